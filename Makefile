@@ -17,44 +17,44 @@ help:
 
 setup: $(STAMP)
 
-$(STAMP): pyproject.toml scripts/setup.sh scripts/services.py
-	@bash scripts/setup.sh $(VENV)
+$(STAMP): pyproject.toml tools/setup.sh tools/services.py
+	@bash tools/setup.sh $(VENV)
 	@touch $(STAMP)
 
 run: setup
 	$(VENV)/bin/riot-ops run stats --overwrite
 
 lint: setup
-	$(VENV)/bin/ruff check src tests examples scripts
+	$(VENV)/bin/ruff check src tests benchmarks examples tools conftest.py
 	$(VENV)/bin/mypy
 
 # lint beside the tests, as types are checked by one core alone; what it says comes at the end
 test: setup
 	@said=$$(mktemp); $(MAKE) --no-print-directory lint >$$said 2>&1 & lint=$$!; \
-	$(MEMORY) $(PY) -m pytest $(WORKERS) -m "not slow" tests src README.md docs/howto; tests=$$?; \
+	$(MEMORY) $(PY) -m pytest $(WORKERS) -m "not slow" tests src benchmarks README.md docs/howto; tests=$$?; \
 	wait $$lint; lint=$$?; cat $$said; rm $$said; exit $$((tests ? tests : lint))
 
 # neither Spark nor servers: for the work in between
 test-fast: setup
-	$(MEMORY) $(PY) -m pytest $(WORKERS) -m "not (slow or spark or integration)" tests src README.md docs/howto
+	$(MEMORY) $(PY) -m pytest $(WORKERS) -m "not (slow or spark or integration)" tests src benchmarks README.md docs/howto
 
-# the tests of one file: make test-one FILE=src/riot_ops/tasks/merge/join.py
+# the tests of one file: make test-one FILE=src/riot_ops/tasks/join/assemble_message.py
 test-one: setup
-	$(PY) scripts/test_one.py $(FILE)
+	$(PY) tools/test_one.py $(FILE)
 
 test-all: lint
-	$(MEMORY) HYPOTHESIS_PROFILE=search $(PY) -m pytest $(WORKERS) tests src README.md docs/howto
+	$(MEMORY) HYPOTHESIS_PROFILE=search $(PY) -m pytest $(WORKERS) tests src benchmarks README.md docs/howto
 
 bench: setup
 	@for name in kernels keyed stats windows latency growth operators models mqtt; do $(VENV)/bin/riot-ops bench $$name || exit 1; done
 
-# MUTATED="src/riot_ops/tasks/merge/join.py" or "--sample 200 src/riot_ops/tasks" for a part
+# MUTATED="src/riot_ops/tasks/join/assemble_message.py" or "--sample 200 src/riot_ops/tasks" for a part
 MUTATED ?= --sample 200 $(addprefix src/riot_ops/,tasks dataflows streams models runtime)
 mutants: setup
-	$(PY) scripts/mutants.py --jobs $$(nproc) $(MUTATED)
+	$(PY) tools/mutants.py --jobs $$(nproc) $(MUTATED)
 
 docs: setup
-	$(PY) scripts/write_docs.py
+	$(PY) tools/write_docs.py
 
 clean:
 	rm -rf $(VENV) out build dist

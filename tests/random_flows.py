@@ -59,15 +59,15 @@ def random_task(choose: random.Random) -> ro.tasks.Task:
         [
             lambda: t.KalmanFilter(by=by, process_noise=choose.choice([0.125, 0.5])),
             lambda: t.KalmanFilter(by=by, initial="first", output=choose.choice([None, "smooth"])),
-            lambda: t.BlockAverage(by=by, window=choose.choice([1, 2, 3]), partial=choose.random() < 0.5),
-            lambda: t.BlockAverage(by=by, window=2, mode="sliding", partial=choose.random() < 0.5),
+            lambda: t.MovingAverage(by=by, window=choose.choice([1, 2, 3]), partial=choose.random() < 0.5),
+            lambda: t.MovingAverage(by=by, window=2, mode="sliding", partial=choose.random() < 0.5),
             lambda: random_time_window(choose, by),
             lambda: t.SlidingRegression(by=by, window=2, horizon=2),
             lambda: t.DistinctCount(by=by, field="device", output="devices", precision=4),
             lambda: t.RangeFilter(
                 bounds={"light": (-20, 30), "dust": (0, 45)}, on_fail=choose.choice(["drop", "null"])
             ),
-            lambda: t.BloomFilterCheck(field="device", members=("a", "b", "", "d7")),
+            lambda: t.CheckBloomFilter(field="device", members=("a", "b", "", "d7")),
         ]
     )()
 
@@ -78,7 +78,7 @@ def random_time_window(choose: random.Random, by: tuple[str, ...]) -> ro.tasks.T
     kind = choose.choice([{"size": size}, {"size": 2 * size, "every": size}, {"gap": size}])
     return t.Window(
         by=by if len(by) == 2 else ("device", "obs_type"),
-        delay=timedelta(seconds=choose.choice([0, 4])),
+        allowed_lateness=timedelta(seconds=choose.choice([0, 4])),
         max_ahead=choose.choice([None, None, timedelta(seconds=2)]),
         aggregates={"value": (choose.choice(["mean", "last", "std"]), "value"), "n": ("count", None)},
         **kind,
@@ -98,13 +98,15 @@ def random_spread(choose: random.Random, stream: ro.Stream, *, functions: bool) 
     if kind == "shuffle":
         return stream.shuffle(parallelism)
     if kind == "hash":
-        return stream.hash(choose.choice(["device", "obs_type"]), parallelism=choose.choice([None, parallelism]))
+        return stream.partition_by(
+            choose.choice(["device", "obs_type"]), parallelism=choose.choice([None, parallelism])
+        )
     if kind == "broadcast":
         return stream.broadcast(parallelism)
     if kind == "one":
-        return stream.one()
+        return stream.to_single()
     if kind == "custom":
-        return stream.route(by_place, 2)
+        return stream.partition_custom(by_place, 2)
     return stream
 
 

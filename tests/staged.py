@@ -22,13 +22,13 @@ from riot_ops.graph.plan import plan
 from riot_ops.runtime.batches import ARRIVAL
 from riot_ops.runtime.binding import bind_sinks, bind_sources, end_sinks, read_back
 from riot_ops.runtime.merging import merged
-from riot_ops.runtime.spark import stage as stages_of_spark
-from riot_ops.runtime.spark.adapters import labels_of
-from riot_ops.runtime.spark.blocks import Block, blocks_of, blocks_to_batch
-from riot_ops.runtime.spark.relay import Relay
-from riot_ops.runtime.spark.sink import Outlet, Writer
-from riot_ops.runtime.spark.source import Reader, SourceStage
-from riot_ops.runtime.spark.stage import StageProcessor
+from riot_ops.spark import stage as stages_of_spark
+from riot_ops.spark.blocks import Block, blocks_of, blocks_to_batch
+from riot_ops.spark.dataframe_transform import labels_of
+from riot_ops.spark.driver_sink import Relay
+from riot_ops.spark.sink import Outlet, Writer
+from riot_ops.spark.source import Reader, SourceStage
+from riot_ops.spark.stage import StageProcessor
 
 MOST_BATCHES = 1000
 

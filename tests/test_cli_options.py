@@ -15,9 +15,10 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 import riot_ops as ro
-from riot_ops.command import cli, cli_reuse
-from riot_ops.command.job import Job
-from riot_ops.command.train_job import TrainJob
+from riot_ops.cli import main as cli
+from riot_ops.cli import reuse as cli_reuse
+from riot_ops.cli.job import Job
+from riot_ops.cli.train_job import TrainJob
 from riot_ops.core.errors import ConfigError
 
 HERE = Path(__file__).parent
@@ -189,9 +190,9 @@ def test_every_option_has_a_test():
 
 def test_each_option_of_a_run_is_one_of_the_job(monkeypatch):
     for kind in ("application_job", "learning_job", "single_jobs"):  # made of it, so before it is another
-        importlib.import_module(f"riot_ops.command.{kind}")
+        importlib.import_module(f"riot_ops.cli.{kind}")
     kept = Recorder()
-    monkeypatch.setattr("riot_ops.command.job.Job", kept)
+    monkeypatch.setattr("riot_ops.cli.job.Job", kept)
     usual = {field.name: field.default for field in fields(Job)}
     for option, (word, field, value) in RUN.items():
         result = invoked("run", "stats", option, *([] if word is None else [word]))
@@ -202,7 +203,7 @@ def test_each_option_of_a_run_is_one_of_the_job(monkeypatch):
 
 def test_each_option_of_a_benchmark_is_handed_on(monkeypatch):
     kept = Recorder()
-    monkeypatch.setattr("riot_ops.bench.run", kept)
+    monkeypatch.setattr("riot_bench.harness.registry.run", kept)
     usual = {"as_json": False, "quick": False, "repeat": 1}
     for option, (word, field, value) in BENCH.items():
         assert invoked("bench", "any", option, *([] if word is None else [word])).exit_code == 0
@@ -210,7 +211,7 @@ def test_each_option_of_a_benchmark_is_handed_on(monkeypatch):
 
 
 def test_the_list_of_benchmarks_runs_none(monkeypatch):
-    monkeypatch.setattr("riot_ops.bench.run", lambda *_, **__: pytest.fail("it ran"))
+    monkeypatch.setattr("riot_bench.harness.registry.run", lambda *_, **__: pytest.fail("it ran"))
     listed = invoked("bench", "kernels", "--list").output
     assert listed == invoked("bench").output
     assert {line.split()[0] for line in listed.splitlines()} >= {"kernels", "reuse", "streambench"}
@@ -244,7 +245,7 @@ def test_a_run_in_process_has_its_options(tmp_path, monkeypatch):
 def test_a_run_on_spark_has_its_options(tmp_path, monkeypatch):
     spark = SimpleNamespace(version="4", sparkContext=SimpleNamespace(master="local"), stop=lambda: None)
     kept_cores = []
-    monkeypatch.setattr("riot_ops.runtime.spark.session", lambda cores: kept_cores.append(cores) or spark)
+    monkeypatch.setattr("riot_ops.spark.session", lambda cores: kept_cores.append(cores) or spark)
     kept = Recorder()
 
     class Flow:
@@ -353,8 +354,8 @@ def test_the_stages_are_those_of_the_fusion(tmp_path):
     """Two keyed steps with keys that overlap: two stages, coarsely one."""
     flow = ro.Dataflow("two")
     values = flow.source("v", schema={"a": "string", "b": "string", "value": "double"})
-    first = values.to(ro.tasks.BlockAverage(by=("a", "b"), window=2), id="first")
-    flow.sink("out", first.to(ro.tasks.BlockAverage(by=("a",), window=2), id="second"))
+    first = values.to(ro.tasks.MovingAverage(by=("a", "b"), window=2), id="first")
+    flow.sink("out", first.to(ro.tasks.MovingAverage(by=("a",), window=2), id="second"))
     path = tmp_path / "flow.json"
     path.write_text(flow.to_json())
     stages = {fuse: len(re.findall(r"^stage \d", invoked("plan", path, "--fuse", fuse).output, re.MULTILINE))
@@ -372,7 +373,7 @@ def test_the_picture_of_a_stream_has_its_speed(monkeypatch):
 
 
 def test_the_patience_of_a_report(tmp_path, monkeypatch):
-    from riot_ops.bench.science import running
+    from riot_bench.report import runner as running
 
     kept = []
     monkeypatch.setattr(running, "missing", lambda *given: [])
@@ -388,7 +389,7 @@ def test_the_patience_of_a_report(tmp_path, monkeypatch):
 def test_the_processes_that_compile(monkeypatch):
     monkeypatch.delenv("NUMBA_DISABLE_JIT", raising=False)
     given = []
-    monkeypatch.setattr("riot_ops.command.warm.warm", lambda processes, _: given.append(processes) or {})
+    monkeypatch.setattr("riot_ops.cli.compile_all.warm", lambda processes, _: given.append(processes) or {})
     invoked("warm")
     invoked("warm", "--processes", 3)
     assert given == [None, 3]
@@ -396,14 +397,14 @@ def test_the_processes_that_compile(monkeypatch):
 
 @pytest.mark.parametrize(("archive", "code", "said"), [("a.jsa", 0, "a.jsa is there"), (None, 1, "not of this")])
 def test_the_archive_of_spark_is_made_instead(archive, code, said, monkeypatch):
-    monkeypatch.setattr("riot_ops.command.warm.warm", lambda *_: pytest.fail("it compiled"))
-    monkeypatch.setattr("riot_ops.runtime.spark.home.archive_classes", lambda: archive)
+    monkeypatch.setattr("riot_ops.cli.compile_all.warm", lambda *_: pytest.fail("it compiled"))
+    monkeypatch.setattr("riot_ops.spark.launcher.archive_classes", lambda: archive)
     result = invoked("warm", "--spark")
     assert (result.exit_code, said in result.output) == (code, True)
 
 
 def test_what_a_manager_is_made_with(tmp_path, monkeypatch):
-    from riot_ops.command import reuse_server
+    from riot_ops.cli import reuse_server
 
     made = []
     monkeypatch.setattr(reuse_server, "LocalBackend", lambda **given: made.append(given) or 1 / 0)
@@ -411,7 +412,7 @@ def test_what_a_manager_is_made_with(tmp_path, monkeypatch):
         assert isinstance(invoked("reuse", "serve", "--dir", tmp_path / "d", *more).exception, ZeroDivisionError)
         assert made.pop()["epoch_s"] == epoch
     assert (tmp_path / "d" / "control").is_dir()
-    monkeypatch.setattr("riot_ops.runtime.spark.session", lambda cores: f"session of {cores}")
+    monkeypatch.setattr("riot_ops.spark.session", lambda cores: f"session of {cores}")
     monkeypatch.setattr("riot_ops.reuse.spark.session.SparkBackend", lambda *given: made.append(given) or 1 / 0)
     for more, session in (([], "session of None"), (["--cores", 3], "session of 3")):
         invoked("reuse", "serve", "--dir", tmp_path / "d", "--backend", "spark", *more)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import riot_ops
-from riot_ops.command import findings
+from riot_ops.cli import result_plots as findings
 
 ROOT = Path(__file__).resolve().parent.parent
 DATAFLOWS = ROOT / "docs" / "dataflows"
@@ -21,7 +21,7 @@ STREAMS = ("city", "taxi", "fit", "grid")
 
 def test_generated_pages_are_current():
     done = subprocess.run(
-        [sys.executable, str(ROOT / "scripts" / "write_docs.py"), "--check"],
+        [sys.executable, str(ROOT / "tools" / "write_docs.py"), "--check"],
         capture_output=True,
         text=True,
         check=False,

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 import riot_ops as ro
 from riot_ops import tasks as t
 from riot_ops.core.errors import ConfigError
-from riot_ops.core.order import subs
+from riot_ops.core.order import ordinals
 from riot_ops.task import Task
 from tests.random_flows import (
     SCHEMA,
@@ -129,13 +129,13 @@ def test_what_windows_of_time_give_has_an_order_of_its_own(choose, batch_size, b
     table = random_input(choose, 60)
     result = flow.run(table, batch_size=batch_size)
     assert_same(everything(result, flow), everything(flow.run(table), flow), flow)
-    numbers = [tuple(row[name] for name in ("seq", *subs(row))) for row in result["window"].to_pylist()]
+    numbers = [tuple(row[name] for name in ("seq", *ordinals(row))) for row in result["window"].to_pylist()]
     assert len(set(numbers)) == len(numbers)
 
 
 def test_tasks_without_key_count_their_own_records():
     flow = ro.Dataflow("unkeyed")
-    average = flow.source("in", schema=SCHEMA).to(t.BlockAverage(window=3), id="avg")
+    average = flow.source("in", schema=SCHEMA).to(t.MovingAverage(window=3), id="avg")
     flow.sink("out", average.to(t.KalmanFilter(), id="kalman"))
     result = flow.run([{"device": "a", "obs_type": None, "value": float(i)} for i in range(30)])
     assert result["kalman"].num_rows == 10
@@ -188,19 +188,19 @@ def test_records_may_be_derived_from_records_as_often_as_one_likes():
         )
         stream = stream.to(t.Deduplicate(by=("path",)), id=f"keyed{i}")
     flow.sink("out", stream)
-    flow.sink("gathered", stream.to(t.Accumulator(size=1 << 20, groups=(), partial=True), id="all"))
+    flow.sink("gathered", stream.to(t.Collect(size=1 << 20, groups=(), partial=True), id="all"))
     out = flow.run([{"path": ""}, {"path": "x"}], batch_size=1)
     wanted = ["".join(path) for path in itertools.product("ab", repeat=12)]
     assert out["all"]["path"].to_pylist() == [wanted + ["x" + path for path in wanted]]
     assert out["keyed11"].num_rows == 2 * 2**12
-    assert [name for name in out["keyed11"].schema.names if name.startswith("sub")][-1] == "sub_12"
+    assert [name for name in out["keyed11"].schema.names if name.startswith("ordinal")][-1] == "ordinal_12"
 
 
 def test_windows_of_a_number_of_records_have_a_number_of_their_own():
     averages = ro.Dataflow("averages")  # windows of a number of records have a number of their own
     stream = averages.source("in", schema=SCHEMA)
     for i in range(7):
-        stream = stream.to(t.BlockAverage(window=2), id=f"average{i}")
+        stream = stream.to(t.MovingAverage(window=2), id=f"average{i}")
     averages.sink("out", stream).validate()
 
 

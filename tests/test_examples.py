@@ -49,7 +49,7 @@ def shared_while_they_come_and_go(output, folder):
     assert output(".warm") == ["kalman_filter"]
     stopped, kept = output("gone = ")
     assert [name.partition(".")[0] for name in stopped] == ["adas"]
-    assert [name.partition(".")[0] for name in kept] == ["city", "senml_parse", "range_filter", "kalman_filter"]
+    assert [name.partition(".")[0] for name in kept] == ["city", "parse_senml", "range_filter", "kalman_filter"]
     assert output("alone = ") is True
     assert output("manager.close()") == []
 

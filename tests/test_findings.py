@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from riot_ops.command import findings
-from riot_ops.command.canvas import figure_of
-from riot_ops.command.findings.results import most, thinned
+from riot_ops.cli import result_plots as findings
+from riot_ops.cli.canvas import figure_of
+from riot_ops.cli.result_plots.results import most, thinned
 from riot_ops.dataflows import APPLICATIONS
 
 pytest.importorskip("matplotlib")

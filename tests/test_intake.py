@@ -13,13 +13,13 @@ import pytest
 
 import riot_ops as ro
 from riot_ops import tasks as t
-from riot_ops.connectors import MqttSource
+from riot_ops.connectors import MQTTSource
 from riot_ops.connectors.mqtt.memory import MemoryBroker
 from riot_ops.core.casting import Problem, cast, castable, cells, from_values
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
-from riot_ops.intake.step import REJECTED, Intake, declared, marked
-from riot_ops.kernels.strings import not_utf8
+from riot_ops.ingest.step import REJECTED, Intake, declared, marked
+from riot_ops.kernels.text.strings import not_utf8
 
 US = pa.timestamp("us", tz="UTC")
 UTC = dt.UTC
@@ -197,7 +197,7 @@ TIMES = [0, LAST, LAST + 1, FIRST, FIRST - 1, 999_999_999_999_999_000, None]
         ro.map(lambda row: row),
         ro.filter(lambda row: True),
         ro.keyed(lambda state, row: (state, row), initial=0),
-        t.BlockAverage(window=1),
+        t.MovingAverage(window=1),
         ro.map(raises),
     ],
     ids=["map", "filter", "keyed", "average", "errors"],
@@ -230,7 +230,7 @@ def test_a_replayed_line_of_the_far_future_is_rejected(tmp_path):
 
 
 def test_a_message_from_the_far_future_is_rejected(tmp_path):
-    source = MqttSource(
+    source = MQTTSource(
         url="memory://far", topics=["#"], client_id="me", spool=str(tmp_path), messages=3, time_property="at"
     )
     source.open()
@@ -265,7 +265,7 @@ def test_every_field_of_time_has_the_same_range(kind, beyond, within):
 def test_fields_with_a_meaning_have_one_type():
     made = declared(pa.schema([("event_time", pa.timestamp("ns")), ("seq", pa.int32()), ("k", pa.string_view())]), "")
     assert [str(f.type) for f in made] == ["timestamp[us, tz=UTC]", "int64", "string"]
-    for name, kind in (("event_time", "string"), ("event_time", "double"), ("seq", "string"), ("sub", "double")):
+    for name, kind in (("event_time", "string"), ("event_time", "double"), ("seq", "string"), ("ordinal", "double")):
         with pytest.raises(ConfigError, match=f"source 'rows': the field '{name}' must be .*, got {kind}"):
             ro.Dataflow("wrong").source("rows", schema={name: kind})
     with pytest.raises(ConfigError, match="there are 2 fields 'a'"):
@@ -303,11 +303,11 @@ def test_encoded_bytes_are_looked_at_as_plain_ones_are():
     assert not_utf8(lines.dictionary_encode()).tolist() == [False, True, False]
     dead = DeadLetters("task")
     batch = pa.record_batch({"payload": lines.dictionary_encode()})
-    t.CsvToSenML(schema="grid").apply(batch, dead)
+    t.CSVToSenML(schema="grid").apply(batch, dead)
     (errors,) = dead.take()
     assert errors["reason"].to_pylist() == ["malformed"]
     assert errors["raw"].to_pylist() == ["\\xff,1000,2.5"]
-    session = t.CsvToSenML(schema="grid").session()
+    session = t.CSVToSenML(schema="grid").session()
     assert session.push_batch(batch).num_rows == 2
     assert [e["reason"] for e in session.errors] == ["malformed"]
 
@@ -433,7 +433,7 @@ def test_both_runners_reject_alike(spark, tmp_path):
 def test_messages_of_several_sources_have_numbers_of_their_own():
     flow = ro.Dataflow("two")
     both = ro.merge(*(flow.source(name, schema={"value": "double"}) for name in ("a", "b", "c")))
-    flow.sink("out", both.to(t.NoOp(), id="all"), both.shuffle(2).to(t.BlockAverage(window=1), id="spread"))
+    flow.sink("out", both.to(t.NoOp(), id="all"), both.shuffle(2).to(t.MovingAverage(window=1), id="spread"))
     rows = [{"seq": 4, "value": 1.0}, {"seq": 5, "value": 2.0}]
     result = flow.run({"a": rows, "b": [{"seq": 4, "value": "warm"}], "c": rows[1:]})
     assert sorted(result["all"]["seq"].to_pylist()) == [12, 15, 17]
@@ -450,6 +450,6 @@ def test_messages_of_several_sources_have_numbers_of_their_own():
 def test_the_messages_of_one_of_several_sources_are_spread_in_turn():
     flow = ro.Dataflow("spread")
     both = ro.merge(*(flow.source(name, schema={"value": "double"}) for name in ("a", "b")))
-    flow.sink("out", both.shuffle(2).to(t.BlockAverage(window=2), id="mean"))
+    flow.sink("out", both.shuffle(2).to(t.MovingAverage(window=2), id="mean"))
     rows = [{"seq": i, "value": float(i)} for i in range(4)]
     assert sorted(flow.run({"a": rows, "b": []})["mean"]["value"].to_pylist()) == [1.0, 2.0]

@@ -44,7 +44,7 @@ def test_the_merged_count_is_that_of_merged_sketches():
 
 
 def test_bloom_filters_know_what_either_has_seen():
-    train = t.BloomFilterTrain(expected_insertions=100)
+    train = t.TrainBloomFilter(expected_insertions=100)
     here, there = sessions(train, [{"sensor_id": "a"}, {"sensor_id": "b"}], [{"sensor_id": "c"}])
     here.merge(there.snapshot())
     row = here.flush()[0]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "scripts"))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tools"))
 mutations = pytest.importorskip("mutations")
 
 
@@ -238,7 +238,7 @@ def test_killed_survived_and_hanging(tmp_path):
         "notes": str(tmp_path / "notes.json"),
         "mutants": [vars(m) for m in given],
     }
-    runner = Path(__file__).resolve().parent.parent / "scripts" / "mutant_runner.py"
+    runner = Path(__file__).resolve().parent.parent / "tools" / "mutant_runner.py"
     done = subprocess.run(
         [sys.executable, str(runner), "--long", "0.5", "--least", "1"],
         input=json.dumps(job),

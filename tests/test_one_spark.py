@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.conftest import pytest_xdist_make_scheduler
+from conftest import pytest_xdist_make_scheduler
 from tests.one_spark import OneSpark, group
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -42,4 +42,4 @@ def test_long_runs_and_other_ways_to_share_are_as_they_were(dist, marks, ours):
     if ours:
         assert isinstance(found, OneSpark)
         assert found._split_scope("tests/spark/test_frames.py::test_order") == "spark"
-        assert found._split_scope("tests/test_engine.py::test_x") == "tests/test_engine.py"
+        assert found._split_scope("tests/runtime/test_engine.py::test_x") == "tests/runtime/test_engine.py"

@@ -26,7 +26,7 @@ def flow(schema=None):
     made = ro.Dataflow("files")
     rows = made.source("rows", schema=schema or SCHEMA)
     return (
-        made.sink("out", rows, rows.to(t.BlockAverage(by=("device",), window=2), id="avg"))
+        made.sink("out", rows, rows.to(t.MovingAverage(by=("device",), window=2), id="avg"))
         if schema is None
         else (made.sink("out", rows))
     )
@@ -309,7 +309,7 @@ def test_files_that_cannot_be_read(tmp_path):
     with pytest.raises(ConnectorError, match="no such file"):
         ro.read(tmp_path / "none.csv")
     (tmp_path / "data.bin").write_bytes(b"1000,x\n")
-    with pytest.raises(ConfigError, match=r"pass format='csv', 'parquet' or 'jsonl'.* riot_ops.streams.replay"):
+    with pytest.raises(ConfigError, match=r"pass format='csv', 'parquet' or 'jsonl'.* riot_ops.ingest.replay"):
         ro.read(tmp_path / "data.bin")
     (tmp_path / "empty.csv").write_bytes(b"")
     (tmp_path / "no.parquet").write_bytes(b"PAR1 or not")

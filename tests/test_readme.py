@@ -9,7 +9,8 @@ from pathlib import Path
 from typer.testing import CliRunner
 
 import riot_ops as ro
-from riot_ops.command import cli, learning_job
+from riot_ops.cli import learning_job
+from riot_ops.cli import main as cli
 from riot_ops.core.schema import TIMESTAMP
 
 README = (Path(__file__).resolve().parent.parent / "README.md").read_text(encoding="utf-8")
@@ -49,7 +50,7 @@ def test_the_commands_run_in_order(tmp_path, monkeypatch):
     Path("readings.csv").write_text("\n".join(["time,device,temperature", *rows]) + "\n", encoding="utf-8")
     flow = ro.Dataflow("mine")
     readings = flow.source("readings", schema={"device": "string", "event_time": TIMESTAMP, "temperature": "double"})
-    flow.sink("out", readings.to(ro.tasks.BlockAverage(value="temperature", by="device", window=5), id="avg"))
+    flow.sink("out", readings.to(ro.tasks.MovingAverage(value="temperature", by="device", window=5), id="avg"))
     Path("flow.json").write_text(flow.to_json(), encoding="utf-8")
     ran = commands()
     assert len(ran) >= 14

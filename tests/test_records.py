@@ -12,10 +12,10 @@ import pytest
 from typer.testing import CliRunner
 
 import riot_ops as ro
-from riot_ops.command import cli
-from riot_ops.command.single_jobs import FlowJob
+from riot_ops.cli import main as cli
+from riot_ops.cli.single_jobs import FlowJob
 from riot_ops.core.errors import ConfigError
-from riot_ops.intake.file_formats import JsonLines
+from riot_ops.ingest.file_formats import JsonLines
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 #: The last record has a bad cell.
@@ -29,7 +29,7 @@ def flow(tmp_path):
     """A descriptor of averages over two values."""
     made = ro.Dataflow("averages")
     schema = {"device": "string", "event_time": "timestamp[us, tz=UTC]", "value": "double"}
-    made.sink("out", made.source("readings", schema=schema).to(ro.tasks.BlockAverage(by="device", window=2), id="avg"))
+    made.sink("out", made.source("readings", schema=schema).to(ro.tasks.MovingAverage(by="device", window=2), id="avg"))
     path = tmp_path / "flow.json"
     path.write_text(made.to_json(), encoding="utf-8")
     return path
@@ -157,7 +157,7 @@ def test_a_time_unit_is_for_records_alone(tmp_path):
 
 
 def test_few_large_lines_of_json_are_looked_at(tmp_path, monkeypatch):
-    monkeypatch.setattr("riot_ops.intake.file_formats.BATCH_BYTES", 40)
+    monkeypatch.setattr("riot_ops.ingest.file_formats.BATCH_BYTES", 40)
     path = tmp_path / "large.jsonl"
     path.write_text('{"text": "0123456789", "a": 1}\n{"b": 2, "text": "0123456789"}\n{"c": 3}\n')
     assert JsonLines().schema(str(path)).names == ["text", "a", "b"]

@@ -12,7 +12,7 @@ import pytest
 import riot_ops as ro
 from riot_ops import tasks as t
 from riot_ops.measure.metrics import Summary
-from riot_ops.task import StatelessTask, next_sub, with_next_sub
+from riot_ops.task import StatelessTask, next_ordinal, with_next_ordinal
 
 
 def line(i):
@@ -23,7 +23,7 @@ def line(i):
 
 def parse(lines, spark=None, **options):
     flow = ro.Dataflow("parsed")
-    parsed = flow.source("city").to(t.SenMLParse(schema="city"), id="parse")
+    parsed = flow.source("city").to(t.ParseSenML(schema="city"), id="parse")
     flow.sink("out", parsed, parsed.to(t.KalmanFilter(by=("sensor_id", "obs_type")), id="smooth"))
     records = [{"payload": one, "event_time": None} for one in lines]
     if spark is not None:
@@ -57,11 +57,11 @@ def test_more_than_half_is_what_counts(caplog, bad, warns):
 class Halves(StatelessTask):
     """Two records of each; a half that is negative is rejected."""
 
-    def derives(self):
+    def expands(self):
         return True
 
     def output_schema(self, schema):
-        return with_next_sub(schema)
+        return with_next_ordinal(schema)
 
     def apply(self, batch, dead):
         rows, kept = batch.to_pylist(), []
@@ -70,7 +70,7 @@ class Halves(StatelessTask):
                 if half < 0:
                     dead.reject(batch, np.array([i]), "negative", "a half is negative")
                 else:
-                    kept.append(row | {next_sub(row): place})
+                    kept.append(row | {next_ordinal(row): place})
         return pa.RecordBatch.from_pylist(kept, schema=self.output_schema(batch.schema))
 
 

@@ -11,12 +11,12 @@ from typing import Literal
 import pyarrow.parquet as pq
 import pytest
 from rich.console import Console
+from riot_bench.harness.validation import compare, lines_of
 from typer.testing import CliRunner
 
-from riot_ops.bench.validation import compare, lines_of
-from riot_ops.command import cli
-from riot_ops.command.application_job import ApplicationJob
-from riot_ops.command.settings import named, setting, settings
+from riot_ops.cli import main as cli
+from riot_ops.cli.application_job import ApplicationJob
+from riot_ops.cli.settings import named, setting, settings
 from riot_ops.core.errors import ConfigError
 from riot_ops.dataflows import APPLICATIONS, BUILDERS, application
 from riot_ops.streams import generate, replay, write

@@ -18,7 +18,7 @@ EVENT = {"seq": 3, "event_time": NOON, "device": "ü", "value": 2.0, "place": [1
 
 @pytest.mark.parametrize("window", [{"window": 5}, {"window": 5, "mode": "sliding"}])
 def test_rows_of_the_end_have_the_fields_of_all_rows(window):
-    task = t.BlockAverage(**window, by=("device",), partial=True)
+    task = t.MovingAverage(**window, by=("device",), partial=True)
     session = task.session()
     assert session.push(EVENT) == []
     (row,) = session.flush()
@@ -33,7 +33,7 @@ def test_rows_of_the_end_have_the_fields_of_all_rows(window):
 
 
 def test_rows_of_the_end_before_any_record():
-    for task in (t.BlockAverage(partial=True), t.KalmanFilter(), t.Project(fields=("value",))):
+    for task in (t.MovingAverage(partial=True), t.KalmanFilter(), t.Project(fields=("value",))):
         assert task.session().flush() == []
 
 
@@ -82,7 +82,7 @@ def test_events_come_in_as_in_a_dataflow():
 
 
 def test_a_rejected_event_leaves_no_trace():
-    session = t.BlockAverage(by=("device",), window=9).session()
+    session = t.MovingAverage(by=("device",), window=9).session()
     session.push({"device": "a", "value": 1.0, "event_time": NOON})
     before = session.snapshot()
     for event in ({"device": "\ud800"}, {"device": "a", "event_time": 2**62}, {"device": "a", "value": "n/a"}):
@@ -107,7 +107,7 @@ READINGS = [{"device": "a", "value": 1.0}, {"device": "a", "value": 3.0}]
     ids=["batch", "table", "pandas", "list", "string view", "dictionary"],
 )
 def test_batches_of_every_kind(batch):
-    out = t.BlockAverage(window=2, by=("device",)).session().push_batch(batch)
+    out = t.MovingAverage(window=2, by=("device",)).session().push_batch(batch)
     assert out.to_pylist() == [{"device": "a", "value": 2.0, "count": 2}]
 
 

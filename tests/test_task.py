@@ -6,7 +6,7 @@ import pytest
 
 from riot_ops import task as registry
 from riot_ops import tasks as t
-from riot_ops.connectors import MqttSource
+from riot_ops.connectors import MQTTSource
 from riot_ops.core import source
 from riot_ops.core.errors import ConfigError
 from riot_ops.task import StatelessTask, find_task, register
@@ -63,8 +63,8 @@ def test_a_task_needs_a_code():
 
 def test_the_name_of_another_source_is_refused(monkeypatch):
     monkeypatch.setattr(source, "_REGISTRY", dict(source._REGISTRY))
-    with pytest.raises(ConfigError, match=r"registered as 'MQS': .*MqttSource has that name"):
-        source.register_source(type("Other", (MqttSource,), {"code": "MQS"}))
-    assert source.register_source(MqttSource) is MqttSource  # again, as by a module that is loaded twice
-    other = source.register_source(type("Other", (MqttSource,), {"code": "OTH"}))
-    assert {MqttSource, other} <= set(source.sources())
+    with pytest.raises(ConfigError, match=r"registered as 'MQS': .*MQTTSource has that name"):
+        source.register_source(type("Other", (MQTTSource,), {"code": "MQS"}))
+    assert source.register_source(MQTTSource) is MQTTSource  # again, as by a module that is loaded twice
+    other = source.register_source(type("Other", (MQTTSource,), {"code": "OTH"}))
+    assert {MQTTSource, other} <= set(source.sources())

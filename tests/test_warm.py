@@ -9,8 +9,8 @@ import sys
 import pytest
 from typer.testing import CliRunner
 
-from riot_ops.command import warm
-from riot_ops.command.cli import app
+from riot_ops.cli import compile_all as warm
+from riot_ops.cli.main import app
 from riot_ops.dataflows.applications import APPLICATIONS
 from riot_ops.task import tasks
 
@@ -22,7 +22,7 @@ class Listener(event.Listener):
     def on_start(self, e): compiled.append(e.data["dispatcher"].py_func.__name__)
     def on_end(self, e): pass
 event.register("numba:compile", Listener())
-from riot_ops.command.cli import app
+from riot_ops.cli.main import app
 for name, stream in (("stats", "city"), ("stats", "taxi"), ("etl", "grid")):
     app(["run", name, "--runner", "local", "--stream", stream, "--messages", "2000", "--out", f"{name}-{stream}"],
         standalone_mode=False)

@@ -24,10 +24,10 @@ from riot_ops.core.sink import CallbackSink, ConsoleSink, MemorySink, ParquetSin
 from riot_ops.core.source import Source
 from riot_ops.dataflow import Dataflow, Stream, merge
 from riot_ops.graph.nodes import Distribution
-from riot_ops.intake.memory_source import MemorySource
+from riot_ops.ingest.files import read
+from riot_ops.ingest.memory_source import MemorySource
 from riot_ops.measure.probe import Probe
 from riot_ops.runtime.session import Session
-from riot_ops.streams.reading import read
 from riot_ops.tasks.functions.batch_function import map_batches
 from riot_ops.tasks.functions.estimator_function import predict
 from riot_ops.tasks.functions.filter_function import filter_ as filter

@@ -1,5 +1,5 @@
 """``python -m riot_ops`` does what ``riot-ops`` does."""
 
-from riot_ops.command.cli import main
+from riot_ops.cli.main import main
 
 main()

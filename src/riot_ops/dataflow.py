@@ -19,8 +19,8 @@ from riot_ops.runtime.local import Result, run
 from riot_ops.task import Task
 
 if TYPE_CHECKING:
-    from riot_ops.runtime.spark.frames import Frames
-    from riot_ops.runtime.spark.query import Query
+    from riot_ops.spark.frames import Frames
+    from riot_ops.spark.query import Query
 
 __all__ = ["Dataflow", "Stream", "merge"]
 
@@ -54,7 +54,7 @@ class Stream:
         """Round robin over instances by message number (one instance unless said otherwise)."""
         return self._spread(Distribution("shuffle", parallelism=parallelism))
 
-    def hash(self, *fields: str, parallelism: int | None = None) -> Stream:
+    def partition_by(self, *fields: str, parallelism: int | None = None) -> Stream:
         """Instances by the hash of fields."""
         return self._spread(Distribution("hash", fields, parallelism))
 
@@ -62,11 +62,11 @@ class Stream:
         """Every record to every instance."""
         return self._spread(Distribution("broadcast", parallelism=parallelism))
 
-    def one(self) -> Stream:
+    def to_single(self) -> Stream:
         """All records to one instance."""
         return self._spread(Distribution("one"))
 
-    def route(self, router: Router, parallelism: int) -> Stream:
+    def partition_custom(self, router: Router, parallelism: int) -> Stream:
         """Instances by a function from a batch to instance numbers."""
         return self._spread(Distribution("custom", parallelism=parallelism, router=router))
 
@@ -113,8 +113,8 @@ class Dataflow(Graph):
         ----------
         schema : pyarrow.Schema or mapping of name to type
             Fields of the records; by default messages of text (``seq``, ``event_time``, ``payload``).
-            ``seq`` (never null) and ``sub`` are int64, ``event_time`` is a timestamp in microseconds, in UTC. What a
-            source delivers as another type is cast where nothing is lost, see :mod:`riot_ops.intake.step`.
+            ``seq`` (never null) and ``ordinal`` are int64, ``event_time`` is a timestamp in microseconds, in UTC. What a
+            source delivers as another type is cast where nothing is lost, see :mod:`riot_ops.ingest.step`.
         """
         return self._placed(source_node(name, schema))
 
@@ -171,26 +171,26 @@ class Dataflow(Graph):
         return run(self, source, **options)
 
     def start(self, spark: Any, source: Any = None, **options: Any) -> Query:
-        """Start on Spark Structured Streaming; see :func:`riot_ops.runtime.spark.start`."""
-        from riot_ops.runtime.spark.runner import start
+        """Start on Spark Structured Streaming; see :func:`riot_ops.spark.start`."""
+        from riot_ops.spark.runner import start
 
         return start(self, spark, source, **options)
 
     def transform(self, df: Any, **options: Any) -> Any:
         """Apply it, with one source and one stream of results, to a batch or streaming Spark ``DataFrame``.
 
-        See :func:`riot_ops.runtime.spark.frames.transform_flow` for the options.
+        See :func:`riot_ops.spark.frames.transform_flow` for the options.
         """
-        from riot_ops.runtime.spark.frames import transform_flow
+        from riot_ops.spark.frames import transform_flow
 
         return transform_flow(self, df, **options)
 
     def frames(self, source: Any, **options: Any) -> Frames:
         """All its streams over a Spark ``DataFrame``, or one for each source.
 
-        See :func:`riot_ops.runtime.spark.frames.frames` for the options.
+        See :func:`riot_ops.spark.frames.frames` for the options.
         """
-        from riot_ops.runtime.spark.frames import frames
+        from riot_ops.spark.frames import frames
 
         return frames(self, source, **options)
 

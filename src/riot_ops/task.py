@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +18,7 @@ import pyarrow as pa
 from riot_ops.core.clock import Clock
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError, did_you_mean
+from riot_ops.core.lookback import Lookback
 from riot_ops.core.operator import (
     Due,
     FilterOperator,
@@ -27,12 +29,13 @@ from riot_ops.core.operator import (
     StateField,
     StatelessOperator,
 )
-from riot_ops.core.order import next_sub, with_next_sub, with_tick_places
-from riot_ops.core.parameters import parameters_from_json
-from riot_ops.core.reach import Reach
-from riot_ops.kernels.arrow import replace_column, with_field
-from riot_ops.kernels.selection import Rows, Selection, floats, whole
-from riot_ops.runtime.session import Session
+from riot_ops.core.order import next_ordinal, with_next_ordinal, with_tick_places
+from riot_ops.core.parameters import parameters_from_json, snake_case
+from riot_ops.kernels.arrays.arrow import replace_column, with_field
+from riot_ops.kernels.arrays.selection import Rows, Selection, floats, whole
+
+if TYPE_CHECKING:
+    from riot_ops.runtime.session import Session
 
 __all__ = [
     "Case",
@@ -41,21 +44,22 @@ __all__ = [
     "Due",
     "FilterTask",
     "KeyedTask",
-    "Reach",
+    "Lookback",
     "Requirement",
     "State",
     "StateField",
     "StatelessTask",
     "Task",
     "ValueTask",
+    "declare",
     "find_task",
     "finite",
-    "next_sub",
+    "next_ordinal",
     "register",
     "replace_column",
     "tasks",
     "with_field",
-    "with_next_sub",
+    "with_next_ordinal",
     "with_tick_places",
 ]
 
@@ -89,19 +93,21 @@ class Task(Operator):
 
     def session(self) -> Session:
         """A running instance for one event (or batch) at a time, without Spark."""
+        from riot_ops.runtime.session import Session
+
         return Session(self)
 
     @property
     def map_in_arrow(self) -> Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]:
         """The function for Spark's ``mapInArrow`` (stateless tasks)."""
-        from riot_ops.runtime.spark import faces
+        from riot_ops.spark import udfs as faces
 
         return faces.map_in_arrow(self)
 
     @property
     def map_in_pandas(self) -> Callable[[Iterable[Any]], Iterable[Any]]:
         """The function for Spark's ``mapInPandas`` (stateless tasks)."""
-        from riot_ops.runtime.spark import faces
+        from riot_ops.spark import udfs as faces
 
         return faces.map_in_pandas(self)
 
@@ -111,16 +117,16 @@ class Task(Operator):
         ``schema`` is that of the DataFrame: Arrow's, a ``StructType`` or a DDL text. The processor's
         ``output_schema`` is the ``outputStructType`` that Spark asks for.
         """
-        from riot_ops.runtime.spark import faces
+        from riot_ops.spark import udfs as faces
 
         return faces.stateful_processor(self, schema)
 
     def transform(self, df: Any, **options: Any) -> Any:
         """Apply the task to a batch or streaming Spark ``DataFrame``: the fast path.
 
-        See :func:`riot_ops.runtime.spark.transform` for the options.
+        See :func:`riot_ops.spark.dataframe_transform` for the options.
         """
-        from riot_ops.runtime.spark import adapters
+        from riot_ops.spark import dataframe_transform as adapters
 
         return adapters.transform(self, df, **options)
 
@@ -196,39 +202,57 @@ class ValueTask(KeyedTask):
     def writes(self) -> frozenset[str] | None:
         return frozenset({self.target})
 
-    def admit(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
+    def validate_rows(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
         return finite(batch, self.value, dead)
 
 
-# -- registry: importing riot_ops registers its own ------------------------------------------------
+# -- registry --------------------------------------------------------------------------------------
 
 _REGISTRY: dict[str, type[Task]] = {}
+#: Names and codes of tasks that are imported at first use, with the module and the class of each.
+_DECLARED: dict[str, tuple[str, str]] = {}
 T = TypeVar("T", bound=type[Task])
+
+
+def declare(tasks: Mapping[str, tuple[str, str]]) -> None:
+    """Make tasks known whose modules are imported at first use.
+
+    Parameters
+    ----------
+    tasks : mapping of str to tuple of str
+        By class name, code and module.
+    """
+    for name, (code, module) in tasks.items():
+        _DECLARED[code] = _DECLARED[snake_case(name)] = module, name
 
 
 def register(kind: T) -> T:
     """Make a task known by its name and code; the contract suite then covers it.
 
-    A class that is defined anew (a module that is loaded again, a notebook's cell that is run again)
-    takes the place of the earlier one. Names and codes of other tasks are refused.
+    A class that is defined again (a module that is loaded again, a notebook's cell that is run again)
+    replaces the earlier one. Names and codes of other tasks are refused.
     """
     if not kind.code:
         raise ConfigError(f"task {kind.__name__} cannot be registered: its code is empty")
     for label in (kind.name(), kind.code):
         known = _REGISTRY.get(label)
-        if known is not None and not _is_anew(kind, known):
-            raise ConfigError(
-                f"task {kind.__name__} cannot be registered as {label!r}: {known.__module__}.{known.__qualname__} "
-                "has that name; give it another name and code"
-            )
-    for label in [label for label, known in _REGISTRY.items() if _is_anew(kind, known)]:
+        if known is not None and not _is_redefinition(kind, known):
+            owner = f"{known.__module__}.{known.__qualname__}"
+        elif label in _DECLARED and _DECLARED[label] != (kind.__module__, kind.__qualname__):
+            owner = ".".join(_DECLARED[label])
+        else:
+            continue
+        raise ConfigError(
+            f"task {kind.__name__} cannot be registered as {label!r}: {owner} has that name; "
+            "give it another name and code"
+        )
+    for label in [label for label, known in _REGISTRY.items() if _is_redefinition(kind, known)]:
         del _REGISTRY[label]  # it may have had another code
     _REGISTRY[kind.name()] = _REGISTRY[kind.code] = kind
     return kind
 
 
-def _is_anew(kind: type[Task], known: type[Task]) -> bool:
-    """Whether a class is another one's new definition."""
+def _is_redefinition(kind: type[Task], known: type[Task]) -> bool:
     same_module = kind.__module__ == known.__module__
     # in a notebook a class is renamed by changing its cell
     return same_module and (
@@ -239,6 +263,8 @@ def _is_anew(kind: type[Task], known: type[Task]) -> bool:
 
 def tasks() -> list[type[Task]]:
     """All registered tasks, in order of category and code."""
+    for module in {module for module, _ in _DECLARED.values()}:
+        import_module(module)
     return sorted(set(_REGISTRY.values()), key=lambda t: (t.category, t.code))
 
 
@@ -248,7 +274,9 @@ def find_task(name: str) -> type[Task]:
     >>> find_task("KAL").__name__, find_task("kal").__name__
     ('KalmanFilter', 'KalmanFilter')
     """
-    found = _REGISTRY.get(name) or _REGISTRY.get(name.upper())
-    if found is None:
-        raise ConfigError(f"unknown task {name!r}{did_you_mean(name, _REGISTRY)}")
-    return found
+    for label in (name, name.upper()):
+        if label in _DECLARED and label not in _REGISTRY:
+            import_module(_DECLARED[label][0])
+        if label in _REGISTRY:
+            return _REGISTRY[label]
+    raise ConfigError(f"unknown task {name!r}{did_you_mean(name, {**_DECLARED, **_REGISTRY})}")

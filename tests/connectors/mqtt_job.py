@@ -13,11 +13,11 @@ import traceback
 from pathlib import Path
 
 import riot_ops as ro
-from riot_ops.connectors import MqttSource
+from riot_ops.connectors import MQTTSource
 
 
-def source(url: str, folder: Path, messages: int, qos: int) -> MqttSource:
-    return MqttSource(
+def source(url: str, folder: Path, messages: int, qos: int) -> MQTTSource:
+    return MQTTSource(
         url=url, topics=("job/#",), client_id=f"job-{qos}", spool=str(folder / "spool"), qos=qos, messages=messages
     )
 

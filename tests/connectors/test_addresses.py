@@ -11,12 +11,12 @@ import sqlalchemy as sa
 from riot_ops import ConfigError, Secret, dataflows
 from riot_ops import tasks as t
 from riot_ops.connectors.mqtt.client import MqttConnection
-from riot_ops.connectors.mqtt.source import MqttSource
+from riot_ops.connectors.mqtt.source import MQTTSource
 from riot_ops.connectors.stores import open_blobs, open_table
 from riot_ops.connectors.stores.sql import SqlTable
 from riot_ops.connectors.stores.sql_address import PARAMETERS, check_sql_url
-from riot_ops.dataflows.embedded import Surroundings
-from tests.connectors.test_sql import SCHEMA
+from riot_ops.dataflows.local_services import LocalServices
+from tests.connectors.stores.test_sql import SCHEMA
 
 WORD = "hush4711"
 
@@ -88,10 +88,10 @@ def test_of_databases(url, caplog):
         lambda: open_table(url, "rows"),
         lambda: open_blobs(url),
         lambda: SqlTable(url, "rows", SCHEMA, ("n",)),
-        lambda: t.SqlInsert(store=url, table="rows", key=("n",)),
-        lambda: t.TableInsert(store=url, table="rows", partition="p", row="{n}"),
-        lambda: t.BlobUpload(store=url),
-        lambda: t.LinearRegressionPredict(inputs=("x",), store=url, model="m"),
+        lambda: t.InsertSQL(store=url, table="rows", key=("n",)),
+        lambda: t.InsertTable(store=url, table="rows", partition="p", row="{n}"),
+        lambda: t.UploadBlob(store=url),
+        lambda: t.PredictLinearRegression(inputs=("x",), store=url, model="m"),
         lambda: dataflows.etl(store=url),
         lambda: dataflows.train(table_store=url),
     ):
@@ -102,10 +102,10 @@ def test_of_databases(url, caplog):
 def test_of_brokers(url, caplog, tmp_path):
     for build in (
         lambda: MqttConnection(url=url),
-        lambda: t.MqttPublish(url=url, topic="x"),
-        lambda: MqttSource(url=url, topics=("x",), client_id="a", spool=str(tmp_path)),
+        lambda: t.PublishMQTT(url=url, topic="x"),
+        lambda: MQTTSource(url=url, topics=("x",), client_id="a", spool=str(tmp_path)),
         lambda: dataflows.stats(publish={"url": url, "topic": "x"}),
-        lambda: Surroundings("city", tmp_path, broker=url).etl(["a"]),
+        lambda: LocalServices("city", tmp_path, broker=url).etl(["a"]),
     ):
         refused(caplog, build)
 
@@ -113,7 +113,7 @@ def test_of_brokers(url, caplog, tmp_path):
 @pytest.mark.parametrize("url", FOLDERS)
 def test_of_folders_and_containers(url, caplog):
     refused(caplog, lambda: open_blobs(url))
-    refused(caplog, lambda: t.BlobUpload(store=url))
+    refused(caplog, lambda: t.UploadBlob(store=url))
 
 
 @pytest.mark.parametrize(
@@ -140,9 +140,9 @@ def test_sqlite_takes_no_credential(store, caplog):
     """It has no users; the driver would stop the first record with an error of its own."""
     secret = Secret(WORD)
     for build in (
-        lambda: t.SqlInsert(store=store, table="rows", key=("n",), credential=secret),
-        lambda: t.TableInsert(store=store, table="rows", partition="p", row="{n}", credential=secret),
-        lambda: t.BlobUpload(store=store, credential=secret),
+        lambda: t.InsertSQL(store=store, table="rows", key=("n",), credential=secret),
+        lambda: t.InsertTable(store=store, table="rows", partition="p", row="{n}", credential=secret),
+        lambda: t.UploadBlob(store=store, credential=secret),
         lambda: open_table(store, "rows", secret),
         lambda: open_blobs(store, secret),
         lambda: SqlTable(store, "rows", SCHEMA, ("n",), secret),

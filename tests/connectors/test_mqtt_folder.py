@@ -9,7 +9,7 @@ from riot_ops import ConfigError
 from riot_ops import tasks as t
 from riot_ops.connectors.mqtt.folder import FolderBroker
 from riot_ops.connectors.mqtt.memory import Published
-from riot_ops.connectors.mqtt.source import MqttSource
+from riot_ops.connectors.mqtt.source import MQTTSource
 
 
 @pytest.fixture
@@ -35,14 +35,14 @@ def test_a_session_begins_with_retained_messages_and_goes_on(url):
 
 def test_from_publish_to_source_over_a_restart(url, tmp_path):
     def source(messages):
-        return MqttSource(
+        return MQTTSource(
             url=url, topics=("city/#",), client_id="reader", spool=str(tmp_path / "spool"), messages=messages
         )
 
     first = source(1)
     first.open()
     first.close()
-    publish = t.MqttPublish(url=url, topic="city/{sensor}", payload="value").session()
+    publish = t.PublishMQTT(url=url, topic="city/{sensor}", payload="value").session()
     publish.push_many([{"sensor": s, "value": v} for s, v in (("a", 1.5), ("ü", None), ("b", 2.5))])
     assert [e["reason"] for e in publish.errors] == ["no_payload"]
     again = source(2)
@@ -66,4 +66,4 @@ def test_a_damaged_file_is_named(url):
 @pytest.mark.parametrize("url", ["file://", "file:///", "file://host/folder", "file:///a?b"])
 def test_wrong_urls(url):
     with pytest.raises(ConfigError, match="url must be file:///"):
-        t.MqttPublish(url=url, topic="a")
+        t.PublishMQTT(url=url, topic="a")

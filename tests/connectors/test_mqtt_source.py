@@ -21,10 +21,10 @@ import pytest
 import riot_ops as ro
 from riot_ops import ConfigError, ConnectorError, Secret
 from riot_ops import tasks as t
-from riot_ops.connectors import MqttSource
+from riot_ops.connectors import MQTTSource
 from riot_ops.connectors.mqtt.memory import MemoryBroker
 from riot_ops.connectors.mqtt.spool import Message, Spool
-from riot_ops.streams.city import CitySource
+from riot_ops.streams.riotbench.city import CitySource
 from tests.connectors.conftest import PASSWORD
 from tests.connectors.mqtt_tools import Wire, apply, records, until
 
@@ -39,7 +39,7 @@ def subscribe(tmp_path):
 
     def make(url, topics=("#",), **more):
         name = f"client-{os.urandom(4).hex()}"
-        one = MqttSource(**{"url": url, "topics": topics, "client_id": name, "spool": str(tmp_path / name), **more})
+        one = MQTTSource(**{"url": url, "topics": topics, "client_id": name, "spool": str(tmp_path / name), **more})
         one.open()
         made.append(one)
         return one
@@ -50,7 +50,7 @@ def subscribe(tmp_path):
 
 
 def publish(url, topic, batch, **more):
-    out, dead = apply(t.MqttPublish(url=url, topic=topic, **more), batch)
+    out, dead = apply(t.PublishMQTT(url=url, topic=topic, **more), batch)
     assert out.num_rows == batch.num_rows and not dead
 
 
@@ -253,7 +253,7 @@ def test_a_killed_process_loses_nothing(mosquitto, tmp_path, qos):
         found = payloads()
         assert sorted(found) == sorted(records(n)["payload"].to_pylist()) and len(found) == n
     else:  # repeated messages are among those after which the run ends
-        source = MqttSource(url=mosquitto.url, topics=("job/#",), client_id="job-1", spool=str(tmp_path / "spool"))
+        source = MQTTSource(url=mosquitto.url, topics=("job/#",), client_id="job-1", spool=str(tmp_path / "spool"))
         source.open()
         found = payloads()
         assert len(found) == n
@@ -332,7 +332,7 @@ def test_trouble_reaches_the_reader(secured, subscribe, certificates, tmp_path):
         "refuses connections": {"url": "mqtt://127.0.0.1:1"},
         "unknown": {"url": "mqtt://no.such.host.invalid"},
     }.items():
-        source = MqttSource(**base, **more, spool=str(tmp_path / name))
+        source = MQTTSource(**base, **more, spool=str(tmp_path / name))
         with pytest.raises(ConnectorError, match=name) as caught:
             source.latest(source.initial())
         assert "wrong-one" not in str(caught.value)
@@ -344,7 +344,7 @@ def test_trouble_reaches_the_reader(secured, subscribe, certificates, tmp_path):
     blocked = tmp_path / "file"
     blocked.write_text("")
     with pytest.raises(ConnectorError, match="cannot be opened"):
-        MqttSource(**base, url=secured.url, spool=str(blocked / "x")).open()
+        MQTTSource(**base, url=secured.url, spool=str(blocked / "x")).open()
 
 
 def test_a_broker_that_goes_for_good(own_mosquitto, subscribe):
@@ -434,7 +434,7 @@ def test_a_lost_spool_is_noticed(mosquitto, subscribe):
 )
 def test_wrong_parameters(tmp_path, parameters, text):
     with pytest.raises(ConfigError, match=text) as caught:
-        MqttSource(
+        MQTTSource(
             **{"url": "mqtt://h", "topics": ("a",), "client_id": "c", "spool": str(tmp_path / "s"), **parameters}
         )
     assert "hunter2" not in str(caught.value)
@@ -448,17 +448,17 @@ def test_in_process_from_publisher_to_parser(mosquitto, subscribe):
     city = CitySource(20, 400)
     flow = ro.Dataflow("f")
     source = subscribe(mosquitto.url, ("city",), messages=400)
-    flow.sink("out", flow.source("raw", schema=source.schema).to(t.SenMLParse(schema="city"), id="parsed"))
+    flow.sink("out", flow.source("raw", schema=source.schema).to(t.ParseSenML(schema="city"), id="parsed"))
     lines = city.lines(0, 400)
     publish(mosquitto.url, "city", lines)
     result = flow.run(source)
     assert result.errors.num_rows == 0
-    wanted = t.SenMLParse(schema="city").session().push_batch(lines)
+    wanted = t.ParseSenML(schema="city").session().push_batch(lines)
     assert result["parsed"].to_pylist() == pa.Table.from_batches([wanted]).to_pylist()
 
 
 def test_the_task_list_shows_it():
-    code = "from riot_ops.command import cli\nfor a in (['tasks', '--json'], ['show', 'MQS']): cli.app(a, standalone_mode=False)"
+    code = "from riot_ops.cli import cli\nfor a in (['tasks', '--json'], ['show', 'MQS']): cli.app(a, standalone_mode=False)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert '"code": "MQS"' in done.stdout and '"code": "MQP"' in done.stdout
     assert "durable spool" in done.stdout
@@ -467,11 +467,11 @@ def test_the_task_list_shows_it():
 def test_memory_broker(tmp_path):
     broker = MemoryBroker.of("memory://m")
     broker.publish("kept", b"0", retain=True)
-    source = MqttSource(
+    source = MQTTSource(
         url="memory://m", topics=("a/+", "kept"), client_id="c", spool=str(tmp_path / "s"), messages=4, idle_s=5
     )
     source.open()
-    apply(t.MqttPublish(url="memory://m", topic="a/{seq}"), records(3))
+    apply(t.PublishMQTT(url="memory://m", topic="a/{seq}"), records(3))
     broker.publish("b/x", b"no")
     assert wait(source, 4)["payload"].to_pylist() == [b"0", b"m0", b"m1", b"m2"]
     source.close()

@@ -11,8 +11,8 @@ import pytest
 
 import riot_ops as ro
 from riot_ops import tasks as t
-from riot_ops.connectors import MqttSource
-from riot_ops.streams.city import CitySource
+from riot_ops.connectors import MQTTSource
+from riot_ops.streams.riotbench.city import CitySource
 from tests.connectors.mqtt_tools import Listener, apply
 
 pytestmark = [pytest.mark.spark, pytest.mark.integration]
@@ -23,7 +23,7 @@ MESSAGES = 300
 def test_from_broker_to_broker(mosquitto, spark, tmp_path):
     """The records are those of a run in process; a second query continues behind the first."""
     lines = CitySource(20, 2 * MESSAGES).lines(0, 2 * MESSAGES)
-    source = MqttSource(
+    source = MQTTSource(
         url=mosquitto.url,
         topics=("spark/in",),
         client_id="spark",
@@ -33,15 +33,15 @@ def test_from_broker_to_broker(mosquitto, spark, tmp_path):
     )
     source.open()  # the session begins; Spark's own process continues it
     source.close()
-    send = t.MqttPublish(url=mosquitto.url, topic="spark/in")
+    send = t.PublishMQTT(url=mosquitto.url, topic="spark/in")
     apply(send, lines.slice(0, MESSAGES))
     with Listener(mosquitto.url, "spark/out/#") as listener:
         for run in (1, 2):
             one = dataclasses.replace(source, messages=run * MESSAGES)
             flow = ro.Dataflow("broker-to-broker")
-            parsed = flow.source("raw", schema=one.schema).to(t.SenMLParse(schema="city"), id="parsed")
-            out = t.MqttPublish(
-                url=mosquitto.url, topic="spark/out/{obs_type}", payload=None, columns=("seq", "sub", "value")
+            parsed = flow.source("raw", schema=one.schema).to(t.ParseSenML(schema="city"), id="parsed")
+            out = t.PublishMQTT(
+                url=mosquitto.url, topic="spark/out/{obs_type}", payload=None, columns=("seq", "ordinal", "value")
             )
             flow.sink("out", parsed.to(out, id="published"))
             query = flow.start(spark, one, out=tmp_path / "out", checkpoint=tmp_path / "checkpoint", max_records=200)
@@ -49,11 +49,11 @@ def test_from_broker_to_broker(mosquitto, spark, tmp_path):
             assert query.summary.errors == 0
             if run == 1:
                 apply(send, lines.slice(MESSAGES))
-        wanted = t.SenMLParse(schema="city").session().push_batch(lines)
-        found = pq.read_table(tmp_path / "out" / "published").sort_by([("seq", "ascending"), ("sub", "ascending")])
+        wanted = t.ParseSenML(schema="city").session().push_batch(lines)
+        found = pq.read_table(tmp_path / "out" / "published").sort_by([("seq", "ascending"), ("ordinal", "ascending")])
         assert found.to_pylist() == pa.Table.from_batches([wanted]).to_pylist()
         messages = {
-            (m["seq"], m["sub"]): m["value"]
+            (m["seq"], m["ordinal"]): m["value"]
             for m in map(json.loads, (m.payload for m in listener.wait(wanted.num_rows)))
         }
-        assert messages == {(r["seq"], r["sub"]): r["value"] for r in wanted.to_pylist()}
+        assert messages == {(r["seq"], r["ordinal"]): r["value"] for r in wanted.to_pylist()}

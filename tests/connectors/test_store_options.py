@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from riot_ops.connectors.mqtt import source as mqtt
-from riot_ops.connectors.mqtt.source import MqttSource
+from riot_ops.connectors.mqtt.source import MQTTSource
 from riot_ops.connectors.stores import open_blobs, open_table, opening
 from riot_ops.core.secret import Secret
 
@@ -45,7 +45,7 @@ def test_a_source_subscribes_with_its_options(tmp_path, monkeypatch):
     monkeypatch.setattr(mqtt, "Receiver", lambda subscription, spool: made.append((subscription, spool)))
     options = {"qos": 2, "session_s": 77, "time_property": "at", "id_properties": ("a", "b"), "spool_bytes": 5 << 20}
     for given in ({}, options):
-        source = MqttSource(
+        source = MQTTSource(
             url="mqtt://b", topics=("t/#",), client_id="me", spool=str(tmp_path / f"{len(given)}"), **given
         )
         source._receiver()

@@ -10,8 +10,8 @@ from typing import Literal, get_origin, get_type_hints
 
 import pytest
 
-from riot_ops.core.order import is_sub
-from riot_ops.intake.step import declared
+from riot_ops.core.order import is_ordinal
+from riot_ops.ingest.step import declared
 from riot_ops.task import ValueTask, tasks
 from riot_ops.testing import exact, uncompiled
 from riot_ops.testing.running import Run
@@ -55,7 +55,7 @@ def other_names(case):
     """Another name for each field that a parameter of a case names, and its parameters with these."""
     task, batch = case.task, case.batch
     known = {*batch.schema.names, *task.output_schema(declared(batch.schema, "the case")).names}
-    known = {name for name in known if name not in ("seq", "event_time") and not is_sub(name)}
+    known = {name for name in known if name not in ("seq", "event_time") and not is_ordinal(name)}
     hints = get_type_hints(type(task))
     given = {f.name: getattr(task, f.name) for f in fields(task) if get_origin(hints[f.name]) is not Literal}
     names = {value: f"{value} ü" for value in given.values() if isinstance(value, str) and value in known}

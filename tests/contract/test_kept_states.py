@@ -1,4 +1,4 @@
-"""State of earlier releases is loaded, or refused with both versions named; ``scripts/keep_states.py`` keeps it."""
+"""State of earlier releases is loaded, or refused with both versions named; ``tools/keep_states.py`` keeps it."""
 
 from __future__ import annotations
 
@@ -27,9 +27,7 @@ def _states() -> list[tuple[str, bytes]]:
 
 
 FILES = sorted(KEPT.rglob("*.state"))
-HELP = (
-    "a state that was written goes on: give the task a new version (before a release: scripts/keep_states.py --again)"
-)
+HELP = "a state that was written goes on: give the task a new version (before a release: tools/keep_states.py --again)"
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: f"{file.parent.name}-{file.stem}")

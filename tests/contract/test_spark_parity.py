@@ -13,7 +13,7 @@ import pytest
 
 import riot_ops as ro
 from riot_ops.core.dead_letters import DeadLetters
-from riot_ops.intake.step import declared
+from riot_ops.ingest.step import declared
 from riot_ops.task import StatelessTask, Task, tasks
 from riot_ops.testing import exact
 

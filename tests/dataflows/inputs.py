@@ -27,7 +27,7 @@ def table(one: Source) -> pa.Table:
 
 
 def observations(stream: str, layout: str = "observations", messages: int = N, **options: Any) -> pa.Table:
-    session = t.SenMLParse(schema=stream, layout=layout, **options).session()  # type: ignore[arg-type]
+    session = t.ParseSenML(schema=stream, layout=layout, **options).session()  # type: ignore[arg-type]
     return pa.Table.from_batches([session.push_batch(b) for b in table(source(stream, messages)).to_batches()])
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import json
 import shutil
+import sys
 from types import SimpleNamespace
 from typing import ClassVar
 
@@ -15,10 +16,9 @@ import pytest
 from riot_ops import ConfigError
 from riot_ops import tasks as t
 from riot_ops.core.schema import CITY
-from riot_ops.dataflows.riotbench import micro as module
-from riot_ops.dataflows.riotbench.micro import micro, micro_case, micro_source
+from riot_ops.dataflows.riotbench.micro import micro, micro_case, micro_source, numbered
 from riot_ops.models import fit_linear, fit_tree
-from riot_ops.streams.city import CitySource
+from riot_ops.streams.riotbench.city import CitySource
 from riot_ops.task import Case, StatelessTask
 from tests.streams.records import table
 
@@ -32,7 +32,7 @@ def column(rows, name):
 def test_observations_are_the_first_of_90_sensors_without_losses():
     rows = micro_case("KAL").batch
     wanted = table(CitySource(90, format="observations", drop=0.0), 0, 6554).slice(0, 32_768)
-    assert rows.schema.names == ["seq", *(n for n in wanted.schema.names if n not in ("seq", "sub"))]
+    assert rows.schema.names == ["seq", *(n for n in wanted.schema.names if n not in ("seq", "ordinal"))]
     assert column(rows, "seq") == list(range(32_768))
     for name in rows.schema.names[1:]:
         assert rows.column(name).equals(wanted[name].combine_chunks()), name
@@ -56,9 +56,9 @@ def test_lines(code, format):
 def test_messages_of_a_join_are_whole():
     case = micro_case("JON")
     assert column(case.batch, "seq") == [i for i in range(8192) for _ in CITY.observed]
-    assert column(case.batch, "sub")[:6] == [0, 1, 2, 3, 4, 0]
+    assert column(case.batch, "ordinal")[:6] == [0, 1, 2, 3, 4, 0]
     assert pa.Table.from_batches([case.batch]).equals(table(CitySource(90, format="observations", drop=0.0), 0, 8192))
-    assert case.task == t.Join(schema=None, fields=CITY.observed, by=("seq",))
+    assert case.task == t.AssembleMessage(schema=None, fields=CITY.observed, by=("seq",))
 
 
 def test_rows_to_learn_from():
@@ -86,8 +86,8 @@ def test_models_are_those_of_the_rows():
     assert found == wanted
     classes = fit_tree(numbers[:4096], column(rows, "level")[:4096], INPUTS, "level", min_leaf=20)
     assert json.loads(tree.model) == json.loads(classes.to_json())
-    assert micro_case("MLT").task == t.LinearRegressionTrain(inputs=INPUTS, target_field="airquality_raw")
-    assert micro_case("DTT").task == t.DecisionTreeTrain(inputs=INPUTS, target_field="level")
+    assert micro_case("MLT").task == t.TrainLinearRegression(inputs=INPUTS, target_field="airquality_raw")
+    assert micro_case("DTT").task == t.TrainDecisionTree(inputs=INPUTS, target_field="level")
 
 
 def test_documents_of_students():
@@ -115,7 +115,7 @@ def test_half_of_the_sensors_are_known():
 def test_tasks_by_their_parameters():
     assert micro_case("RGF").task == t.RangeFilter(bounds="city")
     assert micro_case("DAC").task == t.DistinctCount(by=("obs_type",))
-    assert micro_case("BLT").task == t.BloomFilterTrain(field="sensor_id")
+    assert micro_case("BLT").task == t.TrainBloomFilter(field="sensor_id")
 
 
 # -- other tasks ------------------------------------------------------------------------------------
@@ -152,7 +152,7 @@ def picky(monkeypatch):
     def give(*cases, place=-1):
         monkeypatch.setattr(Picky, "place", place)
         kind = type("Picky", (Picky,), {"cases": classmethod(lambda cls: iter(cases))})
-        monkeypatch.setattr(module, "find_task", lambda code: kind)
+        monkeypatch.setattr(sys.modules[micro.__module__], "find_task", lambda code: kind)
         micro_case.cache_clear()
         return micro_case("ZZP")
 
@@ -188,7 +188,7 @@ def test_a_task_without_records_that_it_accepts_is_refused(picky):
 
 def test_numbered_rows_have_the_number_first_and_once():
     batch = pa.RecordBatch.from_pydict({"a": ["x", "y"], "seq": [7, 9]})
-    rows = module.numbered(batch)
+    rows = numbered(batch)
     assert rows.schema.names == ["seq", "a"]
     assert rows.to_pylist() == [{"seq": 0, "a": "x"}, {"seq": 1, "a": "y"}]
     assert not rows.schema.field("seq").nullable
@@ -204,7 +204,11 @@ def test_a_source_repeats_the_records():
 def test_published_messages_are_the_lines_and_their_folder_goes_at_exit(monkeypatch):
     left = []
     monkeypatch.setattr(atexit, "register", lambda *call, **options: left.append((call, options)))
-    monkeypatch.setattr(module, "_lines", lambda format: SimpleNamespace(column=lambda name: pa.array([b"a", b"b"])))
+    monkeypatch.setattr(
+        sys.modules[micro.__module__],
+        "_lines",
+        lambda format: SimpleNamespace(column=lambda name: pa.array([b"a", b"b"])),
+    )
     source = micro_source("MQS", messages=3)
     rows = micro("MQS").run(source)["source"]
     assert column(rows, "payload") == [b"a", b"b", b"a"]

@@ -10,7 +10,7 @@ import pytest
 
 from riot_ops import ConfigError, Secret, dataflows, streams
 from riot_ops import tasks as t
-from riot_ops.dataflows.embedded import Surroundings
+from riot_ops.dataflows.local_services import LocalServices
 from riot_ops.dataflows.riotbench.micro import micro_source
 from riot_ops.models import ModelStore
 from tests.dataflows.inputs import N, table
@@ -132,7 +132,7 @@ def test_mqtt_source_to_sink(tmp_path):
     assert [n.kind for n in flow.nodes.values()] == ["source", "sink"]
     rows = flow.run(micro_source("mqs", messages=300))["source"]
     assert rows["seq"].to_pylist() == list(range(300))
-    parsed = t.SenMLParse(schema="city", layout="wide").session()
+    parsed = t.ParseSenML(schema="city", layout="wide").session()
     assert len(parsed.push_many([{"seq": 0, "payload": p} for p in rows["payload"].to_pylist()])) == 300
     assert len(set(rows["payload"].to_pylist())) > 200
 
@@ -179,7 +179,7 @@ def test_ticks_of_ones_own():
 
 
 def test_train_learns_at_ticks(tmp_path):
-    around = Surroundings("taxi", tmp_path)
+    around = LocalServices("taxi", tmp_path)
     trips = streams.generate("taxi", 200, messages=N)
     span = around.load(trips)["start"].to_pylist()
     result = around.train().run(dataflows.ticks("taxi", n=2, start_ms=span[0]))

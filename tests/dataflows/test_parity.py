@@ -13,7 +13,7 @@ from riot_ops.connectors.mqtt.folder import FolderBroker
 from riot_ops.connectors.stores import open_table
 from riot_ops.core.schema import SCHEMAS
 from riot_ops.dataflow import Dataflow
-from riot_ops.dataflows.embedded import TABLE, Surroundings
+from riot_ops.dataflows.local_services import TABLE, LocalServices
 from riot_ops.dataflows.riotbench.pred import MODELS, UPDATES_SCHEMA
 from riot_ops.models import ModelStore
 from riot_ops.testing import exact
@@ -59,7 +59,7 @@ def surroundings(folder, tables=None):
     for stream in SCHEMAS:
         out = folder / stream
         out.mkdir(parents=True)
-        found[stream] = Surroundings(stream, out, table=tables and tables[stream])
+        found[stream] = LocalServices(stream, out, table=tables and tables[stream])
     return found
 
 

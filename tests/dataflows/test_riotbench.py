@@ -14,7 +14,7 @@ from riot_ops.connectors.mqtt.folder import FolderBroker
 from riot_ops.connectors.stores import open_table
 from riot_ops.core.schema import SCHEMAS, stream_schema
 from riot_ops.dataflows import etl
-from riot_ops.dataflows.embedded import TABLE, Surroundings, spans
+from riot_ops.dataflows.local_services import TABLE, LocalServices, spans
 from riot_ops.dataflows.riotbench.learning import LEARNING
 from riot_ops.dataflows.riotbench.pred import MODELS, UPDATES_SCHEMA
 from riot_ops.models import LinearModel, ModelStore
@@ -25,7 +25,7 @@ from tests.dataflows.inputs import NO_NEWS, N, features, observations, sensors, 
 def test_etl_cleans_stores_and_publishes_each_message(stream, tmp_path):
     wide = observations(stream, layout="wide", fields=stream_schema(stream).numeric)
     known = sensors(stream)
-    around = Surroundings(stream, tmp_path)
+    around = LocalServices(stream, tmp_path)
     session = FolderBroker(around.broker_url).session("test", ["etl/#"])
     result = around.etl(known).run(source(stream), batch_size=100)
     assert result.errors.num_rows == 0
@@ -43,7 +43,7 @@ def test_etl_cleans_stores_and_publishes_each_message(stream, tmp_path):
     assert len(open_table(around.table_url, TABLE).range(stream, "0", "9")) == N
     published = [json.loads(m.payload) for m in session.next()]
     assert len(published) == N
-    parsed = t.SenMLParse(schema=stream, layout="wide", fields=stream_schema(stream).numeric).session()
+    parsed = t.ParseSenML(schema=stream, layout="wide", fields=stream_schema(stream).numeric).session()
     back = parsed.push_many([{"payload": m.payload, "seq": 0} for m in session.next()])
     name = stream_schema(stream).numeric[0]
     assert sorted(str(r[name]) for r in back) == sorted(map(str, inserted[name].to_pylist()))
@@ -51,7 +51,7 @@ def test_etl_cleans_stores_and_publishes_each_message(stream, tmp_path):
 
 @pytest.mark.parametrize("stream", SCHEMAS)
 def test_train_learns_from_what_etl_stored(stream, tmp_path):
-    around = Surroundings(stream, tmp_path)
+    around = LocalServices(stream, tmp_path)
     sensors = sorted(set(observations(stream, layout="wide")["sensor_id"].to_pylist()))
     stored = around.etl(sensors).run(source(stream))["insert"]
     times = np.asarray(stored["event_time"].cast(pa.int64())) // 1000
@@ -63,7 +63,7 @@ def test_train_learns_from_what_etl_stored(stream, tmp_path):
 @pytest.mark.parametrize("stream", SCHEMAS)
 def test_etl_nulls_what_unknown_sensors_say(stream, tmp_path):
     unknown, *known = sensors(stream)
-    result = Surroundings(stream, tmp_path).etl(known).run(source(stream))
+    result = LocalServices(stream, tmp_path).etl(known).run(source(stream))
     rows = [r for r in result["insert"].to_pylist() if r["sensor_id"] == unknown]
     assert rows and all(r[name] is None for r in rows for name in stream_schema(stream).numeric)
 
@@ -136,7 +136,7 @@ def test_pred_goes_over_to_new_models_in_all_instances(trained):
     assert first != newest
     news = pa.Table.from_pylist([{"seq": 0, "payload": first.encode(), "topic": "x"}], schema=UPDATES_SCHEMA)
     given = {MODELS: news, "taxi": source("taxi")}
-    moved = Surroundings("taxi", around.out).pred(3).run(given, batch_size=50)
+    moved = LocalServices("taxi", around.out).pred(3).run(given, batch_size=50)
     assert moved.errors.num_rows == 0
     rows = moved["publish_error"].sort_by("seq").to_pylist()
     assert [row["seq"] for row in rows] == list(range(0, 2 * N, 2))  # of two sources

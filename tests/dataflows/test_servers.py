@@ -14,9 +14,9 @@ import pyarrow.compute as pc
 import pytest
 
 from riot_ops import dataflows
-from riot_ops.connectors import MqttSource
+from riot_ops.connectors import MQTTSource
 from riot_ops.connectors.stores import open_blobs, open_table
-from riot_ops.dataflows.embedded import spans
+from riot_ops.dataflows.local_services import spans
 from riot_ops.dataflows.riotbench.pred import MODELS
 from riot_ops.testing import PAUSE, ScriptedSource
 from tests.connectors.mqtt_tools import Listener, until
@@ -82,7 +82,7 @@ def test_pred_goes_over_to_the_models_that_train_announces(cloud, own_mosquitto,
 
     old = learn(0)
     readings = Gated(stream, messages, late)
-    news = MqttSource(
+    news = MQTTSource(
         url=own_mosquitto.url,
         topics=(f"models/{stream}/#",),
         client_id="pred",

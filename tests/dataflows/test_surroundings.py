@@ -10,8 +10,8 @@ import pytest
 from riot_ops import ConfigError
 from riot_ops.connectors.stores import open_table
 from riot_ops.core.schema import stream_schema
-from riot_ops.dataflows import embedded
-from riot_ops.dataflows.embedded import Surroundings, spans
+from riot_ops.dataflows import local_services as embedded
+from riot_ops.dataflows.local_services import LocalServices, spans
 from riot_ops.models import LinearModel, ModelStore
 from riot_ops.sketches.bloom import BloomFilter
 from tests.dataflows.inputs import source, table
@@ -19,16 +19,16 @@ from tests.dataflows.inputs import source, table
 
 @pytest.fixture
 def around(tmp_path):
-    return Surroundings("taxi", tmp_path)
+    return LocalServices("taxi", tmp_path)
 
 
 def test_addresses(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    usual = Surroundings("taxi", Path("out"))
+    usual = LocalServices("taxi", Path("out"))
     assert usual.table_url == f"sqlite:///{tmp_path}/out/store.db"
     assert usual.models_url == f"{tmp_path}/out/models"
     assert usual.broker_url == (tmp_path / "out/broker").as_uri()
-    given = Surroundings("taxi", Path("out"), "memory", "memory://m", "mqtt://b")
+    given = LocalServices("taxi", Path("out"), "memory", "memory://m", "mqtt://b")
     assert (given.table_url, given.models_url, given.broker_url) == ("memory", "memory://m", "mqtt://b")
 
 
@@ -52,7 +52,7 @@ def test_the_filter_knows_its_sensors_and_few_others(around):
 
 def test_stats_publishes_where_a_broker_is_given(around, tmp_path):
     assert not [n for n in around.stats(["a"]).nodes if n.startswith("publish_")]
-    given = Surroundings("taxi", tmp_path, broker="mqtt://b").stats(["a"]).nodes
+    given = LocalServices("taxi", tmp_path, broker="mqtt://b").stats(["a"]).nodes
     assert (given["publish_avg"].task.url, given["publish_avg"].task.topic) == ("mqtt://b", "stats/taxi")
     assert given["bloom"].task.field == "sensor_id"
     assert given["bloom"].task.model == str(tmp_path / "known_sensors.bloom")

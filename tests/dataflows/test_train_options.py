@@ -7,9 +7,9 @@ import pytest
 from typer.testing import CliRunner
 
 from riot_ops import streams
-from riot_ops.command import cli
-from riot_ops.command.job import Job
-from riot_ops.command.train_job import TrainJob
+from riot_ops.cli import main as cli
+from riot_ops.cli.job import Job
+from riot_ops.cli.train_job import TrainJob
 from riot_ops.core.errors import ConfigError
 from riot_ops.models import ModelStore
 

@@ -12,11 +12,11 @@ import pyarrow as pa
 import pytest
 
 from riot_ops.core.errors import ModelError
-from riot_ops.kernels.csv.lines import csv_column, csv_lines
+from riot_ops.ingest.replay import ReplaySource
+from riot_ops.kernels.text.csv.lines import csv_column, csv_lines
 from riot_ops.models import LinearModel, TreeModel, model_from_bytes
 from riot_ops.sketches.bloom import BloomFilter
 from riot_ops.sketches.hyperloglog import HyperLogLog
-from riot_ops.streams.replay import ReplaySource
 from tests.fuzz.spoiled import batches, mutated
 
 ALPHABET = 'abcü漢😀,"\n\r ;1.'

@@ -10,9 +10,9 @@ import pyarrow as pa
 
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.schema import TIMESTAMP, stream_schema
-from riot_ops.tasks import SenMLParse, XMLParse
+from riot_ops.tasks import ParseSenML, ParseXML
 from tests.fuzz.spoiled import batches, cuts
-from tests.reference import senml_parse, xml_parse
+from tests.reference import parse_senml, parse_xml
 
 
 def table(payloads):
@@ -61,9 +61,9 @@ SENML_TOKENS = [
     *(b'{"n":"dust","v":2},', b'{"n":"dust","v":"x","t":9},', b'"warm"', b"\xc3\xbc", b"\xff", b"1e400", b"\\u0041"),
 ]
 SENML_TASKS = [
-    SenMLParse(schema="city", raw=True, units=True),
-    SenMLParse(schema="city", raw=True, units=True, on_bad="message"),
-    SenMLParse(schema="city", fields=("dust", "light", "source"), units=True, concatenate_names=True),
+    ParseSenML(schema="city", raw=True, units=True),
+    ParseSenML(schema="city", raw=True, units=True, on_bad="message"),
+    ParseSenML(schema="city", fields=("dust", "light", "source"), units=True, concatenate_names=True),
 ]
 
 
@@ -75,7 +75,7 @@ def senml_expected(task, payloads):
     rows, errors = [], []
     for i, payload in enumerate(payloads):
         try:
-            found = senml_parse.parse(
+            found = parse_senml.parse(
                 payload,
                 10**15 + i,
                 fields=[(f, kinds[f]) for f in emitted],
@@ -85,10 +85,10 @@ def senml_expected(task, payloads):
                 units=True,
                 alone=task.on_bad == "record",
             )
-        except senml_parse.Rejected as error:
+        except parse_senml.Rejected as error:
             errors.append((i, error.reason))
             continue
-        text = payload.decode().strip(senml_parse.BLANK)
+        text = payload.decode().strip(parse_senml.BLANK)
         json.loads(text[text.index("{") :])  # what the reference takes is JSON
         for k, (field, observation) in enumerate(zip(emitted, found["observations"], strict=True)):
             if isinstance(observation, str):
@@ -108,7 +108,7 @@ def test_senml(rng, amount):
         assert sorted(((i, reason) for i, reason, _ in errors), key=repr) == rejected
         # the same messages cut anywhere, or in another order
         assert run(task, batch, cuts(rng, len(payloads))) == (out, errors)
-        wide = SenMLParse(schema="city", layout="wide", meta=True)
+        wide = ParseSenML(schema="city", layout="wide", meta=True)
         assert run(wide, batch, [0, len(payloads)]) == run(wide, batch, cuts(rng, len(payloads)))
 
 
@@ -140,13 +140,13 @@ def xml_expected(payloads):
         if not good:
             refused.append(i)
             continue
-        _, records, _ = xml_parse.read(payload, "student", FIELDS)
+        _, records, _ = parse_xml.read(payload, "student", FIELDS)
         rows += [(i, 10**15 + i, k, *record.values()) for k, record in enumerate(records)]
     return rows, refused
 
 
 def test_xml(rng, amount):
-    task = XMLParse(layout="records", fields=FIELDS, max_depth=1000)
+    task = ParseXML(layout="records", fields=FIELDS, max_depth=1000)
     for payloads in batches(rng, amount, XML, XML_TOKENS):
         batch = table(payloads)
         out, errors = run(task, batch, [0, len(payloads)])
@@ -154,6 +154,6 @@ def test_xml(rng, amount):
         assert out == rows
         assert [i for i, _, _ in sorted(errors)] == refused
         assert run(task, batch, cuts(rng, len(payloads))) == (out, errors)
-        sums = [row[-2:] for row in run(XMLParse(fields=FIELDS, max_depth=1000), batch, cuts(rng, len(payloads)))[0]]
+        sums = [row[-2:] for row in run(ParseXML(fields=FIELDS, max_depth=1000), batch, cuts(rng, len(payloads)))[0]]
         good = [p for i, p in enumerate(payloads) if i not in set(refused)]
-        assert sums == [(c, len(r)) for c, r, _ in (xml_parse.read(p, "student", FIELDS) for p in good)]
+        assert sums == [(c, len(r)) for c, r, _ in (parse_xml.read(p, "student", FIELDS) for p in good)]

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from riot_ops.kernels.selection import PAGE, Draft, Selection, drafted, finish, names_of, whole
+from riot_ops.kernels.arrays.selection import PAGE, Draft, Selection, drafted, finish, names_of, whole
 
 
 def batch_of(n):

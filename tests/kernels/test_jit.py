@@ -144,7 +144,7 @@ def test_only_what_changed_is_compiled_and_once_per_type(tmp_path, monkeypatch):
 def test_kept_in_a_folder_of_ones_own(tmp_path):
     """Nothing but the folder that is named gets files."""
     code = (
-        "import numba, numpy as np; from riot_ops.kernels.senml.messages import repeat\n"
+        "import numba, numpy as np; from riot_ops.kernels.text.senml.messages import repeat\n"
         "before = {k: v for k, v in vars(numba.config).items() if k.startswith('CACHE')}\n"
         "repeat(np.arange(2), 2, np.empty(4, np.int64))\n"
         "assert before == {k: v for k, v in vars(numba.config).items() if k.startswith('CACHE')}"

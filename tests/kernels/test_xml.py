@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given, settings
 
 from riot_ops.core.errors import RecordError
-from riot_ops.kernels.xml import documents as xml_documents
-from riot_ops.kernels.xml.documents import read_documents
-from tests.reference import xml_parse as reference
+from riot_ops.kernels.text.xml import documents as xml_documents
+from riot_ops.kernels.text.xml.documents import read_documents
+from tests.reference import parse_xml as reference
 from tests.search import depth
 
 FIELDS = ("@rollno", "@ü", "firstname", "marks")

@@ -34,7 +34,7 @@ def dataflow(process_noise: float = 0.125, *, average: str = "average") -> ro.Da
     flow = ro.Dataflow("recovery")
     readings = flow.source("readings", schema={"device": "string", "value": "double"})
     smooth = readings.to(t.KalmanFilter(by=("device",), process_noise=process_noise), id="smooth")
-    flow.sink("out", smooth, smooth.to(t.BlockAverage(window=7, partial=True), id=average))
+    flow.sink("out", smooth, smooth.to(t.MovingAverage(window=7, partial=True), id=average))
     return flow
 
 
@@ -53,7 +53,7 @@ def run(runner: str, folder: Path, rows: int, until: int) -> Any:
     """Run it in small steps, so that there are many moments to be killed in."""
     if runner == "local":
         return dataflow().run(GatedSource(table(rows), until), batch_size=64, epoch_rows=128, **places(folder))
-    from riot_ops.runtime.spark import session
+    from riot_ops.spark import session
 
     spark = session(cores=2, memory="1g")
     return query(spark, folder, rows, until).wait()

@@ -243,7 +243,7 @@ def test_an_interruption_while_results_are_written_loses_and_doubles_nothing(tmp
 
     made = ro.Dataflow("two")
     source = made.source("in", schema={"value": "double"})
-    means = source.to(t.BlockAverage(by=(), window=3, partial=True), id="means")
+    means = source.to(t.MovingAverage(by=(), window=3, partial=True), id="means")
     made.sink("watch", means if last else source).sink("averages", means).sink("out", source)
     options = {"checkpoint": tmp_path / "checkpoint", "cores": cores, "batch_size": 5_000, "epoch_rows": 10**9}
     sinks = {"out": ParquetSink(tmp_path / "out"), "averages": ParquetSink(tmp_path / "means")}

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 import riot_ops as ro
 from riot_ops import tasks as t
-from riot_ops.command import cli
+from riot_ops.cli import main as cli
 from tests.sessions import used_by_the_command
 
 ROWS = 20_000
@@ -25,7 +25,7 @@ def smoothing():
     flow = ro.Dataflow("smoothing")
     readings = flow.source("readings", schema=FIELDS)
     smooth = readings.to(t.KalmanFilter(by="device"), id="smooth")
-    return flow.sink("out", smooth, smooth.to(t.BlockAverage(by="device", window=7), id="average"))
+    return flow.sink("out", smooth, smooth.to(t.MovingAverage(by="device", window=7), id="average"))
 
 
 def lines(start, end):

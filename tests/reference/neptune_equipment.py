@@ -10,13 +10,13 @@ STATES = [sensor for sensor, _ in PAIRS] + [valve for _, valve in PAIRS]
 HOUR = 3_600_000_000_000
 
 
-def ordered(readings, lateness=1_000_000_000):
+def ordered(readings, allowed_lateness=1_000_000_000):
     """Readings ``(ts, states)`` by ts, without those that are late; times count in microseconds for that."""
     newest, kept = None, []
     for place, (ts, states) in enumerate(readings):
         micros = ts // 1000
         newest = micros if newest is None else max(newest, micros)
-        if micros + lateness // 1000 >= newest:
+        if micros + allowed_lateness // 1000 >= newest:
             kept.append((ts, place, states))
     return [(ts, states) for ts, _, states in sorted(kept)]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-CARRIED = ("seq", "sub", "event_time")
+CARRIED = ("seq", "ordinal", "event_time")
 
 
 def project(

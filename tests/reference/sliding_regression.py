@@ -10,7 +10,7 @@ from typing import Any
 Event = dict[str, Any]
 
 
-def regress(events: Iterable[Event], window: int, horizon: int, warm_up: int) -> list[Event]:
+def regress(events: Iterable[Event], window: int, horizon: int, flag_warm_up: int) -> list[Event]:
     history: dict[Any, list[Fraction]] = {}
     out = []
     for event in events:
@@ -18,7 +18,7 @@ def regress(events: Iterable[Event], window: int, horizon: int, warm_up: int) ->
             continue
         readings = history.setdefault(event["key"], [])
         readings.append(Fraction(event["value"]))
-        if len(readings) < warm_up:
+        if len(readings) < flag_warm_up:
             continue
         first = len(readings) - window + 1  # item numbers count from 1
         x = [Fraction(first + i) for i in range(window)]

@@ -9,7 +9,7 @@ from typing import Any
 import hypothesis.strategies as st
 import pyarrow as pa
 
-from riot_ops.intake.step import declared
+from riot_ops.ingest.step import declared
 from riot_ops.runtime.session import Session
 from riot_ops.task import Task
 

@@ -20,9 +20,9 @@ def keyed(fn: Any, initial: Any, by: tuple[str, ...], events: list[dict[str, Any
             failed.append(number)
             continue
         states[key] = copy.deepcopy(state)
-        place = "sub_2" if "sub" in event else "sub"
+        place = "ordinal_2" if "ordinal" in event else "ordinal"
         out += [
-            {**{n: event[n] for n in ("seq", "sub", "event_time") if n in event}, **result, place: i}
+            {**{n: event[n] for n in ("seq", "ordinal", "event_time") if n in event}, **result, place: i}
             for i, result in enumerate(results)
         ]
     return out, failed

@@ -20,7 +20,7 @@ class Windows:
     kind: str
     size: int = 0
     every: int = 0
-    delay: int = 0
+    allowed_lateness: int = 0
     ahead: int | None = None
     grain: int = 1
     now: int | None = None
@@ -47,7 +47,7 @@ class Windows:
         """Close what stream time has passed."""
         if self.now is None:
             return
-        level = math.inf if everything else self.now - self.delay
+        level = math.inf if everything else self.now - self.allowed_lateness
         due = []
         if self.kind == "time":
             for key, end in [one for one in self.open if one[1] <= level]:
@@ -71,7 +71,7 @@ class Windows:
         if time >= self.now + self.grain:
             self.bad.append((number, "from_the_future"))
             return
-        level = self.now - self.delay
+        level = self.now - self.allowed_lateness
         if self.kind == "time":
             first = time // self.every * self.every
             starts = [s for s in range(first - self.size + self.every, first + 1, self.every)]

@@ -41,7 +41,7 @@ def smooth() -> ro.Dataflow:
     """One that is there from the beginning, and keeps state."""
     flow = ro.Dataflow("smooth")
     kalman = flow.source("north", schema={"value": "double"}).to(t.KalmanFilter(), id="t0")
-    return flow.sink("out", kalman.to(t.BlockAverage(window=3), id="t1"))
+    return flow.sink("out", kalman.to(t.MovingAverage(window=3), id="t1"))
 
 
 class Lives:
@@ -74,7 +74,7 @@ class Lives:
         options: dict[str, Any] = {"max_records": 4 if self.kind == "fake" else 10, "join": choose.random() < 0.5}
         if self.kind == "spark":
             from riot_ops.reuse import SparkBackend
-            from riot_ops.runtime.spark import session
+            from riot_ops.spark import session
 
             options["tries"] = 20  # on a busy machine Spark gives up workers that begin late
             return SparkBackend(session(cores=2, memory="1g"), self.folder / "back", trigger="0 seconds", **options)

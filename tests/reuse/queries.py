@@ -20,8 +20,8 @@ from riot_ops.core.source import Offset, Source, WrappedSource
 from riot_ops.reuse.spark import stage as reuse_stage
 from riot_ops.reuse.spark.backend import FragmentsBackend
 from riot_ops.reuse.spark.fragment import Fragment, Options
-from riot_ops.runtime.spark import stage as runtime_stage
-from riot_ops.runtime.spark.blocks import blocks_of, blocks_to_batch
+from riot_ops.spark import stage as runtime_stage
+from riot_ops.spark.blocks import blocks_of, blocks_to_batch
 from tests.staged import Chain
 
 PAUSE_SECONDS = 0.005

@@ -9,20 +9,20 @@ from typing import Any
 import riot_ops as ro
 from riot_ops import tasks as t
 from riot_ops.reuse import ReuseManager, SparkBackend
-from riot_ops.streams.city import CitySource
+from riot_ops.streams.riotbench.city import CitySource
 
 MESSAGES = 6000
 KEY = ("sensor_id", "obs_type")
 FLOWS = {
     "ada": (t.KalmanFilter(by=KEY),),
-    "bob": (t.KalmanFilter(by=KEY), t.BlockAverage(by=KEY, window=5)),
+    "bob": (t.KalmanFilter(by=KEY), t.MovingAverage(by=KEY, window=5)),
 }
 
 
 def dataflow(name: str) -> ro.Dataflow:
     """One of the two."""
     flow = ro.Dataflow(name)
-    stream = flow.source("city").to(t.SenMLParse(schema="city"), id="parse").to(t.RangeFilter(bounds="city"), id="kept")
+    stream = flow.source("city").to(t.ParseSenML(schema="city"), id="parse").to(t.RangeFilter(bounds="city"), id="kept")
     for place, task in enumerate(FLOWS[name]):
         stream = stream.to(task, id=f"t{place}")
     return flow.sink("out", stream)
@@ -40,7 +40,7 @@ def opened(spark: Any, folder: Path) -> ReuseManager:
 
 
 if __name__ == "__main__":
-    from riot_ops.runtime.spark import session
+    from riot_ops.spark import session
 
     where = Path(sys.argv[1])
     manager = opened(session(cores=2, memory="1g"), where)

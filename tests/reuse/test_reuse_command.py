@@ -20,14 +20,17 @@ from typer.testing import CliRunner
 
 import riot_ops as ro
 from riot_ops import tasks as t
-from riot_ops.command import cli, cli_reuse, reuse_ends, reuse_server
-from riot_ops.command.reuse_ends import end, made_sink, made_source
-from riot_ops.command.reuse_server import ReuseServer
-from riot_ops.command.reuse_socket import asked, control_folder
+from riot_ops.cli import main as cli
+from riot_ops.cli import reuse as cli_reuse
+from riot_ops.cli import reuse_endpoints as reuse_ends
+from riot_ops.cli import reuse_server
+from riot_ops.cli.reuse_endpoints import end, made_sink, made_source
+from riot_ops.cli.reuse_server import ReuseServer
+from riot_ops.cli.reuse_socket import asked, control_folder
 from riot_ops.connectors.mqtt.memory import MemoryBroker
 from riot_ops.core.errors import ConfigError, ConnectorError
 from riot_ops.reuse import LocalBackend
-from riot_ops.streams.city import CitySource
+from riot_ops.streams.riotbench.city import CitySource
 from riot_ops.testing import exact
 
 SCHEMA = {"device": "string", "value": "double"}
@@ -36,7 +39,7 @@ LINES = "".join(f"{'ab'[i % 2]},{i}.5\n" for i in range(40))
 
 def flow(name="mean", window=5):
     made = ro.Dataflow(name)
-    stream = made.source("readings", schema=SCHEMA).to(t.BlockAverage(by=("device",), window=window), id="average")
+    stream = made.source("readings", schema=SCHEMA).to(t.MovingAverage(by=("device",), window=window), id="average")
     return made.sink("out", stream)
 
 
@@ -323,7 +326,7 @@ def test_one_that_was_killed_goes_on_and_ctrl_c_ends_it(tmp_path, readings):
 def test_on_spark_one_that_was_killed_goes_on_where_it_was(tmp_path):
     folder, messages = tmp_path / "shared", 1000
     made = ro.Dataflow("kept")
-    parsed = made.source("city").to(t.SenMLParse(schema="city"), id="parse")
+    parsed = made.source("city").to(t.ParseSenML(schema="city"), id="parse")
     made.sink("out", parsed.to(t.KalmanFilter(by=("sensor_id", "obs_type")), id="kalman"))
     city = {"stream": "city", "sensors": 90, "messages": messages, "rate": 200}
     request = {"dataflow": made.to_dict(), "sources": {"city": city}, "sinks": {}}
@@ -374,7 +377,7 @@ def test_on_spark_it_ends_when_the_jvm_has(tmp_path):
     try:
         assert first.startswith("serving in")
         made = ro.Dataflow("kept")
-        made.sink("out", made.source("city").to(t.SenMLParse(schema="city"), id="parse"))
+        made.sink("out", made.source("city").to(t.ParseSenML(schema="city"), id="parse"))
         request = {"dataflow": made.to_dict(), "sources": {"city": {"stream": "city", "rate": 50}}, "sinks": {}}
         asked(tmp_path / "shared", {"do": "submit", "dataflows": [request]})
         until(lambda: asked(tmp_path / "shared", {"do": "stats"})["rows"]["kept"], 60)

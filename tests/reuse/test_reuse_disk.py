@@ -84,7 +84,7 @@ def tidy(manager):
 
 def flows():
     mean = ro.Dataflow("cyd")
-    mean.sink("out", mean.source("in", schema={"value": "double"}).to(t.BlockAverage(by=(), window=2), id="mean"))
+    mean.sink("out", mean.source("in", schema={"value": "double"}).to(t.MovingAverage(by=(), window=2), id="mean"))
     return {"ada": dataflow("ada", (0, 150)), "bob": dataflow("bob", (0, 150), (0, 100)), "cyd": mean}
 
 

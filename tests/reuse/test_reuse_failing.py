@@ -106,7 +106,7 @@ def check_log(path, manager, kind):
 def flow(name, window=5):
     made = ro.Dataflow(name)
     stream = made.source("north", schema=SCHEMA).to(t.KalmanFilter(value="value"), id="k")
-    return made.sink("out", stream.to(t.BlockAverage(value="value", window=window), id="mean"))
+    return made.sink("out", stream.to(t.MovingAverage(value="value", window=window), id="mean"))
 
 
 def actions(kind):

@@ -16,7 +16,7 @@ from riot_ops.reuse.topic import Head
 from riot_ops.runtime.binding import bind_sources
 from tests.random_flows import assert_same, everything, random_input
 from tests.reuse.queries import FakeSpark, Gated
-from tests.reuse.test_reuse_local import Got, any_flow, known
+from tests.reuse.test_local import Got, any_flow, known
 from tests.search import seeds
 
 NAMES = ("north", "south", "west", "in0", "in1")

@@ -11,7 +11,7 @@ from paho.mqtt.publish import single
 
 import riot_ops as ro
 from riot_ops import tasks as t
-from riot_ops.connectors.mqtt.source import MqttSource
+from riot_ops.connectors.mqtt.source import MQTTSource
 from riot_ops.core.errors import ConfigError, ConnectorError
 from riot_ops.reuse import Limits, LocalBackend, ReuseManager
 from riot_ops.reuse.spark import carrier as carriers
@@ -191,7 +191,7 @@ def looked_up(name, table):
     made = ro.Dataflow(name)
     stream = made.source("in", schema={"key": "string", "value": "double"}).to(t.KalmanFilter(by="key"), id="kalman")
     named = stream.to(t.LookupJoin(field="key", table=str(table)), id="named")
-    made.sink("names", named.hash("name").to(t.BlockAverage(by="name", window=2), id="mean"))
+    made.sink("names", named.partition_by("name").to(t.MovingAverage(by="name", window=2), id="mean"))
     return made.sink("raw", stream)
 
 
@@ -306,7 +306,7 @@ def test_sinks_of_a_name_that_went_twice_both_get_theirs():
 @pytest.mark.integration
 def test_a_broker_that_does_not_answer_keeps_nobody_else_waiting(tmp_path):
     broker = Mosquitto()  # which is not started yet
-    source = MqttSource(url=broker.url, topics=("a",), client_id="me", spool=str(tmp_path / "spool"), timeout_s=2.0)
+    source = MQTTSource(url=broker.url, topics=("a",), client_id="me", spool=str(tmp_path / "spool"), timeout_s=2.0)
     got, other = ro.MemorySink(), ro.MemorySink()
     made = ro.Dataflow("a")
     made.sink("out", made.source("in", schema=source.schema))

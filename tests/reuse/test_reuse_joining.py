@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
+from riot_bench.suites.reuse.workloads import riot21, riot_source
 
 import riot_ops as ro
 from riot_ops import tasks as t
@@ -14,7 +15,6 @@ from riot_ops.graph.plan import NoStageError, planned
 from riot_ops.reuse import ReuseManager
 from riot_ops.reuse.spark.control import Control
 from riot_ops.reuse.spark.layout import Layout, Layouts
-from riot_ops.reuse.workloads import riot21, riot_source
 from tests.reuse.queries import FakeSpark, Gated
 from tests.runtime.test_repartition import Pairs
 
@@ -128,7 +128,7 @@ def test_steps_with_and_without_state_join_while_records_come(opened, tmp_path):
         "ada": dataflow("ada", kalman()),
         "bob": dataflow("bob", kalman(), kept(9.0)),  # behind a stage with state
         "cyd": dataflow("cyd", kept(12.0), kept(8.0)),  # at the source
-        "dan": dataflow("dan", kalman(0.25), t.BlockAverage(by=("device", "kind"), window=3)),  # in that stage
+        "dan": dataflow("dan", kalman(0.25), t.MovingAverage(by=("device", "kind"), window=3)),  # in that stage
     }
     sinks, first = {}, {}
     for name, flow in flows.items():
@@ -162,7 +162,7 @@ def test_tasks_that_hold_rows_of_all_keys_join_and_move(tmp_path, join):
     pairs = Pairs(by=("device", "kind"))
     flows = {
         "ada": dataflow("ada", pairs),
-        "bob": dataflow("bob", t.BlockAverage(by=("kind",), window=3)),
+        "bob": dataflow("bob", t.MovingAverage(by=("kind",), window=3)),
         "cyd": dataflow("cyd", pairs, kept(9.0)),
         "dan": dataflow("dan", kept(12.0), pairs),
     }
@@ -183,11 +183,11 @@ def test_tasks_that_hold_rows_of_all_keys_join_and_move(tmp_path, join):
 def test_what_needs_another_shuffle_is_a_query_of_its_own(opened):
     manager, source = opened()
     manager.submit(dataflow("ada", kalman()), source, ro.MemorySink())
-    manager.submit(dataflow("bob", t.BlockAverage(by=("kind",), window=3)), source, ro.MemorySink())
+    manager.submit(dataflow("bob", t.MovingAverage(by=("kind",), window=3)), source, ro.MemorySink())
     assert manager.stats()["fragments"] == 2
-    manager.submit(dataflow("cyd", t.BlockAverage(by=("kind",), window=4)), source, ro.MemorySink())
+    manager.submit(dataflow("cyd", t.MovingAverage(by=("kind",), window=4)), source, ro.MemorySink())
     assert manager.stats()["fragments"] == 2, "that has a stage for it"
-    manager.submit(dataflow("dan", kalman(), t.BlockAverage(by=("kind",), window=4)), source, ro.MemorySink())
+    manager.submit(dataflow("dan", kalman(), t.MovingAverage(by=("kind",), window=4)), source, ro.MemorySink())
     assert manager.stats()["fragments"] == 3, "a query reads topics of earlier ones alone"
 
 
@@ -247,7 +247,7 @@ def test_who_joins_late_goes_on_after_a_kill(tmp_path):
 
 
 def test_stages_that_are_settled():
-    flow = dataflow("x", kalman(), t.BlockAverage(by=("device", "kind"), window=3), t.BlockAverage(by=("kind",)))
+    flow = dataflow("x", kalman(), t.MovingAverage(by=("device", "kind"), window=3), t.MovingAverage(by=("kind",)))
     steps = lower(flow)
     streams = ["in", "in@beats"]
 

@@ -11,7 +11,8 @@ from typer.testing import CliRunner
 
 import riot_ops as ro
 from riot_ops import tasks as t
-from riot_ops.command import cli, cli_reuse
+from riot_ops.cli import main as cli
+from riot_ops.cli import reuse as cli_reuse
 from riot_ops.reuse import ReuseManager
 
 NAMES = [
@@ -31,7 +32,7 @@ NAMES = [
 
 def flow(name, window=5):
     made = ro.Dataflow(name)
-    stream = made.source("readings", schema={"value": "double"}).to(t.BlockAverage(window=window), id="average")
+    stream = made.source("readings", schema={"value": "double"}).to(t.MovingAverage(window=window), id="average")
     return made.sink("out", stream)
 
 

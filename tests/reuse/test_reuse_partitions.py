@@ -16,8 +16,8 @@ N, HALF = 600, 300
 ROWS = [{"device": "abcdefgh"[i * i % 8], "kind": "xy"[i % 2], "value": float(i % 17)} for i in range(N)]
 FLOWS = {
     "ada": dataflow("ada", kalman()),
-    "bob": dataflow("bob", kalman(), t.BlockAverage(by=("kind",), window=3)),
-    "cyd": dataflow("cyd", kalman(0.25), t.BlockAverage(by=("device", "kind"), window=5)),
+    "bob": dataflow("bob", kalman(), t.MovingAverage(by=("kind",), window=3)),
+    "cyd": dataflow("cyd", kalman(0.25), t.MovingAverage(by=("device", "kind"), window=5)),
 }
 
 

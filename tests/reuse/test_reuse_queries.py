@@ -367,7 +367,7 @@ def averages(name, *keys):
     flow = ro.Dataflow(name)
     stream = flow.source("in", schema={"device": "string", "value": "double"})
     for place, key in enumerate(keys):
-        stream = stream.to(t.BlockAverage(by=key, window=2), id=f"t{place}")
+        stream = stream.to(t.MovingAverage(by=key, window=2), id=f"t{place}")
     return flow.sink("out", stream)
 
 

@@ -190,7 +190,7 @@ def test_state_and_figures_go_on(tmp_path):
 def test_what_a_step_held_at_the_end_comes_once(tmp_path):
     sinks = {"ada": Tape()}
     manager, source = opened(tmp_path, sinks)
-    manager.submit(flow("ada", t.BlockAverage(window=50, partial=True)), source, sinks["ada"])
+    manager.submit(flow("ada", t.MovingAverage(window=50, partial=True)), source, sinks["ada"])
     manager.backend.run()
     assert sinks["ada"].values("t0") == [24.5, 54.5]
     gone(manager)

@@ -16,8 +16,8 @@ from riot_ops.reuse import LocalBackend, NullBackend, Request, ReuseManager, err
 from tests.random_flows import SCHEMA, assert_same, everything, random_input
 from tests.reuse.queries import FakeSpark, Gated
 from tests.reuse.sharing import overlapping_flow
-from tests.reuse.test_reuse_local import Got, any_flow, known
-from tests.reuse.test_reuse_manager import check
+from tests.reuse.test_local import Got, any_flow, known
+from tests.reuse.test_manager import check
 from tests.search import depth, seeds
 
 SEEDS = st.integers(0, 2**32).map(random.Random)
@@ -275,7 +275,7 @@ def test_those_who_come_at_once_share_state_under_each_policy():
     def average(name, window):
         flow = ro.Dataflow(name)
         smooth = flow.source("in", schema={"value": "double"}).to(t.KalmanFilter(), id="kalman")
-        return flow.sink("out", smooth.to(t.BlockAverage(window=window), id="average"))
+        return flow.sink("out", smooth.to(t.MovingAverage(window=window), id="average"))
 
     manager = ReuseManager(policy="stateless")
     _, second = manager.submit_all([Request(average("a", 3)), Request(average("b", 5))])

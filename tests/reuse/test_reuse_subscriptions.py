@@ -10,14 +10,14 @@ from paho.mqtt.publish import multiple
 
 import riot_ops as ro
 from riot_ops import tasks as t
-from riot_ops.command.reuse_ends import made_source
-from riot_ops.connectors import MqttSource
+from riot_ops.cli.reuse_endpoints import made_source
+from riot_ops.connectors import MQTTSource
 from riot_ops.connectors.mqtt.memory import MemoryBroker
 from riot_ops.core.errors import ConfigError
+from riot_ops.ingest.pace import paced
 from riot_ops.reuse import ReuseManager, SparkBackend
 from riot_ops.runtime.merging import merged
-from riot_ops.streams.city import CitySource
-from riot_ops.streams.pace import paced
+from riot_ops.streams.riotbench.city import CitySource
 from tests.reuse.test_reuse_command import Serving, until
 
 
@@ -91,7 +91,7 @@ def test_a_subscription_that_another_reads_as_another_log_is_refused(tmp_path):
 @pytest.mark.integration
 def test_queries_on_spark_over_a_subscription_become_one(spark, mosquitto, tmp_path):
     """What reads it now has ended before what goes on with it begins: a spool has one owner."""
-    source = MqttSource(
+    source = MQTTSource(
         url=mosquitto.url, topics=("one/#",), client_id="become one", spool=str(tmp_path / "spool"), messages=60
     )
     source.open()  # the session begins; Spark's own process continues it

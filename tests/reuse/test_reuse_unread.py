@@ -59,14 +59,14 @@ def of_two(name):
     flow = ro.Dataflow(name)
     first, second = (flow.source(one, schema=SCHEMA) for one in ("in", "other"))
     flow.sink("first", first)
-    flow.sink("second", second.to(t.BlockAverage(by="key", window=2), id="mean"))
+    flow.sink("second", second.to(t.MovingAverage(by="key", window=2), id="mean"))
     flow.sink("both", ro.merge(first, second).to(t.KalmanFilter(by="key"), id="level"))
     return flow
 
 
 def of_one(name, source="in"):
     flow = ro.Dataflow(name)
-    return flow.sink("out", flow.source(source, schema=SCHEMA).to(t.BlockAverage(by="key", window=2), id="mean"))
+    return flow.sink("out", flow.source(source, schema=SCHEMA).to(t.MovingAverage(by="key", window=2), id="mean"))
 
 
 def rows(sink, stream):

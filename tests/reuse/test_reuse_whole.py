@@ -35,7 +35,7 @@ def test_ctrl_c_in_the_midst_of_a_submission_comes_behind_it(monkeypatch, of, na
         with pytest.raises(KeyboardInterrupt):
             manager.submit(flow("a", t.SlidingSum(window=100)), ROWS, sinks[0])
     assert manager.names == ["a"] and manager.backend.running() == {*manager._shared.steps}
-    manager.submit(flow("b", t.BlockAverage(window=30)), ROWS, sinks[1])
+    manager.submit(flow("b", t.MovingAverage(window=30)), ROWS, sinks[1])
     manager.backend.run()
     manager.close()
     assert sinks[1].table("t0")["value"].to_pylist() == [14.5, 44.5]

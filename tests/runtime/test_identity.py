@@ -11,10 +11,10 @@ from riot_ops import tasks as t
 from riot_ops.runtime.identity import difference, identity
 
 
-def flow(window=5, name="a", schema="double", spread=lambda s: s.hash("key")):
+def flow(window=5, name="a", schema="double", spread=lambda s: s.partition_by("key")):
     made = ro.Dataflow(name)
     source = made.source("in", schema={"key": "string", "value": schema})
-    average = spread(source).to(t.BlockAverage(by=("key",), window=window), id="avg")
+    average = spread(source).to(t.MovingAverage(by=("key",), window=window), id="avg")
     return made.sink("out", average)
 
 
@@ -23,7 +23,7 @@ def test_parts_of_a_dataflow():
     assert list(found) == ["source 'in'", "step 'avg'", "sink 'out'", "edge 'in' -> 'avg'", "edge 'avg' -> 'out'"]
     assert found["source 'in'"] == {"seq": "int64", "key": "string", "value": "double"}
     step = found["step 'avg'"]
-    assert (step["window"], step["task"], step["version"]) == (5, "block_average", 1)
+    assert (step["window"], step["task"], step["version"]) == (5, "moving_average", 1)
     assert found["sink 'out'"] == {}
     edge = found["edge 'in' -> 'avg'"]
     assert (edge["kind"], edge["fields"], edge["router"]) == ("hash", ["key"], None)
@@ -35,7 +35,7 @@ def test_parts_of_a_dataflow():
     [
         ({"window": 6}, "step 'avg': window was 5 and is 6"),
         ({"schema": "int64"}, "source 'in': value was 'double' and is 'int64'"),
-        ({"spread": lambda s: s.hash("value")}, "edge 'in' -> 'avg': fields was ['key'] and is ['value']"),
+        ({"spread": lambda s: s.partition_by("value")}, "edge 'in' -> 'avg': fields was ['key'] and is ['value']"),
     ],
 )
 def test_a_difference_is_told(changed, told):

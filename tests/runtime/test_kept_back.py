@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from riot_ops import tasks as t
-from riot_ops.runtime.spark import blocks
+from riot_ops.spark import blocks
 from tests.search import depth
 
 MOST = 2**63 - 1

@@ -11,7 +11,7 @@ import riot_ops as ro
 from riot_ops import tasks as t
 from riot_ops.core.clock import NEVER
 from riot_ops.core.errors import ConfigError
-from riot_ops.intake.memory_source import MemorySource
+from riot_ops.ingest.memory_source import MemorySource
 from riot_ops.runtime import local
 from riot_ops.runtime.state_table import _live
 
@@ -86,7 +86,7 @@ def test_the_latency_of_a_run():
 
 
 def test_what_comes_at_the_end_has_no_latency():
-    averages = t.BlockAverage(by=("device",), window=4, partial=True)
+    averages = t.MovingAverage(by=("device",), window=4, partial=True)
     result = flow(averages).run(rows(10), batch_size=2)
     assert result["step"].num_rows == 3
     assert sum(n for _, _, n in result.summary.latency.blocks()) == 2

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from riot_ops.runtime.batches import in_order, merged, merged_in_order
 
 KINDS = {
-    "seq": pa.int64(), "event_time": pa.timestamp("us", "UTC"), "sub": pa.int64(), "text": pa.string(),
+    "seq": pa.int64(), "event_time": pa.timestamp("us", "UTC"), "ordinal": pa.int64(), "text": pa.string(),
     "n": pa.int64(), "x": pa.float64(), "flag": pa.bool_(), "small": pa.int16(), "nothing": pa.null(),
 }  # fmt: skip
 VALUES = {
@@ -25,7 +25,7 @@ def batches(draw):
         numbers = draw(st.lists(st.tuples(st.integers(0, 8), st.integers(0, 2)), min_size=n, max_size=n))
         if draw(st.booleans()):
             numbers.sort()
-        columns = {"seq": [a for a, _ in numbers], "sub": [b for _, b in numbers]}
+        columns = {"seq": [a for a, _ in numbers], "ordinal": [b for _, b in numbers]}
         for name, values in VALUES.items():
             kept = draw(st.sampled_from([values, st.none(), values | st.none()]))
             columns[name] = draw(st.lists(kept, min_size=n, max_size=n))

@@ -20,7 +20,7 @@ from riot_ops import tasks as t
 from riot_ops.core.errors import ConfigError, ConnectorError
 from riot_ops.core.source import WrappedSource
 from riot_ops.graph.lowering import lower
-from riot_ops.intake.memory_source import MemorySource
+from riot_ops.ingest.memory_source import MemorySource
 from riot_ops.runtime.batches import ARRIVAL
 from riot_ops.runtime.engine import Engine
 from riot_ops.runtime.parallel import ENOUGH, KEEPING_UP, Pipeline, available, reentrant
@@ -105,7 +105,7 @@ def test_a_task_that_holds_records_back():
     flow.sink(
         "out",
         rows.to(
-            t.Join(by=("device", "event_time"), schema=None, fields=("a", "b")),
+            t.AssembleMessage(by=("device", "event_time"), schema=None, fields=("a", "b")),
             id="joined",
         ),
     )
@@ -223,8 +223,10 @@ def test_what_may_run_twice_at_once():
     flow = ro.Dataflow("several")
     rows = flow.source("in", schema=READINGS)
     free = rows.shuffle(2).to(t.KalmanFilter(by=("device",)), id="kalman")
-    routed = rows.route(lambda batch: [0] * batch.num_rows, 2).to(t.KalmanFilter(by=("device",)), id="routed")
-    published = rows.to(t.MqttPublish(topic="a", url="memory://a", payload=None), id="published")
+    routed = rows.partition_custom(lambda batch: [0] * batch.num_rows, 2).to(
+        t.KalmanFilter(by=("device",)), id="routed"
+    )
+    published = rows.to(t.PublishMQTT(topic="a", url="memory://a", payload=None), id="published")
     flow.sink("out", free, routed, published)
     assert [s.id for s in lower(flow) if not reentrant(s)] == ["in->routed", "published"]
 
@@ -293,7 +295,7 @@ def failing(**steps):
     kalman = flow.source("in", schema=READINGS).to(t.KalmanFilter(by=("device",)), id="kalman")
     for word, at in steps.items():
         kalman = kalman.to(Raising(at=at, word=word), id=word)
-    return flow.sink("out", kalman.to(t.BlockAverage(window=2), id="average"))
+    return flow.sink("out", kalman.to(t.MovingAverage(window=2), id="average"))
 
 
 @pytest.mark.parametrize(("first", "second", "wanted"), [(55, 25, "second"), (25, 55, "first"), (25, 26, "first")])
@@ -384,7 +386,7 @@ def test_no_more_batches_are_under_way_than_can_be_worked_on():
 
 def test_waves_are_told_and_come_out_one_by_one():
     flow = ro.Dataflow("alone")
-    flow.sink("out", flow.source("in", schema=SCHEMA).to(t.BlockAverage(window=3, partial=True), id="avg"))
+    flow.sink("out", flow.source("in", schema=SCHEMA).to(t.MovingAverage(window=3, partial=True), id="avg"))
     batches = random_input(random.Random(1), 40).to_batches(max_chunksize=8)
     pipeline = Pipeline(lower(flow), {"avg"}, ARRIVAL, 2)
     engine = Engine(lower(flow), {"avg"})
@@ -402,7 +404,7 @@ def test_waves_are_told_and_come_out_one_by_one():
 
 def test_key_hashes_are_made_once(monkeypatch):
     """Beside the tasks that need them, and by none of these."""
-    from riot_ops.kernels import hashing
+    from riot_ops.kernels.arrays import hashing
 
     calls = []
     plain = hashing.hash_columns
@@ -410,7 +412,7 @@ def test_key_hashes_are_made_once(monkeypatch):
     flow = ro.Dataflow("hashes")
     rows = flow.source("in", schema=READINGS)
     kalman = rows.to(t.KalmanFilter(by=("device",)), id="kalman")
-    average = rows.to(t.BlockAverage(by=("device",), window=2), id="average")
+    average = rows.to(t.MovingAverage(by=("device",), window=2), id="average")
     flow.sink("out", average, kalman.to(t.SlidingRegression(by=("device",), window=2, horizon=1), id="slr"))
     flow.run(readings(40), batch_size=10, cores=2)
     assert calls == [10] * 4
@@ -418,7 +420,7 @@ def test_key_hashes_are_made_once(monkeypatch):
 
 def test_time_windows_on_two_cores():
     flow = ro.Dataflow("windows")
-    window = t.Window(by=("device",), size=timedelta(seconds=2), delay=timedelta(seconds=3))
+    window = t.Window(by=("device",), size=timedelta(seconds=2), allowed_lateness=timedelta(seconds=3))
     flow.sink("out", flow.source("in", schema=SCHEMA).to(window, id="window"))
     table = random_input(random.Random(3), 200)
     one, two = (flow.run(table, batch_size=11, cores=n)["window"] for n in (1, 2))

@@ -18,7 +18,7 @@ from riot_ops import tasks as t
 from riot_ops.core.errors import StateError
 from riot_ops.core.operator import StateField
 from riot_ops.graph.lowering import lower
-from riot_ops.kernels.hashing import hash_columns
+from riot_ops.kernels.arrays.hashing import hash_columns
 from riot_ops.runtime.engine import Engine
 from riot_ops.runtime.repartition import repartitioned
 from riot_ops.task import KeyedTask
@@ -59,7 +59,7 @@ class Counted(Pairs):
 TASKS = {
     "pairs": Pairs(by=("device", "obs_type")),
     "kalman": t.KalmanFilter(by=("device", "obs_type")),
-    "average": t.BlockAverage(by=("device", "obs_type"), window=3),
+    "average": t.MovingAverage(by=("device", "obs_type"), window=3),
     "window": t.Window(size=timedelta(seconds=5), by=("device",), aggregates={"n": ("count", None)}),
     "last": t.Window(count=2, by=("device",), aggregates={"top": ("max", "value")}, emit="update"),
 }

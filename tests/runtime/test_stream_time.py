@@ -120,7 +120,7 @@ def test_what_is_due_above_comes_before_time_moves_here():
     due = [20_000_000 - 2**62, 40_000_000 - 2**62, 0]
     batch = pa.RecordBatch.from_arrays(
         [pa.array([9, 9, 9], pa.int64()), pa.array(due, pa.int64()), pa.array(seconds(1, 2, 60), TIMESTAMP)],
-        names=["seq", "sub", "event_time"],
+        names=["seq", "ordinal", "event_time"],
     )
     time = StreamTime(StepClock(("x",), 1))
     first = pa.RecordBatch.from_arrays([pa.array([1]), pa.array(seconds(5), TIMESTAMP)], schema=MARKS)
@@ -138,11 +138,11 @@ class EveryTenSeconds(KeyedTask):
 
     code: ClassVar[str] = ""
 
-    delay: timedelta = timedelta(0)
+    allowed_lateness: timedelta = timedelta(0)
     from_first: bool = False
 
     def clock(self):
-        return Clock(timedelta(seconds=10), self.delay, from_first=self.from_first)
+        return Clock(timedelta(seconds=10), self.allowed_lateness, from_first=self.from_first)
 
     def state_fields(self):
         return {"n": StateField("int64")}
@@ -163,9 +163,9 @@ class EveryTenSeconds(KeyedTask):
         return Due(slots, rows)
 
 
-def ticking(delay=0, from_first=False):
+def ticking(allowed_lateness=0, from_first=False):
     flow = ro.Dataflow("ticking")
-    task = EveryTenSeconds(by=("device",), delay=timedelta(seconds=delay), from_first=from_first)
+    task = EveryTenSeconds(by=("device",), allowed_lateness=timedelta(seconds=allowed_lateness), from_first=from_first)
     counted = flow.source("in", schema=SCHEMA).to(task, id="counted")
     flow.sink("out", counted, counted.to(t.KalmanFilter(), id="behind"))
     return flow
@@ -181,17 +181,17 @@ def rows_of(choose, n):
     return rows
 
 
-def naive_ticks(rows, delay, from_first=False):
+def naive_ticks(rows, allowed_lateness, from_first=False):
     """Record by record: ``(message, time, device, count, periods)`` of ticks."""
     counts, now, out, origin = {}, None, [], 0
-    period, delay = 10_000_000, delay * 1_000_000
+    period, allowed_lateness = 10_000_000, allowed_lateness * 1_000_000
     for row in rows:
         if row["event_time"] is not None:
             time = (row["event_time"] - EPOCH) // timedelta(microseconds=1)
             origin = time if now is None and from_first else origin
             if now is None or time > now:
-                passed = (time - delay - origin) // period
-                before = passed if now is None else (now - delay - origin) // period
+                passed = (time - allowed_lateness - origin) // period
+                before = passed if now is None else (now - allowed_lateness - origin) // period
                 if passed > before:
                     due = (period * passed + origin) / 1e6
                     out += [(row["seq"], due, d, n, passed - before) for d, n in counts.items()]
@@ -201,13 +201,13 @@ def naive_ticks(rows, delay, from_first=False):
 
 
 @given(st.integers(0, 2**32), st.sampled_from([0, 7]), st.booleans(), st.integers(1, 20))
-def test_ticks_come_between_two_records_for_all_keys(seed, delay, from_first, batch_size):
+def test_ticks_come_between_two_records_for_all_keys(seed, allowed_lateness, from_first, batch_size):
     rows = rows_of(random.Random(seed), 40)
     for row in rows if from_first else ():  # what the first time is counts to the microsecond
         row["event_time"] = row["event_time"] and row["event_time"] + timedelta(microseconds=seed % 999)
-    flow = ticking(delay, from_first)
+    flow = ticking(allowed_lateness, from_first)
     whole = flow.run(rows)
-    ticks = [row for row in whole["counted"].to_pylist() if row["sub"] < 0]
+    ticks = [row for row in whole["counted"].to_pylist() if row["ordinal"] < 0]
     assert sorted(
         (
             r["seq"],
@@ -217,7 +217,7 @@ def test_ticks_come_between_two_records_for_all_keys(seed, delay, from_first, ba
             r["value"],
         )
         for r in ticks
-    ) == sorted(naive_ticks(rows, delay, from_first))
+    ) == sorted(naive_ticks(rows, allowed_lateness, from_first))
     cut = flow.run(rows, batch_size=batch_size, cores=2)
     for stream in ("counted", "behind"):
         assert list(map(exact, cut[stream].to_pylist())) == list(map(exact, whole[stream].to_pylist()))
@@ -236,7 +236,7 @@ def test_periods_from_the_first_time_on_are_the_same_in_stages(seed):
 def test_periods_from_the_first_time_on_go_on_after_a_restart():
     flow = ticking(from_first=True)
     rows = [{"event_time": EPOCH + timedelta(seconds=s), "device": "a", "value": 0.0} for s in (3, 9, 14, 24)]
-    whole = [row for row in flow.run(rows)["counted"].to_pylist() if row["sub"] < 0]
+    whole = [row for row in flow.run(rows)["counted"].to_pylist() if row["ordinal"] < 0]
     assert [row["event_time"] + timedelta(microseconds=1) for row in whole] == [
         EPOCH + timedelta(seconds=13),
         EPOCH + timedelta(seconds=23),
@@ -280,7 +280,7 @@ def test_in_a_session_what_is_due_comes_before_the_record_that_made_time_pass():
 
 
 def test_a_key_ages_by_the_time_of_all_keys():
-    task = t.BlockAverage(by=("device",), window=2, ttl="16s")
+    task = t.MovingAverage(by=("device",), window=2, ttl="16s")
     session = task.session()
 
     def push(second, device, value):
@@ -315,7 +315,7 @@ def test_time_is_told_where_it_was_given_last():
     source = flow.source("in", schema=SCHEMA)
     kept = source.to(t.NoOp(), id="kept")
     shifted = kept.to(ro.map(lambda row: row), id="shifted")
-    minute = t.Window(size="1min", delay="45s", by="device", aggregates={"value": ("mean", "value")})
+    minute = t.Window(size="1min", allowed_lateness="45s", by="device", aggregates={"value": ("mean", "value")})
     first = source.to(minute, id="first")
     flow.sink(
         "out",
@@ -356,7 +356,7 @@ def test_a_window_over_what_is_late_and_what_is_not():
     flow = ro.Dataflow("meeting")
     source = flow.source("in", schema=SCHEMA)
     means = {"value": ("mean", "value")}
-    ten = source.to(t.Window(size="10s", delay="1min", by="device", aggregates=means), id="ten")
+    ten = source.to(t.Window(size="10s", allowed_lateness="1min", by="device", aggregates=means), id="ten")
     fields = {"window_start": TIMESTAMP, "window_end": TIMESTAMP, "value": "double"}
     as_window = dict.fromkeys(["window_start", "window_end"], EPOCH)
     raw = source.to(ro.map(lambda row: {**as_window, "value": row["value"] * 100}, adds=fields), id="raw")
@@ -400,9 +400,12 @@ def test_several_sources_count_together():
     ("parameters", "text"),
     [
         ({"period": timedelta(0)}, "period must be longer"),
-        ({"period": timedelta(1), "delay": timedelta(-1)}, "delay must not"),
+        ({"period": timedelta(1), "allowed_lateness": timedelta(-1)}, "allowed_lateness must not"),
         ({"period": timedelta(1), "max_ahead": timedelta(0)}, "max_ahead must be longer"),
-        ({"period": timedelta(1), "delay": timedelta(1), "whole": True}, "whole periods have no delay"),
+        (
+            {"period": timedelta(1), "allowed_lateness": timedelta(1), "whole": True},
+            "whole periods have no allowed_lateness",
+        ),
     ],
 )
 def test_wrong_clocks_are_refused(parameters, text):
@@ -458,7 +461,7 @@ def test_windows_over_windows_of_rows_that_are_sorted_by_event_time():
     flow = ro.Dataflow("twice")
     sums = {"value": ("sum", "value")}
     first = flow.source("in", schema=SCHEMA).to(
-        t.Window(by="device", size="5s", delay="7s", aggregates=sums), id="first"
+        t.Window(by="device", size="5s", allowed_lateness="7s", aggregates=sums), id="first"
     )
     flow.sink("out", first, first.to(t.Window(size="15s", aggregates={**sums, "n": ("count", None)}), id="second"))
     result = flow.run(rows, order="event_time", batch_size=20)
@@ -473,10 +476,12 @@ def test_windows_over_windows_of_rows_that_are_sorted_by_event_time():
 # -- at the end ------------------------------------------------------------------------------------
 
 
-def chained(delay, size, every):
+def chained(allowed_lateness, size, every):
     """Windows over windows that are late; each sums up how many records there were."""
     flow = ro.Dataflow("chained")
-    first = t.Window(by="device", size="10s", delay=timedelta(seconds=delay), aggregates={"n": ("count", None)})
+    first = t.Window(
+        by="device", size="10s", allowed_lateness=timedelta(seconds=allowed_lateness), aggregates={"n": ("count", None)}
+    )
     then = t.Window(
         size=timedelta(seconds=size), every=every and timedelta(seconds=every), aggregates={"n": ("sum", "n")}
     )
@@ -484,7 +489,7 @@ def chained(delay, size, every):
     return flow
 
 
-def naive_chain(rows, delay, size, every):
+def naive_chain(rows, allowed_lateness, size, every):
     """Of rows that are not late: ``{start of a window: records in its windows of ten seconds}``."""
     found = {}
     for row in rows:
@@ -498,15 +503,15 @@ def naive_chain(rows, delay, size, every):
 
 @settings(max_examples=depth(300, 8))
 @given(st.integers(0, 2**32), st.sampled_from([0, 25]), st.sampled_from([(20, None), (30, 10)]), st.integers(1, 12))
-def test_windows_over_late_windows_lose_nothing_at_the_end(seed, delay, window, batch_size):
+def test_windows_over_late_windows_lose_nothing_at_the_end(seed, allowed_lateness, window, batch_size):
     choose = random.Random(seed)
     rows = [row for row in rows_of(choose, 30) if row["event_time"] is not None]
     rows.sort(key=lambda row: row["event_time"])
     for i, row in enumerate(rows):
         row["seq"] = i
     size, every = window
-    flow = chained(delay, size, every)
-    wanted = naive_chain(rows, delay, size, every or size)
+    flow = chained(allowed_lateness, size, every)
+    wanted = naive_chain(rows, allowed_lateness, size, every or size)
     results = [flow.run(rows, batch_size=batch_size), flow.run(rows, cores=2)]
     results.append(Staged(flow, rows, choose, max_records=choose.choice([2, 40]), partitions=choose.choice([1, 2])))
     for result in results:

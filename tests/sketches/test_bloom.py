@@ -13,7 +13,7 @@ from hypothesis import given, settings
 
 from riot_ops.core.errors import ConfigError
 from riot_ops.sketches.bloom import BloomFilter, bloom_size
-from tests.reference.bloom import Bloom
+from tests.reference.check_bloom_filter import Bloom
 from tests.search import depth
 
 VALUES = st.lists(st.one_of(st.none(), st.text(max_size=40)), max_size=30)

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from riot_ops.core.errors import ConfigError, StateError
-from riot_ops.kernels.hyperloglog import estimate, linear_counts
+from riot_ops.kernels.stats.hyperloglog import estimate, linear_counts
 from riot_ops.sketches.hyperloglog import HyperLogLog, murmur3_64
 from tests.search import depth
 

@@ -35,14 +35,14 @@ def possible() -> bool:
 
 def dataflow() -> ro.Dataflow:
     flow = ro.Dataflow("cluster")
-    city = flow.source("city") >> t.SenMLParse(schema="city")
+    city = flow.source("city") >> t.ParseSenML(schema="city")
     flow.sink("out", city.to(t.KalmanFilter(by=("sensor_id", "obs_type")), id="smooth"))
     return flow
 
 
 def main(folder: Path) -> None:
-    from riot_ops.runtime.spark import session
-    from riot_ops.runtime.spark.home import find_java
+    from riot_ops.spark import session
+    from riot_ops.spark.launcher import find_java
 
     find_java()
     java = f"{os.environ['JAVA_HOME']}/bin/java" if "JAVA_HOME" in os.environ else shutil.which("java")

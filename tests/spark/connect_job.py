@@ -24,7 +24,7 @@ KALMAN = t.KalmanFilter(by=("device",))
 def dataflow() -> ro.Dataflow:
     flow = ro.Dataflow("connected")
     smooth = flow.source("in", schema=SCHEMA).to(KALMAN, id="smooth")
-    flow.sink("out", smooth, smooth.to(t.BlockAverage(by=(), window=4), id="mean"))
+    flow.sink("out", smooth, smooth.to(t.MovingAverage(by=(), window=4), id="mean"))
     return flow
 
 
@@ -44,8 +44,8 @@ def values(rows) -> list[tuple[int, float]]:
 def main(folder: Path) -> None:
     from pyspark.sql import SparkSession
 
-    from riot_ops.runtime.spark import configure, read_state, register, session
-    from riot_ops.runtime.spark.check import PROVIDER
+    from riot_ops.spark import configure, read_state, register, session
+    from riot_ops.spark.session_check import PROVIDER
 
     spark = SparkSession.builder.config("spark.sql.shuffle.partitions", "2").getOrCreate()
     assert type(spark).__module__.startswith("pyspark.sql.connect")

@@ -24,7 +24,7 @@ def stream():
 def dataflow(*, mean):
     flow = ro.Dataflow("pipeline")
     smooth = flow.source("in", schema={"device": "string", "value": "double"}).to(KALMAN, id="smooth")
-    return flow.sink("out", smooth.to(t.BlockAverage(window=4), id="mean") if mean else smooth)
+    return flow.sink("out", smooth.to(t.MovingAverage(window=4), id="mean") if mean else smooth)
 
 
 SCHEMA = spark.createDataFrame([], FIELDS).schema

@@ -14,7 +14,7 @@ import riot_ops as ro
 from riot_ops import tasks as t
 from riot_ops.core.errors import ConnectorError
 from riot_ops.core.sink import MemorySink, ParquetSink
-from riot_ops.runtime.spark import relay
+from riot_ops.spark import driver_sink as relay
 from tests.spark import cluster_job
 
 pytestmark = pytest.mark.spark
@@ -55,7 +55,7 @@ def test_output_that_the_driver_cannot_see_is_no_success(spark, tmp_path):
             return writer
 
     flow = ro.Dataflow("elsewhere")
-    flow.sink("out", flow.source("city") >> t.SenMLParse(schema="city"))
+    flow.sink("out", flow.source("city") >> t.ParseSenML(schema="city"))
     query = flow.start(spark, ro.streams.city(sensors=5, messages=10), sinks=Elsewhere(tmp_path / "out"))
     with pytest.raises(ConnectorError, match=rf"{tmp_path}/out must be a folder that the driver and all workers share"):
         query.wait(120)

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.errors import PySparkException
 
-from riot_ops.runtime.spark import check
+from riot_ops.spark import session_check as check
 from tests.spark import connect_job
 
 pytestmark = pytest.mark.spark

@@ -18,9 +18,9 @@ from riot_ops.core.buffering import Buffering
 from riot_ops.core.errors import ConfigError, ConnectorError, RiotError, StateError
 from riot_ops.core.sink import CallbackSink, ParquetSink
 from riot_ops.graph.plan import plan
-from riot_ops.runtime.spark import adapters
-from riot_ops.runtime.spark.blocks import Packer
-from riot_ops.runtime.spark.query import cause_of
+from riot_ops.spark import dataframe_transform as adapters
+from riot_ops.spark.blocks import Packer
+from riot_ops.spark.query import cause_of
 from riot_ops.streams.writer import write as write_stream
 from riot_ops.testing import exact
 from tests.recovery import job
@@ -100,8 +100,8 @@ def table(out, stream):
 
 def test_a_bounded_run_goes_on_over_input_that_grew_as_in_process(spark, tmp_path):
     flow = ro.Dataflow("grown")
-    smooth = flow.source("city").to(t.SenMLParse(schema="city"), id="parse")
-    average = smooth.to(t.BlockAverage(by=("sensor_id", "obs_type"), window=7, partial=True), id="average")
+    smooth = flow.source("city").to(t.ParseSenML(schema="city"), id="parse")
+    average = smooth.to(t.MovingAverage(by=("sensor_id", "obs_type"), window=7, partial=True), id="average")
     flow.sink("out", smooth, average)
     file = tmp_path / "city.txt"
     for messages in (30, 50, 50):

@@ -20,8 +20,8 @@ from riot_ops import tasks as t
 from riot_ops.core.buffering import Buffering
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.schema import ERRORS
-from riot_ops.runtime.spark import adapters
-from riot_ops.runtime.spark.frames import CACHED_ROWS
+from riot_ops.spark import dataframe_transform as adapters
+from riot_ops.spark.frames import CACHED_ROWS
 from tests.random_flows import SCHEMA, assert_same, everything, ordered, random_flow, random_input
 from tests.search import seeds
 
@@ -47,7 +47,7 @@ def fork():
     flow = ro.Dataflow("fork")
     rows = flow.source("in", schema=SCHEMA)
     smooth = rows.to(KALMAN, id="smooth")
-    by_type = smooth.to(t.BlockAverage(by=("obs_type",), window=3), id="by-type")
+    by_type = smooth.to(t.MovingAverage(by=("obs_type",), window=3), id="by-type")
     flow.sink("out", smooth, by_type)
     flow.sink("copy", smooth)
     return flow
@@ -229,7 +229,7 @@ def test_one_stream_with_its_errors(spark, tmp_path):
 def test_transform_of_a_stream(spark, rows, tmp_path):
     flow = ro.Dataflow("types")
     smooth = flow.source("in", schema=SCHEMA).to(KALMAN, id="smooth")
-    flow.sink("out", smooth.to(t.BlockAverage(by=("obs_type",), window=3), id="by-type"))
+    flow.sink("out", smooth.to(t.MovingAverage(by=("obs_type",), window=3), id="by-type"))
     out = flow.transform(stream_of(spark, tmp_path / "in", [rows.slice(0, 70), rows.slice(70)]), errors="drop")
     query = out.writeStream.format("memory").queryName("types").trigger(availableNow=True).start()
     query.awaitTermination(120)

@@ -20,7 +20,7 @@ from riot_ops.dataflow import Dataflow
 from tests.random_flows import SCHEMA, assert_same, everything, ordered, random_flow, random_input
 from tests.staged import Staged
 
-AVERAGE = t.BlockAverage(window=4, partial=True, by=("device",))
+AVERAGE = t.MovingAverage(window=4, partial=True, by=("device",))
 BY_TYPE = t.KalmanFilter(by=("obs_type",))
 
 
@@ -51,7 +51,7 @@ def left(source):
 
 def windows(source):
     """Windows of time behind which a task has another key."""
-    pane = {"size": timedelta(seconds=3), "delay": timedelta(seconds=4)}
+    pane = {"size": timedelta(seconds=3), "allowed_lateness": timedelta(seconds=4)}
     window = t.Window(**pane, by=("device", "obs_type"), aggregates={"value": ("mean", "value")})
     means = source.to(window, id="means")
     return means, means.to(BY_TYPE, id="of-means")

@@ -14,10 +14,10 @@ from pyspark.sql import SparkSession
 import riot_ops as ro
 from riot_ops import tasks as t
 from riot_ops.core.errors import ConfigError, StateError
-from riot_ops.kernels.cells import SCALE
-from riot_ops.runtime.spark import read_state
-from riot_ops.runtime.spark.stage import Head, Link
-from riot_ops.runtime.spark.state_reader import _chained
+from riot_ops.kernels.stats.cells import SCALE
+from riot_ops.spark import read_state
+from riot_ops.spark.stage import Head, Link
+from riot_ops.spark.state_reader import _chained
 from tests.random_flows import SCHEMA, random_input
 from tests.spark.test_frames import stream_of
 
@@ -34,10 +34,10 @@ def counting():
 #: A scalar state, a windowed one, one of any JSON value, and one that holds rows back for all keys at once.
 TASKS = {
     "smooth": t.KalmanFilter(by=("device", "obs_type")),
-    "average": t.BlockAverage(by=("device",), window=4),
-    "window": t.Window(by=("device",), size="10s", delay="4s", aggregates={"mean": ("mean", "value")}),
+    "average": t.MovingAverage(by=("device",), window=4),
+    "window": t.Window(by=("device",), size="10s", allowed_lateness="4s", aggregates={"mean": ("mean", "value")}),
     "count": counting(),
-    "join": t.Join(schema=None, fields=("light", "dust", "none"), by=("device",)),
+    "join": t.AssembleMessage(schema=None, fields=("light", "dust", "none"), by=("device",)),
 }
 
 

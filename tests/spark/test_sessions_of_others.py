@@ -14,11 +14,11 @@ from pyspark import SparkConf
 from pyspark.sql import SparkSession
 
 import riot_ops as ro
+from riot_ops import spark as on_spark
 from riot_ops import tasks as t
 from riot_ops.core.errors import ConfigError, MissingExtraError
-from riot_ops.runtime import spark as on_spark
-from riot_ops.runtime.spark import check
-from riot_ops.runtime.spark.bounded import Part, Written
+from riot_ops.spark import session_check as check
+from riot_ops.spark.batch_source import Part, Written
 from tests.random_flows import SCHEMA, assert_same, everything, random_input
 
 pytestmark = pytest.mark.spark
@@ -49,7 +49,7 @@ def windows():
     """A dataflow with something left at the end."""
     flow = ro.Dataflow("windows")
     rows = flow.source("in", schema=SCHEMA)
-    average = rows.to(t.BlockAverage(window=4, partial=True, by=("device",)), id="average")
+    average = rows.to(t.MovingAverage(window=4, partial=True, by=("device",)), id="average")
     flow.sink("out", average, rows.to(KALMAN, id="kalman"))
     return flow
 
@@ -141,7 +141,7 @@ def test_a_start_that_committed_nothing_can_be_begun_anew(spark, tmp_path):
     options = {"checkpoint": tmp_path / "c", "out": tmp_path / "out", "max_records": 12}
     try:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("riot_ops.runtime.spark.runner.check_session", lambda *_, **__: None)
+            patch.setattr("riot_ops.spark.runner.check_session", lambda *_, **__: None)
             with pytest.raises(ro.RiotError):
                 flow.start(spark, rows, partitions=1, **options).wait(120)
     finally:

@@ -19,10 +19,12 @@ from riot_ops.core.buffering import Buffering
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.source import WrappedSource
 from riot_ops.graph.plan import plan
-from riot_ops.runtime.spark import adapters, runner, transform
-from riot_ops.runtime.spark.blocks import Packer
-from riot_ops.runtime.spark.checkpoint import SparkCheckpoint
-from riot_ops.runtime.spark.session import (
+from riot_ops.spark import dataframe_transform as adapters
+from riot_ops.spark import dataframe_transform as transform
+from riot_ops.spark import runner
+from riot_ops.spark.blocks import Packer
+from riot_ops.spark.checkpoint import SparkCheckpoint
+from riot_ops.spark.session import (
     ARROW_BYTES,
     ARROW_RECORDS,
     NO_BOUND,
@@ -88,7 +90,7 @@ def test_wrong_options(options, text):
 
 def test_rows_without_a_number_get_one_that_no_other_partition_gives(spark):
     def numbers(batches):
-        from riot_ops.runtime.spark.adapters import numbered
+        from riot_ops.spark.dataframe_transform import numbered
 
         yield from numbered(batches)
 

@@ -18,12 +18,12 @@ from riot_ops.core.buffering import Buffering
 from riot_ops.core.errors import ConfigError
 from riot_ops.graph.plan import plan
 from riot_ops.runtime.batches import ARRIVAL
-from riot_ops.runtime.spark import session
-from riot_ops.runtime.spark.parcels import packed_processor, packed_sink, packed_source
-from riot_ops.runtime.spark.session import LIGHT
-from riot_ops.runtime.spark.sink import Outlet, Writer
-from riot_ops.runtime.spark.source import Reader, SourceStage
-from riot_ops.runtime.spark.stage import StageProcessor
+from riot_ops.spark import session
+from riot_ops.spark.pickling import packed_processor, packed_sink, packed_source
+from riot_ops.spark.session import LIGHT
+from riot_ops.spark.sink import Outlet, Writer
+from riot_ops.spark.source import Reader, SourceStage
+from riot_ops.spark.stage import StageProcessor
 
 pytestmark = pytest.mark.spark
 
@@ -126,7 +126,7 @@ def test_workers_are_forked_from_a_process_that_has_read_what_they_need(spark):
             yield pa.RecordBatch.from_pydict({"parent": [os.getppid()]})
 
     process, command = spark.sparkContext.parallelize([0], 1).map(parent).collect()[0]
-    assert "riot_ops.runtime.spark.daemon" in command
+    assert "riot_ops.spark.worker_daemon" in command
     rows = spark.range(1).mapInArrow(of_a_function, "parent long").collect()
     assert [row.parent for row in rows] == [process], "one such process for all kinds of work"
 
@@ -155,7 +155,7 @@ def test_a_worker_whose_task_the_jvm_gave_up_ends_without_a_word():
 import os, socket
 os.environ["PYTHON_DAEMON_KILL_WORKER_ON_FLUSH_FAILURE"] = "1"
 from pyspark import daemon, worker
-from riot_ops.runtime.spark.daemon import worker as ours
+from riot_ops.spark.worker_daemon import worker as ours
 
 def told_in_vain(infile, outfile):
     outfile.write(b"done")
@@ -197,14 +197,14 @@ for run in daemon.worker, ours:
 def test_what_spark_starts_with(options, wanted, monkeypatch):
     """Of a session that is started; others find a Spark that runs."""
     monkeypatch.setattr(SparkContext, "_active_spark_context", None)
-    monkeypatch.setattr(sys.modules["riot_ops.runtime.spark.session"], "class_options", lambda: "-Xarchive")
+    monkeypatch.setattr(sys.modules["riot_ops.spark.session"], "class_options", lambda: "-Xarchive")
     started = {}
 
     def start(conf):
         started.update(conf.getAll())
         raise RuntimeError("no JVM here")
 
-    monkeypatch.setattr(sys.modules["riot_ops.runtime.spark.session"], "start_jvm", start)
+    monkeypatch.setattr(sys.modules["riot_ops.spark.session"], "start_jvm", start)
     with pytest.raises(RuntimeError, match="no JVM here"):
         session(cores=3, **options)
     assert started["spark.master"] == "local[3]"

@@ -21,15 +21,15 @@ from riot_ops.core.payload import decode
 from riot_ops.core.sink import MemorySink
 from riot_ops.graph.plan import plan
 from riot_ops.runtime.batches import ARRIVAL
-from riot_ops.runtime.spark import quiet
-from riot_ops.runtime.spark import sink as sinks
-from riot_ops.runtime.spark import stage as stages
-from riot_ops.runtime.spark.adapters import labels_of
-from riot_ops.runtime.spark.blocks import SINK, Block, Packer, blocks_of, blocks_to_batch, bucket_labels
-from riot_ops.runtime.spark.bounded import _write, as_logs
-from riot_ops.runtime.spark.sink import Outlet, Writer
-from riot_ops.runtime.spark.source import SourceStage
-from riot_ops.runtime.spark.stage import FLUSH, OWNERS, StageProcessor
+from riot_ops.spark import jvm_stderr as quiet
+from riot_ops.spark import sink as sinks
+from riot_ops.spark import stage as stages
+from riot_ops.spark.batch_source import _write, as_logs
+from riot_ops.spark.blocks import SINK, Block, Packer, blocks_of, blocks_to_batch, bucket_labels
+from riot_ops.spark.dataframe_transform import labels_of
+from riot_ops.spark.sink import Outlet, Writer
+from riot_ops.spark.source import SourceStage
+from riot_ops.spark.stage import FLUSH, OWNERS, StageProcessor
 from tests.staged import Chain
 
 

@@ -18,11 +18,11 @@ from riot_ops.core.payload import encode
 from riot_ops.graph.plan import plan
 from riot_ops.runtime.batches import ARRIVAL
 from riot_ops.runtime.engine import Engine
-from riot_ops.runtime.spark import stage as stages
-from riot_ops.runtime.spark.adapters import labels_of
-from riot_ops.runtime.spark.blocks import Block, blocks_of, blocks_to_batch, by_stream
-from riot_ops.runtime.spark.source import Reader, SourceStage
-from riot_ops.runtime.spark.stage import FLUSH, HEAD, StageProcessor
+from riot_ops.spark import stage as stages
+from riot_ops.spark.blocks import Block, blocks_of, blocks_to_batch, by_stream
+from riot_ops.spark.dataframe_transform import labels_of
+from riot_ops.spark.source import Reader, SourceStage
+from riot_ops.spark.stage import FLUSH, HEAD, StageProcessor
 from tests.staged import Chain
 
 SCHEMA = {"device": "string"}

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.spark
 
 def start(spark, folder, messages):
     flow = ro.Dataflow("counted")
-    flow.sink("out", flow.source("city") >> t.SenMLParse(schema="city"))
+    flow.sink("out", flow.source("city") >> t.ParseSenML(schema="city"))
     return flow.start(
         spark,
         source=ro.streams.city(sensors=5, messages=messages),

@@ -31,7 +31,8 @@ def dataflow():
     flow = ro.Dataflow("windows")
     rows = flow.source("in", schema=SCHEMA)
     short = rows.to(
-        t.Window(by=("device", "obs_type"), size="4s", every="2s", delay="3s", aggregates=SECONDS), id="short"
+        t.Window(by=("device", "obs_type"), size="4s", every="2s", allowed_lateness="3s", aggregates=SECONDS),
+        id="short",
     )
     long = short.to(t.Window(by="obs_type", size="20s", aggregates={"value": ("mean", "value")}), id="long")
     visits = rows.to(t.Window(by="device", gap="3s", max_ahead="60s", aggregates=SECONDS), id="visits")
@@ -92,7 +93,7 @@ def test_a_streaming_dataframe_gives_the_windows_of_its_micro_batches(spark, tmp
     table = random_input(random.Random(14), 150)
     stream = stream_of(spark, tmp_path / "in", [table.slice(i * 50, 50) for i in range(3)])
     flow = ro.Dataflow("w")
-    flow.sink("out", flow.source("in", schema=SCHEMA).to(minutes(delay=timedelta(seconds=2)), id="w"))
+    flow.sink("out", flow.source("in", schema=SCHEMA).to(minutes(allowed_lateness=timedelta(seconds=2)), id="w"))
     frames = flow.frames(stream, partitions=2)
     found = []
     query = frames.write_each(
@@ -101,6 +102,6 @@ def test_a_streaming_dataframe_gives_the_windows_of_its_micro_batches(spark, tmp
         trigger="available now",
     )
     assert query.awaitTermination(120)
-    state = minutes(delay=timedelta(seconds=2)).session()
+    state = minutes(allowed_lateness=timedelta(seconds=2)).session()
     wanted = state.push_batch(table).to_pylist()  # no end: what is open stays open
     assert plain(found) == plain(wanted)

@@ -7,11 +7,12 @@ import inspect
 import pyarrow as pa
 import pytest
 
-from riot_ops.streams import Paced, city, fit, grid, rates, taxi
-from riot_ops.streams.city import CitySource
-from riot_ops.streams.fit import FitSource
-from riot_ops.streams.grid import GridSource
-from riot_ops.streams.taxi import TaxiSource
+from riot_ops.ingest import rates
+from riot_ops.streams import Paced, city, fit, grid, taxi
+from riot_ops.streams.riotbench.city import CitySource
+from riot_ops.streams.riotbench.fit import FitSource
+from riot_ops.streams.riotbench.grid import GridSource
+from riot_ops.streams.riotbench.taxi import TaxiSource
 
 PACE = ("rate", "speed", "curve")
 VALUES = {"seed": 3, "format": "csv", "drop": 0.9, "dirt": False, "spread": 5.0}

@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 from riot_ops import dataflows, streams
-from riot_ops.command import cli
+from riot_ops.cli import main as cli
 from riot_ops.core.errors import ConfigError, ConnectorError, MissingExtraError
 from riot_ops.core.schema import SCHEMAS
 from riot_ops.core.sink import MemorySink
-from riot_ops.streams import CATALOG, rates
+from riot_ops.ingest import rates
+from riot_ops.streams import CATALOG
 from riot_ops.streams.catalog import LINES as STREAMS
 from riot_ops.streams.figure import draw_rates
 from tests.streams.records import table

@@ -5,12 +5,12 @@ import time
 import pytest
 from typer.testing import CliRunner
 
-from riot_ops.command import cli
-from riot_ops.command.job import Job
-from riot_ops.command.single_jobs import MicroJob
+from riot_ops.cli import main as cli
+from riot_ops.cli.job import Job
+from riot_ops.cli.single_jobs import MicroJob
 from riot_ops.core.errors import ConfigError
+from riot_ops.ingest.pace import Paced
 from riot_ops.streams import CitySource, ReplaySource, write
-from riot_ops.streams.pace import Paced
 
 
 def due_after(job, seconds):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from riot_ops import streams
-from riot_ops.streams import rates
+from riot_ops.ingest import rates
 from tests.streams.records import table
 
 KEPT = {

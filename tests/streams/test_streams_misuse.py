@@ -7,10 +7,10 @@ import pytest
 
 from riot_ops.core.errors import ConfigError
 from riot_ops.streams.catalog import LINES
-from riot_ops.streams.city import CitySource
-from riot_ops.streams.fit import FitSource
-from riot_ops.streams.grid import GridSource
-from riot_ops.streams.taxi import TaxiSource
+from riot_ops.streams.riotbench.city import CitySource
+from riot_ops.streams.riotbench.fit import FitSource
+from riot_ops.streams.riotbench.grid import GridSource
+from riot_ops.streams.riotbench.taxi import TaxiSource
 
 KINDS = [*LINES.values(), CitySource, FitSource, GridSource, TaxiSource]
 PARAMETERS = [(kind, name) for kind in KINDS for name in inspect.signature(kind).parameters]

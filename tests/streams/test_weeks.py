@@ -6,10 +6,10 @@ The figures are those at a thousand times the native pace, so that a second stan
 import numpy as np
 import pytest
 
-from riot_ops.streams.city import BASE_MS as CITY_MS
-from riot_ops.streams.city import CitySource
-from riot_ops.streams.taxi import BASE_MS as TAXI_MS
-from riot_ops.streams.taxi import TaxiSource
+from riot_ops.streams.riotbench.city import BASE_MS as CITY_MS
+from riot_ops.streams.riotbench.city import CitySource
+from riot_ops.streams.riotbench.taxi import BASE_MS as TAXI_MS
+from riot_ops.streams.riotbench.taxi import TaxiSource
 from tests.streams.records import micros, table
 
 STEPS = 604  # whole ones in a week

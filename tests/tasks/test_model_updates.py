@@ -111,7 +111,7 @@ LINES = {name: line(i) for i, name in enumerate(FILES)}
 @given(st.integers(0, 2**32), st.lists(st.integers(0, 40), max_size=5), st.booleans(), st.booleans())
 def test_any_split_switches_at_the_same_record(store, seed, cuts, with_initial, by_key):
     batch = mixed(random.Random(seed), 40)
-    task = t.LinearRegressionPredict(
+    task = t.PredictLinearRegression(
         inputs=INPUTS,
         model=FILES[0] if with_initial else None,
         store=store,
@@ -133,7 +133,7 @@ def test_any_split_switches_at_the_same_record(store, seed, cuts, with_initial, 
 
 def test_trees_with_other_classes_take_over(store):
     batch = mixed(random.Random(5), 60, names=TREES, bad=["CITY-DTC-77.model", "ü"])
-    task = t.DecisionTreeClassify(inputs=INPUTS, store=store, updates="model", probabilities=True)
+    task = t.ClassifyDecisionTree(inputs=INPUTS, store=store, updates="model", probabilities=True)
     session = task.session()
     out = session.push_batch(batch)
     # y decides nothing, so it may be missing
@@ -150,7 +150,7 @@ def test_trees_with_other_classes_take_over(store):
 
 
 def test_a_tree_with_other_labels_than_the_configured_is_refused(store):
-    task = t.DecisionTreeClassify(
+    task = t.ClassifyDecisionTree(
         inputs=INPUTS, store=store, updates="model", model=TREES[1], classes=("class 1", "class ü")
     )
     session = task.session()
@@ -160,7 +160,7 @@ def test_a_tree_with_other_labels_than_the_configured_is_refused(store):
 
 
 def test_each_bad_update_says_why(store):
-    task = t.LinearRegressionPredict(inputs=INPUTS, store=store, updates="model", model=FILES[1])
+    task = t.PredictLinearRegression(inputs=INPUTS, store=store, updates="model", model=FILES[1])
     session = task.session()
     for name in BAD:
         assert session.push({"x": 1.0, "y": 1.0, "model": name}) == []
@@ -175,7 +175,7 @@ def test_each_bad_update_says_why(store):
 
 
 def test_binary_names_are_names(store):
-    task = t.LinearRegressionPredict(inputs=INPUTS, store=store, updates="model")
+    task = t.PredictLinearRegression(inputs=INPUTS, store=store, updates="model")
     batch = pa.RecordBatch.from_pydict(
         {"x": [0.0] * 3, "y": [0.0] * 3, "model": pa.array([FILES[2].encode(), b"\xff-MLR-1.model", None])}
     )
@@ -187,7 +187,7 @@ def test_binary_names_are_names(store):
 def test_a_model_that_is_gone_after_a_restart_stops_the_run(tmp_path):
     store = ModelStore.open(tmp_path)
     name = store.save(LinearModel(inputs=("x",), target="y", intercept=9.0, coefficients=(1.0,)), "CITY")
-    task = t.LinearRegressionPredict(inputs=("x",), store=str(tmp_path), updates="model")
+    task = t.PredictLinearRegression(inputs=("x",), store=str(tmp_path), updates="model")
     session = task.session()
     session.push({"x": 1.0, "model": name})
     data = session.snapshot()
@@ -200,9 +200,9 @@ def test_a_model_that_is_gone_after_a_restart_stops_the_run(tmp_path):
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda c: c.__name__)
-@pytest.mark.parametrize("kind", [t.LinearRegressionPredict, t.DecisionTreeClassify])
+@pytest.mark.parametrize("kind", [t.PredictLinearRegression, t.ClassifyDecisionTree])
 def test_contract_with_updates(store, kind, check):
-    names = FILES if kind is t.LinearRegressionPredict else TREES
+    names = FILES if kind is t.PredictLinearRegression else TREES
     batch = mixed(random.Random(11), 24, names=names, bad=["ü", names[0]])
     for by in ((), ("key",)):
         task = kind(inputs=INPUTS, store=store, updates="model", by=by, model=names[1] if by else None)
@@ -219,7 +219,7 @@ def swap(store, parallelism):
     updates = source.to(ro.filter(lambda row: row["model"] is not None, name="updates"), id="updates")
     readings = source.to(ro.filter(lambda row: row["model"] is None, name="readings"), id="readings")
     mlr = flow.add(
-        t.LinearRegressionPredict(inputs=INPUTS, store=store, updates="model"),
+        t.PredictLinearRegression(inputs=INPUTS, store=store, updates="model"),
         readings.shuffle(parallelism),
         updates.broadcast(parallelism),
         id="mlr",
@@ -242,7 +242,7 @@ def by_seq(batch):
 
 
 def test_a_model_of_another_kind_is_for_another_task(store):
-    session = t.LinearRegressionPredict(inputs=INPUTS, store=store, model=FILES[1], updates="model").session()
+    session = t.PredictLinearRegression(inputs=INPUTS, store=store, model=FILES[1], updates="model").session()
     row = {"key": "a", "x": 1.0, "y": 1.0, "model": None}
     assert session.push({**row, "model": TREES[0]}) == []
     assert session.push(row)[0]["prediction"] == line(1)(1.0, 1.0)
@@ -250,7 +250,7 @@ def test_a_model_of_another_kind_is_for_another_task(store):
 
 
 def test_the_model_that_was_used_is_named(store):
-    task = t.LinearRegressionPredict(
+    task = t.PredictLinearRegression(
         inputs=INPUTS, store=store, model=FILES[2], updates="model", by=("key",), model_field="used"
     )
     rows = task.session().push_batch(mixed(random.Random(2), 90)).to_pylist()
@@ -261,7 +261,7 @@ def test_the_model_that_was_used_is_named(store):
 
 
 def test_a_model_given_as_json_has_no_name():
-    task = t.DecisionTreeClassify(inputs=INPUTS, model=tree_model(1).to_json(), model_field="used")
+    task = t.ClassifyDecisionTree(inputs=INPUTS, model=tree_model(1).to_json(), model_field="used")
     assert task.session().push({"x": 1.0, "y": 1.0})[0] == {
         "x": 1.0,
         "y": 1.0,
@@ -286,7 +286,7 @@ def test_edges_into_one_task_need_the_same_number_of_instances(store):
     flow = ro.Dataflow("uneven")
     source = flow.source("in", schema=SCHEMA)
     same = source.to(t.Project(fields=("x", "y", "model")), id="same")
-    task = t.LinearRegressionPredict(inputs=INPUTS, store=store, updates="model")
+    task = t.PredictLinearRegression(inputs=INPUTS, store=store, updates="model")
     other = flow.add(task, source.shuffle(2), same.broadcast(3), id="mlr")
     flow.sink("out", other)
     with pytest.raises(ConfigError, match="over the same number of instances"):
@@ -343,18 +343,18 @@ def test_spark_switches_at_the_same_place(spark, store):
 def test_wrong_parameters_are_refused_by_name(wrong, text):
     good = {"inputs": ("x",), "model": "y.model"}
     with pytest.raises(ConfigError, match=text):
-        t.LinearRegressionPredict(**{**good, **wrong})
+        t.PredictLinearRegression(**{**good, **wrong})
 
 
 def test_wrong_initial_models():
     model = tree_model(1)
-    with pytest.raises(ModelError, match="is of kind DTC, linear_regression_predict needs MLR"):
-        t.LinearRegressionPredict(inputs=INPUTS, model=model.to_json())
+    with pytest.raises(ModelError, match="is of kind DTC, predict_linear_regression needs MLR"):
+        t.PredictLinearRegression(inputs=INPUTS, model=model.to_json())
     with pytest.raises(ModelError, match="inputs here are x"):
-        t.DecisionTreeClassify(inputs=("x",), model=model.to_json())
+        t.ClassifyDecisionTree(inputs=("x",), model=model.to_json())
     with pytest.raises(ModelError, match="damaged"):
-        t.DecisionTreeClassify(inputs=("x",), model="{}")
-    missing = t.DecisionTreeClassify(inputs=("x",), model="no/such.model").session()
+        t.ClassifyDecisionTree(inputs=("x",), model="{}")
+    missing = t.ClassifyDecisionTree(inputs=("x",), model="no/such.model").session()
     with pytest.raises(ModelError, match=r"no/such\.model cannot be read"):
         missing.push({"x": 1.0})
 
@@ -362,7 +362,7 @@ def test_wrong_initial_models():
 def test_a_model_from_a_file_of_any_name(tmp_path):
     path = tmp_path / "my model.json"
     path.write_bytes(tree_model(1).to_bytes())
-    task = t.DecisionTreeClassify(inputs=INPUTS, model=str(path))
+    task = t.ClassifyDecisionTree(inputs=INPUTS, model=str(path))
     assert task.session().push({"x": 0.0, "y": 0.0})[0]["class_index"] == 0
 
 
@@ -371,7 +371,7 @@ def test_a_model_from_a_file_of_any_name(tmp_path):
 def test_a_file_that_is_replaced_during_a_run_counts_for_the_next(tmp_path, cores, options):
     path = tmp_path / "begun.model"
     flow = ro.Dataflow("replaced")
-    task = t.LinearRegressionPredict(inputs=INPUTS, model=str(path), **options)
+    task = t.PredictLinearRegression(inputs=INPUTS, model=str(path), **options)
     schema = pa.schema({"x": "double", "y": "double", "event_time": pa.timestamp("us", "UTC")})
     flow.sink("out", flow.source("in", schema=schema).to(task, id="line"))
 
@@ -393,7 +393,7 @@ def test_a_file_that_is_replaced_during_a_run_counts_for_the_next(tmp_path, core
 @pytest.mark.parametrize("options", [{}, {"by": ("y",), "ttl": "1h"}], ids=str)
 def test_a_file_that_is_replaced_during_a_session_counts_for_the_next(tmp_path, options):
     path, row = tmp_path / "begun.model", {"x": 1.0, "y": 0.0, "event_time": None}
-    task = t.LinearRegressionPredict(inputs=INPUTS, model=str(path), **options)
+    task = t.PredictLinearRegression(inputs=INPUTS, model=str(path), **options)
     sessions = []
     for i in (0.0, 1.0):
         made = LinearModel(inputs=INPUTS, target="z", intercept=i, coefficients=(0.0, 0.0))
@@ -411,7 +411,7 @@ def test_a_large_batch_with_many_versions(store):
     batch = pa.RecordBatch.from_arrays(
         [pa.array(["a"] * n), pa.array(choose.normal(size=n)), pa.array(choose.normal(size=n)), names], schema=SCHEMA
     )
-    task = t.LinearRegressionPredict(inputs=INPUTS, store=store, updates="model")
+    task = t.PredictLinearRegression(inputs=INPUTS, store=store, updates="model")
     session = task.session()
     got = session.push_batch(batch).column("prediction").to_pylist()
     assert got == pytest.approx(expected(batch, LINES)[0], rel=1e-12)

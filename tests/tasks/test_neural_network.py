@@ -17,7 +17,7 @@ import riot_ops as ro
 from riot_ops import ConfigError
 from riot_ops.graph.plan import plan
 from riot_ops.models import ModelStore, NetworkModel
-from riot_ops.tasks import NeuralNetworkClassify, NeuralNetworkTrain
+from riot_ops.tasks import ClassifyNeuralNetwork, TrainNeuralNetwork
 
 NAMES = ("a", "b", "c")
 
@@ -52,22 +52,22 @@ def test_equals_scikit_learn(learnt):
     net, x, _ = learnt
     model = NetworkModel.from_sklearn(net, NAMES, "quality").to_json()
     batch = pa.RecordBatch.from_pydict(dict(zip(NAMES, x.T, strict=True)))
-    task = NeuralNetworkClassify(inputs=NAMES, model=model, probability=True, probabilities=True)
+    task = ClassifyNeuralNetwork(inputs=NAMES, model=model, probability=True, probabilities=True)
     out = task.session().push_batch(batch)
     assert out.column("class").to_pylist() == net.predict(x).tolist()
     shares = np.stack(out.column("class_probabilities").to_pylist())
     np.testing.assert_allclose(shares, net.predict_proba(x), rtol=0, atol=1e-9)
     np.testing.assert_array_equal(np.asarray(out.column("class_probability")), shares.max(axis=1))
     np.testing.assert_array_equal(np.asarray(out.column("class_index")), shares.argmax(axis=1))
-    bare = NeuralNetworkClassify(inputs=NAMES, model=model, output="q").session().push_batch(batch)
+    bare = ClassifyNeuralNetwork(inputs=NAMES, model=model, output="q").session().push_batch(batch)
     assert bare.schema.names == [*NAMES, "q", "q_index"]
     # inputs in another order than those of the model
-    turned = NeuralNetworkClassify(inputs=NAMES[::-1], model=model).session().push_batch(batch)
+    turned = ClassifyNeuralNetwork(inputs=NAMES[::-1], model=model).session().push_batch(batch)
     assert turned.column("class").to_pylist() == out.column("class").to_pylist()
 
 
 def test_missing_and_infinite_inputs():
-    session = NeuralNetworkClassify(
+    session = ClassifyNeuralNetwork(
         inputs=("x",), model=constant("yes").to_json(), probability=True, probabilities=True
     ).session()
     rows = [session.push({"x": x})[0] for x in (1.0, None, math.nan)]
@@ -84,7 +84,7 @@ def test_a_network_is_replaced_in_mid_stream(tmp_path):
     store = ModelStore.open(tmp_path)
     names = [store.save(constant(label, i), "NET") for i, label in enumerate(("yes", "no"))]
     other = store.save(constant("no", 7, inputs=("x", "y")), "NET")
-    task = NeuralNetworkClassify(
+    task = ClassifyNeuralNetwork(
         inputs=("x",), store=str(tmp_path), model=names[0], updates="update", model_field="used", classes=("no", "yes")
     )
     session = task.session()
@@ -103,12 +103,12 @@ def test_a_network_is_replaced_in_mid_stream(tmp_path):
     restored.restore(session.snapshot())
     assert restored.push({"x": 1.0, "update": None})[0]["used"] == names[1]
     with pytest.raises(ConfigError, match="a class twice"):
-        NeuralNetworkClassify(inputs=("x",), model="m", classes=("a", "a"))
+        ClassifyNeuralNetwork(inputs=("x",), model="m", classes=("a", "a"))
 
 
 def test_without_updates_it_runs_wherever_records_are(tmp_path):
     name = ModelStore.open(tmp_path).save(constant("yes"), "NET")
-    task = NeuralNetworkClassify(inputs=("x",), store=str(tmp_path), model=name, model_field="used")
+    task = ClassifyNeuralNetwork(inputs=("x",), store=str(tmp_path), model=name, model_field="used")
     records = [{"key": "ab"[i % 2], "x": [1.0, None, 2.0][i % 3], "update": None} for i in range(9)]
     schema = {"key": "string", "x": "double", "update": "string"}
 
@@ -120,7 +120,7 @@ def test_without_updates_it_runs_wherever_records_are(tmp_path):
     flow, rows = run(task, batch_size=2)
     assert [stage.steps[-1].keyed for stage in plan(flow).stages] == [False]
     session = task.session().push_many(records)
-    assert [{k: v for k, v in row.items() if k not in ("seq", "sub", "event_time")} for row in rows] == session
+    assert [{k: v for k, v in row.items() if k not in ("seq", "ordinal", "event_time")} for row in rows] == session
     assert run(task.replace(by=("key",)))[1] == rows
     # a model that never changes is not forgotten either
     for given, keyed in (({"updates": "update"}, True), ({"ttl": "1h"}, False)):
@@ -135,7 +135,7 @@ def test_without_updates_it_runs_wherever_records_are(tmp_path):
 def test_training_and_use(learnt, tmp_path):
     _, x, labels = learnt
     options = {"hidden": (5,), "activation": "tanh", "penalty": 0.01, "epochs": 7, "validation": 0.0, "seed": 4}
-    task = NeuralNetworkTrain(inputs=NAMES, target_field="quality", size=150, store=str(tmp_path), **options)
+    task = TrainNeuralNetwork(inputs=NAMES, target_field="quality", size=150, store=str(tmp_path), **options)
     records = [
         dict(zip(NAMES, row, strict=True)) | {"quality": label, "event_time": 1000 * i}
         for i, (row, label) in enumerate(zip(x.tolist(), labels.tolist(), strict=True))
@@ -152,7 +152,7 @@ def test_training_and_use(learnt, tmp_path):
     model = ModelStore.open(tmp_path).load(made[0]["model"])
     np.testing.assert_allclose(model.probabilities(x), theirs.predict_proba(x), rtol=0, atol=1e-9)
     assert json.loads(made[0]["metrics"])["epochs"] == 7
-    use = NeuralNetworkClassify(inputs=NAMES, store=str(tmp_path), model=made[0]["model"]).session()
+    use = ClassifyNeuralNetwork(inputs=NAMES, store=str(tmp_path), model=made[0]["model"]).session()
     assert [row["class"] for row in use.push_many(records[:50])] == theirs.predict(x[:50]).tolist()
 
 
@@ -162,11 +162,11 @@ def test_sets_and_classes():
         "y": [["low", "low", "high", "high"] * 5],
         "event_time": pa.array([5], pa.timestamp("us", "UTC")),
     }
-    task = NeuralNetworkTrain(inputs=("x",), target_field="y", size=None, classes=("mid", "low", "high"), validation=0)
+    task = TrainNeuralNetwork(inputs=("x",), target_field="y", size=None, classes=("mid", "low", "high"), validation=0)
     (row,) = task.session().push_batch(pa.RecordBatch.from_pydict(lists)).to_pylist()
     model = NetworkModel.from_bytes(row["content"])
     assert model.classes == ("mid", "low", "high") and (model.probabilities([[1.0], [9.0]])[:, 0] == 0).all()
-    session = NeuralNetworkTrain(inputs=("x",), size=2, classes=("a", "b")).session()
+    session = TrainNeuralNetwork(inputs=("x",), size=2, classes=("a", "b")).session()
     assert session.push({"x": 1.0, "target": "c", "event_time": 1}) == []
     for label in "ab":  # too few to hold some back
         session.push({"x": 1.0, "target": label, "event_time": 1})
@@ -188,4 +188,4 @@ def test_sets_and_classes():
 )
 def test_misuse(wrong, message):
     with pytest.raises(ConfigError, match=message):
-        NeuralNetworkTrain(inputs=("x",), **wrong)
+        TrainNeuralNetwork(inputs=("x",), **wrong)

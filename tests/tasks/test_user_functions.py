@@ -63,7 +63,7 @@ def test_keyed_equals_reference(events, cuts):
     batch = pa.RecordBatch.from_pydict(
         {
             "seq": pa.array(range(len(events)), pa.int64()),
-            "sub": pa.array([1] * len(events), pa.int64()),
+            "ordinal": pa.array([1] * len(events), pa.int64()),
             "key": pa.array([k for k, _ in events], pa.string()),
             "value": pa.array([v for _, v in events], pa.int64()),
         }
@@ -139,18 +139,20 @@ def test_fields_that_order_records_are_carried_over():
         {
             "seq": pa.array([7], pa.int64()),
             "event_time": pa.array([now], TIMESTAMP),
-            "sub": pa.array([2], pa.int64()),
+            "ordinal": pa.array([2], pa.int64()),
             "value": [1.5],
         }
     )
     carried = {"seq": 7, "event_time": now}
     task = map_(lambda row: {"x": row["value"]}, schema={"x": "float64"})
-    assert run(task, batch)[0] == [{**carried, "sub": 2, "x": 1.5}]
+    assert run(task, batch)[0] == [{**carried, "ordinal": 2, "x": 1.5}]
     task = flat_map(lambda row: ({"value": v} for v in (1.0, 2.0)))
-    assert run(task, batch)[0] == [{**carried, "sub": 2, "sub_2": i, "value": v} for i, v in enumerate((1.0, 2.0))]
+    assert run(task, batch)[0] == [
+        {**carried, "ordinal": 2, "ordinal_2": i, "value": v} for i, v in enumerate((1.0, 2.0))
+    ]
     later = now + timedelta(1)
     assert run(map_(lambda row: {"event_time": later}), batch)[0] == [
-        {"seq": 7, "event_time": later, "sub": 2, "value": None}
+        {"seq": 7, "event_time": later, "ordinal": 2, "value": None}
     ]
     assert run(flat_map(lambda row: None), batch)[0] == []
 
@@ -224,7 +226,7 @@ def test_filter_wants_a_bool():
 
 def test_many_results():
     session = flat_map(lambda row: [row] * row["n"]).session()
-    assert [row["sub"] for row in session.push({"n": 5000})] == list(range(5000))
+    assert [row["ordinal"] for row in session.push({"n": 5000})] == list(range(5000))
 
 
 def test_a_generator_that_fails_late_gives_nothing():

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import riot_ops as ro
 from riot_ops import ConfigError, ConnectorError
 from riot_ops.core.schema import TIMESTAMP
-from riot_ops.tasks import Accumulator, LocalZip, MultiLinePlot, RemoteZip
+from riot_ops.tasks import Collect, PlotLines, ZipToFolder, ZipToStore
 from riot_ops.tasks.io.archives import Entry, zip_bytes
 from tests.reference.splits import run
 
@@ -43,7 +43,7 @@ def test_all_entries_in_archives_within_the_limits(files, size, max_bytes, cuts)
             "data": pa.array([d for _, _, d in files], pa.binary()),
         }
     )
-    task = RemoteZip(size=size, max_bytes=max_bytes, by=("key",))
+    task = ZipToStore(size=size, max_bytes=max_bytes, by=("key",))
     got, errors = run(task, batch, cuts)
     assert run(task, batch, restart=False)[0] == got
     found = {}
@@ -93,7 +93,7 @@ def test_times_are_those_of_the_records():
     far = pa.array([253402300799 * 10**6, -62135596800 * 10**6], pa.int64()).cast(TIMESTAMP)
     times = pa.concat_arrays([pa.array([time, None], TIMESTAMP), far])
     batch = pa.RecordBatch.from_arrays([times, pa.array(["a", "b", "c", "d"]), pa.array([b""] * 4)], schema=schema)
-    row = RemoteZip(size=4).session().push_batch(batch)
+    row = ZipToStore(size=4).session().push_batch(batch)
     infos = opened(row["data"][0].as_py()).infolist()
     assert [i.date_time for i in infos] == [
         (2026, 2, 3, 4, 5, 6),
@@ -104,20 +104,20 @@ def test_times_are_those_of_the_records():
 
 
 def test_the_fields_of_content_and_name():
-    pack = RemoteZip(size=2, field="chart", entry="title").session()
+    pack = ZipToStore(size=2, field="chart", entry="title").session()
     rows = [{"title": t, "chart": c, "name": "no", "data": b"no"} for t, c in (("a", b"1"), ("b", b"2"))]
     archive = opened(pack.push_many(rows)[0]["data"])
     assert {name: archive.read(name) for name in archive.namelist()} == {"a": b"1", "b": b"2"}
 
 
 def test_entries_without_names_are_numbered():
-    pack = RemoteZip(size=2, entry=None).session()
+    pack = ZipToStore(size=2, entry=None).session()
     assert opened(pack.push_many([{"data": b"1"}, {"data": b"2"}])[0]["data"]).namelist() == ["entry-1", "entry-2"]
 
 
 @pytest.mark.parametrize("compress", [True, False])
 def test_entries_are_deflated_unless_told_otherwise(compress):
-    (row,) = RemoteZip(size=1, compress=compress).session().push({"name": "a", "data": b"a" * 10_000})
+    (row,) = ZipToStore(size=1, compress=compress).session().push({"name": "a", "data": b"a" * 10_000})
     (info,) = opened(row["data"]).infolist()
     assert info.compress_type == (zipfile.ZIP_DEFLATED if compress else zipfile.ZIP_STORED)
     assert (len(row["data"]) < 500) == compress
@@ -126,10 +126,10 @@ def test_entries_are_deflated_unless_told_otherwise(compress):
 
 def test_the_same_entries_make_the_same_bytes_elsewhere():
     script = (
-        "from riot_ops.tasks import RemoteZip; import os, time\n"
+        "from riot_ops.tasks import ZipToStore; import os, time\n"
         "for zone in ('UTC', 'Asia/Tokyo'):\n"
         "    os.environ['TZ'] = zone; time.tzset()\n"
-        "    s = RemoteZip(size=2).session(); s.push({'name': 'ü', 'data': b'a' * 1000})\n"
+        "    s = ZipToStore(size=2).session(); s.push({'name': 'ü', 'data': b'a' * 1000})\n"
         "    r = s.push({'name': 'b', 'data': b'b'})[0]; print(r['name'] + r['data'].hex(), time.timezone)\n"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
@@ -140,19 +140,19 @@ def test_the_same_entries_make_the_same_bytes_elsewhere():
 
 def test_files_appear_whole(tmp_path):
     folder = tmp_path / "neu" / "ü"
-    pack = LocalZip(directory=str(folder), size=2, prefix="plots").session()
+    pack = ZipToFolder(directory=str(folder), size=2, prefix="plots").session()
     row = pack.push_many([{"name": "a.svg", "data": "text"}, {"name": "a.svg", "data": "more"}])[0]
     path = Path(row["path"])
     assert path.parent == folder and path.name == row["name"] and path.stat().st_size == row["bytes"]
     assert path.stat().st_mode & 0o777 == 0o644
     assert zipfile.ZipFile(path).namelist() == ["a.svg", "a-2.svg"] and row["entries"] == 2
-    again = LocalZip(directory=str(folder), size=2, prefix="plots").session()
+    again = ZipToFolder(directory=str(folder), size=2, prefix="plots").session()
     assert again.push_many([{"name": "a.svg", "data": "text"}, {"name": "a.svg", "data": "more"}]) == [row]
     assert os.listdir(folder) == [row["name"]]
 
 
 def test_a_failed_write_leaves_nothing(tmp_path, monkeypatch):
-    pack = LocalZip(directory=str(tmp_path), size=1).session()
+    pack = ZipToFolder(directory=str(tmp_path), size=1).session()
 
     def fails(source, target):
         raise OSError(28, "No space left on device")
@@ -176,9 +176,9 @@ def test_charts_into_archives(tmp_path):
         }
     )
     flow = ro.Dataflow("plots")
-    gathered = flow.source("in", schema=table.schema).to(Accumulator(size=20), id="gather")
-    charts = gathered.to(MultiLinePlot(), id="chart")
-    flow.sink("out", charts.to(LocalZip(directory=str(tmp_path), size=6), id="zip"))
+    gathered = flow.source("in", schema=table.schema).to(Collect(size=20), id="gather")
+    charts = gathered.to(PlotLines(), id="chart")
+    flow.sink("out", charts.to(ZipToFolder(directory=str(tmp_path), size=6), id="zip"))
     rows = flow.run(table, batch_size=7)["zip"].to_pylist()
     assert [row["entries"] for row in rows] == [6, 2]
     names = [name for row in rows for name in zipfile.ZipFile(row["path"]).namelist()]
@@ -198,10 +198,10 @@ def test_charts_into_archives(tmp_path):
 )
 def test_wrong_parameters_are_refused_by_name(wrong, match):
     with pytest.raises(ConfigError, match=match):
-        RemoteZip(**wrong)
+        ZipToStore(**wrong)
 
 
 def test_a_file_is_no_folder(tmp_path):
     (tmp_path / "x").write_text("")
     with pytest.raises(ConfigError, match="directory must name a folder"):
-        LocalZip(directory=str(tmp_path / "x"))
+        ZipToFolder(directory=str(tmp_path / "x"))

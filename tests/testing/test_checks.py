@@ -135,7 +135,7 @@ class Undeclared(Total):
 class Traces(Total):
     """Adds a reading up before it rejects it as ``not_finite``."""
 
-    def admit(self, batch, dead):
+    def validate_rows(self, batch, dead):
         return batch
 
     def update(self, batch, slots, state, dead):
@@ -183,26 +183,26 @@ class Doubling(Total):
 
 @dataclass(frozen=True, kw_only=True)
 class Numbering(Total):
-    """Numbers its records by ``sub``, but does not say so."""
+    """Numbers its records by ``ordinal``, but does not say so."""
 
     def output_schema(self, schema):
-        return with_field(super().output_schema(schema), pa.field("sub", pa.int64()))
+        return with_field(super().output_schema(schema), pa.field("ordinal", pa.int64()))
 
     def update(self, batch, slots, state, dead):
         out = super().update(batch, slots, state, dead)
-        return replace_column(out, "sub", pa.array(range(out.num_rows), pa.int64()))
+        return replace_column(out, "ordinal", pa.array(range(out.num_rows), pa.int64()))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Repeating(Numbering):
     """Says that it numbers its records, and gives all of a message the same number."""
 
-    def derives(self):
+    def expands(self):
         return True
 
     def update(self, batch, slots, state, dead):
         out = pa.concat_batches(2 * [super().update(batch, slots, state, dead)])
-        return replace_column(out, "sub", pa.array([0] * out.num_rows, pa.int64()))
+        return replace_column(out, "ordinal", pa.array([0] * out.num_rows, pa.int64()))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -69,7 +69,7 @@ def test_a_program_that_is_missing():
 
 
 def test_command_line():
-    script = [sys.executable, str(ROOT / "scripts" / "services.py")]
+    script = [sys.executable, str(ROOT / "tools" / "services.py")]
     process = subprocess.Popen([*script, "start", "mosquitto"], stdout=subprocess.PIPE, text=True)
     try:
         line = process.stdout.readline()

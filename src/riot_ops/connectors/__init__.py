@@ -1,6 +1,23 @@
-"""Connections to the world outside: brokers and stores."""
+"""Connections to brokers and stores."""
 
-from riot_ops.connectors.mqtt.sink import MqttSink
-from riot_ops.connectors.mqtt.source import MqttSource
+from typing import TYPE_CHECKING
 
-__all__ = ["MqttSink", "MqttSource"]
+from riot_ops.core.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from riot_ops.connectors.mqtt.sink import MQTTSink
+    from riot_ops.connectors.mqtt.source import MQTTSource
+
+__all__ = [
+    "MQTTSink",
+    "MQTTSource",
+]
+
+#: By name, the module that defines it.
+_MODULES = {
+    "MQTTSink": "riot_ops.connectors.mqtt.sink",
+    "MQTTSource": "riot_ops.connectors.mqtt.source",
+}
+
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = lazy_names(__name__, _MODULES)

@@ -47,7 +47,7 @@ class Clock:
     ----------
     period : timedelta > 0
         The task is called when stream time less the delay passes a multiple of it.
-    delay : timedelta >= 0, default 0
+    allowed_lateness : timedelta >= 0, default 0
         How far a record may lag behind stream time. Streams behind the task are late by as much.
     max_ahead : timedelta > 0, optional
         How far beyond stream time an event time may be and still move it; None: any. The first one always does.
@@ -60,7 +60,7 @@ class Clock:
     """
 
     period: timedelta
-    delay: timedelta = timedelta(0)
+    allowed_lateness: timedelta = timedelta(0)
     max_ahead: timedelta | None = None
     from_first: bool = False
     whole: bool = False
@@ -70,10 +70,10 @@ class Clock:
             value = getattr(self, name)
             if value is not None and value <= timedelta(0):
                 raise ConfigError(f"{name} must be longer than 0, got {value!r}")
-        if self.delay < timedelta(0):
-            raise ConfigError(f"delay must not be negative, got {self.delay!r}")
-        if self.whole and self.delay:
-            raise ConfigError(f"whole periods have no delay, got {self.delay!r}")
+        if self.allowed_lateness < timedelta(0):
+            raise ConfigError(f"allowed_lateness must not be negative, got {self.allowed_lateness!r}")
+        if self.whole and self.allowed_lateness:
+            raise ConfigError(f"whole periods have no allowed_lateness, got {self.allowed_lateness!r}")
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ class StepClock:
 def common_resolution(clocks: Iterable[Clock]) -> int:
     """The largest number of microseconds that divides all that the clocks name; 1 where one begins at the first time.
 
-    >>> common_resolution([Clock(timedelta(minutes=1), delay=timedelta(seconds=45))]) // 1_000_000
+    >>> common_resolution([Clock(timedelta(minutes=1), allowed_lateness=timedelta(seconds=45))]) // 1_000_000
     15
     """
     clocks = tuple(clocks)
@@ -117,7 +117,7 @@ def common_resolution(clocks: Iterable[Clock]) -> int:
         *(
             in_us(time)
             for clock in clocks
-            for time in (clock.period, clock.delay, clock.max_ahead)
+            for time in (clock.period, clock.allowed_lateness, clock.max_ahead)
             if time is not None and time
         )
     )

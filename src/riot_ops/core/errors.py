@@ -87,12 +87,23 @@ class ConnectorError(RiotError, OSError):
 
 
 class MissingExtraError(RiotError, ImportError):
-    """An optional dependency is not installed."""
+    """An optional dependency is not installed.
+
+    Parameters
+    ----------
+    feature : str
+        What needs it.
+    extra : str
+        The extra that brings it; empty where another package does.
+    package : str
+        What to install.
+    """
 
     code = "riot.missing_extra"
 
-    def __init__(self, feature: str, extra: str) -> None:
-        super().__init__(f"{feature} needs an optional dependency: pip install 'riot_ops[{extra}]'")
+    def __init__(self, feature: str, extra: str = "", *, package: str = "riot-ops") -> None:
+        wanted = f"{package}[{extra}]" if extra else package
+        super().__init__(f"{feature} needs an optional dependency: pip install '{wanted}'")
 
 
 def excerpt(text: str, length: int = EXCERPT_LENGTH) -> str:

@@ -23,8 +23,8 @@ from riot_ops.core.clock import Clock, Ticks
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError, did_you_mean
 from riot_ops.core.fits import FITS
-from riot_ops.core.parameters import check_parameters, parameters_to_json, registry_name
-from riot_ops.core.reach import Reach
+from riot_ops.core.lookback import Lookback
+from riot_ops.core.parameters import check_parameters, parameters_to_json, snake_case
 from riot_ops.core.remembering import parameters_of, remembered
 from riot_ops.core.state_field import StateField
 
@@ -87,7 +87,7 @@ class Operator(ABC):
         >>> tasks.KalmanFilter.name()
         'kalman_filter'
         """
-        return registry_name(cls)
+        return snake_case(cls.__name__)
 
     # -- schema ------------------------------------------------------------------------------
 
@@ -114,16 +114,16 @@ class Operator(ABC):
                 raise ConfigError(f"{self.name()} needs a {wanted} in the field {name!r}, its input has {kind}")
 
     def writes(self) -> frozenset[str] | None:
-        """The fields that the task changes or adds, but for the place that :meth:`derives` adds; None: any."""
+        """The fields that the task changes or adds, but for the place that :meth:`expands` adds; None: any."""
         return frozenset()
 
-    def derives(self) -> bool:
-        """Whether several records may come of one, told apart by a further ``sub``; see :mod:`riot_ops.core.order`."""
+    def expands(self) -> bool:
+        """Whether several records may come of one, told apart by a further ``ordinal``; see :mod:`riot_ops.core.order`."""
         return False
 
-    def reach(self) -> Reach | None:
+    def lookback(self) -> Lookback | None:
         """How far back its results reach; None, as by default of one with state: to all that came before."""
-        return Reach()
+        return Lookback()
 
     # -- parameters as data --------------------------------------------------------------------
 
@@ -149,7 +149,7 @@ class StatelessOperator(Operator):
         yield self.apply(batch, dead)
 
     def derived(self, batch: pa.RecordBatch, dead: DeadLetters) -> Iterator[Any] | None:
-        """The same as :class:`~riot_ops.kernels.derived.Derived`: what records share is copied later, if at all.
+        """The same as :class:`~riot_ops.kernels.arrays.derived.Derived`: what records share is copied later, if at all.
 
         None, as by default, where a task makes batches at once.
         """
@@ -160,7 +160,7 @@ class StatelessOperator(Operator):
 class FilterOperator(StatelessOperator):
     """A task that leaves records out and changes none: whoever runs it may copy those that pass later, or never."""
 
-    #: Whether :meth:`passes` takes a :class:`~riot_ops.kernels.selection.Selection` for a batch.
+    #: Whether :meth:`passes` takes a :class:`~riot_ops.kernels.arrays.selection.Selection` for a batch.
     selects: ClassVar[bool] = False
 
     @abstractmethod
@@ -211,7 +211,7 @@ class KeyedOperator(Operator):
     #: Whether one state serves all keys, by holding rows back in its field ``held`` (of dtype
     #: ``rows``): they come again before the rows of the next batch. Keys then leave nothing behind.
     pooled: ClassVar[bool] = False
-    #: Whether :meth:`admit` and :meth:`update` take a :class:`~riot_ops.kernels.selection.Selection` for a batch.
+    #: Whether :meth:`validate_rows` and :meth:`update` take a :class:`~riot_ops.kernels.arrays.selection.Selection` for a batch.
     selects: ClassVar[bool] = False
 
     by: tuple[str, ...] = ()
@@ -232,7 +232,7 @@ class KeyedOperator(Operator):
     def state_fields(self) -> Mapping[str, StateField]:
         """The state of one key, by name."""
 
-    def admit(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
+    def validate_rows(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
         """Reject the rows that must not touch the state; returns the others."""
         return batch
 
@@ -246,7 +246,7 @@ class KeyedOperator(Operator):
         of this call.
         """
 
-    def aligned(self, batches: Sequence[pa.RecordBatch], state: State) -> pa.RecordBatch | None:
+    def merge_aligned(self, batches: Sequence[pa.RecordBatch], state: State) -> pa.RecordBatch | None:
         """In place of :meth:`update` for a :attr:`pooled` task that holds nothing, with a batch of each of its inputs.
 
         Where these fit row by row, as those do that were made of the same records, nobody has to bring their rows
@@ -256,7 +256,7 @@ class KeyedOperator(Operator):
         return None
 
     def update_derived(self, rows: Any, slots: npt.NDArray[np.int64], state: State, dead: DeadLetters) -> Any | None:
-        """In place of :meth:`admit` and :meth:`update` for a :class:`~riot_ops.kernels.derived.Derived`, in order.
+        """In place of :meth:`validate_rows` and :meth:`update` for a :class:`~riot_ops.kernels.arrays.derived.Derived`, in order.
 
         Where the words are the key, ``slots[i]`` is that of the key ``rows.keys()[i]``. Of a :attr:`pooled` task, which
         holds nothing then and is not to, the fields in ``by`` tell the texts apart. The result, a batch or a
@@ -276,8 +276,8 @@ class KeyedOperator(Operator):
         """What stands in for it in a dataflow where its parameters leave nothing to remember; None: nothing does."""
         return None
 
-    def reach(self) -> Reach | None:
-        return None if self.without_state() is None else Reach()
+    def lookback(self) -> Lookback | None:
+        return None if self.without_state() is None else Lookback()
 
     # -- stream time -------------------------------------------------------------------------------
 
@@ -285,7 +285,7 @@ class KeyedOperator(Operator):
         """When :meth:`tick` is called by stream time; None: never. By default never, but keys age with a ``ttl``."""
         return None
 
-    def delayed(self, by: timedelta) -> Self:
+    def with_lateness(self, by: timedelta) -> Self:
         """The task where some inputs are late by so much and others are not.
 
         By default as it is, and its stream time that of the late ones; a task that holds records waits for them.
@@ -293,7 +293,7 @@ class KeyedOperator(Operator):
         return self
 
     @property
-    def at_once(self) -> bool:
+    def needs_full_batch(self) -> bool:
         """Whether what it puts out depends on the records it is handed at once, which on Spark are a micro-batch's.
 
         Else it may be handed them in pieces.
@@ -310,7 +310,7 @@ class KeyedOperator(Operator):
         return None
 
     def condensed_derived(self, rows: Any) -> pa.RecordBatch | None:
-        """The same for a :class:`~riot_ops.kernels.derived.Derived` whose words are the key, in order.
+        """The same for a :class:`~riot_ops.kernels.arrays.derived.Derived` whose words are the key, in order.
 
         Nothing else comes between the first and the last of them, so that all may have the number of the first.
         """

@@ -1,7 +1,7 @@
 """What orders the records of a stream: the number of their message, then their places in what was made of it.
 
 Every record has ``seq``, the number of the message that it came in. A task that makes several records of one tells
-them apart by a column of its own behind those that are there: ``sub``, then ``sub_2`` for what is made of these, and
+them apart by a column of its own behind those that are there: ``ordinal``, then ``ordinal_2`` for what is made of these, and
 so on, each counting from 0. So there is no limit to how many records come of one, nor to how often that happens in a
 row, and the order is the same wherever the records of a message were worked on.
 
@@ -23,71 +23,71 @@ __all__ = [
     "TICK_PLACES",
     "carried",
     "due",
-    "is_sub",
-    "next_sub",
+    "is_ordinal",
+    "next_ordinal",
+    "ordinals",
     "place_of",
-    "subs",
-    "with_next_sub",
+    "with_next_ordinal",
     "with_tick_places",
 ]
 
 #: Places of what a task gives because time has come.
-TICK_PLACES = ("sub", "sub_2", "sub_3")
+TICK_PLACES = ("ordinal", "ordinal_2", "ordinal_3")
 #: Times of the years 1 to 9999 less this are negative.
 _BEFORE = 1 << 62
 
-_SUB = re.compile(r"sub(?:_([2-9]|[1-9]\d+))?")
+_ORDINAL = re.compile(r"ordinal(?:_([2-9]|[1-9]\d+))?")
 
 
-def is_sub(name: str) -> bool:
+def is_ordinal(name: str) -> bool:
     """Whether a field is a place of records in what they come of.
 
-    >>> [is_sub(name) for name in ("sub", "sub_2", "sub_1", "sub_x")]
+    >>> [is_ordinal(name) for name in ("ordinal", "ordinal_2", "ordinal_1", "ordinal_x")]
     [True, True, False, False]
     """
-    return _SUB.fullmatch(name) is not None
+    return _ORDINAL.fullmatch(name) is not None
 
 
-def subs(names: Iterable[str]) -> list[str]:
+def ordinals(names: Iterable[str]) -> list[str]:
     """Those of the fields that are such places, in order.
 
-    >>> subs(["value", "sub_10", "sub_2", "sub"])
-    ['sub', 'sub_2', 'sub_10']
+    >>> ordinals(["value", "ordinal_10", "ordinal_2", "ordinal"])
+    ['ordinal', 'ordinal_2', 'ordinal_10']
     """
-    return list(_subs(tuple(names)))
+    return list(_ordinals(tuple(names)))
 
 
 @functools.lru_cache(maxsize=1024)
-def _subs(names: tuple[str, ...]) -> tuple[str, ...]:
-    found = [(int(match[1] or 1), match[0]) for name in names if (match := _SUB.fullmatch(name))]
+def _ordinals(names: tuple[str, ...]) -> tuple[str, ...]:
+    found = [(int(match[1] or 1), match[0]) for name in names if (match := _ORDINAL.fullmatch(name))]
     return tuple(name for _, name in sorted(found))
 
 
-def next_sub(names: Iterable[str]) -> str:
+def next_ordinal(names: Iterable[str]) -> str:
     """The field for the places of what is made of records with these fields.
 
-    >>> next_sub(["seq"]), next_sub(["seq", "sub"]), next_sub(["seq", "sub", "sub_2"])
-    ('sub', 'sub_2', 'sub_3')
+    >>> next_ordinal(["seq"]), next_ordinal(["seq", "ordinal"]), next_ordinal(["seq", "ordinal", "ordinal_2"])
+    ('ordinal', 'ordinal_2', 'ordinal_3')
     """
-    taken = subs(names)
+    taken = ordinals(names)
     if not taken:
-        return "sub"
-    return f"sub_{int(taken[-1].partition('_')[2] or 1) + 1}"
+        return "ordinal"
+    return f"ordinal_{int(taken[-1].partition('_')[2] or 1) + 1}"
 
 
-def with_next_sub(schema: pa.Schema) -> pa.Schema:
+def with_next_ordinal(schema: pa.Schema) -> pa.Schema:
     """The schema of what is made of records, several of one."""
-    return schema.append(pa.field(next_sub(schema.names), pa.int64()))
+    return schema.append(pa.field(next_ordinal(schema.names), pa.int64()))
 
 
 def carried(names: Iterable[str]) -> list[str]:
     """The fields that a record hands on to what is made of it: its order and its time.
 
-    >>> carried(["value", "event_time", "sub", "seq"])
-    ['seq', 'sub', 'event_time']
+    >>> carried(["value", "event_time", "ordinal", "seq"])
+    ['seq', 'ordinal', 'event_time']
     """
     names = set(names)
-    return [name for name in ("seq", *subs(names), "event_time") if name in names]
+    return [name for name in ("seq", *ordinals(names), "event_time") if name in names]
 
 
 def place_of(time: Any) -> Any:

@@ -38,7 +38,7 @@ __all__ = [
     "duration",
     "parameters_from_json",
     "parameters_to_json",
-    "registry_name",
+    "snake_case",
     "what_fits",
 ]
 
@@ -232,7 +232,11 @@ def parameters_to_json(owner: Any, label: str) -> dict[str, Any]:
     return msgspec.json.decode(encoded)  # type: ignore[no-any-return]
 
 
-def registry_name(kind: type[Any]) -> str:
-    """The name of a class in snake case."""
-    words = kind.__name__.replace("SenML", "Senml")
+def snake_case(name: str) -> str:
+    """The name of a class in snake case.
+
+    >>> snake_case("CSVToSenML")
+    'csv_to_senml'
+    """
+    words = name.replace("SenML", "Senml")
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", words).lower()

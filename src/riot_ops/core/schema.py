@@ -38,12 +38,12 @@ RAW = pa.schema(
     ]
 )
 
-#: One observed value. ``seq`` is the number of the message that it came in, ``sub`` the place
+#: One observed value. ``seq`` is the number of the message that it came in, ``ordinal`` the place
 #: within that message: together they order the records of a stream, see :mod:`riot_ops.core.order`.
 OBSERVATIONS = pa.schema(
     [
         pa.field("seq", pa.int64(), nullable=False),
-        pa.field("sub", pa.int64(), nullable=False),
+        pa.field("ordinal", pa.int64(), nullable=False),
         pa.field("event_time", TIMESTAMP),
         pa.field("sensor_id", pa.string()),
         pa.field("obs_type", pa.string()),

@@ -18,7 +18,7 @@ from typing import Any, ClassVar, TypeVar
 import pyarrow as pa
 
 from riot_ops.core.errors import ConfigError
-from riot_ops.core.parameters import registry_name
+from riot_ops.core.parameters import snake_case
 
 __all__ = [
     "Offset",
@@ -64,7 +64,7 @@ class Source(ABC):
     @classmethod
     def name(cls) -> str:
         """Registry name: the class name in snake case."""
-        return registry_name(cls)
+        return snake_case(cls.__name__)
 
     @property
     @abstractmethod

@@ -37,7 +37,7 @@ from riot_ops.dataflows.streambench.statistics import statistics
 from riot_ops.dataflows.streambench.threat import threat
 from riot_ops.dataflows.streambench.wordcount import wordcount
 
-__all__ = ["APPLICATIONS", "BUILDERS", "RIOTBENCH", "Application", "application"]
+__all__ = ["APPLICATIONS", "BUILDERS", "FORMS", "RIOTBENCH", "Application", "application"]
 
 
 @dataclass(frozen=True)
@@ -252,6 +252,9 @@ APPLICATIONS: dict[str, Application] = {
         ),
     )
 }
+
+#: The forms that an application has, the usual one first.
+FORMS: dict[str, tuple[str, ...]] = {"stats": ("paper", "plots"), "pred": ("publish", "paper")}
 
 #: The builders of RIoTBench by name.
 RIOTBENCH: dict[str, Callable[..., Dataflow]] = {

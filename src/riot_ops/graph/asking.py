@@ -12,7 +12,7 @@ from typing import Protocol
 
 from riot_ops.core.operator import KeyedOperator, clocks
 from riot_ops.graph.lowering import Step
-from riot_ops.intake.step import Intake
+from riot_ops.ingest.step import Intake
 
 __all__ = ["Asking", "asking"]
 
@@ -79,7 +79,7 @@ def _may_answer(step: Step, stage: _Stage) -> bool:
         not isinstance(task, KeyedOperator)
         or type(task).only_tells is KeyedOperator.only_tells
         or task.pooled
-        or task.at_once
+        or task.needs_full_batch
     ):
         return False
     return len(step.key) == 1 and stage.partition == step.key and not step.numbered and not clocks(task)

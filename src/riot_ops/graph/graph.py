@@ -8,9 +8,9 @@ from collections import Counter
 import pyarrow as pa
 
 from riot_ops.core.errors import ConfigError, did_you_mean
-from riot_ops.core.order import is_sub
+from riot_ops.core.order import is_ordinal
 from riot_ops.core.schema import ERRORS
-from riot_ops.graph.nodes import ERRORS_STREAM, FORWARD, Distribution, Edge, Node, edge_subs
+from riot_ops.graph.nodes import ERRORS_STREAM, FORWARD, Distribution, Edge, Node, edge_ordinals
 
 __all__ = ["Graph"]
 
@@ -157,7 +157,7 @@ class Graph:
                                 f"{', '.join(schema.names)}{did_you_mean(name, schema.names)}"
                             )
                 assert node.task is not None
-                places = [edge_subs(e, found[e.source]) for e in into[node.id] if e.source in found]
+                places = [edge_ordinals(e, found[e.source]) for e in into[node.id] if e.source in found]
                 for name in max(places, key=len):  # 0 where an input has none
                     if name not in schema.names:
                         schema = schema.append(pa.field(name, pa.int64()))
@@ -214,7 +214,7 @@ def _agree(spreads: list[Distribution]) -> bool:
 
 def _difference(a: pa.Schema, b: pa.Schema) -> str:
     for name in dict.fromkeys([*a.names, *b.names]):
-        if is_sub(name):  # which need not be there
+        if is_ordinal(name):  # which need not be there
             continue
         if name not in a.names or name not in b.names:
             return f"only one has the field {name!r}"

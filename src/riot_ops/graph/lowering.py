@@ -1,6 +1,6 @@
 """The graph that runs: sources get an intake, distributions on edges become steps of their own.
 
-An :class:`~riot_ops.intake.step.Intake` has the id of its source, and stands in place of what the source delivers.
+An :class:`~riot_ops.ingest.step.Intake` has the id of its source, and stands in place of what the source delivers.
 
 An edge that spreads records over instances turns into a :class:`Route` in front of its task, which
 adds the instance of each record as a column. The instance then is part of the task's key, so that
@@ -23,13 +23,13 @@ from riot_ops.core.clock import MARKS, StepClock, common_resolution, in_us, whol
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.operator import KeyedOperator, Operator, clocks
-from riot_ops.core.order import next_sub
+from riot_ops.core.order import next_ordinal
 from riot_ops.graph.graph import Graph
 from riot_ops.graph.marks import Marks
-from riot_ops.graph.nodes import Distribution, Edge, Node, edge_subs
-from riot_ops.intake.step import Intake
-from riot_ops.kernels.arrow import int_column
-from riot_ops.kernels.hashing import hash_columns
+from riot_ops.graph.nodes import Distribution, Edge, Node, edge_ordinals
+from riot_ops.ingest.step import Intake
+from riot_ops.kernels.arrays.arrow import int_column
+from riot_ops.kernels.arrays.hashing import hash_columns
 
 __all__ = ["AT_TIME", "BEATS", "INSTANCE", "Route", "Step", "lower"]
 
@@ -47,7 +47,7 @@ class Route:
 
     id: str
     distribution: Distribution
-    #: How many sources number messages together, see :class:`~riot_ops.intake.step.Intake`.
+    #: How many sources number messages together, see :class:`~riot_ops.ingest.step.Intake`.
     sources: int = 1
 
     def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
@@ -58,7 +58,7 @@ class Route:
             rows = np.repeat(np.arange(n), p)
             copies = np.tile(np.arange(p), n)
             batch = batch.take(pa.array(rows))
-            batch = batch.append_column(next_sub(batch.schema.names), pa.array(copies))
+            batch = batch.append_column(next_ordinal(batch.schema.names), pa.array(copies))
             return batch.append_column(INSTANCE, pa.array(copies, pa.int64()))
         return self._routed(batch, self._instances(batch, p), p, dead)
 
@@ -105,7 +105,7 @@ class Step:
     partition: tuple[str, ...] | None = None
     #: Most instances that it may run in.
     parallelism: int | None = None
-    #: Places of records (``sub`` …) that those of another input have, and some may come without.
+    #: Places of records (``ordinal`` …) that those of another input have, and some may come without.
     numbered: tuple[str, ...] = ()
     #: The stream time that it goes by.
     clock: StepClock | None = None
@@ -152,7 +152,7 @@ def lower(flow: Graph) -> list[Step]:
             partition = spread.fields  # other fields would spread the records of a key
         elif spread.kind == "one" and partition is not None:
             partition = ()
-        places = [edge_subs(e, schemas[e.source]) for e in edges]
+        places = [edge_ordinals(e, schemas[e.source]) for e in edges]
         numbered = max(places, key=len) if len({len(one) for one in places}) > 1 else ()
         task, clock = timing.placed(node) if plain is None else (plain, None)
         for stream in clock.streams if clock is not None else ():
@@ -218,7 +218,7 @@ class _Timing:
             whole_period(own),
         )
         if len(lags) > 1 and isinstance(node.task, KeyedOperator):
-            task = node.task.delayed(timedelta(microseconds=clock.lag))
+            task = node.task.with_lateness(timedelta(microseconds=clock.lag))
             if task is not node.task:
                 return task, replace(clock, lag=0)
         return node.task, clock
@@ -241,7 +241,7 @@ class _Timing:
             places = (node.id,)
         elif node.task is not None and clocks(node.task):
             own = clocks(node.task)
-            lag += max(in_us(clock.delay) for clock in own)
+            lag += max(in_us(clock.allowed_lateness) for clock in own)
             ahead += [in_us(clock.max_ahead) for clock in own if clock.max_ahead is not None]
         elif node.task is not None and not keyed:  # behind a keyed task it is the time of what came to that
             written = node.task.writes()

@@ -11,12 +11,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from riot_ops.core.clock import MARKS, NEVER, StepClock, Ticks
-from riot_ops.core.order import due, subs
+from riot_ops.core.order import due, ordinals
 from riot_ops.core.schema import TIMESTAMP
-from riot_ops.kernels.arrow import int_column, readonly
+from riot_ops.kernels.arrays.arrow import int_column, readonly
+from riot_ops.kernels.arrays.ordering import are_sorted
 from riot_ops.kernels.jit import kernel
-from riot_ops.kernels.ordering import are_sorted
-from riot_ops.kernels.timestamps import from_microseconds, microseconds
+from riot_ops.kernels.text.timestamps import from_microseconds, microseconds
 
 __all__ = ["Marks", "StreamTime", "marks_of"]
 
@@ -267,7 +267,7 @@ def _end_to_end(arrays: list[Numbers]) -> Numbers:
 
 def _last_due(batch: pa.RecordBatch) -> int:
     """When the last of the records was due that tasks above gave because time had come; NEVER where none is such."""
-    places = subs(batch.schema.names)
+    places = ordinals(batch.schema.names)
     first = int_column(batch.column(places[0])) if places else _NONE
     first = first[first < 0]
     return int(due(first).max()) if first.size else NEVER
@@ -276,7 +276,7 @@ def _last_due(batch: pa.RecordBatch) -> int:
 def _placed(batch: pa.RecordBatch, now: int, times: Numbers, seq: Numbers) -> tuple[Numbers, Numbers, Numbers]:
     """``(rows, times, messages)`` of moves of stream time among the rows of a batch."""
     numbers = int_column(batch.column("seq")) if "seq" in batch.schema.names else np.arange(batch.num_rows)
-    names = subs(batch.schema.names)
+    names = ordinals(batch.schema.names)
     places = int_column(batch.column(names[0])) if names and times.size else _NONE
     room = times.size + places.size
     found = np.empty(room, np.int64), np.empty(room, np.int64), np.empty(room, np.int64)

@@ -10,11 +10,11 @@ import pyarrow as pa
 
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.operator import Operator
-from riot_ops.core.order import next_sub, subs
+from riot_ops.core.order import next_ordinal, ordinals
 from riot_ops.core.schema import RAW, arrow_type
-from riot_ops.intake.step import declared
+from riot_ops.ingest.step import declared
 
-__all__ = ["ERRORS_STREAM", "FORWARD", "Distribution", "Edge", "Node", "Router", "edge_subs", "source_node"]
+__all__ = ["ERRORS_STREAM", "FORWARD", "Distribution", "Edge", "Node", "Router", "edge_ordinals", "source_node"]
 
 #: The stream of rejected records, which every dataflow has.
 ERRORS_STREAM = "errors"
@@ -102,7 +102,7 @@ def source_node(name: str, schema: pa.Schema | Mapping[str, Any] | None = None) 
     return Node(name, "source", schema=fields)
 
 
-def edge_subs(edge: Edge, schema: pa.Schema) -> tuple[str, ...]:
-    """The places (``sub`` …) of the records that leave an edge: a broadcast tells its copies apart by one more."""
-    more = [next_sub(schema.names)] if edge.distribution.kind == "broadcast" else []
-    return (*subs(schema.names), *more)
+def edge_ordinals(edge: Edge, schema: pa.Schema) -> tuple[str, ...]:
+    """The places (``ordinal`` …) of the records that leave an edge: a broadcast tells its copies apart by one more."""
+    more = [next_ordinal(schema.names)] if edge.distribution.kind == "broadcast" else []
+    return (*ordinals(schema.names), *more)

@@ -23,7 +23,7 @@ from riot_ops.graph.graph import Graph
 from riot_ops.graph.lowering import BEATS, INSTANCE, Route, Step, lower
 from riot_ops.graph.marks import Marks
 from riot_ops.graph.nodes import ERRORS_STREAM
-from riot_ops.intake.step import Intake
+from riot_ops.ingest.step import Intake
 
 __all__ = ["NoStageError", "Plan", "Stage", "plan", "planned"]
 

@@ -24,7 +24,7 @@ def declared(flow: Graph) -> dict[str, float]:
     >>> smooth = values >> ro.tasks.KalmanFilter()
     >>> declared(flow.sink("out", smooth, smooth >> ro.tasks.Variance()))
     {'values': 2.0}
-    >>> declared(flow.sink("means", smooth >> ro.tasks.BlockAverage()))
+    >>> declared(flow.sink("means", smooth >> ro.tasks.MovingAverage()))
     {'values': nan}
     """
     behind: dict[str, float] = {}

@@ -141,8 +141,8 @@ def _globals_of(function: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
 
 def _identity(owner: Kernel[..., Any], name: str, value: Any) -> bytes:
     """What tells a global of a kernel from any other that would make other machine code."""
-    if isinstance(value, Kernel):
-        return value.digest
+    if isinstance(value, Kernel):  # its module and name too: the kept machine code imports it by these
+        return f"{value.python.__module__}.{value.python.__qualname__}".encode() + value.digest
     if isinstance(value, np.ndarray):
         return f"{value.dtype.str}{value.shape}".encode() + value.tobytes()
     if isinstance(value, tuple):

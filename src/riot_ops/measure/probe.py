@@ -31,7 +31,7 @@ from riot_ops.core.source import Offset, Source, Split, WrappedSource
 from riot_ops.graph.graph import Graph
 from riot_ops.graph.nodes import ERRORS_STREAM
 from riot_ops.graph.selectivity import declared
-from riot_ops.kernels.arrow import int_column
+from riot_ops.kernels.arrays.arrow import int_column
 from riot_ops.measure.probe_clocks import Clocks
 from riot_ops.measure.probe_report import ARRIVED, COMMITTED, NO_SEQ, SENT, Report
 from riot_ops.measure.processes import ProcessTree

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from riot_ops.core.errors import ModelError
-from riot_ops.kernels.arrow import readonly
+from riot_ops.kernels.arrays.arrow import readonly
 from riot_ops.kernels.jit import kernel
 from riot_ops.models.model import Model, check_finite, library
 

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from riot_ops.core.errors import ConfigError, excerpt
 from riot_ops.core.paths import local_path
-from riot_ops.kernels.arrow import readonly
+from riot_ops.kernels.arrays.arrow import readonly
 
 __all__ = ["PURCHASES", "MarkovModel", "purchases", "stored"]
 

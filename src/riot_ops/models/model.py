@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from riot_ops.core.errors import ModelError
-from riot_ops.kernels.arrow import readonly
+from riot_ops.kernels.arrays.arrow import readonly
 
 __all__ = ["MAX_BYTES", "MAX_NAMES", "Model", "check_finite", "decoded", "library"]
 

@@ -13,8 +13,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from riot_ops.core.errors import ConfigError, short
-from riot_ops.kernels.arrow import readonly
-from riot_ops.kernels.road_grid import METRES, enter, match
+from riot_ops.kernels.arrays.arrow import readonly
+from riot_ops.kernels.stats.road_grid import METRES, enter, match
 
 __all__ = ["BEIJING", "Box", "RoadIndex", "Roads", "grid_roads"]
 

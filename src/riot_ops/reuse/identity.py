@@ -28,8 +28,8 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
+from riot_ops.core.lookback import Lookback
 from riot_ops.core.operator import Operator
-from riot_ops.core.reach import Reach
 from riot_ops.core.secret import Secret
 from riot_ops.core.sink import Sink
 from riot_ops.core.source import Source
@@ -73,13 +73,13 @@ class Piece:
     label: str
     inputs: tuple[str, ...] = ()
     stateful: bool = False
-    reach: Reach | None = dataclasses.field(default=Reach())
+    lookback: Lookback | None = dataclasses.field(default=Lookback())
     reading: str = ""
 
     @property
     def bounded(self) -> bool:
         """Whether its own results reach back only so far."""
-        return self.reach is not None
+        return self.lookback is not None
 
 
 def signatures(
@@ -131,7 +131,7 @@ def pieces(
             mark = signature("task", _task(node.task), [rest for _, *rest in inputs])
             order = tuple(source for source, *_ in inputs)
             stateful |= node.task.stateful
-            found[node.id] = Piece(mark, "task", node.task.name(), order, stateful, node.task.reach())
+            found[node.id] = Piece(mark, "task", node.task.name(), order, stateful, node.task.lookback())
         else:
             ends = sorted((one.signature, e.source) for e, one in zip(edges, above, strict=True))
             sink = None if sinks is None else sinks.get(node.id)

@@ -61,7 +61,7 @@ class ReuseManager(Shown):
     >>> def smooth(name, window):
     ...     flow = ro.Dataflow(name)
     ...     kalman = flow.source("city", schema={"value": "double"}).to(ro.tasks.KalmanFilter(), id="kalman")
-    ...     return flow.sink("out", kalman.to(ro.tasks.BlockAverage(window=window), id="average"))
+    ...     return flow.sink("out", kalman.to(ro.tasks.MovingAverage(window=window), id="average"))
     >>> manager = ReuseManager()
     >>> _ = manager.submit(smooth("a", 5))
     >>> print(manager.submit(smooth("b", 10)))
@@ -71,7 +71,7 @@ class ReuseManager(Shown):
       average: new
       out: new
     >>> manager.remove("a").stopped
-    ('block_average.2', 'out.3')
+    ('moving_average.2', 'out.3')
     """
 
     def __init__(

@@ -13,7 +13,7 @@ import pyarrow as pa
 from riot_ops.core.errors import ConnectorError, exception_text
 from riot_ops.core.source import Offset, Source
 from riot_ops.graph.graph import Graph
-from riot_ops.kernels.arrow import int_column
+from riot_ops.kernels.arrays.arrow import int_column
 from riot_ops.reuse.aside import Aside
 from riot_ops.reuse.backend import Coming
 from riot_ops.reuse.missing import MissingSource

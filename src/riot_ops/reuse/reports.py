@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from riot_ops.core.errors import printable
-from riot_ops.core.reach import Reach
+from riot_ops.core.lookback import Lookback
 from riot_ops.reuse.saving import Saving
 from riot_ops.reuse.shared import Addition, Shared
 
@@ -76,7 +76,7 @@ def explained(addition: Addition, shared: Shared) -> Explanation:
     """What an addition would share, where it is not applied yet."""
     reused = addition.reused
     users = {node: sorted(shared.users[step]) for node, step in reused.items()}
-    warm = [node for node, step in reused.items() if shared.steps[step].piece.reach != Reach()]
+    warm = [node for node, step in reused.items() if shared.steps[step].piece.lookback != Lookback()]
     new = {node: step for node, step in addition.placed.items() if node not in reused}
     return Explanation(addition.name, reused, new, users, addition.boundary, warm)
 

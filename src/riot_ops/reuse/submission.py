@@ -11,7 +11,7 @@ from riot_ops.core.secret import Secret
 from riot_ops.core.sink import MemorySink, Sink
 from riot_ops.core.source import Source
 from riot_ops.dataflow import Dataflow
-from riot_ops.intake.stream_source import StreamSource
+from riot_ops.ingest.stream_source import StreamSource
 from riot_ops.reuse.errors import DescriptorError
 from riot_ops.reuse.identity import Piece, pieces
 from riot_ops.runtime.binding import bind_sinks, bind_sources

@@ -1,6 +1,6 @@
 """A newcomer's records that rest on nothing from before it came, told from the others.
 
-A step :class:`~riot_ops.tasks.WarmUp` of the newcomer's own stands before its sinks. How long it has to wait follows
+A step :class:`~riot_ops.tasks.FlagWarmUp` of the newcomer's own stands before its sinks. How long it has to wait follows
 from how far back the steps above reach: messages of a key, and spans of event time, add up along the way.
 """
 
@@ -13,11 +13,11 @@ from datetime import timedelta
 import pyarrow as pa
 
 from riot_ops.core.errors import ConfigError
+from riot_ops.core.lookback import Lookback
 from riot_ops.core.operator import KeyedOperator
-from riot_ops.core.reach import Reach
 from riot_ops.dataflow import Dataflow
 from riot_ops.graph.nodes import Edge, Node
-from riot_ops.tasks.statistical.warm_up import WarmUp
+from riot_ops.tasks.window.flag_warm_up import FlagWarmUp
 
 __all__ = ["WARM", "check_past", "flagged"]
 
@@ -71,11 +71,11 @@ def flagged(flow: Dataflow, name: str) -> Dataflow:
     return made
 
 
-def _flag(stream: str, wait: _Wait, schema: pa.Schema, name: str) -> WarmUp:
+def _flag(stream: str, wait: _Wait, schema: pa.Schema, name: str) -> FlagWarmUp:
     missing = [field for field in wait.by if field not in schema.names]
     if missing:
         raise _untold(stream, f"{missing[0]!r}, a key of the steps above it, is not among its fields")
-    return WarmUp(records=wait.records, span=wait.span, by=wait.by, label=name)
+    return FlagWarmUp(records=wait.records, span=wait.span, by=wait.by, label=name)
 
 
 def _behind(node: Node, edges: list[Edge], above: list[_Wait]) -> _Wait:
@@ -83,29 +83,29 @@ def _behind(node: Node, edges: list[Edge], above: list[_Wait]) -> _Wait:
     task = node.task
     assert task is not None
     before = replace(max(above, key=lambda wait: wait.records), span=max(wait.span for wait in above))
-    reach = task.reach()
+    lookback = task.lookback()
     keyed = isinstance(task, KeyedOperator) and task.without_state() is None
     if len(above) > 1 and before.records:
         raise _untold(node.id, "it merges streams, and windows by count above it are full at different times")
-    if keyed and before.records and (reach is None or not reach.records):
+    if keyed and before.records and (lookback is None or not lookback.records):
         raise _untold(node.id, f"{task.name()} is behind windows by count, whose results it does not give one by one")
-    if keyed and before.span and reach == Reach():
+    if keyed and before.span and lookback == Lookback():
         raise _untold(node.id, f"{task.name()} is behind windows of time, whose results it does not give one by one")
     written = task.writes()
     kept = {*before.by, *(("event_time",) if before.span else ())}
     if not keyed and kept and (written is None or written & kept):
         lost = ", ".join(sorted(kept if written is None else written & kept))
         raise _untold(node.id, f"{task.name()} may change {lost}, by which windows above it are told")
-    if reach is None or reach == Reach():
+    if lookback is None or lookback == Lookback():
         return before
     by = task.by if isinstance(task, KeyedOperator) else ()
-    if reach.records:
+    if lookback.records:
         spread = {edge.distribution.kind for edge in edges} - {"forward", "one"}
         if spread:
             raise _untold(node.id, f"its records are spread ({min(spread)}) over instances with windows of their own")
         if not {*before.by} <= {*by}:
             raise _untold(node.id, f"its key ({', '.join(by)}) is not as fine as that of the windows above it")
-    return _Wait(before.records + reach.records, before.span + reach.span, by if reach.records else before.by)
+    return _Wait(before.records + lookback.records, before.span + lookback.span, by if lookback.records else before.by)
 
 
 def _untold(where: str, why: str) -> ConfigError:
@@ -127,12 +127,12 @@ def check_past(flow: Dataflow, reused: Mapping[str, str], fresh: Callable[[str],
     past: dict[str, str] = {}  # by node, the step above it that has a history
     for node in flow.order():
         above = next((past[edge.source] for edge in flow.inputs(node.id) if edge.source in past), None)
-        reach = Reach() if node.task is None else node.task.reach()
-        if reach != Reach() and node.id in reused and not fresh(reused[node.id]):
+        lookback = Lookback() if node.task is None else node.task.lookback()
+        if lookback != Lookback() and node.id in reused and not fresh(reused[node.id]):
             above = node.id
         if above is None:
             continue
-        if reach is None:
+        if lookback is None:
             raise ConfigError(
                 f"flag_warm: {node.id}: its results rest on all that ever came to it, and {above} runs already, so "
                 "that none of them is ever warm; use a manager with another policy ('bounded_warm' shares no such "

@@ -9,10 +9,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from riot_ops.core.order import is_sub, subs
-from riot_ops.kernels.arrow import int_column
-from riot_ops.kernels.ordering import are_sorted, merged_order
-from riot_ops.kernels.rows import interleaved, spread, taken
+from riot_ops.core.order import is_ordinal, ordinals
+from riot_ops.kernels.arrays.arrow import int_column
+from riot_ops.kernels.arrays.ordering import are_sorted, merged_order
+from riot_ops.kernels.arrays.rows import interleaved, spread, taken
 
 __all__ = [
     "ARRIVAL",
@@ -57,7 +57,7 @@ def _as(column: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _missing(rows: int, field: pa.Field) -> pa.Array:
-    return pa.array(np.zeros(rows, np.int64)) if is_sub(field.name) else pa.nulls(rows, field.type)
+    return pa.array(np.zeros(rows, np.int64)) if is_ordinal(field.name) else pa.nulls(rows, field.type)
 
 
 def aligned(batches: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
@@ -145,4 +145,4 @@ def is_in_order(batch: pa.RecordBatch, order: tuple[str, ...]) -> bool:
 
 @functools.lru_cache(maxsize=1024)
 def _ordering(names: tuple[str, ...], order: tuple[str, ...]) -> tuple[str, ...]:
-    return (*(name for name in order if name in names), *subs(names))
+    return (*(name for name in order if name in names), *ordinals(names))

@@ -16,12 +16,12 @@ from riot_ops.core.sink import MemorySink, ParquetSink, Sink
 from riot_ops.core.source import Source
 from riot_ops.graph.graph import Graph
 from riot_ops.graph.nodes import ERRORS_STREAM
-from riot_ops.intake.inputs import KINDS, awaited, check_names, grouped, is_frame
-from riot_ops.intake.memory_source import MemorySource
-from riot_ops.intake.step import check_types
-from riot_ops.intake.stream_source import StreamSource
-from riot_ops.streams.reading import read
-from riot_ops.streams.replay import replay
+from riot_ops.ingest.files import read
+from riot_ops.ingest.memory_source import MemorySource
+from riot_ops.ingest.replay import replay
+from riot_ops.ingest.step import check_types
+from riot_ops.ingest.stream_source import StreamSource
+from riot_ops.ingest.tables import KINDS, awaited, check_names, grouped, is_frame
 
 __all__ = ["bind_sinks", "bind_sources", "end_sinks", "read_back"]
 

@@ -13,13 +13,13 @@ from riot_ops.core.clock import StepClock, Ticks
 from riot_ops.core.operator import Due
 from riot_ops.core.order import TICK_PLACES, place_of
 from riot_ops.core.schema import TIMESTAMP
-from riot_ops.kernels.arrow import readonly, words
-from riot_ops.kernels.codes import taken_coded
+from riot_ops.kernels.arrays.arrow import readonly, words
+from riot_ops.kernels.arrays.codes import taken_coded
+from riot_ops.kernels.arrays.ordering import are_sorted, by_number_within, edges_of, order_within
+from riot_ops.kernels.arrays.rows import taken
+from riot_ops.kernels.arrays.selection import Rows
 from riot_ops.kernels.jit import kernel
-from riot_ops.kernels.ordering import are_sorted, by_number_within, edges_of, order_within
-from riot_ops.kernels.rows import taken
-from riot_ops.kernels.selection import Rows
-from riot_ops.kernels.timestamps import microseconds
+from riot_ops.kernels.text.timestamps import microseconds
 
 __all__ = ["due_records", "seen_at", "still", "with_fields"]
 
@@ -29,7 +29,7 @@ NOTHING = np.empty(0, np.int64)
 def due_records(
     due: Due,
     ticks: Ticks,
-    delay: int,
+    allowed_lateness: int,
     last: int,
     keys: pa.RecordBatch,
     hashes: npt.NDArray[np.uint64],
@@ -39,7 +39,7 @@ def due_records(
 
     Parameters
     ----------
-    delay : int
+    allowed_lateness : int
         That of the task's clock, in microseconds.
     last : int
         The message that they have where time does not move, at the end of a stream.
@@ -56,7 +56,7 @@ def due_records(
     order = _by_key(edges_of(due.times if rising else due.times[order]), order, due.slots, by_key)
     slots, seq, places, keyed, ranks, times = (np.empty(n, np.int64) for _ in range(6))
     _placed(
-        readonly(order), readonly(due.slots), readonly(due.times), by_key, delay, ticks.lag, readonly(ticks.times),
+        readonly(order), readonly(due.slots), readonly(due.times), by_key, allowed_lateness, ticks.lag, readonly(ticks.times),
         readonly(ticks.seq), last, slots, seq, places, keyed, ranks, times,
     )  # fmt: skip
     columns = {"seq": words(seq)}
@@ -69,7 +69,7 @@ def due_records(
 
 @kernel
 def _placed(
-    order: Any, slots: Any, due: Any, hashes: Any, delay: Any, lag: Any, moments: Any, messages: Any, last: Any,
+    order: Any, slots: Any, due: Any, hashes: Any, allowed_lateness: Any, lag: Any, moments: Any, messages: Any, last: Any,
     slot: Any, seq: Any, place: Any, key: Any, rank: Any, time: Any,
 ) -> None:  # fmt: skip
     """Key, message and places of what is due, in the order of times and keys.
@@ -81,12 +81,12 @@ def _placed(
     for i in range(order.size):
         row = np.uint64(order[i])
         s, t = slots[row], due[row]
-        while m + 1 < moments.size and moments[np.uint64(m)] < t + delay:
+        while m + 1 < moments.size and moments[np.uint64(m)] < t + allowed_lateness:
             m += 1
         n = n + 1 if i > 0 and slot[i - 1] == s and time[i - 1] == t - 1 else 0
         slot[i] = s
         seq[i] = messages[np.uint64(m)] if moments.size > 0 else last
-        place[i] = t + delay + lag
+        place[i] = t + allowed_lateness + lag
         key[i] = hashes[np.uint64(s)]
         rank[i] = n
         time[i] = t - 1

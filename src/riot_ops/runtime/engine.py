@@ -10,16 +10,16 @@ import pyarrow as pa
 
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.operator import FilterOperator, KeyedOperator, StatelessOperator
-from riot_ops.core.order import TICK_PLACES, subs
+from riot_ops.core.order import TICK_PLACES, ordinals
 from riot_ops.core.results import applied, passing
 from riot_ops.graph.lowering import BEATS, INSTANCE, Route, Step
 from riot_ops.graph.marks import Marks
 from riot_ops.graph.nodes import ERRORS_STREAM
-from riot_ops.intake.step import Intake
-from riot_ops.kernels.arrow import int_column
-from riot_ops.kernels.derived import Derived
-from riot_ops.kernels.hashing import HashMemo
-from riot_ops.kernels.selection import SMALL, Draft, Rows, Selection, finish, kept, whole
+from riot_ops.ingest.step import Intake
+from riot_ops.kernels.arrays.arrow import int_column
+from riot_ops.kernels.arrays.derived import Derived
+from riot_ops.kernels.arrays.hashing import HashMemo
+from riot_ops.kernels.arrays.selection import SMALL, Draft, Rows, Selection, finish, kept, whole
 from riot_ops.runtime.batches import ARRIVAL, as_others, in_order, is_in_order, merged, merged_in_order, numbered
 from riot_ops.runtime.state import KeyedState
 
@@ -208,7 +208,7 @@ class Engine:
             made = None
             if len(batches) > 1:
                 batches = [whole(b) for b in batches]
-                made = state.aligned(batches) if self.order == ARRIVAL else None
+                made = state.merge_aligned(batches) if self.order == ARRIVAL else None
             elif batches and isinstance(batches[0], Derived) and self.order == ARRIVAL and batches[0].rises():
                 made = state.derived(batches[0], dead)
             if made is None:
@@ -340,13 +340,13 @@ def _together(made: list[Any]) -> list[Any]:
 
 def _rejected(operator: Any, taken: int, results: list[pa.RecordBatch], letters: int) -> int:
     """How many records of those taken were rejected: one of which only parts were is not among them."""
-    if not letters or isinstance(operator, (Route, Intake)) or not operator.derives():
+    if not letters or isinstance(operator, (Route, Intake)) or not operator.expands():
         return letters
     accepted = 0
     for out in map(whole, results):  # the rows that come of one record follow one another
         if out.num_rows and "seq" in out.schema.names:
             seq = int_column(out.column("seq"))
-            parents = [seq, *(int_column(out.column(name)) for name in subs(out.schema.names)[:-1])]
+            parents = [seq, *(int_column(out.column(name)) for name in ordinals(out.schema.names)[:-1])]
             accepted += 1 + int(np.count_nonzero(np.any([np.diff(one) != 0 for one in parents], axis=0)))
     return max(0, min(letters, taken - accepted))
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from riot_ops.core.buffering import Buffering
 from riot_ops.core.source import Offset
-from riot_ops.kernels.arrow import size_of
+from riot_ops.kernels.arrays.arrow import size_of
 
 __all__ = ["WAKE", "Arrival", "Inbound", "fitting"]
 

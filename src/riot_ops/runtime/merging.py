@@ -12,7 +12,7 @@ import pyarrow as pa
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.source import Offset, Source, Split
 from riot_ops.graph.graph import Graph
-from riot_ops.kernels.arrow import int_column
+from riot_ops.kernels.arrays.arrow import int_column
 
 __all__ = ["merged"]
 

@@ -26,10 +26,10 @@ from riot_ops.core.operator import KeyedOperator, Operator
 from riot_ops.graph.graph import Graph
 from riot_ops.graph.lowering import BEATS, Route, Step, lower
 from riot_ops.graph.nodes import ERRORS_STREAM
-from riot_ops.intake.step import Intake
-from riot_ops.kernels.derived import Derived
-from riot_ops.kernels.hashing import HashMemo
-from riot_ops.kernels.selection import whole
+from riot_ops.ingest.step import Intake
+from riot_ops.kernels.arrays.derived import Derived
+from riot_ops.kernels.arrays.hashing import HashMemo
+from riot_ops.kernels.arrays.selection import whole
 from riot_ops.runtime.batches import merged_in_order, numbered
 from riot_ops.runtime.engine import Batches, Engine
 

@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from riot_ops.core.errors import StateError
 from riot_ops.graph.lowering import Step
-from riot_ops.kernels.arrow import joined
-from riot_ops.kernels.hashing import hash_columns
+from riot_ops.kernels.arrays.arrow import joined
+from riot_ops.kernels.arrays.hashing import hash_columns
 from riot_ops.runtime.snapshot import (
     META,
     NAMES,

@@ -12,11 +12,11 @@ from riot_ops.core.casting import is_text, type_of
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.operator import KeyedOperator, Operator, StatelessOperator
-from riot_ops.core.order import TICK_PLACES, is_sub
+from riot_ops.core.order import TICK_PLACES, is_ordinal
 from riot_ops.core.results import applied
-from riot_ops.intake.inputs import one_batch
-from riot_ops.intake.step import FIXED, from_records, taken
-from riot_ops.kernels.arrow import joined
+from riot_ops.ingest.step import FIXED, from_records, taken
+from riot_ops.ingest.tables import one_batch
+from riot_ops.kernels.arrays.arrow import joined
 from riot_ops.runtime.batches import as_others, in_order, merged, numbered
 from riot_ops.runtime.state import KeyedState
 
@@ -34,7 +34,7 @@ class Session:
     Examples
     --------
     >>> from riot_ops import tasks
-    >>> average = tasks.BlockAverage(window=2).session()
+    >>> average = tasks.MovingAverage(window=2).session()
     >>> average.push({"value": 1.0}), average.push({"value": 3.0})
     ([], [{'value': 2.0, 'count': 2}])
     >>> average.push({"value": "warm"}), average.errors[0]["reason"]
@@ -57,7 +57,9 @@ class Session:
         task does not know, of which it might be the misspelt name (:class:`~riot_ops.core.errors.ConfigError`).
         """
         left_out = [name for name in self._requires if name not in event]
-        if left_out and any(name not in self._requires and name not in FIXED and not is_sub(name) for name in event):
+        if left_out and any(
+            name not in self._requires and name not in FIXED and not is_ordinal(name) for name in event
+        ):
             self.task.check_input(pa.schema([(str(name), pa.null()) for name in event]))
         names = [*event, *left_out]
         schema = pa.schema([(name, self._kind(name, event.get(name))) for name in names])

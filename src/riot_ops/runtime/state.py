@@ -21,12 +21,12 @@ from riot_ops.core.errors import StateError
 from riot_ops.core.operator import Due, KeyedOperator, clocks
 from riot_ops.core.results import as_batch
 from riot_ops.graph.marks import StreamTime, marks_of
-from riot_ops.kernels.arrow import joined
-from riot_ops.kernels.codes import decoded
-from riot_ops.kernels.derived import Derived
-from riot_ops.kernels.hashing import HashMemo
-from riot_ops.kernels.index import KeyIndex, first_rows, key_numbers, mark
-from riot_ops.kernels.selection import Draft, Rows, names_of, picked, whole
+from riot_ops.kernels.arrays.arrow import joined
+from riot_ops.kernels.arrays.codes import decoded
+from riot_ops.kernels.arrays.derived import Derived
+from riot_ops.kernels.arrays.hashing import HashMemo
+from riot_ops.kernels.arrays.index import KeyIndex, first_rows, key_numbers, mark
+from riot_ops.kernels.arrays.selection import Draft, Rows, names_of, picked, whole
 from riot_ops.runtime.due import due_records, seen_at, still, with_fields
 from riot_ops.runtime.snapshot import (
     check_identity,
@@ -52,7 +52,7 @@ class KeyedState:
     ) -> None:
         self.task = task
         own = task.clock()
-        self._period, self._delay = (in_us(own.period), in_us(own.delay)) if own is not None else (0, 0)
+        self._period, self._delay = (in_us(own.period), in_us(own.allowed_lateness)) if own is not None else (0, 0)
         #: Whether the task has a loop of its own over rows and ticks.
         self._moves = own is not None and type(task).advance is not KeyedOperator.advance
         if clock is None and (found := clocks(task)):  # by itself it goes by the times that it sees
@@ -93,7 +93,7 @@ class KeyedState:
         which both are in order. Returns what came of the rows, and what was due.
         """
         if batch is not None:
-            admitted = self.task.admit(given := batch if self.task.selects else whole(batch), dead)
+            admitted = self.task.validate_rows(given := batch if self.task.selects else whole(batch), dead)
             batch = batch if admitted is given else as_batch(self.task, "admit", admitted)
         ticks = None if self.time is None else self._ticks(whole(batch), marks, first)
         made, due = self._processed(batch, ticks, dead)
@@ -194,11 +194,11 @@ class KeyedState:
             self._touched[slots], self._names = True, made.schema.names
         return made
 
-    def aligned(self, batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch | None:
+    def merge_aligned(self, batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch | None:
         """What a pooled task that holds nothing makes of a batch of each of its inputs; None if it cannot."""
         if not self.task.pooled or self._pool() is not None:
             return None
-        if (made := self.task.aligned(batches, self.arrays)) is not None:
+        if (made := self.task.merge_aligned(batches, self.arrays)) is not None:
             self._touched[0], self._names = True, made.schema.names
         return made
 

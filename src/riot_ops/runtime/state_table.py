@@ -51,7 +51,7 @@ def state_table(snapshots: Sequence[bytes], where: str = "") -> pa.Table:
     Examples
     --------
     >>> from riot_ops import tasks
-    >>> counts = tasks.BlockAverage(by=("device",), window=3).session()
+    >>> counts = tasks.MovingAverage(by=("device",), window=3).session()
     >>> _ = counts.push_many({"device": d, "value": v} for d, v in (("a", 1.0), ("b", 5.0), ("a", 2.0)))
     >>> state_table([counts.snapshot()]).select(["device", "n", "total"]).to_pylist()
     [{'device': 'a', 'n': 2, 'total': 3.0}, {'device': 'b', 'n': 1, 'total': 5.0}]

@@ -15,9 +15,9 @@ import pyarrow as pa
 
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.paths import local_path, write_whole
-from riot_ops.kernels.arrow import NO_MASK, byte_spans, readonly
-from riot_ops.kernels.bloom import find_hashes, insert_hashes
-from riot_ops.kernels.hashing import hash_strings
+from riot_ops.kernels.arrays.arrow import NO_MASK, byte_spans, readonly
+from riot_ops.kernels.arrays.hashing import hash_strings
+from riot_ops.kernels.stats.bloom import find_hashes, insert_hashes
 
 __all__ = ["BloomFilter", "bloom_size", "value_hashes"]
 

@@ -11,8 +11,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from riot_ops.core.errors import ConfigError, MissingExtraError, StateError
-from riot_ops.kernels.hyperloglog import alpha, countable, estimate, hash_content, insert, linear_counts
 from riot_ops.kernels.jit import kernel
+from riot_ops.kernels.stats.hyperloglog import alpha, countable, estimate, hash_content, insert, linear_counts
 
 __all__ = ["HyperLogLog", "murmur3_64"]
 

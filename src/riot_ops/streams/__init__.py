@@ -1,14 +1,19 @@
 """Streams to feed a dataflow with: generated, replayed from files, and paced."""
 
-from riot_ops.streams import rates
-from riot_ops.streams.catalog import CATALOG, generate
-from riot_ops.streams.city import CitySource, city
-from riot_ops.streams.fit import FitSource, fit
-from riot_ops.streams.grid import GridSource, grid
-from riot_ops.streams.pace import Paced, TimedSource
-from riot_ops.streams.replay import ReplaySource, replay
-from riot_ops.streams.taxi import TaxiSource, taxi
-from riot_ops.streams.writer import write
+from typing import TYPE_CHECKING
+
+from riot_ops.core.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from riot_ops.ingest import rates
+    from riot_ops.ingest.pace import Paced, TimedSource
+    from riot_ops.ingest.replay import ReplaySource, replay
+    from riot_ops.streams.catalog import CATALOG, generate
+    from riot_ops.streams.riotbench.city import CitySource, city
+    from riot_ops.streams.riotbench.fit import FitSource, fit
+    from riot_ops.streams.riotbench.grid import GridSource, grid
+    from riot_ops.streams.riotbench.taxi import TaxiSource, taxi
+    from riot_ops.streams.writer import write
 
 __all__ = [
     "CATALOG",
@@ -28,3 +33,26 @@ __all__ = [
     "taxi",
     "write",
 ]
+
+#: By name, the module that defines it.
+_MODULES = {
+    "CATALOG": "riot_ops.streams.catalog",
+    "CitySource": "riot_ops.streams.riotbench.city",
+    "FitSource": "riot_ops.streams.riotbench.fit",
+    "GridSource": "riot_ops.streams.riotbench.grid",
+    "Paced": "riot_ops.ingest.pace",
+    "ReplaySource": "riot_ops.ingest.replay",
+    "TaxiSource": "riot_ops.streams.riotbench.taxi",
+    "TimedSource": "riot_ops.ingest.pace",
+    "city": "riot_ops.streams.riotbench.city",
+    "fit": "riot_ops.streams.riotbench.fit",
+    "generate": "riot_ops.streams.catalog",
+    "grid": "riot_ops.streams.riotbench.grid",
+    "rates": "riot_ops.ingest.rates",
+    "replay": "riot_ops.ingest.replay",
+    "taxi": "riot_ops.streams.riotbench.taxi",
+    "write": "riot_ops.streams.writer",
+}
+
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = lazy_names(__name__, _MODULES)

@@ -11,11 +11,12 @@ import numpy as np
 from riot_ops.core.errors import ConfigError, did_you_mean
 from riot_ops.core.schema import SCHEMAS, StreamSchema
 from riot_ops.core.source import Source
-from riot_ops.streams import dspbench, rates, streambench
-from riot_ops.streams.city import city
-from riot_ops.streams.fit import fit
-from riot_ops.streams.grid import grid
-from riot_ops.streams.taxi import taxi
+from riot_ops.ingest import rates
+from riot_ops.streams import dspbench, streambench
+from riot_ops.streams.riotbench.city import city
+from riot_ops.streams.riotbench.fit import fit
+from riot_ops.streams.riotbench.grid import grid
+from riot_ops.streams.riotbench.taxi import taxi
 
 __all__ = ["CATALOG", "LINES", "Entry", "catalog_entry", "generate"]
 

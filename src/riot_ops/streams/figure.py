@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from riot_ops.core.errors import ConnectorError, MissingExtraError
-from riot_ops.streams import rates
+from riot_ops.ingest import rates
 from riot_ops.streams.catalog import Entry
 
 __all__ = ["draw_rates"]

@@ -12,11 +12,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from riot_ops.core.errors import ConfigError, did_you_mean
-from riot_ops.core.schema import OBSERVATIONS, RAW, TIMESTAMP, StreamSchema
+from riot_ops.core.schema import OBSERVATIONS, RAW, StreamSchema
 from riot_ops.core.source import Split
+from riot_ops.kernels.arrays.buffers import timestamps
 from riot_ops.streams.numbered import NumberedSource
 
-__all__ = ["FORMATS", "Format", "GeneratedSource", "null_bitmap", "text_column"]
+__all__ = ["FORMATS", "Format", "GeneratedSource"]
 
 Format = Literal["senml", "csv", "observations", "wide"]
 FORMATS = ("senml", "csv", "observations", "wide")
@@ -91,7 +92,7 @@ def wide_schema(stream: StreamSchema) -> pa.Schema:
 
 @functools.lru_cache(8)
 def observed_columns(stream: StreamSchema, messages: int) -> tuple[pa.Array, pa.Array]:
-    """The columns ``sub`` and ``obs_type`` for up to so many messages."""
+    """The columns ``ordinal`` and ``obs_type`` for up to so many messages."""
     names = stream.observed
     index = np.tile(np.arange(len(names)), messages)
     return pa.array(index), pa.array(names).take(pa.array(index))
@@ -111,26 +112,3 @@ def observation_batch(
     return pa.RecordBatch.from_arrays(
         [pa.array(seq), sub.slice(0, n), timestamps(times), ids, kinds.slice(0, n), values], schema=OBSERVATIONS
     )
-
-
-def timestamps(micros: npt.NDArray[np.int64]) -> pa.Array:
-    """Microseconds as a timestamp column, not copied."""
-    return pa.Array.from_buffers(TIMESTAMP, len(micros), [None, pa.py_buffer(micros)], 0)
-
-
-def text_column(
-    data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int32], kind: pa.DataType | None = None
-) -> pa.Array:
-    """A text column over bytes written end to end, not copied."""
-    return pa.Array.from_buffers(
-        kind or pa.string(), len(offsets) - 1, [None, pa.py_buffer(offsets), pa.py_buffer(data)], 0
-    )
-
-
-def null_bitmap(values: npt.NDArray[np.float64]) -> pa.Array:
-    """A float column with null where NaN; the values are not copied."""
-    missing = np.isnan(values)
-    if not missing.any():
-        return pa.Array.from_buffers(pa.float64(), len(values), [None, pa.py_buffer(values)], 0)
-    bits = np.packbits(~missing, bitorder="little")
-    return pa.Array.from_buffers(pa.float64(), len(values), [pa.py_buffer(bits), pa.py_buffer(values)], -1)

@@ -10,10 +10,10 @@ import numpy as np
 import pyarrow as pa
 
 from riot_ops.core.errors import ConfigError
+from riot_ops.core.option_checks import check_count
 from riot_ops.core.schema import TIMESTAMP
 from riot_ops.core.source import Offset, Source, Split, fingerprint
-from riot_ops.kernels.arrow import int_column
-from riot_ops.streams.checks import check_count
+from riot_ops.kernels.arrays.arrow import int_column
 from riot_ops.streams.numbered import AHEAD
 
 __all__ = ["Loop"]

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from riot_ops.kernels.arrow import readonly
+from riot_ops.kernels.arrays.arrow import readonly
 from riot_ops.kernels.jit import kernel
 
 __all__ = ["pack", "put", "put_decimal", "put_digits", "put_hex", "put_part"]

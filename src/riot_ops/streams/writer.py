@@ -1,4 +1,4 @@
-"""Generated streams as files, and back with :func:`~riot_ops.streams.replay.replay`."""
+"""Generated streams as files, and back with :func:`~riot_ops.ingest.replay.replay`."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.paths import local_path
 from riot_ops.core.source import Source
+from riot_ops.ingest.pace import Paced
 from riot_ops.streams.generator import GeneratedSource
 from riot_ops.streams.numbered import NumberedSource
-from riot_ops.streams.pace import Paced
 
 __all__ = ["write"]
 
@@ -31,7 +31,7 @@ def write(source: Source, path: str | Path, messages: int | None = None) -> int:
     Examples
     --------
     >>> import tempfile, pathlib
-    >>> from riot_ops.streams.city import city
+    >>> from riot_ops.streams.riotbench.city import city
     >>> file = pathlib.Path(tempfile.mkdtemp()) / "city.csv"
     >>> write(city(sensors=90), file, messages=1000), len(file.read_bytes().splitlines())
     (1000, 1000)

@@ -1,110 +1,217 @@
-"""The operators: one task per file."""
+"""The operators: one task per file, each imported at first use."""
 
-from riot_ops.task import FilterTask, KeyedTask, StatelessTask, Task, ValueTask, find_task, register
-from riot_ops.tasks.filter.bloom_filter import BloomFilterCheck
-from riot_ops.tasks.filter.bloom_filter_train import BloomFilterTrain
-from riot_ops.tasks.filter.deduplicate import Deduplicate
-from riot_ops.tasks.filter.hash_sample import HashSample
-from riot_ops.tasks.filter.in_order import InOrder
-from riot_ops.tasks.filter.map_match import MapMatch
-from riot_ops.tasks.filter.multi_bloom_filter import MultiBloomFilter
-from riot_ops.tasks.filter.range_filter import RangeFilter
-from riot_ops.tasks.filter.spike_filter import SpikeFilter
-from riot_ops.tasks.filter.substring_filter import SubstringFilter
-from riot_ops.tasks.filter.value_filter import ValueFilter
-from riot_ops.tasks.filter.variation_detector import VariationDetector
-from riot_ops.tasks.functions.batch_function import BatchFunction
-from riot_ops.tasks.functions.filter_function import FilterFunction
-from riot_ops.tasks.functions.flat_map_function import FlatMapFunction
-from riot_ops.tasks.functions.keyed_function import KeyedFunction
-from riot_ops.tasks.functions.map_function import MapFunction
-from riot_ops.tasks.io.blob_download import BlobDownload
-from riot_ops.tasks.io.blob_upload import BlobUpload
-from riot_ops.tasks.io.local_zip import LocalZip
-from riot_ops.tasks.io.mqtt_publish import MqttPublish
-from riot_ops.tasks.io.remote_zip import RemoteZip
-from riot_ops.tasks.io.sql_insert import SqlInsert
-from riot_ops.tasks.io.table_insert import TableInsert
-from riot_ops.tasks.io.table_lookup import TableLookup
-from riot_ops.tasks.io.table_range import TableRange
-from riot_ops.tasks.math.bargain_index import BargainIndex
-from riot_ops.tasks.math.no_op import NoOp
-from riot_ops.tasks.math.pi_viete import PiViete
-from riot_ops.tasks.math.ramp_score import RampScore
-from riot_ops.tasks.math.ratio import Ratio
-from riot_ops.tasks.math.weighted_sum import WeightedSum
-from riot_ops.tasks.merge.as_of_join import AsOfJoin
-from riot_ops.tasks.merge.join import Join
-from riot_ops.tasks.merge.lookup_join import LookupJoin
-from riot_ops.tasks.parse.annotate import Annotate
-from riot_ops.tasks.parse.bag_of_words import BagOfWords
-from riot_ops.tasks.parse.csv_to_senml import CsvToSenML
-from riot_ops.tasks.parse.floor_time import FloorTime
-from riot_ops.tasks.parse.geo_lookup import GeoLookup
-from riot_ops.tasks.parse.number_time import NumberTime
-from riot_ops.tasks.parse.parse_json import ParseJSON
-from riot_ops.tasks.parse.parse_lines import ParseLines
-from riot_ops.tasks.parse.parse_table import ParseTable
-from riot_ops.tasks.parse.project import Project
-from riot_ops.tasks.parse.quartile_label import QuartileLabel
-from riot_ops.tasks.parse.senml_parse import SenMLParse
-from riot_ops.tasks.parse.time_fields import TimeFields
-from riot_ops.tasks.parse.tokenize import Tokenize
-from riot_ops.tasks.parse.unpivot import Unpivot
-from riot_ops.tasks.parse.xml_parse import XMLParse
-from riot_ops.tasks.predictive.bandit import Bandit
-from riot_ops.tasks.predictive.bayes_score import BayesScore
-from riot_ops.tasks.predictive.decision_tree_classify import DecisionTreeClassify
-from riot_ops.tasks.predictive.decision_tree_train import DecisionTreeTrain
-from riot_ops.tasks.predictive.error_estimate import ErrorEstimate
-from riot_ops.tasks.predictive.history_median import HistoryMedian
-from riot_ops.tasks.predictive.lexicon_sentiment import LexiconSentiment
-from riot_ops.tasks.predictive.linear_regression_predict import LinearRegressionPredict
-from riot_ops.tasks.predictive.linear_regression_train import LinearRegressionTrain
-from riot_ops.tasks.predictive.markov_score import MarkovScore
-from riot_ops.tasks.predictive.neural_network_classify import NeuralNetworkClassify
-from riot_ops.tasks.predictive.neural_network_train import NeuralNetworkTrain
-from riot_ops.tasks.predictive.sliding_regression import SlidingRegression
-from riot_ops.tasks.predictive.spam_counts import SpamCounts
-from riot_ops.tasks.statistical.accumulator import Accumulator
-from riot_ops.tasks.statistical.batch_outliers import BatchOutliers
-from riot_ops.tasks.statistical.batch_sums import BatchSums
-from riot_ops.tasks.statistical.block_average import BlockAverage
-from riot_ops.tasks.statistical.bounded_count import BoundedCount
-from riot_ops.tasks.statistical.center_distance import CenterDistance
-from riot_ops.tasks.statistical.changes import Changes
-from riot_ops.tasks.statistical.clipped_average import ClippedAverage
-from riot_ops.tasks.statistical.decayed_scores import DecayedScores
-from riot_ops.tasks.statistical.decaying_rate import DecayingRate
-from riot_ops.tasks.statistical.distinct_count import DistinctCount
-from riot_ops.tasks.statistical.exponential_average import ExponentialAverage
-from riot_ops.tasks.statistical.interpolation import Interpolation
-from riot_ops.tasks.statistical.kalman_filter import KalmanFilter
-from riot_ops.tasks.statistical.pair_delay import PairDelay
-from riot_ops.tasks.statistical.reorder import Reorder
-from riot_ops.tasks.statistical.running_count import RunningCount
-from riot_ops.tasks.statistical.running_median import RunningMedian
-from riot_ops.tasks.statistical.running_summary import RunningSummary
-from riot_ops.tasks.statistical.running_totals import RunningTotals
-from riot_ops.tasks.statistical.second_order_moment import SecondOrderMoment
-from riot_ops.tasks.statistical.share_above import ShareAbove
-from riot_ops.tasks.statistical.slice_means import SliceMeans
-from riot_ops.tasks.statistical.sliding_sum import SlidingSum
-from riot_ops.tasks.statistical.sliding_totals import SlidingTotals
-from riot_ops.tasks.statistical.sliding_window import SlidingWindow
-from riot_ops.tasks.statistical.top_k import TopK
-from riot_ops.tasks.statistical.trend import Trend
-from riot_ops.tasks.statistical.variance import Variance
-from riot_ops.tasks.statistical.warm_up import WarmUp
-from riot_ops.tasks.statistical.weighted_average import WeightedAverage
-from riot_ops.tasks.statistical.window import Aggregate, Window
-from riot_ops.tasks.visualization.multi_line_plot import MultiLinePlot
+from typing import TYPE_CHECKING
+
+from riot_ops.core.lazy import lazy_names
+from riot_ops.task import FilterTask, KeyedTask, StatelessTask, Task, ValueTask, declare, find_task, register
+
+if TYPE_CHECKING:
+    from riot_ops.dataflows.dspbench.operators.bag_of_words import BagOfWords
+    from riot_ops.dataflows.dspbench.operators.bandit import Bandit
+    from riot_ops.dataflows.dspbench.operators.bargain_index import BargainIndex
+    from riot_ops.dataflows.dspbench.operators.batch_outliers import BatchOutliers
+    from riot_ops.dataflows.dspbench.operators.batch_sums import BatchSums
+    from riot_ops.dataflows.dspbench.operators.bayes_score import BayesScore
+    from riot_ops.dataflows.dspbench.operators.center_distance import CenterDistance
+    from riot_ops.dataflows.dspbench.operators.count_spam_words import CountSpamWords
+    from riot_ops.dataflows.dspbench.operators.decayed_scores import DecayedScores
+    from riot_ops.dataflows.dspbench.operators.decaying_rate import DecayingRate
+    from riot_ops.dataflows.dspbench.operators.history_median import HistoryMedian
+    from riot_ops.dataflows.dspbench.operators.lexicon_sentiment import LexiconSentiment
+    from riot_ops.dataflows.dspbench.operators.markov_score import MarkovScore
+    from riot_ops.dataflows.dspbench.operators.match_roads import MatchRoads
+    from riot_ops.dataflows.dspbench.operators.novelty_flag import NoveltyFlag
+    from riot_ops.dataflows.dspbench.operators.ramp_score import RampScore
+    from riot_ops.dataflows.dspbench.operators.spike_filter import SpikeFilter
+    from riot_ops.dataflows.dspbench.operators.synthetic_event_time import SyntheticEventTime
+    from riot_ops.dataflows.dspbench.operators.weighted_sum import WeightedSum
+    from riot_ops.dataflows.neptune.operators.pair_delay import PairDelay
+    from riot_ops.tasks.filter.check_bloom_filter import CheckBloomFilter
+    from riot_ops.tasks.filter.check_bloom_filters import CheckBloomFilters
+    from riot_ops.tasks.filter.deduplicate import Deduplicate
+    from riot_ops.tasks.filter.drop_late import DropLate
+    from riot_ops.tasks.filter.range_filter import RangeFilter
+    from riot_ops.tasks.filter.sample_by_hash import SampleByHash
+    from riot_ops.tasks.filter.substring_filter import SubstringFilter
+    from riot_ops.tasks.filter.train_bloom_filter import TrainBloomFilter
+    from riot_ops.tasks.filter.value_filter import ValueFilter
+    from riot_ops.tasks.functions.batch_function import BatchFunction
+    from riot_ops.tasks.functions.filter_function import FilterFunction
+    from riot_ops.tasks.functions.flat_map_function import FlatMapFunction
+    from riot_ops.tasks.functions.keyed_function import KeyedFunction
+    from riot_ops.tasks.functions.map_function import MapFunction
+    from riot_ops.tasks.io.download_blob import DownloadBlob
+    from riot_ops.tasks.io.insert_sql import InsertSQL
+    from riot_ops.tasks.io.insert_table import InsertTable
+    from riot_ops.tasks.io.publish_mqtt import PublishMQTT
+    from riot_ops.tasks.io.read_table_range import ReadTableRange
+    from riot_ops.tasks.io.upload_blob import UploadBlob
+    from riot_ops.tasks.io.zip_to_folder import ZipToFolder
+    from riot_ops.tasks.io.zip_to_store import ZipToStore
+    from riot_ops.tasks.join.as_of_join import AsOfJoin
+    from riot_ops.tasks.join.assemble_message import AssembleMessage
+    from riot_ops.tasks.lookup.annotate import Annotate
+    from riot_ops.tasks.lookup.lookup_geo import LookupGeo
+    from riot_ops.tasks.lookup.lookup_join import LookupJoin
+    from riot_ops.tasks.lookup.lookup_table import LookupTable
+    from riot_ops.tasks.math.distinct_count import DistinctCount
+    from riot_ops.tasks.math.interpolation import Interpolation
+    from riot_ops.tasks.math.kalman_filter import KalmanFilter
+    from riot_ops.tasks.math.no_op import NoOp
+    from riot_ops.tasks.math.pi_viete import PiViete
+    from riot_ops.tasks.math.ratio import Ratio
+    from riot_ops.tasks.math.second_order_moment import SecondOrderMoment
+    from riot_ops.tasks.parse.csv_to_senml import CSVToSenML
+    from riot_ops.tasks.parse.floor_time import FloorTime
+    from riot_ops.tasks.parse.label_quartile import LabelQuartile
+    from riot_ops.tasks.parse.parse_json import ParseJSON
+    from riot_ops.tasks.parse.parse_lines import ParseLines
+    from riot_ops.tasks.parse.parse_senml import ParseSenML
+    from riot_ops.tasks.parse.parse_table import ParseTable
+    from riot_ops.tasks.parse.parse_xml import ParseXML
+    from riot_ops.tasks.parse.project import Project
+    from riot_ops.tasks.parse.time_fields import TimeFields
+    from riot_ops.tasks.parse.tokenize import Tokenize
+    from riot_ops.tasks.parse.unpivot import Unpivot
+    from riot_ops.tasks.plot.plot_lines import PlotLines
+    from riot_ops.tasks.predict.classify_decision_tree import ClassifyDecisionTree
+    from riot_ops.tasks.predict.classify_neural_network import ClassifyNeuralNetwork
+    from riot_ops.tasks.predict.estimate_error import EstimateError
+    from riot_ops.tasks.predict.predict_linear_regression import PredictLinearRegression
+    from riot_ops.tasks.predict.sliding_regression import SlidingRegression
+    from riot_ops.tasks.predict.train_decision_tree import TrainDecisionTree
+    from riot_ops.tasks.predict.train_linear_regression import TrainLinearRegression
+    from riot_ops.tasks.predict.train_neural_network import TrainNeuralNetwork
+    from riot_ops.tasks.window.bounded_count import BoundedCount
+    from riot_ops.tasks.window.change_detector import ChangeDetector
+    from riot_ops.tasks.window.clipped_average import ClippedAverage
+    from riot_ops.tasks.window.collect import Collect
+    from riot_ops.tasks.window.exponential_average import ExponentialAverage
+    from riot_ops.tasks.window.flag_warm_up import FlagWarmUp
+    from riot_ops.tasks.window.moving_average import MovingAverage
+    from riot_ops.tasks.window.running_count import RunningCount
+    from riot_ops.tasks.window.running_median import RunningMedian
+    from riot_ops.tasks.window.running_summary import RunningSummary
+    from riot_ops.tasks.window.running_totals import RunningTotals
+    from riot_ops.tasks.window.share_above import ShareAbove
+    from riot_ops.tasks.window.slice_means import SliceMeans
+    from riot_ops.tasks.window.sliding_sum import SlidingSum
+    from riot_ops.tasks.window.sliding_totals import SlidingTotals
+    from riot_ops.tasks.window.sliding_window import SlidingWindow
+    from riot_ops.tasks.window.sort_by_event_time import SortByEventTime
+    from riot_ops.tasks.window.top_k import TopK
+    from riot_ops.tasks.window.trend import Trend
+    from riot_ops.tasks.window.variance import Variance
+    from riot_ops.tasks.window.weighted_average import WeightedAverage
+    from riot_ops.tasks.window.window import Aggregate, Window
+
+#: Code and module of each task.
+_TASKS = {
+    "Annotate": ("ANN", "riot_ops.tasks.lookup.annotate"),
+    "AsOfJoin": ("AOJ", "riot_ops.tasks.join.as_of_join"),
+    "AssembleMessage": ("JON", "riot_ops.tasks.join.assemble_message"),
+    "BagOfWords": ("BOW", "riot_ops.dataflows.dspbench.operators.bag_of_words"),
+    "Bandit": ("BND", "riot_ops.dataflows.dspbench.operators.bandit"),
+    "BargainIndex": ("BGN", "riot_ops.dataflows.dspbench.operators.bargain_index"),
+    "BatchFunction": ("BFN", "riot_ops.tasks.functions.batch_function"),
+    "BatchOutliers": ("BOL", "riot_ops.dataflows.dspbench.operators.batch_outliers"),
+    "BatchSums": ("BSM", "riot_ops.dataflows.dspbench.operators.batch_sums"),
+    "BayesScore": ("BAY", "riot_ops.dataflows.dspbench.operators.bayes_score"),
+    "BoundedCount": ("BCT", "riot_ops.tasks.window.bounded_count"),
+    "CSVToSenML": ("C2S", "riot_ops.tasks.parse.csv_to_senml"),
+    "CenterDistance": ("CDT", "riot_ops.dataflows.dspbench.operators.center_distance"),
+    "ChangeDetector": ("CHG", "riot_ops.tasks.window.change_detector"),
+    "CheckBloomFilter": ("BLF", "riot_ops.tasks.filter.check_bloom_filter"),
+    "CheckBloomFilters": ("MBL", "riot_ops.tasks.filter.check_bloom_filters"),
+    "ClassifyDecisionTree": ("DTC", "riot_ops.tasks.predict.classify_decision_tree"),
+    "ClassifyNeuralNetwork": ("MLP", "riot_ops.tasks.predict.classify_neural_network"),
+    "ClippedAverage": ("CLA", "riot_ops.tasks.window.clipped_average"),
+    "Collect": ("ACC", "riot_ops.tasks.window.collect"),
+    "CountSpamWords": ("SPC", "riot_ops.dataflows.dspbench.operators.count_spam_words"),
+    "DecayedScores": ("DCS", "riot_ops.dataflows.dspbench.operators.decayed_scores"),
+    "DecayingRate": ("DCR", "riot_ops.dataflows.dspbench.operators.decaying_rate"),
+    "Deduplicate": ("DDP", "riot_ops.tasks.filter.deduplicate"),
+    "DistinctCount": ("DAC", "riot_ops.tasks.math.distinct_count"),
+    "DownloadBlob": ("ABD", "riot_ops.tasks.io.download_blob"),
+    "DropLate": ("ORD", "riot_ops.tasks.filter.drop_late"),
+    "EstimateError": ("ERR", "riot_ops.tasks.predict.estimate_error"),
+    "ExponentialAverage": ("EWM", "riot_ops.tasks.window.exponential_average"),
+    "FilterFunction": ("FLT", "riot_ops.tasks.functions.filter_function"),
+    "FlagWarmUp": ("WUP", "riot_ops.tasks.window.flag_warm_up"),
+    "FlatMapFunction": ("FLM", "riot_ops.tasks.functions.flat_map_function"),
+    "FloorTime": ("FLO", "riot_ops.tasks.parse.floor_time"),
+    "HistoryMedian": ("HMD", "riot_ops.dataflows.dspbench.operators.history_median"),
+    "InsertSQL": ("SQI", "riot_ops.tasks.io.insert_sql"),
+    "InsertTable": ("ATI", "riot_ops.tasks.io.insert_table"),
+    "Interpolation": ("INP", "riot_ops.tasks.math.interpolation"),
+    "KalmanFilter": ("KAL", "riot_ops.tasks.math.kalman_filter"),
+    "KeyedFunction": ("KFN", "riot_ops.tasks.functions.keyed_function"),
+    "LabelQuartile": ("QLB", "riot_ops.tasks.parse.label_quartile"),
+    "LexiconSentiment": ("LEX", "riot_ops.dataflows.dspbench.operators.lexicon_sentiment"),
+    "LookupGeo": ("GEO", "riot_ops.tasks.lookup.lookup_geo"),
+    "LookupJoin": ("LKJ", "riot_ops.tasks.lookup.lookup_join"),
+    "LookupTable": ("ATQ", "riot_ops.tasks.lookup.lookup_table"),
+    "MapFunction": ("MAP", "riot_ops.tasks.functions.map_function"),
+    "MarkovScore": ("MKS", "riot_ops.dataflows.dspbench.operators.markov_score"),
+    "MatchRoads": ("MPM", "riot_ops.dataflows.dspbench.operators.match_roads"),
+    "MovingAverage": ("AVG", "riot_ops.tasks.window.moving_average"),
+    "NoOp": ("NOP", "riot_ops.tasks.math.no_op"),
+    "NoveltyFlag": ("VRD", "riot_ops.dataflows.dspbench.operators.novelty_flag"),
+    "PairDelay": ("PDL", "riot_ops.dataflows.neptune.operators.pair_delay"),
+    "ParseJSON": ("PJS", "riot_ops.tasks.parse.parse_json"),
+    "ParseLines": ("PRS", "riot_ops.tasks.parse.parse_lines"),
+    "ParseSenML": ("SML", "riot_ops.tasks.parse.parse_senml"),
+    "ParseTable": ("PTB", "riot_ops.tasks.parse.parse_table"),
+    "ParseXML": ("XML", "riot_ops.tasks.parse.parse_xml"),
+    "PiViete": ("PI", "riot_ops.tasks.math.pi_viete"),
+    "PlotLines": ("PLT", "riot_ops.tasks.plot.plot_lines"),
+    "PredictLinearRegression": ("MLR", "riot_ops.tasks.predict.predict_linear_regression"),
+    "Project": ("PRJ", "riot_ops.tasks.parse.project"),
+    "PublishMQTT": ("MQP", "riot_ops.tasks.io.publish_mqtt"),
+    "RampScore": ("RMP", "riot_ops.dataflows.dspbench.operators.ramp_score"),
+    "RangeFilter": ("RGF", "riot_ops.tasks.filter.range_filter"),
+    "Ratio": ("RTO", "riot_ops.tasks.math.ratio"),
+    "ReadTableRange": ("ATR", "riot_ops.tasks.io.read_table_range"),
+    "RunningCount": ("CNT", "riot_ops.tasks.window.running_count"),
+    "RunningMedian": ("RMD", "riot_ops.tasks.window.running_median"),
+    "RunningSummary": ("RSM", "riot_ops.tasks.window.running_summary"),
+    "RunningTotals": ("TOT", "riot_ops.tasks.window.running_totals"),
+    "SampleByHash": ("SMP", "riot_ops.tasks.filter.sample_by_hash"),
+    "SecondOrderMoment": ("SOM", "riot_ops.tasks.math.second_order_moment"),
+    "ShareAbove": ("SHA", "riot_ops.tasks.window.share_above"),
+    "SliceMeans": ("SLM", "riot_ops.tasks.window.slice_means"),
+    "SlidingRegression": ("SLR", "riot_ops.tasks.predict.sliding_regression"),
+    "SlidingSum": ("SSM", "riot_ops.tasks.window.sliding_sum"),
+    "SlidingTotals": ("SLT", "riot_ops.tasks.window.sliding_totals"),
+    "SlidingWindow": ("SLW", "riot_ops.tasks.window.sliding_window"),
+    "SortByEventTime": ("RDR", "riot_ops.tasks.window.sort_by_event_time"),
+    "SpikeFilter": ("SPK", "riot_ops.dataflows.dspbench.operators.spike_filter"),
+    "SubstringFilter": ("SBF", "riot_ops.tasks.filter.substring_filter"),
+    "SyntheticEventTime": ("NUT", "riot_ops.dataflows.dspbench.operators.synthetic_event_time"),
+    "TimeFields": ("TMF", "riot_ops.tasks.parse.time_fields"),
+    "Tokenize": ("TOK", "riot_ops.tasks.parse.tokenize"),
+    "TopK": ("TPK", "riot_ops.tasks.window.top_k"),
+    "TrainBloomFilter": ("BLT", "riot_ops.tasks.filter.train_bloom_filter"),
+    "TrainDecisionTree": ("DTT", "riot_ops.tasks.predict.train_decision_tree"),
+    "TrainLinearRegression": ("MLT", "riot_ops.tasks.predict.train_linear_regression"),
+    "TrainNeuralNetwork": ("NNT", "riot_ops.tasks.predict.train_neural_network"),
+    "Trend": ("TRD", "riot_ops.tasks.window.trend"),
+    "Unpivot": ("UPV", "riot_ops.tasks.parse.unpivot"),
+    "UploadBlob": ("ABU", "riot_ops.tasks.io.upload_blob"),
+    "ValueFilter": ("VAF", "riot_ops.tasks.filter.value_filter"),
+    "Variance": ("VAR", "riot_ops.tasks.window.variance"),
+    "WeightedAverage": ("WAV", "riot_ops.tasks.window.weighted_average"),
+    "WeightedSum": ("WSM", "riot_ops.dataflows.dspbench.operators.weighted_sum"),
+    "Window": ("WIN", "riot_ops.tasks.window.window"),
+    "ZipToFolder": ("LZP", "riot_ops.tasks.io.zip_to_folder"),
+    "ZipToStore": ("RZP", "riot_ops.tasks.io.zip_to_store"),
+}
 
 __all__ = [
-    "Accumulator",
     "Aggregate",
     "Annotate",
     "AsOfJoin",
+    "AssembleMessage",
     "BagOfWords",
     "Bandit",
     "BargainIndex",
@@ -112,99 +219,106 @@ __all__ = [
     "BatchOutliers",
     "BatchSums",
     "BayesScore",
-    "BlobDownload",
-    "BlobUpload",
-    "BlockAverage",
-    "BloomFilterCheck",
-    "BloomFilterTrain",
     "BoundedCount",
+    "CSVToSenML",
     "CenterDistance",
-    "Changes",
+    "ChangeDetector",
+    "CheckBloomFilter",
+    "CheckBloomFilters",
+    "ClassifyDecisionTree",
+    "ClassifyNeuralNetwork",
     "ClippedAverage",
-    "CsvToSenML",
+    "Collect",
+    "CountSpamWords",
     "DecayedScores",
     "DecayingRate",
-    "DecisionTreeClassify",
-    "DecisionTreeTrain",
     "Deduplicate",
     "DistinctCount",
-    "ErrorEstimate",
+    "DownloadBlob",
+    "DropLate",
+    "EstimateError",
     "ExponentialAverage",
     "FilterFunction",
     "FilterTask",
+    "FlagWarmUp",
     "FlatMapFunction",
     "FloorTime",
-    "GeoLookup",
-    "HashSample",
     "HistoryMedian",
-    "InOrder",
+    "InsertSQL",
+    "InsertTable",
     "Interpolation",
-    "Join",
     "KalmanFilter",
     "KeyedFunction",
     "KeyedTask",
+    "LabelQuartile",
     "LexiconSentiment",
-    "LinearRegressionPredict",
-    "LinearRegressionTrain",
-    "LocalZip",
+    "LookupGeo",
     "LookupJoin",
+    "LookupTable",
     "MapFunction",
-    "MapMatch",
     "MarkovScore",
-    "MqttPublish",
-    "MultiBloomFilter",
-    "MultiLinePlot",
-    "NeuralNetworkClassify",
-    "NeuralNetworkTrain",
+    "MatchRoads",
+    "MovingAverage",
     "NoOp",
-    "NumberTime",
+    "NoveltyFlag",
     "PairDelay",
     "ParseJSON",
     "ParseLines",
+    "ParseSenML",
     "ParseTable",
+    "ParseXML",
     "PiViete",
+    "PlotLines",
+    "PredictLinearRegression",
     "Project",
-    "QuartileLabel",
+    "PublishMQTT",
     "RampScore",
     "RangeFilter",
     "Ratio",
-    "RemoteZip",
-    "Reorder",
+    "ReadTableRange",
     "RunningCount",
     "RunningMedian",
     "RunningSummary",
     "RunningTotals",
+    "SampleByHash",
     "SecondOrderMoment",
-    "SenMLParse",
     "ShareAbove",
     "SliceMeans",
     "SlidingRegression",
     "SlidingSum",
     "SlidingTotals",
     "SlidingWindow",
-    "SpamCounts",
+    "SortByEventTime",
     "SpikeFilter",
-    "SqlInsert",
     "StatelessTask",
     "SubstringFilter",
-    "TableInsert",
-    "TableLookup",
-    "TableRange",
+    "SyntheticEventTime",
     "Task",
     "TimeFields",
     "Tokenize",
     "TopK",
+    "TrainBloomFilter",
+    "TrainDecisionTree",
+    "TrainLinearRegression",
+    "TrainNeuralNetwork",
     "Trend",
     "Unpivot",
+    "UploadBlob",
     "ValueFilter",
     "ValueTask",
     "Variance",
-    "VariationDetector",
-    "WarmUp",
     "WeightedAverage",
     "WeightedSum",
     "Window",
-    "XMLParse",
+    "ZipToFolder",
+    "ZipToStore",
     "find_task",
     "register",
 ]
+
+declare(_TASKS)
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = lazy_names(
+        __name__,
+        {"Aggregate": "riot_ops.tasks.window.window", **{name: module for name, (_, module) in _TASKS.items()}},
+    )

@@ -17,8 +17,8 @@ import pyarrow as pa
 
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.results import passing
-from riot_ops.kernels.selection import Selection, kept
-from riot_ops.kernels.selection import whole as all_of
+from riot_ops.kernels.arrays.selection import Selection, kept
+from riot_ops.kernels.arrays.selection import whole as all_of
 from riot_ops.runtime.session import Session
 from riot_ops.runtime.state import KeyedState
 from riot_ops.runtime.state_table import state_table

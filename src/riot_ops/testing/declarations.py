@@ -20,10 +20,10 @@ import pyarrow as pa
 
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
-from riot_ops.core.order import TICK_PLACES, next_sub
+from riot_ops.core.order import TICK_PLACES, next_ordinal
 from riot_ops.core.schema import StreamSchema
 from riot_ops.core.secret import Secret
-from riot_ops.intake.step import declared as as_declared
+from riot_ops.ingest.step import declared as as_declared
 from riot_ops.runtime.state import KeyedState
 from riot_ops.task import Case, KeyedTask, Task
 from riot_ops.testing.running import Run, clocked, exact, numbered, only, picklers
@@ -175,7 +175,7 @@ def check_schema(case: Case) -> None:
                     f"the field {field.name} changes its type, but writes() does not name it"
                 )
         if changed is not None:
-            place = {next_sub(batch.schema.names)} if case.task.derives() else set()
+            place = {next_ordinal(batch.schema.names)} if case.task.expands() else set()
             place |= set(TICK_PLACES) if clocked(case) else set()
             new = set(declared.names) - set(batch.schema.names) - changed - place
             assert not new, f"writes() does not name the new fields {', '.join(sorted(new))}"

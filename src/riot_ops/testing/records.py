@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from riot_ops.core.order import subs
+from riot_ops.core.order import ordinals
 from riot_ops.runtime.session import Session
 from riot_ops.task import Case, KeyedTask, Task
 from riot_ops.testing.running import Run, clocked, exact, keyed, numbered, only, same
@@ -186,15 +186,15 @@ def check_selectivity(case: Case) -> None:
 
 
 def check_derivation(case: Case) -> None:
-    """A task that numbers the records it makes of one by ``sub`` says so; others leave the numbers as they are.
+    """A task that numbers the records it makes of one by ``ordinal`` says so; others leave the numbers as they are.
 
     One that says so gives each record a number of its own. What is due because time has come has places of its own.
     """
     run = Run(case.task)
     batch = numbered(case.batch)
     run.push(batch)
-    if case.task.derives():
-        places = Counter((row["seq"], *(row[name] for name in subs(row))) for row in (*run.rows, *run.flush()))
+    if case.task.expands():
+        places = Counter((row["seq"], *(row[name] for name in ordinals(row))) for row in (*run.rows, *run.flush()))
         assert max(places.values(), default=1) == 1, f"records of one number: {places.most_common(3)}"
         return
     given = {_places(row) for row in batch.to_pylist()}
@@ -204,4 +204,4 @@ def check_derivation(case: Case) -> None:
 
 def _places(row: Mapping[str, Any]) -> tuple[int, ...]:
     """Of a record in its message; where there is none it is the first."""
-    return tuple(row[name] or 0 for name in subs(row)) or (0,)
+    return tuple(row[name] or 0 for name in ordinals(row)) or (0,)

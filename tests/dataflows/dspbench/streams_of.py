@@ -7,7 +7,7 @@ import itertools
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-ORDER = ("seq", "sub", "sub_2", "sub_3")
+ORDER = ("seq", "ordinal", "ordinal_2", "ordinal_3")
 
 
 def messages(texts):

@@ -10,10 +10,10 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from riot_bench.baselines.python.dspbench.bargain_index import bargain_index as opponent
 
 import riot_ops as ro
 from riot_ops import tasks as t
-from riot_ops.bench.opponents.dspbench.bargain_index import bargain_index as opponent
 from riot_ops.core.errors import ConfigError
 from riot_ops.dataflows import bargain_index
 from riot_ops.streams import replay

@@ -109,7 +109,7 @@ def test_alerts_are_the_same_in_stages(texts, seed, scorer):
     staged = Staged(flow, source, choose, max_records=5, partitions=choose.choice([1, 3]))
     wanted, bad = reference(texts, decay=0.3 if scorer == "decayed" else None, top=1)
     rows = staged["alerts"].sort_by(
-        [(name, "ascending") for name in staged["alerts"].schema.names if name in ("seq", "sub")]
+        [(name, "ascending") for name in staged["alerts"].schema.names if name in ("seq", "ordinal")]
     )
     assert_same(found(rows), wanted)
     assert places(staged["errors"]) == sorted(bad)

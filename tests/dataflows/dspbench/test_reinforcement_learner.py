@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from riot_bench.baselines.python.dspbench.reinforcement_learner import reinforcement_learner as opponent
 
 import riot_ops as ro
-from riot_ops.bench.opponents.dspbench.reinforcement_learner import reinforcement_learner as opponent
 from riot_ops.core.errors import ConfigError
 from riot_ops.dataflows import reinforcement_learner
 from riot_ops.streams import replay

@@ -9,12 +9,12 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from riot_bench.baselines.python.dspbench.spam_filter import spam_filter as opponent
 
 import riot_ops as ro
-from riot_ops.bench.opponents.dspbench.spam_filter import spam_filter as opponent
 from riot_ops.core.errors import ConfigError
 from riot_ops.dataflows import spam_filter
-from riot_ops.kernels.derived import Derived
+from riot_ops.kernels.arrays.derived import Derived
 from riot_ops.models import WordTable
 from riot_ops.streams import replay
 from tests.reference.dspbench.spam_filter import Table, tokens

@@ -10,10 +10,10 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from riot_bench.baselines.python.dspbench.voip_stream import voip_stream as opponent
 
 import riot_ops as ro
 from riot_ops import tasks as t
-from riot_ops.bench.opponents.dspbench.voip_stream import voip_stream as opponent
 from riot_ops.core.errors import ConfigError
 from riot_ops.dataflows import voip_stream
 from riot_ops.streams import replay
@@ -153,7 +153,7 @@ def test_twelve_operators():
     assert feeds["established"] == {"ecr", "rcr", "encr", "ecr24", "ct24"}
     assert feeds["ecr_of_call"] == {"fofir_parts", "url_parts"}
     assert feeds["global_acd_of_call"] == feeds["ct24_of_call"] == feeds["ecr24_of_call"] == {"acd_parts"}
-    joins = [node.task for node in flow.kind("task") if isinstance(node.task, t.Join)]
+    joins = [node.task for node in flow.kind("task") if isinstance(node.task, t.AssembleMessage)]
     assert [join.timeout for join in joins] == [timedelta(minutes=5)] * 4
 
 

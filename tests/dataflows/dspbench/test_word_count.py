@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import riot_ops as ro
-from riot_ops.dataflows import word_count
+from riot_ops.dataflows.dspbench import word_count
 from riot_ops.streams import replay
 from tests.reference.dspbench.word_count import word_count as reference
 from tests.staged import Staged
@@ -27,7 +27,7 @@ def table(texts):
 
 
 def found(counts):
-    return sorted((r["seq"], r["sub"], r["word"], r["count"]) for r in counts.to_pylist())
+    return sorted((r["seq"], r["ordinal"], r["word"], r["count"]) for r in counts.to_pylist())
 
 
 def wanted(texts, **options):

@@ -9,9 +9,9 @@ from datetime import timedelta
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from riot_bench.baselines.python.dspbench.yahoo_streaming import yahoo_streaming as opponent
 
 import riot_ops as ro
-from riot_ops.bench.opponents.dspbench.yahoo_streaming import yahoo_streaming as opponent
 from riot_ops.core.errors import ConfigError
 from riot_ops.dataflows import yahoo_streaming
 from riot_ops.streams.dspbench import AdvertsSource
@@ -49,20 +49,20 @@ def found(result):
     return sorted((round(r["window_start"].timestamp() * 1000), r["campaign_id"], r["count"]) for r in rows)
 
 
-@given(texts=lines, delay=st.sampled_from([0, 3, 20]), batch_size=st.integers(1, 5))
-def test_equals_the_reference(ads, texts, delay, batch_size):
-    flow = yahoo_streaming(ads=ads, delay=timedelta(seconds=delay))
+@given(texts=lines, allowed_lateness=st.sampled_from([0, 3, 20]), batch_size=st.integers(1, 5))
+def test_equals_the_reference(ads, texts, allowed_lateness, batch_size):
+    flow = yahoo_streaming(ads=ads, allowed_lateness=timedelta(seconds=allowed_lateness))
     result = flow.run(messages(texts), batch_size=batch_size)
-    wanted, wrong = reference(texts, ADS, delay=delay * 1000)
+    wanted, wrong = reference(texts, ADS, allowed_lateness=allowed_lateness * 1000)
     assert found(result) == wanted
     assert sorted(result["errors"]["seq"].to_pylist()) == wrong
 
 
-@given(texts=lines, delay=st.sampled_from([0, 3, 20]), size=st.sampled_from([3, 10]))
-def test_plain_python_finds_the_same(ads, texts, delay, size):
-    options = {"window": f"{size}s", "delay": f"{delay}s"}
+@given(texts=lines, allowed_lateness=st.sampled_from([0, 3, 20]), size=st.sampled_from([3, 10]))
+def test_plain_python_finds_the_same(ads, texts, allowed_lateness, size):
+    options = {"window": f"{size}s", "allowed_lateness": f"{allowed_lateness}s"}
     rows = opponent({"events": [text.encode() for text in texts]}, ads=ads, **options)["campaigns"]
-    wanted, _ = reference(texts, ADS, delay=delay * 1000, window=size * 1000)
+    wanted, _ = reference(texts, ADS, allowed_lateness=allowed_lateness * 1000, window=size * 1000)
     assert sorted((round(start.timestamp() * 1000), *row) for start, *row in rows) == wanted
 
 
@@ -81,7 +81,7 @@ def test_options(ads):
     texts = [event("a", kind, time) for kind in ("view", "click", "click") for time in (1000, 6000, 9000)]
     for options, wanted in (
         ({"window": "5s"}, {"window": 5000}),
-        ({"window": timedelta(seconds=3), "delay": "20s"}, {"window": 3000, "delay": 20_000}),
+        ({"window": timedelta(seconds=3), "allowed_lateness": "20s"}, {"window": 3000, "allowed_lateness": 20_000}),
         ({"event_type": "click"}, {"event_type": "click"}),
     ):
         assert found(yahoo_streaming(ads=ads, **options).run(messages(texts))) == reference(texts, ADS, **wanted)[0]

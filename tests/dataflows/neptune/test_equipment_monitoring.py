@@ -63,8 +63,8 @@ def close(row):
     return tuple(pytest.approx(one, rel=1e-9, abs=1e-3) if isinstance(one, float) else one for one in row)
 
 
-def check(result, readings, lateness=SECOND, max_pending=16, **options):
-    wanted, missed, unmatched = delays(ordered(readings, lateness), max_pending)
+def check(result, readings, allowed_lateness=SECOND, max_pending=16, **options):
+    wanted, missed, unmatched = delays(ordered(readings, allowed_lateness), max_pending)
     assert found(result, "delays", "pair", "ts", "delay") == in_order(wanted)
     watched = in_order(monitor(wanted, **options))
     names = ("pair", "ts", "count", "mean", "min", "max", "slope", "alarm")
@@ -83,8 +83,8 @@ def check(result, readings, lateness=SECOND, max_pending=16, **options):
             {"window": 6 * SECOND, "growth": 0.2, "baseline": "mean"},
         ),
         (
-            {"baseline": "first", "lateness": "0s", "max_pending": 2},
-            {"baseline": "first", "lateness": 0, "max_pending": 2},
+            {"baseline": "first", "allowed_lateness": "0s", "max_pending": 2},
+            {"baseline": "first", "allowed_lateness": 0, "max_pending": 2},
         ),
     ],
     ids=["default", "short", "strict"],
@@ -98,8 +98,8 @@ def test_it_is_the_reference(options, same, readings, batch_size):
     missed, unmatched = check(result, readings, **same)
     reasons = result["errors"]["reason"].to_pylist()
     assert (reasons.count("missed"), reasons.count("unmatched_effect")) == (missed, unmatched)
-    lateness = same.get("lateness", SECOND)
-    assert reasons.count("late") == len(readings) - len(ordered(readings, lateness))
+    allowed_lateness = same.get("allowed_lateness", SECOND)
+    assert reasons.count("late") == len(readings) - len(ordered(readings, allowed_lateness))
 
 
 @settings(max_examples=depth(8))

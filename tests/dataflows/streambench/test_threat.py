@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from riot_bench.baselines.python.streambench.threat import threat as plain
+from riot_bench.harness.validation import compare
 
 from riot_ops import models
-from riot_ops.bench.opponents.streambench.threat import threat as plain
-from riot_ops.bench.validation import compare
 from riot_ops.core.errors import ConfigError, ModelError
 from riot_ops.dataflows import threat
-from riot_ops.dataflows.streambench import threat as module
+from riot_ops.dataflows.streambench.threat import shipped
 from riot_ops.graph.plan import plan
 from riot_ops.measure.classification import judged
 from riot_ops.models import NetworkModel
@@ -26,7 +26,7 @@ def messages(texts):
 
 
 def given():
-    return NetworkModel.from_bytes(module.shipped())
+    return NetworkModel.from_bytes(shipped())
 
 
 def test_flows_are_judged_as_by_the_network():
@@ -88,7 +88,7 @@ def test_a_packet_that_is_late(packets):
     late = first.replace(first.split(",")[1], "10.9.9.9")
     result, _ = windows([*packets, late])
     assert result["errors"]["reason"].to_pylist() == ["late"]
-    result, rows = windows([*packets, late], delay="1h")
+    result, rows = windows([*packets, late], allowed_lateness="1h")
     assert result["errors"].num_rows == 0 and "10.9.9.9" in {row["src"] for row in rows}
     _, longer = windows(packets, size="1h")
     assert len(longer) < len(rows) and last
@@ -97,9 +97,13 @@ def test_a_packet_that_is_late(packets):
 def test_gaps_are_those_of_packets_in_order():
     sent = [f"{us},10.0.0.1,10.0.0.2,1,2,6,40,2,64,0" for us in (0, 200_000, 100_000, 300_000)]
     told = []
-    for texts, delay in ((sorted(sent, key=lambda text: int(text.split(",")[0])), "0s"), (sent, "100ms"), (sent, "1h")):
+    for texts, allowed_lateness in (
+        (sorted(sent, key=lambda text: int(text.split(",")[0])), "0s"),
+        (sent, "100ms"),
+        (sent, "1h"),
+    ):
         for size in (1, 2, 4):
-            flow = threat(from_packets=True, delay=delay)
+            flow = threat(from_packets=True, allowed_lateness=allowed_lateness)
             flow.sink("told", flow.stream("byte_rate"))
             result = flow.run(messages(texts), batch_size=size)
             (row,) = result["byte_rate"].to_pylist()
@@ -158,10 +162,10 @@ def test_a_network_of_ones_own(tmp_path):
     ("options", "said"),
     [
         ({"size": "nonsense"}, "size = 'nonsense' needs from_packets = True; without, it must be '2s'"),
-        ({"delay": "-3s"}, "delay = '-3s' needs from_packets = True; without, it must be '0s'"),
+        ({"allowed_lateness": "-3s"}, "allowed_lateness = '-3s' needs from_packets = True; without, it must be '0s'"),
         ({"seed": 7}, "seed = 7 needs training > 0; without, it must be 1"),
         ({"from_packets": True, "size": "nonsense"}, "size.*'nonsense'"),
-        ({"from_packets": True, "delay": "-3s"}, "delay.*-3s"),
+        ({"from_packets": True, "allowed_lateness": "-3s"}, "allowed_lateness.*-3s"),
     ],
 )
 def test_options_that_nothing_reads_are_refused(options, said):

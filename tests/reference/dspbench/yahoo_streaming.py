@@ -22,7 +22,7 @@ def parse(line):
     return values[0], values[1], int(values[2])
 
 
-def yahoo_streaming(lines, ads, window=10_000, delay=0, event_type="view"):
+def yahoo_streaming(lines, ads, window=10_000, allowed_lateness=0, event_type="view"):
     """``(campaigns, bad)``: rows of window start (ms), campaign and count in order, and numbers of bad and late lines."""
     counts, bad, now = {}, [], None
     for number, line in enumerate(lines):
@@ -35,7 +35,7 @@ def yahoo_streaming(lines, ads, window=10_000, delay=0, event_type="view"):
         if kind != event_type or ad not in ads:
             continue
         start = time // window * window
-        if start + window <= (now - delay) // window * window:
+        if start + window <= (now - allowed_lateness) // window * window:
             bad.append(number)
         else:
             counts[start, ads[ad]] = counts.get((start, ads[ad]), 0) + 1

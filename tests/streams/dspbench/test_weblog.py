@@ -13,8 +13,8 @@ import pytest
 from riot_ops.core.errors import ConfigError
 from riot_ops.streams import generate
 from riot_ops.streams.dspbench import WeblogSource
-from riot_ops.streams.dspbench.networks import networks
 from riot_ops.streams.dspbench.weblog import addresses
+from riot_ops.tasks.lookup.sample_networks import networks
 from tests.streams.wire_lines import lines
 
 LINE = re.compile(

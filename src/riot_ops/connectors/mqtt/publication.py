@@ -26,7 +26,7 @@ Reject = Callable[[Sequence[int], str, Sequence[str]], None]
 
 @dataclass(frozen=True, kw_only=True)
 class MqttPublication(MqttConnection):
-    """What to publish of a record, where, and how; see :class:`riot_ops.tasks.MqttPublish`."""
+    """What to publish of a record, where, and how; see :class:`riot_ops.tasks.PublishMQTT`."""
 
     topic: str
     payload: str | None = "payload"

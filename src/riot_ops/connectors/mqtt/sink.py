@@ -12,28 +12,28 @@ from riot_ops.connectors.template import template
 from riot_ops.core.errors import ConfigError, ConnectorError
 from riot_ops.core.sink import Message, Sink, Writer
 
-__all__ = ["MqttSink"]
+__all__ = ["MQTTSink"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class MqttSink(MqttPublication, Sink):
+class MQTTSink(MqttPublication, Sink):
     """Publish the records of streams as they come, by default as JSON objects.
 
     At least once with QoS 1 and 2: a batch is done when the broker has acknowledged all of it, and after
     a crash it is published again. At most once with QoS 0. Subscribers tell repeated records by their
-    ``seq`` (and ``sub``).
+    ``seq`` (and ``ordinal``).
 
     A record that cannot be published stops the run with :class:`ConnectorError`, since a sink has no
-    errors stream; where that is not wanted, end the dataflow with :class:`riot_ops.tasks.MqttPublish`.
+    errors stream; where that is not wanted, end the dataflow with :class:`riot_ops.tasks.PublishMQTT`.
 
     Parameters
     ----------
     topic : str
-        As for :class:`riot_ops.tasks.MqttPublish`; ``{stream}`` is the name of the stream.
+        As for :class:`riot_ops.tasks.PublishMQTT`; ``{stream}`` is the name of the stream.
     payload : str or None, default None
         Field that is the message; None: a JSON object.
     columns, qos, retain, expiry_s, user_properties
-        As for :class:`riot_ops.tasks.MqttPublish`.
+        As for :class:`riot_ops.tasks.PublishMQTT`.
     url, username, password, ca_file, client_id, protocol, keepalive_s, in_flight, timeout_s
         As for :class:`~riot_ops.connectors.mqtt.client.MqttConnection`.
 
@@ -41,7 +41,7 @@ class MqttSink(MqttPublication, Sink):
     --------
     >>> from riot_ops.connectors.mqtt.memory import MemoryBroker
     >>> session = MemoryBroker.of("memory://sink").session("me", ["#"])
-    >>> sink = MqttSink(url="memory://sink", topic="results/{stream}")
+    >>> sink = MQTTSink(url="memory://sink", topic="results/{stream}")
     >>> sink.writer(0, 0).write("out", pa.RecordBatch.from_pydict({"value": [1.5]}))
     >>> session[0].topic, session[0].payload
     ('results/out', b'{"value":1.5}')
@@ -54,14 +54,14 @@ class MqttSink(MqttPublication, Sink):
 
 
 class _Publishing(Writer):
-    def __init__(self, sink: MqttSink) -> None:
+    def __init__(self, sink: MQTTSink) -> None:
         self._sink = sink
 
     def write(self, stream: str, batch: pa.RecordBatch) -> None:
         sink = self._sink
         missing = [n for n in sink.fields if n not in batch.schema.names and n != "stream"]
         if missing:
-            raise ConfigError(f"MqttSink reads the field {missing[0]!r}, which the stream {stream!r} lacks")
+            raise ConfigError(f"MQTTSink reads the field {missing[0]!r}, which the stream {stream!r} lacks")
 
         def fail(rows: Sequence[int], reason: str, messages: Sequence[str]) -> None:
             raise ConnectorError(

@@ -25,7 +25,7 @@ from riot_ops.core.schema import RAW, TIMESTAMP
 from riot_ops.core.secret import Secret
 from riot_ops.core.source import Offset, Source, Split, register_source
 
-__all__ = ["MqttSource"]
+__all__ = ["MQTTSource"]
 
 BATCH_ROWS = 8192
 BATCH_BYTES = 64 << 20
@@ -39,7 +39,7 @@ MESSAGES = pa.schema([*RAW, pa.field("topic", pa.string())])
 
 @register_source
 @dataclass(frozen=True, kw_only=True)
-class MqttSource(MqttConnection, Source):
+class MQTTSource(MqttConnection, Source):
     """Receive messages from an MQTT broker through a durable spool (MQS).
 
     MQTT has no offsets: what is acknowledged is gone. A thread therefore writes messages to a spool on
@@ -96,7 +96,7 @@ class MqttSource(MqttConnection, Source):
     --------
     >>> import tempfile
     >>> from riot_ops.connectors.mqtt.memory import MemoryBroker
-    >>> source = MqttSource(
+    >>> source = MQTTSource(
     ...     url="memory://docs", topics=["city/#"], client_id="me", spool=tempfile.mkdtemp(), messages=2
     ... )
     >>> source.open()
@@ -142,7 +142,7 @@ class MqttSource(MqttConnection, Source):
     def validate(self) -> None:
         super().validate()
         if self.client_id is None:
-            raise ConfigError("MqttSource needs a client_id: the broker keeps the session under this name")
+            raise ConfigError("MQTTSource needs a client_id: the broker keeps the session under this name")
         if not self.topics:
             raise ConfigError("topics must not be empty")
         for topic in self.topics:
@@ -257,7 +257,7 @@ class MqttSource(MqttConnection, Source):
             known[1].spool.commit(int(end["seq"]))
 
 
-_RECEIVERS: dict[str, tuple[MqttSource, Receiver]] = {}
+_RECEIVERS: dict[str, tuple[MQTTSource, Receiver]] = {}
 _LOCK = threading.Lock()
 
 

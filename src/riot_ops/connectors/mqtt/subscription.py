@@ -23,7 +23,7 @@ MOST_HELD = 1000
 
 @dataclass(frozen=True)
 class Subscription:
-    """What to receive, and how to understand it; see :class:`MqttSource` for the meaning."""
+    """What to receive, and how to understand it; see :class:`MQTTSource` for the meaning."""
 
     connection: MqttConnection
     topics: tuple[str, ...]

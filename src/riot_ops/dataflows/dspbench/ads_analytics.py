@@ -68,7 +68,9 @@ def ads_analytics(
     if emit != "tick" and tick_every is not None:
         raise ConfigError(f"tick_every is for emit='tick', got {emit!r}")
     flow = Dataflow("ads_analytics", merging="number")
-    step = t.NumberTime(every=timedelta(0) if tick_every is None else period, messages=tick_every or 1, sources=2)
+    step = t.SyntheticEventTime(
+        every=timedelta(0) if tick_every is None else period, messages=tick_every or 1, sources=2
+    )
     clicks, impressions = (_events(flow, kind, step) for kind in KINDS)
     totals: dict[str, str | None] = {kind: kind for kind in reversed(KINDS)}
     count: t.Task
@@ -76,12 +78,12 @@ def ads_analytics(
         count = t.SlidingTotals(by=PAIR, totals=totals, every=period, slots=max(2, length // period))
     else:
         count = t.RunningTotals(by=PAIR, totals=totals, emit=emit)
-    counts = flow.add(count, clicks.hash(*PAIR), impressions.hash(*PAIR), id="counts")
+    counts = flow.add(count, clicks.partition_by(*PAIR), impressions.partition_by(*PAIR), id="counts")
     rate = counts.to(t.Ratio(numerator="clicks", denominator="impressions", output="ctr"), id="ctr")
     return flow.sink("ctr_sink", rate)
 
 
-def _events(flow: Dataflow, kind: str, step: t.NumberTime) -> Stream:
+def _events(flow: Dataflow, kind: str, step: t.SyntheticEventTime) -> Stream:
     """What a source says of clicks or of impressions, without records that have none."""
     fields = {kind: (KINDS.index(kind), "int64"), "ad_id": (3, "int64"), "query_id": (7, "int64")}
     timed = flow.source(kind).to(step, id=f"{kind}_time")

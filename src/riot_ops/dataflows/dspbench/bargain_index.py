@@ -55,9 +55,9 @@ def bargain_index(
     read = {name: _bars(flow, name) for name in order}
     last, period = (None, window) if isinstance(window, str) else (window, None)
     average = t.WeightedAverage(by=("stock",), last=last, period=period)
-    prices = read["trades"].hash("stock").to(average, id="vwap")
+    prices = read["trades"].partition_by("stock").to(average, id="vwap")
     asked = read["quotes"].to(t.Project(fields=("stock", "price", "volume"), nulls={"vwap": "double"}), id="asked")
-    known = merge(prices, asked).hash("stock").to(t.AsOfJoin(by=("stock",), fields=("vwap",)), id="known")
+    known = merge(prices, asked).partition_by("stock").to(t.AsOfJoin(by=("stock",), fields=("vwap",)), id="known")
     bargains = known.to(t.BargainIndex(threshold=threshold), id="bargains")
     return flow.sink("bargains_sink", bargains)
 

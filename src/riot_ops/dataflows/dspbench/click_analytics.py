@@ -33,7 +33,7 @@ def click_analytics(
     Parameters
     ----------
     geo : str, optional
-        Path of the table of networks, see :class:`riot_ops.tasks.GeoLookup`; by default that of the made-up streams.
+        Path of the table of networks, see :class:`riot_ops.tasks.LookupGeo`; by default that of the made-up streams.
     capacity : int >= 1, optional
         So many visits are remembered at least, in 32 bits each; one in a thousand that is unique may then count as
         repeated, see :class:`riot_ops.tasks.Deduplicate`. None: all are, exactly.
@@ -69,9 +69,9 @@ def click_analytics(
         seen = t.Deduplicate(by=VISIT, ttl=duration(ttl) if isinstance(ttl, str) else ttl, flag="unique")
     else:
         seen = t.Deduplicate(fields=VISIT, capacity=capacity, flag="unique")
-    flags = visit.hash(*VISIT).to(seen, id="repeat") >> t.Project(fields=("unique",))
+    flags = visit.partition_by(*VISIT).to(seen, id="repeat") >> t.Project(fields=("unique",))
     totals = t.RunningTotals(totals={"total_count": None, "total_unique": "unique"}, emit=emit)
-    visits = flags.one().to(totals, id="visits")
+    visits = flags.to_single().to(totals, id="visits")
 
     locations = located_counts(clicks >> t.Project(fields=("ip",)), geo, "locations", emit)
     return flow.sink("visits_sink", visits).sink("locations_sink", locations)

@@ -72,5 +72,5 @@ def fraud_detection(
         threshold=threshold,
     )
     states = flow.source("cards").to(parse, id="parse")
-    outliers = states.hash("entity_id").to(score, id="outliers")
+    outliers = states.partition_by("entity_id").to(score, id="outliers")
     return flow.sink("outliers_sink", outliers)

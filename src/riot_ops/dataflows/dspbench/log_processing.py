@@ -40,7 +40,7 @@ def log_processing(
     Parameters
     ----------
     geo : str, optional
-        Path of the table of networks, see :class:`riot_ops.tasks.GeoLookup`; by default that of the made-up streams.
+        Path of the table of networks, see :class:`riot_ops.tasks.LookupGeo`; by default that of the made-up streams.
     window : int >= 1, default 60
         Minutes of which the count is held; a new one takes the place of the one that began first.
     emit : "each" or "update", default "each"
@@ -78,9 +78,9 @@ def log_processing(
         lines = lines.to(parts, id="request")
 
     minutes = lines.to(t.FloorTime(every=MINUTE, output="minute"), id="minutes") >> _only("minute", *keep)
-    volume = minutes.hash("minute").to(t.BoundedCount(field="minute", capacity=window, emit=emit), id="volume")
+    volume = minutes.partition_by("minute").to(t.BoundedCount(field="minute", capacity=window, emit=emit), id="volume")
     answers = lines >> _only("response", *keep)
-    status = answers.hash("response").to(t.RunningCount(by=("response",), emit=emit), id="status")
+    status = answers.partition_by("response").to(t.RunningCount(by=("response",), emit=emit), id="status")
     countries = located_counts(lines >> _only("ip", *keep), geo, "countries", emit, keep)
     for name, stream in (("volume", volume), ("status", status), ("countries", countries)):
         flow.sink(f"{name}_sink", stream)
@@ -91,10 +91,12 @@ def located_counts(
     addresses: Stream, geo: str | None, id: str, emit: Literal["each", "update"], keep: tuple[str, ...] = ()
 ) -> Stream:
     """The running counts of addresses by country, and by city in it, where both are known."""
-    places = addresses.shuffle().to(t.GeoLookup(table=geo, keep=keep, coded=True), id="locate")
-    totals = places.hash("country").to(t.RunningCount(by=("country",), output="country_total"), id=f"{id}_total")
+    places = addresses.shuffle().to(t.LookupGeo(table=geo, keep=keep, coded=True), id="locate")
+    totals = places.partition_by("country").to(
+        t.RunningCount(by=("country",), output="country_total"), id=f"{id}_total"
+    )
     counts = t.RunningCount(by=("country", "city"), output="city_total", emit=emit)
-    counted = totals.hash("country").to(counts, id=f"{id}_cities")
+    counted = totals.partition_by("country").to(counts, id=f"{id}_cities")
     names = ("country", "city", *keep, "country_total", "city_total")
     return counted.to(t.Project(fields=names, decoded=True), id=id)
 

@@ -90,13 +90,13 @@ def machine_outlier(
         output="instance_score",
         partial=partial,
     )
-    scores = loads.one().to(distance, id="instance_scores")
+    scores = loads.to_single().to(distance, id="instance_scores")
     over_time: Any = t.SlidingSum(by=("machine_id",), value="instance_score", window=window, output="stream_score")
     if scorer == "decayed":
         over_time = t.DecayedScores(
             thing="machine_id", score="instance_score", decay=decay, output="stream_score", partial=partial
         )
-    spread = scores.hash("machine_id") if scorer == "window" else scores.one()
+    spread = scores.partition_by("machine_id") if scorer == "window" else scores.to_single()
     sums = spread.to(over_time, id="stream_scores")
     outliers = t.BatchOutliers(
         score="stream_score",
@@ -108,4 +108,4 @@ def machine_outlier(
         time="timestamp",
         partial=partial,
     )
-    return flow.sink("alerts_sink", sums.one().to(outliers, id="alerts"))
+    return flow.sink("alerts_sink", sums.to_single().to(outliers, id="alerts"))

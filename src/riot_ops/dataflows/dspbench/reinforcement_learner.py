@@ -137,7 +137,7 @@ def reinforcement_learner(
         nobody = t.Project(fields=("action", "reward"), nulls={"event_id": "string", "round": "int64"})
         told = lines["rewards"].to(earned, id="parse_rewards").to(nobody, id="told")
         if parallelism == 1:
-            chosen = merge(asking, told).one().to(bandit, id="learner")
+            chosen = merge(asking, told).to_single().to(bandit, id="learner")
         else:
             chosen = flow.add(bandit, asking.shuffle(parallelism), told.broadcast(parallelism), id="learner")
     fields = ("event_id", "round", "action", *(("reward",) if closed_loop else ()))

@@ -73,24 +73,24 @@ def smart_grid(
     numbers = {name: (6 - i, "int64") for i, name in enumerate(PLUG)}
     fields = {"event_time": (1, "s"), "value": (2, "double"), "property": (3, "int64"), **numbers}
     readings = flow.source("readings").to(t.ParseLines(cells=7, fields=fields), id="parse")
-    ordered = readings.one().to(t.InOrder(), id="in_order")
+    ordered = readings.to_single().to(t.DropLate(), id="drop_late")
     loads = ordered.to(t.ValueFilter(field="property", values=(1,)), id="loads")
 
-    changes = loads.one().to(t.SlidingWindow(size=size, fields=("value", *PLUG)), id="window")
+    changes = loads.to_single().to(t.SlidingWindow(size=size, fields=("value", *PLUG)), id="window")
     medians = t.RunningMedian(emit="time", scope="all", partial=partial)
-    of_all = changes.one().to(medians, id="global_median")
-    of_plug = changes.hash(*PLUG).to(t.RunningMedian(by=PLUG, emit="update", scope="plug"), id="plug_median")
+    of_all = changes.to_single().to(medians, id="global_median")
+    of_plug = changes.partition_by(*PLUG).to(t.RunningMedian(by=PLUG, emit="update", scope="plug"), id="plug_median")
     shares = t.ShareAbove(group="house_id", member=PLUG[1:], size=size)
     if parallelism == 1:
-        above = flow.add(shares, of_plug.one(), of_all.one(), id="outliers")
+        above = flow.add(shares, of_plug.to_single(), of_all.to_single(), id="outliers")
     else:
-        spread = of_plug.hash("house_id", parallelism=parallelism), of_all.broadcast(parallelism)
+        spread = of_plug.partition_by("house_id", parallelism=parallelism), of_all.broadcast(parallelism)
         above = flow.add(shares, *spread, id="outliers")
 
     means = t.SliceMeans(by=PLUG, output="load", length=length, every=every, partial=partial)
-    slices = loads.hash("house_id").to(means, id="plug_slices")
+    slices = loads.partition_by("house_id").to(means, id="plug_slices")
     totals = t.BatchSums(by=("house_id",), value="load", groups=("open", "slot", "timestamp"))
-    houses = slices.hash("house_id").to(totals, id="house_slices")
+    houses = slices.partition_by("house_id").to(totals, id="house_slices")
     forecast = t.HistoryMedian(by=(*PLUG, "slot"), value="load", output="predicted_load", window=history)
-    to_come = flow.add(forecast, slices.hash("house_id"), houses.hash("house_id"), id="predictions")
+    to_come = flow.add(forecast, slices.partition_by("house_id"), houses.partition_by("house_id"), id="predictions")
     return flow.sink("outliers_sink", above).sink("predictions_sink", to_come)

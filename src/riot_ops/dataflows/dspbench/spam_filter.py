@@ -79,10 +79,10 @@ def spam_filter(
     asked = flow.source("analysis").shuffle().to(t.ParseJSON(fields=message), id="parse_analysis")
     asked = asked.to(t.Project(fields=("id", "message"), nulls={"spam": "bool"}), id="unlabelled")
     streams.append(asked.shuffle().to(bag, id="tokens_analysis"))
-    tokens = merge(*streams).hash("word")
-    counts = tokens.to(t.SpamCounts(table=table), id="counts")
+    tokens = merge(*streams).partition_by("word")
+    counts = tokens.to(t.CountSpamWords(table=table), id="counts")
     judge = t.BayesScore(words=words, threshold=threshold, unknown=unknown, least=least, emit_empty=emit_empty)
-    flow.sink("results_sink", counts.hash("seq").to(judge, id="results"))
+    flow.sink("results_sink", counts.partition_by("seq").to(judge, id="results"))
     if keep_table:
-        flow.sink("table_sink", tokens.to(t.SpamCounts(table=table, emit="end"), id="table"))
+        flow.sink("table_sink", tokens.to(t.CountSpamWords(table=table, emit="end"), id="table"))
     return flow

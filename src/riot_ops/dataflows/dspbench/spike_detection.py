@@ -58,7 +58,7 @@ def spike_detection(
         fields={"event_time": ((0, 1), "iso"), "device_id": (3, "string"), "value": (cell, "double")},
     )
     readings = flow.source("sensors").to(parse, id="parse")
-    average = t.BlockAverage(by=("device_id",), window=window, mode="growing", output="moving_average")
-    means = readings.hash("device_id").to(average, id="moving_average")
+    average = t.MovingAverage(by=("device_id",), window=window, mode="growing", output="moving_average")
+    means = readings.partition_by("device_id").to(average, id="moving_average")
     spikes = means.shuffle().to(t.SpikeFilter(expected="moving_average", threshold=threshold), id="spikes")
     return flow.sink("spikes_sink", spikes)

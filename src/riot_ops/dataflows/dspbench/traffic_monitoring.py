@@ -30,7 +30,7 @@ def traffic_monitoring(
     Parameters
     ----------
     roads : str, optional
-        Path of a road network: CSV, GeoJSON or a shapefile, see :class:`riot_ops.tasks.MapMatch`; by default 24
+        Path of a road network: CSV, GeoJSON or a shapefile, see :class:`riot_ops.tasks.MatchRoads`; by default 24
         straight roads over Beijing.
     latitude, longitude : (float, float), default (39.689602, 40.12241) and (116.105789, 116.670021)
         Positions outside are dropped.
@@ -74,7 +74,7 @@ def traffic_monitoring(
         "speed": (5, "double"),
         "bearing": (6, "int64"),
     }
-    match = t.MapMatch(
+    match = t.MatchRoads(
         roads=roads,
         box=(*latitude, *longitude),
         speed="speed",
@@ -89,4 +89,4 @@ def traffic_monitoring(
     )
     traces = flow.source("traces").to(t.ParseLines(fields=fields, cells=7), id="parse")
     matched = traces.shuffle().to(match, id="match")
-    return flow.sink("speeds_sink", matched.hash("road_id").to(average, id="speeds"))
+    return flow.sink("speeds_sink", matched.partition_by("road_id").to(average, id="speeds"))

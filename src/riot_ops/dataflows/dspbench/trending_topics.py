@@ -86,10 +86,10 @@ def trending_topics(
     count = t.SlidingTotals(
         by=("topic",), totals={"count": None}, every=period, slots=max(2, length // period), partial=partial
     )
-    counts = tweets.to(extract, id="topics").hash("topic").to(count, id="counts")
+    counts = tweets.to(extract, id="topics").partition_by("topic").to(count, id="counts")
     rank = t.TopK(item="topic", k=k, every=period, partial=partial)
-    parts = counts.hash("topic", parallelism=rankers).to(rank, id="parts")
-    return flow.sink("rankings_sink", parts.one().to(rank, id="rankings"))
+    parts = counts.partition_by("topic", parallelism=rankers).to(rank, id="parts")
+    return flow.sink("rankings_sink", parts.to_single().to(rank, id="rankings"))
 
 
 def span(given: str | timedelta) -> timedelta:

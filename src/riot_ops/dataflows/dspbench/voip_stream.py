@@ -68,7 +68,7 @@ def voip_stream(
         ``buckets_per_word`` are for these.
     variation_size, variation_error : int and float, default 180,000 and 0.01
         Pairs of caller and callee that a filter is made for, and its error, see
-        :class:`riot_ops.tasks.VariationDetector`.
+        :class:`riot_ops.tasks.NoveltyFlag`.
     num_elements, buckets_per_element, buckets_per_word : int, default 180,000, 10 and 16
         Of the filters for rates, see :class:`riot_ops.tasks.DecayingRate`.
     decay, decay24 : float, default 0.9672 and 0.9917
@@ -119,8 +119,8 @@ def voip_stream(
         return t.DecayingRate(fields=(key,), decay=beta, output=VALUE, **sizes, **parameters)
 
     def joined(name: str, *pieces: str) -> Stream:
-        streams = merge(*(flow.stream(f"{piece}_of_call") for piece in pieces)).hash(*KEY)
-        return streams.to(t.Join(schema=None, fields=pieces, by=("seq", *KEY), timeout=wait), id=name)
+        streams = merge(*(flow.stream(f"{piece}_of_call") for piece in pieces)).partition_by(*KEY)
+        return streams.to(t.AssembleMessage(schema=None, fields=pieces, by=("seq", *KEY), timeout=wait), id=name)
 
     def score(name: str, ends: tuple[float, float], parts: tuple[str, ...], **parameters: Any) -> None:
         """How the first part compares with the others."""
@@ -135,23 +135,23 @@ def voip_stream(
         {"by": PAIR} if exact else {"fields": PAIR, "capacity": variation_size, "error": variation_error}
     )
     varied = (
-        parsed.to(lengths, id="records").hash(*PAIR).to(t.VariationDetector(output="new_callee", **pair), "variation")
+        parsed.to(lengths, id="records").partition_by(*PAIR).to(t.NoveltyFlag(output="new_callee", **pair), "variation")
     )
     established = t.ValueFilter(field="established", values=(True,))
     made = varied.to(established, id="established")
 
-    _piece(made.hash(*KEY).to(rate(decay), id="ecr"))
+    _piece(made.partition_by(*KEY).to(rate(decay), id="ecr"))
     _piece(
         _received(made, rate(decay, "number", adds="called"))
         if exact
-        else made.one().to(rate(decay, "callee", asks=KEY), id="rcr")
+        else made.to_single().to(rate(decay, "callee", asks=KEY), id="rcr")
     )
-    _piece(made.hash(*KEY).to(rate(decay, adds="new_callee"), id="encr"))
-    _piece(made.hash(*KEY).to(rate(decay24), id="ecr24"))
-    _piece(made.hash(*KEY).to(rate(decay24, adds="new_callee", amount="duration"), id="ct24"))
+    _piece(made.partition_by(*KEY).to(rate(decay, adds="new_callee"), id="encr"))
+    _piece(made.partition_by(*KEY).to(rate(decay24), id="ecr24"))
+    _piece(made.partition_by(*KEY).to(rate(decay24, adds="new_callee", amount="duration"), id="ct24"))
     mean = t.ExponentialAverage(value="duration", output=VALUE, span=acd_decay_factor, warmup=WARMUP)
     lasted = (
-        varied.one()
+        varied.to_single()
         .to(mean, id="global_acd")
         .to(t.Project(fields=("caller", "timestamp", "established", VALUE)), "lasted")
     )
@@ -182,5 +182,5 @@ def _received(made: Stream, rate: t.DecayingRate) -> Stream:
     ends = t.Unpivot(
         fields={"callee": True, "caller": False}, label="called", value="number", keep=("caller", "timestamp")
     )
-    told = made.to(ends, id="ends").hash("number").to(rate, id="ends_rcr")
+    told = made.to(ends, id="ends").partition_by("number").to(rate, id="ends_rcr")
     return told.to(t.ValueFilter(field="called", values=(False,)), id="rcr")

@@ -42,5 +42,5 @@ def word_count(*, lowercase: bool = False, unicode: bool = False, emit: Literal[
     check_arguments(word_count, locals())
     flow = Dataflow("word_count")
     words = flow.source("lines").shuffle().to(t.Tokenize(lowercase=lowercase, unicode=unicode), id="split")
-    counts = words.hash("word").to(t.RunningCount(by=("word",), emit=emit), id="counts")
+    counts = words.partition_by("word").to(t.RunningCount(by=("word",), emit=emit), id="counts")
     return flow.sink("counts_sink", counts)

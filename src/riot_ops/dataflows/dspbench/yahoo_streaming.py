@@ -18,7 +18,7 @@ def yahoo_streaming(
     *,
     ads: str | None = None,
     window: str | timedelta = "10s",
-    delay: str | timedelta = "0s",
+    allowed_lateness: str | timedelta = "0s",
     event_type: str = "view",
 ) -> Dataflow:
     """Build the Yahoo streaming benchmark (YSB): lines of JSON on advertisements → views of each campaign by window.
@@ -35,7 +35,7 @@ def yahoo_streaming(
         advertisements 0 to 9, and so on for 100 campaigns.
     window : timedelta or text such as "10s", default "10s"
         Length of the windows, aligned to 1970.
-    delay : timedelta or text, default "0s"
+    allowed_lateness : timedelta or text, default "0s"
         How far an event may lag behind stream time.
     event_type : str, default "view"
         The type of the events that are counted.
@@ -62,9 +62,9 @@ def yahoo_streaming(
         join = t.LookupJoin(field="ad_id", table=campaigns(), columns=("campaign_id",))
     else:
         join = t.LookupJoin(field="ad_id", table=ads, columns=("campaign_id",))
-    counted = t.Window(by=("campaign_id",), size=_time(window), delay=_time(delay))
+    counted = t.Window(by=("campaign_id",), size=_time(window), allowed_lateness=_time(allowed_lateness))
     viewed = views.to(join, id="join") >> t.Project(fields=("campaign_id",))
-    return flow.sink("campaigns_sink", viewed.hash("campaign_id").to(counted, id="campaigns"))
+    return flow.sink("campaigns_sink", viewed.partition_by("campaign_id").to(counted, id="campaigns"))
 
 
 def _time(given: str | timedelta) -> timedelta:

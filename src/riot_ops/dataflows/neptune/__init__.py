@@ -1,1 +1,7 @@
 """Applications around the stream graphs of Neptune."""
+
+from riot_ops.dataflows.neptune.equipment_monitoring import equipment_monitoring
+
+__all__ = [
+    "equipment_monitoring",
+]

@@ -34,7 +34,7 @@ def equipment_monitoring(
     window: timedelta | str = timedelta(days=1),
     growth: float = 0.01,
     baseline: Literal["min", "first", "mean"] = "min",
-    lateness: timedelta | str = timedelta(seconds=1),
+    allowed_lateness: timedelta | str = timedelta(seconds=1),
     max_pending: Count = 16,
     delimiter: str = "\t,",
 ) -> Dataflow:
@@ -54,7 +54,7 @@ def equipment_monitoring(
         Share by which a delay may exceed the baseline without an alarm.
     baseline : "min", "first" or "mean", default "min"
         Smallest, oldest or mean delay of the window.
-    lateness : timedelta or text, default 1.0
+    allowed_lateness : timedelta or text, default 1.0
         How far readings may be out of order; later ones go to the errors stream.
     max_pending : int >= 1, default 16
         Changes of a sensor that may wait for their valve.
@@ -81,11 +81,13 @@ def equipment_monitoring(
     fields = {"event_time": ("ts", "ns"), "ts": ("ts", "int64"), **{name: (name, "bool") for name in states}}
     read = t.ParseTable(fields=fields, columns=COLUMNS, delimiter=delimiter)
     lines = flow.source("readings").to(read, id="read")
-    readings = lines.to(t.Reorder(delay=_time(lateness), time="key", order="ts"), id="ordered")
-    changes = readings.to(t.Changes(fields=states, keep=("ts",)), id="state_change")
+    readings = lines.to(
+        t.SortByEventTime(allowed_lateness=_time(allowed_lateness), time="key", order="ts"), id="ordered"
+    )
+    changes = readings.to(t.ChangeDetector(fields=states, keep=("ts",)), id="state_change")
     known = {name: (f"{s}-{v}", role) for s, v in PAIRS for name, role in ((s, "cause"), (v, "effect"))}
     named = changes.to(t.Annotate(table=known, field="field", columns=("pair", "role")), id="pairs")
-    delays = named.hash("pair").to(t.PairDelay(by=("pair",), time="ts", max_pending=max_pending), id="delays")
+    delays = named.partition_by("pair").to(t.PairDelay(by=("pair",), time="ts", max_pending=max_pending), id="delays")
     trend = t.Trend(by=("pair",), value="delay", time="ts", size=_time(window), growth=growth, baseline=baseline)
     monitor = delays.to(trend, id="monitor")
     alarms = monitor.to(t.ValueFilter(field="alarm", values=(True,)), id="alarms")

@@ -78,7 +78,7 @@ def etl(
     credential : Secret, optional
         Of the store.
     publish : dict, optional
-        Parameters of :class:`riot_ops.tasks.MqttPublish`, such as ``url`` and ``topic``. Without it
+        Parameters of :class:`riot_ops.tasks.PublishMQTT`, such as ``url`` and ``topic``. Without it
         messages end in the sink alone.
 
     Examples
@@ -89,15 +89,16 @@ def etl(
     check_arguments(etl, locals())
     stream = stream_schema(schema)
     flow = Dataflow("etl")
-    obs = flow.source(schema).shuffle().to(t.SenMLParse(schema=schema, meta=True, on_bad="null"), id="parse")
-    obs = obs.hash(*KEY).to(t.RangeFilter(bounds=schema, on_fail="null"), id="range")
+    obs = flow.source(schema).shuffle().to(t.ParseSenML(schema=schema, meta=True, on_bad="null"), id="parse")
+    obs = obs.partition_by(*KEY).to(t.RangeFilter(bounds=schema, on_fail="null"), id="range")
     if known_sensors is not None:
-        obs = obs.hash(*KEY).to(_known(known_sensors), id="bloom")
+        obs = obs.partition_by(*KEY).to(_known(known_sensors), id="bloom")
     window = WINDOW.get(schema, 5) if window is None else window
     if window:
-        obs = obs.hash(*KEY).to(t.Interpolation(by=KEY, window=window, fields=stream.numeric), id="interpolate")
-    message = obs.hash("seq").to(
-        t.Join(schema=schema, layout="both", timeout=timedelta(seconds=timeout_s), partial=partial), id="join"
+        obs = obs.partition_by(*KEY).to(t.Interpolation(by=KEY, window=window, fields=stream.numeric), id="interpolate")
+    message = obs.partition_by("seq").to(
+        t.AssembleMessage(schema=schema, layout="both", timeout=timedelta(seconds=timeout_s), partial=partial),
+        id="join",
     )
     whole = stream
     if annotations is not None:
@@ -114,7 +115,7 @@ def etl(
         batch = (SQL_BATCH.get(schema, 100) if variant == "sql" else 100) if batch is None else batch
         insert = _insert(variant, schema, store, table, (*columns, *derived), batch, credential)
         stored = stored.shuffle().to(insert, id="insert")
-    senml = message.shuffle().to(t.CsvToSenML(schema=schema if whole is stream else whole), id="senml")
+    senml = message.shuffle().to(t.CSVToSenML(schema=schema if whole is stream else whole), id="senml")
     if publish is not None:
         senml = senml.shuffle().to(publisher(publish), id="publish")
     flow.sink("sink", *_different(stored, senml))
@@ -123,7 +124,7 @@ def etl(
 
 def _known(known: str | Path | Sequence[str]) -> t.Task:
     model = str(known) if isinstance(known, (str, Path)) else tuple(known)
-    return t.MultiBloomFilter(models={"sensor_id": model}, on_fail="null")
+    return t.CheckBloomFilters(models={"sensor_id": model}, on_fail="null")
 
 
 def _annotation(table: Any, annotated: Any, stream: StreamSchema) -> tuple[t.Annotate, StreamSchema]:
@@ -163,8 +164,8 @@ def _insert(
 ) -> t.Task:
     if variant == "sql":
         fields = ("seq", "event_time", "sensor_id", *columns)
-        return t.SqlInsert(store=store, table=table, key=("seq",), fields=fields, batch=batch, credential=credential)
-    return t.TableInsert(
+        return t.InsertSQL(store=store, table=table, key=("seq",), fields=fields, batch=batch, credential=credential)
+    return t.InsertTable(
         store=store,
         table=table,
         partition=schema,

@@ -46,5 +46,5 @@ LEARNING = {
 def rows(source: Stream, stream: str) -> Stream:
     """The messages of a stream as rows with all features."""
     learning = LEARNING[stream_schema(stream).name]
-    parsed = source.shuffle().to(t.SenMLParse(schema=stream, fields=learning.parsed, layout="wide"), id="parse")
+    parsed = source.shuffle().to(t.ParseSenML(schema=stream, fields=learning.parsed, layout="wide"), id="parse")
     return parsed.to(t.TimeFields(fields=learning.time_fields), id="time") if learning.time_fields else parsed

@@ -15,15 +15,15 @@ import pyarrow as pa
 from riot_ops import tasks as t
 from riot_ops.connectors.mqtt.folder import FolderBroker
 from riot_ops.connectors.mqtt.memory import Published
-from riot_ops.connectors.mqtt.source import MESSAGES, MqttSource
+from riot_ops.connectors.mqtt.source import MESSAGES, MQTTSource
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.schema import CITY
 from riot_ops.core.source import Source
 from riot_ops.dataflow import Dataflow
+from riot_ops.ingest.pace import paced
 from riot_ops.models import fit_linear, fit_tree
-from riot_ops.streams.city import CitySource
 from riot_ops.streams.loop import Loop
-from riot_ops.streams.pace import paced
+from riot_ops.streams.riotbench.city import CitySource
 from riot_ops.task import Case, KeyedTask, Task, find_task
 
 __all__ = ["SOURCE", "micro", "micro_case", "micro_code", "micro_source"]
@@ -57,10 +57,10 @@ def micro(code: str = "KAL", task: Task | None = None) -> Dataflow:
     >>> flow.run(micro_source("KAL", messages=100)).summary.rows
     {'kalman_filter': 100}
     """
-    if micro_code(code) == MqttSource.code:
+    if micro_code(code) == MQTTSource.code:
         if task is not None:
-            raise ConfigError(f"{MqttSource.code} is a source: it takes no task, got {task!r}")
-        flow = Dataflow(f"micro-{MqttSource.code.lower()}")
+            raise ConfigError(f"{MQTTSource.code} is a source: it takes no task, got {task!r}")
+        flow = Dataflow(f"micro-{MQTTSource.code.lower()}")
         return flow.sink(SINK, flow.source(SOURCE, schema=MESSAGES))
     case = micro_case(code)
     task = task or case.task
@@ -70,7 +70,7 @@ def micro(code: str = "KAL", task: Task | None = None) -> Dataflow:
 
 def micro_code(code: str) -> str:
     """The code of a task, by it or by its name, or of the MQTT source."""
-    return MqttSource.code if code.upper() == MqttSource.code else find_task(code).code
+    return MQTTSource.code if code.upper() == MQTTSource.code else find_task(code).code
 
 
 def micro_source(
@@ -83,9 +83,9 @@ def micro_source(
     messages : int or None
         Length; None: without end.
     rate, speed : float, optional
-        See :class:`~riot_ops.streams.pace.Paced`.
+        See :class:`~riot_ops.ingest.pace.Paced`.
     """
-    if micro_code(code) == MqttSource.code:
+    if micro_code(code) == MQTTSource.code:
         return paced(_received(messages), speed, rate)
     return paced(Loop(pa.Table.from_batches([micro_case(code).batch]), messages), speed, rate)
 
@@ -146,7 +146,7 @@ def observations() -> pa.RecordBatch:
     """Readings of CITY, each a message of its own."""
     messages = -(-ROWS // len(CITY.observed))
     rows = CitySource(SENSORS, messages, drop=0.0).observations(0, messages).slice(0, ROWS)
-    return numbered(rows.drop_columns(["sub"]))
+    return numbered(rows.drop_columns(["ordinal"]))
 
 
 def _messages() -> pa.RecordBatch:
@@ -165,7 +165,7 @@ def _received(messages: int | None) -> Source:
     broker.session(name, ["#"])  # it is kept for the source, which comes by this name
     lines = _lines("senml").column("payload").to_pylist()
     broker.publish(Published("city", lines[i % len(lines)]) for i in range(messages))
-    return MqttSource(url=url, topics=("#",), client_id=name, spool=str(folder / "spool"), messages=messages)
+    return MQTTSource(url=url, topics=("#",), client_id=name, spool=str(folder / "spool"), messages=messages)
 
 
 def _lines(format: str) -> pa.RecordBatch:
@@ -189,16 +189,16 @@ def _numbers(rows: pa.RecordBatch) -> np.ndarray[tuple[int, int], np.dtype[np.fl
     return np.stack([rows.column(name).to_numpy(zero_copy_only=False) for name in INPUTS], 1)
 
 
-def _regression() -> t.LinearRegressionPredict:
+def _regression() -> t.PredictLinearRegression:
     rows = _wide()
     model = fit_linear(_numbers(rows), rows.column(TARGET).to_numpy(zero_copy_only=False), INPUTS, TARGET)
-    return t.LinearRegressionPredict(inputs=INPUTS, model=model.to_json())
+    return t.PredictLinearRegression(inputs=INPUTS, model=model.to_json())
 
 
-def _tree() -> t.DecisionTreeClassify:
+def _tree() -> t.ClassifyDecisionTree:
     rows = _wide().slice(0, 4096)
     model = fit_tree(_numbers(rows), rows.column("level").to_pylist(), INPUTS, "level", min_leaf=20)
-    return t.DecisionTreeClassify(inputs=INPUTS, model=model.to_json())
+    return t.ClassifyDecisionTree(inputs=INPUTS, model=model.to_json())
 
 
 def _documents() -> pa.RecordBatch:
@@ -221,17 +221,17 @@ def _half() -> tuple[str, ...]:
 
 
 _RECIPES: dict[str, Callable[[], Case]] = {
-    "XML": lambda: Case(t.XMLParse(), _documents()),
-    "SML": lambda: Case(t.SenMLParse(schema="city"), _lines("senml")),
-    "C2S": lambda: Case(t.CsvToSenML(schema="city"), _lines("csv")),
-    "BLF": lambda: Case(t.BloomFilterCheck(field="sensor_id", members=_half()), observations()),
-    "MBL": lambda: Case(t.MultiBloomFilter(models={"sensor_id": _half(), "obs_type": CITY.observed}), observations()),
+    "XML": lambda: Case(t.ParseXML(), _documents()),
+    "SML": lambda: Case(t.ParseSenML(schema="city"), _lines("senml")),
+    "C2S": lambda: Case(t.CSVToSenML(schema="city"), _lines("csv")),
+    "BLF": lambda: Case(t.CheckBloomFilter(field="sensor_id", members=_half()), observations()),
+    "MBL": lambda: Case(t.CheckBloomFilters(models={"sensor_id": _half(), "obs_type": CITY.observed}), observations()),
     "RGF": lambda: Case(t.RangeFilter(bounds="city"), observations()),
     "DAC": lambda: Case(t.DistinctCount(by=("obs_type",)), observations()),
-    "BLT": lambda: Case(t.BloomFilterTrain(field="sensor_id"), observations()),
+    "BLT": lambda: Case(t.TrainBloomFilter(field="sensor_id"), observations()),
     "MLR": lambda: Case(_regression(), _wide()),
-    "MLT": lambda: Case(t.LinearRegressionTrain(inputs=INPUTS, target_field=TARGET), _wide()),
+    "MLT": lambda: Case(t.TrainLinearRegression(inputs=INPUTS, target_field=TARGET), _wide()),
     "DTC": lambda: Case(_tree(), _wide()),
-    "DTT": lambda: Case(t.DecisionTreeTrain(inputs=INPUTS, target_field="level"), _wide()),
-    "JON": lambda: Case(t.Join(schema=None, fields=CITY.observed, by=("seq",)), _messages()),
+    "DTT": lambda: Case(t.TrainDecisionTree(inputs=INPUTS, target_field="level"), _wide()),
+    "JON": lambda: Case(t.AssembleMessage(schema=None, fields=CITY.observed, by=("seq",)), _messages()),
 }

@@ -69,7 +69,7 @@ def pred(
     parallelism : int, default 1
         Instances of the predicting tasks.
     publish : dict, optional
-        Parameters of :class:`riot_ops.tasks.MqttPublish`, its ``topic`` included; results are
+        Parameters of :class:`riot_ops.tasks.PublishMQTT`, its ``topic`` included; results are
         published as JSON. Without it they end in the sink alone.
     plot_size : int, default 20 (taxi: 10, grid: 8000)
         Results of a kind, classes or errors, per set of charts, in the paper's form. A set has a chart for each
@@ -78,7 +78,7 @@ def pred(
         Charts per zip archive, with ``charts``.
     charts : str, optional
         In the paper's form: folder or blob container for zip archives of charts, see
-        :class:`riot_ops.tasks.BlobUpload`. Without it charts end in the sink as they are.
+        :class:`riot_ops.tasks.UploadBlob`. Without it charts end in the sink as they are.
 
     Examples
     --------
@@ -99,16 +99,16 @@ def pred(
     live = observed.to(t.Project(fields=tuple(columns.names), nulls={UPDATE: "binary"}), id="readings")
     news = updates.to(t.Project(fields=(UPDATE,), nulls=columns), id="updates")
     spread = (live.shuffle(parallelism), news.broadcast(parallelism))
-    tree = t.DecisionTreeClassify(
+    tree = t.ClassifyDecisionTree(
         inputs=learning.features, store=store, model=classifier, updates=UPDATE, model_field="model"
     )
     dtc = flow.add(tree, *spread, id="dtc")
-    line = t.LinearRegressionPredict(
+    line = t.PredictLinearRegression(
         inputs=learning.inputs, store=store, model=regression, updates=UPDATE, model_field="model"
     )
     mlr = flow.add(line, *spread, id="mlr")
-    average = observed.hash("sensor_id").to(
-        t.BlockAverage(
+    average = observed.partition_by("sensor_id").to(
+        t.MovingAverage(
             by=("sensor_id",),
             value=learning.target,
             window=average_window,
@@ -144,7 +144,7 @@ def _error(mlr: Stream, average: Stream, target: str) -> Stream:
             id="averages",
         ),
     )
-    return both.hash("sensor_id").to(t.ErrorEstimate(observed=target), id="error")
+    return both.partition_by("sensor_id").to(t.EstimateError(observed=target), id="error")
 
 
 def _charts(results: Stream, analytic: str, value: str, unit: str, size: int) -> Stream:
@@ -152,5 +152,5 @@ def _charts(results: Stream, analytic: str, value: str, unit: str, size: int) ->
     groups, name = ("sensor_id", "analytic"), analytic.lower()
     labels = t.Project(fields=("sensor_id", value), constants=(("analytic", analytic), ("unit", unit)))
     labelled = results.to(labels, id=f"label_{name}")
-    gathered = labelled.to(t.Accumulator(size=size, groups=(*groups, "unit"), partial=True), id=f"gather_{name}")
-    return gathered.to(t.MultiLinePlot(groups=groups, line=None, value=value, unit="unit"), id=f"chart_{name}")
+    gathered = labelled.to(t.Collect(size=size, groups=(*groups, "unit"), partial=True), id=f"gather_{name}")
+    return gathered.to(t.PlotLines(groups=groups, line=None, value=value, unit="unit"), id=f"chart_{name}")

@@ -26,23 +26,23 @@ def check_form(form: str, **options: Mapping[str, object]) -> None:
 
 
 def published(results: Sequence[Stream], publish: Mapping[str, object] | None) -> list[Stream]:
-    """The results, published as JSON where parameters of :class:`riot_ops.tasks.MqttPublish` are given."""
+    """The results, published as JSON where parameters of :class:`riot_ops.tasks.PublishMQTT` are given."""
     if publish is None:
         return list(results)
     return [one.to(publisher(publish, payload=None), id=f"publish_{one.id}") for one in results]
 
 
-def publisher(publish: Mapping[str, object], **usual: object) -> t.MqttPublish:
+def publisher(publish: Mapping[str, object], **usual: object) -> t.PublishMQTT:
     """The task of the parameters that a builder was given, above those that are usual there."""
     try:
-        return t.MqttPublish(**{**usual, **publish})  # type: ignore[arg-type]
+        return t.PublishMQTT(**{**usual, **publish})  # type: ignore[arg-type]
     except TypeError as error:  # it names parameters, not their values, of which one is a password
-        raise ConfigError(f"publish must hold the parameters of MqttPublish: {error}") from None
+        raise ConfigError(f"publish must hold the parameters of PublishMQTT: {error}") from None
 
 
 def stored(charts: Stream, store: str | None, size: int) -> Stream:
     """Charts packed into archives of so many and put into a store, where one is given."""
     if store is None:
         return charts
-    packed = charts.one().to(t.RemoteZip(size=size, prefix="charts"), id="zip")
-    return packed.to(t.BlobUpload(store=store), id="upload")
+    packed = charts.to_single().to(t.ZipToStore(size=size, prefix="charts"), id="zip")
+    return packed.to(t.UploadBlob(store=store), id="upload")

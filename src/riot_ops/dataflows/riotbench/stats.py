@@ -90,9 +90,9 @@ def stats(
         Charts per zip archive, with ``charts``.
     charts : str, optional
         In the form with plots: folder or blob container for zip archives of charts, see
-        :class:`riot_ops.tasks.BlobUpload`. Without it charts end in the sink as they are.
+        :class:`riot_ops.tasks.UploadBlob`. Without it charts end in the sink as they are.
     publish : dict, optional
-        Parameters of :class:`riot_ops.tasks.MqttPublish`, its ``topic`` included; results are
+        Parameters of :class:`riot_ops.tasks.PublishMQTT`, its ``topic`` included; results are
         published as JSON. Without it they end in the sink alone.
 
     Examples
@@ -106,7 +106,7 @@ def stats(
     stream, paper = stream_schema(schema), form == "paper"
     flow = Dataflow("stats")
     obs = (
-        flow.source(stream.name).shuffle().to(t.SenMLParse(schema=schema, fields=stream.numeric, meta=meta), id="parse")
+        flow.source(stream.name).shuffle().to(t.ParseSenML(schema=schema, fields=stream.numeric, meta=meta), id="parse")
     )
     if known_sensors is not None:
         obs = obs.to(_bloom(known_sensors), id="bloom")
@@ -117,13 +117,13 @@ def stats(
     if summary == "average":
         window = _or(average_window, PAPER_WINDOW.get(stream.name, WINDOW) if paper else WINDOW)
         mode: Literal["sliding", "tumbling"] = "sliding" if _or(sliding, paper) else "tumbling"
-        first = obs.hash(*KEY).to(t.BlockAverage(by=KEY, window=window, mode=mode), id="avg")
+        first = obs.partition_by(*KEY).to(t.MovingAverage(by=KEY, window=window, mode=mode), id="avg")
     else:
         _check_moment(form, average_window=average_window, sliding=sliding)
-        first = obs.hash(*KEY).to(t.SecondOrderMoment(by=KEY), id="som")
-    kalman = obs.hash(*KEY).to(t.KalmanFilter(by=KEY), id="kalman")
-    slr = kalman.hash(*KEY).to(line, id="slr")
-    dac = obs.hash("obs_type").to(distinct, id="dac")
+        first = obs.partition_by(*KEY).to(t.SecondOrderMoment(by=KEY), id="som")
+    kalman = obs.partition_by(*KEY).to(t.KalmanFilter(by=KEY), id="kalman")
+    slr = kalman.partition_by(*KEY).to(line, id="slr")
+    dac = obs.partition_by("obs_type").to(distinct, id="dac")
     flow.sink("publish", *published([first, slr, dac], publish))
     if not paper:
         size = _or(plot_size, GATHERED.get(stream.name, 20))
@@ -146,8 +146,8 @@ def _check_moment(form: str, **average: object) -> None:
 
 def _bloom(known: str | Path | Sequence[str]) -> t.Task:
     if isinstance(known, (str, Path)):
-        return t.BloomFilterCheck(field="sensor_id", model=str(known))
-    return t.BloomFilterCheck(field="sensor_id", members=tuple(known))
+        return t.CheckBloomFilter(field="sensor_id", model=str(known))
+    return t.CheckBloomFilter(field="sensor_id", members=tuple(known))
 
 
 def _readings(avg: Stream, slr: Stream, stream: StreamSchema, size: int) -> Stream:
@@ -155,19 +155,19 @@ def _readings(avg: Stream, slr: Stream, stream: StreamSchema, size: int) -> Stre
     averages = t.Project(fields=(*KEY, "value"), constants=(("analytic", "AVG"),), nulls={AHEAD: "list<item: double>"})
     predictions = t.Project(fields=(*KEY, AHEAD), constants=(("analytic", "SLR"),), nulls={"value": "double"})
     labelled = merge(avg.to(averages, id="label_avg"), slr.to(predictions, id="label_slr"))
-    gathered = labelled.to(t.Accumulator(size=size, groups=KEY, partial=True), id="gather")
+    gathered = labelled.to(t.Collect(size=size, groups=KEY, partial=True), id="gather")
     units = dict(zip(stream.columns, stream.units, strict=True)) | dict(stream.true_units)
     table = {name: units[name] for name in stream.numeric}
     named = gathered.to(t.Annotate(table=table, field="obs_type", columns=("unit",)), id="units")
-    return named.to(t.MultiLinePlot(groups=KEY, line="analytic", ahead=AHEAD, unit="unit"), id="chart")
+    return named.to(t.PlotLines(groups=KEY, line="analytic", ahead=AHEAD, unit="unit"), id="chart")
 
 
 def _counts(dac: Stream, size: int) -> Stream:
     """Gather the distinct counts, and draw a chart for each observation type."""
     counts = dac.to(t.Project(fields=("obs_type", "value")), id="label_dac")
-    gathered = counts.to(t.Accumulator(size=size, groups=("obs_type",), partial=True), id="gather_dac")
+    gathered = counts.to(t.Collect(size=size, groups=("obs_type",), partial=True), id="gather_dac")
     named = t.Project(
         fields=("obs_type", "batch_id", "times", "value"),
         constants=(("sensor_id", "all sensors"), ("unit", "distinct values")),
     )
-    return gathered.to(named, id="count").to(t.MultiLinePlot(groups=KEY, line=None, unit="unit"), id="chart_dac")
+    return gathered.to(named, id="count").to(t.PlotLines(groups=KEY, line=None, unit="unit"), id="chart_dac")

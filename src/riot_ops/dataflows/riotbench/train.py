@@ -43,16 +43,16 @@ def train(
     table_store, table : str, default "sqlite:///store.db" and "readings"
         Address of the table's store, and the table.
     credential : Secret, optional
-        For both stores, see :class:`riot_ops.tasks.TableRange`.
+        For both stores, see :class:`riot_ops.tasks.ReadTableRange`.
     reverse : bool, optional
         Whether high values are bad; by default so for city, where the target is air pollution.
     max_depth : int, default 8
         Of the decision tree.
     selection : "none" or "m5", default "none"
-        Which inputs the regression keeps, see :class:`riot_ops.tasks.LinearRegressionTrain`; the original has
+        Which inputs the regression keeps, see :class:`riot_ops.tasks.TrainLinearRegression`; the original has
         "m5".
     publish : dict, optional
-        Parameters of :class:`riot_ops.tasks.MqttPublish`, such as its ``url``: the name of each model
+        Parameters of :class:`riot_ops.tasks.PublishMQTT`, such as its ``url``: the name of each model
         is published, retained, on ``models/<stream>/<kind>``. Without it they end in the sink alone.
 
     Examples
@@ -64,7 +64,7 @@ def train(
     learning = LEARNING[stream_schema(schema).name]
     flow = Dataflow("train")
     span = flow.source("ticks", schema=TICKS).to(
-        t.TableRange(
+        t.ReadTableRange(
             store=table_store,
             table=table,
             partition=schema,
@@ -76,20 +76,20 @@ def train(
         id="range",
     )
     learnt = {"size": None, "dataset": schema.upper(), "start_field": "start", "end_field": "end"}
-    line = t.LinearRegressionTrain(inputs=learning.inputs, target_field=learning.target, selection=selection, **learnt)  # type: ignore[arg-type]
-    label = t.QuartileLabel(value=learning.target, reverse=schema == "city" if reverse is None else reverse)
-    tree = t.DecisionTreeTrain(
+    line = t.TrainLinearRegression(inputs=learning.inputs, target_field=learning.target, selection=selection, **learnt)  # type: ignore[arg-type]
+    label = t.LabelQuartile(value=learning.target, reverse=schema == "city" if reverse is None else reverse)
+    tree = t.TrainDecisionTree(
         inputs=learning.features,
         target_field="class",
         classes=label.labels,
         max_depth=max_depth,
         **learnt,  # type: ignore[arg-type]
     )
-    upload = t.BlobUpload(store=store, blob="{model}", value="content", credential=credential)
+    upload = t.UploadBlob(store=store, blob="{model}", value="content", credential=credential)
     results = []
     for kind, models in (
-        ("MLR", span.one().to(line, id="mlt")),
-        ("DTC", span.to(label, id="label").one().to(tree, id="dtt")),
+        ("MLR", span.to_single().to(line, id="mlt")),
+        ("DTC", span.to(label, id="label").to_single().to(tree, id="dtt")),
     ):
         done = models.to(upload, id=f"upload_{kind.lower()}")
         if publish is not None:

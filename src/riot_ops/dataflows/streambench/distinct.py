@@ -36,5 +36,5 @@ def distinct(*, field: Place = 0) -> Dataflow:
     check_arguments(distinct, locals())
     flow = Dataflow("distinct")
     values = flow.source("lines").shuffle().to(cell(field), id="values")
-    new = values.hash("value").to(t.Deduplicate(by=("value",)), id="new")
-    return flow.sink("sizes_sink", new.one().to(t.RunningCount(), id="sizes"))
+    new = values.partition_by("value").to(t.Deduplicate(by=("value",)), id="new")
+    return flow.sink("sizes_sink", new.to_single().to(t.RunningCount(), id="sizes"))

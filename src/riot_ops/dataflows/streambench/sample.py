@@ -20,7 +20,7 @@ def sample(*, share: float = 0.1, seed: int = 0) -> Dataflow:
     share : float, 0 to 1, default 0.1
         How many of the lines are kept, in the mean. A smaller sample is a part of a larger one.
     seed : int, default 0
-        Another seed draws another sample, see :class:`riot_ops.tasks.HashSample`.
+        Another seed draws another sample, see :class:`riot_ops.tasks.SampleByHash`.
 
     References
     ----------
@@ -35,5 +35,5 @@ def sample(*, share: float = 0.1, seed: int = 0) -> Dataflow:
     """
     check_arguments(sample, locals())
     flow = Dataflow("sample")
-    chosen = flow.source("lines").shuffle().to(t.HashSample(share=share, seed=seed), id="records")
+    chosen = flow.source("lines").shuffle().to(t.SampleByHash(share=share, seed=seed), id="records")
     return flow.sink("records_sink", chosen)

@@ -44,4 +44,4 @@ def statistics(*, field: str = "v4_pkts", emit: Literal["each", "update"] = "eac
     flow = Dataflow("statistics")
     parse = t.ParseLines(fields={"value": (FIELDS.index(field), "double")})
     values = flow.source("lines").shuffle().to(parse, id="values")
-    return flow.sink("figures_sink", values.one().to(t.RunningSummary(emit=emit), id="figures"))
+    return flow.sink("figures_sink", values.to_single().to(t.RunningSummary(emit=emit), id="figures"))

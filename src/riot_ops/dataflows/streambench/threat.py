@@ -51,7 +51,7 @@ def threat(
     seed: int = 1,
     labels: bool = True,
     size: str = "2s",
-    delay: str = "0s",
+    allowed_lateness: str = "0s",
 ) -> Dataflow:
     """Build threat detection: flows → features → a neural network → what each is: normal, dos or scan.
 
@@ -94,15 +94,15 @@ def threat(
     for name, value, usual, used, where in (
         ("seed", seed, 1, training, "training > 0"),
         ("size", size, "2s", from_packets, "from_packets = True"),
-        ("delay", delay, "0s", from_packets, "from_packets = True"),
+        ("allowed_lateness", allowed_lateness, "0s", from_packets, "from_packets = True"),
     ):
         if value != usual and not used:
             raise ConfigError(f"{name} = {value!r} needs {where}; without, it must be {usual!r}")
     if model is None:
         model = trained(training, seed) if training else shipped()
     flow = Dataflow("threat")
-    vectors = _from_packets(flow, labels, size, delay) if from_packets else _from_lines(flow, labels)
-    judge = t.NeuralNetworkClassify(inputs=FEATURES, classes=CLASSES, model=model, probability=True)
+    vectors = _from_packets(flow, labels, size, allowed_lateness) if from_packets else _from_lines(flow, labels)
+    judge = t.ClassifyNeuralNetwork(inputs=FEATURES, classes=CLASSES, model=model, probability=True)
     kept = (*KEY, "class", "class_index", "class_probability", *(("label",) if labels else ()))
     threats = vectors.to(judge, id="judge").to(t.Project(fields=kept), id="threats")
     return flow.sink("threats_sink", threats)
@@ -115,16 +115,16 @@ def _from_lines(flow: Dataflow, labels: bool) -> Stream:
     return flow.source("flows").shuffle().to(_parser(fields, labels, 3 + len(FEATURES)), id="parse")
 
 
-def _from_packets(flow: Dataflow, labels: bool, size: str, delay: str) -> Stream:
+def _from_packets(flow: Dataflow, labels: bool, size: str, allowed_lateness: str) -> Stream:
     """Flows as windows over packets tell them."""
     fields: dict[str, Any] = {"event_time": (0, "us"), "src": (1, "string"), "dst": (2, "string")}
     fields |= {name: (cell, "int64") for name, cell in HEADER.items()}
     told = TOLD | ({"label": ("max", "label")} if labels else {})
     length: Any = size  # tasks read durations from text
-    lag: Any = delay
-    window, ordered = t.Window(by=KEY, aggregates=told, size=length), t.Reorder(by=KEY, delay=lag)
-    packets = flow.source("packets").shuffle().to(_parser(fields, labels, 9), id="parse").hash(*KEY)
-    if ordered.delay:  # gaps are those between packets in the order in which they were sent
+    lag: Any = allowed_lateness
+    window, ordered = t.Window(by=KEY, aggregates=told, size=length), t.SortByEventTime(by=KEY, allowed_lateness=lag)
+    packets = flow.source("packets").shuffle().to(_parser(fields, labels, 9), id="parse").partition_by(*KEY)
+    if ordered.allowed_lateness:  # gaps are those between packets in the order in which they were sent
         packets = packets.to(ordered, id="ordered")
     flows = packets.to(window, id="flows")
     for what in ("packet", "byte"):

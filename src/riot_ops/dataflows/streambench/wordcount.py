@@ -36,5 +36,5 @@ def wordcount(*, emit: Literal["each", "update"] = "each") -> Dataflow:
     check_arguments(wordcount, locals())
     flow = Dataflow("wordcount")
     words = flow.source("lines").shuffle().to(t.Tokenize(split="spaces"), id="split")
-    counts = words.hash("word").to(t.RunningCount(by=("word",), emit=emit), id="counts")
+    counts = words.partition_by("word").to(t.RunningCount(by=("word",), emit=emit), id="counts")
     return flow.sink("counts_sink", counts)

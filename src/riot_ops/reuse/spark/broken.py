@@ -15,9 +15,9 @@ import msgspec
 
 from riot_ops.core.errors import ConnectorError
 from riot_ops.graph.lowering import BEATS, Step
-from riot_ops.intake.step import Intake
+from riot_ops.ingest.step import Intake
 from riot_ops.reuse.spark.control import read_json, reads, write_json
-from riot_ops.runtime.spark.sink import batch_number
+from riot_ops.spark.sink import batch_number
 
 __all__ = ["Broken", "forget_raised", "note_raised", "raised", "read_broken", "silenced", "write_broken"]
 

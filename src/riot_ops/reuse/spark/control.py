@@ -17,7 +17,7 @@ import msgspec
 from riot_ops.core.errors import ConnectorError
 from riot_ops.core.paths import make_folder, write_whole
 from riot_ops.graph.lowering import BEATS, Step
-from riot_ops.intake.step import Intake
+from riot_ops.ingest.step import Intake
 
 __all__ = ["Control", "Controls", "awake", "read_json", "reads", "write_bytes", "write_json"]
 

@@ -17,7 +17,7 @@ from riot_ops.core.source import Source
 from riot_ops.graph.lowering import BEATS, Step
 from riot_ops.graph.nodes import ERRORS_STREAM
 from riot_ops.graph.plan import NoStageError, Plan, Stage, planned
-from riot_ops.intake.step import Intake
+from riot_ops.ingest.step import Intake
 from riot_ops.reuse.spark.broken import Broken, forget_raised, raised, silenced, write_broken
 from riot_ops.reuse.spark.control import Control, Controls, awake, read_json, reads, write_json
 from riot_ops.reuse.spark.layout import Layout, Layouts
@@ -29,7 +29,7 @@ from riot_ops.reuse.spark.ticks import Ticks
 from riot_ops.reuse.topic import Head, Place, Topic
 from riot_ops.reuse.topic_sink import TopicSink
 from riot_ops.runtime.batches import ARRIVAL
-from riot_ops.runtime.spark.adapters import labels_of
+from riot_ops.spark.dataframe_transform import labels_of
 
 __all__ = ["SPEC", "Fragment", "Options", "Running", "clear"]
 

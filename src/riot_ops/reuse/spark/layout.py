@@ -16,7 +16,7 @@ from pathlib import Path
 from riot_ops.core.errors import ConnectorError
 from riot_ops.graph.plan import Plan
 from riot_ops.reuse.spark.control import Control, write_bytes
-from riot_ops.runtime.spark.parcels import opened, packed
+from riot_ops.spark.pickling import opened, packed
 
 __all__ = ["Layout", "Layouts"]
 

@@ -11,7 +11,7 @@ from riot_ops.core.source import Source
 from riot_ops.graph.lowering import BEATS, Step
 from riot_ops.graph.marks import Marks
 from riot_ops.graph.nodes import ERRORS_STREAM
-from riot_ops.intake.step import Intake
+from riot_ops.ingest.step import Intake
 from riot_ops.reuse.backend import Coming
 from riot_ops.reuse.placing import placed_steps
 from riot_ops.reuse.reading import Reading, lacks

@@ -14,7 +14,7 @@ from riot_ops.core.sink import Fan, Message
 from riot_ops.graph.nodes import ERRORS_STREAM
 from riot_ops.reuse.topic import Head, Marker, Place
 from riot_ops.reuse.topic_sink import TopicSink
-from riot_ops.runtime.spark.sink import STAGE_WRITERS, Writer, batch_number, part_number
+from riot_ops.spark.sink import STAGE_WRITERS, Writer, batch_number, part_number
 
 __all__ = ["FragmentOutlet", "FragmentSink", "TopicWriter"]
 

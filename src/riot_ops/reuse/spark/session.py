@@ -13,12 +13,12 @@ from riot_ops.core.checks import check_count, check_seconds
 from riot_ops.core.errors import ConnectorError
 from riot_ops.reuse.spark.backend import FragmentsBackend
 from riot_ops.reuse.spark.fragment import Fragment, Options, Running
-from riot_ops.runtime.spark.adapters import usual_fuse
-from riot_ops.runtime.spark.check import check_session, is_connect, is_stopped, refuse_connect
-from riot_ops.runtime.spark.parcels import packed_sink, packed_source
-from riot_ops.runtime.spark.query import cause_of, is_active
-from riot_ops.runtime.spark.runner import staged
-from riot_ops.runtime.spark.session import PARTITIONS, active, block_batches, settings_of_query, usual_partitions
+from riot_ops.spark.dataframe_transform import usual_fuse
+from riot_ops.spark.pickling import packed_sink, packed_source
+from riot_ops.spark.query import cause_of, is_active
+from riot_ops.spark.runner import staged
+from riot_ops.spark.session import PARTITIONS, active, block_batches, settings_of_query, usual_partitions
+from riot_ops.spark.session_check import check_session, is_connect, is_stopped, refuse_connect
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

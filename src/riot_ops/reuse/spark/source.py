@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from riot_ops.core.source import Source, Split
-from riot_ops.kernels.arrow import int_column
+from riot_ops.kernels.arrays.arrow import int_column
 from riot_ops.reuse.spark.broken import note_raised
 from riot_ops.reuse.spark.control import Control, Controls, read_json, write_json
 from riot_ops.reuse.spark.cuts import ends
@@ -30,9 +30,9 @@ from riot_ops.reuse.spark.outlet import FragmentOutlet
 from riot_ops.reuse.spark.ticks import Ticks
 from riot_ops.reuse.topic import Place, Topic
 from riot_ops.reuse.topic_source import TopicSource
-from riot_ops.runtime.spark.blocks import Block, Packer, blocks_to_batch
-from riot_ops.runtime.spark.source import Part, Reader
-from riot_ops.runtime.spark.stage import FLUSH, stage_zero
+from riot_ops.spark.blocks import Block, Packer, blocks_to_batch
+from riot_ops.spark.source import Part, Reader
+from riot_ops.spark.stage import FLUSH, stage_zero
 
 __all__ = ["BEGIN", "EXPORT", "OFFSET", "Begin", "FragmentReader", "Told", "TopicFeed", "held_by"]
 

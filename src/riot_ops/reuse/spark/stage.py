@@ -18,8 +18,8 @@ from riot_ops.reuse.spark.layout import Layouts
 from riot_ops.reuse.spark.outlet import FragmentOutlet
 from riot_ops.reuse.spark.source import BEGIN, EXPORT, Begin, Told
 from riot_ops.runtime.engine import Engine
-from riot_ops.runtime.spark.blocks import Block, Packer
-from riot_ops.runtime.spark.stage import FLUSH, Cached, Head, StageProcessor, cached_engines
+from riot_ops.spark.blocks import Block, Packer
+from riot_ops.spark.stage import FLUSH, Cached, Head, StageProcessor, cached_engines
 
 __all__ = ["SEED", "FragmentStage", "bucket_file", "read_states", "write_states"]
 
@@ -46,7 +46,7 @@ def read_states(path: Path) -> dict[str, bytes]:
 
 
 class FragmentStage(StageProcessor):
-    """See :class:`~riot_ops.runtime.spark.stage.StageProcessor`.
+    """See :class:`~riot_ops.spark.stage.StageProcessor`.
 
     Parameters
     ----------

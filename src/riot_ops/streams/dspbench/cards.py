@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from riot_ops.core.option_checks import check_count, check_share
 from riot_ops.models.markov import PURCHASES
-from riot_ops.streams.checks import check_count, check_share
 from riot_ops.streams.wire import Numbers, WireSource, draws, joined_cells
 
 __all__ = ["CardsSource"]

@@ -15,9 +15,9 @@ from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.parameters import Count, Probability
 from riot_ops.core.schema import TIMESTAMP
-from riot_ops.kernels.hashing import fmix64, hash_columns
+from riot_ops.kernels.arrays.hashing import fmix64, hash_columns
+from riot_ops.kernels.arrays.rows import filtered
 from riot_ops.kernels.jit import kernel
-from riot_ops.kernels.rows import filtered
 from riot_ops.sketches.bloom import bloom_size
 from riot_ops.task import Case, KeyedTask, Requirement, State, StateField, register, replace_column, with_field
 

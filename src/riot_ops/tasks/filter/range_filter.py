@@ -17,10 +17,10 @@ import pyarrow.compute as pc
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.schema import stream_schema
-from riot_ops.kernels.arrow import float_column, readonly
+from riot_ops.kernels.arrays.arrow import float_column, readonly
+from riot_ops.kernels.arrays.selection import Rows, floats, whole
 from riot_ops.kernels.jit import kernel
-from riot_ops.kernels.selection import Rows, floats, whole
-from riot_ops.kernels.strings import code_of
+from riot_ops.kernels.text.strings import code_of
 from riot_ops.task import Case, FilterTask, Requirement, register, replace_column
 
 __all__ = ["RangeFilter"]

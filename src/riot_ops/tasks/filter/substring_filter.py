@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
-from riot_ops.kernels.strings import contain
+from riot_ops.kernels.text.strings import contain
 from riot_ops.task import Case, FilterTask, Requirement, register
 
 __all__ = ["SubstringFilter"]

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError, short
-from riot_ops.kernels.strings import are, code_of
+from riot_ops.kernels.text.strings import are, code_of
 from riot_ops.task import Case, FilterTask, Requirement, register
 
 __all__ = ["ValueFilter"]

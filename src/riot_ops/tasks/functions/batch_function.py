@@ -52,7 +52,7 @@ class BatchFunction(MappingTask):
 
     Missing values
     --------------
-    As for :class:`MapFunction`: a field that the result lacks is null, ``seq``, ``sub`` and
+    As for :class:`MapFunction`: a field that the result lacks is null, ``seq``, ``ordinal`` and
     ``event_time`` are then those of the input. Null is null in Arrow, None or NaN in pandas. A NaN in
     columns that are not Arrow's, and among what is added, is null.
 

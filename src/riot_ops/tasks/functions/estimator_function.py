@@ -36,7 +36,7 @@ def predict(
     The estimator is a live object: the task runs in this process, and on Spark workers of one's own, to which
     Spark pickles it as it does functions. It has no place in a descriptor (``to_dict`` refuses it), since
     reading a pickle from elsewhere runs what is in it. Where a model has to be stored, sent on or replaced
-    in mid-stream, take :class:`LinearRegressionPredict` or :class:`DecisionTreeClassify`, whose models are data.
+    in mid-stream, take :class:`PredictLinearRegression` or :class:`ClassifyDecisionTree`, whose models are data.
 
     Parameters
     ----------

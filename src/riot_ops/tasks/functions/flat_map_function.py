@@ -31,7 +31,7 @@ class FlatMapFunction(FunctionTask, StatelessTask):
 
     Shapes and rates
     ----------------
-    record[n] -> record[m], 1:N. A further field ``sub`` (int64; ``sub_2`` where the input has a ``sub``) is the
+    record[n] -> record[m], 1:N. A further field ``ordinal`` (int64; ``ordinal_2`` where the input has a ``ordinal``) is the
     place of the result, which keeps records in order.
 
     Missing values
@@ -51,7 +51,7 @@ class FlatMapFunction(FunctionTask, StatelessTask):
     --------
     >>> words = flat_map(lambda row: ({"word": w} for w in row["text"].split()), schema={"word": "string"})
     >>> words.session().push({"text": "so it goes"})
-    [{'word': 'so', 'sub': 0}, {'word': 'it', 'sub': 1}, {'word': 'goes', 'sub': 2}]
+    [{'word': 'so', 'ordinal': 0}, {'word': 'it', 'ordinal': 1}, {'word': 'goes', 'ordinal': 2}]
     """
 
     code: ClassVar[str] = "FLM"
@@ -59,9 +59,9 @@ class FlatMapFunction(FunctionTask, StatelessTask):
     selectivity: ClassVar[str] = "1:N"
 
     def output_schema(self, schema: pa.Schema) -> pa.Schema:
-        return self._declared(schema, sub=True)
+        return self._declared(schema, ordinal=True)
 
-    def derives(self) -> bool:
+    def expands(self) -> bool:
         return True
 
     def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
@@ -77,7 +77,7 @@ class FlatMapFunction(FunctionTask, StatelessTask):
         batch = pa.RecordBatch.from_pydict(
             {
                 "seq": pa.array([1, 2, 3], pa.int64()),
-                "sub": pa.array([0, 1, None], pa.int64()),
+                "ordinal": pa.array([0, 1, None], pa.int64()),
                 "text": ["a b", None, "ü"],
             }
         )

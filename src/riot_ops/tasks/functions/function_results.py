@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import RecordError, exception_text, short
-from riot_ops.core.order import carried, next_sub, subs
+from riot_ops.core.order import carried, next_ordinal, ordinals
 
 __all__ = ["Collector", "Row", "add_all", "as_dict", "failure"]
 
@@ -36,8 +36,8 @@ def add_all(row: Row, results: Any, collect: Collector) -> None:
     if isinstance(results, str | bytes | Mapping) or not isinstance(results, Iterable):
         raise RecordError(f"the function returned {short(results)}, not an iterable of dicts", reason="wrong_type")
     parent = {name: row[name] for name in carried(row)}
-    places = {name: row[name] for name in subs(row)}
-    place = next_sub(row)
+    places = {name: row[name] for name in ordinals(row)}
+    place = next_ordinal(row)
     for i, result in enumerate(results):
         collect.add({**parent, **as_dict(result), **places, place: i})
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from riot_ops.core.errors import ConfigError
-from riot_ops.core.order import carried, next_sub
+from riot_ops.core.order import carried, next_ordinal
 from riot_ops.task import Requirement, StatelessTask, Task, replace_column, with_field
 
 __all__ = ["FunctionTask", "MappingTask", "arrow_type", "canonical_schema"]
@@ -93,14 +93,14 @@ class FunctionTask(Task):
     def writes(self) -> frozenset[str] | None:
         return None
 
-    def _declared(self, schema: pa.Schema, *, sub: bool) -> pa.Schema:
+    def _declared(self, schema: pa.Schema, *, ordinal: bool) -> pa.Schema:
         """The output schema: what is declared, and the fields that order records."""
-        place = pa.field(next_sub(schema.names), pa.int64())
+        place = pa.field(next_ordinal(schema.names), pa.int64())
         if self.schema is not None:
             made = _fields(self.schema)
             own = [schema.field(name) for name in carried(schema.names) if name not in made.names]
             schema = pa.schema([*own, *made])
-        return with_field(schema, place) if sub else schema
+        return with_field(schema, place) if ordinal else schema
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,7 +127,7 @@ class MappingTask(FunctionTask, StatelessTask):
 
     def _returned(self, schema: pa.Schema) -> pa.Schema:
         """The fields that the function gives."""
-        return self._declared(schema, sub=False) if self.adds is None else _fields(self.adds)
+        return self._declared(schema, ordinal=False) if self.adds is None else _fields(self.adds)
 
     def _joined(self, batch: pa.RecordBatch, made: pa.RecordBatch) -> pa.RecordBatch:
         """The output, given the records and what the function gave for each."""

@@ -43,7 +43,7 @@ class KeyedFunction(FunctionTask, KeyedTask):
 
     Shapes and rates
     ----------------
-    record[n] -> record[m], 1:N; ``sub`` as for :class:`FlatMapFunction`. Runs at the
+    record[n] -> record[m], 1:N; ``ordinal`` as for :class:`FlatMapFunction`. Runs at the
     speed of Python; the state is what the function makes it.
 
     Missing values
@@ -83,15 +83,15 @@ class KeyedFunction(FunctionTask, KeyedTask):
 
     def output_schema(self, schema: pa.Schema) -> pa.Schema:
         self.check_input(schema)
-        return self._declared(schema, sub=True)
+        return self._declared(schema, ordinal=True)
 
-    def derives(self) -> bool:
+    def expands(self) -> bool:
         return True
 
     def state_fields(self) -> Mapping[str, StateField]:
         return {"state": StateField("json", initial=self.initial)}
 
-    def admit(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
+    def validate_rows(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
         return batch
 
     def update(

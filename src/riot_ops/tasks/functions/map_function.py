@@ -44,7 +44,7 @@ class MapFunction(MappingTask):
 
     Missing values
     --------------
-    A field that the result lacks is null; ``seq``, ``sub`` and ``event_time`` are then those of the
+    A field that the result lacks is null; ``seq``, ``ordinal`` and ``event_time`` are then those of the
     input, and with ``adds`` so are all that are not named there. A NaN among what is added is null.
 
     Errors

@@ -15,8 +15,8 @@ import pyarrow.compute as pc
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import EXCERPT_LENGTH, encodable, excerpt
 from riot_ops.core.schema import EARLIEST, LATEST, TIMESTAMP
-from riot_ops.kernels.arrow import byte_spans, readonly, strings_from_spans
-from riot_ops.kernels.fields import (
+from riot_ops.kernels.arrays.arrow import byte_spans, readonly, strings_from_spans
+from riot_ops.kernels.text.fields import (
     BAD,
     EMPTY,
     GOOD,
@@ -31,7 +31,7 @@ from riot_ops.kernels.fields import (
     times,
     trimmed,
 )
-from riot_ops.kernels.strings import name_table, not_utf8, span_codes
+from riot_ops.kernels.text.strings import name_table, not_utf8, span_codes
 
 __all__ = ["KINDS", "CellLines", "Mask", "Numbers"]
 

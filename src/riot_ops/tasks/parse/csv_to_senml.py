@@ -15,18 +15,18 @@ import pyarrow as pa
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.schema import StreamSchema, stream_schema
-from riot_ops.kernels.arrow import byte_spans, readonly
-from riot_ops.kernels.csv.values import BAD_TIME, OK, OPEN_QUOTE, WRONG_COLUMNS, csv_to_senml
-from riot_ops.kernels.strings import name_table, not_utf8
+from riot_ops.kernels.arrays.arrow import byte_spans, readonly
+from riot_ops.kernels.text.csv.values import BAD_TIME, OK, OPEN_QUOTE, WRONG_COLUMNS, csv_to_senml
+from riot_ops.kernels.text.strings import name_table, not_utf8
 from riot_ops.task import Case, Requirement, StatelessTask, register, replace_column, with_field
 
-__all__ = ["CsvToSenML"]
+__all__ = ["CSVToSenML"]
 
 
 @register
 @dataclass(frozen=True, kw_only=True)
-class CsvToSenML(StatelessTask):
-    """Read lines of comma-separated values: as SenML messages, to be parsed by ``SenMLParse`` or published.
+class CSVToSenML(StatelessTask):
+    """Read lines of comma-separated values: as SenML messages, to be parsed by ``ParseSenML`` or published.
 
     ``{"e":[{"n":name,"u":unit,"v":number or "sv":text},…],"bt":milliseconds}``, one entry per
     column in schema order, the time column as base time.
@@ -66,7 +66,7 @@ class CsvToSenML(StatelessTask):
 
     Examples
     --------
-    >>> c2s = CsvToSenML(schema="grid").session()
+    >>> c2s = CSVToSenML(schema="grid").session()
     >>> c2s.push({"payload": "m1,1970-01-01T00:00:01Z,2.50"})[0]["payload"]
     '{"e":[{"n":"meterid","u":"string","sv":"m1"},{"n":"energyconsumed","u":"kWh","v":2.50}],"bt":1000}'
     >>> c2s.push({"payload": "m1,1000"}), c2s.errors[0]["message"]

@@ -14,8 +14,8 @@ import pyarrow.compute as pc
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError, did_you_mean, short
 from riot_ops.core.order import carried
-from riot_ops.kernels.arrow import truth_column
-from riot_ops.kernels.rows import filtered
+from riot_ops.kernels.arrays.arrow import truth_column
+from riot_ops.kernels.arrays.rows import filtered
 from riot_ops.task import Requirement, StatelessTask
 from riot_ops.tasks.parse.cell_lines import KINDS, CellLines, Mask
 

@@ -13,7 +13,7 @@ from riot_ops.core.clock import in_us
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.schema import TIMESTAMP
-from riot_ops.kernels.timestamps import check_time_field, from_microseconds, microseconds
+from riot_ops.kernels.text.timestamps import check_time_field, from_microseconds, microseconds
 from riot_ops.task import Case, Requirement, StatelessTask, register, replace_column, with_field
 
 __all__ = ["FloorTime"]

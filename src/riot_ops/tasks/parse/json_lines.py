@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 
 from riot_ops.core.dead_letters import DeadLetters
-from riot_ops.kernels.arrow import byte_spans, readonly
-from riot_ops.kernels.json_fields import ABSENT, ESCAPED, NESTED, PLAIN, TEXT, find_values, line_room, paths_table
-from riot_ops.kernels.strings import not_utf8
+from riot_ops.kernels.arrays.arrow import byte_spans, readonly
+from riot_ops.kernels.text.json_fields import ABSENT, ESCAPED, NESTED, PLAIN, TEXT, find_values, line_room, paths_table
+from riot_ops.kernels.text.strings import not_utf8
 from riot_ops.tasks.parse.cell_lines import CellLines, Mask, Numbers
 
 __all__ = ["JsonLines"]

@@ -15,7 +15,7 @@ import pyarrow as pa
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError, short
 from riot_ops.core.parameters import LAST_CELL
-from riot_ops.kernels.arrow import readonly
+from riot_ops.kernels.arrays.arrow import readonly
 from riot_ops.task import Case, register
 from riot_ops.tasks.parse.cell_lines import CellLines, Mask
 from riot_ops.tasks.parse.field_table import FieldTable

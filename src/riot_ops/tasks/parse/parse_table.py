@@ -15,8 +15,8 @@ import pyarrow as pa
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError, did_you_mean, short
 from riot_ops.core.parameters import LAST_CELL
-from riot_ops.kernels.arrow import byte_spans, joined
-from riot_ops.kernels.strings import contain
+from riot_ops.kernels.arrays.arrow import byte_spans, joined
+from riot_ops.kernels.text.strings import contain
 from riot_ops.task import Case, KeyedTask, Requirement, State, StateField, register
 from riot_ops.tasks.parse.parse_lines import ParseLines
 

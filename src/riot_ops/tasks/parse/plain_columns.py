@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from riot_ops.kernels.arrow import byte_spans, readonly
-from riot_ops.kernels.dates import MEMO, NONE
-from riot_ops.kernels.plain_values import (
+from riot_ops.kernels.arrays.arrow import byte_spans, readonly
+from riot_ops.kernels.text.dates import MEMO, NONE
+from riot_ops.kernels.text.plain_values import (
     AT_ONCE,
     DOUBLE,
     EPOCH,

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from riot_ops.kernels.arrow import readonly
-from riot_ops.kernels.json_fields import line_room, paths_table
-from riot_ops.kernels.json_layouts import layout_room
-from riot_ops.kernels.json_rows import json_rows, pattern_room
+from riot_ops.kernels.arrays.arrow import readonly
+from riot_ops.kernels.text.json_fields import line_room, paths_table
+from riot_ops.kernels.text.json_layouts import layout_room
+from riot_ops.kernels.text.json_rows import json_rows, pattern_room
 from riot_ops.tasks.parse.cell_lines import Mask
 from riot_ops.tasks.parse.plain_columns import PlainColumns
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from riot_ops.kernels.arrow import readonly
-from riot_ops.kernels.plain_lines import plain_lines
+from riot_ops.kernels.arrays.arrow import readonly
+from riot_ops.kernels.text.plain_lines import plain_lines
 from riot_ops.tasks.parse.cell_lines import Mask
 from riot_ops.tasks.parse.plain_columns import PlainColumns
 
@@ -26,7 +26,7 @@ class PlainTable:
     delimiters : bytes
         Each of them stands between two cells.
     how : int
-        How lines are cut, see :func:`riot_ops.kernels.fields.split_lines`.
+        How lines are cut, see :func:`riot_ops.kernels.text.fields.split_lines`.
     least, most : int
         How many cells a line may have.
     trailing : bool

@@ -11,14 +11,14 @@ import pyarrow as pa
 
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
-from riot_ops.core.order import carried, is_sub
-from riot_ops.kernels.codes import values_of
+from riot_ops.core.order import carried, is_ordinal
+from riot_ops.kernels.arrays.codes import values_of
 from riot_ops.task import Case, Requirement, StatelessTask, register
 from riot_ops.tasks.functions.function_task import arrow_type, canonical_schema
 
 __all__ = ["Project"]
 
-FIXED = ("seq", "sub", "event_time")
+FIXED = ("seq", "ordinal", "event_time")
 
 
 @register
@@ -29,7 +29,7 @@ class Project(StatelessTask):
     Parameters
     ----------
     fields : tuple of str
-        Fields to keep, in this order; ``seq``, ``sub`` and ``event_time`` stay anyway.
+        Fields to keep, in this order; ``seq``, ``ordinal`` and ``event_time`` stay anyway.
     constants : tuple of (str, str), default ()
         Names and texts of fields to add, such as the name of the analytic; not those that stay anyway.
     nulls : mapping of str to type, or pyarrow Schema, default none
@@ -75,7 +75,7 @@ class Project(StatelessTask):
         if len(set(names)) < len(names):
             raise ConfigError(f"fields, constants and nulls must not name a field twice, got {names}")
         for name, text in self.constants:
-            if name in FIXED or is_sub(name):
+            if name in FIXED or is_ordinal(name):
                 raise ConfigError(f"constants must not name {name!r}: {', '.join(FIXED)} stay as they are")
             try:
                 f"{name}{text}".encode()

@@ -10,10 +10,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from riot_ops.core.order import next_sub, subs
+from riot_ops.core.order import next_ordinal, ordinals
 from riot_ops.core.schema import TIMESTAMP, StreamSchema, stream_schema
-from riot_ops.kernels.arrow import byte_spans, int_column, readonly, strings_from_spans
-from riot_ops.kernels.senml import messages as senml
+from riot_ops.kernels.arrays.arrow import byte_spans, int_column, readonly, strings_from_spans
+from riot_ops.kernels.text.senml import messages as senml
 
 __all__ = ["Layout", "assembled", "layout_of", "selected"]
 
@@ -21,7 +21,7 @@ I64 = npt.NDArray[np.int64]
 
 
 class Parsing(Hashable, Protocol):
-    """The parameters of :class:`~riot_ops.tasks.SenMLParse`, which stands above this module."""
+    """The parameters of :class:`~riot_ops.tasks.ParseSenML`, which stands above this module."""
 
     @property
     def schema(self) -> str | StreamSchema | None: ...
@@ -146,7 +146,7 @@ def assembled(
         named["meta"] = _joined_meta(layout, columns.base, texts, times)
     if "seq" in schema.names:
         named["seq"] = _repeated_column(batch.column("seq"), times)
-    for name in subs(schema.names):
+    for name in ordinals(schema.names):
         if name in batch.schema.names:
             named[name] = _repeated_column(batch.column(name), times)
     if layout.wide:
@@ -163,7 +163,7 @@ def assembled(
             if columns.found[1]
             else _repeated(columns.base, times)
         )
-        named["obs_type"], named[next_sub(batch.schema.names)] = _constant_columns(layout.fields, n)
+        named["obs_type"], named[next_ordinal(batch.schema.names)] = _constant_columns(layout.fields, n)
         named["value"] = _floats(columns.values, has_missing)
         if layout.with_text:
             chosen = plan.text_of[:times]

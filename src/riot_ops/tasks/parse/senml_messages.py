@@ -10,11 +10,11 @@ import pyarrow as pa
 
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import RecordError
-from riot_ops.core.order import carried, next_sub, subs
+from riot_ops.core.order import carried, next_ordinal, ordinals
 from riot_ops.core.schema import TIMESTAMP
-from riot_ops.kernels.arrow import PIECE_BYTES, byte_spans, int_column, pieces, readonly, text_sizes
-from riot_ops.kernels.senml import messages as senml
-from riot_ops.kernels.senml.exact import Bad, Record, parse_message, parse_records, patch
+from riot_ops.kernels.arrays.arrow import PIECE_BYTES, byte_spans, int_column, pieces, readonly, text_sizes
+from riot_ops.kernels.text.senml import messages as senml
+from riot_ops.kernels.text.senml.exact import Bad, Record, parse_message, parse_records, patch
 from riot_ops.tasks.parse.senml_columns import Layout, Parsing, assembled, layout_of, selected
 
 __all__ = ["observations"]
@@ -204,7 +204,7 @@ def _records(batch: pa.RecordBatch, schema: pa.Schema, found: list[tuple[int, st
     index = pa.array([i for i, _, _ in found], pa.int64())
     places = np.array([r.place for _, _, r in found], np.int64)
     named = {
-        next_sub(batch.schema.names): pa.array(places),
+        next_ordinal(batch.schema.names): pa.array(places),
         "event_time": pa.array([r.time for *_, r in found], pa.int64()).cast(TIMESTAMP),
         "sensor_id": pa.array([s for _, s, _ in found], pa.string()),
         "obs_type": pa.array([r.name for *_, r in found], pa.string()),
@@ -212,7 +212,7 @@ def _records(batch: pa.RecordBatch, schema: pa.Schema, found: list[tuple[int, st
         "text": pa.array([r.text for *_, r in found], pa.string()),
         "unit": pa.array([r.unit for *_, r in found], pa.string()),
     }
-    for name in ("seq", *subs(batch.schema.names)):
+    for name in ("seq", *ordinals(batch.schema.names)):
         if name in schema.names:
             named[name] = batch.column(name).take(index)
     return pa.RecordBatch.from_arrays([named[name] for name in schema.names], schema=schema)

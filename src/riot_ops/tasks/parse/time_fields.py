@@ -13,7 +13,7 @@ import pyarrow as pa
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError, did_you_mean
 from riot_ops.core.schema import TIMESTAMP
-from riot_ops.kernels.timestamps import check_time_field, microseconds
+from riot_ops.kernels.text.timestamps import check_time_field, microseconds
 from riot_ops.task import Case, Requirement, StatelessTask, register, replace_column, with_field
 
 __all__ = ["TimeFields"]

@@ -16,12 +16,12 @@ import pyarrow as pa
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.order import carried
-from riot_ops.kernels.arrow import byte_spans, joined, text_pieces
-from riot_ops.kernels.rows import taken
-from riot_ops.kernels.strings import not_utf8
-from riot_ops.kernels.tokens import BETWEEN, NO_TRIM, tokens
-from riot_ops.task import Case, Requirement, StatelessTask, next_sub, register, with_next_sub
-from riot_ops.tasks.parse.bag_of_words import CODED
+from riot_ops.dataflows.dspbench.operators.bag_of_words import CODED
+from riot_ops.kernels.arrays.arrow import byte_spans, joined, text_pieces
+from riot_ops.kernels.arrays.rows import taken
+from riot_ops.kernels.text.strings import not_utf8
+from riot_ops.kernels.text.tokens import BETWEEN, NO_TRIM, tokens
+from riot_ops.task import Case, Requirement, StatelessTask, next_ordinal, register, with_next_ordinal
 
 __all__ = ["Tokenize"]
 
@@ -64,7 +64,7 @@ class Tokenize(StatelessTask):
 
     Shapes and rates
     ----------------
-    text[n] -> text[m], 1:N; O(bytes) time, no state. Tokens are told apart by a further ``sub``.
+    text[n] -> text[m], 1:N; O(bytes) time, no state. Tokens are told apart by a further ``ordinal``.
 
     Missing values
     --------------
@@ -122,12 +122,12 @@ class Tokenize(StatelessTask):
         self.check_input(schema)
         fields = dict.fromkeys([*carried(schema.names), *self.keep])
         out = pa.schema([schema.field(name) for name in fields if name != self.output])
-        return with_next_sub(out.append(pa.field(self.output, CODED if self.coded else pa.string())))
+        return with_next_ordinal(out.append(pa.field(self.output, CODED if self.coded else pa.string())))
 
     def writes(self) -> frozenset[str] | None:
         return frozenset({self.output})
 
-    def derives(self) -> bool:
+    def expands(self) -> bool:
         return True
 
     @functools.cached_property
@@ -155,7 +155,7 @@ class Tokenize(StatelessTask):
         for start, stop in text_pieces(batch.column(self.field)):
             part = batch.slice(start, stop - start)
             rows, places, words = self._tokens(part.column(self.field))
-            made = {self.output: words, next_sub(batch.schema.names): pa.array(places)}
+            made = {self.output: words, next_ordinal(batch.schema.names): pa.array(places)}
             columns = [made[f.name] if f.name in made else taken(part.column(f.name), rows) for f in schema]
             yield pa.RecordBatch.from_arrays(columns, schema=schema)
 

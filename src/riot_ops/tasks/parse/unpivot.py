@@ -12,7 +12,7 @@ import pyarrow as pa
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError, short
 from riot_ops.core.order import carried
-from riot_ops.task import Case, Requirement, StatelessTask, next_sub, register, with_next_sub
+from riot_ops.task import Case, Requirement, StatelessTask, next_ordinal, register, with_next_ordinal
 
 __all__ = ["Unpivot"]
 
@@ -36,7 +36,7 @@ class Unpivot(StatelessTask):
 
     Shapes and rates
     ----------------
-    record[n] -> record[k n], 1:N; no state. Records are told apart by a further ``sub``.
+    record[n] -> record[k n], 1:N; no state. Records are told apart by a further ``ordinal``.
 
     Missing values
     --------------
@@ -55,7 +55,7 @@ class Unpivot(StatelessTask):
     --------
     >>> ends = Unpivot(fields={"callee": True, "caller": False}, label="called", value="number").session()
     >>> ends.push({"caller": "17", "callee": "42"})
-    [{'called': True, 'number': '42', 'sub': 0}, {'called': False, 'number': '17', 'sub': 1}]
+    [{'called': True, 'number': '42', 'ordinal': 0}, {'called': False, 'number': '17', 'ordinal': 1}]
     """
 
     code: ClassVar[str] = "UPV"
@@ -91,7 +91,7 @@ class Unpivot(StatelessTask):
     def writes(self) -> frozenset[str] | None:
         return None
 
-    def derives(self) -> bool:
+    def expands(self) -> bool:
         return True
 
     def output_schema(self, schema: pa.Schema) -> pa.Schema:
@@ -102,7 +102,7 @@ class Unpivot(StatelessTask):
         names = [n for n in dict.fromkeys([*carried(schema.names), *self.keep]) if n not in (self.label, self.value)]
         out = pa.schema([schema.field(name) for name in names])
         out = out.append(pa.field(self.label, pa.array(self.fields.values()).type))
-        return with_next_sub(out.append(pa.field(self.value, self._kind(schema))))
+        return with_next_ordinal(out.append(pa.field(self.value, self._kind(schema))))
 
     def _kind(self, schema: pa.Schema) -> pa.DataType:
         kinds = [schema.field(name).type for name in self.fields]
@@ -118,7 +118,7 @@ class Unpivot(StatelessTask):
         made = {
             self.label: pa.array(self.fields.values()).take(pa.array(places)),
             self.value: values.take(pa.array(np.arange(k * n).reshape(k, n).T.ravel())),
-            next_sub(batch.schema.names): pa.array(places),
+            next_ordinal(batch.schema.names): pa.array(places),
         }
         whole = [made[f.name] if f.name in made else batch.column(f.name).take(rows) for f in schema]
         return pa.RecordBatch.from_arrays(whole, schema=schema)

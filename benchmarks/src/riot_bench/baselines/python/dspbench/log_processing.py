@@ -1,0 +1,124 @@
+"""Log processing in plain Python."""
+
+from __future__ import annotations
+
+import functools
+import ipaddress
+import re
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+__all__ = ["Atlas", "log_processing"]
+
+_LINE = re.compile(rb'([^\s"\[]\S*) [^\s"\[]\S* [^\s"\[]\S* \[([^\]]+)\] "([^"]+)" ([1-9]\d\d) (-|\d+)(?: |$)')
+#: Where names or bytes lack, or quotes are within the request.
+_ODD_LINE = re.compile(
+    rb'([^\s"\[]\S*) (?:[^\s"\[]\S*)? (?:[^\s"\[]\S*)? \[([^\]]+)\] "((?:[^"]|"(?! ))+)" ([1-9]\d\d) (-|\d+)?(?: |$)'
+)
+
+
+class Atlas:
+    """Countries and cities of addresses, by a table of networks (None: that of the library's streams)."""
+
+    def __init__(self, path: str | None) -> None:
+        if path is None:
+            from riot_ops.tasks.lookup.sample_networks import networks
+
+            rows: Iterable[Iterable[str]] = networks()
+        else:
+            text = Path(path).read_text(encoding="utf-8-sig").splitlines()
+            rows = [line.split(",") for line in text if line.strip() and not line.startswith("#")]
+        self.known: dict[int, dict[int, tuple[str, str]]] = {}
+        for network, _, country, city in rows:
+            net = ipaddress.IPv4Network(network.strip())
+            place = country.strip(), city.strip()
+            self.known.setdefault(32 - net.prefixlen, {})[int(net[0]) >> (32 - net.prefixlen)] = place
+        self.shifts = sorted(self.known)  # the smallest networks first
+        self.find = functools.lru_cache(maxsize=1 << 16)(self._find)
+
+    def _find(self, address: bytes | str) -> tuple[str, str] | None:
+        text = address.decode("utf-8", "replace") if isinstance(address, bytes) else address
+        try:
+            number = int(ipaddress.IPv4Address(text))
+        except ValueError:
+            return None
+        for shift in self.shifts:
+            place = self.known[shift].get(number >> shift)
+            if place is not None:
+                return place
+        return None
+
+
+@functools.lru_cache(maxsize=4096)
+def _minute(text: bytes, zone: bytes) -> datetime | None:
+    try:
+        return datetime.strptime(f"{text.decode()} {zone.decode()}", "%d/%b/%Y:%H:%M %z").astimezone(UTC)
+    except ValueError:
+        return None
+
+
+def _is_text(line: bytes) -> bool:
+    try:
+        line.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def log_processing(
+    inputs: Mapping[str, Iterable[bytes]],
+    *,
+    geo: str | None = None,
+    window: int = 60,
+    emit: str = "each",
+    split_request: bool = False,
+    keep: tuple[str, ...] = (),
+) -> dict[str, list[tuple[Any, ...]]]:
+    """``volume``: minute, count; ``status``: response, count; ``countries``: country, total, city, total.
+
+    ``inputs`` has ``log``. With ``emit="update"`` the counts of each key once, at the end (so that a minute that was
+    forgotten is as it was then); what ``keep`` adds is left out.
+    """
+    atlas = Atlas(geo)
+    minutes: dict[datetime, int] = {}
+    statuses: dict[int, int] = {}
+    countries: dict[str, int] = {}
+    cities: dict[tuple[str, str], int] = {}
+    volume: list[tuple[Any, ...]] = []
+    status: list[tuple[Any, ...]] = []
+    places: list[tuple[Any, ...]] = []
+    for line in inputs["log"]:
+        text = line.rstrip(b"\r\n")
+        found = _LINE.match(text) or _ODD_LINE.match(text)
+        if found is None or not (line.isascii() or _is_text(line)):
+            continue
+        address, when, request, answer, _ = found.groups()
+        if address == b"-" or len(when) != 26 or when[17:18] != b":" or not b"00" <= when[18:20] <= b"59":
+            continue
+        minute = _minute(when[:17], when[21:])
+        if minute is None or (split_request and len(request.split()) < 2):
+            continue
+        count = minutes.get(minute)
+        if count is None:
+            if len(minutes) == window:
+                del minutes[next(iter(minutes))]
+            count = 0
+        minutes[minute] = count = count + 1
+        volume.append((minute, count))
+        code = int(answer)
+        statuses[code] = count = statuses.get(code, 0) + 1
+        status.append((code, count))
+        place = atlas.find(address)
+        if place is None:
+            continue
+        country, city = place
+        countries[country] = total = countries.get(country, 0) + 1
+        cities[place] = count = cities.get(place, 0) + 1
+        places.append((country, total, city, count))
+    if emit == "update":
+        volume = list({row[0]: row for row in volume}.values())
+        status = list({row[0]: row for row in status}.values())
+        places = list({(row[0], row[2]): row for row in places}.values())
+    return {"volume": volume, "status": status, "countries": places}

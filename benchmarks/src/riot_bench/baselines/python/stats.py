@@ -1,0 +1,194 @@
+"""STATS in plain Python: ``orjson``, dicts, one process."""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections import deque
+from collections.abc import Iterable
+from operator import mul
+from pathlib import Path
+from typing import Any
+
+import mmh3
+import orjson
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from riot_bench.baselines.python.senml import FIELDS
+from riot_ops.core.schema import TIMESTAMP
+
+__all__ = ["HyperLogLog", "SensorState", "stats"]
+
+WINDOW, HORIZON = 10, 10
+Q, R, P0 = 0.125, 0.32, 30.0
+MIDDLE = (WINDOW - 1) / 2
+CENTRED = [x - MIDDLE for x in range(WINDOW)]
+SQUARE = sum(x * x for x in CENTRED)
+AHEAD = [WINDOW + h - MIDDLE for h in range(HORIZON)]
+
+
+class SensorState:
+    """Average, Kalman filter and regression of one value of one sensor."""
+
+    __slots__ = ("n", "p", "total", "window", "x")
+
+    def __init__(self) -> None:
+        self.total, self.n = 0.0, 0
+        self.x: float | None = None  # before the first reading
+        self.p = P0
+        self.window: deque[float] = deque(maxlen=WINDOW)
+
+    def average(self, z: float) -> float | None:
+        """The mean of each ten readings."""
+        self.total += z
+        self.n += 1
+        if self.n < WINDOW:
+            return None
+        mean = self.total / WINDOW
+        self.total, self.n = 0.0, 0
+        return mean
+
+    def smooth(self, z: float | None) -> float | None:
+        """The Kalman filter's estimate; there is none before the first reading."""
+        self.p += Q
+        if z is not None:
+            gain = self.p / (self.p + R)
+            x = self.x or 0.0
+            self.x = x + gain * (z - x)
+            self.p *= 1.0 - gain
+        return self.x
+
+    def predict(self, y: float | None) -> list[float] | None:
+        """The next ten values on the line through the last ten."""
+        if y is None:
+            return None
+        window = self.window
+        window.append(y)
+        if len(window) < WINDOW:
+            return None
+        mean = sum(window) / WINDOW
+        slope = sum(map(mul, CENTRED, window)) / SQUARE
+        return [mean + slope * x for x in AHEAD]
+
+
+class HyperLogLog:
+    """Number of distinct values, with the harmonic sum kept up to date."""
+
+    def __init__(self, precision: int = 10, registers: bytes = b"", total: float = 0.0, zeros: int = 0) -> None:
+        self.precision = precision
+        self.m = 1 << precision
+        self.registers = bytearray(registers or bytes(self.m))
+        self.total = total or float(self.m)
+        self.zeros = zeros if registers else self.m
+
+    def add(self, value: float) -> None:
+        """Count a value."""
+        h = mmh3.hash64(struct.pack("<d", value + 0.0), signed=False)[0]
+        j = h & (self.m - 1)
+        rank = 65 - self.precision - (h >> self.precision).bit_length()
+        old = self.registers[j]
+        if rank > old:
+            self.registers[j] = rank
+            self.total += 2.0**-rank - 2.0**-old
+            self.zeros -= old == 0
+
+    def estimate(self) -> int:
+        """How many distinct values there were."""
+        raw = 0.7213 / (1 + 1.079 / self.m) * self.m * self.m / self.total
+        if raw <= 2.5 * self.m and self.zeros:
+            raw = self.m * math.log(self.m / self.zeros)
+        return round(raw)
+
+
+COLUMNS = pa.schema(
+    [
+        ("seq", pa.int64()),
+        ("ordinal", pa.int64()),
+        ("event_time", TIMESTAMP),
+        ("sensor_id", pa.string()),
+        ("obs_type", pa.string()),
+        ("value", pa.float64()),
+    ]
+)
+SCHEMAS = {"avg": COLUMNS, "slr": COLUMNS.append(pa.field("predictions", pa.list_(pa.float64()))), "dac": COLUMNS}
+
+
+class Counted:
+    """Rows of one kind, of which only the number is kept."""
+
+    def __init__(self) -> None:
+        self.rows = 0
+
+    def add(self, *row: Any) -> None:
+        """Count a row."""
+        self.rows += 1
+
+    def close(self) -> None:
+        """Nothing is left to do."""
+
+
+class Results(Counted):
+    """Rows of one kind, written to a Parquet file a hundred thousand at a time."""
+
+    def __init__(self, folder: Path, kind: str) -> None:
+        super().__init__()
+        self._schema = SCHEMAS[kind]
+        self._file = pq.ParquetWriter(folder / f"{kind}.parquet", self._schema)
+        self._held: list[tuple[Any, ...]] = []
+
+    def add(self, *row: Any) -> None:
+        """Keep a row."""
+        self._held.append(row)
+        if len(self._held) == 100_000:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write the rows that are held."""
+        if self._held:
+            columns = [pa.array(c, f.type) for c, f in zip(zip(*self._held, strict=True), self._schema, strict=True)]
+            self._file.write_batch(pa.RecordBatch.from_arrays(columns, schema=self._schema))
+            self.rows += len(self._held)
+            self._held = []
+
+    def close(self) -> None:
+        """Finish the file."""
+        self.flush()
+        self._file.close()
+
+
+def stats(files: Iterable[str], folder: Path | None = None) -> dict[str, int]:
+    """Run STATS over text files of CITY; returns the number of rows of each kind, which are written to a folder."""
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+    avg, slr, dac = (Counted() if folder is None else Results(folder, kind) for kind in ("avg", "slr", "dac"))
+    states: dict[tuple[str, str], SensorState] = {}
+    sketches = {name: HyperLogLog() for name in FIELDS}
+    seq = 0
+    for path in files:
+        with open(path, "rb") as lines:
+            for line in lines:
+                message = orjson.loads(line[line.index(b",") + 1 :])
+                records = {record["n"]: record for record in message["e"]}
+                time = message["bt"] * 1000
+                sensor = records["source"]["sv"]
+                for sub, name in enumerate(FIELDS):
+                    text = records[name]["v"]
+                    value = None if text == "null" else float(text)
+                    state = states.get((sensor, name))
+                    if state is None:
+                        state = states[sensor, name] = SensorState()
+                    sketch = sketches[name]
+                    if value is not None:
+                        mean = state.average(value)
+                        if mean is not None:
+                            avg.add(seq, sub, time, sensor, name, mean)
+                        sketch.add(value)
+                    predictions = state.predict(state.smooth(value))
+                    if predictions is not None:
+                        slr.add(seq, sub, time, sensor, name, sum(predictions) / HORIZON, predictions)
+                    dac.add(seq, sub, time, sensor, name, float(sketch.estimate()))
+                seq += 1
+    for results in (avg, slr, dac):
+        results.close()
+    return {"avg": avg.rows, "slr": slr.rows, "dac": dac.rows}

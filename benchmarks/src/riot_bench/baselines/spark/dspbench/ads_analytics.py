@@ -1,0 +1,47 @@
+"""Ads analytics in plain PySpark."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pyspark.sql import functions as f
+
+from riot_bench.baselines.spark.dspbench.opponent import Opponent
+
+__all__ = ["OPPONENT", "ads_analytics"]
+
+OPPONENT = Opponent(
+    "split, groupBy(query, ad).sum; the file is read once for clicks and impressions",
+    "update",
+    {"emit": "update"},
+    python=False,
+)
+MOST = 2**31 - 1
+
+
+def _number(cell: int) -> Any:
+    return f.col("cells")[cell].try_cast("long")
+
+
+def _some(cell: int) -> Any:
+    """A number of clicks or impressions, 0 for what is none."""
+    return f.when(_number(cell).between(1, MOST), _number(cell)).otherwise(0)
+
+
+def ads_analytics(inputs: Mapping[str, Any]) -> Any:
+    """``query_id``, ``ad_id``, ``ctr``, ``impressions``, ``clicks``: one row for each pair of a micro-batch."""
+    records = (
+        inputs["clicks"]
+        .select(f.split("value", "\t").alias("cells"))
+        .where(f.size("cells") == 12)
+        .select(
+            _number(7).alias("query_id"), _number(3).alias("ad_id"), _some(0).alias("clicks"), _some(1).alias("shown")
+        )
+        .where(f.col("query_id").isNotNull() & f.col("ad_id").isNotNull() & (f.col("clicks") + f.col("shown") > 0))
+    )
+    sums = records.groupBy("query_id", "ad_id").agg(
+        f.sum("shown").alias("impressions"), f.sum("clicks").alias("clicks")
+    )
+    rate = (f.col("clicks") / f.col("impressions")).alias("ctr")
+    return sums.where("impressions > 0").select("query_id", "ad_id", rate, "impressions", "clicks")

@@ -1,0 +1,99 @@
+"""Traffic monitoring in plain PySpark."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from pyspark.sql import functions as f
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
+
+from riot_bench.baselines.spark.dspbench.opponent import Opponent
+from riot_ops.models.roads import grid_roads
+
+__all__ = ["OPPONENT", "traffic_monitoring"]
+
+OPPONENT = Opponent("split, a pandas UDF that finds the road, transformWithStateInPandas per road")
+SOUTH, NORTH, WEST, EAST = 39.689602, 40.122410, 116.105789, 116.670021
+METRES, WIDTH, TOLERANCE = 111_320.0, 5.0, 10.0
+HISTORY, SIGMA = 30, 2.0
+
+
+def _finder() -> Any:
+    """The road that a position is on; all segments are looked at, at once for all positions of a batch."""
+    network = grid_roads()
+    segments = [(road, *a, *b) for road, points in network.lines for a, b in pairwise(points.tolist())]
+    segments.sort(key=lambda segment: network.ids[segment[0]])
+    roads, x1, y1, x2, y2 = (np.array(column) for column in zip(*segments, strict=True))
+    ids = np.array(network.ids)[roads]
+
+    def find(latitude: pd.Series, longitude: pd.Series) -> pd.Series:
+        lat, lon = latitude.to_numpy()[:, None], longitude.to_numpy()[:, None]
+        across = METRES * np.cos(np.radians(lat))
+        ax, ay, dx, dy = (x1 - lon) * across, (y1 - lat) * METRES, (x2 - x1) * across, (y2 - y1) * METRES
+        part = np.clip(-(ax * dx + ay * dy) / (dx * dx + dy * dy), 0.0, 1.0)
+        distance = np.hypot(ax + part * dx, ay + part * dy)
+        best = distance.argmin(axis=1)
+        near = distance[np.arange(best.size), best] < math.hypot(WIDTH, TOLERANCE)
+        return pd.Series(np.where(near, ids[best], -1))
+
+    functions: Any = f
+    return functions.pandas_udf(find, "long")
+
+
+class PerRoad(StatefulProcessor):
+    """The average speed on a road, without outliers."""
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        self._state = handle.getValueState("speeds", "latest array<double>, average double")
+
+    def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Iterator[pd.DataFrame]:
+        stored = self._state.get()
+        latest: deque[float] = deque(() if stored is None else stored[0], maxlen=HISTORY)
+        average = 0.0 if stored is None else stored[1]
+        found = []
+        for frame in rows:
+            for speed in frame["speed"].tolist():
+                n = len(latest)
+                mean = (sum(latest) + speed) / (n + 1)
+                spread = math.inf
+                if n >= 2:
+                    spread = math.sqrt((sum([(x - average) ** 2 for x in latest]) + (speed - average) ** 2) / n)
+                if abs(speed - mean) <= SIGMA * spread:
+                    latest.append(speed)
+                    average = mean
+                found.append((key[0], average, len(latest)))
+        self._state.update((list(latest), average))
+        yield pd.DataFrame(found, columns=["road_id", "average_speed", "count"])
+
+    def close(self) -> None:
+        pass
+
+
+def traffic_monitoring(inputs: Mapping[str, Any]) -> Any:
+    """``road_id``, ``average_speed``, ``count``."""
+    cells = f.split("value", ",")
+    numbers = {"latitude": (3, "double"), "longitude": (4, "double"), "speed": (5, "double"), "bearing": (6, "long")}
+    traces = (
+        inputs["traces"]
+        .select(cells.alias("cells"))
+        .where((f.size("cells") == 7) & (f.col("cells")[1] != ""))
+        .select(
+            f.col("cells")[2].try_cast("timestamp").alias("event_time"),
+            *(f.col("cells")[place].try_cast(kind).alias(name) for name, (place, kind) in numbers.items()),
+        )
+        .where(f.col("event_time").isNotNull() & f.col("bearing").isNotNull() & (f.col("speed") > 0))
+        .where(f.col("latitude").between(SOUTH, NORTH) & f.col("longitude").between(WEST, EAST))
+    )
+    matched = traces.select(_finder()("latitude", "longitude").alias("road_id"), "speed").where("road_id >= 0")
+    return matched.groupBy("road_id").transformWithStateInPandas(
+        PerRoad(),
+        outputStructType="road_id long, average_speed double, count long",
+        outputMode="append",
+        timeMode="None",
+    )

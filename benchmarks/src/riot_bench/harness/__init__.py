@@ -1,0 +1,1 @@
+"""Measuring: runs, probes, trials, clusters and what they give."""

@@ -1,0 +1,235 @@
+"""The report as one page that needs no other file and no network."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from html import escape
+from itertools import groupby
+
+from riot_bench.harness.measure import Measure
+from riot_bench.report.charts import Picture
+from riot_bench.report.intervals import ENOUGH
+from riot_bench.report.store import DONE, MISSING, Result
+from riot_bench.report.tables import COLUMNS, cells, forms, lacking, remarks, reproduced, state, where
+
+__all__ = ["HEADINGS", "page"]
+
+HEADINGS = {
+    "riotbench": "RIoTBench",
+    "dspbench": "DSPBench",
+    "neptune": "Neptune",
+    "streambench": "StreamBench",
+    "threat": "Threat detection",
+    "reuse": "Reuse of dataflows",
+}
+STYLE = """
+:root { color-scheme: light dark; --back: #fff; --text: #0f172a; --dim: #5b6778; --line: #d7dce3; --link: #1d4ed8;
+  --good: #15803d; --bad: #b91c1c; --card: #f8fafc; --theirs: #b45309; }
+@media (prefers-color-scheme: dark) { :root { --back: #0f1420; --text: #e2e8f0; --dim: #94a3b8; --line: #323c4f;
+  --link: #93c5fd; --good: #4ade80; --bad: #f87171; --card: #171e2d; --theirs: #fbbf24; } }
+* { box-sizing: border-box; }
+body { font: 15px/1.5 system-ui, "DejaVu Sans", sans-serif; color: var(--text); background: var(--back);
+  margin: 0 auto; max-width: 68rem; padding: 1rem; overflow-wrap: break-word; }
+h1 { font-size: 1.6rem; margin: .6rem 0 .2rem; } h2 { font-size: 1.35rem; margin: 2.6rem 0 .4rem; }
+h3 { font-size: 1.08rem; margin: 2rem 0 .3rem; } p, dl { max-width: 46rem; margin: .4rem 0; }
+dl { display: grid; grid-template-columns: max-content 1fr; gap: .1rem .9rem; }
+a { color: var(--link); } .dim, figcaption, dd { color: var(--dim); }
+dt { font-weight: 600; } dd { margin: 0; min-width: 0; }
+.bad { color: var(--bad); } .good { color: var(--good); } .theirs { color: var(--theirs); }
+.figures { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 27rem), 1fr)); gap: 1rem; }
+figure { margin: .6rem 0; padding: .7rem; border: 1px solid var(--line); border-radius: 6px; background: var(--card);
+  min-width: 0; max-width: 38rem; align-self: start; }
+figure h4 { margin: 0 0 .3rem; font-size: .95rem; } figcaption { font-size: .82rem; }
+.wide { overflow-x: auto; } .wide svg { display: block; width: 100%; min-width: 18rem; height: auto; }
+table { border-collapse: collapse; font-size: .84rem; } caption { text-align: left; color: var(--dim); }
+th, td { padding: .25rem .6rem; text-align: left; border-bottom: 1px solid var(--line); vertical-align: top; }
+.n { text-align: right; white-space: nowrap; } td.how { min-width: 15rem; color: var(--dim); }
+td.state { min-width: 13rem; }
+th:first-child, td:first-child { position: sticky; left: 0; background: var(--back); font-weight: 600;
+  min-width: min(14rem, 34vw);  overflow-wrap: normal; }
+th { white-space: nowrap; padding-block: 0; }
+th button { font: inherit; color: inherit; background: none; border: 0; padding: .35rem 0; cursor: pointer;
+  font-weight: 600; }
+th button:focus-visible { outline: 2px solid var(--link); outline-offset: 2px; }
+th button::after { content: " ↕"; color: var(--dim); } th[aria-sort=ascending] button::after { content: " ↑"; }
+th[aria-sort=descending] button::after { content: " ↓"; }
+summary { cursor: pointer; margin: .5rem 0; }
+@media print { details:not([open]) > * { display: block; } }
+"""
+#: A column of numbers is sorted by what its cells begin with, ``data-v`` where there is one; what has no value is last.
+SCRIPT = r"""
+const NUMBER = /^[≤≥<>≈~\s]*([-+−]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?)/i;
+function valueOf(cell, number) {
+  const text = (cell.dataset.v ?? cell.textContent).trim();
+  if (!number) return text === "" || text === "–" ? null : text;
+  const found = text.replace(/,/g, "").match(NUMBER);
+  return found ? Number(found[1].replace("−", "-")) : null;
+}
+function sortBy(head) {
+  const body = head.closest("table").tBodies[0], number = head.classList.contains("n");
+  const down = head.getAttribute("aria-sort") === "ascending";
+  for (const other of head.parentNode.cells) other.removeAttribute("aria-sort");
+  head.setAttribute("aria-sort", down ? "descending" : "ascending");
+  const rows = [...body.rows].map(row => [valueOf(row.cells[head.cellIndex], number), row]);
+  rows.sort(([a], [b]) => a === b ? 0 : a === null ? 1 : b === null ? -1 :
+    (number ? a - b : a.localeCompare(b, "en", {numeric: true})) * (down ? -1 : 1));
+  body.append(...rows.map(([, row]) => row));
+}
+for (const button of document.querySelectorAll("th button"))
+  button.addEventListener("click", () => sortBy(button.closest("th")));
+"""
+METHOD = {
+    "Value": "of a measure that was taken several times: the median; of what must hold in each run, such as that "
+    "nothing is lost or that results are equal: the worst. The column “load” is the load average of the "
+    "machine over a minute, before the experiment and when the figure was found, at most.",
+    "Interval": f"the mean and its confidence interval of 95 %, by Student's t, of {ENOUGH} or more repetitions; of "
+    "ratios the geometric mean and its interval, from their logarithms; of rates and times it ends at 0. Runs in "
+    "which a measure did not come about count neither there nor in the column “runs”. A measure of one run with as "
+    "many parts, such as micro-batches, has the interval “within the run”, of the means of successive parts; other "
+    "runs may lie outside of it. A measure with fewer has none, and says so.",
+    "≥": "all that is known is that it is so much or more, as where something was stopped or no more was tried.",
+    "Published": "what the paper found, on its machines and with its engines: compare orders of magnitude and the "
+    "order among figures, not digits.",
+    "Reach": "what a measure should come to here; measures without one inform.",
+    "Process": "each experiment runs in a process of its own, with a limit of time; one that fails or hangs is told "
+    "here and stops nothing.",
+}
+
+
+def page(title: str, results: Sequence[Result], pictures: Mapping[str, Sequence[Picture]]) -> str:
+    """The page.
+
+    Parameters
+    ----------
+    pictures : mapping of str to sequence of Picture
+        By experiment.
+    """
+    met, asked = reproduced(results)
+    reached = f" {met} of the {asked} measures that should reach something do." if asked else ""
+    beside = lacking(results)
+    about = "".join(f"<dt>{escape(k)}</dt><dd>{escape(v)}</dd>" for k, v in where(results).items())
+    method = "".join(f"<dt>{escape(k)}</dt><dd>{escape(v)}</dd>" for k, v in METHOD.items())
+    parts = [
+        f"<section><h2>{escape(HEADINGS.get(suite, suite))}</h2>\n"
+        + "".join(_experiment(one, pictures.get(one.planned.key, ())) for one in of_suite)
+        + "</section>\n"
+        for suite, of_suite in groupby(results, key=lambda one: one.planned.suite)
+    ]
+    return f"""<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<link rel="icon" href="data:,">
+<title>{escape(title)}</title>
+<style>{STYLE}</style>
+</head>
+<body>
+<header>
+<h1>{escape(title)}</h1>
+<p>{escape(forms(results) + reached)}</p>{f'<p class="dim">{escape(beside)}</p>' if beside else ""}
+<dl>{about}</dl>
+</header>
+<main>
+{_summary(results)}
+{"".join(parts)}</main>
+<footer>
+<h2>How to read it</h2>
+<dl>{method}</dl>
+</footer>
+<script>{SCRIPT}</script>
+</body>
+</html>
+"""
+
+
+def _summary(results: Sequence[Result]) -> str:
+    rows = []
+    for one in results:
+        met, asked = reproduced([one])
+        short = f" ({asked - met} short)" if met < asked else ""
+        kind = ["bad"] if one.state not in (DONE, MISSING) else ["dim"] if one.state != DONE else []
+        rows.append(
+            f'<tr><td><a href="#{_anchor(one.planned.key)}">{escape(one.planned.key)}</a></td>'
+            f'<td class="n" data-v="{met - asked if asked else ""}">{f"{met} of {asked}{short}" if asked else ""}</td>'
+            f"<td{_class(['state', *kind])}>{escape(state(one))}</td>"
+            f"<td>{one.form}</td>"
+            f'<td class="n">{one.seconds:.0f}</td><td class="n">{len(one.measures)}</td>'
+            f'<td class="n">{one.runs}</td></tr>'
+        )
+    numbers = ("reached", "seconds", "measures", "runs")
+    columns = {name: name in numbers for name in ("experiment", "reached", "state", "form", *numbers[1:])}
+    return _table(columns, rows)
+
+
+def _experiment(result: Result, pictures: Sequence[Picture]) -> str:
+    experiment = result.planned.experiment
+    command = f"riot-ops report --experiment {experiment.key}"
+    if result.form == "full":
+        command += " --full"
+    if "." in result.planned.suite:
+        command += f" --suite {result.planned.suite}"
+    parts = [f'<article id="{_anchor(experiment.key)}"><h3>{escape(experiment.title)}</h3>']
+    parts.append(f'<p class="dim"><code>{escape(command)}</code></p>')
+    if experiment.about:
+        parts.append(f"<p>{escape(experiment.about)}</p>")
+    parts += [f'<p class="dim">{escape(text)}</p>' for text in remarks(result)]
+    if pictures:
+        parts.append('<div class="figures">')
+        parts += [
+            f'<figure><h4>{escape(p.figure.title)}</h4><div class="wide">{_named(p)}</div>'
+            f"<figcaption>{escape(p.note)}</figcaption></figure>"
+            for p in pictures
+        ]
+        parts.append("</div>")
+    undrawn = [f.title for f in experiment.figures if f not in [p.figure for p in pictures]]
+    if undrawn and result.measures:
+        parts.append(f'<p class="dim">Nothing was measured for: {escape("; ".join(undrawn))}.</p>')
+    if result.measures:
+        rows = [_row(m) for m in result.measures]
+        parts.append(
+            f"<details{'' if len(rows) > 15 and pictures else ' open'}><summary>{len(rows)} measures</summary>"
+            f"{_table(COLUMNS, rows)}</details>"
+        )
+    return "\n".join(parts) + "</article>\n"
+
+
+def _named(picture: Picture) -> str:
+    """The drawing, with its title for those who do not see it."""
+    title = escape(picture.figure.title, quote=True)
+    return picture.svg.replace("<svg ", f'<svg aria-label="{title}" ', 1)
+
+
+def _row(measure: Measure) -> str:
+    exact = {"value": measure.value, "published": measure.published, "reach": measure.reach}
+    made = []
+    for column, text in zip(COLUMNS, cells(measure), strict=True):
+        kinds = ["n"] if COLUMNS[column] else []
+        kinds += {"how": ["how"], "published": ["theirs"], "met": ["good" if text == "yes" else "bad"]}.get(column, [])
+        value = exact.get(column)
+        sort = f' data-v="{value:.6g}"' if value is not None and math.isfinite(value) else ""
+        shown = escape(text).replace("/", "/<wbr>") if column == "measure" else escape(text)
+        made.append(f"<td{_class(kinds)}{sort}>{shown}</td>")
+    return f"<tr>{''.join(made)}</tr>"
+
+
+def _table(columns: Mapping[str, bool], rows: Sequence[str]) -> str:
+    head = "".join(
+        f'<th scope="col"{_class(["n"] if number else [])}><button type="button">{escape(name)}</button></th>'
+        for name, number in columns.items()
+    )
+    return (
+        f'<div class="wide"><table><thead><tr>{head}</tr></thead>\n<tbody>\n'
+        + "\n".join(rows)
+        + "\n</tbody></table></div>"
+    )
+
+
+def _class(kinds: Sequence[str]) -> str:
+    return f' class="{" ".join(kinds)}"' if kinds else ""
+
+
+def _anchor(key: str) -> str:
+    return escape(key.replace("/", "-").replace(" ", "-"), quote=True)

@@ -1,0 +1,84 @@
+"""Time from source to sink over CITY at 7,000 messages per second: STATS, ETL and PRED, with both runners."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from riot_bench.harness.data import Discard, block_stats
+from riot_bench.harness.feeds import feed
+from riot_bench.harness.measure import Measure
+from riot_bench.harness.micro_batches import folder, spark_session
+from riot_bench.harness.trial import Feed
+from riot_ops.measure.metrics import Latency, Summary
+from riot_ops.streams.riotbench.city import city
+
+__all__ = ["measures"]
+
+RATE = 7000
+#: Micro-batches in which start-up and its backlog are over.
+WARM_BATCHES = 4
+TRIGGERS = ("0 seconds", "500 milliseconds", "1 second", "2 seconds")
+HOW = f"{{}} over CITY at {RATE:,} messages/s, 1,000 sensors"
+
+
+def measures(quick: bool = False) -> Iterator[Measure]:
+    """The suite."""
+    span, limit, triggers = (10, 30, TRIGGERS[1:2]) if quick else (30, 60, TRIGGERS)
+    with folder() as base:
+        yield from _in_process(base, span)
+        with spark_session() as spark:
+            yield from _on_spark(spark, base, span, limit, triggers)
+
+
+def _feed(name: str, base: Path) -> Feed:
+    if name == "stats":
+        return Feed(block_stats(), {"city": city()})
+    return feed(name, "city", base / name)
+
+
+def _in_process(base: Path, span: int) -> Iterator[Measure]:
+    for name, reach in (("stats", (5, 50)), ("etl", (None, None)), ("pred", (None, None))):
+        given = _feed(name, base)
+        _run(given, messages=20_000)  # compiles
+        summary = _run(given, messages=RATE * span, rate=RATE)
+        at, how = "latency/local" if name == "stats" else f"latency/{name}/local", HOW.format(name.upper())
+        for share, value, most in zip(("p50", "p99"), summary.latency.quantiles(0.5, 0.99), reach, strict=True):
+            yield Measure(f"{at}/{share}", 1e3 * value, "ms", how, most, at_most=True)
+        yield Measure(f"{at}/rate", summary.throughput, "messages/s", how)
+
+
+def _run(given: Feed, **options: Any) -> Summary:
+    return given.flow.run({"city": city(**options), **given.side}, sinks=Discard()).summary
+
+
+def _on_spark(spark: Any, base: Path, span: int, limit: int, triggers: tuple[str, ...]) -> Iterator[Measure]:
+    for name in ("stats", "etl", "pred"):
+        given, found = _feed(name, base), list[tuple[float, float, str]]()
+        at, how = "latency/spark" if name == "stats" else f"latency/{name}/spark", HOW.format(name.upper())
+        for trigger in triggers if name == "stats" else (triggers[len(triggers) // 2],):
+            p50, p99 = _steady(spark, given, trigger, span, limit)
+            for share, value in (("p50", p50), ("p99", p99)):
+                label = f"{at}/{trigger.replace(' ', '-')}/{share}"
+                yield Measure(label, 1e3 * value, "ms", f"{how}, local[2], trigger {trigger}")
+            found.append((p99, p50, trigger))
+        p99, p50, trigger = min(found, key=lambda f: math.inf if math.isnan(f[0]) else f[0])
+        for share, value in (("p50", p50), ("p99", p99)):
+            yield Measure(f"{at}/best/{share}", 1e3 * value, "ms", f"best trigger by p99: {trigger}")
+
+
+def _steady(spark: Any, given: Feed, trigger: str, span: int, limit: int) -> list[float]:
+    """Quantiles of what arrives after the start-up and its backlog; NaN where no micro-batch ended."""
+    query = given.flow.start(spark, {"city": city(rate=RATE), **given.side}, sinks=Discard(), trigger=trigger)
+    begun = time.monotonic()
+    while query.summary.batches < WARM_BATCHES and time.monotonic() - begun < limit:
+        query.wait(1)
+    before = len(query.summary.latency.blocks())
+    query.wait(span)
+    query.stop()
+    steady = Latency()
+    steady.extend(query.summary.latency.blocks()[before:])
+    return steady.quantiles(0.5, 0.99)

@@ -1,0 +1,118 @@
+"""How the cost of a record grows with the number of keys, and with the length of a window, task by task."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from riot_bench.harness.measure import Measure, median, one_core
+from riot_ops import tasks as t
+from riot_ops.core.dead_letters import DeadLetters
+from riot_ops.core.schema import TIMESTAMP
+from riot_ops.runtime.state import KeyedState
+from riot_ops.task import KeyedTask
+
+__all__ = ["KEYED", "WINDOWED", "measures"]
+
+BATCH = 65_536
+#: Milliseconds between two records.
+GAP_MS = 1
+#: What the cost may grow by.
+MOST = 4
+STATES = ("LNL", "LNN", "LNS", "MNN", "HHS")
+
+BY = ("key",)
+#: Tasks with a state per key. A tick comes each 100,000 records, and what it puts out counts as records, too.
+KEYED: dict[str, Callable[[], KeyedTask]] = {
+    "running_count": lambda: t.RunningCount(by=BY),
+    "running_totals": lambda: t.RunningTotals(by=BY, totals={"n": None, "total": "number"}),
+    "bounded_count": lambda: t.BoundedCount(field="key", capacity=10_000_000),
+    "deduplicate": lambda: t.Deduplicate(by=BY),
+    "moving_average": lambda: t.MovingAverage(by=BY, window=10, mode="growing", output="mean"),
+    "markov_score": lambda: t.MarkovScore(by=BY, window=5),
+    "weighted_average": lambda: t.WeightedAverage(by=BY, value="value", weight="number", last=15),
+    "as_of_join": lambda: t.AsOfJoin(by=BY, fields=("known",), unmatched="keep"),
+    "clipped_average": lambda: t.ClippedAverage(by=BY, value="value"),
+    "sliding_sum": lambda: t.SlidingSum(by=BY, value="value", window=10),
+    "exponential_average": lambda: t.ExponentialAverage(by=BY, value="value", span=100.0),
+    "decaying_rate": lambda: t.DecayingRate(by=BY),
+    "decaying_filter": lambda: t.DecayingRate(fields=("key",), capacity=2_000_000),
+    "novelty_flag": lambda: t.NoveltyFlag(fields=("key",), capacity=2_000_000),
+    "sliding_totals": lambda: t.SlidingTotals(by=BY, totals={"n": None}, every=timedelta(seconds=100)),
+    "top_k": lambda: t.TopK(item="key", value="number", k=10, every=timedelta(seconds=100)),
+}
+#: Tasks with the latest records of a key in a window of a given length.
+WINDOWED: dict[str, Callable[[int], KeyedTask]] = {
+    "moving_average": lambda n: t.MovingAverage(by=BY, window=n, mode="growing", output="mean"),
+    "weighted_average": lambda n: t.WeightedAverage(by=BY, value="value", weight="number", last=n),
+    "sliding_sum": lambda n: t.SlidingSum(by=BY, value="value", window=n),
+    "clipped_average": lambda n: t.ClippedAverage(by=BY, value="value", window=n),
+    "markov_score": lambda n: t.MarkovScore(by=BY, window=n, states=None),
+    "sliding_totals": lambda n: t.SlidingTotals(
+        by=BY, totals={"n": None}, every=timedelta(milliseconds=GAP_MS * 100_000), slots=max(2, n // 25)
+    ),
+}
+
+
+def measures(quick: bool = False) -> Iterator[Measure]:
+    """The suite."""
+    keys, rows, repetitions = (10_000, 131_072, 1) if quick else (1_000_000, 1_048_576, 3)
+    lengths = (10, 1_000) if quick else (10, 100_000)
+    with one_core():
+        for name, make in KEYED.items():
+            few, many = (_cost(make(), n, rows, repetitions) for n in (1_000, keys))
+            yield from _pair(f"operators/{name}/keys", few, many, f"1,000 keys and {keys:,}, {rows:,} records")
+        for name, of in WINDOWED.items():
+            short, long = (_cost(of(n), 8, rows, repetitions) for n in lengths)
+            what = f"windows of {lengths[0]} and {lengths[1]:,}, 8 keys, {rows:,} records"
+            yield from _pair(f"operators/{name}/window", short, long, what)
+
+
+def _pair(name: str, small: float, large: float, how: str) -> Iterator[Measure]:
+    yield Measure(name, 1e9 * large, "ns/record", f"{how}; {1e9 * small:.0f} of the first, one core")
+    yield Measure(f"{name}/growth", large / small, "ratio", how, MOST, at_most=True)
+
+
+def _cost(task: KeyedTask, keys: int, rows: int, repetitions: int) -> float:
+    """CPU seconds per record in or out, with all keys known and windows as full as they get."""
+    state, dead = KeyedState(task), DeadLetters(task.name())
+    rng = np.random.default_rng(1)
+    seq = 0
+    for batch in _batches(rng.permutation(keys), seq):
+        state.process(batch, dead)
+    seq = keys
+    times: list[float] = []
+    for _ in range(repetitions + 1):
+        batches = list(_batches(rng.integers(0, keys, rows), seq))
+        seq += rows
+        given = 0
+        start = time.process_time()
+        for batch in batches:
+            _, due = state.process(batch, dead)
+            given += batch.num_rows + (0 if due is None else due.num_rows)
+        times.append((time.process_time() - start) / given)
+    return median(times[1:])
+
+
+def _batches(keys: npt.NDArray[np.int64], first: int) -> Iterator[pa.RecordBatch]:
+    names = pa.array([f"key-{k:07d}" for k in range(int(keys.max(initial=0)) + 1)])
+    for start in range(0, keys.size, BATCH):
+        own = keys[start : start + BATCH]
+        seq = np.arange(first + start, first + start + own.size)
+        values = (own * 2_654_435_761 + seq * 40_503) % 1000
+        yield pa.RecordBatch.from_pydict(
+            {
+                "seq": pa.array(seq),
+                "event_time": pa.array(seq * GAP_MS * 1000).cast(TIMESTAMP),
+                "key": names.take(pa.array(own)),
+                "value": pa.array(50.0 + values / 100.0),
+                "number": pa.array(1 + values),
+                "state": pa.array(np.array(STATES)[values % len(STATES)]),
+                "known": pa.array(np.where(values % 2 == 0, values * 1.0, np.nan), from_pandas=True),
+            }
+        )

@@ -1,0 +1,116 @@
+"""Threat detection as a process of its own, which may be killed and started again.
+
+``python -m riot_bench.suites.threat.job FOLDER MODE RATE MESSAGES``, with the mode ``replayed``, ``forgotten`` or
+``driver``, which is on Spark.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from riot_ops import dataflows
+from riot_ops.core.source import Offset, Source, WrappedSource
+from riot_ops.streams.streambench import FlowsSource
+
+__all__ = ["CORES", "OPENED", "Broker", "Forgetful", "main", "stream"]
+
+#: Seconds between two commits, and most messages of a batch.
+EPOCH_S, BATCH = 0.5, 8_192
+#: Of Spark.
+CORES = 2
+#: The file that a broker makes when messages begin to come, in the folder of a run.
+OPENED = "opened"
+
+
+class Broker(WrappedSource):
+    """Messages that come at a constant rate, from when they are asked for first, whoever reads them.
+
+    Other than with :class:`riot_ops.streams.Paced`, what comes while nobody reads waits, as at a broker.
+
+    Parameters
+    ----------
+    source : Source
+        Of numbered messages.
+    opened : Path
+        An empty file, made when the first message comes; it keeps this time for those who start again.
+    rate : float
+        Messages per second.
+    """
+
+    def __init__(self, source: Source, opened: Path, rate: float) -> None:
+        super().__init__(source)
+        self.opened, self.rate = opened, rate
+
+    def description(self) -> dict[str, Any]:
+        return {"source": self.name(), "of": self.source.description(), "rate": self.rate}
+
+    def waits(self) -> bool:
+        return True
+
+    def latest(self, start: Offset, limit: int | None = None) -> Offset:
+        if not self.opened.exists():
+            self.opened.touch()
+        ready = int((time.time() - self.opened.stat().st_mtime) * self.rate) - start["message"]
+        ready = ready if limit is None else min(ready, limit)
+        return self.source.latest(start, ready) if ready > 0 else start
+
+
+class Forgetful(Broker):
+    """A broker that takes what it hands out for done: who starts again goes on behind that (at most once)."""
+
+    def __init__(self, source: Source, opened: Path, rate: float, kept: Path) -> None:
+        super().__init__(source, opened, rate)
+        self.kept = kept
+
+    def initial(self) -> Offset:
+        if not self.kept.exists():
+            return super().initial()
+        offset: Offset = msgspec.json.decode(self.kept.read_bytes())
+        return offset
+
+    def latest(self, start: Offset, limit: int | None = None) -> Offset:
+        end = super().latest(start, limit)
+        fresh = self.kept.with_suffix(".new")
+        fresh.write_bytes(msgspec.json.encode(end))
+        fresh.replace(self.kept)
+        return end
+
+
+def stream(messages: int) -> FlowsSource:
+    """The flows that come."""
+    return FlowsSource(messages=messages, seed=2)
+
+
+def main(folder: Path, mode: str, rate: float, messages: int) -> None:
+    """Run until all is analysed; each start of a forgotten one has a folder of results of its own."""
+    flow, opened, options = dataflows.threat(), folder / OPENED, {"epoch_s": EPOCH_S, "batch_size": BATCH}
+    broker = Broker(stream(messages), opened, rate)
+    if mode == "driver":
+        _on_spark(flow, broker, folder)
+        return
+    if not opened.exists():
+        flow.run(stream(2_000), cores=1)  # what is to be loaded is there before messages come
+    if mode == "replayed":
+        flow.run(broker, out=folder / "out", checkpoint=folder / "checkpoint", **options)
+        return
+    number = sum(path.name.startswith("out") for path in folder.iterdir())
+    source = Forgetful(stream(messages), opened, rate, folder / "position.json")
+    flow.run(source, out=folder / f"out{number}", **options)
+
+
+def _on_spark(flow: Any, broker: Broker, folder: Path) -> None:
+    from riot_ops.spark import session
+
+    spark = session(cores=CORES)
+    if not broker.opened.exists():
+        flow.start(spark, stream(2_000)).wait()
+    flow.start(spark, broker, out=folder / "out", checkpoint=folder / "checkpoint", partitions=CORES).wait()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2], float(sys.argv[3]), int(sys.argv[4]))

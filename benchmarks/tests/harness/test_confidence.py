@@ -1,0 +1,111 @@
+"""Intervals and tests of differences, against closed forms of Student's t and a table of its quantiles."""
+
+from __future__ import annotations
+
+import math
+import sys
+
+import pytest
+from riot_bench.harness.confidence import batch_means, interval, tukey_kramer, welch
+
+from riot_ops.core.errors import ConfigError, MissingExtraError
+
+
+def below_2(t: float) -> float:
+    """Student's distribution with 2 degrees of freedom."""
+    return 0.5 + t / (2 * math.sqrt(2 + t * t))
+
+
+def below_3(t: float) -> float:
+    """Student's distribution with 3 degrees of freedom."""
+    return 0.5 + (t / math.sqrt(3) / (1 + t * t / 3) + math.atan(t / math.sqrt(3))) / math.pi
+
+
+@pytest.mark.parametrize(
+    ("values", "level", "quantile"),
+    [
+        ([9, 10, 11], 0.95, 4.302653),
+        ([9, 10, 11], 0.9, 2.919986),
+        ([1, 5, 3, 3], 0.95, 3.182446),
+        ([1, 3], 0.99, 63.65674),
+    ],
+)
+def test_intervals_of_the_mean(values, level, quantile):
+    mean = sum(values) / len(values)
+    error = math.sqrt(sum((v - mean) ** 2 for v in values) / (len(values) - 1) / len(values))
+    assert interval(values, level) == pytest.approx((mean - quantile * error, mean + quantile * error), rel=1e-6)
+    if level == 0.95:
+        assert interval(values) == interval(values, level)
+
+
+def test_two_values_have_an_interval_and_one_has_none():
+    assert interval([4.0, 4.0]) == (4.0, 4.0)
+    assert interval([0.1, 0.1, 0.1]) == (0.1, 0.1)
+    assert all(map(math.isnan, (*interval([4.0]), *interval([]))))
+
+
+def test_an_interval_ends_at_the_least_that_there_can_be():
+    low, high = interval([1, 5, 3, 3])
+    assert interval([1, 5, 3, 3], least=2.0) == (2.0, high)
+    assert interval([1, 5, 3, 3], least=low - 1) == (low, high)
+    assert all(map(math.isnan, interval([4.0], least=0.0)))
+
+
+def test_batch_means_are_of_successive_parts():
+    assert batch_means([5.0, 1.0, 2.0]) == [5.0, 1.0, 2.0]
+    assert batch_means([1.0, 3.0, 10.0, 20.0, 30.0], most=2) == [14 / 3, 25.0]
+    assert batch_means([]) == []
+    assert len(batch_means([1.0] * 1000)) == 20
+    with pytest.raises(ConfigError, match="most must be >= 1, got 0"):
+        batch_means([1.0], most=0)
+
+
+@pytest.mark.parametrize("level", [0, 1, -0.5, 95, math.nan])
+def test_a_level_is_a_share(level):
+    with pytest.raises(ConfigError, match=f"level must lie between 0 and 1, got {level}"):
+        interval([1.0, 2.0], level)
+
+
+def test_welch_asks_whether_the_first_is_greater():
+    # variances 2 and 2 of two values each: standard error √2, 2 degrees of freedom
+    found = welch([4.0, 6.0], [0.0, 2.0])
+    assert found == pytest.approx((2 * math.sqrt(2), 2.0, 1 - below_2(2 * math.sqrt(2))))
+    assert welch([0.0, 2.0], [4.0, 6.0]).p == pytest.approx(1 - found.p)
+
+
+def test_welch_does_not_pool_variances():
+    # variances 2 and 32 of two values each: 17² / (1 + 256) degrees of freedom
+    found = welch([4.0, 6.0], [-4.0, 4.0])
+    assert found[:2] == pytest.approx((5 / math.sqrt(17), 289 / 257))
+
+
+def test_two_groups_of_unequal_size_are_told_apart_as_by_a_t_test():
+    # pooled variance 4/3 with 3 degrees of freedom, standard error √(4/3 · (1/3 + 1/2))
+    found = tukey_kramer({"small": [1.0, 2.0, 3.0], "large": [7.0, 9.0]})
+    t = 6 / math.sqrt(10 / 9)
+    assert list(found) == [("small", "large")]
+    assert found["small", "large"].statistic == pytest.approx(-6)
+    assert found["small", "large"].p == pytest.approx(2 * (1 - below_3(t)), rel=1e-4)
+    assert math.isnan(found["small", "large"].df)
+
+
+def test_each_pair_of_groups_has_its_difference():
+    found = tukey_kramer({"a": [0.0, 2.0], "b": [10.0, 12.0], "c": [3.0, 5.0]})
+    assert {pair: one.statistic for pair, one in found.items()} == {("a", "b"): -10, ("a", "c"): -3, ("b", "c"): 7}
+    assert found["a", "b"].p < found["b", "c"].p < found["a", "c"].p
+
+
+@pytest.mark.parametrize(("first", "second"), [([1.0], [1.0, 2.0]), ([1.0, 2.0], [])])
+def test_one_value_tells_nothing(first, second):
+    with pytest.raises(ConfigError, match=f"at least 2 values, got {len(first)} and {len(second)}"):
+        welch(first, second)
+    with pytest.raises(ConfigError, match="groups must be at least 2"):
+        tukey_kramer({"a": first, "b": second})
+    with pytest.raises(ConfigError, match="groups must be at least 2"):
+        tukey_kramer({"a": [1.0, 2.0]})
+
+
+def test_without_scipy_it_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "scipy", None)
+    with pytest.raises(MissingExtraError, match="confidence intervals"):
+        interval([1.0, 2.0])

@@ -1,0 +1,69 @@
+"""Timing micro-batches: what Spark tells of them, and queries that fail. Queries stand in for Spark's."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from riot_bench.harness.micro_batches import durations, intervals, micro_batches, timed_query
+
+from riot_ops.core.errors import RiotError
+
+
+def told(*batches: tuple[float, float, int]) -> Any:
+    """A query with micro-batches: when each began (s), what it took (s), and its rows."""
+    return SimpleNamespace(
+        recentProgress=[
+            {
+                "batchId": number,
+                "timestamp": datetime.fromtimestamp(begun, UTC).isoformat(),
+                "durationMs": {"triggerExecution": 1000 * seconds},
+                "numInputRows": rows,
+            }
+            for number, (begun, seconds, rows) in enumerate(batches)
+        ]
+    )
+
+
+def test_waiting_for_the_trigger_is_in_the_interval_and_not_in_the_duration() -> None:
+    query = told((100.0, 0.2, 5), (100.5, 0.1, 5), (101.0, 0.75, 5), (101.75, 0.25, 5), (102.0, 0.1, 0))
+    assert durations(query) == [0.2, 0.1, 0.75, 0.25]
+    assert micro_batches(query)[1] == (100.5, 0.1)
+    assert intervals(query, 4) == pytest.approx([0.4, 1.15, 0.25])
+    assert intervals(query, 2) == pytest.approx([0.4])
+    assert intervals(query, 1) == []
+
+
+class Frame:
+    """A streaming DataFrame whose query fails; it is its own writer."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+        self.writeStream = self
+
+    def __getattr__(self, _: str) -> Any:
+        return lambda *_, **__: self
+
+    def awaitTermination(self, _: float | None = None) -> bool:  # noqa: N802
+        raise self.error
+
+
+def test_a_query_that_fails_says_why(tmp_path: Path) -> None:
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    for error, said in (
+        (PySparkException("Job aborted.\n\tat org.apache"), "a query in plain PySpark failed: Job aborted."),
+        (
+            Py4JError("Answer from Java side is empty"),
+            "a query in plain PySpark failed: Answer from Java side is empty",
+        ),
+    ):
+        with pytest.raises(RiotError) as failed:
+            timed_query(Frame(error), tmp_path / "checkpoint", limit_s=5.0)
+        assert str(failed.value) == said
+    with pytest.raises(KeyError):
+        timed_query(Frame(KeyError("ours")), tmp_path / "checkpoint", limit_s=5.0)

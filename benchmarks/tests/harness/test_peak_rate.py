@@ -1,0 +1,44 @@
+"""The search for the highest sustainable rate, on systems whose capacity is known."""
+
+from __future__ import annotations
+
+import pytest
+from riot_bench.harness.peak_rate import LEAST, highest
+
+
+@pytest.mark.parametrize("start", [1.0, 730.0, 1000.0, 40_000.0])
+@pytest.mark.parametrize("capacity", [17.0, 1000.0, 3e7])
+def test_finds_the_capacity_from_any_start(capacity: float, start: float) -> None:
+    peak = highest(lambda rate: rate <= capacity, start)
+    assert peak.closed
+    assert capacity / 1.05 <= peak.rate <= capacity
+    assert len(peak.tried) < 40
+
+
+def test_the_same_system_gives_the_same_rate() -> None:
+    assert len({highest(lambda rate: rate <= 1234, 500.0).rate for _ in range(3)}) == 1
+
+
+def test_one_disturbed_trial_is_tried_again() -> None:
+    trials = iter([False])  # the first one, whatever the rate
+    peak = highest(lambda rate: next(trials, rate <= 1000), 800.0)
+    assert peak.rate >= 1000 / 1.05
+
+
+def test_time_is_bounded() -> None:
+    now = [0.0]
+
+    def trial(rate: float) -> bool:
+        now[0] += 3.0
+        return rate <= 1e9
+
+    peak = highest(trial, 10.0, limit_s=10.0, clock=lambda: now[0])
+    assert now[0] <= 13.0
+    assert not peak.closed
+    assert 0 < peak.rate < 1e9
+
+
+def test_nothing_is_sustainable() -> None:
+    peak = highest(lambda rate: False, 100.0)
+    assert (peak.rate, peak.closed) == (0.0, False)
+    assert peak.tried[-1][0] >= LEAST

@@ -1,0 +1,18 @@
+"""Neptune's relay on Spark: every message comes once, and each figure is there."""
+
+from riot_bench.suites.neptune.relay_spark import relays
+
+
+def test_a_relay_over_a_shuffle(spark):
+    found = {m.measure: m for m in relays(spark, 50, 2, 100_000, (1024,), 10_000)}
+    at = "neptune/relay/spark/50B"
+    runs = (at, f"{at}/buffer-1KB", f"{at}/micro-batch-1KB")
+    figures = ("", "/latency/mean", "/latency/sd", "/latency/p99", "/bandwidth")
+    assert set(found) == {
+        *(run + f for run in runs for f in figures),
+        *(f"{at}/{n}" for n in ("lost", "disorder", "welch-p")),
+    }
+    for run in runs:
+        assert len(found[run].sample) == 2
+        assert 0 < found[f"{run}/latency/mean"].value <= found[f"{run}/latency/p99"].value
+    assert (found[f"{at}/lost"].value, found[f"{at}/disorder"].value) == (0, 0)

@@ -1,0 +1,173 @@
+"""The suite that measures what sharing saves."""
+
+from __future__ import annotations
+
+import time
+
+import pyarrow as pa
+import pytest
+from riot_bench.harness import registry as bench
+from riot_bench.suites.reuse import local as reuse_local
+from riot_bench.suites.reuse import many as reuse_many
+from riot_bench.suites.reuse import suite as reuse
+from riot_bench.suites.reuse.workloads import pi_series, riot21
+
+from riot_ops import Dataflow, tasks
+from riot_ops.core.errors import ConfigError
+from riot_ops.reuse import ReuseManager, signatures
+
+
+def test_counted_alone_it_gives_the_figures_of_the_books():
+    found = {m.measure: m for m in reuse.measures(trace=("seq",), workload=("riot",), backend="null")}
+    books = (
+        "tasks-peak-reduction",
+        "tasks-sum-reduction",
+        "manager-p95-ms",
+        "fragmentation",
+        "idle-share",
+        "after-drain",
+    )
+    used = {name for name in found if "/used-by/" in name}
+    assert set(found) - used == {"reuse/submit/p95-ms", *(f"reuse/riot/seq/{n}" for n in books)}
+    assert sum(found[name].value for name in used) == pytest.approx(1)
+    peak = found["reuse/riot/seq/tasks-peak-reduction"]
+    assert round(peak.value, 3) == 0.453 and peak.met and peak.against == "steps that run, of 192 apart"
+
+
+def test_each_trace_and_workload_is_another():
+    def total(**options):
+        return [m.value for m in reuse.measures(backend="null", **options) if m.measure.endswith("sum-reduction")]
+
+    assert len(total()) == 3 and len(set(total())) == 3
+    assert total(trace=("rw1",)) != total(trace=("rw2",))
+    [opmw] = total(trace=("seq",), workload=("opmw",))
+    assert [opmw] != total(trace=("seq",)) and 0.25 < opmw < 0.4
+
+
+def test_run_in_process_both_sides_take_time_and_give_the_same(monkeypatch):
+    some = [flow for flow in riot21() if flow.name in ("grid-kalman", "grid-short", "grid-cleaned-stats")]
+    monkeypatch.setattr(reuse, "riot21", lambda: some)
+    monkeypatch.setitem(reuse_local.PEAK, "riot", 0.3)
+    found = {m.measure: m for m in reuse.measures(quick=True, trace=("rw1",))}
+    assert found["reuse/riot/outputs-equal"].value == found["reuse/riot/rw1/outputs-equal"].value == 1
+    assert found["reuse/riot/rw1/after-drain"].value == 0
+    assert -1 < found["reuse/riot/rw1/cpu-reduction"].value < 1
+    assert found["reuse/riot/rw1/disruption-ms"].value > 0
+
+
+def test_records_may_move_behind_some_actions_alone():
+    flows = {flow.name: flow for flow in riot21() if flow.name in ("grid-kalman", "grid-short")}
+
+    def points(**every):
+        found = reuse_local.run("x", "riot", reuse_local.trace_of("seq", flows), flows, **every)
+        return [m.measure for m in found if "/cpu/together/" in m.measure]
+
+    assert points() == [f"x/cpu/together/{n}" for n in (1, 2, 3, 4)]
+    assert points(every=3) == [f"x/cpu/together/{n}" for n in (1, 4)]
+
+
+def test_the_quick_form_does_a_tenth_of_the_work():
+    assert reuse._tenth({}) == pi_series({}, 300) != pi_series({})
+
+
+def test_records_that_differ_are_seen(monkeypatch):
+    flows = {f.name: f for f in riot21() if f.name in ("grid-kalman", "grid-stats")}
+    assert reuse_local.equal("x", flows, 400).value == 1
+    whole = reuse_local.source
+    lengths = iter([400, 400, 399, 400])
+    monkeypatch.setattr(reuse_local, "source", lambda name, messages=None: whole(name, next(lengths)))
+    assert reuse_local.equal("x", flows, 400).value == 0
+
+
+def test_fragments_are_counted_by_hand():
+    """Two dataflows with a source in common come and go: 1, 2, 1 and no fragments, of which one rests at last."""
+
+    def flow(name, window):
+        made = Dataflow(name)
+        source = made.source("city", schema={"value": "double"})
+        return made.sink("out", source.to(tasks.MovingAverage(window=window), id=name))
+
+    flows = {"a": flow("a", 2), "b": flow("b", 3)}
+    found = {m.measure: m for m in reuse_local.counted("x", "opmw", "seq", flows)}
+    # who comes first goes last: the other's two steps go; or the source stays with two that rest
+    first, *_, last = reuse_local.trace_of("seq", flows)
+    assert found["x/fragmentation"].value == pytest.approx(4 / 3 if first.name == last.name else 5 / 3)
+    assert found["x/idle-share"].value == pytest.approx(0 if first.name == last.name else 2 / 5 / 3)
+
+
+def test_names_are_checked():
+    for wrong in ({"trace": ("sex",)}, {"workload": ("riott",)}, {"backend": "spork"}):
+        with pytest.raises(ConfigError, match="is none of"):
+            list(reuse.measures(**wrong))
+    assert "reuse" in bench.describe()
+
+
+def test_many_dataflows_over_one_stream(monkeypatch):
+    monkeypatch.setitem(reuse_many.WARM, "local", (10.0, 0.5))
+    monkeypatch.setattr(reuse_many, "COUNTED", (30.0, 1.5))
+    found = {m.measure: m for m in reuse.measures(quick=True, many=4)}
+    assert set(found) == {f"reuse/many/4/{n}" for n in ("p95-ms", "records-per-s", "bytes-per-dataflow", "submit-ms")}
+    late, pace = found["reuse/many/4/p95-ms"], found["reuse/many/4/records-per-s"]
+    assert 0 < late.value < 30_000 and late.reach == 1000 and late.at_most
+    assert pace.value > 0 and pace.reach == 0.95 * 500 * 4
+    size = found["reuse/many/4/bytes-per-dataflow"]
+    assert size.reach == 1 << 20 and size.at_most and found["reuse/many/4/submit-ms"].value > 0
+    with pytest.raises(ConfigError, match="'local' or 'spark', got 'null'"):
+        list(reuse.measures(many=4, backend="null"))
+
+
+def test_latency_counts_from_when_the_message_was_due():
+    latencies = reuse_many.Latencies()
+    latencies.begin = time.time() - 10
+    latencies.sink().function("out", pa.record_batch({"seq": pa.array([0, 4500])}))
+    early, late = latencies.since(0)
+    assert 10_000 <= early < 12_000 and early - late == pytest.approx(9000)
+    assert latencies.since(time.time() + 1).size == 0
+
+
+def test_each_of_many_dataflows_has_a_filter_of_its_own_and_one_parser_for_all():
+    manager = ReuseManager()
+    for i in range(5):
+        manager.submit(reuse_many.flow(i, 5))
+    assert manager.stats()["steps"] == 2 + 3 * 5 and manager.stats()["sources"] == 1
+
+
+def test_the_figures_show_each_trace_step_by_step(monkeypatch):
+    some = [flow for flow in riot21() if flow.name in ("grid-kalman", "grid-short", "grid-cleaned-stats")]
+    monkeypatch.setattr(reuse, "riot21", lambda: some)
+    found = list(reuse.measures(quick=True, trace=("seq",), steps=True))
+    one, other = reuse.EXPERIMENTS[:2]
+    assert [one.key, other.key] == ["reuse/riot", "reuse/opmw"]
+    shown = {figure.key: figure.points(found) for figure in one.figures}
+    assert set(shown) == {
+        *(f"{walk}-{what}" for walk in ("seq", "rw1", "rw2") for what in ("tasks", "cpu")),
+        "used-by",
+    }
+    alone = [m.value for series, _, m in shown["seq-tasks"] if series == "apart"]
+    together = [m.value for series, _, m in shown["seq-tasks"] if series == "together"]
+    sizes = sorted(len(flow.nodes) for flow in some)
+    assert len(alone) == 6 and max(alone) == sum(sizes) and alone[0] in sizes and alone[-1] == 0
+    distinct = len(set().union(*(signatures(flow).values() for flow in some)))
+    assert max(together) == distinct and all(a >= b for a, b in zip(alone, together, strict=True))
+    assert [x for series, x, _ in shown["seq-cpu"] if series == "together"] == list("123456")
+    assert sum(m.value for _, _, m in shown["used-by"]) == pytest.approx(1)
+    assert all(points == [] for key, points in shown.items() if "rw" in key)
+    assert not any(figure.points(found) for figure in other.figures)
+    assert {m.measure: m.published for m in found if m.published} == {
+        "reuse/riot/seq/tasks-peak-reduction": 0.46,
+        "reuse/riot/seq/cpu-reduction": 0.51,
+    }
+
+
+def test_a_long_line_has_some_of_its_points():
+    line = list(reuse_local._line("reuse/x", list(range(100)), "steps", ""))
+    assert [m.measure for m in line[:2]] == ["reuse/x/1", "reuse/x/4"] and len(line) == 34
+    assert [m.value for m in line[:2]] == [0, 3]
+
+
+def test_the_experiments_run_their_own_workload(monkeypatch):
+    asked = []
+    monkeypatch.setattr(reuse, "measures", lambda quick, **options: asked.append((quick, options)) or iter(()))
+    for one in reuse.EXPERIMENTS[:2]:
+        assert list(one.measures(True)) == []
+    assert asked == [(True, {"workload": (load,), "steps": True}) for load in ("riot", "opmw")]

@@ -1,0 +1,200 @@
+"""The suite dspbench: what it measures, and what its opponents compute."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import shutil
+from dataclasses import replace
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+from riot_bench.harness.measure import Measure
+from riot_bench.harness.validation import compare, plain_results
+from riot_bench.suites.dspbench import suite as dspbench
+from riot_bench.suites.dspbench.lines import PARTS, Lines, write_lines
+from riot_bench.suites.dspbench.paced import paced
+from riot_bench.suites.dspbench.page import PAPER
+from riot_bench.suites.dspbench.plots import TITLES, of_operators
+from riot_bench.suites.dspbench.spark import opponent, text
+from typer.testing import CliRunner
+
+from riot_ops.cli.main import app
+from riot_ops.core.errors import ConfigError, RiotError
+from riot_ops.dataflows import APPLICATIONS, application
+
+LINES = [name for name, one in APPLICATIONS.items() if one.suite in dspbench.SUITES]
+OPPONENTS = [name for name in LINES if opponent(name) is not None]
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Measure], Path]:
+    """The measures of word count in process, and the folder of the page."""
+    out = tmp_path_factory.mktemp("dspbench")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(dspbench, "QUICK", replace(dspbench.QUICK, alone=True))
+        return {m.measure: m for m in dspbench.measures(True, app=["wc"], runner="local", out=out)}, out
+
+
+def test_word_count_beside_plain_python(found: tuple[dict[str, Measure], Path]) -> None:
+    measures = found[0]
+    for name in ("local", "local-results", "plain-python", "vs-plain-python", "local-all-cores-vs-one"):
+        assert measures[f"dspbench/wc/{name}"].value > 0
+    ratio = measures["dspbench/wc/vs-plain-python"]
+    assert (ratio.unit, ratio.reach) == ("ratio", 10)
+    assert measures["dspbench/wc/local-results"].reach == 10e6
+    assert 0 < measures["dspbench/wc/local-latency-p50"].value <= measures["dspbench/wc/local-latency-p95"].value
+    assert measures["dspbench/wc/local-latency-p95"].at_most
+    on_one = measures["dspbench/wc/local-latency-p95-one-core"]
+    assert 0 < measures["dspbench/wc/local-latency-p50-one-core"].value <= on_one.value
+    assert (on_one.reach, on_one.at_most, on_one.unit) == (50, True, "ms")
+    assert measures["dspbench/wc/local-memory"].value > 50
+
+
+def test_half_of_the_peak_of_all_cores_alone(tmp_path: Path) -> None:
+    lines = write_lines(application("wc"), tmp_path, 400, 400)
+    found = [m.measure.removeprefix("dspbench/wc/local-") for m in paced(lines, 4000.0, None, 0.2)]
+    assert found == ["latency-p50", "latency-p95", "sink", "cpu", "memory"]
+
+
+def test_a_paced_run_that_fails_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.executable", shutil.which("false"))
+    lines = write_lines(application("wc"), tmp_path, 400, 400)
+    with pytest.raises(RiotError, match="word_count at 1,000 lines/s ended with 1"):
+        list(paced(lines, 1000.0, 500.0, 0.1))
+
+
+def test_operators_of_word_count(found: tuple[dict[str, Measure], Path]) -> None:
+    operators = of_operators({name: m.value for name, m in found[0].items()})
+    assert list(operators) == ["wc/lines", "wc/split", "wc/counts"]
+    split, counts = operators["wc/split"], operators["wc/counts"]
+    assert split["selectivity"] == pytest.approx(9.8, abs=0.1)
+    assert split["bytes-in"] == pytest.approx(operators["wc/lines"]["bytes-out"], rel=1e-5)  # of other batches
+    assert split["bytes-out"] == counts["bytes-in"] == counts["bytes-out"] - 8  # the count
+    assert counts["selectivity"] == 1
+    assert counts["state"] > 4_000 * 8 > split["state"] == 0
+    for figures in operators.values():
+        assert 0 < figures["time-p50"] <= figures["time-p95"]
+
+
+def test_the_page(found: tuple[dict[str, Measure], Path]) -> None:
+    measures, out = found
+    page = (out / "index.html").read_text()
+    assert not re.search(r'(src|href)="(?!data:)', page)
+    pictures = {path.stem for path in out.glob("*.png")}
+    assert pictures == set(TITLES)
+    for name in pictures:
+        assert TITLES[name] in page
+        assert escape(PAPER.get(name, "")) in page
+    results = json.loads((out / "results.json").read_text())
+    assert [m["measure"] for m in results["measures"]] == list(measures)
+    assert results["quick"] is True
+    console = Console(width=80, record=True, file=io.StringIO())
+    console.print(dspbench.table(measures.values()))
+    shown = console.export_text()
+    assert "wc/split" in shown
+    assert "vs-plain-python" in shown
+
+
+def test_the_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(dspbench, "_parts", lambda chosen, *_: [Measure(f"dspbench/{chosen[0].code}/local", 1.0, "x")])
+    arguments = ["bench", "dspbench", "--app", "wc", "--runner", "local", "--quick", "--out", str(tmp_path), "--json"]
+    result = CliRunner().invoke(app, arguments, catch_exceptions=False)
+    assert json.loads(result.stdout.splitlines()[0])["measure"] == "dspbench/wc/local"
+    assert (tmp_path / "index.html").exists()
+
+
+def test_sides_that_do_not_agree(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dspbench, "plain_results", lambda *_: {"counts": [("a", 1)]})
+    with pytest.raises(RiotError, match=r"do not agree on the number of results of word_count: .* and \{'counts': 1\}"):
+        list(dspbench.measures(True, app=["word_count"], runner="local"))
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"app": ["stats"]}, "--app must be one of wc, .*got 'stats'"),
+        ({"app": ["wcc"]}, "unknown application 'wcc'"),
+        ({"app": ["wc"], "runner": "flink"}, "--runner must be all, local or spark, got 'flink'"),
+    ],
+    ids=["suite", "name", "runner"],
+)
+def test_misuse(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        next(dspbench.measures(True, **options))
+
+
+@pytest.mark.parametrize("name", LINES)
+def test_lines_are_the_same_for_all(name: str, tmp_path: Any) -> None:
+    data = write_lines(application(name), tmp_path, 200, 100)
+    assert data.total == 200 * len(data.files)
+    part = data.first(100)
+    for source, files in part.files.items():
+        assert len(files) == PARTS
+        plain = [line.rstrip() for line in part.plain()[source]]
+        replayed = part.sources()[source]
+        end = replayed.latest(replayed.initial())
+        batches = [b for s in replayed.splits(replayed.initial(), end, 1) for b in replayed.read(s)]
+        assert [line.rstrip() for b in batches for line in b["payload"].to_pylist()] == plain
+        assert len(plain) == 100
+
+
+# -- plain PySpark ---------------------------------------------------------------------------------
+
+#: By stream, the fields that tell a key, of what is put out for each key of a micro-batch.
+KEYS = {
+    "counts": ("word",),
+    "volume": ("minute",),
+    "status": ("response",),
+    "countries": ("country", "city"),
+    "visits": (),
+    "locations": ("country", "city"),
+    "ctr": ("query_id", "ad_id"),
+}
+#: How many lines it takes until windows end, and there is something of each result; else 2000.
+LINES_OF = {"yahoo_streaming": 40_000, "smart_grid": 6000, "equipment_monitoring": 20_000}
+#: What plain PySpark has in rows of other streams.
+ELSEWHERE = {"country_total", "total_unique"}
+
+
+def put_out(spark: Any, data: Lines, folder: Any) -> dict[str, list[tuple[Any, ...]]]:
+    """The results of plain PySpark by stream; of those of a key the last."""
+    one = data.application
+    given, build = opponent(one.name)  # type: ignore[misc]
+    rows: list[Any] = []
+    frame = build({name: lines.coalesce(1) for name, lines in text(spark, data, folder, 1, given.first).items()})
+    query = (
+        frame.writeStream.outputMode(given.mode)
+        .foreachBatch(lambda batch, _: rows.extend(batch.collect()))
+        .option("checkpointLocation", str(folder / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    found: dict[str, dict[Any, tuple[Any, ...]]] = {stream: {} for stream in one.results}
+    for number, row in enumerate(rows):
+        stream = row["stream"] if "stream" in row else next(iter(one.results))
+        if stream in found:
+            key = tuple(row[name] for name in KEYS[stream]) if given.mode == "update" else number
+            found[stream][key] = tuple(row[name] for name in one.results[stream] if name not in ELSEWHERE)
+    return {stream: list(of_stream.values()) for stream, of_stream in found.items()}
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+@pytest.mark.parametrize("name", OPPONENTS)
+def test_plain_pyspark_gives_the_same(name: str, spark: Any, tmp_path: Any) -> None:
+    lines = LINES_OF.get(name, 2000)
+    data = write_lines(application(name), tmp_path / "written", lines, lines)
+    given, _ = opponent(name)  # type: ignore[misc]
+    wanted = plain_results(data.application, data.plain(), given.parameters)
+    found = put_out(spark, data, tmp_path)
+    for stream, rows in wanted.items():
+        kept = [i for i, name in enumerate(data.application.results[stream]) if name not in ELSEWHERE]
+        difference = compare(stream, (tuple(row[i] for i in kept) for row in rows), found[stream])
+        assert difference.equal or (given.open_end and not difference.unexpected), difference
+        assert difference.found > 0

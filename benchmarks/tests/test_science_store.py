@@ -1,0 +1,494 @@
+"""Results of a report: stored at once, read again, and what is still to be run."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import psutil
+import pytest
+from riot_bench.harness.measure import Measure, machine
+from riot_bench.report import runner as running
+from riot_bench.report.plan import REPORTS, Planned, find, planned
+from riot_bench.report.store import Store, code_of, commit, commit_of
+
+import riot_ops
+from benchmarks.tests import made_up
+from riot_ops.core.errors import ConfigError
+
+SUITE = "benchmarks.tests.made_up"
+
+
+def of(experiment: Any) -> Planned:
+    return Planned(SUITE, SUITE, experiment)
+
+
+RELAY, COUNTS = of(made_up.RELAY), of(made_up.COUNTS)
+
+
+class Shown:
+    """Who is told of a run, and keeps it."""
+
+    def __init__(self, interrupt: bool = False) -> None:
+        self.ends: list[tuple[str, str, str]] = []
+        self.interrupt = interrupt
+
+    def begin(self, one: Planned) -> None:
+        pass
+
+    def tick(self, seconds: float, measures: int) -> None:
+        if self.interrupt and Path(os.environ["MADE_UP"]).exists():
+            raise KeyboardInterrupt
+
+    def end(self, one: Planned, state: str, reason: str) -> None:
+        self.ends.append((one.key, state, reason))
+
+
+@pytest.fixture
+def where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A file that made-up experiments write, and the way to them for what is started."""
+    monkeypatch.setenv("MADE_UP", str(tmp_path / "made-up"))
+    root = Path(__file__).resolve().parents[2]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, (str(root), os.environ.get("PYTHONPATH")))))
+    return tmp_path / "made-up"
+
+
+def stored(store: Store, one: Planned = RELAY, quick: bool = True, value: float = 1.0, state: str = "done") -> None:
+    writer = store.begin(one, quick)
+    writer.measure(Measure("made_up/x", value, "s", published=4.0, machine="m", load=((0.5, 1.0),)).to_json())
+    if state:
+        writer.end(state, "why")
+
+
+# -- plan ------------------------------------------------------------------------------------------
+
+
+def test_experiments_are_found_by_suite_and_key() -> None:
+    keys = [one.key for one in planned([SUITE])]
+    assert keys == [one.key for one in made_up.EXPERIMENTS]
+    assert [one.key for one in planned([SUITE], ["made_up/words", "made_up/relay"])] == keys[:2]
+    assert len(planned([SUITE, SUITE], ["made_up"])) == len(keys)
+    assert find(SUITE, "made_up/words") is made_up.WORDS
+    everything = planned()
+    assert [one.key for one in planned(REPORTS)] == [one.key for one in everything]
+    assert {one.suite for one in everything} <= set(REPORTS)
+    assert len({one.key for one in everything}) == len(everything)
+
+
+def test_all_in_the_quick_form_is_declared_to_take_28_minutes() -> None:
+    assert sum(one.experiment.seconds[0] for one in planned()) <= 1680
+    assert all(one.experiment.seconds[0] <= one.experiment.seconds[1] for one in planned())
+
+
+@pytest.mark.parametrize(
+    ("suites", "experiments", "text"),
+    [
+        (["riotbnch"], [], "--suite must be one of .*'riotbnch'.*riotbench"),
+        (["no.module"], [], "no experiments in the module 'no.module'"),
+        (["json.tool"], [], "no experiments in the module 'json.tool'.*EXPERIMENTS"),
+        ([SUITE], ["made_up/rely"], "unknown experiment 'made_up/rely'.*made_up/relay"),
+        ([SUITE], ["made"], "unknown experiment 'made'"),
+    ],
+)
+def test_what_is_not_there_is_told(suites: list[str], experiments: list[str], text: str) -> None:
+    with pytest.raises(ConfigError, match=text):
+        planned(suites, experiments)
+
+
+# -- store -----------------------------------------------------------------------------------------
+
+
+def test_a_line_tells_how_it_came_about(tmp_path: Path) -> None:
+    stored(Store(tmp_path / "ü"), quick=False, value=math.nan)
+    first, last = map(json.loads, (tmp_path / "ü" / "results.jsonl").read_text(encoding="utf-8").splitlines())
+    told = {
+        "suite": SUITE,
+        "experiment": "made_up/relay",
+        "quick": False,
+        "seed": 7,
+        "commit": commit(),
+        "measure": "made_up/x",
+        "value": None,
+        "published": 4.0,
+        "machine": machine(),
+        "load": [[0.5, 1.0]],
+    }
+    assert told.items() <= first.items()
+    assert first["versions"]["numpy"]
+    assert first["time"].endswith("+00:00")
+    assert {"state": "done", "reason": "why", "run": first["run"], "quick": False}.items() <= last.items()
+    (result,) = Store(tmp_path / "ü").results([RELAY], quick=False)
+    assert result.state == "done"
+    assert math.isnan(result.measures[0].value)
+
+
+def test_a_commit_tells_what_was_changed_since(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM"):
+        monkeypatch.setenv(name, os.devnull)
+
+    def git(*arguments: str) -> str:
+        who = ["-c", "user.name=n", "-c", "user.email=e"]
+        done = subprocess.run(["git", *who, *arguments], cwd=tmp_path, check=True, capture_output=True, text=True)
+        return done.stdout.strip()
+
+    package = tmp_path / "src" / "ü"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("1\n")
+    assert commit_of(package) == riot_ops.__version__, "no work tree"
+    git("init", "-q")
+    (tmp_path / "other").write_text("1")
+    git("add", "other")
+    git("commit", "-qm", "x")
+    assert commit_of(package) == riot_ops.__version__, "installed within a work tree of something else"
+    git("add", ".")
+    git("commit", "-qm", "y")
+    head = git("rev-parse", "HEAD")[:12]
+    assert commit_of(package) == head
+    (tmp_path / "other").write_text("2")
+    assert commit_of(package) == head
+    found = {head}
+    for number, change in enumerate(("2\n", "3\n")):
+        (package / "__init__.py").write_text(change)
+        found.add(commit_of(package))
+        for text in ("", "new", "old"):  # of a new file what is in it counts, too
+            (package / f"new{number}ü.py").write_text(text)
+            found.add(commit_of(package))
+    assert len(found) == 9
+    monkeypatch.setattr("riot_bench.report.store.SMALL", 2)
+    found.add(commit_of(package))
+    (package / "new0ü.py").write_text("OLD")  # of a large one its size alone
+    found.add(commit_of(package))
+    assert len(found) == 10
+    (package / "gone.py").symlink_to("nowhere")
+    found.add(commit_of(package))
+    assert len(found) == 11
+    assert all(one.partition("+")[0] == head for one in found)
+
+
+def test_git_is_asked_once_and_anew_for_each_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Path] = []
+    monkeypatch.setattr("riot_bench.report.store.commit_of", lambda package: asked.append(package) or str(len(asked)))
+    monkeypatch.setattr("riot_bench.report.store._ASKED", {})
+    assert [commit(), commit()] == ["1", "1"]
+    writer = Store(tmp_path).begin(RELAY, True)
+    assert (writer.about["commit"], commit()) == ("2", "2")
+    assert set(asked) == {Path(riot_ops.__file__).parent}
+
+
+def test_forms_and_experiments_are_kept_apart(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    stored(store, value=1)
+    stored(store, quick=False, value=2)
+    stored(store, COUNTS, value=3)
+    values = [
+        r.measures[0].value for quick in (True, False) for r in store.results([RELAY, COUNTS], quick) if r.measures
+    ]
+    assert values == [1, 3, 2]
+    assert [r.state for r in store.results([RELAY, COUNTS], quick=False)] == ["done", "missing"]
+    assert Store(tmp_path / "none").results([RELAY], quick=True)[0].measures == []
+
+
+def test_torn_lines_are_no_obstacle(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    stored(store, value=5)
+    with store.path.open("ab") as file:
+        file.write(b'[1]\nnull\n\xff\xfe\n{"experiment": "made_up/relay", "quick": true, "run": "x", "measure": "mad')
+    stored(store, COUNTS)
+    assert [r.state for r in store.results([RELAY, COUNTS], quick=True)] == ["done", "done"]
+    whole = store.path.read_bytes()
+    for end in range(len(whole)):  # wherever the power went
+        store.path.write_bytes(whole[:end])
+        store.results([RELAY, COUNTS], quick=True)
+
+
+def test_files_that_were_put_together_tell_each_run_once(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    for value in (1, 2):
+        stored(store, value=value)
+    before = store.path.read_bytes()
+    stored(store, value=3)
+    store.path.write_bytes(before + store.path.read_bytes())
+    (result,) = store.results([RELAY], quick=True)
+    assert (result.runs, result.state, result.measures[0].values) == (3, "done", (1, 2, 3))
+
+
+def test_what_papers_found_is_told_as_it_is_known_now(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    writer = store.begin(COUNTS, True)
+    for measure in (Measure("known", 1.0, "ms"), Measure("other", 1.0, "ms"), Measure("own", 1.0, "ms", published=4.0)):
+        writer.measure(measure.to_json())
+    writer.end("done")
+    knows = of(replace(made_up.COUNTS, published={"known": 7.5, "own": 8.0}.get))
+    for one, told in ((COUNTS, [None, None, 4.0]), (knows, [7.5, None, 4.0])):
+        (result,) = store.results([one], quick=True)
+        assert [measure.published for measure in result.measures] == told
+
+
+@pytest.mark.parametrize("line", ["measure", "end"])
+def test_a_run_of_which_a_line_is_damaged_does_not_count(tmp_path: Path, line: str) -> None:
+    store = Store(tmp_path)
+    stored(store, value=5)
+    first, last = store.path.read_text().splitlines()
+    for damage in ('"values"', '"value": 5.0'):
+        text = first.replace(damage, '"value": {}') + "\n" + last + "\n"
+        store.path.write_text(text if line == "measure" else f"{first}\n{last[:-9]}\n")
+        (result,) = store.results([RELAY], quick=True)
+        told = (
+            ("damaged", "1 of its lines cannot be read") if line == "measure" else ("stopped", "the program was killed")
+        )
+        assert (result.runs, result.state, result.reason) == (0, *told)
+        assert running.missing(store, [RELAY], True) == [RELAY]
+    stored(store, value=6)
+    (result,) = store.results([RELAY], quick=True)
+    assert (result.runs, result.state, result.measures[0].value) == (1, "done", 6)
+
+
+@pytest.mark.parametrize("other", ["commit", "machine"])
+def test_several_runs_of_one_commit_and_machine_are_one_result(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, other: str
+) -> None:
+    store = Store(tmp_path)
+    monkeypatch.setattr(f"riot_bench.report.store.{other}", lambda **_: "old")
+    stored(store, value=100)
+    monkeypatch.undo()
+    for value in (3, 1, 2):
+        stored(store, value=value)
+    (result,) = store.results([RELAY], quick=True)
+    assert (result.runs, result.measures[0].value, result.measures[0].values) == (3, 2, (3, 1, 2))
+    assert result.measures[0].published == 4.0
+    stored(store, value=50, state="failed")
+    (result,) = store.results([RELAY], quick=True)
+    assert (result.runs, result.measures[0].value, result.state, result.reason) == (3, 2, "failed", "why")
+
+
+def test_a_run_with_more_lines_than_it_wrote_does_not_count(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    stored(store, value=5)
+    first, last = store.path.read_text().splitlines()
+    again = json.dumps(dict(reversed(json.loads(first).items())), separators=(",", ":"))
+    store.path.write_text(f"{first}\n{again}\n{last}\n")  # the same, as another program writes it
+    (result,) = store.results([RELAY], quick=True)
+    assert (result.runs, result.state, result.measures[0].value, result.measures[0].values) == (1, "done", 5, ())
+    store.path.write_text(f"{first}\n{again.replace('5.0', '7.0')}\n{last}\n")
+    (result,) = store.results([RELAY], quick=True)
+    assert (result.runs, result.state, result.reason) == (0, "damaged", "it has 1 lines more than it wrote")
+
+
+def test_what_a_run_found_before_it_ended_is_shown_where_there_is_nothing_else(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    stored(store, value=1, state="failed")
+    stored(store, value=2, state="")  # killed
+    (result,) = store.results([RELAY], quick=True)
+    assert (result.runs, result.state, result.reason) == (0, "stopped", "the program was killed")
+    assert [m.value for m in result.measures] == [2]
+
+
+# -- what is missing -------------------------------------------------------------------------------
+
+
+def test_what_is_there_is_not_run_again(tmp_path: Path) -> None:
+    store, plan = Store(tmp_path), [RELAY, COUNTS]
+
+    def keys(**options: Any) -> list[str]:
+        return [one.experiment.key[8:] for one in running.missing(store, plan, True, **options)]
+
+    stored(store)
+    stored(store, COUNTS, state="late")
+    assert keys() == ["counts"]
+    assert keys(repeat=2) == ["relay", "counts", "counts"]
+    assert keys(again=True) == ["relay", "counts"]
+    assert keys(again=True, repeat=2) == ["relay", "counts"] * 2
+    assert [one.key for one in running.missing(store, plan, False)] == ["made_up/relay", "made_up/counts"]
+    for other in ("commit", "machine"):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(f"riot_bench.report.store.{other}", lambda **_: "new")
+            assert keys() == ["counts"]  # of another commit or machine: told, not run again
+            assert keys(repeat=2) == ["relay", "counts"] * 2
+    with pytest.raises(ConfigError, match="repeat must be >= 1, got 0"):
+        keys(repeat=0)
+
+
+@pytest.mark.parametrize("other", ["commit", "machine"])
+def test_runs_of_here_count_also_where_others_came_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, other: str
+) -> None:
+    """As where the results of two machines were put together."""
+    store = Store(tmp_path)
+    for value in (1, 2):
+        stored(store, value=value)
+    with monkeypatch.context() as patch:
+        patch.setattr(f"riot_bench.report.store.{other}", lambda **_: "other")
+        stored(store, value=9)
+        assert store.results([RELAY], quick=True)[0].measures[0].value == 9
+        assert running.missing(store, [RELAY], True, repeat=3) == [RELAY] * 2
+    (result,) = store.results([RELAY], quick=True)
+    assert (result.runs, result.measures[0].values) == (2, (1, 2)), "what is counted is shown"
+    assert running.missing(store, [RELAY], True, repeat=2) == []
+    assert running.missing(store, [RELAY], True, repeat=3) == [RELAY]
+    assert running.missing(store, [RELAY], True, repeat=1) == []
+
+
+def test_quick_and_full_runs_are_not_counted_together(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    for quick in (True, False, False):
+        stored(store, quick=quick)
+    assert running.missing(store, [RELAY], True, repeat=3) == [RELAY] * 2, "of the quick ones there would be two"
+    assert running.missing(store, [RELAY], True, repeat=2) == [], "the full ones are shown"
+    assert running.missing(store, [RELAY], False, repeat=3) == [RELAY]
+
+
+# -- running ---------------------------------------------------------------------------------------
+
+
+def test_an_experiment_that_fails_stops_nothing(tmp_path: Path, where: Path) -> None:
+    store, show = Store(tmp_path / "out"), Shown()
+    plan = [of(made_up.BREAKS), of(made_up.SILENT), COUNTS]
+    assert running.run(store, plan, True, show) is False
+    assert show.ends == [
+        ("made_up/breaks", "failed", "ValueError: no <luck>"),
+        ("made_up/silent", "failed", "it found nothing"),
+        ("made_up/counts", "done", ""),
+    ]
+    breaks, _, counts = store.results(plan, quick=True)
+    assert [m.measure for m in breaks.measures] == ["made_up/breaks/first"]
+    (measure,) = counts.measures
+    assert measure.machine
+    assert len(measure.load) == 1
+    assert running.missing(store, plan, True) == plan[:2]
+    assert running.run(store, [COUNTS], False, show) is True
+    assert store.results([COUNTS], quick=False)[0].measures[0].value == 2
+
+
+def test_a_run_during_which_the_code_was_changed_does_not_count(
+    tmp_path: Path, where: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is of neither commit; the next run is of the new one."""
+    store, show = Store(tmp_path / "out"), Shown()
+    for what in ("commit_of", "code_of"):
+        monkeypatch.setattr(f"riot_bench.report.store.{what}", lambda _: "new" if where.exists() else "old")
+    monkeypatch.setattr("riot_bench.report.store._ASKED", {})
+    assert running.run(store, [COUNTS], True, show) is False
+    assert show.ends == [("made_up/counts", "failed", "the code was changed meanwhile")]
+    (result,) = store.results([COUNTS], quick=True)
+    assert (result.runs, result.state, result.about["commit"]) == (0, "failed", "old")
+    assert running.missing(store, [COUNTS], True) == [COUNTS]
+    assert running.run(store, [COUNTS], True, show) is True
+    (result,) = store.results([COUNTS], quick=True)
+    assert (result.runs, result.state, result.about["commit"]) == (1, "done", "new")
+    where.unlink()
+    monkeypatch.setattr(running, "_one", lambda *_: (where.touch(), ("late", "not through after 9 s"))[1])
+    assert running.run(store, [COUNTS], True, show) is False
+    assert show.ends[-1] == ("made_up/counts", "late", "not through after 9 s; the code was changed meanwhile")
+
+
+def test_code_is_what_is_in_its_files(tmp_path: Path) -> None:
+    """Not what git calls it, nor what is compiled of it or hidden."""
+    package = tmp_path / "ü"
+    for name in ("__init__.py", "in/a.py", "in/b.model"):
+        (package / name).parent.mkdir(parents=True, exist_ok=True)
+        (package / name).write_text(name)
+    found = code_of(package)
+    for name in (".git/HEAD", "in/.a.py.swp", "in/__pycache__/a.pyc"):
+        (package / name).parent.mkdir(exist_ok=True)
+        (package / name).write_text("x")
+    (tmp_path / "beside.py").write_text("x")
+    assert code_of(package) == found
+    (package / "in" / "b.model").write_text("in/B.model")
+    changed = {found, code_of(package)}
+    (package / "in" / "c.py").write_text("")
+    changed.add(code_of(package))
+    (package / "in" / "c.py").rename(package / "in" / "d.py")
+    changed.add(code_of(package))
+    (package / "in" / "d.py").unlink()
+    assert len(changed) == 4
+    assert code_of(package) in changed
+
+
+@pytest.mark.parametrize("error", [OSError("the disk is full"), SystemExit("enough"), KeyboardInterrupt()])
+def test_an_error_of_the_report_itself_is_told_as_what_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    def raises(*_: object) -> None:
+        raise error
+
+    store, show = Store(tmp_path), Shown()
+    monkeypatch.setattr(running, "_one", raises)
+    with pytest.raises(type(error)):
+        running.run(store, [COUNTS], True, show)
+    stopped = isinstance(error, KeyboardInterrupt)
+    state, reason = ("stopped", "stopped by the user") if stopped else ("failed", f"{type(error).__name__}: {error}")
+    (result,) = store.results([COUNTS], quick=True)
+    assert (result.state, result.reason) == (state, reason)
+    assert show.ends == [("made_up/counts", state, "" if stopped else reason)]
+
+
+def test_a_process_that_was_killed_is_told_by_the_signal(tmp_path: Path, where: Path) -> None:
+    """Such as by the system, for want of memory: what it said last is not the reason."""
+    show, plan = Shown(), [of(made_up.KILLED)]
+    assert running.run(Store(tmp_path / "out"), plan, True, show) is False
+    assert show.ends == [("made_up/killed", "failed", "killed by SIGKILL; last printed: all is well")]
+    assert running._why(-signal.SIGSEGV, "") == "killed by SIGSEGV"
+    assert running._why(-40, "") == "killed by signal 40"
+    assert [running._why(3, words) for words in ("", "E: x")] == ["exit code 3", "E: x"]
+
+
+def ended(pids: list[int]) -> bool:
+    _, alive = psutil.wait_procs([psutil.Process(p) for p in pids if psutil.pid_exists(p)], timeout=5)
+    return not alive
+
+
+def test_an_experiment_that_hangs_is_ended_with_all_that_it_started(
+    tmp_path: Path, where: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From when it hangs on, which takes longer on a busy machine, twenty seconds pass at each look."""
+    passed, ticks = [0.0], []
+
+    def monotonic() -> float:
+        passed[0] += 20.0 * where.exists()
+        return time.monotonic() + passed[0]
+
+    monkeypatch.setattr(running, "time", SimpleNamespace(monotonic=monotonic))
+    monkeypatch.setattr(running, "START_S", 0.0)
+    monkeypatch.setattr(running, "GRACE_S", 3.0)
+    show, plan = Shown(), [of(made_up.HANGS), COUNTS]
+    monkeypatch.setattr(show, "tick", lambda seconds, measures: ticks.append(seconds))
+    with pytest.raises(ConfigError, match="patience must be > 0, got 0"):
+        running.run(Store(tmp_path / "out"), plan, True, show, patience=0)
+    assert running.run(Store(tmp_path / "out"), plan[:1], True, show, patience=200.0) is False
+    assert ticks[-2] <= 200 * made_up.HANGS.seconds[0] < ticks[-1]
+    ((_, state, reason),) = show.ends
+    assert state == "late"
+    assert reason.startswith("not through after 2")
+    assert ended([int(pid) for pid in where.read_text().split()])
+
+
+def test_ctrl_c_keeps_what_is_done(tmp_path: Path, where: Path) -> None:
+    store, show = Store(tmp_path / "out"), Shown(interrupt=True)
+    with pytest.raises(KeyboardInterrupt):
+        running.run(store, [of(made_up.HANGS), RELAY], True, show)
+    assert show.ends == [("made_up/hangs", "stopped", "")]
+    (result,) = store.results([of(made_up.HANGS)], quick=True)
+    assert [m.measure for m in result.measures] == ["made_up/hangs/first"]
+    assert (result.state, result.reason) == ("stopped", "stopped by the user")
+    assert ended([int(pid) for pid in where.read_text().split()])
+
+
+def test_one_experiment_alone(where: Path, tmp_path: Path) -> None:
+    """What is printed goes nowhere but to its own output."""
+    mouth, ear = os.pipe()
+    arguments = [sys.executable, "-m", "riot_bench.report.run_one", str(ear), SUITE, "made_up/relay", "quick"]
+    done = subprocess.run(arguments, pass_fds=(ear,), capture_output=True, text=True, check=True)
+    os.close(ear)
+    with os.fdopen(mouth) as file:
+        lines = [Measure.from_json(line) for line in file]
+    assert [m.measure for m in lines[:2]] == ["made_up/relay/local/50B", "made_up/relay/local/1000B"]
+    assert done.stdout == "what an experiment prints is its own affair {}\n"

@@ -1,0 +1,300 @@
+"""What a run of the command reads: a generated stream, or files, looked at before the run begins."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+
+from riot_ops import streams
+from riot_ops import tasks as t
+from riot_ops.core.errors import ConfigError, did_you_mean, excerpt
+from riot_ops.core.schema import StreamSchema, stream_schema
+from riot_ops.core.source import Source
+from riot_ops.dataflow import Dataflow
+from riot_ops.graph.nodes import Edge
+from riot_ops.ingest.pace import paced as at_pace
+from riot_ops.streams.catalog import catalog_entry
+
+__all__ = ["Feed", "guess_delimiter"]
+
+#: Lines that are looked at before a run.
+LOOKED_AT = 100
+DELIMITERS = ",;\t|"
+#: How values of a time begin: milliseconds of this century, or a date.
+TIME = r"\d{12,13}$|\d{4}-\d\d-\d\d"
+#: Step that turns CSV lines into messages.
+CSV = "csv"
+
+_log = logging.getLogger("riot_ops")
+
+
+@dataclass
+class Feed:
+    """The options of ``riot-ops run`` that describe its input.
+
+    ``schema`` is what the application is built for: the stream's, or that of a CSV file.
+    """
+
+    stream: str
+    messages: int
+    sensors: int
+    seed: int = 0
+    input: Path | None = None
+    format: str | None = None
+    time: str | None = None
+    key: str | None = None
+    rate: float | None = None
+    speed: float | None = None
+    curve: str | None = None
+
+    def __post_init__(self) -> None:
+        self.schema: StreamSchema = stream_schema(self.stream)
+        self._csv: t.CSVToSenML | None = None
+        self._header = False
+        self._check_pace()
+        self.format = self.format or "senml"
+        if self.format not in ("senml", "csv"):
+            raise ConfigError(f"--format must be senml or csv, got {self.format!r}")
+        if self.format == "senml" and (self.time or self.key):
+            raise ConfigError("--time and --key name columns: they need --format csv")
+        if self.input is None and self.format == "csv":
+            raise ConfigError("--format csv needs --input: generated messages are SenML")
+        if self.format == "csv":
+            if (self.time is None) != (self.key is None):
+                raise ConfigError("columns of one's own need both --time and --key")
+            if self.speed is not None and self.curve is None:
+                raise ConfigError("--speed needs messages that begin with their time; use --rate with --format csv")
+            self._read_header()
+
+    def _check_pace(self) -> None:
+        if self.curve is not None:
+            catalog_entry(self.curve)
+            if self.rate is not None:
+                raise ConfigError(f"--curve {self.curve} and --rate {self.rate:g} both set the pace: give one of them")
+
+    @property
+    def own_columns(self) -> bool:
+        """Whether the columns are the user's and not those of a stream of the benchmark."""
+        return self.schema is not stream_schema(self.stream)
+
+    def source(self, *, paced: bool) -> Source:
+        """The messages, as fast as possible or at the pace asked for."""
+        if self.input is not None:
+            source = streams.replay(self.input, header=self._header)
+        else:
+            source = streams.generate(self.stream, self.sensors, messages=self.messages, seed=self.seed)
+        return self.at_pace(source) if paced else source
+
+    def at_pace(self, source: Source) -> Source:
+        """A source at the pace that the options ask for."""
+        if self.curve is None:
+            return at_pace(source, self.speed, self.rate)
+        entry = catalog_entry(self.curve)
+        return at_pace(source, None, None, entry.curve(self.speed or entry.speedup))
+
+    def text(self) -> str:
+        """What goes in, in words."""
+        generated = f"{self.messages:,} messages of {self.sensors:,} generated {self.stream} sensors"
+        return str(self.input) if self.input is not None else generated
+
+    def total(self) -> int | None:
+        """How many messages there are."""
+        if self.input is None:
+            return self.messages
+        source = self.source(paced=False)
+        start = source.initial()
+        return source.count(start, source.latest(start))
+
+    def first(self, n: int) -> pa.RecordBatch | None:
+        """The first messages, as they are; None where there are none."""
+        source = self.source(paced=False)
+        start = source.initial()
+        batches = [b for split in source.splits(start, source.latest(start, n), 1) for b in source.read(split)]
+        return pa.Table.from_batches(batches).combine_chunks().to_batches()[0] if batches else None
+
+    def parsed(self, task: t.Task) -> Iterator[pa.RecordBatch]:
+        """What a parser makes of the messages, as fast as possible."""
+        source = self.source(paced=False)
+        before = None if self._csv is None else self._csv.session()
+        session = task.session()
+        offset = source.initial()
+        while (end := source.latest(offset, 65_536)) != offset:
+            for split in source.splits(offset, end, 1):
+                for batch in source.read(split):
+                    yield session.push_batch(batch if before is None else before.push_batch(batch))
+            offset = end
+        source.close()
+
+    def fitted(self, flow: Dataflow) -> Dataflow:
+        """The dataflow with one source, made to read CSV lines where that is what comes in."""
+        if self._csv is not None:
+            (source,) = flow.kind("source")
+            flow.edges = [Edge(CSV, e.target, e.distribution) if e.source == source.id else e for e in flow.edges]
+            flow.add(self._csv, flow.stream(source.id), id=CSV)
+        return flow
+
+    # -- the first look ----------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """Raise :class:`ConfigError` unless some of the first lines can be read, and say what they look like."""
+        if self.input is None:
+            return
+        first = self.first(LOOKED_AT)
+        if first is None:
+            raise ConfigError(f"--input {self.input} is empty")
+        messages = first if self._csv is None else self._checked_csv(first, self._csv)
+        parse = t.ParseSenML(schema=self.schema, layout="wide").session()
+        if parse.push_batch(messages).num_rows:
+            return
+        wrong = parse.errors[0]
+        raise ConfigError(
+            f"none of the first {first.num_rows} lines of {self.input} is a message of the stream {self.stream}: "
+            f"{wrong['reason']} ({wrong['message']})\n"
+            f"  the file begins: {_shown(first)}\n"
+            f"  expected: {_example(self.schema)}\n"
+            f"  {self._advice(first)}"
+        )
+
+    def _checked_csv(self, first: pa.RecordBatch, task: t.CSVToSenML) -> pa.RecordBatch:
+        session = task.session()
+        messages = session.push_batch(first)
+        if not messages.num_rows:
+            wrong = session.errors[0]
+            raise ConfigError(
+                f"none of the first {first.num_rows} lines of {self.input} can be read: "
+                f"{wrong['reason']} ({wrong['message']})\n  the first is {_shown(first)}\n"
+                f"  expected columns: {', '.join(self.schema.columns)}; "
+                f"{self.schema.time_field} in milliseconds since 1970 or as an ISO date-time"
+            )
+        return messages
+
+    def _advice(self, first: pa.RecordBatch) -> str:
+        table = _table(_lines(first))
+        if bytes(first.column("payload")[0].as_py() or b"").startswith(b"\x1f\x8b"):
+            return "the file is compressed by gzip: its name must end in .gz"
+        if any(b"\0" in bytes(line or b"") for line in first.column("payload").to_pylist()):
+            return "the file is not text"
+        if table is None or self._csv is not None:
+            return "--stream names the stream that the messages are of: city, taxi, fit or grid"
+        header, rows = table
+        if list(header) == list(self.schema.columns):
+            return "the columns are those of the stream: add --format csv"
+        time, key = _guessed(header, rows)
+        return (
+            f"the file looks like CSV with the columns {', '.join(header)}: for statistics of its columns use\n"
+            f"  riot-ops run stats --input {self.input} --format csv --time {time} --key {key}"
+        )
+
+    def _read_header(self) -> None:
+        first = self.first(LOOKED_AT)
+        if first is None:
+            raise ConfigError(f"--input {self.input} is empty")
+        lines = _lines(first)
+        delimiter = guess_delimiter(lines)
+        header = [_plain(name) for name in lines[0].split(delimiter)]
+        if self.time is None:
+            columns = self.schema.columns
+            self._header = header == list(columns)
+            self._csv = t.CSVToSenML(schema=self.schema, delimiter=delimiter)
+            return
+        for option, name in (("--time", self.time), ("--key", self.key)):
+            if name not in header:
+                raise ConfigError(
+                    f"{option} {name}: {self.input} has the columns {', '.join(header)}"
+                    f"{did_you_mean(str(name), header)}"
+                )
+        if len(set(header)) < len(header) or "" in header:
+            raise ConfigError(f"the columns of {self.input} must have names, each once; they are {', '.join(header)}")
+        self._header = True
+        rows = [line.split(delimiter) for line in lines[1:]]
+        number = [all(_is_number(row[i]) for row in rows if len(row) == len(header)) for i in range(len(header))]
+        observed = [
+            name for name, good in zip(header, number, strict=True) if good and name not in (self.time, self.key)
+        ]
+        if not observed:
+            raise ConfigError(f"{self.input} has no column of numbers besides --time and --key")
+        name = re.sub(r"[^\w.-]", "_", (self.input or Path(CSV)).name.partition(".")[0])
+        assert self.time is not None
+        assert self.key is not None
+        self.schema = StreamSchema(
+            re.sub(r"^[^A-Za-z0-9]+|^csv$", "", name) or "readings",
+            tuple(header),
+            ("",) * len(header),
+            tuple("v" if column in observed else "sv" for column in header),
+            self.key,
+            self.time,
+            tuple(column for column in header if column not in observed),
+        )
+        self._csv = t.CSVToSenML(schema=self.schema, delimiter=delimiter)
+        times = [_plain(row[header.index(self.time)]) for row in rows if len(row) == len(header)]
+        if times and all(re.fullmatch(r"[1-4]\d{9}", value) for value in times):
+            _log.warning("--time %s looks like seconds since 1970, and is read as milliseconds", self.time)
+
+
+def _lines(batch: pa.RecordBatch) -> list[str]:
+    return [
+        bytes(line or b"").decode("utf-8", "backslashreplace").removeprefix("\ufeff").rstrip("\r\n")
+        for line in batch.column("payload").to_pylist()
+    ]
+
+
+def _shown(batch: pa.RecordBatch) -> str:
+    return repr(excerpt(_lines(batch)[0], 100))
+
+
+def _plain(text: str) -> str:
+    return text.strip().strip('"')
+
+
+def _is_number(text: str) -> bool:
+    text = _plain(text)
+    if text in ("", "null"):
+        return True
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def guess_delimiter(lines: Sequence[str]) -> str:
+    """The one that cuts the first lines into most columns."""
+    return max(DELIMITERS, key=lambda d: min(line.count(d) for line in lines[:10]))
+
+
+def _table(lines: Sequence[str]) -> tuple[list[str], list[list[str]]] | None:
+    """Header and rows, where the lines look like a table."""
+    delimiter = guess_delimiter(lines)
+    rows = [line.split(delimiter) for line in lines if line]
+    if len(rows) < 2 or len(rows[0]) < 2 or "{" in lines[0] or "\\x" in lines[0]:
+        return None
+    if len({len(row) for row in rows[:10]}) > 1 or any(_is_number(name) for name in rows[0]):
+        return None
+    return [_plain(name) for name in rows[0]], rows[1:]
+
+
+def _guessed(header: Sequence[str], rows: Sequence[Sequence[str]]) -> tuple[str, str]:
+    """Which columns may be the time and the sensor."""
+    text = [name for i, name in enumerate(header) if not all(_is_number(row[i]) for row in rows if i < len(row))]
+    full = [row for row in rows if len(row) == len(header)]
+    times = [name for i, name in enumerate(header) if all(re.match(TIME, _plain(row[i])) for row in full)]
+    time = _first(r"time|date|stamp|^ts$", header) or next(iter(times), "COLUMN")
+    others = [name for name in header if name != time]
+    key = _first(r"sensor|device|station|meter|source|name|(^|_)id$", others) or next(
+        (name for name in text if name != time), "COLUMN"
+    )
+    return time, key
+
+
+def _first(pattern: str, names: Sequence[str]) -> str | None:
+    return next((name for name in names if re.search(pattern, name, re.IGNORECASE)), None)
+
+
+def _example(schema: StreamSchema) -> str:
+    entries = f'{{"n":"{schema.id_field}","sv":"s1"}},{{"n":"{schema.numeric[0]}","v":20.5}}'
+    return f'lines of <ms since 1970>,<SenML>, such as 1422748800000,{{"e":[{entries}],"bt":1422748800000}}'

@@ -1,0 +1,400 @@
+"""What ``riot-ops run`` does: build an application, feed it, watch it, show the result."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import logging
+import math
+import os
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from rich.console import Console
+from rich.table import Table
+
+from riot_ops import dataflows
+from riot_ops import tasks as t
+from riot_ops.cli.feed import Feed
+from riot_ops.cli.progress import Progress, aside, interrupts_announced, stderr_to, warnings_shown
+from riot_ops.cli.run_folder import RunFolder
+from riot_ops.cli.run_plots import draw_sensor
+from riot_ops.connectors.stores.azure import AZURE_VARIABLE
+from riot_ops.core.buffering import AVAILABLE_NOW, Buffering, check_target, check_trigger
+from riot_ops.core.errors import ConfigError, MissingExtraError, did_you_mean, excerpt
+from riot_ops.core.paths import local_path
+from riot_ops.core.sink import MemorySink, ParquetSink
+from riot_ops.core.source import Source
+from riot_ops.dataflow import Dataflow
+from riot_ops.dataflows.local_services import LocalServices
+from riot_ops.dataflows.riotbench.pred import MODELS, UPDATES_SCHEMA
+from riot_ops.graph.nodes import ERRORS_STREAM
+from riot_ops.ingest.memory_source import MemorySource
+from riot_ops.measure.metrics import Summary
+
+__all__ = ["Job"]
+
+#: Messages per micro-batch on Spark, so that a run shows how it goes.
+BATCH = 100_000
+#: Options that are not for an application, as it has no use for them.
+NOT_FOR = {"stats": ("table", "models"), "etl": ("models",)}
+#: What an application may make in its folder beside its streams.
+MADE = ("store.db", "models", "broker", "spool", "annotations.txt", "known_sensors.bloom", "charts", "spark.log")
+
+
+@dataclass
+class Job:
+    """One run of an application; the fields are the options of ``riot-ops run``."""
+
+    name: str
+    stream: str = "city"
+    messages: int = 200_000
+    sensors: int = 1_000
+    input: Path | None = None
+    format: str | None = None
+    time: str | None = None
+    key: str | None = None
+    runner: str = "spark"
+    out: Path | None = None
+    overwrite: bool = False
+    checkpoint: Path | None = None
+    rate: float | None = None
+    speed: float | None = None
+    curve: str | None = None
+    form: str | None = None
+    batch: int | None = None
+    buffering: str | None = None
+    trigger: str | None = None
+    target_s: float | None = None
+    cores: int | None = None
+    seed: int = 0
+    plot: bool = True
+    table: str | None = None
+    models: str | None = None
+    broker: str | None = None
+    servers: bool = False
+    time_unit: str | None = None
+    ticks: str | None = None
+    spans: int | None = None
+    start: int | None = None
+    summary: Summary = field(default_factory=Summary)
+    #: Streams that end in a sink.
+    _ending: set[str] = field(default_factory=set, init=False, repr=False)
+    #: How a run in process gathers records where nothing else is said, and options that are not for this kind of job.
+    gathering: ClassVar[Buffering | None] = None
+    unused: ClassVar[tuple[str, ...]] = ()
+
+    def __post_init__(self) -> None:
+        known = (*dataflows.BUILDERS, "learn", "micro")  # all but those of RIoTBench are jobs of their own
+        if self.name not in dataflows.RIOTBENCH:
+            raise ConfigError(
+                f"unknown application {self.name!r}; known are {', '.join(known)} and files of a dataflow as JSON"
+                f"{did_you_mean(self.name, known)}"
+            )
+        forms = dataflows.FORMS.get(self.name, ())
+        if self.form is not None and self.form not in forms:
+            raise ConfigError(f"--form must be {' or '.join(forms) or 'left out'} for {self.name}, got {self.form!r}")
+        self._prepare()
+        if self.format == "csv" and self.name not in ("stats", "etl"):
+            raise ConfigError(f"--format csv is for stats and etl; {self.name} reads SenML")
+        if self.feed.own_columns and self.name != "stats":
+            raise ConfigError(
+                f"--time and --key are for stats; {self.name} needs the columns of the stream {self.stream}: "
+                f"{', '.join(self.feed.schema.columns)}"
+            )
+
+    def _prepare(self) -> None:
+        """What all kinds of jobs check before anything is made."""
+        for option in (*self.unused, *NOT_FOR.get(self.name, ())):
+            if (value := getattr(self, option)) != getattr(Job, option):
+                raise ConfigError(f"--{option.replace('_', '-')} is not for {self.name}, got {value!r}; leave it out")
+        for name in ("out", "input", "checkpoint"):
+            if (given := getattr(self, name)) is not None:
+                setattr(self, name, local_path(given, f"--{name}"))
+        for option in ("ticks", "spans", "start"):
+            if getattr(self, option) is not None and self.name != "train":
+                raise ConfigError(f"--{option} is for train: it says what to learn from; got {self.name}")
+        if self.buffering not in (None, *Buffering.PRESETS):
+            raise ConfigError(f"--buffering must be one of {', '.join(Buffering.PRESETS)}, got {self.buffering!r}")
+        if self.runner not in ("spark", "local"):
+            raise ConfigError(f"--runner must be spark or local, got {self.runner!r}")
+        check_trigger(self.trigger, AVAILABLE_NOW)
+        for option, value in (("trigger", self.trigger), ("target-s", self.target_s)):
+            if value is not None and self.runner == "local":
+                raise ConfigError(f"--{option} is for --runner spark, got {value!r}; in process there is --buffering")
+        check_target(self.target_s, self.batch or BATCH)
+        if self.runner == "spark" and importlib.util.find_spec("pyspark") is None:
+            raise MissingExtraError("--runner spark (there is --runner local as well)", "spark")
+        self.feed = self._feed()
+
+    def _feed(self) -> Feed:
+        if self.time_unit is not None:
+            raise ConfigError(
+                f"--time-unit is for records of a dataflow of one's own; {self.name} takes milliseconds since 1970 or "
+                "ISO 8601"
+            )
+        return Feed(
+            self.stream,
+            self.messages,
+            self.sensors,
+            self.seed,
+            self.input,
+            self.format,
+            self.time,
+            self.key,
+            self.rate,
+            self.speed,
+            self.curve,
+        )
+
+    @property
+    def folder(self) -> Path:
+        """Where results go."""
+        return self.out if self.out is not None else Path("out") / self.name
+
+    def run(self, console: Console) -> Summary:
+        """Run it, with progress and a summary on the console."""
+        with warnings_shown(), interrupts_announced(console):
+            self.check()
+            for option in ("messages", "sensors", "seed") if self.input is not None else ():
+                if getattr(self, option) != getattr(Job, option):
+                    told = f"--{option} is for generated messages; of {self.input} all are read"
+                    logging.getLogger(__name__).warning(told)
+            kept = RunFolder(
+                self.folder,
+                self.described(),
+                (*MADE, f"{self.name}.png", "learn.png"),
+                checkpoint=self.checkpoint,
+                overwrite=self.overwrite,
+            )
+            with self._servers(console):
+                source = self.sources(console)
+                flow = self.dataflow(self._around)
+                kept.add(set(flow.schemas()))
+                how = f"runner {self.runner}{', continued' if kept.continued else ''}"
+                console.print(f"[bold]{self.name}[/bold] over {self.input_text()}, {how}", soft_wrap=True)
+                with console.status("compiling kernels …"):
+                    self._warm_up()
+                self._watched(flow, source, None if kept.continued else self.total(), console)
+            if self.plot:
+                self.draw(console)
+        return self.summary
+
+    def _watched(self, flow: Dataflow, source: Any, total: int | None, console: Console) -> None:
+        self._ending = {edge.source for sink in flow.kind("sink") for edge in flow.inputs(sink.id)}
+        progress = Progress(console, total)
+        ended = False
+        try:
+            run = self._run_local if self.runner == "local" else self._run_spark
+            run(flow, source, progress, console)
+            ended = True
+        except KeyboardInterrupt:
+            if not self.summary.messages:
+                console.print("interrupted before anything was processed")
+                raise
+            again = f"; run again with the same options to go on from {self.checkpoint}" if self.checkpoint else ""
+            console.print(f"interrupted: what has been processed is kept{again}")
+            raise
+        finally:
+            progress.close()
+            if ended or self.summary.messages:
+                self.show(console)
+
+    @property
+    def nothing_accepted(self) -> bool:
+        """Whether a step rejected all that it took, so that nothing came out."""
+        rows, steps = self.summary.rows, self.summary.steps
+        came_out = any(n for stream, n in rows.items() if stream != ERRORS_STREAM)
+        return not came_out and any(rejected == taken > 0 for taken, rejected in steps.values())
+
+    # -- parts -------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def _servers(self, console: Console) -> Iterator[None]:
+        """Mosquitto and Azurite on free ports, and the stores in them, where that is wanted."""
+        with contextlib.ExitStack() as stack:
+            if self.servers:
+                from riot_ops.testing.services import Azurite, Mosquitto
+
+                with console.status("starting Mosquitto and Azurite …"):
+                    azurite, mosquitto = stack.enter_context(Azurite()), stack.enter_context(Mosquitto())
+                os.environ[AZURE_VARIABLE] = azurite.connection
+                stack.callback(os.environ.pop, AZURE_VARIABLE)
+                self.table, self.models, self.broker = "azure-table://", "azure-blob://models", mosquitto.url
+                console.print(f"Mosquitto at {mosquitto.url}, Azurite at ports {', '.join(map(str, azurite.ports()))}")
+            if self.name in ("etl", "pred", "train"):
+                self._around.create()
+            yield
+
+    def beside(self, spark: Any = None) -> contextlib.AbstractContextManager[None]:
+        """What runs at the same time."""
+        return contextlib.nullcontext()
+
+    def check(self) -> None:
+        """Look at the input before anything is made."""
+        self.feed.check()
+
+    def described(self) -> dict[str, Any]:
+        """What tells this run from others."""
+        return {
+            "application": self.name,
+            "input": str(self.input.absolute()) if self.input is not None else f"{self.sensors} {self.stream} sensors",
+            "seed": self.seed,
+            "form": self.form,
+            "runner": self.runner,
+        }
+
+    def total(self) -> int | None:
+        """How many messages there are, where that is known."""
+        return self.feed.total()
+
+    def source(self, *, paced: bool) -> Source:
+        """The source that the options describe."""
+        return self.feed.source(paced=paced)
+
+    def input_text(self) -> str:
+        """What goes in, in words."""
+        return self.feed.text()
+
+    def sources(self, console: Console) -> Source | pa.Table | dict[str, Source | pa.Table]:
+        """What the application reads; for that, a table is filled and models are trained where there are none."""
+        if self.name in ("etl", "stats"):
+            return self.source(paced=True)
+        around = self._around
+        if not around.trained():
+            with console.status("training the first models …"):
+                around.train().run(around.load(self.source(paced=False)), sinks=MemorySink())
+        news = UPDATES_SCHEMA.empty_table() if self.broker is None else around.news()
+        return {MODELS: news, self.stream: self.source(paced=True)}
+
+    @property
+    def _around(self) -> LocalServices:
+        return LocalServices(self.feed.schema.name, self.folder, self.table, self.models, self.broker)
+
+    def dataflow(self, around: LocalServices) -> Dataflow:
+        """The application among its stores, its Bloom filter trained on the sensors of the source."""
+        if self.name == "etl":
+            return self.feed.fitted(around.etl(self._sensors()))
+        if self.name == "pred":
+            sensors = len(self._sensors()) if self.form == "paper" else 1
+            return around.pred(self.cores or os.cpu_count() or 1, self.form, sensors)
+        return self.feed.fitted(around.stats(self._sensors(), self.form, self.feed.schema))
+
+    def _warm_up(self) -> None:
+        """Run over a few records among other stores, so that the kernels are compiled once and not in every worker."""
+        first = self.feed.first(100)
+        if first is None:
+            return
+        records = MemorySource(first)
+        news = {MODELS: UPDATES_SCHEMA.empty_table(), self.stream: records}
+        with tempfile.TemporaryDirectory(prefix="riot_ops-") as folder:
+            around = LocalServices(self.stream, Path(folder), "memory", self._around.models_url, "memory://warm-up")
+            self.dataflow(around).run(source=news if self.name == "pred" else records, sinks=MemorySink())
+
+    def _sensors(self) -> list[str]:
+        ids: list[pa.Array] = []
+        for batch in self.feed.parsed(t.ParseSenML(schema=self.feed.schema, layout="wide")):
+            ids.append(pc.unique(batch.column("sensor_id")))
+        known: list[str] = pc.unique(pa.concat_arrays(ids)).drop_null().to_pylist() if ids else []
+        return known
+
+    def _run_local(self, flow: Dataflow, source: Any, progress: Progress, console: Console) -> None:
+        def show(summary: Summary) -> None:
+            self.summary = summary  # also that of a run which is interrupted
+            progress.show(summary)
+
+        with self.beside():
+            self.summary = flow.run(
+                source=source,
+                sinks=ParquetSink(self.folder),
+                checkpoint=self.checkpoint,
+                overwrite=self.overwrite,
+                batch_size=self.batch,
+                buffering=self.buffering or self.gathering,
+                cores=self.cores,
+                progress=show,
+            ).summary
+
+    def _run_spark(self, flow: Dataflow, source: Any, progress: Progress, console: Console) -> None:
+        log = self.folder / "spark.log"
+
+        def start() -> tuple[Any, Any]:
+            from riot_ops.spark import session
+
+            spark = session(cores=self.cores)
+            query = flow.start(
+                spark,
+                source=source,
+                out=self.folder,
+                checkpoint=self.checkpoint,
+                trigger=self.trigger,
+                buffering=self.buffering,
+                overwrite=self.overwrite,
+                max_records=self.batch or BATCH,
+                target_s=self.target_s,
+            )
+            return spark, query
+
+        with stderr_to(log), console.status("starting Spark …"):
+            spark, query = aside(start)  # there Ctrl-C does not break a call into the JVM, nor wait for its end
+        console.print(f"Spark {spark.version}, {spark.sparkContext.master}, log in {log}", soft_wrap=True)
+
+        def show(running: Any) -> None:
+            last = running.micro_batches[-1]["durations_ms"]["triggerExecution"] if running.micro_batches else None
+            progress.show(running.summary, f"micro-batch {last} ms" if last is not None else "first micro-batch …")
+
+        try:
+            with self.beside(spark):
+                query.wait(progress=show)
+        finally:
+            self.summary = query.summary
+            spark.stop()
+
+    # -- result ------------------------------------------------------------------------------------
+
+    def show(self, console: Console) -> None:
+        """The summary as a table."""
+        s = self.summary
+        p50, p95, p99 = s.latency.quantiles(0.5, 0.95, 0.99)
+        console.print(f"{self.name}: {s.messages:,} messages in {s.seconds:.1f} s, {s.throughput:,.0f} messages/s")
+        table = Table()
+        table.add_column("result")
+        table.add_column("value", justify="right")
+        for stream in sorted({*s.rows, *self._ending}):
+            table.add_row(f"records in {stream}", f"{s.rows.get(stream, 0):,}")
+        for share, value in (("p50", p50), ("p95", p95), ("p99", p99)):
+            table.add_row(f"latency {share}", "–" if math.isnan(value) else f"{value * 1000:,.1f} ms")
+        table.add_row("dead letters", f"{s.errors:,}")
+        for reason, n in sorted(s.reasons.items()):
+            taken = s.steps.get(reason.partition(": ")[0], (0, 0))[0]
+            table.add_row(f"  {reason}", f"{n:,} of {taken:,}" if taken else f"{n:,}")
+        table.add_row("batches", f"{s.batches:,}")
+        console.print(table)
+        console.print(f"results: {self.folder}/<stream>/*.parquet", soft_wrap=True)
+        if self.nothing_accepted:
+            self._show_rejected(console)
+
+    def _show_rejected(self, console: Console) -> None:
+        """What the first of the rejected records looked like."""
+        said = "[bold red]nothing was accepted[/]: all that came in was rejected."
+        files = sorted((self.folder / ERRORS_STREAM).glob("*.parquet"))
+        first = pq.read_table(files[0]).slice(0, 1).to_pylist() if files else []
+        console.print(said)
+        for row in first:
+            what = f"{row['task']}: {row['reason']} ({row['message']})"
+            console.print(f"the first, by {what}: {excerpt(row['raw'] or '', 200)!r}", markup=False, soft_wrap=True)
+        console.print(f"all, with reasons: {self.folder / ERRORS_STREAM}/*.parquet", soft_wrap=True)
+
+    def draw(self, console: Console) -> None:
+        """Of STATS a PNG of one sensor's raw, smoothed and predicted values."""
+        if self.name != "stats":
+            return
+        path = self.folder / f"{self.name}.png"
+        drawn = draw_sensor(path, self.feed.schema, self.feed.parsed)
+        console.print(f"picture: {path}" if drawn else "no picture: no sensor has enough values", soft_wrap=True)

@@ -1,0 +1,140 @@
+"""What ``riot-ops run learn`` does: TRAIN learns models while PRED goes on predicting, from one to the next."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from rich.console import Console
+from rich.table import Table
+
+from riot_ops.cli.job import Job
+from riot_ops.cli.run_plots import WINDOWS, draw_errors
+from riot_ops.core.buffering import Buffering
+from riot_ops.core.errors import ConfigError
+from riot_ops.core.sink import MemorySink
+from riot_ops.core.source import Source
+from riot_ops.dataflows.riotbench.pred import MODELS
+from riot_ops.ingest.memory_source import MemorySource
+from riot_ops.ingest.pace import paced
+
+__all__ = ["LearningJob"]
+
+#: Seconds from one span that TRAIN learns from to the next, by runner: Spark takes that long to start up.
+EVERY_S = {"local": 5.0, "spark": 12.0}
+#: How many of these the stream takes where no rate is given, and PRED waits for one more model.
+STREAM, PATIENCE = 4.8, 3
+#: PRED numbers the messages of two sources together: the stream, and the models.
+SOURCES = 2
+#: Messages per second where their number is not known before.
+RATE = 1000.0
+
+
+@dataclass
+class LearningJob(Job):
+    """A run of PRED beside which TRAIN learns and announces the models that PRED goes over to."""
+
+    #: Each batch is a file of the embedded broker.
+    gathering: ClassVar[Buffering | None] = Buffering(flush_ms=100)
+
+    def __post_init__(self) -> None:
+        self.name = "pred"
+        super().__post_init__()
+        if self.speed is not None or self.curve is not None:
+            raise ConfigError("learn takes --rate, not --speed or --curve: its models come by the clock")
+        if self.checkpoint is not None:
+            raise ConfigError("learn takes no --checkpoint: what it learns and predicts begins with the run")
+        self.rate = self.rate or (RATE if self.input is not None else self.messages / (STREAM * self._every_s))
+        self.feed.rate = self.rate
+        self._spans = pa.table({})
+
+    @property
+    def _every_s(self) -> float:
+        return EVERY_S[self.runner]
+
+    def sources(self, console: Console) -> dict[str, Source | pa.Table]:
+        """The stream, and the models that TRAIN announces; the first ones are learnt at once."""
+        with console.status("storing readings and learning the first models …"):
+            self._spans = self._around.load(self.source(paced=False))
+            self._around.train().run(self._spans.slice(0, 1), sinks=MemorySink())
+        return {MODELS: self._around.news(PATIENCE * self._every_s), self.stream: self.source(paced=True)}
+
+    @contextlib.contextmanager
+    def beside(self, spark: Any = None) -> Iterator[None]:
+        """TRAIN over the other spans, one every few seconds, with the same runner."""
+        flow = self._around.train()
+        spans = paced(MemorySource(self._spans.slice(1)), None, 1 / self._every_s)
+        if spark is not None:
+            query = flow.start(spark, spans, sinks=MemorySink())
+            try:
+                yield
+                query.wait(timeout_s=PATIENCE * self._every_s)
+            finally:
+                query.stop()
+            return
+        learnt: Future[Any] = Future()
+
+        def learn() -> None:
+            try:
+                learnt.set_result(flow.run(spans, sinks=MemorySink()))
+            except BaseException as error:  # shown where the run is
+                learnt.set_exception(error)
+
+        # not a pool: it would keep an interrupted run waiting
+        threading.Thread(target=learn, daemon=True, name="riot_ops-train").start()
+        yield
+        learnt.result()
+
+    # -- result ------------------------------------------------------------------------------------
+
+    def show(self, console: Console) -> None:
+        super().show(console)
+        predicted = self._predictions
+        if predicted is None:
+            return
+        known = predicted.group_by("model").aggregate([("seq", "min"), ("seq", "max"), ("seq", "count")])
+        known = known.sort_by("seq_min")
+        table = Table(title="models that PRED predicted with")
+        for column in ("model", "from message", "to message", "predictions", "in use from"):
+            table.add_column(column, justify="left" if column == "model" else "right", no_wrap=column == "model")
+        for row in known.to_pylist():
+            counts = (f"{row[name]:,}" for name in ("seq_min", "seq_max", "seq_count"))
+            table.add_row(str(row["model"]), *counts, f"{row['seq_min'] / (self.rate or RATE):.1f} s")
+        console.print(table)
+        first, last = known["seq_min"].to_pylist(), known["seq_max"].to_pylist()
+        overlaps = sum(a >= b for a, b in zip(last, first[1:], strict=False))
+        missed = (self.messages if self.input is None else last[-1] + 1) - predicted.num_rows
+        console.print(
+            f"PRED went over to another model {known.num_rows - 1} times: {missed:,} messages without a prediction, "
+            f"{overlaps} models in use after their successor"
+        )
+
+    def draw(self, console: Console) -> None:
+        """A PNG of the error over time, each model in a colour of its own."""
+        predicted = self._predictions
+        if predicted is None or predicted.num_rows < WINDOWS:
+            console.print("no picture: there are too few predictions")
+            return
+        errors = np.asarray(predicted["error"].to_numpy(zero_copy_only=False), np.float64)
+        seconds = predicted["seq"].to_numpy() / (self.rate or RATE)
+        path = self.folder / "learn.png"
+        draw_errors(path, seconds, errors, predicted["model"].to_pylist())
+        console.print(f"picture: {path}", soft_wrap=True)
+
+    @functools.cached_property
+    def _predictions(self) -> pa.Table | None:
+        """What PRED said of each message, in order; ``seq`` counts those of the stream alone."""
+        files = sorted((self.folder / "publish_error").glob("*.parquet"))
+        if not files:
+            return None
+        table = pq.read_table(files, columns=["seq", "error", "model"]).sort_by("seq")
+        numbers = table["seq"].to_numpy() // SOURCES
+        return table.set_column(0, "seq", pa.array(numbers))

@@ -1,0 +1,158 @@
+"""Pictures of counts: words, requests, visits, topics, clicks, campaigns, different values, figures of a field."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from riot_ops.cli.canvas import COLOURS, dates
+from riot_ops.cli.result_plots.results import Results, most, thinned, times
+
+__all__ = ["campaigns", "clicks", "figures", "log", "sizes", "topics", "visits", "words"]
+
+#: Lines in a picture.
+LINES = 8
+
+
+def words(figure: Any, results: Results) -> list[Any] | None:
+    """The counts of the most frequent words as the text goes on."""
+    counts = results.stream("counts", "word", "count")
+    if not counts.num_rows:
+        return None
+    axes = figure.subplots()
+    last = counts.group_by("word").aggregate([("count", "max")]).sort_by([("count_max", "descending")])
+    for i, word in enumerate(last["word"].slice(0, LINES).to_pylist()):
+        its = thinned(counts.filter(pc.equal(counts["word"], word)))
+        axes.plot(its["seq"], its["count"], color=COLOURS[i % len(COLOURS)], label=word)
+    axes.set_title(f"Counts of the {min(LINES, last.num_rows)} most frequent of {last.num_rows:,} words")
+    axes.set_xlabel("line")
+    axes.set_ylabel("count so far")
+    return [axes]
+
+
+def log(figure: Any, results: Results) -> list[Any] | None:
+    """Requests per minute, by status and by country."""
+    volume, status, countries = (
+        results.stream("volume", "minute", "count"),
+        results.stream("status", "response", "count"),
+        results.stream("countries", "country", "country_total"),
+    )
+    if not volume.num_rows:
+        return None
+    left, middle, right = figure.subplots(1, 3, width_ratios=[2, 1, 1])
+    minutes = volume.group_by("minute").aggregate([("count", "max")]).sort_by("minute")
+    left.plot(times(minutes["minute"]), minutes["count_max"], color=COLOURS[0])
+    left.xaxis.set_major_formatter(dates(left))
+    left.set_title("Requests per minute")
+    _bars(middle, _totals(status, "response", "count"), "Requests by status")
+    _bars(right, _totals(countries, "country", "country_total"), "Requests by country")
+    return [left, middle, right]
+
+
+def visits(figure: Any, results: Results) -> list[Any] | None:
+    """Visits and first visits as the stream goes on, and where they come from."""
+    totals = thinned(results.stream("visits", "total_count", "total_unique"))
+    countries = results.stream("locations", "country", "country_total")
+    if not totals.num_rows:
+        return None
+    left, right = figure.subplots(1, 2, width_ratios=[2, 1])
+    left.plot(totals["seq"], totals["total_count"], color=COLOURS[0], label="visits")
+    left.plot(totals["seq"], totals["total_unique"], color=COLOURS[1], label="first visits")
+    left.set_title("Visits so far")
+    left.set_xlabel("click")
+    _bars(right, _totals(countries, "country", "country_total"), "Visits by country")
+    return [left, right]
+
+
+def topics(figure: Any, results: Results) -> list[Any] | None:
+    """The counts of the topics that were ever at the top, over time."""
+    rankings = results.stream("rankings", "tick_time", "rank", "topic", "count")
+    if not rankings.num_rows:
+        return None
+    axes = figure.subplots()
+    for i, topic in enumerate(most(rankings.filter(pc.less_equal(rankings["rank"], 3))["topic"], LINES)):
+        its = rankings.filter(pc.equal(rankings["topic"], topic)).sort_by("tick_time")
+        axes.plot(times(its["tick_time"]), its["count"], ".-", color=COLOURS[i % len(COLOURS)], label=topic)
+    axes.xaxis.set_major_formatter(dates(axes))
+    axes.set_title("Topics that were most often among the first three")
+    axes.set_ylabel("mentions in the window")
+    return [axes]
+
+
+def clicks(figure: Any, results: Results) -> list[Any] | None:
+    """The last click-through rate of each pair of query and advertisement over its impressions."""
+    rates = results.stream("ctr", "query_id", "ad_id", "ctr", "impressions")
+    if not rates.num_rows:
+        return None
+    axes = figure.subplots()
+    last = rates.group_by(["query_id", "ad_id"], use_threads=False).aggregate(
+        [("ctr", "last"), ("impressions", "last")]
+    )
+    axes.scatter(last["impressions_last"], np.asarray(last["ctr_last"]) * 100, s=12, color=COLOURS[0], alpha=0.6)
+    axes.set_xscale("log")
+    axes.set_title(f"Click-through rates of {last.num_rows:,} pairs of query and advertisement")
+    axes.set_xlabel("impressions in the window")
+    axes.set_ylabel("click-through rate (%)")
+    return [axes]
+
+
+def campaigns(figure: Any, results: Results) -> list[Any] | None:
+    """Views per window: the mean of all campaigns, and their range."""
+    counts = results.stream("campaigns", "window_start", "campaign_id", "count")
+    if not counts.num_rows:
+        return None
+    axes = figure.subplots()
+    windows = counts.group_by("window_start").aggregate([("count", "mean"), ("count", "min"), ("count", "max")])
+    windows = windows.sort_by("window_start")
+    at = times(windows["window_start"])
+    low, high = (np.asarray(windows[f"count_{side}"], np.float64) for side in ("min", "max"))
+    axes.fill_between(at, low, high, color=COLOURS[0], alpha=0.2, label="fewest to most of a campaign")
+    axes.plot(at, windows["count_mean"], ".-", color=COLOURS[0], label="mean of the campaigns")
+    axes.xaxis.set_major_formatter(dates(axes))
+    axes.set_title(f"Views of {pc.count_distinct(counts['campaign_id']).as_py():,} campaigns per window")
+    axes.set_ylabel("views")
+    return [axes]
+
+
+def sizes(figure: Any, results: Results) -> list[Any] | None:
+    """How many different values there have been as the stream goes on."""
+    found = thinned(results.stream("sizes", "count"))
+    if not found.num_rows:
+        return None
+    axes = figure.subplots()
+    axes.plot(found["seq"], found["count"], color=COLOURS[0])
+    axes.set_title("Different values so far")
+    axes.set_xlabel("line")
+    return [axes]
+
+
+def figures(figure: Any, results: Results) -> list[Any] | None:
+    """The least, the mean and the greatest value as the stream goes on."""
+    found = thinned(results.stream("figures", "min", "mean", "max"))
+    if not found.num_rows:
+        return None
+    axes = figure.subplots()
+    for i, name in enumerate(("max", "mean", "min")):
+        axes.plot(found["seq"], found[name], color=COLOURS[i], label=name)
+    axes.set_yscale("symlog")
+    axes.set_title("Least, mean and greatest value so far")
+    axes.set_xlabel("line")
+    return [axes]
+
+
+def _totals(table: pa.Table, field: str, total: str) -> list[tuple[str, int]]:
+    """The last of running totals, the largest first."""
+    if not table.num_rows:
+        return []
+    last = table.group_by(field).aggregate([(total, "max")]).sort_by([(f"{total}_max", "descending")])
+    return [(str(row[field]), row[f"{total}_max"]) for row in last.slice(0, LINES).to_pylist()]
+
+
+def _bars(axes: Any, totals: list[tuple[str, int]], title: str) -> None:
+    names = [name for name, _ in totals]
+    axes.barh(names, [n for _, n in totals], color=COLOURS[0])
+    axes.invert_yaxis()
+    axes.set_title(title)

@@ -1,0 +1,181 @@
+"""Pictures of judgements: sentiment, spam, threats, speeds on roads, a learner's choices, predicted loads."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from riot_ops.cli.canvas import COLOURS, dates
+from riot_ops.cli.result_plots.results import Results, thinned, times
+from riot_ops.measure.classification import judged
+from riot_ops.streams.streambench.flow_packets import CLASSES
+
+__all__ = ["choices", "loads", "roads", "sentiment", "spam", "threats"]
+
+#: Stretches of a stream in which shares are counted.
+STRETCHES = 100
+#: Positions on a map.
+POSITIONS = 40_000
+
+
+def sentiment(figure: Any, results: Results) -> list[Any] | None:
+    """How many messages have which score, and the mean score as the stream goes on."""
+    found = results.stream("sentiment", "sentiment", "score")
+    if not found.num_rows:
+        return None
+    left, right = figure.subplots(1, 2)
+    colours = {"positive": COLOURS[2], "negative": COLOURS[1], "neutral": "#94a3b8"}
+    for label in sorted(pc.unique(found["sentiment"]).to_pylist()):
+        scores = np.asarray(found.filter(pc.equal(found["sentiment"], label))["score"], np.float64)
+        values, counts = np.unique(np.round(scores), return_counts=True)
+        left.bar(values, counts, color=colours.get(label.lower(), COLOURS[0]), label=f"{label}: {scores.size:,}")
+    left.set_title("Messages by score")
+    left.set_xlabel("score")
+    seq, scores = (np.asarray(found[name], np.float64) for name in ("seq", "score"))
+    at, mean = _by_stretch(seq, scores)
+    right.plot(at, mean, color=COLOURS[0])
+    right.set_title("Mean score")
+    right.set_xlabel("message")
+    return [left, right]
+
+
+def spam(figure: Any, results: Results) -> list[Any] | None:
+    """How many messages have which probability of being spam."""
+    found = results.stream("results", "spam_probability", "is_spam")
+    if not found.num_rows:
+        return None
+    axes = figure.subplots()
+    edges = np.linspace(0, 1, 41)
+    for label, kept, colour in (("no spam", False, COLOURS[2]), ("spam", True, COLOURS[1])):
+        its = np.asarray(found.filter(pc.equal(found["is_spam"], kept))["spam_probability"], np.float64)
+        axes.hist(its, edges, color=colour, alpha=0.8, label=f"{label}: {its.size:,}")
+    axes.set_yscale("log")
+    axes.set_ylim(bottom=0.5)
+    axes.set_title("Messages by the probability that they are spam")
+    axes.set_xlabel("probability")
+    axes.set_ylabel("messages")
+    return [axes]
+
+
+def threats(figure: Any, results: Results) -> list[Any] | None:
+    """How many flows were taken for attacks as the stream goes on; what all truly were, where that is told."""
+    try:
+        found = results.stream("threats", "class_index", "label")
+    except (pa.ArrowInvalid, KeyError):  # lines without the truth
+        found = results.stream("threats", "class_index")
+    if not found.num_rows:
+        return None
+    told = "label" in found.column_names
+    left, right = figure.subplots(1, 2) if told else (figure.subplots(), None)
+    kind = np.asarray(found["class_index"], np.int64)
+    place = np.arange(kind.size)
+    edges = np.linspace(0, kind.size, min(STRETCHES, kind.size) + 1)
+    for i, name in enumerate(CLASSES[1:], start=1):
+        share = np.histogram(place[kind == i], edges)[0] / np.maximum(np.histogram(place, edges)[0], 1)
+        left.step(edges[1:], 100 * share, where="pre", color=COLOURS[i], label=f"{name}: {(kind == i).sum():,}")
+    left.set_title(f"{np.count_nonzero(kind):,} of {kind.size:,} flows were taken for attacks")
+    left.set_xlabel("flow")
+    left.set_ylabel("% of the flows")
+    left.set_ylim(bottom=0)
+    if right is None:
+        return [left]
+    judgement = judged(np.asarray(found["label"], np.float64), kind, CLASSES)
+    share = judgement.confusion / np.maximum(judgement.confusion.sum(axis=1, keepdims=True), 1)
+    right.imshow(share, cmap="Blues", vmin=0, vmax=1)
+    for row, line in enumerate(judgement.confusion):
+        for column, n in enumerate(line):
+            colour = "white" if share[row, column] > 0.5 else "black"
+            right.text(column, row, f"{n:,}", ha="center", va="center", color=colour, fontsize=9)
+    for set_ticks in (right.set_xticks, right.set_yticks):
+        set_ticks(range(len(CLASSES)), CLASSES)
+    right.set_title(f"{100 * judgement.accuracy:.1f} % right")
+    right.set_xlabel("taken for")
+    right.set_ylabel("truly")
+    return [left]
+
+
+def roads(figure: Any, results: Results) -> list[Any] | None:
+    """Where the cars were, in the colour of the last average speed of the road."""
+    found = results.stream("speeds", "road_id", "average_speed", "latitude", "longitude")
+    if not found.num_rows:
+        return None
+    axes = figure.subplots()
+    last = found.group_by("road_id", use_threads=False).aggregate([("average_speed", "last")])
+    speeds = dict(zip(last["road_id"].to_pylist(), last["average_speed_last"].to_pylist(), strict=True))
+    shown = thinned(found, POSITIONS)
+    colour = [speeds[road] for road in shown["road_id"].to_pylist()]
+    points = axes.scatter(shown["longitude"], shown["latitude"], c=colour, s=3, cmap="RdYlGn")
+    middle = float(np.mean(np.asarray(shown["latitude"], np.float64)))
+    axes.set_aspect(1 / max(np.cos(np.radians(middle)), 0.05))
+    figure.colorbar(points, ax=axes, label="average speed of the road")
+    axes.set_title(f"{found.num_rows:,} positions on {len(speeds):,} roads")
+    axes.set_xlabel("longitude")
+    axes.set_ylabel("latitude")
+    return [axes]
+
+
+def choices(figure: Any, results: Results) -> list[Any] | None:
+    """How often each action was chosen as the rounds go on."""
+    found = results.stream("actions", "action")
+    if not found.num_rows:
+        return None
+    axes = figure.subplots()
+    names = sorted(pc.unique(found["action"]).to_pylist())
+    shares = []
+    for name in names:
+        chosen = np.asarray(pc.equal(found["action"], name)).astype(np.float64)
+        at, share = _by_stretch(np.arange(1.0, chosen.size + 1), chosen, growing=True)
+        shares.append(100 * share)
+    axes.stackplot(at, *shares, labels=names, colors=COLOURS)
+    axes.set_ylim(0, 100)
+    axes.set_xscale("log")
+    axes.set_title(f"Choices in {found.num_rows:,} rounds")
+    axes.set_xlabel("round")
+    axes.set_ylabel("share (%)")
+    return [axes]
+
+
+def loads(figure: Any, results: Results) -> list[Any] | None:
+    """The predicted and the measured load of a house, and the share of its plugs that stand out."""
+    predicted = results.stream("predictions", "timestamp", "house_id", "household_id", "predicted_load")
+    outliers = results.stream("outliers", "window_end", "house_id", "percentage")
+    readings = results.parsed("readings")
+    predicted = predicted.filter(pc.is_null(predicted["household_id"])) if predicted.num_rows else predicted
+    if not predicted.num_rows or not readings.num_rows:
+        return None
+    upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[2, 1])
+    house = pc.min(predicted["house_id"]).as_py()
+    its = predicted.filter(pc.equal(predicted["house_id"], house)).sort_by("timestamp")
+    upper.plot(*_measured(readings, house), color="#94a3b8", label="measured")
+    upper.plot(times(its["timestamp"]), its["predicted_load"], color=COLOURS[1], linewidth=1, label="predicted")
+    upper.set_title(f"Load of house {house}, by the minute")
+    upper.set_ylabel("load (W)")
+    ends = outliers.filter(pc.equal(outliers["house_id"], house)).sort_by("window_end")
+    if ends.num_rows:
+        lower.step(times(ends["window_end"]), ends["percentage"], where="post", color=COLOURS[0])
+    lower.set_ylabel("plugs above\nthe median (%)")
+    lower.xaxis.set_major_formatter(dates(lower))
+    return [upper, lower]
+
+
+def _measured(readings: pa.Table, house: Any) -> tuple[Any, Any]:
+    """The load of a house: per minute the sum of the mean loads of its plugs."""
+    its = readings.filter(pc.and_(pc.equal(readings["house_id"], house), pc.equal(readings["property"], 1)))
+    minute = pc.floor_temporal(its["event_time"], unit="minute")
+    plugs = its.append_column("minute", minute).group_by(["minute", "household_id", "plug_id"])
+    means = plugs.aggregate([("value", "mean")]).group_by("minute").aggregate([("value_mean", "sum")]).sort_by("minute")
+    return times(means["minute"]), means["value_mean_sum"]
+
+
+def _by_stretch(at: Any, values: Any, growing: bool = False) -> tuple[Any, Any]:
+    """Means over stretches of a stream, of one length or each longer than the one before."""
+    n = min(STRETCHES, max(1, at.size // 20)) + 1
+    edges = np.linspace(0, at.size, n).astype(np.int64)
+    if growing and at.size > 20:
+        edges = np.unique(np.append(0, np.geomspace(20, at.size, n).astype(np.int64)))
+    middles = [at[(a + b) // 2] for a, b in itertools.pairwise(edges)]
+    return np.array(middles), np.array([values[a:b].mean() for a, b in itertools.pairwise(edges)])

@@ -1,0 +1,151 @@
+"""Sources and sinks of a submitted dataflow, as text and as JSON.
+
+A source is a generated stream (``{"stream": "city", "rate": 500}``), a file (``{"file": "readings.csv"}``) or a
+subscription (``{"mqtt": {"url": …, "topics": […]}}``); a sink is a folder of Parquet files (``{"folder": "out"}``), a
+broker (``{"mqtt": {"url": …, "topic": …}}``) or nothing (``{"discard": true}``). A plain text is the stream of that
+name, or a file; of a sink the folder, or ``discard``. Secrets are ``{"env": NAME}``: no other form of them is taken.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from riot_ops import streams
+from riot_ops.connectors.mqtt.sink import MQTTSink
+from riot_ops.connectors.mqtt.source import MQTTSource
+from riot_ops.core.errors import ConfigError, did_you_mean, short
+from riot_ops.core.parameters import parameters_from_json
+from riot_ops.core.paths import local_path
+from riot_ops.core.schema import RAW
+from riot_ops.core.sink import CallbackSink, ParquetSink, Sink
+from riot_ops.core.source import Source, WrappedSource
+from riot_ops.ingest.files import read
+from riot_ops.ingest.pace import paced
+
+__all__ = ["DISCARD", "end", "made_sink", "made_source"]
+
+DISCARD = "discard"
+
+
+def end(given: Any, what: str, kind: str) -> dict[str, Any]:
+    """A source or sink as an object, with paths that do not depend on where one stands.
+
+    Parameters
+    ----------
+    given : text or dict
+        A text that begins with ``{`` is JSON.
+    what : str
+        Its name, for errors.
+    kind : "source" or "sink"
+
+    Examples
+    --------
+    >>> end("city", "in", "source"), end("/data/a.csv", "in", "source"), end("/results", "out", "sink")
+    ({'stream': 'city'}, {'file': '/data/a.csv'}, {'folder': '/results'})
+    >>> end('{"stream": "taxi", "rate": 100}', "in", "source")
+    {'stream': 'taxi', 'rate': 100}
+    """
+    if isinstance(given, str) and given.startswith("{"):
+        try:
+            given = json.loads(given)
+        except ValueError as error:  # without the text, in which there may be a password
+            raise ConfigError(f"{kind} {what}: not JSON: {error}") from None
+    if isinstance(given, str):
+        if kind == "source":
+            given = {"stream" if given in streams.CATALOG else "file": given}
+        else:
+            given = {"discard": True} if given == DISCARD else {"folder": given}
+    if not isinstance(given, Mapping):
+        raise ConfigError(f"{kind} {what} must be a text or an object, got {type(given).__name__}")
+    found = dict(given)
+    for name in ("file", "folder"):
+        if name in found:
+            found[name] = str(local_path(found[name], what).absolute())
+    return found
+
+
+def made_source(what: str, given: Mapping[str, Any], schema: pa.Schema, spools: Path) -> Source:
+    """The source; messages of a broker wait below ``spools``."""
+    forms: dict[str, Callable[..., Source]] = {
+        "stream": _generated,
+        "file": lambda file, **more: _file(file, schema, **more),
+        "mqtt": lambda mqtt: _subscription(mqtt, spools),
+    }
+    made: Source = _made(f"source {what}", given, forms)
+    return made
+
+
+def made_sink(what: str, given: Mapping[str, Any]) -> Sink:
+    """The sink."""
+    forms: dict[str, Callable[..., Sink]] = {
+        "folder": lambda folder, compression="snappy": ParquetSink(folder, compression),
+        "mqtt": lambda mqtt: MQTTSink(**parameters_from_json(MQTTSink, "mqtt", mqtt)),
+        "discard": lambda discard: CallbackSink(_nothing),
+    }
+    made: Sink = _made(f"sink {what}", given, forms)
+    return made
+
+
+def _made(what: str, given: Mapping[str, Any], forms: Mapping[str, Callable[..., Any]]) -> Any:
+    chosen = [name for name in forms if name in given]
+    if len(chosen) != 1:
+        hint = did_you_mean(next(iter(given), ""), forms)
+        raise ConfigError(f"{what} must have one of {', '.join(forms)}, got {', '.join(given) or 'nothing'}{hint}")
+    try:
+        return forms[chosen[0]](**given)
+    except ConfigError as error:
+        raise ConfigError(f"{what}: {error}") from None
+    except TypeError as error:
+        raise ConfigError(f"{what}: {short(str(error).partition(') ')[2] or str(error))}") from None
+
+
+def _generated(stream: str, rate: float | None = None, speed: float | None = None, **options: Any) -> Source:
+    return paced(streams.generate(stream, **options), speed, rate)
+
+
+def _file(
+    file: str, schema: pa.Schema, rate: float | None = None, speed: float | None = None, **options: Any
+) -> Source:
+    path = Path(file)
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise ConfigError(f"file must be a file or a folder, got {file!r}, which cannot be read again")
+    lines = set(schema.names) == set(RAW.names) and path.suffix != ".parquet"
+    source: Source = streams.replay(file, **options) if lines else read(file, **options)
+    return paced(source, speed, rate)
+
+
+def _subscription(given: Any, spools: Path) -> Source:
+    """A subscription whose client and spool follow from what it means: whoever holds it, now or after a restart."""
+    if not isinstance(given, Mapping):
+        raise ConfigError(f"mqtt must be an object, got {type(given).__name__}")
+    source = MQTTSource(
+        **parameters_from_json(MQTTSource, "mqtt", {"client_id": "riot_ops", "spool": str(spools), **given})
+    )
+    chosen = {name: getattr(source, name) for name in ("client_id", "spool") if name in given}
+    meaning = json.dumps([source.description(), chosen], sort_keys=True)
+    name = "riot_ops-" + hashlib.sha256(meaning.encode()).hexdigest()[:16]
+    made = replace(source, **{"client_id": name, "spool": str(spools / name), **chosen})
+    return _Chosen(made, chosen) if chosen else made
+
+
+class _Chosen(WrappedSource):
+    """A subscription whose client or spool somebody has chosen: it is shared with those alone that chose the same."""
+
+    def __init__(self, source: Source, chosen: Mapping[str, Any]) -> None:
+        super().__init__(source)
+        self.chosen = chosen
+
+    def description(self) -> dict[str, Any] | None:
+        known = self.source.description()
+        return None if known is None else {**known, **self.chosen}
+
+
+def _nothing(stream: str, batch: pa.RecordBatch) -> None:
+    pass

@@ -1,0 +1,149 @@
+"""The pictures that a run of the command leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from riot_ops import tasks as t
+from riot_ops.cli.canvas import COLOURS, dates, figure_of, finish, robust_range, times_of
+from riot_ops.core.schema import StreamSchema
+from riot_ops.core.sink import MemorySink
+from riot_ops.dataflow import Dataflow
+
+__all__ = ["WINDOWS", "draw_errors", "draw_sensor"]
+
+F64 = npt.NDArray[np.float64]
+
+#: Readings of the one sensor, and the least that make a picture.
+PLOTTED, LEAST = 300, 12
+#: Predictions are drawn at every so manieth reading.
+EVERY = 25
+#: Stretches of the stream whose median error is drawn.
+WINDOWS = 120
+#: Most models in a legend.
+NAMED = 12
+
+Parsed = Callable[[t.Task], Iterator[pa.RecordBatch]]
+
+
+def draw_sensor(path: Path, schema: StreamSchema, parsed: Parsed) -> bool:
+    """Draw raw, smoothed and predicted values of the sensor with the most messages; False where there are too few."""
+    key = ("sensor_id", "obs_type")
+    field = schema.numeric[0]
+    rows = _one_sensor(parsed(t.ParseSenML(schema=schema, fields=(field,))))
+    if rows is None or rows.num_rows < LEAST:
+        return False
+    flow = Dataflow("one-sensor")
+    smooth = flow.source("rows", schema=rows.schema).to(t.KalmanFilter(by=key), id="smooth")
+    flow.sink("out", smooth, smooth.to(t.SlidingRegression(by=key), id="predicted"))
+    result = flow.run(source=rows, sinks=MemorySink())
+    units = {**dict(zip(schema.columns, schema.units, strict=True)), **schema.true_units}
+    unit = f" ({units[field]})" if units[field] else ""
+    title = f"{schema.name.upper()}: {field} of sensor {rows['sensor_id'][0]}"
+    _draw_sensor(path, title, f"{field}{unit}", rows, result["smooth"], result["predicted"])
+    return True
+
+
+def _one_sensor(batches: Iterator[pa.RecordBatch]) -> pa.Table | None:
+    """The observations with a value of the sensor with the most messages at the start."""
+    found: list[pa.RecordBatch] = []
+    chosen: Any = None
+    rows = 0
+    for batch in batches:
+        batch = batch.filter(pc.is_valid(batch.column("value")))
+        if chosen is None:
+            modes = pc.mode(pc.dictionary_encode(batch.column("sensor_id")).indices, 1)
+            if not len(modes):
+                continue
+            chosen = pc.unique(batch.column("sensor_id"))[modes[0]["mode"].as_py()]
+        found.append(batch.filter(pc.equal(batch.column("sensor_id"), chosen)))
+        rows += found[-1].num_rows
+        if rows >= PLOTTED:
+            break
+    return pa.Table.from_batches(found).slice(0, PLOTTED) if found else None
+
+
+def _draw_sensor(path: Path, title: str, label: str, raw: pa.Table, smooth: pa.Table, predicted: pa.Table) -> None:
+    figure = figure_of()
+    axes = figure.subplots()
+    times, values = times_of(raw), raw["value"].to_numpy()
+    low, high = robust_range(values)
+    room = 0.06 * (high - low) or 0.5
+    low, high = low - room, high + room
+    axes.plot(times, values, ".", color="#94a3b8", label="read")
+    for side, outside, marker in ((high, values > high, "^"), (low, values < low, "v")):
+        if outside.any():
+            n = int(outside.sum())
+            axes.plot(
+                times[outside],
+                np.full(n, side),
+                marker,
+                color="#ea580c",
+                clip_on=False,
+                zorder=5,
+                label=f"{n} {'above' if marker == '^' else 'below'} the axis, up to {_furthest(values[outside])}",
+            )
+    smooth_times, smooth_values = times_of(smooth), smooth["value"].to_numpy()
+    axes.plot(smooth_times, smooth_values, color="#2563eb", linewidth=1.4, label="smoothed (KAL)")
+    _draw_predictions(axes, smooth, smooth_times, smooth_values, predicted)
+    axes.set_ylim(low, high)
+    axes.set_title(title, parse_math=False)
+    axes.set_xlabel("event time (UTC)")
+    axes.xaxis.set_major_formatter(dates(axes))
+    axes.set_ylabel(label, parse_math=False)
+    finish(figure, axes, path)
+
+
+def _draw_predictions(axes: Any, smooth: pa.Table, times: Any, values: F64, predicted: pa.Table) -> None:
+    """Some of the predictions, from the moment of each over those of the readings that it predicts."""
+    places = {seq: i for i, seq in enumerate(smooth["seq"].to_pylist())}
+    steps = np.diff(times)
+    step = np.median(steps) if steps.size else np.timedelta64(1, "s")
+    label: str | None = "predicted (SLR), from the moment of the dot on"
+    for row in predicted.slice(EVERY - 1).to_pylist()[::EVERY]:
+        at = places[row["seq"]]
+        ahead = row["predictions"]
+        known = times[at + 1 : at + 1 + len(ahead)]
+        beyond = (known[-1] if known.size else times[at]) + step * np.arange(1, len(ahead) - known.size + 1)
+        moments = np.concatenate([times[at : at + 1], known, beyond])
+        course = np.array([values[at], *(np.nan if v is None else v for v in ahead)], np.float64)
+        axes.plot(moments, course, color="#dc2626", linewidth=1.2, marker="o", markevery=[0], markersize=4, label=label)
+        label = None
+
+
+def draw_errors(path: Path, seconds: F64, errors: F64, models: Sequence[str]) -> None:
+    """Draw the median error over time, with each model in a colour of its own."""
+    each = max(1, len(models) // WINDOWS)
+    points: dict[str, list[tuple[float, float]]] = {}
+    for start in range(0, len(models) - each + 1, each):
+        window = errors[start : start + each]
+        median = float(np.median(window[np.isfinite(window)])) if np.isfinite(window).any() else np.nan
+        points.setdefault(models[start + each // 2], []).append((float(seconds[start + each // 2]), median))
+    figure = figure_of()
+    axes = figure.subplots()
+    everything = np.array([y for line in points.values() for _, y in line])
+    low, high = robust_range(everything)
+    room = 0.06 * (high - low) or 0.5
+    for i, (name, line) in enumerate(points.items()):
+        x, y = np.array(line).T
+        shown = name if i < NAMED else None
+        axes.plot(x, y, ".-", color=COLOURS[i % len(COLOURS)], linewidth=1.3, markersize=4, label=shown)
+        if i:
+            axes.axvline(x[0], color="#cbd5e1", linewidth=1, zorder=0)
+    axes.set_ylim(low - room, high + room)
+    outside = int(((everything < low - room) | (everything > high + room)).sum())
+    axes.set_title("PRED: median relative error, by model" + (f" ({outside} beyond the axis)" if outside else ""))
+    axes.set_xlabel("seconds since the start of the stream")
+    axes.set_ylabel("median relative error")
+    finish(figure, axes, path)
+
+
+def _furthest(values: F64) -> str:
+    return f"{values[np.argmax(np.abs(values))]:,.4g}"

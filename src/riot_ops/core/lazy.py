@@ -1,0 +1,41 @@
+"""Names of a package whose modules are imported at first use (PEP 562)."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import Any
+
+__all__ = ["lazy_names"]
+
+
+def lazy_names(package: str, modules: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """The functions ``__getattr__`` and ``__dir__`` of a package that imports its names when they are asked for.
+
+    Parameters
+    ----------
+    package : str
+        The package's ``__name__``.
+    modules : mapping of str to str
+        By name, the module that defines it; or, for a name that is a module, that module.
+
+    Examples
+    --------
+    >>> getattr_, dir_ = lazy_names("riot_ops.sketches", {"BloomFilter": "riot_ops.sketches.bloom"})
+    >>> getattr_("BloomFilter").__name__
+    'BloomFilter'
+    """
+
+    def load(name: str) -> Any:
+        if name not in modules:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        module = import_module(modules[name])
+        found = module if modules[name].endswith(f".{name}") and not hasattr(module, name) else getattr(module, name)
+        setattr(sys.modules[package], name, found)  # the next access costs nothing
+        return found
+
+    def names() -> list[str]:
+        return sorted({*vars(sys.modules[package]), *modules})
+
+    return load, names

@@ -1,0 +1,1 @@
+"""Operators that one application of this suite needs."""

@@ -1,0 +1,392 @@
+"""Bayes score: whether a message is spam, by what is known of its words."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from riot_ops.core.dead_letters import DeadLetters
+from riot_ops.core.errors import ConfigError
+from riot_ops.core.order import carried
+from riot_ops.core.parameters import Count, Positive, Probability
+from riot_ops.kernels.arrays.arrow import count_column, readonly
+from riot_ops.kernels.arrays.codes import coded
+from riot_ops.kernels.arrays.derived import Derived
+from riot_ops.kernels.arrays.ordering import are_sorted, ranks_of
+from riot_ops.kernels.arrays.rows import taken
+from riot_ops.kernels.jit import kernel
+from riot_ops.task import Case, KeyedTask, Requirement, State, StateField, register
+
+__all__ = ["BayesScore"]
+
+MADE = ("spam_probability", "is_spam")
+#: What becomes of a message; above 0: so many words are missing.
+COMPLETE, GIVEN_UP, NO_MESSAGE = 0, -1, -2
+#: Words that are compared at once, and rows that are looked at together at least.
+TOGETHER, LEAST_CHOSEN = 16, 64
+#: The number of no word.
+NEVER = np.int32(np.iinfo(np.int32).max)
+
+
+@kernel
+def _gather(slots: Any, whole: Any, different: Any, current: Any, entry: Any, head: Any, last: Any, status: Any) -> Any:
+    """The message of each row, an entry; returns how many there are. A word without the whole before it is in none.
+
+    Of each entry there are the row of the whole, the last row, and whether it is open, complete or given up.
+    ``current`` is room for the open entry of each key, -1: none; in ``status`` stands how many words are missing while
+    it is open.
+    """
+    n = 0
+    for i in range(slots.size):
+        e = current[slots[i]]
+        if whole[i]:
+            if e >= 0:
+                status[e] = GIVEN_UP
+            e = n
+            n += 1
+            head[e] = i
+            status[e] = different[i]
+            current[slots[i]] = e
+        elif e >= 0:
+            status[e] -= 1
+        entry[i] = e
+        if e >= 0:
+            last[e] = i
+            if status[e] == COMPLETE:
+                current[slots[i]] = -1
+    return n
+
+
+@kernel
+def _share(bad: Any, good: Any, bad_total: Any, good_total: Any, unknown: Any, least: Any, ham_weight: Any) -> Any:
+    r_bad = bad / bad_total if bad_total > 0 else 0.0
+    r_good = ham_weight * good / good_total if good_total > 0 else 0.0
+    if r_bad + r_good > 0.0:
+        return min(max(r_bad / (r_bad + r_good), least), 1.0 - least)
+    return unknown
+
+
+@kernel
+def _weigh(
+    entry: Any, codes: Any, bad: Any, good: Any, head: Any, status: Any, unknown: Any, least: Any, ham_weight: Any,
+    newest: Any, counts: Any, shares: Any, known: Any, begins: Any, grouped: Any,
+) -> Any:  # fmt: skip
+    """How much each word of a message that is complete speaks for spam; returns how many different ones were found.
+
+    What is found of a word, ``shares`` and its code ``known``, holds as long as neither its ``counts`` nor those of
+    all words change: ``newest`` has the last of each code, -1: none. What message s has goes to ``grouped`` from
+    ``begins[s]`` on, which moves on.
+    """
+    n = 0
+    for i in range(entry.size):
+        s = entry[i]
+        if s < 0 or status[s] != COMPLETE or head[s] == i:
+            continue
+        h = np.uint64(head[s])
+        c = np.uint64(codes[i])
+        e = newest[c]
+        u = np.uint64(e)
+        if (
+            e < 0
+            or counts[u, 0] != bad[i]
+            or counts[u, 1] != good[i]
+            or counts[u, 2] != bad[h]
+            or counts[u, 3] != good[h]
+        ):
+            p = _share(bad[i], good[i], bad[h], good[h], unknown, least, ham_weight)
+            e = n
+            n += 1
+            newest[c] = e
+            counts[e, 0] = bad[i]
+            counts[e, 1] = good[i]
+            counts[e, 2] = bad[h]
+            counts[e, 3] = good[h]
+            shares[e] = p
+            known[e] = codes[i]
+        grouped[np.uint64(begins[s])] = e
+        begins[s] += 1
+    return n
+
+
+@kernel
+def _shares(bad: Any, good: Any, unknown: Any, least: Any, ham_weight: Any, shares: Any) -> None:
+    """How much each word speaks for spam; the counts of all words stand ahead of those of each."""
+    for k in range(shares.size):
+        shares[k] = _share(bad[k + 1], good[k + 1], bad[0], good[0], unknown, least, ham_weight)
+
+
+@kernel
+def _best(n: Any, most: Any, chosen: Any, room: Any) -> Any:
+    """Bring the least of n numbers to the front, in order; returns how many these are.
+
+    The place of each is the number of those below. To count them takes no branch that the processor would foretell
+    wrongly, and so less than sorting. ``chosen`` has room for so many that the loop over them has no rest; ``room`` is
+    as much room.
+    """
+    padded = (n + TOGETHER - 1) // TOGETHER * TOGETHER
+    for k in range(n, padded):
+        chosen[np.uint64(k)] = NEVER
+    for k in range(n):
+        room[np.uint64(k)] = -1
+    for k in range(n):
+        number = chosen[np.uint64(k)]
+        place = np.int32(0)
+        for j in range(padded):
+            place = np.int32(place + (chosen[np.uint64(j)] < number))
+        room[np.uint64(place)] = number
+    n = min(n, most)
+    for k in range(n):
+        if room[np.uint64(k)] < 0:  # behind a number that is there more than once
+            room[np.uint64(k)] = room[np.uint64(k - 1)]
+        chosen[np.uint64(k)] = room[np.uint64(k)]
+    return n
+
+
+@kernel
+def _score(
+    size: Any, begins: Any, grouped: Any, numbers: Any, against: Any, most: Any, chosen: Any, room: Any, odds: Any
+) -> None:
+    """The logarithm of the odds against spam of each message, by its most interesting words, the first one first.
+
+    ``numbers`` has the place of each word among all, the most interesting first, ``against`` what the word there adds.
+    """
+    full = chosen.size - TOGETHER
+    for s in range(size.size):
+        n = 0
+        for at in range(begins[s], begins[s] + size[s]):
+            chosen[np.uint64(n)] = numbers[np.uint64(grouped[np.uint64(at)])]
+            n += 1
+            if n == full:
+                n = _best(n, most, chosen, room)
+        n = _best(n, most, chosen, room)
+        odds[s] = 0.0
+        for k in range(n):
+            odds[s] += against[np.uint64(chosen[np.uint64(k)])]
+
+
+@kernel
+def _logs(shares: Any, against: Any) -> None:
+    for i in range(shares.size):
+        against[i] = math.log((1.0 - shares[i]) / shares[i])
+
+
+@register
+@dataclass(frozen=True, kw_only=True)
+class BayesScore(KeyedTask):
+    """Judge each message by the words that say most, with P. Graham's form of naive Bayes.
+
+    With the counts B and G of the record of the whole message ``r_bad = bad / B``, ``r_good = 2 good / G``,
+    ``p = r_bad / (r_bad + r_good)`` within 0.01 and 0.99; 0.4 for a word that has never been there. Of the 15 words
+    with the largest ``|p - 0.5|`` (equal ones by their bytes) ``P = prod p / (prod p + prod (1 - p))``; spam if it is
+    above 0.9.
+
+    The record of the whole message comes first, and says how many words there are; with the last of them the message is
+    judged, see :class:`BagOfWords` and :class:`CountSpamWords`.
+
+    Parameters
+    ----------
+    keep : tuple of str, default ("id",)
+        Fields of the record of the whole message that its result carries, besides order and time.
+    words : int >= 1, default 15
+        Most words that count.
+    threshold : float, in (0, 1), default 0.9
+        A message is spam above it.
+    unknown : float, in (0, 1), default 0.4
+        p of a word that has never been there.
+    least : float, in (0, 0.5), default 0.01
+        Smallest p of another one; the greatest is as far below 1.
+    ham_weight : float > 0, default 2.0
+        How much more a word in a message that is no spam counts.
+    emit_empty : bool, default False
+        Whether a message without a word has a result, P = 0.5 and no spam; else it goes to the errors stream.
+    word, different : str, default "word" and "n_words"
+        Fields with the word (null: the whole message), and with the number of different words.
+    by : tuple of str, default ("seq",)
+        Fields that identify a message.
+    ttl
+        Has no use here.
+
+    Shapes and rates
+    ----------------
+    record[n] -> float64[m] in ``spam_probability``, bool[m] in ``is_spam``, N:1; O(words) time per record. State is the
+    records of messages that are not complete, no more.
+
+    Missing values
+    --------------
+    Null counts are 0.
+
+    Errors
+    ------
+    ``no_words`` (a message without a word), ``incomplete`` (a record of a message of which words are missing when it
+    begins anew, or at the end of the stream), ``no_message`` (a word whose message has not begun).
+
+    References
+    ----------
+    .. [1] P. Graham, *A plan for spam*, 2002.
+    .. [2] M. V. Bordin et al., *DSPBench*, IEEE Access 8, 2020: spam filter, Bayes rule.
+
+    Examples
+    --------
+    >>> score = BayesScore().session()
+    >>> rows = [(None, 10, 10), ("win", 3, 0), ("the", 1, 1)]
+    >>> for word, bad, good in rows:
+    ...     event = {"id": "a", "word": word, "n_words": 2, "count_bad": bad, "count_good": good}
+    ...     out = score.push({"seq": 7, **event})
+    >>> out[0]["id"], round(out[0]["spam_probability"], 6), out[0]["is_spam"]
+    ('a', 0.980198, True)
+    """
+
+    code: ClassVar[str] = "BAY"
+    category: ClassVar[str] = "Predictive"
+    pattern: ClassVar[str] = "Join"
+    selectivity: ClassVar[str] = "N:1"
+    pooled: ClassVar[bool] = True
+
+    keep: tuple[str, ...] = ("id",)
+    words: Count = 15
+    threshold: Probability = 0.9
+    unknown: Probability = 0.4
+    least: Annotated[float, msgspec.Meta(gt=0, lt=0.5)] = 0.01
+    ham_weight: Positive = 2.0
+    emit_empty: bool = False
+    word: str = "word"
+    different: str = "n_words"
+    by: tuple[str, ...] = ("seq",)
+
+    def validate(self) -> None:
+        if self.ttl is not None:
+            raise ConfigError(f"bayes_score has no use for ttl, got {self.ttl!r}")
+        if not self.by:
+            raise ConfigError("by must name the fields that identify a message, got ()")
+        if both := {*MADE} & {*self.keep, *self.by}:
+            raise ConfigError(f"keep and by must not have {min(both)!r}, which is made here")
+
+    def requires(self) -> Mapping[str, Requirement]:
+        numbers: dict[str, Requirement] = dict.fromkeys((self.different, "count_bad", "count_good"), "number")
+        return {**super().requires(), **dict.fromkeys(self.keep, "any"), self.word: "text", **numbers}
+
+    def writes(self) -> frozenset[str] | None:
+        return None
+
+    def output_schema(self, schema: pa.Schema) -> pa.Schema:
+        self.check_input(schema)
+        names = dict.fromkeys([*carried(schema.names), *self.by, *self.keep])
+        made = [pa.field(MADE[0], pa.float64()), pa.field(MADE[1], pa.bool_())]
+        return pa.schema([*(schema.field(name) for name in names), *made])
+
+    def state_fields(self) -> Mapping[str, StateField]:
+        return {"held": StateField("rows", initial=None)}
+
+    def update(
+        self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, dead: DeadLetters
+    ) -> pa.RecordBatch:
+        codes, words = coded(batch.column(self.word))
+        different, bad, good = (count_column(batch.column(n)) for n in (self.different, "count_bad", "count_good"))
+        current = np.full(int(slots.max(initial=-1)) + 1, -1)
+        entry, head, last, status = (np.empty(slots.size, np.int64) for _ in range(4))
+        n = int(_gather(slots, codes < 0, different, current, entry, head, last, status))
+        head, last, status = head[:n], last[:n], status[:n]
+        size = np.where(status == COMPLETE, different[head], 0)
+        begins, grouped = np.cumsum(size) - size, np.empty(int(size.sum()), np.int64)
+        newest, counts = np.full(len(words), -1), np.empty((slots.size, 4), np.int64)
+        shares, known = np.empty(slots.size), np.empty(slots.size, np.int64)
+        rule: tuple[Any, ...] = (self.unknown, self.least, self.ham_weight)
+        found: tuple[Any, ...] = (newest, counts, shares, known, begins.copy(), grouped)
+        judged = _weigh(*(entry, codes, bad, good, head, status, *rule, *found))
+        odds = self._odds(begins, size, grouped, shares[:judged], ranks_of(words)[known[:judged]])
+        done = status == COMPLETE
+        state["held"][0] = None
+        if n + grouped.size < slots.size or not done.all():  # not every row is of a message that is complete
+            of_row = np.append(status, NO_MESSAGE)[entry]
+            dead.reject(
+                batch, of_row == NO_MESSAGE, "no_message", "the record of the whole message has not come before"
+            )
+            dead.reject(batch, of_row == GIVEN_UP, "incomplete", "the message began anew before all its words had come")
+            rest = np.flatnonzero(of_row > COMPLETE)
+            state["held"][0] = batch.take(pa.array(rest)) if rest.size else None
+        if not self.emit_empty and (empty := done & (size == 0)).any():
+            dead.reject(batch, head[empty], "no_words", "the message has no word")
+            done &= ~empty
+        order = np.flatnonzero(done)
+        if not are_sorted([last[order]], order.size):
+            order = order[np.argsort(last[order])]
+        heads = head[order]
+        schema = self.output_schema(batch.schema)
+        carried = [taken(batch.column(name), heads) for name in schema.names[:-2]]
+        return self._judged(schema, carried, odds[order], size[order] > 0)
+
+    def update_derived(
+        self, rows: Derived, slots: npt.NDArray[np.int64], state: State, dead: DeadLetters
+    ) -> pa.RecordBatch | None:
+        different, bad, good = rows.shared(self.different), rows.told.get("count_bad"), rows.told.get("count_good")
+        texts = np.flatnonzero(rows.times)
+        size = rows.times[texts] - 1
+        whole = rows.headed and rows.word == self.word and self.by == ("seq",)  # which rises, and so is told apart
+        if not whole or different is None or bad is None or good is None:
+            return None
+        if not np.array_equal(count_column(different)[texts], size):
+            return None
+        shares = np.empty(len(rows.words))
+        _shares(readonly(bad), readonly(good), self.unknown, self.least, self.ham_weight, shares)
+        odds = self._odds(rows.starts[texts] + 1, size, rows.codes, shares, ranks_of(rows.words))
+        if not self.emit_empty and not (worded := size > 0).all():
+            empty = rows.heads(texts[~worded])
+            dead.reject(empty, np.arange(empty.num_rows), "no_words", "the message has no word")
+            texts, odds, size = texts[worded], odds[worded], size[worded]
+        schema = self.output_schema(rows.schema)
+        heads = rows.heads(texts, schema.names[:-2])
+        return self._judged(schema, heads.columns, odds, size > 0)
+
+    def _odds(
+        self,
+        begins: npt.NDArray[np.int64],
+        size: npt.NDArray[np.int64],
+        grouped: npt.NDArray[Any],
+        shares: npt.NDArray[np.float64],
+        ranks: npt.NDArray[np.int64],
+    ) -> npt.NDArray[np.float64]:
+        """The logarithm of the odds against spam of each message, given how much words speak for it."""
+        order = np.lexsort((ranks, -np.abs(shares - 0.5)))
+        numbers, against, odds = np.empty(order.size, np.int32), np.empty(order.size), np.empty(size.size)
+        numbers[order] = np.arange(order.size, dtype=np.int32)
+        _logs(shares[order], against)
+        chosen = np.empty(self.words + max(self.words, LEAST_CHOSEN) + TOGETHER, np.int32)
+        _score(size, begins, grouped, numbers, against, self.words, chosen, np.empty_like(chosen), odds)
+        return odds
+
+    def _judged(
+        self, schema: pa.Schema, carried: list[pa.Array], odds: npt.NDArray[np.float64], worded: npt.NDArray[np.bool_]
+    ) -> pa.RecordBatch:
+        """The results of messages, of which the records of the whole have these fields."""
+        with np.errstate(over="ignore"):
+            share = 1.0 / (1.0 + np.exp(odds))
+        spam = (share > self.threshold) & worded
+        return pa.RecordBatch.from_arrays([*carried, pa.array(share), pa.array(spam)], schema=schema)
+
+    def end(
+        self, held: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, dead: DeadLetters
+    ) -> pa.RecordBatch | None:
+        dead.reject(held, np.arange(held.num_rows), "incomplete", "words of the message are missing")
+        return None
+
+    @classmethod
+    def cases(cls) -> Iterable[Case]:
+        batch = pa.RecordBatch.from_pydict(
+            {
+                "seq": pa.array([0, 0, 0, 1, 2, 2, 3, 4, 4], pa.int64()),
+                "id": ["a", None, None, "b", "ü", None, None, None, "d"],
+                "word": [None, "win", "the", None, None, "ü", "lost", "late", None],
+                "n_words": [2, 2, 2, 0, 1, 1, 1, 1, 1],
+                "count_bad": pa.array([10, 3, 1, 10, 10, None, 3, 1, 0], pa.int64()),
+                "count_good": [10, 0, 1, 10, 10, 0, 5, 1, 0],
+            }
+        )
+        yield Case(cls(), batch)
+        yield Case(cls(emit_empty=True, words=1, threshold=0.3, keep=("id", "n_words")), batch, "one word")

@@ -1,0 +1,160 @@
+"""Forecasts from a value and the median of what was there before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from riot_ops.core.dead_letters import DeadLetters
+from riot_ops.core.parameters import Count
+from riot_ops.kernels.arrays.arrow import float_column
+from riot_ops.kernels.arrays.rows import taken_rows
+from riot_ops.kernels.jit import kernel
+from riot_ops.task import Case, Requirement, State, StateField, ValueTask, register, replace_column
+
+__all__ = ["HistoryMedian"]
+
+
+@kernel
+def _forecast(
+    values: Any, now: Any, slots: Any, window: Any, ring: Any, ranked: Any, n: Any, start: Any, found: Any, rows: Any,
+    out: Any,
+) -> Any:  # fmt: skip
+    """Keep what has been, forecast from what is, from row ``start`` on.
+
+    ``ring`` has the values of a key as they came, ``ranked`` the same in ascending order. Returns how many forecasts
+    there are, and the row reached: before the last where a ring has no room.
+    """
+    for i in range(start, values.size):
+        if np.isnan(values[i]):
+            continue
+        s = slots[i]
+        size = min(n[s], window)
+        if now[i]:
+            rows[found] = i
+            out[found] = values[i]
+            if size > 0:
+                median = ranked[s, size >> 1]
+                if size & 1 == 0:
+                    median = median / 2 + ranked[s, (size >> 1) - 1] / 2
+                out[found] = values[i] / 2 + median / 2
+            found += 1
+            continue
+        if size == ring.shape[1] and size < window:
+            return found, i
+        place = n[s] % window
+        p = size
+        if n[s] >= window:  # the oldest makes room
+            p = 0
+            while ranked[s, p] != ring[s, place]:
+                p += 1
+            while p + 1 < window:
+                ranked[s, p] = ranked[s, p + 1]
+                p += 1
+        while p > 0 and ranked[s, p - 1] > values[i]:
+            ranked[s, p] = ranked[s, p - 1]
+            p -= 1
+        ranked[s, p] = values[i]
+        ring[s, place] = values[i]
+        n[s] += 1
+    return found, values.size
+
+
+@register
+@dataclass(frozen=True, kw_only=True)
+class HistoryMedian(ValueTask):
+    """Forecast a value of each key from what it is like now and the median of what it was like before.
+
+    ``forecast = (now + median(before)) / 2``, and ``now`` alone where nothing was before. With a key that has the time
+    of day in it, before is the days before, see :class:`SliceMeans`.
+
+    Parameters
+    ----------
+    now : str, default "open"
+        Boolean field: whether the value is what it is like now, from which a forecast comes, or what it was like, which
+        is kept.
+    window : int >= 1, default 31
+        How many values that were are kept of a key, the latest.
+    by, value, output, ttl
+        Key, input field, output field and time to live, see :class:`ValueTask`.
+
+    Shapes and rates
+    ----------------
+    float64[n] -> float64[m], 1:0/1; O(1) time per forecast, O(window) per value that is kept. State per key: 8 bytes,
+    and 16 for each of as many values as any key of the bucket has had at most (rounded up to a power of two).
+
+    Missing values
+    --------------
+    A null or NaN value is skipped, and so is one of which null says whether it is now.
+
+    Errors
+    ------
+    An infinite value goes to the errors stream as ``not_finite``.
+
+    References
+    ----------
+    .. [1] M. V. Bordin et al., *DSPBench*, IEEE Access 8, 2020: smart grid.
+    .. [2] H. Ziekow, Z. Jerzak, *The DEBS 2014 Grand Challenge*, DEBS 2014.
+
+    Examples
+    --------
+    >>> load = HistoryMedian().session()
+    >>> days = [(False, 10.0), (False, 30.0), (False, 14.0), (True, 20.0)]
+    >>> [row["value"] for now, v in days for row in load.push({"open": now, "value": v})]
+    [17.0]
+    """
+
+    code: ClassVar[str] = "HMD"
+    category: ClassVar[str] = "Predictive"
+    selectivity: ClassVar[str] = "1:0/1"
+
+    now: str = "open"
+    window: Count = 31
+
+    def requires(self) -> Mapping[str, Requirement]:
+        return {**super().requires(), self.now: "any"}
+
+    def state_fields(self) -> Mapping[str, StateField]:
+        return {
+            "ring": StateField("float64", 1, grows=True),
+            "ranked": StateField("float64", 1, grows=True),
+            "n": StateField("int64"),
+        }
+
+    def update(
+        self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, dead: DeadLetters
+    ) -> pa.RecordBatch:
+        values, _ = float_column(batch.column(self.value))
+        flags = batch.column(self.now).cast(pa.bool_())
+        if flags.null_count:
+            values = np.where(np.asarray(flags.is_valid()), values, np.nan)
+            flags = flags.fill_null(False)
+        rows, out = np.empty(values.size, np.int64), np.empty(values.size)
+        now = flags.to_numpy(zero_copy_only=False)
+        found = row = 0
+        while True:
+            rings = state["ring"], state["ranked"]
+            found, row = _forecast(values, now, slots, self.window, *rings, state["n"], row, found, rows, out)
+            if row == values.size:
+                break
+            for name, field in self.state_fields().items():
+                if field.grows:
+                    state[name] = field.widened(state[name], state[name].shape[1] + 1)
+        return replace_column(taken_rows(batch, rows[:found]), self.target, out[:found])
+
+    @classmethod
+    def cases(cls) -> Iterable[Case]:
+        rows: list[tuple[Any, ...]] = [
+            ("a", False, 3.0), ("a", False, 9.0), ("a", True, 1.0), ("b", True, 1e308), ("a", False, -4.0),
+            (None, None, 2.0), ("a", True, None), ("a", False, 9.0), ("a", True, 1.5), ("b", False, 1e308),
+            ("b", True, 1e308),
+        ]  # fmt: skip
+        keys, now, values = zip(*rows, strict=True)
+        batch = pa.RecordBatch.from_pydict({"key": keys, "open": now, "value": values})
+        yield Case(cls(by=("key",), window=2), batch)
+        yield Case(cls(window=3, output="forecast"), batch)

@@ -1,0 +1,163 @@
+"""Map matching: which road a position is on."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import pyarrow as pa
+
+from riot_ops.core.dead_letters import DeadLetters
+from riot_ops.core.errors import ConfigError
+from riot_ops.core.parameters import NonNegative, Positive
+from riot_ops.kernels.arrays.arrow import float_column
+from riot_ops.models.road_files import read_roads
+from riot_ops.models.roads import RoadIndex, Roads, grid_roads
+from riot_ops.task import Case, Requirement, StatelessTask, register, replace_column, with_field
+
+__all__ = ["MatchRoads"]
+
+
+@register
+@dataclass(frozen=True, kw_only=True)
+class MatchRoads(StatelessTask):
+    """Find the road that each position is on, and drop positions that are on none.
+
+    A position is on the nearest road if that is less than ``sqrt(width^2 + tolerance^2)`` away; of roads at one
+    distance on that with the smallest id. Distances are in the plane that touches the earth at the position,
+    ``dx = dlon cos(lat) 111 320 m``, ``dy = dlat 111 320 m``; segments of roads are found by a grid, in which each
+    is in all cells that have a point near it.
+
+    Parameters
+    ----------
+    roads : str, optional
+        Path of a road network: ``.csv`` with the header ``road_id,seq,lon,lat``, GeoJSON with lines, or a shapefile
+        (``.shp``, by pyshp), see :func:`riot_ops.models.read_roads`; by default 24 straight roads over Beijing.
+    latitude, longitude : str, default "latitude" and "longitude"
+        Fields with the position, in degrees (WGS 84).
+    output : str, default "road_id"
+        Field for the road: int64 where the ids of all roads are whole numbers, else text.
+    box : tuple of 4 float, optional
+        Least and greatest latitude, least and greatest longitude; positions outside are dropped, those on its border
+        are not.
+    speed : str, optional
+        Field with a speed: positions whose speed is not above 0 are dropped.
+    least_speed : float >= 0, default 0.0
+        And those whose speed is lower than this.
+    width : float > 0, default 5.0
+        Half the width of roads that do not tell it, in metres.
+    tolerance : float >= 0, default 10.0
+        How far a position may be off, in metres.
+    id_key : str, default "osm_id"
+        Property of a GeoJSON or shapefile with a road's id.
+    width_key : str, optional
+        Property, or column, with half of its width in metres; where that is missing or not above 0 it is ``width``.
+
+    Shapes and rates
+    ----------------
+    float64[n], float64[n] -> record[m], 1:0/1; O(segments near) time, no state. A network is read once per process and
+    version of the file; no line may cross the meridian of 180 degrees.
+
+    Missing values
+    --------------
+    A position without latitude, longitude, or speed is dropped; so is NaN.
+
+    Errors
+    ------
+    No record is rejected. A network that cannot be read is a configuration error.
+
+    References
+    ----------
+    .. [1] M. V. Bordin et al., *DSPBench*, IEEE Access 8, 2020: traffic monitoring.
+
+    Examples
+    --------
+    >>> match = MatchRoads(speed="speed").session()
+    >>> near = {"latitude": 39.6983, "longitude": 116.3, "speed": 40.0}
+    >>> match.push(near)[0]["road_id"], match.push({**near, "speed": 0.0}), match.push({**near, "latitude": 39.7})
+    (1000, [], [])
+    """
+
+    code: ClassVar[str] = "MPM"
+    category: ClassVar[str] = "Filter"
+    pattern: ClassVar[str] = "Filter"
+    selectivity: ClassVar[str] = "1:0/1"
+
+    roads: str | None = None
+    latitude: str = "latitude"
+    longitude: str = "longitude"
+    output: str = "road_id"
+    box: tuple[float, float, float, float] | None = None
+    speed: str | None = None
+    least_speed: NonNegative = 0.0
+    width: Positive = 5.0
+    tolerance: NonNegative = 10.0
+    id_key: str = "osm_id"
+    width_key: str | None = None
+
+    def validate(self) -> None:
+        if self.box is not None and not (self.box[0] <= self.box[1] and self.box[2] <= self.box[3]):
+            raise ConfigError(f"box must be least and greatest latitude, least and greatest longitude, got {self.box}")
+        if self.speed is None and self.least_speed:
+            raise ConfigError(f"least_speed = {self.least_speed} needs speed, the field with it")
+        self._network  # noqa: B018 (so that a file that cannot be read is told now)
+
+    @property
+    def _network(self) -> Roads:
+        return _default() if self.roads is None else read_roads(self.roads, self.id_key, self.width_key)
+
+    @property
+    def index(self) -> RoadIndex:
+        """The network, ready for use."""
+        return _index(self._network, self.width, self.tolerance)
+
+    def requires(self) -> Mapping[str, Requirement]:
+        names = (self.latitude, self.longitude, *(() if self.speed is None else (self.speed,)))
+        return dict.fromkeys(names, "number")
+
+    def writes(self) -> frozenset[str] | None:
+        return frozenset({self.output})
+
+    def output_schema(self, schema: pa.Schema) -> pa.Schema:
+        self.check_input(schema)
+        whole = isinstance(self._network.ids[0], int)
+        return with_field(schema, pa.field(self.output, pa.int64() if whole else pa.string()))
+
+    def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
+        lat, lon = (_floats(batch.column(name)) for name in (self.latitude, self.longitude))
+        speed = None if self.speed is None else _floats(batch.column(self.speed))
+        found = self.index.find(lat, lon, self.box, speed, self.least_speed)
+        kept = found >= 0
+        if not kept.all():
+            batch, found = batch.filter(pa.array(kept)), found[kept]
+        return replace_column(batch, self.output, self.index.ids.take(pa.array(found)))
+
+    @classmethod
+    def cases(cls) -> Iterable[Case]:
+        batch = pa.RecordBatch.from_pydict(
+            {
+                "latitude": [39.6983, 39.6982, 40.0, None, float("nan"), float("inf"), 39.6983, 0.0],
+                "longitude": [116.3, 116.25, 116.65, 116.3, 116.3, 116.3, float("-inf"), 0.0],
+                "speed": [10.0, 0.0, 3.0, 1.0, 1.0, 1.0, 2.0, 5.0],
+            }
+        )
+        yield Case(cls(), batch)
+        yield Case(cls(box=(39.0, 39.9, 116.0, 116.28), speed="speed", output="speed"), batch, "in a box")
+        yield Case(cls(speed="speed", least_speed=4.0, width=500.0, tolerance=300.0), batch, "wide")
+
+
+def _floats(column: pa.Array) -> np.ndarray:
+    return float_column(column.cast(pa.float64()) if pa.types.is_null(column.type) else column)[0]
+
+
+@functools.cache
+def _default() -> Roads:
+    return grid_roads()
+
+
+@functools.lru_cache(maxsize=4)
+def _index(roads: Roads, width: float, tolerance: float) -> RoadIndex:
+    return RoadIndex(roads, width, tolerance)

@@ -1,0 +1,183 @@
+"""What an application needs besides its stream, made on the spot where none is given: no server is needed.
+
+A table in an SQLite file, models and blobs in folders, a broker of files, a trained Bloom filter, a
+table of annotations.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from riot_ops import dataflows
+from riot_ops import tasks as t
+from riot_ops.connectors.mqtt.source import MQTTSource
+from riot_ops.connectors.stores.opening import shared_blobs, shared_table
+from riot_ops.core.errors import ConfigError
+from riot_ops.core.schema import StreamSchema, stream_schema
+from riot_ops.core.sink import MemorySink
+from riot_ops.core.source import Source
+from riot_ops.dataflow import Dataflow
+from riot_ops.dataflows.riotbench.etl import ROW_KEY
+from riot_ops.dataflows.riotbench.learning import LEARNING, rows
+from riot_ops.dataflows.riotbench.pred import MODELS
+from riot_ops.dataflows.riotbench.ticks import TICKS
+from riot_ops.models import ModelStore
+from riot_ops.sketches.bloom import BloomFilter
+
+__all__ = ["LocalServices"]
+
+TABLE = "readings"
+#: Spans that the time of the stored readings is cut into for training.
+SPANS = 5
+#: Points of a chart, unless there are so many charts that all together would have more than the most.
+POINTS, MOST_POINTS = 200, 200_000
+#: How long a bounded run waits for news of models, in seconds.
+PATIENCE_S = 3.0
+#: How long the broker remembers a run that is gone, in seconds.
+SESSION_S = 600
+
+
+@dataclass(frozen=True)
+class LocalServices:
+    """Addresses of an application's stores; by default files below ``out``."""
+
+    stream: str
+    out: Path
+    table: str | None = None
+    models: str | None = None
+    broker: str | None = None
+
+    @property
+    def table_url(self) -> str:
+        """Where the table is."""
+        return self.table or f"sqlite:///{(self.out / 'store.db').absolute()}"
+
+    @property
+    def models_url(self) -> str:
+        """Where models are."""
+        return self.models or str((self.out / "models").absolute())
+
+    @property
+    def broker_url(self) -> str:
+        """Where messages are published."""
+        return self.broker or (self.out / "broker").absolute().as_uri()
+
+    # -- applications ------------------------------------------------------------------------------
+
+    def etl(self, sensors: Sequence[str]) -> Dataflow:
+        """ETL over a stream of these sensors."""
+        annotations = self.out / "annotations.txt"
+        lines = (f"{name}:unit {i:05d}" for i, name in enumerate(sensors) if ":" not in name)
+        annotations.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        return dataflows.etl(
+            self.stream,
+            known_sensors=self.filter_of(sensors),
+            annotations=annotations,
+            store=self.table_url,
+            table=TABLE,
+            publish={"url": self.broker_url, "topic": f"etl/{self.stream}"},
+        )
+
+    def stats(self, sensors: Sequence[str], form: str | None = None, schema: StreamSchema | None = None) -> Dataflow:
+        """STATS over a stream of these sensors; it publishes where a broker is given."""
+        publish: dict[str, object] = {"url": self.broker_url, "topic": f"stats/{self.stream}"}
+        given: dict[str, Any] = {"known_sensors": self.filter_of(sensors)}
+        if form == "plots":
+            given = self._charts(form, len(sensors) * len((schema or stream_schema(self.stream)).numeric))
+        return dataflows.stats(schema or self.stream, publish=None if self.broker is None else publish, **given)
+
+    def train(self) -> Dataflow:
+        """TRAIN over the table."""
+        return dataflows.train(
+            self.stream,
+            store=self.models_url,
+            table_store=self.table_url,
+            table=TABLE,
+            publish={"url": self.broker_url},
+        )
+
+    def pred(self, parallelism: int, form: str | None = None, sensors: int = 1) -> Dataflow:
+        """PRED, beginning with the newest models; in the paper's form charts of so many sensors."""
+        store, dataset = ModelStore.open(self.models_url), self.stream.upper()
+        return dataflows.pred(
+            self.stream,
+            store=self.models_url,
+            classifier=store.newest("DTC", dataset),
+            regression=store.newest("MLR", dataset),
+            parallelism=parallelism,
+            publish={"url": self.broker_url, "topic": f"pred/{self.stream}"},
+            **(self._charts(form, sensors) if form == "paper" else {}),
+        )
+
+    def _charts(self, form: str, charts: int) -> dict[str, Any]:
+        """Options of a form with charts: each of so many gets enough points to be worth a look."""
+        size = max(1, min(POINTS * charts, MOST_POINTS))
+        return {"form": form, "charts": str(self.out / "charts"), "plot_size": size}
+
+    def filter_of(self, sensors: Sequence[str]) -> Path:
+        """The file of a Bloom filter that knows these sensors."""
+        path = self.out / "known_sensors.bloom"
+        BloomFilter.of(sensors, 0.01).save(path)
+        return path
+
+    # -- data --------------------------------------------------------------------------------------
+
+    def create(self) -> None:
+        """Make the table and the store of models unless they are there."""
+        shared_table(self.table_url, TABLE).create()
+        shared_blobs(self.models_url).create()
+
+    def trained(self) -> bool:
+        """Whether there is a model of each kind."""
+        store, dataset = ModelStore.open(self.models_url), self.stream.upper()
+        return None not in (store.newest("DTC", dataset), store.newest("MLR", dataset))
+
+    def load(self, source: Source, n: int = SPANS) -> pa.Table:
+        """Put the readings of a source into the table; returns the ticks that span them, in so many spans."""
+        learning = LEARNING[self.stream]
+        flow = Dataflow("load")
+        insert = t.InsertTable(
+            store=self.table_url,
+            table=TABLE,
+            partition=self.stream,
+            row=ROW_KEY,
+            fields=("event_time", "sensor_id", *learning.features),
+        )
+        flow.sink("out", rows(flow.source(self.stream), self.stream).to(insert, id="insert"))
+        times = flow.run(source, sinks=MemorySink())["insert"]["event_time"].cast(pa.int64()).drop_null()
+        if not len(times):
+            raise ConfigError("there are no readings to learn from")
+        return spans(pc.min(times).as_py() // 1000, pc.max(times).as_py() // 1000 + 1, n)
+
+    def news(self, patience_s: float = PATIENCE_S) -> Source:
+        """The names of new models, until none has come for a time."""
+        name = f"riot_ops-pred-{uuid.uuid4().hex[:12]}"
+        return MQTTSource(
+            url=self.broker_url,
+            topics=(f"{MODELS}/{self.stream}/#",),
+            client_id=name,
+            spool=str(self.out / "spool" / name),
+            session_s=SESSION_S,
+            idle_s=patience_s,
+        )
+
+
+def spans(first_ms: int, end_ms: int, n: int = SPANS) -> pa.Table:
+    """Ticks that cut a span of time into n of equal length.
+
+    >>> spans(0, 10, 2).select(["start", "end"]).to_pylist()
+    [{'start': 0, 'end': 5}, {'start': 5, 'end': 10}]
+    """
+    edges = [first_ms + (end_ms - first_ms) * i // n for i in range(n + 1)]
+    ticks: list[dict[str, Any]] = [
+        {"seq": i, "event_time": edges[i + 1] * 1000, "start": edges[i], "end": edges[i + 1]} for i in range(n)
+    ]
+    columns = [pa.array([t[f.name] for t in ticks], pa.int64()).cast(f.type) for f in TICKS]
+    return pa.Table.from_arrays(columns, schema=TICKS)

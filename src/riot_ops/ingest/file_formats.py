@@ -1,0 +1,247 @@
+"""How files of records are read: CSV, Parquet and JSON lines, batch by batch."""
+
+from __future__ import annotations
+
+import io
+import itertools
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from riot_ops.core.casting import Problem, type_of
+from riot_ops.core.errors import ConnectorError, short
+from riot_ops.ingest.step import from_records, marked
+from riot_ops.ingest.tables import GROUP, check_names
+
+__all__ = ["Csv", "FileFormat", "JsonLines", "Parquet", "failing"]
+
+BLOCK_BYTES = 4 << 20
+#: Most rows of a batch, and bytes, more or less.
+BATCH_ROWS, BATCH_BYTES = 65_536, 32 << 20
+#: Most lines of JSON that are looked at for the names of fields, of as many bytes as a batch.
+LOOK_LINES = 1000
+#: What a line says, what is wrong with it, and its text.
+_Line = tuple[Mapping[str, Any], Problem | None, str]
+
+
+@contextmanager
+def failing(path: str) -> Iterator[None]:
+    """Name the file in what Arrow and the system say about it."""
+    try:
+        yield
+    except (pa.ArrowException, OSError) as error:
+        if isinstance(error, ConnectorError):
+            raise
+        raise ConnectorError(f"cannot read {path}: {error}") from None
+
+
+class FileFormat(ABC):
+    """A format: the same instance reads any number of files."""
+
+    @abstractmethod
+    def schema(self, path: str) -> pa.Schema:
+        """The fields of a file."""
+
+    @abstractmethod
+    def declared(self, path: str, wanted: pa.Schema) -> FileFormat:
+        """The format for a dataflow that wants these fields."""
+
+    @abstractmethod
+    def batches(self, path: str, row: int) -> Iterator[pa.RecordBatch]:
+        """The batches of a file from a row on; the row is 0 where rows cannot be counted."""
+
+    def count(self, path: str) -> int | None:
+        """The rows of a file, if known without reading it."""
+        return None
+
+
+@dataclass(frozen=True)
+class Parquet(FileFormat):
+    """Parquet, of which only the wanted columns are read."""
+
+    wanted: tuple[str, ...] | None = None
+
+    def schema(self, path: str) -> pa.Schema:
+        from pyarrow import parquet
+
+        return parquet.read_schema(path)
+
+    def declared(self, path: str, wanted: pa.Schema) -> FileFormat:
+        return replace(self, wanted=tuple(wanted.names))
+
+    def count(self, path: str) -> int | None:
+        from pyarrow import parquet
+
+        return int(parquet.read_metadata(path).num_rows)
+
+    def batches(self, path: str, row: int) -> Iterator[pa.RecordBatch]:
+        from pyarrow import parquet
+
+        with parquet.ParquetFile(path) as file:
+            groups = list(range(file.metadata.num_row_groups))
+            while groups and (rows := file.metadata.row_group(groups[0]).num_rows) <= row:
+                row -= rows
+                del groups[0]
+            told = [file.metadata.row_group(group) for group in groups]
+            widest = max((one.total_byte_size // max(one.num_rows, 1) for one in told), default=0)
+            rows = max(1, min(BATCH_ROWS, BATCH_BYTES // max(widest, 1)))
+            for batch in file.iter_batches(rows, groups, self.wanted):
+                skipped = min(row, batch.num_rows)
+                row -= skipped
+                yield batch.slice(skipped)
+
+
+@dataclass(frozen=True)
+class Csv(FileFormat):
+    """CSV as texts; what they are is for the dataflow to say."""
+
+    columns: tuple[str, ...] | None
+    delimiter: str
+    missing: tuple[str, ...]
+    encoding: str
+    wanted: tuple[str, ...] | None = None
+
+    def schema(self, path: str) -> pa.Schema:
+        with self._opened(path, {}) as reader:
+            return pa.schema([pa.field(name, pa.string()) for name in reader.schema.names])
+
+    def declared(self, path: str, wanted: pa.Schema) -> FileFormat:
+        names = self.schema(path).names
+        return replace(self, wanted=tuple(n for n in wanted.names if n in names))
+
+    def batches(self, path: str, row: int) -> Iterator[pa.RecordBatch]:
+        names = self.schema(path).names
+        bad: dict[int, Any] = {}
+        # rows are numbered from 1 on, with the header
+        number = 1 if self.columns is not None else 2
+        with self._opened(path, bad, names) as reader:
+            for batch in reader:
+                whole = _between(batch, number, bad)
+                number += whole.num_rows
+                yield whole
+            left = _between(batch.slice(0, 0) if number > 2 else _empty(reader.schema), number, bad)
+            if left.num_rows:
+                yield left
+
+    @contextmanager
+    def _opened(self, path: str, bad: dict[int, Any], names: list[str] | None = None) -> Iterator[Any]:
+        from pyarrow import csv
+
+        def keep(row: Any) -> str:
+            bad[row.number] = row
+            return "skip"
+
+        with pa.input_stream(path, compression="detect") as file:
+            yield csv.open_csv(
+                file,
+                # rows are numbered only without threads
+                csv.ReadOptions(
+                    use_threads=False, block_size=BLOCK_BYTES, column_names=self.columns, encoding=self.encoding
+                ),
+                csv.ParseOptions(delimiter=self.delimiter, newlines_in_values=True, invalid_row_handler=keep),
+                csv.ConvertOptions(
+                    column_types=None if names is None else dict.fromkeys(names, pa.string()),
+                    include_columns=None if names is None else self.wanted,
+                    check_utf8=False,  # where records come in
+                    null_values=self.missing,
+                    strings_can_be_null=True,
+                    quoted_strings_can_be_null=False,
+                ),
+            )
+
+
+def _empty(schema: pa.Schema) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([pa.array([], f.type) for f in schema], schema=schema)
+
+
+def _between(batch: pa.RecordBatch, number: int, bad: dict[int, Any]) -> pa.RecordBatch:
+    """The batch, which begins with the row of that number, with the bad rows in their places."""
+    size = batch.num_rows
+    found = []
+    for row in sorted(bad):
+        if row > number + size:
+            break
+        found.append(bad.pop(row))
+        size += 1
+    if not found:
+        return batch
+    places = np.array([row.number - number for row in found])
+    good = np.ones(size, np.bool_)
+    good[places] = False
+    rows = np.zeros(size, np.int64)
+    rows[good] = np.arange(batch.num_rows)
+    if batch.num_rows:
+        batch = batch.take(pa.array(rows, mask=~good))
+    else:
+        batch = pa.RecordBatch.from_arrays([pa.nulls(size, f.type) for f in batch.schema], schema=batch.schema)
+    problems = {
+        int(place): Problem("malformed", f"{row.actual_columns} cells, there are {row.expected_columns} columns")
+        for place, row in zip(places, found, strict=True)
+    }
+    return marked(batch, problems, {int(p): row.text for p, row in zip(places, found, strict=True)})
+
+
+@dataclass(frozen=True)
+class JsonLines(FileFormat):
+    """A JSON object per line; empty lines are no records."""
+
+    wanted: pa.Schema | None = None
+
+    def schema(self, path: str) -> pa.Schema:
+        looked = _group(_lines(path), LOOK_LINES, BATCH_BYTES)
+        records = [record for record, problem, _ in looked if problem is None]
+        if self.wanted is None:
+            names = dict.fromkeys(str(name) for record in records for name in record)
+            return pa.schema([(name, type_of([record.get(name) for record in records])) for name in names])
+        if records:
+            check_names(path, [str(name) for record in records for name in record], self.wanted)
+        return self._fields(records)
+
+    def declared(self, path: str, wanted: pa.Schema) -> FileFormat:
+        return replace(self, wanted=wanted)
+
+    def batches(self, path: str, row: int) -> Iterator[pa.RecordBatch]:
+        schema = self.schema(path)
+        lines = _lines(path)
+        while group := _group(lines):
+            unread = {i: (problem, text) for i, (_, problem, text) in enumerate(group) if problem is not None}
+            yield from_records([record for record, _, _ in group], schema, unread)
+
+    def _fields(self, records: list[Mapping[str, Any]]) -> pa.Schema:
+        assert self.wanted is not None
+        numbered = "seq" not in self.wanted.names or any("seq" in record for record in records)
+        return self.wanted if numbered else self.wanted.remove(self.wanted.get_field_index("seq"))
+
+
+def _group(lines: Iterator[_Line], rows: int = GROUP, size: int = BLOCK_BYTES) -> list[_Line]:
+    """The next lines: so many, or as many as make up so many bytes."""
+    group = list[_Line]()
+    for line in itertools.islice(lines, rows):
+        group.append(line)
+        size -= len(line[2])
+        if size <= 0:
+            break
+    return group
+
+
+def _lines(path: str) -> Iterator[_Line]:
+    with pa.input_stream(path, compression="detect") as file, io.BufferedReader(file) as lines:
+        for line in lines:
+            if not line.strip():
+                continue
+            text = line.decode("utf-8", "backslashreplace").rstrip("\r\n")
+            try:
+                record = msgspec.json.decode(line)
+            except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+                yield {}, Problem("malformed", f"not JSON: {error}"), text
+                continue
+            if isinstance(record, dict):
+                yield record, None, text
+            else:
+                yield {}, Problem("malformed", f"not a JSON object: {short(record)}"), text

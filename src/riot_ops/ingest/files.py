@@ -1,0 +1,238 @@
+"""Files as sources: CSV, Parquet and JSON lines."""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from riot_ops.core.casting import PER_SECOND, Problem, cast, castable
+from riot_ops.core.errors import ConfigError, did_you_mean
+from riot_ops.core.schema import TIMESTAMP
+from riot_ops.core.source import Source
+from riot_ops.ingest.file_formats import Csv, FileFormat, JsonLines, Parquet, failing
+from riot_ops.ingest.replay import find_files
+from riot_ops.ingest.step import marked
+from riot_ops.ingest.stream_source import StreamSource
+
+__all__ = ["FileSource", "read"]
+
+FORMATS = {".csv": "csv", ".parquet": "parquet", ".jsonl": "jsonl", ".ndjson": "jsonl"}
+PACKED = (".gz", ".bz2", ".zst")
+
+
+def read(
+    path: str | Path | Sequence[str | Path],
+    *,
+    format: Literal["csv", "parquet", "jsonl"] | None = None,
+    time: str | None = None,
+    time_unit: Literal["s", "ms", "us", "ns"] | None = None,
+    columns: Sequence[str] | None = None,
+    delimiter: str = ",",
+    missing: Sequence[str] = ("",),
+    encoding: str = "utf-8",
+) -> FileSource:
+    r"""Files of records as a source for :meth:`riot_ops.Dataflow.run` and ``start``.
+
+    The files are read as the run goes on, never as a whole; where a run with a checkpoint stopped, the next
+    goes on. Records are numbered through all files (``seq``). The cells of CSV are texts until the dataflow says what
+    they are; a cell that does not fit, a row with too many or too few cells, and a line that is no JSON object
+    go to the errors stream.
+
+    Parameters
+    ----------
+    path : str, Path, folder, glob pattern, or a list of those
+        Files are read in sorted order within a pattern or folder. CSV and JSON lines may be packed
+        (``.gz``, ``.bz2``, ``.zst``).
+    format : "csv", "parquet" or "jsonl", optional
+        By default from the name: ``.csv``, ``.parquet``, ``.jsonl`` or ``.ndjson``.
+    time : str, optional
+        The column that holds the event time, whatever its name; it becomes ``event_time``.
+    time_unit : "s", "ms", "us" or "ns", optional
+        What the numbers in the column ``time`` count since 1970. By default times are ISO 8601 (in UTC where they name
+        no zone), and whole numbers count microseconds.
+    columns : sequence of str, optional
+        The names of the columns of CSV files without a header.
+    delimiter : str, default ","
+        Between the cells of CSV.
+    missing : sequence of str, default an empty cell alone
+        Cells of CSV that mean no value; a quoted cell is always a text.
+    encoding : str, default "utf-8"
+        Of CSV.
+
+    Raises
+    ------
+    ConfigError
+        For parameters that do not fit the format.
+    ConnectorError
+        For a file that is missing, or not of its format.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> import riot_ops as ro
+    >>> file = pathlib.Path(tempfile.mkdtemp()) / "readings.csv"
+    >>> _ = file.write_text("device,at,value\na,1000,1.5\na,2000,warm\n")
+    >>> flow = ro.Dataflow("read")
+    >>> schema = {"device": "string", "event_time": "timestamp[us, tz=UTC]", "value": "double"}
+    >>> _ = flow.sink("out", flow.source("readings", schema=schema))
+    >>> result = flow.run(ro.read(file, time="at", time_unit="ms"))
+    >>> result["readings"].to_pylist()[0]["event_time"].isoformat(), result.errors["message"].to_pylist()
+    ('1970-01-01T00:00:01+00:00', ["value = 'warm' (str) is not of type double"])
+    """
+    paths = find_files(path)
+    kind = format or _format(paths[0])
+    if kind not in FORMATS.values():
+        raise ConfigError(f"format must be csv, parquet or jsonl, got {kind!r}{did_you_mean(kind, FORMATS.values())}")
+    if time_unit is not None and time_unit not in PER_SECOND:
+        raise ConfigError(f"time_unit must be s, ms, us or ns, got {time_unit!r}")
+    if time_unit is not None and time is None:
+        raise ConfigError("time_unit is for the column named by time, which is missing")
+    if len(delimiter) != 1 or not delimiter.isascii() or delimiter in '"\r\n':
+        raise ConfigError(f"delimiter must be one ASCII character other than a quote or line break, got {delimiter!r}")
+    if columns is not None and (isinstance(columns, str) or not columns or len(set(columns)) < len(columns)):
+        raise ConfigError(f"columns must name each column once, got {columns!r}")
+    if isinstance(missing, str):
+        raise ConfigError(f"missing must be a list of texts, got {missing!r}")
+    for name, given, usual in (
+        ("columns", columns, None),
+        ("delimiter", delimiter, ","),
+        ("missing", tuple(missing), ("",)),
+        ("encoding", encoding, "utf-8"),
+    ):
+        if kind != "csv" and given != usual:
+            raise ConfigError(f"{name} is for CSV, the files are {kind}")
+    try:
+        "".encode(encoding)
+    except LookupError:
+        raise ConfigError(f"encoding {encoding!r} is not known") from None
+    csv = Csv(None if columns is None else tuple(columns), delimiter, tuple(missing), encoding)
+    files: FileFormat = {"csv": csv, "parquet": Parquet(), "jsonl": JsonLines()}[kind]
+    return FileSource(paths, files, time, time_unit)
+
+
+def _format(path: str) -> str:
+    name = path.lower()
+    for ending in PACKED:
+        name = name.removesuffix(ending)
+    ending = os.path.splitext(name)[1]
+    if ending not in FORMATS:
+        raise ConfigError(
+            f"cannot tell the format of {path} by its name; pass format='csv', 'parquet' or 'jsonl'. A recorded "
+            "stream with a time before each message is read by riot_ops.ingest.replay"
+        )
+    return FORMATS[ending]
+
+
+class FileSource(StreamSource):
+    """The records of files, one after the other, see :func:`read`."""
+
+    def __init__(self, paths: Sequence[str], files: FileFormat, time: str | None, time_unit: str | None) -> None:
+        self.paths, self.files, self.time, self.time_unit = list(paths), files, time, time_unit
+        with failing(self.paths[0]):
+            schema = files.schema(self.paths[0])
+        if time is not None:
+            if schema.names.count(time) != 1:
+                raise ConfigError(
+                    f"{self.paths[0]} lacks the column {time!r}, named by time; it has "
+                    f"{', '.join(schema.names)}{did_you_mean(time, schema.names)}"
+                )
+            kind = schema.field(time).type
+            if time_unit is not None and (pa.types.is_timestamp(kind) or not castable(kind, pa.float64())):
+                raise ConfigError(f"time_unit is for numbers, the column {time!r} of {self.paths[0]} holds {kind}")
+            if "event_time" in schema.names and time != "event_time":
+                raise ConfigError(f"{self.paths[0]} has a column 'event_time' beside {time!r}, named by time")
+        super().__init__(self._batches_from, self._renamed(schema))
+
+    def description(self) -> dict[str, Any]:
+        files = {"format": type(self.files).__name__, **vars(self.files)}
+        return {
+            "source": self.name(),
+            "paths": [os.path.abspath(path) for path in self.paths],
+            "files": {name: str(value) for name, value in files.items()},
+            "time": self.time,
+            "time_unit": self.time_unit,
+        }
+
+    def declared(self, schema: pa.Schema) -> Source:
+        """The source of the declared fields alone, each line of JSON read as declared."""
+        made = copy.copy(self)
+        original = {"event_time": self.time} if self.time is not None else {}
+        wanted = pa.schema([f.with_name(original.get(f.name) or f.name) for f in schema])
+        if self.time_unit is not None and self.time in wanted.names:
+            number = pa.field(self.time, pa.int64() if self.time_unit == "ns" else pa.float64())
+            wanted = wanted.set(wanted.get_field_index(self.time), number)
+        made.files = self.files.declared(self.paths[0], wanted)
+        made._opened = made._batches_from  # noqa: SLF001 (of the copy)
+        with failing(self.paths[0]):
+            made._fields = made._renamed(made.files.schema(self.paths[0]))  # noqa: SLF001
+        made._forget()  # noqa: SLF001
+        return made
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "_opened": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._opened = self._batches_from
+
+    def _batches_from(self, row: int) -> Iterator[pa.RecordBatch]:
+        for path in self.paths:
+            with failing(path):
+                rows = self.files.count(path)
+                if rows is not None and rows <= row:
+                    row -= rows
+                    continue
+                for batch in self.files.batches(path, row if rows is not None else 0):
+                    skipped = 0 if rows is not None else min(row, batch.num_rows)
+                    row -= skipped
+                    if skipped < batch.num_rows:
+                        yield self._timed(batch.slice(skipped))
+            if rows is not None:
+                row = 0
+
+    def _renamed(self, schema: pa.Schema) -> pa.Schema:
+        if self.time is None:
+            return schema
+        kind = schema.field(self.time).type if self.time_unit is None else TIMESTAMP
+        return schema.set(schema.get_field_index(self.time), pa.field("event_time", kind))
+
+    def _timed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        place = -1 if self.time is None else batch.schema.get_field_index(self.time)
+        if place < 0:
+            return batch
+        column = batch.column(place)
+        problems: dict[int, Problem] = {}
+        if self.time_unit is not None:
+            column, problems = _moments(column, self.time_unit, str(self.time))
+        return marked(batch, problems).set_column(place, pa.field("event_time", column.type), column)
+
+
+def _moments(column: pa.Array, unit: str, name: str) -> tuple[pa.Array, dict[int, Problem]]:
+    """Numbers of a unit since 1970, with or without a fraction, as times."""
+    problems: dict[int, Problem] = {}
+    if pa.types.is_floating(column.type) or pc.any(pc.match_substring(_texts(column), ".")).as_py():
+        odd = list(range(len(column)))
+        times = pa.nulls(len(column), TIMESTAMP)
+    else:
+        whole, wrong = cast(column, pa.int64())
+        odd = sorted(wrong)
+        times, problems = cast(whole.cast(pa.timestamp(unit, "UTC")), TIMESTAMP)
+    if odd:
+        numbers, wrong = cast(column.take(pa.array(odd)), pa.float64())
+        micros, beyond = cast(pc.round(pc.multiply(numbers, PER_SECOND["us"] / PER_SECOND[unit])), pa.int64())
+        mask = np.zeros(len(column), np.bool_)
+        mask[odd] = True
+        times = pc.replace_with_mask(times, pa.array(mask), micros.cast(TIMESTAMP))
+        problems.update({odd[i]: problem for i, problem in {**beyond, **wrong}.items()})
+    return times, {i: p._replace(text=f"{name} {p.text}") for i, p in problems.items()}
+
+
+def _texts(column: pa.Array) -> pa.Array:
+    return column if pa.types.is_string(column.type) else pa.array([], pa.string())

@@ -1,0 +1,216 @@
+"""Pacing: records become readable as time passes, and say when they were due."""
+
+from __future__ import annotations
+
+import time
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+
+from riot_ops.core.errors import ConfigError
+from riot_ops.core.option_checks import check_positive
+from riot_ops.core.source import Offset, Source, Split, WrappedSource
+from riot_ops.ingest.rates import Curve
+from riot_ops.kernels.arrays.arrow import int_column
+
+__all__ = ["Paced", "TimedSource", "paced"]
+
+
+class TimedSource(Source):
+    """A source that finds its records by event time quickly, so that pacing it is cheap."""
+
+    @abstractmethod
+    def time_at(self, offset: Offset) -> int | None:
+        """Event time (µs since the epoch) of the record at an offset; None if null or no record."""
+
+    @abstractmethod
+    def until(self, start: Offset, event_time: int, limit: int | None = None) -> Offset:
+        """The offset from start on of the first record later than a time (µs).
+
+        At most ``limit`` records further; records without event time do not stop it.
+        """
+
+
+class Paced(WrappedSource):
+    """Let the records of a source become available over time instead of at once.
+
+    The clock starts at the first call of :meth:`latest`, with the record at its offset; a restart
+    therefore goes on at the pace where it stopped instead of catching up. Records are never
+    dropped or reordered: a consumer that is too slow finds a backlog, and since ``due`` in a split
+    is when its records were meant to arrive, latency counts the time spent there.
+
+    Parameters
+    ----------
+    source : Source
+        What to pace. ``rate`` and ``curve`` need a source that knows its :meth:`Source.count`.
+    speed : float, > 0
+        Event time per wall time: 1 is the original pace, 1000 a week in ten minutes.
+    rate : float, > 0, messages per second
+        Constant rate, whatever the event times.
+    curve : Curve
+        Rate over time, see :mod:`riot_ops.ingest.rates`.
+    clock : function
+        Seconds since the epoch; for tests.
+
+    Exactly one of speed, rate and curve must be given.
+
+    Examples
+    --------
+    >>> from riot_ops.ingest.memory_source import MemorySource
+    >>> now = [100.0]
+    >>> source = Paced(MemorySource([{"value": 1.0}] * 10), rate=2, clock=lambda: now[0])
+    >>> source.latest({"row": 0})
+    {'row': 1}
+    >>> now[0] += 1.5
+    >>> source.latest({"row": 1})
+    {'row': 4}
+    >>> source.splits({"row": 1}, {"row": 4}, 1)
+    [{'start': 1, 'end': 4, 'due': [100500000, 101500000]}]
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        *,
+        speed: float | None = None,
+        rate: float | None = None,
+        curve: Curve | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        if sum(x is not None for x in (speed, rate, curve)) != 1:
+            raise ConfigError("give exactly one of speed, rate and curve")
+        check_positive(**{name: x for name, x in (("speed", speed), ("rate", rate)) if x is not None})
+        if speed is not None and "event_time" not in source.schema.names:
+            raise ConfigError("speed needs a source with event_time; give rate instead")
+        if speed is None and source.count(source.initial(), source.initial()) is None:
+            raise ConfigError(
+                f"{type(source).__name__} does not number its records; give speed instead of "
+                + ("rate" if rate is not None else "curve")
+            )
+        super().__init__(source)
+        self.speed, self.rate, self.curve = speed, rate, curve
+        self.clock = clock
+        self._wall: float | None = None  # when the clock started ...
+        self._origin: Offset | None = None  # ... with the record at this offset ...
+        self._first: int | None = None  # ... of this event time
+
+    def description(self) -> dict[str, Any] | None:
+        of = self.source.description()
+        if of is None or self.curve is not None or self.clock is not time.time:
+            return None
+        return {"source": self.name(), "of": of, "speed": self.speed, "rate": self.rate}
+
+    def latest(self, start: Offset, limit: int | None = None) -> Offset:
+        now = self.clock()
+        if self._wall is None:
+            self._wall, self._origin = now, start
+        elapsed = now - self._wall
+        if self.speed is None:
+            ready = self._ready(elapsed) - self._position(start)
+            if limit is not None:
+                ready = min(ready, limit)
+            return self.source.latest(start, ready) if ready > 0 else start
+        if self._first is None:
+            self._first = _time_at(self.source, start)
+            if self._first is None:  # no record yet, or one without event time
+                return self.source.latest(start, 1 if limit is None else min(1, limit))
+            self._wall, elapsed = now, 0.0
+        return _until(self.source, start, self._first + int(elapsed * self.speed * 1e6), limit)
+
+    def waits(self) -> bool:
+        return True
+
+    def splits(self, start: Offset, end: Offset, n: int) -> list[Split]:
+        total = self.source.count(start, end)
+        if self._wall is None or total is None:
+            return self.source.splits(start, end, n)
+        found: list[Split] = []
+        done, at = 0, start
+        for i in range(1, n + 1):
+            size = total * i // n - done
+            if size == 0:
+                continue
+            following = end if done + size == total else self.source.latest(at, size)
+            if self.speed is None:
+                first = self._position(at)
+                due = [self._due(first), self._due(first + size - 1)]
+            else:
+                due = [self._due_by_time(at), self._due_by_time(self.source.latest(at, size - 1))]
+            found.extend({**split, "due": due} for split in self.source.splits(at, following, 1))
+            done, at = done + size, following
+        return found
+
+    def _position(self, offset: Offset) -> int:
+        assert self._origin is not None
+        position = self.source.count(self._origin, offset)
+        assert position is not None
+        return position
+
+    def _ready(self, elapsed: float) -> int:
+        """Records due by now: the first at once."""
+        if elapsed < 0:  # the clock was set back
+            return 0
+        passed = self.curve.cumulative(elapsed) if self.curve else elapsed * (self.rate or 0.0)
+        ready = int(passed + 1e-6) + 1  # a whole number may have come out a little less
+        if self.curve and self.curve.time_of(ready - 1) > elapsed + 1e-6:  # the first after a pause
+            ready -= 1
+        return ready
+
+    def _due(self, position: int) -> int:
+        """When the record with so many before it is due, µs since the epoch."""
+        return self._after(self.curve.time_of(position) if self.curve is not None else position / (self.rate or 1.0))
+
+    def _due_by_time(self, offset: Offset) -> int:
+        """When the record at an offset is due by its event time."""
+        at = _time_at(self.source, offset)
+        return self._after(
+            0.0 if at is None or self._first is None else max(0, at - self._first) / 1e6 / (self.speed or 1.0)
+        )
+
+    def _after(self, seconds: float) -> int:
+        assert self._wall is not None
+        return round((self._wall + seconds) * 1e6)
+
+
+def paced(source: Source, speed: float | None, rate: float | None, curve: Curve | None = None) -> Source:
+    """The source itself where no pace is given."""
+    if speed is None and rate is None and curve is None:
+        return source
+    return Paced(source, speed=speed, rate=rate, curve=curve)
+
+
+def _time_at(source: Source, offset: Offset) -> int | None:
+    if isinstance(source, TimedSource):
+        return source.time_at(offset)
+    times = _times(source, offset, 1)
+    return times[0] if times else None
+
+
+def _until(source: Source, start: Offset, event_time: int, limit: int | None) -> Offset:
+    if isinstance(source, TimedSource):
+        return source.until(start, event_time, limit)
+    passed, step = 0, 64
+    while limit is None or passed < limit:
+        times = _times(source, start, step if limit is None else min(step, limit - passed))
+        ready = next((i for i, t in enumerate(times) if t is not None and t > event_time), len(times))
+        start = source.latest(start, ready) if ready else start
+        if ready < step:
+            break
+        passed, step = passed + ready, min(2 * step, 65536)
+    return start
+
+
+def _times(source: Source, start: Offset, n: int) -> list[Any]:
+    """Event times of the next records, by reading them."""
+    end = source.latest(start, n)
+    found: list[Any] = []
+    if end != start:
+        for split in source.splits(start, end, 1):
+            for batch in source.read(split):
+                column = batch.column("event_time")
+                values = int_column(column.cast(pa.timestamp("us", tz="UTC"))).tolist()
+                known = column.is_valid().to_pylist()
+                found += [v if ok else None for v, ok in zip(values, known, strict=True)]
+    return found

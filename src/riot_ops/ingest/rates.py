@@ -1,0 +1,321 @@
+"""Message rates over time: the seven-day curves of the RIoTBench streams, and simple shapes.
+
+A :class:`Curve` is a step function of time that starts again at its end. The curves of the streams
+follow Figure 4 of the first RIoTBench paper in their distribution (what rates occur, and how
+often); they are seeded.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from riot_ops.core.errors import ConfigError
+from riot_ops.core.option_checks import check_positive
+from riot_ops.kernels.arrays.arrow import int_column
+
+__all__ = [
+    "Curve",
+    "arrivals",
+    "bimodal",
+    "burst",
+    "city",
+    "constant",
+    "fit",
+    "grid",
+    "histogram",
+    "normal",
+    "observed",
+    "saw_tooth",
+    "taxi",
+    "taxi_profile",
+]
+
+DAY = 86_400.0
+WEEK = 7 * DAY
+
+
+class Curve:
+    """A message rate over time, constant within steps; after its last step it starts again.
+
+    Parameters
+    ----------
+    rates : sequence of float, >= 0, messages per second
+        Rate in each step; not all 0.
+    step : float, > 0, seconds, default 1
+        Length of a step.
+
+    Examples
+    --------
+    >>> curve = Curve([10, 30])
+    >>> curve.rate(1.5), curve.cumulative(1.5), curve.cumulative(3.0)
+    (30.0, 25.0, 50.0)
+    >>> curve.time_of(25)
+    1.5
+    """
+
+    def __init__(self, rates: Sequence[float] | npt.NDArray[np.float64], step: float = 1.0) -> None:
+        self.rates = np.array(rates, np.float64)
+        if self.rates.ndim != 1 or not np.isfinite(self.rates).all() or (self.rates < 0).any() or not self.rates.any():
+            raise ConfigError("rates must be finite numbers >= 0, not all 0")
+        check_positive(step=step)
+        self.step = float(step)
+        self._sums = np.concatenate([[0.0], np.cumsum(self.rates * self.step)])
+        self._sums.flags.writeable = False
+
+    def __repr__(self) -> str:
+        return f"Curve({self.rates.size} steps of {self.step:g} s, mean {self.mean:g}/s)"
+
+    @property
+    def duration(self) -> float:
+        """Seconds until the curve starts again."""
+        return self.rates.size * self.step
+
+    @property
+    def total(self) -> float:
+        """Messages until the curve starts again."""
+        return float(self._sums[-1])
+
+    @property
+    def mean(self) -> float:
+        """Mean rate."""
+        return self.total / self.duration
+
+    def scaled(self, speedup: float) -> Curve:
+        """The curve as it is when time runs faster: higher rates, for a shorter time.
+
+        >>> Curve([10, 30], step=60).scaled(60).rates.tolist()
+        [600.0, 1800.0]
+        """
+        check_positive(speedup=speedup)
+        return Curve(self.rates * speedup, self.step / speedup)
+
+    def rate(self, t: float) -> float:
+        """Messages per second at t seconds."""
+        return float(self.rates[min(int(t % self.duration / self.step), self.rates.size - 1)])
+
+    def cumulative(self, t: float) -> float:
+        """Messages up to t seconds."""
+        rounds, rest = divmod(t, self.duration)
+        i = min(int(rest / self.step), self.rates.size - 1)
+        return float(rounds * self.total + self._sums[i] + (rest - i * self.step) * self.rates[i])
+
+    def time_of(self, n: float) -> float:
+        """Seconds until n messages have been sent: the inverse of :meth:`cumulative`."""
+        rounds, rest = divmod(n, self.total)
+        i = min(int(np.searchsorted(self._sums, rest, "right")) - 1, self.rates.size - 1)
+        while self.rates[i] == 0:  # only at the very end of the curve
+            i -= 1
+        return float(rounds * self.duration + i * self.step + (rest - self._sums[i]) / self.rates[i])
+
+
+def constant(rate: float) -> Curve:
+    """The same rate always.
+
+    >>> constant(500).cumulative(2.5)
+    1250.0
+    """
+    return Curve([rate])
+
+
+def saw_tooth(low: float, high: float, period: float, steps: int = 100) -> Curve:
+    """A rate that climbs from low to high and drops back.
+
+    >>> saw_tooth(0, 100, 10).mean
+    50.0
+    """
+    return Curve(low + (high - low) * (np.arange(steps) + 0.5) / steps, period / steps)
+
+
+def burst(base: float, peak: float, period: float, duration: float) -> Curve:
+    """A base rate, with a burst at the beginning of each period.
+
+    >>> curve = burst(10, 1000, period=60, duration=6)
+    >>> curve.rate(61), curve.rate(70)
+    (1000.0, 10.0)
+    """
+    if not 0 < duration < period:
+        raise ConfigError(f"duration must be between 0 and the period {period!r}, got {duration!r}")
+    part = Fraction(duration / period).limit_denominator(1000)
+    steps = part.denominator if math.isclose(part, duration / period) else 1000
+    share = np.clip(duration / period * steps - np.arange(steps), 0, 1)
+    share = np.where(np.abs(share - np.rint(share)) < 1e-9, np.rint(share), share)
+    return Curve(base + (peak - base) * share, period / steps)
+
+
+def normal(
+    mean: float,
+    std: float,
+    low: float = 0.0,
+    high: float = math.inf,
+    *,
+    duration: float,
+    step: float = 1.0,
+    correlation: float = 0.9,
+    seed: int = 0,
+) -> Curve:
+    """A rate that varies about a mean: N(mean, std²) cut at low and high, AR(1) from step to step.
+
+    >>> curve = normal(100, 5, 90, 110, duration=3600)
+    >>> round(curve.mean), bool((abs(curve.rates - 100) <= 10).all())
+    (100, True)
+    """
+    if not 0 < step <= duration < math.inf:
+        raise ConfigError(f"duration must be finite and at least a step > 0, got {duration!r} and {step!r}")
+    if not (std >= 0 and low < high and -1 < correlation < 1):
+        raise ConfigError(
+            "std must be >= 0, low < high and correlation between -1 and 1; "
+            f"got std={std!r}, low={low!r}, high={high!r}, correlation={correlation!r}"
+        )
+    rng = np.random.default_rng([seed, 1])
+    n = max(2, math.ceil(duration / step))
+    x = np.empty(n)
+    x[0] = rng.standard_normal()
+    for i, e in enumerate(rng.standard_normal(n - 1) * math.sqrt(1 - correlation * correlation), 1):
+        x[i] = correlation * x[i - 1] + e
+    # few of the values are independent: centre them, so that a seed does not move the mean
+    x = (x - x.mean()) / x.std()
+    return Curve(np.clip(mean + std * x, low, high), step)
+
+
+def bimodal(
+    low: float,
+    high: float,
+    *,
+    period: float,
+    share: float = 0.25,
+    ramp: float = 0.05,
+    noise: float = 0.05,
+    periods: int = 7,
+    steps: int = 96,
+    seed: int = 0,
+) -> Curve:
+    """Two rates in turn, such as night and day: low for a share of each period, then high.
+
+    ``ramp`` is the share of the period that each change takes, ``noise`` the relative deviation.
+
+    >>> curve = bimodal(300, 3200, period=86.4, noise=0)
+    >>> curve.rate(10), curve.rate(60), curve.duration
+    (300.0, 3200.0, 604.8)
+    """
+    if ramp < 0 or share <= 0 or not share + 2 * ramp < 1:
+        raise ConfigError(f"share and two ramps must be parts of a period, got share={share!r}, ramp={ramp!r}")
+    place = (np.arange(steps) + 0.5) / steps
+    shape = np.interp(place, [0, share, share + ramp, 1 - ramp, 1], [low, low, high, high, low])
+    return Curve(np.tile(shape, periods) * _noise(periods * steps, noise, seed), period / steps)
+
+
+def _noise(n: int, std: float, seed: int) -> npt.NDArray[np.float64]:
+    """Factors about 1, at most four deviations from it."""
+    return np.asarray(np.clip(1 + std * np.random.default_rng([seed, 2]).standard_normal(n), 1 - 4 * std, 1 + 4 * std))
+
+
+def city(speedup: float = 1000.0, seed: int = 0) -> Curve:
+    """Seven days of CITY: a narrow normal distribution about 6.4 messages per second of event time.
+
+    Per 1,000 s of event time the rate is N(6.4, 0.2²) cut at [5.5, 7.0], with an AR(1) correlation of
+    0.9 from step to step; all times the speed-up.
+
+    >>> round(city().mean, -2)
+    6400.0
+    """
+    return normal(6.4, 0.2, 5.5, 7.0, duration=WEEK, step=1000, seed=seed).scaled(speedup)
+
+
+def taxi_profile(hour: npt.NDArray[np.float64] | float) -> Any:
+    """Messages per 1,000 s of event time by hour of the day in TAXI, without noise.
+
+    300 at night, 3,200 by day, ramps of 1.5 h about 01 and 06 h, and in the evening (18-22 h) up to
+    3,700, which the noise takes to 4,000. The mean is 2,649: 1.6 M trips a week.
+
+    >>> taxi_profile(3.0), taxi_profile(12.0), taxi_profile(20.0)
+    (300.0, 3200.0, 3700.0)
+    """
+    h = np.asarray(hour, np.float64)
+    night = np.interp(h, [0.25, 1.75, 5.25, 6.75], [0, 1, 1, 0])
+    evening = np.sin(np.pi * np.clip((h - 18) / 4, 0, 1))
+    rate = 3200 - 2900 * (1 - np.cos(np.pi * night)) / 2 + 500 * evening
+    return float(rate) if np.ndim(hour) == 0 else rate
+
+
+def taxi(speedup: float = 1000.0, seed: int = 0) -> Curve:
+    """Seven days of TAXI: two modes, night and day (see :func:`taxi_profile`).
+
+    In steps of about 1,000 s of event time, with 5 % noise, cut at 4,000.
+
+    >>> round(taxi().mean, -2), round(taxi().rates.max()), round(taxi().total, -5)
+    (2600.0, 4000, 1600000.0)
+    """
+    n = math.ceil(WEEK / 1000)
+    step = WEEK / n
+    hours = (np.arange(n) + 0.5) * step / 3600 % 24
+    return Curve(np.minimum(taxi_profile(hours) * _noise(n, 0.05, seed), 4000) / 1000, step).scaled(speedup)
+
+
+def fit(speedup: float = 1.0, subjects: int = 10) -> Curve:
+    """FIT: a constant 50 messages per second and subject.
+
+    >>> fit().mean
+    500.0
+    """
+    return constant(50.0 * subjects).scaled(speedup)
+
+
+def grid(speedup: float = 1000.0, meters: int = 6000, spread: float = 600.0) -> Curve:
+    """GRID: all meters in a burst of ``spread`` seconds after each half hour; 1800: uniform.
+
+    >>> grid().rate(0.1), grid().rate(1.0), round(grid().total)
+    (10000.0, 0.0, 6000)
+    """
+    if not 0 < spread <= 1800:
+        raise ConfigError(f"spread must be > 0 and <= 1800 seconds, got {spread!r}")
+    if spread == 1800:
+        return constant(meters / 1800).scaled(speedup)
+    return burst(0.0, meters / spread, 1800.0, spread).scaled(speedup)
+
+
+def histogram(
+    curve: Curve,
+    bins: int | Sequence[float] = 20,
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """How often which rates occur: shares of the time, and the edges of the bins.
+
+    >>> histogram(Curve([1, 1, 1, 5]), bins=[0, 2, 6])[0].tolist()
+    [0.75, 0.25]
+    """
+    counts, edges = np.histogram(curve.rates, bins)
+    return counts / curve.rates.size, edges
+
+
+def arrivals(curve: Curve, messages: int) -> npt.NDArray[np.float64]:
+    """When the first messages are due, in seconds from the first one on.
+
+    >>> arrivals(burst(0, 4, period=2, duration=0.5), 4).round(3).tolist()
+    [0.0, 0.25, 2.0, 2.25]
+    """
+    # a little more than a whole number, which sums may have come out above
+    rounds, rest = np.divmod(np.arange(messages) + 1e-6, curve.total)
+    sums = np.concatenate([[0.0], np.cumsum(curve.rates * curve.step)])
+    i = np.searchsorted(sums, rest, "right") - 1
+    times = rounds * curve.duration + i * curve.step + (rest - sums[i]) / curve.rates[i]
+    return np.asarray(times - times[:1].sum())
+
+
+def observed(event_time: pa.Array | npt.NDArray[np.int64], window: float = 1.0) -> npt.NDArray[np.float64]:
+    """Messages per second in each window of a column of event times (µs), from its first time on.
+
+    The last window counts although the stream may end within it.
+
+    >>> observed(np.array([0, 100_000, 1_200_000])).tolist()
+    [2.0, 1.0]
+    """
+    times = int_column(event_time) if isinstance(event_time, pa.Array) else event_time
+    if times.size == 0:
+        return np.empty(0)
+    return np.bincount((times - times.min()) // round(window * 1e6)).astype(np.float64) / window

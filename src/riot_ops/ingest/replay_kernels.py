@@ -1,0 +1,92 @@
+"""The loops that find lines and their times in a file."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from riot_ops.kernels.arrays.masks import WIDTH, equal64, first
+from riot_ops.kernels.jit import kernel
+from riot_ops.kernels.text.numbers import HIGH, ZEROS, byte, digits_of, load8, lowest, trailing_zeros
+
+__all__ = ["NO_TIME", "count_breaks", "leading_times", "line_ends"]
+
+_U1, _NOUGHT = np.uint64(1), np.uint64(0)
+_BYTE, _COMMA = np.uint64(0xFF), np.uint64(44)
+#: The time of a line without one.
+NO_TIME = np.iinfo(np.int64).min
+
+
+@kernel(inline=True)
+def _may_lead(data: Any, at: Any, end: Any) -> Any:
+    """Whether a line may begin with a time: not if what is no digit comes before a comma, as the dashes of dates do."""
+    if at >= end:
+        return False
+    if at + 8 > data.size or byte(data, at) == 45:
+        return True
+    w = load8(data, at)
+    digits = lowest(digits_of(w ^ ZEROS) & HIGH)
+    return digits == 8 or (w >> np.uint64(8 * digits)) & _BYTE == _COMMA
+
+
+@kernel
+def line_ends(data: Any, start: Any, end: Any, out: Any) -> Any:
+    """The positions after the next line breaks, as many as ``out`` can hold.
+
+    Returns their number, and how many of the lines before and behind them may begin with a time.
+    """
+    n = 0
+    heads = int(_may_lead(data, start, end))
+    i = start
+    while i < end and n < out.size:
+        if i + WIDTH > data.size:
+            if data[np.uint64(i)] == 10:
+                out[n] = i + 1
+                n += 1
+                heads += int(_may_lead(data, i + 1, end))
+            i += 1
+            continue
+        breaks = equal64(data, i, 10) & first(end - i)
+        while breaks != _NOUGHT and n < out.size:
+            at = i + np.int64(trailing_zeros(breaks)) + 1
+            out[n] = at
+            n += 1
+            breaks &= breaks - _U1
+            heads += int(_may_lead(data, at, end))
+        i += WIDTH
+    return n, heads
+
+
+@kernel
+def leading_times(data: Any, starts: Any, ends: Any, out: Any) -> Any:
+    """The number before each line's first comma, in µs for ms; returns how many lines have none."""
+    missing = 0
+    for i in range(starts.size):
+        p = np.uint64(starts[i])
+        end = np.uint64(ends[i])
+        negative = p < end and data[p] == 45
+        if negative:
+            p += np.uint64(1)
+        value: Any = 0
+        digits = 0
+        while p < end and 48 <= data[p] <= 57 and digits < 15:
+            value = 10 * value + (np.int64(data[p]) - 48)
+            digits += 1
+            p += np.uint64(1)
+        if digits > 0 and p < end and data[p] == 44:
+            out[i] = -1000 * value if negative else 1000 * value
+        else:
+            out[i] = NO_TIME
+            missing += 1
+    return missing
+
+
+@kernel
+def count_breaks(data: Any) -> Any:
+    """Number of line breaks."""
+    n = 0
+    for i in range(data.size):
+        if data[i] == 10:
+            n += 1
+    return n

@@ -1,0 +1,1 @@
+"""Kernels over Arrow columns: hashing, ordering, selecting and indexing rows."""

@@ -1,0 +1,245 @@
+"""MurmurHash3 over bytes and columns, bit-identical to ``mmh3``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from riot_ops.kernels.arrays.arrow import NO_MASK, byte_spans, float_column, present, readonly
+from riot_ops.kernels.arrays.codes import coded
+from riot_ops.kernels.arrays.masks import first
+from riot_ops.kernels.arrays.selection import Rows, Selection
+from riot_ops.kernels.jit import kernel
+from riot_ops.kernels.text.numbers import load8
+
+__all__ = ["HashMemo", "hash_columns", "hash_strings", "murmur3_x64_128"]
+
+U64 = npt.NDArray[np.uint64]
+
+_C1 = np.uint64(0x87C37B91114253D5)
+_C2 = np.uint64(0x4CF5AD432745937F)
+_M1 = np.uint64(0xFF51AFD7ED558CCD)
+_M2 = np.uint64(0xC4CEB9FE1A85EC53)
+_N1 = np.uint64(0x52DCE729)
+_N2 = np.uint64(0x38495AB5)
+_NULL = np.uint64(0x9E3779B97F4A7C15)
+
+
+@kernel
+def rotl(x: Any, r: Any) -> Any:
+    return (x << np.uint64(r)) | (x >> np.uint64(64 - r))
+
+
+@kernel
+def fmix64(k: Any) -> Any:
+    k ^= k >> np.uint64(33)
+    k *= _M1
+    k ^= k >> np.uint64(33)
+    k *= _M2
+    return k ^ (k >> np.uint64(33))
+
+
+@kernel
+def word(data: Any, start: Any, n: Any) -> Any:
+    """The n bytes (at most 8) at start as a little-endian number."""
+    w = np.uint64(0)
+    for i in range(n):
+        w |= np.uint64(data[np.uint64(start + i)]) << np.uint64(8 * i)
+    return w
+
+
+@kernel
+def last_word(data: Any, end: Any, n: Any) -> Any:
+    """The n bytes (1 to 8) before end as a little-endian number: of eight at once, where there are so many."""
+    if end >= 8:
+        return load8(data, end - 8) >> np.uint64(64 - 8 * n)
+    return word(data, end - n, n)
+
+
+@kernel
+def murmur3_x64_128(data: Any, start: Any, end: Any, seed: Any) -> Any:
+    """MurmurHash3 x64 128 of ``data[start:end]`` as two 64-bit halves."""
+    n = end - start
+    h1 = np.uint64(seed)
+    h2 = np.uint64(seed)
+    i = start
+    while i + 16 <= end:
+        k1 = load8(data, i)
+        k2 = load8(data, i + 8)
+        h1 ^= rotl(k1 * _C1, 31) * _C2
+        h1 = (rotl(h1, 27) + h2) * np.uint64(5) + _N1
+        h2 ^= rotl(k2 * _C2, 33) * _C1
+        h2 = (rotl(h2, 31) + h1) * np.uint64(5) + _N2
+        i += 16
+    rest = end - i
+    if rest > 8:
+        h2 ^= rotl(last_word(data, end, rest - 8) * _C2, 33) * _C1
+        h1 ^= rotl(load8(data, i) * _C1, 31) * _C2
+    elif rest > 0:
+        h1 ^= rotl(last_word(data, end, rest) * _C1, 31) * _C2
+    h1 ^= np.uint64(n)
+    h2 ^= np.uint64(n)
+    h1 += h2
+    h2 += h1
+    h1 = fmix64(h1)
+    h2 = fmix64(h2)
+    h1 += h2
+    h2 += h1
+    return h1, h2
+
+
+@kernel(inline=True)
+def _murmur3_short(data: Any, start: Any, n: Any, seed: Any) -> Any:
+    """The same of at most 15 bytes, where 16 can be read: no branch depends on how many there are."""
+    h1 = seed ^ rotl((load8(data, start) & first(8 * n)) * _C1, 31) * _C2 ^ np.uint64(n)
+    h2 = seed ^ rotl((load8(data, start + 8) & first(max(8 * n - 64, 0))) * _C2, 33) * _C1 ^ np.uint64(n)
+    h1 += h2
+    h2 += h1
+    h1 = fmix64(h1)
+    h2 = fmix64(h2)
+    h1 += h2
+    return h1, h2 + h1
+
+
+@kernel
+def _hash_spans(data: Any, starts: Any, ends: Any, valid: Any, seed: Any, h1: Any, h2: Any) -> None:
+    inside = data.size - 16
+    for i in range(h1.size):
+        if valid.size > 0 and not valid[i]:
+            h1[i] = _NULL
+            h2[i] = _NULL
+        elif ends[i] - starts[i] < 16 and starts[i] <= inside:
+            h1[i], h2[i] = _murmur3_short(data, starts[i], ends[i] - starts[i], seed)
+        else:
+            h1[i], h2[i] = murmur3_x64_128(data, starts[i], ends[i], seed)
+
+
+@kernel
+def _hash_words(words: Any, valid: Any, h1: Any, h2: Any) -> None:
+    """A 128-bit identity of 64-bit values."""
+    for i in range(h1.size):
+        if valid.size == 0 or valid[i]:
+            h1[i] = fmix64(words[i] + _N1)
+            h2[i] = fmix64(words[i] ^ _C1)
+        else:
+            h1[i] = _NULL
+            h2[i] = _NULL
+
+
+@kernel
+def _combine(h1: Any, h2: Any, g1: Any, g2: Any) -> None:
+    for i in range(h1.size):
+        h1[i] = fmix64(rotl(h1[i], 27) * np.uint64(5) + g1[i] + _N1)
+        h2[i] = fmix64(rotl(h2[i], 31) * np.uint64(5) + (g2[i] ^ h1[i]))
+
+
+def hash_strings(column: pa.Array, seed: int = 0) -> tuple[U64, U64]:
+    """MurmurHash3 x64 128 of each text or binary value; equals ``mmh3.hash64(v, seed, signed=False)``.
+
+    >>> hash_strings(pa.array(["riot"]))[0].tolist() == [__import__("mmh3").hash64("riot", 0, signed=False)[0]]
+    True
+    """
+    h1, h2 = np.empty(len(column), np.uint64), np.empty(len(column), np.uint64)
+    data, starts, ends, valid = byte_spans(column)
+    _hash_spans(data, starts, ends, valid, np.uint64(seed), h1, h2)
+    return h1, h2
+
+
+def _hash_column(column: pa.Array) -> tuple[U64, U64]:
+    kind = column.type
+    if pa.types.is_null(kind):
+        return np.full(len(column), _NULL), np.full(len(column), _NULL)
+    if pa.types.is_string(kind) or pa.types.is_binary(kind) or pa.types.is_large_string(kind):
+        return hash_strings(column)
+    if pa.types.is_dictionary(kind):
+        if len(column.dictionary) > len(column):
+            return _hash_column(column.dictionary_decode())
+        codes, known = coded(column)
+        return tuple(np.append(part, _NULL)[codes] for part in _hash_column(known))  # type: ignore[return-value]
+    h1, h2 = np.empty(len(column), np.uint64), np.empty(len(column), np.uint64)
+    if pa.types.is_floating(kind):
+        values, valid = float_column(column)
+        words = readonly((values + 0.0).view(np.uint64))  # -0.0 and 0.0 are one key
+    else:
+        words, valid = _words(column)
+    _hash_words(words, valid, h1, h2)
+    return h1, h2
+
+
+def _words(column: pa.Array) -> tuple[U64, npt.NDArray[np.bool_]]:
+    """``(words, valid)`` of what is kept as a whole number: 64 bits each, anything where null."""
+    kind = column.type
+    valid = NO_MASK if column.null_count == 0 else readonly(present(column))
+    if pa.types.is_int64(kind) or pa.types.is_timestamp(kind):
+        buffer = column.buffers()[1]
+        if buffer is not None and len(column):
+            return readonly(np.frombuffer(buffer, np.uint64, len(column), 8 * column.offset)), valid
+    if pa.types.is_temporal(kind) or pa.types.is_boolean(kind):
+        column = column.cast(pa.int64()) if not pa.types.is_boolean(kind) else column.cast(pa.int8())
+    return readonly(np.asarray(column.fill_null(0)).astype(np.int64).view(np.uint64)), valid
+
+
+class HashMemo:
+    """Key hashes of the columns seen, so that tasks over the same columns share them.
+
+    Columns are recognised by their buffers, and batches by themselves; the memo keeps them alive.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[Any, ...], tuple[list[Any], U64, U64]] = {}
+
+    def hash_columns(self, columns: list[pa.Array], n: int) -> tuple[U64, U64]:
+        """As :func:`hash_columns`; the result must not be changed."""
+        place = (n, *((c.type, c.offset, *_addresses(c)) for c in columns))
+        if place not in self._known:
+            if len(columns) > 1:  # others may be keyed by one of them
+                h1, h2 = (part.copy() for part in self.hash_columns(columns[:1], n))
+                for column in columns[1:]:
+                    _combine(h1, h2, *self.hash_columns([column], n))
+            else:
+                h1, h2 = hash_columns(columns, n)
+            self._known[place] = (columns, h1, h2)
+        return self._known[place][1:]
+
+    def of(self, rows: Rows, fields: tuple[str, ...]) -> tuple[U64, U64]:
+        """The same of some fields of records: who reads a batch that is known, or a part of it, looks at no column."""
+        if isinstance(rows, Selection):
+            h1, h2 = self.of(rows.batch, fields)
+            return (h1, h2) if rows.rows is None else (h1[rows.rows], h2[rows.rows])
+        place = (id(rows), fields)
+        if place not in self._known:
+            columns = [rows.column(name) for name in fields]
+            self._known[place] = ([rows], *self.hash_columns(columns, rows.num_rows))
+        return self._known[place][1:]
+
+    def share(self, other: HashMemo) -> None:
+        """Know what another one knows, now and later, and let it know as well, until :meth:`clear`."""
+        self._known = other._known
+
+    def clear(self) -> None:
+        """Forget everything; who shares it keeps it."""
+        self._known = {}
+
+
+def _addresses(column: pa.Array) -> list[int]:
+    buffers = column.buffers()
+    if pa.types.is_dictionary(column.type):
+        buffers = buffers + column.dictionary.buffers()
+    return [0 if b is None else b.address for b in buffers]
+
+
+def hash_columns(columns: list[pa.Array], n: int) -> tuple[U64, U64]:
+    """A 128-bit identity of each row's key, from one hash per column.
+
+    128 bits make an accidental collision of keys (about 1e-27 for a million) no concern, so that
+    key lookups compare hashes only.
+    """
+    if not columns:
+        return np.zeros(n, np.uint64), np.zeros(n, np.uint64)
+    h1, h2 = _hash_column(columns[0])
+    for column in columns[1:]:
+        _combine(h1, h2, *_hash_column(column))
+    return h1, h2

@@ -1,0 +1,1 @@
+"""Kernels of statistics: windows, sums, medians, ranks and sketches."""

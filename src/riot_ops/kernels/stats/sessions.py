@@ -1,0 +1,194 @@
+"""Which session of which key a record belongs to.
+
+A session is a run of records of a key, each less than ``gap`` after the one before. It ends ``gap`` behind its last
+record; what comes between two of them makes them one. Ends are looked at when stream time passes a multiple of
+``period``. As with panes (:mod:`riot_ops.kernels.stats.panes`), a batch works on groups, and the state of a key has room for
+all sessions that may be open at once.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from riot_ops.kernels.jit import kernel
+from riot_ops.kernels.stats.panes import FUTURE, LATE, NONE, UNTIMED
+
+__all__ = ["belong", "load_ended", "stay"]
+
+
+@kernel
+def belong(
+    times: Any,
+    present: Any,
+    slots: Any,
+    locals_: Any,
+    tick_rows: Any,
+    tick_times: Any,
+    now: Any,
+    gap: Any,
+    period: Any,
+    delay: Any,
+    reach: Any,
+    begins: Any,
+    lasts: Any,
+    seen: Any,
+    held: Any,
+    groups: Any,
+    bad: Any,
+    group_slots: Any,
+    group_begins: Any,
+    group_lasts: Any,
+    group_from: Any,
+    merge_rows: Any,
+    merge_into: Any,
+    merge_from: Any,
+    row_begins: Any,
+    row_lasts: Any,
+) -> Any:
+    """Put rows into groups; returns how many groups there are, and how many merges of two of them.
+
+    ``begins`` and ``lasts`` are the state: first and last time of the sessions of each key, :data:`NONE` for none.
+    ``held[l, q]`` is the group at place q of the key with number l in the batch; ``seen[l]`` says whether its
+    sessions have been made groups. Before the row ``merge_rows[m]`` group ``merge_from[m]`` goes into
+    ``merge_into[m]``; its last time is :data:`NONE` from there on. ``row_begins`` and ``row_lasts`` get the times of
+    each row's session as they stand then.
+    """
+    room = held.shape[1]
+    n = 0
+    m = 0
+    j = 0
+    closed = NONE if now == NONE else (now - delay) // period * period
+    for i in range(times.size):
+        while j < tick_rows.size and tick_rows[j] <= i:
+            now = tick_times[j]
+            closed = (now - delay) // period * period
+            j += 1
+        groups[i] = -1
+        if not present[i]:
+            bad[i] = UNTIMED
+            continue
+        t = times[i]
+        a = locals_[i]
+        s = slots[i]
+        if not seen[a]:
+            seen[a] = True
+            for q in range(room):
+                if lasts[s, q] != NONE:
+                    group_slots[n] = s
+                    group_begins[n] = begins[s, q]
+                    group_lasts[n] = lasts[s, q]
+                    group_from[n] = s * room + q
+                    held[a, q] = n
+                    n += 1
+        if closed == NONE or t >= now + reach:
+            bad[i] = FUTURE
+            continue
+        mine = -1
+        place = -1
+        for q in range(room):
+            g = held[a, q]
+            if g >= 0 and group_lasts[g] + gap <= closed:
+                held[a, q] = -1  # it has ended
+                g = -1
+            if g < 0:
+                if place < 0:
+                    place = q
+                continue
+            if t > group_begins[g] - gap and t < group_lasts[g] + gap:
+                if mine < 0:
+                    mine = g
+                else:
+                    merge_rows[m] = i
+                    merge_into[m] = mine
+                    merge_from[m] = g
+                    m += 1
+                    group_begins[mine] = min(group_begins[mine], group_begins[g])
+                    group_lasts[mine] = max(group_lasts[mine], group_lasts[g])
+                    group_lasts[g] = NONE
+                    held[a, q] = -1
+        if mine < 0:
+            if t + gap <= closed:
+                bad[i] = LATE
+                continue
+            if place < 0:  # more than can be open, were times not beyond stream time
+                bad[i] = FUTURE
+                continue
+            mine = n
+            n += 1
+            group_slots[mine] = s
+            group_begins[mine] = t
+            group_lasts[mine] = t
+            group_from[mine] = -1
+            held[a, place] = mine
+        group_begins[mine] = min(group_begins[mine], t)
+        group_lasts[mine] = max(group_lasts[mine], t)
+        groups[i] = mine
+        row_begins[i] = group_begins[mine]
+        row_lasts[i] = group_lasts[mine]
+    return n, m
+
+
+@kernel
+def load_ended(
+    begins: Any,
+    lasts: Any,
+    taken: Any,
+    size: Any,
+    gap: Any,
+    closed: Any,
+    n: Any,
+    group_slots: Any,
+    group_begins: Any,
+    group_lasts: Any,
+    group_from: Any,
+) -> Any:
+    """Make groups of the sessions of the state that have ended and are none yet; returns how many groups there are.
+
+    ``taken`` says of each place of the state whether it is a group. With room for no groups it counts.
+    """
+    room = lasts.shape[1]
+    count = group_slots.size == 0
+    for s in range(size):
+        for q in range(room):
+            if lasts[s, q] != NONE and not taken[s * room + q] and lasts[s, q] + gap <= closed:
+                if not count:
+                    group_slots[n] = s
+                    group_begins[n] = begins[s, q]
+                    group_lasts[n] = lasts[s, q]
+                    group_from[n] = s * room + q
+                n += 1
+    return n
+
+
+@kernel
+def stay(
+    group_slots: Any,
+    group_begins: Any,
+    group_lasts: Any,
+    group_from: Any,
+    n: Any,
+    gap: Any,
+    closed: Any,
+    begins: Any,
+    lasts: Any,
+    groups: Any,
+    places: Any,
+) -> Any:
+    """Bring the state up to date; returns how many groups stay, with their places in the state."""
+    room = lasts.shape[1]
+    kept = 0
+    for g in range(n):
+        if group_from[g] >= 0:
+            lasts[group_from[g] // room, group_from[g] % room] = NONE
+    for g in range(n):
+        if group_lasts[g] != NONE and (closed == NONE or group_lasts[g] + gap > closed):
+            s = group_slots[g]
+            q = 0
+            while lasts[s, q] != NONE:
+                q += 1
+            begins[s, q] = group_begins[g]
+            lasts[s, q] = group_lasts[g]
+            groups[kept] = g
+            places[kept] = s * room + q
+            kept += 1
+    return kept

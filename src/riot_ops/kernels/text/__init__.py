@@ -1,0 +1,1 @@
+"""Kernels over text: SenML, JSON, CSV, XML, lines, numbers and times."""

@@ -1,0 +1,246 @@
+"""Dates and times in text, as microseconds since 1970."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from riot_ops.kernels.arrays.arrow import readonly
+from riot_ops.kernels.jit import kernel
+from riot_ops.kernels.text.numbers import HIGH, byte, digits_of, eight_digits, load8
+
+__all__ = ["MEMO", "NONE", "parse_iso", "parse_log_time", "plain_iso", "plain_log_time"]
+
+_DAY, _HOUR, _MINUTE, _SECOND = 86_400_000_000, 3_600_000_000, 60_000_000, 1_000_000
+_DAYS_IN = readonly(np.array([0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31], np.int64))
+#: English names of months, three bytes each as a number.
+_MONTHS = readonly(
+    np.array(
+        [a << 16 | b << 8 | c for a, b, c in zip(*[iter(b"JanFebMarAprMayJunJulAugSepOctNovDec")] * 3, strict=True)]
+    )
+)
+
+
+@kernel
+def _two(data: Any, i: Any) -> Any:
+    """Two digits as a number; below 0, or above 99, where they are none."""
+    tens = byte(data, i) - 48
+    ones = byte(data, i + 1) - 48
+    if tens < 0 or tens > 9 or ones < 0 or ones > 9:
+        return -1
+    return 10 * tens + ones
+
+
+@kernel
+def _midnight(year: Any, month: Any, day: Any) -> Any:
+    """``(ok, microseconds)`` of a day of the proleptic Gregorian calendar."""
+    if year < 1 or year > 9999 or month < 1 or month > 12 or day < 1:
+        return False, 0
+    leap = year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
+    if day > _DAYS_IN[month] and not (leap and month == 2 and day == 29):
+        return False, 0
+    y = year - 1 if month <= 2 else year  # years counted from March
+    m = month + 9 if month <= 2 else month - 3
+    return True, (365 * y + y // 4 - y // 100 + y // 400 + (153 * m + 2) // 5 + day - 719469) * _DAY
+
+
+@kernel
+def _clock(hour: Any, minute: Any, second: Any) -> Any:
+    """``(ok, microseconds)`` since midnight."""
+    ok = hour >= 0 and hour <= 23 and minute >= 0 and minute <= 59 and second >= 0 and second <= 59
+    return ok, hour * _HOUR + minute * _MINUTE + second * _SECOND
+
+
+@kernel
+def _zone(data: Any, p: Any, end: Any) -> Any:
+    """``(ok, microseconds ahead of UTC)`` of ``Z``, ``±hh:mm``, ``±hhmm`` or nothing."""
+    n = end - p
+    if n == 0:
+        return True, 0
+    sign = byte(data, p)
+    if n == 1:
+        return sign == 90 or sign == 122, 0
+    colon = n == 6 and byte(data, p + 3) == 58
+    if not (colon or n == 5) or not (sign == 43 or sign == 45):
+        return False, 0
+    ok, ahead = _clock(_two(data, p + 1), _two(data, p + (4 if colon else 3)), 0)
+    return ok, ahead if sign == 43 else -ahead
+
+
+@kernel
+def parse_iso(data: Any, start: Any, end: Any) -> Any:
+    """``(ok, microseconds)`` of ``Y-M-D[(T| )h:m[:s[(.|,)f…]][zone]]``; digits below a microsecond are cut."""
+    n = end - start
+    if n < 10 or byte(data, start + 4) != 45 or byte(data, start + 7) != 45:
+        return False, 0
+    century, year = _two(data, start), _two(data, start + 2)
+    if century < 0 or year < 0:
+        return False, 0
+    ok, time = _midnight(100 * century + year, _two(data, start + 5), _two(data, start + 8))
+    if not ok or n == 10:
+        return ok, time
+    mark = byte(data, start + 10)
+    if n < 16 or (mark != 84 and mark != 32 and mark != 116) or byte(data, start + 13) != 58:
+        return False, 0
+    second = 0
+    p = start + 16
+    if p + 3 <= end and byte(data, p) == 58:
+        second = _two(data, p + 1)
+        p += 3
+        if p < end and (byte(data, p) == 46 or byte(data, p) == 44):
+            p += 1
+            first = p
+            scale = _SECOND // 10
+            while p < end:
+                d = byte(data, p) - 48
+                if d < 0 or d > 9:
+                    break
+                time += scale * d
+                scale //= 10
+                p += 1
+            if p == first:
+                return False, 0
+    ok, clock = _clock(_two(data, start + 11), _two(data, start + 14), second)
+    known, ahead = _zone(data, p, end)
+    return ok and known, time + clock - ahead
+
+
+@kernel
+def parse_log_time(data: Any, start: Any, end: Any) -> Any:
+    """``(ok, microseconds)`` of ``day/Mon/year:h:m:s zone``, as web servers log it."""
+    if end - start < 20 or byte(data, start + 2) != 47 or byte(data, start + 6) != 47 or byte(data, start + 11) != 58:
+        return False, 0
+    name = byte(data, start + 3) << 16 | byte(data, start + 4) << 8 | byte(data, start + 5)
+    month = 1
+    while month <= 12 and _MONTHS[month - 1] != name:
+        month += 1
+    century, year = _two(data, start + 7), _two(data, start + 9)
+    if century < 0 or year < 0 or byte(data, start + 14) != 58 or byte(data, start + 17) != 58:
+        return False, 0
+    ok, time = _midnight(100 * century + year, month, _two(data, start))
+    good, clock = _clock(_two(data, start + 12), _two(data, start + 15), _two(data, start + 18))
+    p = start + 20
+    if p < end and byte(data, p) == 32:
+        p += 1
+    known, ahead = _zone(data, p, end)
+    return ok and good and known, time + clock - ahead
+
+
+def _word(text: bytes) -> np.uint64:
+    return np.uint64(int.from_bytes(text.ljust(8, b"\0"), "little"))
+
+
+#: A date and a time as words: what stands where there is no digit, and where that is.
+_DATE, _DATE_MARKS = _word(b"0000-00-"), _word(b"\0\0\0\0\xff\0\0\xff")
+_TIME, _TIME_MARKS = _word(b"00\x0000:00"), _word(b"\0\0\0\0\0\xff")
+_SECONDS, _SECONDS_MARKS = _word(b":00"), _word(b"\xff")
+#: What stands behind the ninth and tenth byte of a date with a time, if that is midnight.
+_MIDNIGHT = _word(b"\0\0T00:00")
+_CLOCK, _CLOCK_MARKS = _word(b"00:00:00"), _word(b"\0\0\xff\0\0\xff")
+_T, _BLANK, _BYTE = np.uint64(ord("t")), np.uint64(32), np.uint64(0xFF)
+_U8, _U16, _U32, _U48 = np.uint64(8), np.uint64(16), np.uint64(32), np.uint64(48)
+_LOW16, _LOW24, _LOW32 = np.uint64(0xFFFF), np.uint64(0xFFFFFF), np.uint64(0xFFFFFFFF)
+_NOUGHT = np.uint64(0)
+#: Numbers that :func:`plain_iso` and :func:`plain_log_time` remember from one time to the next.
+MEMO = 8
+#: None of them yet: no text is of such bytes.
+NONE = np.uint64(0xFFFFFFFFFFFFFFFF)
+_TENS = 10 ** np.arange(7)
+
+
+@kernel
+def _pairs(digits: Any) -> Any:
+    """In each byte the number of two digits that begin there."""
+    return digits * np.uint64(10) + (digits >> _U8)
+
+
+@kernel
+def _byte_of(word: Any, i: Any) -> Any:
+    return np.int64((word >> np.uint64(8 * i)) & _BYTE)
+
+
+@kernel(inline=True)
+def _plain_seconds(data: Any, start: Any, n: Any) -> Any:
+    """``(ok, microseconds)`` of ``:s[.f…]`` of n bytes, to six digits. At least 12 bytes can be read."""
+    s = (load8(data, start) & _LOW24) ^ _SECONDS
+    if n < 3 or n == 4 or n > 10 or (digits_of(s) & HIGH) | (s & _SECONDS_MARKS) != _NOUGHT:
+        return False, 0
+    rest = 0
+    if n > 3:
+        if byte(data, start + 3) != 46:
+            return False, 0
+        good, rest = eight_digits(load8(data, start + 4), n - 4)
+        if not good:
+            return False, 0
+        rest *= _TENS[10 - n]
+    second = _byte_of(_pairs(s), 1)
+    return second <= 59, second * _SECOND + rest
+
+
+@kernel(inline=True)
+def plain_iso(data: Any, start: Any, n: Any, memo: Any) -> Any:
+    """``(ok, microseconds)`` of ``Y-M-D[(T| )h:m:s[.f…]]`` of n bytes, to six digits.
+
+    Not ok means only that this is not of that form, or no time. ``memo`` is of :data:`MEMO` numbers, :data:`NONE` at
+    first: what stood in front of the seconds and the time that it says, and the same of the date. Most lines are of
+    the minute of the line before. At least 28 bytes from the start on can be read.
+    """
+    first, second = load8(data, start), load8(data, start + 8)
+    seconds = 0
+    if n != 10:
+        ok, seconds = _plain_seconds(data, start + 16, n - 16)
+        if not ok:
+            return False, 0
+        if first == memo[0] and second == memo[1]:
+            return True, np.int64(memo[2]) + seconds
+    d = first ^ _DATE
+    t = (second & _LOW16) | _MIDNIGHT if n == 10 else second
+    mark = (t >> _U16) & _BYTE
+    t = (t & ~(_BYTE << _U16)) ^ _TIME
+    wrong = ((digits_of(d) | digits_of(t)) & HIGH) | (d & _DATE_MARKS) | (t & _TIME_MARKS)
+    if wrong != _NOUGHT or (mark != _BLANK and (mark | _BLANK) != _T):
+        return False, 0
+    today = d | ((t & _BYTE) << _U32) | ((t & (_BYTE << _U8)) << _U48)  # where the dashes were
+    if today != memo[3]:
+        years, months = _pairs(d), _pairs(t)
+        ok, midnight = _midnight(100 * _byte_of(years, 0) + _byte_of(years, 2), _byte_of(years, 5), _byte_of(months, 0))
+        if not ok:
+            return False, 0
+        memo[3] = today
+        memo[4] = np.uint64(np.int64(midnight))
+    t = _pairs(t)
+    ok, minute = _clock(_byte_of(t, 3), _byte_of(t, 6), 0)
+    minute += np.int64(memo[4])
+    if ok and n != 10:
+        memo[0] = first
+        memo[1] = second
+        memo[2] = np.uint64(np.int64(minute))
+    return ok, minute + seconds
+
+
+#: What stands behind the seconds of a time in a log, most often.
+_UTC = _word(b"\0\0 +0000")
+
+
+@kernel(inline=True)
+def plain_log_time(data: Any, start: Any, n: Any, memo: Any) -> Any:
+    """``(ok, microseconds)`` of ``day/Mon/year:h:m:s +0000``.
+
+    Not ok means only that this is not of that form, or no time. ``memo`` is of :data:`MEMO` numbers, :data:`NONE` at
+    first: most lines are of the day of the line before. At least 26 bytes from the start on can be read.
+    """
+    date, year = load8(data, start), load8(data, start + 8) & _LOW32
+    t = load8(data, start + 12) ^ _CLOCK
+    if n != 26 or (load8(data, start + 18) & ~_LOW16) != _UTC or (t & _CLOCK_MARKS) | (digits_of(t) & HIGH) != _NOUGHT:
+        return False, 0
+    if date != memo[5] or year != memo[6]:
+        ok, midnight = parse_log_time(data, start, start + n)
+        if not ok:
+            return False, 0
+        memo[5] = date
+        memo[6] = year
+        memo[7] = np.uint64(np.int64(midnight - midnight % _DAY))
+    t = _pairs(t)
+    ok, clock = _clock(_byte_of(t, 0), _byte_of(t, 3), _byte_of(t, 6))
+    return ok, np.int64(memo[7]) + clock

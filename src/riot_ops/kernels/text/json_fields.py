@@ -1,0 +1,303 @@
+"""Lines of JSON objects to fields: where the wanted values stand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from riot_ops.kernels.jit import kernel
+from riot_ops.kernels.text.escapes import escape
+from riot_ops.kernels.text.numbers import HIGH, byte, load8, lowest, zero_bytes
+from riot_ops.kernels.text.strings import name_table, same_bytes
+
+__all__ = [
+    "ABSENT",
+    "DEPTH",
+    "ESCAPED",
+    "NESTED",
+    "PIECES",
+    "PLAIN",
+    "TEXT",
+    "find_values",
+    "line_room",
+    "number",
+    "paths_table",
+    "read_line",
+    "scalar",
+]
+
+#: What stands at a path: nothing or null, text, a number or a truth value, an object or a list, text with escapes.
+ABSENT, TEXT, PLAIN, NESTED, ESCAPED = 0, 1, 2, 3, 4
+#: How deep objects and lists may lie in one another; deeper ones are for Python.
+DEPTH = 64
+#: Most pieces of a line that others are held against: what stands between values.
+PIECES = 65
+
+_VALUE, _KEY, _BEHIND = 0, 1, 2
+_NOUGHT = np.uint64(0)
+_QUOTES = np.uint64(0x2222222222222222)
+_BACKSLASHES = np.uint64(0x5C5C5C5C5C5C5C5C)
+_BLANKS = np.uint64(0x2020202020202020)
+
+
+@kernel
+def _space(data: Any, p: Any, end: Any) -> Any:
+    """Behind white space."""
+    while p < end and (byte(data, p) == 32 or (byte(data, p) <= 13 and byte(data, p) in (9, 10, 13))):
+        p += 1
+    return p
+
+
+@kernel
+def _text(data: Any, p: Any, end: Any) -> Any:
+    """The end of the text that begins behind the quote before p; -1 where it has escapes, or is none."""
+    last = min(end, data.size - 7)
+    while p < last:
+        w = load8(data, p)
+        special = zero_bytes(w ^ _QUOTES) | zero_bytes(w ^ _BACKSLASHES) | ((w - _BLANKS) & ~w & HIGH)
+        if special != _NOUGHT:
+            p += lowest(special)
+            return p if p < end and byte(data, p) == 34 else -1
+        p += 8
+    while p < end:
+        b = byte(data, p)
+        if b == 34:
+            return p
+        if b == 92 or b < 32:
+            return -1
+        p += 1
+    return -1
+
+
+@kernel
+def _string(data: Any, p: Any, end: Any) -> Any:
+    """``(kind, end)`` of the text that begins behind the quote before p; -1 where it is for Python."""
+    q = _text(data, p, end)
+    if q >= 0:
+        return TEXT, q
+    while p >= 0 and p < end:
+        b = byte(data, p)
+        if b == 34:
+            return ESCAPED, p
+        if b < 32:
+            break
+        p = escape(data, p, end) if b == 92 else p + 1
+    return ESCAPED, -1
+
+
+@kernel
+def _digits(data: Any, p: Any, end: Any) -> Any:
+    while p < end and byte(data, p) >= 48 and byte(data, p) <= 57:
+        p += 1
+    return p
+
+
+@kernel
+def number(data: Any, p: Any, end: Any) -> Any:
+    """The end of the number at p, -1 where there is none."""
+    if p < end and byte(data, p) == 45:
+        p += 1
+    q = _digits(data, p, end)
+    if q == p or (q > p + 1 and byte(data, p) == 48):
+        return -1
+    p = q
+    if p < end and byte(data, p) == 46:
+        q = _digits(data, p + 1, end)
+        if q == p + 1:
+            return -1
+        p = q
+    if p < end and (byte(data, p) | 32) == 101:
+        p += 1
+        if p < end and (byte(data, p) == 43 or byte(data, p) == 45):
+            p += 1
+        q = _digits(data, p, end)
+        if q == p:
+            return -1
+        p = q
+    return p
+
+
+@kernel
+def _word(data: Any, p: Any, end: Any) -> Any:
+    """The end of ``true``, ``false`` or ``null`` at p, -1 where there is none."""
+    size = 5 if byte(data, p) == 102 else 4
+    if p + size > end:
+        return -1
+    word = 0
+    for i in range(size):
+        word = word << 8 | byte(data, p + i)
+    return p + size if word == 0x74727565 or word == 0x66616C7365 or word == 0x6E756C6C else -1
+
+
+@kernel
+def scalar(data: Any, p: Any, end: Any) -> Any:
+    """``(kind, end)`` of what is no text, object or list at p, the end -1 where there is none."""
+    b = byte(data, p)
+    if b == 116 or b == 102 or b == 110:
+        return ABSENT if b == 110 else PLAIN, _word(data, p, end)
+    return PLAIN, number(data, p, end)
+
+
+@kernel
+def read_line(
+    data: Any, start: Any, end: Any, names: Any, name_starts: Any, name_ends: Any, above: Any, lists: Any, nodes: Any,
+    begins: Any, stops: Any, kinds: Any, pieces: Any,
+) -> Any:  # fmt: skip
+    """Where in a line the value of each node is, see :func:`paths_table`; of several of one name the last counts.
+
+    Returns whether it was read to its end (else it may have names with escapes, or be no JSON), and how many pieces it
+    has; 0 where lines like this one cannot be told by them. ``lists`` (1: a list, 0: an object) and ``nodes`` are room
+    for what is open, as deep as it may be; ``pieces`` for the start and the end of what stands between values, and the
+    node and the kind of the value behind it.
+    """
+    for n in range(above.size):
+        begins[n] = 0
+        stops[n] = 0
+        kinds[n] = ABSENT
+    p = _space(data, start, end)
+    depth = 0
+    node = 0
+    state = _VALUE
+    piece = start
+    count = 0
+    once = True  # whether no name that is wanted came twice
+    while p <= end:
+        if state == _BEHIND:
+            p = _space(data, p, end)
+            if depth == 0:
+                if p != end:
+                    break
+                pieces[0, count] = piece
+                pieces[1, count] = end
+                return True, count + 1 if once else 0
+            if p >= end:
+                break
+            b = byte(data, p)
+            p += 1
+            if b == 44:
+                p = _space(data, p, end)
+                state = _VALUE if lists[depth - 1] else _KEY
+                node = -1
+            elif b == (93 if lists[depth - 1] else 125):
+                depth -= 1
+            else:
+                break
+        elif state == _KEY:
+            if p >= end or byte(data, p) != 34:
+                break
+            q = _text(data, p + 1, end)
+            if q < 0:
+                break
+            holder = nodes[depth - 1]
+            node = -1
+            if holder >= 0:
+                for n in range(1, above.size):
+                    if above[n] == holder and same_bytes(data, p + 1, q, names, name_starts[n], name_ends[n]):
+                        node = n
+            p = _space(data, q + 1, end)
+            if p >= end or byte(data, p) != 58:
+                break
+            p = _space(data, p + 1, end)
+            state = _VALUE
+        else:
+            if p >= end:
+                break
+            b = byte(data, p)
+            begin = p
+            kind = PLAIN
+            if b == 123 or b == 91:
+                if depth == nodes.size:
+                    break
+                if node >= 0:
+                    once = once and kinds[node] == ABSENT and stops[node] == 0
+                    kinds[node] = NESTED
+                lists[depth] = 1 if b == 91 else 0
+                nodes[depth] = node if b == 123 else -1
+                depth += 1
+                p = _space(data, p + 1, end)
+                if p < end and byte(data, p) == (93 if b == 91 else 125):
+                    depth -= 1
+                    p += 1
+                    state = _BEHIND
+                else:
+                    state = _VALUE if b == 91 else _KEY
+                    node = -1
+                continue
+            if b == 34:
+                begin += 1
+                kind, stop = _string(data, begin, end)
+                p = stop + 1
+            else:
+                kind, stop = scalar(data, p, end)
+                p = stop
+            if stop < 0:
+                break
+            if count < PIECES - 1:
+                pieces[0, count] = piece
+                pieces[1, count] = begin
+                pieces[2, count] = node
+                pieces[3, count] = TEXT if kind == ESCAPED else kind
+                piece = stop
+                count += 1
+            else:
+                once = False
+            if node > 0:
+                once = once and kinds[node] == ABSENT and stops[node] == 0
+                begins[node] = begin
+                stops[node] = stop
+                kinds[node] = kind
+            state = _BEHIND
+    return False, 0
+
+
+@kernel
+def find_values(
+    data: Any, starts: Any, ends: Any, valid: Any, names: Any, name_starts: Any, name_ends: Any, above: Any,
+    lists: Any, nodes: Any, begins: Any, stops: Any, found: Any, pieces: Any,
+    at_starts: Any, at_ends: Any, kinds: Any, good: Any,
+) -> None:  # fmt: skip
+    """The same of many lines; ``good`` says which were read to their end."""
+    for i in range(starts.size):
+        good[i] = False
+        if valid.size > 0 and not valid[i]:
+            continue
+        good[i], _ = read_line(
+            data, starts[i], ends[i], names, name_starts, name_ends, above, lists, nodes, begins, stops, found, pieces
+        )  # fmt: skip
+        for n in range(above.size):
+            at_starts[n, i] = begins[n]
+            at_ends[n, i] = stops[n]
+            kinds[n, i] = found[n]
+
+
+def paths_table(paths: Iterable[str]) -> tuple[Any, npt.NDArray[np.int64], dict[str, int]]:
+    """``(names, above, nodes)`` of dotted paths: a node for each name in each of them, 0 is the whole line.
+
+    >>> _, above, nodes = paths_table(["data.id", "data.text", "id"])
+    >>> above.tolist(), nodes
+    ([-1, 0, 1, 1, 0], {'': 0, 'data': 1, 'data.id': 2, 'data.text': 3, 'id': 4})
+    """
+    nodes, names, above = {"": 0}, [""], [-1]
+    for path in paths:
+        holder = ""
+        for name in path.split("."):
+            here = f"{holder}.{name}" if holder else name
+            if here not in nodes:
+                nodes[here] = len(names)
+                names.append(name)
+                above.append(nodes[holder])
+            holder = here
+    return name_table(names), np.array(above, np.int64), nodes
+
+
+def line_room(nodes: int) -> tuple[npt.NDArray[Any], ...]:
+    """What :func:`read_line` fills in: what is open, then of each node start, end and kind, then the pieces."""
+    return (
+        *np.empty((2, DEPTH), np.int64),
+        *np.zeros((2, nodes), np.int64),
+        np.zeros(nodes, np.int8),
+        np.empty((4, PIECES), np.int64),
+    )

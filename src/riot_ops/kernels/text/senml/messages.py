@@ -1,0 +1,262 @@
+"""SenML messages to columns: templates learned from a stream, and columns out.
+
+The messages of a stream differ in little but their values. From a message that the general scanner
+has read comes a *template*: the literal text between the values, and what each value means.
+Following messages are compared with the templates eight bytes at a time, and only their values are
+parsed. Templates live for one call.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from riot_ops.kernels.jit import kernel
+from riot_ops.kernels.text.numbers import HIGH, ONES, byte, load8, lowest, zero_bytes
+from riot_ops.kernels.text.senml.general import MAX_RECORDS, MAX_SLOTS, Scratch, is_space, scan_general, skip_space
+from riot_ops.kernels.text.senml.values import (
+    LENIENT,
+    MAX_OFFSET,
+    MAX_TIME,
+    MIN_TIME,
+    NO_TIME,
+    PLAIN,
+    STRING,
+    Columns,
+    Plan,
+    make_plan,
+    new_columns,
+    store_row,
+)
+
+__all__ = [
+    "LENIENT",
+    "MAX_OFFSET",
+    "MAX_TIME",
+    "MIN_TIME",
+    "NO_TIME",
+    "Columns",
+    "Plan",
+    "make_plan",
+    "parse_messages",
+    "repeat",
+]
+
+I64 = npt.NDArray[np.int64]
+
+_TEMPLATES, _SLOTS, _WORDS = 8, 128, 1024
+
+_QUOTES = np.uint64(0x2222222222222222)
+_SLASHES = np.uint64(0x5C5C5C5C5C5C5C5C)
+_BLANKS = np.uint64(0x2020202020202020)
+_NOUGHT = np.uint64(0)
+_BYTE = np.uint64(0xFF)
+_1 = np.uint64(1)
+_2 = np.uint64(2)
+
+
+# -- templates -------------------------------------------------------------------------------------
+
+
+class Templates(NamedTuple):
+    """Skeletons of messages: literal text as words, and a slot after each piece but the last.
+
+    A piece is some full words and one of 0 to 7 bytes; the words of a template's pieces follow each other.
+    """
+
+    words: npt.NDArray[np.uint64]  # [template * _WORDS + word]
+    tails: npt.NDArray[np.uint64]  # per piece the mask of its last word
+    pieces: I64  # per piece its full words, and the bytes of its last one
+    slots: I64  # per slot start, end, kind and role, as the general scanner notes them
+    counts: I64  # per template its slots
+
+
+def _new_templates() -> Templates:
+    return Templates(
+        np.empty(_TEMPLATES * _WORDS, np.uint64),
+        np.empty(_TEMPLATES * _SLOTS, np.uint64),
+        np.empty(_TEMPLATES * _SLOTS * 2, np.int64),
+        np.empty(_TEMPLATES * _SLOTS * 4, np.int64),
+        np.empty(_TEMPLATES, np.int64),
+    )
+
+
+@kernel
+def _learn(data: Any, start: Any, end: Any, n: Any, t: Any, slots: Any, templates: Any) -> Any:
+    """Make template t of the slots of a message; False, and nothing has changed, where it will not do."""
+    if n >= _SLOTS or (end - start) // 8 + n + 1 > _WORDS:
+        return False
+    for k in range(n):
+        if slots[4 * k + 2] > PLAIN:
+            return False
+    word = t * _WORDS
+    p = start
+    for k in range(n + 1):
+        size = (slots[4 * k] if k < n else end) - p
+        q = t * _SLOTS + k
+        templates.pieces[2 * q] = size // 8
+        templates.pieces[2 * q + 1] = size % 8
+        templates.tails[q] = (_1 << np.uint64(8 * (size % 8))) - _1
+        for i in range(0, size + 1, 8):
+            w = _NOUGHT
+            for j in range(min(8, size - i)):
+                w |= np.uint64(data[p + i + j]) << np.uint64(8 * j)
+            templates.words[word] = w
+            word += 1
+        if k < n:
+            templates.slots[4 * q + 2] = slots[4 * k + 2]
+            templates.slots[4 * q + 3] = slots[4 * k + 3]
+            p = slots[4 * k + 1]
+    templates.counts[t] = n
+    return True
+
+
+@kernel
+def _marks(w: Any) -> Any:
+    """Marks on quotes, backslashes, control characters and what is not ASCII; the lowest is true."""
+    return (((w ^ _QUOTES) - ONES) | ((w ^ _SLASHES) - ONES) | (w - _BLANKS) | w) & HIGH
+
+
+@kernel(inline=True)
+def _fits(data: Any, p: Any, end: Any, t: Any, templates: Any) -> Any:
+    """Whether a message fits template t, whose slots then have its places. 16 bytes after the end are readable."""
+    words = templates.words
+    n = templates.counts[t]
+    q = np.uint64(t * _SLOTS)
+    word = np.uint64(t * _WORDS)
+    k = 0
+    while True:
+        full = templates.pieces[q + q]
+        tail = templates.pieces[q + q + _1]
+        if p + 8 * full + tail > end:
+            return False
+        for _ in range(full):
+            if load8(data, p) != words[word]:
+                return False
+            p += 8
+            word += _1
+        if (load8(data, p) ^ words[word]) & templates.tails[q] != _NOUGHT:
+            return False
+        p += tail
+        word += _1
+        if k == n:
+            return p == end
+        s = np.uint64(4) * q
+        templates.slots[s] = p
+        # two words at a time, as one decision: how long a value is can be guessed no better than the value
+        if templates.slots[s + _2] == STRING:
+            step = 16
+            while step == 16 and p < end:
+                marks = _marks(load8(data, p))
+                step = lowest(marks)
+                step += lowest(_marks(load8(data, p + 8))) if marks == _NOUGHT else 0
+                p += step
+            if p >= end or byte(data, p) != 34:
+                return False
+        else:
+            after = (words[word] & _BYTE) * ONES
+            step = 16
+            while step == 16 and p < end:
+                marks = zero_bytes(load8(data, p) ^ after)
+                step = lowest(marks)
+                step += lowest(zero_bytes(load8(data, p + 8) ^ after)) if marks == _NOUGHT else 0
+                p += step
+        templates.slots[s + _1] = p
+        q += _1
+        k += 1
+
+
+@kernel(inline=True)
+def _fitting(data: Any, start: Any, end: Any, last: Any, known: Any, templates: Any) -> Any:
+    """The template that a message fits, the last one tried first; -1 if none does."""
+    for k in range(known):
+        t = last if k == 0 else k - 1 if k <= last else k
+        if _fits(data, start, end, t, templates):
+            return t
+    return -1
+
+
+@kernel
+def _parse(
+    data: Any,
+    starts: Any,
+    ends: Any,
+    todo: Any,
+    use_templates: Any,
+    plan: Any,
+    columns: Any,
+    scratch: Any,
+    templates: Any,
+) -> None:
+    known = 0
+    last = 0
+    oldest = 0
+    misses = 0
+    room = data.size - 16
+    for i in range(starts.size):
+        start = starts[i]
+        end = ends[i]
+        while end > start and is_space(byte(data, end - 1)):
+            end -= 1
+        start = skip_space(data, start, end)
+        if start == end or (todo.size and not todo[i]):
+            continue
+        t = _fitting(data, start, end, last, known, templates) if end <= room else -1
+        while True:
+            slots, first, n = scratch.slots, 0, 0
+            if t >= 0:
+                slots, first, n = templates.slots, 4 * t * _SLOTS, templates.counts[t]
+                last = t
+            else:
+                n = scan_general(data, start, end, plan, scratch)
+            stored = n >= 0 and store_row(data, slots, first, n, i, plan, columns)
+            if stored or t < 0:
+                break
+            t = -1
+        columns.parsed[i] = stored
+        if stored and t < 0 and use_templates:
+            misses += 1
+            # room for a few; then the oldest makes place, not too often
+            t = known
+            if known == _TEMPLATES:
+                if misses < 64:
+                    continue
+                misses = 0
+                t = oldest
+                oldest = (oldest + 1) % _TEMPLATES
+            if _learn(data, start, end, n, t, scratch.slots, templates):
+                last = t
+                known = max(known, t + 1)
+
+
+def parse_messages(
+    data: npt.NDArray[np.uint8],
+    starts: I64,
+    ends: I64,
+    todo: npt.NDArray[np.bool_],
+    plan: Plan,
+    *,
+    templates: bool = True,
+) -> Columns:
+    """Parse messages (``todo`` of size 0: all of them), as far as the kernels can.
+
+    Those not ``parsed`` are for the caller.
+    """
+    columns = new_columns(starts.size, plan)
+    scratch = Scratch(np.empty(4 * MAX_SLOTS, np.int64), np.empty(5 * MAX_RECORDS, np.int64))
+    with np.errstate(over="ignore"):  # the kernels as plain Python: numbers modulo 2^64
+        _parse(data, starts, ends, todo, templates, plan, columns, scratch, _new_templates())
+    return columns
+
+
+# -- columns out -----------------------------------------------------------------------------------
+
+
+@kernel
+def repeat(values: Any, times: Any, out: Any) -> None:
+    for i in range(values.size):
+        v = values[i]
+        for j in range(times):
+            out[i * times + j] = v

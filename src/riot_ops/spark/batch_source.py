@@ -1,0 +1,158 @@
+"""A batch DataFrame as a source: its rows, written once to files that the query reads like any log.
+
+A DataFrame has no positions to go on from, and may give its rows in another order when it is computed again;
+files have, and do not.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from riot_ops.core.errors import ConfigError, StateError
+from riot_ops.core.source import Offset, Source, Split
+from riot_ops.graph.graph import Graph
+from riot_ops.spark.dataframe_transform import in_utc
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["Written", "as_logs"]
+
+INDEX = "rows.json"
+
+
+class Part(msgspec.Struct, array_like=True):
+    """A file, and how many rows it holds."""
+
+    name: str
+    rows: int
+
+
+def as_logs(flow: Graph, given: Any, folder: Path | None) -> Any:
+    """What was given as source of a dataflow, with logs in place of batch DataFrames, below the checkpoint's folder."""
+    if isinstance(given, Mapping):
+        return {name: _as_log(flow, name, source, folder) for name, source in given.items()}
+    nodes = flow.kind("source")
+    return _as_log(flow, nodes[0].id, given, folder) if len(nodes) == 1 else given
+
+
+def _as_log(flow: Graph, name: str, source: Any, folder: Path | None) -> Any:
+    if not hasattr(source, "sparkSession") or source.isStreaming:
+        return source
+    if folder is None:
+        raise ConfigError("a batch DataFrame needs a checkpoint in a folder, where its rows are kept to be read again")
+    node = flow.nodes.get(name)
+    declared = node.schema.names if node is not None and node.schema is not None else []
+    # what the dataflow does not read is not written; what it lacks is found where sources are bound
+    return written(source.select([n for n in source.columns if n in declared]), folder / "rows" / name)
+
+
+def written(frame: DataFrame, folder: Path) -> Written:
+    """The rows of a DataFrame from files below a folder; where they are there already, as they were written.
+
+    They are in the order of ``seq`` if there is one, else of the DataFrame's partitions, and numbered.
+    """
+    schema = to_arrow_schema(frame.schema, timezone="UTC")
+    index = folder / INDEX
+    if not index.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        if "seq" in frame.columns:
+            frame = frame.orderBy("seq")
+        told = frame.mapInArrow(_write(str(folder), schema), "place int, name string, rows long").collect()
+        parts = [Part(row["name"], row["rows"]) for row in sorted(told)]
+        for part in parts:
+            if not (folder / part.name).exists():
+                raise ConfigError(
+                    f"rows of the DataFrame were written to {folder / part.name}, which is not there to be read: "
+                    "on a cluster, checkpoint must be a folder that the driver and all workers share under this name"
+                )
+        hidden = folder / f".{INDEX}"
+        hidden.write_bytes(msgspec.json.encode(parts))
+        os.replace(hidden, index)
+    try:
+        parts = msgspec.json.decode(index.read_bytes(), type=list[Part])
+    except msgspec.MsgspecError as error:
+        raise StateError(f"{index} is damaged: {error}; use a new checkpoint") from None
+    return Written(folder, parts, schema)
+
+
+def _write(folder: str, schema: pa.Schema) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        context = TaskContext.get()
+        assert context is not None
+        # a task that Spark runs twice writes two files, of which one is told
+        name = f"part-{context.partitionId():05d}-{context.taskAttemptId()}.arrow"
+        rows = 0
+        options = pa.ipc.IpcWriteOptions(compression="lz4")
+        with pa.OSFile(os.path.join(folder, name), "wb") as file, pa.ipc.new_file(file, schema, options=options) as out:
+            for batch in batches:
+                out.write_batch(in_utc(batch).cast(schema))
+                rows += batch.num_rows
+        yield pa.RecordBatch.from_pydict(
+            {"place": pa.array([context.partitionId()], pa.int32()), "name": [name], "rows": [rows]}
+        )
+
+    return write
+
+
+class Written(Source):
+    """Rows of files, numbered through."""
+
+    def __init__(self, folder: Path, parts: list[Part], schema: pa.Schema) -> None:
+        self._files = [folder / part.name for part in parts]
+        self._starts = [0, *itertools.accumulate(part.rows for part in parts)]
+        self._numbered = "seq" not in schema.names
+        if self._numbered:
+            schema = schema.insert(0, pa.field("seq", pa.int64(), nullable=False))
+        self._schema = schema
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._schema
+
+    def initial(self) -> Offset:
+        return {"row": 0}
+
+    def latest(self, start: Offset, limit: int | None = None) -> Offset:
+        end = self._starts[-1]
+        return {"row": end if limit is None else min(end, start["row"] + limit)}
+
+    def finished(self, offset: Offset) -> bool:
+        return bool(offset["row"] >= self._starts[-1])
+
+    def splits(self, start: Offset, end: Offset, n: int) -> list[Split]:
+        edges = [start["row"] + (end["row"] - start["row"]) * i // n for i in range(n + 1)]
+        return [{"start": a, "end": b} for a, b in itertools.pairwise(edges) if a < b]
+
+    def read(self, split: Split) -> Iterator[pa.RecordBatch]:
+        for file, (first, last) in zip(self._files, itertools.pairwise(self._starts), strict=True):
+            if first < split["end"] and last > split["start"]:
+                yield from self._rows(file, first, split)
+
+    def _rows(self, file: Path, at: int, split: Split) -> Iterator[pa.RecordBatch]:
+        with pa.memory_map(str(file)) as mapped, pa.ipc.open_file(mapped) as reader:
+            for i in range(reader.num_record_batches):
+                batch = reader.get_batch(i)
+                begin, end = max(split["start"] - at, 0), min(split["end"] - at, batch.num_rows)
+                if begin < end:
+                    yield self._with_numbers(batch.slice(begin, end - begin), at + begin)
+                at += batch.num_rows
+
+    def _with_numbers(self, batch: pa.RecordBatch, first: int) -> pa.RecordBatch:
+        if not self._numbered:
+            return batch
+        numbers = pa.array(np.arange(first, first + batch.num_rows))
+        return pa.RecordBatch.from_arrays([numbers, *batch.columns], schema=self._schema)
+
+    def count(self, start: Offset, end: Offset) -> int | None:
+        return int(end["row"] - start["row"])

@@ -1,0 +1,173 @@
+"""The column in which ``transform`` hands on the rows that a task rejects.
+
+Tasks behind it leave such rows as they are: they go around the task, in a DataFrame as in blocks.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from riot_ops.core.dead_letters import DeadLetters
+from riot_ops.core.errors import ConfigError
+from riot_ops.core.operator import Operator, StatelessOperator
+from riot_ops.core.schema import ERRORS
+from riot_ops.ingest.step import declared, taken
+
+__all__ = [
+    "ERROR_COLUMN",
+    "Accepted",
+    "Rejected",
+    "accepted",
+    "apply_around",
+    "as_letters",
+    "newly_rejected",
+    "passed_on",
+    "result_schema",
+    "without_errors",
+]
+
+#: Text of the task, the reason, the message and the raw record, as JSON; null in rows that were not rejected.
+ERROR_COLUMN = "_error"
+
+_log = logging.getLogger("riot_ops")
+
+
+def without_errors(schema: pa.Schema) -> pa.Schema:
+    """The fields of a DataFrame that a task gets to see."""
+    if ERROR_COLUMN not in schema.names:
+        return schema
+    position = schema.get_field_index(ERROR_COLUMN)
+    if position < 0 or not pa.types.is_string(schema.field(position).type):
+        kind = schema.field(position).type if position >= 0 else "there more than once"
+        raise ConfigError(
+            f"the column {ERROR_COLUMN!r} holds the texts of rejected rows, but here it is {kind}; rename it"
+        )
+    return schema.remove(position)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Accepted(StatelessOperator):
+    """The rows that no task has rejected, without the column that tells."""
+
+    def output_schema(self, schema: pa.Schema) -> pa.Schema:
+        return without_errors(schema)
+
+    def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
+        return batch.filter(pc.is_null(batch.column(ERROR_COLUMN))).drop_columns([ERROR_COLUMN])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rejected(StatelessOperator):
+    """The rows that a task has rejected."""
+
+    def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
+        return batch.filter(pc.is_valid(batch.column(ERROR_COLUMN)))
+
+
+def result_schema(task: Operator, schema: pa.Schema, errors: bool) -> pa.Schema:
+    """The fields of what a task makes of a DataFrame, with the column of errors or without it."""
+    schema = declared(schema, "the DataFrame")
+    out = task.output_schema(without_errors(schema))
+    if ERROR_COLUMN in out.names:
+        raise ConfigError(f"{task.name()} must not write the field {ERROR_COLUMN!r}, which tells of rejected rows")
+    if "seq" not in schema.names and "seq" in out.names:
+        out = out.remove(out.get_field_index("seq"))
+    result = pa.schema([f.with_nullable(True) for f in out])
+    return result.append(pa.field(ERROR_COLUMN, pa.string())) if errors else result
+
+
+def apply_around(
+    run: Callable[[pa.RecordBatch, DeadLetters], Iterable[pa.RecordBatch]],
+    batch: pa.RecordBatch,
+    dead: DeadLetters,
+    result: pa.Schema | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """Run a task over the rows that none has rejected; the others go around it.
+
+    Without a ``result`` the rows have the fields that the task gives them.
+    """
+    bad = None
+    if ERROR_COLUMN in batch.schema.names:
+        bad = Rejected().apply(batch, dead)
+        batch = Accepted().apply(batch, dead)
+    for out in run(taken(batch, dead), dead):
+        if result is None:
+            result = out.schema if bad is None else out.schema.append(pa.field(ERROR_COLUMN, pa.string()))
+        if bad is not None:
+            yield from passed_on(bad, result)
+            bad = None
+        yield from accepted(out, result)
+        yield from newly_rejected(dead.take(), result)
+
+
+# -- rows of a result's schema ---------------------------------------------------------------------
+
+
+def accepted(batch: pa.RecordBatch, result: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """What a task put out."""
+    if batch.num_rows:
+        yield _filled(batch, result)
+
+
+def passed_on(batch: pa.RecordBatch, result: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Rows that an earlier task rejected, with those of their fields that the result has."""
+    if not batch.num_rows:
+        return
+    if ERROR_COLUMN not in result.names:
+        _log.warning("%d records that an earlier task rejected were dropped", batch.num_rows)
+        return
+    # a field of the same name but another type is another field, unless it is a number as narrow as may be
+    same = [f.name for f in batch.schema if f.name in result.names and _alike(f.type, result.field(f.name).type)]
+    yield _filled(batch.select(same), result)
+
+
+def as_letters(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Rows that an earlier task rejected, as the errors of a dataflow, of which their texts were made."""
+    rows = []
+    for row in batch.select([n for n in ("seq", "event_time", ERROR_COLUMN) if n in batch.schema.names]).to_pylist():
+        text = row.pop(ERROR_COLUMN)
+        try:
+            told = json.loads(text)
+        except (ValueError, RecursionError):
+            told = None
+        if not isinstance(told, dict):  # a text of the user's own
+            told = {"message": text}
+        texts = {k: v if v is None or isinstance(v, str) else json.dumps(v) for k, v in told.items()}
+        rows.append({**row, **texts, "task": texts.get("task") or "", "reason": texts.get("reason") or "rejected"})
+    return pa.RecordBatch.from_pylist(rows, schema=ERRORS)
+
+
+def _alike(kind: pa.DataType, other: pa.DataType) -> bool:
+    return bool(kind == other or (pa.types.is_integer(kind) and other == pa.int64()))
+
+
+def newly_rejected(batches: Iterable[pa.RecordBatch], result: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """What a task rejected, from its dead letters."""
+    for errors in batches:
+        if ERROR_COLUMN not in result.names:
+            _log.warning(
+                "%s rejected %d records, first: %s",
+                errors.column("task")[0],
+                errors.num_rows,
+                errors.column("message")[0],
+            )
+            continue
+        texts = [
+            json.dumps({k: row[k] for k in ("task", "reason", "message", "raw")}, ensure_ascii=False)
+            for row in errors.to_pylist()
+        ]
+        told = errors.select(["seq", "event_time"]).append_column(ERROR_COLUMN, pa.array(texts, pa.string()))
+        yield _filled(told, result)
+
+
+def _filled(batch: pa.RecordBatch, result: pa.Schema) -> pa.RecordBatch:
+    names, n = batch.schema.names, batch.num_rows
+    return pa.RecordBatch.from_arrays(
+        [batch.column(f.name).cast(f.type) if f.name in names else pa.nulls(n, f.type) for f in result], schema=result
+    )

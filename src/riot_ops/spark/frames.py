@@ -1,0 +1,335 @@
+"""Whole dataflows on a user's own Spark DataFrames: one stream as a DataFrame, or all from one read of the source.
+
+Nothing is started here but by :meth:`Frames.write_each`: the functions make DataFrames of DataFrames, lazily.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import pyarrow as pa
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.types import StructType
+
+from riot_ops.core.buffering import AVAILABLE_NOW, Buffering, as_buffering, check_trigger
+from riot_ops.core.errors import ConfigError, did_you_mean, short
+from riot_ops.core.operator import KeyedOperator
+from riot_ops.core.paths import as_uri
+from riot_ops.core.payload import decode
+from riot_ops.core.schema import ERRORS
+from riot_ops.graph.graph import Graph
+from riot_ops.graph.nodes import ERRORS_STREAM
+from riot_ops.graph.plan import plan
+from riot_ops.runtime.binding import bind_sources
+from riot_ops.runtime.identity import identity
+from riot_ops.spark.dataframe_transform import (
+    PASSED_ON,
+    Chain,
+    check_options,
+    looked_at,
+    order_of,
+    partitions_of,
+    unpacked,
+    usual_fuse,
+)
+from riot_ops.spark.error_column import ERROR_COLUMN, accepted, as_letters, without_errors
+from riot_ops.spark.session_check import check_session
+from riot_ops.spark.types import spark_type
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["Frames", "frames", "transform_flow"]
+
+Fuse = Literal["auto", "exact", "coarse"]
+Order = Literal["auto", "arrival", "event_time"]
+#: Spark's setting for how many rows its cache keeps together, and reads together.
+CACHED_ROWS = "spark.sql.inMemoryColumnarStorage.batchSize"
+
+
+def transform_flow(
+    flow: Graph,
+    df: DataFrame,
+    *,
+    errors: Literal["column", "drop"] = "column",
+    order: Order = "auto",
+    partitions: int | None = None,
+    fuse: Fuse = "auto",
+    buffering: Buffering | str | None = None,
+    streaming: bool | None = None,
+) -> DataFrame:
+    """Apply a dataflow with one source and one stream of results to a batch or streaming DataFrame.
+
+    Parameters
+    ----------
+    df : DataFrame
+        Has the columns that the source declares; ``seq`` may be missing.
+    errors : "column" or "drop", default "column"
+        As with :func:`riot_ops.spark.dataframe_transform`: a rejected row, of whichever task, comes out with a JSON
+        text in the column ``_error`` and nulls elsewhere, or is dropped with a warning.
+    order, partitions, fuse, buffering, streaming
+        As for :func:`frames`.
+
+    Raises
+    ------
+    ConfigError
+        Where the dataflow has more sources or streams, or the DataFrame does not fit its source.
+    """
+    check_options(errors, order, partitions)
+    sources, results = [n.id for n in flow.kind("source")], _results(flow)
+    if len(sources) != 1 or len(results) != 1:
+        raise ConfigError(
+            f"transform is for one source and one stream in a sink, but the dataflow {flow.name!r} has the sources "
+            f"{', '.join(sources)} and the streams {', '.join(results)}: take flow.frames, which gives all of them"
+        )
+    made = frames(flow, df, order=order, partitions=partitions, fuse=fuse, buffering=buffering, streaming=streaming)
+    (stream,) = results
+    result = made.schema(stream)
+    if ERROR_COLUMN in result.names:
+        raise ConfigError(
+            f"the stream {stream!r} has a field {ERROR_COLUMN!r}, which tells of rejected rows; rename it"
+        )
+    if errors == "column":
+        result = result.append(pa.field(ERROR_COLUMN, pa.string()))
+    return unpacked(made.packed, stream, result)
+
+
+def frames(
+    flow: Graph,
+    source: DataFrame | Mapping[str, DataFrame],
+    *,
+    order: Order = "auto",
+    partitions: int | None = None,
+    fuse: Fuse = "auto",
+    buffering: Buffering | str | None = None,
+    streaming: bool | None = None,
+) -> Frames:
+    """All streams of a dataflow over batch or streaming DataFrames, from one read of them.
+
+    Parameters
+    ----------
+    source : DataFrame, or mapping of source name to DataFrame
+        Each has the columns that its source declares; ``seq`` may be missing. Rows with a text in a column
+        ``_error``, which an earlier ``transform`` rejected, go around the dataflow into its stream of errors.
+    order : "auto", "arrival" or "event_time", default "auto"
+        Order of a key's rows within a micro-batch: by ``seq``, or by ``event_time`` first. "auto": by event time
+        if a DataFrame has it and has no ``seq``.
+    partitions : int, optional
+        Buckets of keys; by default ``spark.sql.shuffle.partitions``.
+    fuse : "auto", "exact" or "coarse", default "auto"
+        See :func:`riot_ops.graph.plan.plan`; "auto" is "coarse" up to four partitions, and "exact" beyond.
+    buffering : Buffering, "throughput", "latency" or "immediate", optional
+        Size and compression of the packed blocks; see :class:`riot_ops.Buffering`.
+    streaming : bool, optional
+        Whether these are streaming DataFrames, where they may not be asked: in a function of a declarative pipeline,
+        which also has their fields from ``df.to(schema)`` alone.
+
+    Raises
+    ------
+    ConfigError
+        For a source too many, too few, or of other fields than the dataflow declares.
+    """
+    check_options("column", order, partitions)
+    buffering = as_buffering(buffering)
+    if fuse not in ("auto", "exact", "coarse"):
+        raise ConfigError(f"fuse must be 'auto', 'exact' or 'coarse', got {fuse!r}")
+    bound, schemas, streaming = _bound(flow, source, streaming)
+    first = next(iter(bound.values()))
+    keyed = any(isinstance(node.task, KeyedOperator) for node in flow.kind("task"))
+    check_session(first.sparkSession, keeps_state=streaming and keyed)
+    partitions = partitions_of(first, partitions)
+    if fuse == "auto":
+        fuse = usual_fuse(partitions)
+    by = order_of(schemas, order)
+    owner = {"the plan": {"fuse": fuse}, **identity(flow)}
+    chain = Chain(plan(flow, fuse=fuse), by, partitions, buffering, owner)
+    numbered = all("seq" in schema.names for schema in schemas)
+    return Frames(flow, chain.over(bound, streaming), streaming, numbered)
+
+
+class Frames(Mapping[str, "DataFrame"]):
+    """The streams of a dataflow over DataFrames, by name: those that end in a sink, and ``errors``.
+
+    Each is a DataFrame, decoded from the packed blocks that the dataflow ends in. What is done with one of them runs
+    the dataflow; :meth:`write_each` runs it once for all.
+
+    Attributes
+    ----------
+    names : tuple of str
+        The streams.
+    packed : DataFrame
+        The packed blocks.
+    """
+
+    def __init__(self, flow: Graph, packed: DataFrame, streaming: bool, numbered: bool) -> None:
+        schemas = flow.schemas()
+        self.names = (*_results(flow), ERRORS_STREAM)
+        self.packed = packed
+        self._flow = flow
+        self._streaming = streaming
+        self._numbered = numbered
+        self._schemas = {name: _for_spark(schemas[name], numbered) for name in self.names}
+
+    def schema(self, name: str) -> pa.Schema:
+        """The fields of a stream; those that Spark has no type for are wider, and any may be null."""
+        if name in self._schemas:
+            return self._schemas[name]
+        if name in self._flow.nodes and self._flow.nodes[name].kind != "sink":
+            raise KeyError(f'the stream {name!r} ends in no sink: end it in one, as with flow.sink("kept", …)')
+        raise KeyError(f"no stream {name!r}; streams are {', '.join(self.names)}{did_you_mean(str(name), self.names)}")
+
+    def __getitem__(self, name: str) -> DataFrame:
+        return _selected(self.packed, name, self.schema(name), self._numbered)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def __repr__(self) -> str:
+        return f"<Frames of {self._flow.name!r}: {', '.join(self.names)}>"
+
+    def write_each(
+        self,
+        fn: Callable[[str, DataFrame, int], Any],
+        *,
+        checkpoint: str | Path | None = None,
+        trigger: str | None = None,
+    ) -> Any:
+        """Hand each stream to a function, from one read of the source.
+
+        Of a streaming DataFrame that is one query, whose every micro-batch is computed once, kept, and handed over
+        stream by stream. As with Spark's ``foreachBatch`` a micro-batch may come again after a crash, with its number.
+        Of a batch DataFrame the function is called once per stream, with number 0.
+
+        Parameters
+        ----------
+        fn : callable
+            Gets the stream's name, a batch DataFrame and the number of the micro-batch.
+        checkpoint : path or URI, optional
+            Where Spark keeps position and state; a query that is started again with it goes on. Of no account for
+            batch DataFrames, as the next one.
+        trigger : str, optional
+            A processing-time interval such as ``"1 second"``, or ``"available now"`` to take what is there and end.
+
+        Returns
+        -------
+        StreamingQuery or None
+            Spark's own handle; None for batch DataFrames, where all is done.
+        """
+        if not callable(fn):
+            raise ConfigError(f"write_each needs a function of (stream, DataFrame, batch number), got {short(fn)}")
+        check_trigger(trigger, AVAILABLE_NOW)
+        hand_over = _handing_over(fn, dict(self._schemas), self._numbered)
+        if not self._streaming:
+            hand_over(self.packed, 0)
+            return None
+        writer = self.packed.writeStream.foreachBatch(hand_over).queryName(self._flow.name)
+        if checkpoint is not None:
+            writer = writer.option("checkpointLocation", as_uri(checkpoint))
+        if trigger == AVAILABLE_NOW:
+            writer = writer.trigger(availableNow=True)
+        elif trigger is not None:
+            writer = writer.trigger(processingTime=trigger)
+        return writer.start()
+
+
+def _handing_over(
+    fn: Callable[[str, DataFrame, int], Any], schemas: dict[str, pa.Schema], numbered: bool
+) -> Callable[[DataFrame, int], None]:
+    """The function for ``foreachBatch``; it may travel to another process, and has nothing of this one's session."""
+
+    def hand_over(packed: DataFrame, number: int) -> None:
+        with _kept(packed) as there:
+            for name, schema in schemas.items():
+                fn(name, _selected(packed, name, schema, numbered, there), number)
+
+    return hand_over
+
+
+@contextlib.contextmanager
+def _kept(packed: DataFrame) -> Iterator[frozenset[str]]:
+    """The blocks of a micro-batch, computed once; yields the streams that they are of.
+
+    Each block is a batch of Spark's cache by itself: so those of other streams are not even read for one.
+    """
+    conf = packed.sparkSession.conf
+    before = str(conf.get(CACHED_ROWS))
+    packed.persist()
+    try:
+        conf.set(CACHED_ROWS, "1")
+        try:  # all of it, also what the function leaves alone: state goes on with it
+            ((streams,),) = packed.selectExpr("collect_set(stream)").collect()
+        finally:
+            conf.set(CACHED_ROWS, before)
+        yield frozenset(streams)
+    finally:
+        packed.unpersist()
+
+
+def _results(flow: Graph) -> list[str]:
+    """The streams that end in a sink."""
+    return list(dict.fromkeys(e.source for n in flow.kind("sink") for e in flow.inputs(n.id)))
+
+
+def _bound(flow: Graph, source: Any, streaming: bool | None) -> tuple[dict[str, DataFrame], list[pa.Schema], bool]:
+    """A DataFrame of the declared columns for each source, with that of the errors where there is one.
+
+    With their schemas, and whether they are streaming ones.
+    """
+    flow.validate()
+    given = source if isinstance(source, Mapping) else {"": source}
+    kinds = {}
+    for name, df in given.items():
+        if not (hasattr(df, "sparkSession") and hasattr(df, "mapInArrow")):
+            where = f"the source {name!r}" if name else "the source"
+            raise ConfigError(f"{where} must be a Spark DataFrame, got {short(df)}; flow.start takes other sources")
+        _, kinds[name] = looked_at(df, streaming)
+    fitted = bind_sources(flow, source)
+    if len(set(kinds.values())) > 1:
+        told = ", ".join(f"{name} is {'streaming' if kind else 'batch'}" for name, kind in kinds.items())
+        raise ConfigError(f"the sources must be all streaming or all batch DataFrames, but {told}")
+    for name, df in fitted.items():
+        whole = source[name] if isinstance(source, Mapping) else source
+        if ERROR_COLUMN in whole.columns and ERROR_COLUMN not in df.columns:
+            fitted[name] = whole.to(StructType([*df.schema, whole.schema[ERROR_COLUMN]]))
+    schemas = [to_arrow_schema(df.schema, timezone="UTC") for df in fitted.values()]
+    for schema in schemas:
+        without_errors(schema)
+    return fitted, schemas, next(iter(kinds.values()))
+
+
+def _for_spark(schema: pa.Schema, numbered: bool) -> pa.Schema:
+    fields = [f.with_nullable(True).with_type(spark_type(f.type)) for f in schema]
+    return pa.schema([f for f in fields if numbered or f.name != "seq" or schema.equals(ERRORS)])
+
+
+def _selected(
+    packed: DataFrame, name: str, schema: pa.Schema, numbered: bool, there: Set[str] | None = None
+) -> DataFrame:
+    """The rows of one stream; where blocks are known to be of other streams alone, without a look at them."""
+    wanted = {name, PASSED_ON} if name == ERRORS_STREAM else {name}
+    found = wanted if there is None else wanted & there
+    blocks = packed.where(" or ".join(f"stream = '{one}'" for one in sorted(found)) or "false")
+    read = _decoding(name == ERRORS_STREAM, schema, numbered)
+    return blocks.mapInArrow(read, from_arrow_schema(schema))
+
+
+def _decoding(
+    errors: bool, schema: pa.Schema, numbered: bool
+) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def read(rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for blocks in rows:
+            for stream, payload in zip(blocks.column("stream").to_pylist(), blocks.column("payload"), strict=True):
+                for batch in decode(payload.as_buffer()):
+                    if stream == PASSED_ON:
+                        batch = as_letters(batch)
+                    if errors and not numbered:  # the number is not the user's
+                        batch = batch.drop_columns(["seq"])
+                    yield from accepted(batch, schema)
+
+    return read

@@ -1,0 +1,263 @@
+"""A dataflow that runs on Spark: its progress, its results, its end."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from py4j.protocol import Py4JError
+
+from riot_ops.core import errors
+from riot_ops.core.errors import RiotError, StateError, excerpt
+from riot_ops.core.interrupts import held_back
+from riot_ops.core.sink import Sink
+from riot_ops.core.source import Source
+from riot_ops.graph.graph import Graph
+from riot_ops.graph.plan import Plan
+from riot_ops.measure.metrics import Summary
+from riot_ops.measure.probe import Probe
+from riot_ops.runtime.binding import end_sinks, read_back
+from riot_ops.runtime.claim import Claim
+from riot_ops.spark.checkpoint import SparkCheckpoint, offset_of
+from riot_ops.spark.driver_sink import Relay
+
+__all__ = ["Query", "cause_of", "is_active"]
+
+POLL_SECONDS = 0.1
+
+
+class Query:
+    """A running dataflow on Spark.
+
+    Attributes
+    ----------
+    streaming : StreamingQuery
+        Spark's own handle.
+    summary : Summary
+        Counts and latency so far; :meth:`poll` refreshes it.
+    micro_batches : list of dict
+        Of each micro-batch so far its number (``batch``), messages, and Spark's ``durations_ms``.
+    """
+
+    def __init__(
+        self,
+        flow: Graph,
+        stages: Plan,
+        streaming: Any,
+        sources: dict[str, Any],
+        sinks: dict[str, Sink],
+        routes: dict[str, list[str]],
+        relays: dict[str, Relay],
+        temporary: Path,
+        checkpoint: SparkCheckpoint,
+        ends: list[Any],
+        claim: Claim,
+        available_now: bool,
+        probe: Probe | None,
+    ) -> None:
+        self.flow = flow
+        self.plan = stages
+        self.streaming = streaming
+        self.summary = Summary()
+        self.micro_batches: list[dict[str, Any]] = []
+        self._sources = sources
+        self._sinks = sinks
+        self._routes = routes
+        self._relays = relays
+        self._temporary = temporary
+        self._checkpoint = checkpoint
+        self._ends = ends
+        self._claim = claim
+        self._available_now = available_now
+        self._stopped = False  # by ourselves
+        self._probe = probe
+        self._seen = -1
+        self._started = time.time()
+
+    @property
+    def active(self) -> bool:
+        """Whether the query is running."""
+        return is_active(self.streaming)
+
+    def poll(self) -> Summary:
+        """Refresh the summary, and feed the in-process sinks."""
+        active = self.active  # asked first: once it is not, no commit is under way
+        for progress in self._news():
+            if progress["batchId"] > self._seen:
+                self._seen = progress["batchId"]
+                self._count(progress)
+        if not active:
+            self._count_cut_off()
+        for name, relay in self._relays.items():
+            relay.drain(self._sinks[name], self._seen if active else None)
+        if active:
+            self.summary.seconds = time.time() - self._started
+        return self.summary
+
+    def wait(self, timeout_s: float | None = None, progress: Callable[[Query], None] | None = None) -> Summary:
+        """Wait until the sources have ended, then stop; raises what the query failed with.
+
+        Ctrl-C stops the query; what was committed stays, and its checkpoint can be continued.
+        """
+        until = None if timeout_s is None else time.monotonic() + timeout_s
+        with held_back() as check:
+            try:
+                while self.active and (until is None or time.monotonic() < until):
+                    time.sleep(POLL_SECONDS)
+                    check()
+                    self.poll()
+                    if progress is not None:
+                        progress(self)
+                    if self._all_read():
+                        self._stopped = True
+                        self.streaming.stop()
+                self._raise()
+                self.poll()
+                if not self.active:
+                    self._raise_if_cut_off()
+                    end_sinks(self.flow, self._sinks, self._routes)
+                check()
+                return self.summary
+            except KeyboardInterrupt:
+                self.stop()
+                raise
+            finally:
+                if not self.active:
+                    self.close()
+
+    def stop(self) -> None:
+        """Stop the query; it can be started again with its checkpoint."""
+        self._stopped = True
+        self.streaming.stop()
+        self.poll()
+        self.close()
+
+    def close(self) -> None:
+        """Remove temporary files."""
+        self.summary.warn(ended=True)
+        if self._probe is not None:
+            self._probe.stop()
+        shutil.rmtree(self._temporary, ignore_errors=True)
+
+    def __getitem__(self, stream: str) -> pa.Table:
+        """The records so far of a stream that ends in memory or in Parquet files; else :class:`KeyError`."""
+        self.poll()
+        return read_back(self.flow, self._sinks, self._routes, stream)
+
+    def _news(self) -> list[dict[str, Any]]:
+        """What Spark told of micro-batches since this was asked last."""
+        last = self.streaming.lastProgress  # all of them are a hundred calls of the JVM
+        if last is None or _as_dict(last)["batchId"] <= self._seen:
+            return []
+        return [_as_dict(entry) for entry in self.streaming.recentProgress]
+
+    def _count(self, progress: dict[str, Any]) -> None:
+        before = self.summary.messages
+        described = progress["sources"]
+        self._count_messages(self._told(described))
+        self.summary.messages += sum(
+            int(one["numInputRows"])
+            for one, source in zip(described, self._sources.values(), strict=False)
+            if not isinstance(source, Source)
+        )
+        self.micro_batches.append(
+            {
+                "batch": progress["batchId"],
+                "messages": self.summary.messages - before,
+                "durations_ms": progress["durationMs"],
+            }
+        )
+        self._count_records(self._metrics(progress["batchId"]))
+
+    def _count_cut_off(self) -> None:
+        """Count micro-batches that were delivered, but whose progress was not told: the stop came in between."""
+        cut_off = sorted(int(path.stem) for path in self._metrics(0).parent.glob("*.json"))
+        if cut_off:
+            self._count_messages(self._checkpoint.ends(cut_off[-1], self._sources))
+        for batch in cut_off:
+            self._count_records(self._metrics(batch))
+
+    def _count_messages(self, ends: list[Any]) -> None:
+        for i, (end, source) in enumerate(zip(ends, self._sources.values(), strict=False)):
+            if isinstance(source, Source) and end is not None:
+                start = source.initial() if self._ends[i] is None else self._ends[i]["at"]
+                self.summary.messages += source.count(start, end["at"]) or 0
+                self._ends[i] = end
+
+    def _count_records(self, metrics: Path) -> None:
+        if metrics.exists():
+            counted = json.loads(metrics.read_text(encoding="utf-8"))
+            self.summary.count(counted["rows"], counted["reasons"], counted["steps"])
+            self.summary.latency.extend(counted["latency"])
+            self.summary.warn(ended=False)
+            self.summary.batches += 1
+            metrics.unlink()
+
+    def _told(self, described: list[dict[str, Any]]) -> list[Any]:
+        """Where each source stands, from the progress of a micro-batch."""
+        pairs = zip(described, self._sources.values(), strict=False)
+        return [offset_of(one["endOffset"], source) for one, source in pairs]
+
+    def _metrics(self, batch: int) -> Path:
+        return self._temporary / "metrics" / f"{batch}.json"
+
+    def _all_read(self) -> bool:
+        last = self.streaming.lastProgress
+        if last is None or not all(isinstance(s, Source) for s in self._sources.values()):
+            return False
+        progress = _as_dict(last)
+        if progress["batchId"] > self._seen:
+            return False
+        ends = self._told(progress["sources"])
+        return all(end is not None and end["ended"] for end in ends)
+
+    def _raise(self) -> None:
+        error = self.streaming.exception()
+        if error is not None:
+            kind, cause = cause_of(str(error))
+            where = f" (checkpoint {self._checkpoint.folder})" if kind is StateError else ""
+            raise kind(f"the dataflow {self.flow.name!r} failed on Spark: {cause}{where}") from error
+
+    def _raise_if_cut_off(self) -> None:
+        """Raise if neither we nor the end of what there was to read stopped the query, and it did not fail."""
+        if self._stopped or self._all_read():
+            return
+        status = self.streaming.status
+        if self._available_now and not status["isDataAvailable"] and not status["isTriggerActive"]:
+            return
+        raise RiotError(
+            f"the dataflow {self.flow.name!r} was stopped from outside after {self.summary.messages:,} messages, "
+            "before its sources had ended: through Spark itself, or by the end of its session; "
+            f"start it again to go on from its checkpoint ({self._checkpoint.folder})"
+        )
+
+
+def _as_dict(progress: Any) -> dict[str, Any]:
+    found: dict[str, Any] = progress if isinstance(progress, dict) else json.loads(progress.json)
+    return found
+
+
+def is_active(streaming: Any) -> bool:
+    """Whether a query runs; it does not where its Spark is gone."""
+    try:
+        return bool(streaming.isActive)
+    except (Py4JError, OSError):
+        return False
+
+
+def cause_of(text: str) -> tuple[type[RiotError], str]:
+    """What a Spark error came from: the kind of error and the line that names it."""
+    if named := re.findall(r"^\s*riot_ops\.core\.errors\.(\w+): (.*)$", text, re.MULTILINE):
+        name, message = named[-1]
+        return getattr(errors, name, RiotError), message
+    if damaged := re.search(r"\[(\w*(?:STATE_STORE|STATE_DIRECTORY|CHECKPOINT)[\w.]*)\] (.*)", text):
+        return StateError, f"its state cannot be read: {damaged[1]}: {excerpt(damaged[2])}; use a new checkpoint"
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    told = [line for line in lines if "Error: " in line]
+    return RiotError, told[-1] if told else lines[0] if lines else text

@@ -1,0 +1,115 @@
+"""riot_ops sinks as a Spark data sink.
+
+Records are written by the stage in which they arise; Spark's writer receives the messages of those
+writers, and commits them when the micro-batch is complete.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import WriterCommitMessage
+
+from riot_ops.core.sink import Fan, Sink
+from riot_ops.measure.metrics import Summary
+from riot_ops.spark.blocks import SINK
+
+__all__ = ["STAGE_WRITERS", "Outlet", "Writer", "batch_number", "part_number"]
+
+#: Most buckets or splits of a stage: the numbers of a stage's writers begin at its multiple.
+STAGE_WRITERS = 100_000
+
+
+@dataclass(frozen=True)
+class Outlet:
+    """The sinks of a query, as a stage sees them."""
+
+    routes: Mapping[str, Sequence[str]]
+    sinks: Mapping[str, Sink]
+
+    def writer(self, stage: int, place: int) -> Fan:
+        """A writer for one bucket or split of a stage, in the micro-batch that runs."""
+        return Fan(self.routes, self.sinks, batch_number(), stage * STAGE_WRITERS + place)
+
+
+def batch_number() -> int:
+    """The number of the micro-batch that runs in this task."""
+    context = TaskContext.get()
+    assert context is not None
+    return int(context.getLocalProperty("streaming.sql.batchId") or 0)
+
+
+def part_number() -> int:
+    """The number of the part of the data that this task has."""
+    context = TaskContext.get()
+    assert context is not None
+    return context.partitionId()
+
+
+@dataclass
+class _Written(WriterCommitMessage):
+    messages: list[dict[str, Any]]
+
+
+class Writer:
+    """Spark's end of a query's sinks; ``metrics`` is the folder for counts and latency of each micro-batch.
+
+    ``note``, where it is given, is a file that is touched when a micro-batch is through.
+    """
+
+    def __init__(self, sinks: Mapping[str, Sink], metrics: str, note: Path | None = None) -> None:
+        self._sinks = sinks
+        self._metrics = metrics
+        self._note = note
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """What the writers of the stages told."""
+        return _Written(
+            [
+                msgspec.msgpack.decode(row["payload"]) | {"stamp": (row["first_us"], row["last_us"], row["rows"])}
+                for rows in iterator
+                for row in rows.to_pylist()
+                if row["stage"] == SINK
+            ]
+        )
+
+    @staticmethod
+    def told(messages: Sequence[WriterCommitMessage | None]) -> list[dict[str, Any]]:
+        """What all writers of a micro-batch told."""
+        return [message for m in messages if isinstance(m, _Written) for message in m.messages]
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batch_id: int) -> None:
+        """Make a micro-batch visible in all sinks."""
+        written = self.told(messages)
+        for name, sink in self._sinks.items():
+            sink.commit(batch_id, [m["sinks"][name] for m in written])
+        _write_metrics(Path(self._metrics), batch_id, written)
+        if self._note is not None:
+            self._note.touch()
+
+
+def _write_metrics(folder: Path, batch_id: int, written: list[dict[str, Any]]) -> None:
+    """Counts and latency of a batch, for the process that started the query."""
+    total = Summary()
+    for message in written:
+        total.count(message["rows"], message["reasons"], message["steps"])
+        first_us, last_us, n = message["stamp"]
+        total.latency.add(first_us, last_us, time.time() * 1e6, n)  # up to here: with the commit they can be seen
+    folder.mkdir(parents=True, exist_ok=True)
+    temporary = folder / f".{batch_id}.tmp"
+    temporary.write_text(
+        json.dumps(
+            {"rows": total.rows, "reasons": total.reasons, "steps": total.steps, "latency": total.latency.blocks()}
+        ),
+        encoding="utf-8",
+    )
+    os.replace(temporary, folder / f"{batch_id}.json")

@@ -1,0 +1,137 @@
+"""Tasks as functions for a Spark pipeline that somebody else builds.
+
+They stand behind ``task.map_in_arrow``, ``task.map_in_pandas`` and ``task.stateful_processor``. A row that a
+task rejects is logged and dropped; where the rows have the column ``_error``, as those of ``transform``,
+its text goes there, and rows that have one already go around the task.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+from pyspark.sql import SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
+from pyspark.sql.types import DataType, StructType
+
+from riot_ops.core.dead_letters import DeadLetters
+from riot_ops.core.errors import ConfigError
+from riot_ops.core.operator import KeyedOperator, Operator, StatelessOperator
+from riot_ops.runtime.batches import ARRIVAL, EVENT_TIME, in_order, merged
+from riot_ops.runtime.state import KeyedState
+from riot_ops.spark.dataframe_transform import in_utc
+from riot_ops.spark.error_column import ERROR_COLUMN, apply_around, result_schema
+
+__all__ = ["map_in_arrow", "map_in_pandas", "stateful_processor"]
+
+ZONE = "spark.sql.session.timeZone"
+UTC = {"UTC", "Etc/UTC", "Zulu", "Z", "GMT", "+00:00"}
+
+
+def map_in_arrow(task: Operator) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """A stateless task as a function for ``DataFrame.mapInArrow``."""
+    if not isinstance(task, StatelessOperator):
+        raise ConfigError(
+            f"{task.name()} keeps state, which a function over batches cannot; use transform or stateful_processor"
+        )
+
+    def apply(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        dead = DeadLetters(task.name())
+        for batch in batches:
+            yield from apply_around(task.batches, in_utc(batch), dead)
+
+    return apply
+
+
+def map_in_pandas(task: Operator) -> Callable[[Iterable[pd.DataFrame]], Iterator[pd.DataFrame]]:
+    """A stateless task as a function for ``DataFrame.mapInPandas``.
+
+    pandas gets times without a zone, in that of the session.
+    """
+    apply = map_in_arrow(task)
+
+    def frames(given: Iterable[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+        for batch in apply(pa.RecordBatch.from_pandas(f, preserve_index=False) for f in given):
+            yield batch.to_pandas()
+
+    return frames
+
+
+def stateful_processor(task: Operator, schema: pa.Schema | StructType | str) -> KeyProcessor:
+    """A keyed task as a ``StatefulProcessor`` for a DataFrame grouped by the task's key.
+
+    Group the DataFrame by ``task.by``; Spark then calls the processor once per key and micro-batch. Rows of a
+    key are processed in the order of ``seq``, or of ``event_time`` where they have no ``seq``. For throughput use
+    ``transform``, which does not go key by key.
+
+    Parameters
+    ----------
+    schema : pyarrow.Schema, StructType or DDL text
+        Fields of the DataFrame.
+
+    Returns
+    -------
+    StatefulProcessor
+        Its ``output_schema`` is the ``outputStructType`` that Spark asks for.
+    """
+    if not isinstance(task, KeyedOperator):
+        raise ConfigError(f"{task.name()} has no state; use map_in_arrow or map_in_pandas")
+    if task.clock() is not None:
+        raise ConfigError(
+            f"{task.name()} goes by stream time, which Spark does not tell a processor of one key; use transform"
+        )
+    fields = _arrow_schema(schema)
+    session = SparkSession.getActiveSession()
+    zone = session.conf.get(ZONE) if session is not None else None
+    if zone is not None and zone not in UTC and any(pa.types.is_timestamp(f.type) for f in fields):
+        raise ConfigError(
+            f"Spark hands pandas times in the session's time zone, which is {zone}, and a processor needs UTC: "
+            f'spark.conf.set("{ZONE}", "UTC"), or use transform, for which any zone will do'
+        )
+    return KeyProcessor(task, fields)
+
+
+def _arrow_schema(given: Any) -> pa.Schema:
+    if isinstance(given, pa.Schema):
+        return given
+    if isinstance(given, str):
+        given = DataType.fromDDL(given)
+    if not isinstance(given, StructType):
+        raise ConfigError(f"schema must be a pyarrow.Schema, a StructType or a DDL text, got {given!r}")
+    return to_arrow_schema(given, timezone="UTC")
+
+
+class KeyProcessor(StatefulProcessor):
+    """Runs a keyed task key by key; see :func:`stateful_processor`."""
+
+    def __init__(self, task: KeyedOperator, schema: pa.Schema) -> None:
+        self._task = task
+        self._schema = schema
+        self._result = result_schema(task, schema, ERROR_COLUMN in schema.names)
+        self._order = ARRIVAL if "seq" in schema.names else EVENT_TIME
+
+    @property
+    def output_schema(self) -> StructType:
+        """Fields of the rows that it puts out."""
+        return from_arrow_schema(self._result)
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        self._stored = handle.getValueState("state", "data binary")
+
+    def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Iterator[pd.DataFrame]:
+        state = KeyedState(self._task)
+        stored = self._stored.get()
+        if stored is not None:
+            state.restore(bytes(stored[0]))
+        dead = DeadLetters(self._task.name())
+        batch = merged([pa.RecordBatch.from_pandas(f, schema=self._schema, preserve_index=False) for f in rows])
+        done = list(apply_around(state.update, in_order(batch, self._order), dead, self._result))
+        self._stored.update((state.snapshot(),))
+        for out in done:
+            yield out.to_pandas()
+
+    def close(self) -> None:
+        pass

@@ -1,0 +1,1 @@
+"""The streams of RIoTBench, generated."""

@@ -1,0 +1,365 @@
+"""CITY: urban sensors in seven cities that report weather, light, dust and air quality."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from riot_ops.core.errors import ConfigError
+from riot_ops.core.option_checks import check_count, check_days, check_flag, is_number
+from riot_ops.core.schema import CITY, RAW
+from riot_ops.core.source import Source
+from riot_ops.ingest import rates
+from riot_ops.ingest.pace import paced
+from riot_ops.kernels.arrays.arrow import readonly
+from riot_ops.kernels.arrays.buffers import null_bitmap, text_column, timestamps
+from riot_ops.streams.generator import Format, GeneratedSource, observation_batch, wide_schema
+from riot_ops.streams.losses import Losses
+from riot_ops.streams.noise import ou_table
+from riot_ops.streams.riotbench.city_kernels import city_observations, city_text, city_values, sensor_means
+from riot_ops.streams.text import pack
+
+__all__ = ["BASE_MS", "CitySource", "city"]
+
+BASE_MS = 1_422_316_800_000  # 2015-01-27T00:00:00Z
+PERIOD_MS = 10_000
+TICKS_PER_DAY = 86_400_000 // PERIOD_MS
+#: Periods in a step of the rate curve, 1,000 seconds.
+STEP_TICKS = 1_000_000 // PERIOD_MS
+#: Share of expected messages that are lost in the original.
+DROP = 0.29
+#: Sensors of the original; more are copies of them with a number after the id.
+ORIGINALS = 90
+DECIMALS = (1, 1, 0, 2, 0)
+
+# name, sensors, longitude, latitude, hours from UTC in winter, then temperature, humidity (mean and
+# deviation of the cross-section), and the means of noon light, dust and air quality as logarithms
+PLACES = (
+    ("Singapore", 14, 103.82, 1.33, 8.0, 28.4, 1.5, 68.3, 8.7, 6.3, 6.51, 3.17),
+    ("Geneva", 12, 6.15, 46.21, 1.0, 8.1, 3.6, 44.0, 6.9, 6.4, 6.90, 3.20),
+    ("San Francisco", 12, -122.43, 37.77, -8.0, 23.6, 4.2, 37.5, 12.6, 7.6, 6.44, 3.20),
+    ("Rio de Janeiro", 14, -43.20, -22.95, -2.0, 33.0, 3.3, 48.2, 11.7, 6.4, 6.34, 3.45),
+    ("Bangalore", 12, 77.61, 12.96, 5.5, 23.2, 2.2, 47.9, 10.8, 6.4, 7.06, 3.09),
+    ("Shanghai", 13, 121.45, 31.22, 8.0, 13.7, 5.4, 41.5, 13.1, 6.0, 7.06, 3.20),
+    ("Boston", 12, -71.10, 42.37, -5.0, 2.0, 5.0, 35.5, 11.8, 6.4, 6.01, 2.94),
+    ("London", 1, -0.12, 51.51, 0.0, 8.0, 3.6, 44.0, 6.9, 6.4, 6.60, 3.20),
+)
+#: Deviations within a sensor. Temperature and humidity as measured (humidity less what it follows of
+#: the temperature), the others of the logarithm.
+WITHIN = (2.3, 6.17, 0.7, 0.73, 0.23)
+#: Deviations between the sensors of a place, of the logarithms of light, dust and air quality.
+BETWEEN = (0.85, 0.62, 0.38)
+#: Correlation over a minute.
+PHI = (0.995, 0.99, 0.9, 0.9, 0.95)
+SWAPPED, WRONG_SIGN = 0.094, 0.017
+
+
+class CitySource(GeneratedSource):
+    """The CITY stream of RIoTBench, generated: same fields, marginals, dirt and losses.
+
+    Each sensor stands in one of the seven cities (one original in London), has its own mean, a daily
+    cycle in local time and AR(1) noise; it expects to report every 10 s at an offset of its own.
+    Message *i* is a function of the parameters and *i* alone: any part can be generated anywhere, and
+    a replay gives the same bytes. That is why noise is made by refinement
+    (:mod:`riot_ops.streams.noise`), and why losses are made exact within blocks of 4,096 expected
+    messages: the number of messages before any time is then known without counting.
+
+    The message rate follows the benchmark's seven days (:func:`~riot_ops.ingest.rates.city` with the
+    same seed), which come about by losses: of 90 sensors 6.4 messages arrive per second, with a
+    deviation of 0.2. Other numbers of sensors scale that; so does ``drop``, such that the rate is even
+    where nothing is lost.
+
+    Parameters
+    ----------
+    sensors : int, >= 1, default 1000
+        Number of sensors; from 90 on, copies of the first 90 with a number after the id.
+    messages : int or None
+        Length; None: without end.
+    days : float, > 0, or None
+        Length in event time, instead of ``messages``. 7 is the benchmark's.
+    seed : int, default 0
+    format : "senml", "csv", "observations" or "wide", default "senml"
+        Wire-format text or comma-separated columns, without line break
+        (:data:`~riot_ops.core.schema.RAW`); a row per observed value
+        (:data:`~riot_ops.core.schema.OBSERVATIONS`); or a row per message with a column per field.
+    drop : float, 0 <= drop < 1, default 0.29
+        Share of expected messages that are lost, over the seven days: half of them in outages of
+        geometric length with a mean of 10 minutes (51.2 ticks / (1 - drop / 2)), the others singly.
+    dirt : bool, default True
+        Swapped coordinates of 9.4 % and a wrong sign of 1.7 % of the sensors; dust stuck at 0.62 (1.9 %
+        of the time, five minutes each) or at -1 (0.1 %); air quality above 100 (2 %, one minute each);
+        1 % of the observed values null (text ``null``) and 1 % beyond every valid range.
+
+    Shapes and rates
+    ----------------
+    A message has about 381 bytes (367 without time; 85 as CSV), or 5 observations. Memory: 80 bytes per sensor.
+
+    Examples
+    --------
+    >>> source = CitySource(sensors=90, messages=100, format="observations")
+    >>> batch = next(source.read({"start": 0, "end": 2}))
+    >>> batch.num_rows, batch.column("obs_type")[0].as_py()
+    (10, 'temperature')
+    """
+
+    stream = CITY
+
+    def __init__(
+        self,
+        sensors: int = 1000,
+        messages: int | None = None,
+        days: float | None = None,
+        seed: int = 0,
+        format: Format = "senml",
+        drop: float = DROP,
+        dirt: bool = True,
+    ) -> None:
+        super().__init__(messages, seed, format)
+        check_count(sensors=sensors)
+        if not is_number(drop) or not 0 <= drop < 1:
+            raise ConfigError(f"drop must be >= 0 and < 1, got {drop!r}")
+        check_days(days, messages)
+        check_flag(dirt=dirt)
+        self.sensors = sensors
+        self.drop = float(drop)
+        self.dirt = dirt
+        if days is not None:
+            self.messages = self._messages_until(BASE_MS + round(days * 86_400_000) - 1)
+
+    # -- times -------------------------------------------------------------------------------------
+
+    def _time_of(self, message: int) -> int:
+        slot = int(self._tables["losses"].slots(message, message + 1)[0])
+        tick, rank = divmod(slot, self.sensors)
+        return BASE_MS + tick * PERIOD_MS + int(self._tables["offsets"][rank])
+
+    def _messages_until(self, time_ms: int) -> int:
+        tick, rest = divmod(time_ms - BASE_MS, PERIOD_MS)
+        if tick < 0:
+            return 0
+        slot = tick * self.sensors + int(np.searchsorted(self._tables["offsets"], rest, "right"))
+        return int(self._tables["losses"].delivered(slot))
+
+    # -- tables ------------------------------------------------------------------------------------
+
+    @property
+    def _key(self) -> np.uint64:
+        return np.uint64(self.seed & 0xFFFFFFFFFFFFFFFF) ^ np.uint64(0xC17C17C17C17C17C)
+
+    @property
+    def _tables(self) -> dict[str, Any]:
+        found: dict[str, Any] | None = self.__dict__.get("_cached")
+        if found is None:
+            with np.errstate(over="ignore"):
+                found = self._cached = self._build()
+        return found
+
+    def _build(self) -> dict[str, Any]:
+        n, key = self.sensors, self._key
+        rng = np.random.Generator(np.random.PCG64([self.seed & 0xFFFFFFFFFFFFFFFF, 3]))
+        # cities take turns, so that few sensors stand in many of them
+        turns = sorted((((k + 0.5) / p[1], i) for i, p in enumerate(PLACES) for k in range(p[1])))
+        place_of = np.array([i for _, i in turns])
+        places = np.array([p[2:] for p in PLACES])
+        shift = np.array([[p[2], p[3]] for p in PLACES])[place_of]
+        where = np.rint((shift + rng.normal(0, 0.05, shift.shape)) * 1e7).astype(np.int64)
+        letters = np.frombuffer(b"0123456789abcdefghijklmnopqrstuvwxyz", np.uint8)
+        ids = ["ci4" + letters[rng.integers(0, 36, 22)].tobytes().decode() for _ in range(ORIGINALS)]
+        lon, lat = where[:, 0], where[:, 1]
+        coordinates = np.stack([np.stack([lon, lat], 1), np.stack([lat, lon], 1), np.stack([-lon, lat], 1)], 1)
+        csv = self.format == "csv"
+        tail = (
+            ",{},{},"
+            if csv
+            else '"}},{{"v":"{}","u":"lon","n":"longitude"}},{{"v":"{}","u":"lat","n":"latitude"}},{{"v":"'
+        )
+        tails = [tail.format(_decimal(x), _decimal(y)) for variants in coordinates.tolist() for x, y in variants]
+        names, edges = pack(["".join(ids), *tails])
+        # the share of sensors is met as closely as their number allows
+        u = (np.arange(n) * 0.6180339887498949 + float(rng.random())) % 1.0
+        variant = np.where(u < SWAPPED, 1, np.where(u < SWAPPED + WRONG_SIGN, 2, 0)).astype(np.int64) * self.dirt
+        offset = rng.integers(0, PERIOD_MS, n)
+        order = np.argsort(offset, kind="stable")
+        rank = np.empty(n, np.int64)
+        rank[order] = np.arange(n)
+        means = np.empty((n, 5))
+        sensor_means(
+            key,
+            readonly(places[:, :]),
+            readonly(place_of),
+            readonly(np.array(BETWEEN)),
+            readonly(np.array(WITHIN)),
+            means,
+        )
+        hours = np.arange(TICKS_PER_DAY) * 24 / TICKS_PER_DAY
+        sun = np.stack([np.cos(2 * np.pi * (hours - 15) / 24), np.sin(np.pi * (hours - 6) / 12)], 1)
+        zone = np.rint(places[place_of, 2] * TICKS_PER_DAY / 24).astype(np.int64)
+        tables = {f"ou{i}": ou_table(phi ** (PERIOD_MS / 60_000)) for i, phi in enumerate(PHI)}
+        units = dict(zip(CITY.columns, CITY.units, strict=True))
+        after = [f'","u":"{units[c]}","n":"{c}"}},{{"v":"' for c in CITY.observed]
+        after[-1] = after[-1].removesuffix(',{"v":"') + '],"bt":'
+        wire = [',{"e":[{"u":"string","n":"source","sv":"', *after, "null", "}\n"]
+        parts, part_edges = pack([*",,,,,", "", "null", "\n"] if csv else wire)
+        found = {
+            "losses": Losses(self.drop / 2, self._shares(), STEP_TICKS, key, readonly(order)),
+            "order": order,
+            "offsets": offset[order],
+            "rank": rank,
+            "means": means,
+            "sun": sun,
+            "variant": variant,
+            "zone": zone[np.arange(n) % ORIGINALS],
+            "within": np.array(WITHIN),
+            "names": names,
+            "name_edges": edges[1:],
+            "parts": parts,
+            "edges": part_edges,
+            "decimals": np.array(DECIMALS),
+            "scales": 10.0 ** np.array(DECIMALS),
+            "coordinates": coordinates / 1e7,
+            "longest": 26 + part_edges[-1] + 25 + len(str(n)) + max(map(len, tails)) + 5 * 12,
+            **tables,
+        }
+        return {k: readonly(v) if isinstance(v, np.ndarray) else v for k, v in found.items()}
+
+    def _shares(self) -> npt.NDArray[np.float64]:
+        """Share of expected messages that arrive, in each step of the curve."""
+        curve = rates.city(1, self.seed & 0xFFFFFFFFFFFFFFFF)
+        swing = (curve.rates / curve.mean - 1) / DROP
+        return np.asarray((1 - self.drop) * (1 + self.drop * swing))
+
+    # -- messages ----------------------------------------------------------------------------------
+
+    def _values(self, start: int, end: int) -> tuple[dict[str, Any], Any, Any, Any]:
+        """Tables, and sensors, ticks and values of messages."""
+        t = self._tables
+        slots = t["losses"].slots(start, end)
+        n = slots.size
+        sensor, tick, values = np.empty(n, np.int64), np.empty(n, np.int64), np.empty((n, 5), np.int64)
+        with np.errstate(over="ignore"):
+            city_values(
+                slots,
+                t["order"],
+                self._key,
+                t["zone"],
+                t["sun"],
+                t["means"],
+                t["within"],
+                t["ou0"],
+                t["ou1"],
+                t["ou2"],
+                t["ou4"],
+                self.dirt,
+                sensor,
+                tick,
+                values,
+            )
+        return t, sensor, tick, values
+
+    def lines(self, start: int, end: int, newline: bool = False) -> pa.RecordBatch:
+        t, sensor, tick, values = self._values(start, end)
+        n = sensor.size
+        out = np.empty(n * t["longest"], np.uint8)
+        ends = np.empty(n + 1, np.int32)
+        size = city_text(
+            BASE_MS,
+            PERIOD_MS,
+            t["offsets"],
+            t["rank"],
+            sensor,
+            tick,
+            values,
+            t["decimals"],
+            t["names"],
+            t["name_edges"],
+            t["variant"],
+            t["parts"],
+            t["edges"],
+            self.format == "csv",
+            newline,
+            out,
+            ends,
+        )
+        times = (BASE_MS + tick * PERIOD_MS + t["offsets"][t["rank"][sensor]]) * 1000
+        return pa.RecordBatch.from_arrays(
+            [pa.array(np.arange(start, end)), timestamps(times), text_column(out[:size], ends, pa.binary())], schema=RAW
+        )
+
+    def _columns(self, start: int, end: int, repeat: int) -> tuple[Any, ...]:
+        t, sensor, tick, values = self._values(start, end)
+        n = sensor.size
+        rows = n * repeat
+        seq, times, number = np.empty(rows, np.int64), np.empty(rows, np.int64), np.empty((n, 5))
+        ids, ends = np.empty(rows * (25 + len(str(self.sensors))), np.uint8), np.empty(rows + 1, np.int32)
+        size = city_observations(
+            start,
+            BASE_MS,
+            PERIOD_MS,
+            t["offsets"],
+            t["rank"],
+            sensor,
+            tick,
+            values,
+            t["scales"],
+            t["names"],
+            ORIGINALS,
+            repeat,
+            seq,
+            times,
+            number,
+            ids,
+            ends,
+        )
+        return t, sensor, seq, times, text_column(ids[:size], ends), number
+
+    def observations(self, start: int, end: int) -> pa.RecordBatch:
+        _, _, seq, times, ids, number = self._columns(start, end, 5)
+        return observation_batch(
+            CITY, self.rows_per_batch["observations"], seq, times, ids, null_bitmap(number.reshape(-1))
+        )
+
+    def wide(self, start: int, end: int) -> pa.RecordBatch:
+        t, sensor, seq, times, ids, number = self._columns(start, end, 1)
+        where = t["coordinates"][sensor % ORIGINALS, t["variant"][sensor]]
+        return pa.RecordBatch.from_arrays(
+            [
+                pa.array(seq),
+                timestamps(times),
+                ids,
+                *(null_bitmap(np.ascontiguousarray(where[:, i])) for i in (0, 1)),
+                *(null_bitmap(np.ascontiguousarray(number[:, f])) for f in range(5)),
+            ],
+            schema=wide_schema(CITY),
+        )
+
+
+def _decimal(scaled: int) -> str:
+    """A coordinate in units of 1e-7 degrees as text."""
+    text = f"{abs(scaled) // 10_000_000}.{abs(scaled) % 10_000_000:07d}".rstrip("0").rstrip(".")
+    return "-" + text if scaled < 0 else text
+
+
+def city(
+    sensors: int = 1000,
+    messages: int | None = None,
+    days: float | None = None,
+    seed: int = 0,
+    format: Format = "senml",
+    rate: float | None = None,
+    speed: float | None = None,
+    curve: rates.Curve | None = None,
+    drop: float = DROP,
+    dirt: bool = True,
+) -> Source:
+    """The CITY stream, generated; see :class:`CitySource` for the parameters.
+
+    ``rate`` (messages per second), ``speed`` (event time per wall time) or ``curve`` (a rate over time,
+    such as :func:`~riot_ops.ingest.rates.city`) paces it, see :class:`~riot_ops.ingest.pace.Paced`.
+
+    >>> city(sensors=7, messages=3).count({"message": 0}, {"message": 3})
+    3
+    """
+    return paced(CitySource(sensors, messages, days, seed, format, drop, dirt), speed, rate, curve)

@@ -1,0 +1,186 @@
+"""What FIT and GRID have in common: every sensor reports once per period, at an offset of its own."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from riot_ops.core.option_checks import check_count, check_days, check_flag
+from riot_ops.core.schema import RAW
+from riot_ops.kernels.arrays.arrow import readonly
+from riot_ops.kernels.arrays.buffers import null_bitmap, text_column, timestamps
+from riot_ops.streams.generator import GeneratedSource, observation_batch, wide_schema
+from riot_ops.streams.riotbench.regular_kernels import numbered_ids, regular_slots, regular_text, unscaled
+from riot_ops.streams.text import pack
+
+__all__ = ["RegularSource"]
+
+I64 = npt.NDArray[np.int64]
+DAY_MS = 86_400_000
+
+
+class RegularSource(GeneratedSource):
+    """A stream in which message *i* is of the sensor that reports as the ``i % sensors``-th of a period.
+
+    Subclasses say how long a period is, what the sensors are called, and what they measure.
+    """
+
+    #: Name of the parameter and attribute with the number of sensors.
+    counted: ClassVar[str]
+    base_ms: ClassVar[int]
+    period_ms: ClassVar[int]
+    #: Sensors are called by this and a number, from ``first_id`` on.
+    id_prefix: ClassVar[str] = ""
+    first_id: ClassVar[int] = 1
+    #: Decimals of the columns other than id and time.
+    decimals: ClassVar[tuple[int, ...]]
+    #: Whether the base time is written as text.
+    quoted_time: ClassVar[bool] = False
+
+    def __init__(
+        self, sensors: int, messages: int | None, days: float | None, seed: int, format: str, dirt: bool
+    ) -> None:
+        super().__init__(messages, seed, format)
+        check_count(**{self.counted: sensors})
+        check_days(days, messages)
+        check_flag(dirt=dirt)
+        setattr(self, self.counted, sensors)
+        self.dirt = dirt
+        if days is not None:
+            self.messages = self._messages_until(self.base_ms + round(days * DAY_MS) - 1)
+
+    # -- what subclasses provide -------------------------------------------------------------------
+
+    @abstractmethod
+    def _offsets(self) -> I64:
+        """When in its period each sensor reports, in ms."""
+
+    @abstractmethod
+    def _fill(self, sensor: I64, tick: I64, observed: bool, values: I64) -> None:
+        """Measurements (a column per field) of sensors in periods, scaled by their decimals.
+
+        Where only the ``observed`` ones matter, the others need not be made.
+        """
+
+    # -- tables ------------------------------------------------------------------------------------
+
+    @property
+    def _sensors(self) -> int:
+        return int(getattr(self, self.counted))
+
+    @property
+    def _fields(self) -> tuple[str, ...]:
+        return tuple(c for c in self.stream.columns if c not in (self.stream.id_field, self.stream.time_field))
+
+    @property
+    def _tables(self) -> dict[str, Any]:
+        found: dict[str, Any] | None = self.__dict__.get("_cached")
+        if found is None:
+            found = self._cached = self._build()
+        return found
+
+    def _build(self) -> dict[str, Any]:
+        offsets = self._offsets()
+        order = np.argsort(offsets, kind="stable")
+        units = {c: u.replace("/", "\\/") for c, u in zip(self.stream.columns, self.stream.units, strict=True)}
+        fields, quote = self._fields, '"' if self.quoted_time else ""
+        first = f',{{"e":[{{"u":"{units[self.stream.id_field]}","n":"{self.stream.id_field}","sv":"{self.id_prefix}'
+        between = [f'","u":"{units[f]}","n":"{f}"}},{{"v":"' for f in fields]
+        last = between.pop().removesuffix(',{"v":"') + f'],"bt":{quote}'
+        wire = [first, '"},{"v":"', *between, last, quote + "}", "null"]
+        csv = [self.id_prefix, *[","] * len(fields), "", "", "null"]
+        parts, edges = pack(csv if self.format == "csv" else wire)
+        return {
+            "order": readonly(order),
+            "offsets": readonly(offsets[order]),
+            "parts": parts,
+            "edges": edges,
+            "decimals": readonly(np.array(self.decimals)),
+            "scales": readonly(10.0 ** np.array(self.decimals)),
+            # a time twice, a number, and at most 12 digits, sign and point per value
+            "longest": int(edges[-1]) + 2 * 13 + 20 + 14 * len(fields) + 1,
+            "prefix": readonly(np.frombuffer(self.id_prefix.encode(), np.uint8)),
+            "observed": readonly(np.array([fields.index(c) for c in self.stream.observed])),
+        }
+
+    def _time_of(self, message: int) -> int:
+        tick, rank = divmod(message, self._sensors)
+        return self.base_ms + tick * self.period_ms + int(self._tables["offsets"][rank])
+
+    def _messages_until(self, time_ms: int) -> int:
+        tick, rest = divmod(time_ms - self.base_ms, self.period_ms)
+        return 0 if tick < 0 else tick * self._sensors + int(np.searchsorted(self._tables["offsets"], rest, "right"))
+
+    # -- messages ----------------------------------------------------------------------------------
+
+    def _values(self, start: int, end: int, observed: bool = False) -> tuple[I64, I64, I64]:
+        """Sensors, times (ms) and scaled values of messages."""
+        t, n = self._tables, end - start
+        sensor, tick, time = np.empty(n, np.int64), np.empty(n, np.int64), np.empty(n, np.int64)
+        regular_slots(start, self.base_ms, self.period_ms, t["order"], t["offsets"], sensor, tick, time)
+        values = np.empty((n, len(self.decimals)), np.int64)
+        with np.errstate(over="ignore"):
+            self._fill(sensor, tick, observed, values)
+        return sensor, time, values
+
+    def lines(self, start: int, end: int, newline: bool = False) -> pa.RecordBatch:
+        sensor, time, values = self._values(start, end)
+        t, n = self._tables, end - start
+        out, ends = np.empty(n * t["longest"], np.uint8), np.empty(n + 1, np.int32)
+        size = regular_text(
+            time,
+            sensor + self.first_id,
+            values,
+            t["decimals"],
+            t["parts"],
+            t["edges"],
+            self.format == "csv",
+            newline,
+            out,
+            ends,
+        )
+        return pa.RecordBatch.from_arrays(
+            [pa.array(np.arange(start, end)), timestamps(time * 1000), text_column(out[:size], ends, pa.binary())],
+            schema=RAW,
+        )
+
+    def _ids(self, sensor: I64, repeat: int) -> pa.Array:
+        rows = sensor.size * repeat
+        out = np.empty(rows * (len(self.id_prefix) + 20), np.uint8)
+        ends = np.empty(rows + 1, np.int32)
+        size = numbered_ids(self._tables["prefix"], sensor + self.first_id, repeat, out, ends)
+        return text_column(out[:size], ends)
+
+    def _numbers(self, values: I64, columns: I64) -> npt.NDArray[np.float64]:
+        out = np.empty((values.shape[0], columns.size))
+        unscaled(values, columns, self._tables["scales"], out)
+        return out
+
+    def observations(self, start: int, end: int) -> pa.RecordBatch:
+        sensor, time, values = self._values(start, end, observed=True)
+        columns = self._tables["observed"]
+        return observation_batch(
+            self.stream,
+            self.rows_per_batch["observations"],
+            np.repeat(np.arange(start, end), columns.size),
+            np.repeat(time * 1000, columns.size),
+            self._ids(sensor, columns.size),
+            null_bitmap(self._numbers(values, columns).reshape(-1)),
+        )
+
+    def wide(self, start: int, end: int) -> pa.RecordBatch:
+        sensor, time, values = self._values(start, end)
+        numbers = self._numbers(values, np.arange(len(self.decimals)))
+        return pa.RecordBatch.from_arrays(
+            [
+                pa.array(np.arange(start, end)),
+                timestamps(time * 1000),
+                self._ids(sensor, 1),
+                *(null_bitmap(np.ascontiguousarray(column)) for column in numbers.T),
+            ],
+            schema=wide_schema(self.stream),
+        )

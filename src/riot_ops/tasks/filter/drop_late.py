@@ -1,0 +1,111 @@
+"""Records in the order of their times; late ones are errors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from riot_ops.core.dead_letters import DeadLetters
+from riot_ops.kernels.jit import kernel
+from riot_ops.kernels.stats.windows import NEVER
+from riot_ops.kernels.text.timestamps import check_time_field, microseconds
+from riot_ops.task import Case, KeyedTask, Requirement, State, StateField, register
+
+__all__ = ["DropLate"]
+
+
+@kernel
+def _late(slots: Any, times: Any, newest: Any, late: Any) -> Any:
+    """Which rows have a time before one that came earlier; returns how many."""
+    found = 0
+    for i in range(slots.size):
+        s = np.uint64(slots[i])
+        late[i] = times[i] < newest[s]
+        if late[i]:
+            found += 1
+        else:
+            newest[s] = times[i]
+    return found
+
+
+@register
+@dataclass(frozen=True, kw_only=True)
+class DropLate(KeyedTask):
+    """Pass the records whose event times do not fall; the others are errors.
+
+    What needs an order of time behind it, such as a window that slides from record to record, then has it.
+
+    Parameters
+    ----------
+    by, ttl
+        Key, whose records are in order among themselves, and time to live, see :class:`KeyedTask`.
+
+    Shapes and rates
+    ----------------
+    any[n] -> any[m], 1:1 of those that are in order; O(1) time, 8 bytes of state per key.
+
+    Missing values
+    --------------
+    A record without event time is an error.
+
+    Errors
+    ------
+    ``no_event_time``; ``late``: a record of the key with a later time came before.
+
+    References
+    ----------
+    .. [1] M. V. Bordin et al., *DSPBench*, IEEE Access 8, 2020: smart grid.
+
+    Examples
+    --------
+    >>> from datetime import UTC, datetime
+    >>> readings = DropLate().session()
+    >>> [len(readings.push({"event_time": datetime(2024, 5, 1, h, tzinfo=UTC)})) for h in (3, 5, 4, 5)]
+    [1, 1, 0, 1]
+    """
+
+    code: ClassVar[str] = "ORD"
+    category: ClassVar[str] = "Filter"
+    pattern: ClassVar[str] = "Filter"
+    selectivity: ClassVar[str] = "1:1"
+
+    def requires(self) -> Mapping[str, Requirement]:
+        return {**super().requires(), "event_time": "any"}
+
+    def output_schema(self, schema: pa.Schema) -> pa.Schema:
+        self.check_input(schema)
+        check_time_field(self.name(), schema)
+        return schema
+
+    def state_fields(self) -> Mapping[str, StateField]:
+        return {"newest": StateField("int64", initial=NEVER)}
+
+    def validate_rows(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
+        column = batch.column("event_time")
+        if not column.null_count:
+            return batch
+        dead.reject(batch, np.asarray(column.is_null()), "no_event_time", "without an event time it has no place")
+        return batch.filter(column.is_valid())
+
+    def update(
+        self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, dead: DeadLetters
+    ) -> pa.RecordBatch:
+        times, _ = microseconds(batch.column("event_time"))
+        late = np.empty(slots.size, np.bool_)
+        if not _late(slots, times, state["newest"], late):
+            return batch
+        dead.reject(batch, late, "late", "a record with a later time came before")
+        return batch.filter(pa.array(~late))
+
+    @classmethod
+    def cases(cls) -> Iterable[Case]:
+        times = pa.array([0, 3, 2, None, 3, 1, 4], pa.timestamp("s", tz="UTC")).cast(pa.timestamp("us", tz="UTC"))
+        keys = ["a", "a", "b", "a", None, "a", "b"]
+        batch = pa.RecordBatch.from_pydict({"seq": pa.array(range(7), pa.int64()), "event_time": times, "key": keys})
+        yield Case(cls(), batch)
+        yield Case(cls(by=("key",)), batch)

@@ -1,0 +1,127 @@
+"""Fetch blobs by name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import pyarrow as pa
+
+from riot_ops.connectors.retry import in_parallel
+from riot_ops.connectors.stores.folder import FolderBlobs
+from riot_ops.core.dead_letters import DeadLetters
+from riot_ops.core.errors import RecordError
+from riot_ops.core.parameters import Count
+from riot_ops.task import Case, register, replace_column, with_field
+from riot_ops.tasks.io.store_task import BlobTask, Failures, reject, scratch
+
+__all__ = ["DownloadBlob"]
+
+#: Most bytes of one Arrow column.
+MOST_PER_BATCH = (1 << 31) - 1
+
+
+@register
+@dataclass(frozen=True, kw_only=True)
+class DownloadBlob(BlobTask):
+    """Fetch the blob that each record names, such as a trained model.
+
+    A name that comes several times in a batch is read once.
+
+    Parameters
+    ----------
+    store, credential, retry_s, parallel
+        Address and clients, see :class:`BlobTask` and :class:`StoreTask`.
+    blob : str, default "{name}"
+        Template of the name, see :class:`riot_ops.connectors.template.Template`.
+    output : str, default "data"
+        Field (binary) for the content.
+    most_bytes : int, >= 1, default 67108864
+        Largest blob that is fetched.
+
+    Shapes and rates
+    ----------------
+    name[n] -> binary[n], 1:1; one call of the store per distinct name of a batch.
+
+    Missing values
+    --------------
+    A null in the name: ``missing_key``, see Errors.
+
+    Errors
+    ------
+    To the errors stream go records whose blob has no name (``missing_key``), a name that is not
+    allowed (``bad_name``), is not there (``not_found``), or is larger than ``most_bytes`` or with those
+    before it in the batch than 2 GiB (``too_large``).
+
+    References
+    ----------
+    .. [1] A. Shukla, S. Chaturvedi, Y. Simmhan, *RIoTBench*, CCPE 2017, task ABD.
+
+    Examples
+    --------
+    >>> from riot_ops.connectors.stores import open_blobs
+    >>> open_blobs("memory://doc").write("CITY-MLR-5.model", b"...")
+    >>> download = DownloadBlob(store="memory://doc", blob="{model}").session()
+    >>> download.push({"model": "CITY-MLR-5.model"})
+    [{'model': 'CITY-MLR-5.model', 'data': b'...'}]
+    >>> download.push({"model": "CITY-MLR-6.model"}), download.errors[0]["reason"]
+    ([], 'not_found')
+    """
+
+    code: ClassVar[str] = "ABD"
+    templates: ClassVar[tuple[str, ...]] = ("blob",)
+
+    blob: str = "{name}"
+    output: str = "data"
+    most_bytes: Count = 64 << 20
+
+    def writes(self) -> frozenset[str]:
+        return frozenset({self.output})
+
+    def output_schema(self, schema: pa.Schema) -> pa.Schema:
+        self.check_input(schema)
+        return with_field(schema, pa.field(self.output, pa.binary()))
+
+    def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
+        failures: Failures = {}
+        names = [name for (name,) in self.rendered(batch, self.templates, failures)]
+        wanted = list(dict.fromkeys(name for i, name in enumerate(names) if i not in failures))
+        contents = self._contents(wanted)
+        total = 0
+        data: list[bytes | None] = []
+        for i, name in enumerate(names):
+            found = contents.get(name)
+            if isinstance(found, bytes):
+                total += len(found)
+                if total > MOST_PER_BATCH:
+                    total -= len(found)
+                    found = RecordError(
+                        "the blobs of a batch have more than 2 GiB: use smaller batches", reason="too_large"
+                    )
+            if isinstance(found, RecordError):
+                failures[i] = found
+            data.append(found if isinstance(found, bytes) else None)
+        keep = reject(batch, failures, dead)
+        return replace_column(batch, self.output, pa.array(data, pa.binary())).filter(pa.array(keep))
+
+    def _contents(self, names: list[str]) -> Mapping[str, bytes | RecordError]:
+        blobs = self.blobs
+
+        def read(name: str) -> bytes | RecordError:
+            try:
+                return blobs.read(name, self.most_bytes)
+            except RecordError as error:
+                return error
+
+        return dict(zip(names, in_parallel(read, names, self.parallel), strict=True))
+
+    @classmethod
+    def cases(cls) -> Iterable[Case]:
+        store = FolderBlobs(scratch() / "download")
+        for name, data in (("a", b"\x00\xff"), ("models/ü", b""), ("7", b"seven"), ("big", bytes(9))):
+            store.write(name, data)
+        batch = pa.RecordBatch.from_pydict({"name": ["a", "models/ü", None, "gone", "../a", "a", "", "big"]})
+        yield Case(cls(store=str(store.folder), most_bytes=8), batch)
+        numbers = pa.RecordBatch.from_pydict({"n": pa.array([7, None, 8], pa.int64()), "name": ["x", None, "x"]})
+        yield Case(cls(store=f"file://{store.folder}", blob="{n}", output="name", parallel=1), numbers, "numbers")

@@ -1,0 +1,146 @@
+"""Insert records into a table of a database."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import pyarrow as pa
+
+from riot_ops.connectors.retry import shared
+from riot_ops.connectors.stores.sql import SqlTable
+from riot_ops.connectors.stores.sql_address import check_sql_url
+from riot_ops.connectors.stores.table import write_chunks
+from riot_ops.core.dead_letters import DeadLetters
+from riot_ops.core.errors import ConfigError, RecordError
+from riot_ops.core.parameters import Count
+from riot_ops.core.schema import TIMESTAMP
+from riot_ops.task import Case, Requirement, register
+from riot_ops.tasks.io.store_task import Failures, StoreTask, plain_columns, reject
+
+__all__ = ["InsertSQL"]
+
+
+@register
+@dataclass(frozen=True, kw_only=True)
+class InsertSQL(StoreTask):
+    """Insert each record as a row of a database table with a column per field; records pass on.
+
+    At least once, and effectively once in the table: a record that comes again after a crash has
+    the same key and replaces itself. All records of a batch are committed before they pass on.
+    Records with the same key replace each other, the last one stays.
+
+    Parameters
+    ----------
+    store : str
+        Address of the database as SQLAlchemy takes it, such as ``sqlite:///file.db`` or
+        ``postgresql+psycopg://user@host/db``, without a password.
+    table : str
+        Name of the table: a word of ASCII letters, digits and ``_``. The first use makes it where it
+        is missing, with the types of the fields; the text of a time has no zone and means UTC.
+    key : tuple of str
+        Fields of the primary key: the record's identity, such as ``("seq", "ordinal")``.
+    fields : tuple of str or None, default None
+        Fields to store, those of the key included; None: all. Nested ones are stored as JSON text.
+    batch : int, >= 1, default 100
+        Most rows of a transaction. (The benchmark has 10.)
+    credential, retry_s
+        The password, and how long to try, see :class:`StoreTask`.
+
+    Shapes and rates
+    ----------------
+    any[n] -> any[n], 1:1; one transaction per started ``batch``.
+
+    Missing values
+    --------------
+    null and NaN are stored as NULL. A null in the key: ``missing_key``, see Errors.
+
+    Errors
+    ------
+    To the errors stream go records with a null in the key (``missing_key``) and those that the
+    database refuses, such as a number that is too large for the column (``refused``).
+
+    References
+    ----------
+    .. [1] A. Shukla, S. Chaturvedi, Y. Simmhan, *RIoTBench*, CCPE 2017: the ETL dataflow with a database.
+
+    Examples
+    --------
+    >>> insert = InsertSQL(store="sqlite://", table="readings", key=("seq",)).session()
+    >>> insert.push({"seq": 7, "sensor": "ü", "value": 1.5})
+    [{'seq': 7, 'sensor': 'ü', 'value': 1.5}]
+    """
+
+    code: ClassVar[str] = "SQI"
+
+    table: str
+    key: tuple[str, ...]
+    fields: tuple[str, ...] | None = None
+    batch: Count = 100
+
+    def validate(self) -> None:
+        super().validate()
+        check_sql_url("store", self.store, credential=self.credential)
+        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,62}", self.table):
+            raise ConfigError(f"{self.name()}: table must be a word of at most 63 characters, got {self.table!r}")
+        if not self.key or len(set(self.key)) < len(self.key):
+            raise ConfigError(f"{self.name()}: key must name at least one field, and none twice, got {self.key!r}")
+        if self.fields is not None and (set(self.key) - set(self.fields) or len(set(self.fields)) < len(self.fields)):
+            raise ConfigError(f"{self.name()}: fields must name those of the key, and none twice, got {self.fields!r}")
+
+    def requires(self) -> Mapping[str, Requirement]:
+        return dict.fromkeys((*self.key, *(self.fields or ())), "any")
+
+    def output_schema(self, schema: pa.Schema) -> pa.Schema:
+        self.check_input(schema)
+        for name in self.key:
+            kind = schema.field(name).type
+            if pa.types.is_nested(kind) or pa.types.is_floating(kind):
+                raise ConfigError(f"{self.name()} needs a whole number, text or time as key, {name!r} is {kind}")
+        return schema
+
+    def rows(self, schema: pa.Schema) -> SqlTable:
+        """The table, opened once per process."""
+        columns = pa.schema([pa.field(f.name, f.type) for f in schema if self.fields is None or f.name in self.fields])
+        return shared(SqlTable, self.store, self.table, columns, self.key, self.credential, retry_s=self.retry_s)
+
+    def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
+        table = self.rows(batch.schema)
+        failures: Failures = {}
+        places: dict[tuple[Any, ...], list[int]] = {}
+        values = plain_columns(batch, table.names)
+        for i, value in enumerate(values):
+            key = tuple(value[name] for name in self.key)
+            if None in key:
+                failures[i] = RecordError(f"{self.key[key.index(None)]} of the key is null", reason="missing_key")
+            else:
+                places.setdefault(key, []).append(i)
+        last = [rows[-1] for rows in places.values()]
+        chunks = [last[i : i + self.batch] for i in range(0, len(last), self.batch)]
+
+        def write(chunks: Sequence[Sequence[int]]) -> list[Sequence[int]]:
+            return [rows for rows in chunks if not table.write([values[i] for i in rows])]
+
+        for i in write_chunks(chunks, write):
+            same = places[tuple(values[i][name] for name in self.key)]
+            error = RecordError(f"{table.label} refuses the row", reason="refused")
+            failures.update(dict.fromkeys(same, error))
+        return batch.filter(pa.array(reject(batch, failures, dead))) if failures else batch
+
+    @classmethod
+    def cases(cls) -> Iterable[Case]:
+        batch = pa.RecordBatch.from_pydict(
+            {
+                "n": pa.array([1, 2, None, 1], pa.int64()),
+                "sensor id": ["a", "ü'\"", "b", None],
+                "event_time": pa.array([0, None, 1, 10**15], TIMESTAMP),
+                "value": [1.0, float("nan"), 2.0, None],
+                "list": pa.array([[1.0], None, [], [None]], pa.list_(pa.float64())),
+            }
+        )
+        yield Case(cls(store="sqlite://", table="cases", key=("n",)), batch)
+        yield Case(
+            cls(store="sqlite://", table="cases2", key=("n", "sensor id"), fields=("sensor id", "n"), batch=1), batch
+        )

@@ -1,0 +1,136 @@
+"""Publishing to an MQTT broker (MQP)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import pyarrow as pa
+
+from riot_ops.connectors.mqtt.publication import MqttPublication
+from riot_ops.connectors.template import template
+from riot_ops.core.dead_letters import DeadLetters
+from riot_ops.task import Case, Requirement, StatelessTask, register
+
+__all__ = ["PublishMQTT"]
+
+
+@register
+@dataclass(frozen=True, kw_only=True)
+class PublishMQTT(MqttPublication, StatelessTask):
+    """Publish each record to an MQTT broker, and pass it on.
+
+    The task is done with a batch when the broker has acknowledged all of it (QoS 1 and 2); up to
+    ``in_flight`` messages are on their way at once. If the connection breaks it goes on where it was; if
+    the broker stays away for ``timeout_s`` the batch fails and is processed again, so that a message may
+    come twice but is not lost: at least once. QoS 2 avoids repeats as long as the broker keeps the session
+    of the publisher. QoS 0 is at most once.
+
+    Parameters
+    ----------
+    topic : str
+        Topic, with ``{field}`` for a field of the record: ``city/{sensor_id}/{obs_type}``.
+    payload : str or None, default "payload"
+        Field that is the message: text and bytes as they are, anything else as JSON. None: a JSON object.
+    columns : tuple of str
+        Fields of the JSON object; by default all.
+    qos : 0, 1 or 2, default 1
+        Quality of service.
+    retain : bool, default False
+        Whether the broker keeps the message for later subscribers (and an empty one removes it).
+    expiry_s : int or None, seconds
+        After which the broker no longer delivers the message (MQTT 5).
+    user_properties : tuple of str
+        Fields to send as user properties of the message (MQTT 5), such as ``seq``, so that a subscriber
+        can tell repeated messages.
+    url : str
+        ``mqtt://host:port``, ``mqtts://`` (TLS), ``ws://`` or ``wss://`` (websockets), without user and
+        password. ``memory://name``: a broker inside the process, for tests.
+    username : str or None, default the environment variable RIOT_OPS_MQTT_USERNAME
+    password : Secret or None, default the environment variable RIOT_OPS_MQTT_PASSWORD
+    ca_file : str or None, default the system's authorities
+        File with the certificates of the authorities to trust.
+    client_id : str or None
+        Beginning of the client's name; each process adds a random part.
+    protocol : "5" or "3.1.1", default "5"
+    keepalive_s : int, seconds, default 60
+    in_flight : int, >= 1, default 100
+        Most messages without an acknowledgement.
+    timeout_s : float, seconds, default 60
+        How long to try to reach the broker, and to wait for an acknowledgement.
+
+    Shapes and rates
+    ----------------
+    record[n] -> record[n], 1:1; some 10,000 messages/s to a broker near by.
+
+    Missing values
+    --------------
+    A null in a field of the topic rejects the record as ``bad_topic``, a null message as ``no_payload``;
+    a null user property is left out.
+
+    Errors
+    ------
+    Wildcards in a topic reject the record as ``bad_topic``; a message that is larger than the broker or
+    MQTT allows as ``too_large``; one that the broker refuses, for instance because the user may not
+    publish to this topic, as ``refused``. A broker that refuses the login or cannot be reached raises
+    :class:`ConnectorError`.
+
+    References
+    ----------
+    .. [1] OASIS, *MQTT Version 5.0*, 2019, section 4.3.
+
+    Examples
+    --------
+    >>> from riot_ops.connectors.mqtt.memory import MemoryBroker
+    >>> session = MemoryBroker.of("memory://publish").session("me", ["city/#"])
+    >>> publish = PublishMQTT(url="memory://publish", topic="city/{sensor}", payload="value").session()
+    >>> publish.push({"sensor": "a", "value": 21.5})
+    [{'sensor': 'a', 'value': 21.5}]
+    >>> session[0].topic, session[0].payload
+    ('city/a', b'21.5')
+    """
+
+    code: ClassVar[str] = "MQP"
+    category: ClassVar[str] = "IO"
+    reentrant: ClassVar[bool] = False
+    pattern: ClassVar[str] = "Sink"
+
+    def requires(self) -> Mapping[str, Requirement]:
+        return dict.fromkeys(self.fields, "any")
+
+    def output_schema(self, schema: pa.Schema) -> pa.Schema:
+        self.check_input(schema)
+        template(self.topic).check(schema)
+        return schema
+
+    def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
+        kept = np.ones(batch.num_rows, np.bool_)
+
+        def reject(rows: Sequence[int], reason: str, messages: Sequence[str]) -> None:
+            index = np.asarray(rows, np.int64)
+            kept[index] = False
+            dead.reject(batch, index, reason, messages)
+
+        self.send(batch, reject)
+        return batch if kept.all() else batch.filter(pa.array(kept))
+
+    @classmethod
+    def cases(cls) -> Iterable[Case]:
+        batch = pa.RecordBatch.from_pydict(
+            {
+                "seq": pa.array([1, 2, 3, 4, 5, 6], pa.int64()),
+                "sensor_id": ["a", "ü/1", None, "b+", "", "c"],
+                "value": [1.5, float("nan"), 3.0, 4.0, float("inf"), None],
+                "payload": [b"1", b"", b"\xff", b"4", b"5", None],
+            }
+        )
+        url = "memory://cases"
+        yield Case(cls(url=url, topic="city/{sensor_id}"), batch)
+        yield Case(cls(url=url, topic="city/all", payload="value", qos=0), batch, "number")
+        yield Case(
+            cls(url=url, topic="city/{sensor_id}", payload=None, columns=("value",), user_properties=("seq",)),
+            batch,
+            "json",
+        )

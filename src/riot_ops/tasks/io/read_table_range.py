@@ -1,0 +1,151 @@
+"""Fetch spans of rows of a table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import pyarrow as pa
+
+from riot_ops.connectors.retry import in_parallel
+from riot_ops.connectors.stores import open_table
+from riot_ops.connectors.stores.table import Row
+from riot_ops.connectors.template import encode_key
+from riot_ops.core.dead_letters import DeadLetters
+from riot_ops.core.errors import ConfigError, RecordError, excerpt
+from riot_ops.core.parameters import Count
+from riot_ops.task import Case, register, replace_column, with_field
+from riot_ops.tasks.functions.function_task import arrow_type, canonical_schema
+from riot_ops.tasks.io.store_task import Failures, TableTask, reject, scratch
+
+__all__ = ["ReadTableRange"]
+
+#: Field with the number of rows.
+ROWS = "rows"
+
+
+@register
+@dataclass(frozen=True, kw_only=True)
+class ReadTableRange(TableTask):
+    """Fetch, for each record, the rows of a span of row keys as one set: a list for each value.
+
+    The set is what a training task with ``size=None`` learns from. A span is half-open, ``start <= row key < end``,
+    by the order of the keys as they are stored; so with row keys ``{event_time:ms}|{sensor_id}`` it is a span
+    of time.
+
+    Parameters
+    ----------
+    store, table, partition, credential, retry_s, parallel
+        Address, partition key and clients, see :class:`TableTask` and :class:`StoreTask`.
+    start, end : str, default "{start}" and "{end}"
+        Templates of the first row key and of the one behind the last, or of their beginnings.
+    schema : mapping of str to type, or pyarrow Schema
+        The values to fetch and their Arrow types, such as ``{"temperature": "double"}``.
+    most_rows : int, >= 1, default 1000000
+        Largest set.
+
+    Shapes and rates
+    ----------------
+    span[n] -> list per value[n], 1:1, in order of the row keys; the field ``rows`` (int64) has their
+    number. A span without rows gives empty lists.
+
+    Missing values
+    --------------
+    A value that a row lacks is null in the list. A null in a key: ``missing_key``, see Errors.
+
+    Errors
+    ------
+    To the errors stream go records with a null in a key (``missing_key``), with a value that is not of
+    the declared type (``wrong_type``), and with more than ``most_rows`` rows (``too_large``).
+
+    References
+    ----------
+    .. [1] A. Shukla, S. Chaturvedi, Y. Simmhan, *RIoTBench*, CCPE 2017, task ATR.
+
+    Examples
+    --------
+    >>> span = ReadTableRange(store="memory", table="doc", partition="city", schema={"x": "double"}).session()
+    >>> span.task.rows.insert([Row("city", encode_key(ms) + "|s1", {"x": ms / 2}) for ms in (5, 6, 7)])
+    {}
+    >>> span.push({"start": 5, "end": 7})
+    [{'start': 5, 'end': 7, 'x': [2.5, 3.0], 'rows': 2}]
+    """
+
+    code: ClassVar[str] = "ATR"
+    templates: ClassVar[tuple[str, ...]] = ("partition", "start", "end")
+
+    start: str = "{start}"
+    end: str = "{end}"
+    schema: Any
+    most_rows: Count = 1_000_000
+
+    def validate(self) -> None:
+        super().validate()
+        object.__setattr__(self, "schema", canonical_schema(self.name(), self.schema or ()))
+        if ROWS in dict(self.schema):
+            raise ConfigError(f"{self.name()} writes the field {ROWS!r} itself; schema cannot have it")
+
+    def writes(self) -> frozenset[str]:
+        return frozenset({*(name for name, _ in self.schema), ROWS})
+
+    def output_schema(self, schema: pa.Schema) -> pa.Schema:
+        self.check_input(schema)
+        for name, text in self.schema:
+            schema = with_field(schema, pa.field(name, pa.list_(arrow_type(text))))
+        return with_field(schema, pa.field(ROWS, pa.int64()))
+
+    def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
+        failures: Failures = {}
+        spans = self.rendered(batch, self.templates, failures)
+        sets = self._sets(list(dict.fromkeys(s for i, s in enumerate(spans) if i not in failures)))
+        found: list[list[Row]] = []
+        for i, span in enumerate(spans):
+            rows = sets.get(span, [])
+            if isinstance(rows, RecordError):
+                failures[i] = rows
+                rows = []
+            found.append(rows)
+        out = batch
+        for name, text in self.schema:
+            lists = [_typed(name, rows, arrow_type(text), i, failures) for i, rows in enumerate(found)]
+            out = replace_column(out, name, pa.array(lists, pa.list_(arrow_type(text))))
+        out = replace_column(out, ROWS, pa.array([len(rows) for rows in found], pa.int64()))
+        return out.filter(pa.array(reject(batch, failures, dead)))
+
+    def _sets(self, spans: list[tuple[str, ...]]) -> dict[tuple[str, ...], list[Row] | RecordError]:
+        table = self.rows
+
+        def fetch(span: tuple[str, ...]) -> list[Row] | RecordError:
+            try:
+                partition, start, end = span
+                return table.range(partition, start, end, self.most_rows)
+            except RecordError as error:
+                return error
+
+        return dict(zip(spans, in_parallel(fetch, spans, table.parallel), strict=True))
+
+    @classmethod
+    def cases(cls) -> Iterable[Case]:
+        store = f"sqlite:///{scratch() / 'range.db'}"
+        rows = [Row("p", encode_key(n), {"x": n / 2, "text": "ü" if n % 2 else None}) for n in range(10)]
+        with open_table(store, "cases") as table:
+            table.insert([*rows, Row("p", encode_key(50), {"x": "warm"})])
+        batch = pa.RecordBatch.from_pydict(
+            {"start": [0, 3, None, 5, 40, 9, 0], "end": [2, 4, 1, 5, 60, None, 100], "x": list("abcdefg")}
+        )
+        schema = {"x": "double", "text": "string"}
+        given: dict[str, Any] = {"store": store, "table": "cases", "partition": "p", "schema": schema}
+        yield Case(cls(**given), batch)
+        yield Case(cls(**given, most_rows=1), batch, "small sets")
+
+
+def _typed(name: str, rows: list[Row], kind: pa.DataType, place: int, failures: Failures) -> list[Any]:
+    """One value of each row; the record fails where one is of another type."""
+    values = [row.values.get(name) for row in rows]
+    try:
+        pa.array(values, kind)
+    except (pa.ArrowException, TypeError, OverflowError) as error:
+        failures.setdefault(place, RecordError(f"{name}: {excerpt(str(error))}", reason="wrong_type"))
+        return []
+    return values

@@ -1,0 +1,243 @@
+"""Pack charts and other files into zip archives, to be uploaded."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from riot_ops.core.dead_letters import DeadLetters
+from riot_ops.core.errors import ConfigError
+from riot_ops.core.order import carried
+from riot_ops.core.parameters import Count
+from riot_ops.core.schema import TIMESTAMP
+from riot_ops.kernels.arrays.arrow import byte_spans
+from riot_ops.kernels.arrays.blocks import limited_blocks
+from riot_ops.kernels.text.timestamps import microseconds
+from riot_ops.task import Case, KeyedTask, Requirement, State, StateField, register
+from riot_ops.tasks.io.archives import FIRST, Entry, zip_bytes
+from riot_ops.tasks.plot.plot_lines import file_name
+
+__all__ = ["ZipToStore"]
+
+#: What an archive keeps of its last entry.
+MOST_ENTRIES, MOST_BYTES = 65_535, 1 << 30
+
+
+@register
+@dataclass(frozen=True, kw_only=True)
+class ZipToStore(KeyedTask):
+    """Pack files into zip archives and emit these, for an upload to follow.
+
+    An archive is complete with ``size`` entries, or when one more would take it beyond
+    ``max_bytes``. At the end of the stream comes what is left.
+
+    Parameters
+    ----------
+    size : int, 1 to 65535, default 100
+        Most entries per archive.
+    max_bytes : int, 1 to 2**30, default 67108864
+        Most bytes of all entries together, before compression.
+    field : str, default "data"
+        Binary or text field with the content of an entry.
+    entry : str or None, default "name"
+        Text field with the name of an entry; None: entry-1, entry-2 and so on.
+    prefix : str, default "archive"
+        Begins the names of archives.
+    compress : bool, default True
+        Whether to deflate the entries.
+    by : tuple of str, default ()
+        Key: each has archives of its own.
+    ttl
+        Has no use here.
+
+    Shapes and rates
+    ----------------
+    N:1, one record per archive: the key, ``seq``, ``ordinal`` and ``event_time`` of its last entry where
+    the input has them, ``name``, ``data`` (binary, the archive) and ``entries`` (int64). Time
+    grows with the bytes; state is the entries of archives that are not complete.
+
+    The same entries make the same bytes, and the name of an archive ends with a hash of them
+    (prefix, key, milliseconds of the event time, hash, with ~ between them): what is done again
+    after a crash replaces what was there. Names of entries are made safe to unpack (no absolute
+    path, no ``..``, none twice); their time is the event time.
+
+    Missing values
+    --------------
+    An entry without a name is called entry, one without event time is of 1980.
+
+    Errors
+    ------
+    ``missing`` (null content); ``too_big`` (an entry beyond ``max_bytes``).
+
+    References
+    ----------
+    .. [1] A. Shukla, S. Chaturvedi, Y. Simmhan, *RIoTBench*, CCPE 2017, task RZP.
+
+    Examples
+    --------
+    >>> import io, zipfile
+    >>> pack = ZipToStore(size=2).session()
+    >>> pack.push({"name": "a.svg", "data": b"<svg/>"})
+    []
+    >>> row = pack.push({"name": "b.svg", "data": b"<svg/>"})[0]
+    >>> zipfile.ZipFile(io.BytesIO(row["data"])).namelist(), row["entries"]
+    (['a.svg', 'b.svg'], 2)
+    """
+
+    code: ClassVar[str] = "RZP"
+    category: ClassVar[str] = "IO"
+    pattern: ClassVar[str] = "Aggregate"
+    selectivity: ClassVar[str] = "N:1"
+    pooled: ClassVar[bool] = True
+
+    size: Count = 100
+    max_bytes: Count = 64 << 20
+    field: str = "data"
+    entry: str | None = "name"
+    prefix: str = "archive"
+    compress: bool = True
+
+    def validate(self) -> None:
+        if self.ttl is not None:
+            raise ConfigError(f"a zip task has no use for ttl, got {self.ttl!r}")
+        if self.size > MOST_ENTRIES:
+            raise ConfigError(f"size must be at most {MOST_ENTRIES}, got {self.size}")
+        if self.max_bytes > MOST_BYTES:
+            raise ConfigError(f"max_bytes must be at most {MOST_BYTES}, got {self.max_bytes}")
+        taken = sorted({f.name for f in self._made()} & set(self.by))
+        if taken:
+            raise ConfigError(f"a zip task writes the field {taken[0]!r}; the key cannot have that name")
+
+    def requires(self) -> Mapping[str, Requirement]:
+        named: dict[str, Requirement] = {} if self.entry is None else {self.entry: "text"}
+        return {**super().requires(), self.field: "text", **named}
+
+    def writes(self) -> None:
+        return None
+
+    def output_schema(self, schema: pa.Schema) -> pa.Schema:
+        self.check_input(schema)
+        own = [schema.field(n) for n in carried(schema.names) if n not in self.by]
+        return pa.schema([*own, *(schema.field(n) for n in self.by), *self._made()])
+
+    def _made(self) -> list[pa.Field]:
+        return [pa.field("name", pa.string()), pa.field("data", pa.binary()), pa.field("entries", pa.int64())]
+
+    def state_fields(self) -> Mapping[str, StateField]:
+        return {"held": StateField("rows", initial=None)}
+
+    def validate_rows(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
+        lengths = pc.binary_length(_binary(batch.column(self.field))).fill_null(-1)
+        lengths = lengths.to_numpy(zero_copy_only=False)
+        names = batch.column(self.entry) if self.entry is not None else None
+        dead.reject(batch, lengths < 0, "missing", f"{self.field} is null", names)
+        big = np.flatnonzero(lengths > self.max_bytes)
+        texts = [f"{self.field} has {lengths[i]} bytes, allowed are {self.max_bytes}" for i in big]
+        dead.reject(batch, big, "too_big", texts, names)
+        good = (lengths >= 0) & (lengths <= self.max_bytes)
+        return batch if good.all() else batch.filter(pa.array(good))
+
+    def update(
+        self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, dead: DeadLetters
+    ) -> pa.RecordBatch:
+        block, closed = self._blocks(batch, slots)
+        full = np.flatnonzero(closed >= 0)
+        rest = np.flatnonzero(closed[block] < 0)
+        state["held"][0] = batch.take(pa.array(rest)) if rest.size else None
+        return self._archives(batch, block, full[np.argsort(closed[full], kind="stable")])
+
+    def end(
+        self, held: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, dead: DeadLetters
+    ) -> pa.RecordBatch | None:
+        block, closed = self._blocks(held, slots)
+        return self._archives(held, block, np.arange(closed.size))
+
+    def _blocks(
+        self, pool: pa.RecordBatch, slots: npt.NDArray[np.int64]
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        _, starts, ends, _ = byte_spans(_binary(pool.column(self.field)))
+        n = pool.num_rows
+        keys = int(slots.max()) + 1 if n else 0
+        block, closed = np.empty(n, np.int64), np.empty(n, np.int64)
+        current, count, total = (np.zeros(keys, np.int64) for _ in range(3))
+        found = limited_blocks(slots, ends - starts, self.size, self.max_bytes, current, count, total, block, closed)
+        return block, closed[:found]
+
+    def _archives(
+        self, pool: pa.RecordBatch, block: npt.NDArray[np.int64], wanted: npt.NDArray[np.int64]
+    ) -> pa.RecordBatch:
+        schema = self.output_schema(pool.schema)
+        order = np.argsort(block, kind="stable")
+        edges = np.searchsorted(block[order], np.append(wanted[:, None], wanted[:, None] + 1, axis=1))
+        members = [order[a:b] for a, b in edges.tolist()]
+        last = pool.take(pa.array([rows[-1] for rows in members], pa.int64()))
+        stamps: list[int | None] = [None] * len(members)
+        if "event_time" in pool.schema.names:
+            times, present = microseconds(last.column("event_time"))
+            stamps = [int(t) // 1000 if p else None for t, p in zip(times, present, strict=True)]
+        keys = [last.column(name).to_pylist() for name in self.by]
+        made = []
+        for i, rows in enumerate(members):
+            content = zip_bytes(self._entries(pool.take(pa.array(rows))), self.compress)
+            digest = hashlib.blake2b(content, digest_size=8).hexdigest()
+            parts = [self.prefix, *(k[i] for k in keys), *([] if stamps[i] is None else [stamps[i]]), digest]
+            made.append(self._row(file_name(parts, ".zip"), content, len(rows)))
+        fields = self._made()
+        columns = {
+            f.name: pa.array(values, f.type) for f, values in zip(fields, _columns(made, len(fields)), strict=True)
+        }
+        return pa.RecordBatch.from_arrays(
+            [columns[n] if n in columns else last.column(n) for n in schema.names], schema=schema
+        )
+
+    def _entries(self, rows: pa.RecordBatch) -> Iterable[Entry]:
+        data = _binary(rows.column(self.field)).to_pylist()
+        names = [f"entry-{i + 1}" for i in range(len(data))]
+        if self.entry is not None:
+            given = _binary(rows.column(self.entry)).to_pylist()
+            names = [(name or b"").decode("utf-8", "backslashreplace") for name in given]
+        seconds = np.full(len(data), FIRST)
+        if "event_time" in rows.schema.names:
+            times, present = microseconds(rows.column("event_time"))
+            seconds = np.where(present, times // 1_000_000, FIRST)
+        return map(Entry, names, data, seconds.tolist())
+
+    def _row(self, name: str, content: bytes, entries: int) -> Sequence[Any]:
+        """The values of the fields made, for a complete archive."""
+        return name, content, entries
+
+    @classmethod
+    def cases(cls) -> Iterable[Case]:
+        yield from zip_cases(cls)
+
+
+def zip_cases(kind: type[ZipToStore], **parameters: Any) -> Iterable[Case]:
+    """Inputs for the contract suite."""
+    batch = pa.RecordBatch.from_pydict(
+        {
+            "seq": pa.array(range(8), pa.int64()),
+            "event_time": pa.array([0, 10**15, None, 5 * 10**15, 1, 2, 3, 4], TIMESTAMP),
+            "key": ["a", "b", "a", "ü", "a", None, "b", "a"],
+            "name": ["a.svg", "../x/ü.svg", "a.svg", None, "", "C:\\b\x00.svg", "b", "A.SVG"],
+            "data": [b"<svg/>", b"", b"\xff\x00", None, b"x" * 50, b"abc", b"abcd", b"<svg/>"],
+        }
+    )
+    yield Case(kind(size=2, by=("key",), **parameters), batch)
+    yield Case(kind(max_bytes=49, compress=False, **parameters), batch, "bytes")
+    texts = batch.select(["key", "name"])
+    yield Case(kind(field="name", entry=None, size=3, by=("key",), **parameters), texts, "text")
+
+
+def _columns(rows: list[Sequence[Any]], n: int) -> list[list[Any]]:
+    return [[row[i] for row in rows] for i in range(n)]
+
+
+def _binary(column: pa.Array) -> pa.Array:
+    return (column.dictionary_decode() if isinstance(column, pa.DictionaryArray) else column).cast(pa.binary())

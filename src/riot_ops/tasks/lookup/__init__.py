@@ -1,0 +1,1 @@
+"""Tasks that look records up in a table."""

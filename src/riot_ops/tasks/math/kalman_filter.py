@@ -1,0 +1,141 @@
+"""Scalar Kalman filter for noisy sensors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from riot_ops.core.dead_letters import DeadLetters
+from riot_ops.core.parameters import NonNegative, Positive
+from riot_ops.kernels.arrays.arrow import float_column
+from riot_ops.kernels.jit import kernel
+from riot_ops.task import Case, State, StateField, ValueTask, register, replace_column
+
+__all__ = ["KalmanFilter"]
+
+
+@kernel
+def kalman(
+    values: Any, slots: Any, x: Any, p: Any, seen: Any, q: Any, r: Any, predict: Any, first: Any, out: Any
+) -> None:
+    for i in range(values.size):
+        s = slots[i]
+        z = values[i]
+        if np.isnan(z):
+            if predict and (seen[s] or not first):
+                p[s] += q  # P- = P + q, and no measurement to correct it
+            out[i] = x[s] if predict and seen[s] else np.nan  # before a reading the prior is no result
+        else:
+            if first and not seen[s]:
+                x[s] = z  # the prior estimate; its variance is P0 as with any other
+            predicted = p[s] + q  # P-
+            gain = predicted / (predicted + r)  # K
+            x[s] += gain * (z - x[s])
+            p[s] = (1.0 - gain) * predicted
+            out[i] = x[s]
+            seen[s] = True
+
+
+@register
+@dataclass(frozen=True, kw_only=True)
+class KalmanFilter(ValueTask):
+    """Smooth a noisy reading per key with a scalar random-walk Kalman filter.
+
+    ``P- = P + q;  K = P- / (P- + r);  x = x + K (z - x);  P = (1 - K) P-``
+
+    Parameters
+    ----------
+    process_noise : float, > 0, default 0.125
+        Variance q added per step (unit of the input, squared).
+    measurement_noise : float, >= 0, default 0.32
+        Variance r of one reading (unit of the input, squared).
+    initial_variance : float, > 0, default 30
+        Variance P0 of the prior.
+    initial : "zero" or "first", default "zero"
+        Prior estimate x0: 0, or the first reading. The first reading corrects it as any other does,
+        so that ``P = (P0 + q) r / (P0 + q + r)`` after it in both cases.
+    missing : "predict" or "skip", default "predict"
+        What a missing reading does, see below.
+    by, value, output, ttl
+        Key, input field, output field and time to live, see :class:`ValueTask`.
+
+    Shapes and rates
+    ----------------
+    float64[n] -> float64[n], 1:1; O(1) time, 17 bytes of state per key.
+
+    Missing values
+    --------------
+    A null or NaN reading predicts only (P grows by q) and emits the last estimate; with
+    ``missing="skip"`` it gives null and leaves the state as it was. Before the first reading of a key
+    nothing is known: the result is null, and with ``initial="first"`` the state as it was.
+
+    Errors
+    ------
+    An infinite reading goes to the errors stream as ``not_finite``.
+
+    References
+    ----------
+    .. [1] G. Welch, G. Bishop, *An Introduction to the Kalman Filter*, 2006, eq. 1.9-1.13.
+    .. [2] A. Shukla, S. Chaturvedi, Y. Simmhan, *RIoTBench*, CCPE 2017, task KAL.
+
+    Examples
+    --------
+    >>> kal = KalmanFilter(process_noise=0.125, measurement_noise=0.32).session()
+    >>> [round(kal.push({"value": v})[0]["value"], 6) for v in (10.0, 12.0, 11.0)]
+    [9.894892, 11.115543, 11.058637]
+    >>> kal = KalmanFilter(initial="first").session()
+    >>> [round(kal.push({"value": v})[0]["value"], 3) for v in (10.0, 12.0, 11.0)]
+    [10.0, 11.16, 11.081]
+    """
+
+    code: ClassVar[str] = "KAL"
+    category: ClassVar[str] = "Statistical"
+
+    process_noise: Positive = 0.125
+    measurement_noise: NonNegative = 0.32
+    initial_variance: Positive = 30.0
+    initial: Literal["zero", "first"] = "zero"
+    missing: Literal["predict", "skip"] = "predict"
+
+    def state_fields(self) -> Mapping[str, StateField]:
+        return {
+            "x": StateField("float64"),
+            "p": StateField("float64", initial=self.initial_variance),
+            "seen": StateField("bool", initial=False),
+        }
+
+    def update(
+        self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, dead: DeadLetters
+    ) -> pa.RecordBatch:
+        values, _ = float_column(batch.column(self.value))
+        out = np.empty(values.size)
+        kalman(
+            values,
+            slots,
+            state["x"],
+            state["p"],
+            state["seen"],
+            self.process_noise,
+            self.measurement_noise,
+            self.missing == "predict",
+            self.initial == "first",
+            out,
+        )
+        return replace_column(batch, self.target, out)
+
+    @classmethod
+    def cases(cls) -> Iterable[Case]:
+        batch = pa.RecordBatch.from_pydict(
+            {
+                "key": ["a", "b", "a", "ü", "a", None, "b", "a"],
+                "value": [10.0, -3.5, 12.0, None, float("nan"), 1e300, 4.0, 11.0],
+            }
+        )
+        yield Case(cls(by=("key",)), batch)
+        yield Case(cls(by=("key",), initial="first", output="smooth"), batch)
+        yield Case(cls(missing="skip", measurement_noise=0.0), batch)

@@ -1,0 +1,263 @@
+"""SenML messages to observations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import pyarrow as pa
+
+from riot_ops.core.dead_letters import DeadLetters
+from riot_ops.core.errors import ConfigError, did_you_mean
+from riot_ops.core.order import next_ordinal, ordinals
+from riot_ops.core.parameters import Bytes
+from riot_ops.core.schema import TIMESTAMP, StreamSchema, stream_schema
+from riot_ops.kernels.arrays.arrow import joined
+from riot_ops.task import Case, Requirement, StatelessTask, register
+from riot_ops.tasks.parse.senml_columns import layout_of
+from riot_ops.tasks.parse.senml_messages import observations
+
+__all__ = ["ParseSenML"]
+
+
+@register
+@dataclass(frozen=True, kw_only=True)
+class ParseSenML(StatelessTask):
+    """Turn SenML messages into observations, or into one row per message.
+
+    A message is a JSON object ``{"e": [{"n": name, "u": unit, "v" | "sv" | "vb": value}, ...],
+    "bt": base time, "bn": base name}``, alone or behind its time in milliseconds and a comma; white
+    space around it (such as a line end) is ignored.
+
+    Parameters
+    ----------
+    schema : str, StreamSchema or None, default None
+        A stream schema, or the name of one ("city", "taxi", "fit", "grid"); None: any SenML, one observation
+        per record, which is slower.
+    fields : tuple of str or None, default None
+        Fields of the schema to emit; None: those that it calls observed. Always in schema order.
+    layout : "observations" or "wide", default "observations"
+        A row per field, or a row per message with a column per field.
+    meta : bool, default False
+        Add a column ``meta``: the values of the schema's meta fields in their order, joined by
+        commas; the time field as milliseconds, a missing one as nothing.
+    raw : bool, default False
+        Keep the text of every value in a column ``text`` (layout "observations").
+    field : str, default "payload"
+        Text or binary input field that holds the message.
+    concatenate_names : bool, default False
+        A record's name is ``bn + n`` (RFC 8428); otherwise ``bn`` is the name of records
+        without ``n``.
+    units : bool, default False
+        Add a column ``unit`` (layout "observations"): the record's ``u``, else the message's ``bu``, else null.
+    on_bad : "record", "null" or "message", default "record"
+        What a reading that is no number rejects: its record alone, which then gives no observation (in layout
+        "wide" a null); its record, which gives a null all the same, so that what puts messages together again does
+        not wait for it (with a schema only); or all of its message.
+    max_bytes : int, 1 to 2^30, default 1048576
+        Longest message accepted.
+    max_output_bytes : int, 1 to 2^30, default 16777216
+        Most text accepted in all records of one message together: each repeats the sensor and ``meta``.
+
+    Shapes and rates
+    ----------------
+    1:N, one observation for each of the N fields whether or not the message has it, but for bad records; 1:1
+    with ``layout="wide"``. Time grows with the bytes of the messages; no state. Much output comes in several
+    batches.
+
+    Columns: seq (if the input has it), its ``ordinal`` if it has one, a further ``ordinal`` (the place of
+    the field), event_time, sensor_id, obs_type, value, then text (if a field is text, or with
+    ``raw``), unit (with ``units``) and meta. In layout "wide": seq, event_time, sensor_id, a column per field, meta.
+    Other input columns are dropped.
+
+    The event time is the base time, plus in layout "observations" the record's ``t``: all in
+    milliseconds, as number or text. Without a base time it is the time before the comma, else the
+    event time of the input, else 0. The value of a record is its ``v``, else ``sv``, else ``vb``,
+    and of records with one name the last one counts. A number may be written as text; a boolean is
+    1 or 0. A text field has a value as well where its text is a number. Without a schema the
+    sensor is the base name, and what stands under ``v`` must be a number.
+
+    Missing values
+    --------------
+    An absent field, JSON null, blank text and the text ``null`` give a null value.
+
+    Errors
+    ------
+    Of a record (or of its message, see ``on_bad``; its text is then the record's): ``not_a_number``;
+    ``out_of_range`` (numbers beyond float64, times outside the years 1 to 9999); ``malformed`` (a value that is
+    a list or an object; a unit, or without a schema a name, that is no text). Of a message: ``empty``;
+    ``invalid_utf8``; ``malformed`` (no JSON, or no SenML); ``too_deep`` (nested deeper than 32);
+    ``missing_id`` (the schema's id field is missing); ``too_large``; ``not_a_number`` and ``out_of_range`` of
+    its base time.
+
+    References
+    ----------
+    .. [1] C. Jennings et al., *Sensor Measurement Lists (SenML)*, RFC 8428, section 4.
+    .. [2] A. Shukla, S. Chaturvedi, Y. Simmhan, *RIoTBench*, CCPE 2017, task SML.
+
+    Examples
+    --------
+    >>> sml = ParseSenML(schema="grid").session()
+    >>> line = '8000,{"e":[{"n":"meterid","sv":"m1"},{"n":"energyconsumed","v":"2.5"}],"bt":8000}'
+    >>> [(o["sensor_id"], o["obs_type"], o["value"]) for o in sml.push({"payload": line})]
+    [('m1', 'energyconsumed', 2.5)]
+    >>> sml.push({"payload": line.replace("2.5", "much")}), sml.errors[0]["reason"]
+    ([], 'not_a_number')
+    """
+
+    code: ClassVar[str] = "SML"
+    category: ClassVar[str] = "Parse"
+    pattern: ClassVar[str] = "FlatMap"
+    selectivity: ClassVar[str] = "1:N"
+
+    schema: str | StreamSchema | None = None
+    fields: tuple[str, ...] | None = None
+    layout: Literal["observations", "wide"] = "observations"
+    meta: bool = False
+    raw: bool = False
+    field: str = "payload"
+    concatenate_names: bool = False
+    units: bool = False
+    on_bad: Literal["record", "null", "message"] = "record"
+    max_bytes: Bytes = 1 << 20
+    max_output_bytes: Bytes = 1 << 24
+
+    def validate(self) -> None:
+        if self.schema is None:
+            for name, given in (
+                ("fields", self.fields is not None),
+                ("meta", self.meta),
+                ("layout", self.layout == "wide"),
+                ("on_bad", self.on_bad == "null"),
+            ):
+                if given:
+                    value = getattr(self, name)
+                    raise ConfigError(f'{name} = {value!r} needs a schema, such as "city"')
+            return
+        schema = stream_schema(self.schema)
+        allowed = [c for c in schema.columns if c != schema.time_field]
+        for name in self.fields or ():
+            if name not in allowed:
+                raise ConfigError(
+                    f"fields: the schema {schema.name!r} has no field {name!r} to emit; it has "
+                    f"{', '.join(allowed)}{did_you_mean(name, allowed)}"
+                )
+        if self.fields is not None and not 0 < len(self.fields) == len(set(self.fields)):
+            raise ConfigError(f"fields must name at least one field, none twice; got {self.fields!r}")
+        if self.units and self.layout == "wide":
+            raise ConfigError('units = True needs layout="observations": only that has a column unit')
+        if self.raw and self.layout == "wide":
+            raise ConfigError('raw = True needs layout="observations": only that has a column text')
+
+    def requires(self) -> Mapping[str, Requirement]:
+        return {self.field: "text"}
+
+    def expands(self) -> bool:
+        return self.layout == "observations"
+
+    def writes(self) -> frozenset[str] | None:
+        return None
+
+    def output_schema(self, schema: pa.Schema) -> pa.Schema:
+        self.check_input(schema)
+        seq = [schema.field("seq")] if "seq" in schema.names else []
+        places = [schema.field(name) for name in ordinals(schema.names) if name != self.field]
+        time, sensor = pa.field("event_time", TIMESTAMP), pa.field("sensor_id", pa.string())
+        meta = [pa.field("meta", pa.string())] if self.meta else []
+        if self.layout == "wide":
+            layout = layout_of(self)
+            fields = [
+                pa.field(name, pa.string() if is_text else pa.float64())
+                for name, is_text in zip(layout.fields, layout.is_text, strict=True)
+            ]
+            return pa.schema([*seq, *places, time, sensor, *fields, *meta])
+        text = [pa.field("text", pa.string())] if self.schema is None or layout_of(self).with_text else []
+        return pa.schema(
+            [
+                *seq,
+                *places,
+                pa.field(next_ordinal(schema.names), pa.int64(), nullable=False),
+                time,
+                sensor,
+                pa.field("obs_type", pa.string()),
+                pa.field("value", pa.float64()),
+                *text,
+                *([pa.field("unit", pa.string())] if self.units else []),
+                *meta,
+            ]
+        )
+
+    def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
+        return joined(list(self.batches(batch, dead)))
+
+    def batches(self, batch: pa.RecordBatch, dead: DeadLetters) -> Iterator[pa.RecordBatch]:
+        return observations(self, batch, dead)
+
+    @classmethod
+    def cases(cls) -> Iterable[Case]:
+        def city(source: str, temperature: str, more: str = "") -> str:
+            return (
+                '{"e":[{"u":"string","n":"source","sv":' + source + "},"
+                '{"v":"6.1","u":"lon","n":"longitude"},{"v":"46.2","u":"lat","n":"latitude"},'
+                '{"v":' + temperature + ',"u":"far","n":"temperature"},'
+                '{"v":"53.7","u":"per","n":"humidity"},{"v":"0","u":"per","n":"light"},'
+                '{"v":"411.02","u":"per","n":"dust"}' + more + '],"bt":1422748800000}'
+            )
+
+        lines = [
+            "1422748800000," + city('"s1"', '"8"', ',{"v":"140","u":"per","n":"airquality_raw"}'),
+            "1422748800000," + city('"s2"', '"-7.25"', ',{"v":"11","u":"per","n":"airquality_raw"}') + "\r\n",
+            city('"sensör"', "8e-1"),
+            " " + city('"null"', '"1"'),
+            city('"s\\u0033"', '"null"'),
+            city('"s4"', '"warm"'),
+            city('"s5"', "1e999"),
+            city('"s6"', '"0.1234567890123456789"'),
+            city('""', '"3"'),
+            "",
+            None,
+            '{"e":',
+            "[" * 40,
+            '{"e":[{"n":"source","vb":true}]}',
+            "17,[]",
+        ]
+        encoded = [None if line is None else line.encode() for line in lines]
+        payload = pa.array([*encoded, b"\xff{}"], pa.binary())
+        batch = pa.RecordBatch.from_arrays(
+            [pa.array(range(len(payload)), pa.int64()), pa.array([10**15] * len(payload), TIMESTAMP), payload],
+            schema=pa.schema(
+                [pa.field("seq", pa.int64(), nullable=False), ("event_time", TIMESTAMP), ("payload", pa.binary())]
+            ),
+        )
+        yield Case(cls(schema="city"), batch, "city")
+        yield Case(cls(schema="city", layout="wide", meta=True), batch, "city-wide")
+        yield Case(cls(schema="city", meta=True, raw=True, fields=("dust", "source")), batch, "city-raw")
+        yield Case(cls(schema="city", units=True, on_bad="message"), batch, "city-units")
+        yield Case(cls(), batch, "generic")
+        trips = pa.RecordBatch.from_pydict(
+            {
+                "payload": [
+                    '{"bt":"1358101800000","e":[{"n":"taxi_identifier","sv":"14Ü"},{"n":"hack_license","sv":"08F9"},'
+                    '{"n":"payment_type","sv":"CSH"},{"n":"fare_amount","v":29.00,"t":-500},'
+                    '{"n":"tip_amount","v":null}]}',
+                    '{"bt":0,"e":[{"n":"taxi_identifier","sv":"7"},{"n":"hack_license","sv":"1e9"},'
+                    '{"n":"fare_amount","v":1},{"n":"fare_amount","v":true}]}',
+                    "nothing",
+                    '{"e":[]}',
+                ]
+            }
+        )
+        yield Case(cls(schema="taxi"), trips, "taxi")
+        yield Case(cls(schema="taxi", layout="wide"), trips, "taxi-wide")
+        pack = pa.RecordBatch.from_pydict(
+            {
+                "ordinal": [3, 4],
+                "payload": [
+                    '{"bn":"urn:dev:1:","bt":1.5,"e":[{"n":"temp","v":23.5,"u":"Cel"},{"n":"on","vb":false,"t":"2"},'
+                    '{"n":"label","sv":"caf\\u00e9"},{}]}',
+                    '{"e":[{"n":"x","v":"y"}]}',
+                ],
+            }
+        )
+        yield Case(cls(concatenate_names=True, units=True), pack, "generic-names")

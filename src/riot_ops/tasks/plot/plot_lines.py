@@ -1,0 +1,304 @@
+"""Draw gathered results as line charts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from riot_ops.core.dead_letters import DeadLetters
+from riot_ops.core.errors import ConfigError
+from riot_ops.core.order import carried
+from riot_ops.core.parameters import Count
+from riot_ops.core.schema import TIMESTAMP
+from riot_ops.kernels.arrays.arrow import float_column
+from riot_ops.kernels.text.timestamps import microseconds
+from riot_ops.task import Case, Requirement, StatelessTask, register
+from riot_ops.tasks.plot.charts import Line, png_chart, svg_chart
+
+__all__ = ["PlotLines", "file_name"]
+
+NAME, DATA = "name", "data"
+PREDICTED = pa.list_(pa.float64())
+
+I64 = npt.NDArray[np.int64]
+F64 = npt.NDArray[np.float64]
+#: What is kept of a set besides its groups.
+
+
+class Points(NamedTuple):
+    """The values of all sets of a batch; row i's predictions stand from ``ahead_from[i]`` to the next in ``ahead``."""
+
+    times: I64
+    present: npt.NDArray[np.bool_]
+    values: F64
+    labels: list[str]
+    known: npt.NDArray[np.bool_]
+    ahead_from: I64
+    ahead: F64
+
+
+@register
+@dataclass(frozen=True, kw_only=True)
+class PlotLines(StatelessTask):
+    """Draw a line chart of each gathered set of results, with one line per kind of result.
+
+    ``x`` is the time since the set's first result, ``y`` the value. What is predicted of a result, where
+    ``ahead`` names it, is drawn as a faint line of its own that begins a step behind it: a step is the
+    median of the times from one such result to the next.
+
+    Parameters
+    ----------
+    groups : tuple of str, default ("sensor_id", "obs_type")
+        Fields whose values are the title of a chart.
+    line : str or None, default "analytic"
+        List field that says of each result to which line it belongs; None: one line.
+    value, times : str, default "value" and "times"
+        List fields with the numbers and when they were, as :class:`Collect` makes them.
+    ahead : str or None, default None
+        List field with a list of predictions for each result, or null; None: none.
+    unit : str or None, default None
+        Text field with the unit of the values, written beside their axis; None: none.
+    format : "svg" or "png", default "svg"
+        The form of a picture; ``png`` needs matplotlib (``pip install 'riot_ops[plot]'``).
+    width, height : int, at least 200 and 150, default 800 and 600
+        Size of a chart (pixels).
+
+    Shapes and rates
+    ----------------
+    1:1, a chart per record; O(points) time, no state. The output has the groups and, of the input,
+    ``seq``, ``ordinal``, ``event_time`` and ``batch_id``; then ``name`` (the groups and ``batch_id`` with ~
+    between them, and % before the code of what is no good in the name of a file) and ``data``
+    (binary, the picture). The same record makes the same bytes.
+
+    Missing values
+    --------------
+    A null or NaN, or an infinite value, is a gap in its line. A point without time is left out. A set
+    without points, or with null in place of a list, is a chart without lines.
+
+    Errors
+    ------
+    ``unequal_lists`` (a set whose lists differ in length).
+
+    References
+    ----------
+    .. [1] A. Shukla, S. Chaturvedi, Y. Simmhan, *RIoTBench*, CCPE 2017, task PLT.
+
+    Examples
+    --------
+    >>> from datetime import UTC, datetime
+    >>> plot = PlotLines(groups=("sensor_id",), line=None).session()
+    >>> times = [datetime(2026, 1, 1, 12, m, tzinfo=UTC) for m in range(3)]
+    >>> chart = plot.push({"sensor_id": "a/b", "batch_id": 0, "times": times, "value": [1.0, 3.0, 2.0]})[0]
+    >>> chart["name"], chart["data"][:4]
+    ('a%2Fb~0.svg', b'<svg')
+    """
+
+    code: ClassVar[str] = "PLT"
+    category: ClassVar[str] = "Visualization"
+    reentrant: ClassVar[bool] = False  # matplotlib is not
+
+    groups: tuple[str, ...] = ("sensor_id", "obs_type")
+    line: str | None = "analytic"
+    value: str = "value"
+    times: str = "times"
+    ahead: str | None = None
+    unit: str | None = None
+    format: Literal["svg", "png"] = "svg"
+    width: Count = 800
+    height: Count = 600
+
+    def validate(self) -> None:
+        if self.width < 200 or self.height < 150:
+            raise ConfigError(f"a chart needs at least 200 by 150 pixels, got width={self.width}, height={self.height}")
+
+    def requires(self) -> Mapping[str, Requirement]:
+        unit: dict[str, Requirement] = {} if self.unit is None else {self.unit: "text"}
+        return {**dict.fromkeys([*self.groups, *self._lists()], "any"), **unit}
+
+    def _lists(self) -> list[str]:
+        return [name for name in (self.times, self.value, self.line, self.ahead) if name is not None]
+
+    def writes(self) -> None:
+        return None
+
+    def output_schema(self, schema: pa.Schema) -> pa.Schema:
+        self.check_input(schema)
+        for name in self._lists():
+            kind = schema.field(name).type
+            if not (_is_list(kind) or pa.types.is_null(kind)):
+                raise ConfigError(
+                    f"{self.name()} needs a list in the field {name!r}, as an Collect makes; its input has {kind}"
+                )
+        for name, fits, what in (
+            (self.times, pa.types.is_timestamp, "timestamps"),
+            (self.value, _is_number, "numbers"),
+        ):
+            kind = schema.field(name).type
+            if _is_list(kind) and not (fits(kind.value_type) or pa.types.is_null(kind.value_type)):
+                raise ConfigError(f"{self.name()} needs {what} in the lists of {name!r}, its input has {kind}")
+        if self.ahead is not None and not _of_lists(schema.field(self.ahead).type):
+            raise ConfigError(
+                f"{self.name()} needs lists of numbers in the lists of {self.ahead!r}, "
+                f"its input has {schema.field(self.ahead).type}"
+            )
+        return pa.schema([*(schema.field(n) for n in self._kept(schema)), (NAME, pa.string()), (DATA, pa.binary())])
+
+    def _kept(self, schema: pa.Schema) -> list[str]:
+        kept = {*carried(schema.names), "batch_id", *self.groups} - {NAME, DATA}
+        return [name for name in schema.names if name in kept]
+
+    def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
+        schema = self.output_schema(batch.schema)
+        columns = [_as_list(batch.column(name)) for name in self._lists()]
+        lengths = [np.diff(c.offsets.to_numpy()) for c in columns]
+        bad = np.any([n != lengths[0] for n in lengths], axis=0)
+        if bad.any():
+            texts = [", ".join(str(n[i]) for n in lengths) for i in np.flatnonzero(bad)]
+            dead.reject(
+                batch, bad, "unequal_lists", [f"the lists {', '.join(self._lists())} have {t} values" for t in texts]
+            )
+            kept = pa.array(~bad)
+            batch, columns = batch.filter(kept), [_as_list(column.filter(kept)) for column in columns]
+        title = [batch.column(name).cast(pa.string()).to_pylist() for name in self.groups]
+        parts = [*title, *([batch.column("batch_id").to_pylist()] if "batch_id" in batch.schema.names else [])]
+        units = [None] * batch.num_rows if self.unit is None else batch.column(self.unit).cast(pa.string()).to_pylist()
+        draw = svg_chart if self.format == "svg" else png_chart
+        points, edges = self._points([c.values for c in columns]), columns[0].offsets.to_pylist()
+        names, charts = [], []
+        for i in range(batch.num_rows):
+            names.append(file_name([p[i] for p in parts], f".{self.format}"))
+            caption = " ".join(_text(t[i]) for t in title)
+            lines, start = _chart(points, edges[i], edges[i + 1])
+            charts.append(draw(caption, lines, self.width, self.height, units[i] or "", start))
+        kept = batch.select(self._kept(batch.schema))
+        made = [pa.array(names, pa.string()), pa.array(charts, pa.binary())]
+        return pa.RecordBatch.from_arrays([*kept.columns, *made], schema=schema)
+
+    def _points(self, lists: list[pa.Array]) -> Points:
+        """The values of all sets, one set behind the other."""
+        times, present = microseconds(lists[0])
+        values, _ = float_column(lists[1].cast(pa.float64()))
+        n = len(values)
+        labels = [self.value] * n if self.line is None else list(map(_text, lists[2].cast(pa.string()).to_pylist()))
+        ahead = pa.concat_arrays([pa.nulls(n, PREDICTED) if self.ahead is None else lists[-1].cast(PREDICTED)])
+        predicted, _ = float_column(ahead.values)
+        return Points(
+            times,
+            present,
+            np.where(np.isfinite(values), values, np.nan),
+            labels,
+            ahead.is_valid().to_numpy(zero_copy_only=False),
+            ahead.offsets.to_numpy(),
+            np.where(np.isfinite(predicted), predicted, np.nan),
+        )
+
+    @classmethod
+    def cases(cls) -> Iterable[Case]:
+        batch = pa.RecordBatch.from_pydict(
+            {
+                "seq": pa.array([3, 5, 7, 8, 9], pa.int64()),
+                "sensor_id": ["a", "<ü> & 漢字", None, "a/../b", "s"],
+                "obs_type": ["t", "t", "$x_1$", "", "t"],
+                "batch_id": [0, 0, 1, 1, 2],
+                "times": pa.array(
+                    [[0, 1_000_000, 1_500_000, None], [5], [], None, [1, 2]], pa.list_(TIMESTAMP)
+                ),
+                "analytic": [["AVG", "SLR", "AVG", "AVG"], ["_x"], [], None, ["AVG"]],
+                "value": [[1.0, None, float("nan"), 4.0], [float("inf")], [], None, [1e308, -1e308]],
+            }
+        )  # fmt: skip
+        yield Case(cls(), batch)
+        yield Case(cls(groups=("obs_type",), line=None, width=300, height=200), batch, "one line")
+        fans = [[None, [1.0, None, float("inf")], [], [2.0, 3.0]], [[1.0]], [], None, [None]]
+        more = batch.append_column("predictions", pa.array(fans, pa.list_(PREDICTED)))
+        more = more.append_column("unit", pa.array(["°C", None, "<", "", "m/s"]))
+        yield Case(cls(ahead="predictions", unit="unit"), more.slice(0, 4), "ahead")
+
+
+def _chart(points: Points, start: int, end: int) -> tuple[list[Line], str]:
+    """The lines of the set between two places, and when it begins."""
+    shown = start + np.flatnonzero(points.present[start:end])
+    first = int(points.times[shown].min()) if shown.size else 0
+    members: dict[str, list[int]] = {}
+    for i in range(start, end):
+        members.setdefault(points.labels[i], []).append(i)
+    lines = []
+    for label, places in members.items():
+        rows = np.array(places)[points.present[places]]
+        x, y = (points.times[rows] - first) / 1000, points.values[rows]
+        ahead = points.known[rows]
+        if ahead.any():
+            step = float(np.median(np.diff(np.sort(x)))) if x.size > 1 else 0.0
+            lines.append(Line(label, *_fans(points, rows[ahead], x[ahead], step), faint=True))
+        if not ahead.any() or not np.isnan(y).all():
+            lines.append(Line(label, x, y))
+    return lines, _moment(first) if shown.size else ""
+
+
+def _fans(points: Points, rows: I64, x: F64, step: float) -> tuple[F64, F64]:
+    """The predictions of results at x, a step apart from it and from each other, with a gap behind the last."""
+    starts, ends = points.ahead_from[rows], points.ahead_from[rows + 1]
+    lengths = ends - starts + 1  # the last is the gap
+    first = np.cumsum(lengths) - lengths
+    place = np.arange(int(lengths.sum())) - np.repeat(first, lengths)
+    gap = place == np.repeat(lengths - 1, lengths)
+    y = np.full(place.size, np.nan)
+    y[~gap] = points.ahead[(np.repeat(starts, lengths) + place)[~gap]]
+    return np.repeat(x, lengths) + step * (place + 1), y
+
+
+def _moment(microseconds: int) -> str:
+    """A time as text.
+
+    >>> _moment(1_500_000), _moment(-1_000_000)
+    ('1970-01-01 00:00:01.500 UTC', '1969-12-31 23:59:59 UTC')
+    """
+    text = str(np.datetime64(microseconds, "us").astype("datetime64[ms]")).removesuffix(".000")
+    return f"{text.replace('T', ' ')} UTC"
+
+
+def _of_lists(kind: pa.DataType) -> bool:
+    """Whether a type is that of lists of lists of numbers, or of nothing."""
+    for _ in range(2):
+        if pa.types.is_null(kind):
+            return True
+        if not _is_list(kind):
+            return False
+        kind = kind.value_type
+    return _is_number(kind) or pa.types.is_null(kind)
+
+
+def _text(value: str | None) -> str:
+    return "null" if value is None else value
+
+
+def file_name(parts: Iterable[object], suffix: str = "") -> str:
+    """A name for a file out of parts, another one for other parts.
+
+    >>> file_name(["a/b", "ü~", None, 7], ".svg")
+    'a%2Fb~ü%7E~null~7.svg'
+    """
+    texts = ("null" if part is None else str(part) for part in parts)
+    safe = (re.sub(r'[\x00-\x1f\x7f/\\:*?"<>|%~]', lambda m: f"%{ord(m[0]):02X}", text) for text in texts)
+    return "~".join(safe) + suffix
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
+
+
+def _as_list(column: pa.Array) -> pa.Array:
+    """The column with its nulls as empty lists, from offset 0."""
+    if pa.types.is_null(column.type):
+        column = column.cast(pa.list_(pa.null()))
+    return pa.concat_arrays([column])

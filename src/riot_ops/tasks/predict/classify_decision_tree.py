@@ -1,0 +1,115 @@
+"""Classification by a decision tree."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from riot_ops.models.model import Model
+from riot_ops.models.tree import TreeModel
+from riot_ops.task import Case, register
+from riot_ops.tasks.predict.classification import ClassificationTask
+
+__all__ = ["ClassifyDecisionTree"]
+
+
+@register
+@dataclass(frozen=True, kw_only=True)
+class ClassifyDecisionTree(ClassificationTask):
+    """Assign each record to a class by a decision tree, which can be replaced in mid-stream.
+
+    From the root on, a record goes left at a node iff ``x[feature] <= threshold`` (x in single
+    precision); the class is the one most frequent in its leaf among the training data.
+
+    Parameters
+    ----------
+    inputs : tuple of str
+        Numeric fields that the tree reads; a model with other inputs is refused.
+    classes : tuple of str, default ()
+        Labels in the order of their indexes: a model with others is refused, so that an index means
+        the same whatever the model. (): those of the model in use.
+    probability, probabilities : bool, default False
+        Whether to add the share of the class in its leaf, and that of each class.
+    model : str or None, default None
+        The model to begin with: its name in ``store`` (without a store the path of its file), or the
+        JSON form itself. None: there is none until the first update.
+        A file is read once a run or session; on Spark it must not be replaced while a query runs.
+    store : str or None, default None
+        Folder or blob container of models.
+    updates : str or None, default None
+        Text field that makes a record an update: it holds the name of a model in the store, and is
+        null in observations. From the update on, in order of the stream, its key uses that model.
+        None: all records are observations.
+    output : str, default "class"
+        Field for the label (string); ``<output>_index`` (int64) gets its place among the classes,
+        ``<output>_probability`` (double) and ``<output>_probabilities`` (list of double) the shares.
+    model_field : str or None, default None
+        Field for the name of the model that was used (null for one given as JSON); None adds none.
+    by, ttl
+        Key and time to live, see :class:`PredictionTask`.
+
+    Shapes and rates
+    ----------------
+    float64[n, k] -> class[n], 1:1 for observations and 1:0 for updates; time O(depth), the name of
+    the model as state of a key, and the model once per process.
+
+    Missing values
+    --------------
+    Where a null or NaN input would have to decide, the results are null.
+
+    Errors
+    ------
+    See :class:`PredictionTask`: ``bad_model``, ``no_model`` and ``not_finite`` in the errors stream.
+
+    References
+    ----------
+    .. [1] L. Breiman et al., *Classification and Regression Trees*, 1984.
+    .. [2] A. Shukla, S. Chaturvedi, Y. Simmhan, *RIoTBench*, CCPE 2017, task DTC.
+
+    Examples
+    --------
+    >>> from riot_ops.models import fit_tree
+    >>> tree = fit_tree([[1.0], [2.0], [8.0], [9.0]], ["low", "low", "high", "high"], ["x"], "level")
+    >>> dtc = ClassifyDecisionTree(inputs=("x",), model=tree.to_json(), probabilities=True).session()
+    >>> dtc.push({"x": 3.5})
+    [{'x': 3.5, 'class': 'low', 'class_index': 1, 'class_probabilities': [0.0, 1.0]}]
+    """
+
+    code: ClassVar[str] = "DTC"
+    model_type: ClassVar[type[Model]] = TreeModel
+
+    def judged(self, model: Any, x: npt.NDArray[np.float64]) -> tuple[npt.NDArray[np.int64], Any]:
+        leaves = model.leaves(x)
+        return model.winners(leaves), lambda: model.shares(leaves)
+
+    @classmethod
+    def cases(cls) -> Iterable[Case]:
+        model = TreeModel(
+            inputs=("x", "y"),
+            target="level",
+            classes=("low", "ü", "high"),
+            left=(1, -1, 3, -1, -1),
+            right=(2, -1, 4, -1, -1),
+            feature=(0, 0, 1, 0, 0),
+            threshold=(0.5, 0.0, 2.0, 0.0, 0.0),
+            value=((0.4, 0.3, 0.3), (1.0, 0.0, 0.0), (0.0, 0.5, 0.5), (0.0, 0.75, 0.25), (0.0, 0.0, 1.0)),
+        ).to_json()
+        batch = pa.RecordBatch.from_pydict(
+            {
+                "key": ["a", "b", "a", "ü", None, "b", "a"],
+                "x": [0.5, 0.6, None, float("nan"), 1e308, 4.0, -1.0],
+                "y": [2.0, 0.0, 1.0, 3.0, -1e308, float("inf"), None],
+                "model": pa.array([None, "", None, None, "CITY-DTC-1.model", None, None], pa.string()),
+            }
+        )
+        yield Case(cls(inputs=("x", "y"), model=model), batch)
+        options: dict[str, Any] = {"classes": ("low", "ü", "high"), "probabilities": True, "output": "level"}
+        options["probability"] = True
+        yield Case(cls(inputs=("x", "y"), model=model, by=("key",), **options), batch, "by key")
+        yield Case(cls(inputs=("x", "y"), model=model, store="/no such folder", updates="model"), batch, "bad updates")
+        yield Case(cls(inputs=("x",), store="/no such folder", updates="model"), batch, "no model")

@@ -1,0 +1,178 @@
+"""Sliding linear regression: extrapolate the latest readings along a straight line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from riot_ops.core.dead_letters import DeadLetters
+from riot_ops.core.parameters import Count
+from riot_ops.kernels.arrays.arrow import float_column
+from riot_ops.kernels.jit import kernel
+from riot_ops.task import Case, Lookback, State, StateField, ValueTask, register, replace_column, with_field
+
+__all__ = ["SlidingRegression"]
+
+FIELD = "predictions"
+
+
+@kernel
+def regress(
+    values: Any, slots: Any, ring: Any, seen: Any, horizon: Any, first: Any, rows: Any, predictions: Any, means: Any
+) -> Any:
+    """Predictions from every full window and the rows that completed it; returns how many.
+
+    ``seen`` counts a key's readings up to ``first``, the one with the first output; from then on
+    it moves among the W values from ``first`` on, of which it keeps only the place in the ring.
+    """
+    window = ring.shape[1]
+    middle = 0.5 * (window - 1)
+    square = window * (window * window - 1) / 12.0  # sum of (x - middle)^2
+    out = 0
+    for i in range(values.size):
+        y = values[i]
+        if np.isnan(y):
+            continue
+        s = slots[i]
+        place = seen[s] % window
+        ring[s, place] = y
+        seen[s] += 1
+        if seen[s] >= first + window:
+            seen[s] -= window
+        if seen[s] < first:
+            continue
+        old = place + 1 if place + 1 < window else 0  # the window runs from old to place
+        new = place
+        total = 0.0
+        moment = 0.0  # sum of (x - middle) y, by pairs
+        for j in range(window // 2):
+            a = ring[s, old]
+            b = ring[s, new]
+            total += a + b
+            moment += (middle - j) * (b - a)
+            old = old + 1 if old + 1 < window else 0
+            new = new - 1 if new > 0 else window - 1
+        if window % 2 == 1:
+            total += ring[s, old]
+        mean = total / window
+        slope = moment / square
+        start = mean + slope * (window - 1 - middle)  # the line at the newest reading
+        for h in range(horizon):
+            predictions[out, h] = start + slope * (h + 1)
+        means[out] = start + slope * (0.5 * (horizon + 1))
+        rows[out] = i
+        out += 1
+    return out
+
+
+@register
+@dataclass(frozen=True, kw_only=True)
+class SlidingRegression(ValueTask):
+    """Predict the next readings of each key by a straight line through its latest ones.
+
+    Ordinary least squares of the last W readings against their places ``x = 0 … W-1``, recentred
+    on the window: ``slope = 12 Σ (x - (W-1)/2) y / (W (W² - 1))``, and
+    ``prediction[h] = mean(y) + slope (W - 1 + h - (W-1)/2)`` for ``h = 1 … H``.
+
+    Parameters
+    ----------
+    window : int >= 2, default 10
+        Readings W to fit.
+    horizon : int >= 1, default 10
+        Predictions H ahead.
+    strict_java : bool, default False
+        Whether a key's first output comes one reading late, as in the benchmark's Java code.
+    by, value, output, ttl
+        Key, input field, output field and time to live, see :class:`ValueTask`.
+
+    Shapes and rates
+    ----------------
+    float64[n] -> list<float64>[H] in ``predictions`` and their mean in the output field; one
+    record per reading from the W-th of a key on. O(W + H) time; 8 W + 8 bytes of state per key.
+    Every output is computed from the window alone, so that no error builds up.
+
+    Missing values
+    --------------
+    A null or NaN reading gives no output and leaves the state as it was. A prediction beyond the
+    range of float64 is null.
+
+    Errors
+    ------
+    An infinite reading goes to the errors stream as ``not_finite``.
+
+    References
+    ----------
+    .. [1] A. Shukla, S. Chaturvedi, Y. Simmhan, *RIoTBench*, CCPE 2017, task SLR.
+
+    Examples
+    --------
+    >>> line = SlidingRegression(window=3, horizon=2).session()
+    >>> [line.push({"value": v}) for v in (1.0, 3.0, 5.0)]
+    [[], [], [{'value': 8.0, 'predictions': [7.0, 9.0]}]]
+    """
+
+    code: ClassVar[str] = "SLR"
+    category: ClassVar[str] = "Predictive"
+    pattern: ClassVar[str] = "FlatMap"
+    selectivity: ClassVar[str] = "N:M"
+
+    window: Annotated[int, msgspec.Meta(ge=2)] = 10
+    horizon: Count = 10
+    strict_java: bool = False
+
+    def output_schema(self, schema: pa.Schema) -> pa.Schema:
+        return with_field(super().output_schema(schema), pa.field(FIELD, pa.list_(pa.float64())))
+
+    def writes(self) -> frozenset[str] | None:
+        return frozenset({self.target, FIELD})
+
+    def lookback(self) -> Lookback | None:
+        return Lookback(self.window - 1 + self.strict_java) if self.ttl is None else None
+
+    def state_fields(self) -> Mapping[str, StateField]:
+        return {"ring": StateField("float64", self.window), "seen": StateField("int64")}
+
+    def update(
+        self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, dead: DeadLetters
+    ) -> pa.RecordBatch:
+        values, _ = float_column(batch.column(self.value))
+        n = values.size
+        rows, means = np.empty(n, np.int64), np.empty(n)
+        predictions = np.empty((n, self.horizon))
+        found = regress(
+            values,
+            slots,
+            state["ring"],
+            state["seen"],
+            self.horizon,
+            self.window + self.strict_java,
+            rows,
+            predictions,
+            means,
+        )
+        finite = np.isfinite(means[:found])
+        ahead = predictions[:found].ravel()
+        within = np.isfinite(predictions[:found, [0, -1]]).all()  # so is the line in between
+        lost = None if within else ~np.isfinite(ahead)
+        offsets = np.arange(0, (found + 1) * self.horizon, self.horizon, dtype=np.int32)
+        lists = pa.ListArray.from_arrays(pa.array(offsets), pa.array(ahead, mask=lost))
+        out = batch if found == n else batch.take(pa.array(rows[:found]))
+        return replace_column(replace_column(out, self.target, means[:found], finite), FIELD, lists)
+
+    @classmethod
+    def cases(cls) -> Iterable[Case]:
+        batch = pa.RecordBatch.from_pydict(
+            {
+                "key": ["a", "b", "a", "ü", "a", None, "b", "a", "", "a"],
+                "value": [10.0, -3.5, 12.0, None, float("nan"), 1e308, 4.0, 11.0, -1e308, 2.0],
+            }
+        )
+        yield Case(cls(window=2, horizon=3, by=("key",)), batch)
+        yield Case(cls(window=3, horizon=1, by=("key",), strict_java=True, output="mean"), batch)
+        yield Case(cls(window=5), batch)

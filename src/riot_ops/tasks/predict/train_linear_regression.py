@@ -1,0 +1,164 @@
+"""Training of linear regression models."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from riot_ops.core.errors import ConfigError
+from riot_ops.core.parameters import NonNegative
+from riot_ops.core.schema import TIMESTAMP
+from riot_ops.kernels.arrays.arrow import float_column
+from riot_ops.models.fit import fit_linear
+from riot_ops.models.linear import LinearModel
+from riot_ops.task import Case, Requirement, register
+from riot_ops.tasks.predict.training import TrainingTask
+
+__all__ = ["TrainLinearRegression"]
+
+
+@register
+@dataclass(frozen=True, kw_only=True)
+class TrainLinearRegression(TrainingTask):
+    """Train a multi-variate linear model on every so many records, or on each record that holds a whole set.
+
+    ``b`` minimises ``Σ (y - b0 - Σ bi xi)² + λ Σ (si bi)²``, with si the standard deviation of xi.
+
+    Parameters
+    ----------
+    inputs : tuple of str
+        Numeric fields xi.
+    target_field : str, default "target"
+        Numeric field y.
+    ridge : float >= 0, default 1e-8
+        The λ above. With 0, inputs that depend on each other are untrainable.
+    selection : "none" or "m5", default "none"
+        Whether inputs that add nothing get the coefficient 0, see :func:`riot_ops.models.fit_linear`.
+    size : int >= 1 or None, default 300
+        Records of a key per model, one set after the other. None: each record is a set, its fields
+        being lists of equal length.
+    start_field, end_field : str, default "event_time"
+        Fields with the times (or integer milliseconds since the epoch) that the data span: of the
+        earliest start to the latest end in a set.
+    dataset : str, default "CITY"
+        Beginning of the models' names ``CITY-MLR-<end ms>.model``; with a key, its hash follows.
+        The end in a name is at least 1 ms after that of the key's model before.
+    store : str or None, default None
+        Folder or blob container to write the models to, see :meth:`ModelStore.open`; None: none.
+        Training the same again writes the same.
+    by, ttl
+        Key (models of its own for each key) and time to live, see :class:`KeyedTask`.
+    value, output
+        Not used: ``inputs`` and ``target_field`` name the input, and the results have names of
+        their own.
+
+    Shapes and rates
+    ----------------
+    float64[n, k] -> model, N:1 (1:1 with ``size=None``): a record per model at the arrival of a
+    set's last, with that record's ``seq``, ``ordinal``, ``event_time`` and key, and ``model`` (the
+    name), ``kind``, ``start_ms``, ``end_ms``, ``rows``, ``metrics`` (JSON: ``rmse``,
+    ``median_absolute_error``, ``r2`` on the training data) and ``content`` (the model's JSON).
+    O(n k²) time; the state of a key is its last ``size - 1`` records at most.
+
+    Missing values
+    --------------
+    A record without a usable input, target or time is rejected. In a list, rows with a null, NaN or
+    infinite value are left out.
+
+    Errors
+    ------
+    In the errors stream: ``missing_value``, ``not_finite``; ``uneven``, lists that differ in length;
+    ``untrainable``, for the record that completed a set from which nothing can be learnt (too few
+    rows for the unknowns, a constant target, dependent inputs without ridge, overflow), which drops
+    that set; ``name_taken``, where the store has another model of the same name.
+
+    References
+    ----------
+    .. [1] A. E. Hoerl, R. W. Kennard, *Ridge Regression*, Technometrics 1970.
+    .. [2] J. R. Quinlan, *Learning with Continuous Classes*, AI 1992 (M5); as in WEKA's LinearRegression.
+    .. [3] A. Shukla, S. Chaturvedi, Y. Simmhan, *RIoTBench*, CCPE 2017, task MLT.
+
+    Examples
+    --------
+    >>> mlt = TrainLinearRegression(inputs=("x",), target_field="y", size=3).session()
+    >>> rows = mlt.push_many({"x": x, "y": 2 * x + 1, "event_time": 1000 * x} for x in range(3))
+    >>> rows[0]["model"], rows[0]["rows"]
+    ('CITY-MLR-2.model', 3)
+    >>> model = LinearModel.from_bytes(rows[0]["content"])
+    >>> round(model.intercept, 6), round(model.coefficients[0], 6)
+    (1.0, 2.0)
+    """
+
+    code: ClassVar[str] = "MLT"
+    model_kind: ClassVar[str] = LinearModel.kind
+    target_type: ClassVar[Requirement] = "number"
+
+    ridge: NonNegative = 1e-8
+    selection: Literal["none", "m5"] = "none"
+
+    def validate(self) -> None:
+        super().validate()
+        if self.size is not None and self.size <= len(self.inputs):
+            raise ConfigError(
+                f"size must be more than the number of inputs, got {self.size} for {len(self.inputs)} inputs"
+            )
+
+    def usable(self, targets: pa.Array) -> npt.NDArray[np.bool_]:
+        return np.isfinite(float_column(targets)[0])
+
+    def fit(self, inputs: npt.NDArray[np.float64], targets: pa.Array, **facts: Any) -> LinearModel:
+        goal, _ = float_column(targets)
+        return fit_linear(
+            inputs, goal, self.inputs, self.target_field, ridge=self.ridge, selection=self.selection, **facts
+        )
+
+    @classmethod
+    def cases(cls) -> Iterable[Case]:
+        batch = pa.RecordBatch.from_pydict(
+            {
+                "seq": pa.array(range(9), pa.int64()),
+                "event_time": pa.array([5, 1, 2, 3, 4, 9, 7, 8, 6], TIMESTAMP),
+                "key": ["a", "ü", "a", "ü", "a", "a", "ü", "a", "a"],
+                "x": [1.0, 2.0, -3.5, 1e9, 0.25, 4.0, -2.0, 8.0, 0.5],
+                "y": [2.0, 2.0, 2.0, 3.0, -1.0, 4.0, 2.5, -1e9, 0.0],
+                "target": [1.0, 0.5, 2.0, -7.0, 3.0, 5.0, 0.0, 1.5, 2.5],
+            }
+        )
+        yield Case(cls(inputs=("x", "y"), size=4), batch)
+        yield Case(cls(inputs=("x",), size=3, by=("key",), dataset="TAXI", ridge=0.0), batch, "by key")
+        yield Case(cls(inputs=("x", "y"), size=None, start_field="from", end_field="to"), sets(), "sets")
+
+
+def sets(labels: bool = False) -> pa.RecordBatch:
+    """Records that hold whole sets, most of them unfit."""
+    kind = pa.list_(pa.string() if labels else pa.float64())
+    targets: list[list[float | None] | None] = [
+        [1.0, 2.0, 5.0, 4.0],
+        [1.0, None, 2.0, 2.0, float("nan"), 1.5],
+        [3.0, 3.0, 3.0, 3.0],
+        [1.0, 2.0, 3.0],
+        [0.5],
+        [],
+        None,
+        [None, None],
+        [1.0, 2.0],
+        [float("nan")],
+    ]
+    x = [[1.0, 2.0, 3.0, 5.0], [1.0, 2.0, 3.0, 4.0, 0.0, -1e39], [1.0, 2.0, 3.0, 5.0], [1.0, 2.0, 3.0], [1.0], []]
+    y = [[0.0, 2.0, 0.0, 1.0], [1.0, 2.0, 0.0, 1.0, 2.0, 3.0], [0.0, 2.0, 0.0, 1.0], [1.0], [1.0], []]
+    more: list[list[float | None]] = [[1.0], [2.0, 4.0], [float("inf"), 1.0], [None]]
+    rows = range(len(targets))
+    return pa.RecordBatch.from_pydict(
+        {
+            "from": pa.array(rows, pa.int64()),
+            "to": pa.array([None if i == 4 else i * i for i in rows], pa.int64()),
+            "x": pa.array([*x, *more]),
+            "y": pa.array([*y, *more]),
+            "target": pa.array([t if t is None or not labels else [v and str(v) for v in t] for t in targets], kind),
+        }
+    )

@@ -1,1 +1,0 @@
-"""The parts of :class:`~riot_ops.tasks.statistical.window.Window`."""

@@ -1,0 +1,309 @@
+"""Trend: statistics and a straight line over a sliding window of time, and an alarm when a value grows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from riot_ops.core.clock import in_us
+from riot_ops.core.dead_letters import DeadLetters
+from riot_ops.core.errors import ConfigError
+from riot_ops.core.parameters import NonNegative
+from riot_ops.kernels.arrays.arrow import float_column, int_column, joined
+from riot_ops.kernels.jit import kernel
+from riot_ops.task import Case, KeyedTask, Requirement, State, StateField, register, replace_column, with_field
+
+__all__ = ["Trend"]
+
+NUMBERS = ("mean", "min", "max", "slope", "intercept")
+BASELINES = ("min", "first", "mean")
+#: The sums of a window: the time from which it counts, the value, x, y, x^2, xy, and evictions since.
+#: Of so many values sums are made anew whenever one goes.
+FEW = 32
+#: What was so many times as far away as the rest is wide has taken digits of the sums along: they are made anew, too.
+FAR = 1000
+
+
+@kernel
+def _again(times: Any, values: Any, first: Any, end: Any, hour: Any, origin: Any, sums: Any, s: Any) -> None:
+    """The sums anew, from the oldest value of the window on."""
+    origin[s] = times[first]
+    sums[s, 0] = values[first]
+    for j in range(1, 6):
+        sums[s, j] = 0.0
+    for k in range(first, end):
+        x = (times[k] - origin[s]) / hour
+        y = values[k] - sums[s, 0]
+        sums[s, 1] += x
+        sums[s, 2] += y
+        sums[s, 3] += x * x
+        sums[s, 4] += x * y
+
+
+@kernel
+def _trend(
+    new_times: Any, new_values: Any, rows: Any, edges: Any, held: Any, touched: Any, size: Any, hour: Any, growth: Any,
+    baseline: Any, times: Any, values: Any, low: Any, high: Any, origin: Any, sums: Any,
+    first: Any, last: Any, counts: Any, found: Any, alarms: Any, late: Any,
+) -> None:  # fmt: skip
+    """Go on with the windows of some keys.
+
+    Of key ``touched[t]`` the window is in ``times`` and ``values`` from ``edges[t]`` on, ``held[t]`` long, with room
+    for its new ones up to ``edges[t + 1]``; its new rows are the next in ``rows``. ``first`` and ``last`` get where it
+    is then. ``low`` and ``high`` are room for the places of values that may become the least or the greatest.
+    """
+    r = 0
+    for t in range(touched.size):
+        s = touched[t]
+        a = edges[t]
+        end = a + held[t]
+        new = edges[t + 1] - end
+        # places of values that no later one undercuts (low) or exceeds (high), the best first
+        low_a = a
+        low_z = a
+        high_a = a
+        high_z = a
+        for k in range(a, end):
+            while low_z > low_a and values[low[low_z - 1]] >= values[k]:
+                low_z -= 1
+            low[low_z] = k
+            low_z += 1
+            while high_z > high_a and values[high[high_z - 1]] <= values[k]:
+                high_z -= 1
+            high[high_z] = k
+            high_z += 1
+        for _ in range(new):
+            i = rows[r]
+            r += 1
+            now = new_times[i]
+            v = new_values[i]
+            late[i] = end > a and now < times[end - 1]
+            if late[i]:
+                continue
+            while a < end and times[a] <= now - size:
+                x = (times[a] - origin[s]) / hour
+                y = values[a] - sums[s, 0]
+                sums[s, 1] -= x
+                sums[s, 2] -= y
+                sums[s, 3] -= x * x
+                sums[s, 4] -= x * y
+                sums[s, 5] += 1
+                if low[low_a] == a:
+                    low_a += 1
+                if high[high_a] == a:
+                    high_a += 1
+                a += 1
+                if a < end:
+                    far = FAR * (values[high[high_a]] - values[low[low_a]])
+                    lost = abs(y) > far or abs(values[a] - sums[s, 0]) > far
+                    if lost or end - a <= FEW or sums[s, 5] >= end - a:
+                        _again(times, values, a, end, hour, origin, sums, s)
+            n = end - a
+            alarms[i] = False
+            if n > 0:
+                base = values[a]
+                if baseline == 0:
+                    base = values[low[low_a]]
+                elif baseline == 2:
+                    base = sums[s, 0] + sums[s, 2] / n
+                alarms[i] = v > (1.0 + growth) * base
+            times[end] = now
+            values[end] = v
+            if n == 0:
+                _again(times, values, end, end, hour, origin, sums, s)
+                low_a = low_z = high_a = high_z = end
+            x = (now - origin[s]) / hour
+            y = v - sums[s, 0]
+            sums[s, 1] += x
+            sums[s, 2] += y
+            sums[s, 3] += x * x
+            sums[s, 4] += x * y
+            while low_z > low_a and values[low[low_z - 1]] >= v:
+                low_z -= 1
+            low[low_z] = end
+            low_z += 1
+            while high_z > high_a and values[high[high_z - 1]] <= v:
+                high_z -= 1
+            high[high_z] = end
+            high_z += 1
+            end += 1
+            n += 1
+            counts[i] = n
+            mean = sums[s, 2] / n
+            found[0, i] = sums[s, 0] + mean
+            found[1, i] = values[low[low_a]]
+            found[2, i] = values[high[high_a]]
+            found[3, i] = np.nan
+            found[4, i] = np.nan
+            if times[a] < now:
+                slope = (n * sums[s, 4] - sums[s, 1] * sums[s, 2]) / (n * sums[s, 3] - sums[s, 1] * sums[s, 1])
+                start = (times[a] - origin[s]) / hour
+                found[3, i] = slope
+                found[4, i] = sums[s, 0] + mean + slope * (start - sums[s, 1] / n)
+        first[t] = a
+        last[t] = end
+
+
+@register
+@dataclass(frozen=True, kw_only=True)
+class Trend(KeyedTask):
+    """Follow a value of each key over the last day: statistics, a least-squares line, and an alarm when it grows.
+
+    At time t the window has the values of ``(t - size, t]``. The line is that of least squares over the time in hours;
+    ``slope = (n Σxy - Σx Σy) / (n Σx² - (Σx)²)``. There is an alarm if the value exceeds ``(1 + growth)`` times the
+    baseline of the values that were in the window before it.
+
+    Parameters
+    ----------
+    size : timedelta > 0 or text such as "1d", default 86400.0
+        Length of the window.
+    growth : float >= 0, default 0.01
+        By which share a value may exceed the baseline.
+    baseline : "min", "first" or "mean", default "min"
+        Smallest, oldest or mean value of the window before.
+    value : str, default "value"
+        Numeric input field.
+    time : str, default "event_time"
+        Field with the time: a timestamp, or a whole number of nanoseconds since 1970.
+    by, ttl
+        Key and time to live, see :class:`KeyedTask`.
+
+    Shapes and rates
+    ----------------
+    float64[n] -> record[n], 1:1, with ``count`` (int64), ``mean``, ``min``, ``max``, ``slope`` (per hour),
+    ``intercept`` (the line at the oldest value of the window) and ``alarm``. O(1) time per record, and O(W) for each
+    key and batch; 16 W + 56 bytes of state per key. Sums are made anew when the window has been replaced once, so that
+    errors do not build up, and when an outlier leaves it.
+
+    Missing values
+    --------------
+    A record without value or time is an error. Slope and intercept are null where all values are of one time.
+
+    Errors
+    ------
+    ``missing``; ``not_finite`` (an infinite value); ``late`` (earlier than another of its key: see :class:`SortByEventTime`).
+
+    References
+    ----------
+    .. [1] Z. Jerzak et al., *The DEBS 2012 Grand Challenge*, DEBS 2012, query 1.
+    .. [2] T. Buddhika, *Real-time stream processing in sensing environments*, thesis, 2015: equipment monitoring.
+
+    Examples
+    --------
+    >>> trend = Trend(time="ts").session()
+    >>> hour = 3_600_000_000_000
+    >>> for h, v in enumerate((200.0, 201.0, 205.0)):
+    ...     out = trend.push({"ts": h * hour, "value": v})[0]
+    >>> out["count"], out["mean"], out["slope"], out["alarm"]
+    (3, 202.0, 2.5, True)
+    """
+
+    code: ClassVar[str] = "TRD"
+    category: ClassVar[str] = "Statistical"
+    pattern: ClassVar[str] = "Aggregate"
+
+    size: timedelta = timedelta(days=1)
+    growth: NonNegative = 0.01
+    baseline: Literal["min", "first", "mean"] = "min"
+    value: str = "value"
+    time: str = "event_time"
+
+    def validate(self) -> None:
+        if self.size <= timedelta(0):
+            raise ConfigError(f"size must be longer than 0, got {self.size!r}")
+        if self.value == self.time:
+            raise ConfigError(f"value and time must be different fields, got {self.value!r} for both")
+
+    def requires(self) -> Mapping[str, Requirement]:
+        return {**super().requires(), self.value: "number", self.time: "any"}
+
+    def output_schema(self, schema: pa.Schema) -> pa.Schema:
+        self.check_input(schema)
+        kind = schema.field(self.time).type
+        if not (pa.types.is_timestamp(kind) or pa.types.is_integer(kind) or pa.types.is_null(kind)):
+            raise ConfigError(
+                f"{self.name()} needs a timestamp or whole numbers in {self.time!r}, its input has {kind}"
+            )
+        schema = with_field(schema, pa.field("count", pa.int64()))
+        for name in NUMBERS:
+            schema = with_field(schema, pa.field(name, pa.float64()))
+        return with_field(schema, pa.field("alarm", pa.bool_()))
+
+    def writes(self) -> frozenset[str] | None:
+        return frozenset({"count", *NUMBERS, "alarm"})
+
+    def state_fields(self) -> Mapping[str, StateField]:
+        return {
+            "window": StateField("rows", initial=None),
+            "origin": StateField("int64"),
+            "sums": StateField("float64", 6),
+        }
+
+    def validate_rows(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
+        values = float_column(batch.column(self.value))[0]
+        absent = np.isnan(values) | np.asarray(batch.column(self.time).is_null())
+        infinite = np.isinf(values) & ~absent
+        dead.reject(batch, absent, "missing", f"{self.value} or {self.time} is missing")
+        dead.reject(batch, infinite, "not_finite", f"{self.value} is infinite")
+        good = ~(absent | infinite)
+        return batch if good.all() else batch.filter(pa.array(good))
+
+    def update(
+        self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, dead: DeadLetters
+    ) -> pa.RecordBatch:
+        n = batch.num_rows
+        column = batch.column(self.time)
+        micros = pa.types.is_timestamp(column.type)
+        if micros:
+            column = column.cast(pa.timestamp("us", column.type.tz), safe=False)
+        times = int_column(column.cast(pa.int64()))
+        values = float_column(batch.column(self.value))[0]
+        rows = np.argsort(slots, kind="stable")
+        touched, new = np.unique(slots, return_counts=True)
+        windows = [state["window"][s] for s in touched.tolist()]
+        held = np.array([0 if w is None else w.num_rows for w in windows], np.int64)
+        edges = np.concatenate([[0], np.cumsum(held + new)])
+        all_times, all_values = np.empty(edges[-1], np.int64), np.empty(edges[-1])
+        if held.any():
+            pool = joined([w for w in windows if w is not None])
+            to = np.repeat(edges[:-1] - np.concatenate([[0], np.cumsum(held)[:-1]]), held) + np.arange(held.sum())
+            all_times[to], all_values[to] = (pool.column(i).to_numpy() for i in (0, 1))
+        low, high = np.empty_like(all_times), np.empty_like(all_times)
+        first, last = np.empty(touched.size, np.int64), np.empty(touched.size, np.int64)
+        counts, found = np.empty(n, np.int64), np.empty((len(NUMBERS), n))
+        alarms, late = np.empty(n, np.bool_), np.empty(n, np.bool_)
+        unit = 1 if micros else 1000  # of a microsecond
+        how = (in_us(self.size) * unit, 3.6e9 * unit, self.growth, BASELINES.index(self.baseline))
+        given: tuple[Any, ...] = (times, values, rows, edges, held, touched, *how, all_times, all_values, low, high)
+        _trend(*(*given, state["origin"], state["sums"], first, last, counts, found, alarms, late))
+        for s, a, b in zip(touched.tolist(), first.tolist(), last.tolist(), strict=True):
+            # copies, so that the window of a key keeps nothing else alive
+            kept = [pa.array(all_times[a:b].copy()), pa.array(all_values[a:b].copy())]
+            state["window"][s] = pa.RecordBatch.from_arrays(kept, names=["time", "value"])
+        if late.any():
+            dead.reject(batch, late, "late", "another record of its key has a later time")
+            good = ~late
+            batch, counts, found, alarms = batch.filter(pa.array(good)), counts[good], found[:, good], alarms[good]
+        batch = replace_column(batch, "count", pa.array(counts))
+        for name, numbers in zip(NUMBERS, found, strict=True):
+            batch = replace_column(batch, name, numbers)
+        return replace_column(batch, "alarm", pa.array(alarms))
+
+    @classmethod
+    def cases(cls) -> Iterable[Case]:
+        batch = pa.RecordBatch.from_pydict(
+            {
+                "seq": pa.array(range(9), pa.int64()),
+                "event_time": pa.array([0, 0, 2, 3, None, 5, 6, 4, 30], pa.timestamp("s", tz="UTC")),
+                "key": ["a", "b", "a", "ü", "a", "b", None, "b", "a"],
+                "value": [1.0, 2.0, None, 4.0, 5.0, float("nan"), 7.0, 8.0, 9.0],
+            }
+        )
+        yield Case(cls(by=("key",), size=timedelta(seconds=10)), batch)
+        yield Case(cls(size=timedelta(seconds=2), baseline="mean", growth=0.5), batch, "of one key")

@@ -1,0 +1,1 @@
+"""The parts of :class:`~riot_ops.tasks.window.window.Window`."""

@@ -1,0 +1,126 @@
+"""Windows by the number of their records."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from riot_ops.core.operator import State, StateField
+from riot_ops.core.schema import TIMESTAMP
+from riot_ops.kernels.arrays.arrow import int_column
+from riot_ops.kernels.stats.panes import NONE, count_off
+from riot_ops.kernels.text.timestamps import microseconds
+from riot_ops.tasks.window.windowing.groups import Groups, Numbers, local_numbers, window_columns
+from riot_ops.tasks.window.windowing.stats import Cells, Stat
+from riot_ops.tasks.window.windowing.windows import Updates, Windows, time_type
+
+__all__ = ["CountWindows"]
+
+ORDER = ("seq", "ordinal")
+#: Later than any time.
+EVER = 1 << 61
+
+
+class CountWindows(Windows):
+    """Windows by the number of their records."""
+
+    def __init__(self, stats: Sequence[Stat], update: bool, window: int) -> None:
+        super().__init__(stats, update)
+        self.window = window
+
+    def fields(self) -> Mapping[str, StateField]:
+        whole = {name: StateField("int64", 0, NONE) for name in ("begin", "until", *(f"last_{name}" for name in ORDER))}
+        return {"filled": StateField("int64"), **whole}
+
+    def run(self, task: Any, batch: pa.RecordBatch, slots: Numbers, state: State) -> pa.RecordBatch:
+        """What comes of rows."""
+        columns = self.columns(batch)
+        arrival = np.zeros(slots.size, np.int64)  # the first that came is the first, whatever its time
+        numbers, most = local_numbers(slots, len(state["filled"]))
+        held = np.full(most, -1, np.int64)
+        groups = np.empty(slots.size, np.int64)
+        group_slots, taken, full_rows, full_groups = (np.empty(slots.size, np.int64) for _ in range(4))
+        n, full = count_off(
+            slots, numbers, self.window, state["filled"], held, groups, group_slots, taken, full_rows, full_groups
+        )
+        work = Groups(self.stats, state, 1, taken[:n])
+        spans = _Spans(batch, groups, state, taken[:n])
+        if self.update:
+            updates = Updates(task, batch)
+            for added in work.add_each(groups, groups, columns, arrival, 0, slots.size):
+                spans.add(added)
+                updates.add(added, *spans.of(groups[added]), work.copied(groups[added]))
+            made = updates.made()
+        else:
+            work.add(groups, columns, arrival, 0, slots.size)
+            spans.add(np.arange(slots.size))
+            rows, whole = full_rows[:full], full_groups[:full]
+            places = np.arange(full)
+            made = self._made(
+                task, batch.take(pa.array(rows)), work.together(whole, places, places + 1), *spans.of(whole)
+            )
+        open_ = held[held >= 0]
+        work.keep(open_, group_slots[open_])
+        spans.keep(open_, group_slots[open_])
+        if task.partial and slots.size:
+            for name in ORDER:
+                if name in batch.schema.names:
+                    state[f"last_{name}"][slots] = int_column(batch.column(name))
+        return made
+
+    def left(self, task: Any, keys: pa.RecordBatch, state: State) -> pa.RecordBatch | None:
+        """The windows that are not full."""
+        slots = np.flatnonzero(state["filled"] > 0)
+        if not slots.size:
+            return None
+        places = np.arange(slots.size)
+        cells = Groups(self.stats, state, 1, slots).together(places, places, places + 1)
+        columns = {name: keys.column(name).take(pa.array(slots)) for name in keys.schema.names}
+        if state["last_seq"][slots].min() != NONE:
+            columns |= {
+                name: pa.array(state[f"last_{name}"][slots])
+                for name in ORDER
+                if state[f"last_{name}"][slots].min() != NONE
+            }
+        found = window_columns(task.readings(), cells, state["begin"][slots], state["until"][slots], TIMESTAMP)
+        columns["event_time"] = found["window_end"]
+        return pa.RecordBatch.from_pydict(columns | found)
+
+    def _made(self, task: Any, taken: pa.RecordBatch, cells: Cells, starts: Numbers, ends: Numbers) -> pa.RecordBatch:
+        schema = task.output_schema(taken.schema)
+        columns = dict(zip(taken.schema.names, taken.columns, strict=True))
+        columns |= window_columns(task.readings(taken.schema), cells, starts, ends, time_type(taken))
+        return pa.RecordBatch.from_arrays([columns[f.name].cast(f.type) for f in schema], schema=schema)
+
+
+class _Spans:
+    """First and last event time of groups; NONE of those without any."""
+
+    def __init__(self, batch: pa.RecordBatch, groups: Numbers, state: State, taken: Numbers) -> None:
+        self._state = state
+        self._groups = groups
+        self.begins, self.lasts = np.full(taken.size, EVER), np.full(taken.size, NONE)
+        known = np.flatnonzero(taken >= 0)
+        known = known[state["until"][taken[known]] != NONE]
+        self.begins[known], self.lasts[known] = state["begin"][taken[known]], state["until"][taken[known]]
+        if "event_time" in batch.schema.names:
+            self._times, self._present = microseconds(batch.column("event_time"))
+        else:
+            self._times, self._present = groups, np.zeros(groups.size, np.bool_)
+
+    def add(self, rows: Numbers) -> None:
+        """Rows of the batch."""
+        rows = rows[self._present[rows]]
+        np.minimum.at(self.begins, self._groups[rows], self._times[rows])
+        np.maximum.at(self.lasts, self._groups[rows], self._times[rows])
+
+    def of(self, groups: Any) -> tuple[Any, Any]:
+        """First and last time of groups."""
+        return self.begins[groups], self.lasts[groups]
+
+    def keep(self, groups: Numbers, places: Numbers) -> None:
+        """Put them into the state."""
+        self._state["begin"][places], self._state["until"][places] = self.of(groups)

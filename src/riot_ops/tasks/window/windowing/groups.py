@@ -1,0 +1,178 @@
+"""The groups of records that a batch works on: their cells, from the state and back to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from riot_ops.core.operator import State, StateField
+from riot_ops.kernels.stats.panes import NONE
+from riot_ops.kernels.text.timestamps import from_microseconds
+from riot_ops.tasks.window.windowing.aggregates import Reading
+from riot_ops.tasks.window.windowing.stats import Cells, Stat
+
+__all__ = ["Groups", "cell_fields", "local_numbers", "ranks", "stats_of", "timestamps", "window_columns"]
+
+Numbers = npt.NDArray[np.int64]
+
+
+def stats_of(readings: Iterable[Reading]) -> list[Stat]:
+    """The stats that aggregates read, each once."""
+    return list(dict.fromkeys(stat for one in readings for stat in one.stats))
+
+
+def cell_fields(stats: Iterable[Stat], room: int) -> dict[str, StateField]:
+    """The state of one key with so many places for groups (0: with one)."""
+    fields = {}
+    for stat in stats:
+        for name, (dtype, width, initial) in stat.cells().items():
+            if dtype == "json":
+                fields[name] = StateField("json")
+            else:  # a state field begins with one number: others are put there with the group
+                first = initial if np.isscalar(initial) or initial is None else 0.0
+                fields[name] = StateField(dtype, max(room, 1) * max(width, 1) if room or width else 0, first)
+    return fields
+
+
+def local_numbers(slots: Numbers, size: int) -> tuple[Numbers, int]:
+    """A small number for each key of a batch, and how many they go up to."""
+    if size <= 4 * slots.size + 1024:
+        return slots, size
+    distinct, numbers = np.unique(slots, return_inverse=True)
+    return numbers.astype(np.int64), distinct.size
+
+
+class Groups:
+    """Cells of groups.
+
+    Parameters
+    ----------
+    stats : list of Stat
+    state : dict
+        The state arrays of all keys, with ``room`` places each.
+    taken : array of int64
+        By group the place in the state that it goes on with, counted through all keys; -1 for none.
+    """
+
+    def __init__(self, stats: Sequence[Stat], state: State, room: int, taken: Numbers) -> None:
+        self._stats = stats
+        self._state = state
+        self._room = room
+        self.cells: Cells = {}
+        known = np.flatnonzero(taken >= 0)
+        for name, (dtype, width, initial) in self._layout():
+            if dtype == "json":
+                self.cells[name] = [self._object(name, int(place)) for place in taken]
+                continue
+            cell = np.empty((taken.size, width) if width else taken.size, dtype)
+            cell[...] = initial
+            cell[known] = self._flat(name, width)[taken[known]]
+            self.cells[name] = cell
+
+    def add(self, groups: Numbers, columns: Sequence[Any], times: Numbers, start: int, stop: int) -> None:
+        """Add rows to their groups."""
+        for stat, values in zip(self._stats, columns, strict=True):
+            stat.add(self.cells, groups, values, times, start, stop)
+
+    def add_each(
+        self, apart: Numbers, groups: Numbers, columns: Sequence[Any], times: Numbers, start: int, stop: int
+    ) -> Iterator[Numbers]:
+        """Add rows to their groups, no two at once that are alike in ``apart``; yields those just added."""
+        rows = np.flatnonzero(groups[start:stop] >= 0) + start
+        rank = ranks(apart[rows])
+        order = np.argsort(rank, kind="stable")
+        rows, rank = rows[order], rank[order]
+        groups, times = groups[rows], times[rows]
+        columns = [_taken(column, rows) for column in columns]
+        for first, last in pairwise([*np.flatnonzero(np.diff(rank, prepend=-1)).tolist(), rows.size]):
+            self.add(groups, columns, times, first, last)
+            yield rows[first:last]
+
+    def merge(self, into: Numbers, others: Numbers) -> None:
+        """Merge groups into others, one by one."""
+        first = np.arange(others.size)
+        for stat in self._stats:
+            stat.merge(self.cells, into, self.cells, others, first, first + 1)
+
+    def together(self, order: Numbers, first: Numbers, last: Numbers) -> Cells:
+        """The cells of the groups ``order[first[i]:last[i]]`` together, by i."""
+        whole = Groups(self._stats, {}, 1, np.full(first.size, -1)).cells
+        for stat in self._stats:
+            stat.merge(whole, np.arange(first.size), self.cells, order, first, last)
+        return whole
+
+    def copied(self, groups: Numbers) -> Cells:
+        """The cells of groups as they stand."""
+        return {
+            name: [_copied(cell[g]) for g in groups.tolist()] if isinstance(cell, list) else cell[groups]
+            for name, cell in self.cells.items()
+        }
+
+    def keep(self, groups: Numbers, places: Numbers) -> None:
+        """Put groups into places of the state."""
+        for name, (dtype, width, _) in self._layout():
+            if dtype != "json":
+                self._flat(name, width)[places] = self.cells[name][groups]
+                continue
+            for group, place in zip(groups.tolist(), places.tolist(), strict=True):
+                held = self._state[name]
+                ring = list(held[place // self._room] or [None] * self._room)
+                ring[place % self._room] = self.cells[name][group]
+                held[place // self._room] = ring
+
+    def _layout(self) -> Iterable[tuple[str, tuple[str, int, Any]]]:
+        for stat in self._stats:
+            yield from stat.cells().items()
+
+    def _flat(self, name: str, width: int) -> Any:
+        """A state array as one row per place."""
+        array = self._state[name] if self._state else np.empty(0)
+        return array.reshape(-1, width) if width else array.reshape(-1)
+
+    def _object(self, name: str, place: int) -> Any:
+        ring = self._state[name][place // self._room] if place >= 0 else None
+        return _copied(None if ring is None else ring[place % self._room])
+
+
+def _copied(values: list[Any] | None) -> list[Any] | None:
+    return None if values is None else [list(one) if isinstance(one, list) else one for one in values]
+
+
+def ranks(groups: Numbers) -> Numbers:
+    """By row, how many rows of its group come before it."""
+    order = np.argsort(groups, kind="stable")
+    places = np.arange(groups.size)
+    new = np.diff(groups[order], prepend=-1) != 0
+    ranks = np.empty_like(groups)
+    ranks[order] = places - np.maximum.accumulate(np.where(new, places, 0))
+    return ranks
+
+
+def _taken(column: Any, rows: Numbers) -> Any:
+    """Rows of what a stat wants of a batch."""
+    if isinstance(column, tuple):
+        return tuple(part[rows] for part in column)
+    if isinstance(column, list):
+        return [column[row] for row in rows.tolist()]
+    return column[rows] if column.size else column
+
+
+def window_columns(
+    readings: Mapping[str, Reading], cells: Cells, starts: Numbers, ends: Numbers, kind: pa.DataType
+) -> dict[str, pa.Array]:
+    """Start, end and aggregates of windows; start and end are null where the end is :data:`NONE`."""
+    columns = {"window_start": timestamps(starts, ends, kind), "window_end": timestamps(ends, ends, kind)}
+    return columns | {name: one.result(cells) for name, one in readings.items()}
+
+
+def timestamps(times: Numbers, ends: Numbers, kind: pa.DataType) -> pa.Array:
+    """Times as a column, null for windows without any."""
+    known = ends != NONE
+    column = from_microseconds(np.where(known, times, 0), kind)
+    return column if known.all() else pc.if_else(pa.array(known), column, None)

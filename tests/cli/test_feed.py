@@ -1,0 +1,197 @@
+"""What the command makes of files, by their first lines."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import logging
+
+import pytest
+
+from riot_ops import streams
+from riot_ops.cli.feed import Feed
+from riot_ops.core.errors import ConfigError, ConnectorError
+from riot_ops.streams.catalog import catalog_entry
+from tests.streams.records import table
+
+HEADER = "when,device,temperature,note,humidity"
+ROWS = [f"2024-01-01T00:00:{i:02d}Z,d{i % 3},{20 + i},fine,{50 - i}" for i in range(40)]
+
+
+@pytest.fixture
+def file(tmp_path):
+    def write(content, name="readings.csv"):
+        path = tmp_path / name
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return path
+
+    return write
+
+
+def feed(path, **options):
+    return Feed("city", 1, 1, input=path, **options)
+
+
+def csv_feed(path, **options):
+    return feed(path, format="csv", **({"time": "when", "key": "device"} | options))
+
+
+def refusal(path, **options):
+    with pytest.raises((ConfigError, ConnectorError)) as refused:
+        feed(path, **options).check()
+    return str(refused.value)
+
+
+def test_plain_csv_is_refused_with_the_command_that_reads_it(file):
+    path = file("\n".join([HEADER, *ROWS]))
+    said = refusal(path)
+    assert "none of the first 41 lines" in said
+    assert f"the file begins: '{HEADER}'" in said
+    assert "such as 1422748800000," in said
+    assert f"riot-ops run stats --input {path} --format csv --time when --key device" in said
+
+
+def test_the_example_in_a_refusal_can_be_read(file):
+    said = refusal(file("a,b\n1,2\n"))
+    example = said.partition("such as ")[2].splitlines()[0]
+    feed(file(example, "example.csv")).check()
+
+
+@pytest.mark.parametrize(
+    ("header", "rows", "time", "key"),
+    [
+        ("value,ts,station", ["1,2024-01-01,x"], "ts", "station"),
+        ("Date,humid,Sensor ID,v", ["2024-01-01,2,a,3"], "Date", "Sensor ID"),
+        ("a,b,colour", ["1,2,red"], "COLUMN", "colour"),
+        ("a,b,c", ["x,1422748800000,2"], "b", "a"),
+        ("a,b,c", ["x,2,2024-01-01 10:00"], "c", "a"),
+        ("a,b", ["1,2"], "COLUMN", "COLUMN"),
+    ],
+)
+def test_columns_are_guessed(file, header, rows, time, key):
+    assert f"--time {time} --key {key}" in refusal(file("\n".join([header, *rows])))
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        (b"", "is empty"),
+        (b"\x00\x01\xff\x00", "is not text"),
+        (gzip.compress(b"1,{}\n", mtime=0), "its name must end in .gz"),
+        (b"some words\nand more\n", "--stream names the stream"),
+        (b'{"a": 1}\n{"a": 2}\n', "--stream names the stream"),
+        (b"1,2,3\n4,5,6\n", "--stream names the stream"),
+    ],
+)
+def test_other_files_are_refused_with_what_they_are(file, content, text):
+    assert text in refusal(file(content))
+
+
+def test_a_missing_file_and_an_empty_folder(tmp_path):
+    assert "no such file" in refusal(tmp_path / "missing.csv")
+    assert "holds no files" in refusal(tmp_path)
+
+
+def test_one_line_that_can_be_read_is_enough(file):
+    entries = [{"n": "source", "sv": "s1"}, {"n": "temperature", "v": 20.5}]
+    good = "1000," + json.dumps({"e": entries, "bt": 1000})
+    feed(file("\n".join(["# recorded in Geneva", good]))).check()
+
+
+def observations(source):
+    from riot_ops import tasks as t
+
+    parse = t.ParseSenML(schema=source.schema, fields=source.schema.numeric)
+    rows = [row for batch in source.parsed(parse) for row in batch.to_pylist()]
+    return [(r["event_time"].isoformat(), r["sensor_id"], r["obs_type"], r["value"]) for r in rows]
+
+
+EXPECTED = [
+    (f"2024-01-01T00:00:{i:02d}+00:00", f"d{i % 3}", name, value)
+    for i in range(40)
+    for name, value in (("temperature", 20.0 + i), ("humidity", 50.0 - i))
+]
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+@pytest.mark.parametrize("last", [True, False])
+@pytest.mark.parametrize("mark", ["", "\ufeff"])
+@pytest.mark.parametrize("delimiter", [",", ";", "\t"])
+def test_columns_of_ones_own(file, end, last, mark, delimiter):
+    text = mark + end.join([HEADER, *ROWS]) + (end if last else "")
+    source = csv_feed(file(text.replace(",", delimiter)))
+    source.check()
+    assert observations(source) == EXPECTED
+    assert source.total() == 40
+    assert source.own_columns
+
+
+def test_the_benchmarks_own_columns_need_no_names(file):
+    lines = ["s1,1000,2.5", "s2,2000,3.5"]
+    for text in ("\n".join(lines), "\n".join(["meterid,timestamp,energyconsumed", *lines])):
+        source = Feed("grid", 1, 1, input=file(text), format="csv")
+        source.check()
+        assert [row[1:] for row in observations(source)] == [
+            ("s1", "energyconsumed", 2.5),
+            ("s2", "energyconsumed", 3.5),
+        ]
+        assert not source.own_columns
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"format": "xml"}, "--format must be senml or csv, got 'xml'"),
+        ({"time": "when"}, "--time and --key name columns: they need --format csv"),
+        ({"format": "csv", "time": "when"}, "both --time and --key"),
+        ({"format": "csv", "time": "whem", "key": "device"}, "--time whem: {path} has the columns when, device"),
+        ({"format": "csv", "time": "when", "key": "devise"}, 'did you mean "device"?'),
+        ({"format": "csv", "time": "when", "key": "device", "speed": 2.0}, "--speed needs messages that begin"),
+        ({"format": "csv", "time": "note", "key": "device"}, "bad_time"),
+        ({"format": "csv"}, "expected columns: timestamp, source"),
+    ],
+)
+def test_misuse_of_the_options_for_files(file, options, text):
+    path = file("\n".join([HEADER, *ROWS]))
+    assert text.format(path=path) in refusal(path, **options)
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        ("when,device,device\n1,a,2\n", "must have names, each once"),
+        ("when,device,note\n1,a,x\n", "has no column of numbers"),
+        ("", "is empty"),
+    ],
+)
+def test_tables_that_will_not_do(file, content, text):
+    with pytest.raises(ConfigError, match=text):
+        csv_feed(file(content))
+
+
+def test_csv_needs_a_file():
+    with pytest.raises(ConfigError, match="--format csv needs --input"):
+        Feed("city", 1, 1, format="csv")
+
+
+@pytest.mark.parametrize(("first", "warns"), [("1704067200", True), ("1704067200000", False)])
+def test_seconds_taken_for_milliseconds_are_pointed_out(file, caplog, first, warns):
+    caplog.set_level(logging.WARNING)
+    csv_feed(file(f"when,device,v\n{first},a,1\n"))
+    assert ("looks like seconds" in caplog.text) == warns
+
+
+def test_generated_messages_follow_the_seed():
+    for options, seed in (({}, 0), ({"seed": 3}, 3)):
+        made = table(Feed("grid", 50, 10, **options).source(paced=False))
+        assert made.equals(table(streams.generate("grid", 10, messages=50, seed=seed)))
+    assert not made.equals(table(streams.generate("grid", 10, messages=50)))
+
+
+def test_the_pace_of_a_stream_of_the_catalogue():
+    plain = Feed("grid", 50, 10)
+    assert type(plain.source(paced=True)) is type(plain.source(paced=False)), "as fast as possible"
+    paced = Feed("grid", 50, 10, curve="taxi", speed=200.0).source(paced=True)
+    assert paced.curve.mean == pytest.approx(catalog_entry("taxi").curve(200.0).mean)
+    usual = Feed("grid", 50, 10, curve="taxi").source(paced=True)
+    assert usual.curve.mean == pytest.approx(catalog_entry("taxi").curve(1000).mean)

@@ -1,0 +1,183 @@
+"""What is asked of a manager that serves may be anything: it is answered with what is wrong, and the manager goes on."""
+
+from __future__ import annotations
+
+import copy
+import json
+import random
+import re
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given, settings
+from typer.testing import CliRunner
+
+import riot_ops as ro
+from riot_ops import tasks as t
+from riot_ops.cli import main as cli
+from riot_ops.cli.reuse_requests import FORMS, decoded, requested
+from riot_ops.cli.reuse_server import ReuseServer
+from riot_ops.cli.reuse_socket import answered
+from riot_ops.core.errors import ConfigError
+from tests.search import depth
+
+SCHEMA = {"device": "string", "value": "double"}
+#: What a fault in the program would be answered as.
+FAULT = re.compile(r"^[A-Z]\w*(Error|Exception): ")
+
+
+def flow():
+    made = ro.Dataflow("mean")
+    stream = made.source("readings", schema=SCHEMA).to(t.MovingAverage(by=("device",), window=5), id="average")
+    return made.sink("out", stream)
+
+
+def request(readings):
+    """A request that is granted."""
+    one = {"dataflow": flow().to_dict(), "sources": {"readings": {"file": str(readings)}}, "sinks": {"out": "discard"}}
+    return {"do": "submit", "dataflows": [{**one, "name": "a", "owner": "ada", "fold": False}]}
+
+
+@pytest.fixture(scope="module")
+def readings(tmp_path_factory):
+    file = tmp_path_factory.mktemp("data") / "readings.csv"
+    file.write_text("device,value\na,1.5\n")
+    return file
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    made = ReuseServer(tmp_path_factory.mktemp("shared"))
+    yield made
+    made.close()
+
+
+def answer(server, line):
+    """What is answered, as it goes over the socket; what came goes again."""
+    found = json.loads(json.dumps(answered(line, server.answer), default=str).encode())
+    assert found.keys() in ({"result"}, {"error"})
+    if "error" in found:
+        assert isinstance(found["error"], str) and not FAULT.match(found["error"]), found["error"]
+    for name in server.manager.names:
+        server.manager.remove(name)
+    server.over.clear()
+    assert answered(b'{"do": "list"}', server.answer) == {"result": []}
+    return found
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.sampled_from([*FORMS, "\ud800"]),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["do", "name", "form", "dataflows", "dataflow", "sources", "x"]), inner, max_size=4
+        )
+    ),
+    max_leaves=8,
+)
+
+
+@given(st.binary(max_size=60) | JSON.map(lambda data: json.dumps(data).encode()))
+@settings(max_examples=depth(300), deadline=None)
+def test_any_bytes_are_answered(server, line):
+    answer(server, line + b"\n")
+
+
+@pytest.mark.parametrize("line", [b"[" * 100_000, b'{"do":' * 50_000, b'{"do": "\xff"}', b'{"do": NaN}', b""])
+def test_what_is_no_json_is_refused(server, line):
+    assert "must be a line of JSON" in answer(server, line)["error"]
+
+
+def test_half_a_character_is_refused(server):
+    assert "must be a line of JSON" in answer(server, b'{"do": "remove", "name": "\\uD800"}')["error"]
+    assert decoded(b'{"do": "\\ud83d\\ude00"}') == {"do": "\U0001f600"}
+
+
+WRONG = (None, 7, -1, 1.5, True, "x", "", [], ["x"], [[]], {}, {"x": 1}, [{"x": []}], "a\x00b", 10**30)
+
+
+def places(data, path=()):
+    """Each place in nested data."""
+    yield path
+    for key, value in data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ():
+        yield from places(value, (*path, key))
+
+
+def changed(data, path, wrong):
+    """The data with another value at a place; with none where that is ``places``."""
+    made = copy.deepcopy(data)
+    holder = made
+    for key in path[:-1]:
+        holder = holder[key]
+    if wrong is places:
+        del holder[path[-1]]
+    else:
+        holder[path[-1]] = wrong
+    return made
+
+
+def test_any_value_at_any_place_of_a_submission_is_answered(server, readings):
+    whole = request(readings)
+    assert "result" in answer(server, json.dumps(whole).encode())
+    choose = random.Random(1)
+    refused = 0
+    for path in [p for p in places(whole) if p]:
+        for wrong in (places, *choose.sample(WRONG, 5)):
+            refused += "error" in answer(server, json.dumps(changed(whole, path, wrong)).encode())
+    assert refused > 150
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        ({}, "'do' must be one of submit, .*, got None"),
+        ({"do": "remov"}, 'did you mean "remove"'),
+        ({"do": ["list"]}, r"got \['list'\]"),
+        ({"do": "remove", "name": 7}, r"remove: name = 7 \(int\): Expected `str`, got `int`"),
+        ({"do": "stop", "now": 1}, "stop: .*unknown field `now`; known are none"),
+        ({"do": "show", "form": "svgg"}, "show: form = 'svgg' .*must be 'mermaid', 'svg'; did you mean \"svg\""),
+        ({"do": "submit", "dataflows": 5}, r"submit: dataflows = 5 \(int\): Expected `array`"),
+        ({"do": "submit", "dataflows": [{"sources": {}}]}, r"dataflows\[0\] = an object with sources: .*`dataflow`"),
+        ({"do": "submit", "dataflows": [{"dataflow": {}, "fould": 1}]}, "unknown field `fould`; known are .*fold"),
+    ],
+)
+def test_what_is_wrong_with_a_request_is_told(asked, told):
+    with pytest.raises(ConfigError, match=told):
+        requested(asked)
+
+
+# -- files -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (lambda d: 5, "must hold an object, got 5"),
+        (lambda d: d.update(nodes=5), r"nodes = 5 \(int\): Expected `array`"),
+        (lambda d: d["nodes"][2].pop("id"), r"nodes\[2\] = an object with kind: .*`id`"),
+        (lambda d: d["nodes"][0].update(schema=[{"name": "a"}]), r"nodes\[0\]\.schema\[0\] = .*`type`"),
+        (lambda d: d["nodes"][0].pop("kind"), r"nodes\[0\] = .*`kind`"),
+        (lambda d: d["edges"].pop(), "average: its output goes nowhere"),
+        (lambda d: d["edges"][0].update({"from": "x"}), "no node 'x'"),
+        (lambda d: {"dataflow": d, "sinks": [1]}, "sinks must be an object, by name, got .*list"),
+        (lambda d: {"dataflow": d, "sources": {"readings": 4}}, "source readings must be a text or an object"),
+        (lambda d: {"dataflow": 3}, "not a dataflow descriptor: it must be an object, got 3"),
+    ],
+)
+@pytest.mark.parametrize("out", [(), ("--out", "somewhere")])
+def test_what_is_wrong_with_a_file_is_told_with_its_name_before_anyone_is_asked(tmp_path, change, told, out):
+    data = flow().to_dict()
+    other = change(data)  # in place, or something else
+    data = other if isinstance(other, int) or (isinstance(other, dict) and "dataflow" in other) else data
+    file = tmp_path / "flow.json"
+    file.write_text(json.dumps(data))
+    result = CliRunner().invoke(cli.app, ["reuse", "submit", str(file), *out, "--dir", str(tmp_path / "nobody")])
+    assert isinstance(result.exception, ConfigError), result.exception
+    assert str(result.exception).startswith(f"{file}: ") and re.search(told, str(result.exception))
+
+
+def test_a_file_that_is_nested_too_deep_is_no_json(tmp_path):
+    file = tmp_path / "flow.json"
+    file.write_text("[" * 200_000)
+    result = CliRunner().invoke(cli.app, ["reuse", "submit", str(file), "--dir", str(tmp_path)])
+    assert isinstance(result.exception, ConfigError) and f"{file} is no JSON" in str(result.exception)

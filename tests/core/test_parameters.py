@@ -1,0 +1,67 @@
+"""Parameters in their short forms: a duration as text, one name instead of a tuple."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+import riot_ops as ro
+from riot_ops import tasks as t
+from riot_ops.core.errors import ConfigError
+from riot_ops.core.parameters import duration
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("10min", timedelta(minutes=10)),
+        ("10m", timedelta(minutes=10)),
+        ("1h30m", timedelta(minutes=90)),
+        ("1h 30min", timedelta(minutes=90)),
+        ("500ms", timedelta(milliseconds=500)),
+        ("1.5 s", timedelta(milliseconds=1500)),
+        ("0.000001s", timedelta(microseconds=1)),
+        ("7us", timedelta(microseconds=7)),
+        ("2d1us", timedelta(2, 0, 1)),
+        ("0s", timedelta(0)),
+        ("PT1H30M", timedelta(minutes=90)),
+        ("P1DT2H", timedelta(hours=26)),
+    ],
+)
+def test_durations(text, expected):
+    assert duration(text) == expected
+    assert t.Window(size="1d", allowed_lateness=text).allowed_lateness == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "10", "min", "1 day", "1s1h", "1h1h", "1m1min", "-1s", "1,5s", "0.0000001s", "P", "PTX", "9999999999999d"],
+)
+def test_other_texts_are_no_durations(text):
+    with pytest.raises(ConfigError, match=r"ttl: .*is no duration"):
+        t.KalmanFilter(ttl=text)
+
+
+def test_every_duration_of_a_task_may_be_text():
+    assert t.KalmanFilter(ttl="1h").ttl == timedelta(hours=1)
+    assert t.AssembleMessage(schema="city", timeout="1.5s").timeout == timedelta(seconds=1.5)
+    assert t.KalmanFilter().replace(ttl="1h").ttl == timedelta(hours=1)
+    with pytest.raises(ConfigError, match="longer than 0"):
+        t.KalmanFilter(ttl="0s")
+    described = {"task": "window", "size": "10min", "by": "device"}
+    task = t.Window(size=timedelta(minutes=10), by=("device",))
+    assert t.Task.from_dict(described) == task
+    assert t.Task.from_dict(task.to_dict()) == task
+
+
+def test_one_name_is_a_tuple_of_one():
+    assert t.KalmanFilter(by="device").by == ("device",)
+    assert t.Project(fields="value").fields == ("value",)
+    assert t.CheckBloomFilter(field="id", members="a1").members == ("a1",)  # also where None is allowed
+    assert t.Collect(groups="device").groups == ("device",)
+    assert ro.keyed(lambda state, row: (state, row), by="device").by == ("device",)
+    assert ro.Distribution("hash", "device").fields == ("device",)
+    assert t.SlidingRegression(value="device").value == "device"  # a text that is meant as one stays
+    with pytest.raises(ConfigError, match="by = 3"):
+        t.KalmanFilter(by=3)

@@ -1,0 +1,110 @@
+"""Counts of words in spam and elsewhere, and their table."""
+
+from __future__ import annotations
+
+import json
+
+import pyarrow as pa
+import pytest
+
+from riot_ops import tasks as t
+from riot_ops.core.errors import ConfigError
+from riot_ops.models import WordTable
+from riot_ops.models.word_table import spam_share
+
+ROWS = [("win", 2, True), (None, 5, True), ("win", 1, None), ("we", 4, False), ("win", 3, False), ("we", 9, None)]
+
+
+def rows(*triples):
+    return [{"word": word, "count": n, "spam": spam} for word, n, spam in triples]
+
+
+def both(found):
+    return [(row["word"], row["count_bad"], row["count_good"]) for row in found]
+
+
+def test_counts_so_far():
+    session = t.CountSpamWords().session()
+    assert both(session.push_many(rows(*ROWS, (None, 1, None)))) == [("win", 2, 0), ("we", 0, 4), (None, 5, 0)]
+
+
+def test_counts_at_the_end():
+    session = t.CountSpamWords(emit="end").session()
+    assert session.push_many(rows(*ROWS)) == []
+    assert sorted(both(session.flush()), key=str) == sorted([("win", 2, 3), (None, 5, 0), ("we", 0, 4)], key=str)
+
+
+def test_words_as_numbers_are_the_same_words():
+    batches = [pa.RecordBatch.from_pylist(rows(*part)) for part in (ROWS[:3], ROWS[3:], (("new", 1, None), *ROWS))]
+    for emit in ("each", "end"):
+        plain, numbered = t.CountSpamWords(emit=emit).session(), t.CountSpamWords(emit=emit).session()
+        for batch in batches:
+            codes = batch.column("word").dictionary_encode()
+            out = numbered.push_batch(batch.set_column(0, "word", codes))
+            assert out.to_pylist() == plain.push_batch(batch).to_pylist()
+            assert numbered.snapshot() == plain.snapshot()
+        assert numbered.flush() == plain.flush()
+
+
+def test_other_fields():
+    session = t.CountSpamWords(by="w", label="bad", count="n").session()
+    assert session.push({"w": "a", "n": 3, "bad": True}) == []
+    assert session.push({"w": "a", "n": 3, "bad": None})[0]["count_bad"] == 3
+
+
+def test_counts_of_two_parts_are_added_up():
+    here, there = t.CountSpamWords().session(), t.CountSpamWords().session()
+    here.push_many(rows(*ROWS))
+    there.push_many(rows(("win", 7, True), ("new", 1, False)))
+    here.merge(there.snapshot())
+    assert both(here.push_many(rows(("win", 1, None), ("new", 1, None)))) == [("win", 9, 3), ("new", 0, 1)]
+
+
+def test_a_table_to_begin_with(tmp_path):
+    path = tmp_path / "words.json"
+    table = WordTable({"win": (7, 1), "ü": (0, 2)}, 70, 30)
+    table.save(str(path))
+    assert WordTable.load(str(path)) == table
+    stored = json.loads(path.read_text())
+    assert stored["words"]["win"] == {
+        "word": "win", "count_bad": 7, "count_good": 1, "r_bad": 0.1, "r_good": 2 / 30,
+        "p_spam": pytest.approx(0.6),
+    }  # fmt: skip
+    session = t.CountSpamWords(table=str(path)).session()
+    asked = rows(("win", 1, None), ("win", 2, True), ("win", 1, None), (None, 2, True), (None, 1, None), ("x", 1, None))
+    assert both(session.push_many(asked)) == [("win", 7, 1), ("win", 9, 1), (None, 72, 30), ("x", 0, 0)]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{", "words.json"),
+        ("[]", "JSON object"),
+        ('{"words": {"a": 1}, "spam_total": 1, "ham_total": 1}', "must be an object"),
+        ('{"words": {"a": {"count_bad": 1}}, "spam_total": 1, "ham_total": 1}', "count_good of the word 'a'"),
+        ('{"words": {}, "spam_total": -1, "ham_total": 1}', "spam_total must be"),
+    ],
+)
+def test_files_that_are_no_table(tmp_path, text, said):
+    (tmp_path / "words.json").write_text(text)
+    with pytest.raises(ConfigError, match=said):
+        t.CountSpamWords(table=str(tmp_path / "words.json"))
+
+
+def test_tables_of_records():
+    found = WordTable.of([{"word": w, "count_bad": 1, "count_good": n} for n, w in enumerate(["a", "b", "a", None])])
+    assert found == WordTable({"a": (2, 2), "b": (1, 1)}, 1, 3)
+
+
+def test_shares_of_words():
+    assert spam_share(1, 0, 10, 0) == 0.99
+    assert spam_share(0, 1, 0, 10, least=0.2) == 0.2
+    assert spam_share(0, 0, 5, 5, unknown=0.3) == 0.3
+    assert spam_share(3, 1, 10, 10) == pytest.approx(0.6)
+
+
+def test_misuse_is_refused():
+    with pytest.raises(ConfigError, match="by"):
+        t.CountSpamWords(by=("a", "b"))
+    with pytest.raises(ConfigError, match="truth value"):
+        t.CountSpamWords().session().push({"word": "a", "count": 1, "spam": "yes"})

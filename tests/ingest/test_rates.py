@@ -1,0 +1,213 @@
+"""Rate curves."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from riot_ops.core.errors import ConfigError
+from riot_ops.core.schema import TIMESTAMP
+from riot_ops.ingest import rates
+
+
+@given(
+    st.lists(st.floats(0, 1000), min_size=1, max_size=20).filter(lambda r: sum(r) > 1),
+    st.floats(0.1, 10),
+    st.floats(0, 100),
+)
+def test_cumulative_is_the_integral_and_time_of_its_inverse(values, step, t):
+    curve = rates.Curve(values, step)
+    rounds, rest = divmod(t, curve.duration)
+    expected = rounds * sum(values) * step
+    for i, rate in enumerate(values):
+        expected += rate * min(max(rest - i * step, 0), step)
+    n = curve.cumulative(t)
+    assert n == pytest.approx(expected, rel=1e-9, abs=1e-6)
+    assert curve.cumulative(curve.time_of(n)) == pytest.approx(n, rel=1e-9, abs=1e-6)
+    assert curve.rate(t) in values
+
+
+def test_city_is_a_narrow_normal_distribution():
+    curve = rates.city()
+    assert curve.mean == pytest.approx(6400, abs=30)  # cut unevenly: 4.5 sigma below, 3 above
+    assert curve.rates.std() == pytest.approx(200, rel=0.05)
+    assert curve.rates.min() >= 5500
+    assert curve.rates.max() <= 7000
+    x = curve.rates - curve.mean
+    lag = (x[1:] * x[:-1]).mean() / x.var()
+    assert 0.75 < lag < 0.97  # 605 values: a standard error of 0.02 and a bias
+    assert curve.cumulative(604.8) == pytest.approx(3.87e6, rel=0.01)
+
+
+def test_taxi_has_two_modes():
+    curve = rates.taxi()
+    assert curve.duration == pytest.approx(604.8)
+    assert curve.mean == pytest.approx(2620, rel=0.02)
+    assert curve.total == pytest.approx(1.6e6, rel=0.02)
+    share, edges = rates.histogram(curve, bins=[0, 200, 450, 2000, 2700, 4000.01])
+    # 01-06 h without half of its two ramps, which are slow at their ends
+    assert share[1] == pytest.approx(4 / 24, abs=0.02)
+    assert share[4] > 0.7
+    assert share[0] == 0
+    assert share.sum() == pytest.approx(1)
+    assert curve.rates.max() == pytest.approx(4000)
+    assert len(edges) == 6
+
+
+def test_curves_are_seeded_and_scale():
+    assert np.array_equal(rates.city(seed=3).rates, rates.city(seed=3).rates)
+    assert not np.array_equal(rates.city(seed=3).rates, rates.city(seed=4).rates)
+    native = rates.taxi(speedup=1, seed=2)
+    np.testing.assert_allclose(native.rates * 1000, rates.taxi(seed=2).rates)
+    assert native.duration == pytest.approx(1000 * rates.taxi(seed=2).duration)
+
+
+def test_shapes():
+    saw = rates.saw_tooth(100, 200, period=10)
+    assert saw.rate(0.01) < 101
+    assert saw.rate(9.99) > 199
+    assert saw.rate(10.01) < 101
+    burst = rates.burst(10, 110, period=10, duration=1)
+    assert burst.mean == pytest.approx(20)
+    assert [burst.rate(t) for t in (0.5, 5, 10.5)] == [110, 10, 110]
+    assert rates.constant(5).time_of(10) == 2
+
+
+def test_observed_counts_windows():
+    times = pa.array([0, 10, 999_999, 1_000_000, 3_500_000], TIMESTAMP)
+    assert rates.observed(times).tolist() == [3, 1, 0, 1]
+    assert rates.observed(times.slice(0, 0)).tolist() == []
+    assert rates.observed(np.array([5, 500_005]), window=0.5).tolist() == [2, 2]
+
+
+@pytest.mark.parametrize("values", [[], [0], [-1], [float("nan")], [float("inf")]])
+def test_bad_rates_are_refused(values):
+    with pytest.raises(ConfigError, match="rates"):
+        rates.Curve(values)
+
+
+def test_bad_shapes_are_refused():
+    with pytest.raises(ConfigError, match="step"):
+        rates.Curve([1], 0)
+    with pytest.raises(ConfigError, match="duration"):
+        rates.burst(1, 2, period=5, duration=5)
+
+
+def test_normal_is_cut_and_correlated():
+    curve = rates.normal(50, 10, 30, 70, duration=20_000, correlation=0.5, seed=3)
+    assert curve.mean == pytest.approx(50, abs=0.3)
+    assert curve.rates.std() == pytest.approx(10 * 0.96, rel=0.03)  # cut at two deviations
+    assert curve.rates.min() == 30
+    assert curve.rates.max() == 70
+    x = curve.rates - curve.mean
+    assert (x[1:] * x[:-1]).mean() / x.var() == pytest.approx(0.5, abs=0.03)
+    assert np.array_equal(curve.rates, rates.normal(50, 10, 30, 70, duration=20_000, correlation=0.5, seed=3).rates)
+    assert rates.normal(50, 0, duration=5).rates.tolist() == [50] * 5
+
+
+def test_bimodal_has_two_modes():
+    curve = rates.bimodal(10, 100, period=100, share=0.3, ramp=0, noise=0.02, periods=50, steps=100)
+    share, _ = rates.histogram(curve, bins=[0, 12, 90, 111])
+    assert share.tolist() == pytest.approx([0.3, 0, 0.7])
+    assert curve.mean == pytest.approx(0.3 * 10 + 0.7 * 100, rel=0.01)
+    assert curve.duration == pytest.approx(5000)
+
+
+@given(st.lists(st.floats(0, 100), min_size=1, max_size=9).filter(lambda r: sum(r) > 1), st.floats(0.01, 1000))
+def test_scaled_time_keeps_the_messages(values, speedup):
+    curve = rates.Curve(values, 2.0)
+    fast = curve.scaled(speedup)
+    assert fast.total == pytest.approx(curve.total)
+    assert fast.duration == pytest.approx(curve.duration / speedup)
+    assert fast.cumulative(3.3 / speedup) == pytest.approx(curve.cumulative(3.3), rel=1e-6, abs=1e-6)
+
+
+@given(st.lists(st.floats(0, 50), min_size=1, max_size=9).filter(lambda r: sum(r) > 1), st.integers(0, 60))
+def test_arrivals_are_when_messages_are_due(values, n):
+    curve = rates.Curve(values, 0.7)
+    found = rates.arrivals(curve, n)
+    assert found.size == n
+    assert found == pytest.approx(np.array([curve.time_of(i + 1e-6) for i in range(n)]) - (n and curve.time_of(1e-6)))
+    assert (np.diff(found) >= 0).all()
+
+
+@pytest.mark.parametrize(
+    ("make", "text"),
+    [
+        (lambda: rates.normal(5, -1, duration=5), "std must be"),
+        (lambda: rates.normal(5, 1, 3, 3, duration=5), "low < high"),
+        (lambda: rates.normal(5, 1, duration=0), "duration"),
+        (lambda: rates.bimodal(1, 2, period=5, share=0.95, ramp=0.05), "share"),
+        (lambda: rates.bimodal(1, 2, period=0), "step"),
+        (lambda: rates.grid(spread=0), "spread must be"),
+        (lambda: rates.constant(5).scaled(float("inf")), "speedup must be"),
+        (lambda: rates.saw_tooth(1, 2, period=-1), "step"),
+        (lambda: rates.grid(spread=1800.5), "spread must be"),
+        (lambda: rates.burst(1, 2, period=5, duration=0), "duration"),
+        (lambda: rates.normal(5, 1, duration=1, step=1.5), "at least a step"),
+        (lambda: rates.normal(5, 1, duration=1, step=0), "a step > 0"),
+        (lambda: rates.normal(5, 1, duration=float("inf")), "finite"),
+        (lambda: rates.normal(5, 1, duration=5, correlation=1.0), "correlation"),
+        (lambda: rates.normal(5, 1, duration=5, correlation=-1.0), "correlation"),
+        (lambda: rates.bimodal(1, 2, period=5, share=0), "share"),
+        (lambda: rates.bimodal(1, 2, period=5, ramp=-0.01), "ramp"),
+        (lambda: rates.bimodal(1, 2, period=5, share=0.5, ramp=0.25), "share"),
+        (lambda: rates.constant(5).scaled(0), "speedup must be"),
+        (lambda: rates.Curve([1], float("inf")), "step must be"),
+        (lambda: rates.Curve([[1, 2]]), "rates must be"),
+    ],
+)
+def test_impossible_shapes_are_refused(make, text):
+    with pytest.raises(ConfigError, match=text):
+        make()
+
+
+def test_shapes_by_hand():
+    assert rates.saw_tooth(100, 200, period=2, steps=4).rates.tolist() == [112.5, 137.5, 162.5, 187.5]
+    assert rates.saw_tooth(100, 200, period=2, steps=4).step == 0.5
+    assert rates.saw_tooth(0, 1, period=2).rates.size == 100
+    two = rates.bimodal(10, 20, period=20, share=0.2, ramp=0.2, noise=0, periods=2, steps=10)
+    # low up to a fifth, high from two fifths to four; the middles of the steps of the ramps are a quarter up or down
+    assert two.rates.tolist() == pytest.approx([10, 10, 12.5, 17.5, 20, 20, 20, 20, 17.5, 12.5] * 2)
+    assert two.step == 2
+    assert rates.bimodal(1, 2, period=96).rates.size == 7 * 96
+    assert rates.grid(speedup=1, meters=3600, spread=1800.0).rates.tolist() == [2.0]
+
+
+@pytest.mark.parametrize(("period", "duration", "steps"), [(10, 1, 10), (60, 6, 10), (3, 2, 3), (10, np.pi, 1000)])
+def test_bursts_have_their_messages(period, duration, steps):
+    curve = rates.burst(10, 110, period, duration)
+    assert curve.rates.size == steps
+    assert curve.total == pytest.approx(10 * period + 100 * duration, rel=1e-9)
+    whole = np.count_nonzero(curve.rates == 110)
+    assert whole == int(duration / period * steps + 1e-9)
+    assert (curve.rates[whole + 1 :] == 10).all()
+    if steps < 1000:
+        assert set(curve.rates) == {10, 110}
+
+
+def test_normal_by_its_recursion():
+    rng = np.random.default_rng([7, 1])
+    x = [rng.standard_normal()]
+    for e in rng.standard_normal(99):
+        x.append(0.8 * x[-1] + 0.6 * e)
+    wanted = 50 + 2 * (np.array(x) - np.mean(x)) / np.std(x)
+    assert rates.normal(50, 2, duration=200, step=2, correlation=0.8, seed=7).rates == pytest.approx(wanted)
+    assert rates.normal(50, 2, duration=1).rates.size == 2
+    assert rates.normal(50, 2, duration=2.5).rates.size == 3
+
+
+def test_noise_keeps_within_four_deviations():
+    curve = rates.bimodal(100, 100, period=1, ramp=0, noise=0.1, periods=3000, steps=100, seed=1)
+    assert curve.rates.min() == pytest.approx(60)
+    assert curve.rates.max() == pytest.approx(140)
+    assert curve.rates.std() == pytest.approx(10, rel=0.02)
+
+
+def test_a_day_of_taxi_by_hand():
+    hours = [0, 0.25, 1, 1.75, 3, 5.25, 6, 6.75, 12, 18, 19, 20, 21, 22, 23.99]
+    # half a cosine down between 0.25 and 1.75, up between 5.25 and 6.75; half a sine between 18 and 22
+    side = 3200 + 500 * 0.5**0.5
+    wanted = [3200, 3200, 1750, 300, 300, 300, 1750, 3200, 3200, 3200, side, 3700, side, 3200, 3200]
+    assert rates.taxi_profile(np.array(hours)).tolist() == pytest.approx(wanted)

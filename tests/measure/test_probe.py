@@ -1,0 +1,543 @@
+"""Probes: what they count and time, against records and times that are known."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import pickle
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import psutil
+import pyarrow as pa
+import pytest
+from riot_bench.harness.data import Discard
+
+from riot_ops import tasks as t
+from riot_ops.core.buffering import Buffering
+from riot_ops.core.errors import ConfigError
+from riot_ops.core.sink import MemorySink, ParquetSink
+from riot_ops.dataflow import Dataflow
+from riot_ops.graph.selectivity import declared
+from riot_ops.ingest.memory_source import MemorySource
+from riot_ops.ingest.pace import Paced
+from riot_ops.measure import processes
+from riot_ops.measure.probe import Probe, ProbedSource, _Sampling
+from riot_ops.measure.probe_report import SENT, Report
+from riot_ops.measure.processes import ProcessTree, Usage
+from riot_ops.streams.riotbench.city import CitySource, city
+from riot_ops.task import StatelessTask
+
+
+def smooth() -> Dataflow:
+    flow = Dataflow("smooth")
+    source = flow.source("in", schema={"value": "double"})
+    flow.sink("out", source.to(t.KalmanFilter(), id="kalman"), source.to(t.MovingAverage(window=10), id="avg"))
+    return flow
+
+
+def values(n: int) -> pa.Table:
+    return pa.table({"value": np.arange(float(n))})
+
+
+class Slow(MemorySink):
+    """Takes its time with each batch."""
+
+    def writer(self, batch_id: int, partition: int) -> Any:
+        writer = super().writer(batch_id, partition)
+        write = writer.write
+        writer.write = lambda stream, batch: (time.sleep(0.02), write(stream, batch))  # type: ignore[method-assign]
+        return writer
+
+
+# -- counts ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("samples", [1, 7, 1000])
+def test_counts_equal_the_records(samples: int) -> None:
+    probe = Probe(samples=samples, every_s=None)
+    result = smooth().run(values(12_345), batch_size=1000, probe=probe)
+    report = probe.report()
+    assert report.inputs == result.summary.messages == 12_345
+    assert report.rows == result.summary.rows == {"kalman": 12_345, "avg": 1234}
+    assert report.outputs == 12_345 + 1234
+    assert report.selectivity == pytest.approx(1.1, abs=1e-3)
+    assert len(result["kalman"]) == 12_345  # the wrapped sink still is the user's own
+
+
+def test_errors_are_counted_as_well() -> None:
+    flow = Dataflow("parse")
+    flow.sink("out", flow.source("in").to(t.ParseSenML(schema="city"), id="parse"))
+    records = pa.table({"payload": [b"{", b"[", None]}).cast(pa.schema([("payload", pa.binary())]))
+    records = records.append_column("event_time", pa.nulls(3, pa.timestamp("us", tz="UTC")))
+    probe = Probe(every_s=None)
+    summary = flow.run(MemorySource(records), probe=probe).summary
+    assert probe.report().rows == summary.rows == {"errors": 3}
+    assert math.isfinite(probe.report().latency(0.5)[0])
+
+
+def test_several_records_of_a_message_are_one_message() -> None:
+    flow = Dataflow("smooth")
+    source = flow.source("city", schema=CitySource(format="observations").schema)
+    flow.sink("out", source.to(t.KalmanFilter(by=("sensor_id", "obs_type")), id="kalman"))
+    probe = Probe(every_s=None)
+    flow.run(city(sensors=7, messages=1000, format="observations"), sinks=Discard(), probe=probe)
+    report = probe.report()
+    assert (report.inputs, report.outputs, report.selectivity) == (1000, 5000, 5.0)
+
+
+def test_no_input_at_all() -> None:
+    probe = Probe(every_s=None)
+    smooth().run(values(0), probe=probe)
+    report = probe.report()
+    assert (report.inputs, report.outputs) == (0, 0)
+    assert math.isnan(report.latency(0.5)[0])
+    assert report.series(1.0).times.size == 0
+    assert not report.stability().stable
+    assert math.isnan(report.cpu())
+
+
+def test_a_failed_run_counts_nothing_that_was_not_committed() -> None:
+    class Failing(MemorySink):
+        def writer(self, batch_id: int, partition: int) -> Any:
+            raise OSError("no room")
+
+    probe = Probe(every_s=None)
+    with pytest.raises(OSError, match="no room"):
+        smooth().run(values(10), sinks=Failing(), probe=probe)
+    assert probe.report().outputs == 0
+
+
+def test_a_checkpointed_run_goes_on_with_another_probe(tmp_path: Path) -> None:
+    for n in (30, 75):
+        probe = Probe(every_s=None)
+        smooth().run(MemorySource(values(n)), out=tmp_path / "out", checkpoint=tmp_path / "c", probe=probe)
+        assert probe.report().inputs == (30 if n == 30 else 45)
+    assert len(ParquetSink(tmp_path / "out").files()) == 4
+
+
+# -- times -----------------------------------------------------------------------------------------
+
+
+def test_latency_is_by_message_from_the_moment_it_was_due() -> None:
+    """A sink of 20 ms per batch, at 100 messages per second: nothing is faster."""
+    probe = Probe(every_s=None)
+    begun = time.time()
+    smooth().run(Paced(MemorySource(values(60)), rate=100), sinks=Slow(), probe=probe)
+    report = probe.report()
+    assert begun <= report.begin <= begun + 5
+    assert report.end - report.begin == pytest.approx(0.59, abs=1e-3)
+    least, median, most = report.latency(0.0, 0.5, 1.0)
+    assert 0.02 <= least <= median <= most < 5
+
+
+def test_latency_of_a_window_is_that_of_the_message_that_closed_it() -> None:
+    flow = Dataflow("windows")
+    flow.sink("out", flow.source("in", schema={"value": "double"}).to(t.MovingAverage(window=50), id="avg"))
+    probe = Probe(every_s=None)
+    flow.run(Paced(MemorySource(values(100)), rate=200), sinks=Discard(), probe=probe)
+    latencies, weights = probe.report().latencies()
+    assert weights.tolist() == [1.0, 1.0]
+    assert latencies.max() < 0.2  # the first message of a window came 0.25 s before it closed
+
+
+def test_what_only_the_end_brings_out_is_counted_and_not_timed() -> None:
+    flow = Dataflow("train")
+    sensors = flow.source("in", schema={"sensor_id": "string"})
+    flow.sink("out", sensors.to(t.TrainBloomFilter(expected_insertions=10), id="train"))
+    probe = Probe(every_s=None)
+    flow.run([{"sensor_id": "a"}, {"sensor_id": "ü"}], probe=probe)
+    report = probe.report()
+    assert report.rows == {"train": 1}
+    assert report.latencies()[0].size == 0
+
+
+def test_rates_and_queue_of_a_steady_run() -> None:
+    probe = Probe(every_s=None)
+    smooth().run(Paced(MemorySource(values(3000)), rate=3000), sinks=Discard(), probe=probe)
+    report = probe.report()
+    run = report.series(0.1)
+    assert run.times.size == 9
+    np.testing.assert_allclose(run.input_rate, 3000, rtol=0.02)
+    assert run.output_rate.sum() * 0.1 == pytest.approx(0.9 * 1.1 * 3000, rel=0.2)
+    assert report.input_rate() == pytest.approx(3000, rel=0.01)
+    assert report.jitter(0.1, selectivity=1.1).mean() == pytest.approx(0, abs=0.2)
+
+
+def sent(*batches: tuple[int, int, int, float, float, float], source: int = 0, each: int = 1) -> Any:
+    return np.array([(source, *b, each * b[2], math.nan) for b in batches], SENT)
+
+
+def arrived(*samples: tuple[int, int, float, float]) -> Any:
+    from riot_ops.measure.probe_report import ARRIVED
+
+    return np.array(list(samples), ARRIVED)
+
+
+def report_of(sent_: Any, arrived_: Any, sources: tuple[str, ...] = ("a",), **options: Any) -> Report:
+    streams = ("a", "b", "both")
+    upstream = {"a": frozenset("a"), "b": frozenset("b"), "both": frozenset("ab")}
+    return Report(sent_, arrived_, sources, streams, upstream, **options)
+
+
+def test_a_message_between_two_has_a_time_between_theirs() -> None:
+    batches = sent((0, 10, 11, 100.0, 101.0, 101.5), (11, 11, 1, 102.0, 102.0, 102.1))
+    samples = arrived((0, 0, 1, 105.0), (0, 5, 1, 105.0), (0, 10, 1, 105.0), (0, 11, 1, 105.0), (0, 12, 1, 105.0))
+    latencies, _ = report_of(batches, samples).latencies()
+    np.testing.assert_allclose(latencies, [5.0, 4.5, 4.0, 3.0])  # 12 was never sent
+
+
+def test_a_batch_that_is_read_again_counts_once() -> None:
+    batches = sent((0, 9, 10, 1.0, 2.0, 2.5), (0, 9, 10, 1.0, 2.0, 7.0), (10, 19, 10, 2.1, 3.0, 3.5))
+    assert report_of(batches, arrived()).inputs == 20
+
+
+def test_of_two_sources_the_one_whose_number_it_is_counts() -> None:
+    batches = np.concatenate([sent((0, 4, 3, 1.0, 1.0, 1.0)), sent((1, 5, 3, 5.0, 5.0, 5.0), source=1)])
+    samples = arrived((2, 1, 1, 6.0), (2, 2, 1, 4.0), (0, 2, 1, 6.0), (1, 3, 1, 6.0))
+    latencies, _ = report_of(batches, samples, ("a", "b"), turns=[(0, 2), (1, 2)]).latencies(-10)
+    assert latencies.tolist() == [1.0, 3.0, 5.0, 1.0]
+
+
+def test_of_two_sources_that_never_meet_the_last_that_can_be_counts() -> None:
+    batches = np.concatenate([sent((0, 0, 1, 1.0, 1.0, 1.0)), sent((0, 0, 1, 5.0, 5.0, 5.0), source=1)])
+    samples = arrived((2, 0, 1, 6.0), (2, 0, 1, 4.0), (0, 0, 1, 6.0), (1, 0, 1, 6.0))
+    latencies, _ = report_of(batches, samples, ("a", "b")).latencies(-10)
+    assert latencies.tolist() == [1.0, 3.0, 5.0, 1.0]
+
+
+def test_the_queue_is_what_is_due_and_not_read() -> None:
+    # ten messages a second, all read at the end of the fourth second
+    batches = sent((0, 39, 40, 0.0, 4.0, 4.0))
+    run = report_of(batches, arrived()).series(1.0)
+    np.testing.assert_allclose(run.input_rate, 10)
+    np.testing.assert_allclose(run.queue[:3], [10, 20, 30])
+
+
+def test_the_latency_of_an_interval_is_the_median_of_what_came_in_it() -> None:
+    # message i is due at i / 10 s; 35 was never sent, and what comes at 0.1, 2.9 and 9 s is beside the intervals
+    batches = sent(*((i, i, 1, i / 10, i / 10, i / 10) for i in range(31)))
+    samples = arrived(
+        *((0, 26, 1, 2.9), (0, 0, 1, 0.1), (0, 11, 2, 1.5), (0, 10, 1, 1.1)),
+        *((0, 35, 9, 1.2), (0, 12, 1, 1.9), (0, 30, 1, 9.0)),
+    )
+    report = report_of(batches, samples)
+    np.testing.assert_allclose(report.series(1.0, 0.5).latency, [0.1, 0.4])  # of 0.1; of 0.4 twice and 0.7
+    np.testing.assert_allclose(report.series(1.0).latency, [0.1, 0.4, 0.3])
+    np.testing.assert_allclose(report_of(batches, samples[1:2]).series(1.0).latency, [0.1, math.nan, math.nan])
+
+
+def test_figures_of_a_part_of_the_time() -> None:
+    # ten messages a second are read as they come, in the third and the fourth second twenty
+    numbers = [(0, 9), (10, 19), (20, 39), (40, 59)]
+    batches = sent(*((a, b, b - a + 1, float(i), i + 1.0, i + 1.0) for i, (a, b) in enumerate(numbers)))
+    times = np.arange(1.0, 5.0)
+    usage = Usage(times, np.array([1.0, 2.0, 3.0, 4.0]), 10 * times)
+    report = report_of(batches, arrived((0, 9, 1, 1.0)), usage=usage)
+    assert report.read_rate(until_s=2.0) == pytest.approx(10)
+    assert report.read_rate(2.0) == pytest.approx(20)
+    assert report.read_rate(1.0, 3.0) == pytest.approx(15)
+    assert (report.cpu(), report.cpu(until_s=2.0), report.cpu(3.0), report.cpu(2.0, 3.0)) == (2.5, 1.5, 3.5, 2.5)
+    assert (report.memory(), report.memory(until_s=2.0), report.memory(2.5)) == (25.0, 15.0, 35.0)
+
+
+def test_what_is_stable_is_looked_at_by_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
+    report = report_of(sent((0, 39, 40, 0.0, 4.0, 4.0)), arrived())
+    lengths: list[float] = []
+    series = report.series
+    monkeypatch.setattr(report, "series", lambda length, *time: (lengths.append(length), series(length, *time))[1])
+    report.stability()
+    report.stability(intervals=5)
+    report.stability(1.0, 3.0, intervals=5)
+    assert lengths == pytest.approx([0.2, 0.8, 0.4])
+
+
+# -- jitter ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Losing(StatelessTask):
+    """Says 1:1, and loses every second record."""
+
+    def apply(self, batch: pa.RecordBatch, dead: Any) -> pa.RecordBatch:
+        return batch.filter(pa.array(np.arange(batch.num_rows) % 2 == 0))
+
+
+def losing() -> Dataflow:
+    flow = Dataflow("losing")
+    flow.sink("out", flow.source("in", schema={"value": "double"}).to(Losing(), id="losing"))
+    return flow
+
+
+@pytest.mark.parametrize("how", ["declared", "of the probe", "of the report"])
+def test_a_run_that_loses_half_has_a_jitter_of_a_half(how: str) -> None:
+    probe = Probe(every_s=None, selectivity=1.0 if how == "of the probe" else None)
+    losing().run(
+        Paced(MemorySource(values(2000)), rate=4000), sinks=Discard(), probe=probe, buffering=Buffering(flush_ms=10)
+    )
+    report = probe.report()
+    assert report.selectivity == pytest.approx(0.5, abs=0.01)
+    found = report.jitter(0.1, selectivity=1.0 if how == "of the report" else None)
+    assert found.size == 4
+    assert np.median(found) == pytest.approx(-0.5, abs=0.15)
+
+
+def test_records_are_expected_as_the_tasks_declare_it() -> None:
+    flow = Dataflow("readings")
+    source = flow.source("city", schema=CitySource(format="observations").schema)
+    by = ("sensor_id", "obs_type")
+    kalman = source.to(t.KalmanFilter(by=by), id="kalman")
+    flow.sink("out", kalman, source.to(t.SecondOrderMoment(by=by), id="som"))
+    flow.sink("again", kalman)
+    assert declared(flow) == {"city": 3.0}
+    probe = Probe(every_s=None)
+    flow.run(city(sensors=7, messages=1000, format="observations"), sinks=Discard(), probe=probe)
+    assert probe.report().expected == 15.0  # five readings in a message
+
+
+def test_copies_for_instances_are_expected() -> None:
+    flow = Dataflow("copies")
+    source = flow.source("in", schema={"value": "double"})
+    flow.sink("out", source.broadcast(3).to(t.KalmanFilter(), id="kalman"))
+    assert declared(flow) == {"in": 3.0}
+
+
+def test_without_a_declared_selectivity_there_is_no_jitter() -> None:
+    probe = Probe(every_s=None)
+    smooth().run(values(100), probe=probe)
+    assert math.isnan(probe.report().expected)
+    with pytest.raises(ConfigError, match="give selectivity="):
+        probe.report().jitter()
+
+
+@pytest.mark.parametrize("given", [0.0, -1.0, math.nan, math.inf])
+def test_a_selectivity_is_a_number(given: float) -> None:
+    with pytest.raises(ConfigError, match="selectivity must be a finite number > 0"):
+        Probe(selectivity=given)
+
+
+def test_of_several_sources_each_has_its_own_selectivity() -> None:
+    batches = np.concatenate([sent((0, 9, 10, 0.0, 1.0, 1.0), each=5), sent((0, 29, 30, 0.0, 1.0, 1.0), source=1)])
+    expected = {"a": 2.0, "b": 1.0}
+    assert report_of(batches, arrived(), ("a", "b"), expected=expected).expected == (10 * 5 * 2 + 30) / 40
+    alone = report_of(batches[:1], arrived(), ("a", "b"), expected={"a": 2.0, "b": math.nan})
+    assert alone.expected == 10.0  # nothing came from b
+
+
+def test_the_settled_selectivity_leaves_out_the_beginning_and_the_end() -> None:
+    # 100 messages; from the 20th on two records each, the last ten not delivered, and 500 records at the end
+    samples = [(0, i, 2.0, 5.0) for i in range(20, 90)] + [(0, np.iinfo(np.int64).min, 500.0, 9.0)]
+    batches = sent((0, 39, 40, 0.0, 1.0, 1.0), (40, 99, 60, 1.0, 2.0, 2.0))
+    assert report_of(batches, arrived(*samples)).settled_selectivity == pytest.approx(2.0)
+    assert math.isnan(report_of(batches, arrived()).settled_selectivity)
+
+
+# -- clocks ----------------------------------------------------------------------------------------
+
+
+def elsewhere(monkeypatch: pytest.MonkeyPatch, ahead: float) -> None:
+    """Let what reads and writes be on a machine whose clock is wrong."""
+    monkeypatch.setattr("riot_ops.measure.probe.HOST", "elsewher")
+    right = time.time
+    code = {ProbedSource.read.__code__, _Sampling.write.__code__}
+
+    class Wrong:
+        @staticmethod
+        def time() -> float:
+            return right() + (ahead if sys._getframe(1).f_code in code else 0.0)
+
+    monkeypatch.setattr("riot_ops.measure.probe.time", Wrong)
+    monkeypatch.setattr(Probe, "ended", lambda probe: None)  # only a run in one process tells it
+
+
+@pytest.mark.parametrize("ahead", [0.0, 70.0, -70.0])
+@pytest.mark.parametrize("rate", [None, 400.0])
+def test_a_wrong_clock_is_noted_and_corrected(
+    monkeypatch: pytest.MonkeyPatch, ahead: float, rate: float | None
+) -> None:
+    elsewhere(monkeypatch, ahead)
+    probe = Probe(every_s=None)
+    source = MemorySource(values(100))
+    smooth().run(source if rate is None else Paced(source, rate=rate), sinks=Discard(), probe=probe)
+    report = probe.report()
+    assert report.skew == ({"elsewher": pytest.approx(ahead, abs=1)} if ahead else {})
+    assert report.begin == pytest.approx(time.time(), abs=10)
+    latencies, _ = report.latencies(-10, 100)
+    assert latencies.size > 50
+    assert np.abs(latencies).max() < 5
+    assert 0 <= report.series(0.05).queue.max(initial=0) <= 30
+
+
+# -- use -------------------------------------------------------------------------------------------
+
+
+def test_a_probe_serves_one_run() -> None:
+    probe = Probe(every_s=None)
+    smooth().run(values(1), probe=probe)
+    with pytest.raises(ConfigError, match="one run"):
+        smooth().run(values(1), probe=probe)
+    with pytest.raises(ConfigError, match="samples must be >= 1, got 0"):
+        Probe(samples=0)
+
+
+def test_a_copy_of_a_source_in_another_process_writes_down_what_it_reads(tmp_path: Path) -> None:
+    source = ProbedSource(MemorySource(values(5)), tmp_path, 0)
+    copy = pickle.loads(pickle.dumps(source))
+    assert sum(b.num_rows for b in copy.read({"start": 1, "end": 4, "due": [1_000_000, 3_000_000]})) == 3
+    (file,) = tmp_path.glob("sent-*")
+    entry = np.fromfile(file, SENT)[0]
+    assert (entry["first"], entry["last"], entry["messages"], entry["due"], entry["due_last"]) == (1, 3, 3, 1.0, 3.0)
+    assert entry["records"] == 3
+    assert math.isnan(entry["planned"])
+    source.close()
+
+
+def test_files_of_a_probe_go_with_it() -> None:
+    probe = Probe(every_s=None)
+    smooth().run(values(1), probe=probe)
+    folder = probe.folder
+    assert any(folder.iterdir())
+    del probe
+    assert not folder.exists()
+
+
+# -- processes -------------------------------------------------------------------------------------
+
+BUSY = "import time\nend = time.time() + {s}\nwhile time.time() < end: pass"
+
+
+def test_the_tree_has_the_cpu_and_memory_of_a_child() -> None:
+    with ProcessTree(every_s=0.1) as tree:
+        child = subprocess.Popen([sys.executable, "-c", "x = bytearray(400_000_000)\n" + BUSY.format(s=1.5)])
+        time.sleep(1.0)
+        child.wait()
+    usage = tree.usage()
+    assert usage.cpu.max() > 0.2  # this process only waits
+    # others of the tree, such as a Spark that another test left, may grow and shrink between two tests, and of one
+    # process that is alone the pages are counted whole which it shares with others of the machine
+    assert usage.memory.max() - usage.memory.min() > 200e6
+
+
+def test_one_process_alone_is_looked_at_without_walking_its_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr(processes, "_shared_by_share", lambda pid: asked.append(pid) or 1)
+    sleeper = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    try:
+        alone = ProcessTree(every_s=60, pid=sleeper.pid)
+        with alone:
+            pass
+        assert not asked
+        assert 1e6 < alone.usage().memory[0] <= psutil.Process(sleeper.pid).memory_info().rss
+        with ProcessTree(every_s=60):
+            pass
+        assert {sleeper.pid, os.getpid()} <= set(asked)
+    finally:
+        sleeper.kill()
+        sleeper.wait()
+
+
+def test_a_child_that_came_and_went_between_two_samples_is_seen() -> None:
+    with ProcessTree(every_s=60) as tree:
+        before = tree.spent()
+        subprocess.run([sys.executable, "-c", BUSY.format(s=0.5)], check=True)
+        assert 0.05 < tree.spent() - before < 5
+    usage = tree.usage()
+    spent = float(usage.cpu[0]) * 1.0
+    assert usage.cpu.size == 1
+    assert spent > 0.05
+
+
+class Told:
+    """A process that says what it is told to."""
+
+    def __init__(self, pid: int, parent: int, own: float, of_children: float = 0.0) -> None:
+        self.pid, self.parent, self.own, self.of_children = pid, parent, own, of_children
+        self.gone = False
+
+    def oneshot(self) -> Any:
+        return contextlib.nullcontext()
+
+    def cpu_times(self) -> Any:
+        if self.gone:
+            raise psutil.NoSuchProcess(self.pid)
+        return SimpleNamespace(user=self.own, system=0.0, children_user=0.0, children_system=self.of_children)
+
+    def ppid(self) -> int:
+        return self.parent
+
+
+def test_time_of_who_ends_is_neither_lost_nor_counted_twice() -> None:
+    account = processes._Account(psutil.Error)
+    root, jvm, daemon, worker = Told(1, 0, 5.0), Told(2, 1, 10.0), Told(3, 2, 1.0), Told(4, 3, 8.0)
+    tree = [root, jvm, daemon, worker]
+    assert account.look(tree) == pytest.approx(24)
+    worker.gone, daemon.of_children, jvm.own = True, 8.5, 11.0  # waited for: half a second of it was not seen
+    assert account.look(tree) == pytest.approx(25.5)
+    again = Told(5, 3, 2.0)
+    assert account.look([root, jvm, daemon, again]) == pytest.approx(27.5)
+    jvm.of_children = 0.3  # a process that came and went
+    assert account.look([root, jvm, again]) == pytest.approx(27.8), "nobody has waited for the daemon"
+    jvm.own = 12.0
+    assert account.look([root, jvm]) == pytest.approx(28.8), "nor for its worker"
+
+
+def test_time_of_a_branch_that_ends_with_its_parent_is_counted_once() -> None:
+    account = processes._Account(psutil.Error)
+    root, daemon, worker = Told(1, 0, 0.0), Told(2, 1, 1.0), Told(3, 2, 8.0)
+    assert account.look([root, daemon, worker]) == pytest.approx(9)
+    root.of_children = 9.5  # the daemon waited for its worker, the root for the daemon
+    assert account.look([root]) == pytest.approx(9.5)
+
+
+def test_who_is_waited_for_between_two_questions_is_counted_once() -> None:
+    account = processes._Account(psutil.Error)
+    root, child = Told(1, 0, 0.0), Told(2, 1, 3.0)
+    assert account.look([root, child]) == pytest.approx(3)
+    child.gone = True  # after the root was asked
+    assert account.look([root, child]) == pytest.approx(3)
+    root.of_children = 3.0
+    assert account.look([root]) == pytest.approx(3)
+
+
+def test_a_root_that_has_ended_gives_no_more_samples() -> None:
+    child = subprocess.Popen([sys.executable, "-c", "pass"])
+    tree = ProcessTree(every_s=0.05, pid=child.pid)
+    child.wait()
+    with tree:
+        time.sleep(0.15)
+    assert tree.usage().cpu.size == 0
+
+
+def test_every_s_must_be_a_time() -> None:
+    with pytest.raises(ConfigError, match="every_s must be a finite number > 0, got 0"):
+        ProcessTree(every_s=0)
+
+
+# -- Spark -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("sink", [Discard(), None], ids=["in the workers", "in memory"])
+def test_counts_and_times_on_spark(spark: Any, sink: Any) -> None:
+    flow = smooth()
+    probe = Probe(every_s=0.2)
+    query = flow.start(spark, values(5000), sinks=sink, max_records=2000, probe=probe)
+    summary = query.wait()
+    report = probe.report()
+    assert report.inputs == 5000
+    assert report.rows == summary.rows == {"kalman": 5000, "avg": 500}
+    least, most = report.latency(0.0, 1.0)
+    assert 0 < least <= most < 60
+    tree = report.usage
+    assert tree is not None and tree.memory.max() > 200e6  # the JVM is among them
+    if sink is None:
+        assert query["avg"].num_rows == 500
+    assert report.skew == {}
+    assert math.isnan(report.expected)

@@ -1,0 +1,90 @@
+"""The streams of this library as Spark data sources."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from riot_ops import spark as on_spark
+from riot_ops import streams
+from riot_ops import tasks as t
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture(scope="module")
+def session(spark):
+    on_spark.register(spark)
+    on_spark.register(spark)  # again is fine
+    return spark
+
+
+def _local(source):
+    batches = [b for s in source.splits(source.initial(), source.latest(source.initial()), 1) for b in source.read(s)]
+    return pa.Table.from_batches(batches).sort_by("seq").to_pylist()
+
+
+def test_batch_read_is_the_stream(session):
+    frame = session.read.format("riot_city").option("sensors", "7").option("MESSAGES", "500").option("partitions", "3")
+    rows = frame.load().orderBy("seq").toArrow()
+    wanted = _local(streams.city(sensors=7, messages=500))
+    assert rows.num_rows == 500
+    assert [bytes(r["payload"]) for r in rows.to_pylist()] == [bytes(r["payload"]) for r in wanted]
+    assert rows["event_time"].to_pylist() == [r["event_time"] for r in wanted]
+
+
+@pytest.mark.parametrize(("name", "make"), [("riot_fit", streams.fit), ("riot_grid", streams.grid)])
+def test_every_stream_has_a_name(session, name, make):
+    rows = session.read.format(name).option("messages", "50").load().orderBy("seq").toArrow().to_pylist()
+    assert [bytes(r["payload"]) for r in rows] == [bytes(r["payload"]) for r in _local(make(messages=50))]
+
+
+def test_streaming_read_feeds_a_task(session, tmp_path):
+    raw = session.readStream.format("riot_taxi").option("messages", "300").option("maxRows", "100").load()
+    parsed = on_spark.transform(t.ParseSenML(schema="taxi"), raw)
+    query = (
+        parsed.writeStream.format("parquet")
+        .option("checkpointLocation", str(tmp_path / "c"))
+        .option("path", str(tmp_path / "out"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    assert len([p for p in query.recentProgress if p["numInputRows"]]) == 3
+    got = session.read.parquet(str(tmp_path / "out"))
+    parse = t.ParseSenML(schema="taxi").session()
+    wanted = parse.push_many([{"payload": r["payload"], "seq": r["seq"]} for r in _local(streams.taxi(messages=300))])
+    assert got.where("_error is null").count() == len(wanted)
+
+
+def test_replay_from_a_file(session, tmp_path):
+    streams.write(streams.city(sensors=3, messages=40), tmp_path / "city.csv")
+    rows = session.read.format("riot_replay").option("path", str(tmp_path / "city.csv")).load().orderBy("seq").toArrow()
+    wanted = _local(streams.replay(tmp_path / "city.csv"))
+    assert [bytes(r) for r in rows["payload"].to_pylist()] == [bytes(r["payload"]) for r in wanted]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"sensor": "3"}, "no option 'sensor'.*sensors"),
+        ({"sensors": "many"}, "'sensors'.*'many'"),
+        ({"sensors": "0", "messages": "3"}, "sensors must be a whole number >= 1"),
+        ({"messages": "3", "partitions": "0"}, "'partitions' must be a whole number"),
+        ({}, "does not end by itself"),
+    ],
+)
+def test_wrong_options(session, options, message):
+    frame = session.read.format("riot_city").options(**options)
+    with pytest.raises(Exception, match=f"(?s){message}"):
+        frame.load().count()
+
+
+def test_lazy_names():
+    from riot_ops.spark import dataframe_transform as adapters
+    from riot_ops.spark import runner
+
+    assert on_spark.transform is adapters.transform
+    assert on_spark.start is runner.start
+    with pytest.raises(AttributeError, match="nothing"):
+        _ = on_spark.nothing

@@ -1,0 +1,130 @@
+"""Rejected rows in a column of a DataFrame, without any Spark."""
+
+from __future__ import annotations
+
+import json
+import logging
+
+import pyarrow as pa
+import pytest
+
+from riot_ops import tasks as t
+from riot_ops.core.dead_letters import DeadLetters
+from riot_ops.core.errors import ConfigError
+from riot_ops.core.schema import ERRORS
+from riot_ops.spark.error_column import (
+    ERROR_COLUMN,
+    Accepted,
+    Rejected,
+    apply_around,
+    as_letters,
+    newly_rejected,
+    passed_on,
+    result_schema,
+    without_errors,
+)
+
+PLAIN = pa.schema([("seq", pa.int64()), ("value", pa.float64())])
+TOLD = PLAIN.append(pa.field(ERROR_COLUMN, pa.string()))
+ROWS = pa.RecordBatch.from_pylist(
+    [
+        {"seq": 1, "value": 1.0},
+        {"seq": 2, "value": 2.0, ERROR_COLUMN: '{"task": "a"}'},
+        {"seq": 3, "value": 3.0},
+    ],
+    schema=TOLD,
+)
+
+
+def test_rows_are_parted():
+    assert without_errors(PLAIN) is PLAIN
+    assert without_errors(TOLD) == PLAIN == Accepted().output_schema(TOLD)
+    assert without_errors(pa.schema([TOLD.field(ERROR_COLUMN), *PLAIN])) == PLAIN
+    assert Accepted().apply(ROWS, DeadLetters("x")).to_pylist() == [{"seq": 1, "value": 1.0}, {"seq": 3, "value": 3.0}]
+    assert Rejected().apply(ROWS, DeadLetters("x"))["seq"].to_pylist() == [2]
+
+
+@pytest.mark.parametrize(
+    ("schema", "what"),
+    [
+        (PLAIN.append(pa.field(ERROR_COLUMN, pa.int64())), "int64"),
+        (TOLD.append(pa.field(ERROR_COLUMN, pa.string())), "there more than once"),
+    ],
+    ids=["type", "twice"],
+)
+def test_a_column_that_is_not_ours(schema, what):
+    with pytest.raises(ConfigError, match=f"but here it is {what}; rename it"):
+        without_errors(schema)
+
+
+def test_fields_of_a_result():
+    task = t.NoOp()
+    assert result_schema(task, PLAIN, True).names == ["seq", "value", ERROR_COLUMN]
+    assert result_schema(task, TOLD, True).names == ["seq", "value", ERROR_COLUMN]
+    assert result_schema(task, TOLD, False).names == ["seq", "value"]
+    strict = pa.schema([pa.field("value", pa.float64(), nullable=False)])
+    assert result_schema(task, strict, True).field("value").nullable
+    writes = t.PiViete(iterations=1, output=ERROR_COLUMN)
+    with pytest.raises(ConfigError, match=f"must not write the field '{ERROR_COLUMN}'"):
+        result_schema(writes, PLAIN, True)
+
+
+def around(batch, result):
+    """What comes of rows where a task takes 1.0 and rejects all else."""
+
+    def run(rows, dead):
+        keep = pa.array([value == 1.0 for value in rows.column("value").to_pylist()])
+        dead.reject(rows, ~keep.to_numpy(zero_copy_only=False), "picky", "not 1")
+        yield rows.filter(keep)
+
+    return [row for out in apply_around(run, batch, DeadLetters("picky"), result) for row in out.to_pylist()]
+
+
+@pytest.mark.parametrize("result", [TOLD, None], ids=["told", "found"])
+def test_rejected_rows_go_around_a_task(result):
+    first, second, third = around(ROWS, result)
+    assert first == {"seq": 2, "value": 2.0, ERROR_COLUMN: '{"task": "a"}'}
+    assert second == {"seq": 1, "value": 1.0, ERROR_COLUMN: None}
+    assert (third["seq"], third["value"]) == (3, None)
+    told = json.loads(third[ERROR_COLUMN])
+    assert list(told) == ["task", "reason", "message", "raw"]
+    assert (told["task"], told["reason"], told["message"]) == ("picky", "picky", "not 1")
+    assert json.loads(told["raw"])["value"] == 3.0
+
+
+def test_where_nothing_is_told_the_log_says_how_many(caplog):
+    caplog.set_level(logging.WARNING, "riot_ops")
+    assert around(ROWS, PLAIN) == [{"seq": 1, "value": 1.0}]
+    assert [r.getMessage() for r in caplog.records] == [
+        "1 records that an earlier task rejected were dropped",
+        "picky rejected 1 records, first: not 1",
+    ]
+    caplog.clear()
+    assert list(passed_on(ROWS.slice(0, 0), PLAIN)) == []
+    assert list(newly_rejected([], PLAIN)) == []
+    assert not caplog.records
+
+
+def test_a_field_of_another_type_is_another_field():
+    result = pa.schema([("a", pa.int64()), ("b", pa.int64()), ("c", pa.float64()), (ERROR_COLUMN, pa.string())])
+    schema = pa.schema([("a", pa.int16()), ("b", pa.string()), ("c", pa.int64()), (ERROR_COLUMN, pa.string())])
+    rows = pa.RecordBatch.from_pylist([{"a": 1, "b": "x", "c": 2, ERROR_COLUMN: "{}"}], schema=schema)
+    assert next(passed_on(rows, result)).to_pylist() == [{"a": 1, "b": None, "c": None, ERROR_COLUMN: "{}"}]
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ('{"task": "a", "reason": "b", "message": "c", "raw": "d"}', ("a", "b", "c", "d")),
+        ('{"task": "a", "message": null, "raw": {"x": 1}}', ("a", "rejected", None, '{"x": 1}')),
+        ("of the user's own", ("", "rejected", "of the user's own", None)),
+        ("[1, 2]", ("", "rejected", "[1, 2]", None)),
+    ],
+)
+def test_texts_as_errors_of_a_dataflow(text, wanted):
+    rows = pa.RecordBatch.from_pylist([{"seq": 5, "value": 1.0, ERROR_COLUMN: text}], schema=TOLD)
+    found = as_letters(rows)
+    assert found.schema == ERRORS
+    (row,) = found.to_pylist()
+    assert (row["seq"], row["event_time"]) == (5, None)
+    assert tuple(row[name] for name in ("task", "reason", "message", "raw")) == wanted

@@ -1,0 +1,224 @@
+"""How many records a micro-batch takes: by the formula, from what the ones before took, and on Spark."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from types import SimpleNamespace
+
+import pytest
+from pyspark.cloudpickle import dumps, loads
+from pyspark.sql.streaming.datasource import ReadMaxRows
+
+import riot_ops as ro
+from riot_ops.core.errors import ConfigError
+from riot_ops.spark import rate_control as pacing
+from riot_ops.spark import runner
+from riot_ops.spark.rate_control import Limit, Pace
+from riot_ops.spark.sink import Writer
+from riot_ops.spark.source import Reader
+
+
+def limits(micro_batches, **options):
+    """The limit behind each of some micro-batches; of one alone that took as many records as it might, its seconds."""
+    limit = Limit(**options)
+    found = []
+    for one in micro_batches:
+        limit.learn(*(one if isinstance(one, tuple) else (limit.records, one)))
+        found.append(limit.records)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("seconds", "wanted"),
+    [
+        ([1.25], [800]),  # 1000 · 1 / 1.25
+        ([1.6, 1.6], [625, 391]),  # 390.6
+        ([4.0, 4.0], [500, 250]),  # a quarter would be due, a half at most
+        ([4.0, 0.1, 0.1], [500, 1000, 1000]),  # at most twice, and at most as many as at first
+        ([2.0, 0.625], [500, 800]),
+        ([1.2, 0.8, 1.0, 1.0], [1000] * 4),  # within 20 %
+        ([1.21], [826]),
+        ([2.0, 0.79], [500, 633]),
+        ([9.0] * 8, [500, 250, 125, 62, 31, 16, 10, 10]),  # a hundredth of the highest is the lowest
+        ([0.0, 9.0, 0.0, -1.0], [1000, 500, 1000, 1000]),  # a clock that was put back
+        ([math.inf], [500]),
+    ],
+)
+def test_a_limit_by_hand(seconds, wanted):
+    assert limits(seconds, target_s=1.0, most=1000) == wanted
+
+
+def test_a_target_is_in_seconds():
+    assert limits([0.5, 0.5, 0.25], target_s=0.25, most=64) == [32, 16, 16]
+
+
+def test_the_lowest_limit():
+    assert limits([9.0] * 3, target_s=1.0, most=1000, least=300) == [500, 300, 300]
+    assert limits([9.0] * 4, target_s=1.0, most=10) == [5, 2, 1, 1]
+    assert limits([9.0, 9.0, 0.1], target_s=1.0, most=2) == [1, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("micro_batches", "wanted"),
+    [
+        ([4.0, (10, 0.1)], [500, 500]),  # ten in a tenth of a second: 20 at most would follow, and 500 may be right
+        ([4.0, (400, 0.5)], [500, 800]),  # 800 would take a second
+        ([4.0, (400, 0.1)], [500, 800]),
+        ([(100, 2.0)], [50]),  # a hundred took too long
+        ([(100, 0.9)], [1000]),
+        ([(1500, 2.0)], [500]),  # a source that gave more than was asked for
+        ([(None, 2.0), (None, 0.8)], [500, 500]),
+        ([(None, 2.0), (None, 0.5)], [500, 1000]),  # a source that does not know
+    ],
+)
+def test_micro_batches_that_are_not_full(micro_batches, wanted):
+    assert limits(micro_batches, target_s=1.0, most=1000) == wanted
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(pacing, "time", SimpleNamespace(time=lambda: now[0]))
+    return now
+
+
+class Rows(ro.MemorySource):
+    """Has as many records as are there by now."""
+
+    there = 10_000
+
+    def __init__(self):
+        super().__init__([{"value": 0.0}] * 10_000)
+
+    def latest(self, start, limit=None):
+        return super().latest(start, min(limit, self.there - start["row"]))
+
+
+def reader_of(pace, source):
+    return Reader(SimpleNamespace(source=source, max_records=1000), pace)
+
+
+def taken(reader, at):
+    """How many records the next micro-batch has, and where it ends; Spark gives the same limit all the time."""
+    end = reader.latest_offset(at, ReadMaxRows(1000))
+    return end["at"]["row"] - at["at"]["row"], end
+
+
+def test_a_reader_learns_from_one_micro_batch_to_the_next(clock):
+    source = Rows()
+    reader = loads(dumps(reader_of(Pace(Limit(1.0, 1000)), source)))
+    assert reader.read_limit() == ReadMaxRows(1000)
+    at, found = reader.initial_offset(), []
+    for seconds in (4.0, 2.0, 1.1, 0.5, 0.5):
+        rows, at = taken(reader, at)
+        found.append(rows)
+        clock[0] += seconds
+    assert found == [1000, 500, 250, 250, 500]
+    assert taken(reader_of(Pace(Limit(1.0, 1000)), source), at)[0] == 1000  # behind a restart it begins anew
+
+
+def test_idle_time_is_not_that_of_a_micro_batch(clock):
+    source = Rows()
+    source.there = 1000
+    reader = reader_of(Pace(Limit(1.0, 1000)), source)
+    rows, at = taken(reader, reader.initial_offset())
+    clock[0] += 2.0
+    assert (rows, taken(reader, at)[0]) == (1000, 0)
+    clock[0] += 50.0
+    assert taken(reader, at)[0] == 0
+    source.there = 5000
+    assert taken(reader, at)[0] == 500
+
+
+def test_a_source_that_answers_slowly_is_not_a_micro_batch_that_takes_long(clock):
+    class Slow(Rows):
+        def latest(self, start, limit=None):
+            clock[0] += 7.0
+            return super().latest(start, limit)
+
+    reader = reader_of(Pace(Limit(1.0, 1000)), Slow())
+    _, at = taken(reader, reader.initial_offset())
+    clock[0] += 1.0
+    assert taken(reader, at)[0] == 1000
+
+
+def test_waiting_for_a_trigger_is_not_a_part_of_a_micro_batch(clock, tmp_path):
+    note = tmp_path / "committed"
+    reader = reader_of(Pace(Limit(1.0, 1000), note), Rows())
+    at = reader.initial_offset()
+    found = []
+    for through, next_one in ((None, 2.0), (4.0, 5.0), (0.1, 5.0), (1.0, 5.0), (None, 4.0)):
+        begun = clock[0]
+        rows, at = taken(reader, at)
+        found.append(rows)
+        if through is not None:
+            note.touch()
+            os.utime(note, (begun + through, begun + through))
+        clock[0] = begun + next_one
+    # without a note of its own a micro-batch took no longer than until the next one is asked for
+    assert found == [1000, 500, 250, 500, 500]
+    assert taken(reader, at)[0] == 250
+
+
+def test_the_sink_notes_when_a_micro_batch_is_through(tmp_path):
+    note = tmp_path / "committed"
+    before = time.time()
+    Writer({}, str(tmp_path / "metrics"), note).commit([], 0)
+    assert before - 0.1 <= note.stat().st_mtime <= time.time()
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"target_s": 0.0}, r"target_s must be a finite number of seconds > 0, got 0\.0"),
+        ({"target_s": -1}, "target_s must be a finite number of seconds > 0, got -1"),
+        ({"target_s": math.inf}, "target_s must be a finite number of seconds > 0, got inf"),
+        ({"target_s": math.nan}, "target_s must be a finite number of seconds > 0, got nan"),
+        ({"target_s": "1 second"}, "target_s must be a finite number of seconds > 0, got '1 second'"),
+        ({"target_s": True}, "target_s must be a finite number of seconds > 0, got True"),
+        ({"target_s": 1.0, "max_records": None}, "target_s = 1 needs max_records"),
+        ({"target_s": 1.0, "min_records": 0}, "min_records must be >= 1, got 0"),
+        ({"target_s": 1.0, "min_records": 101}, "min_records must be <= max_records, got 101 and 100"),
+        ({"min_records": 5}, "min_records = 5 bounds what target_s sets, and that is None"),
+    ],
+)
+def test_wrong_options(options, text):
+    flow = ro.Dataflow("paced")
+    flow.sink("out", flow.source("in", schema={"value": "double"}))
+    with pytest.raises(ConfigError, match=text):
+        runner.start(flow, None, **({"max_records": 100} | options))
+
+
+def values(flow):
+    """A step that takes 2 ms for each record."""
+
+    def slowly(row):
+        time.sleep(0.002)
+        return row
+
+    flow.sink("out", flow.source("in", schema={"value": "double"}).to(ro.map(slowly), id="slow"))
+    return flow
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("trigger", ["available now", "1 second"])
+def test_micro_batches_on_spark_follow_a_target(spark, trigger):
+    """The first takes 1.2 s at least; with an interval the time of waiting does not count."""
+    rows = [{"value": float(i)} for i in range(1000)]
+    query = values(ro.Dataflow("paced")).start(
+        spark, ro.MemorySource(rows), partitions=1, max_records=600, target_s=0.3, min_records=40, trigger=trigger
+    )
+    query.wait(60)
+    assert query["slow"]["value"].to_pylist() == [row["value"] for row in rows]
+    found = [one["messages"] for one in query.micro_batches]
+    assert found[:2] == [600, 300]  # of 1.2 s no more than a half
+    assert 40 <= found[2] <= 100
+
+
+@pytest.mark.spark
+def test_a_streaming_dataframe_has_limits_of_its_own(spark):
+    frame = spark.readStream.format("rate").load().selectExpr("cast(value as double) value")
+    with pytest.raises(ConfigError, match=r"target_s = 0\.5 is for sources of riot_ops; a streaming DataFrame has"):
+        values(ro.Dataflow("paced")).start(spark, frame, max_records=10, target_s=0.5)

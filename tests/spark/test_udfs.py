@@ -1,0 +1,158 @@
+"""Tasks as functions for pipelines of one's own, against naive references."""
+
+from __future__ import annotations
+
+import json
+import math
+from datetime import UTC, datetime, timedelta
+
+import pandas as pd
+import pyarrow as pa
+import pytest
+from pyspark.sql.streaming import TwsTester
+from pyspark.sql.types import DoubleType, LongType, StringType, StructField, StructType
+
+import riot_ops as ro
+from riot_ops import tasks as t
+from riot_ops.core.errors import ConfigError
+from riot_ops.spark import udfs as faces
+from tests.reference.kalman_filter import Kalman
+from tests.reference.range_filter import long as in_range
+
+pytestmark = pytest.mark.spark
+
+ROWS = [
+    {"seq": i, "obs_type": ("light", "dust")[i % 2], "value": None if i == 11 else float(i * 37 % 60)}
+    for i in range(60)
+]
+BOUNDS = {"light": (10.0, 40.0), "dust": (0.0, 25.0)}
+IN_RANGE = t.RangeFilter(bounds=BOUNDS)
+DDL = "seq long, obs_type string, value double"
+STRUCT = StructType(
+    [StructField("seq", LongType()), StructField("obs_type", StringType()), StructField("value", DoubleType())]
+)
+ARROW = pa.schema([("seq", pa.int64()), ("obs_type", pa.string()), ("value", pa.float64())])
+
+
+def wanted():
+    return [row for given in ROWS for row in in_range(given, BOUNDS, "drop")]
+
+
+def plain(frame):
+    """Rows of a pandas frame, in which a missing number is NaN."""
+    return [
+        {k: None if isinstance(v, float) and math.isnan(v) else v for k, v in row.items()}
+        for row in frame.to_dict("records")
+    ]
+
+
+def test_map_in_arrow_and_in_pandas(spark):
+    frame = spark.createDataFrame(pa.Table.from_pylist(ROWS, schema=ARROW)).coalesce(1)
+    for out in (frame.mapInArrow(IN_RANGE.map_in_arrow, DDL), frame.mapInPandas(IN_RANGE.map_in_pandas, DDL)):
+        assert [row.asDict() for row in out.collect()] == wanted()
+
+
+def test_batches_by_hand():
+    table = pa.Table.from_pylist(ROWS, schema=ARROW)
+    out = list(IN_RANGE.map_in_arrow(table.to_batches(max_chunksize=7)))
+    assert pa.Table.from_batches(out).to_pylist() == wanted()
+    frames = IN_RANGE.map_in_pandas(batch.to_pandas() for batch in table.to_batches(max_chunksize=7))
+    assert [row for frame in frames for row in plain(frame)] == wanted()
+
+
+def test_rejected_rows_are_logged_and_dropped_or_told(caplog):
+    def positive(row):
+        if row["value"] is None:
+            raise ro.RecordError("nothing measured", reason="missing")
+        return row
+
+    task = ro.map(positive)
+    (out,) = task.map_in_arrow([pa.RecordBatch.from_pylist(ROWS, schema=ARROW)])
+    assert out.to_pylist() == [row for row in ROWS if row["value"] is not None]
+    assert "map_function rejected 1 records, first: nothing measured" in caplog.text
+    told = [{**row, "_error": "before" if row["seq"] == 3 else None} for row in ROWS]
+    given = pa.RecordBatch.from_pylist(told, schema=ARROW.append(pa.field("_error", pa.string())))
+    rows = [row for batch in task.map_in_arrow([given]) for row in batch.to_pylist()]
+    assert [row for row in rows if row["_error"] is None] == [r for r in told if r["seq"] not in (3, 11)]
+    bad = {row["seq"]: row for row in rows if row["_error"] is not None}
+    assert bad[3] == told[3] and json.loads(bad[11]["_error"])["reason"] == "missing" and len(bad) == 2
+
+
+def test_functions_over_batches_refuse_state():
+    for face in (faces.map_in_arrow, faces.map_in_pandas):
+        with pytest.raises(ConfigError, match=r"kalman_filter keeps state.*transform or stateful_processor"):
+            face(t.KalmanFilter())
+    with pytest.raises(ConfigError, match="range_filter has no state"):
+        IN_RANGE.stateful_processor(DDL)
+
+
+KALMAN = t.KalmanFilter(by=("obs_type",))
+
+
+@pytest.mark.parametrize("schema", [DDL, STRUCT, ARROW], ids=["ddl", "struct", "arrow"])
+def test_a_processor_in_sparks_own_tester(spark, schema):
+    processor = KALMAN.stateful_processor(schema)
+    assert processor.output_schema == STRUCT
+    tester, reference = TwsTester(processor), Kalman()
+    for part in (ROWS[:20], ROWS[20:21], ROWS[21:]):
+        for key in ("light", "dust"):
+            rows = [row for row in part if row["obs_type"] == key]
+            if not rows:
+                continue
+            got = tester.testInPandas(key, pd.DataFrame(rows[::-1]))  # in the order of seq, however they come
+            assert got["seq"].tolist() == [row["seq"] for row in rows]
+            assert got["value"].tolist() == pytest.approx([reference.push(key, row["value"])[0] for row in rows])
+
+
+def test_a_processor_orders_by_time_where_there_is_no_number(spark):
+    times = [datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=s) for s in (2, 0, 1)]
+    frame = pd.DataFrame({"event_time": times, "key": ["a"] * 3, "value": [3.0, 1.0, 2.0]})
+    processor = t.KalmanFilter(by=("key",)).stateful_processor("event_time timestamp, key string, value double")
+    reference = Kalman()
+    got = TwsTester(processor).testInPandas("a", frame)
+    assert got["value"].tolist() == pytest.approx([reference.push("a", v)[0] for v in (1.0, 2.0, 3.0)])
+
+
+def test_a_processor_leaves_rejected_rows_alone(spark):
+    fields = f"{DDL}, _error string"
+    tester = TwsTester(KALMAN.stateful_processor(fields))
+    rows = [
+        {"seq": 0, "obs_type": "a", "value": 1.0, "_error": None},
+        {"seq": 1, "obs_type": "a", "value": 5.0, "_error": "before"},
+        {"seq": 2, "obs_type": "a", "value": math.inf, "_error": None},
+        {"seq": 3, "obs_type": "a", "value": 2.0, "_error": None},
+    ]
+    found = {row["seq"]: row for row in plain(tester.testInPandas("a", pd.DataFrame(rows)))}
+    reference = Kalman()
+    assert [found[i]["value"] for i in (0, 3)] == pytest.approx([reference.push("a", v)[0] for v in (1.0, 2.0)])
+    assert found[1]["_error"] == "before" and json.loads(found[2]["_error"])["reason"] == "not_finite"
+
+
+@pytest.mark.parametrize(("schema", "message"), [(17, "got 17"), (None, "got None")])
+def test_another_schema_is_refused(schema, message):
+    with pytest.raises(ConfigError, match=f"schema must be .*{message}"):
+        KALMAN.stateful_processor(schema)
+
+
+def test_a_processor_on_spark_in_two_micro_batches(spark, tmp_path):
+    for i, part in enumerate((ROWS[:30], ROWS[30:])):
+        spark.createDataFrame(pa.Table.from_pylist(part, schema=ARROW)).coalesce(1).write.parquet(f"{tmp_path}/in/{i}")
+    processor = KALMAN.stateful_processor(STRUCT)
+    frame = spark.readStream.schema(DDL).option("maxFilesPerTrigger", 1).parquet(f"{tmp_path}/in/*")
+    out = frame.groupBy("obs_type").transformWithStateInPandas(
+        processor, outputStructType=processor.output_schema, outputMode="append", timeMode="None"
+    )
+    query = out.writeStream.format("memory").queryName("faces").trigger(availableNow=True).start()
+    query.awaitTermination(120)
+    reference = Kalman()
+    got = {row.seq: row.value for row in spark.table("faces").collect()}
+    assert got == pytest.approx({r["seq"]: reference.push(r["obs_type"], r["value"])[0] for r in ROWS})
+
+
+def test_a_processor_needs_utc_for_times(spark, monkeypatch):
+    other = spark.newSession()
+    other.conf.set("spark.sql.session.timeZone", "Europe/Berlin")
+    monkeypatch.setattr(faces.SparkSession, "getActiveSession", lambda: other)
+    with pytest.raises(ConfigError, match=r"Europe/Berlin.*spark.conf.set.*UTC"):
+        KALMAN.stateful_processor("event_time timestamp, obs_type string, value double")
+    assert KALMAN.stateful_processor(DDL), "no times, any zone"

@@ -1,0 +1,178 @@
+"""Bloom filter check, its variant over several fields, and training."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+
+import hypothesis.strategies as st
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+
+from riot_ops.core.errors import ConfigError
+from riot_ops.sketches.bloom import BloomFilter
+from riot_ops.task import Task
+from riot_ops.tasks.filter.check_bloom_filter import CheckBloomFilter
+from riot_ops.tasks.filter.check_bloom_filters import CheckBloomFilters
+from riot_ops.tasks.filter.train_bloom_filter import TrainBloomFilter
+from tests.reference.check_bloom_filter import Bloom
+from tests.reference.splits import KEYS, run
+from tests.search import depth
+
+IDS = st.one_of(st.none(), st.sampled_from(["a", "b", "", "ü", "c" * 20]), st.text(max_size=3))
+CUTS = st.lists(st.integers(0, 30), max_size=3)
+
+
+def batch_of(ids, kinds=None):
+    return pa.RecordBatch.from_pydict(
+        {
+            "seq": pa.array(range(len(ids)), pa.int64()),
+            "sensor_id": pa.array(ids, pa.string()),
+            "kind": pa.array(kinds or ["x"] * len(ids), pa.string()),
+            "value": pa.array([float(i) for i in range(len(ids))], pa.float64()),
+        }
+    )
+
+
+@settings(deadline=None, max_examples=depth(60))
+@given(st.lists(IDS, max_size=30), st.sampled_from(["drop", "null", "flag"]), CUTS)
+def test_check_equals_reference(ids, on_fail, cuts):
+    members = ("a", "", "ü")
+    known = Bloom(3, 0.2)
+    for member in members:
+        known.add(member)
+    expected = []
+    for row in batch_of(ids).to_pylist():
+        passed = known.contains(row["sensor_id"])
+        if on_fail == "flag":
+            expected.append({**row, "maybe_present": passed})
+        elif passed:
+            expected.append(row)
+        elif on_fail == "null":
+            expected.append({**row, "value": None})
+    task = CheckBloomFilter(members=members, false_positive_rate=0.2, on_fail=on_fail)
+    assert run(task, batch_of(ids), cuts) == (expected, [])
+
+
+@settings(deadline=None, max_examples=depth(60))
+@given(st.lists(st.tuples(IDS, KEYS), max_size=30), st.sampled_from(["drop", "null"]), st.booleans())
+def test_multi_equals_reference(events, on_fail, own):
+    models = {"sensor_id": ["a", "b"], "kind": ["a", "ü"], "nowhere": ["z"]}
+    known = {}
+    for field in ("sensor_id", "kind"):
+        known[field] = Bloom(2, 0.01)
+        for member in models[field]:
+            known[field].add(member)
+    batch = batch_of([i for i, _ in events], [k for _, k in events])
+    expected = []
+    for row in batch.to_pylist():
+        bad = [field for field in known if not known[field].contains(row[field])]
+        if not bad:
+            expected.append(row)
+        elif on_fail == "null":
+            expected.append({**row, **dict.fromkeys(bad if own else ["value"])})
+    task = CheckBloomFilters(models=models, on_fail=on_fail, value=None if own else "value")
+    assert run(task, batch) == (expected, [])
+
+
+def test_multi_without_any_field_passes_all():
+    batch = pa.RecordBatch.from_pydict({"value": [1.0, None]})
+    assert CheckBloomFilters(models={"nowhere": ["a"]}).session().push_batch(batch) is batch
+
+
+@settings(deadline=None, max_examples=depth(60))
+@given(st.lists(st.tuples(IDS, KEYS), max_size=30), st.booleans(), CUTS)
+def test_training_equals_reference(events, keyed, cuts):
+    filters: dict = {}
+    for value, key in events:
+        filters.setdefault(key if keyed else None, Bloom(8, 0.05)).add(value)
+    task = TrainBloomFilter(expected_insertions=8, false_positive_rate=0.05, by=("kind",) if keyed else ())
+    out, errors = run_train(task, batch_of([v for v, _ in events], [k for _, k in events]), cuts)
+    assert errors == []
+    assert [(row.get("kind"), row["count"]) for row in out] == [(k, f.count) for k, f in filters.items()]
+    for row, naive in zip(out, filters.values(), strict=True):
+        made = BloomFilter.from_bytes(row["model"])
+        assert (made.words.tolist(), made.count) == (naive.words(), naive.count)
+
+
+def test_training_reads_the_field_that_it_is_told():
+    session = TrainBloomFilter(expected_insertions=5, field="taxi").session()
+    session.push_many([{"taxi": "t1", "sensor_id": "s1"}, {"taxi": "t2", "sensor_id": "s1"}])
+    naive = Bloom(5, 0.01)
+    naive.add("t1")
+    naive.add("t2")
+    assert BloomFilter.from_bytes(session.flush()[0]["model"]).words.tolist() == naive.words()
+
+
+def run_train(task, batch, cuts):
+    if batch.num_rows == 0:
+        return [], []
+    return run(task, batch, cuts)
+
+
+def test_training_inserts_only_the_value():
+    session = TrainBloomFilter(expected_insertions=1000).session()
+    session.push({"sensor_id": "s1", "value": float("inf")})
+    made = BloomFilter.from_bytes(session.flush()[0]["model"])
+    assert made == BloomFilter.from_bytes(made.to_bytes())
+    assert int(sum(int(w).bit_count() for w in made.words)) <= made.k
+    assert session.errors == []
+
+
+def test_model_file_is_reloaded_when_it_changes(tmp_path):
+    path = tmp_path / "ids.bloom"
+    BloomFilter.of(["a"]).save(path)
+    session = CheckBloomFilter(model=str(path)).session()
+    assert [len(session.push({"sensor_id": s})) for s in "ab"] == [1, 0]
+    BloomFilter.of(["b"]).save(path)
+    os.utime(path, ns=(1, 1))
+    assert [len(session.push({"sensor_id": s})) for s in "ab"] == [0, 1]
+    both = CheckBloomFilters(models={"sensor_id": str(path)}).session()
+    assert [len(both.push({"sensor_id": s})) for s in "ab"] == [0, 1]
+    path.unlink()
+    with pytest.raises(ConfigError, match=r"ids\.bloom"):
+        session.push({"sensor_id": "a"})
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        CheckBloomFilter,
+        lambda: CheckBloomFilter(model="x", members=("a",)),
+        lambda: CheckBloomFilter(members=("a",), false_positive_rate=1.0),
+        lambda: CheckBloomFilter(members=(1,)),
+        lambda: CheckBloomFilter(members=("a",), on_fail="keep"),
+        CheckBloomFilters,
+        lambda: CheckBloomFilters(models={"a": 3}),
+        lambda: CheckBloomFilters(models=[("a", "p"), ("a", "q")]),
+        lambda: CheckBloomFilters(models="ab"),
+        lambda: TrainBloomFilter(by=("model",)),
+        lambda: TrainBloomFilter(expected_insertions=0),
+    ],
+)
+def test_misuse(make):
+    with pytest.raises(ConfigError):
+        make()
+
+
+def test_nested_fields_are_refused():
+    schema = pa.schema([("sensor_id", pa.list_(pa.string()))])
+    for task in (CheckBloomFilter(members=("a",)), TrainBloomFilter(), CheckBloomFilters(models={"sensor_id": ["a"]})):
+        with pytest.raises(ConfigError, match="text or numbers"):
+            task.output_schema(schema)
+
+
+@pytest.mark.parametrize(
+    "task",
+    [
+        CheckBloomFilter(members=("a", "ü"), on_fail="flag"),
+        CheckBloomFilters(models={"b": ["x"], "a": "path"}),
+        TrainBloomFilter(expected_insertions=5, by=("kind",)),
+    ],
+)
+def test_tasks_are_data(task):
+    assert Task.from_dict(json.loads(json.dumps(task.to_dict()))) == task
+    assert hash(pickle.loads(pickle.dumps(task))) == hash(task)
+    assert eval(repr(task)) == task

@@ -1,0 +1,126 @@
+"""Inserting into a database, in process and on Spark."""
+
+import os
+import sqlite3
+
+import pyarrow as pa
+import pytest
+
+import riot_ops as ro
+from riot_ops import ConfigError
+from riot_ops import tasks as t
+from riot_ops.connectors.stores.sql import SqlTable
+from riot_ops.tasks import InsertSQL
+
+
+def _read(path, query):
+    with sqlite3.connect(path) as connection:
+        return connection.execute(query).fetchall()
+
+
+def _insert(task, rows, schema=None):
+    session = task.session()
+    out = session.push_batch(pa.RecordBatch.from_pylist(rows, schema=schema))
+    return out.to_pylist(), {e["seq"]: e["reason"] for e in session.errors}
+
+
+@pytest.mark.parametrize(("given", "wanted"), [({}, 60.0), ({"retry_s": 7}, 7.0)], ids=str)
+def test_how_long_a_database_is_tried(monkeypatch, given, wanted):
+    monkeypatch.setattr("riot_ops.tasks.io.insert_sql.shared", lambda *_, **options: options)
+    task = InsertSQL(store="sqlite://", table="readings", key=("seq",), **given)
+    assert task.rows(pa.schema([("seq", pa.int64())])) == {"retry_s": wanted}
+
+
+def test_typed_rows(tmp_path):
+    task = InsertSQL(store=f"sqlite:///{tmp_path}/a.db", table="readings", key=("seq", "sensor id"))
+    rows = [
+        {"seq": 0, "sensor id": "ü'\"", "value": 1.5, "list": [1.0]},
+        {"seq": 1, "sensor id": None, "value": 1.5, "list": None},
+        {"seq": 2, "sensor id": "b", "value": float("nan"), "list": []},
+        {"seq": 0, "sensor id": "ü'\"", "value": 2.5, "list": None},
+    ]
+    out, errors = _insert(task, rows)
+    assert [r["value"] for r in out][::2] == [1.5, 2.5] and errors == {1: "missing_key"}
+    assert _read(tmp_path / "a.db", 'select seq, "sensor id", value, list from readings order by seq') == [
+        (0, "ü'\"", 2.5, None),
+        (2, "b", None, "[]"),
+    ]
+
+
+@pytest.mark.parametrize(("rows", "transactions"), [(0, 0), (1, 1), (10, 1), (11, 2), (25, 3)])
+def test_batches(tmp_path, monkeypatch, rows, transactions):
+    sizes = []
+    write = SqlTable.write
+    monkeypatch.setattr(SqlTable, "write", lambda table, some: sizes.append(len(some)) or write(table, some))
+    task = InsertSQL(store=f"sqlite:///{tmp_path}/a.db", table="readings", key=("seq",), batch=10)
+    _insert(task, [{"seq": i} for i in range(rows)], pa.schema([("seq", pa.int64())]))
+    assert len(sizes) == transactions and sum(sizes) == rows
+
+
+def test_refused_rows_do_not_stop_the_others(tmp_path):
+    schema = pa.schema([("seq", pa.int64()), ("big", pa.uint64())])
+    rows = [{"seq": i, "big": 1 << 63 if i in (3, 77) else i} for i in range(100)]
+    out, errors = _insert(InsertSQL(store=f"sqlite:///{tmp_path}/a.db", table="x", key=("seq",)), rows, schema)
+    assert errors == {3: "refused", 77: "refused"} and len(out) == 98
+    assert _read(tmp_path / "a.db", "select count(*) from x") == [(98,)]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"key": ()},
+        {"key": ("a", "a")},
+        {"fields": ("b",)},
+        {"table": "a b"},
+        {"table": ""},
+        {"store": "file.db"},
+        {"store": "mysql://me:hush@h/d"},
+        {"batch": 0},
+    ],
+)
+def test_wrong_parameters_are_refused_by_name(wrong):
+    with pytest.raises(ConfigError, match=next(iter(wrong))) as caught:
+        InsertSQL(**{"store": "sqlite://", "table": "x", "key": ("a",), **wrong})
+    assert "hush" not in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", [pa.float64(), pa.list_(pa.int64())])
+def test_keys_that_do_not_identify(kind):
+    with pytest.raises(ConfigError, match="'a'"):
+        InsertSQL(store="sqlite://", table="x", key=("a",)).output_schema(pa.schema([("a", kind)]))
+
+
+@pytest.mark.spark
+def test_a_failed_spark_run_goes_on_without_duplicates(spark, tmp_path):
+    """The stores have the rows of the micro-batch that failed, and get them again."""
+    schema = pa.schema([("seq", pa.int64()), ("sensor", pa.string()), ("text", pa.string())])
+    store, flag = f"sqlite:///{tmp_path}/rows.db", str(tmp_path / "flag")
+
+    def pull_the_plug(row):
+        if row["seq"] == 77 and not os.path.exists(flag):
+            open(flag, "w").close()
+            os._exit(1)
+        return row
+
+    flow = ro.Dataflow("replay")
+    rows = (
+        flow.source("in", schema=schema)
+        .to(InsertSQL(store=store, table="typed", key=("seq",)), id="sqi")
+        .to(t.InsertTable(store=store, table="keyed", partition="{sensor}", row="{seq}"), id="ati")
+        .to(t.UploadBlob(store=f"{tmp_path}/blobs", value="text", blob="{seq}", gather="lines/{seq}"), id="abu")
+        .to(t.MapFunction(function=pull_the_plug), id="plug")
+    )
+    flow.sink("out", rows)
+    table = pa.table(
+        {"seq": range(200), "sensor": [f"s{i % 3}" for i in range(200)], "text": ["ü"] * 200}, schema=schema
+    )
+    options = {"out": tmp_path / "out", "checkpoint": tmp_path / "checkpoint", "max_records": 100, "partitions": 1}
+    with pytest.raises(Exception, match="Python worker exited unexpectedly"):
+        flow.start(spark, table, **options).wait(timeout_s=120)
+    assert _read(tmp_path / "rows.db", "select count(*) from typed") == [(100,)]
+    query = flow.start(spark, table, **options)
+    query.wait(timeout_s=120)
+    for name in ("typed", "keyed"):
+        assert _read(tmp_path / "rows.db", f"select count(*) from {name}") == [(200,)]
+    lines = [line for blob in (tmp_path / "blobs" / "lines").iterdir() for line in blob.read_bytes().splitlines()]
+    assert len(lines) == len(set(lines)) == 200

@@ -1,0 +1,443 @@
+"""Publishing to a real broker."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import logging
+import os
+import pickle
+import random
+import subprocess
+import sys
+import threading
+import time
+
+import pyarrow as pa
+import pytest
+
+from riot_ops import ConfigError, ConnectorError, Dataflow, Secret
+from riot_ops import tasks as t
+from riot_ops.connectors import MQTTSink
+from riot_ops.connectors.mqtt.client import PASSWORD as PASSWORD_VARIABLE
+from riot_ops.connectors.mqtt.client import USERNAME as USERNAME_VARIABLE
+from riot_ops.connectors.mqtt.client import Link, MqttConnection
+from riot_ops.connectors.mqtt.publisher import publisher
+from riot_ops.task import Task
+from riot_ops.testing.services import Mosquitto, free_port
+from tests.connectors.conftest import PASSWORD, write_certificates
+from tests.connectors.mqtt_tools import Listener, Wire, apply, records, until
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture(autouse=True)
+def _no_login(monkeypatch):
+    monkeypatch.delenv(USERNAME_VARIABLE, raising=False)
+    monkeypatch.delenv(PASSWORD_VARIABLE, raising=False)
+
+
+# -- what is delivered -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("protocol", ["5", "3.1.1"])
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_all_is_delivered_in_order(mosquitto, qos, protocol):
+    topic = f"order/{qos}/{protocol}"
+    with Listener(mosquitto.url, topic, qos=2) as listener:
+        task = t.PublishMQTT(url=mosquitto.url, topic=topic, qos=qos, protocol=protocol, in_flight=7)
+        batch = records(500)
+        out, dead = apply(task, batch)
+        assert out.equals(batch) and dead == []
+        assert [m.payload for m in listener.wait(500)] == batch["payload"].to_pylist()
+        assert {m.qos for m in listener.messages} == {qos}
+
+
+def test_an_empty_batch_connects_to_nobody():
+    task = t.PublishMQTT(url=f"mqtt://127.0.0.1:{free_port()}", topic="a", timeout_s=0.5)
+    out, dead = apply(task, records(0))
+    assert out.num_rows == 0 and dead == []
+
+
+def test_topics_from_fields_and_unicode(mosquitto):
+    batch = pa.RecordBatch.from_pydict(
+        {"sensor": ["zürich/🌡", "b", "c+", "#", "", None, "x\0"], "n": [1, 2, 3, 4, 5, 6, 7], "payload": ["grün"] * 7}
+    )
+    with Listener(mosquitto.url, "uni/#") as listener:
+        out, dead = apply(t.PublishMQTT(url=mosquitto.url, topic="uni/{sensor}/{n}"), batch)
+        assert [(m.topic, m.payload.decode()) for m in listener.wait(3)] == [
+            ("uni/zürich/🌡/1", "grün"),
+            ("uni/b/2", "grün"),
+            ("uni//5", "grün"),
+        ]
+    assert out["n"].to_pylist() == [1, 2, 5]
+    assert [d["reason"] for d in dead] == ["bad_topic"] * 4
+
+
+def test_payloads(mosquitto):
+    when = dt.datetime(2024, 5, 6, 7, 8, 9, 123456, tzinfo=dt.UTC)
+    batch = pa.RecordBatch.from_pydict(
+        {"id": ["ü", None], "value": [1.5, float("nan")], "when": [when, None], "raw": [b"\x00\xff", None]}
+    )
+    base = t.PublishMQTT(url=mosquitto.url, topic="payloads", payload=None)
+    with Listener(mosquitto.url, "payloads") as listener:
+        apply(base.replace(columns=("id", "value", "when")), batch)
+        apply(base.replace(payload="raw"), batch)
+        out, dead = apply(base.replace(payload="value"), batch)
+        found = [m.payload for m in listener.wait(5)]
+    assert json.loads(found[0]) == {"id": "ü", "value": 1.5, "when": "2024-05-06T07:08:09.123456Z"}
+    assert json.loads(found[1]) == {"id": None, "value": None, "when": None}
+    assert found[2:] == [b"\x00\xff", b"1.5", b"null"]
+    assert out.num_rows == 2 and dead == []
+    _, dead = apply(base.replace(payload="id"), batch)
+    assert [d["reason"] for d in dead] == ["no_payload"]
+
+
+def test_a_megabyte(mosquitto):
+    data = os.urandom(1 << 20)
+    with Listener(mosquitto.url, "large") as listener:
+        apply(t.PublishMQTT(url=mosquitto.url, topic="large"), pa.RecordBatch.from_pydict({"payload": [data] * 3}))
+        assert [m.payload for m in listener.wait(3)] == [data] * 3
+
+
+def test_retained_and_expiring(mosquitto):
+    publish = t.PublishMQTT(url=mosquitto.url, topic="kept/{k}", retain=True)
+    batch = pa.RecordBatch.from_pydict({"k": ["a", "b"], "payload": ["1", "2"]})
+    apply(publish, batch)
+    apply(publish.replace(retain=False, topic="gone/{k}"), batch)
+    with Listener(mosquitto.url, "kept/#") as listener:
+        assert sorted((m.payload, m.retain) for m in listener.wait(2)) == [(b"1", True), (b"2", True)]
+    apply(publish, pa.RecordBatch.from_pydict({"k": ["a", "b"], "payload": ["", ""]}))  # takes them away
+    apply(publish.replace(expiry_s=1), pa.RecordBatch.from_pydict({"k": ["c"], "payload": ["3"]}))
+    apply(publish.replace(expiry_s=3600), pa.RecordBatch.from_pydict({"k": ["d"], "payload": ["4"]}))
+    time.sleep(2.1)
+    with Listener(mosquitto.url, "kept/#") as listener:
+        [message] = listener.wait(1)
+        assert message.payload == b"4" and message.properties.MessageExpiryInterval < 3600
+    apply(publish, pa.RecordBatch.from_pydict({"k": ["d"], "payload": [""]}))
+
+
+def test_user_properties(mosquitto):
+    batch = pa.RecordBatch.from_pydict({"seq": [7, 8], "name": ["ä", None], "payload": ["x", "y"]})
+    with Listener(mosquitto.url, "user") as listener:
+        apply(t.PublishMQTT(url=mosquitto.url, topic="user", user_properties=("seq", "name")), batch)
+        found = [m.properties.UserProperty for m in listener.wait(2)]
+    assert found == [[("seq", "7"), ("name", "ä")], [("seq", "8")]]
+
+
+# -- ways in -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("way", ["url", "ws", "tls", "wss"])
+def test_transports(secured, certificates, way):
+    login = {"username": secured.user, "password": Secret(PASSWORD)}
+    ca = {"ca_file": str(certificates / "ca.crt")} if way in ("tls", "wss") else {}
+    task = t.PublishMQTT(url=getattr(secured, way), topic="ways", **login, **ca)
+    batch = pa.RecordBatch.from_pydict({"payload": [b"s", b"x" * 300_000]})
+    out, dead = apply(task, batch)
+    assert out.num_rows == 2 and dead == []
+    apply(task, records(300))  # more than a window
+
+
+def test_login_from_the_environment(secured, monkeypatch):
+    task = t.PublishMQTT(url=secured.url, topic="env", timeout_s=5)
+    monkeypatch.setenv(USERNAME_VARIABLE, secured.user)
+    monkeypatch.setenv(PASSWORD_VARIABLE, PASSWORD)
+    apply(task, records(1))
+    publisher(task.connection).close()
+    monkeypatch.setenv("OTHER_NAME", PASSWORD)
+    monkeypatch.delenv(PASSWORD_VARIABLE)
+    apply(task.replace(password=Secret.env("OTHER_NAME")), records(1))
+    with pytest.raises(ConfigError, match="NOT_SET_AT_ALL"):
+        apply(task.replace(password=Secret.env("NOT_SET_AT_ALL")), records(1))
+
+
+@pytest.mark.parametrize("protocol", ["5", "3.1.1"])
+@pytest.mark.parametrize("password", [None, "wrong-one"])
+def test_wrong_password_fails_at_once(secured, protocol, password):
+    given = {"username": secured.user, "password": Secret(password)} if password else {}
+    task = t.PublishMQTT(url=secured.url, topic="a", protocol=protocol, **given)
+    start = time.monotonic()
+    with pytest.raises(ConnectorError, match="refuses the login") as caught:
+        apply(task, records(1))
+    assert time.monotonic() - start < 5 and not caught.value.retryable
+    assert "wrong-one" not in str(caught.value) and "127.0.0.1" in str(caught.value)
+
+
+def test_certificates_that_do_not_fit(secured, certificates, tmp_path):
+    def attempt(url, timeout_s=5, **more):
+        with pytest.raises(ConnectorError) as caught:
+            apply(t.PublishMQTT(url=url, topic="a", timeout_s=timeout_s, username="u", **more), records(1))
+        return caught.value
+
+    assert "ca_file" in str(attempt(secured.tls)) and "certificate" in str(attempt(secured.tls))
+    other = write_certificates(tmp_path / "other")
+    assert "not accepted" in str(attempt(secured.tls, ca_file=str(other / "ca.crt")))
+    assert "cannot be used" in str(attempt(secured.tls, ca_file=str(tmp_path / "none.crt")))
+    (tmp_path / "empty.crt").write_text("no certificate")
+    assert "cannot be used" in str(attempt(secured.tls, ca_file=str(tmp_path / "empty.crt")))
+    expired = write_certificates(tmp_path / "expired", days=-1)
+    with Mosquitto(certificates=expired) as broker:
+        for url in (broker.tls, broker.wss):
+            error = attempt(url, ca_file=str(expired / "ca.crt"))
+            assert "expired" in str(error) and not error.retryable
+    error = attempt(secured.url.replace("mqtt:", "mqtts:").replace("127.0.0.1", "localhost"), timeout_s=0.5)
+    assert "TLS" in str(error) or "cannot be reached" in str(error)
+
+
+def test_nobody_there():
+    for url, text, seconds in (
+        (f"mqtt://127.0.0.1:{free_port()}", "refuses connections", 1.0),
+        ("mqtt://no.such.host.invalid", "unknown", 30.0),
+    ):
+        start = time.monotonic()
+        with pytest.raises(ConnectorError, match=text):
+            apply(t.PublishMQTT(url=url, topic="a", timeout_s=seconds), records(1))
+        assert time.monotonic() - start < 15
+
+
+def test_a_server_that_never_answers():
+    import socket
+
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"mqtt://127.0.0.1:{silent.getsockname()[1]}"
+        with pytest.raises(ConnectorError, match="does not answer"):
+            apply(t.PublishMQTT(url=url, topic="a", timeout_s=1.0), records(1))
+
+
+# -- trouble -------------------------------------------------------------------------------------------
+
+
+def test_the_broker_restarts_in_the_middle(own_mosquitto):
+    """Nothing is lost; the pauses between batches cost nothing either."""
+    broker, n = own_mosquitto, 3000
+    with Listener(broker.url, "trouble", qos=2) as listener:
+        task = t.PublishMQTT(url=broker.url, topic="trouble", qos=1, timeout_s=30)
+        outcome = {}
+
+        def work():
+            outcome["result"] = apply(task, records(n))
+
+        worker = threading.Thread(target=work)
+        worker.start()
+        until(lambda: len(listener.messages) > n // 5)
+        broker.stop()
+        time.sleep(0.3)
+        broker.start()
+        worker.join(60)
+        out, dead = outcome["result"]
+        assert out.num_rows == n and dead == []
+        until(lambda: len({m.payload for m in listener.messages}) == n)
+        repeated = len(listener.messages) - n
+        # those without an acknowledgement, sent again to the broker and by the broker
+        assert repeated <= 4 * task.in_flight, f"{repeated} duplicates"
+        broker.stop()
+        broker.start()
+        apply(task, records(10, "after"))  # the connection is found dead before the next batch
+        until(lambda: len({m.payload for m in listener.messages}) == n + 10)
+
+
+@pytest.mark.parametrize("protocol", ["5", "3.1.1"])
+@pytest.mark.parametrize("qos", [1, 2])
+def test_a_connection_that_breaks_again_and_again(mosquitto, short_pauses, qos, protocol):
+    """With QoS 2, and a session, each message comes exactly once."""
+    n, topic = 1500, f"cuts/{qos}/{protocol}"
+    wire, rng = Wire(mosquitto.url), random.Random(qos)
+    with Listener(mosquitto.url, topic, qos=2) as listener:
+        task = t.PublishMQTT(url=wire.url, topic=topic, qos=qos, protocol=protocol, in_flight=50, timeout_s=30)
+        outcome = {}
+
+        def work():
+            outcome["result"] = apply(task, records(n))
+
+        worker = threading.Thread(target=work)
+        worker.start()
+        while worker.is_alive() and wire.cuts < 8:
+            before = wire.bytes
+            until(lambda: wire.bytes > before + rng.randrange(2000, 9000) or not worker.is_alive())  # noqa: B023
+            wire.cut()
+        worker.join(60)
+        assert outcome["result"][0].num_rows == n and wire.cuts >= 3
+        until(lambda: len({m.payload for m in listener.messages}) == n)
+        time.sleep(0.2)
+        repeated = len(listener.messages) - n
+        assert repeated == 0 if (qos, protocol) == (2, "5") else repeated <= wire.cuts * task.in_flight
+    wire.close()
+
+
+def test_a_broker_that_stays_away(own_mosquitto):
+    task = t.PublishMQTT(url=own_mosquitto.url, topic="a", timeout_s=1.5)
+    apply(task, records(10))
+    own_mosquitto.kill()
+    start = time.monotonic()
+    with pytest.raises(ConnectorError) as caught:
+        apply(task, records(10))
+    assert caught.value.retryable and time.monotonic() - start < 10
+    own_mosquitto.start()
+    with Listener(own_mosquitto.url, "a") as listener:
+        apply(task, records(3, "again"))  # the batch is retried; nothing of the failed one lingers
+        assert [m.payload for m in listener.wait(3)] == [b"again0", b"again1", b"again2"]
+
+
+def test_an_acknowledgement_that_never_comes(mosquitto):
+    """The time limit runs from the last acknowledgement."""
+    task = t.PublishMQTT(url=mosquitto.url, topic="a", timeout_s=0.7)
+    apply(task, records(1))
+    link = publisher(task.connection)._link
+    link.client.on_publish = lambda *_: None
+    start = time.monotonic()
+    with pytest.raises(ConnectorError, match=r"acknowledged nothing for 0.7 s; 3 messages wait"):
+        apply(task, records(3))
+    assert 0.5 < time.monotonic() - start < 5
+    apply(task, records(3))
+
+
+def test_what_the_broker_refuses(tmp_path):
+    """A topic that the user may not write to: the record is rejected, the others go on."""
+
+    rules = tmp_path / "acl"
+    rules.write_text("topic readwrite open/#\n")
+    batch = pa.RecordBatch.from_pydict({"k": ["open/a", "closed/b", "open/c"], "payload": ["1", "2", "x" * 6000]})
+    with Mosquitto(options=(f"acl_file {rules}", "max_packet_size 5000")) as broker:
+        for qos in (1, 2):
+            with Listener(broker.url, "open/#") as listener:
+                out, dead = apply(t.PublishMQTT(url=broker.url, topic="{k}", qos=qos), batch)
+                assert out["k"].to_pylist() == ["open/a"]
+                assert sorted((d["reason"], "Not authorized" in d["message"]) for d in dead) == [
+                    ("refused", True),
+                    ("too_large", False),
+                ]
+                assert len(listener.wait(1)) == 1
+
+
+def test_several_threads_share_a_connection(mosquitto):
+    task = t.PublishMQTT(url=mosquitto.url, topic="threads", in_flight=10)
+    with Listener(mosquitto.url, "threads") as listener:
+        threads = [threading.Thread(target=apply, args=(task, records(200, f"{i}-"))) for i in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len({m.payload for m in listener.wait(800)}) == 800
+    assert publisher(task.connection) is publisher(task.replace(topic="other").connection)
+
+
+def test_ctrl_c_leaves_nothing_behind(mosquitto):
+    """After an interruption in the middle of a batch the next batch starts anew."""
+    task = t.PublishMQTT(url=mosquitto.url, topic="interrupted")
+    apply(task, records(1))
+    link = publisher(task.connection)._link
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    link.client.on_publish = interrupt
+    with pytest.raises(KeyboardInterrupt):
+        apply(task, records(100))
+    with Listener(mosquitto.url, "interrupted") as listener:
+        apply(task, records(5, "new"))
+        assert [m.payload for m in listener.wait(5)][-5:] == records(5, "new")["payload"].to_pylist()
+
+
+# -- secrets and parameters ------------------------------------------------------------------------------
+
+
+def test_the_password_is_never_seen(secured, caplog, capfd):
+    caplog.set_level(logging.DEBUG)
+    task = t.PublishMQTT(url=secured.url, topic="a", username=secured.user, password=Secret(PASSWORD))
+    apply(task, records(2))
+    texts = [
+        repr(task),
+        json.dumps(task.to_dict()),
+        repr(task.connection),
+        repr(vars(task)),
+        caplog.text,
+        *capfd.readouterr(),
+    ]
+    texts.append(repr(vars(publisher(task.connection))))
+    assert all(PASSWORD not in text for text in texts)
+    assert "password" not in task.to_dict()
+    named = task.replace(password=Secret.env("BROKER_PASSWORD"))
+    assert named.to_dict()["password"] == {"env": "BROKER_PASSWORD"} and Task.from_dict(named.to_dict()) == named
+    assert PASSWORD.encode() not in pickle.dumps(named)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "text"),
+    [
+        ({"url": "mqtt://me:hunter2@host"}, "must not hold user or password"),
+        ({"url": "mqtt://me:hunter2@host:99999999"}, "url"),
+        ({"url": "http://host"}, "url must be mqtt://"),
+        ({"url": "mqtt://"}, "url must be"),
+        ({"url": "mqtt://host/path"}, "url"),
+        ({"url": "mqtt://host?x=hunter2"}, "url"),
+        ({"ca_file": "ca.crt"}, "ca_file"),
+        ({"topic": "a/#"}, "topic"),
+        ({"topic": "a/+/b"}, "topic"),
+        ({"topic": ""}, "empty"),
+        ({"topic": "a/{b"}, "template"),
+        ({"qos": 3}, "qos"),
+        ({"expiry_s": 0}, "expiry_s"),
+        ({"expiry_s": 5, "protocol": "3.1.1"}, "protocol"),
+        ({"user_properties": ("a",), "protocol": "3.1.1"}, "protocol"),
+        ({"protocol": "4"}, "protocol"),
+        ({"in_flight": 0}, "in_flight"),
+        ({"in_flight": 70_000}, "in_flight"),
+        ({"timeout_s": 0}, "timeout_s"),
+        ({"client_id": ""}, "client_id"),
+        ({"columns": ("a",)}, "payload=None"),
+        ({"password": "hunter2"}, "password must be a Secret"),
+    ],
+)
+def test_wrong_parameters(parameters, text):
+    with pytest.raises(ConfigError, match=text) as caught:
+        t.PublishMQTT(**{"url": "mqtt://host", "topic": "a", **parameters})
+    assert "hunter2" not in str(caught.value) or "?x" in str(parameters)
+
+
+def test_without_paho():
+    code = (
+        "import sys\n"
+        "sys.modules['paho'] = sys.modules['paho.mqtt'] = None\n"
+        "import pyarrow as pa, riot_ops as ro\n"
+        "task = ro.tasks.PublishMQTT(url='mqtt://127.0.0.1', topic='a')\n"
+        "try:\n"
+        "    task.session().push({'payload': 'x'})\n"
+        "except ro.MissingExtraError as error:\n"
+        "    print(error)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == "MQTT needs an optional dependency: pip install 'riot_ops[mqtt]'", done.stderr
+
+
+def test_an_unknown_paho_is_refused(monkeypatch):
+    """What the connector changes in paho has to be there."""
+    from riot_ops.connectors.mqtt import client as mqtt
+
+    with pytest.raises(ConnectorError, match="_no_such_method"):
+        mqtt.adjusted("X", {"_no_such_method": None})
+    assert Link(MqttConnection(url="mqtt://host"), "a", 0).client is not None
+
+
+# -- sink --------------------------------------------------------------------------------------------------
+
+
+def test_sink(mosquitto):
+    flow = Dataflow("f")
+    raw = flow.source("in", schema={"value": "double"})
+    flow.sink("out", raw.to(t.KalmanFilter(), id="smooth"), raw)
+    with Listener(mosquitto.url, "sink/#") as listener:
+        flow.run([{"value": 1.0}, {"value": 2.0}], sinks=MQTTSink(url=mosquitto.url, topic="sink/{stream}/{seq}"))
+        found = {m.topic: json.loads(m.payload) for m in listener.wait(4)}
+    assert set(found) == {"sink/smooth/0", "sink/smooth/1", "sink/in/0", "sink/in/1"}
+    assert found["sink/in/1"] == {"seq": 1, "value": 2.0}
+    assert pickle.loads(pickle.dumps(MQTTSink(url=mosquitto.url, topic="a"))) == MQTTSink(url=mosquitto.url, topic="a")
+
+
+def test_sink_does_not_lose_silently(mosquitto):
+    sink = MQTTSink(url=mosquitto.url, topic="sink/{name}")
+    batch = pa.RecordBatch.from_pydict({"name": ["a", "b#"]})
+    with pytest.raises(ConnectorError, match="1 records of the stream 'x' cannot be published"):
+        sink.writer(0, 0).write("x", batch)
+    with pytest.raises(ConfigError, match="'name'"):
+        sink.writer(0, 0).write("x", batch.rename_columns(["other"]))

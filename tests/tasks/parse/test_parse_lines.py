@@ -1,0 +1,683 @@
+"""Lines to records, against Python's own ways to read them and the figures of the specification."""
+
+from __future__ import annotations
+
+import math
+import re
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from riot_ops import tasks as t
+from riot_ops.core.dead_letters import DeadLetters
+from riot_ops.core.errors import ConfigError
+from riot_ops.tasks.parse.cell_lines import FEW
+
+DATA = "dspbench"
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+ONE = {"x": (0, "string", None)}
+
+
+def read(lines, **options):
+    """``(records, [(line, reason)])``."""
+    session = t.ParseLines(**options).session()
+    batch = pa.RecordBatch.from_pydict(
+        {"seq": pa.array(range(len(lines)), pa.int64()), "payload": pa.array(lines, pa.binary())}
+    )
+    rows = session.push_batch(batch).to_pylist()
+    return rows, [(e["seq"], e["reason"]) for e in session.errors]
+
+
+def values(kind, *cells, **options):
+    """What cells of a kind say; what is rejected as its reason."""
+    rows, errors = read([cell.encode() for cell in cells], fields={"x": (0, kind)}, delimiter="|", **options)
+    found = {row["seq"]: row["x"] for row in rows} | dict(errors)
+    return [found[i] for i in range(len(cells))]
+
+
+# -- kinds -----------------------------------------------------------------------------------------
+
+
+def test_numbers():
+    assert values("int64", "7", "-12", "+3", "007", "999999999999999999", "1512564818844372492") == [
+        7,
+        -12,
+        3,
+        7,
+        999999999999999999,
+        1512564818844372492,
+    ]
+    assert values("int64", "-9223372036854775808", "9223372036854775808", "1.0", "-", "1e3", "٣", "1_0", "1 2") == [
+        -(2**63),
+        *["bad_number"] * 7,
+    ]
+    assert values("double", "1.5", "-0.25e-3", ".5", "5.", "+2", "1e308", "3", "123456789012345678901234567890") == [
+        1.5,
+        -0.25e-3,
+        0.5,
+        5.0,
+        2.0,
+        1e308,
+        3.0,
+        123456789012345678901234567890.0,
+    ]
+    assert values("double", "nan", "inf", "1e999", "0x10", "1_0", "1,5", "--1", "e5") == ["bad_number"] * 8
+
+
+@pytest.mark.parametrize(
+    ("kind", "cell", "value"),
+    [
+        ("int64", "-12", -12),
+        ("double", "2.5", 2.5),
+        ("bool", "true", True),
+        ("s", "1377986400", datetime(2013, 8, 31, 22, tzinfo=UTC)),
+        ("iso", "2013-08-31 22:00", datetime(2013, 8, 31, 22, tzinfo=UTC)),
+        ("log", "31/Aug/2013:22:00:00 +0000", datetime(2013, 8, 31, 22, tzinfo=UTC)),
+    ],
+)
+def test_blanks_around_what_is_no_string_do_not_count(kind, cell, value):
+    assert values(kind, cell, f" {cell}", f"{cell}  ", f"\t {cell} \t") == [value] * 4
+    assert values(kind, " ", "\t \t") == ["missing"] * 2
+    assert (
+        values(kind, f"\xa0{cell}", f"{cell}\x0b")
+        == ["bad_number" if kind in ("int64", "double") else f"bad_{'bool' if kind == 'bool' else 'time'}"] * 2
+    )
+    rows, _ = read([b" ,x", b"1, x "], fields={"a": (0, "int64", 7), "b": (1, "string")})
+    assert [(row["a"], row["b"]) for row in rows] == [(7, "x"), (1, " x ")], "those of strings stay"
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False), st.integers(-(2**63), 2**63 - 1))
+def test_any_number(value, whole):
+    assert values("double", repr(value), f"{value:.17e}", f"{value:.3f}") == [value, value, float(f"{value:.3f}")]
+    assert values("int64", str(whole), f"{whole:+d}", f"{whole:025d}") == [whole] * 3
+
+
+def test_booleans():
+    assert values("bool", "true", "FALSE", "True", "1", "0") == [True, False, True, True, False]
+    assert values("bool", "yes", "2", "tru", "falsy", "trues", "T") == ["bad_bool"] * 6
+
+
+def test_numbers_of_time():
+    at = datetime(2013, 8, 31, 22, tzinfo=UTC)
+    assert values("s", "1377986400", "-1") == [at, EPOCH - timedelta(seconds=1)]
+    assert values("ms", "1377986400250") == [at + timedelta(milliseconds=250)]
+    assert values("us", "1377986400000001") == [at + timedelta(microseconds=1)]
+    assert values("ns", "1377986400000001999", "-1") == [
+        at + timedelta(microseconds=1),
+        EPOCH - timedelta(microseconds=1),
+    ]
+    assert values("s", "253402300799", "253402300800", "-62135596800", "-62135596801") == [
+        datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC),
+        "out_of_range",
+        datetime(1, 1, 1, tzinfo=UTC),
+        "out_of_range",
+    ]
+    assert values("ms", "1.5", "x") == ["bad_time"] * 2
+
+
+@given(
+    st.datetimes().filter(lambda d: 1 < d.year < 9999),
+    st.sampled_from(["T", "t", " "]),
+    st.sampled_from(["minutes", "seconds", "milliseconds", "microseconds"]),
+    st.sampled_from([None, 0, 90, -345, 1439]),
+)
+def test_any_date_and_time(moment, mark, spec, ahead):
+    text = moment.isoformat(mark, timespec=spec)
+    wanted = datetime.fromisoformat(text.replace("t", "T")).replace(tzinfo=UTC)
+    if ahead is not None:
+        sign, (h, m) = "-" if ahead < 0 else "+", divmod(abs(ahead), 60)
+        wanted -= timedelta(minutes=ahead)
+        assert values("iso", f"{text}{sign}{h:02}{m:02}", f"{text}{sign}{h:02}:{m:02}") == [wanted] * 2
+    else:
+        assert values("iso", text, text + "Z", text[:10]) == [
+            wanted,
+            wanted,
+            wanted.replace(hour=0, minute=0, second=0, microsecond=0),
+        ]
+
+
+def test_digits_below_a_microsecond_are_cut():
+    assert values("iso", "2024-05-01T00:00:00.123456999", "1969-12-31 23:59:59.9999999", "2024-05-01 00:00:00,5") == [
+        datetime(2024, 5, 1, 0, 0, 0, 123456, UTC),
+        datetime(1969, 12, 31, 23, 59, 59, 999999, UTC),
+        datetime(2024, 5, 1, 0, 0, 0, 500000, UTC),
+    ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "2024-02-30",
+        "2023-02-29",
+        "1900-02-29",
+        "2024-13-01",
+        "2024-00-01",
+        "2024-01-00",
+        "0000-01-01",
+        "2024-1-1",
+        "2024/01/01",
+        "20240101",
+        "2024-01-01T",
+        "2024-01-01T1",
+        "2024-01-01T24:00",
+        "2024-01-01T23:60",
+        "2024-01-01T23:59:60",
+        "2024-01-01T23:59:5",
+        "2024-01-01T23:59:59.",
+        "2024-01-01T23:59+24:00",
+        "2024-01-01T23:59+1",
+        "2024-01-01T23:59X",
+        "2024-01-01x23:59",
+        "12",
+    ],
+)
+def test_what_is_no_time(text):
+    assert values("iso", text) == ["bad_time"]
+
+
+def test_days_of_leap_years():
+    assert values("iso", "2024-02-29", "2000-02-29") == [datetime(y, 2, 29, tzinfo=UTC) for y in (2024, 2000)]
+
+
+def test_times_beyond_what_can_be():
+    assert values("iso", "0001-01-01T00:00+05:00", "9999-12-31T23:00-05:00") == ["out_of_range"] * 2
+
+
+def test_times_of_logs():
+    assert values("log", "10/Jun/1998:12:00:01 +0000", "01/Dec/2024:00:00:00 -0130", "29/Feb/2024:01:02:03") == [
+        datetime(1998, 6, 10, 12, 0, 1, tzinfo=UTC),
+        datetime(2024, 12, 1, 1, 30, tzinfo=UTC),
+        datetime(2024, 2, 29, 1, 2, 3, tzinfo=UTC),
+    ]
+    wrong = [
+        "10/Jux/1998:12:00:01 +0000",
+        "10/jun/1998:12:00:01",
+        "1/Jun/1998:12:00:01",
+        "31/Jun/1998:12:00:01",
+        "10-Jun-1998:12:00:01",
+        "10/Jun/1998 12:00:01",
+    ]
+    assert (
+        values("log", *wrong, "10/Jun/1998:24:00:01", "10/Jun/98:12:00:01", "10/Jun/1998:12:00:01 +00")
+        == ["bad_time"] * 9
+    )
+
+
+# -- cells -----------------------------------------------------------------------------------------
+
+cell = st.text("ab1ü .", max_size=4)
+
+
+@given(st.lists(st.lists(cell, min_size=1, max_size=6), max_size=8), st.sampled_from(["", "\n", "\r\n"]))
+def test_delimited_cells_are_those_of_split(rows, end):
+    lines = [(",".join(row) + end).encode() for row in rows]
+    found, errors = read(lines, fields={"a": (1, "string", None), "b": (3, "string", None)})
+    assert errors == []
+    for row, record in zip(rows, found, strict=True):
+        assert record["a"] == ((row[1] or None) if len(row) > 1 else None)
+        assert record["b"] == ((row[3] or None) if len(row) > 3 else None)
+    exact, errors = read(lines, fields=ONE, cells=3)
+    assert [r["seq"] for r in exact] == [i for i, row in enumerate(rows) if len(row) == 3]
+    assert errors == [(i, "wrong_cells") for i, row in enumerate(rows) if len(row) != 3]
+
+
+@given(st.lists(st.text("ab \t", max_size=12), max_size=8))
+def test_spaced_cells_are_those_of_split(lines):
+    found, _ = read(
+        [line.encode() for line in lines], fields={"a": (0, "string", None), "b": (2, "string", None)}, format="spaces"
+    )
+    for line, record in zip(lines, found, strict=True):
+        cells = line.split() + [None] * 3
+        assert (record["a"], record["b"]) == (cells[0], cells[2])
+
+
+@given(st.lists(st.lists(st.tuples(st.integers(1, 70), st.integers(0, 70)), max_size=6), min_size=1, max_size=8))
+def test_blanks_and_cells_of_any_length_are_those_of_split(lines):
+    """Looks at 64 bytes at once begin and end within cells, and within runs of blanks."""
+    texts = [" " * bool(line) + "".join("x" * size + " " * gap for size, gap in line) for line in lines]
+    found, errors = read(
+        [text.encode() for text in texts], fields={"a": (1, "string"), "b": (3, "string")}, format="spaces", cells=4
+    )
+    wanted = {i: cells for i, text in enumerate(texts) if len(cells := text.split()) == 4}
+    assert {row["seq"]: (row["a"], row["b"]) for row in found} == {i: (c[1], c[3]) for i, c in wanted.items()}
+    assert errors == [(i, "wrong_cells") for i in range(len(lines)) if i not in wanted]
+
+
+def test_cells_of_a_log():
+    lines = [b'h - "a b" [1 2] "x [y] \xc3\xbc" end', b'"" [] - "say "so", now" z', b'h "open', b"h [open"]
+    fields = {name: (i, "string", None) for i, name in enumerate("abcde")}
+    rows, errors = read(lines, fields=fields, format="log")
+    assert [rows[0][n] for n in "abcde"] == ["h", "-", "a b", "1 2", "x [y] ü"]
+    assert [rows[1][n] for n in "abcde"] == [None, None, "-", 'say "so", now', "z"]
+    assert errors == [(2, "wrong_cells"), (3, "wrong_cells")]
+
+
+def test_several_delimiters_and_cells_that_are_one_value():
+    line = b"19798972429,11653427507,2020-01-01T09:00:02,19798972429;11653427507;2020-01-01T09:00:02;79;true"
+    rows, _ = read(
+        [line],
+        fields={"day": ((2, 2), "iso"), "n": (6, "int64"), "ok": (7, "bool"), "two": ((5, 6), "string")},
+        delimiter=",;",
+        cells=8,
+    )
+    assert (rows[0]["n"], rows[0]["ok"], rows[0]["two"]) == (79, True, "2020-01-01T09:00:02;79")
+    rows, _ = read([b"2004-03-01 00:00:31.390913 0"], fields={"at": ((0, 1), "iso")}, format="spaces")
+    assert rows[0]["at"] == datetime(2004, 3, 1, 0, 0, 31, 390913, UTC)
+
+
+def test_how_many_cells():
+    lines = [b"1,2", b"1,2,", b"1,2,3", b"1,2,,", b"1", b""]
+
+    def taken(**options):
+        return [row["seq"] for row in read(lines, fields={"x": (0, "int64")}, **options)[0]]
+
+    assert taken() == [0, 1, 2, 3, 4]
+    assert taken(cells=2) == [0]
+    assert taken(cells=2, trailing=True) == [0, 1]
+    assert taken(cells=2, more=True) == [0, 1, 2, 3]
+    assert taken(cells=3, trailing=True) == [1, 2, 3]
+    assert read([b"1,2,\r\n"], fields={"x": (0, "int64")}, cells=2, trailing=True)[1] == []
+
+
+def test_empty_cells_and_what_stands_for_them():
+    fields = {"n": (0, "int64"), "m": (1, "int64", 0), "s": (2, "string", None), "at": (3, "s", None)}
+    assert read([b"1,,,"], fields=fields)[0][0] | {"seq": 0} == {"seq": 0, "n": 1, "m": 0, "s": None, "at": None}
+    assert read([b"1"], fields=fields)[0][0]["m"] == 0
+    assert sorted(read([b",1", b"-,1", b"1,-,-", b"1,--"], fields=fields)[1]) == [
+        (0, "missing"),
+        (1, "bad_number"),
+        (2, "bad_number"),
+        (3, "bad_number"),
+    ]
+    rows, errors = read([b"-,1", b"1,-,-", b"1,NA,NA", b"1,na"], fields=fields, nulls=("-", "NA"))
+    assert errors == [(0, "missing"), (3, "bad_number")]
+    assert [(r["m"], r["s"]) for r in rows] == [(0, None), (0, None)]
+
+
+def test_lines_that_are_left_out_and_those_that_are_none():
+    lines = [b"Symbol,DATE,Open", b"A,2018-08-15,1", b"date,x,1", None, b"B,\xff,2", b"C,2018-08-16,3"]
+    rows, errors = read(lines, fields={"s": (0, "string"), "d": (1, "iso")}, skip={1: "date"})
+    assert [row["s"] for row in rows] == ["A", "C"]
+    assert errors == [(3, "missing"), (4, "invalid_utf8"), (2, "bad_time")]
+
+
+def test_errors_name_field_and_cell():
+    session = t.ParseLines(fields={"price": (0, "double"), "at": (1, "s")}, cells=2).session()
+    for line in ("x,1", "1", "1,99999999999999", ",1", "1,x"):
+        session.push({"payload": line})
+    assert [error["message"] for error in session.errors] == [
+        "price: 'x' is no double",
+        "1 cells, 2 are wanted",
+        "at: '99999999999999' is not within the years 1 to 9999",
+        "price is missing",
+        "at: 'x' is no s",
+    ]
+    assert session.errors[0]["raw"] is not None
+
+
+@pytest.mark.parametrize("text", ["x", "it's", 'say "x"', "back\\slash", "\x01", "\x7f", "ü", "x" * 200, "x" * 201])
+def test_a_cell_is_told_as_python_writes_it(text):
+    session = t.ParseLines(fields={"price": (0, "double")}).session()
+    session.push_many([{"payload": text}, {"payload": "y"}])
+    told = text if len(text) <= 200 else text[:199] + "…"
+    assert [e["message"] for e in session.errors] == [f"price: {told!r} is no double", "price: 'y' is no double"]
+
+
+def test_what_a_record_has():
+    task = t.ParseLines(fields={"event_time": (0, "ms"), "n": (1, "int64")}, field="line", keep=("unit",))
+    row = {"seq": 5, "ordinal": 1, "event_time": None, "unit": "W", "other": 1, "line": "1000,7"}
+    (record,) = task.session().push(row)
+    assert record == {"seq": 5, "ordinal": 1, "unit": "W", "event_time": EPOCH + timedelta(seconds=1), "n": 7}
+
+
+def test_a_description_survives_json():
+    task = t.ParseLines(
+        fields={"at": ((0, 1), "iso"), "n": (2, "int64", 0)}, format="spaces", skip={2: "n"}, nulls=("-",)
+    )
+    assert t.Task.from_dict(task.to_dict()) == task
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"fields": {}}, "fields must be"),
+        ({"fields": {"x": 1}}, "'x' must be"),
+        ({"fields": {"x": (-1, "string")}}, "cell of 'x'"),
+        ({"fields": {"x": ((2, 1), "string")}}, "cell of 'x'"),
+        ({"fields": {"x": (0, "integer")}}, "kind of 'x'"),
+        ({"fields": {"x": (0, "int64", "many")}}, "default of 'x'"),
+        ({"fields": ONE, "format": "json"}, "format"),
+        ({"fields": ONE, "delimiter": ""}, "delimiter"),
+        ({"fields": ONE, "delimiter": "\n"}, "delimiter"),
+        ({"fields": ONE, "format": "spaces", "delimiter": ";"}, "delimiter"),
+        ({"fields": {"x": (3, "string")}, "cells": 3}, "cells = 3"),
+        ({"fields": ONE, "cells": 65_537}, "cells = 65537.* <= 65536"),
+        ({"fields": {"x": (65_536, "string")}}, "cell of 'x' .* from 0 to 65,535 .* got 65536"),
+        ({"fields": {"x": ((0, 10**9), "string")}}, "cell of 'x' .* from 0 to 65,535 .* got \\(0, 1000000000\\)"),
+        ({"fields": ONE, "skip": {65_536: "b"}}, "skip .* 0 to 65,535"),
+        ({"fields": ONE, "skip": {"²": "b"}}, "skip"),
+        ({"fields": ONE, "skip": {"a": "b"}}, "skip"),
+        ({"fields": ONE, "keep": ("x",)}, "keep"),
+    ],
+)
+def test_misuse_is_refused(options, text):
+    with pytest.raises(ConfigError, match=text):
+        t.ParseLines(**options)
+
+
+def test_the_last_cell_that_there_may_be():
+    fields = {"x": (65_535, "string"), "rest": ((65_534, 65_535), "string")}
+    for text in ("," * 65_534 + "ä,x", ",".join(["q"] * 65_534) + ',"ä,x'):
+        session = t.ParseLines(fields=fields, cells=65_536, skip={65_535: "y"}).session()
+        assert [row["x"] for row in session.push({"payload": text})] == ["x"]
+        assert session.push({"payload": text[:-1] + "y"}) == session.errors == []
+
+
+# -- files of the benchmark ------------------------------------------------------------------------
+
+SECONDS = {"event_time": (1, "s")}
+FILES = [
+    ("machine-usage.csv", {"fields": {"machine": (0, "string"), **SECONDS, "cpu": (2, "double")}, "cells": 9}, 1013, 0),
+    (
+        "synthetic/http-server.log",
+        {
+            "fields": {
+                "ip": (0, "string"),
+                "event_time": (3, "log"),
+                "request": (4, "string"),
+                "status": (5, "int64"),
+                "bytes": (6, "int64", 0),
+            },
+            "format": "log",
+            "cells": 7,
+            "more": True,
+            "nulls": ("-",),
+        },
+        3000,
+        2,
+    ),
+    (
+        "synthetic/sensors.dat",
+        {
+            "fields": {"event_time": ((0, 1), "iso"), "mote": (3, "string"), "value": (4, "double")},
+            "format": "spaces",
+            "cells": 8,
+        },
+        6000,
+        2,
+    ),
+    (
+        "stocks.csv",
+        {
+            "fields": {
+                "stock": (0, "string"),
+                "event_time": (1, "iso"),
+                "close": (5, "double"),
+                "volume": (7, "double"),
+            },
+            "cells": 8,
+            "trailing": True,
+            "skip": {1: "date"},
+        },
+        410,
+        0,
+    ),
+    (
+        "synthetic/smart-grid.csv",
+        {"fields": {**SECONDS, "value": (2, "double"), "house": (6, "int64")}, "cells": 7},
+        4752,
+        0,
+    ),
+    (
+        "synthetic/voip-cdr.csv",
+        {
+            "fields": {"caller": (0, "string"), "duration": (6, "int64"), "established": (7, "bool")},
+            "delimiter": ",;",
+            "cells": 8,
+        },
+        6000,
+        0,
+    ),
+    (
+        "synthetic/ad-clicks.tsv",
+        {
+            "fields": {"clicks": (0, "int64"), "url": (2, "int64"), "user": (11, "int64")},
+            "delimiter": "\t",
+            "cells": 12,
+        },
+        2000,
+        1,
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "options", "good", "bad"), FILES, ids=[name for name, *_ in FILES])
+def test_files_of_the_benchmark(shared_data: Path, name, options, good, bad):
+    lines = (shared_data / DATA / name).read_bytes().split(b"\n")
+    lines = lines[:-1] if lines[-1] == b"" else lines
+    rows, errors = read(lines, **options)
+    assert (len(rows), len(errors)) == (good, bad)
+    if name.endswith("ad-clicks.tsv"):
+        assert (sum(r["clicks"] for r in rows), rows[0]["url"]) == (195, 1512564818844372492)
+    if name.endswith("voip-cdr.csv"):
+        assert sum(r["established"] for r in rows) == 5708
+    if name.endswith(".log"):
+        assert [sum(r["status"] == s for r in rows) for s in (200, 206, 304, 404, 500)] == [2420, 53, 348, 158, 21]
+        assert {len(re.findall(" ", r["request"])) for r in rows} == {2}
+    assert all(math.isfinite(v) for r in rows for v in r.values() if isinstance(v, float))
+
+
+def test_between_date_and_clock_there_may_be_any_white_space():
+    lines = [b"2024-05-01\t12:00:01", b" 2024-05-01  12:00:01  10/Jun/1998:12:00:01 \t +0100", b"2024-05-01 \t 25:00"]
+    rows, errors = read(lines, fields={"t": ((0, 1), "iso"), "u": ((2, 3), "log", None)}, format="spaces")
+    assert [f"{row['t']:%d %H:%M:%S}" for row in rows] == ["01 12:00:01"] * 2
+    assert f"{rows[1]['u']:%H:%M:%S}" == "11:00:01"
+    assert errors == [(2, "bad_time")]
+
+
+# -- the fast way ------------------------------------------------------------------------------------
+
+CELLS = st.one_of(
+    st.sampled_from(["", "0", "-7", "+7", "007", "1.5", "-0.25", "1e3", "12345678", "123456789.25", "1" * 18, "9" * 19]),
+    st.sampled_from(["2024-02-29", "2023-02-29", "0001-01-01", "12:00:01", "12:00:01.5", "23:59:59.123456", "24:00:00"]),
+    st.sampled_from(["12:00:01.1234567", "12:00:01,5", "12:00", "12:00:01Z", "2024-05-01T12:00:01+05:00", "2024-05-01x1"]),
+    st.sampled_from(["a", "eight888", "nine99999", "a longer text than eight", "ü", "x\ty", "\r", "1714564801", "-62135596801"]),
+    st.text("0123456789-:.T ", max_size=27),
+)  # fmt: skip
+
+
+@given(st.lists(st.one_of(st.lists(CELLS, min_size=3, max_size=8), st.none()), max_size=30), st.sampled_from(" ,"))
+def test_plain_lines_are_read_as_others_are(rows, delimiter):
+    lines = [None if cells is None else delimiter.join(cells).encode() + b"\n" * (len(cells) % 2) for cells in rows]
+    tables = [
+        {"s": (0, "string"), "n": (1, "int64"), "x": (2, "double"), "last": (4, "string", "none")},
+        {"t": (0, "iso"), "u": ((1, 2), "iso"), "e": (1, "s"), "both": ((0, 2), "string")},
+        {"u": ((0, 1), "iso"), "x": (2, "double", None), "ms": (3, "ms", 0)},
+    ]
+    for fields in tables:
+        for cells in (None, 5):
+            options = {"format": "spaces" if delimiter == " " else "delimited", "fields": fields, "cells": cells}
+            wanted, bad = unplain(lines, **options)
+            assert read(lines, **options) == (wanted, bad)
+
+
+def unplain(lines, **options):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(t.ParseLines, "_plain", lambda self, text: None)
+        rows, errors = read(lines, **options)
+    return rows, errors
+
+
+@pytest.mark.parametrize("fraction", ["", ".5", ".123456"])
+def test_most_lines_are_plain(fraction):
+    lines = [f"2024-05-{1 + i % 31:02} 12:00:{i % 60:02}{fraction} {i} mote-{i} {i / 8} x".encode() for i in range(99)]
+    fields = {"t": ((0, 1), "iso"), "i": (2, "int64"), "m": (3, "string"), "v": (4, "double")}
+    task = t.ParseLines(fields=fields, format="spaces", cells=6)
+    columns, plain = task._plain(pa.array(lines))
+    assert plain.all()
+    micros = int(f"{fraction[1:]:0<6}")
+    assert columns["t"].to_pylist() == [datetime(2024, 5, 1 + i % 31, 12, 0, i % 60, micros, UTC) for i in range(99)]
+    assert columns["m"].to_pylist() == [f"mote-{i}" for i in range(99)]
+    assert columns["v"].to_pylist() == [i / 8 for i in range(99)]
+    assert unplain(lines, fields=fields, format="spaces")[0] == read(lines, fields=fields, format="spaces")[0]
+
+
+def test_what_the_fast_way_cannot_do_takes_the_other():
+    for other in ({"skip": {0: "id"}}, {"nulls": ("-", "NA")}):
+        assert t.ParseLines(fields={"x": (0, "string")}, **other)._plain(pa.array(["a"])) is None
+    for skip in ({0: "id"}, {1: "1"}):  # the line may be plain nevertheless
+        fields = {"s": (0, "string"), "n": (1, "int64")}
+        assert t.ParseLines(fields=fields, skip=skip)._plain(pa.array(["a,1"])) is None
+
+
+LOGGED = st.one_of(
+    st.sampled_from(["-", '"-"', '""', '"', "[", "]", "[]", "[a b]", '"a b"', '"a "b" c"', 'a"b c', "[a] b]", "", "7", "200", "1e3"]),
+    st.sampled_from(["[10/Jun/1998:12:00:01 +0000]", "[29/Feb/2023:12:00:01 +0000]", "[10/Jun/1998:24:00:01 +0000]"]),
+    st.sampled_from(["[10/Jun/1998:12:00:01 -0130]", "[01/Dec/0001:00:00:00 +0100]", "[10/Jun/1998:12:0x:01 +0000]"]),
+    st.text('"[] -a', max_size=9),
+)  # fmt: skip
+
+
+@given(st.lists(st.tuples(st.lists(LOGGED, max_size=6), st.sampled_from(["", "\n", "\r\n", " ", "ü"])), max_size=20))
+def test_plain_lines_of_logs_are_read_as_others_are(rows):
+    lines = [(" ".join(cells) + end).encode() for cells, end in rows]
+    tables = [
+        {"a": (0, "string"), "t": (1, "log"), "n": (2, "int64", 7)},
+        {
+            "a": (0, "string", None),
+            "b": (1, "string", "none"),
+            "both": ((0, 2), "string", None),
+            "x": (3, "double", None),
+        },
+    ]
+    for fields in tables:
+        for cells, more, trailing in ((None, False, False), (4, False, True), (4, True, False)):
+            for nulls in ((), ("-",), ("-", "a")):
+                options = {"fields": fields, "format": "log", "cells": cells, "more": more, "nulls": nulls}
+                options["trailing"] = trailing
+                assert read(lines, **options) == unplain(lines, **options)
+
+
+def test_most_lines_of_logs_are_plain():
+    lines = [
+        f'h{i} - - [{1 + i % 30:02}/Jun/1998:12:00:{i % 60:02} +0000] "GET /{i} HTTP/1.0" 200 {i or "-"}\n'.encode()
+        for i in range(99)
+    ]
+    fields = {
+        "t": (3, "log"),
+        "ok": (5, "int64"),
+        "n": (6, "int64", 0),
+        "q": (4, "string"),
+        "none": (2, "string", None),
+    }
+    columns, plain = t.ParseLines(fields=fields, format="log", cells=7, nulls=("-",))._plain(pa.array(lines))
+    assert plain.all()
+    assert columns["t"].to_pylist() == [datetime(1998, 6, 1 + i % 30, 12, 0, i % 60, tzinfo=UTC) for i in range(99)]
+    assert columns["n"].to_pylist() == list(range(99))
+    assert columns["q"].to_pylist() == [f"GET /{i} HTTP/1.0" for i in range(99)]
+    assert columns["none"].null_count == 99
+
+
+FLAGS = st.sampled_from(["0", "1", "true", "FALSE", "True", "tru", "false0", "2", "", "9" * 20, "-" + "9" * 19, "1e3"])
+LONG = st.from_regex(r"-?[0-9]{0,10}\.?[0-9]{0,10}", fullmatch=True)
+WHOLE = st.one_of(st.integers(-(2**63) - 2, 2**63 + 2), st.sampled_from([2**63 - 1, 2**63, -(2**63), 10**18])).map(str)
+
+
+@given(
+    st.lists(st.tuples(st.lists(st.one_of(FLAGS, LONG, WHOLE), min_size=70, max_size=72), st.booleans()), max_size=8),
+    st.sampled_from([",;", ",;"[::-1]]),
+)
+def test_plain_lines_with_many_cells_and_several_delimiters(rows, delimiter):
+    lines = [",".join(c[:9]) + ";" + ";".join(c[9:]) + ";" * more for c, more in rows]
+    lines += ["A," + ",".join(["0"] * 69), "NAME," * 70]
+    fields = {"b": (0, "bool"), "n": (3, "int64"), "ns": (3, "ns"), "x": (5, "double"), "last": (69, "double"),
+              "again": (3, "int64"), "s": (6, "string")}  # fmt: skip
+    for options in ({"cells": 70, "trailing": True}, {"cells": 71}, {}, {"skip": {5: "name"}, "trailing": True}):
+        options |= {"fields": fields, "delimiter": delimiter}
+        assert read(lines, **options) == unplain(lines, **options)
+
+
+def test_most_lines_of_the_benchmark_are_plain():
+    calls = [f"11847,12152,2020-01-01T00:00:5{i},11847;12152;2020-01-01T00:00:5{i};{i + 1}8.5;true" for i in range(9)]
+    fields = {"caller": (0, "string"), "at": (2, "iso"), "also": (2, "iso"), "for": (6, "double"), "ok": (7, "bool")}
+    columns, plain = t.ParseLines(fields=fields, delimiter=",;", cells=8)._plain(pa.array(calls))
+    assert plain.all() and columns["ok"].to_pylist() == [True] * 9
+    assert columns["at"].to_pylist() == columns["also"].to_pylist()
+    assert columns["at"][4].as_py() == datetime(2020, 1, 1, 0, 0, 54, tzinfo=UTC)
+    bars = ["AAB,2018-01-01,46.271978,152000,", "Symbol,Date,Open,Volume", "AAC,2018-02-28,5.200081,80400"]
+    fields = {"stock": (0, "string"), "day": (1, "iso"), "price": (2, "double"), "volume": (3, "double")}
+    columns, plain = t.ParseLines(fields=fields, cells=4, trailing=True, skip={1: "date"})._plain(pa.array(bars))
+    assert plain.tolist() == [True, False, True]
+    assert columns["day"][1].as_py() == datetime(2018, 2, 28, tzinfo=UTC)
+    assert columns["price"][0].as_py() == 46.271978
+
+
+@given(st.lists(st.tuples(st.integers(2003, 2004), st.integers(0, 13), st.integers(0, 32)), min_size=2, max_size=40))
+def test_a_day_is_not_taken_for_the_one_before(days):
+    lines = [f"{y:04}-{m:02}-{d:02} 12:00:01".encode() for y, m, d in days]
+    rows, errors = read(lines * 2, fields={"t": ((0, 1), "iso")}, format="spaces")
+    assert (rows, errors) == unplain(lines * 2, fields={"t": ((0, 1), "iso")}, format="spaces")
+
+
+MINUTES = st.sampled_from(
+    [
+        "2004-03-01 00:00",
+        "2004-03-01T00:00",
+        "2004-03-01 00:01",
+        "2004-02-29 23:59",
+        "2003-02-29 23:59",
+        "1969-12-31 23:59",
+    ]
+)
+SECONDS = st.sampled_from(["00", "01", "59", "60", "6", "x1"])
+FRACTIONS = st.sampled_from(["", ".", ".5", ".123456", ".1234567", ".x"])
+
+
+@given(st.lists(st.one_of(st.tuples(MINUTES, SECONDS, FRACTIONS), st.just(("2004-03-01",))), min_size=2, max_size=40))
+def test_a_minute_is_not_taken_for_the_one_before(times):
+    texts = [time[0] if len(time) == 1 else f"{time[0]}:{time[1]}{time[2]}" for time in times]
+    assert values("iso", *texts) == [_moment(text) for text in texts]
+
+
+def _moment(text):
+    """By a pattern and Python's own calendar; digits below a microsecond are cut."""
+    parts = re.fullmatch(r"(\d{4})-(\d\d)-(\d\d)(?:[ T](\d\d):(\d\d):(\d\d)(?:\.(\d+))?)?", text)
+    try:
+        *whole, fraction = parts.groups("0") if parts else (0, 0, 0, "")
+        return datetime(*map(int, whole), int(fraction.ljust(6, "0")[:6]), tzinfo=UTC)
+    except ValueError:
+        return "bad_time"
+
+
+def test_the_first_time_is_not_taken_for_one_before():
+    assert values("iso", "0000-00-00T00:00:00", "2004-03-01 00:00:00")[0] == "bad_time"
+    assert values("iso", "\0" * 16 + ":00", "2004-03-01 00:00:00")[0] == "bad_time"
+    assert values("log", "\0" * 12 + "00:00:00 +0000", "01/Mar/2004:00:00:00 +0000")[0] == "bad_time"
+
+
+def test_a_date_that_is_none_behind_one_that_shares_its_digits():
+    lines = [f"2004-{day} 12:00:01".encode() for day in ["03-10", "02-30", "03-10", "03-11"] * 9]
+    rows, errors = read(lines, fields={"t": ((0, 1), "iso")}, format="spaces")
+    assert [f"{row['t']:%m-%d}" for row in rows] == ["03-10", "03-10", "03-11"] * 9
+    assert {reason for _, reason in errors} == {"bad_time"}
+
+
+@given(st.lists(st.sampled_from(["x", "1,y", "1,'", "1,", "1,2", "1,2,3", '1,"', "1,ü", "1,\\", "1," + "z" * 200])))
+@settings(max_examples=30)
+def test_errors_of_many_lines_are_those_of_each(lines):
+    """Texts of few are told one by one, of many all at once."""
+    each = [told for line in lines for told in _told([line])]
+    assert sorted(_told(lines)) == sorted(each)
+    often = 1 + FEW // max(1, len(each))
+    assert sorted(_told(lines * often)) == sorted(each * often)
+
+
+def _told(lines):
+    dead = DeadLetters("parse")
+    task = t.ParseLines(fields={"a": (0, "int64"), "b": (1, "int64")}, cells=2)
+    task.apply(pa.RecordBatch.from_pydict({"seq": [0] * len(lines), "payload": pa.array(lines, pa.string())}), dead)
+    return [(row["raw"], row["reason"], row["message"]) for batch in dead.take() for row in batch.to_pylist()]

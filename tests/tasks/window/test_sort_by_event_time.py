@@ -1,0 +1,109 @@
+"""Reordering, against a sorted list."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import riot_ops as ro
+from riot_ops import tasks as t
+from riot_ops.core.errors import ConfigError
+
+NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
+streams = st.lists(st.tuples(st.integers(0, 20), st.sampled_from("ab"), st.integers(0, 3)), max_size=25)
+
+
+def rows(stream):
+    return [{"event_time": NOON + timedelta(seconds=s), "key": k, "n": n, "s": s} for s, k, n in stream]
+
+
+def wanted(stream, allowed_lateness, by_n):
+    newest, kept, late = -1, [], 0
+    for place, (s, k, n) in enumerate(stream):
+        newest = max(newest, s)
+        if s + allowed_lateness < newest:
+            late += 1
+        else:
+            kept.append((s, n if by_n else 0, place, k, n))
+    return [(s, k, n) for s, _, _, k, n in sorted(kept)], late
+
+
+@given(streams, st.integers(0, 6), st.booleans(), st.integers(1, 7))
+def test_records_are_in_order(stream, allowed_lateness, by_n, batch_size):
+    flow = ro.Dataflow("order")
+    source = flow.source(
+        "in", schema={"event_time": "timestamp[us, tz=UTC]", "key": "string", "n": "int64", "s": "int64"}
+    )
+    task = t.SortByEventTime(allowed_lateness=timedelta(seconds=allowed_lateness), order="n" if by_n else None)
+    count = t.RunningCount(output="place")
+    flow.sink("out", source.to(task, id="ordered").to(count, id="counted"))
+    result = flow.run(rows(stream), batch_size=batch_size)
+    found = sorted(result["counted"].to_pylist(), key=lambda row: row["place"])
+    kept, late = wanted(stream, allowed_lateness, by_n)
+    assert [(row["s"], row["key"], row["n"]) for row in found] == kept
+    assert [row["event_time"] for row in found] == [NOON + timedelta(seconds=s) for s, _, _ in kept]
+    assert result["errors"]["reason"].to_pylist() == ["late"] * late
+
+
+@given(streams, st.integers(0, 6), st.integers(1, 7))
+def test_keys_are_in_order_by_themselves(stream, allowed_lateness, batch_size):
+    session = t.SortByEventTime(allowed_lateness=timedelta(seconds=allowed_lateness), by="key").session()
+    found = []
+    for start in range(0, len(stream), batch_size):
+        found += session.push_many(rows(stream[start : start + batch_size]))
+    found += session.flush()
+    for key in "ab":
+        kept = [one for one in wanted(stream, allowed_lateness, False)[0] if one[1] == key]
+        assert [(row["s"], row["key"], row["n"]) for row in found if row["key"] == key] == kept
+
+
+@given(streams, st.integers(0, 6), st.booleans(), st.integers(1, 7))
+def test_each_key_by_its_own_time(stream, allowed_lateness, by_n, batch_size):
+    flow = ro.Dataflow("order")
+    source = flow.source(
+        "in", schema={"event_time": "timestamp[us, tz=UTC]", "key": "string", "n": "int64", "s": "int64"}
+    )
+    task = t.SortByEventTime(
+        allowed_lateness=timedelta(seconds=allowed_lateness), time="key", by="key", order="n" if by_n else None
+    )
+    flow.sink("out", source.to(task, id="ordered").to(t.RunningCount(by="key", output="place"), id="counted"))
+    result = flow.run(rows(stream), batch_size=batch_size)
+    found = sorted(result["counted"].to_pylist(), key=lambda row: row["place"])
+    late = 0
+    for key in "ab":
+        kept, behind = wanted([one for one in stream if one[1] == key], allowed_lateness, by_n)
+        late += behind
+        assert [(row["s"], row["key"], row["n"]) for row in found if row["key"] == key] == kept
+    assert result["errors"]["reason"].to_pylist() == ["late"] * late
+
+
+def test_one_key_lets_no_other_go():
+    session = t.SortByEventTime(allowed_lateness="1s", time="key", by="key", max_ahead="1min").session()
+    stream = [(0, "a", 0), (50, "b", 0), (1, "a", 1), (2, "a", 2), (80, "a", 3)]
+    assert [row["n"] for row in session.push_many(rows(stream))] == [0]
+    assert [row["n"] for row in session.flush()] == [1, 2, 0]
+    assert [e["reason"] for e in session.errors] == ["from_the_future"]
+
+
+def test_times_that_do_not_count():
+    session = t.SortByEventTime(allowed_lateness="1s", max_ahead="1min").session()
+    stream = [{"event_time": NOON + timedelta(seconds=s), "s": s} for s in (0, 30, 91, 29)]
+    assert [row["s"] for row in session.push_many([*stream, {"event_time": None, "s": 7}])] == [0]
+    assert [row["s"] for row in session.flush()] == [29, 30]
+    assert sorted(e["reason"] for e in session.errors) == ["from_the_future", "no_event_time"]
+
+
+def test_time_alone_brings_records_out():
+    session = t.SortByEventTime(allowed_lateness="2s").session()
+    assert session.push({"event_time": NOON, "s": 0}) == []
+    assert session.advance(NOON + timedelta(seconds=2)) == []
+    assert [row["s"] for row in session.advance(NOON + timedelta(seconds=2, microseconds=1))] == [0]
+
+
+@pytest.mark.parametrize("parameters", [{"allowed_lateness": "-1s"}, {"allowed_lateness": timedelta(-1)}, {"allowed_lateness": "1s", "max_ahead": timedelta(0)}, {"allowed_lateness": "1s", "ttl": "1s"}], ids=str)  # fmt: skip
+def test_misuse_is_refused(parameters):
+    with pytest.raises(ConfigError, match=r"delay|max_ahead|ttl"):
+        t.SortByEventTime(**parameters)

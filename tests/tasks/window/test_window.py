@@ -1,0 +1,529 @@
+"""Windows against their definition, and each option against figures worked out by hand."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import Counter
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from itertools import groupby, pairwise
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from riot_ops.core.clock import StepClock, common_resolution
+from riot_ops.core.dead_letters import DeadLetters
+from riot_ops.core.errors import ConfigError
+from riot_ops.core.schema import TIMESTAMP
+from riot_ops.graph.marks import marks_of
+from riot_ops.runtime.state import KeyedState
+from riot_ops.sketches import HyperLogLog
+from riot_ops.tasks import Aggregate, Window
+from tests.reference import window as reference
+
+NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
+SECOND = 1_000_000
+NUMBERS = {name: (name, "value") for name in ("sum", "mean", "min", "max", "first", "last", "std")}
+ALL = {"n": ("count", None), "values": ("count", "value"), **NUMBERS}
+MORE = {
+    "unique": ("unique", "value"),
+    "above": ("matches", "value", ">", 1),
+    "low": ("share", "value", "<=", 1),
+    "bits": ("matches", "value", "&", 6),
+    "duration": ("duration", None),
+    "value_duration": ("duration", "value"),
+    "mean_gap": ("mean_gap", "value", -1),
+    "std_gap": ("std_gap", None),
+}
+
+
+def us(time):
+    return (time - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+
+
+# -- against the definition ------------------------------------------------------------------------
+
+
+def random_case(choose):
+    """A task, the reference that does the same, and messages of records out of order."""
+    every, panes = choose.choice([1, 2, 5]), choose.choice([1, 1, 2, 3])
+    allowed_lateness, ahead = choose.choice([0, 0, 3, 7]), choose.choice([None, None, 20, 4])
+    shared = {
+        "by": "key",
+        "aggregates": ALL | MORE,
+        "allowed_lateness": timedelta(seconds=allowed_lateness),
+        "max_ahead": None if ahead is None else timedelta(seconds=ahead),
+    }
+    if choose.random() < 0.6:
+        task = Window(size=timedelta(seconds=every * panes), every=timedelta(seconds=every), **shared)
+        kind, size = "time", every * panes
+    else:
+        task = Window(gap=timedelta(seconds=8 * every), **shared)
+        kind, size = "session", 8 * every
+    grain = common_resolution([task.clock()])
+    naive = reference.Windows(
+        kind, size * SECOND, every * SECOND, allowed_lateness * SECOND, None if ahead is None else ahead * SECOND, grain
+    )
+    rows, time = [], choose.randint(-50, 50) * SECOND
+    for number in range(choose.randint(1, 50)):
+        time += choose.choice([0, 0, SECOND // 2, SECOND, 2 * SECOND, choose.choice([1, 1, 1, 30]) * SECOND])
+        for _ in range(choose.choice([1, 1, 1, 3])):
+            off = choose.choice([0, 0, 0, -1, -3, -6, -12, choose.choice([0, 0, 9])]) * SECOND
+            at = None if choose.random() < 0.05 else time + off + choose.randint(0, 3) * 250_000
+            rows.append((number, at, choose.choice("abc"), choose.choice([1.0, 2.5, -3.0, None, 1e9])))
+    return task, naive, grain, rows
+
+
+def batch_of(rows):
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.array([row[0] for row in rows], pa.int64()),
+            pa.array([row[1] for row in rows], TIMESTAMP),
+            pa.array([row[2] for row in rows], pa.string()),
+            pa.array([row[3] for row in rows], pa.float64()),
+        ],
+        names=["seq", "event_time", "key", "value"],
+    )
+
+
+def results(task, grain, rows, choose, often, with_time=True):
+    """Records and errors of a stream that is cut between messages, with restarts; its marks are told in pieces.
+
+    The records are those that come because of time, or of records.
+    """
+    ahead = None if task.max_ahead is None else us(NOON + task.max_ahead) - us(NOON)
+
+    def fresh():
+        return KeyedState(task, clock=StepClock(("marks",), grain, 0, ahead))
+
+    state, dead, out = fresh(), DeadLetters("window"), []
+    last = rows[-1][0] + 1
+    cuts = sorted({0, last} | {n for n in range(last) if choose.random() < often})
+    for a, b in pairwise(cuts):
+        batch = batch_of([row for row in rows if a <= row[0] < b])
+        middle = choose.randint(0, batch.num_rows)
+        parts = [part for part in (batch.slice(0, middle), batch.slice(middle)) if part.num_rows]
+        made, due = state.process(batch, dead, [marks_of(part, grain, ahead is not None) for part in parts])
+        found = due if with_time else made
+        out += [] if found is None else found.to_pylist()
+        if choose.random() < 0.3:
+            data, state = state.snapshot(), fresh()
+            state.restore(data)
+    left = state.flush(dead)
+    return out + ([] if left is None else left.to_pylist()), [e for part in dead.take() for e in part.to_pylist()]
+
+
+def close(a, b):
+    return a is b if a is None or b is None else math.isclose(a, b, rel_tol=1e-12, abs_tol=1e-9)
+
+
+@given(st.integers(0, 2**32))
+def test_windows_agree_with_their_definition_however_the_stream_is_cut(seed):
+    choose = random.Random(seed)
+    task, naive, grain, rows = random_case(choose)
+    for number, records in groupby(rows, key=lambda row: row[0]):
+        naive.message(number, list(records))
+    naive.close(naive.moved, everything=True)
+    whole, errors = results(task, grain, rows, choose, 0)
+    pane = naive.every if naive.kind == "time" else None
+    wanted = sorted((at, key, start, end, reference.aggregates(v, pane)) for _, at, key, start, end, v in naive.results)
+    found = sorted(whole, key=lambda row: (row["event_time"], row["key"], row["window_start"]))
+    places = [(us(r["event_time"]) + 1, r["key"], us(r["window_start"]), us(r["window_end"])) for r in found]
+    assert places == [one[:4] for one in wanted]
+    for row, (*_, values) in zip(found, wanted, strict=True):
+        assert all(close(row[name], value) for name, value in values.items()), (row, values)
+    assert sorted((e["seq"], e["reason"]) for e in errors) == sorted(naive.bad)
+    told = {(number, at, key) for number, at, key, *_ in naive.results}
+    assert {(r["seq"], us(r["event_time"]) + 1, r["key"]) for r in whole} == told
+    for often in (0.2, 1):
+        assert results(task, grain, rows, choose, often)[0] == whole
+
+
+@given(st.integers(0, 2**32))
+def test_updates_agree_with_their_definition_however_the_stream_is_cut(seed):
+    choose = random.Random(seed)
+    task, naive, grain, rows = random_case(choose)
+    task = replace(task, emit="update")
+    for number, records in groupby(rows, key=lambda row: row[0]):
+        naive.message(number, list(records))
+    whole, errors = results(task, grain, rows, choose, 0, with_time=False)
+    places = [(r["seq"], r["key"], us(r["window_start"]), us(r["window_end"])) for r in whole]
+    assert places == [one[:4] for one in naive.updates]
+    for row, (*_, values) in zip(whole, naive.updates, strict=True):
+        wanted = reference.aggregates(values, naive.every if naive.kind == "time" else None)
+        assert all(close(row[name], value) for name, value in wanted.items()), (row, values)
+    assert sorted((e["seq"], e["reason"]) for e in errors) == sorted(naive.bad)
+    assert results(task, grain, rows, choose, 1, with_time=False)[0] == whole
+
+
+# -- by hand ---------------------------------------------------------------------------------------
+
+
+def at(second, value=None, **fields):
+    return {"event_time": NOON + timedelta(seconds=second), "value": value, **fields}
+
+
+def spans(rows, *names):
+    """Seconds from noon to start and end of windows, with some results."""
+    second = timedelta(seconds=1)
+    return [
+        ((r["window_start"] - NOON) / second, (r["window_end"] - NOON) / second, *(r[n] for n in names)) for r in rows
+    ]
+
+
+def window(**parameters):
+    return Window(**{"aggregates": {"n": ("count", None), "sum": ("sum", "value")}, **parameters}).session()
+
+
+def test_tumbling_windows_close_when_any_key_moves_time():
+    session = window(by="device", size="10s")
+    assert session.push_many([at(1, 1.0, device="a"), at(9, 2.0, device="b"), at(3, 4.0, device="a")]) == []
+    closed = session.push(at(10, 8.0, device="b"))
+    assert sorted((r["device"], *s) for r, s in zip(closed, spans(closed, "n", "sum"), strict=True)) == [
+        ("a", 0, 10, 2, 5.0),
+        ("b", 0, 10, 1, 2.0),
+    ]
+    assert {row["event_time"] for row in closed} == {NOON + timedelta(seconds=10, microseconds=-1)}
+    assert session.push(at(9.5, 1.0, device="a")) == []
+    assert [(e["reason"], e["event_time"]) for e in session.errors] == [("late", at(9.5)["event_time"])]
+
+
+def test_hopping_windows_share_their_panes():
+    session = window(size="30s", every="10s")
+    assert spans(session.push_many([at(5, 1.0), at(15, 2.0)]), "sum") == [(-20, 10, 1.0)]
+    assert spans(session.push(at(35, 4.0)), "sum") == [(-10, 20, 3.0), (0, 30, 3.0)]
+    # 0..10 is a part of no open window any more; 15 is one of that which ends at 40 alone
+    session.push(at(6, 8.0))
+    session.push(at(16, 16.0))
+    assert [e["reason"] for e in session.errors] == ["late"]
+    assert spans(session.flush(), "sum") == [(10, 40, 22.0), (20, 50, 4.0), (30, 60, 4.0)]
+
+
+def test_a_session_ends_a_gap_behind_its_last_record():
+    session = window(gap="8s", allowed_lateness="4s")
+    closed = session.push_many([at(0, 1.0), at(7, 2.0), at(15, 4.0), at(25, 8.0)])
+    assert spans(closed, "sum") == [(0, 15, 3.0)]
+    assert closed[0]["event_time"] == NOON + timedelta(seconds=15, microseconds=-1)
+    assert session.push(at(26.9, 16.0)) == []
+    assert spans(session.push(at(27, 32.0)), "sum") == [(15, 23, 4.0)]
+    assert spans(session.flush(), "sum") == [(25, 35, 56.0)]
+
+
+def test_a_record_between_two_sessions_makes_them_one():
+    session = window(gap="8s", allowed_lateness="20s")
+    session.push_many([at(0, 1.0), at(12, 2.0), at(6, 4.0)])
+    assert spans(session.flush(), "n", "sum") == [(0, 20, 3, 7.0)]
+    apart = window(gap="8s", allowed_lateness="20s")
+    apart.push_many([at(0, 1.0), at(8, 2.0)])  # not less than a gap after it
+    assert spans(apart.flush(), "sum") == [(0, 8, 1.0), (8, 16, 2.0)]
+
+
+def test_the_delay_keeps_windows_open():
+    session = window(size="10s", allowed_lateness="5s")
+    session.push(at(1, 1.0))
+    assert session.push_many([at(14, 2.0), at(2, 4.0)]) == []
+    assert spans(session.push(at(15, 8.0)), "sum") == [(0, 10, 5.0)]
+
+
+def test_a_clock_far_ahead_closes_nothing():
+    session = window(size="10s", max_ahead="20s")
+    session.push(at(1, 1.0))
+    assert session.push(at(10_000, 2.0)) == []
+    assert session.errors[0]["reason"] == "from_the_future"
+    assert session.push(at(2, 4.0)) == []
+    assert spans(session.push(at(21, 8.0)), "sum") == [(0, 10, 5.0)]
+    believed = window(size="10s")
+    believed.push(at(1, 1.0))
+    assert spans(believed.push(at(10_000, 2.0)), "sum") == [(0, 10, 1.0)]
+
+
+def test_windows_by_count():
+    session = window(by="device", count=2)
+    rows = [at(0, 1.0, device="a", seq=0), at(3, 2.0, device="b", seq=1), at(1, None, device="a", seq=2)]
+    assert session.push_many(rows) == [
+        {
+            "seq": 2,
+            "event_time": NOON + timedelta(seconds=1),
+            "device": "a",
+            "window_start": NOON,
+            "window_end": NOON + timedelta(seconds=1),
+            "n": 2,
+            "sum": 1.0,
+        }
+    ]
+    assert session.flush() == []
+    partial = window(by="device", count=2, partial=True)
+    partial.push_many(rows)
+    assert [(r["device"], r["seq"], r["n"], r["sum"]) for r in partial.flush()] == [("b", 1, 1, 2.0)]
+    plain = window(count=2)
+    assert plain.push_many([{"value": 1.0}, {"value": 2.0}]) == [{"n": 2, "sum": 3.0}]
+
+
+def test_a_key_that_is_silent_for_long_starts_its_count_anew():
+    rows = [at(0, 1.0, device="a"), at(100, 2.0, device="b"), at(101, 4.0, device="a")]
+    assert window(by="device", count=2, ttl="60s").push_many(rows) == []
+    assert [row["sum"] for row in window(by="device", count=2).push_many(rows)] == [5.0]
+
+
+def test_updates_tell_each_window_of_a_record_as_it_stands():
+    tumbling = window(size="10s", emit="update")
+    out = tumbling.push_many([at(1, 1.0, seq=4), at(2, 2.0, seq=5), at(11, 4.0, seq=6)])
+    assert [(r["seq"], r["ordinal"], *s) for r, s in zip(out, spans(out, "n", "sum"), strict=True)] == [
+        (4, 0, 0, 10, 1, 1.0),
+        (5, 0, 0, 10, 2, 3.0),
+        (6, 0, 10, 20, 1, 4.0),
+    ]
+    assert out[0]["event_time"] == at(1)["event_time"]
+    assert tumbling.flush() == []
+    hopping = window(size="20s", every="10s", emit="update")
+    assert spans(hopping.push_many([at(1, 1.0), at(12, 2.0)]), "sum") == [
+        (-10, 10, 1.0),
+        (0, 20, 1.0),
+        (0, 20, 3.0),
+        (10, 30, 2.0),
+    ]
+    assert spans(hopping.push(at(5, 4.0)), "sum") == [(0, 20, 7.0)]
+    sessions = window(gap="8s", allowed_lateness="9s", emit="update")
+    assert spans(sessions.push_many([at(0, 1.0), at(9, 2.0), at(4, 4.0)]), "sum") == [
+        (0, 8, 1.0),
+        (9, 17, 2.0),
+        (0, 17, 7.0),
+    ]
+    counts = window(count=2, emit="update")
+    assert [r["sum"] for r in counts.push_many([at(0, 1.0), at(1, 2.0), at(2, 4.0)])] == [1.0, 3.0, 4.0]
+
+
+def test_aggregates_of_numbers():
+    session = Window(size="1min", aggregates=ALL).session()
+    session.push_many([at(5, 4.0), at(1, 1.0), at(9, None), at(9, float("nan")), at(9, 7.0), at(9, 2.0)])
+    (row,) = session.flush()
+    assert {name: row[name] for name in ALL} == {
+        "n": 6, "values": 4, "sum": 14.0, "mean": 3.5, "min": 1.0, "max": 7.0, "first": 1.0, "last": 2.0,
+        "std": pytest.approx(math.sqrt(7.0)),  # (0.25 + 6.25 + 12.25 + 2.25) / 3
+    }  # fmt: skip
+
+
+def test_aggregates_of_times_relations_and_distinct_values():
+    session = Window(size="1min", every="30s", aggregates=MORE | {"n": ("count", None)}).session()
+    rows = session.push_many([at(0, 1.0), at(2, 6.0), at(8, None), at(32, 8.0), at(35, 1.0)])
+    first, both, last = [*rows, *session.flush()]
+    assert {name: both[name] for name in MORE} == {
+        "unique": 3, "above": 2, "low": 0.5, "bits": 1, "duration": 35.0, "value_duration": 35.0,
+        "mean_gap": pytest.approx(35 / 3), "std_gap": pytest.approx(np.std([2, 6, 24, 3], ddof=1)),
+    }  # fmt: skip
+    assert [(one["duration"], one["mean_gap"]) for one in (first, last)] == [(8.0, 2.0), (3.0, 3.0)]
+
+
+def test_aggregates_of_a_single_record():
+    aggregates = {"std": ("std", "value", 0), "plain": ("std", "value"), "gap": ("std_gap", None, -2.0), **MORE}
+    session = Window(size="1min", aggregates=aggregates).session()
+    session.push(at(5, 4.0))
+    (row,) = session.flush()
+    assert {name: row[name] for name in aggregates} == {
+        "std": 0.0, "plain": None, "gap": -2.0, "unique": 1, "above": 1, "low": 0.0, "bits": 1, "duration": 0.0,
+        "value_duration": 0.0, "mean_gap": -1.0, "std_gap": None,
+    }  # fmt: skip
+    session.push(at(65))
+    (row,) = session.flush()
+    assert [row[name] for name in ("unique", "above", "low", "duration", "value_duration", "mean_gap")] == [
+        0, 0, None, 0.0, None, -1.0,
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("relation", ["==", "!=", "<", "<=", ">", ">=", "&"])
+@pytest.mark.parametrize("bound", [2, 3, 1.5])
+def test_relations(relation, bound):
+    values = [-3.0, -0.0, 1.5, 2.0, 2.5, 3.0, None, float("nan"), 6.0, 1e300]
+    if relation == "&":
+        bound, values = int(bound), [v for v in values if v != 1e300]
+    holds = {
+        "==": lambda v: v == bound, "!=": lambda v: v != bound, "<": lambda v: v < bound, "<=": lambda v: v <= bound,
+        ">": lambda v: v > bound, ">=": lambda v: v >= bound, "&": lambda v: int(v) & bound != 0,
+    }[relation]  # fmt: skip
+    numbers = [v for v in values if v is not None and not math.isnan(v)]
+    for some in (values, [None, *(int(v) for v in numbers if v != 1e300)]):
+        session = Window(size="1min", aggregates={"n": ("matches", "value", relation, bound)}).session()
+        session.push_many(at(0, v) for v in some)
+        assert session.flush()[0]["n"] == sum(holds(v) for v in some if v is not None and not math.isnan(v))
+
+
+def test_distinct_values_are_counted_exactly_of_text_and_across_panes():
+    names = [f"v{i * i % 397}" for i in range(2000)] + [None, "", "ü"]
+    session = Window(size="1h", every="30min", by=("key",), aggregates={"n": ("unique", "name")}).session()
+    times = [NOON + timedelta(seconds=i) for i in range(len(names))]
+    keys = [i % 2 for i in range(len(names))]
+    columns = {"event_time": pa.array(times, TIMESTAMP), "name": names, "key": keys}
+    batch = pa.RecordBatch.from_pydict(columns)
+    rows = [row for i in (0, 700) for row in session.push_batch(batch.slice(i, 700 if i == 0 else None)).to_pylist()]
+    wanted = [len({n for i, n in enumerate(names) if i % 2 == key and n is not None}) for key in (0, 1)]
+    rows += session.flush()
+    assert sorted(row["n"] for row in rows if row["window_start"] == NOON) == sorted(wanted)
+
+
+def test_by_count_first_and_last_are_those_that_came_so():
+    session = Window(count=3, aggregates={"first": ("first", "value"), "last": ("last", "value")}).session()
+    (row,) = session.push_many([at(5, 4.0), at(1, 1.0), at(3, 2.0)])
+    assert (row["first"], row["last"]) == (4.0, 2.0)
+
+
+def test_a_window_without_values_gives_nulls():
+    session = Window(size="1min", aggregates={**ALL, "median": ("quantile", "value", 0.5)}).session()
+    session.push(at(1))
+    (row,) = session.flush()
+    assert {name for name in ("n", "values") if row[name] is not None} == {"n", "values"}
+    assert [row[name] for name in (*NUMBERS, "median")] == [None] * 8
+
+
+@pytest.mark.parametrize("accuracy", [0.01, 0.1])
+@pytest.mark.parametrize("q", [0, 0.25, 0.5, 0.99, 1])
+def test_quantiles_are_as_near_as_they_say(q, accuracy):
+    rng = np.random.default_rng(3)
+    values = np.concatenate([rng.lognormal(0, 3, 3000), -rng.lognormal(0, 2, 1000), [0.0, 1e-9]])
+    session = Window(size="1h", every="20min", aggregates={"q": ("quantile", "value", q, accuracy)}).session()
+    times = [NOON + timedelta(seconds=float(s)) for s in rng.integers(0, 1200, values.size)]
+    session.push_batch(pa.RecordBatch.from_pydict({"event_time": pa.array(times, TIMESTAMP), "value": values}))
+    exact = np.sort(values)[int(q * (values.size - 1))]
+    found = session.flush()[0]["q"]
+    assert found == pytest.approx(exact, rel=accuracy)
+    if accuracy == 0.1 and q == 0.5:  # the option is heard: it is coarser
+        assert abs(found / exact - 1) > 1e-4
+
+
+def test_distinct_values_are_counted_as_the_sketch_does():
+    values = [f"v{i % 700}" for i in range(3000)]
+    for precision in (6, 12):
+        sketch = HyperLogLog(precision)
+        sketch.add(values)
+        session = Window(size="1min", aggregates={"kinds": ("distinct", "name", precision)}).session()
+        session.push_many(at(i % 60, name=value) for i, value in enumerate(values[:50]))
+        session.push_batch(
+            pa.RecordBatch.from_pydict(
+                {"event_time": pa.array([NOON] * 3000, TIMESTAMP), "value": [0.0] * 3000, "name": values}
+            )
+        )
+        assert session.flush()[0]["kinds"] == math.floor(sketch.estimate() + 0.5)
+
+
+def test_the_most_frequent_values():
+    names = ["x", "y", "x", "z", "y", "x", None, "ü"]
+    session = Window(size="1h", every="30min", aggregates={"top": ("top", "name", 2)}).session()
+    session.push_many(at(i, name=name) for i, name in enumerate(names))
+    best = Counter(n for n in names if n).most_common(2)
+    assert [[(p["value"], p["count"]) for p in row["top"]] for row in session.flush()] == [best, best]
+    numbers = Window(size="1h", aggregates={"top": ("top", "value", 1)}).session()
+    numbers.push_many([at(0, 2.0), at(1, 5.0), at(2, 5.0)])
+    assert numbers.flush()[0]["top"] == [{"value": 5.0, "count": 2}]
+
+
+def test_an_aggregate_of_ones_own():
+    def add(cell, x):
+        cell[0] += math.log(x)
+        cell[1] += 1
+
+    def merge(cell, other):
+        cell[0] += other[0]
+        cell[1] += other[1]
+
+    def result(cell):
+        return math.exp(cell[0] / cell[1]) if cell[1] else math.nan
+
+    geometric = Aggregate("geometric", (0.0, 0.0), add, merge, result)
+    session = Window(size="20s", every="10s", aggregates={"g": (geometric, "value")}).session()
+    session.push(at(1, None))
+    assert [row["g"] for row in session.flush()] == [None, None]
+    session = Window(size="20s", every="10s", aggregates={"g": (geometric, "value")}).session()
+    assert [row["g"] for row in session.push_many([at(1, 2.0), at(11, 8.0)])] == pytest.approx([2.0])
+    assert [row["g"] for row in session.flush()] == pytest.approx([4.0, 8.0])
+
+
+def test_bad_records_change_nothing():
+    session = window(size="10s")
+    session.push_many([at(1, 1.0), {"event_time": None, "value": 1.0}, at(2, math.inf)])
+    assert [e["reason"] for e in session.errors] == ["no_event_time", "not_finite"]
+    assert spans(session.flush(), "n") == [(0, 10, 1)]
+
+
+def test_keys_of_which_nothing_is_left_are_dropped():
+    state = KeyedState(Window(by="device", size="10s"))
+    dead = DeadLetters("window")
+    for start in range(0, 200, 10):
+        rows = [at(start, 1.0, device=f"{start}-{i}") for i in range(1000)]
+        state.update(pa.RecordBatch.from_pylist(rows), dead)
+    assert state.size < 8000
+
+
+def test_a_large_jump_of_time_takes_no_longer():
+    session = window(size="1s", every="1s", by="device")
+    session.push(at(0, 1.0, device="a"))
+    assert len(session.push(at(400 * 86_400, 1.0, device="a"))) == 1
+
+
+@pytest.mark.parametrize(
+    ("parameters", "text"),
+    [
+        ({}, "one of size, gap and count, got none"),
+        ({"size": "1s", "count": 3}, "got size and count"),
+        ({"size": timedelta(0)}, "size must be longer than 0"),
+        ({"gap": "1s", "every": "1s"}, "every = .* is for windows of a size"),
+        ({"size": "10s", "every": "3s"}, "multiple of every"),
+        ({"size": "1s", "allowed_lateness": timedelta(-1)}, "allowed_lateness must not be negative"),
+        ({"count": 3, "allowed_lateness": "1s"}, "allowed_lateness = .* not by count"),
+        ({"count": 3, "max_ahead": "1s"}, "max_ahead = .* not by count"),
+        ({"count": 0}, "count = 0"),
+        ({"size": "1s", "partial": True}, "partial is for windows by count"),
+        ({"size": "1s", "ttl": "1h"}, "ttl = .* is for windows by count"),
+        ({"size": "365d", "every": "1s"}, "at most 100,000"),
+        ({"size": "1s", "emit": "first"}, "emit"),
+        ({"size": "1s", "aggregates": {}}, "aggregates must be a dict"),
+        ({"size": "1s", "aggregates": {"x": "mean"}}, "must be .function, field"),
+        ({"size": "1s", "aggregates": {"x": ("meen", "value")}}, "mean"),
+        ({"size": "1s", "aggregates": {"x": ("mean", None)}}, "needs the name of a field"),
+        ({"size": "1s", "aggregates": {"x": ("mean", "value", 3)}}, "takes 0 options"),
+        ({"size": "1s", "aggregates": {"x": ("quantile", "value")}}, "from 0 to 1"),
+        ({"size": "1s", "aggregates": {"x": ("quantile", "value", 0.5, 2.0)}}, "accuracy"),
+        ({"size": "1s", "aggregates": {"x": ("distinct", "value", 40)}}, "precision"),
+        ({"size": "1s", "aggregates": {"x": ("top", "value")}}, "top needs a number"),
+        ({"size": "1s", "aggregates": {"x": ("std", "value", "0")}}, "stands in for a missing result"),
+        ({"size": "1s", "aggregates": {"x": ("mean_gap", None, True)}}, "stands in for a missing result"),
+        ({"size": "1s", "aggregates": {"x": ("std_gap", None, math.nan)}}, "stands in for a missing result"),
+        ({"count": 3, "aggregates": {"x": ("duration", None)}}, "'x' is about times of records"),
+        ({"count": 3, "aggregates": {"x": ("std_gap", "value")}}, "'x' is about times of records"),
+        ({"size": "1s", "aggregates": {"x": ("matches", "value", "=", 3)}}, "relation must be one of == < <="),
+        ({"size": "1s", "aggregates": {"x": ("share", "value")}}, "relation must be one of"),
+        ({"size": "1s", "aggregates": {"x": ("share", "value", "==", "a")}}, "compared with a number, got 'a'"),
+        ({"size": "1s", "aggregates": {"x": ("share", "value", "&", 1.5)}}, "bits are those of a whole number"),
+        ({"size": "1s", "aggregates": {"x": ("matches", "value", "&", 0)}}, "bits are those of a whole number"),
+        ({"size": "1s", "aggregates": {"x": ("matches", None, "==", 0)}}, "needs the name of a field"),
+        ({"size": "1s", "aggregates": {"window_end": ("mean", "value")}}, "cannot be the name"),
+        ({"size": "1s", "by": "device", "aggregates": {"device": ("mean", "value")}}, "cannot be the name"),
+    ],
+)
+def test_wrong_parameters_are_refused(parameters, text):
+    with pytest.raises(ConfigError, match=text):
+        Window(**parameters)
+
+
+def test_a_wrong_aggregate_is_refused():
+    with pytest.raises(ConfigError, match="identifier"):
+        Aggregate("a b", (0.0,), print, print, print)
+    with pytest.raises(ConfigError, match="at least one number"):
+        Aggregate("a", (), print, print, print)
+    with pytest.raises(ConfigError, match="merge must be a function"):
+        Aggregate("a", (0.0,), print, 3, print)
+
+
+def test_a_window_of_time_needs_timestamps():
+    schema = pa.schema({"value": pa.float64(), "event_time": pa.string()})
+    with pytest.raises(ConfigError, match="needs a timestamp"):
+        Window(size="1s").output_schema(schema)
+    with pytest.raises(ConfigError, match="reads the field 'event_time'"):
+        Window(size="1s").output_schema(pa.schema({"value": pa.float64()}))
+
+
+def test_a_descriptor_gives_the_same_task():
+    task = Window(size="1min", every="10s", aggregates={"m": ("mean", "value"), "t": ("top", "name", 3)})
+    assert Window.from_dict(task.to_dict()) == task

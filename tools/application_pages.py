@@ -1,0 +1,137 @@
+"""The generated parts of the pages of applications that read lines: diagram, steps, parameters, results, picture."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import tempfile
+from pathlib import Path
+from typing import TypeGuard
+
+from rich.console import Console
+
+from riot_ops.cli import result_plots as findings
+from riot_ops.cli.application_job import ApplicationJob
+from riot_ops.core.errors import MissingExtraError
+from riot_ops.core.operator import KeyedOperator, Operator
+from riot_ops.dataflow import Dataflow
+from riot_ops.dataflows.applications import APPLICATIONS, Application
+from riot_ops.graph.nodes import ERRORS_STREAM
+from riot_ops.streams import generate
+
+__all__ = ["draw", "parts"]
+
+#: Of each run of which steps are counted, and of which there is a picture.
+MESSAGES, PICTURED, SEED = 3_000, 50_000, 3
+
+
+def lines_applications() -> list[Application]:
+    """Those that read lines of their own kind."""
+    return [one for one in APPLICATIONS.values() if one.suite != "riotbench"]
+
+
+def parts() -> dict[str, str]:
+    """The generated parts by name."""
+    found = {"applications": _overview()}
+    for one in lines_applications():
+        flow = one.builder()
+        found[f"{one.name}_diagram"] = f"```mermaid\n{flow.diagram()}```\n"
+        found[f"{one.name}_steps"] = _steps(one, flow)
+        found[f"{one.name}_parameters"] = _parameters(one)
+        found[f"{one.name}_results"] = _results(one, flow)
+    return found
+
+
+def draw(folder: Path) -> None:
+    """Draw what each application finds in generated streams."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for one in lines_applications():
+        if one.name not in findings.DRAWN:
+            continue
+        with tempfile.TemporaryDirectory() as out:
+            job = ApplicationJob(name=one.name, runner="local", messages=PICTURED, seed=SEED, out=Path(out) / "run")
+            try:
+                job.run(Console(quiet=True))
+            except MissingExtraError as error:
+                raise SystemExit(str(error)) from None
+            made = Path(out) / "run" / f"{one.name}.png"
+            (folder / made.name).write_bytes(made.read_bytes())
+
+
+def _overview() -> str:
+    lines = [
+        "| code | application | what it does | sources | result streams | tasks | with state |",
+        "|---|---|---|---|---|---:|---:|",
+    ]
+    for one in lines_applications():
+        flow = one.builder()
+        tasks = [node.task for node in flow.kind("task") if node.task is not None]
+        purpose = one.purpose.partition(": ")[2].rstrip(".")
+        streams = f"{', '.join(one.inputs)} | {', '.join(one.results)}"
+        stateful = sum(_keeps(task) for task in tasks)
+        lines.append(
+            f"| `{one.code}` | [{one.name}]({one.name}.md) | {purpose} | {streams} | {len(tasks)} | {stateful} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def _steps(one: Application, flow: Dataflow) -> str:
+    seen = Dataflow.from_dict(flow.to_dict())
+    ends = {edge.source for sink in seen.kind("sink") for edge in seen.inputs(sink.id)}
+    others = [seen.stream(node.id) for node in seen.kind("task") if node.id not in ends]
+    if others:
+        seen.sink("seen", *others)
+    summary = seen.run({n: generate(s, messages=MESSAGES, seed=SEED) for n, s in one.inputs.items()}).summary
+    rows = {**dict.fromkeys(one.inputs, MESSAGES), **summary.rows}
+    lines = ["| step | task | reads | state per key of | records out per record in |", "|---|---|---|---|---:|"]
+    for node in flow.kind("task"):
+        assert node.task is not None
+        reads = []
+        for edge in flow.inputs(node.id):
+            fields = f"({', '.join(edge.distribution.fields)})" if edge.distribution.fields else ""
+            spread = "" if edge.distribution.kind == "forward" else f" · {edge.distribution.kind}{fields}"
+            reads.append(f"{edge.source}{spread}")
+        key = ", ".join(node.task.by) or "the whole stream" if _keeps(node.task) else ""
+        taken = sum(rows.get(edge.source, 0) for edge in flow.inputs(node.id))
+        kind = type(node.task).__name__
+        lines.append(
+            f"| {node.id} | [{kind}](../tasks.md#{kind.lower()}) | {', '.join(reads)} | "
+            f"{key} | {rows.get(node.id, 0) / taken if taken else 0:.3g} |"
+        )
+    rejected = summary.rows.get(ERRORS_STREAM, 0)
+    said = f"Counted over {MESSAGES:,} generated messages per source, of which {rejected:,} led to an error record."
+    return "\n".join(lines) + f"\n\n{said}\n"
+
+
+def _keeps(task: Operator) -> TypeGuard[KeyedOperator]:
+    """Whether a task has state in a dataflow."""
+    return isinstance(task, KeyedOperator) and task.without_state() is None
+
+
+def _parameters(one: Application) -> str:
+    text = inspect.getdoc(one.builder) or ""
+    found = re.search(r"^Parameters\n-+\n(.*?)(?=^\S+\n-{3,}$)", text, re.MULTILINE | re.DOTALL)
+    if found is None:
+        return "None.\n"
+    lines = ["| parameter | type and default | meaning |", "|---|---|---|"]
+    for head, body in re.findall(r"^(\S.*?)\n((?:[ ]+.*\n|\n)*)", found[1], re.MULTILINE):
+        names, _, kind = head.partition(" : ")
+        meaning = " ".join(line.strip() for line in body.strip().splitlines())
+        meaning = re.sub(r":class:`riot_ops\.tasks\.(\w+)`", lambda m: f"[{m[1]}](../tasks.md#{m[1].lower()})", meaning)
+        lines.append(f"| `{'`, `'.join(names.split(', '))}` | {kind} | {meaning.replace('|', '/')} |")
+    return "\n".join(lines) + "\n"
+
+
+def _results(one: Application, flow: Dataflow) -> str:
+    schemas = flow.schemas()
+    lines = ["| stream | fields |", "|---|---|"]
+    for stream, stable in one.results.items():
+        others = [f.name for f in schemas[stream] if f.name not in stable]
+        fields = [f"**`{name}`** {_type(schemas[stream].field(name).type)}" for name in stable]
+        fields += [f"`{name}` {_type(schemas[stream].field(name).type)}" for name in others]
+        lines.append(f"| `{stream}` | {', '.join(fields)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _type(kind: object) -> str:
+    return "time" if str(kind).startswith("timestamp") else str(kind)

