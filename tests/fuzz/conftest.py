@@ -1,6 +1,6 @@
-"""How much is tried: thousands of inputs in `make test`, a million of each kind in `make test-all`.
+"""The amount of fuzzing: thousands of inputs in `make test`, a million of each kind in `make test-all`.
 
-``RIOT_OPS_FUZZ`` sets the larger number, ``RIOT_OPS_FUZZ_SEED`` where the inputs start.
+``RIOT_OPS_FUZZ`` sets the larger number, ``RIOT_OPS_FUZZ_SEED`` the seed.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ MANY = int(os.environ.get("RIOT_OPS_FUZZ", "1000000"))
     params=[FEW, pytest.param(MANY, marks=[pytest.mark.slow, pytest.mark.timeout(7200)])], ids=["few", "many"]
 )
 def amount(request):
-    """Inputs to try."""
+    """Number of inputs."""
     return request.param
 
 
 @pytest.fixture
 def rng(request):
-    """The same inputs in each run of the few, others in each run of the many."""
+    """A generator: seeded for few inputs, random for many."""
     few = request.node.callspec.params.get("amount") == FEW
     seed = os.environ.get("RIOT_OPS_FUZZ_SEED") or ("1" if few else str(random.SystemRandom().getrandbits(32)))
     print(f"RIOT_OPS_FUZZ_SEED={seed}")

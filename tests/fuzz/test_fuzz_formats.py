@@ -17,7 +17,7 @@ from riot_ops.kernels.text.csv.lines import csv_column, csv_lines
 from riot_ops.models import LinearModel, TreeModel, model_from_bytes
 from riot_ops.sketches.bloom import BloomFilter
 from riot_ops.sketches.hyperloglog import HyperLogLog
-from tests.fuzz.spoiled import batches, mutated
+from tests.fuzz.mutation import input_batches, mutate
 
 ALPHABET = 'abcü漢😀,"\n\r ;1.'
 
@@ -26,26 +26,26 @@ def words(rng, n, longest=12):
     return ["".join(rng.choices(ALPHABET, k=rng.randint(0, longest))) for _ in range(n)]
 
 
-def test_csv_lines_read_back(rng, amount):
-    """What is written, the standard library and our own reader read."""
+def test_csv_lines_round_trip(rng, amount):
+    """The standard library and csv_column read what csv_lines writes."""
     for _ in range(amount // 50):
         columns = [words(rng, 50) for _ in range(rng.randint(1, 4))]
         lines = csv_lines([pa.array(c, pa.string()) for c in columns])
         rows = list(csv.reader(io.StringIO("\n".join(lines.to_pylist()), newline=""), strict=True))
-        if len(columns) > 1:  # a line with nothing in it is no row to the library
+        if len(columns) > 1:  # the standard library skips empty lines
             assert rows == [list(row) for row in zip(*columns, strict=True)]
         for place, column in enumerate(columns):
             texts, found = csv_column(lines, place)
             assert found.all()
-            # line breaks that end a line are no part of its last field unless they are in quotes, where these are
+            # a line break at the end is not part of the last field unless it is quoted, as it is here
             assert texts.to_pylist() == column
         assert not csv_column(lines, len(columns))[1].any()
 
 
-def test_any_csv_line(rng, amount):
-    """Fields in the standard library's reading, where a line is one that it takes strictly."""
+def test_csv_column_equals_the_standard_library(rng, amount):
+    """csv_column reads the same fields as the standard library, if that accepts the line in strict mode."""
     seeds = [b"a,b,c", b'"a,b",c', b'"a ""b""",c', b"1422748800000,ci4,8.5", b'"",""', b",,"]
-    for lines in batches(rng, amount, seeds, [b'"', b",", b'""', b'",', b',"', b" ", b"\xc3\xbc", b"x"]):
+    for lines in input_batches(rng, amount, seeds, [b'"', b",", b'""', b'",', b',"', b" ", b"\xc3\xbc", b"x"]):
         texts = []
         for line in lines:
             text = line.decode("utf-8", "ignore").replace("\n", "").replace("\r", "").replace("\0", "")
@@ -65,11 +65,11 @@ def test_any_csv_line(rng, amount):
 LINE = re.compile(rb"\s*(-?[0-9]{1,15}),")
 
 
-def test_replayed_lines(rng, amount, tmp_path):
-    """Every line comes once, in order, as it stands, however the file is parted; its time is the number before the comma."""
+def test_replay_reads_every_line_once(rng, amount, tmp_path):
+    """Every line is read once, in order and unchanged, for any splits; its time is the number before the comma."""
     seeds = [b"1422748800000,a", b"-5,b", b"0,", b"17", b"", b"12 ,x", b"999999999999,{}", b"1.5,x"]
     path = tmp_path / "lines.csv"
-    for i, lines in enumerate(batches(rng, amount, seeds, [b",", b"-", b"0", b" ", b"\r", b"9", b"\xff"])):
+    for i, lines in enumerate(input_batches(rng, amount, seeds, [b",", b"-", b"0", b" ", b"\r", b"9", b"\xff"])):
         ends = [rng.choice((b"\n", b"\n", b"\r\n")) for _ in lines]
         content = b"".join(line.replace(b"\n", b"") + end for line, end in zip(lines, ends, strict=True))
         if rng.random() < 0.3:
@@ -103,7 +103,7 @@ def test_replayed_lines(rng, amount, tmp_path):
                 assert time is None, line
 
 
-def test_bloom_filter_against_a_set(rng, amount):
+def test_bloom_filter_equals_a_set(rng, amount):
     n = min(amount, 200_000)
     inside = set(words(rng, n, 20))
     outside = [w for w in words(rng, n, 24) if w not in inside]
@@ -118,7 +118,7 @@ def test_bloom_filter_against_a_set(rng, amount):
         np.testing.assert_array_equal(same.words, one.words)
 
 
-def test_hyperloglog_against_a_set(rng, amount):
+def test_hyperloglog_estimates_the_size_of_a_set(rng, amount):
     for _ in range(max(1, amount // 5000)):
         values = [rng.randrange(rng.choice((10, 1000, 10**6))) for _ in range(rng.randint(1, 5000))]
         one, left, right = (HyperLogLog(12) for _ in range(3))
@@ -131,8 +131,8 @@ def test_hyperloglog_against_a_set(rng, amount):
         assert one.estimate() == pytest.approx(len(set(values)), rel=6 * one.standard_error, abs=2)
 
 
-def test_models_from_anything(rng, amount):
-    """Damaged JSON is refused as such; what is taken is JSON, says what it says, and predicts."""
+def test_mutated_models_are_refused_or_predict(rng, amount):
+    """Damaged JSON is refused with ModelError; an accepted model equals its JSON, and predicts."""
     linear = LinearModel(inputs=("a", "b"), target="y", intercept=1.5, coefficients=(2.0, -0.5))
     tree = TreeModel(
         inputs=("a", "b"),
@@ -146,16 +146,16 @@ def test_models_from_anything(rng, amount):
     )
     seeds = [linear.to_bytes(), tree.to_bytes()]
     tokens = [b'"', b"{", b"}", b"[", b"]", b",", b":", b"-1", b"1e999", b"null", b"NaN", b"0", b"99999999999", b"\xff"]
-    taken = 0
+    accepted = 0
     for _ in range(amount):
-        data = mutated(rng, rng.choice(seeds), tokens, seeds)
+        data = mutate(rng, rng.choice(seeds), tokens, seeds)
         try:
             model = model_from_bytes(data)
         except ModelError:
             continue
-        taken += 1
-        said = json.loads(data)
-        assert set(said["inputs"]) == set(model.inputs)
+        accepted += 1
+        document = json.loads(data)
+        assert set(document["inputs"]) == set(model.inputs)
         assert model_from_bytes(model.to_bytes()) == model
         assert len(model.predict(np.zeros((3, len(model.inputs))))) == 3
-    assert taken > amount // 50
+    assert accepted > amount // 50

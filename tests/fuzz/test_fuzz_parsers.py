@@ -1,4 +1,4 @@
-"""SenML and XML against the standard library and the naive references; and: no cut into batches changes a record."""
+"""SenML and XML against the standard library and naive references; the division into batches changes no record."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pyarrow as pa
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.schema import TIMESTAMP, stream_schema
 from riot_ops.tasks import ParseSenML, ParseXML
-from tests.fuzz.spoiled import batches, cuts
+from tests.fuzz.mutation import input_batches, random_cuts
 from tests.reference import parse_senml, parse_xml
 
 
@@ -26,12 +26,12 @@ def table(payloads):
 
 
 def run(task, batch, edges):
-    """Records and ``(seq, reason, raw)`` of the errors, the batch being cut."""
+    """Records, and ``(seq, reason, raw)`` of errors, of a batch cut at ``edges``."""
     dead, out = DeadLetters("fuzz"), []
     for a, b in pairwise(edges):
-        for made in task.batches(batch.slice(a, b - a), dead):
-            made.validate(full=True)
-            out += [tuple(row.values()) for row in made.set_column(*_micros(made)).to_pylist()]
+        for records in task.batches(batch.slice(a, b - a), dead):
+            records.validate(full=True)
+            out += [tuple(row.values()) for row in records.set_column(*_micros(records)).to_pylist()]
     errors = [(e["seq"], e["reason"], e["raw"]) for part in dead.take() for e in part.to_pylist()]
     return out, sorted(errors, key=repr)
 
@@ -68,7 +68,7 @@ SENML_TASKS = [
 
 
 def senml_expected(task, payloads):
-    """Records and reasons by the naive reference; of bad records the field in place of the raw text."""
+    """Records and reasons by the naive reference; errors of bad records have the field in place of the raw text."""
     schema = stream_schema("city")
     kinds = dict(zip(schema.columns, schema.kinds, strict=True))
     emitted = [c for c in schema.columns if c in (task.fields or schema.observed)]
@@ -89,7 +89,7 @@ def senml_expected(task, payloads):
             errors.append((i, error.reason))
             continue
         text = payload.decode().strip(parse_senml.BLANK)
-        json.loads(text[text.index("{") :])  # what the reference takes is JSON
+        json.loads(text[text.index("{") :])  # the reference accepts JSON only
         for k, (field, observation) in enumerate(zip(emitted, found["observations"], strict=True)):
             if isinstance(observation, str):
                 errors.append((i, observation))
@@ -99,17 +99,17 @@ def senml_expected(task, payloads):
     return rows, sorted(errors, key=repr)
 
 
-def test_senml(rng, amount):
-    for payloads in batches(rng, amount, SENML, SENML_TOKENS):
+def test_parse_senml_equals_the_reference(rng, amount):
+    for payloads in input_batches(rng, amount, SENML, SENML_TOKENS):
         task, batch = rng.choice(SENML_TASKS), table(payloads)
         out, errors = run(task, batch, [0, len(payloads)])
         expected, rejected = senml_expected(task, payloads)
         assert out == expected
         assert sorted(((i, reason) for i, reason, _ in errors), key=repr) == rejected
-        # the same messages cut anywhere, or in another order
-        assert run(task, batch, cuts(rng, len(payloads))) == (out, errors)
+        # the same messages in other batches
+        assert run(task, batch, random_cuts(rng, len(payloads))) == (out, errors)
         wide = ParseSenML(schema="city", layout="wide", meta=True)
-        assert run(wide, batch, [0, len(payloads)]) == run(wide, batch, cuts(rng, len(payloads)))
+        assert run(wide, batch, [0, len(payloads)]) == run(wide, batch, random_cuts(rng, len(payloads)))
 
 
 XML = [
@@ -127,8 +127,8 @@ FIELDS = ("@rollno", "firstname", "marks")
 
 
 def xml_expected(payloads):
-    """Records by the reference over Expat, and which documents are refused."""
-    rows, refused = [], []
+    """Records by the reference over Expat, and the numbers of rejected documents."""
+    rows, rejected_documents = [], []
     for i, payload in enumerate(payloads):
         parser, doctypes = expat.ParserCreate(), []
         parser.StartDoctypeDeclHandler = lambda *names, found=doctypes: found.append(names)
@@ -138,22 +138,24 @@ def xml_expected(payloads):
         except (expat.ExpatError, LookupError, ValueError):
             good = False
         if not good:
-            refused.append(i)
+            rejected_documents.append(i)
             continue
         _, records, _ = parse_xml.read(payload, "student", FIELDS)
         rows += [(i, 10**15 + i, k, *record.values()) for k, record in enumerate(records)]
-    return rows, refused
+    return rows, rejected_documents
 
 
-def test_xml(rng, amount):
+def test_parse_xml_equals_the_reference(rng, amount):
     task = ParseXML(layout="records", fields=FIELDS, max_depth=1000)
-    for payloads in batches(rng, amount, XML, XML_TOKENS):
+    for payloads in input_batches(rng, amount, XML, XML_TOKENS):
         batch = table(payloads)
         out, errors = run(task, batch, [0, len(payloads)])
-        rows, refused = xml_expected(payloads)
+        rows, rejected_documents = xml_expected(payloads)
         assert out == rows
-        assert [i for i, _, _ in sorted(errors)] == refused
-        assert run(task, batch, cuts(rng, len(payloads))) == (out, errors)
-        sums = [row[-2:] for row in run(ParseXML(fields=FIELDS, max_depth=1000), batch, cuts(rng, len(payloads)))[0]]
-        good = [p for i, p in enumerate(payloads) if i not in set(refused)]
+        assert [i for i, _, _ in sorted(errors)] == rejected_documents
+        assert run(task, batch, random_cuts(rng, len(payloads))) == (out, errors)
+        sums = [
+            row[-2:] for row in run(ParseXML(fields=FIELDS, max_depth=1000), batch, random_cuts(rng, len(payloads)))[0]
+        ]
+        good = [p for i, p in enumerate(payloads) if i not in set(rejected_documents)]
         assert sums == [(c, len(r)) for c, r, _ in (parse_xml.read(p, "student", FIELDS) for p in good)]

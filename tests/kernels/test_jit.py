@@ -1,4 +1,4 @@
-"""Which change compiles what anew."""
+"""Compilation of kernels: what is recompiled after a change, and where machine code is cached."""
 
 from __future__ import annotations
 
@@ -11,32 +11,42 @@ import pytest
 
 from riot_ops.kernels.jit import kernel
 
-SOURCE = """
+SOURCE = '''
 from riot_ops.kernels.jit import kernel
 from {other} import FACTOR
 TABLE = __import__("numpy").array([1, 2, {entry}])
 {lines}
 @kernel
 def inner(x):
+    """{doc}"""
     return x * FACTOR
 
 @kernel
 def outer(values):
     total = {start}
-    for i in range(values.size):
-        total += inner(values[i])
+    for {index} in range(values.size):
+        total += inner(values[{index}])
     total += inner(1)
     return total
 
 @kernel
 def unrelated(values):
     return values[0] + TABLE[2]
-"""
+'''
 
 
 def digests(folder: Path, monkeypatch: pytest.MonkeyPatch, **changes: object) -> dict[str, bytes]:
-    """Of the kernels of a module that is written, imported and forgotten."""
-    given = {"other": "other_of_jit", "entry": 3, "start": 0, "factor": 2, "lines": "", **changes}
+    """Digests of the kernels of a module that is written, imported and removed again."""
+    given = {
+        "other": "other_of_jit",
+        "entry": 3,
+        "start": 0,
+        "factor": 2,
+        "lines": "",
+        "doc": "Scale.",
+        "index": "i",
+        **changes,
+    }
     (folder / "other_of_jit.py").write_text(f"FACTOR = {given['factor']}\n")
     (folder / "kernels_of_jit.py").write_text(SOURCE.format(**given))
     monkeypatch.syspath_prepend(str(folder))
@@ -51,26 +61,28 @@ def digests(folder: Path, monkeypatch: pytest.MonkeyPatch, **changes: object) ->
 
 
 @pytest.mark.parametrize(
-    ("change", "anew"),
+    ("change", "changed"),
     [
         ({}, set()),
         ({"factor": 3}, {"inner", "outer"}),  # a constant of another module
         ({"factor": 2.0}, {"inner", "outer"}),
         ({"start": 1}, {"outer"}),
         ({"entry": 4}, {"unrelated"}),
+        ({"doc": "Scale a number."}, set()),
+        ({"index": "row"}, set()),
     ],
 )
-def test_what_goes_into_machine_code_names_it(tmp_path, monkeypatch, change, anew):
+def test_digest_covers_what_determines_machine_code(tmp_path, monkeypatch, change, changed):
     before, after = digests(tmp_path, monkeypatch), digests(tmp_path, monkeypatch, **change)
-    assert {name for name in before if before[name] != after[name]} == anew
+    assert {name for name in before if before[name] != after[name]} == changed
 
 
-def test_a_global_that_cannot_be_told_from_another_is_refused():
+def test_unhashable_global_is_refused():
     @kernel
     def reads_a_path(x):
         return x + len(os.environ)
 
-    assert reads_a_path.digest  # a module is known by its name
+    assert reads_a_path.digest  # a module is identified by its name
     reads_a_path.python.__globals__["SOMETHING"] = {}
     try:
 
@@ -84,7 +96,7 @@ def test_a_global_that_cannot_be_told_from_another_is_refused():
         del reads_a_path.python.__globals__["SOMETHING"]
 
 
-#: For each folder that it is told, a process that has compiled nothing yet, forked from one that has read the compiler.
+#: For each folder read from standard input, fork a process that has imported numba but not compiled anything.
 RUN = """
 import os, sys
 import numpy as np
@@ -113,7 +125,7 @@ for folder in iter(sys.stdin.readline, ""):
 
 
 @pytest.mark.skipif(os.environ.get("NUMBA_DISABLE_JIT") == "1", reason="nothing is compiled")
-def test_only_what_changed_is_compiled_and_once_per_type(tmp_path, monkeypatch):
+def test_only_changed_kernels_are_compiled_and_once_per_type(tmp_path, monkeypatch):
     environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache"), "PYTHONDONTWRITEBYTECODE": "1"}
     environment.pop("NUMBA_CACHE_DIR", None)
 
@@ -134,15 +146,15 @@ def test_only_what_changed_is_compiled_and_once_per_type(tmp_path, monkeypatch):
             assert process.stdout is not None
             return process.stdout.readline().rstrip("\n").split(" ")
 
-        # inner but once, though it is called with a literal as well
+        # inner is compiled once, although it is also called with a literal
         assert run() == ["8", "3", "outer,inner,unrelated"]
         assert run() == ["8", "3", ""]
-        assert run(place="second", lines="\n# moved\n") == ["8", "3", ""]  # another path, another line, another time
-        assert run(factor=3) == ["12", "3", "outer,inner"]  # the file of outer is as it was
+        assert run(place="second", lines="\n# moved\n") == ["8", "3", ""]  # another path, line and time
+        assert run(factor=3) == ["12", "3", "outer,inner"]  # the file of outer is unchanged
 
 
-def test_kept_in_a_folder_of_ones_own(tmp_path):
-    """Nothing but the folder that is named gets files."""
+def test_machine_code_is_cached_in_the_given_folder_only(tmp_path):
+    """Neither other folders nor the global settings of numba change."""
     code = (
         "import numba, numpy as np; from riot_ops.kernels.text.senml.messages import repeat\n"
         "before = {k: v for k, v in vars(numba.config).items() if k.startswith('CACHE')}\n"
@@ -152,12 +164,12 @@ def test_kept_in_a_folder_of_ones_own(tmp_path):
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "given"), "XDG_CACHE_HOME": str(tmp_path / "not")}
     environment.pop("NUMBA_DISABLE_JIT", None)
     subprocess.run([sys.executable, "-c", code], env=environment, check=True)
-    assert [p.name.partition("-")[0] for p in (tmp_path / "given").iterdir()] == ["kernels.senml.messages.repeat"]
+    assert [p.name.partition("-")[0] for p in (tmp_path / "given").iterdir()] == ["kernels.text.senml.messages.repeat"]
     assert not (tmp_path / "not").exists()
 
 
 @pytest.mark.skipif(os.environ.get("NUMBA_DISABLE_JIT") == "1", reason="nothing is compiled")
-def test_inline_is_for_the_machine_code_of_callers():
+def test_inline_applies_to_calls_by_kernels():
     def step(x):
         return x + 1
 
@@ -169,7 +181,7 @@ def test_inline_is_for_the_machine_code_of_callers():
 
 
 @pytest.mark.skipif(os.environ.get("NUMBA_DISABLE_JIT") == "1", reason="nothing is compiled")
-def test_numba_names_what_other_kernels_call_instead():
+def test_numba_function_replaces_the_kernel_in_callers():
     def zeros(w):
         return w
 

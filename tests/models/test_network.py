@@ -1,4 +1,4 @@
-"""Multilayer perceptrons against scikit-learn, their JSON form, and what is not one."""
+"""Multilayer perceptrons, against scikit-learn and by hand; their JSON form; invalid networks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler, StandardScaler
 
 from riot_ops import ModelError
-from riot_ops.models import NetworkModel, fit_network, model_from_bytes
+from riot_ops.models import NetworkModel, model_from_bytes
 from riot_ops.testing.checks import uncompiled
 from tests.search import depth
 
@@ -38,7 +38,7 @@ def network(**changes):
 
 
 def trained(rng, inputs, classes, hidden, activation, scaled=(True, True)):
-    """A network of scikit-learn with weights of any size, and rows for it; what its scaler takes off and divides by."""
+    """A network of scikit-learn with weights of any size, and rows; ``scaled``: whether to centre and to scale."""
     x = rng.normal(size=(40, inputs)) * 10.0 ** rng.integers(-3, 4, inputs) + rng.normal(size=inputs)
     labels = np.array([f"c{i}" for i in range(classes)])[np.arange(40) % classes]
     net = MLPClassifier(hidden, activation=activation, max_iter=1, random_state=0)
@@ -61,7 +61,7 @@ def trained(rng, inputs, classes, hidden, activation, scaled=(True, True)):
     scaled=st.none() | st.tuples(st.booleans(), st.booleans()),
 )
 @settings(max_examples=depth(40))
-def test_probabilities_are_those_of_scikit_learn(seed, inputs, classes, hidden, activation, scaled):
+def test_probabilities_equal_scikit_learn(seed, inputs, classes, hidden, activation, scaled):
     rng = np.random.default_rng(seed)
     estimator, x = trained(rng, inputs, classes, hidden, activation, scaled)
     names = [f"f{i}" for i in range(inputs)]
@@ -77,7 +77,7 @@ def test_probabilities_are_those_of_scikit_learn(seed, inputs, classes, hidden, 
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
-def test_by_hand(activation):
+def test_probabilities_equal_a_computation_by_hand(activation):
     acts = {
         "identity": lambda z: z,
         "logistic": lambda z: 1 / (1 + math.exp(-z)),
@@ -91,7 +91,7 @@ def test_by_hand(activation):
     assert got.tolist() == pytest.approx([p / sum(powers) for p in powers], abs=1e-12)
 
 
-def test_a_row_gives_the_same_in_any_batch_compiled_or_not():
+def test_row_gives_the_same_in_any_batch_compiled_or_not():
     x = np.random.default_rng(0).normal(size=(50, 2)) * 3
     whole = network(activation="tanh").probabilities(x)
     alone = np.concatenate([network(activation="tanh").probabilities(x[i : i + 1]) for i in range(50)])
@@ -102,7 +102,7 @@ def test_a_row_gives_the_same_in_any_batch_compiled_or_not():
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 @pytest.mark.parametrize("classes", [2, 3])
-def test_what_is_missing_and_what_is_huge(activation, classes):
+def test_missing_and_huge_inputs(activation, classes):
     last = ((1.0,), (2.0,)) if classes == 2 else ((1.0, 0.0, -1.0), (0.0, 2.0, 0.5))
     bias = (0.1,) if classes == 2 else (0.1, 0.2, 0.3)
     model = network(
@@ -122,7 +122,7 @@ def test_what_is_missing_and_what_is_huge(activation, classes):
 
 @pytest.mark.parametrize("classes", [2, 3])
 @pytest.mark.parametrize("sign", [1.0, -1.0])
-def test_a_last_sum_beyond_a_float_has_no_probabilities(classes, sign):
+def test_overflowing_last_layer_has_no_probabilities(classes, sign):
     last = ((1e200,), (0.0,)) if classes == 2 else ((1e200, 0.0, 0.0), (0.0, 1.0, 0.0))
     model = network(
         activation="identity",
@@ -132,7 +132,7 @@ def test_a_last_sum_beyond_a_float_has_no_probabilities(classes, sign):
     )
     found = model.probabilities([[1e200, 0.0], [1e100, 0.0]])
     assert np.isnan(found[0]).all() and model.winners(found).tolist()[0] == -1
-    assert found[1].sum() == 1.0, "one that a float holds"
+    assert found[1].sum() == 1.0, "a sum that a float can hold"
 
 
 def test_the_first_of_equal_classes_wins():
@@ -161,7 +161,7 @@ def test_the_first_of_equal_classes_wins():
         ({"weights": (((math.inf, 0.0), (0.0, 0.0)), ((1.0, 0.0, -1.0), (0.0, 2.0, 0.5)))}, "must be finite"),
     ],
 )
-def test_what_is_no_network(wrong, message):
+def test_invalid_networks_are_refused(wrong, message):
     with pytest.raises(ModelError, match=message):
         network(**wrong)
     if not any(math.isnan(v) or math.isinf(v) for v in _numbers(wrong)):
@@ -177,13 +177,13 @@ def _numbers(value):
     return [v for one in value for v in _numbers(one)] if isinstance(value, (list, tuple)) else []
 
 
-def test_too_many_weights(monkeypatch):
+def test_too_many_weights_are_refused(monkeypatch):
     monkeypatch.setattr("riot_ops.models.network.MAX_WEIGHTS", 9)
     with pytest.raises(ModelError, match="at most 9 weights"):
         network()
 
 
-def test_json_of_any_network(tmp_path):
+def test_json_round_trip(tmp_path):
     model = network(start_ms=1, end_ms=2, rows=3, metrics={"accuracy": 0.5}, made_by="hand")
     assert model_from_bytes(model.to_bytes()) == model and json.loads(model.to_json())["kind"] == "MLP"
     with pytest.raises(ModelError, match="damaged"):
@@ -201,13 +201,13 @@ def test_json_of_any_network(tmp_path):
     ],
 )
 @pytest.mark.filterwarnings("ignore")
-def test_what_is_no_classifier(other):
-    with pytest.raises(ModelError, match="no fitted multilayer classifier"):
+def test_other_estimators_are_refused(other):
+    with pytest.raises(ModelError, match="not a fitted multilayer classifier"):
         NetworkModel.from_sklearn(other, ("x",), "y")
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_classifiers_that_do_not_fit():
+def test_mismatched_classifiers_are_refused():
     net = MLPClassifier((2,), max_iter=1).fit([[0.0], [1.0]], ["a", "b"])
     with pytest.raises(ModelError, match="1 inputs, expected 2"):
         NetworkModel.from_sklearn(net, ("x", "y"), "z")
@@ -219,60 +219,3 @@ def test_classifiers_that_do_not_fit():
     plain = make_pipeline(StandardScaler(with_mean=False, with_std=False), net).fit([[0.0], [1.0]], ["a", "b"])
     model = NetworkModel.from_sklearn(plain, ("x",), "z")
     assert (model.mean, model.scale) == ((0.0,), (1.0,))
-
-
-# -- training --------------------------------------------------------------------------------------
-
-
-def rings(n=600, seed=0):
-    rng = np.random.default_rng(seed)
-    x = rng.normal(size=(n, 2)) * (1.0, 100.0)
-    far = np.hypot(x[:, 0], x[:, 1] / 100)
-    return x, np.array(["near", "middle", "far"])[np.digitize(far, (0.8, 1.5))].tolist()
-
-
-@pytest.mark.filterwarnings("ignore")
-def test_training_is_that_of_scikit_learn():
-    x, labels = rings()
-    model = fit_network(x, labels, ("a", "b"), "c", hidden=(8, 4), epochs=30, activation="tanh", penalty=0.01, seed=3)
-    net = MLPClassifier((8, 4), activation="tanh", alpha=0.01, max_iter=30, early_stopping=True, random_state=3)
-    theirs = make_pipeline(StandardScaler(), net).fit(x, labels)
-    np.testing.assert_allclose(model.probabilities(x), theirs.predict_proba(x), rtol=0, atol=1e-9)
-    assert model.metrics["accuracy"] == pytest.approx(theirs.score(x, labels))
-    assert (model.metrics["epochs"], model.metrics["loss"]) == (net.n_iter_, net.loss_)
-    assert (model.rows, model.classes, model.sizes) == (600, ("far", "middle", "near"), (2, 8, 4, 3))
-
-
-@pytest.mark.parametrize(
-    "options", [{"hidden": (3,)}, {"activation": "logistic"}, {"penalty": 5.0}, {"epochs": 2}, {"validation": 0.4},
-                {"seed": 1}, {"classes": ("near", "far", "middle")}]
-)  # fmt: skip
-def test_every_option_counts(options):
-    x, labels = rings(200)
-    plain = fit_network(x, labels, ("a", "b"), "c", epochs=5)
-    assert fit_network(x, labels, ("a", "b"), "c", **{"epochs": 5} | options) != plain
-    assert fit_network(x, labels, ("a", "b"), "c", epochs=5) == plain
-
-
-def test_it_learns():
-    x, labels = rings()
-    model = fit_network(x, labels, ("a", "b"), "c", validation=0.0)
-    other, wanted = rings(seed=1)
-    assert np.mean([model.classes[i] == w for i, w in zip(model.predict(other), wanted, strict=True)]) > 0.9
-    assert fit_network(x, labels, ("a", "b"), "c", validation=0.0, end_ms=9).end_ms == 9
-
-
-@pytest.mark.parametrize(
-    ("x", "labels", "message"),
-    [
-        ([[1.0], [2.0]], ["a", "a"], "constant: 'a'"),
-        (np.empty((0, 1)), [], "0 rows"),
-        ([[1.0], [math.nan]], ["a", "b"], "finite"),
-        ([[1.0, 2.0], [1.0, 3.0]], ["a", "b"], "do not fit"),
-        ([[1.0], [2.0]], ["a", "b"], "no network can be trained on these 2 rows"),
-        ([[1e308], [-1e308]] * 20, ["a", "b"] * 20, "no network"),
-    ],
-)
-def test_what_cannot_be_learnt(x, labels, message):
-    with pytest.raises(ModelError, match=message):
-        fit_network(x, labels, ("x",), "y")

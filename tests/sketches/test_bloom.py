@@ -1,4 +1,4 @@
-"""Bloom filter: the bits of mmh3, the published false positive rate, a format that detects damage."""
+"""Bloom filter: bits by mmh3, the published false positive rate, a format that detects damage."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ VALUES = st.lists(st.one_of(st.none(), st.text(max_size=40)), max_size=30)
 
 @settings(deadline=None, max_examples=depth(60))
 @given(VALUES, VALUES, st.integers(1, 50), st.sampled_from([0.3, 0.01, 1e-6]))
-def test_same_bits_as_mmh3(inserted, asked, n, p):
+def test_bits_equal_those_by_mmh3(inserted, asked, n, p):
     ours, naive = BloomFilter(n, p), Bloom(n, p)
     ours.add(pa.array(inserted, pa.string()))
     for value in inserted:
@@ -32,7 +32,7 @@ def test_same_bits_as_mmh3(inserted, asked, n, p):
     assert ours.contains(pa.array(values, pa.string())).tolist() == [naive.contains(v) for v in values]
 
 
-def test_sizes_of_the_specification():
+def test_bloom_size_equals_the_specification():
     assert bloom_size(20_000_000, 0.01) == (191_701_168, 7)
     assert bloom_size(1, 0.9)[1] == 1
 
@@ -60,7 +60,7 @@ def test_false_positive_rate_at_design_load(n, p, filters):
         hits += int(np.count_nonzero(made.contains(strangers)))
     rate = hits / (filters * asked)
     assert rate <= 1.2 * p
-    assert rate >= 0.7 * p  # and the bits are not wasted
+    assert rate >= 0.7 * p  # and no bits are wasted
 
 
 def test_merge_is_the_union():
@@ -74,7 +74,7 @@ def test_merge_is_the_union():
         left.merge(BloomFilter(99))
 
 
-def test_format_is_portable(tmp_path):
+def test_format_is_documented_and_portable(tmp_path):
     made = BloomFilter(10, 0.01)
     made.add(pa.array(["riot"]))
     naive = Bloom(10, 0.01)
@@ -88,7 +88,7 @@ def test_format_is_portable(tmp_path):
 
 @settings(deadline=None, max_examples=depth(100))
 @given(st.data())
-def test_damage_is_found(data):
+def test_damage_is_detected(data):
     good = BloomFilter.of(["a", "b"]).to_bytes()
     how = data.draw(st.sampled_from(["flip", "cut", "longer"]))
     if how == "flip":
@@ -112,13 +112,13 @@ def test_damage_is_found(data):
         (1, 7, 11, 0.01, 96),
     ],
 )
-def test_contradictions_with_a_good_checksum(header):
+def test_inconsistent_headers_are_refused(header):
     body = struct.pack("<4sHHQdQQ", b"RBLM", *header, 0) + bytes(16)
     with pytest.raises(ConfigError):
         BloomFilter.from_bytes(body + struct.pack("<I", zlib.crc32(body)))
 
 
-def test_misuse(tmp_path):
+def test_invalid_parameters_and_files_are_refused(tmp_path):
     for n, p in ((0, 0.1), (1.5, 0.1), (True, 0.1), (5, 0.0), (5, 1.0), (5, float("nan"))):
         with pytest.raises(ConfigError):
             BloomFilter(n, p)
@@ -129,7 +129,7 @@ def test_misuse(tmp_path):
 @pytest.mark.parametrize(
     "kind", [pa.string(), pa.large_string(), pa.binary(), pa.int32(), pa.dictionary(pa.int32(), pa.string())]
 )
-def test_values_count_by_their_text(kind):
+def test_values_of_other_types_are_hashed_as_text(kind):
     made = BloomFilter.of(["12", "-3"])
     text = pa.array(["12", "-3", "4", None])
     column = text.dictionary_encode() if pa.types.is_dictionary(kind) else text.cast(kind)

@@ -1,4 +1,4 @@
-"""HyperLogLog: the published error over six decades, merging, and datasketch as oracle."""
+"""HyperLogLog: the published error over six decades, merging, and equality with datasketch."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_error_stays_within_the_published_bound(precision):
 
 @given(st.lists(st.lists(st.one_of(st.none(), st.integers(0, 500)), max_size=80), min_size=2, max_size=4))
 @settings(max_examples=depth(50), deadline=None)
-def test_merging_equals_one_pass(parts):
+def test_merge_equals_one_pass(parts):
     sketches = [sketch_of(pa.array(p, pa.int64()), 5) for p in parts]
     whole = sketch_of(pa.array([v for p in parts for v in p], pa.int64()), 5)
     left = sketches[0]
@@ -60,7 +60,7 @@ def test_merging_equals_one_pass(parts):
 
 
 @pytest.mark.parametrize("precision", [4, 10, 16])
-def test_registers_are_those_of_datasketch(precision):
+def test_registers_equal_datasketch(precision):
     texts = [f"käse-{i}" for i in range(2000)]
     numbers = np.random.default_rng(1).normal(size=2000)
     peer = HyperLogLogPlusPlus(p=precision, hashfunc=murmur3_64)
@@ -78,12 +78,12 @@ def test_registers_are_those_of_datasketch(precision):
     assert HyperLogLog.from_datasketch(there) == sketch
 
 
-def test_a_sketch_with_another_hash_is_refused():
+def test_sketch_with_another_hash_is_refused():
     with pytest.raises(ConfigError, match="hashfunc=murmur3_64"):
         HyperLogLog.from_datasketch(HyperLogLogPlusPlus(p=10))
 
 
-def test_integer_sum_at_its_limit():
+def test_estimate_with_all_registers_at_their_limits():
     """All registers 1: the sum is 2^64 and reads 0."""
     for precision in (4, 10, 16):
         sketch = HyperLogLog(precision)
@@ -102,7 +102,7 @@ def sketch_alpha(precision):
     return {4: 0.673}.get(precision, 0.7213 / (1 + 1.079 / 2**precision))
 
 
-def test_bytes_are_portable_and_checked():
+def test_format_is_portable_and_checked():
     sketch = sketch_of(["a", "b"], 4)
     data = sketch.to_bytes()
     assert data[:6] == b"RHLL\x01\x04"
@@ -113,7 +113,7 @@ def test_bytes_are_portable_and_checked():
             HyperLogLog.from_bytes(bad)
 
 
-def test_misuse_is_refused():
+def test_invalid_parameters_are_refused():
     with pytest.raises(ConfigError, match="4 to 16"):
         HyperLogLog(3)
     with pytest.raises(ConfigError, match="cannot be merged"):

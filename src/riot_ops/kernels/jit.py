@@ -1,12 +1,10 @@
-"""Lazy compilation: kernels are plain Python until first called, then compiled by numba.
+"""Lazy compilation: kernels are plain Python functions until their first call, when numba compiles them.
 
-Importing numba takes longer than importing all the rest of riot_ops, so it happens at the first
-call of a kernel. With ``NUMBA_DISABLE_JIT=1``, or where numba cannot be imported, the same
-functions run as ordinary Python.
+Importing numba takes longer than importing the rest of riot_ops, so it is imported at the first call of a kernel. With
+``NUMBA_DISABLE_JIT=1``, or if numba cannot be imported, kernels run as plain Python.
 
-Machine code is kept in one directory per kernel, named by all that went into it: its own code, the
-kernels that it calls and the constants that it reads. A change of one kernel compiles that one anew, and
-those that call it.
+Machine code is cached in a directory per kernel, whose name is a digest of everything that determines it: the code of
+the kernel, the kernels that it calls and the constants that it reads. Changing a kernel recompiles it and its callers.
 """
 
 from __future__ import annotations
@@ -26,17 +24,17 @@ from typing import Any, Generic, ParamSpec, TypeVar, overload
 
 import numpy as np
 
-__all__ = ["Kernel", "compiled", "kernel"]
+__all__ = ["Kernel", "compile_uncached", "kernel"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
-#: numba takes the directory of a function's machine code from a global setting.
+#: Guards compilation: numba takes the cache directory of a function from a global setting.
 _LOCK = threading.RLock()
 
 
 class Kernel(Generic[P, R]):
-    """A loop over arrays; calling it compiles it once per argument types."""
+    """A function over arrays that is compiled at its first call, once for each combination of argument types."""
 
     def __init__(self, function: Callable[P, R], *, inline: bool = False, numba: str = "") -> None:
         functools.update_wrapper(self, function)
@@ -52,21 +50,21 @@ class Kernel(Generic[P, R]):
         return self._compiled(*args, **kwargs)  # type: ignore[no-any-return]
 
     def compile(self) -> Any:
-        """The numba dispatcher (or the plain function where compiling is off)."""
+        """The numba dispatcher, or the plain function if compilation is off."""
         if self._compiled is None:
             with _LOCK:
                 numba = _numba()
-                if numba is None:  # hashes wrap around on purpose, of which NumPy's scalars would warn
+                if numba is None:  # hashes overflow on purpose, which NumPy scalars warn of
                     self._compiled = np.errstate(over="ignore")(self.python)
                 else:
-                    with _kept_in(_cache_directory(self), vars(numba.config)):
+                    with _caching_in(_cache_directory(self), vars(numba.config)):
                         self._compiled = numba.njit(cache=True, **_OPTIONS)(_resolve_calls(self.python))
         return self._compiled
 
     def inlined(self) -> Any:
-        """The dispatcher for calls by other kernels, into whose machine code it goes.
+        """The dispatcher for calls by other kernels, whose machine code includes this kernel.
 
-        It lacks what is needed to be called from Python and to be kept by itself.
+        It has no wrapper for calls from Python and no cache of its own.
         """
         if self._inlined is None:
             with _LOCK:
@@ -74,7 +72,7 @@ class Kernel(Generic[P, R]):
                 assert numba is not None
                 if self.numba:
                     module, _, name = self.numba.rpartition(".")
-                    with contextlib.suppress(ImportError, AttributeError):  # numba promises nothing of its inside
+                    with contextlib.suppress(ImportError, AttributeError):  # numba's internals may change
                         self._inlined = getattr(importlib.import_module(module), name)
                         return self._inlined
                 dispatcher = numba.njit(no_cpython_wrapper=True, forceinline=self.inline, **_OPTIONS)(
@@ -83,7 +81,7 @@ class Kernel(Generic[P, R]):
                 template = dispatcher.get_call_template
 
                 def without_literals(args: Any, kws: Any) -> Any:
-                    # numba would compile a function once per literal that it is called with
+                    # otherwise numba would compile the function for each literal argument
                     plain = [numba.types.unliteral(a) for a in args]
                     return template(plain, {name: numba.types.unliteral(a) for name, a in kws.items()})
 
@@ -93,10 +91,14 @@ class Kernel(Generic[P, R]):
 
     @functools.cached_property
     def digest(self) -> bytes:
-        """A hash of all that goes into the machine code."""
-        code = self.python.__code__
-        what = (code.co_code, code.co_consts, code.co_names, code.co_varnames, self.inline, self.numba, _OPTIONS)
-        digest = hashlib.blake2b(repr(what).encode())
+        """A hash of everything that determines the machine code: neither the docstring nor the names of locals do."""
+        code, doc = self.python.__code__, self.python.__doc__
+        constants = code.co_consts
+        if doc is not None and constants[:1] == (doc,):  # keep the position, which the bytecode refers to
+            constants = (None, *constants[1:])
+        parameters = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+        inputs = (code.co_code, constants, code.co_names, parameters, self.inline, self.numba, _OPTIONS)
+        digest = hashlib.blake2b(repr(inputs).encode())
         for name, value in _globals_of(self.python):
             digest.update(name.encode())
             digest.update(_identity(self, name, value))
@@ -113,11 +115,10 @@ def kernel(*, inline: bool = False, numba: str = "") -> Callable[[Callable[P, R]
 def kernel(function: Any = None, *, inline: bool = False, numba: str = "") -> Any:
     """Mark a function over arrays and scalars as a kernel.
 
-    Kernels may call other kernels and read numbers and arrays that their module defines or imports.
-    They allocate no arrays, and know nothing of Arrow, Spark or dictionaries. What LLVM would call, ``inline``
-    puts into the callers: for what each step of a loop needs, at one place or two. ``numba`` names a function of
-    numba's that other kernels call instead, if it is there: an instruction of the processor that Python has no name
-    for.
+    Kernels may call other kernels and read numbers and arrays that their module defines or imports. They allocate no
+    arrays, and know nothing of Arrow, Spark or dictionaries. ``inline`` forces inlining into the callers, for kernels
+    that a loop calls in each step, at one or two places. ``numba`` names a numba function, such as an intrinsic, that
+    other kernels call instead if it exists.
     """
     if function is None:
         return functools.partial(Kernel, inline=inline, numba=numba)
@@ -132,7 +133,7 @@ def _import_kernel(module: str, name: str) -> Any:
 
 
 def _globals_of(function: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
-    """The globals that a function names."""
+    """The global names that a function uses, with their values."""
     assert isinstance(function, types.FunctionType)
     for name in sorted(set(function.__code__.co_names)):
         if name in function.__globals__:
@@ -140,8 +141,8 @@ def _globals_of(function: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
 
 
 def _identity(owner: Kernel[..., Any], name: str, value: Any) -> bytes:
-    """What tells a global of a kernel from any other that would make other machine code."""
-    if isinstance(value, Kernel):  # its module and name too: the kept machine code imports it by these
+    """Bytes that identify a global of a kernel: equal bytes give equal machine code."""
+    if isinstance(value, Kernel):  # with module and name, by which the cached machine code imports it
         return f"{value.python.__module__}.{value.python.__qualname__}".encode() + value.digest
     if isinstance(value, np.ndarray):
         return f"{value.dtype.str}{value.shape}".encode() + value.tobytes()
@@ -153,14 +154,14 @@ def _identity(owner: Kernel[..., Any], name: str, value: Any) -> bytes:
         return value.__name__.encode()
     raise TypeError(
         f"kernel {owner.python.__module__}.{owner.python.__qualname__} reads {name}, a {type(value).__name__}; "
-        "kernels read numbers, arrays, modules and other kernels, of which it can be told whether they changed"
+        "kernels read numbers, arrays, modules and other kernels, whose changes can be detected"
     )
 
 
 def _resolve_calls(function: Callable[..., Any]) -> types.FunctionType:
-    """The function with the kernels that it calls replaced by compiled ones.
+    """A copy of a function in which the kernels that it calls are replaced by dispatchers.
 
-    numba types a global at compile time and does not know our wrapper.
+    numba resolves globals at compile time, and does not know :class:`Kernel`.
     """
     assert isinstance(function, types.FunctionType)
     called = {name: value for name, value in _globals_of(function) if isinstance(value, Kernel)}
@@ -176,14 +177,14 @@ def _resolve_calls(function: Callable[..., Any]) -> types.FunctionType:
     return resolved
 
 
-#: error_model numpy: a division by zero gives inf as in NumPy instead of raising. _nrt: kernels allocate nothing, so
-#: numba need not count who refers to an array, which costs more than many a loop and a third of the compiling.
+#: error_model numpy: division by zero gives inf, as in NumPy, instead of raising. _nrt: kernels allocate nothing, so
+#: numba can omit reference counts of arrays, which cost more than many loops and a third of the compile time.
 _OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "_nrt": False, "no_cfunc_wrapper": True}
 
 
 @functools.cache
 def _numba() -> Any:
-    """The module, or None where kernels are to run as plain Python."""
+    """The numba module, or None if kernels run as plain Python."""
     if os.environ.get("NUMBA_DISABLE_JIT") == "1":
         return None
     try:
@@ -199,10 +200,10 @@ def _numba() -> Any:
 
 
 class CacheLocator:
-    """Tells numba where the machine code of a kernel is: in a directory named by all that went into it.
+    """Locates the cached machine code of a kernel for numba: in the directory named by its digest.
 
-    By itself numba would ask for the path, the line and the time of the source as well, and compile anew in every
-    environment that the library is installed in.
+    The locators of numba also depend on path, line and time of the source, and so would recompile kernels in every
+    environment in which the library is installed.
     """
 
     def __init__(self, directory: str, source: str) -> None:
@@ -211,11 +212,11 @@ class CacheLocator:
 
     @classmethod
     def from_function(cls, py_func: Callable[..., Any], py_file: str) -> CacheLocator:
-        """The locator for the kernel that is being compiled."""
+        """The locator of the kernel that is being compiled."""
         return cls(vars(_numba().config)["CACHE_DIR"], py_file)
 
     def ensure_cache_path(self) -> None:
-        """Make the directory."""
+        """Create the directory."""
         os.makedirs(self.directory, exist_ok=True)
 
     def get_cache_path(self) -> str:
@@ -223,20 +224,20 @@ class CacheLocator:
         return self.directory
 
     def get_source_stamp(self) -> str:
-        """What has to agree besides the directory: nothing."""
+        """Nothing: the digest in the directory's name covers the source."""
         return ""
 
     def get_disambiguator(self) -> str:
-        """What tells functions of one name apart: the directory does."""
+        """Nothing: each kernel has its own directory."""
         return ""
 
 
 @contextlib.contextmanager
-def _kept_in(directory: Path, config: dict[str, Any]) -> Iterator[None]:
-    """Let numba keep there what is decorated meanwhile; a user's own functions are none of our business."""
-    ours = {"CACHE_DIR": str(directory), "CACHE_LOCATOR_CLASSES": f"{__name__}.{CacheLocator.__name__}"}
-    before = {name: config.get(name, "") for name in ours}
-    config.update(ours)
+def _caching_in(directory: Path, config: dict[str, Any]) -> Iterator[None]:
+    """Let numba cache functions decorated within the context in a directory; a user's own functions are unaffected."""
+    settings = {"CACHE_DIR": str(directory), "CACHE_LOCATOR_CLASSES": f"{__name__}.{CacheLocator.__name__}"}
+    before = {name: config.get(name, "") for name in settings}
+    config.update(settings)
     try:
         yield
     finally:
@@ -244,14 +245,14 @@ def _kept_in(directory: Path, config: dict[str, Any]) -> Iterator[None]:
 
 
 def _cache_directory(kernel: Kernel[..., Any]) -> Path:
-    """Where the machine code of a kernel is kept."""
+    """The cache directory of a kernel."""
     digest = kernel.digest.hex()[:16]
     return _cache_root() / f"{kernel.python.__module__.removeprefix('riot_ops.')}.{kernel.python.__name__}-{digest}"
 
 
 @functools.cache
 def _cache_root() -> Path:
-    """A private writable directory; numba raises at import where nothing is writable."""
+    """A writable directory: ``NUMBA_CACHE_DIR``, the user's cache, or a temporary one."""
     given = os.environ.get("NUMBA_CACHE_DIR")
     if given:
         return Path(given)
@@ -267,7 +268,7 @@ def _cache_root() -> Path:
 
 
 @functools.cache
-def compiled(function: Callable[P, R]) -> Callable[P, R]:
-    """A user's function, or a loop that is given one, compiled for this process alone; as it is without numba."""
+def compile_uncached(function: Callable[P, R]) -> Callable[P, R]:
+    """Compile a user's function, or a loop that takes one, for this process only; unchanged if compilation is off."""
     numba = _numba()
     return function if numba is None else numba.njit(function)

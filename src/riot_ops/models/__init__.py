@@ -1,12 +1,12 @@
-"""Trained models as data, where they are kept, and how they are made."""
+"""Trained models as data: their types, training, and storage."""
 
 from typing import TYPE_CHECKING
 
 from riot_ops.core.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from riot_ops.models.any_model import AnyModel, model_from_bytes
     from riot_ops.models.fit import fit_linear, fit_network, fit_tree
-    from riot_ops.models.kinds import AnyModel, model_from_bytes
     from riot_ops.models.linear import LinearModel
     from riot_ops.models.markov import MarkovModel
     from riot_ops.models.model import Model
@@ -40,9 +40,9 @@ __all__ = [
     "stored_model",
 ]
 
-#: By name, the module that defines it.
+#: The module of each name.
 _MODULES = {
-    "AnyModel": "riot_ops.models.kinds",
+    "AnyModel": "riot_ops.models.any_model",
     "LinearModel": "riot_ops.models.linear",
     "MarkovModel": "riot_ops.models.markov",
     "Model": "riot_ops.models.model",
@@ -59,7 +59,7 @@ _MODULES = {
     "fit_network": "riot_ops.models.fit",
     "fit_tree": "riot_ops.models.fit",
     "grid_roads": "riot_ops.models.roads",
-    "model_from_bytes": "riot_ops.models.kinds",
+    "model_from_bytes": "riot_ops.models.any_model",
     "read_roads": "riot_ops.models.road_files",
     "stored_model": "riot_ops.models.store",
 }

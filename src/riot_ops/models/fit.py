@@ -1,4 +1,4 @@
-"""Least squares, decision trees and networks: from rows to models."""
+"""Training: linear regressions, decision trees and neural networks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from riot_ops.core.errors import MissingExtraError, ModelError
 from riot_ops.kernels.arrays.arrow import readonly
 from riot_ops.kernels.jit import kernel
 from riot_ops.models.linear import LinearModel
-from riot_ops.models.model import Model, library
+from riot_ops.models.model import Model, library_version
 from riot_ops.models.network import Activation, NetworkModel
 from riot_ops.models.tree import TreeModel
 
@@ -23,15 +23,15 @@ __all__ = ["fit_linear", "fit_network", "fit_tree"]
 M = TypeVar("M", bound=Model)
 F64 = npt.NDArray[np.float64]
 
-#: Diagonal of the triangle below which a direction counts as undetermined.
+#: A direction whose diagonal element of the triangle is below this is undetermined.
 SINGULAR = 1e-10
-#: Coefficient of a standardised input from which on it is taken to be collinear with others.
+#: An input whose standardised coefficient is above this is considered collinear with others.
 COLLINEAR = 1.5
 
 
 @kernel
 def rotate_rows(x: Any, r: Any) -> None:
-    """QR by Givens rotations: rows of [inputs, target] into the triangle r, one after the other."""
+    """QR by Givens rotations: add rows of [inputs, target] to the triangle r, one after the other."""
     m = r.shape[0]
     for i in range(x.shape[0]):
         for j in range(m):
@@ -67,29 +67,29 @@ def fit_linear(
 ) -> LinearModel:
     """Ridge least squares: ``b`` minimises ``Σ (y - b0 - Σ bi xi)² + λ Σ (si bi)²``, si the deviation of xi.
 
-    Solved by QR over centred and scaled columns, so that inputs of any size count alike and a
-    constant or repeated one does no harm.
+    Solved by QR over centred and scaled columns, so that inputs of any magnitude count alike, and constant or repeated
+    inputs do no harm.
 
     Parameters
     ----------
     x, y : array of float
         Rows of inputs, and the target of each.
     inputs, target : names
-        What they are called.
+        Their names.
     ridge : float >= 0, default 1e-8
-        The λ above; with 0, inputs that depend on each other are refused.
+        The λ above; with 0, linearly dependent inputs are refused.
     selection : "none" or "m5", default "none"
-        With "m5" some inputs get the coefficient 0, as in the M5 method: as long as the largest coefficient of
-        standardised inputs is above 1.5 its input goes (it is collinear with others); then, from the smallest
-        up, each input that goes without which ``SSE / SSE0 · (n - k0) + 2 k`` (Akaike's criterion) is less, k
-        the number of unknowns, SSE0 and k0 those of the first model.
+        "m5" sets some coefficients to 0, as in the M5 method. While the largest coefficient of a standardised input is
+        above 1.5, this input is removed, because it is collinear with others. Then the input with the smallest
+        coefficient is removed as long as this lowers ``SSE / SSE0 · (n - k0) + 2 k`` (Akaike's criterion), with the
+        number of unknowns k, and SSE0 and k0 of the first model.
     facts
-        Other fields of the model: the span of the data.
+        Further fields of the model, such as the span of the data.
 
     Raises
     ------
     ModelError
-        Fewer rows than unknowns, a constant target, dependent inputs, or numbers that overflow.
+        If there are fewer rows than unknowns, the target is constant, inputs are dependent, or numbers overflow.
 
     Examples
     --------
@@ -107,11 +107,11 @@ def fit_linear(
         table = np.column_stack([rows, goal])
         size = np.abs(table).max(axis=0)
         size[size == 0] = 1.0
-        table /= size  # first, so that no square overflows
+        table /= size  # before squaring, so that nothing overflows
         mean = table.mean(axis=0)
         table -= mean
         scale = np.sqrt((table * table).mean(axis=0))
-        scale[scale <= 1e-15] = 1.0  # what is left of a constant is rounding
+        scale[scale <= 1e-15] = 1.0  # a constant column, apart from rounding errors
         table /= scale
         triangle = np.zeros((k + 1, k + 1))
         np.fill_diagonal(triangle[:k, :k], np.sqrt(ridge))
@@ -128,7 +128,7 @@ def fit_linear(
             intercept=float(intercept * size[k]),
             coefficients=tuple(coefficients.tolist()),
             rows=n,
-            **{"made_by": library("riot_ops"), **facts},
+            **{"made_by": library_version("riot_ops"), **facts},
         )
         error = (goal - model.predict(rows)) / size[k]
         spread = goal / size[k] - mean[k]
@@ -141,7 +141,7 @@ def fit_linear(
 
 
 def _solved(triangle: F64, chosen: npt.NDArray[np.int64]) -> tuple[F64, float]:
-    """Coefficients of standardised inputs, 0 for those not chosen, and the sum of squared errors."""
+    """Coefficients of standardised inputs, 0 for those not chosen; and the sum of squared errors."""
     k = len(triangle) - 1
     columns = np.append(chosen, k)
     smaller = np.zeros((columns.size, columns.size))
@@ -153,7 +153,7 @@ def _solved(triangle: F64, chosen: npt.NDArray[np.int64]) -> tuple[F64, float]:
 
 
 def _selected(triangle: F64, n: int) -> F64:
-    """Coefficients after the M5 method has left inputs out."""
+    """Coefficients after the M5 method has removed inputs."""
     chosen = np.arange(len(triangle) - 1)
     b, error = _solved(triangle, chosen)
     while chosen.size and np.abs(b).max() > COLLINEAR:
@@ -194,21 +194,21 @@ def fit_tree(
     labels : sequence of str
         The class of each row.
     inputs, target : names
-        What they are called.
+        Their names.
     classes : sequence of str
         Labels in the order of their indexes; by default those that occur, sorted.
     criterion, max_depth, min_leaf, pruning, seed
         ``criterion``, ``max_depth``, ``min_samples_leaf``, ``ccp_alpha`` and ``random_state`` of
         ``DecisionTreeClassifier``.
     facts
-        Other fields of the model: the span of the data.
+        Further fields of the model, such as the span of the data.
 
     Raises
     ------
     ModelError
-        Fewer than two classes, or numbers beyond single precision.
+        If there are fewer than two classes, or numbers beyond single precision.
     MissingExtraError
-        scikit-learn is not installed.
+        If scikit-learn is not installed.
 
     Examples
     --------
@@ -222,7 +222,7 @@ def fit_tree(
         raise MissingExtraError("training a decision tree", "ml") from None
     rows, codes, known = _labelled(x, labels, inputs, target)
     if np.abs(rows).max() > np.finfo(np.float32).max:
-        raise ModelError("an input is beyond single precision, in which trees are grown")
+        raise ModelError("an input exceeds single precision, in which trees are grown")
     grown = DecisionTreeClassifier(
         criterion=criterion, max_depth=max_depth, min_samples_leaf=min_leaf, ccp_alpha=pruning, random_state=seed
     ).fit(rows, np.asarray(labels))
@@ -260,30 +260,30 @@ def fit_network(
     labels : sequence of str
         The class of each row.
     inputs, target : names
-        What they are called.
+        Their names.
     classes : sequence of str
         Labels in the order of their indexes; by default those that occur, sorted.
     hidden : sequence of int >= 1, default (24,)
         Units of each hidden layer.
     activation : "identity", "logistic", "tanh" or "relu", default "relu"
-        Of the hidden units.
+        Activation of the hidden units.
     penalty : float >= 0, default 1e-4
-        What the squares of the weights cost (``alpha`` of ``MLPClassifier``).
+        L2 penalty on the weights (``alpha`` of ``MLPClassifier``).
     epochs : int >= 1, default 200
-        Passes over the rows at most.
+        Maximum number of passes over the rows.
     validation : float, 0 to below 1, default 0.1
-        Share of the rows by which is told when to stop; 0: as long as the loss falls.
+        Share of the rows that is held out for early stopping; with 0 training stops when the loss no longer falls.
     seed : int >= 0, default 0
-        Decides first weights, order and which rows are held back.
+        Seed of the initial weights, the order of rows, and the choice of rows that are held out.
     facts
-        Other fields of the model: the span of the data.
+        Further fields of the model, such as the span of the data.
 
     Raises
     ------
     ModelError
-        Fewer than two classes, or rows that scikit-learn refuses, such as too few to hold some back.
+        If there are fewer than two classes, or scikit-learn refuses the rows, such as too few to hold some out.
     MissingExtraError
-        scikit-learn is not installed.
+        If scikit-learn is not installed.
 
     Examples
     --------
@@ -311,7 +311,7 @@ def fit_network(
     )
     try:
         with warnings.catch_warnings(), np.errstate(all="ignore"):
-            warnings.simplefilter("ignore", ConvergenceWarning)  # the number of epochs is a wish
+            warnings.simplefilter("ignore", ConvergenceWarning)  # stopping after `epochs` is intended
             trained = make_pipeline(StandardScaler(), net).fit(rows, np.asarray(labels))
     except ValueError as error:
         raise ModelError(f"no network can be trained on these {len(rows)} rows: {error}") from None
@@ -328,7 +328,7 @@ def fit_network(
 def _labelled(
     x: npt.ArrayLike, labels: Sequence[str], inputs: Sequence[str], target: str
 ) -> tuple[F64, npt.NDArray[np.int64], list[str]]:
-    """Rows, the number of the class of each, and the classes, of which there are several."""
+    """Rows, the class index of each, and the classes, of which there must be two or more."""
     known = sorted(set(labels))
     if len(known) < 2:
         raise ModelError(f"the target {target} is constant: {known[0]!r}" if known else "0 rows are too few")

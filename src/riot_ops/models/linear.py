@@ -1,4 +1,4 @@
-"""Linear regressions as data."""
+"""Linear regression models."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import numpy.typing as npt
 from riot_ops.core.errors import ModelError
 from riot_ops.kernels.arrays.arrow import readonly
 from riot_ops.kernels.jit import kernel
-from riot_ops.models.model import Model, check_finite, library
+from riot_ops.models.model import Model, check_finite, library_version
 
 __all__ = ["LinearModel"]
 
 
 @kernel
-def linear(x: Any, intercept: Any, coefficients: Any, out: Any) -> None:
+def linear_predictions(x: Any, intercept: Any, coefficients: Any, out: Any) -> None:
     for i in range(x.shape[0]):
         y = intercept
         for j in range(coefficients.size):
@@ -58,7 +58,7 @@ class LinearModel(Model, frozen=True, kw_only=True, tag="MLR"):
 
     @classmethod
     def from_sklearn(cls, estimator: Any, inputs: Sequence[str], target: str, **facts: Any) -> LinearModel:
-        """The model of a fitted linear regression of scikit-learn; facts are the fields of :class:`Model`."""
+        """Convert a fitted linear regression of scikit-learn; ``facts`` are further fields of :class:`Model`."""
         try:
             coefficients = np.asarray(estimator.coef_, np.float64)
             intercept = np.asarray(estimator.intercept_, np.float64)
@@ -74,14 +74,14 @@ class LinearModel(Model, frozen=True, kw_only=True, tag="MLR"):
             target=target,
             intercept=float(intercept.ravel()[0]),
             coefficients=tuple(coefficients.ravel().tolist()),
-            **{"made_by": library("scikit-learn"), **facts},
+            **{"made_by": library_version("scikit-learn"), **facts},
         )
 
     def predict(self, x: npt.ArrayLike) -> npt.NDArray[np.float64]:
         """Predictions for rows of inputs; NaN where an input is NaN."""
         rows = self.matrix(x)
         out = np.empty(rows.shape[0])
-        linear(rows, self.intercept, self._array, out)
+        linear_predictions(rows, self.intercept, self._array, out)
         return out
 
     @cached_property

@@ -1,4 +1,4 @@
-"""Markov chains over named states: trained, as text, and how unlikely a transition is."""
+"""Markov chains over named states: training, text form, and how unlikely transitions are."""
 
 from __future__ import annotations
 
@@ -17,39 +17,40 @@ from riot_ops.core.errors import ConfigError, excerpt
 from riot_ops.core.paths import local_path
 from riot_ops.kernels.arrays.arrow import readonly
 
-__all__ = ["PURCHASES", "MarkovModel", "purchases", "stored"]
+__all__ = ["PURCHASE_SHARES", "MarkovModel", "load_model", "purchase_model"]
 
-#: Longest file that is read.
+#: Maximum size of a file.
 MAX_BYTES = 64 * 2**20
-#: How far the sum of a row may be from 1: files have some decimals alone.
-ROUNDED = 1e-4
+#: Tolerance of the sum of a row, because files have rounded probabilities.
+SUM_TOLERANCE = 1e-4
 
-#: What a purchase by card is like, each with the letters of a state's name and their shares: its amount (low, medium,
-#: high), whether a dear item is in the basket (normal, high), and the time since the last (large, normal, small).
-PURCHASES: tuple[dict[str, float], ...] = (
+#: Properties of a purchase by card, each with the letters of a state's name and their shares: the amount (low, medium,
+#: high), whether the basket has an expensive item (normal, high), and the time since the last purchase (large, normal,
+#: small).
+PURCHASE_SHARES: tuple[dict[str, float], ...] = (
     {"L": 0.35, "M": 0.53, "H": 0.12},
     {"N": 0.85, "H": 0.15},
     {"L": 0.35, "N": 0.45, "S": 0.20},
 )
-#: The customers whose purchases the default is trained on, and how many each makes.
+#: Customers that the default model is trained on, and purchases of each.
 CUSTOMERS, ROUNDS = 5_000, 15
 
 
 @dataclass(frozen=True, eq=False)
 class MarkovModel:
-    """The probabilities with which one state follows another.
+    """Transition probabilities between named states.
 
     Parameters
     ----------
     states : sequence of str
-        Names of the states, none twice, none empty or with a comma.
+        Distinct names of the states, not empty and without commas.
     matrix : array of float64, shape (states, states)
-        Row i holds the probabilities of what follows state i; it sums to 1 (within 0.0001).
+        Row i has the probabilities of the states that follow state i; it sums to 1 (within 0.0001).
 
     Examples
     --------
-    >>> weather = MarkovModel.trained(["sun", "rain"], ["a", "b", "a", "a", "b"], ["sun", "sun", "sun", "rain", "rain"])
-    >>> print(weather.text())
+    >>> weather = MarkovModel.train(["sun", "rain"], ["a", "b", "a", "a", "b"], ["sun", "sun", "sun", "rain", "rain"])
+    >>> print(weather.to_text())
     sun,rain
     0.3333333333333333,0.6666666666666666
     0.5,0.5
@@ -67,19 +68,19 @@ class MarkovModel:
         matrix = np.array(self.matrix, np.float64)
         if matrix.shape != (n, n):
             raise ConfigError(f"matrix must have {n} rows and columns, one per state, got {matrix.shape}")
-        # written so that NaN is refused as well
-        wrong = np.flatnonzero(~((matrix >= 0).all(axis=1) & (np.abs(matrix.sum(axis=1) - 1) <= ROUNDED)))
+        # negated, so that NaN is refused as well
+        wrong = np.flatnonzero(~((matrix >= 0).all(axis=1) & (np.abs(matrix.sum(axis=1) - 1) <= SUM_TOLERANCE)))
         if wrong.size:
             raise ConfigError(f"the row of the state {self.states[wrong[0]]!r} must be probabilities that sum to 1")
         object.__setattr__(self, "matrix", readonly(matrix))
 
     @classmethod
-    def trained(cls, states: Sequence[str], keys: Any, seen: Any) -> Self:
-        """The model of what was seen: record i had the state ``seen[i]`` and belongs to the chain of ``keys[i]``.
+    def train(cls, states: Sequence[str], keys: Any, seen: Any) -> Self:
+        """Train a model on observations: record i has the state ``seen[i]`` and belongs to the chain ``keys[i]``.
 
-        Transitions are counted, those of a chain in the order of its records. Where one never happened, all of its row
-        are counted once more (Laplace), so that nothing is impossible. Keys and states are Arrow arrays or lists; a
-        state that the model lacks raises :class:`ConfigError`.
+        The transitions of a chain are counted in the order of its records. If a transition never occurs, all counts of
+        its row are incremented (Laplace), so that no transition is impossible. Keys and states are Arrow arrays or
+        lists; an unknown state raises :class:`ConfigError`.
         """
         n = len(states)
         codes = pc.index_in(_array(seen).cast(pa.string()), pa.array(list(states), pa.string()))
@@ -94,13 +95,13 @@ class MarkovModel:
         counts = counts + (counts == 0).any(axis=1, keepdims=True)
         return cls(tuple(states), counts / counts.sum(axis=1, keepdims=True))
 
-    def text(self) -> str:
-        """The model as lines: the states, then a row of probabilities for each."""
+    def to_text(self) -> str:
+        """The model as lines: the states, then a row of probabilities for each state."""
         return "\n".join([",".join(self.states), *(",".join(map(repr, row)) for row in self.matrix.tolist())])
 
     @classmethod
     def from_text(cls, text: str) -> Self:
-        """The model that :meth:`text` wrote; :class:`ConfigError` where it is none."""
+        """Parse the text of :meth:`to_text`; raise :class:`ConfigError` if it is not a model."""
         names, *rows = [line.strip() for line in text.strip().splitlines()] or [""]
         states = [name.strip() for name in names.split(",")]
         try:
@@ -112,7 +113,7 @@ class MarkovModel:
         return cls(tuple(states), np.array(matrix))
 
     def costs(self, metric: str) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-        """What a transition adds to a score, and (by the state that it leaves) to what the score is a share of."""
+        """What a transition adds to a score and, by the state that it leaves, to the divisor of the score."""
         p = self.matrix
         unit = readonly(np.ones(len(self.states)))
         if metric == "miss_probability":
@@ -125,24 +126,24 @@ class MarkovModel:
 
 
 @functools.cache
-def purchases() -> MarkovModel:
-    """A model of purchases by card, trained on 75,000 of 5,000 customers in which :data:`PURCHASES` has its shares."""
+def purchase_model() -> MarkovModel:
+    """The default model: trained on 75,000 card purchases of 5,000 customers, see :data:`PURCHASE_SHARES`."""
     parts = []
-    for place, shares in enumerate(PURCHASES):
+    for place, shares in enumerate(PURCHASE_SHARES):
         cut = np.cumsum(list(shares.values()))[:-1]
         parts.append(np.array(list(shares))[np.searchsorted(cut, _noise(place, CUSTOMERS * ROUNDS), side="right")])
     seen = functools.reduce(np.char.add, parts)
-    names = [a + b + c for a in PURCHASES[0] for b in PURCHASES[1] for c in PURCHASES[2]]
-    return MarkovModel.trained(names, np.arange(CUSTOMERS * ROUNDS) % CUSTOMERS, seen)
+    names = [a + b + c for a in PURCHASE_SHARES[0] for b in PURCHASE_SHARES[1] for c in PURCHASE_SHARES[2]]
+    return MarkovModel.train(names, np.arange(CUSTOMERS * ROUNDS) % CUSTOMERS, seen)
 
 
-def stored(path: str) -> MarkovModel:
-    """The model in a file, read once per process and version of the file."""
+def load_model(path: str) -> MarkovModel:
+    """Load the model in a file, once per process and version of the file."""
     where = local_path(path, "model")
     try:
         status = where.stat()
         if status.st_size > MAX_BYTES:
-            raise ConfigError(f"the model {path} has {status.st_size} bytes, allowed are {MAX_BYTES}")
+            raise ConfigError(f"the model {path} has {status.st_size} bytes, more than the allowed {MAX_BYTES}")
         return _read(where, status.st_mtime_ns, status.st_size)
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"the model {path} cannot be read: {error}") from None
@@ -162,7 +163,7 @@ def _array(values: Any) -> pa.Array:
 
 
 def _noise(stream: int, n: int) -> npt.NDArray[np.float64]:
-    """Numbers in [0, 1) that are the same with every release of NumPy: splitmix64 of their places."""
+    """Random numbers in [0, 1) that do not depend on the release of NumPy: splitmix64 of their indexes."""
     x = np.arange(1, n + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(stream << 32)
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

@@ -1,4 +1,4 @@
-"""What all models are: immutable data with a JSON form that any program can read and none executes."""
+"""The base class of models: immutable data with a JSON form that any program can read and none executes."""
 
 from __future__ import annotations
 
@@ -14,32 +14,32 @@ import numpy.typing as npt
 from riot_ops.core.errors import ModelError
 from riot_ops.kernels.arrays.arrow import readonly
 
-__all__ = ["MAX_BYTES", "MAX_NAMES", "Model", "check_finite", "decoded", "library"]
+__all__ = ["MAX_BYTES", "MAX_NAMES", "Model", "check_finite", "decode", "library_version"]
 
 FORMAT: Literal["riot_ops.model/1"] = "riot_ops.model/1"
-#: Longest JSON that is read.
+#: Maximum size of the JSON form.
 MAX_BYTES = 64 * 2**20
-#: Most inputs, and most classes.
+#: Maximum number of inputs, and of classes.
 MAX_NAMES = 10_000
 
 
 class Model(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", dict=True):
-    """What every model has.
+    """Fields that all models have.
 
     Parameters
     ----------
     inputs : tuple of str
         Names of the inputs, in the order of the parameters.
     target : str
-        Name of what is predicted.
+        Name of the predicted value.
     start_ms, end_ms : int, default 0
         Span of the training data (ms since the epoch).
     rows : int, default 0
         Number of training rows.
     metrics : mapping of str to float, default {}
-        How well the model fits its training data.
+        Metrics of the model on its training data.
     made_by : str, default ""
-        Library and version that made it.
+        Library and version that trained it.
     format : str
         Version of the JSON form.
     """
@@ -61,11 +61,13 @@ class Model(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         if self.target in self.inputs:
             raise ModelError(f"the target {self.target!r} is among the inputs")
         if self.rows < 0 or self.start_ms > self.end_ms:
-            raise ModelError(f"rows = {self.rows}, start_ms = {self.start_ms}, end_ms = {self.end_ms} are no training")
+            raise ModelError(
+                f"rows = {self.rows}, start_ms = {self.start_ms}, end_ms = {self.end_ms} are not a training span"
+            )
         check_finite("metrics", self.metrics.values())
 
     def to_bytes(self) -> bytes:
-        """The JSON form; the same model gives the same bytes."""
+        """Encode the JSON form; equal models have equal bytes."""
         return msgspec.json.encode(self)
 
     def to_json(self) -> str:
@@ -74,11 +76,11 @@ class Model(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     @classmethod
     def from_bytes(cls, data: bytes | str, where: str = "") -> Self:
-        """The model of which :meth:`to_bytes` made the data; anything else is a :class:`ModelError`."""
-        kind = decoded(data, _Kind, where).kind
+        """Decode the data of :meth:`to_bytes`; raise :class:`ModelError` for anything else."""
+        kind = decode(data, _Kind, where).kind
         if kind != cls.kind:
             raise ModelError(f"the model{where} is of kind {kind}, expected {cls.kind}")
-        model: Self = decoded(data, cls, where)
+        model: Self = decode(data, cls, where)
         return model
 
     def matrix(self, x: npt.ArrayLike) -> npt.NDArray[np.float64]:
@@ -90,15 +92,15 @@ class Model(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class _Kind(msgspec.Struct):
-    """What of the JSON says the kind of model."""
+    """The part of the JSON form that has the kind of the model."""
 
     kind: str
 
 
-def decoded(data: bytes | str, form: Any, where: str = "") -> Any:
-    """What JSON of a form says; :class:`ModelError` for anything else, ``where`` tells of which model."""
+def decode(data: bytes | str, form: Any, where: str = "") -> Any:
+    """Decode JSON of type ``form``; raise :class:`ModelError` for anything else. ``where`` names the model."""
     if len(data) > MAX_BYTES:
-        raise ModelError(f"the model{where} has {len(data)} bytes, allowed are {MAX_BYTES}")
+        raise ModelError(f"the model{where} has {len(data)} bytes, more than the allowed {MAX_BYTES}")
     try:
         return msgspec.json.decode(data, type=form)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -106,10 +108,10 @@ def decoded(data: bytes | str, form: Any, where: str = "") -> Any:
 
 
 @cache
-def library(name: str) -> str:
-    """A distribution with its version.
+def library_version(name: str) -> str:
+    """Name and version of a distribution.
 
-    >>> library("numpy").startswith("numpy ")
+    >>> library_version("numpy").startswith("numpy ")
     True
     """
     try:

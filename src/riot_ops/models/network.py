@@ -1,4 +1,4 @@
-"""Multilayer perceptrons as data."""
+"""Multilayer perceptron models."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ import numpy.typing as npt
 from riot_ops.core.errors import ModelError
 from riot_ops.kernels.arrays.arrow import readonly
 from riot_ops.kernels.jit import kernel
-from riot_ops.models.model import MAX_NAMES, Model, check_finite, library
+from riot_ops.models.model import MAX_NAMES, Model, check_finite, library_version
 
 __all__ = ["ACTIVATIONS", "NetworkModel"]
 
-#: Most weights of a network.
+#: Maximum number of weights.
 MAX_WEIGHTS = 1_000_000
 Activation = Literal["identity", "logistic", "tanh", "relu"]
 ACTIVATIONS: tuple[Activation, ...] = ("identity", "logistic", "tanh", "relu")
-#: Bias of a class that a network has never seen: its probability is 0.
+#: Bias of a class that the network was not trained on, so that its probability is 0.
 UNSEEN = -1e300
 
 
@@ -48,10 +48,10 @@ def forward(
     there: Any,
     out: Any,
 ) -> None:
-    """Probabilities of the classes of each row, NaN where an input is missing or a last sum is beyond a float.
+    """Write the class probabilities of each row, NaN if an input is missing or a unit of the last layer overflows.
 
-    ``here`` and ``there`` have room for a layer. What a unit's inputs count is added one after the other, so that a row
-    gives the same in any batch.
+    ``here`` and ``there`` have room for a layer. The inputs of a unit are added in order, so that the result of a row
+    does not depend on its batch.
     """
     last = sizes.size - 2
     for i in range(x.shape[0]):
@@ -82,35 +82,35 @@ def forward(
             out[i, 1] = logistic(here[0]) if np.isfinite(here[0]) else np.nan
             out[i, 0] = 1.0 - out[i, 1]
             continue
-        most = -np.inf
+        maximum = -np.inf
         good = True
         for j in range(out.shape[1]):
             good = good and np.isfinite(here[j])
-            most = max(most, here[j])
+            maximum = max(maximum, here[j])
         total = 0.0
         for j in range(out.shape[1]):
-            out[i, j] = math.exp(here[j] - most) if good else np.nan
+            out[i, j] = math.exp(here[j] - maximum) if good else np.nan
             total += out[i, j]
         for j in range(out.shape[1]):
             out[i, j] /= total
 
 
 class NetworkModel(Model, frozen=True, kw_only=True, tag="MLP"):
-    """A multilayer perceptron that tells classes apart, behind a scaler of its inputs.
+    """A multilayer perceptron classifier, with a scaler of its inputs.
 
-    ``h0 = (x - mean) / scale``, ``hk = act(hk-1 Wk + bk)``, and of the last layer the softmax; a last layer of one unit
-    gives the logistic function of it as the probability of the second of two classes.
+    ``h0 = (x - mean) / scale``, ``hk = act(hk-1 Wk + bk)``, and the softmax of the last layer. If the last layer has
+    one unit, its logistic function is the probability of the second of two classes.
 
     Parameters
     ----------
     classes : tuple of str
-        Labels of the classes, two at least; a class index is a place among them.
+        Labels of two or more classes, in the order of their indexes.
     mean, scale : tuple of float
-        What is taken off each input, and what it is then divided by, above 0.
+        Subtracted from each input, and divisor of the difference, above 0.
     activation : "identity", "logistic", "tanh" or "relu"
-        Of the units of all layers but the last.
+        Activation of the units of all layers but the last.
     weights : tuple of matrices
-        Wk of each layer, as rows by input and columns by unit.
+        Wk of each layer, with a row per input and a column per unit.
     biases : tuple of tuple of float
         bk of each layer.
 
@@ -146,7 +146,9 @@ class NetworkModel(Model, frozen=True, kw_only=True, tag="MLP"):
         if self.activation not in ACTIVATIONS:
             raise ModelError(f"activation must be one of {', '.join(ACTIVATIONS)}, got {self.activation!r}")
         if not self.weights or len(self.weights) != len(self.biases):
-            raise ModelError(f"{len(self.weights)} layers of weights and {len(self.biases)} of biases are no network")
+            raise ModelError(
+                f"{len(self.weights)} layers of weights and {len(self.biases)} of biases are not a network"
+            )
         sizes = self.sizes
         for k, (matrix, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
             if not bias or len(matrix) != sizes[k] or any(len(row) != len(bias) for row in matrix):
@@ -168,15 +170,15 @@ class NetworkModel(Model, frozen=True, kw_only=True, tag="MLP"):
     def from_sklearn(
         cls, estimator: Any, inputs: Sequence[str], target: str, classes: Sequence[str] = (), **facts: Any
     ) -> NetworkModel:
-        """The model of a fitted ``MLPClassifier``, or of a pipeline of a ``StandardScaler`` and one.
+        """Convert a fitted ``MLPClassifier``, or a pipeline of a ``StandardScaler`` and an ``MLPClassifier``.
 
         Parameters
         ----------
         classes : sequence of str
-            Labels in the order wanted, including all that the estimator knows; by default its own. One that it does
-            not know has the probability 0.
+            Labels in the order wanted, including all of the estimator; by default those of the estimator. A class that
+            it was not trained on has the probability 0.
         facts
-            Fields of :class:`Model`.
+            Further fields of :class:`Model`.
         """
         steps = [step for _, step in getattr(estimator, "steps", [("", estimator)])]
         try:
@@ -188,28 +190,32 @@ class NetworkModel(Model, frozen=True, kw_only=True, tag="MLP"):
             k = len(inputs)
             mean, scale = np.zeros(k), np.ones(k)
             if scaler is not None:
-                mean = np.asarray(scaler.mean_) if scaler.with_mean else mean  # it has one also where it takes none off
+                mean = (
+                    np.asarray(scaler.mean_) if scaler.with_mean else mean
+                )  # it has a mean even if it does not subtract it
                 scale = np.asarray(scaler.scale_) if scaler.with_std else scale
         except (AttributeError, TypeError, ValueError):
             name = " and ".join(type(step).__name__ for step in steps)
-            raise ModelError(f"{name} is no fitted multilayer classifier, with a scaler or without") from None
+            raise ModelError(f"{name} is not a fitted multilayer classifier, with or without a scaler") from None
         if many or len(weights[0]) != k:
             raise ModelError(f"the network has {len(weights[0])} inputs, expected {k}, and one class for each row")
         labels = list(classes) or known
         if not set(known) <= set(labels):
             raise ModelError(f"the network knows classes that are not given: {sorted(set(known) - set(labels))}")
         if labels != known:
-            weights[-1], biases[-1] = _placed(weights[-1], biases[-1], [labels.index(one) for one in known], labels)
+            weights[-1], biases[-1] = _extended(
+                weights[-1], biases[-1], [labels.index(label) for label in known], labels
+            )
         return cls(
             inputs=tuple(inputs),
             target=target,
             classes=tuple(labels),
             mean=tuple(mean.tolist()),
             scale=tuple(scale.tolist()),
-            activation=activation,  # type: ignore[arg-type]  # looked at when it is made
+            activation=activation,  # type: ignore[arg-type]  # checked by the constructor
             weights=tuple(tuple(map(tuple, w.tolist())) for w in weights),
             biases=tuple(tuple(b.tolist()) for b in biases),
-            **{"made_by": library("scikit-learn"), **facts},
+            **{"made_by": library_version("scikit-learn"), **facts},
         )
 
     def probabilities(self, x: npt.ArrayLike) -> npt.NDArray[np.float64]:
@@ -217,8 +223,8 @@ class NetworkModel(Model, frozen=True, kw_only=True, tag="MLP"):
         rows = self.matrix(x)
         out = np.empty((len(rows), len(self.classes)))
         here, there = np.empty((2, max(self.sizes)))
-        given: tuple[Any, ...] = (rows, *self._arrays, ACTIVATIONS.index(self.activation), here, there, out)
-        forward(*given)
+        arguments: tuple[Any, ...] = (rows, *self._arrays, ACTIVATIONS.index(self.activation), here, there, out)
+        forward(*arguments)
         return out
 
     def predict(self, x: npt.ArrayLike) -> npt.NDArray[np.int64]:
@@ -226,13 +232,13 @@ class NetworkModel(Model, frozen=True, kw_only=True, tag="MLP"):
         return self.winners(self.probabilities(x))
 
     def winners(self, probabilities: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
-        """The index of the most probable class, the first of several; -1 where there is none."""
+        """The index of the most probable class, the first of several; -1 if there is no probability."""
         missing = np.isnan(probabilities).any(axis=1)
         return np.where(missing, -1, np.argmax(probabilities, axis=1))
 
     @cached_property
     def _arrays(self) -> tuple[npt.NDArray[Any], ...]:
-        """Mean, scale, sizes, and all weights and biases end to end."""
+        """Mean, scale, sizes, and all weights and biases concatenated."""
         flat = [[v for row in matrix for v in row] for matrix in self.weights]
         floats = (self.mean, self.scale)
         return (
@@ -243,10 +249,10 @@ class NetworkModel(Model, frozen=True, kw_only=True, tag="MLP"):
         )
 
 
-def _placed(
+def _extended(
     weights: npt.NDArray[np.float64], bias: npt.NDArray[np.float64], places: list[int], labels: list[str]
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """A last layer whose units are in these places among those of all labels."""
+    """Extend a last layer to all labels: unit i becomes unit ``places[i]``."""
     if bias.size == 1:  # softmax(0, z) is the logistic function of z
         weights, bias = np.column_stack([np.zeros(len(weights)), weights]), np.append(0.0, bias)
     whole, low = np.zeros((len(weights), len(labels))), np.full(len(labels), UNSEEN)

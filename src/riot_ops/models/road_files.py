@@ -1,4 +1,4 @@
-"""Road networks in files: CSV, GeoJSON, shapefiles."""
+"""Reading road networks: CSV, GeoJSON and shapefiles."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from riot_ops.core.errors import ConfigError, MissingExtraError, short
+from riot_ops.core.errors import ConfigError, MissingExtraError, value_text
 from riot_ops.core.paths import local_path
 from riot_ops.models.roads import Roads
 
@@ -24,17 +24,17 @@ COLUMNS = ("road_id", "seq", "lon", "lat")
 
 
 def read_roads(path: str, id_key: str = "osm_id", width_key: str | None = None) -> Roads:
-    """The road network in a file, read once per process and version of the file.
+    """Read the road network in a file, once per process and version of the file.
 
-    ``.csv``: a header ``road_id,seq,lon,lat`` and a point a line, the points of a road in the order of ``seq``; a
-    column ``width_key`` has the road's half width. ``.geojson`` or ``.json``: LineStrings and MultiLineStrings, other
-    geometries are passed over; ``.shp``: polylines, by pyshp. The id of a road is its property ``id_key``, or, in
-    GeoJSON, the id of the feature; its half width in metres the property ``width_key``.
+    ``.csv``: a header ``road_id,seq,lon,lat`` and one point per line; ``seq`` orders the points of a road, and the
+    column ``width_key`` has its half width. ``.geojson`` or ``.json``: LineStrings and MultiLineStrings; other
+    geometries are skipped. ``.shp``: polylines, read by pyshp. The id of a road is the property ``id_key`` or, in
+    GeoJSON, the id of the feature; its half width in metres is the property ``width_key``.
 
     Raises
     ------
     ConfigError
-        Where the file cannot be read, or has no road, a road without id, or one with a point that is none.
+        If the file cannot be read, or has no road, a road without id, or an invalid point.
     """
     file = local_path(path, "roads")
     try:
@@ -49,10 +49,10 @@ def read_roads(path: str, id_key: str = "osm_id", width_key: str | None = None) 
 @functools.lru_cache(maxsize=4)
 def _read(path: str, modified: int, size: int, id_key: str, width_key: str | None) -> Roads:
     readers = {".csv": _csv, ".geojson": _geojson, ".json": _geojson, ".shp": _shapefile}
-    kind = Path(path).suffix.lower()
-    if kind not in readers:
-        raise ConfigError(f"a road network must be a file {', '.join(readers)}, got {kind or 'none of these'}")
-    return Roads.of(readers[kind](path, id_key, width_key))
+    suffix = Path(path).suffix.lower()
+    if suffix not in readers:
+        raise ConfigError(f"a road network must be a file {', '.join(readers)}, got {suffix or 'none of these'}")
+    return Roads.of(readers[suffix](path, id_key, width_key))
 
 
 def _csv(path: str, id_key: str, width_key: str | None) -> list[Line]:
@@ -67,7 +67,7 @@ def _csv(path: str, id_key: str, width_key: str | None) -> list[Line]:
     except (pa.ArrowInvalid, KeyError) as error:
         raise ConfigError(f"it must have the columns {', '.join(columns)}: {error}") from None
     if any(table[name].null_count for name in COLUMNS):
-        raise ConfigError(f"there is a cell without a value in {', '.join(COLUMNS)}")
+        raise ConfigError(f"a cell of {', '.join(COLUMNS)} has no value")
     names = table["road_id"].combine_chunks().dictionary_encode()
     codes = names.indices.to_numpy()
     order = np.lexsort((table["seq"].to_numpy(), codes))
@@ -82,8 +82,8 @@ def _csv(path: str, id_key: str, width_key: str | None) -> list[Line]:
 
 def _geojson(path: str, id_key: str, width_key: str | None) -> list[Line]:
     try:
-        whole = msgspec.json.decode(Path(path).read_bytes())
-        features = whole["features"] if whole.get("type") == "FeatureCollection" else [whole]
+        document = msgspec.json.decode(Path(path).read_bytes())
+        features = document["features"] if document.get("type") == "FeatureCollection" else [document]
         lines = []
         for feature in features:
             geometry = feature.get("geometry") or {}
@@ -94,7 +94,7 @@ def _geojson(path: str, id_key: str, width_key: str | None) -> list[Line]:
             parts = geometry["coordinates"] if geometry["type"] == "MultiLineString" else [geometry["coordinates"]]
             lines += _lines(name, properties.get(width_key), [[p[:2] for p in part] for part in parts], id_key)
     except (msgspec.DecodeError, AttributeError, KeyError, TypeError) as error:
-        raise ConfigError(f"it is no GeoJSON: {type(error).__name__}: {error}") from None
+        raise ConfigError(f"it is not GeoJSON: {type(error).__name__}: {error}") from None
     return lines
 
 
@@ -106,15 +106,15 @@ def _shapefile(path: str, id_key: str, width_key: str | None) -> list[Line]:
     lines = []
     try:
         with shapefile.Reader(path) as reader:
-            for one in reader.iterShapeRecords():
-                if not one.shape.points:
+            for record in reader.iterShapeRecords():
+                if not record.shape.points:
                     continue
-                properties = one.record.as_dict()
-                edges = [*one.shape.parts, len(one.shape.points)]
-                parts = [[p[:2] for p in one.shape.points[a:b]] for a, b in itertools.pairwise(edges)]
+                properties = record.record.as_dict()
+                edges = [*record.shape.parts, len(record.shape.points)]
+                parts = [[p[:2] for p in record.shape.points[a:b]] for a, b in itertools.pairwise(edges)]
                 lines += _lines(properties.get(id_key), properties.get(width_key), parts, id_key)
     except (shapefile.ShapefileException, struct.error, ValueError) as error:
-        raise ConfigError(f"it is no shapefile: {error}") from None
+        raise ConfigError(f"it is not a shapefile: {error}") from None
     return lines
 
 
@@ -125,5 +125,5 @@ def _lines(name: Any, width: Any, parts: list[Any], id_key: str) -> list[Line]:
     try:
         metres = math.nan if width is None or width == "" else float(width)
     except (TypeError, ValueError):
-        raise ConfigError(f"the width of the road {short(name)} is no number: {short(width)}") from None
+        raise ConfigError(f"the width of the road {value_text(name)} is not a number: {value_text(width)}") from None
     return [(str(name).strip(), metres, part) for part in parts]

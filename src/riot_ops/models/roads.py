@@ -1,4 +1,4 @@
-"""Road networks: lines on the earth, and which of them a point is on."""
+"""Road networks: lines on the earth, and the index that finds the road of a point."""
 
 from __future__ import annotations
 
@@ -12,35 +12,36 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from riot_ops.core.errors import ConfigError, short
+from riot_ops.core.errors import ConfigError, value_text
 from riot_ops.kernels.arrays.arrow import readonly
-from riot_ops.kernels.stats.road_grid import METRES, enter, match
+from riot_ops.models.road_grid import METRES, fill_grid, match_points
 
 __all__ = ["BEIJING", "Box", "RoadIndex", "Roads", "grid_roads"]
 
 Floats = npt.NDArray[np.float64]
-#: Least and greatest latitude, least and greatest longitude, in degrees.
+#: Minimum and maximum latitude, minimum and maximum longitude, in degrees.
 Box = tuple[float, float, float, float]
 #: The box of DSPBench's taxis.
 BEIJING: Box = (39.689602, 40.122410, 116.105789, 116.670021)
 
-#: Half the width of a road that does not tell its own, in metres.
+#: Default of half the width of a road, in metres.
 WIDTH = 5.0
+#: Minimum and maximum number of grid cells.
 CELLS = (1 << 16, 1 << 22)
 
 
 @dataclass(frozen=True, eq=False)
 class Roads:
-    """A network of roads, each of one line or more.
+    """A network of roads, each with one or more lines.
 
     Attributes
     ----------
     ids : list of int, or of str
-        Roads in ascending order; whole numbers where all of them are.
+        Ids of roads in ascending order; integers if all of them are.
     widths : array of float64, shape (roads,)
-        Half of their width, in metres; NaN where it is not known.
+        Half the width of each road in metres; NaN if unknown.
     lines : list of (road, array of float64 of shape (points, 2))
-        Place of the road in ``ids``, and longitude and latitude of the points of a line.
+        Index of the road in ``ids``, and longitude and latitude of the points of a line.
     """
 
     ids: list[Any]
@@ -49,31 +50,31 @@ class Roads:
 
     @classmethod
     def of(cls, lines: Sequence[tuple[Any, float, Any]]) -> Roads:
-        """The network of lines ``(id, half width or NaN, points)``; several lines of one id are one road.
+        """The network of lines ``(id, half width or NaN, points)``; lines with the same id are one road.
 
         >>> Roads.of([("9", 5.0, [(0, 0), (0, 1)]), ("10", 5.0, [(1, 0), (1, 1)])]).ids
         [9, 10]
         """
         if not lines:
-            raise ConfigError("the road network has no road")
+            raise ConfigError("the road network has no roads")
         names = {str(name) for name, _, _ in lines}
         whole = all(name.isdecimal() and (name == "0" or name[0] != "0") and int(name) < 1 << 63 for name in names)
         ids: list[Any] = sorted(int(name) for name in names) if whole else sorted(names)
         place = {str(name): i for i, name in enumerate(ids)}
         widths = np.full(len(ids), np.nan)
-        kept = []
-        for name, width, given in lines:
-            points = np.asarray(given, np.float64)
+        placed_lines = []
+        for name, width, coordinates in lines:
+            points = np.asarray(coordinates, np.float64)
             fits = points.ndim == 2 and points.shape[0] > 1 and points.shape[1] == 2
             if not fits or not (np.abs(points) <= (180, 90)).all():
                 raise ConfigError(
-                    f"the road {short(name)} needs two points or more, longitudes from -180 to 180 and latitudes from "
-                    "-90 to 90"
+                    f"the road {value_text(name)} needs two points or more, longitudes from -180 to 180 and latitudes "
+                    "from -90 to 90"
                 )
-            kept.append((place[str(name)], points))
+            placed_lines.append((place[str(name)], points))
             if width > 0:
                 widths[place[str(name)]] = width
-        return cls(ids, widths, sorted(kept, key=lambda line: line[0]))
+        return cls(ids, widths, sorted(placed_lines, key=lambda line: line[0]))
 
 
 class RoadIndex:
@@ -83,10 +84,10 @@ class RoadIndex:
     ----------
     roads : Roads
     width : float
-        Half the width of roads that do not tell it, in metres.
+        Half the width of roads whose width is unknown, in metres.
     tolerance : float
-        How far a measured position may be off, in metres: a point is on a road if it is less than
-        ``sqrt(width^2 + tolerance^2)`` away.
+        Error of measured positions, in metres: a point is on a road if it is less than ``sqrt(width^2 + tolerance^2)``
+        away.
     """
 
     def __init__(self, roads: Roads, width: float = WIDTH, tolerance: float = 10.0) -> None:
@@ -96,53 +97,53 @@ class RoadIndex:
         self._segments = tuple(readonly(np.ascontiguousarray(column)) for column in ends.T)
         x1, y1, x2, y2 = self._segments
         owner = np.repeat([road for road, _ in roads.lines], [len(line) - 1 for _, line in roads.lines])
-        furthest = float(reach.max())
+        max_reach = float(reach.max())
         south, north = min(y1.min(), y2.min()), max(y1.max(), y2.max())
-        up = 1.01 * furthest / METRES
-        aside = up / math.cos(math.radians(min(max(abs(south), abs(north)) + up, 89.9)))
-        west, east = min(x1.min(), x2.min()) - aside, max(x1.max(), x2.max()) + aside
-        south, north = south - up, north + up
-        # so many cells that a point has to look at few segments, but none smaller than what is near
+        margin_y = 1.01 * max_reach / METRES
+        margin_x = margin_y / math.cos(math.radians(min(max(abs(south), abs(north)) + margin_y, 89.9)))
+        west, east = min(x1.min(), x2.min()) - margin_x, max(x1.max(), x2.max()) + margin_x
+        south, north = south - margin_y, north + margin_y
+        # enough cells for few segments per cell, but none smaller than twice the largest reach
         cells = min(max(2 * x1.size, CELLS[0]), CELLS[1])
-        cell = max(2 * up, math.sqrt((east - west) * (north - south) / cells))
+        cell = max(2 * margin_y, math.sqrt((east - west) * (north - south) / cells))
         columns, rows = (int((high - low) / cell) + 1 for low, high in ((west, east), (south, north)))
-        grid = (furthest, float(west), float(south), cell, columns, rows)
-        given: tuple[Any, ...] = (*self._segments, *grid)
+        grid = (max_reach, float(west), float(south), cell, columns, rows)
+        arguments: tuple[Any, ...] = (*self._segments, *grid)
         edges = np.zeros(columns * rows + 1, np.int64)
-        enter(*(*given, edges, np.empty(0, np.int32)))
+        fill_grid(*(*arguments, edges, np.empty(0, np.int32)))
         edges = np.cumsum(edges)
         entries = np.empty(int(edges[-1]), np.int32)
         if entries.size:
-            enter(*(*given, edges.copy(), entries))
+            fill_grid(*(*arguments, edges.copy(), entries))
         self._owner, self._reach = readonly(owner), readonly(reach)
         self._grid = (*grid[1:], readonly(edges), readonly(entries))
 
     @functools.cached_property
     def ids(self) -> pa.Array:
-        """The roads."""
+        """Ids of the roads."""
         return pa.array(self.roads.ids)
 
     def find(
-        self, lat: Floats, lon: Floats, box: Box | None = None, speed: Floats | None = None, least_speed: float = 0.0
+        self, lat: Floats, lon: Floats, box: Box | None = None, speed: Floats | None = None, min_speed: float = 0.0
     ) -> npt.NDArray[np.int64]:
-        """Place of the nearest road of each point among the roads, -1 where none is near, see the parameters.
+        """The index of the nearest road of each point, -1 if none is within reach.
 
         Distances are in the plane that touches the earth at the point: ``dx = dlon cos(lat) 111 320 m`` and
-        ``dy = dlat 111 320 m``. Of roads at one distance that with the smallest id counts.
+        ``dy = dlat 111 320 m``. Among roads at the same distance the smallest id counts.
         """
         out = np.empty(lat.size, np.int64)
         within = np.array((-90.0, 90.0, -180.0, 180.0) if box is None else box)
         moving = np.empty(0) if speed is None else speed
-        points = (readonly(lat), readonly(lon), readonly(moving), least_speed, readonly(within))
-        given: tuple[Any, ...] = (*points, *self._segments, self._owner, self._reach, *self._grid, out)
-        match(*given)
+        points = (readonly(lat), readonly(lon), readonly(moving), min_speed, readonly(within))
+        arguments: tuple[Any, ...] = (*points, *self._segments, self._owner, self._reach, *self._grid, out)
+        match_points(*arguments)
         return out
 
 
 def grid_roads(box: Box = BEIJING, lines: int = 12) -> Roads:
-    """A network of straight roads: so many from west to east (1000, 1001 …), and from south to north (2000 …).
+    """A grid of ``lines`` straight roads from west to east (1000, 1001 …), and from south to north (2000 …).
 
-    The outermost ones lie a fiftieth inside of the box.
+    The outermost roads are a fiftieth of the box within its edges.
 
     >>> roads = grid_roads(lines=2)
     >>> roads.ids, roads.lines[0][1][:, 1].round(4).tolist()[:2]

@@ -1,4 +1,4 @@
-"""Where models are kept: a folder or a blob container of files that never change."""
+"""Model stores: folders or blob containers of model files that never change."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 from riot_ops.core.errors import ModelError, RecordError, excerpt
-from riot_ops.models.kinds import AnyModel, model_from_bytes
+from riot_ops.models.any_model import AnyModel, model_from_bytes
 from riot_ops.models.model import MAX_BYTES, Model
 
 __all__ = ["ModelFiles", "ModelName", "ModelStore", "check_store", "file_model", "stored_model"]
@@ -21,7 +21,7 @@ _NAME = re.compile(r"(?P<dataset>\w[\w.~]*)-(?P<kind>[A-Z]+)-(?P<end>-?\d{1,19})
 
 @dataclass(frozen=True, order=True)
 class ModelName:
-    """The parts of a file name ``CITY-MLR-<end ms>.model``; older ones sort first.
+    """The parts of a file name ``CITY-MLR-<end ms>.model``; older models sort first.
 
     Examples
     --------
@@ -38,7 +38,7 @@ class ModelName:
 
     @classmethod
     def parse(cls, text: str) -> ModelName:
-        """The parts of a name; :class:`ModelError` for anything else, such as a path."""
+        """Parse a name; raise :class:`ModelError` for anything else, such as a path."""
         found = _NAME.fullmatch(text)
         if found is None:
             raise ModelError(f"{excerpt(text)!r} is not the name of a model, such as CITY-MLR-1422749800000.model")
@@ -49,29 +49,28 @@ class ModelName:
 
 
 class ModelFiles(Protocol):
-    """What a store of models needs: named bytes, as :class:`riot_ops.connectors.stores.blob.BlobStore` has them.
+    """The files of a model store, such as :class:`riot_ops.connectors.stores.blob.BlobStore`.
 
-    What is wrong with one file raises :class:`RecordError`, what is wrong with them all
-    :class:`ConnectorError`.
+    A problem with one file raises :class:`RecordError`, a problem with the store :class:`ConnectorError`.
     """
 
     def list(self, prefix: str = "") -> Iterable[str]:
-        """The names that begin with a prefix."""
+        """List the names that begin with a prefix."""
 
-    def read(self, name: str, most_bytes: int | None = None) -> bytes:
-        """The content of a file, if it is there and not too long."""
+    def read(self, name: str, max_bytes: int | None = None) -> bytes:
+        """Read a file; raise :class:`RecordError` if it is missing or too large."""
 
     def write(self, name: str, data: bytes, *, overwrite: bool = True) -> None:
-        """Write a file, all or nothing; without ``overwrite`` not in place of another content."""
+        """Write a file atomically; without ``overwrite``, an existing file must have the same content."""
 
 
 class ModelStore:
-    """Models by name; a name once written keeps its content.
+    """Models by name; the content of a name never changes.
 
     Parameters
     ----------
     files : ModelFiles
-        Where the bytes are.
+        The files of the store.
 
     Examples
     --------
@@ -89,17 +88,17 @@ class ModelStore:
 
     @classmethod
     def open(cls, url: str | Path) -> ModelStore:
-        """The store at an address: a folder, ``azure-blob://container`` or any other of ``open_blobs``.
+        """Open the store at a URL: a folder, ``azure-blob://container``, or any other that ``open_blobs`` supports.
 
         Azure takes its connection string from the environment variable
         ``AZURE_STORAGE_CONNECTION_STRING``.
         """
-        from riot_ops.connectors.stores.opening import shared_blobs
+        from riot_ops.connectors.stores.factory import shared_blobs
 
         return cls(shared_blobs(str(url)))
 
     def names(self, kind: str | None = None, dataset: str | None = None) -> list[str]:
-        """The names of the models there are, the newest first; other files are not models."""
+        """The names of the models, newest first; other files are ignored."""
         found = []
         for text in self.files.list():
             if _NAME.fullmatch(text):
@@ -109,11 +108,11 @@ class ModelStore:
         return [text for _, text in sorted(found, reverse=True)]
 
     def newest(self, kind: str | None = None, dataset: str | None = None) -> str | None:
-        """The name with the latest end, or None."""
+        """The name of the newest model, or None."""
         return next(iter(self.names(kind, dataset)), None)
 
     def load(self, name: str) -> AnyModel:
-        """A model by name; :class:`ModelError` where it is missing, damaged or not what its name says."""
+        """Load a model; raise :class:`ModelError` if it is missing, damaged, or of another kind than its name says."""
         parts = ModelName.parse(name)
         try:
             data = self.files.read(name, MAX_BYTES)
@@ -125,13 +124,13 @@ class ModelStore:
         return model
 
     def save(self, model: Model, dataset: str) -> str:
-        """Write a model under the name made of the data set, its kind and the end of its training data."""
+        """Write a model; its name consists of the data set, its kind and the end of its training data."""
         name = str(ModelName(model.end_ms, model.kind, dataset))
         self.write(name, model)
         return name
 
     def write(self, name: str, model: Model) -> None:
-        """Write a model; :class:`ModelError` where the name is no name or has another content already."""
+        """Write a model; raise :class:`ModelError` if the name is invalid or has another content already."""
         ModelName.parse(name)
         try:
             self.files.write(name, model.to_bytes(), overwrite=False)
@@ -140,20 +139,20 @@ class ModelStore:
 
 
 def check_store(url: str) -> None:
-    """Raise :class:`ConfigError` unless the text is the address of a store."""
-    from riot_ops.connectors.stores.opening import check_blob_url
+    """Raise :class:`ConfigError` unless ``url`` is the URL of a store."""
+    from riot_ops.connectors.stores.factory import check_blob_url
 
     check_blob_url(url)
 
 
 @functools.lru_cache(maxsize=64)
 def stored_model(store: str, name: str) -> AnyModel:
-    """A model of a store, loaded once per process."""
+    """Load a model of a store, once per process."""
     return ModelStore.open(store).load(name)
 
 
 def file_model(path: str) -> AnyModel:
-    """The model in a file of any name, loaded once per process and version of the file."""
+    """Load the model in a file of any name, once per process and version of the file."""
     try:
         status = os.stat(path)
     except OSError as error:
@@ -164,7 +163,7 @@ def file_model(path: str) -> AnyModel:
 @functools.lru_cache(maxsize=16)
 def _file_model(path: str, modified: int, size: int) -> AnyModel:
     if size > MAX_BYTES:
-        raise ModelError(f"the model {path} has {size} bytes, allowed are {MAX_BYTES}")
+        raise ModelError(f"the model {path} has {size} bytes, more than the allowed {MAX_BYTES}")
     try:
         return model_from_bytes(Path(path).read_bytes(), f" {path}")
     except OSError as error:

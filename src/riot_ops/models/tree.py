@@ -1,4 +1,4 @@
-"""Decision trees as data."""
+"""Decision tree models."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy.typing as npt
 from riot_ops.core.errors import ModelError
 from riot_ops.kernels.arrays.arrow import readonly
 from riot_ops.kernels.jit import kernel
-from riot_ops.models.model import MAX_NAMES, Model, library
+from riot_ops.models.model import MAX_NAMES, Model, library_version
 
 __all__ = ["TreeModel"]
 
@@ -21,7 +21,7 @@ MAX_NODES = 1_000_000
 
 @kernel
 def descend(x: Any, left: Any, right: Any, feature: Any, threshold: Any, leaves: Any) -> None:
-    """The leaf of each row; -1 where a missing input would have to decide."""
+    """Write the leaf of each row; -1 if a missing input would have to decide."""
     for i in range(x.shape[0]):
         node = 0
         while left[node] >= 0:
@@ -29,7 +29,7 @@ def descend(x: Any, left: Any, right: Any, feature: Any, threshold: Any, leaves:
             if np.isnan(value):
                 node = -1
                 break
-            # scikit-learn compares single precision with double: so the same branches are taken
+            # like scikit-learn, compare single precision with double, so that rows take the same branches
             node = left[node] if np.float32(value) <= threshold[node] else right[node]
         leaves[i] = node
 
@@ -42,16 +42,16 @@ class TreeModel(Model, frozen=True, kw_only=True, tag="DTC"):
     Parameters
     ----------
     classes : tuple of str
-        Labels of the classes; a class index is a place among them.
+        Labels of the classes, in the order of their indexes.
     left, right : tuple of int
-        Children of each node, numbered above it; node 0 is the root, a leaf has -1 and -1.
+        Children of each node, with higher numbers than the node; node 0 is the root, a leaf has -1 and -1.
     feature : tuple of int
-        Place of the input that a node tests; of no meaning at a leaf.
+        Index of the input that a node tests; unused at a leaf.
     threshold : tuple of float
-        What it is compared with; of no meaning at a leaf.
+        Number that the input is compared with; unused at a leaf.
     value : tuple of tuple of float
-        Share of each class in each node, summing to 1. The class of a leaf is the one with the
-        largest share, the first of several.
+        Share of each class in each node; the shares of a node sum to 1. The class of a leaf is the first one with the
+        largest share.
 
     Examples
     --------
@@ -88,7 +88,7 @@ class TreeModel(Model, frozen=True, kw_only=True, tag="DTC"):
         except OverflowError:
             raise ModelError("a number of a node or an input does not fit 64 bits") from None
         leaf = (left == -1) & (right == -1)
-        # children above their node: there is no cycle, every walk ends
+        # children have higher numbers than their node, so there is no cycle
         above = np.arange(n)
         inner = (left > above) & (right > above) & (left < n) & (right < n)
         if not (leaf | inner).all():
@@ -104,14 +104,13 @@ class TreeModel(Model, frozen=True, kw_only=True, tag="DTC"):
     def from_sklearn(
         cls, estimator: Any, inputs: Sequence[str], target: str, classes: Sequence[str] = (), **facts: Any
     ) -> TreeModel:
-        """The model of a fitted ``DecisionTreeClassifier``; facts are the fields of :class:`Model`.
+        """Convert a fitted ``DecisionTreeClassifier``; ``facts`` are further fields of :class:`Model`.
 
         Parameters
         ----------
         classes : sequence of str
-            Labels in the order wanted, including all that the estimator knows; by default its own. In
-            another order, leaves in which classes tie get the first in that order, so that the
-            prediction there may differ from the estimator's.
+            Labels in the order wanted, including all of the estimator; by default those of the estimator. At leaves
+            with ties the first class in this order wins, so with another order predictions may differ there.
         """
         try:
             tree, known = estimator.tree_, [str(label) for label in estimator.classes_]
@@ -136,11 +135,11 @@ class TreeModel(Model, frozen=True, kw_only=True, tag="DTC"):
             feature=tuple(np.where(leaf, 0, tree.feature).tolist()),
             threshold=tuple(np.where(leaf, 0.0, tree.threshold).tolist()),
             value=tuple(map(tuple, value.tolist())),
-            **{"made_by": library("scikit-learn"), **facts},
+            **{"made_by": library_version("scikit-learn"), **facts},
         )
 
     def leaves(self, x: npt.ArrayLike) -> npt.NDArray[np.int64]:
-        """The number of the leaf of each row; -1 where a NaN would have to decide."""
+        """The leaf of each row; -1 if a NaN would have to decide."""
         rows = self.matrix(x)
         out = np.empty(rows.shape[0], np.int64)
         left, right, feature, threshold, _ = self._arrays
@@ -152,11 +151,11 @@ class TreeModel(Model, frozen=True, kw_only=True, tag="DTC"):
         return self.winners(self.leaves(x))
 
     def winners(self, leaves: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """The class index of each leaf; -1 where there is none."""
+        """The class index of each leaf; -1 for leaf -1."""
         return np.where(leaves < 0, -1, self._winners[leaves])
 
     def shares(self, leaves: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
-        """The share of each class in each leaf; NaN where there is none."""
+        """The share of each class in each leaf; NaN for leaf -1."""
         found: npt.NDArray[np.float64] = np.where((leaves < 0)[:, None], np.nan, self._arrays[4][leaves])
         return found
 

@@ -1,4 +1,4 @@
-"""A table of words: how often each has been in spam and in other messages."""
+"""Word counts in spam and in other messages."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from typing import Any
 
 import msgspec
 
-from riot_ops.core.errors import ConfigError, excerpt, short
+from riot_ops.core.errors import ConfigError, excerpt, value_text
 from riot_ops.core.paths import local_path
 
 __all__ = ["WordTable", "spam_share"]
 
 
 def spam_share(
-    bad: float, good: float, spam_total: float, ham_total: float, *, unknown: float = 0.4, least: float = 0.01
+    bad: float, good: float, spam_total: float, ham_total: float, *, unknown: float = 0.4, min_share: float = 0.01
 ) -> float:
-    """How much a word speaks for spam, after P. Graham.
+    """The probability that a message with a word is spam, after P. Graham.
 
-    ``r_bad = bad / spam_total``, ``r_good = 2 good / ham_total``, ``p = r_bad / (r_bad + r_good)`` within ``least`` and
-    ``1 - least``; ``unknown`` for a word that has never been there.
+    ``r_bad = bad / spam_total``, ``r_good = 2 good / ham_total``, ``p = r_bad / (r_bad + r_good)``, limited to
+    ``min_share`` and ``1 - min_share``; ``unknown`` for a word that never occurred.
 
     >>> spam_share(3, 1, 10, 10), spam_share(3, 0, 10, 10), spam_share(0, 0, 10, 10)
     (0.6, 0.99, 0.4)
@@ -31,19 +31,19 @@ def spam_share(
     r_good = 2 * good / ham_total if ham_total else 0.0
     if r_bad + r_good == 0:
         return unknown
-    return min(max(r_bad / (r_bad + r_good), least), 1 - least)
+    return min(max(r_bad / (r_bad + r_good), min_share), 1 - min_share)
 
 
 @dataclass(frozen=True)
 class WordTable:
-    """How often words have been in spam (bad) and in other messages (good).
+    """Occurrences of words in spam (bad) and in other messages (good).
 
     Attributes
     ----------
     counts : dict of str to (int, int)
-        Of each word, how often in spam and how often in other messages.
+        Occurrences of each word in spam and in other messages.
     spam_total, ham_total : int
-        Words in all of these messages.
+        Number of words in all messages of each class.
     """
 
     counts: dict[str, tuple[int, int]]
@@ -52,9 +52,9 @@ class WordTable:
 
     @classmethod
     def of(cls, rows: Iterable[Any]) -> WordTable:
-        """The table of records ``word``, ``count_bad``, ``count_good``; the record without a word has the totals.
+        """The table of records ``word``, ``count_bad``, ``count_good``; a record without a word has the totals.
 
-        Records of one word are added up.
+        Records of the same word are added up.
 
         >>> table = WordTable.of([{"word": "win", "count_bad": 2, "count_good": 1}])
         >>> table.counts, table.spam_total
@@ -69,9 +69,9 @@ class WordTable:
         return cls(words, spam, ham)
 
     def save(self, path: str) -> None:
-        """Write it as JSON: ``{"words": {word: {…}}, "spam_total", "ham_total"}``.
+        """Write the table as JSON: ``{"words": {word: {…}}, "spam_total", "ham_total"}``.
 
-        Of each word there are ``word``, ``count_bad``, ``count_good``, ``r_bad``, ``r_good`` and ``p_spam``.
+        Each word has ``word``, ``count_bad``, ``count_good``, ``r_bad``, ``r_good`` and ``p_spam``.
         """
         totals = self.spam_total, self.ham_total
         words = {
@@ -90,12 +90,12 @@ class WordTable:
 
     @classmethod
     def load(cls, path: str) -> WordTable:
-        """The table in a file, read once per process and version of the file.
+        """Load the table in a file, once per process and version of the file.
 
         Raises
         ------
         ConfigError
-            Where it cannot be read, or is no such table.
+            If the file cannot be read or is not such a table.
         """
         file = local_path(path)
         try:
@@ -116,7 +116,7 @@ def _load(path: str, modified: int, size: int) -> WordTable:
     words = {}
     for word, entry in entries.items():
         if not isinstance(entry, dict):
-            raise ValueError(f"the word {excerpt(word)!r} must be an object, got {short(entry)}")
+            raise ValueError(f"the word {excerpt(word)!r} must be an object, got {value_text(entry)}")
         words[word] = _count(entry, "count_bad", word), _count(entry, "count_good", word)
     return WordTable(words, _count(data, "spam_total"), _count(data, "ham_total"))
 
@@ -125,5 +125,5 @@ def _count(of: dict[str, Any], name: str, word: str | None = None) -> int:
     value = of.get(name)
     if type(value) is not int or not 0 <= value < 1 << 62:
         where = "" if word is None else f" of the word {excerpt(word)!r}"
-        raise ValueError(f"{name}{where} must be a whole number >= 0, got {short(value)}")
+        raise ValueError(f"{name}{where} must be a whole number >= 0, got {value_text(value)}")
     return value

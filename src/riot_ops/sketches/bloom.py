@@ -1,4 +1,4 @@
-"""Bloom filter: a set that may err on membership, but only to one side."""
+"""Bloom filter: an approximate set with false positives but no false negatives."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from riot_ops.core.errors import ConfigError
-from riot_ops.core.paths import local_path, write_whole
+from riot_ops.core.paths import local_path, write_atomic
 from riot_ops.kernels.arrays.arrow import NO_MASK, byte_spans, readonly
 from riot_ops.kernels.arrays.hashing import hash_strings
-from riot_ops.kernels.stats.bloom import find_hashes, insert_hashes
+from riot_ops.kernels.stats.bloom import contains_hashes, insert_hashes
 
 __all__ = ["BloomFilter", "bloom_size", "value_hashes"]
 
@@ -28,7 +28,7 @@ _CHECKSUM = struct.Struct("<I")  # CRC-32 of everything before it
 
 
 def bloom_size(expected_insertions: int, false_positive_rate: float) -> tuple[int, int]:
-    """Number of bits m and of hash functions k of a filter for n values at rate p.
+    """Number of bits m and of hash functions k of a filter for n values with false positive rate p.
 
     ``m = ceil(-n ln p / (ln 2)^2);  k = max(1, round(m / n ln 2))``
 
@@ -44,7 +44,7 @@ def bloom_size(expected_insertions: int, false_positive_rate: float) -> tuple[in
 def value_hashes(
     column: pa.Array,
 ) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint64], npt.NDArray[np.bool_]]:
-    """``(h1, h2, valid)`` of a column; values other than text and binary count as their text."""
+    """``(h1, h2, valid)`` of a column; values other than text and binary are hashed as text."""
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     if not (
@@ -60,7 +60,7 @@ def value_hashes(
 
 
 class BloomFilter:
-    """A set of texts in few bits: never denies a member, sometimes affirms a stranger.
+    """An approximate set of texts in few bits: members are always found, others sometimes.
 
     The bits of a value are ``g_i = ((h1 + i h2) mod 2^64) mod m`` for i = 0 … k-1, with ``h1, h2``
     the two little-endian halves of MurmurHash3 x64 128, seed 0, of its UTF-8 bytes.
@@ -70,7 +70,7 @@ class BloomFilter:
     expected_insertions : int, >= 1
         Number n of distinct values that the filter is sized for.
     false_positive_rate : float, in (0, 1), default 0.01
-        Wanted share p of strangers that pass once n values are in.
+        Share p of other values that are found once n values are inserted.
 
     Attributes
     ----------
@@ -84,8 +84,7 @@ class BloomFilter:
     Notes
     -----
     The serialised form is little-endian throughout: magic ``RBLM``, format (uint16, 1), k (uint16),
-    n (uint64), p (float64), m (uint64), count (uint64), the words, and the CRC-32 (uint32) of all
-    that precedes it.
+    n (uint64), p (float64), m (uint64), count (uint64), the words, and the CRC-32 (uint32) of everything before it.
 
     References
     ----------
@@ -114,15 +113,15 @@ class BloomFilter:
 
     @classmethod
     def of(cls, values: Iterable[str], false_positive_rate: float = 0.01) -> Self:
-        """A filter that holds the given values and is sized for them.
+        """A filter that contains the given values and is sized for them.
 
         >>> BloomFilter.of(["a", "b"]).count
         2
         """
         column = pa.array(list(values), pa.string())
-        made = cls(max(1, len(column)), false_positive_rate)
-        made.add(column)
-        return made
+        bloom = cls(max(1, len(column)), false_positive_rate)
+        bloom.add(column)
+        return bloom
 
     def add(self, column: pa.Array) -> None:
         """Insert the values of a column; nulls are skipped."""
@@ -137,14 +136,14 @@ class BloomFilter:
         """Whether each value may have been inserted; false for nulls."""
         h1, h2, valid = value_hashes(column)
         out = np.empty(h1.size, np.bool_)
-        find_hashes(h1, h2, valid, self.m, self.k, readonly(self.words), out)
+        contains_hashes(h1, h2, valid, self.m, self.k, readonly(self.words), out)
         return out
 
     def __contains__(self, value: str) -> bool:
         return bool(self.contains(pa.array([value], pa.string()))[0])
 
     def merge(self, other: BloomFilter) -> Self:
-        """The filter of all values of both, which must have the same n and p.
+        """Merge two filters, which must have the same n and p, into a filter of the values of both.
 
         >>> merged = BloomFilter(10).merge(BloomFilter(10))
         >>> merged.count
@@ -155,13 +154,13 @@ class BloomFilter:
             other.false_positive_rate,
         ):
             raise ConfigError(f"Bloom filters of different sizes cannot be merged: {self!r}, {other!r}")
-        made = type(self)(self.expected_insertions, self.false_positive_rate)
-        np.bitwise_or(self.words, other.words, out=made.words)
-        made.count = self.count + other.count
-        return made
+        bloom = type(self)(self.expected_insertions, self.false_positive_rate)
+        np.bitwise_or(self.words, other.words, out=bloom.words)
+        bloom.count = self.count + other.count
+        return bloom
 
     def to_bytes(self) -> bytes:
-        """The portable form, see the notes."""
+        """Serialise the filter, see the notes."""
         body = (
             _HEADER.pack(MAGIC, FORMAT, self.k, self.expected_insertions, self.false_positive_rate, self.m, self.count)
             + self.words.astype("<u8", copy=False).tobytes()
@@ -170,25 +169,25 @@ class BloomFilter:
 
     @classmethod
     def from_bytes(cls, data: bytes, where: str = "") -> Self:
-        """The filter of which :meth:`to_bytes` made the data; anything else is a ConfigError."""
+        """Load the data of :meth:`to_bytes`; raise :class:`ConfigError` for anything else. ``where`` names the file."""
         if len(data) < _HEADER.size + _CHECKSUM.size or data[:4] != MAGIC:
             raise ConfigError(f"not a Bloom filter{where}: {len(data)} bytes that begin with {bytes(data[:4])!r}")
         if zlib.crc32(memoryview(data)[: -_CHECKSUM.size]) != _CHECKSUM.unpack(data[-_CHECKSUM.size :])[0]:
-            raise ConfigError(f"damaged Bloom filter{where}: the checksum does not fit its {len(data)} bytes")
+            raise ConfigError(f"damaged Bloom filter{where}: the checksum does not match its {len(data)} bytes")
         _, form, k, n, p, m, count = _HEADER.unpack_from(data)
         if form != FORMAT:
             raise ConfigError(f"Bloom filter{where} of format {form}, this version reads {FORMAT}")
         size = len(data) - _HEADER.size - _CHECKSUM.size
         if n < 1 or not 0 < p < 1 or (m, k) != bloom_size(n, p) or size != -(-m // 64) * 8:
             raise ConfigError(f"damaged Bloom filter{where}: n = {n}, p = {p}, m = {m}, k = {k} in {size} bytes")
-        made = cls.__new__(cls)
-        made.expected_insertions, made.false_positive_rate, made.m, made.k, made.count = n, p, m, k, count
-        made.words = np.frombuffer(data, "<u8", size // 8, _HEADER.size).astype(np.uint64)
-        return made
+        bloom = cls.__new__(cls)
+        bloom.expected_insertions, bloom.false_positive_rate, bloom.m, bloom.k, bloom.count = n, p, m, k, count
+        bloom.words = np.frombuffer(data, "<u8", size // 8, _HEADER.size).astype(np.uint64)
+        return bloom
 
     def save(self, path: str | Path) -> None:
-        """Write the portable form to a file, all or nothing."""
-        write_whole(local_path(path), self.to_bytes())
+        """Write the serialised form to a file, atomically."""
+        write_atomic(local_path(path), self.to_bytes())
 
     @classmethod
     def load(cls, path: str | Path) -> Self:

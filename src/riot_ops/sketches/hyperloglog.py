@@ -1,4 +1,4 @@
-"""HyperLogLog: how many distinct values, in a few hundred bytes."""
+"""HyperLogLog: the number of distinct values, estimated in about a kilobyte."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from riot_ops.core.errors import ConfigError, MissingExtraError, StateError
 from riot_ops.kernels.jit import kernel
-from riot_ops.kernels.stats.hyperloglog import alpha, countable, estimate, hash_content, insert, linear_counts
+from riot_ops.kernels.stats.hyperloglog import alpha, estimate, hash_values, insert, is_countable, linear_counts
 
 __all__ = ["HyperLogLog", "murmur3_64"]
 
@@ -20,9 +20,9 @@ _MAGIC = b"RHLL\x01"
 
 
 def murmur3_64(data: bytes) -> int:
-    """The hash of HyperLogLog: the first half of MurmurHash3 x64 128 with seed 0.
+    """The hash function of :class:`HyperLogLog`: the first half of MurmurHash3 x64 128 with seed 0.
 
-    Give it to ``datasketch.HyperLogLogPlusPlus(hashfunc=...)`` to go on with an exported sketch.
+    Pass it to ``datasketch.HyperLogLogPlusPlus(hashfunc=...)`` to continue with an exported sketch.
 
     >>> murmur3_64(b"riot") == mmh3.hash64(b"riot", signed=False)[0]
     True
@@ -72,16 +72,16 @@ class HyperLogLog:
         self.registers: npt.NDArray[np.uint8] = np.zeros(1 << precision, np.uint8)
 
     def add(self, column: Any) -> None:
-        """Add values: an Arrow array, or anything that Arrow makes one of; nulls and NaN do not count."""
+        """Add values: an Arrow array, or anything that ``pa.array`` converts; nulls and NaN do not count."""
         array = column if isinstance(column, (pa.Array, pa.ChunkedArray)) else pa.array(column)
-        if not countable(array.type):
+        if not is_countable(array.type):
             raise ConfigError(f"distinct values of {array.type} cannot be counted; use text or numbers")
         for chunk in array.chunks if isinstance(array, pa.ChunkedArray) else [array]:
-            hashes, present = hash_content(chunk)
+            hashes, present = hash_values(chunk)
             _insert_all(hashes, present, self.registers, self.precision)
 
     def estimate(self) -> float:
-        """Number of distinct values added."""
+        """Estimated number of distinct values added."""
         return float(estimate(*self._sums(), self.precision, alpha(self.precision), linear_counts(self.precision)))
 
     def _sums(self) -> tuple[int, np.uint64]:
@@ -95,7 +95,7 @@ class HyperLogLog:
         return 1.04 / math.sqrt(self.registers.size)
 
     def merge(self, other: HyperLogLog) -> HyperLogLog:
-        """The sketch of both streams together: what one sketch of all values would be."""
+        """Merge two sketches; the result equals one sketch of all values."""
         if other.precision != self.precision:
             raise ConfigError(f"sketches of precision {self.precision} and {other.precision} cannot be merged")
         merged = HyperLogLog(self.precision)
@@ -103,12 +103,12 @@ class HyperLogLog:
         return merged
 
     def to_bytes(self) -> bytes:
-        """The sketch as bytes, the same on every machine: tag, precision, registers."""
+        """Serialise the sketch, the same on every machine: tag, precision, registers."""
         return _MAGIC + bytes([self.precision]) + self.registers.tobytes()
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
-        """The sketch that :meth:`to_bytes` wrote.
+        """Load the data of :meth:`to_bytes`; raise :class:`StateError` for anything else.
 
         >>> sketch = HyperLogLog(4)
         >>> sketch.add([1, 2, 3])
@@ -117,7 +117,7 @@ class HyperLogLog:
         """
         head = len(_MAGIC)
         if data[:head] != _MAGIC or len(data) <= head or not 4 <= data[head] <= 16:
-            raise StateError("these bytes are no HyperLogLog of riot_ops (version 1)")
+            raise StateError("these bytes are not a HyperLogLog of riot_ops (version 1)")
         return cls._of(data[head], np.frombuffer(data, np.uint8, offset=head + 1))
 
     @classmethod
@@ -132,7 +132,7 @@ class HyperLogLog:
         return sketch
 
     def to_datasketch(self) -> Any:
-        """As a ``datasketch.HyperLogLogPlusPlus`` with the same registers and hash function."""
+        """Convert to a ``datasketch.HyperLogLogPlusPlus`` with the same registers and hash function."""
         try:
             from datasketch import HyperLogLogPlusPlus
         except ImportError:
@@ -141,11 +141,11 @@ class HyperLogLog:
 
     @classmethod
     def from_datasketch(cls, sketch: Any) -> Self:
-        """From a ``datasketch.HyperLogLogPlusPlus`` that uses :func:`murmur3_64`."""
+        """Convert a ``datasketch.HyperLogLogPlusPlus`` that uses :func:`murmur3_64`."""
         if sketch.hashfunc is not murmur3_64:
             raise ConfigError(
-                "only a HyperLogLogPlusPlus with hashfunc=murmur3_64 can be taken over: with "
-                "other hashes its values would count twice"
+                "only a HyperLogLogPlusPlus with hashfunc=murmur3_64 can be converted: with "
+                "another hash function its values would count twice"
             )
         return cls._of(sketch.p, sketch.reg.astype(np.uint8))
 

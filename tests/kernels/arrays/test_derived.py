@@ -1,4 +1,4 @@
-"""Records of which several come of one, against the batch that they are."""
+"""Derived records, against the batch that they stand for."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ def derived(batch, bag=BAG):
 
 
 def both(task, batches, **state):
-    """What a task makes of records as they are, and of a batch of them: results, errors, state."""
+    """Results, errors and state of a task for derived records, and for the batches that they stand for."""
     found = []
     for whole in (False, True):
         keyed, dead = KeyedState(task, **state), DeadLetters(task.name())
         out = []
         for rows in batches:
-            made = None if whole or not rows.num_rows else keyed.derived(rows, dead)
+            made = None if whole or not rows.num_rows else keyed.process_derived(rows, dead)
             if made is None and rows.num_rows:
-                made, _ = keyed.process(rows.whole(), dead)
-            out.append(made if made is None or isinstance(made, pa.RecordBatch) else made.whole())
+                made, _ = keyed.process(rows.materialize(), dead)
+            out.append(made if made is None or isinstance(made, pa.RecordBatch) else made.materialize())
         errors = [row for letters in dead.take() for row in letters.to_pylist()]
         plain = [None if one is None else (one.to_pylist(), one.schema.names) for one in out]
         found.append((plain, errors, keyed.snapshot(), keyed.flush()))
@@ -54,7 +54,7 @@ def both(task, batches, **state):
 
 
 @given(st.lists(mails, min_size=1, max_size=3), st.sampled_from(["each", "end"]), st.booleans())
-def test_counts_are_those_of_a_batch(parts, emit, headed):
+def test_counts_equal_those_of_a_batch(parts, emit, headed):
     bag = BAG if headed else BAG.replace(whole=None)
     batches = [derived(messages(part, 10 * i), bag) for i, part in enumerate(parts)]
     here, there = both(t.CountSpamWords(emit=emit), batches)
@@ -62,15 +62,15 @@ def test_counts_are_those_of_a_batch(parts, emit, headed):
 
 
 @given(mails, st.sampled_from(["each", "end"]), st.booleans())
-def test_fewer_records_leave_what_all_do(pairs, emit, headed):
+def test_condensed_records_leave_the_same_state(pairs, emit, headed):
     bag = BAG if headed else BAG.replace(whole=None)
     rows = derived(messages([(text, bool(spam)) for text, spam in pairs]), bag)
-    fewer = t.CountSpamWords(emit=emit).condensed_derived(rows)
+    fewer = t.CountSpamWords(emit=emit).precombine_derived(rows)
     if fewer is None:
         assert not rows.num_rows
         return
     found = []
-    for batch in (rows.whole(), fewer):
+    for batch in (rows.materialize(), fewer):
         state = KeyedState(t.CountSpamWords(emit=emit))
         state.process(batch, DeadLetters("counts"))
         known = zip(state.keys().column("word").to_pylist(), state.arrays["bad"], state.arrays["good"], strict=False)
@@ -80,30 +80,30 @@ def test_fewer_records_leave_what_all_do(pairs, emit, headed):
     assert fewer.schema.names == rows.schema.names
 
 
-def test_what_asks_is_not_made_fewer():
-    assert t.CountSpamWords().condensed_derived(derived(messages([("a b", True), ("a", None)]))) is None
+def test_unlabelled_records_are_not_condensed():
+    assert t.CountSpamWords().precombine_derived(derived(messages([("a b", True), ("a", None)]))) is None
 
 
 @given(mails, st.lists(mails, min_size=1, max_size=2), st.booleans(), st.integers(1, 3))
-def test_judgements_are_those_of_a_batch(known, asked, emit_empty, words):
+def test_scores_equal_those_of_a_batch(known, asked, emit_empty, words):
     counts, dead = KeyedState(t.CountSpamWords()), DeadLetters("counts")
     batches = []
     for i, part in enumerate([known, *asked]):
         rows = derived(messages([(text, spam if i == 0 else None) for text, spam in part], 10 * i))
         if rows.num_rows:
-            made = counts.derived(rows, dead)
+            made = counts.process_derived(rows, dead)
             batches.append(made if isinstance(made, Derived) else derived(messages([])))
     here, there = both(t.BayesScore(emit_empty=emit_empty, words=words), batches)
     assert here == there
 
 
 @given(mails, st.booleans(), st.booleans(), st.randoms(use_true_random=False))
-def test_first_records(pairs, headed, coded, choose):
+def test_heads_equal_the_first_records(pairs, headed, coded, choose):
     rows = derived(messages(pairs), BAG.replace(coded=coded, whole=("id",) if headed else None))
     rows = rows.telling(rows.schema.append(pa.field("told", pa.int64())), {"told": np.arange(7, 7 + len(rows.keys()))})
     have = np.flatnonzero(rows.times)
     some = np.array(sorted(choose.sample(have.tolist(), choose.randint(0, have.size))), np.int64)
-    whole = rows.whole()
+    whole = rows.materialize()
     wanted = whole.take(pa.array(rows.starts[some]))
     assert rows.heads(some).to_pylist() == wanted.to_pylist()
     assert rows.heads(some).schema.equals(whole.schema)
@@ -112,46 +112,48 @@ def test_first_records(pairs, headed, coded, choose):
     assert empty == [headed and row["ordinal"] == 0 for row in whole.to_pylist()]
 
 
-def test_what_is_shared():
+def test_shared_fields_have_a_value_per_text():
     rows = derived(messages([("a b", True), ("a", None)]))
     assert rows.shared("spam").to_pylist() == [True, None]
     assert rows.shared("n_words").to_pylist() == [2, 1]
     assert [rows.shared(name) for name in ("word", "ordinal", "count", "id", "none")] == [None] * 5
     told = rows.telling(rows.schema.append(pa.field("x", pa.int64())), {"x": np.array([7, 8, 9])})
-    assert (told.keys().to_pylist(), told.whole()["x"].to_pylist()) == ([None, "a", "b"], [7, 8, 9, 7, 8])
+    assert (told.keys().to_pylist(), told.materialize()["x"].to_pylist()) == ([None, "a", "b"], [7, 8, 9, 7, 8])
     again = told.telling(told.schema, {"count": np.array([1, 2, 3])})
-    assert again.whole()["count"].to_pylist() == [1, 2, 3, 1, 2]
-    assert (again.shared("x"), again.whole()["x"].to_pylist()) == (None, [7, 8, 9, 7, 8])
+    assert again.materialize()["count"].to_pylist() == [1, 2, 3, 1, 2]
+    assert (again.shared("x"), again.materialize()["x"].to_pylist()) == (None, [7, 8, 9, 7, 8])
 
 
 @pytest.mark.parametrize(("seq", "rises"), [([1, 2], True), ([2, 1], False), ([1, 1], False)])
-def test_order(seq, rises):
+def test_rises_only_with_ascending_messages(seq, rises):
     batch = messages([("a b", None), ("c", None)])
     batch = batch.set_column(0, "seq", pa.array(seq, pa.int64()))
     assert derived(batch).rises() == rises
     assert not derived(
         batch.append_column("ordinal", pa.array([0, 1]))
-    ).rises()  # what is of one message has places already
+    ).rises()  # an input with ordinals has places already
     assert not derived(batch.drop_columns(["seq"])).rises()
 
 
-def test_what_a_task_cannot_tell_of_them():
+def test_process_derived_declines_unsupported_tasks():
     dead = DeadLetters("x")
     rows = derived(messages([("a b", True), ("a", None)]))
-    assert KeyedState(t.CountSpamWords()).derived(rows, dead) is None  # some are learned from, and others ask
-    asked = derived(messages([("a b", None)]))
-    assert isinstance(KeyedState(t.CountSpamWords()).derived(asked, dead), Derived)
-    assert KeyedState(t.CountSpamWords(), ("seq", "word")).derived(asked, dead) is None
-    assert KeyedState(t.CountSpamWords(ttl="1h")).derived(asked, dead) is None
-    assert KeyedState(t.CountSpamWords(label="text")).derived(derived(messages([("a", None)])), dead) is None
-    assert KeyedState(t.CountSpamWords(count="seq")).derived(asked, dead) is None
     assert (
-        KeyedState(t.MovingAverage(by=("word",), value="count")).derived(asked, dead) is None
-    )  # knows no such records
-    told = KeyedState(t.CountSpamWords()).derived(asked, dead)
-    assert KeyedState(t.BayesScore()).derived(told, dead).num_rows == 1
-    assert KeyedState(t.BayesScore()).derived(asked, dead) is None  # nothing was counted
-    assert KeyedState(t.BayesScore(by=("id",))).derived(told, dead) is None
+        KeyedState(t.CountSpamWords()).process_derived(rows, dead) is None
+    )  # some records train, others ask for a score
+    asked = derived(messages([("a b", None)]))
+    assert isinstance(KeyedState(t.CountSpamWords()).process_derived(asked, dead), Derived)
+    assert KeyedState(t.CountSpamWords(), ("seq", "word")).process_derived(asked, dead) is None
+    assert KeyedState(t.CountSpamWords(ttl="1h")).process_derived(asked, dead) is None
+    assert KeyedState(t.CountSpamWords(label="text")).process_derived(derived(messages([("a", None)])), dead) is None
+    assert KeyedState(t.CountSpamWords(count="seq")).process_derived(asked, dead) is None
+    assert (
+        KeyedState(t.MovingAverage(by=("word",), value="count")).process_derived(asked, dead) is None
+    )  # does not support derived records
+    told = KeyedState(t.CountSpamWords()).process_derived(asked, dead)
+    assert KeyedState(t.BayesScore()).process_derived(told, dead).num_rows == 1
+    assert KeyedState(t.BayesScore()).process_derived(asked, dead) is None  # nothing was counted
+    assert KeyedState(t.BayesScore(by=("id",))).process_derived(told, dead) is None
     holds = KeyedState(t.BayesScore())
-    holds.process(told.whole().slice(0, 2), dead)
-    assert holds.derived(told, dead) is None  # a message has begun
+    holds.process(told.materialize().slice(0, 2), dead)
+    assert holds.process_derived(told, dead) is None  # a message is incomplete

@@ -1,4 +1,4 @@
-"""Hashes of texts, against mmh3."""
+"""Hashes of texts, against mmh3; and the memo of hashes."""
 
 from __future__ import annotations
 
@@ -7,12 +7,21 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from riot_ops.kernels.arrays.hashing import hash_strings
+from riot_ops.kernels.arrays.hashing import HashMemo, hash_strings
 
 
 @given(st.lists(st.none() | st.binary(max_size=40), min_size=1, max_size=20), st.integers(0, 1000))
-def test_hashes_are_those_of_mmh3_also_at_the_end_of_the_text(values, seed):
+def test_hash_strings_equals_mmh3(values, seed):
     found = hash_strings(pa.array(values, pa.binary()), seed)
     for value, *pair in zip(values, *(half.tolist() for half in found), strict=True):
         if value is not None:
             assert tuple(pair) == mmh3.hash64(value, seed, signed=False)
+
+
+def test_shared_memos_hash_a_batch_once():
+    batch = pa.RecordBatch.from_pydict({"key": ["a", "b"]})
+    memo, other = HashMemo(), HashMemo()
+    other.share(memo)
+    assert other.hash_rows(batch, ("key",))[0] is memo.hash_rows(batch, ("key",))[0]
+    memo.clear()
+    assert memo.hash_rows(batch, ("key",))[0] is not other.hash_rows(batch, ("key",))[0]

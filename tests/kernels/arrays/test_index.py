@@ -1,15 +1,19 @@
-"""Keys to slots: beside a dictionary, small and large, with hashes that meet in the table, and with a time to live."""
+"""Slots of keys, against a dictionary: small and large tables, colliding hashes, and a ttl."""
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from riot_ops.kernels.arrays import index as key_index
 from riot_ops.kernels.arrays.hashing import hash_columns
 from riot_ops.kernels.arrays.index import KeyIndex
+from tests.kernels.arrays.columns import dictionary_columns
 
 
 def hashes(numbers, alike=0):
-    """Two halves for each number; of the first half that many low bits are the same."""
+    """Two hashes for each number; the lowest ``alike`` bits of the first are equal."""
     rng = np.random.default_rng(5)
     first = rng.integers(0, 2**63, int(numbers.max()) + 1).astype(np.uint64) * np.uint64(2)
     second = rng.permutation(first.size).astype(np.uint64)
@@ -24,7 +28,7 @@ def expected(h1, h2):
 
 
 @pytest.mark.parametrize("keys", [1, 15, 16, 17, 3_000, 60_000])
-def test_slots_are_in_order_of_appearance_however_the_rows_are_cut(keys):
+def test_slots_are_in_order_of_appearance_for_any_batches(keys):
     numbers = np.random.default_rng(keys).integers(0, keys, 100_000)
     h1, h2 = hashes(numbers)
     index, found = KeyIndex(), []
@@ -38,7 +42,7 @@ def test_slots_are_in_order_of_appearance_however_the_rows_are_cut(keys):
     assert index.hashes[0][found].tolist() == h1.tolist()
 
 
-def test_keys_whose_hashes_differ_in_the_second_half_alone():
+def test_keys_that_differ_only_in_the_second_hash():
     h1 = np.full(400, 2**64 - 1, np.uint64)
     h2 = np.arange(400, dtype=np.uint64) % np.uint64(200)
     index = KeyIndex()
@@ -46,20 +50,20 @@ def test_keys_whose_hashes_differ_in_the_second_half_alone():
     assert index.find(h1[:1], np.array([200], np.uint64)).tolist() == [-1]
 
 
-def test_keys_alike_in_a_large_table():
+def test_colliding_keys_in_a_large_table():
     numbers = np.concatenate([np.arange(40_000), np.random.default_rng(1).integers(0, 40_000, 20_000)])
     h1, h2 = hashes(numbers, alike=10)
-    h1[::50] = h1[0]  # place and bits of the hash are the same
+    h1[::50] = h1[0]  # same position in the table and same tag
     h2[::50] = numbers[::50].astype(np.uint64) + np.uint64(10**9)
     index = KeyIndex()
     assert index.resolve(h1, h2).tolist() == expected(h1, h2)
-    again = KeyIndex()  # as a snapshot brings them back
+    again = KeyIndex()  # as restored from a snapshot
     again.assign(np.arange(index.size), *index.hashes)
     assert again.resolve(h1, h2).tolist() == expected(h1, h2)
 
 
 @pytest.mark.parametrize("keys", [5, 40_000])
-def test_a_key_that_comes_back_too_late_has_a_new_slot(keys):
+def test_expired_key_gets_a_new_slot(keys):
     h1, h2 = hashes(np.arange(keys))
     index = KeyIndex(ttl=10)
     zeros = np.zeros(keys, np.int64)
@@ -77,7 +81,7 @@ def test_a_key_that_comes_back_too_late_has_a_new_slot(keys):
 
 @pytest.mark.parametrize("ttl", [0, 3])
 @pytest.mark.parametrize("keys", [3, 2000])
-def test_numbers_of_keys_have_the_slots_of_the_keys_whether_these_die_or_not(keys, ttl):
+def test_coded_keys_have_the_slots_of_plain_keys_with_and_without_ttl(keys, ttl):
     rng = np.random.default_rng(keys + ttl)
     plain, numbered = KeyIndex(ttl), KeyIndex(ttl)
     names, start = pa.array([None, *map(str, range(keys))]), 0
@@ -94,7 +98,7 @@ def test_numbers_of_keys_have_the_slots_of_the_keys_whether_these_die_or_not(key
 
 
 @pytest.mark.parametrize("ttl", [0, 7])
-def test_keys_that_come_and_go_in_a_large_table_beside_a_dictionary(ttl):
+def test_expiring_keys_in_a_large_table_against_a_dictionary(ttl):
     rng = np.random.default_rng(3)
     numbers = np.concatenate([np.arange(30_000), (rng.pareto(0.6, 60_000) * 40).astype(np.int64) % 60_000])
     h1, h2 = hashes(numbers)
@@ -114,3 +118,27 @@ def test_keys_that_come_and_go_in_a_large_table_beside_a_dictionary(ttl):
     assert found == wanted
     assert index.last_seen.tolist() == (last if ttl else [])
     assert ttl == 0 or len(last) > len(slot_of) > 30_000
+
+
+@given(st.lists(dictionary_columns(), min_size=1, max_size=3))
+def test_slots_of_codes_equal_slots_of_values(parts):
+    ours, wanted = KeyIndex(), KeyIndex()
+    for part in parts:
+        slots, rows = ours.resolve_coded([part], len(part))
+        plain = part.dictionary_decode()
+        assert slots.tolist() == wanted.resolve(*hash_columns([plain], len(plain))).tolist()
+        assert set(slots[rows].tolist()) == set(slots.tolist())
+    assert [h.tolist() for h in ours.hashes] == [h.tolist() for h in wanted.hashes]
+
+
+@given(st.lists(dictionary_columns(), max_size=3), st.sampled_from([0, 1, 1024]))
+def test_slots_of_combined_codes_equal_slots_of_values(columns, limit):
+    n = min(map(len, columns), default=7)
+    columns = [column.slice(0, n) for column in columns]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(key_index, "MAX_COMBINATIONS", limit)
+        slots, rows = KeyIndex().resolve_coded(columns, n)
+    plain = [column.dictionary_decode() for column in columns]
+    assert slots.tolist() == KeyIndex().resolve(*hash_columns(plain, n)).tolist()
+    firsts = [i for i, slot in enumerate(slots.tolist()) if slot not in slots[:i]]
+    assert np.arange(n)[rows].tolist() in (firsts, list(range(n)))

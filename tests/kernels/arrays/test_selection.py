@@ -1,12 +1,25 @@
-"""Rows of a batch that are copied later, beside the rows themselves."""
+"""Selections and lazy batches, against the copied rows."""
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from riot_ops.kernels.arrays.hashing import HashMemo, hash_columns
-from riot_ops.kernels.arrays.selection import SMALL, Selection, floats, kept, picked, whole
+from riot_ops.kernels.arrays.selection import (
+    PAGE,
+    SMALL,
+    LazyBatch,
+    Selection,
+    field_names,
+    floats,
+    materialize,
+    materialize_all,
+    select,
+    take_columns,
+    take_with_fields,
+)
 
 ROWS = st.lists(
     st.tuples(st.sampled_from(["a", "ü", None]), st.sampled_from([1.5, None, -0.0])), min_size=1, max_size=6
@@ -26,60 +39,105 @@ def same_floats(got, wanted):
 
 
 @given(ROWS, st.data())
-def test_what_passes_is_what_python_keeps(rows, data):
+def test_select_and_take_equal_python_lists(rows, data):
     passes = data.draw(st.lists(st.booleans(), min_size=len(rows), max_size=len(rows)))
     wanted = [row for row, ok in zip(rows, passes, strict=True) if ok]
-    some = kept(batch_of(rows), np.array(passes))
+    some = select(batch_of(rows), np.array(passes))
     assert some.num_rows == len(wanted)
     assert some.schema.names == ["key", "value", "n"]
     assert some.column("key").to_pylist() == [key for key, _ in wanted]
     assert same_floats(floats(some, "value")[0], [value for _, value in wanted])
-    hashes = HashMemo().of(some, ("key", "n"))
-    assert whole(some).column("key").to_pylist() == [key for key, _ in wanted]
+    hashes = HashMemo().hash_rows(some, ("key", "n"))
+    assert materialize(some).column("key").to_pylist() == [key for key, _ in wanted]
     assert [h.tolist() for h in hashes] == [
-        h.tolist() for h in hash_columns([whole(some).column("key"), whole(some).column("n")], len(wanted))
+        h.tolist() for h in hash_columns([materialize(some).column("key"), materialize(some).column("n")], len(wanted))
     ]
     places = data.draw(st.lists(st.integers(0, max(0, len(wanted) - 1)), max_size=4 if wanted else 0))
-    got = picked(some, np.array(places, np.int64), ["value", "key"])
-    assert got.schema.names == ["value", "key"]
-    assert [(row["key"], row["value"]) for row in got.to_pylist()] == [wanted[i] for i in places]
+    taken = take_columns(some, np.array(places, np.int64), ["value", "key"])
+    assert taken.schema.names == ["value", "key"]
+    assert [(row["key"], row["value"]) for row in taken.to_pylist()] == [wanted[i] for i in places]
 
 
-def test_nulls_are_told_by_a_mask():
+def test_floats_have_a_mask_of_nulls():
     some = Selection(pa.RecordBatch.from_pydict({"value": [1.0, None, 2.0]}), np.array([1, 2]))
     assert floats(some, "value")[1].tolist() == [False, True]
 
 
-def test_of_a_small_batch_nothing_is_copied_and_of_a_large_one_at_once():
+def test_select_copies_large_batches_only():
     for n, kind in ((SMALL, Selection), (SMALL + 1, pa.RecordBatch)):
         batch = pa.RecordBatch.from_pydict({"n": np.arange(n)})
-        assert whole(kept(batch, np.ones(n, np.bool_))) is batch
-        some = kept(batch, np.arange(n) % 2 == 0)
+        assert materialize(select(batch, np.ones(n, np.bool_))) is batch
+        some = select(batch, np.arange(n) % 2 == 0)
         assert isinstance(some, kind)
-        assert whole(some).column("n").to_pylist() == list(range(0, n, 2))
+        assert materialize(some).column("n").to_pylist() == list(range(0, n, 2))
 
 
-def test_what_is_known_of_the_batch_is_known_of_its_rows():
+def test_selections_share_what_is_cached_for_the_batch():
     every = Selection(pa.RecordBatch.from_pydict({"n": [1.0, np.inf, 2.0], "m": [0.0, 1.0, 2.0]}))
-    some = every.kept(np.array([True, False, True]))
-    fewer = some.kept(np.array([False, True]))
-    assert fewer.every is some.every is every.every is every
+    some = every.select(np.array([True, False, True]))
+    fewer = some.select(np.array([False, True]))
+    assert fewer.all_rows is some.all_rows is every.all_rows is every
     assert (every.has_infinite("n"), every.has_infinite("m"), some.has_infinite("n")) == (True, False, False)
     assert floats(fewer, "n")[0].tolist() == [2.0]
     assert fewer.names == ["n", "m"]
-    assert some.kept(np.array([True, True])) is some
+    assert some.select(np.array([True, True])) is some
 
 
-def test_the_batch_is_made_once_and_none_stays_none():
+def test_materialize_copies_once_and_keeps_none():
     some = Selection(pa.RecordBatch.from_pydict({"n": [1, 2]}), np.array([1]))
-    assert whole(some) is whole(some)
-    assert whole(None) is None
+    assert materialize(some) is materialize(some)
+    assert materialize(None) is None
 
 
-def test_hashes_of_a_batch_are_known_to_all_who_share_them():
-    batch = pa.RecordBatch.from_pydict({"key": ["a", "b"]})
-    memo, other = HashMemo(), HashMemo()
-    other.share(memo)
-    assert other.of(batch, ("key",))[0] is memo.of(batch, ("key",))[0]
-    memo.clear()
-    assert memo.of(batch, ("key",))[0] is not other.of(batch, ("key",))[0]
+def numbered_batch(n):
+    return pa.RecordBatch.from_pydict(
+        {"key": [None if i % 5 == 0 else f"s{i % 7}" for i in range(n)], "value": np.arange(n) / 2, "n": np.arange(n)}
+    )
+
+
+@given(st.lists(st.tuples(st.integers(0, 1), st.lists(st.integers(0, 39)), st.booleans()), max_size=12))
+def test_batches_materialized_together_equal_those_materialized_alone(wanted):
+    batches = Selection(numbered_batch(40)), Selection(numbered_batch(60))
+    lazy_batches, alone = [], []
+    for place, (which, rows, whole_numbers) in enumerate(wanted):
+        values = np.arange(len(rows)) + place if whole_numbers else np.arange(len(rows)) / 4
+        fields = {"value": values, "count": np.full(len(rows), place)}
+        lazy_batches.append(LazyBatch(batches[which], np.array(rows, np.int64), fields))
+        kind = pa.int64() if whole_numbers else pa.float64()
+        keys = batches[which].column("key").to_pylist()
+        columns = {
+            "key": pa.array([keys[row] for row in rows], pa.string()),
+            "value": pa.array(values, kind),
+            "n": pa.array(rows, pa.int64()),
+            "count": pa.array([place] * len(rows), pa.int64()),
+        }
+        alone.append(pa.RecordBatch.from_pydict(columns))
+    materialize_all(lazy_batches)
+    for lazy, expected in zip(lazy_batches, alone, strict=True):
+        assert field_names(lazy) == expected.schema.names
+        assert materialize(lazy).equals(expected)
+        assert materialize(lazy) is materialize(lazy)
+
+
+def test_materialized_batch_keeps_no_more_than_a_page():
+    batch = Selection(numbered_batch(10))
+    lazy_batches = [LazyBatch(batch, np.arange(10), {"value": np.zeros(10)}) for _ in range(1000)]
+    materialize_all(lazy_batches)
+    held = {lazy.materialize().column("n").buffers()[1].size for lazy in lazy_batches}
+    assert max(held) <= 8 * (PAGE + 10)
+
+
+@pytest.mark.parametrize("rows", [[0, 2], [0, 1, 2], []])
+def test_lazy_batch_of_a_selection_equals_its_batch(rows):
+    batch = numbered_batch(6)
+    some = Selection(batch, np.array([1, 3, 4]))
+    fields = {"n": np.array([7.5, 8.5, 9.5])[rows]}
+    got, alone = (
+        take_with_fields(some, np.array(rows, np.int64), fields),
+        take_with_fields(materialize(some), np.array(rows, np.int64), fields),
+    )
+    assert isinstance(got, LazyBatch)
+    assert got.num_rows == len(rows)
+    assert materialize(got).equals(alone)
+    assert alone.column("n").to_pylist() == fields["n"].tolist()
+    assert alone.column("value").to_pylist() == [[0.5, 1.5, 2.0][row] for row in rows]

@@ -1,4 +1,4 @@
-"""XXH64 of whole numbers, against figures of its reference implementation."""
+"""XXH64 of integers, against values of the reference implementation."""
 
 from __future__ import annotations
 
@@ -17,5 +17,5 @@ from riot_ops.kernels.arrays.xxhash import xxh64
         (-9223372036854775808, 18446744073709551615, 0xB0BDB479FE9B7026),
     ],
 )
-def test_figures_of_the_reference(number, seed, wanted):
+def test_xxh64_equals_the_reference(number, seed, wanted):
     assert int(xxh64(np.array([number, 5]), np.uint64(seed))[0]) == wanted

@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from riot_ops.kernels.stats.exact_sum import DIGITS, add_exactly, rounded
+from riot_ops.kernels.stats.exact_sum import DIGITS, add_exactly, round_sum
 
 finite = st.floats(allow_nan=False, allow_infinity=False)
 near = st.sampled_from(
@@ -21,11 +21,11 @@ def total(values):
     digits, room = np.zeros(DIGITS, np.int64), np.empty(DIGITS, np.int64)
     for value in values:
         add_exactly(digits, value)
-    return digits, rounded(digits, room)
+    return digits, round_sum(digits, room)
 
 
 @given(st.lists(st.one_of(finite, near, st.floats(-1e3, 1e3)), max_size=30), st.randoms())
-def test_a_sum_is_that_of_fractions_in_any_order(values, random):
+def test_sum_equals_fractions_in_any_order(values, random):
     digits, found = total(values)
     exact = sum(map(Fraction, values), Fraction(0))
     assert sum(int(d) << (32 * k) for k, d in enumerate(digits)) == exact * 2**1074
@@ -40,7 +40,7 @@ def test_a_sum_is_that_of_fractions_in_any_order(values, random):
     assert (total(values)[0] == digits).all()
 
 
-def test_halves_go_to_the_even_side():
+def test_ties_round_to_even():
     one = 2.0**53
     assert total([one, 1.0])[1] == one
     assert total([one, 1.0, 2.0**-600])[1] == one + 2

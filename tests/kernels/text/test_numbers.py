@@ -59,7 +59,7 @@ PLAIN = st.from_regex(r"-?[0-9]{1,9}\.[0-9]{1,9}", fullmatch=True)
 
 @given(st.one_of(TEXTS, PLAIN))
 @settings(max_examples=depth(1500), deadline=None)
-def test_plain_number_takes_only_what_float_does(text: str) -> None:
+def test_plain_number_accepts_a_subset_of_float(text: str) -> None:
     ok, value = numbers.plain_number(data_of(text + " " * 24), 0, len(text))
     if ok:
         assert GRAMMAR.fullmatch(text)
@@ -70,7 +70,7 @@ def test_plain_number_takes_only_what_float_does(text: str) -> None:
 
 @given(st.one_of(TEXTS, st.integers(-(2**64), 2**64).map(str), st.integers(2**63 - 9, 2**63 + 9).map(str)))
 @settings(max_examples=depth(1500), deadline=None)
-def test_whole_number_takes_only_what_int_does(text: str) -> None:
+def test_whole_number_accepts_a_subset_of_int(text: str) -> None:
     with np.errstate(over="ignore"):
         ok, value = numbers.whole_number(data_of(text + " " * 25), 0, len(text))
     if ok:
@@ -81,7 +81,7 @@ def test_whole_number_takes_only_what_int_does(text: str) -> None:
 
 @given(TEXTS.filter(lambda t: len(t) <= 9))
 @settings(max_examples=depth(1500), deadline=None)
-def test_short_number_takes_only_what_float_does(text: str) -> None:
+def test_short_number_accepts_a_subset_of_float(text: str) -> None:
     text = text[:8]
     with np.errstate(over="ignore"):
         ok, value = numbers.short_number(np.uint64(numbers.load8(data_of(text), 0)), len(text))
@@ -93,7 +93,7 @@ def test_short_number_takes_only_what_float_does(text: str) -> None:
 
 @given(st.one_of(st.integers(-(10**17), 10**17).map(str), st.text("-0123456789. ", max_size=17)))
 @settings(max_examples=depth(500), deadline=None)
-def test_parse_integer(text: str) -> None:
+def test_parse_integer_of_up_to_15_digits(text: str) -> None:
     with np.errstate(over="ignore"):
         ok, value = numbers.parse_integer(data_of(text), 0, len(text))
     assert ok == bool(re.fullmatch(r"-?(0|[1-9][0-9]{0,14})", text))
@@ -125,7 +125,7 @@ def test_parse_integer(text: str) -> None:
         "3.5e-27",
     ],
 )
-def test_known_hard_cases(text: str) -> None:
+def test_parse_number_of_known_hard_cases(text: str) -> None:
     with np.errstate(over="ignore"):
         status, value = numbers.parse_number(data_of(text), 0, len(text))
     assert status == numbers.NUMBER or text == "18446744073709551615"
@@ -133,12 +133,12 @@ def test_known_hard_cases(text: str) -> None:
         assert bits(value) == bits(float(text))
 
 
-def test_bits_and_bytes_below_a_mark():
+def test_trailing_zeros_and_lowest_byte():
     with np.errstate(over="ignore"):
         for k in range(64):
             for above in (0, 1, 0x5A5A5A5A5A5A5A5A):
                 w = np.uint64((above << (k + 1) | 1 << k) & (2**64 - 1))
                 assert numbers.trailing_zeros(w) == numbers.trailing_zeros.python(w) == k
-                assert numbers.lowest(w) == k // 8
+                assert numbers.lowest_byte(w) == k // 8
         assert numbers.trailing_zeros(np.uint64(0)) == numbers.trailing_zeros.python(np.uint64(0)) == 64
-        assert numbers.lowest(np.uint64(0)) == 8
+        assert numbers.lowest_byte(np.uint64(0)) == 8

@@ -1,4 +1,4 @@
-"""Codes of names in text columns."""
+"""Names, substrings and encodings of text columns, against Python."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 
-from riot_ops.kernels.text.strings import are, code_of, contain, not_ascii, not_utf8
+from riot_ops.kernels.text.strings import contains, equal_to, name_codes, non_ascii, non_utf8
 from tests.search import depth
 
 NAMES = ["temperature", "ü", "", "light", "lighT"]
@@ -19,20 +19,20 @@ NAMES = ["temperature", "ü", "", "light", "lighT"]
     st.integers(0, 3),
     st.sampled_from([pa.string(), pa.large_string(), pa.binary(), pa.dictionary(pa.int8(), pa.string())]),
 )
-def test_codes_are_places(values, cut, kind):
+def test_name_codes_are_indexes(values, cut, kind):
     column = pa.array(values, pa.string())
     column = column.dictionary_encode().cast(kind) if pa.types.is_dictionary(kind) else column.cast(kind)
     expected = [NAMES.index(v) if v in NAMES else -1 for v in values]
-    assert code_of(column, NAMES).tolist() == expected
-    assert code_of(column.slice(cut), NAMES).tolist() == expected[cut:]
+    assert name_codes(column, NAMES).tolist() == expected
+    assert name_codes(column.slice(cut), NAMES).tolist() == expected[cut:]
     for name in [*NAMES, "ligh", "lightt"]:
-        assert are(column.slice(cut), name).tolist() == [v == name for v in values[cut:]]
+        assert equal_to(column.slice(cut), name).tolist() == [v == name for v in values[cut:]]
 
 
 @pytest.mark.parametrize("kind", [pa.string(), pa.null()])
-def test_nothing_is_known(kind):
-    assert code_of(pa.nulls(2, kind), NAMES).tolist() == [-1, -1]
-    assert code_of(pa.array(["a"]), []).tolist() == [-1]
+def test_name_codes_without_names_or_texts(kind):
+    assert name_codes(pa.nulls(2, kind), NAMES).tolist() == [-1, -1]
+    assert name_codes(pa.array(["a"]), []).tolist() == [-1]
 
 
 FEW_LETTERS = st.text("ab", max_size=150)
@@ -45,16 +45,16 @@ FEW_LETTERS = st.text("ab", max_size=150)
     st.integers(0, 3),
     st.sampled_from([pa.string(), pa.large_binary(), pa.dictionary(pa.int8(), pa.string())]),
 )
-def test_a_part_is_found_where_python_finds_it(values, part, cut, kind):
+def test_contains_equals_python(values, part, cut, kind):
     column = pa.array(values, pa.string())
     column = column.dictionary_encode().cast(kind) if pa.types.is_dictionary(kind) else column.cast(kind)
-    assert contain(column.slice(cut), part).tolist() == [v is not None and part in v for v in values[cut:]]
+    assert contains(column.slice(cut), part).tolist() == [v is not None and part in v for v in values[cut:]]
 
 
-def test_a_part_is_neither_found_across_texts_nor_behind_a_null():
-    assert contain(pa.array(["x" * 62 + "a", "b" + "x" * 80, "ab"]), "ab").tolist() == [False, False, True]
+def test_contains_does_not_match_across_texts_or_in_nulls():
+    assert contains(pa.array(["x" * 62 + "a", "b" + "x" * 80, "ab"]), "ab").tolist() == [False, False, True]
     _, offsets, data = pa.array(["no", "ab", "ab"]).buffers()
-    assert contain(pa.StringArray.from_buffers(3, offsets, data, pa.py_buffer(b"\x05")), "ab").tolist() == [
+    assert contains(pa.StringArray.from_buffers(3, offsets, data, pa.py_buffer(b"\x05")), "ab").tolist() == [
         False,
         False,
         True,
@@ -73,10 +73,10 @@ BYTES = st.one_of(
 
 @settings(deadline=None, max_examples=depth(200))
 @given(st.lists(st.lists(BYTES, max_size=4).map(b"".join) | st.none(), max_size=5), st.integers(0, 2))
-def test_utf8_is_what_python_takes_for_it(values, cut):
+def test_non_utf8_and_non_ascii_equal_python(values, cut):
     column = pa.array(values, pa.binary()).slice(cut)
-    assert not_utf8(column).tolist() == [not _decodes(value) for value in values[cut:]]
-    assert not_ascii(column).tolist() == [value is not None and not value.isascii() for value in values[cut:]]
+    assert non_utf8(column).tolist() == [not _decodes(value) for value in values[cut:]]
+    assert non_ascii(column).tolist() == [value is not None and not value.isascii() for value in values[cut:]]
 
 
 def _decodes(value):

@@ -1,4 +1,4 @@
-"""Arrow columns as NumPy arrays, without copying where Arrow's layout allows it."""
+"""Arrow columns as NumPy arrays and back, without copying where Arrow's layout allows it."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ from riot_ops.kernels.jit import kernel
 from riot_ops.kernels.text.numbers import load8, store8
 
 __all__ = [
-    "PIECE_BYTES",
-    "bits_of",
+    "CHUNK_BYTES",
+    "batch_bytes",
+    "boolean_column",
     "byte_spans",
+    "chunk_ranges",
+    "concat_batches",
     "count_column",
     "float_column",
+    "int64_column",
     "int_column",
-    "joined",
-    "masked",
-    "pieces",
-    "present",
+    "nullable_column",
+    "pack_bits",
     "readonly",
-    "size_of",
     "strings_from_spans",
-    "text_pieces",
-    "text_sizes",
-    "truth_column",
-    "truths",
-    "words",
+    "text_chunk_ranges",
+    "text_lengths",
+    "truth_codes",
+    "valid_mask",
 ]
 
-#: Text that is worked on at a time: far from the 2 GiB that an Arrow array of text holds.
-PIECE_BYTES = 1 << 26
+#: Bytes of text that are processed at a time, far below the 2 GiB that an Arrow text array can hold.
+CHUNK_BYTES = 1 << 26
 
-#: What is looked for first.
+#: Ids of the most frequent types: comparing ids is faster than calling ``pa.types.is_…``.
 FLOAT64, INT64 = pa.float64().id, pa.int64().id
 
 NO_MASK = np.empty(0, np.bool_)
@@ -44,7 +44,7 @@ NO_MASK.flags.writeable = False
 
 
 def readonly(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """The array marked read-only, so that kernels see one argument type whatever its origin."""
+    """Return the array marked read-only, so that kernels see one argument type whatever its origin."""
     if not array.flags.writeable:
         return array
     view = array.view()
@@ -52,28 +52,27 @@ def readonly(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return view
 
 
-def present(column: pa.Array) -> npt.NDArray[np.bool_]:
-    """Where a column is not null, at a tenth of the cost of a column of truth values.
+def valid_mask(column: pa.Array) -> npt.NDArray[np.bool_]:
+    """Where a column is not null; a tenth of the cost of ``column.is_valid()``.
 
-    >>> present(pa.array([1, None, 3])[1:]).tolist()
+    >>> valid_mask(pa.array([1, None, 3])[1:]).tolist()
     [False, True]
     """
     bits = column.buffers()[0] if column.null_count else None
-    if bits is None:  # nothing is null, or all of a kind that keeps no bits
-        return np.full(len(column), not column.null_count) if _keeps_bits(column) else np.asarray(column.is_valid())
+    if bits is None:  # nothing is null, everything is, or the type has no validity bitmap
+        return np.full(len(column), not column.null_count) if _has_bitmap(column) else np.asarray(column.is_valid())
     at = column.offset
     return np.unpackbits(np.frombuffer(bits, np.uint8), count=at + len(column), bitorder="little")[at:].view(np.bool_)
 
 
-def _keeps_bits(column: pa.Array) -> bool:
-    kind = column.type
-    return not (pa.types.is_union(kind) or pa.types.is_run_end_encoded(kind))
+def _has_bitmap(column: pa.Array) -> bool:
+    return not (types.is_union(column.type) or types.is_run_end_encoded(column.type))
 
 
-def truths(column: pa.Array) -> npt.NDArray[np.int8]:
-    """A column of truth values as 1 and 0, -1 where null.
+def truth_codes(column: pa.Array) -> npt.NDArray[np.int8]:
+    """A boolean column as 1 and 0, -1 where null.
 
-    >>> truths(pa.array([True, None, False])[1:]).tolist()
+    >>> truth_codes(pa.array([True, None, False])[1:]).tolist()
     [-1, 0]
     """
     if pa.types.is_null(column.type):
@@ -81,71 +80,71 @@ def truths(column: pa.Array) -> npt.NDArray[np.int8]:
     at = column.offset
     bits = np.frombuffer(column.buffers()[1], np.uint8) if len(column) else np.zeros(0, np.uint8)
     values = np.unpackbits(bits, count=at + len(column), bitorder="little")[at:].view(np.int8)
-    return np.where(present(column), values, np.int8(-1)) if column.null_count else values
+    return np.where(valid_mask(column), values, np.int8(-1)) if column.null_count else values
 
 
-def truth_column(values: npt.NDArray[np.bool_]) -> pa.Array:
-    """A column of truth values, such as a filter takes, at a tenth of the cost of ``pa.array``.
+def boolean_column(values: npt.NDArray[np.bool_]) -> pa.Array:
+    """A boolean column, such as a filter mask; a tenth of the cost of ``pa.array``.
 
-    >>> truth_column(np.array([True, False])).to_pylist()
+    >>> boolean_column(np.array([True, False])).to_pylist()
     [True, False]
     """
-    return pa.Array.from_buffers(pa.bool_(), values.size, [None, bits_of(values)], 0)
+    return pa.Array.from_buffers(pa.bool_(), values.size, [None, pack_bits(values)], 0)
 
 
-def masked(values: npt.NDArray[Any], missing: npt.NDArray[np.bool_]) -> pa.Array:
-    """A column of int64 or float64 with nulls where something is missing, over the memory of the values.
+def nullable_column(values: npt.NDArray[Any], missing: npt.NDArray[np.bool_]) -> pa.Array:
+    """An int64 or float64 column over the memory of ``values``, null where ``missing``.
 
-    >>> masked(np.array([1.5, 2.0]), np.array([False, True])).to_pylist()
+    >>> nullable_column(np.array([1.5, 2.0]), np.array([False, True])).to_pylist()
     [1.5, None]
     """
     nulls = int(np.count_nonzero(missing))
     if not nulls:
         return pa.array(values)
-    kind = pa.float64() if values.dtype == np.float64 else pa.int64()
+    dtype = pa.float64() if values.dtype == np.float64 else pa.int64()
     data = pa.py_buffer(np.ascontiguousarray(values))
-    return pa.Array.from_buffers(kind, values.size, [bits_of(~missing), data], nulls)
+    return pa.Array.from_buffers(dtype, values.size, [pack_bits(~missing), data], nulls)
 
 
-def words(values: npt.NDArray[np.int64], kind: pa.DataType | None = None) -> pa.Array:
-    """Whole numbers as a column of them or of another type of 64 bits, such as times, over their memory.
+def int64_column(values: npt.NDArray[np.int64], dtype: pa.DataType | None = None) -> pa.Array:
+    """A column over the memory of ``values``: int64, or another 64-bit type such as a timestamp.
 
-    >>> words(np.array([1]), pa.timestamp("us")).to_pylist()
+    >>> int64_column(np.array([1]), pa.timestamp("us")).to_pylist()
     [datetime.datetime(1970, 1, 1, 0, 0, 0, 1)]
     """
-    kind = pa.int64() if kind is None else kind
-    return pa.Array.from_buffers(kind, values.size, [None, pa.py_buffer(np.ascontiguousarray(values))], 0)
+    dtype = pa.int64() if dtype is None else dtype
+    return pa.Array.from_buffers(dtype, values.size, [None, pa.py_buffer(np.ascontiguousarray(values))], 0)
 
 
-def bits_of(values: npt.NDArray[np.bool_]) -> pa.Buffer:
-    """Truth values as Arrow keeps them."""
+def pack_bits(values: npt.NDArray[np.bool_]) -> pa.Buffer:
+    """Pack booleans into an Arrow bitmap."""
     return pa.py_buffer(np.packbits(values, bitorder="little"))
 
 
 def _valid(column: pa.Array) -> npt.NDArray[np.bool_]:
-    """True where not null; of size 0 where nothing is null."""
-    return readonly(present(column)) if column.null_count else NO_MASK
+    """True where not null; of size 0 if the column has no nulls."""
+    return readonly(valid_mask(column)) if column.null_count else NO_MASK
 
 
 def byte_spans(
     column: pa.Array,
 ) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
     """``(data, starts, ends, valid)`` of a string or binary column."""
-    kind = column.type
-    if pa.types.is_dictionary(kind):
+    dtype = column.type
+    if pa.types.is_dictionary(dtype):
         column = column.dictionary_decode()
-        kind = column.type
-    wide = pa.types.is_large_string(kind) or pa.types.is_large_binary(kind)
-    if not (wide or pa.types.is_string(kind) or pa.types.is_binary(kind)):
-        raise TypeError(f"expected text or binary, got {kind}")
+        dtype = column.type
+    wide = pa.types.is_large_string(dtype) or pa.types.is_large_binary(dtype)
+    if not (wide or pa.types.is_string(dtype) or pa.types.is_binary(dtype)):
+        raise TypeError(f"expected text or binary, got {dtype}")
     _, offsets_buffer, data_buffer = column.buffers()
-    dtype = np.int64 if wide else np.int32
+    offset_type = np.int64 if wide else np.int32
     if offsets_buffer is None or len(column) == 0:
         empty = readonly(np.empty(0, np.int64))
         return readonly(np.zeros(0, np.uint8)), empty, empty, NO_MASK
-    offsets = np.frombuffer(offsets_buffer, dtype, len(column) + 1, column.offset * dtype().itemsize)
+    offsets = np.frombuffer(offsets_buffer, offset_type, len(column) + 1, column.offset * offset_type().itemsize)
     bounds: npt.NDArray[np.int64] = offsets.astype(np.int64)
-    bounds.flags.writeable = False  # and so are parts of it
+    bounds.flags.writeable = False  # slices inherit the flag
     data = (
         np.frombuffer(data_buffer, np.uint8) if data_buffer is not None and data_buffer.size else np.zeros(0, np.uint8)
     )
@@ -154,20 +153,20 @@ def byte_spans(
 
 def float_column(column: pa.Array) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
     """``(values, valid)`` with NaN where null; integers and booleans are converted."""
-    kind = column.type
-    if kind.id == FLOAT64:
+    dtype = column.type
+    if dtype.id == FLOAT64:
         if not column.null_count:
             return readonly(column.to_numpy()), NO_MASK
-    elif pa.types.is_boolean(kind):
+    elif pa.types.is_boolean(dtype):
         column = column.cast(pa.uint8())
-    elif pa.types.is_decimal(kind):
+    elif pa.types.is_decimal(dtype):
         column = column.cast(pa.float64())
     valid = _valid(column)
     if column.null_count == len(column):
         return readonly(np.full(len(column), np.nan)), valid
-    if valid.size and column.type.id in (FLOAT64, INT64):  # Arrow would go value by value
-        dtype = np.float64 if column.type.id == FLOAT64 else np.int64
-        stored = np.frombuffer(column.buffers()[1], dtype, len(column), 8 * column.offset)
+    if valid.size and column.type.id in (FLOAT64, INT64):  # Arrow would convert value by value
+        stored_type = np.float64 if column.type.id == FLOAT64 else np.int64
+        stored = np.frombuffer(column.buffers()[1], stored_type, len(column), 8 * column.offset)
         return readonly(np.where(valid, stored, np.nan)), valid
     values = column.to_numpy(zero_copy_only=False)
     if values.dtype != np.float64:
@@ -189,7 +188,7 @@ def int_column(column: pa.Array) -> npt.NDArray[np.int64]:
 
 
 def count_column(column: pa.Array) -> npt.NDArray[np.int64]:
-    """A column of numbers that count something as int64, 0 where there is none; parts of one are cut off.
+    """A column of counts as int64: 0 where null or not finite, fractions are truncated.
 
     >>> count_column(pa.array([2.0, None, 3.5])).tolist()
     [2, 0, 3]
@@ -202,9 +201,9 @@ def count_column(column: pa.Array) -> npt.NDArray[np.int64]:
 
 @kernel
 def _span_offsets(starts: Any, lengths: Any, times: Any, offsets: Any) -> Any:
-    """Offsets of spans that are each repeated, of no bytes where the start is negative; ``(total, nulls)``.
+    """Write the offsets of spans that are each repeated ``times`` times; returns ``(total bytes, nulls)``.
 
-    The total may be past what offsets can hold.
+    A negative start is a null. The total may exceed what the offsets can hold.
     """
     o = 0
     k = 1
@@ -224,15 +223,15 @@ def _span_offsets(starts: Any, lengths: Any, times: Any, offsets: Any) -> Any:
 
 @kernel
 def _copy_spans(data: Any, starts: Any, times: Any, offsets: Any, out: Any) -> None:
-    """Copy spans to their offsets, each repeated; 8 bytes behind the last in out are for use."""
-    room = data.size - 8
+    """Copy each span ``times`` times to its offsets; ``out`` has 8 spare bytes at the end."""
+    safe = data.size - 8
     for i in range(starts.size):
         start = starts[i]
         o = np.int64(offsets[np.uint64(i * times)])
         size = np.int64(offsets[np.uint64(i * times + 1)]) - o
         for _ in range(times):
-            if start + size <= room:
-                # whole words; what they write past the span is written again by the next
+            if start + size <= safe:
+                # whole words; the next span overwrites what they write past this one
                 for j in range(0, size, 8):
                     store8(out, o + j, load8(data, start + j))
             else:
@@ -247,11 +246,11 @@ def strings_from_spans(
     lengths: npt.NDArray[np.int64],
     *,
     times: int = 1,
-    kind: pa.DataType | None = None,
+    dtype: pa.DataType | None = None,
 ) -> pa.Array:
-    """A text column copied from spans of a byte array (which must hold valid UTF-8 for text).
+    """A text column copied from spans of a byte array, which must be valid UTF-8 unless ``dtype`` is binary.
 
-    Each is repeated so many times; null where the start is negative.
+    Each span is repeated ``times`` times; a negative start is a null.
     """
     offsets = np.empty(starts.size * times + 1, np.int32)
     total, nulls = _span_offsets(readonly(starts), readonly(lengths), times, offsets)
@@ -263,15 +262,15 @@ def strings_from_spans(
     if nulls:
         bitmap = pa.py_buffer(np.packbits(np.repeat(starts >= 0, times), bitorder="little"))
     return pa.Array.from_buffers(
-        kind or pa.string(),
+        dtype or pa.string(),
         starts.size * times,
         [bitmap, pa.py_buffer(offsets), pa.py_buffer(out)[: int(total)]],
         nulls * times,
     )
 
 
-def joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
-    """Batches as one; where types differ (such as null and text), as a type that fits all."""
+def concat_batches(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    """Concatenate batches; where types differ (such as null and text), fields get a common type."""
     if len(batches) == 1:
         return batches[0]
     if all(b.schema.equals(batches[0].schema) for b in batches):
@@ -283,14 +282,14 @@ def joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
     )
 
 
-def text_sizes(column: pa.Array) -> npt.NDArray[np.int64]:
-    """Bytes of each value of a text or binary column, 0 of a null; a dictionary is not decoded.
+def text_lengths(column: pa.Array) -> npt.NDArray[np.int64]:
+    """Bytes of each value of a text or binary column, 0 for a null; dictionary columns are not decoded.
 
-    >>> text_sizes(pa.array(["ü", None, "abc"])).tolist()
+    >>> text_lengths(pa.array(["ü", None, "abc"])).tolist()
     [2, 0, 3]
     """
     if pa.types.is_dictionary(column.type):
-        sizes = np.append(text_sizes(column.dictionary), 0)
+        sizes = np.append(text_lengths(column.dictionary), 0)
         found: npt.NDArray[np.int64] = sizes[
             column.indices.cast(pa.int64()).fill_null(len(sizes) - 1).to_numpy(zero_copy_only=False)
         ]
@@ -299,16 +298,17 @@ def text_sizes(column: pa.Array) -> npt.NDArray[np.int64]:
     return ends - starts if not valid.size else np.where(valid, ends - starts, 0)
 
 
-def size_of(batch: pa.RecordBatch) -> int:
-    """Bytes that the records of a batch are: of words and views that it shares with others, only what they use.
+def batch_bytes(batch: pa.RecordBatch) -> int:
+    """Bytes that the rows of a batch take up; of dictionaries and string views, only the part that they use.
 
-    Arrow counts these whole for each slice. Of a dictionary each index counts as a word of the usual length.
+    Arrow counts shared dictionaries and view buffers in full for each slice. A dictionary index counts as a word of
+    average length.
 
     >>> batch = pa.record_batch({"word": pa.array(["abcd", "efgh"] * 100).dictionary_encode()})
-    >>> size_of(batch), size_of(batch.slice(0, 1))  # an index of 4 bytes, and a word with an offset of 4
+    >>> batch_bytes(batch), batch_bytes(batch.slice(0, 1))  # an index of 4 bytes, and a word with an offset of 4
     (2400, 12)
     """
-    if not any(types.is_dictionary(kind) or _is_view(kind) for kind in batch.schema.types):
+    if not any(types.is_dictionary(dtype) or _is_view(dtype) for dtype in batch.schema.types):
         return int(batch.nbytes)
     return sum(map(_size, batch.columns))
 
@@ -320,50 +320,52 @@ def _size(column: pa.Array) -> int:
     if not _is_view(column.type):
         return int(column.nbytes)
     known, views = column.buffers()[:2]
-    if views is None:  # there is none in an array of no records
+    if views is None:  # an empty array has no buffer
         return 0
-    # a view is sixteen bytes, of which the first four tell the length; up to twelve more hold the text itself
+    # a view is 16 bytes: 4 for the length, and 12 that hold the text itself if it is no longer
     lengths = np.frombuffer(views, np.int32)[4 * column.offset : 4 * (column.offset + len(column)) : 4]
-    apart = lengths[(lengths > 12) & present(column)]
+    apart = lengths[(lengths > 12) & valid_mask(column)]
     return 16 * len(column) + int(apart.sum(dtype=np.int64)) + (0 if known is None else (len(column) + 7) // 8)
 
 
-def _is_view(kind: pa.DataType) -> bool:
-    return bool(types.is_string_view(kind) or types.is_binary_view(kind))
+def _is_view(dtype: pa.DataType) -> bool:
+    return bool(types.is_string_view(dtype) or types.is_binary_view(dtype))
 
 
-def pieces(sizes: npt.NDArray[np.int64], most: int = PIECE_BYTES) -> list[tuple[int, int]]:
-    """Ranges of rows, at least one, that hold no more than ``most`` together or are of one row.
+def chunk_ranges(sizes: npt.NDArray[np.int64], max_bytes: int = CHUNK_BYTES) -> list[tuple[int, int]]:
+    """Split rows into ranges whose sizes sum to at most ``max_bytes``; a larger row has a range of its own.
 
-    >>> pieces(np.array([3, 3, 9, 1, 1, 1]), 6)
+    There is at least one range.
+
+    >>> chunk_ranges(np.array([3, 3, 9, 1, 1, 1]), 6)
     [(0, 2), (2, 3), (3, 6)]
     """
     total = np.cumsum(sizes)
     found: list[tuple[int, int]] = []
     start = before = 0
     while start < len(sizes):
-        stop = max(start + 1, int(np.searchsorted(total, before + most, side="right")))
+        stop = max(start + 1, int(np.searchsorted(total, before + max_bytes, side="right")))
         found.append((start, stop))
         start, before = stop, int(total[stop - 1])
     return found or [(0, 0)]
 
 
-def text_pieces(column: pa.Array, most: int = PIECE_BYTES) -> list[tuple[int, int]]:
-    """The same of a column of text, without a look at each where all together are few.
+def text_chunk_ranges(column: pa.Array, max_bytes: int = CHUNK_BYTES) -> list[tuple[int, int]]:
+    """Like :func:`chunk_ranges` for a text column; a small column is not measured value by value.
 
-    >>> text_pieces(pa.array(["abc", "def"])), text_pieces(pa.array(["abc", "def"]), 4)
+    >>> text_chunk_ranges(pa.array(["abc", "def"])), text_chunk_ranges(pa.array(["abc", "def"]), 4)
     ([(0, 2)], [(0, 1), (1, 2)])
     """
-    if not pa.types.is_dictionary(column.type) and column.nbytes <= most:
+    if not pa.types.is_dictionary(column.type) and column.nbytes <= max_bytes:
         return [(0, len(column))]
-    return pieces(text_sizes(column), most)
+    return chunk_ranges(text_lengths(column), max_bytes)
 
 
 def replace_column(batch: pa.RecordBatch, name: str, values: Any, valid: Any = None) -> pa.RecordBatch:
-    """The batch with a float64 column set; NaN is written as null (or where not ``valid``)."""
+    """Set a column of a batch: an Arrow array, or a NumPy array as float64, null where NaN or not ``valid``."""
     if isinstance(values, np.ndarray):
         mask = np.isnan(values) if valid is None else ~valid
-        values = masked(values.astype(np.float64, copy=False), mask)
+        values = nullable_column(values.astype(np.float64, copy=False), mask)
     position = batch.schema.get_field_index(name)
     column = pa.field(name, values.type)
     if position < 0:
@@ -372,6 +374,6 @@ def replace_column(batch: pa.RecordBatch, name: str, values: Any, valid: Any = N
 
 
 def with_field(schema: pa.Schema, field: pa.Field) -> pa.Schema:
-    """The schema with a field set."""
+    """Set a field of a schema: replace the field of that name or append it."""
     position = schema.get_field_index(field.name)
     return schema.append(field) if position < 0 else schema.set(position, field)

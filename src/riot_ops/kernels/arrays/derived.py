@@ -1,8 +1,8 @@
-"""Records of which several come of one, such as the words of a text, copied only where somebody wants them.
+"""Records derived from others, such as the words of a text, materialized only when a step needs a batch.
 
-Most of what such records carry they share: the number and the label of their text. To put it beside each of them, and
-to find out of it again which belong together, costs as much as what is done with them. So such records are at first
-what they share, how many there are of each, and their words, as numbers into a list.
+The words of a text share most of their fields, such as its number and its label. Copying these beside each word, and
+grouping the words by them again, costs as much as the actual work. So derived records are kept as the shared fields
+once per text, the number of words per text, and the words as codes into a dictionary.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from riot_ops.core.order import carried
-from riot_ops.kernels.arrays.arrow import bits_of, int_column, readonly
-from riot_ops.kernels.arrays.codes import followed
-from riot_ops.kernels.arrays.rows import repeated, spread, taken, taken_rows
+from riot_ops.core.order import carried_fields
+from riot_ops.kernels.arrays.arrow import int_column, pack_bits, readonly
+from riot_ops.kernels.arrays.dictionaries import slots_of_codes
+from riot_ops.kernels.arrays.rows import repeat, scatter, take, take_rows
 from riot_ops.kernels.jit import kernel
 
 __all__ = ["Derived"]
 
 
 @kernel
-def _number(times: Any, places: Any) -> None:
+def _word_places(times: Any, places: Any) -> None:
     k = 0
     for i in range(times.size):
         for j in range(times[i]):
@@ -33,7 +33,7 @@ def _number(times: Any, places: Any) -> None:
 
 
 @kernel
-def _records(starts: Any, times: Any, rows: Any) -> None:
+def _record_rows(starts: Any, times: Any, rows: Any) -> None:
     k = 0
     for i in range(starts.size):
         for j in range(times[i]):
@@ -42,33 +42,33 @@ def _records(starts: Any, times: Any, rows: Any) -> None:
 
 
 class Derived:
-    """Words of texts, which look like a batch of records with a word each.
+    """The words of texts, which stand for a batch with one record per word.
 
-    Those of one text follow one another. The fields of ``schema`` are the ``word`` and its ``place`` in the text, what
-    each record has of its ``own``, what is ``told`` of a word, and what all records of a text share.
+    The records of a text are consecutive. The fields of ``schema`` are the ``word`` and its ``place`` in the text, the
+    fields that each record has of its ``own``, the values ``told`` per word, and the fields shared by a text's records.
 
     Parameters
     ----------
     schema : schema
-        Of the records.
+        Schema of the records.
     of : record batch
-        What the records of a text share; a row for each text.
+        The fields shared by the records of a text; one row per text.
     times : array of int64
-        How many records come of each text.
+        Number of records of each text.
     codes : array of int32
-        The word of each record, a number into ``words``.
+        The word of each record, an index into ``words``.
     words : array of text
-        The different words, each as it first comes.
+        The distinct words, in order of appearance.
     word, place : str
-        Their fields.
+        Names of the fields of the word and of its place.
     own : mapping of str to array
-        Values of records.
+        Fields with a value for each record.
     headed : bool
-        Whether the first record of each text is of the text as a whole: its word is null.
+        Whether the first record of each text stands for the whole text; its word is null.
     first : collection of str
-        Fields of ``of`` that these have alone.
+        Fields of ``of`` that only the first record of a text has.
     told : mapping of str to array of int64, optional
-        Values by word, those of :meth:`keys`.
+        Fields with a value for each of the :meth:`keys`.
 
     Examples
     --------
@@ -76,7 +76,7 @@ class Derived:
     >>> of, own = pa.record_batch({"seq": [7, 8]}), {"n": pa.array([2, 1, 1])}
     >>> codes, words = np.array([0, 1, 1], np.int32), pa.array(["to", "be"])
     >>> both = Derived(schema, of, np.array([2, 1]), codes, words, "word", "ordinal", own, False)
-    >>> [tuple(row.values()) for row in both.whole().to_pylist()]
+    >>> [tuple(row.values()) for row in both.materialize().to_pylist()]
     [(7, 'to', 2, 0), (7, 'be', 1, 1), (8, 'be', 1, 0)]
     """
 
@@ -97,7 +97,7 @@ class Derived:
         self.first = first
         self.told = {} if told is None else told
         self.num_rows: int = codes.size
-        #: Where the records of each text begin.
+        #: The first record of each text.
         self.starts: npt.NDArray[np.int64] = np.cumsum(times) - times
         self._whole: pa.RecordBatch | None = None
 
@@ -107,67 +107,67 @@ class Derived:
         return list(self.schema.names)
 
     def shared(self, name: str) -> pa.Array | None:
-        """The value that all records of a text have in a field, for each text; None where they may differ."""
+        """The value of a field for each text, if all records of a text share it; otherwise None."""
         own = {self.word, self.place, *self.own, *self.told, *self.first}
         return None if name in own or name not in self.of.schema.names else self.of.column(name)
 
     def rises(self) -> bool:
-        """Whether the records are in the order of their messages, of which no two have the same number."""
-        if carried(self.names) not in (["seq", self.place], ["seq", self.place, "event_time"]):
+        """Whether the records are in the order of their messages, whose sequence numbers are distinct."""
+        if carried_fields(self.names) not in (["seq", self.place], ["seq", self.place, "event_time"]):
             return False
         seq = None if (column := self.shared("seq")) is None else int_column(column)
         return seq is not None and bool((seq[1:] > seq[:-1]).all())
 
     def keys(self) -> pa.Array:
-        """The different words in the order in which they come, null ahead of them where there are records without."""
+        """The distinct words in order of appearance, after a null if there are records without a word."""
         return pa.concat_arrays([pa.nulls(1, self.words.type), self.words]) if self.headed else self.words
 
     def telling(self, schema: pa.Schema, told: Mapping[str, npt.NDArray[np.int64]]) -> Derived:
-        """The records with more that depends on the word alone."""
+        """A copy with further fields that depend on the word only."""
         given = (self.of, self.times, self.codes, self.words, self.word, self.place, self.own, self.headed, self.first)
         return Derived(schema, *given, {**self.told, **told})
 
     def some(self, texts: npt.NDArray[np.int64]) -> Derived:
-        """The records of some texts, of which nothing is told yet."""
+        """The records of some texts, without the fields that were told."""
         times = self.times[texts]
         records = np.empty(int(times.sum()), np.int64)
-        _records(self.starts[texts], times, records)
-        own = {name: taken(column, records) for name, column in self.own.items()}
-        given = (taken_rows(self.of, texts), times, self.codes[records], self.words)
+        _record_rows(self.starts[texts], times, records)
+        own = {name: take(column, records) for name, column in self.own.items()}
+        given = (take_rows(self.of, texts), times, self.codes[records], self.words)
         return Derived(self.schema, *given, self.word, self.place, own, self.headed, self.first)
 
     def question(self, numbers: npt.NDArray[np.int64]) -> Derived:
-        """A text of which some of the :meth:`keys` are the words, in order; all else is as with the first text's."""
+        """One text whose words are the given :meth:`keys`, in order; its other fields are those of the first text."""
         headed = self.headed and bool((numbers[:1] == 0).any())
         texts = np.flatnonzero(self.times)[:1]
         first = np.broadcast_to(self.starts[texts], numbers.size).astype(np.int64)
-        words = taken(self.words, numbers[headed:] - self.headed)
+        words = take(self.words, numbers[headed:] - self.headed)
         codes = np.arange(-headed, len(words), dtype=np.int32)[: numbers.size].clip(0)
-        given = (taken_rows(self.of, texts), np.array([numbers.size]), codes.astype(np.int32), words)
-        own = {name: taken(column, first) for name, column in self.own.items()}
+        given = (take_rows(self.of, texts), np.array([numbers.size]), codes.astype(np.int32), words)
+        own = {name: take(column, first) for name, column in self.own.items()}
         return Derived(self.schema, *given, self.word, self.place, own, headed, self.first)
 
     def heads(self, texts: npt.NDArray[np.int64], names: Sequence[str] | None = None) -> pa.RecordBatch:
-        """The first record of each of some texts, which have one, with all fields or these."""
+        """The first record of each of the given texts, which must not be empty, with all fields or ``names``."""
         schema = self.schema if names is None else pa.schema([self.schema.field(name) for name in names])
         return pa.RecordBatch.from_arrays([self._first(field, texts) for field in schema], schema=schema)
 
     def _first(self, field: pa.Field, texts: npt.NDArray[np.int64]) -> pa.Array:
-        """A field of these."""
+        """A field of the first record of each of the given texts."""
         name, rows = field.name, self.starts[texts]
         if name == self.place:
             return pa.array(np.zeros(texts.size, np.int64))
         if name == self.word and self.headed:
             return pa.nulls(texts.size, field.type)
         if name == self.word:
-            return taken(self.words, self.codes[rows].astype(np.int64)).cast(field.type)
+            return take(self.words, self.codes[rows].astype(np.int64)).cast(field.type)
         if name in self.told:
             told = self.told[name]
             return pa.array(np.full(texts.size, told[0]) if self.headed else told[self.codes[rows]])
-        return taken(self.own[name], rows) if name in self.own else taken(self.of.column(name), texts)
+        return take(self.own[name], rows) if name in self.own else take(self.of.column(name), texts)
 
-    def whole(self) -> pa.RecordBatch:
-        """A batch of the records."""
+    def materialize(self) -> pa.RecordBatch:
+        """The records as a batch."""
         if self._whole is None:
             self._whole = pa.RecordBatch.from_arrays([self._column(f) for f in self.schema], schema=self.schema)
         return self._whole
@@ -178,27 +178,27 @@ class Derived:
             return self._words(field.type)
         if name == self.place:
             places = np.empty(self.num_rows, np.int64)
-            _number(readonly(self.times), places)
+            _word_places(readonly(self.times), places)
             return pa.array(places)
         if name in self.told:
-            codes = np.where(self._headless(), self.codes + np.int32(1), np.int32(0)) if self.headed else self.codes
-            return pa.array(followed(codes, self.told[name]))
+            codes = np.where(self._have_word(), self.codes + np.int32(1), np.int32(0)) if self.headed else self.codes
+            return pa.array(slots_of_codes(codes, self.told[name]))
         if name in self.own:
             return self.own[name]
         if name in self.first:
             texts = np.flatnonzero(self.times)
-            return spread(taken(self.of.column(name), texts), self.starts[texts], self.num_rows)
-        return repeated(self.of.column(name), self.times)
+            return scatter(take(self.of.column(name), texts), self.starts[texts], self.num_rows)
+        return repeat(self.of.column(name), self.times)
 
-    def _headless(self) -> npt.NDArray[np.bool_]:
-        """Which records have a word."""
+    def _have_word(self) -> npt.NDArray[np.bool_]:
+        """True for records with a word."""
         have = np.ones(self.num_rows, np.bool_)
         if self.headed:
             have[self.starts[np.flatnonzero(self.times)]] = False
         return have
 
-    def _words(self, kind: pa.DataType) -> pa.Array:
-        bits = bits_of(self._headless()) if self.headed else None
+    def _words(self, dtype: pa.DataType) -> pa.Array:
+        bits = pack_bits(self._have_word()) if self.headed else None
         codes = pa.Array.from_buffers(pa.int32(), self.num_rows, [bits, pa.py_buffer(self.codes)])
-        coded = pa.types.is_dictionary(kind)
+        coded = pa.types.is_dictionary(dtype)
         return pa.DictionaryArray.from_arrays(codes, self.words, safe=False) if coded else self.words.take(codes)

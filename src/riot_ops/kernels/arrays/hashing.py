@@ -8,9 +8,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from riot_ops.kernels.arrays.arrow import NO_MASK, byte_spans, float_column, present, readonly
-from riot_ops.kernels.arrays.codes import coded
-from riot_ops.kernels.arrays.masks import first
+from riot_ops.kernels.arrays.arrow import NO_MASK, byte_spans, float_column, readonly, valid_mask
+from riot_ops.kernels.arrays.byte_masks import low_bits
+from riot_ops.kernels.arrays.dictionaries import dictionary_codes
 from riot_ops.kernels.arrays.selection import Rows, Selection
 from riot_ops.kernels.jit import kernel
 from riot_ops.kernels.text.numbers import load8
@@ -43,8 +43,8 @@ def fmix64(k: Any) -> Any:
 
 
 @kernel
-def word(data: Any, start: Any, n: Any) -> Any:
-    """The n bytes (at most 8) at start as a little-endian number."""
+def load_bytes(data: Any, start: Any, n: Any) -> Any:
+    """Load n bytes (at most 8) at start as a little-endian number."""
     w = np.uint64(0)
     for i in range(n):
         w |= np.uint64(data[np.uint64(start + i)]) << np.uint64(8 * i)
@@ -53,10 +53,10 @@ def word(data: Any, start: Any, n: Any) -> Any:
 
 @kernel
 def last_word(data: Any, end: Any, n: Any) -> Any:
-    """The n bytes (1 to 8) before end as a little-endian number: of eight at once, where there are so many."""
+    """Load the n bytes (1 to 8) before end as a little-endian number: by one load of eight where possible."""
     if end >= 8:
         return load8(data, end - 8) >> np.uint64(64 - 8 * n)
-    return word(data, end - n, n)
+    return load_bytes(data, end - n, n)
 
 
 @kernel
@@ -93,9 +93,9 @@ def murmur3_x64_128(data: Any, start: Any, end: Any, seed: Any) -> Any:
 
 @kernel(inline=True)
 def _murmur3_short(data: Any, start: Any, n: Any, seed: Any) -> Any:
-    """The same of at most 15 bytes, where 16 can be read: no branch depends on how many there are."""
-    h1 = seed ^ rotl((load8(data, start) & first(8 * n)) * _C1, 31) * _C2 ^ np.uint64(n)
-    h2 = seed ^ rotl((load8(data, start + 8) & first(max(8 * n - 64, 0))) * _C2, 33) * _C1 ^ np.uint64(n)
+    """Like :func:`murmur3_x64_128` for at most 15 bytes, of which 16 can be read; without branches on the length."""
+    h1 = seed ^ rotl((load8(data, start) & low_bits(8 * n)) * _C1, 31) * _C2 ^ np.uint64(n)
+    h2 = seed ^ rotl((load8(data, start + 8) & low_bits(max(8 * n - 64, 0))) * _C2, 33) * _C1 ^ np.uint64(n)
     h1 += h2
     h2 += h1
     h1 = fmix64(h1)
@@ -119,7 +119,7 @@ def _hash_spans(data: Any, starts: Any, ends: Any, valid: Any, seed: Any, h1: An
 
 @kernel
 def _hash_words(words: Any, valid: Any, h1: Any, h2: Any) -> None:
-    """A 128-bit identity of 64-bit values."""
+    """Hash 64-bit values to 128 bits."""
     for i in range(h1.size):
         if valid.size == 0 or valid[i]:
             h1[i] = fmix64(words[i] + _N1)
@@ -149,18 +149,18 @@ def hash_strings(column: pa.Array, seed: int = 0) -> tuple[U64, U64]:
 
 
 def _hash_column(column: pa.Array) -> tuple[U64, U64]:
-    kind = column.type
-    if pa.types.is_null(kind):
+    dtype = column.type
+    if pa.types.is_null(dtype):
         return np.full(len(column), _NULL), np.full(len(column), _NULL)
-    if pa.types.is_string(kind) or pa.types.is_binary(kind) or pa.types.is_large_string(kind):
+    if pa.types.is_string(dtype) or pa.types.is_binary(dtype) or pa.types.is_large_string(dtype):
         return hash_strings(column)
-    if pa.types.is_dictionary(kind):
+    if pa.types.is_dictionary(dtype):
         if len(column.dictionary) > len(column):
             return _hash_column(column.dictionary_decode())
-        codes, known = coded(column)
+        codes, known = dictionary_codes(column)
         return tuple(np.append(part, _NULL)[codes] for part in _hash_column(known))  # type: ignore[return-value]
     h1, h2 = np.empty(len(column), np.uint64), np.empty(len(column), np.uint64)
-    if pa.types.is_floating(kind):
+    if pa.types.is_floating(dtype):
         values, valid = float_column(column)
         words = readonly((values + 0.0).view(np.uint64))  # -0.0 and 0.0 are one key
     else:
@@ -170,57 +170,57 @@ def _hash_column(column: pa.Array) -> tuple[U64, U64]:
 
 
 def _words(column: pa.Array) -> tuple[U64, npt.NDArray[np.bool_]]:
-    """``(words, valid)`` of what is kept as a whole number: 64 bits each, anything where null."""
-    kind = column.type
-    valid = NO_MASK if column.null_count == 0 else readonly(present(column))
-    if pa.types.is_int64(kind) or pa.types.is_timestamp(kind):
+    """``(words, valid)`` of an integer, temporal or boolean column: 64 bits per value, arbitrary where null."""
+    dtype = column.type
+    valid = NO_MASK if column.null_count == 0 else readonly(valid_mask(column))
+    if pa.types.is_int64(dtype) or pa.types.is_timestamp(dtype):
         buffer = column.buffers()[1]
         if buffer is not None and len(column):
             return readonly(np.frombuffer(buffer, np.uint64, len(column), 8 * column.offset)), valid
-    if pa.types.is_temporal(kind) or pa.types.is_boolean(kind):
-        column = column.cast(pa.int64()) if not pa.types.is_boolean(kind) else column.cast(pa.int8())
+    if pa.types.is_temporal(dtype) or pa.types.is_boolean(dtype):
+        column = column.cast(pa.int64()) if not pa.types.is_boolean(dtype) else column.cast(pa.int8())
     return readonly(np.asarray(column.fill_null(0)).astype(np.int64).view(np.uint64)), valid
 
 
 class HashMemo:
-    """Key hashes of the columns seen, so that tasks over the same columns share them.
+    """Key hashes by column, so that tasks keyed by the same columns compute them once.
 
-    Columns are recognised by their buffers, and batches by themselves; the memo keeps them alive.
+    Columns are recognised by their buffers, batches by identity; the memo keeps both alive.
     """
 
     def __init__(self) -> None:
         self._known: dict[tuple[Any, ...], tuple[list[Any], U64, U64]] = {}
 
     def hash_columns(self, columns: list[pa.Array], n: int) -> tuple[U64, U64]:
-        """As :func:`hash_columns`; the result must not be changed."""
-        place = (n, *((c.type, c.offset, *_addresses(c)) for c in columns))
-        if place not in self._known:
-            if len(columns) > 1:  # others may be keyed by one of them
+        """Like :func:`hash_columns`; the result must not be modified."""
+        entry = (n, *((c.type, c.offset, *_addresses(c)) for c in columns))
+        if entry not in self._known:
+            if len(columns) > 1:  # other tasks may be keyed by one of the columns
                 h1, h2 = (part.copy() for part in self.hash_columns(columns[:1], n))
                 for column in columns[1:]:
                     _combine(h1, h2, *self.hash_columns([column], n))
             else:
                 h1, h2 = hash_columns(columns, n)
-            self._known[place] = (columns, h1, h2)
-        return self._known[place][1:]
+            self._known[entry] = (columns, h1, h2)
+        return self._known[entry][1:]
 
-    def of(self, rows: Rows, fields: tuple[str, ...]) -> tuple[U64, U64]:
-        """The same of some fields of records: who reads a batch that is known, or a part of it, looks at no column."""
+    def hash_rows(self, rows: Rows, fields: tuple[str, ...]) -> tuple[U64, U64]:
+        """Hash some fields of rows; for a batch seen before, or a selection of it, no column is read."""
         if isinstance(rows, Selection):
-            h1, h2 = self.of(rows.batch, fields)
+            h1, h2 = self.hash_rows(rows.batch, fields)
             return (h1, h2) if rows.rows is None else (h1[rows.rows], h2[rows.rows])
-        place = (id(rows), fields)
-        if place not in self._known:
+        entry = (id(rows), fields)
+        if entry not in self._known:
             columns = [rows.column(name) for name in fields]
-            self._known[place] = ([rows], *self.hash_columns(columns, rows.num_rows))
-        return self._known[place][1:]
+            self._known[entry] = ([rows], *self.hash_columns(columns, rows.num_rows))
+        return self._known[entry][1:]
 
     def share(self, other: HashMemo) -> None:
-        """Know what another one knows, now and later, and let it know as well, until :meth:`clear`."""
+        """Share all entries with another memo, present and future, until :meth:`clear`."""
         self._known = other._known
 
     def clear(self) -> None:
-        """Forget everything; who shares it keeps it."""
+        """Forget all entries; memos that shared them keep them."""
         self._known = {}
 
 
@@ -232,10 +232,9 @@ def _addresses(column: pa.Array) -> list[int]:
 
 
 def hash_columns(columns: list[pa.Array], n: int) -> tuple[U64, U64]:
-    """A 128-bit identity of each row's key, from one hash per column.
+    """A 128-bit hash of the key of each of n rows, combined from one hash per column.
 
-    128 bits make an accidental collision of keys (about 1e-27 for a million) no concern, so that
-    key lookups compare hashes only.
+    Key lookups compare hashes only: with 128 bits a collision among a million keys has a probability of 1e-27.
     """
     if not columns:
         return np.zeros(n, np.uint64), np.zeros(n, np.uint64)

@@ -10,33 +10,33 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from riot_ops.kernels.arrays.arrow import int_column, readonly
-from riot_ops.kernels.arrays.codes import appearing, coded, followed
+from riot_ops.kernels.arrays.dictionaries import dictionary_codes, first_occurrences, slots_of_codes
 from riot_ops.kernels.arrays.hashing import hash_columns
-from riot_ops.kernels.arrays.ordering import edges_of
-from riot_ops.kernels.arrays.rows import repeated_words
+from riot_ops.kernels.arrays.ordering import run_edges
+from riot_ops.kernels.arrays.rows import repeat_values
 from riot_ops.kernels.jit import kernel
 
-__all__ = ["KeyIndex", "distinct", "first_rows", "key_numbers", "mark"]
+__all__ = ["KeyIndex", "distinct_slots", "first_rows", "key_numbers", "mark_slots"]
 
 
-#: A place of the table that holds no key.
+#: An empty table entry.
 EMPTY = np.uint32(0xFFFFFFFF)
-#: Places per slot that there is room for: with a quarter of them taken, few keys are not at the first place looked at.
-PLACES = 4
-#: A table of so many places is in a core's own cache.
-NEAR = 1 << 16
-#: Rows that are looked up together: what they need of the table and the keys fits into a core's own cache.
-TOGETHER = 512
-#: Values of codes, beside four for each row, up to which they are looked for by value.
-ROOM = 1024
+#: Table entries per slot: at a load factor of a quarter, most keys are found at the first probe.
+ENTRIES_PER_SLOT = 4
+#: Entries of a table that fits into a core's own cache.
+CACHED = 1 << 16
+#: Rows that are looked up together: the table entries and keys that they touch fit into a core's own cache.
+BLOCK = 512
+#: Up to this many combinations of codes, plus four per row, keys are resolved by combination rather than by row.
+MAX_COMBINATIONS = 1024
 
 
 @kernel(inline=True)
 def _place(a: Any, b: Any, table: Any, keys: Any) -> Any:
-    """The place of a key in the table, or the empty one where it belongs.
+    """The position of a key in the table, or of the empty entry where it belongs.
 
-    A place holds a slot, in as many low bits as number the places, and above them bits of the hash: so that of other
-    keys hardly one is looked at, each of which is far away in memory.
+    An entry holds a slot in as many low bits as index the table, and bits of the hash above them. So a probe hardly
+    ever compares the wrong key, which would be a cache miss.
     """
     low = np.uint32(table.size - 1)
     tag = np.uint32(a >> np.uint64(32)) & ~low
@@ -62,10 +62,10 @@ def _enter(a: Any, slot: Any, table: Any, p: Any) -> None:
 def _lookup(
     h1: Any, h2: Any, times: Any, ttl: Any, table: Any, keys: Any, last: Any, n: Any, start: Any, end: Any, slots: Any
 ) -> Any:
-    """Resolve the keys of some rows to slots, giving new keys the next slots.
+    """Resolve the keys of rows from ``start`` to ``end`` to slots; new keys get the next slots.
 
-    A key not seen for longer than ttl gets a new slot, which is how its state starts afresh.
-    Returns the new number of slots and the row reached: before the end where the table is full.
+    A key not seen for longer than ttl gets a new slot, so its state starts empty. Returns the new number of slots and
+    the row reached, which is before the end if the table is full.
     """
     low = np.uint32(table.size - 1)
     for i in range(start, end):
@@ -92,13 +92,13 @@ def _lookup(
 def _seek(
     h1: Any, h2: Any, times: Any, ttl: Any, table: Any, keys: Any, last: Any, start: Any, end: Any, slots: Any
 ) -> Any:
-    """The slots of those keys of some rows that are known, -1 of others; returns whether one was not seen for too long.
+    """Find the slots of known keys, -1 for the others; returns whether one of the keys has expired.
 
-    Each pass does so little for a row that the processor waits for the memory of many rows at once.
+    Each pass does so little per row that the processor overlaps the cache misses of many rows.
     """
     low = np.uint32(table.size - 1)
     met = EMPTY
-    for i in range(start, end):  # brings near what the next pass reads, where a row may wait for the one before
+    for i in range(start, end):  # prefetch for the next pass, in which a row may depend on the one before
         met &= table[h1[i] & np.uint64(low)]
     if met == EMPTY:
         for i in range(start, end):
@@ -127,7 +127,7 @@ def _lookup_coded(
     codes: Any, h1: Any, h2: Any, times: Any, ttl: Any, slot_of: Any, table: Any, keys: Any, last: Any, n: Any,
     start: Any, slots: Any,
 ) -> Any:  # fmt: skip
-    """The same of numbers of keys, with a hash for each number, of which the slot is known until it dies."""
+    """Like :func:`_lookup` for codes of keys, with hashes by code; ``slot_of`` caches the slot of a code."""
     low = np.uint32(table.size - 1)
     for i in range(start, codes.size):
         c = np.uint64(codes[i])
@@ -156,12 +156,12 @@ def _lookup_coded(
 def _resolve(
     h1: Any, h2: Any, times: Any, ttl: Any, table: Any, keys: Any, last: Any, n: Any, start: Any, slots: Any
 ) -> Any:
-    """The same as :func:`_lookup` from row ``start`` on; of what is far away, for many rows together."""
-    if table.size <= NEAR:
+    """Like :func:`_lookup` to the last row; with a table that exceeds the cache, for blocks of rows at a time."""
+    if table.size <= CACHED:
         return _lookup(h1, h2, times, ttl, table, keys, last, n, start, h1.size, slots)
-    for first in range(start, h1.size, TOGETHER):
-        end = min(h1.size, first + TOGETHER)
-        if _seek(h1, h2, times, ttl, table, keys, last, first, end, slots):  # rows of its key may get another slot
+    for first in range(start, h1.size, BLOCK):
+        end = min(h1.size, first + BLOCK)
+        if _seek(h1, h2, times, ttl, table, keys, last, first, end, slots):  # an expired key may get another slot
             n, row = _lookup(h1, h2, times, ttl, table, keys, last, n, first, end, slots)
             if row < end:
                 return n, row
@@ -179,7 +179,7 @@ def _resolve(
 
 @kernel
 def _find(h1: Any, h2: Any, table: Any, keys: Any, slots: Any) -> None:
-    """The slot of each key that is known, -1 of the others."""
+    """Find the slot of each key, -1 if it is unknown."""
     low = np.uint32(table.size - 1)
     for i in range(h1.size):
         e = table[_place(h1[i], h2[i], table, keys)]
@@ -188,7 +188,7 @@ def _find(h1: Any, h2: Any, table: Any, keys: Any, slots: Any) -> None:
 
 @kernel
 def _insert(keys: Any, slots: Any, table: Any) -> None:
-    """Enter slots in a table; of two slots with one key the later one counts."""
+    """Enter slots into a table; of two slots with the same key the higher one wins."""
     low = np.uint32(table.size - 1)
     for i in range(slots.size):
         s = slots[i]
@@ -199,22 +199,22 @@ def _insert(keys: Any, slots: Any, table: Any) -> None:
 
 @kernel
 def _mark_entered(table: Any, entered: Any) -> None:
-    """Which slots are in a table; an empty place stands for the last one that there might be, which there never is."""
+    """Flag the slots that are in a table; empty entries flag the last possible slot, which is never used."""
     low = np.uint32(table.size - 1)
     for i in range(table.size):
         entered[table[i] & low] = True
 
 
 @kernel
-def mark(slots: Any, marks: Any) -> None:
-    """Set the marks of some slots."""
+def mark_slots(slots: Any, marks: Any) -> None:
+    """Set the flags of slots."""
     for i in range(slots.size):
         marks[np.uint64(slots[i])] = True
 
 
 @kernel
 def first_rows(slots: Any, start: Any, rows: Any) -> None:
-    """The first row of each slot from ``start`` on, which the rows have in order of appearance."""
+    """Write the first row of each slot from ``start`` on; these slots appear in ascending order."""
     n = 0
     for i in range(slots.size):
         if n < rows.size and slots[i] == start + n:
@@ -231,7 +231,7 @@ class KeyIndex:
     Parameters
     ----------
     ttl : int
-        Time to live in microseconds of event time; 0 keeps keys for ever.
+        Time to live of a key in microseconds of event time; 0 keeps keys for ever.
 
     >>> index = KeyIndex()
     >>> index.resolve(np.array([7, 9, 7], np.uint64), np.array([0, 0, 0], np.uint64)).tolist()
@@ -241,27 +241,29 @@ class KeyIndex:
     def __init__(self, ttl: int = 0) -> None:
         self.ttl = ttl
         self.size = 0
-        self._table = np.full(16 * PLACES, EMPTY)
+        self._table = np.full(16 * ENTRIES_PER_SLOT, EMPTY)
         self._keys = np.empty((16, 2), np.uint64)
         self._last = np.empty(16 if ttl else 0, np.int64)
 
     @property
     def hashes(self) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint64]]:
+        """Both hashes of each slot's key."""
         return self._keys[: self.size, 0], self._keys[: self.size, 1]
 
     @property
     def last_seen(self) -> npt.NDArray[np.int64]:
-        """Latest event time of each slot; empty without a time to live."""
+        """Latest event time of each slot; empty without a ttl."""
         return self._last[: self.size]
 
     @property
     def nbytes(self) -> int:
+        """Bytes of memory in use."""
         return self._table.nbytes + self._keys.nbytes + self._last.nbytes
 
     def resolve(
         self, h1: npt.NDArray[np.uint64], h2: npt.NDArray[np.uint64], times: npt.NDArray[np.int64] = _NO_TIMES
     ) -> npt.NDArray[np.int64]:
-        """The slot of each key; unknown and expired keys get new ones."""
+        """The slot of each key; unknown and expired keys get new slots."""
         slots = np.empty(h1.size, np.int64)
         row = 0
         while row < h1.size:
@@ -275,27 +277,27 @@ class KeyIndex:
     def resolve_coded(
         self, columns: Sequence[pa.Array], n: int, times: npt.NDArray[np.int64] = _NO_TIMES
     ) -> tuple[npt.NDArray[np.int64], Any]:
-        """The slots of n rows of dictionary columns, of which each value is looked for once; again where its key dies.
+        """The slots of n rows of dictionary columns; each combination of values is looked up once per lifetime.
 
-        Also rows in which all of these slots are: the first one of each value, in order, so that slots come in order of
-        appearance. Of several columns values are put together; should there be too many, all rows are looked for.
+        Also returns rows that contain all of these slots: the first of each combination, in order, so that slots are
+        numbered in order of appearance. With too many combinations, all rows are looked up.
         """
-        found = [coded(column) for column in columns]
+        found = [dictionary_codes(column) for column in columns]
         codes, many = np.zeros(n, np.int32), 1
         for more, known in found:
             many *= len(known) + 1
-            if many > ROOM + 4 * n:
+            if many > MAX_COMBINATIONS + 4 * n:
                 return self.resolve(*hash_columns(list(columns), n), times), slice(None)
             above = more + np.int32(1)
             codes = above if many == len(known) + 1 else codes * np.int32(len(known) + 1) + above
-        rows = appearing(codes, many)
+        rows = first_occurrences(codes, many)
         heads = [(known, part[rows]) for part, known in found]
         keys = [known.take(pa.array(part, mask=part < 0)) for known, part in heads]
         hashes, first = hash_columns(keys, rows.size), codes[rows]
         slot_of = np.full(many, -1)
         if not self.ttl:
             slot_of[first] = self.resolve(*hashes)
-            return followed(codes, slot_of), rows
+            return slots_of_codes(codes, slot_of), rows
         h1, h2, slots = np.empty(many, np.uint64), np.empty(many, np.uint64), np.empty(n, np.int64)
         h1[first], h2[first] = hashes
         row = 0
@@ -309,7 +311,7 @@ class KeyIndex:
         return slots, slice(None)
 
     def find(self, h1: npt.NDArray[np.uint64], h2: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
-        """The slot of each key, -1 of those that are unknown; without a time to live."""
+        """The slot of each key, -1 if it is unknown; ignores the ttl."""
         slots = np.empty(h1.size, np.int64)
         _find(h1, h2, self._table, self._keys, slots)
         return slots
@@ -321,7 +323,7 @@ class KeyIndex:
         h2: npt.NDArray[np.uint64],
         last_seen: npt.NDArray[np.int64] = _NO_TIMES,
     ) -> None:
-        """Put known keys at known slots (restoring a snapshot)."""
+        """Assign keys to given slots, as when a snapshot is restored."""
         size = max(self.size, int(slots.max()) + 1) if slots.size else self.size
         if size > len(self._keys):
             self._grow(1 << (size - 1).bit_length())
@@ -333,7 +335,7 @@ class KeyIndex:
         _insert(self._keys, slots, self._table)
 
     def live(self, now: int) -> npt.NDArray[np.int64]:
-        """The slots in use: of expired keys none, of renewed keys the newest."""
+        """The slots of keys that have not expired; of a key that came back, the newest."""
         if not self.ttl:
             return np.arange(self.size)
         entered = np.zeros(self._table.size, np.bool_)
@@ -345,7 +347,7 @@ class KeyIndex:
         self._keys = _extended(self._keys, room)
         if self.ttl:
             self._last = _extended(self._last, room)
-        self._table = np.full(PLACES * room, EMPTY)
+        self._table = np.full(ENTRIES_PER_SLOT * room, EMPTY)
         _insert(self._keys, np.arange(self.size), self._table)
 
 
@@ -355,10 +357,10 @@ def _extended(array: npt.NDArray[Any], room: int) -> npt.NDArray[Any]:
     return longer
 
 
-def distinct(slots: npt.NDArray[np.int64], size: int) -> npt.NDArray[np.int64]:
-    """The different ones of some slots, of which there are so many, in ascending order.
+def distinct_slots(slots: npt.NDArray[np.int64], size: int) -> npt.NDArray[np.int64]:
+    """The distinct slots in ascending order; all are below ``size``.
 
-    >>> distinct(np.array([3, 1, 3]), 4).tolist()
+    >>> distinct_slots(np.array([3, 1, 3]), 4).tolist()
     [1, 3]
     """
     if 16 * slots.size < size:
@@ -377,9 +379,9 @@ def key_numbers(columns: list[pa.Array], n: int) -> npt.NDArray[np.int64]:
     if not columns:
         return np.zeros(n, np.int64)
     if all(pa.types.is_int64(c.type) and not c.null_count for c in columns):
-        edges = edges_of(*(int_column(c) for c in columns))
-        if 2 * edges.size < n:  # rows with one key that follow one another are looked for once
+        edges = run_edges(*(int_column(c) for c in columns))
+        if 2 * edges.size < n:  # consecutive rows with the same key are looked up once
             heads = pa.array(edges[:-1])
             found = KeyIndex().resolve(*hash_columns([c.take(heads) for c in columns], len(heads)))
-            return repeated_words(found, np.diff(edges))
+            return repeat_values(found, np.diff(edges))
     return KeyIndex().resolve(*hash_columns(columns, n))

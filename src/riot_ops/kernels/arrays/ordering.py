@@ -1,4 +1,4 @@
-"""Rows in order: whether they are, and the order within runs of them."""
+"""Sorting rows: checks whether they are in order, sorts within runs, counting sorts, merges."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ from riot_ops.kernels.jit import kernel
 
 __all__ = [
     "are_sorted",
-    "by_number",
-    "by_number_within",
-    "edges_of",
-    "grouped",
+    "dense_ranks",
+    "group_by_slot",
     "merged_order",
-    "order_within",
-    "places_within",
-    "ranks_of",
+    "order_by_number",
+    "order_by_number_within",
+    "places_in_runs",
+    "run_edges",
+    "sort_runs",
 ]
 
 
-#: Rows that are sorted by insertion.
+#: Rows per piece that is sorted by insertion, before pieces are merged.
 PIECE = 16
-#: Runs of so many rows each are sorted faster by NumPy, which does not keep the order of equal ones.
-LONG = 1024
+#: Average length from which on runs are sorted faster by NumPy, whose sort is not stable.
+LONG_RUN = 1024
 
 
 @kernel
-def _rises(column: Any, decided: Any) -> Any:
-    """How many rows stand behind the one before by now: by columns before this (``decided``) or by this; -1: one falls.
+def _count_greater(column: Any, decided: Any) -> Any:
+    """Number of rows known to be greater than the row before, -1 if one is less.
 
-    Of the first row there is nothing to decide.
+    ``decided`` flags those known by earlier columns; ``column`` decides further ones. The first row is not counted.
     """
     n = 0
     for i in range(1, column.size):
@@ -51,8 +51,8 @@ def _rises(column: Any, decided: Any) -> Any:
 
 
 @kernel
-def _both_rise(first: Any, second: Any) -> Any:
-    """Whether rows are in the order of two columns, in one pass without branches."""
+def _is_sorted_by_two(first: Any, second: Any) -> Any:
+    """Whether rows are sorted by two columns; one pass without branches."""
     falls = False
     for i in range(1, first.size):
         k = np.uint64(i)
@@ -62,17 +62,17 @@ def _both_rise(first: Any, second: Any) -> Any:
 
 
 def are_sorted(columns: Iterable[npt.NDArray[np.int64]], n: int) -> bool:
-    """Whether n rows are in the order of columns, of which the first counts most.
+    """Whether n rows are sorted by columns, the first being the most significant.
 
     >>> are_sorted([np.array([1, 1, 2]), np.array([3, 4, 0])], 3), are_sorted([np.array([1, 1]), np.array([4, 3])], 2)
     (True, False)
     """
     columns = list(columns)
     if len(columns) in (1, 2):
-        return bool(_both_rise(readonly(columns[0]), readonly(columns[-1])))
+        return bool(_is_sorted_by_two(readonly(columns[0]), readonly(columns[-1])))
     decided = np.zeros(n, np.bool_)
     for column in columns:
-        found = _rises(readonly(column), decided)
+        found = _count_greater(readonly(column), decided)
         if found < 0:
             return False
         if found == n - 1:
@@ -97,9 +97,9 @@ def _merge(first: Any, second: Any, of_second: Any) -> None:
 
 
 def merged_order(first: list[npt.NDArray[np.int64]], second: list[npt.NDArray[np.int64]]) -> npt.NDArray[np.bool_]:
-    """Which rows of two parts as one are of the second; both are in order by these columns.
+    """Merge two parts that are sorted by their columns: for each row of the result, whether it is of the second part.
 
-    Of equal rows those of the first part come first.
+    Among equal rows those of the first part come first.
 
     >>> merged_order([np.array([1, 3, 5])], [np.array([0, 3, 9])]).tolist()
     [True, False, False, True, False, True]
@@ -114,8 +114,8 @@ def _stacked(columns: list[npt.NDArray[np.int64]]) -> npt.NDArray[np.int64]:
 
 
 @kernel
-def _behind(i: Any, j: Any, first: Any, second: Any) -> Any:
-    """Whether row i comes behind row j: by both columns, then by their numbers."""
+def _sorts_after(i: Any, j: Any, first: Any, second: Any) -> Any:
+    """Whether row i sorts after row j: by both columns, then by row number."""
     if first[i] != first[j]:
         return first[i] > first[j]
     if second[i] != second[j]:
@@ -125,13 +125,13 @@ def _behind(i: Any, j: Any, first: Any, second: Any) -> Any:
 
 @kernel
 def _order_runs(edges: Any, order: Any, room: Any, first: Any, second: Any) -> None:
-    """Sort each run: few rows by insertion, and of more rows such pieces by merging them, two by two."""
+    """Sort each run: pieces by insertion, then merge them pairwise."""
     for r in range(edges.size - 1):
         low, high = edges[r], edges[r + 1]
         for k in range(low, high):
             row = order[k]
             j = k
-            while j > low + (k - low) // PIECE * PIECE and _behind(order[j - 1], row, first, second):
+            while j > low + (k - low) // PIECE * PIECE and _sorts_after(order[j - 1], row, first, second):
                 order[j] = order[j - 1]
                 j -= 1
             order[j] = row
@@ -141,7 +141,7 @@ def _order_runs(edges: Any, order: Any, room: Any, first: Any, second: Any) -> N
                 middle, end = min(begin + width, high), min(begin + 2 * width, high)
                 a, b = begin, middle
                 for k in range(begin, end):
-                    if b == end or (a < middle and _behind(order[b], order[a], first, second)):
+                    if b == end or (a < middle and _sorts_after(order[b], order[a], first, second)):
                         room[k] = order[a]
                         a += 1
                     else:
@@ -152,21 +152,21 @@ def _order_runs(edges: Any, order: Any, room: Any, first: Any, second: Any) -> N
             width *= 2
 
 
-def order_within(
+def sort_runs(
     edges: npt.NDArray[np.int64],
     order: npt.NDArray[np.int64],
     first: npt.NDArray[Any],
     second: npt.NDArray[np.int64],
 ) -> npt.NDArray[np.int64]:
-    """The order with the rows of each run sorted by two columns without NaN, then by their numbers.
+    """Sort the rows of each run by two columns without NaN, then by row number; returns the new order.
 
-    Run r is ``order[edges[r] : edges[r + 1]]``. O(n log n) for the longest run, with no cost per run but a few steps.
+    Run r is ``order[edges[r] : edges[r + 1]]``. O(n log n) in the longest run, with hardly any cost per run.
 
-    >>> order_within(np.array([0, 2, 4]), np.arange(4), np.array([7, 5, 9, 9]), np.array([0, 0, 1, 0])).tolist()
+    >>> sort_runs(np.array([0, 2, 4]), np.arange(4), np.array([7, 5, 9, 9]), np.array([0, 0, 1, 0])).tolist()
     [1, 0, 3, 2]
     """
     found = np.array(order, np.int64)
-    if LONG * (edges.size - 1) <= found.size:
+    if LONG_RUN * (edges.size - 1) <= found.size:
         for low, high in pairwise(edges.tolist()):
             run = found[low:high]
             run[:] = run[np.argsort(first[run])]
@@ -187,21 +187,21 @@ def _group(slots: Any, begins: Any, order: Any) -> None:
         begins[s] += 1
 
 
-def grouped(slots: npt.NDArray[np.int64], keys: int) -> npt.NDArray[np.int64]:
-    """The order of rows by their slots, of which there are so many; those of one stay in order.
+def group_by_slot(slots: npt.NDArray[np.int64], keys: int) -> npt.NDArray[np.int64]:
+    """The order of rows by slot, below ``keys``; stable.
 
-    What a key has is near while all its rows are done. As they are where there are fewer rows than keys.
+    Processing rows by key keeps the state of a key in the cache. With fewer rows than keys the order is unchanged.
 
-    >>> grouped(np.array([1, 0, 1, 0]), 2).tolist()
+    >>> group_by_slot(np.array([1, 0, 1, 0]), 2).tolist()
     [1, 3, 0, 2]
     """
-    return by_number(slots, keys) if 1 < keys <= slots.size else np.arange(slots.size)
+    return order_by_number(slots, keys) if 1 < keys <= slots.size else np.arange(slots.size)
 
 
-def by_number(numbers: npt.NDArray[np.int64], count: int) -> npt.NDArray[np.int64]:
-    """The order of rows by numbers from 0 on, of which there are so many: O(rows + count); equal ones stay in order.
+def order_by_number(numbers: npt.NDArray[np.int64], count: int) -> npt.NDArray[np.int64]:
+    """The order of rows by numbers from 0 to below ``count``: a stable counting sort, O(rows + count).
 
-    >>> by_number(np.array([2, 0, 2, 1]), 3).tolist()
+    >>> order_by_number(np.array([2, 0, 2, 1]), 3).tolist()
     [1, 3, 0, 2]
     """
     sizes = np.bincount(numbers, minlength=count)
@@ -212,7 +212,7 @@ def by_number(numbers: npt.NDArray[np.int64], count: int) -> npt.NDArray[np.int6
 
 @kernel
 def _group_within(edges: Any, order: Any, numbers: Any, begins: Any, at: Any, rows: Any, runs: Any, out: Any) -> None:
-    """Rows by their numbers, each with its run, and from there to where their runs go on."""
+    """Sort rows by number, remembering the run of each, then distribute them to their runs."""
     for r in range(edges.size - 1):
         for j in range(edges[r], edges[r + 1]):
             row = order[np.uint64(j)]
@@ -227,14 +227,14 @@ def _group_within(edges: Any, order: Any, numbers: Any, begins: Any, at: Any, ro
         at[run] += 1
 
 
-def by_number_within(
+def order_by_number_within(
     edges: npt.NDArray[np.int64], order: npt.NDArray[np.int64], numbers: npt.NDArray[np.int64], count: int
 ) -> npt.NDArray[np.int64]:
-    """The order with the rows of each run sorted by numbers from 0 on, of which there are so many; equal ones stay.
+    """Sort the rows of each run by numbers from 0 to below ``count``; stable; returns the new order.
 
-    Run r is ``order[edges[r] : edges[r + 1]]``; together they are all rows. O(rows + count), however many runs.
+    Run r is ``order[edges[r] : edges[r + 1]]``; the runs cover all rows. O(rows + count), for any number of runs.
 
-    >>> by_number_within(np.array([0, 2, 4]), np.arange(4), np.array([1, 0, 0, 0]), 2).tolist()
+    >>> order_by_number_within(np.array([0, 2, 4]), np.arange(4), np.array([1, 0, 0, 0]), 2).tolist()
     [1, 0, 2, 3]
     """
     sizes = np.bincount(numbers, minlength=count)
@@ -244,10 +244,10 @@ def by_number_within(
     return out
 
 
-def edges_of(*columns: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-    """Where runs of rows with the same values begin, and the number of rows.
+def run_edges(*columns: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+    """Where runs of rows with equal values begin, followed by the number of rows.
 
-    >>> edges_of(np.array([3, 3, 4, 4]), np.array([0, 0, 0, 1])).tolist()
+    >>> run_edges(np.array([3, 3, 4, 4]), np.array([0, 0, 0, 1])).tolist()
     [0, 2, 3, 4]
     """
     n = columns[0].size
@@ -257,19 +257,19 @@ def edges_of(*columns: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
     return np.concatenate([np.zeros(min(n, 1), np.int64), np.flatnonzero(differs) + 1, [n]])
 
 
-def places_within(edges: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """The place of each row in its run, where runs begin at these edges.
+def places_in_runs(edges: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """The position of each row within its run; ``edges`` as of :func:`run_edges`.
 
-    >>> places_within(np.array([0, 2, 5])).tolist()
+    >>> places_in_runs(np.array([0, 2, 5])).tolist()
     [0, 1, 0, 1, 2]
     """
     return np.arange(edges[-1]) - np.repeat(edges[:-1], np.diff(edges))
 
 
-def ranks_of(column: pa.Array) -> npt.NDArray[np.int64]:
-    """The place of each value among the different values of a column without nulls.
+def dense_ranks(column: pa.Array) -> npt.NDArray[np.int64]:
+    """The rank of each value among the distinct values of a column without nulls.
 
-    >>> ranks_of(pa.array(["b", "a", "b"])).tolist()
+    >>> dense_ranks(pa.array(["b", "a", "b"])).tolist()
     [1, 0, 1]
     """
     if pa.types.is_dictionary(column.type):

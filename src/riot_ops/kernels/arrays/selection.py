@@ -1,8 +1,8 @@
-"""Some rows of a batch, copied only where somebody wants them.
+"""Lazy rows: selections of a batch and batches with replaced fields, copied only when a step needs a batch.
 
-Of a small batch a call of Arrow's costs more than its rows do. So what a filter lets through is at first the batch and
-the numbers of the rows: a step that reads one of its columns, or few of its rows, need not have the others copied, and
-what has been found out about the batch, such as the numbers in a column, is known of the rows.
+For a small batch, a call of Arrow costs more than the rows do. So a filter returns the batch and the numbers of the
+rows that pass. A step that reads one column or a few rows does not copy the others, and whatever is cached for the
+batch, such as a column as floats, serves the selection as well.
 """
 
 from __future__ import annotations
@@ -16,16 +16,28 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from riot_ops.kernels.arrays.arrow import float_column, readonly, replace_column
-from riot_ops.kernels.arrays.rows import filtered, taken_rows
+from riot_ops.kernels.arrays.rows import filter_rows, take_rows
 
-__all__ = ["SMALL", "Draft", "Rows", "Selection", "drafted", "finish", "floats", "kept", "names_of", "picked", "whole"]
+__all__ = [
+    "SMALL",
+    "LazyBatch",
+    "Rows",
+    "Selection",
+    "field_names",
+    "floats",
+    "materialize",
+    "materialize_all",
+    "select",
+    "take_columns",
+    "take_with_fields",
+]
 
-#: Most rows of a batch that counts as small.
+#: Maximum number of rows of a small batch.
 SMALL = 8192
-#: Most rows of several drafts that are made at once: who keeps one of them keeps the memory of all.
+#: Rows of lazy batches that are materialized together: a reference to one of them keeps the memory of all.
 PAGE = 128
-#: From so many rows on, a column at a time is faster than Arrow.
-MANY = 1024
+#: Above this number of rows, taking column by column is faster than Arrow's take of a batch.
+TAKE_BY_COLUMN = 1024
 #: What :meth:`pyarrow.RecordBatch.take` calls, at two thirds of the cost for few rows.
 _TAKE = pc.get_function("take")
 
@@ -33,15 +45,15 @@ Floats = tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]
 
 
 class Selection:
-    """Rows of a batch, which looks like a batch of them.
+    """Some rows of a batch, with part of the interface of a batch.
 
     Parameters
     ----------
     batch : record batch
     rows : array of int64, optional
-        Their numbers, rising; by default all.
+        Row numbers in ascending order; all rows by default.
     of : Selection, optional
-        All rows of the batch, of which something may be known.
+        The selection of all rows of the batch, whose caches are used.
 
     Examples
     --------
@@ -51,7 +63,7 @@ class Selection:
     (2, ['a', 'c'], [1.0, 3.0])
     """
 
-    __slots__ = ("_floats", "_infinite", "_names", "_of", "_whole", "batch", "num_rows", "ordered", "rows")
+    __slots__ = ("_all_rows", "_floats", "_infinite", "_materialized", "_names", "batch", "num_rows", "ordered", "rows")
 
     def __init__(
         self, batch: pa.RecordBatch, rows: npt.NDArray[np.int64] | None = None, of: Selection | None = None
@@ -59,35 +71,40 @@ class Selection:
         self.batch = batch
         self.rows = rows
         self.num_rows: int = batch.num_rows if rows is None else rows.size
-        #: Whether they are in order, once somebody has looked.
+        #: Whether the rows are in order; None until the engine has checked.
         self.ordered: bool | None = None
-        self._of = of if of is not None or rows is None else Selection(batch)
+        self._all_rows = of if of is not None or rows is None else Selection(batch)
         self._names: list[str] | None = None
         self._floats: dict[str, Floats] = {}
         self._infinite: dict[str, bool] = {}
-        self._whole: pa.RecordBatch | None = batch if rows is None else None
+        self._materialized: pa.RecordBatch | None = batch if rows is None else None
 
     @property
-    def every(self) -> Selection:
-        """All rows of the batch."""
-        return self if self._of is None else self._of
+    def all_rows(self) -> Selection:
+        """The selection of all rows of the batch."""
+        return self if self._all_rows is None else self._all_rows
 
     @property
     def schema(self) -> pa.Schema:
+        """The schema of the batch."""
         return self.batch.schema
 
     @property
     def names(self) -> list[str]:
         """The names of the fields."""
-        if self._of is not None:
-            return self._of.names
+        if self._all_rows is not None:
+            return self._all_rows.names
         if self._names is None:
             self._names = self.batch.schema.names
         return self._names
 
     def column(self, name: str) -> pa.Array:
         """The values of a field."""
-        return self.batch.column(name).take(pa.array(self.rows)) if self._whole is None else self._whole.column(name)
+        return (
+            self.batch.column(name).take(pa.array(self.rows))
+            if self._materialized is None
+            else self._materialized.column(name)
+        )
 
     def floats(self, name: str) -> Floats:
         """The values of a field as :func:`float_column` gives them."""
@@ -96,165 +113,163 @@ class Selection:
             if self.rows is None:
                 found = float_column(self.batch.column(name))
             else:
-                values, valid = self.every.floats(name)
+                values, valid = self.all_rows.floats(name)
                 found = readonly(values[self.rows]), readonly(valid[self.rows]) if valid.size else valid
             self._floats[name] = found
         return found
 
     def has_infinite(self, name: str) -> bool:
-        """Whether a number in a field is infinite."""
+        """Whether a field has an infinite value."""
         if name not in self._infinite:
             self._infinite[name] = bool(np.isinf(self.floats(name)[0]).any())
         return self._infinite[name]
 
-    def kept(self, passes: npt.NDArray[np.bool_]) -> Selection:
-        """Those of the rows that pass."""
-        places = passes.nonzero()[0]
-        if places.size == self.num_rows:
+    def select(self, passes: npt.NDArray[np.bool_]) -> Selection:
+        """Select the rows that pass."""
+        positions = passes.nonzero()[0]
+        if positions.size == self.num_rows:
             return self
-        return Selection(self.batch, places if self.rows is None else self.rows[places], self.every)
+        return Selection(self.batch, positions if self.rows is None else self.rows[positions], self.all_rows)
 
-    def whole(self) -> pa.RecordBatch:
-        """A batch of these rows alone."""
-        if self._whole is None:
+    def materialize(self) -> pa.RecordBatch:
+        """The rows as a batch; copied once."""
+        if self._materialized is None:
             assert self.rows is not None
-            self._whole = picked(self.batch, self.rows)
-        return self._whole
+            self._materialized = take_columns(self.batch, self.rows)
+        return self._materialized
 
 
-class Draft:
-    """A batch that is still to be made: rows of another one, in which some fields have other values.
+class LazyBatch:
+    """A batch that is not copied yet: rows of another batch, with some fields replaced.
 
-    Many that were made of one batch, see :func:`finish`, cost little more than one.
+    Materializing many that share a batch, see :func:`materialize_all`, costs little more than one.
 
     Parameters
     ----------
-    of : Selection
-        All rows of the batch.
+    base : Selection
+        All rows of the underlying batch.
     rows : array of int64
-        The numbers of those.
-    fields : dict of str to array
-        The values, one for each of the rows and none missing.
+        Numbers of the rows.
+    fields : mapping of str to array
+        New values by field: one for each row, none missing.
     """
 
-    __slots__ = ("fields", "made", "num_rows", "of", "rows")
+    __slots__ = ("base", "fields", "materialized", "num_rows", "rows")
 
-    def __init__(self, of: Selection, rows: npt.NDArray[np.int64], fields: Mapping[str, npt.NDArray[Any]]) -> None:
-        self.of = of
+    def __init__(self, base: Selection, rows: npt.NDArray[np.int64], fields: Mapping[str, npt.NDArray[Any]]) -> None:
+        self.base = base
         self.rows = rows
         self.fields = fields
         self.num_rows: int = rows.size
-        #: The batch, once it is there.
-        self.made: pa.RecordBatch | None = None
+        #: The batch, once it is materialized.
+        self.materialized: pa.RecordBatch | None = None
 
-    def whole(self) -> pa.RecordBatch:
-        """The batch."""
-        if self.made is None:
-            self.made = _with(picked(self.of, self.rows), self.fields)
-        return self.made
+    def materialize(self) -> pa.RecordBatch:
+        """The rows as a batch; copied once."""
+        if self.materialized is None:
+            self.materialized = _replace_fields(take_columns(self.base, self.rows), self.fields)
+        return self.materialized
 
     @property
     def names(self) -> list[str]:
         """The names of the fields."""
-        own = self.of.names
+        own = self.base.names
         return [*own, *[name for name in self.fields if name not in own]]
 
-    def page(self) -> tuple[Any, ...]:
-        """What those have in common that can be made at once."""
-        return id(self.of), *((name, values.dtype) for name, values in self.fields.items())
+    def page_key(self) -> tuple[Any, ...]:
+        """What lazy batches have in common that can be materialized together."""
+        return id(self.base), *((name, values.dtype) for name, values in self.fields.items())
 
 
 #: Records of a stream.
 Rows: TypeAlias = pa.RecordBatch | Selection
-#: What is no batch yet. To write it as a union where it is asked for would make one each time.
-_LATER = (Selection, Draft)
 
 
-def whole(rows: Rows | Draft | None) -> Any:
-    """The records as a batch; None stays None."""
-    return rows if rows is None or isinstance(rows, pa.RecordBatch) else rows.whole()
+def materialize(rows: Rows | LazyBatch | None) -> Any:
+    """The rows as a batch; None stays None."""
+    return rows if rows is None or isinstance(rows, pa.RecordBatch) else rows.materialize()
 
 
-def names_of(rows: Rows | Draft) -> list[str]:
+def field_names(rows: Rows | LazyBatch) -> list[str]:
     """The names of the fields."""
     return rows.schema.names if isinstance(rows, pa.RecordBatch) else rows.names
 
 
-def drafted(
-    rows: Rows, places: npt.NDArray[np.int64], fields: Mapping[str, npt.NDArray[Any]]
-) -> pa.RecordBatch | Draft:
-    """Some of the records with some fields written: of picked rows a batch that is made later.
+def take_with_fields(
+    rows: Rows, positions: npt.NDArray[np.int64], fields: Mapping[str, npt.NDArray[Any]]
+) -> pa.RecordBatch | LazyBatch:
+    """Take rows, by ascending positions, and replace some fields; lazily if ``rows`` is a selection.
 
-    The places rise; the values are those of :class:`Draft`.
+    ``fields`` as of :class:`LazyBatch`.
 
     >>> batch = pa.RecordBatch.from_pydict({"key": ["a", "b", "c"], "value": [1.0, 2.0, 3.0]})
-    >>> drafted(batch, np.array([0, 2]), {"value": np.array([7.0, 8.0])}).to_pylist()
+    >>> take_with_fields(batch, np.array([0, 2]), {"value": np.array([7.0, 8.0])}).to_pylist()
     [{'key': 'a', 'value': 7.0}, {'key': 'c', 'value': 8.0}]
     """
     if isinstance(rows, Selection):
-        return Draft(rows.every, places if rows.rows is None else rows.rows[places], fields)
-    return _with(rows if places.size == rows.num_rows else picked(rows, places), fields)
+        return LazyBatch(rows.all_rows, positions if rows.rows is None else rows.rows[positions], fields)
+    return _replace_fields(rows if positions.size == rows.num_rows else take_columns(rows, positions), fields)
 
 
-def finish(drafts: Iterable[Draft]) -> None:
-    """Make the batches of many drafts: of each few in one go, as slices of one."""
-    pages: dict[tuple[Any, ...], list[Draft]] = {}
+def materialize_all(batches: Iterable[LazyBatch]) -> None:
+    """Materialize lazy batches, those with the same :meth:`~LazyBatch.page_key` together, as slices of one batch."""
+    pages: dict[tuple[Any, ...], list[LazyBatch]] = {}
     sizes: dict[tuple[Any, ...], int] = {}
-    for draft in drafts:
-        if draft.made is None and draft.num_rows:
-            which = draft.page()
-            page = pages.setdefault(which, [])
-            page.append(draft)
-            sizes[which] = sizes.get(which, 0) + draft.num_rows
-            if sizes[which] >= PAGE:
-                _make(pages.pop(which))
-                del sizes[which]
+    for lazy in batches:
+        if lazy.materialized is None and lazy.num_rows:
+            key = lazy.page_key()
+            page = pages.setdefault(key, [])
+            page.append(lazy)
+            sizes[key] = sizes.get(key, 0) + lazy.num_rows
+            if sizes[key] >= PAGE:
+                _materialize_page(pages.pop(key))
+                del sizes[key]
     for page in pages.values():
-        _make(page)
+        _materialize_page(page)
 
 
-def _make(page: list[Draft]) -> None:
+def _materialize_page(page: list[LazyBatch]) -> None:
     first = page[0]
-    fields = {name: np.concatenate([draft.fields[name] for draft in page]) for name in first.fields}
-    batch = _with(picked(first.of, np.concatenate([draft.rows for draft in page])), fields)
+    fields = {name: np.concatenate([lazy.fields[name] for lazy in page]) for name in first.fields}
+    batch = _replace_fields(take_columns(first.base, np.concatenate([lazy.rows for lazy in page])), fields)
     at = 0
-    for draft in page:
-        draft.made = batch.slice(at, draft.num_rows)
-        at += draft.num_rows
+    for lazy in page:
+        lazy.materialized = batch.slice(at, lazy.num_rows)
+        at += lazy.num_rows
 
 
-def _with(batch: pa.RecordBatch, fields: Mapping[str, npt.NDArray[Any]]) -> pa.RecordBatch:
+def _replace_fields(batch: pa.RecordBatch, fields: Mapping[str, npt.NDArray[Any]]) -> pa.RecordBatch:
     for name, values in fields.items():
         batch = replace_column(batch, name, pa.array(values))
     return batch
 
 
-def kept(rows: Rows, passes: npt.NDArray[np.bool_]) -> Rows:
-    """The records that pass: of a small batch copied later, if at all.
+def select(rows: Rows, passes: npt.NDArray[np.bool_]) -> Rows:
+    """Filter rows; a small batch is not copied.
 
-    >>> kept(pa.RecordBatch.from_pydict({"n": [1, 2]}), np.array([False, True])).num_rows
+    >>> select(pa.RecordBatch.from_pydict({"n": [1, 2]}), np.array([False, True])).num_rows
     1
     """
     if isinstance(rows, Selection):
-        return rows.kept(passes)
+        return rows.select(passes)
     if rows.num_rows > SMALL:
-        return rows if passes.all() else filtered(rows, passes)
-    return Selection(rows).kept(passes)
+        return rows if passes.all() else filter_rows(rows, passes)
+    return Selection(rows).select(passes)
 
 
-def picked(rows: Rows, places: npt.NDArray[np.int64], fields: Sequence[str] | None = None) -> pa.RecordBatch:
-    """Some of the records, by their places, with some of their fields.
+def take_columns(rows: Rows, positions: npt.NDArray[np.int64], fields: Sequence[str] | None = None) -> pa.RecordBatch:
+    """Take rows by position, with all or some fields.
 
     >>> batch = pa.RecordBatch.from_pydict({"key": ["a", "b", "c"], "value": [1.0, 2.0, 3.0]})
-    >>> picked(Selection(batch, np.array([0, 2])), np.array([1]), ["key"]).to_pylist()
+    >>> take_columns(Selection(batch, np.array([0, 2])), np.array([1]), ["key"]).to_pylist()
     [{'key': 'c'}]
     """
     if isinstance(rows, Selection):
-        rows, places = rows.batch, places if rows.rows is None else rows.rows[places]
+        rows, positions = rows.batch, positions if rows.rows is None else rows.rows[positions]
     batch = rows if fields is None else rows.select(list(fields))
-    if places.size > MANY:
-        return taken_rows(batch, places)
-    return _TAKE.call([batch, pa.array(places)]) if places.size else batch.slice(0, 0)
+    if positions.size > TAKE_BY_COLUMN:
+        return take_rows(batch, positions)
+    return _TAKE.call([batch, pa.array(positions)]) if positions.size else batch.slice(0, 0)
 
 
 def floats(rows: Rows, name: str) -> Floats:

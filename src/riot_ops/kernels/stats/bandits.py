@@ -1,4 +1,4 @@
-"""Learners that choose among actions by the rewards that these had: the loops of multi-armed bandits."""
+"""Multi-armed bandits: choosing actions by the rewards that they had."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ import numpy as np
 from riot_ops.kernels.jit import kernel
 
 __all__ = [
-    "BEYOND",
-    "BROKEN",
     "EVENT",
+    "FRACTIONAL",
     "GREEDY",
     "INTERVAL",
     "MISSING",
     "NEITHER",
     "OPTIMISTIC",
+    "OUT_OF_RANGE",
     "THOMPSON",
     "UNKNOWN",
     "choose",
-    "judge",
-    "settle",
+    "move_interval",
+    "validate_records",
 ]
 
-#: How an action is chosen.
+#: Strategies.
 INTERVAL, GREEDY, THOMPSON, OPTIMISTIC = 0, 1, 2, 3
 
-#: What is wrong with a record: its action, or its round or reward.
-UNKNOWN, MISSING, BEYOND, BROKEN = 1, 2, 3, 4
-#: In place of an action's number: there is none, as the record is an event; it is neither of both.
+#: Why a record is rejected: because of its action, or of its round or reward.
+UNKNOWN, MISSING, OUT_OF_RANGE, FRACTIONAL = 1, 2, 3, 4
+#: In place of the number of an action: ``EVENT`` asks for an action, ``NEITHER`` is neither event nor reward.
 EVENT, NEITHER = -1, -2
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
@@ -40,8 +40,10 @@ _11, _27, _30, _31 = np.uint64(11), np.uint64(27), np.uint64(30), np.uint64(31)
 
 
 @kernel
-def judge(named: Any, given: Any, rounds: Any, rewards: Any, low: Any, high: Any, most: Any, wrong: Any) -> Any:
-    """What is wrong with each record, 0 if nothing; returns whether anything is."""
+def validate_records(
+    named: Any, given: Any, rounds: Any, rewards: Any, low: Any, high: Any, maximum: Any, wrong: Any
+) -> Any:
+    """Write why each record is rejected, 0 if it is not; returns whether any is."""
     found = False
     for i in range(wrong.size):
         named_one = named.size == 0 or named[i]
@@ -51,17 +53,17 @@ def judge(named: Any, given: Any, rounds: Any, rewards: Any, low: Any, high: Any
             wrong[i] = UNKNOWN
         elif np.isnan(x):
             wrong[i] = MISSING
-        elif x < (low if named_one else -most) or x > (high if named_one else most):
-            wrong[i] = BEYOND
+        elif x < (low if named_one else -maximum) or x > (high if named_one else maximum):
+            wrong[i] = OUT_OF_RANGE
         elif x != np.floor(x):
-            wrong[i] = BROKEN
+            wrong[i] = FRACTIONAL
         found |= wrong[i] > 0
     return found
 
 
 @kernel
 def _uniform(seed: Any, drawn: Any, s: Any) -> Any:
-    """The next random number in [0, 1) of a key (splitmix64); ``drawn`` counts them."""
+    """The next random number in [0, 1) of a key (splitmix64); ``drawn`` counts the numbers of a key."""
     drawn[s] += 1
     x = seed + np.uint64(drawn[s]) * _GOLDEN
     x = (x ^ (x >> _30)) * _M1
@@ -76,15 +78,15 @@ def _at(bins: Any, i: Any) -> Any:
 
 
 @kernel
-def settle(
+def move_interval(
     bins: Any, first: Any, width: Any, count: Any, total: Any, limit: Any, s: Any, a: Any, middles: Any, halves: Any,
     within: Any,
 ) -> None:  # fmt: skip
-    """Bring an interval to where it is around the mean of the rewards and holds so many percent of them, no wider.
+    """Move the interval of an action: the narrowest around the mean that holds ``limit`` percent of the rewards.
 
-    It is as many bins (``halves``) to the right of that of the mean (cut to a whole number; ``middles``, below 0: not
-    found yet) as to the left, and goes there from where it was, as little changes from reward to reward. ``bins[i]`` is
-    how many rewards are in bin ``first + i``, ``within`` how many in the interval.
+    It extends ``halves`` bins to both sides of the bin of the mean (truncated to a whole number), ``middles``, which is
+    below 0 before the first call. It is moved from its last position, as a reward changes it little. ``bins[i]`` is the
+    number of rewards in bin ``first + i``, ``within`` the number in the interval.
     """
     mean = abs(total) // count
     if total < 0:
@@ -127,8 +129,8 @@ def _reward(
 
 
 @kernel
-def _past(at: Any, bins: Any) -> Any:
-    """The bin of the reward at a place, where all of an action stand in order."""
+def _bin_at(at: Any, bins: Any) -> Any:
+    """The bin of the reward of rank ``at`` among all rewards of an action."""
     i = 0
     while at >= bins[i]:
         at -= bins[i]
@@ -138,14 +140,14 @@ def _past(at: Any, bins: Any) -> Any:
 
 @kernel
 def choose(
-    kind: Any, slots: Any, rounds: Any, given: Any, rewards: Any, seed: Any, first: Any, width: Any, least: Any,
-    lowest: Any, step: Any, pause: Any, explore: Any, reduction: Any, logarithmic: Any, most: Any, means: Any,
-    spreads: Any, every: Any, bins: Any, counts: Any, totals: Any, fresh: Any, middles: Any, halves: Any,
+    strategy: Any, slots: Any, rounds: Any, given: Any, rewards: Any, seed: Any, first: Any, width: Any,
+    min_trials: Any, lowest: Any, step: Any, pause: Any, explore: Any, reduction: Any, logarithmic: Any, maximum: Any,
+    means: Any, spreads: Any, every: Any, bins: Any, counts: Any, totals: Any, fresh: Any, middles: Any, halves: Any,
     within: Any, limit: Any, since: Any, ready: Any, drawn: Any, selected: Any, chosen: Any, earned: Any,
 ) -> None:  # fmt: skip
-    """Take the reward of each record that has an action (``given``), and choose one for each :data:`EVENT`.
+    """Add the reward of each record with an action (``given``), and choose an action for each :data:`EVENT`.
 
-    ``chosen[i]`` is -1 for all but these; ``earned[i]`` is what the environment gave for a choice, -1 if nothing.
+    ``chosen[i]`` is -1 for all other records; ``earned[i]`` is the reward of the simulated environment, -1 if none.
     """
     actions = counts.shape[1]
     size = bins.shape[1] // actions
@@ -162,11 +164,11 @@ def choose(
             continue
         now: Any = np.int64(rounds[i])
         best = 0
-        if kind == INTERVAL:
+        if strategy == INTERVAL:
             if not ready[s]:
                 ready[s] = True
                 for a in range(actions):
-                    ready[s] &= counts[s, a] >= least
+                    ready[s] &= counts[s, a] >= min_trials
                 if ready[s]:
                     since[s] = now
             if not ready[s]:
@@ -174,7 +176,7 @@ def choose(
             else:
                 steps = (now - since[s]) // pause
                 if steps > 0 and limit[s] > lowest:
-                    # whether more steps than there is room for or not, without a product that is too large
+                    # compare the steps first: their product may overflow
                     limit[s] = lowest if steps > limit[s] else max(lowest, limit[s] - step * steps)
                     since[s] = now
                     for a in range(actions):
@@ -184,12 +186,12 @@ def choose(
                     if not fresh[s, a]:
                         of = bins[s, a * size : (a + 1) * size]
                         n, total = counts[s, a], totals[s, a]
-                        settle(of, first, width, n, total, limit[s], s, a, middles, halves, within)
+                        move_interval(of, first, width, n, total, limit[s], s, a, middles, halves, within)
                         fresh[s, a] = True
                     upper = middles[s, a] + halves[s, a]
                     if a == 0 or upper > highest:
                         best, highest = a, upper
-        elif kind == GREEDY:
+        elif strategy == GREEDY:
             r = max(now, 1)
             chance = explore * reduction * math.log(r) / r if logarithmic else min(explore, explore * reduction / r)
             if _uniform(seed, drawn, s) < chance:
@@ -204,13 +206,13 @@ def choose(
             greatest = -np.inf
             for a in range(actions):
                 u = _uniform(seed, drawn, s)
-                if counts[s, a] > least:
+                if counts[s, a] > min_trials:
                     of = bins[s, a * size : (a + 1) * size]
-                    draw = np.float64(_past(int(u * counts[s, a]), of) + first)
-                    if kind == OPTIMISTIC:
+                    draw = np.float64(_bin_at(int(u * counts[s, a]), of) + first)
+                    if strategy == OPTIMISTIC:
                         draw = max(draw, totals[s, a] / counts[s, a])
                 else:
-                    draw = math.floor(u * most)
+                    draw = math.floor(u * maximum)
                 if draw > greatest:
                     best, greatest = a, draw
         chosen[i] = best

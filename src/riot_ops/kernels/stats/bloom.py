@@ -1,4 +1,4 @@
-"""Setting and testing the bits of Bloom filters by MurmurHash3 and double hashing."""
+"""Setting and testing the bits of Bloom filters by double hashing."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from riot_ops.kernels.jit import kernel
 
-__all__ = ["find_hashes", "insert_hashes"]
+__all__ = ["contains_hashes", "insert_hashes"]
 
 _SIX = np.uint64(6)
 _LOW = np.uint64(63)
@@ -17,9 +17,9 @@ _ONE = np.uint64(1)
 
 @kernel
 def insert_hashes(h1: Any, h2: Any, valid: Any, slots: Any, m: Any, k: Any, bits: Any, count: Any) -> None:
-    """Insert value i, given by its hash, into the filter ``bits[slots[i]]`` of m bits.
+    """Insert the value with hashes ``h1[i], h2[i]`` into the filter ``bits[slots[i]]`` of m bits.
 
-    Bit i of value h is ``((h1 + i h2) mod 2^64) mod m`` for i = 0 ... k - 1.
+    Its bits are ``((h1 + j h2) mod 2^64) mod m`` for j = 0 … k - 1.
     """
     size = np.uint64(m)
     for i in range(h1.size):
@@ -35,8 +35,8 @@ def insert_hashes(h1: Any, h2: Any, valid: Any, slots: Any, m: Any, k: Any, bits
 
 
 @kernel
-def find_hashes(h1: Any, h2: Any, valid: Any, m: Any, k: Any, words: Any, out: Any) -> None:
-    """Whether all bits of each value are set; false for nulls."""
+def contains_hashes(h1: Any, h2: Any, valid: Any, m: Any, k: Any, words: Any, out: Any) -> None:
+    """Test whether all bits of each value are set; false for nulls."""
     size = np.uint64(m)
     for i in range(h1.size):
         out[i] = False

@@ -1,4 +1,4 @@
-"""Sums of doubles without rounding: as whole numbers of many digits."""
+"""Exact sums of doubles, as fixed-point numbers of 68 digits of 32 bits."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ import numpy as np
 
 from riot_ops.kernels.jit import kernel
 
-__all__ = ["DIGITS", "add_exactly", "rounded"]
+__all__ = ["DIGITS", "add_exactly", "round_sum"]
 
-#: Digits of 32 bits: a double is a whole number of 2^-1074 below 2^2098, and there may be 2^77 of them.
+#: Digits of 32 bits: a double is a multiple of 2^-1074 below 2^1024, and 2^77 of them can be summed.
 DIGITS = 68
 _LOW = 0xFFFFFFFF
 
 
 @kernel
 def add_exactly(digits: Any, x: Any) -> None:
-    """Add a finite double to a sum: ``Σ digits[k] 2^(32 k - 1074)``, all but the last from 0 to 2^32 - 1.
+    """Add a finite double to the sum ``Σ digits[k] 2^(32 k - 1074)``; all digits but the last are from 0 to 2^32 - 1.
 
-    So a sum has one form, whatever the order in which it came about; its sign is that of the last digit.
+    So a sum has one representation, whatever the order of its summands. Its sign is that of the last digit.
     """
     if x == 0.0:
         return
@@ -57,11 +57,11 @@ def add_exactly(digits: Any, x: Any) -> None:
 
 
 @kernel
-def rounded(digits: Any, room: Any) -> Any:
-    """The double next to a sum, of two the even one; NaN where none is. ``room`` is for as many digits."""
+def round_sum(digits: Any, room: Any) -> Any:
+    """Round a sum to the nearest double, ties to even; NaN if it overflows. ``room`` has as many digits."""
     negative = digits[DIGITS - 1] < 0
     at = digits
-    if negative:  # its amount: all digits inverted, and 1
+    if negative:  # its absolute value: the two's complement
         carry = np.int64(1)
         for k in range(DIGITS - 1):
             d = (digits[k] ^ _LOW) + carry
@@ -77,7 +77,7 @@ def rounded(digits: Any, room: Any) -> Any:
     width = 0
     while at[h] >> width:
         width += 1
-    # the highest 53 bits, from bit `bottom` of all on
+    # the highest 53 bits, from bit `bottom` on
     bottom = max(32 * h + width - 53, 0)
     k = bottom >> 5
     shift = bottom & 31

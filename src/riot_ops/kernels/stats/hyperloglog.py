@@ -1,9 +1,9 @@
 """HyperLogLog registers and their estimate, shared by the sketch and the streaming task.
 
-The sum ``Σ 2^-M[j]`` of the estimate is kept as two integers, so that it is exact and depends on
-the registers alone: the number of empty registers, and ``Σ 2^(R - M[j])`` over the others, with
-``R = 65 - p`` the largest rank. The latter is at most ``2^p 2^(R-1) = 2^64``, and that only if all
-registers are 1: in a uint64 it is then 0, which is no other case as no register is empty.
+The sum ``Σ 2^-M[j]`` of the estimate is kept as two integers, so it is exact and depends on the registers only: the
+number of empty registers, and ``Σ 2^(R - M[j])`` over the others, with the largest rank ``R = 65 - p``. The latter is
+at most ``2^p 2^(R-1) = 2^64``, which is reached only if all registers are 1. A uint64 then holds 0, which is
+unambiguous because no register is empty.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from riot_ops.kernels.arrays.arrow import readonly
 from riot_ops.kernels.arrays.hashing import hash_strings, murmur3_x64_128
 from riot_ops.kernels.jit import kernel
 
-__all__ = ["alpha", "content", "countable", "estimate", "hash_content", "insert", "linear_counts", "rank"]
+__all__ = ["alpha", "estimate", "hash_values", "hashable_values", "insert", "is_countable", "linear_counts", "rank"]
 
 U64 = npt.NDArray[np.uint64]
 
@@ -31,7 +31,7 @@ def alpha(precision: int) -> float:
 
 @functools.cache
 def linear_counts(precision: int) -> npt.NDArray[np.float64]:
-    """``m ln(m / V)`` by the number V of empty registers (infinite for none)."""
+    """``m ln(m / V)`` by the number V of empty registers; infinite for V = 0."""
     m = 1 << precision
     with np.errstate(divide="ignore"):
         counts: npt.NDArray[np.float64] = m * np.log(m / np.arange(m + 1))
@@ -52,7 +52,7 @@ def rank(h: Any, precision: Any) -> Any:
 
 @kernel
 def insert(registers: Any, h: Any, precision: Any) -> Any:
-    """Add a hash to registers; returns the register's rank before and now."""
+    """Add a hash to registers; returns the rank of its register before and after."""
     j = np.int64(h & np.uint64((1 << precision) - 1))
     old = np.int64(registers[j])
     new = rank(h, precision)
@@ -64,7 +64,7 @@ def insert(registers: Any, h: Any, precision: Any) -> Any:
 
 @kernel
 def estimate(zeros: Any, weight: Any, precision: Any, constant: Any, linear: Any) -> Any:
-    """Number of distinct values, from the two integers of the module's description."""
+    """Estimate the number of distinct values from the two integers that the module describes."""
     m = np.float64(1 << precision)
     full = zeros == 0 and weight == np.uint64(0)
     total = 2.0**64 if full else np.float64(weight)
@@ -74,22 +74,22 @@ def estimate(zeros: Any, weight: Any, precision: Any, constant: Any, linear: Any
     return raw
 
 
-def countable(kind: pa.DataType) -> bool:
-    """Whether distinct values of a type can be counted."""
-    return not (pa.types.is_nested(kind) or pa.types.is_interval(kind) or pa.types.is_union(kind))
+def is_countable(dtype: pa.DataType) -> bool:
+    """Whether the distinct values of a type can be counted."""
+    return not (pa.types.is_nested(dtype) or pa.types.is_interval(dtype) or pa.types.is_union(dtype))
 
 
-def content(column: pa.Array) -> tuple[pa.Array, npt.NDArray[np.bool_]]:
-    """``(values, present)``: text, binary, float64 or (for times) int64, and where there is a value."""
+def hashable_values(column: pa.Array) -> tuple[pa.Array, npt.NDArray[np.bool_]]:
+    """``(values, present)``: text, binary, float64 or (for times) int64; present is False for null and NaN."""
     if isinstance(column, pa.DictionaryArray):
         column = column.dictionary_decode()
-    kind = column.type
-    if pa.types.is_temporal(kind):
-        wide = pa.int32() if kind.bit_width == 32 else pa.int64()
+    dtype = column.type
+    if pa.types.is_temporal(dtype):
+        wide = pa.int32() if dtype.bit_width == 32 else pa.int64()
         column = column.cast(wide).cast(pa.int64())
-    elif pa.types.is_boolean(kind):
+    elif pa.types.is_boolean(dtype):
         column = column.cast(pa.uint8()).cast(pa.float64())
-    elif not _is_bytes(kind):
+    elif not _is_bytes(dtype):
         column = column.cast(pa.float64(), safe=False)
     present = np.asarray(column.is_valid())
     if pa.types.is_floating(column.type):
@@ -97,12 +97,12 @@ def content(column: pa.Array) -> tuple[pa.Array, npt.NDArray[np.bool_]]:
     return column, readonly(present)
 
 
-def _is_bytes(kind: pa.DataType) -> bool:
+def _is_bytes(dtype: pa.DataType) -> bool:
     return bool(
-        pa.types.is_string(kind)
-        or pa.types.is_large_string(kind)
-        or pa.types.is_binary(kind)
-        or pa.types.is_large_binary(kind)
+        pa.types.is_string(dtype)
+        or pa.types.is_large_string(dtype)
+        or pa.types.is_binary(dtype)
+        or pa.types.is_large_binary(dtype)
     )
 
 
@@ -112,18 +112,18 @@ def _hash_words(data: Any, h: Any) -> None:
         h[i] = murmur3_x64_128(data, 8 * i, 8 * i + 8, np.uint64(0))[0]
 
 
-def hash_content(column: pa.Array) -> tuple[U64, npt.NDArray[np.bool_]]:
-    """``(hashes, present)``: the first half of MurmurHash3 x64 128, seed 0.
+def hash_values(column: pa.Array) -> tuple[U64, npt.NDArray[np.bool_]]:
+    """``(hashes, present)`` of a column: the first half of MurmurHash3 x64 128, seed 0.
 
     Text is hashed by its UTF-8 bytes, numbers by the 8 little-endian bytes of the float64 (0.0 for
-    -0.0), times by those of the int64. A null or NaN is not present.
+    -0.0), times by those of the int64. Nulls and NaN are not present.
 
     >>> import mmh3, struct
-    >>> h, present = hash_content(pa.array([21.5, None]))
+    >>> h, present = hash_values(pa.array([21.5, None]))
     >>> int(h[0]) == mmh3.hash64(struct.pack("<d", 21.5), signed=False)[0], present.tolist()
     (True, [True, False])
     """
-    values, present = content(column)
+    values, present = hashable_values(column)
     if _is_bytes(values.type):
         return hash_strings(values)[0], present
     numbers = np.asarray(values.fill_null(0))

@@ -1,12 +1,12 @@
-"""Which pane of which key a record falls into, and which windows are full.
+"""Time windows by panes: which pane of which key a record falls into, and which windows are complete.
 
-A window of time of length ``size`` begins at each multiple of ``every``; as panes of that length do not overlap, each
-record is added up once, and a window is made of the ``k = size / every`` panes before its end. Panes are numbered from
-the epoch: pane p is ``[p every, (p + 1) every)``, and the window that ends behind it is number ``p + 1``.
+A time window of length ``size`` begins at each multiple of ``every``. Panes of length ``every`` do not overlap, so each
+record is added once, and a window consists of the ``k = size / every`` panes before its end. Panes are numbered from
+the epoch: pane p is ``[p every, (p + 1) every)``, and the window that ends with it is number ``p + 1``.
 
-Of a key the state holds a ring of panes: pane p at place ``p mod room``. A batch works on *groups* instead: the panes
-that its records fall into, and those of the state whose windows are due. So nothing of the state is overwritten before
-the batch is done, and what adds up records knows nothing of time.
+The state of a key holds a ring of panes: pane p at place ``p mod room``. A batch works on *groups* instead: the panes
+that its records fall into, and those of the state whose windows are due. So the state is not overwritten before the
+batch is finished, and the accumulators know nothing of time.
 """
 
 from __future__ import annotations
@@ -17,16 +17,26 @@ import numpy as np
 
 from riot_ops.kernels.jit import kernel
 
-__all__ = ["FUTURE", "LATE", "NONE", "UNTIMED", "count_off", "fall", "full_windows", "keep", "load_due"]
+__all__ = [
+    "FUTURE",
+    "LATE",
+    "NONE",
+    "UNTIMED",
+    "assign_count_windows",
+    "assign_panes",
+    "full_windows",
+    "load_due_panes",
+    "store_open_panes",
+]
 
-#: The pane of an empty place.
+#: In place of the pane of an empty ring place.
 NONE = np.iinfo(np.int64).min
-#: Why a record falls into no pane.
+#: Why a record is rejected.
 LATE, UNTIMED, FUTURE = 1, 2, 3
 
 
 @kernel
-def fall(
+def assign_panes(
     times: Any,
     present: Any,
     slots: Any,
@@ -36,7 +46,7 @@ def fall(
     now: Any,
     every: Any,
     panes: Any,
-    delay: Any,
+    allowed_lateness: Any,
     reach: Any,
     start: Any,
     ring: Any,
@@ -47,19 +57,19 @@ def fall(
     group_panes: Any,
     group_from: Any,
 ) -> Any:
-    """Put rows from ``start`` on into groups; returns how many groups there are, and the row reached.
+    """Assign rows from ``start`` on to groups; returns the number of groups and the row reached.
 
-    That is the end, or a row that comes behind the end of a window that its pane is a part of, and that was open at
-    ``start``: what such a window says must be taken before the row is added.
+    It stops at a late row whose pane belongs to a window that was open at ``start`` and has ended since: the result of
+    this window must be read before the row is added.
 
-    ``held[l, q]`` is the group that is at place q of the ring of the key with number l in the batch, -1 for none.
-    ``lookback`` is how far a time may be beyond stream time: those beyond are ``FUTURE``. ``group_from`` is the place in
-    the state, counted through all rings, that a group goes on with, or -1.
+    ``held[l, q]`` is the group at place q of the ring of the key with number l in the batch, -1 for none.
+    Rows ``reach`` or more after stream time are :data:`FUTURE`. ``group_from`` is the place in the state, counted
+    through all rings, from which a group continues, -1 if it is new.
     """
     room = held.shape[1]
     n = 0
     j = 0
-    closed = NONE if now == NONE else (now - delay) // every
+    closed = NONE if now == NONE else (now - allowed_lateness) // every
     known = closed
     p = 0
     q = 0
@@ -70,7 +80,7 @@ def fall(
             while j < tick_rows.size and tick_rows[j] <= i:
                 now = tick_times[j]
                 j += 1
-            closed = (now - delay) // every
+            closed = (now - allowed_lateness) // every
         groups[i] = -1
         if not present[i]:
             bad[i] = UNTIMED
@@ -103,12 +113,12 @@ def fall(
 
 
 @kernel
-def load_due(
+def load_due_panes(
     ring: Any, taken: Any, size: Any, closed: Any, n: Any, group_slots: Any, group_panes: Any, group_from: Any
 ) -> Any:
-    """Make groups of the panes of the state before ``closed`` that are none yet; returns how many groups there are.
+    """Make groups of the panes of the state before ``closed`` that have none yet; returns the number of groups.
 
-    ``taken`` says of each place of the rings whether a group goes on with it. With room for no groups it counts.
+    ``taken`` flags the ring places from which a group continues. With empty group arrays it only counts.
     """
     room = ring.shape[1]
     count = group_slots.size == 0
@@ -136,10 +146,10 @@ def full_windows(
     first: Any,
     last: Any,
 ) -> Any:
-    """The windows with records whose ends are in ``(before, closed]``; returns how many.
+    """List the windows with records whose ends are in ``(before, closed]``; returns their number.
 
-    ``order`` brings groups in order of key and pane. Window w has the groups ``order[first[w]:last[w]]``. With room
-    for no windows it counts.
+    ``order`` sorts groups by key and pane. Window w consists of the groups ``order[first[w]:last[w]]``. With an empty
+    ``ends`` it only counts.
     """
     n = 0
     count = ends.size == 0
@@ -175,7 +185,7 @@ def full_windows(
 
 
 @kernel
-def keep(
+def store_open_panes(
     group_slots: Any,
     group_panes: Any,
     group_from: Any,
@@ -186,7 +196,7 @@ def keep(
     groups: Any,
     places: Any,
 ) -> Any:
-    """Bring the rings up to date; returns how many groups stay, with their places in the state."""
+    """Store open groups in the rings; returns their number, and writes the groups and their places in the state."""
     room = ring.shape[1]
     kept = 0
     for g in range(n):
@@ -205,7 +215,7 @@ def keep(
 
 
 @kernel
-def count_off(
+def assign_count_windows(
     slots: Any,
     locals_: Any,
     window: Any,
@@ -217,10 +227,10 @@ def count_off(
     full_rows: Any,
     full_groups: Any,
 ) -> Any:
-    """Put rows into windows by their number; returns how many groups there are, and how many of them got full.
+    """Assign rows to windows of ``window`` records; returns the number of groups and the number of full ones.
 
-    ``filled`` is the state: how many records the open window of each key has. ``held[l]`` is the group of the key
-    with number l in the batch, -1 for none; behind the call it is the one that stays open.
+    ``filled`` is the state: the number of records in the open window of each key. ``held[l]`` is the group of the key
+    with number l in the batch, -1 for none; after the call, the one that is still open.
     """
     n = 0
     full = 0

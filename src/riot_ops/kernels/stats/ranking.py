@@ -1,4 +1,4 @@
-"""Rows by tick and key: of each item the last one, and of these the ones with the largest values."""
+"""Top k by tick and key: the last row of each item, and of these the rows with the largest values."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ import numpy as np
 
 from riot_ops.kernels.jit import kernel
 
-__all__ = ["best", "first_places", "ticks_to_come"]
+__all__ = ["next_ticks", "select_candidates", "top_rows"]
 
 
 @kernel
-def ticks_to_come(
+def next_ticks(
     times: Any, timed: Any, values: Any, there: Any, origin: Any, every: Any, rows: Any, passed: Any, tick: Any,
     late: Any, good: Any,
 ) -> Any:  # fmt: skip
-    """The tick behind the time of each row; whether it has been; and whether row and item are good to be ranked.
+    """Write the next tick after each row's time, whether it is late, and whether it can be ranked.
 
-    Before row ``rows[m]`` there come to be ``passed[m + 1]`` ticks. Returns how many rows are not good.
+    Tick ``passed[m + 1]`` has passed from row ``rows[m]`` on. Returns the number of rows that cannot be ranked.
     """
     m = 0
     bad = 0
@@ -28,7 +28,7 @@ def ticks_to_come(
     for i in range(times.size):
         while m < rows.size and rows[m] <= i:
             m += 1
-        if not known or times[i] != at:  # of one tick above, all have one time
+        if not known or times[i] != at:  # rows emitted by one tick of an earlier step share a time
             at = times[i]
             behind = (at - origin) // every + 1
             known = True
@@ -40,15 +40,16 @@ def ticks_to_come(
 
 
 @kernel
-def best(
+def select_candidates(
     order: Any, tick: Any, slot: Any, codes: Any, values: Any, passed: Any, k: Any, zeros: Any, seen: Any, used: Any,
     heap: Any, found: Any, ends: Any,
 ) -> Any:  # fmt: skip
-    """Of rows in the order of ticks and slots, of each item the last; up to the tick ``passed`` those that matter.
+    """Keep the last row of each item, of rows in the order of ticks and slots; up to tick ``passed``, only candidates.
 
-    These have the k largest values, more where several have the least, and none is 0 unless ``zeros`` count. ``seen``
-    has zeros for room, the heap room for k values or for all. ``used`` tells which codes these rows have; ``ends``
-    where the rows of each tick and slot end. Returns ``(ticks and slots, rows that matter, all rows)``.
+    Candidates have one of the k largest values of their tick and slot, including ties with the smallest of these;
+    zeros are left out unless ``zeros``. Rows of later ticks are all kept. ``seen`` is zeroed scratch space, ``heap``
+    has room for k values. ``used`` flags the codes of candidates; ``ends`` is where the candidates of each tick and
+    slot end. Returns ``(ticks and slots, candidates, all rows kept)``.
     """
     n = 0
     run = 0
@@ -62,7 +63,7 @@ def best(
             high += 1
         run += 1
         open_ = of > passed
-        place = high  # from the end on, where they are read from next
+        place = high  # kept rows move to the end of the run, in order
         size = 0
         for j in range(high - low):
             row = order[np.uint64(high - 1 - j)]
@@ -109,11 +110,11 @@ def best(
 
 
 @kernel
-def first_places(
+def top_rows(
     ends: Any, order: Any, k: Any, tick: Any, slot: Any, codes: Any, origin: Any, every: Any, rows: Any, ranks: Any,
     times: Any, slots: Any, items: Any,
 ) -> Any:  # fmt: skip
-    """The first k rows of each tick and slot: row, rank, time of the tick, slot and item; returns how many."""
+    """Write row, rank, tick time, slot and item of the first k rows of each tick and slot; returns their number."""
     n = 0
     for r in range(ends.size - 1):
         for j in range(ends[r], min(ends[r + 1], ends[r] + k)):

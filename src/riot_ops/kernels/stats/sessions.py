@@ -1,9 +1,9 @@
-"""Which session of which key a record belongs to.
+"""Session windows: which session of which key a record belongs to.
 
-A session is a run of records of a key, each less than ``gap`` after the one before. It ends ``gap`` behind its last
-record; what comes between two of them makes them one. Ends are looked at when stream time passes a multiple of
-``period``. As with panes (:mod:`riot_ops.kernels.stats.panes`), a batch works on groups, and the state of a key has room for
-all sessions that may be open at once.
+A session is a run of records of a key, each less than ``gap`` after the one before. It ends ``gap`` after its last
+record; a record between two sessions merges them. Ends are checked when stream time passes a multiple of ``period``.
+As with :mod:`riot_ops.kernels.stats.panes`, a batch works on groups, and the state of a key has room for all sessions
+that can be open at once.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import Any
 from riot_ops.kernels.jit import kernel
 from riot_ops.kernels.stats.panes import FUTURE, LATE, NONE, UNTIMED
 
-__all__ = ["belong", "load_ended", "stay"]
+__all__ = ["assign_sessions", "load_ended_sessions", "store_open_sessions"]
 
 
 @kernel
-def belong(
+def assign_sessions(
     times: Any,
     present: Any,
     slots: Any,
@@ -27,7 +27,7 @@ def belong(
     now: Any,
     gap: Any,
     period: Any,
-    delay: Any,
+    allowed_lateness: Any,
     reach: Any,
     begins: Any,
     lasts: Any,
@@ -45,23 +45,23 @@ def belong(
     row_begins: Any,
     row_lasts: Any,
 ) -> Any:
-    """Put rows into groups; returns how many groups there are, and how many merges of two of them.
+    """Assign rows to groups; returns the number of groups and the number of merges.
 
     ``begins`` and ``lasts`` are the state: first and last time of the sessions of each key, :data:`NONE` for none.
-    ``held[l, q]`` is the group at place q of the key with number l in the batch; ``seen[l]`` says whether its
-    sessions have been made groups. Before the row ``merge_rows[m]`` group ``merge_from[m]`` goes into
-    ``merge_into[m]``; its last time is :data:`NONE` from there on. ``row_begins`` and ``row_lasts`` get the times of
-    each row's session as they stand then.
+    ``held[l, q]`` is the group at place q of the key with number l in the batch; ``seen[l]`` says whether its sessions
+    have been loaded into groups. Before row ``merge_rows[m]``, group ``merge_from[m]`` is merged into
+    ``merge_into[m]``; its last time is :data:`NONE` from then on. ``row_begins`` and ``row_lasts`` get the times of
+    each row's session after the row.
     """
     room = held.shape[1]
     n = 0
     m = 0
     j = 0
-    closed = NONE if now == NONE else (now - delay) // period * period
+    closed = NONE if now == NONE else (now - allowed_lateness) // period * period
     for i in range(times.size):
         while j < tick_rows.size and tick_rows[j] <= i:
             now = tick_times[j]
-            closed = (now - delay) // period * period
+            closed = (now - allowed_lateness) // period * period
             j += 1
         groups[i] = -1
         if not present[i]:
@@ -110,7 +110,7 @@ def belong(
             if t + gap <= closed:
                 bad[i] = LATE
                 continue
-            if place < 0:  # more than can be open, were times not beyond stream time
+            if place < 0:  # no free place: more sessions than can be open within the time limits
                 bad[i] = FUTURE
                 continue
             mine = n
@@ -129,7 +129,7 @@ def belong(
 
 
 @kernel
-def load_ended(
+def load_ended_sessions(
     begins: Any,
     lasts: Any,
     taken: Any,
@@ -142,9 +142,9 @@ def load_ended(
     group_lasts: Any,
     group_from: Any,
 ) -> Any:
-    """Make groups of the sessions of the state that have ended and are none yet; returns how many groups there are.
+    """Make groups of the ended sessions of the state that have none yet; returns the number of groups.
 
-    ``taken`` says of each place of the state whether it is a group. With room for no groups it counts.
+    ``taken`` flags the places of the state that have a group. With empty group arrays it only counts.
     """
     room = lasts.shape[1]
     count = group_slots.size == 0
@@ -161,7 +161,7 @@ def load_ended(
 
 
 @kernel
-def stay(
+def store_open_sessions(
     group_slots: Any,
     group_begins: Any,
     group_lasts: Any,
@@ -174,7 +174,7 @@ def stay(
     groups: Any,
     places: Any,
 ) -> Any:
-    """Bring the state up to date; returns how many groups stay, with their places in the state."""
+    """Store open sessions in the state; returns their number, and writes the groups and their places in the state."""
     room = lasts.shape[1]
     kept = 0
     for g in range(n):

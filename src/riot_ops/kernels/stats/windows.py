@@ -1,4 +1,4 @@
-"""Means and sums over windows, compensated."""
+"""Compensated sums and means over windows of a number of records."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ import numpy as np
 
 from riot_ops.kernels.jit import kernel
 
-__all__ = ["NEVER", "add", "slide", "tumble"]
+__all__ = ["NEVER", "neumaier_add", "slide", "tumble"]
 
-#: The newest time of a key without any.
+#: The newest time of a key that has none yet.
 NEVER = np.iinfo(np.int64).min
 
 
 @kernel
-def add(total: Any, rest: Any, x: Any) -> Any:
-    """Neumaier's step: the sum of total and x, and what rounding has taken from it so far."""
+def neumaier_add(total: Any, rest: Any, x: Any) -> Any:
+    """Add x to a compensated sum (Neumaier); returns the total and the sum of rounding errors."""
     t = total + x
     if abs(total) >= abs(x):
         rest += (total - t) + x
@@ -29,13 +29,13 @@ def add(total: Any, rest: Any, x: Any) -> Any:
 def tumble(
     values: Any, slots: Any, total: Any, rest: Any, n: Any, window: Any, scale: Any, rows: Any, means: Any
 ) -> Any:
-    """Means of full windows and the rows that filled them; returns how many."""
+    """Write the means of full tumbling windows and the rows that filled them; returns their number."""
     out = 0
     for i in range(values.size):
         if np.isnan(values[i]):
             continue
         s = slots[i]
-        total[s], rest[s] = add(total[s], rest[s], values[i] * scale)
+        total[s], rest[s] = neumaier_add(total[s], rest[s], values[i] * scale)
         n[s] += 1
         if n[s] == window:
             rows[out] = i
@@ -49,16 +49,16 @@ def tumble(
 
 @kernel
 def slide(
-    values: Any, slots: Any, ring: Any, total: Any, rest: Any, n: Any, window: Any, least: Any, scale: Any, mean: Any,
-    rows: Any, out: Any, counts: Any,
+    values: Any, slots: Any, ring: Any, total: Any, rest: Any, n: Any, window: Any, min_count: Any, scale: Any,
+    mean: Any, rows: Any, out: Any, counts: Any,
 ) -> Any:  # fmt: skip
-    """Sums of scaled readings, or means of readings, over windows that end at every reading, of at least ``least``.
+    """Write sums of scaled readings, or means, over sliding windows that end at each reading; returns how many.
 
-    Otherwise as :func:`tumble`; ``counts`` gets how many readings they are.
+    Windows of fewer than ``min_count`` readings are left out; ``counts`` gets the number of readings of each.
 
-    Readings come in blocks of the window's length. A window is the tail of one block and the head
-    of the next: the ring holds sums over tails of the last block where the current one has not
-    overwritten them, so that nothing is ever subtracted and no error can build up.
+    Readings are divided into blocks of the window's length. A window is the tail of one block and the head of the next:
+    where the current block has not overwritten it, the ring holds the sums over the tails of the last block. So nothing
+    is ever subtracted, and rounding errors do not accumulate.
     """
     found = 0
     for i in range(values.size):
@@ -67,11 +67,11 @@ def slide(
         s = np.uint64(slots[i])
         place = np.int64(np.uint64(n[s]) % np.uint64(window))
         x = values[i] * scale
-        t, c = add(total[s], rest[s], x)
+        t, c = neumaier_add(total[s], rest[s], x)
         ring[s, np.uint64(place)] = x
         n[s] += 1
-        if n[s] >= least:
-            # in the first block there is no tail yet: 0
+        if n[s] >= min_count:
+            # the first block has no tail before it
             tail = ring[s, np.uint64(place + 1)] if place + 1 < window else 0.0
             k = np.uint64(found)
             rows[k] = i
@@ -83,7 +83,7 @@ def slide(
             t = 0.0
             c = 0.0
             for j in range(window - 1, -1, -1):
-                t, c = add(t, c, ring[s, np.uint64(j)])
+                t, c = neumaier_add(t, c, ring[s, np.uint64(j)])
                 ring[s, np.uint64(j)] = t + c
             t = 0.0
             c = 0.0

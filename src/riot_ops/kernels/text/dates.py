@@ -1,4 +1,4 @@
-"""Dates and times in text, as microseconds since 1970."""
+"""Dates and times in text to microseconds since 1970."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["MEMO", "NONE", "parse_iso", "parse_log_time", "plain_iso", "plain_lo
 
 _DAY, _HOUR, _MINUTE, _SECOND = 86_400_000_000, 3_600_000_000, 60_000_000, 1_000_000
 _DAYS_IN = readonly(np.array([0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31], np.int64))
-#: English names of months, three bytes each as a number.
+#: English abbreviations of months as 24-bit numbers.
 _MONTHS = readonly(
     np.array(
         [a << 16 | b << 8 | c for a, b, c in zip(*[iter(b"JanFebMarAprMayJunJulAugSepOctNovDec")] * 3, strict=True)]
@@ -24,7 +24,7 @@ _MONTHS = readonly(
 
 @kernel
 def _two(data: Any, i: Any) -> Any:
-    """Two digits as a number; below 0, or above 99, where they are none."""
+    """Parse two digits; -1 if they are not digits."""
     tens = byte(data, i) - 48
     ones = byte(data, i + 1) - 48
     if tens < 0 or tens > 9 or ones < 0 or ones > 9:
@@ -34,7 +34,7 @@ def _two(data: Any, i: Any) -> Any:
 
 @kernel
 def _midnight(year: Any, month: Any, day: Any) -> Any:
-    """``(ok, microseconds)`` of a day of the proleptic Gregorian calendar."""
+    """``(ok, microseconds)`` at the beginning of a day of the proleptic Gregorian calendar."""
     if year < 1 or year > 9999 or month < 1 or month > 12 or day < 1:
         return False, 0
     leap = year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
@@ -70,7 +70,7 @@ def _zone(data: Any, p: Any, end: Any) -> Any:
 
 @kernel
 def parse_iso(data: Any, start: Any, end: Any) -> Any:
-    """``(ok, microseconds)`` of ``Y-M-D[(T| )h:m[:s[(.|,)f…]][zone]]``; digits below a microsecond are cut."""
+    """``(ok, microseconds)`` of ``Y-M-D[(T| )h:m[:s[(.|,)f…]][zone]]``; digits beyond microseconds are truncated."""
     n = end - start
     if n < 10 or byte(data, start + 4) != 45 or byte(data, start + 7) != 45:
         return False, 0
@@ -108,7 +108,7 @@ def parse_iso(data: Any, start: Any, end: Any) -> Any:
 
 @kernel
 def parse_log_time(data: Any, start: Any, end: Any) -> Any:
-    """``(ok, microseconds)`` of ``day/Mon/year:h:m:s zone``, as web servers log it."""
+    """``(ok, microseconds)`` of ``day/Mon/year:h:m:s zone``, the format of web server logs."""
     if end - start < 20 or byte(data, start + 2) != 47 or byte(data, start + 6) != 47 or byte(data, start + 11) != 58:
         return False, 0
     name = byte(data, start + 3) << 16 | byte(data, start + 4) << 8 | byte(data, start + 5)
@@ -131,27 +131,27 @@ def _word(text: bytes) -> np.uint64:
     return np.uint64(int.from_bytes(text.ljust(8, b"\0"), "little"))
 
 
-#: A date and a time as words: what stands where there is no digit, and where that is.
+#: Layouts of dates and times as words: zeros for digits with the separators, and masks of the separators.
 _DATE, _DATE_MARKS = _word(b"0000-00-"), _word(b"\0\0\0\0\xff\0\0\xff")
 _TIME, _TIME_MARKS = _word(b"00\x0000:00"), _word(b"\0\0\0\0\0\xff")
 _SECONDS, _SECONDS_MARKS = _word(b":00"), _word(b"\xff")
-#: What stands behind the ninth and tenth byte of a date with a time, if that is midnight.
+#: The second word of a date without a time, after its first two bytes: midnight.
 _MIDNIGHT = _word(b"\0\0T00:00")
 _CLOCK, _CLOCK_MARKS = _word(b"00:00:00"), _word(b"\0\0\xff\0\0\xff")
 _T, _BLANK, _BYTE = np.uint64(ord("t")), np.uint64(32), np.uint64(0xFF)
 _U8, _U16, _U32, _U48 = np.uint64(8), np.uint64(16), np.uint64(32), np.uint64(48)
 _LOW16, _LOW24, _LOW32 = np.uint64(0xFFFF), np.uint64(0xFFFFFF), np.uint64(0xFFFFFFFF)
 _NOUGHT = np.uint64(0)
-#: Numbers that :func:`plain_iso` and :func:`plain_log_time` remember from one time to the next.
+#: Size of the cache that :func:`plain_iso` and :func:`plain_log_time` keep between calls.
 MEMO = 8
-#: None of them yet: no text is of such bytes.
+#: An empty cache entry: no text has these bytes.
 NONE = np.uint64(0xFFFFFFFFFFFFFFFF)
 _TENS = 10 ** np.arange(7)
 
 
 @kernel
 def _pairs(digits: Any) -> Any:
-    """In each byte the number of two digits that begin there."""
+    """Combine digits pairwise: each byte becomes the two-digit number that begins there."""
     return digits * np.uint64(10) + (digits >> _U8)
 
 
@@ -162,7 +162,7 @@ def _byte_of(word: Any, i: Any) -> Any:
 
 @kernel(inline=True)
 def _plain_seconds(data: Any, start: Any, n: Any) -> Any:
-    """``(ok, microseconds)`` of ``:s[.f…]`` of n bytes, to six digits. At least 12 bytes can be read."""
+    """``(ok, microseconds)`` of ``:s[.f…]`` of n bytes, with up to six digits; 12 bytes must be readable."""
     s = (load8(data, start) & _LOW24) ^ _SECONDS
     if n < 3 or n == 4 or n > 10 or (digits_of(s) & HIGH) | (s & _SECONDS_MARKS) != _NOUGHT:
         return False, 0
@@ -180,11 +180,11 @@ def _plain_seconds(data: Any, start: Any, n: Any) -> Any:
 
 @kernel(inline=True)
 def plain_iso(data: Any, start: Any, n: Any, memo: Any) -> Any:
-    """``(ok, microseconds)`` of ``Y-M-D[(T| )h:m:s[.f…]]`` of n bytes, to six digits.
+    """``(ok, microseconds)`` of ``Y-M-D[(T| )h:m:s[.f…]]`` of n bytes, with up to six digits.
 
-    Not ok means only that this is not of that form, or no time. ``memo`` is of :data:`MEMO` numbers, :data:`NONE` at
-    first: what stood in front of the seconds and the time that it says, and the same of the date. Most lines are of
-    the minute of the line before. At least 28 bytes from the start on can be read.
+    Not ok only means that the text does not have this form. ``memo`` caches the last minute and the last day, as text
+    and as time, because most lines are of the minute of the line before; it has :data:`MEMO` numbers, :data:`NONE` at
+    first. 28 bytes from the start must be readable.
     """
     first, second = load8(data, start), load8(data, start + 8)
     seconds = 0
@@ -201,7 +201,7 @@ def plain_iso(data: Any, start: Any, n: Any, memo: Any) -> Any:
     wrong = ((digits_of(d) | digits_of(t)) & HIGH) | (d & _DATE_MARKS) | (t & _TIME_MARKS)
     if wrong != _NOUGHT or (mark != _BLANK and (mark | _BLANK) != _T):
         return False, 0
-    today = d | ((t & _BYTE) << _U32) | ((t & (_BYTE << _U8)) << _U48)  # where the dashes were
+    today = d | ((t & _BYTE) << _U32) | ((t & (_BYTE << _U8)) << _U48)  # in place of the dashes
     if today != memo[3]:
         years, months = _pairs(d), _pairs(t)
         ok, midnight = _midnight(100 * _byte_of(years, 0) + _byte_of(years, 2), _byte_of(years, 5), _byte_of(months, 0))
@@ -219,7 +219,7 @@ def plain_iso(data: Any, start: Any, n: Any, memo: Any) -> Any:
     return ok, minute + seconds
 
 
-#: What stands behind the seconds of a time in a log, most often.
+#: The most frequent end of a log time, after the seconds.
 _UTC = _word(b"\0\0 +0000")
 
 
@@ -227,8 +227,8 @@ _UTC = _word(b"\0\0 +0000")
 def plain_log_time(data: Any, start: Any, n: Any, memo: Any) -> Any:
     """``(ok, microseconds)`` of ``day/Mon/year:h:m:s +0000``.
 
-    Not ok means only that this is not of that form, or no time. ``memo`` is of :data:`MEMO` numbers, :data:`NONE` at
-    first: most lines are of the day of the line before. At least 26 bytes from the start on can be read.
+    Not ok only means that the text does not have this form. ``memo`` is the cache of :func:`plain_iso`, here of the
+    last day, as most lines are of the day of the line before. 26 bytes from the start must be readable.
     """
     date, year = load8(data, start), load8(data, start + 8) & _LOW32
     t = load8(data, start + 12) ^ _CLOCK

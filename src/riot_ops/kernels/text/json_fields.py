@@ -1,4 +1,4 @@
-"""Lines of JSON objects to fields: where the wanted values stand."""
+"""Lines of JSON objects to fields: the spans of the values at wanted paths."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from riot_ops.kernels.jit import kernel
-from riot_ops.kernels.text.escapes import escape
-from riot_ops.kernels.text.numbers import HIGH, byte, load8, lowest, zero_bytes
-from riot_ops.kernels.text.strings import name_table, same_bytes
+from riot_ops.kernels.text.json_escapes import escape_end
+from riot_ops.kernels.text.numbers import HIGH, byte, load8, lowest_byte, zero_bytes
+from riot_ops.kernels.text.strings import equal_bytes, name_table
 
 __all__ = [
     "ABSENT",
@@ -22,18 +22,18 @@ __all__ = [
     "PLAIN",
     "TEXT",
     "find_values",
-    "line_room",
-    "number",
+    "new_line_buffers",
+    "number_end",
     "paths_table",
     "read_line",
-    "scalar",
+    "scalar_end",
 ]
 
-#: What stands at a path: nothing or null, text, a number or a truth value, an object or a list, text with escapes.
+#: Kinds of values: absent or null, string, number or boolean, object or array, string with escapes.
 ABSENT, TEXT, PLAIN, NESTED, ESCAPED = 0, 1, 2, 3, 4
-#: How deep objects and lists may lie in one another; deeper ones are for Python.
+#: Maximum nesting of objects and arrays; deeper lines are left to Python.
 DEPTH = 64
-#: Most pieces of a line that others are held against: what stands between values.
+#: Maximum number of pieces of a pattern: a piece is the text between two values.
 PIECES = 65
 
 _VALUE, _KEY, _BEHIND = 0, 1, 2
@@ -45,7 +45,7 @@ _BLANKS = np.uint64(0x2020202020202020)
 
 @kernel
 def _space(data: Any, p: Any, end: Any) -> Any:
-    """Behind white space."""
+    """Skip white space."""
     while p < end and (byte(data, p) == 32 or (byte(data, p) <= 13 and byte(data, p) in (9, 10, 13))):
         p += 1
     return p
@@ -53,13 +53,13 @@ def _space(data: Any, p: Any, end: Any) -> Any:
 
 @kernel
 def _text(data: Any, p: Any, end: Any) -> Any:
-    """The end of the text that begins behind the quote before p; -1 where it has escapes, or is none."""
+    """The end of the string whose opening quote is before p; -1 if it has escapes or is invalid."""
     last = min(end, data.size - 7)
     while p < last:
         w = load8(data, p)
         special = zero_bytes(w ^ _QUOTES) | zero_bytes(w ^ _BACKSLASHES) | ((w - _BLANKS) & ~w & HIGH)
         if special != _NOUGHT:
-            p += lowest(special)
+            p += lowest_byte(special)
             return p if p < end and byte(data, p) == 34 else -1
         p += 8
     while p < end:
@@ -74,7 +74,7 @@ def _text(data: Any, p: Any, end: Any) -> Any:
 
 @kernel
 def _string(data: Any, p: Any, end: Any) -> Any:
-    """``(kind, end)`` of the text that begins behind the quote before p; -1 where it is for Python."""
+    """``(kind, end)`` of the string whose opening quote is before p; -1 if it is left to Python."""
     q = _text(data, p, end)
     if q >= 0:
         return TEXT, q
@@ -84,7 +84,7 @@ def _string(data: Any, p: Any, end: Any) -> Any:
             return ESCAPED, p
         if b < 32:
             break
-        p = escape(data, p, end) if b == 92 else p + 1
+        p = escape_end(data, p, end) if b == 92 else p + 1
     return ESCAPED, -1
 
 
@@ -96,8 +96,8 @@ def _digits(data: Any, p: Any, end: Any) -> Any:
 
 
 @kernel
-def number(data: Any, p: Any, end: Any) -> Any:
-    """The end of the number at p, -1 where there is none."""
+def number_end(data: Any, p: Any, end: Any) -> Any:
+    """The end of the number at p, -1 if there is none."""
     if p < end and byte(data, p) == 45:
         p += 1
     q = _digits(data, p, end)
@@ -122,7 +122,7 @@ def number(data: Any, p: Any, end: Any) -> Any:
 
 @kernel
 def _word(data: Any, p: Any, end: Any) -> Any:
-    """The end of ``true``, ``false`` or ``null`` at p, -1 where there is none."""
+    """The end of ``true``, ``false`` or ``null`` at p, -1 if there is none."""
     size = 5 if byte(data, p) == 102 else 4
     if p + size > end:
         return -1
@@ -133,12 +133,12 @@ def _word(data: Any, p: Any, end: Any) -> Any:
 
 
 @kernel
-def scalar(data: Any, p: Any, end: Any) -> Any:
-    """``(kind, end)`` of what is no text, object or list at p, the end -1 where there is none."""
+def scalar_end(data: Any, p: Any, end: Any) -> Any:
+    """``(kind, end)`` of the number, boolean or null at p; the end is -1 if there is none."""
     b = byte(data, p)
     if b == 116 or b == 102 or b == 110:
         return ABSENT if b == 110 else PLAIN, _word(data, p, end)
-    return PLAIN, number(data, p, end)
+    return PLAIN, number_end(data, p, end)
 
 
 @kernel
@@ -146,12 +146,12 @@ def read_line(
     data: Any, start: Any, end: Any, names: Any, name_starts: Any, name_ends: Any, above: Any, lists: Any, nodes: Any,
     begins: Any, stops: Any, kinds: Any, pieces: Any,
 ) -> Any:  # fmt: skip
-    """Where in a line the value of each node is, see :func:`paths_table`; of several of one name the last counts.
+    """Find the value of each node of a line, see :func:`paths_table`; of duplicate names the last counts.
 
-    Returns whether it was read to its end (else it may have names with escapes, or be no JSON), and how many pieces it
-    has; 0 where lines like this one cannot be told by them. ``lists`` (1: a list, 0: an object) and ``nodes`` are room
-    for what is open, as deep as it may be; ``pieces`` for the start and the end of what stands between values, and the
-    node and the kind of the value behind it.
+    Returns whether the line was read to its end (otherwise it has names with escapes, or is not JSON), and the number
+    of its pieces, 0 if they cannot serve as a pattern. ``lists`` (1: array, 0: object) and ``nodes`` are the stack of
+    open containers. ``pieces`` gets the start and end of the text between values, and the node and kind of the value
+    after it.
     """
     for n in range(above.size):
         begins[n] = 0
@@ -163,7 +163,7 @@ def read_line(
     state = _VALUE
     piece = start
     count = 0
-    once = True  # whether no name that is wanted came twice
+    once = True  # whether no wanted name occurred twice
     while p <= end:
         if state == _BEHIND:
             p = _space(data, p, end)
@@ -195,7 +195,7 @@ def read_line(
             node = -1
             if holder >= 0:
                 for n in range(1, above.size):
-                    if above[n] == holder and same_bytes(data, p + 1, q, names, name_starts[n], name_ends[n]):
+                    if above[n] == holder and equal_bytes(data, p + 1, q, names, name_starts[n], name_ends[n]):
                         node = n
             p = _space(data, q + 1, end)
             if p >= end or byte(data, p) != 58:
@@ -231,7 +231,7 @@ def read_line(
                 kind, stop = _string(data, begin, end)
                 p = stop + 1
             else:
-                kind, stop = scalar(data, p, end)
+                kind, stop = scalar_end(data, p, end)
                 p = stop
             if stop < 0:
                 break
@@ -259,7 +259,7 @@ def find_values(
     lists: Any, nodes: Any, begins: Any, stops: Any, found: Any, pieces: Any,
     at_starts: Any, at_ends: Any, kinds: Any, good: Any,
 ) -> None:  # fmt: skip
-    """The same of many lines; ``good`` says which were read to their end."""
+    """Like :func:`read_line` for many lines; ``good`` gets which were read to their end."""
     for i in range(starts.size):
         good[i] = False
         if valid.size > 0 and not valid[i]:
@@ -274,7 +274,7 @@ def find_values(
 
 
 def paths_table(paths: Iterable[str]) -> tuple[Any, npt.NDArray[np.int64], dict[str, int]]:
-    """``(names, above, nodes)`` of dotted paths: a node for each name in each of them, 0 is the whole line.
+    """``(names, above, nodes)`` of dotted paths: a tree with a node for each name, whose root 0 is the whole line.
 
     >>> _, above, nodes = paths_table(["data.id", "data.text", "id"])
     >>> above.tolist(), nodes
@@ -293,8 +293,8 @@ def paths_table(paths: Iterable[str]) -> tuple[Any, npt.NDArray[np.int64], dict[
     return name_table(names), np.array(above, np.int64), nodes
 
 
-def line_room(nodes: int) -> tuple[npt.NDArray[Any], ...]:
-    """What :func:`read_line` fills in: what is open, then of each node start, end and kind, then the pieces."""
+def new_line_buffers(nodes: int) -> tuple[npt.NDArray[Any], ...]:
+    """Allocate the arrays that :func:`read_line` fills: the stack, start, end and kind of each node, and pieces."""
     return (
         *np.empty((2, DEPTH), np.int64),
         *np.zeros((2, nodes), np.int64),

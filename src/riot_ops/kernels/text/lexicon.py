@@ -1,4 +1,4 @@
-"""Texts by a lexicon: what the words in them, and words in a row, are worth."""
+"""Scoring texts by a lexicon of words and phrases."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ import numpy.typing as npt
 from riot_ops.kernels.arrays.arrow import readonly
 from riot_ops.kernels.jit import kernel
 
-__all__ = ["Lexicon", "lexicon", "rate"]
+__all__ = ["Lexicon", "build_lexicon", "score_texts"]
 
 _START = np.uint64(0xCBF29CE484222325)
 _PRIME = np.uint64(0x100000001B3)
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 _HALF, _BYTE, _NOUGHT = np.uint64(32), np.uint64(8), np.uint64(0)
-#: A word that the lexicon does not have; and where there is none.
+#: In place of a word: one that is not in the lexicon, and the end of the text.
 UNKNOWN, NONE = -1, -2
 
 
 class Lexicon(NamedTuple):
-    """What :func:`rate` needs. Node w < words is the word w, the others are words in a row.
+    """The tables of :func:`score_texts`. Node w below the number of words is word w, the other nodes are phrases.
 
     Attributes
     ----------
     places, hashes, text, edges
-        Word by hash, an open-addressing table; hash and bytes of each word.
+        Open-addressing table of words by hash; hash and bytes of each word.
     stop : array of bool
-        The words that are passed over.
+        Stop words, which are skipped.
     steps, next_nodes
-        ``node << 32 | word`` to the node behind it, an open-addressing table; -1: free.
+        Open-addressing table from ``node << 32 | word`` to the node of the longer phrase; -1: empty.
     worth, ends, deeper
-        Value of a node, whether it has one, and whether longer ones begin with it.
+        Value of a node, whether it has one, and whether longer phrases begin with it.
     """
 
     places: npt.NDArray[np.int64]
@@ -50,7 +50,7 @@ class Lexicon(NamedTuple):
 
 @kernel
 def _place(h: Any, size: Any) -> Any:
-    """Where a hash begins to look in a table."""
+    """The first entry to probe for a hash."""
     return np.int64((h ^ (h >> _HALF)) & np.uint64(size - 1))
 
 
@@ -61,7 +61,7 @@ def _step_hash(node: Any, word: Any) -> Any:
 
 @kernel(inline=True)
 def _word(data: Any, p: Any, end: Any, table: Any, places: Any, hashes: Any, text: Any, edges: Any, stop: Any) -> Any:
-    """The next word at p or behind it that is not passed over, and where it ends."""
+    """The next word from p on that is not a stop word, and where it ends."""
     while True:
         while p < end and table[data[np.uint64(p)]] == 0:
             p += 1
@@ -69,7 +69,7 @@ def _word(data: Any, p: Any, end: Any, table: Any, places: Any, hashes: Any, tex
             return NONE, p
         begin = p
         h = _NOUGHT
-        last = _NOUGHT  # the last eight bytes, which is all of most words
+        last = _NOUGHT  # the last eight bytes, the whole of most words
         b = table[data[np.uint64(p)]]
         while b != 0:
             last = last << _BYTE | np.uint64(b)
@@ -99,16 +99,16 @@ def _word(data: Any, p: Any, end: Any, table: Any, places: Any, hashes: Any, tex
 
 
 @kernel
-def rate(
+def score_texts(
     data: Any, starts: Any, ends: Any, table: Any,
     places: Any, hashes: Any, text: Any, edges: Any, stop: Any,
     steps: Any, next_nodes: Any, worth: Any, is_end: Any, deeper: Any,
     total: Any, above: Any, below: Any,
 ) -> None:  # fmt: skip
-    """The sum of what is found in each text, and how many finds are worth more and less than nothing.
+    """Write the sum of the values of the entries in each text, and the numbers of positive and negative ones.
 
-    ``table`` has for each byte what it becomes, 0 between words. From each word on the longest entry counts, and the
-    next one begins behind it.
+    ``table`` maps each byte to the byte of a word, 0 for separators. At each word the longest entry counts, and the
+    search continues after it.
     """
     for i in range(starts.size):
         p = starts[i]
@@ -150,7 +150,7 @@ def rate(
 
 @kernel
 def _hash(text: Any, edges: Any, out: Any) -> None:
-    """As :func:`_word` hashes words."""
+    """Hash words as :func:`_word` does."""
     for w in range(out.size):
         h = _NOUGHT
         last = _NOUGHT
@@ -180,35 +180,37 @@ def _enter_steps(given: Any, nodes: Any, steps: Any, next_nodes: Any) -> None:
         next_nodes[at] = nodes[i]
 
 
-def _room(n: int) -> npt.NDArray[np.int64]:
-    """A free table for n entries, a quarter full at most."""
+def _empty_table(n: int) -> npt.NDArray[np.int64]:
+    """An empty table for n entries, with a load factor of at most a quarter."""
     return np.full(1 << max(2, (4 * n).bit_length()), -1, np.int64)
 
 
-def lexicon(entries: Mapping[tuple[bytes, ...], float], stop: Iterable[bytes]) -> Lexicon:
-    """The tables for entries of one word or more, and for words that are passed over."""
+def build_lexicon(entries: Mapping[tuple[bytes, ...], float], stop: Iterable[bytes]) -> Lexicon:
+    """Build the tables for entries of one or more words, and for stop words."""
     stops = set(stop)
     words = sorted({word for entry in entries for word in entry} | stops)
     number = {word: w for w, word in enumerate(words)}
     worth, ends, deeper = [0.0] * len(words), [False] * len(words), [False] * len(words)
-    made: dict[int, int] = {}
+    nodes_of_steps: dict[int, int] = {}
     for entry, value in entries.items():
         node = number[entry[0]]
         for word in entry[1:]:
             deeper[node] = True
             step = node << 32 | number[word]
-            if step not in made:
-                made[step] = len(worth)
+            if step not in nodes_of_steps:
+                nodes_of_steps[step] = len(worth)
                 worth, ends, deeper = [*worth, 0.0], [*ends, False], [*deeper, False]
-            node = made[step]
+            node = nodes_of_steps[step]
         worth[node], ends[node] = value, True
     text = np.frombuffer(b"".join(words), np.uint8)
     edges = np.cumsum([0, *map(len, words)]).astype(np.int64)
-    hashes, places = np.empty(len(words), np.uint64), _room(len(words))
-    steps, next_nodes = _room(len(made)), _room(len(made))
+    hashes, places = np.empty(len(words), np.uint64), _empty_table(len(words))
+    steps, next_nodes = _empty_table(len(nodes_of_steps)), _empty_table(len(nodes_of_steps))
     _hash(text, edges, hashes)
     _enter_words(hashes, places)
-    _enter_steps(np.array([*made], np.int64), np.array([*made.values()], np.int64), steps, next_nodes)
+    _enter_steps(
+        np.array([*nodes_of_steps], np.int64), np.array([*nodes_of_steps.values()], np.int64), steps, next_nodes
+    )
     return Lexicon(
         readonly(places), readonly(hashes), readonly(text), readonly(edges),
         readonly(np.array([word in stops for word in words], np.bool_)), readonly(steps), readonly(next_nodes),

@@ -1,7 +1,7 @@
 """Decimal text to numbers, eight characters at a time, equal to Python's ``float`` to the last bit.
 
-Positions are ordinary integers; loads go through unsigned indices, for which numba adds no test for
-negative ones, so that LLVM makes one load of the eight of :func:`load8`.
+Positions are signed integers, but loads use unsigned indices: for these numba adds no check for negative ones, so LLVM
+merges the eight loads of :func:`load8` into one.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = [
     "digits_of",
     "eight_digits",
     "load8",
-    "lowest",
+    "lowest_byte",
     "parse_integer",
     "parse_number",
     "plain_number",
@@ -39,7 +39,7 @@ __all__ = [
 NUMBER = 0
 MISSING = 1
 NOT_A_NUMBER = 2
-#: A number that needs more than the kernels do: over 19 digits, subnormal, too large, or a near tie.
+#: A number left to Python: it has over 19 digits, is subnormal or too large, or is nearly a tie.
 HARD = 3
 
 _U1 = np.uint64(1)
@@ -70,14 +70,14 @@ _ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
 _TIE = np.uint64(3)
 _NOUGHT = np.uint64(0)
 
-#: The largest int64, without its last three digits and they alone.
-_MOST, _MOST_REST = divmod(np.iinfo(np.int64).max, 1000)
+#: The largest int64 without its last three digits, and these digits.
+_MAX, _MAX_REST = divmod(np.iinfo(np.int64).max, 1000)
 _POW10 = 10.0 ** np.arange(23)
 _INT10 = 10 ** np.arange(19, dtype=np.int64)
 
 
 def _powers_of_five() -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint64]]:
-    """The 128 leading bits of 5^q for q from -342 to 308, below 0 rounded up."""
+    """The 128 leading bits of 5^q for q from -342 to 308, rounded up for q < 0."""
     high, low = [], []
     for q in range(-342, 309):
         power = 5 ** abs(q)
@@ -102,7 +102,7 @@ def byte(data: Any, i: Any) -> Any:
 
 @kernel
 def load8(data: Any, i: Any) -> Any:
-    """Eight bytes at i as a little-endian number."""
+    """Load eight bytes at i as a little-endian number."""
     u = np.uint64(i)
     return (
         np.uint64(data[u])
@@ -118,7 +118,7 @@ def load8(data: Any, i: Any) -> Any:
 
 @kernel
 def store8(data: Any, i: Any, w: Any) -> None:
-    """Write the eight bytes of a little-endian number at i."""
+    """Store a little-endian number as eight bytes at i."""
     u = np.uint64(i)
     data[u] = np.uint8(w & _BYTE)
     data[u + _U1] = np.uint8((w >> _U8) & _BYTE)
@@ -132,13 +132,13 @@ def store8(data: Any, i: Any, w: Any) -> None:
 
 @kernel
 def zero_bytes(w: Any) -> Any:
-    """A mark in the top bit of bytes that are 0; marks above the lowest may be false."""
+    """Mark the bytes that are 0 in their top bit; only the lowest mark is reliable."""
     return (w - ONES) & ~w & HIGH
 
 
 @kernel(numba="numba.cpython.unsafe.numbers.trailing_zeros")
 def trailing_zeros(w: Any) -> Any:
-    """The number of bits below the lowest that is set; 64 where none is."""
+    """Number of zero bits below the lowest bit set; 64 if none is."""
     below = ~w & (w - _U1)
     below = below - ((below >> _U1) & _FIVES)
     below = (below & _THREES) + ((below >> np.uint64(2)) & _THREES)
@@ -147,27 +147,27 @@ def trailing_zeros(w: Any) -> Any:
 
 
 @kernel
-def lowest(marks: Any) -> Any:
-    """The number of the lowest byte with a mark, 8 without one."""
+def lowest_byte(marks: Any) -> Any:
+    """Index of the lowest marked byte; 8 if there is none."""
     return np.int64(trailing_zeros(marks) >> np.uint64(3))
 
 
 @kernel
 def _eight_digits(d: Any) -> Any:
-    """The number that eight bytes of 0 to 9 write, the first (lowest) byte leading."""
+    """Combine eight digits 0 to 9 into a number; the lowest byte is the leading digit."""
     d = d * _U10 + (d >> _U8)
     return np.int64(((d & _PAIRS) * _MUL1 + ((d >> _U16) & _PAIRS) * _MUL2) >> _U32)
 
 
 @kernel
 def digits_of(d: Any) -> Any:
-    """A word with the top bit set in each byte above 9."""
+    """Set the top bit of each byte above 9."""
     return d | (d + _SIXES)
 
 
 @kernel
 def eight_digits(w: Any, n: Any) -> Any:
-    """``(ok, value)`` of the first n (0 to 8) characters of w, digits all."""
+    """``(ok, value)`` of the first n (0 to 8) characters of w; ok if n > 0 and all are digits."""
     if n < 1:
         return False, 0
     shift = np.uint64(64 - 8 * n)
@@ -179,7 +179,7 @@ def eight_digits(w: Any, n: Any) -> Any:
 def short_number(w: Any, n: Any) -> Any:
     """``(ok, value)`` of the first n (0 to 8) characters of w, without loops.
 
-    Not ok means only that this is not a plain ``-12.34``.
+    Not ok only means that the text does not have the form ``-12.34``.
     """
     negative = (w & _BYTE) == _MINUS
     if negative:
@@ -188,12 +188,12 @@ def short_number(w: Any, n: Any) -> Any:
     if n < 1:
         return False, 0.0
     y = w << np.uint64(64 - 8 * n)
-    # without a dot, its mark is 0 and its place 8; what follows from that is arithmetic and no branch, since
-    # whether a value has a dot can be guessed no better than the value
+    # arithmetic instead of branches, as the processor cannot predict whether a value has a dot;
+    # without a dot, its mark is 0 and its place 8
     dot = zero_bytes(y ^ _DOTS)
     mark = dot & (~dot + _U1)
     dots = np.int64(mark != _NOUGHT)
-    decimals = 7 - lowest(dot) + (1 - dots)
+    decimals = 7 - lowest_byte(dot) + (1 - dots)
     n = n - dots
     whole = n - decimals
     if whole < 1 or decimals < dots:
@@ -211,9 +211,9 @@ def short_number(w: Any, n: Any) -> Any:
 
 @kernel(inline=True)
 def plain_number(data: Any, start: Any, n: Any) -> Any:
-    """``(ok, value)`` of n characters, as :func:`short_number` but of up to eight digits before and behind the dot.
+    """``(ok, value)`` of n characters: like :func:`short_number`, with up to eight digits before and after the dot.
 
-    24 bytes from the start on can be read.
+    24 bytes from the start must be readable.
     """
     if n <= 8:
         return short_number(load8(data, start), n)
@@ -221,7 +221,7 @@ def plain_number(data: Any, start: Any, n: Any) -> Any:
     p = start + 1 if negative else start
     n = n - 1 if negative else n
     w = load8(data, p)
-    whole = lowest(zero_bytes(w ^ _DOTS))
+    whole = lowest_byte(zero_bytes(w ^ _DOTS))
     decimals = n - whole - 1
     if whole < 1 or decimals < 1 or decimals > 8 or n > 16 or byte(data, p + whole) != 46:
         return False, 0.0
@@ -235,9 +235,9 @@ def plain_number(data: Any, start: Any, n: Any) -> Any:
 
 @kernel(inline=True)
 def whole_number(data: Any, start: Any, n: Any) -> Any:
-    """``(ok, value)`` of n characters, up to 19 digits with an optional minus; 25 bytes from the start on can be read.
+    """``(ok, value)`` of n characters, up to 19 digits with an optional minus; 25 bytes must be readable.
 
-    Not ok means only that this is not of that form, or near the limits of an int64.
+    Not ok only means that the text does not have this form, or the number is near the limits of an int64.
     """
     negative = n > 0 and byte(data, start) == 45
     p = start + 1 if negative else start
@@ -249,14 +249,14 @@ def whole_number(data: Any, start: Any, n: Any) -> Any:
         value = value * _INT10[np.uint64(min(n - 8, 8))] + rest
         if n > 16:
             more, rest = eight_digits(load8(data, p + 16), min(n - 16, 8))
-            good = good and more and n <= 19 and (n < 19 or value < _MOST or (value == _MOST and rest <= _MOST_REST))
+            good = good and more and n <= 19 and (n < 19 or value < _MAX or (value == _MAX and rest <= _MAX_REST))
             value = value * _INT10[np.uint64(n - 16)] + rest if good else 0
     return good, -value if negative else value
 
 
 @kernel
 def parse_integer(data: Any, start: Any, end: Any) -> Any:
-    """``(ok, value)`` of at most 15 digits with an optional minus."""
+    """``(ok, value)`` of up to 15 digits with an optional minus."""
     p = start
     negative = p < end and byte(data, p) == 45
     if negative:
@@ -283,7 +283,7 @@ def parse_integer(data: Any, start: Any, end: Any) -> Any:
 
 @kernel
 def _product(a: Any, b: Any) -> Any:
-    """The 128 bits of a product of two 64-bit numbers."""
+    """The high and the low half of the product of two 64-bit numbers."""
     a1 = a >> _U32
     a0 = a & _LOW32
     b1 = b >> _U32

@@ -1,4 +1,4 @@
-"""Names in text columns: which of a few known names each value is."""
+"""Text columns: matching names, searching substrings, checking encodings."""
 
 from __future__ import annotations
 
@@ -11,33 +11,33 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from riot_ops.kernels.arrays.arrow import byte_spans, readonly
-from riot_ops.kernels.arrays.masks import WIDTH, below64, equal64, first
+from riot_ops.kernels.arrays.byte_masks import WIDTH, below64, equal64, low_bits
 from riot_ops.kernels.jit import kernel
 from riot_ops.kernels.text.numbers import HIGH, byte, load8, trailing_zeros
 
 __all__ = [
-    "are",
-    "code_of",
-    "contain",
+    "contains",
+    "equal_bytes",
+    "equal_to",
+    "equal_words",
     "is_utf8",
+    "name_codes",
     "name_table",
-    "not_ascii",
-    "not_utf8",
-    "same_bytes",
-    "same_words",
+    "non_ascii",
+    "non_utf8",
     "span_codes",
 ]
 
 _NOUGHT, _ONE = np.uint64(0), np.uint64(1)
 
-#: Kinds of text with 32-bit offsets.
-_SHORT = (pa.string().id, pa.binary().id)
+#: Text types with 32-bit offsets.
+_TEXT_TYPES = (pa.string().id, pa.binary().id)
 
 Table = tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64], npt.NDArray[np.int64]]
 
 
 @kernel
-def same_bytes(a: Any, start: Any, end: Any, b: Any, b_start: Any, b_end: Any) -> Any:
+def equal_bytes(a: Any, start: Any, end: Any, b: Any, b_start: Any, b_end: Any) -> Any:
     """Whether ``a[start:end]`` equals ``b[b_start:b_end]``."""
     if end - start != b_end - b_start:
         return False
@@ -48,10 +48,10 @@ def same_bytes(a: Any, start: Any, end: Any, b: Any, b_start: Any, b_end: Any) -
 
 
 @kernel
-def same_words(data: Any, a: Any, b: Any, size: Any) -> Any:
-    """Whether so many bytes at a are those at b, eight at a time where so many can be read."""
+def equal_words(data: Any, a: Any, b: Any, size: Any) -> Any:
+    """Whether ``size`` bytes at a equal those at b; compares eight at a time if they are readable."""
     if max(a, b) + size > data.size - 8:
-        return same_bytes(data, a, a + size, data, b, b + size)
+        return equal_bytes(data, a, a + size, data, b, b + size)
     while size > 8:
         if load8(data, a) != load8(data, b):
             return False
@@ -64,7 +64,7 @@ def same_words(data: Any, a: Any, b: Any, size: Any) -> Any:
 
 @kernel
 def _first_word(data: Any, start: Any, end: Any) -> Any:
-    """The first eight bytes of a text as a number, of a shorter one above zeros."""
+    """The first eight bytes of a text as a number; a shorter text fills the high bytes."""
     size = min(end - start, 8)
     if size == 0:
         return _NOUGHT
@@ -87,13 +87,13 @@ def _span_codes(
     data: Any, starts: Any, ends: Any, valid: Any, names: Any, name_starts: Any, name_ends: Any, words: Any, out: Any
 ) -> None:
     n = name_starts.size
-    if n == 1 and name_ends[0] - name_starts[0] <= 8:  # without a branch: whether it is the one cannot be guessed
+    if n == 1 and name_ends[0] - name_starts[0] <= 8:  # without branches, as the processor cannot predict matches
         for i in range(out.size):
             same = _first_word(data, starts[i], ends[i]) == words[0]
             same &= ends[i] - starts[i] == name_ends[0] - name_starts[0]
             out[i] = int(same & (valid.size == 0 or bool(valid[i]))) - 1
         return
-    guess = 0  # names mostly come in turn: try the next one first
+    guess = 0  # names mostly occur in turn: try the next one first
     for i in range(out.size):
         out[i] = -1
         if valid.size > 0 and not valid[i]:
@@ -106,7 +106,7 @@ def _span_codes(
                 c -= n
             if words[c] != w or name_ends[c] - name_starts[c] != size:
                 continue
-            if size <= 8 or same_bytes(data, starts[i], ends[i], names, name_starts[c], name_ends[c]):
+            if size <= 8 or equal_bytes(data, starts[i], ends[i], names, name_starts[c], name_ends[c]):
                 out[i] = c
                 guess = c + 1 if c + 1 < n else 0
                 break
@@ -115,30 +115,30 @@ def _span_codes(
 def span_codes(
     data: Any, starts: Any, ends: Any, valid: Any, names: Any, name_starts: Any, name_ends: Any, out: Any
 ) -> None:
-    """The place of each text among the names, -1 where it is none of them or not valid."""
+    """Write the index of each text among the names, -1 if it is none of them or not valid."""
     words = np.empty(name_starts.size, np.uint64)
     _first_words(names, name_starts, name_ends, words)
     _span_codes(data, starts, ends, valid, names, name_starts, name_ends, words, out)
 
 
 @kernel
-def _contain(data: Any, starts: Any, ends: Any, valid: Any, part: Any, out: Any) -> None:
-    """Look for the first and the last byte of the part at 64 places at once, and for all of it where these are.
+def _contains(data: Any, starts: Any, ends: Any, valid: Any, part: Any, out: Any) -> None:
+    """Search ``part``: its first and last byte at 64 positions at once, then all of it where both match.
 
-    The texts lie one behind the other: a look goes on across their ends, and a find tells in which it is.
+    The texts are consecutive, so the search runs across their ends; the text of a match is looked up afterwards.
     """
     out[:] = False
-    apart = part.size - 1
-    i, p, stop = 0, starts[0], ends[-1] - apart
+    last = part.size - 1
+    i, p, stop = 0, starts[0], ends[-1] - last
     while p < stop:
-        if p + apart + WIDTH <= data.size:
-            found = equal64(data, p, part[0]) & equal64(data, p + apart, part[apart]) & first(stop - p)
+        if p + last + WIDTH <= data.size:
+            found = equal64(data, p, part[0]) & equal64(data, p + last, part[last]) & low_bits(stop - p)
         else:
             found = _NOUGHT
             for k in range(min(WIDTH, stop - p)):
-                if data[p + k] == part[0] and data[p + k + apart] == part[apart]:
+                if data[p + k] == part[0] and data[p + k + last] == part[last]:
                     found |= _ONE << np.uint64(k)
-        behind = p + WIDTH
+        following = p + WIDTH
         while found != _NOUGHT:
             q = p + np.int64(trailing_zeros(found))
             found &= found - _ONE
@@ -146,29 +146,29 @@ def _contain(data: Any, starts: Any, ends: Any, valid: Any, part: Any, out: Any)
                 i += 1
             if q + part.size > ends[i] or not (valid.size == 0 or valid[i]):
                 continue
-            if same_bytes(data, q, q + part.size, part, 0, part.size):
+            if equal_bytes(data, q, q + part.size, part, 0, part.size):
                 out[i] = True
-                found &= ~first(ends[i] - p)
-                behind = max(behind, ends[i])
-        p = behind
+                found &= ~low_bits(ends[i] - p)
+                following = max(following, ends[i])
+        p = following
 
 
-def contain(column: pa.Array, part: str) -> npt.NDArray[np.bool_]:
-    """Which values of a text column have a text in them.
+def contains(column: pa.Array, part: str) -> npt.NDArray[np.bool_]:
+    """Which values of a text column contain ``part``; False for nulls.
 
-    >>> contain(pa.array(["a,b", None, "abb", "b"]), "ab").tolist()
+    >>> contains(pa.array(["a,b", None, "abb", "b"]), "ab").tolist()
     [False, False, True, False]
     """
     if not part:
         return np.asarray(column.is_valid())
     out = np.empty(len(column), np.bool_)
     if out.size:
-        _contain(*byte_spans(column), readonly(np.frombuffer(part.encode(), np.uint8)), out)
+        _contains(*byte_spans(column), readonly(np.frombuffer(part.encode(), np.uint8)), out)
     return out
 
 
 def name_table(names: Sequence[str]) -> Table:
-    """The UTF-8 bytes of the names, one after the other, with their starts and ends."""
+    """The concatenated UTF-8 bytes of the names, with their starts and ends."""
     return _name_table(tuple(names))
 
 
@@ -180,18 +180,18 @@ def _name_table(names: tuple[str, ...]) -> Table:
     return readonly(np.frombuffer(b"".join(encoded), np.uint8)), readonly(starts), readonly(ends)
 
 
-def code_of(column: pa.Array, names: Sequence[str]) -> npt.NDArray[np.int32]:
-    """The place of each value of a text column among the names; -1 for null and unknown values.
+def name_codes(column: pa.Array, names: Sequence[str]) -> npt.NDArray[np.int32]:
+    """The index of each value of a text column among the names; -1 for null and unknown values.
 
     Examples
     --------
-    >>> code_of(pa.array(["light", "dust", None, "noise"]), ["dust", "light"]).tolist()
+    >>> name_codes(pa.array(["light", "dust", None, "noise"]), ["dust", "light"]).tolist()
     [1, 0, -1, -1]
     """
     if pa.types.is_null(column.type):
         return np.full(len(column), -1, np.int32)
     if pa.types.is_dictionary(column.type):
-        codes = np.append(code_of(column.dictionary, names), np.int32(-1))
+        codes = np.append(name_codes(column.dictionary, names), np.int32(-1))
         places = column.indices.cast(pa.int64()).fill_null(len(codes) - 1).to_numpy(zero_copy_only=False)
         decoded: npt.NDArray[np.int32] = codes[places]
         return decoded
@@ -201,8 +201,8 @@ def code_of(column: pa.Array, names: Sequence[str]) -> npt.NDArray[np.int32]:
 
 
 @kernel
-def _are(data: Any, offsets: Any, word: Any, size: Any, out: Any) -> None:
-    """Whether texts are one of up to eight bytes, which can be read of each; without a branch, as nobody can guess."""
+def _equal_to(data: Any, offsets: Any, word: Any, size: Any, out: Any) -> None:
+    """Compare texts with one of up to eight bytes, which must be readable in each; without branches."""
     rest = np.uint64(64 - 8 * size)
     for i in range(out.size):
         u = np.uint64(i)
@@ -211,29 +211,29 @@ def _are(data: Any, offsets: Any, word: Any, size: Any, out: Any) -> None:
         out[u] = same & (np.int64(offsets[u + np.uint64(1)]) - start == size)
 
 
-def are(column: pa.Array, name: str) -> npt.NDArray[np.bool_]:
-    """Which values of a text column are a name.
+def equal_to(column: pa.Array, name: str) -> npt.NDArray[np.bool_]:
+    """Which values of a text column equal ``name``; False for nulls.
 
-    >>> are(pa.array(["light", "dust", None]), "dust").tolist()
+    >>> equal_to(pa.array(["light", "dust", None]), "dust").tolist()
     [False, True, False]
     """
     size, rows = len(name.encode()), len(column)
-    if not 0 < size <= 8 or column.null_count or not rows or column.type.id not in _SHORT:
-        return code_of(column, [name]) >= 0
+    if not 0 < size <= 8 or column.null_count or not rows or column.type.id not in _TEXT_TYPES:
+        return name_codes(column, [name]) >= 0
     _, begins, text = column.buffers()
     offsets = readonly(np.frombuffer(begins, np.int32, rows + 1, 4 * column.offset))
     data = readonly(np.frombuffer(text, np.uint8) if text is not None and text.size else np.empty(0, np.uint8))
-    inside = int(np.searchsorted(offsets[:-1], data.size - 7))  # of the last texts no eight bytes can be read
+    inside = int(np.searchsorted(offsets[:-1], data.size - 7))  # eight bytes of the last texts are not readable
     out = np.empty(rows, np.bool_)
     word = np.uint64(int.from_bytes(name.encode().rjust(8, b"\0"), "little"))
-    _are(data, offsets, word, size, out[:inside])
-    out[inside:] = code_of(column.slice(inside), [name]) >= 0
+    _equal_to(data, offsets, word, size, out[:inside])
+    out[inside:] = name_codes(column.slice(inside), [name]) >= 0
     return out
 
 
 @kernel
 def _ascii(data: Any, p: Any, end: Any) -> Any:
-    """Whether bytes are all ASCII, as mostly all of a batch are."""
+    """Whether all bytes are ASCII."""
     while p + WIDTH <= end:
         if ~below64(data, p, 128) != _NOUGHT:
             return False
@@ -259,10 +259,10 @@ def _not_ascii(data: Any, starts: Any, ends: Any, out: Any) -> None:
         out[i] = seen & HIGH != _NOUGHT
 
 
-def not_ascii(column: pa.Array) -> npt.NDArray[np.bool_]:
-    """Which values of a text or binary column have bytes beyond ASCII.
+def non_ascii(column: pa.Array) -> npt.NDArray[np.bool_]:
+    """Which values of a text or binary column have non-ASCII bytes.
 
-    >>> not_ascii(pa.array(["a", None, "naïve"])).tolist()
+    >>> non_ascii(pa.array(["a", None, "naïve"])).tolist()
     [False, False, True]
     """
     data, starts, ends, _ = byte_spans(column)
@@ -274,7 +274,7 @@ def not_ascii(column: pa.Array) -> npt.NDArray[np.bool_]:
 
 @kernel
 def is_utf8(data: Any, p: Any, end: Any) -> Any:
-    """Whether bytes are UTF-8, without halves of pairs of surrogates, as Python has it."""
+    """Whether bytes are valid UTF-8; as in Python, surrogates are not."""
     while p < end:
         if p + 8 <= end and load8(data, p) & HIGH == _NOUGHT:
             p += 8
@@ -286,9 +286,9 @@ def is_utf8(data: Any, p: Any, end: Any) -> Any:
         size = 2 if b < 0xE0 else (3 if b < 0xF0 else 4)
         if b < 0xC2 or b > 0xF4 or end - p < size:
             return False
-        least = 0xA0 if b == 0xE0 else (0x90 if b == 0xF0 else 0x80)
-        most = 0x9F if b == 0xED else (0x8F if b == 0xF4 else 0xBF)
-        if byte(data, p + 1) < least or byte(data, p + 1) > most:
+        low = 0xA0 if b == 0xE0 else (0x90 if b == 0xF0 else 0x80)
+        high = 0x9F if b == 0xED else (0x8F if b == 0xF4 else 0xBF)
+        if byte(data, p + 1) < low or byte(data, p + 1) > high:
             return False
         for i in range(p + 2, p + size):
             if byte(data, i) & 0xC0 != 0x80:
@@ -303,17 +303,17 @@ def _not_utf8(data: Any, starts: Any, ends: Any, valid: Any, out: Any) -> None:
         out[i] = (valid.size == 0 or valid[i]) and not is_utf8(data, starts[i], ends[i])
 
 
-def not_utf8(column: pa.Array) -> npt.NDArray[np.bool_]:
-    """Which values of a text or binary column are no UTF-8.
+def non_utf8(column: pa.Array) -> npt.NDArray[np.bool_]:
+    """Which values of a text or binary column are not valid UTF-8.
 
-    >>> not_utf8(pa.array(["ü".encode(), bytes([0xC3]), None], pa.binary())).tolist()
+    >>> non_utf8(pa.array(["ü".encode(), bytes([0xC3]), None], pa.binary())).tolist()
     [False, True, False]
     """
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
-    spoiled = np.zeros(len(column), np.bool_)
+    invalid = np.zeros(len(column), np.bool_)
     if pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type):
         data, starts, ends, valid = byte_spans(column)
         if starts.size and not _ascii(data, starts[0], ends[-1]):
-            _not_utf8(data, starts, ends, valid, spoiled)
-    return spoiled
+            _not_utf8(data, starts, ends, valid, invalid)
+    return invalid

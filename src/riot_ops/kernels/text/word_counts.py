@@ -1,4 +1,4 @@
-"""Texts to their different words, each with how often it is there."""
+"""Counting the words of texts."""
 
 from __future__ import annotations
 
@@ -7,33 +7,33 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from riot_ops.kernels.arrays.masks import WIDTH, equal64, first
+from riot_ops.kernels.arrays.byte_masks import WIDTH, equal64, low_bits
 from riot_ops.kernels.jit import kernel
 from riot_ops.kernels.text.numbers import load8, store8, trailing_zeros
 
-__all__ = ["WordCounts", "word_counts"]
+__all__ = ["WordCounts", "count_words"]
 
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 _SMALL, _A, _ZERO, _UNDERSCORE, _NO = (np.uint8(n) for n in (32, 97, 48, 95, 0))
 _LETTERS, _DIGITS = np.uint8(26), np.uint8(10)
-#: Bits of the table of words at first; places for each word, so that few words are not at the first one looked at.
-FEWEST_BITS, PLACES = 14, 4
+#: Initial bits of the table of words; entries per word, so that most are found at the first probe.
+INITIAL_BITS, ENTRIES_PER_WORD = 14, 4
 _NOUGHT, _ONE, _LAST = np.uint64(0), np.uint64(1), np.uint64(63)
 
 
 class WordCounts(NamedTuple):
-    """Entries: words, and where asked for, ahead of those of a text, the text as a whole.
+    """Entries: the distinct words of each text, optionally preceded by one for the whole text.
 
     Attributes
     ----------
     counts : array of int64, shape (n,)
-        How often the word is there; of a whole text, how many words there are.
+        Occurrences of the word; for a whole text, its number of words.
     codes : array of int32, shape (n,)
-        The number of the word; of a whole text 0.
+        The code of the word; 0 for a whole text.
     entries, different : arrays of int64, shape (texts,)
-        How many entries each text has, and how many different words.
+        Number of entries, and of distinct words, of each text.
     offsets, text : arrays of int32 and uint8
-        The different words of all texts end to end, in the order in which each comes first.
+        The distinct words of all texts, concatenated in order of appearance.
     """
 
     counts: npt.NDArray[np.int64]
@@ -46,9 +46,9 @@ class WordCounts(NamedTuple):
 
 @kernel(inline=True)
 def _map(data: Any, start: Any, length: Any, bit: Any, mapped: Any) -> None:
-    """What bytes become: letters, digits and underscores themselves, letters with that bit; all others 0.
+    """Map bytes: letters, digits and underscores to themselves, letters with ``bit`` set; all others to 0.
 
-    Arithmetic of bytes, of which the processor does many at once, and no table.
+    Arithmetic on bytes instead of a table, so that the compiler can vectorize it.
     """
     for j in range(length):
         b = data[start + j]
@@ -58,20 +58,20 @@ def _map(data: Any, start: Any, length: Any, bit: Any, mapped: Any) -> None:
 
 
 @kernel(inline=True)
-def _known(mapped: Any, begin: Any, size: Any, text: Any, offsets: Any, k: Any) -> Any:
-    """Whether a word of 16 bytes or more, of which the first 16 are known to agree, is word k."""
+def _is_word(mapped: Any, begin: Any, size: Any, text: Any, offsets: Any, k: Any) -> Any:
+    """Whether a word of 16 bytes or more, whose first 16 bytes agree with word k, is word k."""
     at = np.int64(offsets[k])
     if np.int64(offsets[k + _ONE]) - at != size:
         return False
     for i in range(16, size, 8):
-        if (load8(mapped, begin + i) ^ load8(text, at + i)) & first(8 * (size - i)) != _NOUGHT:
+        if (load8(mapped, begin + i) ^ load8(text, at + i)) & low_bits(8 * (size - i)) != _NOUGHT:
             return False
     return True
 
 
 @kernel
-def _enter(hashes: Any, known: Any, table: Any, shift: Any) -> None:
-    """Put words, of which there are so many, into an empty table."""
+def _fill_table(hashes: Any, known: Any, table: Any, shift: Any) -> None:
+    """Enter ``known`` words into an empty table."""
     for k in range(known):
         at = hashes[np.uint64(k)] >> shift
         while table[at] >= 0:
@@ -85,12 +85,12 @@ def _count(
     heads: Any, hashes: Any, last: Any, mapped: Any, counts: Any, codes: Any, entries: Any, different: Any,
     offsets: Any, text: Any,
 ) -> None:  # fmt: skip
-    """Fill in the entries of texts, as long as there is room in the table.
+    """Write the entries of texts while there is room in the table.
 
-    ``at_`` has how many texts, entries, words and bytes of words there are. ``table`` is an open-addressing table of
-    words, of ``64 - shift`` bits, which is kept three quarters empty. Of each word there are its first 16 bytes, its
-    hash and its last entry, by which one sees whether it was in this text. ``mapped`` is room for what the bytes of a
-    text become, and :data:`WIDTH` more twice.
+    ``at_`` counts texts, entries, words and bytes of words. ``table`` is an open-addressing table of words with
+    ``64 - shift`` bits, at most a quarter full. ``heads`` has the first 16 bytes of each word, ``hashes`` its hash, and
+    ``last`` its last entry, which tells whether it occurred in this text before. ``mapped`` is scratch space for the
+    mapped bytes of a text, and twice :data:`WIDTH` more.
     """
     i, n, known, o = at_[0], at_[1], at_[2], at_[3]
     low = np.uint64(table.size - 1)
@@ -102,7 +102,7 @@ def _count(
             i += 1
             continue
         length = np.uint64(ends[i] - starts[i])
-        if PLACES * (known + np.int64(length) // 2 + 1) > table.size:
+        if ENTRIES_PER_WORD * (known + np.int64(length) // 2 + 1) > table.size:
             break
         head = n
         if with_whole:
@@ -113,30 +113,30 @@ def _count(
         for j in range(length, length + np.uint64(WIDTH)):
             mapped[j] = 0
         total = 0
-        begin: Any = 0  # of the word that goes on, if one does
-        goes_on = _NOUGHT
+        begin: Any = 0  # of the word that continues, if one does
+        continues = _NOUGHT
         for q in range(0, np.int64(length) + 1, WIDTH):
             inside = ~equal64(mapped, q, 0)
-            behind = inside << _ONE | goes_on
-            begins = inside & ~behind
-            stops = behind & ~inside
-            if goes_on == _NOUGHT:
+            after = inside << _ONE | continues
+            begins = inside & ~after
+            stops = after & ~inside
+            if continues == _NOUGHT:
                 begin = q + np.int64(trailing_zeros(begins))
                 begins &= begins - _ONE
-            goes_on = inside >> _LAST
+            continues = inside >> _LAST
             while stops != _NOUGHT:
                 size = q + np.int64(trailing_zeros(stops)) - begin
                 stops &= stops - _ONE
-                w = load8(mapped, begin) & first(8 * size)
-                v = load8(mapped, begin + 8) & first(max(8 * size - 64, 0))
+                w = load8(mapped, begin) & low_bits(8 * size)
+                v = load8(mapped, begin + 8) & low_bits(max(8 * size - 64, 0))
                 h = (w * _ODD ^ v) * _ODD
                 for j in range(16, size, 8):
-                    h = (h ^ (load8(mapped, begin + j) & first(8 * (size - j)))) * _ODD
+                    h = (h ^ (load8(mapped, begin + j) & low_bits(8 * (size - j)))) * _ODD
                 at = h >> shift
                 k = np.int64(table[at])
                 while k >= 0 and not (
                     (heads[np.uint64(k), 0] == w) & (heads[np.uint64(k), 1] == v)
-                    and (size < 16 or _known(mapped, begin, size, text, offsets, np.uint64(k)))
+                    and (size < 16 or _is_word(mapped, begin, size, text, offsets, np.uint64(k)))
                 ):
                     at = (at + _ONE) & low
                     k = np.int64(table[at])
@@ -153,7 +153,7 @@ def _count(
                         store8(text, o + j, load8(mapped, begin + j))
                     o += size
                     offsets[np.uint64(known)] = o
-                # no branch, as nobody can foretell which words come again: what is there is read in any case
+                # without branches, as repeated words cannot be predicted: the old count is read in any case
                 e = last[np.uint64(k)]
                 again = e >= before
                 e = e if again else n
@@ -173,11 +173,11 @@ def _count(
     at_[0], at_[1], at_[2], at_[3] = i, n, known, o
 
 
-def _longer(array: npt.NDArray[Any], size: int) -> npt.NDArray[Any]:
+def _extended(array: npt.NDArray[Any], size: int) -> npt.NDArray[Any]:
     return np.concatenate([array, np.empty((size - len(array), *array.shape[1:]), array.dtype)])
 
 
-def word_counts(
+def count_words(
     data: npt.NDArray[np.uint8],
     starts: npt.NDArray[np.int64],
     ends: npt.NDArray[np.int64],
@@ -185,7 +185,7 @@ def word_counts(
     lowercase: bool,
     with_whole: bool,
 ) -> WordCounts:
-    """The different words of each text in the order in which they come first.
+    """Count the distinct words of each text, in order of appearance.
 
     A word is a run of ASCII letters, digits and underscores. The texts together must hold less than 2 GiB.
     """
@@ -198,16 +198,16 @@ def word_counts(
     counts, codes = np.empty(room, np.int64), np.empty(room, np.int32)
     entries, different = np.empty(starts.size, np.int64), np.empty(starts.size, np.int64)
     text = np.empty(size + 8, np.uint8)
-    given: tuple[Any, ...] = (data, starts, ends, valid, _SMALL if lowercase else _NO, with_whole)
-    made: tuple[Any, ...] = (mapped, counts, codes, entries, different)
+    inputs: tuple[Any, ...] = (data, starts, ends, valid, _SMALL if lowercase else _NO, with_whole)
+    outputs: tuple[Any, ...] = (mapped, counts, codes, entries, different)
     at = np.zeros(4, np.int64)
-    bits = FEWEST_BITS
+    bits = INITIAL_BITS
     while True:
-        bits = max(bits, int(PLACES * (at[2] + longest // 2 + 1)).bit_length())
-        table, shift, words = np.full(1 << bits, -1, np.int32), np.uint64(64 - bits), (1 << bits) // PLACES
-        heads, hashes, last, offsets = (_longer(a, words + (a is offsets)) for a in (heads, hashes, last, offsets))
-        _enter(hashes, at[2], table, shift)
-        _count(*(*given, table, shift, at, heads, hashes, last, *made, offsets, text))
+        bits = max(bits, int(ENTRIES_PER_WORD * (at[2] + longest // 2 + 1)).bit_length())
+        table, shift, words = np.full(1 << bits, -1, np.int32), np.uint64(64 - bits), (1 << bits) // ENTRIES_PER_WORD
+        heads, hashes, last, offsets = (_extended(a, words + (a is offsets)) for a in (heads, hashes, last, offsets))
+        _fill_table(hashes, at[2], table, shift)
+        _count(*(*inputs, table, shift, at, heads, hashes, last, *outputs, offsets, text))
         if at[0] == starts.size:
             break
         bits += 1

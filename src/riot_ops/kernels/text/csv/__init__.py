@@ -1,1 +1,1 @@
-"""Comma-separated values as bytes."""
+"""Kernels over lines of comma-separated values."""

@@ -1,4 +1,4 @@
-"""Lines of comma-separated values, put together from columns and taken apart again."""
+"""Lines of comma-separated values: from columns, and back."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ import pyarrow.compute as pc
 
 from riot_ops.kernels.arrays.arrow import byte_spans, strings_from_spans
 from riot_ops.kernels.jit import kernel
-from riot_ops.kernels.text.csv.values import next_field
+from riot_ops.kernels.text.csv.senml_writer import next_field
 
-__all__ = ["csv_column", "csv_lines", "quoted"]
+__all__ = ["csv_column", "csv_lines", "quote"]
 
-#: The text of a missing value in a line.
+#: The text of a null in a line.
 NULL = "null"
 
 
-def quoted(column: pa.Array) -> pa.Array:
-    """A text column with quotes around the values that need them.
+def quote(column: pa.Array) -> pa.Array:
+    """Quote the values of a text column that need it.
 
-    >>> quoted(pa.array(["a", 'b "c", d'])).to_pylist()
+    >>> quote(pa.array(["a", 'b "c", d'])).to_pylist()
     ['a', '"b ""c"", d"']
     """
     needy = pc.match_substring_regex(column, '[",\\r\\n]')
@@ -34,18 +34,18 @@ def quoted(column: pa.Array) -> pa.Array:
 
 
 def csv_lines(columns: Sequence[pa.Array]) -> pa.Array:
-    """A line per row; nulls as the text ``null``.
+    """Join columns to a line per row; nulls become the text ``null``.
 
     >>> csv_lines([pa.array(["a", None]), pa.array([8.0, 0.25])]).to_pylist()
     ['a,8', 'null,0.25']
     """
-    texts = [quoted(c) if pa.types.is_string(c.type) else c.cast(pa.string()) for c in columns]
+    texts = [quote(c) if pa.types.is_string(c.type) else c.cast(pa.string()) for c in columns]
     return pc.binary_join_element_wise(*texts, ",", null_handling="replace", null_replacement=NULL)
 
 
 @kernel
 def _column(data: Any, starts: Any, ends: Any, valid: Any, wanted: Any, text: Any, offsets: Any, found: Any) -> None:
-    """Unquote the wanted field of each line, one after the other, into text."""
+    """Unquote the wanted field of each line into ``text``, one after the other."""
     o = 0
     for r in range(starts.size):
         offsets[r] = o
@@ -72,7 +72,7 @@ def _column(data: Any, starts: Any, ends: Any, valid: Any, wanted: Any, text: An
 
 
 def csv_column(lines: pa.Array, place: int) -> tuple[pa.Array, npt.NDArray[np.bool_]]:
-    """``(texts, found)``: the field at a place (from 0) of each line, and which lines have it.
+    """``(texts, found)``: field number ``place`` (from 0) of each line, and which lines have it.
 
     >>> column, found = csv_column(pa.array(['a,"b,c",d', "a"]), 1)
     >>> column.to_pylist(), found.tolist()

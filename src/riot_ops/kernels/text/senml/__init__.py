@@ -1,1 +1,1 @@
-"""SenML as bytes."""
+"""Kernels over SenML messages."""

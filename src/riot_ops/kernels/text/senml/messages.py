@@ -1,9 +1,8 @@
-"""SenML messages to columns: templates learned from a stream, and columns out.
+"""SenML messages to columns, by templates learned from the messages.
 
-The messages of a stream differ in little but their values. From a message that the general scanner
-has read comes a *template*: the literal text between the values, and what each value means.
-Following messages are compared with the templates eight bytes at a time, and only their values are
-parsed. Templates live for one call.
+Most messages of a stream differ only in their values. A message read by the general scanner becomes a *template*: the
+literal text between its values, and the meaning of each value. Later messages are compared with the templates eight
+bytes at a time, and only their values are parsed. Templates live for one call.
 """
 
 from __future__ import annotations
@@ -14,9 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from riot_ops.kernels.jit import kernel
-from riot_ops.kernels.text.numbers import HIGH, ONES, byte, load8, lowest, zero_bytes
-from riot_ops.kernels.text.senml.general import MAX_RECORDS, MAX_SLOTS, Scratch, is_space, scan_general, skip_space
-from riot_ops.kernels.text.senml.values import (
+from riot_ops.kernels.text.numbers import HIGH, ONES, byte, load8, lowest_byte, zero_bytes
+from riot_ops.kernels.text.senml.columns import (
     LENIENT,
     MAX_OFFSET,
     MAX_TIME,
@@ -30,6 +28,7 @@ from riot_ops.kernels.text.senml.values import (
     new_columns,
     store_row,
 )
+from riot_ops.kernels.text.senml.scanner import MAX_RECORDS, MAX_SLOTS, Scratch, is_space, scan_message, skip_space
 
 __all__ = [
     "LENIENT",
@@ -53,24 +52,24 @@ _SLASHES = np.uint64(0x5C5C5C5C5C5C5C5C)
 _BLANKS = np.uint64(0x2020202020202020)
 _NOUGHT = np.uint64(0)
 _BYTE = np.uint64(0xFF)
-_1 = np.uint64(1)
-_2 = np.uint64(2)
+_U1 = np.uint64(1)
+_U2 = np.uint64(2)
 
 
 # -- templates -------------------------------------------------------------------------------------
 
 
 class Templates(NamedTuple):
-    """Skeletons of messages: literal text as words, and a slot after each piece but the last.
+    """Templates of messages: pieces of literal text as words, and a slot after each piece but the last.
 
-    A piece is some full words and one of 0 to 7 bytes; the words of a template's pieces follow each other.
+    A piece is a number of full words and a last word of 0 to 7 bytes; the words of a template are consecutive.
     """
 
     words: npt.NDArray[np.uint64]  # [template * _WORDS + word]
-    tails: npt.NDArray[np.uint64]  # per piece the mask of its last word
-    pieces: I64  # per piece its full words, and the bytes of its last one
-    slots: I64  # per slot start, end, kind and role, as the general scanner notes them
-    counts: I64  # per template its slots
+    tails: npt.NDArray[np.uint64]  # mask of the last word of each piece
+    pieces: I64  # per piece: number of full words, and bytes of its last word
+    slots: I64  # per slot: start, end, kind and role, as in Scratch
+    counts: I64  # number of slots of each template
 
 
 def _new_templates() -> Templates:
@@ -85,7 +84,7 @@ def _new_templates() -> Templates:
 
 @kernel
 def _learn(data: Any, start: Any, end: Any, n: Any, t: Any, slots: Any, templates: Any) -> Any:
-    """Make template t of the slots of a message; False, and nothing has changed, where it will not do."""
+    """Make a message template t; returns False, without changes, if it is unsuitable."""
     if n >= _SLOTS or (end - start) // 8 + n + 1 > _WORDS:
         return False
     for k in range(n):
@@ -98,7 +97,7 @@ def _learn(data: Any, start: Any, end: Any, n: Any, t: Any, slots: Any, template
         q = t * _SLOTS + k
         templates.pieces[2 * q] = size // 8
         templates.pieces[2 * q + 1] = size % 8
-        templates.tails[q] = (_1 << np.uint64(8 * (size % 8))) - _1
+        templates.tails[q] = (_U1 << np.uint64(8 * (size % 8))) - _U1
         for i in range(0, size + 1, 8):
             w = _NOUGHT
             for j in range(min(8, size - i)):
@@ -114,14 +113,14 @@ def _learn(data: Any, start: Any, end: Any, n: Any, t: Any, slots: Any, template
 
 
 @kernel
-def _marks(w: Any) -> Any:
-    """Marks on quotes, backslashes, control characters and what is not ASCII; the lowest is true."""
+def _special_bytes(w: Any) -> Any:
+    """Mark quotes, backslashes, control characters and non-ASCII bytes; only the lowest mark is reliable."""
     return (((w ^ _QUOTES) - ONES) | ((w ^ _SLASHES) - ONES) | (w - _BLANKS) | w) & HIGH
 
 
 @kernel(inline=True)
-def _fits(data: Any, p: Any, end: Any, t: Any, templates: Any) -> Any:
-    """Whether a message fits template t, whose slots then have its places. 16 bytes after the end are readable."""
+def _matches(data: Any, p: Any, end: Any, t: Any, templates: Any) -> Any:
+    """Whether a message matches template t; its slots get the positions. 16 bytes after the end must be readable."""
     words = templates.words
     n = templates.counts[t]
     q = np.uint64(t * _SLOTS)
@@ -129,29 +128,29 @@ def _fits(data: Any, p: Any, end: Any, t: Any, templates: Any) -> Any:
     k = 0
     while True:
         full = templates.pieces[q + q]
-        tail = templates.pieces[q + q + _1]
+        tail = templates.pieces[q + q + _U1]
         if p + 8 * full + tail > end:
             return False
         for _ in range(full):
             if load8(data, p) != words[word]:
                 return False
             p += 8
-            word += _1
+            word += _U1
         if (load8(data, p) ^ words[word]) & templates.tails[q] != _NOUGHT:
             return False
         p += tail
-        word += _1
+        word += _U1
         if k == n:
             return p == end
         s = np.uint64(4) * q
         templates.slots[s] = p
-        # two words at a time, as one decision: how long a value is can be guessed no better than the value
-        if templates.slots[s + _2] == STRING:
+        # two words per branch, as the processor cannot predict the length of a value
+        if templates.slots[s + _U2] == STRING:
             step = 16
             while step == 16 and p < end:
-                marks = _marks(load8(data, p))
-                step = lowest(marks)
-                step += lowest(_marks(load8(data, p + 8))) if marks == _NOUGHT else 0
+                marks = _special_bytes(load8(data, p))
+                step = lowest_byte(marks)
+                step += lowest_byte(_special_bytes(load8(data, p + 8))) if marks == _NOUGHT else 0
                 p += step
             if p >= end or byte(data, p) != 34:
                 return False
@@ -160,20 +159,20 @@ def _fits(data: Any, p: Any, end: Any, t: Any, templates: Any) -> Any:
             step = 16
             while step == 16 and p < end:
                 marks = zero_bytes(load8(data, p) ^ after)
-                step = lowest(marks)
-                step += lowest(zero_bytes(load8(data, p + 8) ^ after)) if marks == _NOUGHT else 0
+                step = lowest_byte(marks)
+                step += lowest_byte(zero_bytes(load8(data, p + 8) ^ after)) if marks == _NOUGHT else 0
                 p += step
-        templates.slots[s + _1] = p
-        q += _1
+        templates.slots[s + _U1] = p
+        q += _U1
         k += 1
 
 
 @kernel(inline=True)
-def _fitting(data: Any, start: Any, end: Any, last: Any, known: Any, templates: Any) -> Any:
-    """The template that a message fits, the last one tried first; -1 if none does."""
+def _find_template(data: Any, start: Any, end: Any, last: Any, known: Any, templates: Any) -> Any:
+    """The template that a message matches, trying the last one first; -1 if there is none."""
     for k in range(known):
         t = last if k == 0 else k - 1 if k <= last else k
-        if _fits(data, start, end, t, templates):
+        if _matches(data, start, end, t, templates):
             return t
     return -1
 
@@ -203,14 +202,14 @@ def _parse(
         start = skip_space(data, start, end)
         if start == end or (todo.size and not todo[i]):
             continue
-        t = _fitting(data, start, end, last, known, templates) if end <= room else -1
+        t = _find_template(data, start, end, last, known, templates) if end <= room else -1
         while True:
             slots, first, n = scratch.slots, 0, 0
             if t >= 0:
                 slots, first, n = templates.slots, 4 * t * _SLOTS, templates.counts[t]
                 last = t
             else:
-                n = scan_general(data, start, end, plan, scratch)
+                n = scan_message(data, start, end, plan, scratch)
             stored = n >= 0 and store_row(data, slots, first, n, i, plan, columns)
             if stored or t < 0:
                 break
@@ -218,7 +217,7 @@ def _parse(
         columns.parsed[i] = stored
         if stored and t < 0 and use_templates:
             misses += 1
-            # room for a few; then the oldest makes place, not too often
+            # when the table is full, replace the oldest template, but not too often
             t = known
             if known == _TEMPLATES:
                 if misses < 64:
@@ -240,22 +239,23 @@ def parse_messages(
     *,
     templates: bool = True,
 ) -> Columns:
-    """Parse messages (``todo`` of size 0: all of them), as far as the kernels can.
+    """Parse the messages flagged in ``todo`` (if empty: all) that the kernels support.
 
-    Those not ``parsed`` are for the caller.
+    Messages that are not ``parsed`` afterwards are left to the caller.
     """
     columns = new_columns(starts.size, plan)
     scratch = Scratch(np.empty(4 * MAX_SLOTS, np.int64), np.empty(5 * MAX_RECORDS, np.int64))
-    with np.errstate(over="ignore"):  # the kernels as plain Python: numbers modulo 2^64
+    with np.errstate(over="ignore"):  # as plain Python, the kernels compute modulo 2^64
         _parse(data, starts, ends, todo, templates, plan, columns, scratch, _new_templates())
     return columns
 
 
-# -- columns out -----------------------------------------------------------------------------------
+# -- columns ---------------------------------------------------------------------------------------
 
 
 @kernel
 def repeat(values: Any, times: Any, out: Any) -> None:
+    """Write each value ``times`` times."""
     for i in range(values.size):
         v = values[i]
         for j in range(times):

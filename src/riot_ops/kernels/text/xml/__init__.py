@@ -1,1 +1,1 @@
-"""XML as bytes."""
+"""Kernels over XML documents."""

@@ -1,7 +1,7 @@
-"""The bytes of XML: characters, names and references.
+"""Characters, names and references of XML.
 
-Every function takes less than XML allows and never more: where it refuses, Expat decides. None
-looks behind a document's last ``>``, at which all loops end.
+Every function accepts a subset of XML; whatever it refuses is left to Expat. No function reads beyond the last ``>`` of
+a document, at which all loops end.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ __all__ = [
     "TEXT",
     "VALUE",
     "character_size",
+    "continues_name",
     "find_name",
-    "goes_on",
-    "is_at",
+    "is_class",
     "name_end",
-    "reference",
+    "read_reference",
     "skip_space",
     "write_character",
 ]
@@ -36,8 +36,8 @@ __all__ = [
 _TAB, _LF, _CR, _QUOTE, _HASH, _AMP, _APOSTROPHE, _SEMICOLON = 9, 10, 13, 34, 35, 38, 39, 59
 _LT, _GT, _X = 60, 62, 120
 
-#: What an ASCII byte may be: white space, the first of a name, in a name, plain in text, in the
-#: value of an attribute, in what is no element. Plain is what needs no second look.
+#: Classes of ASCII bytes: white space, first of a name, within a name; and bytes that need no closer look in text, in
+#: the value of an attribute, and in a comment, processing instruction or CDATA section.
 SPACE, START, NAME, TEXT, VALUE, OTHER = 1, 2, 4, 8, 16, 32
 
 
@@ -57,8 +57,8 @@ def _classes() -> Any:
 
 CLASS = _classes()
 
-#: Some letters behind ASCII, each of which a name may begin with: first and last of each range.
-#: Expat follows the fourth edition, which lists them all, and not the more generous fifth.
+#: Ranges of non-ASCII letters that a name may begin with. Expat follows the fourth edition of XML, which lists them,
+#: and not the more permissive fifth.
 _LETTERS = readonly(
     np.array(
         [
@@ -71,14 +71,14 @@ _LETTERS = readonly(
     )
 )
 
-#: The names that references have, and the characters that they stand for.
+#: The predefined entities and their characters.
 _REFERENCES, _REFERENCE_STARTS, _REFERENCE_ENDS = name_table(["amp", "lt", "gt", "quot", "apos"])
 _REFERRED = readonly(np.array([_AMP, _LT, _GT, _QUOTE, _APOSTROPHE], np.int64))
 
 
 @kernel
 def find_name(data: Any, start: Any, end: Any, names: Any, starts: Any, ends: Any, fold: Any) -> Any:
-    """Which of the names ``data[start:end]`` is, -1 for none; fold ignores the case of ASCII."""
+    """The index of ``data[start:end]`` among the names, -1 if it is none; ``fold`` ignores ASCII case."""
     for j in range(starts.size):
         if ends[j] - starts[j] != end - start:
             continue
@@ -95,23 +95,23 @@ def find_name(data: Any, start: Any, end: Any, names: Any, starts: Any, ends: An
 
 
 @kernel
-def is_at(data: Any, i: Any, what: Any) -> Any:
+def is_class(data: Any, i: Any, what: Any) -> Any:
     """Whether the byte at i is of a class."""
     return CLASS[data[np.uint64(i)]] & what != 0
 
 
 @kernel
 def skip_space(data: Any, start: Any) -> Any:
-    """Behind white space."""
+    """Skip white space."""
     i = start
-    while is_at(data, i, SPACE):
+    while is_class(data, i, SPACE):
         i += 1
     return i
 
 
 @kernel
 def character_size(data: Any, i: Any) -> Any:
-    """Bytes of the character behind ASCII at i; 0 if it is none."""
+    """Bytes of the non-ASCII character at i; 0 if it is invalid."""
     a = data[i]
     if a < 0xC2 or a > 0xF4 or (data[i + 1] & 0xC0) != 0x80:
         return 0
@@ -123,7 +123,7 @@ def character_size(data: Any, i: Any) -> Any:
         return 0
     if a < 0xF0:
         if (a == 0xE0 and b < 0xA0) or (a == 0xED and b > 0x9F) or (a == 0xEF and b == 0xBF and c > 0xBD):
-            return 0  # too long a form, a surrogate, U+FFFE or U+FFFF
+            return 0  # an overlong form, a surrogate, U+FFFE or U+FFFF
         return 3
     if (data[i + 3] & 0xC0) != 0x80 or (a == 0xF0 and b < 0x90) or (a == 0xF4 and b > 0x8F):
         return 0
@@ -132,7 +132,7 @@ def character_size(data: Any, i: Any) -> Any:
 
 @kernel
 def _letter_size(data: Any, i: Any) -> Any:
-    """Bytes of the letter at i; 0 if it is none of those known."""
+    """Bytes of the non-ASCII letter at i; 0 if it is not among the known ranges."""
     size = character_size(data, i)
     if size != 2 and size != 3:
         return 0
@@ -147,12 +147,12 @@ def _letter_size(data: Any, i: Any) -> Any:
 
 @kernel
 def name_end(data: Any, start: Any) -> Any:
-    """The end of the name at start; start itself if there is none."""
+    """The end of the name at start; ``start`` if there is none."""
     i = start
-    if not is_at(data, i, START) and byte(data, i) < 0x80:
+    if not is_class(data, i, START) and byte(data, i) < 0x80:
         return start
     while True:
-        while is_at(data, i, NAME):
+        while is_class(data, i, NAME):
             i += 1
         if byte(data, i) < 0x80:
             return i
@@ -163,14 +163,14 @@ def name_end(data: Any, start: Any) -> Any:
 
 
 @kernel
-def goes_on(data: Any, i: Any) -> Any:
-    """Whether a name that came as far as i may go on there."""
-    return byte(data, i) >= 0x80 or is_at(data, i, NAME)
+def continues_name(data: Any, i: Any) -> Any:
+    """Whether a name that reaches i may continue there."""
+    return byte(data, i) >= 0x80 or is_class(data, i, NAME)
 
 
 @kernel
-def reference(data: Any, start: Any) -> Any:
-    """``(code point, end)`` of the reference at start; a code point of -1 if there is none."""
+def read_reference(data: Any, start: Any) -> Any:
+    """``(code point, end)`` of the reference at start; the code point is -1 if it is invalid."""
     i = start + 1
     if data[i] != _HASH:
         i = name_end(data, i)
@@ -206,7 +206,7 @@ def reference(data: Any, start: Any) -> Any:
 
 @kernel
 def write_character(code: Any, out: Any, at: Any) -> Any:
-    """Write a code point as UTF-8; returns the end."""
+    """Write a code point as UTF-8 at ``at``; returns the end."""
     if code < 0x80:
         out[at] = code
         return at + 1

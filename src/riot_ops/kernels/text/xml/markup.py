@@ -1,6 +1,7 @@
-"""The parts of an XML document: attributes, text, and what is no element.
+"""The parts of an XML document: attributes, text, comments, processing instructions, CDATA sections, declaration.
 
-As with characters, what is refused is for Expat to decide, and all loops end at the last ``>``.
+As in :mod:`riot_ops.kernels.text.xml.characters`, whatever is refused is left to Expat, and no loop passes the last
+``>``.
 """
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from riot_ops.kernels.jit import kernel
-from riot_ops.kernels.text.numbers import HIGH, ONES, byte, load8, lowest
-from riot_ops.kernels.text.strings import name_table, same_bytes
+from riot_ops.kernels.text.numbers import HIGH, ONES, byte, load8, lowest_byte
+from riot_ops.kernels.text.strings import equal_bytes, name_table
 from riot_ops.kernels.text.xml.characters import (
     NAME,
     OTHER,
@@ -20,9 +21,9 @@ from riot_ops.kernels.text.xml.characters import (
     VALUE,
     character_size,
     find_name,
-    is_at,
+    is_class,
     name_end,
-    reference,
+    read_reference,
     skip_space,
     write_character,
 )
@@ -37,15 +38,15 @@ __all__ = [
 ]
 
 _TAB, _LF, _CR, _BANG, _QUOTE, _AMP, _APOSTROPHE, _DASH = 9, 10, 13, 33, 34, 38, 39, 45
-_SLASH, _COLON, _LT, _EQUALS, _GT, _WHAT, _OPEN, _CLOSE = 47, 58, 60, 61, 62, 63, 91, 93
+_SLASH, _COLON, _LT, _EQUALS, _GT, _QUESTION, _OPEN, _CLOSE = 47, 58, 60, 61, 62, 63, 91, 93
 _X = 120
 
-#: Eight bytes at a time: < is > without a bit.
+#: For eight bytes at a time: ``<`` and ``>`` differ in one bit.
 _TWOS, _GTS = np.uint64(0x0202020202020202), np.uint64(0x3E3E3E3E3E3E3E3E)
 _AMPS, _BLANKS = np.uint64(0x2626262626262626), np.uint64(0x2020202020202020)
 _NOUGHT = np.uint64(0)
 
-#: What may be in a declaration: three attributes, in this order, and their usual values.
+#: The attributes of a declaration, in order, and their usual values.
 _DECLARED, _DECLARED_STARTS, _DECLARED_ENDS = name_table(
     ["version", "encoding", "standalone", "1.0", "utf-8", "yes", "no"]
 )
@@ -55,25 +56,25 @@ _CDATA, _, _ = name_table(["[CDATA["])
 
 @kernel
 def skip_other(data: Any, start: Any, last: Any, cdata: Any) -> Any:
-    """Behind the comment, processing instruction or, if allowed, CDATA at start; -1 if it is none."""
+    """Skip the comment, processing instruction or, if ``cdata``, CDATA section at start; -1 if it is none."""
     i = start + 2
-    if data[start + 1] == _WHAT:
-        closing, length = _WHAT, 1
+    if data[start + 1] == _QUESTION:
+        closing, length = _QUESTION, 1
         i = name_end(data, i)
-        if i == start + 2 or (i == start + 5 and (data[start + 2] | 32) == _X):  # <?xml is not for here
+        if i == start + 2 or (i == start + 5 and (data[start + 2] | 32) == _X):  # <?xml is not allowed here
             return -1
-        if not is_at(data, i, SPACE) and (data[i] != _WHAT or data[i + 1] != _GT):
+        if not is_class(data, i, SPACE) and (data[i] != _QUESTION or data[i + 1] != _GT):
             return -1
     elif data[i] == _DASH and data[i + 1] == _DASH:
         closing, length = _DASH, 2
         i += 2
-    elif cdata and same_bytes(data, i, i + 7, _CDATA, 0, 7):
+    elif cdata and equal_bytes(data, i, i + 7, _CDATA, 0, 7):
         closing, length = _CLOSE, 2
         i += 7
     else:
         return -1
     while True:
-        while is_at(data, i, OTHER):
+        while is_class(data, i, OTHER):
             i += 1
         b = data[i]
         if b == closing and (length == 1 or data[i + 1] == closing):
@@ -87,7 +88,7 @@ def skip_other(data: Any, start: Any, last: Any, cdata: Any) -> Any:
             if size == 0:
                 return -1
             i += size
-        elif i < last and (b == _DASH or b == _WHAT or b == _CLOSE or b == _GT):
+        elif i < last and (b == _DASH or b == _QUESTION or b == _CLOSE or b == _GT):
             i += 1
         else:
             return -1
@@ -95,14 +96,14 @@ def skip_other(data: Any, start: Any, last: Any, cdata: Any) -> Any:
 
 @kernel
 def skip_misc(data: Any, start: Any, last: Any) -> Any:
-    """To the root's tag, or behind what may follow the root; -1 if there is something else."""
+    """Skip white space, comments and processing instructions outside of the root; -1 if there is anything else."""
     i = start
     while i <= last:
-        if is_at(data, i, SPACE):
+        if is_class(data, i, SPACE):
             i += 1
         elif data[i] != _LT or i == last:
             return -1
-        elif data[i + 1] == _WHAT or data[i + 1] == _BANG:
+        elif data[i + 1] == _QUESTION or data[i + 1] == _BANG:
             i = skip_other(data, i, last, False)
             if i < 0:
                 return -1
@@ -113,9 +114,9 @@ def skip_misc(data: Any, start: Any, last: Any) -> Any:
 
 @kernel
 def skip_declaration(data: Any, start: Any, last: Any, text: Any) -> Any:
-    """Behind byte order mark and declaration, if any; -1 if they are unusual or name another encoding.
+    """Skip byte order mark and declaration, if any; -1 if the declaration is unusual or names another encoding.
 
-    Of a text, which is no longer in it, any encoding will do.
+    With ``text``, which is decoded already, any encoding is accepted.
     """
     i = start
     if last - i > 3 and data[i] == 0xEF and data[i + 1] == 0xBB and data[i + 2] == 0xBF:
@@ -123,7 +124,7 @@ def skip_declaration(data: Any, start: Any, last: Any, text: Any) -> Any:
     if (
         last - i < 5
         or data[i] != _LT
-        or data[i + 1] != _WHAT
+        or data[i + 1] != _QUESTION
         or name_end(data, i + 2) != i + 5
         or (data[i + 2] | 32) != _X
     ):
@@ -135,7 +136,7 @@ def skip_declaration(data: Any, start: Any, last: Any, text: Any) -> Any:
     while True:
         gap = i
         i = skip_space(data, i)
-        if data[i] == _WHAT:
+        if data[i] == _QUESTION:
             return i + 2 if before >= 0 and data[i + 1] == _GT else -1
         name = i
         i = name_end(data, i)
@@ -151,7 +152,7 @@ def skip_declaration(data: Any, start: Any, last: Any, text: Any) -> Any:
             return -1
         i += 1
         value = i
-        while is_at(data, i, NAME) and data[i] != _COLON:
+        while is_class(data, i, NAME) and data[i] != _COLON:
             i += 1
         if data[i] != quote:
             return -1
@@ -168,10 +169,10 @@ def skip_declaration(data: Any, start: Any, last: Any, text: Any) -> Any:
 
 @kernel
 def value_end(data: Any, start: Any, last: Any, quote: Any) -> Any:
-    """The end of an attribute's value, where its quote is; -1 if it is not well-formed."""
+    """The end of an attribute's value, at its closing quote; -1 if it is not well-formed."""
     i = start
     while True:
-        while is_at(data, i, VALUE):
+        while is_class(data, i, VALUE):
             i += 1
         b = byte(data, i)
         if b == quote:
@@ -182,7 +183,7 @@ def value_end(data: Any, start: Any, last: Any, quote: Any) -> Any:
                 return -1
             i += size
         elif b == _AMP:
-            code, i = reference(data, i)
+            code, i = read_reference(data, i)
             if code < 0:
                 return -1
         elif i < last and (b == _GT or b == _QUOTE or b == _APOSTROPHE):
@@ -193,10 +194,10 @@ def value_end(data: Any, start: Any, last: Any, quote: Any) -> Any:
 
 @kernel
 def read_attributes(data: Any, start: Any, last: Any, spans: Any) -> Any:
-    """``(end, count)`` of the attributes between an element's name and its ``>`` or ``/``; -1 if refused.
+    """``(end, count)`` of the attributes between an element's name and its ``>`` or ``/``; count is -1 if refused.
 
-    Start and end of their names and values go to spans; there are not more attributes than fit,
-    because each is compared with all others.
+    ``spans`` gets the start and end of names and values. It limits the number of attributes, because each is compared
+    with all others.
     """
     i = start
     count = 0
@@ -219,7 +220,7 @@ def read_attributes(data: Any, start: Any, last: Any, spans: Any) -> Any:
         if i < 0:
             return i, -1
         for j in range(count):
-            if same_bytes(data, spans[j, 0], spans[j, 1], data, name, end):
+            if equal_bytes(data, spans[j, 0], spans[j, 1], data, name, end):
                 return i, -1
         spans[count, 0] = name
         spans[count, 1] = end
@@ -230,8 +231,8 @@ def read_attributes(data: Any, start: Any, last: Any, spans: Any) -> Any:
 
 
 @kernel
-def _text_marks(w: Any) -> Any:
-    """Marks on ``<``, ``>``, ``&``, control characters and what is not ASCII; the lowest is true."""
+def _special_bytes(w: Any) -> Any:
+    """Mark ``<``, ``>``, ``&``, control characters and non-ASCII bytes; only the lowest mark is reliable."""
     return ((((w | _TWOS) ^ _GTS) - ONES) | ((w ^ _AMPS) - ONES) | (w - _BLANKS) | w) & HIGH
 
 
@@ -239,24 +240,24 @@ def _text_marks(w: Any) -> Any:
 def read_text(data: Any, start: Any, last: Any) -> Any:
     """``(end, raw, more)`` of the text at start.
 
-    The end is at the next ``<``, or -1 if refused; raw: whether the text is not what its bytes are;
-    more: how many of these are not the first of a character.
+    The end is at the next ``<``, or -1 if refused. ``raw``: whether the text differs from its bytes. ``more``: the
+    number of bytes that are not the first of a character.
     """
     i = start
     raw = False
     more = 0
-    room = data.size - 8
+    safe = data.size - 8
     while i < last:
-        if i <= room:
-            marks = _text_marks(load8(data, i))
+        if i <= safe:
+            marks = _special_bytes(load8(data, i))
             if marks == _NOUGHT:
                 i += 8
                 continue
-            i += lowest(marks)
+            i += lowest_byte(marks)
         b = byte(data, i)
         if b == _LT:
             return i, raw, more
-        if is_at(data, i, TEXT):  # line breaks and tabs, and all in the last bytes of data
+        if is_class(data, i, TEXT):  # line breaks and tabs, and any byte at the end of the data
             i += 1
         elif b >= 0x80:
             size = character_size(data, i)
@@ -265,7 +266,7 @@ def read_text(data: Any, start: Any, last: Any) -> Any:
             i += size
             more += size - 1
         elif b == _AMP:
-            code, i = reference(data, i)
+            code, i = read_reference(data, i)
             if code < 0:
                 return -1, raw, more
             raw = True
@@ -281,9 +282,9 @@ def read_text(data: Any, start: Any, last: Any) -> Any:
 
 @kernel
 def resolve(data: Any, start: Any, end: Any, value: Any, out: Any, at: Any) -> Any:
-    """Write what well-formed text, or the value of an attribute, stands for; returns ``(end, characters)``.
+    """Resolve the references of well-formed text, or of an attribute's value; returns ``(end, characters)``.
 
-    That is never longer than its bytes.
+    The result is never longer than the text.
     """
     i = start
     o = at
@@ -291,7 +292,7 @@ def resolve(data: Any, start: Any, end: Any, value: Any, out: Any, at: Any) -> A
     while i < end:
         b = data[i]
         if b == _AMP and not cdata:
-            code, i = reference(data, i)
+            code, i = read_reference(data, i)
             o = write_character(code, out, o)
         elif b == _LT and not cdata:
             cdata = data[i + 1] == _BANG and data[i + 2] == _OPEN

@@ -1,0 +1,43 @@
+"""Timestamp columns of any unit as microseconds, and back."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from riot_ops.core.errors import ConfigError
+from riot_ops.kernels.arrays.arrow import int64_column, readonly, valid_mask
+
+__all__ = ["check_time_field", "from_microseconds", "microseconds"]
+
+_MICROSECONDS = pa.timestamp("us", tz="UTC")
+
+
+def check_time_field(task: str, schema: pa.Schema, name: str = "event_time") -> None:
+    """Raise :class:`ConfigError` unless a field holds timestamps (or nothing but nulls)."""
+    dtype = schema.field(name).type
+    if not (pa.types.is_timestamp(dtype) or pa.types.is_null(dtype)):
+        raise ConfigError(f"{task} needs a timestamp in the field {name!r}, its input has {dtype}")
+
+
+def microseconds(column: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+    """``(times, present)``: microseconds since the epoch (0 where null), and True where not null.
+
+    >>> microseconds(pa.array([1, None], pa.timestamp("ms")))
+    (array([1000,    0]), array([ True, False]))
+    """
+    if not column.null_count and pa.types.is_timestamp(column.type) and column.type.unit == "us":
+        return readonly(column.view(pa.int64()).to_numpy()), readonly(np.ones(len(column), np.bool_))
+    if pa.types.is_timestamp(column.type) and column.type.unit == "ns":
+        column = column.cast(pa.timestamp("us", tz=column.type.tz), safe=False)
+    numbers = column.cast(pa.timestamp("us", tz=getattr(column.type, "tz", None))).cast(pa.int64())
+    return readonly(numbers.fill_null(0).to_numpy(zero_copy_only=False)), readonly(valid_mask(numbers))
+
+
+def from_microseconds(times: npt.NDArray[np.int64], dtype: pa.DataType = _MICROSECONDS) -> pa.Array:
+    """A timestamp column of microseconds since the epoch; ``dtype`` other than a timestamp gives microseconds, UTC."""
+    dtype = dtype if pa.types.is_timestamp(dtype) else _MICROSECONDS
+    if dtype.unit == "us":
+        return int64_column(times, dtype)
+    return pa.array(times).cast(pa.timestamp("us", tz=dtype.tz)).cast(dtype, safe=False)

@@ -1,0 +1,368 @@
+"""Accumulators of window aggregates: kernels that add rows to groups, and merge groups.
+
+``groups[i]`` is the group of row i, -1 for none; rows from ``start`` to ``stop`` are added. Merging adds the groups
+``order[first[i]:last[i]]`` of other accumulators to group ``a[i]``, one after the other.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from riot_ops.kernels.jit import kernel
+from riot_ops.kernels.stats.hyperloglog import estimate, insert
+from riot_ops.kernels.stats.windows import neumaier_add
+
+__all__ = [
+    "SCALE",
+    "add_bins",
+    "add_counts",
+    "add_extremes",
+    "add_firsts",
+    "add_gaps",
+    "add_hits",
+    "add_lasts",
+    "add_ranks",
+    "add_spans",
+    "add_spreads",
+    "add_sums",
+    "bin_midpoint",
+    "distinct_estimates",
+    "merge_bins",
+    "merge_counts",
+    "merge_extremes",
+    "merge_firsts",
+    "merge_gaps",
+    "merge_lasts",
+    "merge_ranks",
+    "merge_spans",
+    "merge_spreads",
+    "merge_sums",
+    "quantiles",
+]
+
+
+#: Factor of summands, a power of two: no sum of finite numbers overflows.
+SCALE = 2.0**-40
+
+
+@kernel
+def add_counts(groups: Any, values: Any, start: Any, stop: Any, n: Any) -> None:
+    """Count the values that are not NaN; with empty ``values``, count rows."""
+    every = values.size == 0
+    for i in range(start, stop):
+        g = groups[i]
+        if g >= 0 and (every or not np.isnan(values[i])):
+            n[g] += 1
+
+
+@kernel
+def merge_counts(a: Any, order: Any, first: Any, last: Any, n: Any, other: Any) -> None:
+    for i in range(a.size):
+        for k in range(first[i], last[i]):
+            n[a[i]] += other[order[k]]
+
+
+@kernel
+def add_hits(groups: Any, values: Any, start: Any, stop: Any, relation: Any, bound: Any, hits: Any) -> None:
+    """Count the values in a relation to ``bound``: equal 1, less 2, greater 4 (or sums of these), common bits 8."""
+    for i in range(start, stop):
+        g = groups[i]
+        x = values[i]
+        if g < 0 or np.isnan(x):
+            continue
+        if relation == 8:
+            hit = (np.int64(x) & np.int64(bound)) != 0
+        elif x == bound:
+            hit = relation & 1 != 0
+        else:
+            hit = relation & (2 if x < bound else 4) != 0
+        if hit:
+            hits[g] += 1
+
+
+@kernel
+def add_sums(groups: Any, values: Any, start: Any, stop: Any, total: Any, rest: Any) -> None:
+    """Sum values times :data:`SCALE`, compensated (Neumaier): ``rest`` is the sum of rounding errors."""
+    for i in range(start, stop):
+        g = groups[i]
+        if g >= 0 and not np.isnan(values[i]):
+            total[g], rest[g] = neumaier_add(total[g], rest[g], values[i] * SCALE)
+
+
+@kernel
+def merge_sums(
+    a: Any, order: Any, first: Any, last: Any, total: Any, rest: Any, other_total: Any, other_rest: Any
+) -> None:
+    for i in range(a.size):
+        g = a[i]
+        for k in range(first[i], last[i]):
+            b = order[k]
+            total[g], rest[g] = neumaier_add(total[g], rest[g], other_total[b])
+            rest[g] += other_rest[b]
+
+
+@kernel
+def add_extremes(groups: Any, values: Any, start: Any, stop: Any, low: Any, high: Any) -> None:
+    """Minimum and maximum."""
+    for i in range(start, stop):
+        g = groups[i]
+        if g >= 0:
+            x = values[i]
+            if x < low[g]:
+                low[g] = x
+            if x > high[g]:
+                high[g] = x
+
+
+@kernel
+def merge_extremes(
+    a: Any, order: Any, first: Any, last: Any, low: Any, high: Any, other_low: Any, other_high: Any
+) -> None:
+    for i in range(a.size):
+        g = a[i]
+        for k in range(first[i], last[i]):
+            b = order[k]
+            low[g] = min(low[g], other_low[b])
+            high[g] = max(high[g], other_high[b])
+
+
+@kernel
+def add_firsts(groups: Any, values: Any, times: Any, start: Any, stop: Any, value: Any, at: Any) -> None:
+    """The value with the earliest time; among equal times the first to arrive."""
+    for i in range(start, stop):
+        g = groups[i]
+        if g >= 0 and not np.isnan(values[i]) and (np.isnan(value[g]) or times[i] < at[g]):
+            value[g] = values[i]
+            at[g] = times[i]
+
+
+@kernel
+def merge_firsts(
+    a: Any, order: Any, first: Any, last: Any, value: Any, at: Any, other_value: Any, other_at: Any
+) -> None:
+    for i in range(a.size):
+        g = a[i]
+        for k in range(first[i], last[i]):
+            b = order[k]
+            if not np.isnan(other_value[b]) and (np.isnan(value[g]) or other_at[b] < at[g]):
+                value[g] = other_value[b]
+                at[g] = other_at[b]
+
+
+@kernel
+def add_lasts(groups: Any, values: Any, times: Any, start: Any, stop: Any, value: Any, at: Any) -> None:
+    """The value with the latest time; among equal times the last to arrive."""
+    for i in range(start, stop):
+        g = groups[i]
+        if g >= 0 and not np.isnan(values[i]) and (np.isnan(value[g]) or times[i] >= at[g]):
+            value[g] = values[i]
+            at[g] = times[i]
+
+
+@kernel
+def merge_lasts(
+    a: Any, order: Any, first: Any, last: Any, value: Any, at: Any, other_value: Any, other_at: Any
+) -> None:
+    for i in range(a.size):
+        g = a[i]
+        for k in range(first[i], last[i]):
+            b = order[k]
+            if not np.isnan(other_value[b]) and (np.isnan(value[g]) or other_at[b] >= at[g]):
+                value[g] = other_value[b]
+                at[g] = other_at[b]
+
+
+@kernel
+def add_spreads(groups: Any, values: Any, start: Any, stop: Any, n: Any, mean: Any, m2: Any) -> None:
+    """Count, mean and sum of squared deviations from the mean (Welford)."""
+    for i in range(start, stop):
+        g = groups[i]
+        if g >= 0 and not np.isnan(values[i]):
+            n[g] += 1
+            d = values[i] - mean[g]
+            mean[g] += d / n[g]
+            m2[g] += d * (values[i] - mean[g])
+
+
+@kernel
+def merge_spreads(
+    a: Any, order: Any, first: Any, last: Any, n: Any, mean: Any, m2: Any, other_n: Any, other_mean: Any, other_m2: Any
+) -> None:
+    """Merge moments, like one pass over both groups (Chan, Golub, LeVeque)."""
+    for i in range(a.size):
+        g = a[i]
+        for k in range(first[i], last[i]):
+            b = order[k]
+            if other_n[b] == 0:
+                continue
+            both = n[g] + other_n[b]
+            d = other_mean[b] - mean[g]
+            mean[g] += d * other_n[b] / both
+            m2[g] += other_m2[b] + d * d * n[g] * other_n[b] / both
+            n[g] = both
+
+
+@kernel
+def _bin_of(x: Any, scale: Any, smallest: Any, half: Any) -> Any:
+    """The logarithmic bin of a number: zero in the middle, next to it the smallest magnitudes of each sign."""
+    size = abs(x)
+    if size < smallest:
+        return half
+    b = np.int64(min(np.floor((np.log(size) - np.log(smallest)) * scale) + 1.0, float(half)))
+    return half + b if x > 0 else half - b
+
+
+@kernel
+def add_spans(groups: Any, values: Any, times: Any, start: Any, stop: Any, begin: Any, end: Any) -> None:
+    """Earliest and latest time of values that are not NaN; with empty ``values``, of rows."""
+    every = values.size == 0
+    for i in range(start, stop):
+        g = groups[i]
+        if g >= 0 and (every or not np.isnan(values[i])):
+            begin[g] = min(begin[g], times[i])
+            end[g] = max(end[g], times[i])
+
+
+@kernel
+def merge_spans(
+    a: Any, order: Any, first: Any, last: Any, begin: Any, end: Any, other_begin: Any, other_end: Any
+) -> None:
+    for i in range(a.size):
+        for k in range(first[i], last[i]):
+            begin[a[i]] = min(begin[a[i]], other_begin[order[k]])
+            end[a[i]] = max(end[a[i]], other_end[order[k]])
+
+
+@kernel
+def _add_gap(gap: Any, k: Any, mean: Any, m2: Any) -> Any:
+    """Update mean and sum of squared deviations by the k-th gap."""
+    d = gap - mean
+    mean += d / k
+    return mean, m2 + d * (gap - mean)
+
+
+@kernel
+def add_gaps(
+    groups: Any, values: Any, times: Any, start: Any, stop: Any, n: Any, opening: Any, latest: Any, mean: Any, m2: Any
+) -> None:
+    """Mean, and sum of squared deviations, of the time between a value and the one that arrived before it."""
+    every = values.size == 0
+    for i in range(start, stop):
+        g = groups[i]
+        if g < 0 or not (every or not np.isnan(values[i])):
+            continue
+        if n[g] == 0:
+            opening[g] = times[i]
+        else:
+            mean[g], m2[g] = _add_gap(np.float64(times[i] - latest[g]), n[g], mean[g], m2[g])
+        latest[g] = times[i]
+        n[g] += 1
+
+
+@kernel
+def merge_gaps(
+    a: Any, order: Any, first: Any, last: Any, n: Any, opening: Any, latest: Any, mean: Any, m2: Any, other_n: Any,
+    other_opening: Any, other_latest: Any, other_mean: Any, other_m2: Any,
+) -> None:  # fmt: skip
+    """Merge gaps, as if the values of the other group had arrived after those of this one."""
+    for i in range(a.size):
+        g = a[i]
+        for k in range(first[i], last[i]):
+            b = order[k]
+            if other_n[b] == 0:
+                continue
+            if n[g] == 0:
+                opening[g] = other_opening[b]
+                mean[g] = other_mean[b]
+                m2[g] = other_m2[b]
+            else:
+                mean[g], m2[g] = _add_gap(np.float64(other_opening[b] - latest[g]), n[g], mean[g], m2[g])
+                more = other_n[b] - 1
+                d = other_mean[b] - mean[g]
+                mean[g] += d * more / (n[g] + more)
+                m2[g] += other_m2[b] + d * d * n[g] * more / (n[g] + more)
+            latest[g] = other_latest[b]
+            n[g] += other_n[b]
+
+
+@kernel
+def add_bins(groups: Any, values: Any, start: Any, stop: Any, scale: Any, smallest: Any, bins: Any) -> None:
+    """Count values by logarithmic bin."""
+    half = bins.shape[1] // 2
+    for i in range(start, stop):
+        g = groups[i]
+        if g >= 0 and not np.isnan(values[i]):
+            bins[g, _bin_of(values[i], scale, smallest, half)] += 1
+
+
+@kernel
+def merge_bins(a: Any, order: Any, first: Any, last: Any, bins: Any, other: Any) -> None:
+    for i in range(a.size):
+        for k in range(first[i], last[i]):
+            for c in range(bins.shape[1]):
+                bins[a[i], c] += other[order[k], c]
+
+
+@kernel
+def bin_midpoint(b: Any, scale: Any, smallest: Any, half: Any) -> Any:
+    """The midpoint of a bin, at the same relative distance from both ends."""
+    if b == half:
+        return 0.0
+    k = abs(b - half)
+    low = smallest * np.exp((k - 1) / scale)
+    gamma = np.exp(1.0 / scale)
+    middle = 2.0 * low * gamma / (1.0 + gamma)
+    return middle if b > half else -middle
+
+
+@kernel
+def quantiles(bins: Any, q: Any, scale: Any, smallest: Any, out: Any) -> None:
+    """The value of rank ``floor(q (n - 1))`` of each group; NaN for an empty group."""
+    half = bins.shape[1] // 2
+    for g in range(bins.shape[0]):
+        n = 0
+        for b in range(bins.shape[1]):
+            n += bins[g, b]
+        out[g] = np.nan
+        rank = np.int64(np.floor(q * (n - 1)))
+        seen = 0
+        for b in range(bins.shape[1]):
+            seen += bins[g, b]
+            if n > 0 and seen > rank:
+                out[g] = bin_midpoint(b, scale, smallest, half)
+                break
+
+
+@kernel
+def merge_ranks(a: Any, order: Any, first: Any, last: Any, registers: Any, other: Any) -> None:
+    """Merge HyperLogLog registers by their maxima."""
+    for i in range(a.size):
+        for k in range(first[i], last[i]):
+            for c in range(registers.shape[1]):
+                registers[a[i], c] = max(registers[a[i], c], other[order[k], c])
+
+
+@kernel
+def add_ranks(groups: Any, hashes: Any, present: Any, start: Any, stop: Any, precision: Any, registers: Any) -> None:
+    """Add hashes of values to HyperLogLog registers."""
+    for i in range(start, stop):
+        g = groups[i]
+        if g >= 0 and present[i]:
+            insert(registers[g], hashes[i], precision)
+
+
+@kernel
+def distinct_estimates(registers: Any, precision: Any, constant: Any, linear: Any, out: Any) -> None:
+    """Estimate the number of distinct values of each group."""
+    for g in range(registers.shape[0]):
+        zeros = 0
+        weight = np.uint64(0)
+        for c in range(registers.shape[1]):
+            r = np.int64(registers[g, c])
+            if r == 0:
+                zeros += 1
+            else:
+                weight += np.uint64(1) << np.uint64(65 - precision - r)
+        out[g] = estimate(zeros, weight, precision, constant, linear)

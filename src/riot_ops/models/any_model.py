@@ -1,0 +1,19 @@
+"""The union of the model types, and its decoding from JSON."""
+
+from __future__ import annotations
+
+from riot_ops.models.linear import LinearModel
+from riot_ops.models.model import decode
+from riot_ops.models.network import NetworkModel
+from riot_ops.models.tree import TreeModel
+
+__all__ = ["AnyModel", "model_from_bytes"]
+
+#: A model of any kind.
+AnyModel = LinearModel | TreeModel | NetworkModel
+
+
+def model_from_bytes(data: bytes | str, where: str = "") -> AnyModel:
+    """Decode the JSON form of a model of any kind; raise :class:`ModelError` for anything else."""
+    model: AnyModel = decode(data, AnyModel, where)
+    return model
