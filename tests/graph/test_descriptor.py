@@ -1,15 +1,26 @@
-"""Descriptors from outside: whatever is wrong with one is a ConfigError."""
+"""Descriptors: round trips, and a ConfigError for any that is wrong."""
 
 from __future__ import annotations
 
 import copy
 import json
+import random
 
+import hypothesis.strategies as st
 import pytest
+from hypothesis import given, settings
 
 import riot_ops as ro
 from riot_ops import tasks as t
 from riot_ops.core.errors import ConfigError
+from tests.random_flows import (
+    SCHEMA,
+    assert_same,
+    everything,
+    random_flow,
+    random_input,
+)
+from tests.search import depth
 
 
 def described():
@@ -19,7 +30,7 @@ def described():
     return made.to_dict()
 
 
-def test_the_text_of_a_descriptor():
+def test_json_round_trip():
     flow = ro.Dataflow.from_dict(described())
     assert flow.to_json().splitlines()[1].startswith('  "')
     assert flow.to_json(indent=4).splitlines()[1].startswith('    "')
@@ -33,13 +44,13 @@ WRONG = (None, 7, -1, 1.5, True, "x", [], ["x"], [[]], {}, {"x": 1}, [{"x": []}]
 
 
 def places(data, path=()):
-    """Each place in nested data."""
+    """Yield the path of each value in nested data."""
     yield path
     for key, value in data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ():
         yield from places(value, (*path, key))
 
 
-def test_any_value_at_any_place_is_taken_or_refused():
+def test_wrong_value_at_any_place_is_refused():
     whole = described()
     assert ro.Dataflow.from_dict(whole).to_dict() == whole
     refused = 0
@@ -58,12 +69,12 @@ def test_any_value_at_any_place_is_taken_or_refused():
 
 
 @pytest.mark.parametrize("text", ["", "[" * 100_000, "7", "null", "{}", '{"format": 1}', b"\xff", None])
-def test_what_is_no_descriptor(text):
+def test_other_text_is_refused(text):
     with pytest.raises(ConfigError, match=r"not a JSON dataflow|not a dataflow descriptor"):
         ro.Dataflow.from_json(text)
 
 
-def test_a_descriptor_that_is_too_deep():
+def test_too_deep_descriptor_is_refused():
     deep = described()
     inner = deep["nodes"][1]["task"]
     for _ in range(50_000):
@@ -74,7 +85,7 @@ def test_a_descriptor_that_is_too_deep():
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "text"),
     [
         (lambda d: d["nodes"][0].update(schema=[{"name": "a", "type": "nosuch"}]), "nosuch"),
         (
@@ -96,8 +107,42 @@ def test_a_descriptor_that_is_too_deep():
         (lambda d: d.update(format="x"), "format must be 'riot_ops.dataflow/1', got 'x'"),
     ],
 )
-def test_what_is_wrong_is_told(change, told):
+def test_error_names_place_and_value(change, text):
     data = json.loads(json.dumps(described()))
     change(data)
-    with pytest.raises(ConfigError, match=told):
+    with pytest.raises(ConfigError, match=text):
+        ro.Dataflow.from_dict(data)
+
+
+SEEDS = st.integers(0, 2**32).map(random.Random)
+
+
+@given(SEEDS)
+@settings(max_examples=depth(40))
+def test_dataflow_from_json_gives_same_records(choose):
+    flow = random_flow(choose, functions=False)
+    again = ro.Dataflow.from_json(flow.to_json())
+    assert again.to_json() == flow.to_json()
+    assert str(again.plan()) == str(flow.plan())
+    table = random_input(choose, 30)
+    assert_same(everything(again.run(table), again), everything(flow.run(table), flow), flow)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda d: d["nodes"][1]["task"].update(proces_noise=1.0), 'did you mean "process_noise"'),
+        (lambda d: d["nodes"][1]["task"].update(task="kalman_filer"), 'did you mean "kalman_filter"'),
+        (lambda d: d["nodes"][1].update(knd="task"), 'did you mean "kind"'),
+        (lambda d: d.update(format="x"), "format must be"),
+        (lambda d: d["edges"][0].pop("to"), "not well formed"),
+        (lambda d: d["nodes"][0].update(schema=[{"name": "value", "type": "dubble"}]), "unknown type 'dubble'"),
+    ],
+)
+def test_wrong_descriptor_is_refused_with_hint(change, message):
+    flow = ro.Dataflow("described")
+    flow.sink("out", flow.source("in", schema=SCHEMA).to(t.KalmanFilter(), id="a"))
+    data = flow.to_dict()
+    change(data)
+    with pytest.raises(ConfigError, match=message):
         ro.Dataflow.from_dict(data)

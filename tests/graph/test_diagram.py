@@ -1,4 +1,4 @@
-"""Pictures of dataflows."""
+"""Diagrams of dataflows."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from riot_ops import dataflows
 KEYED, PLAIN = "#fde68a", "#dcfce7"
 
 
-def test_what_keeps_state_has_a_colour_of_its_own():
-    """A prediction keeps some only where new models reach it while it runs."""
+def test_stateful_tasks_have_another_colour():
+    """A prediction keeps state only if new models reach it while it runs."""
     drawn = dataflows.threat(from_packets=True).svg()
     names = re.findall(r'font-weight="bold">([^<]+)<', drawn)
     colours = dict(zip(names, re.findall(r'fill="(#\w+)" stroke', drawn), strict=True))

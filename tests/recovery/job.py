@@ -1,4 +1,4 @@
-"""A dataflow as a process of its own, to be killed: ``job.py local|spark <folder> <rows> <until>``."""
+"""A dataflow in a separate process that tests kill: ``job.py local|spark <folder> <rows> <until>``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DEVICES = 9
 
 
 def table(rows: int) -> pa.Table:
-    """Readings, some of them missing or infinite."""
+    """Return readings, some of which are missing or infinite."""
     random = np.random.default_rng(17)
     values = random.normal(20, 5, rows)
     values[random.random(rows) < 0.02] = np.inf
@@ -30,7 +30,7 @@ def table(rows: int) -> pa.Table:
 
 
 def dataflow(process_noise: float = 0.125, *, average: str = "average") -> ro.Dataflow:
-    """Two keyed stages, output at the end, rejected records."""
+    """Return a dataflow with two keyed stages, output at the end and rejected records."""
     flow = ro.Dataflow("recovery")
     readings = flow.source("readings", schema={"device": "string", "value": "double"})
     smooth = readings.to(t.KalmanFilter(by=("device",), process_noise=process_noise), id="smooth")
@@ -39,7 +39,7 @@ def dataflow(process_noise: float = 0.125, *, average: str = "average") -> ro.Da
 
 
 class GatedSource(ro.MemorySource):
-    """Records of which only the first ``until`` are there yet: a run over them waits for more and cannot end."""
+    """Records of which only the first ``until`` are available: a run over them waits for more and cannot end."""
 
     def __init__(self, records: pa.Table, until: int) -> None:
         super().__init__(records)
@@ -50,7 +50,7 @@ class GatedSource(ro.MemorySource):
 
 
 def run(runner: str, folder: Path, rows: int, until: int) -> Any:
-    """Run it in small steps, so that there are many moments to be killed in."""
+    """Run the dataflow in small steps, with many points at which it can be killed."""
     if runner == "local":
         return dataflow().run(GatedSource(table(rows), until), batch_size=64, epoch_rows=128, **places(folder))
     from riot_ops.spark import session
@@ -60,12 +60,12 @@ def run(runner: str, folder: Path, rows: int, until: int) -> Any:
 
 
 def query(spark: Any, folder: Path, rows: int, until: int) -> Any:
-    """The same on Spark, in a session that is there."""
+    """Start the dataflow on Spark in an existing session."""
     return dataflow().start(spark, GatedSource(table(rows), until), max_records=500, partitions=2, **places(folder))
 
 
 def places(folder: Path) -> dict[str, Path]:
-    """Where output and checkpoint are."""
+    """Return the folders of output and checkpoint."""
     return {"out": folder / "out", "checkpoint": folder / "checkpoint"}
 
 

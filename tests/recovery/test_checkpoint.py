@@ -1,4 +1,4 @@
-"""The checkpoint of a run in process: damage, other dataflows, crashes between batches, folders in use."""
+"""Checkpoints of local runs: damage, other dataflows, crashes between batches, folders in use."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ import pytest
 import riot_ops as ro
 from riot_ops import tasks as t
 from riot_ops.core.errors import ConnectorError, StateError
-from riot_ops.core.sink import CallbackSink, Fan, ParquetSink
+from riot_ops.core.sink import CallbackSink, FanOutWriter, ParquetSink
 from riot_ops.runtime.checkpoint import Checkpoint
-from riot_ops.runtime.claim import LOCK, Claim
+from riot_ops.runtime.folder_lock import LOCK, FolderLock
 from tests.recovery import job
 
 READINGS = {"device": "string", "value": "double"}
@@ -55,15 +55,15 @@ def folder(tmp_path):
 
 
 @pytest.mark.parametrize("probed", [False, True])
-def test_files_are_on_disk_before_the_checkpoint_that_counts_on_them(tmp_path, monkeypatch, probed):
-    """What a power cut may take back at each moment: contents that were not synced, and names in such folders."""
+def test_files_are_synced_before_their_checkpoint(tmp_path, monkeypatch, probed):
+    """Track what a power cut may undo at each moment: contents that were not synced, and names in such folders."""
     unsafe, counted = set(), []
     fsync, replace, mkdir = os.fsync, os.replace, os.mkdir
 
     def synced(handle):
         fsync(handle)
         path = Path(f"/proc/self/fd/{handle}").resolve()
-        # contents and names are kept each by a sync of its own
+        # contents and names each need their own sync
         unsafe.difference_update([one for one in unsafe if one in (("contents", path), ("name", path, one[-1]))])
 
     def renamed(hidden, final):
@@ -85,29 +85,29 @@ def test_files_are_on_disk_before_the_checkpoint_that_counts_on_them(tmp_path, m
     assert len(numbers(tmp_path / "new" / "out")) == 15
 
 
-def test_without_a_checkpoint_nothing_waits_for_the_disk(tmp_path, monkeypatch):
+def test_run_without_checkpoint_does_not_sync_files(tmp_path, monkeypatch):
     waited = []
     monkeypatch.setattr(os, "fsync", waited.append)
     flow().run(rows(15), out=tmp_path, batch_size=5, epoch_rows=5)
     assert len(waited) == 2, "for the names of two folders, once"
 
 
-def test_a_disk_that_cannot_keep_a_batch_is_named(tmp_path, monkeypatch):
+def test_failed_sync_names_batch_and_folder(tmp_path, monkeypatch):
     def full(handle):
         if ".parquet" in os.readlink(f"/proc/self/fd/{handle}"):
             raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(ConnectorError, match=r"batch 0 cannot be kept below .*: .*No space left"):
+    with pytest.raises(ConnectorError, match=r"batch 0 cannot be flushed to disk below .*: .*No space left"):
         flow().run(rows(15), out=tmp_path / "out", checkpoint=tmp_path / "checkpoint")
 
 
 # -- damage ------------------------------------------------------------------------------------------
 
 
-def test_a_changed_bit_in_any_byte_and_a_missing_end_are_refused_by_name(folder):
+def test_damaged_file_is_refused_by_name(folder):
     checkpoint = Checkpoint(folder)
-    path = checkpoint.newest()
+    path = checkpoint.latest_path()
     whole = path.read_bytes()
     kept = checkpoint.read(path)
     assert (kept.offsets, kept.ended) == ({"readings": {"row": 10}}, True)
@@ -127,11 +127,11 @@ def test_a_changed_bit_in_any_byte_and_a_missing_end_are_refused_by_name(folder)
             file.truncate(length)
             with pytest.raises(StateError, match="damaged"):
                 checkpoint.read(path)
-    assert not accepted, "bits that may change unseen"
+    assert not accepted, "changed bits that were not detected"
 
 
-def test_a_run_over_a_damaged_checkpoint_changes_nothing(folder, tmp_path):
-    path = Checkpoint(folder).newest()
+def test_run_with_damaged_checkpoint_changes_nothing(folder, tmp_path):
+    path = Checkpoint(folder).latest_path()
     whole, before = path.read_bytes(), numbers(tmp_path / "out")
     choose = random.Random(3)
     for place in choose.sample(range(len(whole)), 40):
@@ -143,39 +143,41 @@ def test_a_run_over_a_damaged_checkpoint_changes_nothing(folder, tmp_path):
         assert numbers(tmp_path / "out") == before
 
 
-def test_without_the_newest_one_a_run_goes_on_from_the_one_before(folder, tmp_path):
+def test_restart_from_previous_checkpoint(folder, tmp_path):
     checkpoint = Checkpoint(folder)
     assert [p.name for p in sorted(folder.iterdir())] == ["state-000000000002.msgpack", "state-000000000003.msgpack"]
-    checkpoint.newest().unlink()
+    checkpoint.latest_path().unlink()
     flow().run(rows(14), out=tmp_path / "out", checkpoint=folder)
     assert sorted(numbers(tmp_path / "out")) == list(range(14))
-    checkpoint.newest().rename(folder / "state-000000000009.msgpack")
+    checkpoint.latest_path().rename(folder / "state-000000000009.msgpack")
     with pytest.raises(StateError, match="damaged: it is of epoch 3"):
         flow().run(rows(14), out=tmp_path / "out", checkpoint=folder)
 
 
 @pytest.mark.parametrize(
-    ("other", "told"),
+    ("other", "difference"),
     [
         (flow(process_noise=0.5), r"step 'smooth': process_noise was 0\.125 and is 0\.5"),
         (flow(low=-1.0), r"step 'check': bounds was .*0\.0.* and is .*-1\.0.*"),
     ],
 )
-def test_another_dataflow_is_refused_with_what_differs(folder, tmp_path, other, told):
+def test_checkpoint_of_other_dataflow_is_refused_with_difference(folder, tmp_path, other, difference):
     before = numbers(tmp_path / "out")
-    with pytest.raises(StateError, match=rf"the checkpoint {folder}/state-0+3.msgpack is of another dataflow: {told};"):
+    with pytest.raises(
+        StateError, match=rf"the checkpoint {folder}/state-0+3.msgpack is of another dataflow: {difference};"
+    ):
         other.run(rows(20), out=tmp_path / "out", checkpoint=folder)
     assert numbers(tmp_path / "out") == before
 
 
-def test_a_checkpoint_that_cannot_be_written_is_named(tmp_path):
+def test_unwritable_checkpoint_is_named(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(ConnectorError, match=f"{tmp_path}/file/checkpoint"):
         flow().run(rows(3), checkpoint=tmp_path / "file" / "checkpoint")
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
-def test_a_full_disk_is_named(folder, tmp_path):
+def test_full_disk_is_named(folder, tmp_path):
     (folder / ".state-000000000004.msgpack").symlink_to("/dev/full")
     with pytest.raises(ConnectorError, match=f"checkpoint {folder}/state-0+4.msgpack cannot be written: .*No space"):
         flow().run(rows(20), out=tmp_path / "out", checkpoint=folder)
@@ -188,7 +190,7 @@ def test_a_full_disk_is_named(folder, tmp_path):
 
 
 class Pieces(ro.MemorySource):
-    """Splits that are read in pieces of two records; the third piece is lost once."""
+    """Splits that are read in pieces of two records; the third piece fails once."""
 
     lost = True
 
@@ -200,7 +202,7 @@ class Pieces(ro.MemorySource):
             yield from super().read({"start": start, "end": min(start + 2, split["end"])})
 
 
-def test_a_crash_within_a_split_loses_nothing(tmp_path):
+def test_crash_within_split_loses_nothing(tmp_path):
     source = Pieces(rows(10))
     options = {"out": tmp_path / "out", "checkpoint": tmp_path / "checkpoint", "epoch_rows": 1}
     with pytest.raises(ConnectorError, match="lost"):
@@ -209,7 +211,7 @@ def test_a_crash_within_a_split_loses_nothing(tmp_path):
     assert numbers(tmp_path / "out") == list(range(10))
 
 
-def test_an_interruption_within_a_split_doubles_nothing(tmp_path):
+def test_interrupt_within_split_duplicates_nothing(tmp_path):
     source = Pieces(rows(10))
     source.lost = False
     interrupt = [False, True]
@@ -232,7 +234,7 @@ def test_an_interruption_within_a_split_doubles_nothing(tmp_path):
 
 @pytest.mark.parametrize("last", [False, True], ids=["within a batch", "at the end"])
 @pytest.mark.parametrize("cores", [1, 2])
-def test_an_interruption_while_results_are_written_loses_and_doubles_nothing(tmp_path, cores, last):
+def test_interrupt_while_writing_loses_and_duplicates_nothing(tmp_path, cores, last):
     interrupts = [True]
 
     def watch(stream, batch):
@@ -256,7 +258,7 @@ def test_an_interruption_while_results_are_written_loses_and_doubles_nothing(tmp
 
 
 @pytest.mark.parametrize("at", ["sync", "commit"])
-def test_an_interruption_while_an_epoch_ends_is_told_as_such(tmp_path, monkeypatch, at):
+def test_interrupt_while_epoch_is_committed(tmp_path, monkeypatch, at):
     sink, real = ParquetSink(tmp_path / "out"), getattr(ParquetSink, at)
     calls = []
 
@@ -276,9 +278,9 @@ def test_an_interruption_while_an_epoch_ends_is_told_as_such(tmp_path, monkeypat
 
 
 @pytest.mark.parametrize("at", ["finish", "commit"])
-def test_an_interruption_while_an_epoch_ends_without_a_checkpoint(tmp_path, monkeypatch, at):
-    """What was read has been processed, and can be seen."""
-    of = ParquetSink if at == "commit" else Fan
+def test_interrupt_while_epoch_is_committed_without_checkpoint(tmp_path, monkeypatch, at):
+    """All records that were read are processed and visible."""
+    of = ParquetSink if at == "commit" else FanOutWriter
     real, calls = getattr(of, at), []
 
     def interrupted(self, *given):
@@ -296,14 +298,14 @@ def test_an_interruption_while_an_epoch_ends_without_a_checkpoint(tmp_path, monk
 
 
 class Slow(ro.MemorySource):
-    """Gives a record at a time, so that epochs end between them."""
+    """Delivers one record at a time, so that epochs end between them."""
 
     def latest(self, start, limit=None):
         return super().latest(start, 1)
 
 
-@pytest.mark.parametrize("before", [False, True], ids=["behind a commit", "before a commit"])
-def test_an_interruption_while_an_epoch_without_a_checkpoint_is_shown_leaves_it_whole(tmp_path, monkeypatch, before):
+@pytest.mark.parametrize("before", [False, True], ids=["after a commit", "before a commit"])
+def test_interrupt_during_commit_of_several_sinks_completes_epoch(tmp_path, monkeypatch, before):
     real, calls = ParquetSink.commit, []
 
     def interrupted(self, *given):
@@ -324,11 +326,11 @@ def test_an_interruption_while_an_epoch_without_a_checkpoint_is_shown_leaves_it_
     assert [sorted(sink.table("in")["seq"].to_pylist()) for sink in sinks.values()] == [list(range(6))] * 2
 
 
-def test_an_epoch_ends_also_while_the_source_is_silent(tmp_path):
+def test_epoch_ends_while_source_is_silent(tmp_path):
     seen = []
 
     class Silent(ro.MemorySource):
-        """Not finished before its records can be read in the output, nor for ever."""
+        """Finished once its records are visible in the output, or after a time limit."""
 
         until = time.monotonic() + 20
 
@@ -336,7 +338,7 @@ def test_an_epoch_ends_also_while_the_source_is_silent(tmp_path):
             seen[:] = numbers(tmp_path)
             return bool(seen) or time.monotonic() > self.until
 
-    flow().run(rows(4))  # kernels are there
+    flow().run(rows(4))  # compiles the kernels
     flow().run(Silent(rows(4)), out=tmp_path, epoch_s=0.5)
     assert seen == list(range(4))
 
@@ -345,7 +347,7 @@ def test_an_epoch_ends_also_while_the_source_is_silent(tmp_path):
 
 
 @pytest.mark.parametrize("shared", ["out", "checkpoint"])
-def test_two_runs_at_once_are_refused(tmp_path, shared):
+def test_second_run_in_folder_is_refused(tmp_path, shared):
     refused = []
 
     def meanwhile(stream, batch):
@@ -360,12 +362,14 @@ def test_two_runs_at_once_are_refused(tmp_path, shared):
     made.run(rows(10), sinks=sinks, checkpoint=tmp_path / "checkpoint")
     assert refused
     assert numbers(tmp_path / "out") == list(range(10))
-    assert not list(tmp_path.rglob(LOCK)), "a lock stayed"
-    flow().run(rows(3), out=tmp_path / "other")  # a run that was refused holds nothing
+    assert not list(tmp_path.rglob(LOCK)), "a lock file is left"
+    flow().run(rows(3), out=tmp_path / "other")  # a refused run holds no lock
 
 
-def test_a_folder_is_free_when_its_owner_is_killed(tmp_path):
-    code = "import sys, time, pathlib, riot_ops.runtime.claim as c; k = c.Claim([pathlib.Path(sys.argv[1])]); "
+def test_folder_of_killed_process_is_free(tmp_path):
+    code = (
+        "import sys, time, pathlib, riot_ops.runtime.folder_lock as c; k = c.FolderLock([pathlib.Path(sys.argv[1])]); "
+    )
     code += "print('held', flush=True); time.sleep(60)"
     owner = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE)
     try:
@@ -381,14 +385,14 @@ def test_a_folder_is_free_when_its_owner_is_killed(tmp_path):
     assert not (tmp_path / LOCK).exists()
 
 
-def test_a_claim_whose_run_is_over_gives_way(tmp_path):
+def test_lock_of_ended_run_is_released(tmp_path):
     over = []
-    first = Claim([tmp_path / "a"], lambda: bool(over))
+    first = FolderLock([tmp_path / "a"], lambda: bool(over))
     with pytest.raises(ConnectorError, match="in use"):
-        Claim([tmp_path / "b", tmp_path / "a"])
-    Claim([tmp_path / "b"]).release()
+        FolderLock([tmp_path / "b", tmp_path / "a"])
+    FolderLock([tmp_path / "b"]).release()
     over.append(True)
-    with Claim([tmp_path / "a"]):
+    with FolderLock([tmp_path / "a"]):
         first.release()
         with pytest.raises(ConnectorError, match="in use"):
-            Claim([tmp_path / "a"])
+            FolderLock([tmp_path / "a"])

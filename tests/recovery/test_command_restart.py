@@ -1,4 +1,4 @@
-"""A run of the command on Spark that Ctrl-C ended, in order, goes on: nothing is lost, nothing comes twice."""
+"""Restart of ``riot-ops run`` on Spark after Ctrl-C: no record is lost or duplicated."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FIELDS = {"device": "string", "value": "double"}
 
 
 def smoothing():
-    """Each record smoothed, and averages of what may be cut at any place."""
+    """Return a dataflow of smoothed records, and averages whose windows may span the restart."""
     flow = ro.Dataflow("smoothing")
     readings = flow.source("readings", schema=FIELDS)
     smooth = readings.to(t.KalmanFilter(by="device"), id="smooth")
@@ -29,14 +29,14 @@ def smoothing():
 
 
 def lines(start, end):
-    """Some values are bad, and their records come out as errors."""
+    """Return lines, some with bad values that become errors."""
     return "".join(f"d{i % 5},{'bad' if i % 997 == 0 else i * 7 % 100}\n" for i in range(start, end))
 
 
 COMMAND = ["run", "flow.json", "--input", "readings.csv", "--out", "out", "--runner", "spark", "--cores", "2"]
 
 
-def started(tmp_path, *options):
+def start_command(tmp_path, *options):
     return subprocess.Popen(
         [sys.executable, "-m", "riot_ops", *COMMAND, "--checkpoint", str(tmp_path / "kept"), *options],
         stdout=subprocess.PIPE,
@@ -48,25 +48,25 @@ def started(tmp_path, *options):
 
 
 @pytest.mark.spark
-def test_an_interrupted_run_goes_on_also_in_a_file_that_has_grown(spark, tmp_path, monkeypatch):
+def test_interrupted_run_continues_in_grown_file(spark, tmp_path, monkeypatch):
     (tmp_path / "flow.json").write_text(smoothing().to_json(), encoding="utf-8")
     path = tmp_path / "readings.csv"
     path.write_text("device,value\n" + lines(0, ROWS))
-    process = started(tmp_path, "--rate", "200")
-    told = []
+    process = start_command(tmp_path, "--rate", "200")
+    output = []
     for line in process.stdout:
-        told.append(line)
+        output.append(line)
         found = re.search(r"([\d,]+) messages .*/s", line)
         if found and int(found[1].replace(",", "")) > 300:
             break
     process.send_signal(signal.SIGINT)
-    told.append(process.communicate(timeout=120)[0])
-    assert process.returncode == 130, "".join(told)
-    assert "interrupted: what has been processed is kept" in told[-1] and "go on from" in told[-1]
-    shown = {name: int(n.replace(",", "")) for name, n in re.findall(r"records in (\w+) *│ *([\d,]+)", told[-1])}
+    output.append(process.communicate(timeout=120)[0])
+    assert process.returncode == 130, "".join(output)
+    assert "interrupted: what has been processed is kept" in output[-1] and "go on from" in output[-1]
+    shown = {name: int(n.replace(",", "")) for name, n in re.findall(r"records in (\w+) *│ *([\d,]+)", output[-1])}
     files = {name: sorted((tmp_path / "out" / name).glob("*.parquet")) for name in shown}
     assert shown == {name: sum(pq.read_metadata(f).num_rows for f in found) for name, found in files.items()}
-    assert 300 < shown["smooth"] < ROWS, "it was interrupted in the middle"
+    assert 300 < shown["smooth"] < ROWS, "not interrupted in the middle"
 
     with path.open("a") as file:
         file.write(lines(ROWS, ROWS + 500))

@@ -1,4 +1,4 @@
-"""Stopped, crashed and killed runs that are continued give what an uninterrupted run gives."""
+"""Restarts: stopped, crashed and killed runs give the results of an uninterrupted run."""
 
 from __future__ import annotations
 
@@ -25,78 +25,78 @@ from tests.search import seeds
 STREAMS = ("smooth", "average", "errors")
 
 
-def _contents(folder: Path) -> dict[str, Counter[str]]:
-    """The records of each stream in a folder of Parquet files."""
+def file_contents(folder: Path) -> dict[str, Counter[str]]:
+    """Return the records of each stream in a folder of Parquet files."""
     return {
         s: Counter(exact(row) for f in sorted((folder / s).glob("*.parquet")) for row in pq.read_table(f).to_pylist())
         for s in STREAMS
     }
 
 
-def _compare(got: dict[str, Counter[str]], wanted: dict[str, Counter[str]]) -> None:
+def assert_equal(got: dict[str, Counter[str]], wanted: dict[str, Counter[str]]) -> None:
     for name in STREAMS:
         assert wanted[name], f"the test compares nothing: {name} is empty"
         doubled, lost = got[name] - wanted[name], wanted[name] - got[name]
         assert not doubled and not lost, f"{name}: {sum(doubled.values())} too many, {sum(lost.values())} lost"
 
 
-def _in_memory(result) -> dict[str, Counter[str]]:
+def result_contents(result) -> dict[str, Counter[str]]:
     return {s: Counter(exact(row) for row in result[s].to_pylist()) for s in STREAMS}
 
 
-def _script(*marks):
-    """The job's records in pieces, with marks between."""
+def _script(*events):
+    """Return the job's records in pieces, with events between them."""
     batch = job.table(1200).combine_chunks().to_batches()[0]
-    step = batch.num_rows // (len(marks) + 1)
+    step = batch.num_rows // (len(events) + 1)
     script = []
-    for i in range(len(marks) + 1):
+    for i in range(len(events) + 1):
         script.append(batch.slice(i * step, step))
-        script += [m for m in marks[i : i + 1] if m is not None]
+        script += [m for m in events[i : i + 1] if m is not None]
     return ScriptedSource(script)
 
 
-# -- in process ------------------------------------------------------------------------------------
+# -- local ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("marks", [(ABORT,), (EOF, ABORT, None, EOF), (PAUSE(), ABORT, ABORT, PAUSE(0.002))])
-def test_a_script_of_crashes_and_ends(tmp_path, marks):
-    source = _script(*marks)
+@pytest.mark.parametrize("events", [(ABORT,), (EOF, ABORT, None, EOF), (PAUSE(), ABORT, ABORT, PAUSE(0.002))])
+def test_restarts_after_crashes_and_ends(tmp_path, events):
+    source = _script(*events)
     options = {"out": tmp_path / "out", "checkpoint": tmp_path / "checkpoint", "epoch_rows": 100, "batch_size": 64}
-    ends = marks.count(EOF)
-    for _ in marks:
+    ends = events.count(EOF)
+    for _ in events:
         try:
             job.dataflow().run(source, **options)
         except ConnectorError as error:
             assert "ABORT" in str(error)
     job.dataflow().run(source, **options)
-    wanted = _in_memory(job.dataflow().run(_script(*(None for _ in marks))))
-    got = _contents(tmp_path / "out")
-    if ends:  # what is left at an end comes out at each
+    wanted = result_contents(job.dataflow().run(_script(*(None for _ in events))))
+    got = file_contents(tmp_path / "out")
+    if ends:  # each end flushes partial windows
         assert not wanted["average"] - got["average"]
         assert sum((got["average"] - wanted["average"]).values()) <= ends
         got["average"] = wanted["average"]
-    _compare(got, wanted)
+    assert_equal(got, wanted)
 
 
-def test_a_crash_just_before_the_end(tmp_path):
+def test_restart_after_crash_before_end(tmp_path):
     batch = job.table(100).combine_chunks().to_batches()[0]
     source = ScriptedSource([batch, ABORT])
     options = {"out": tmp_path / "out", "checkpoint": tmp_path / "checkpoint", "epoch_rows": 1}
     with pytest.raises(ConnectorError):
         job.dataflow().run(source, **options)
-    job.dataflow().run(source, **options)  # nothing comes but the end
-    _compare(_contents(tmp_path / "out"), _in_memory(job.dataflow().run(ScriptedSource([batch]))))
+    job.dataflow().run(source, **options)  # only the end is left
+    assert_equal(file_contents(tmp_path / "out"), result_contents(job.dataflow().run(ScriptedSource([batch]))))
 
 
-def test_a_finished_run_that_is_continued_adds_nothing(tmp_path):
+def test_restart_of_finished_run_adds_nothing(tmp_path):
     options = {"out": tmp_path / "out", "checkpoint": tmp_path / "checkpoint"}
     job.dataflow().run(job.table(1000), **options)
-    before = _contents(tmp_path / "out")
+    before = file_contents(tmp_path / "out")
     job.dataflow().run(job.table(1000), **options)
-    _compare(_contents(tmp_path / "out"), before)
+    assert_equal(file_contents(tmp_path / "out"), before)
 
 
-def test_output_of_another_run_is_not_touched(tmp_path):
+def test_output_of_another_run_is_refused(tmp_path):
     job.dataflow().run(job.table(100), out=tmp_path / "out")
     with pytest.raises(ConnectorError, match="overwrite=True"):
         job.dataflow().run(job.table(100), out=tmp_path / "out", checkpoint=tmp_path / "checkpoint")
@@ -104,7 +104,7 @@ def test_output_of_another_run_is_not_touched(tmp_path):
         job.dataflow().run(job.table(100), out=tmp_path / "out", checkpoint=tmp_path / "checkpoint")
 
 
-def test_state_of_another_dataflow_is_refused(tmp_path):
+def test_state_of_other_dataflow_is_refused(tmp_path):
     checkpoint = tmp_path / "checkpoint"
     job.dataflow().run(job.table(100), checkpoint=checkpoint)
     with pytest.raises(StateError, match=r"step 'smooth'.*process_noise was 0\.125 and is 0\.5"):
@@ -121,12 +121,12 @@ def test_state_of_another_dataflow_is_refused(tmp_path):
 
 
 def _kill(runner: str, folder: Path, rows: int, kills: int, seed: int, patience_s: float) -> None:
-    """Run the job again and again, and kill its process group at random moments.
+    """Run the job several times, and kill its process group at random moments.
 
-    It cannot end before: it gets a part of the records only, each run some more.
+    It cannot end earlier: each run gets a part of the records only, some more than the one before.
     """
     choose = random.Random(seed)
-    most, longest_s = (4, 0.03) if runner == "local" else (1, 1.0)
+    max_files, longest_s = (4, 0.03) if runner == "local" else (1, 1.0)
     repository = Path(__file__).resolve().parents[2]
     paths = [str(repository), *filter(None, [os.environ.get("PYTHONPATH")])]
     # uncompiled kernels: half the time of a job this small is loading the compiler into each process
@@ -142,9 +142,9 @@ def _kill(runner: str, folder: Path, rows: int, kills: int, seed: int, patience_
                 start_new_session=True,
             )
         try:
-            _wait_for_output(process, folder, more=choose.randint(0, most), patience_s=patience_s)
+            _wait_for_output(process, folder, more=choose.randint(0, max_files), patience_s=patience_s)
             time.sleep(choose.random() * longest_s)
-            assert process.poll() is None, "it ended before it could be killed\n" + _log(folder)
+            assert process.poll() is None, "ended before it was killed\n" + _log(folder)
         finally:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
@@ -163,15 +163,15 @@ def _wait_for_output(process: subprocess.Popen[bytes], folder: Path, more: int, 
     until = time.monotonic() + patience_s
     while len(files() - before) <= more:
         assert time.monotonic() < until, "no output\n" + _log(folder)
-        assert process.poll() is None, "it ended before it could be killed\n" + _log(folder)
+        assert process.poll() is None, "ended before it was killed\n" + _log(folder)
         time.sleep(0.002)
 
 
 @pytest.mark.parametrize("seed", seeds(2))
-def test_killed_in_process(tmp_path, seed):
+def test_restart_of_killed_local_run(tmp_path, seed):
     _kill("local", tmp_path, 8_000, kills=2, seed=seed, patience_s=60)
     job.run("local", tmp_path, 8_000, 8_000)
-    _compare(_contents(tmp_path / "out"), _in_memory(job.dataflow().run(job.table(8_000))))
+    assert_equal(file_contents(tmp_path / "out"), result_contents(job.dataflow().run(job.table(8_000))))
     assert not list((tmp_path / "out").glob("*/.part-*")), "temporary files stayed"
 
 
@@ -179,13 +179,13 @@ def test_killed_in_process(tmp_path, seed):
 @pytest.mark.parametrize(
     ("rows", "kills"), [(1_500, 1), pytest.param(6_000, 3, marks=pytest.mark.slow)], ids=["once", "often"]
 )
-def test_killed_on_spark(spark, tmp_path, rows, kills):
+def test_restart_of_killed_query(spark, tmp_path, rows, kills):
     _kill("spark", tmp_path, rows, kills, seed=1, patience_s=240)
-    # what the helper of Spark that looks at stages with state tells of its steps, a dozen lines, is held back
+    # the dozen lines of Spark's helper that inspects stages with state are filtered
     log = (tmp_path / "log.txt").read_text(errors="replace")
     assert "log4j" in log and "TransformWithStateInPandas" not in log
     job.query(spark, tmp_path, rows, rows).wait(timeout_s=240)
-    _compare(_contents(tmp_path / "out"), _in_memory(job.dataflow().run(job.table(rows))))
+    assert_equal(file_contents(tmp_path / "out"), result_contents(job.dataflow().run(job.table(rows))))
     assert not list((tmp_path / "out").glob("*/.part-*")), "temporary files stayed"
 
 
@@ -193,7 +193,7 @@ def test_killed_on_spark(spark, tmp_path, rows, kills):
 
 
 @pytest.mark.spark
-def test_stopped_crashed_and_continued_on_spark(spark, tmp_path):
+def test_restart_of_stopped_and_crashed_query(spark, tmp_path):
     options = {"out": tmp_path / "out", "checkpoint": str(tmp_path / "checkpoint"), "max_records": 300, "partitions": 2}
 
     def start():
@@ -208,9 +208,9 @@ def test_stopped_crashed_and_continued_on_spark(spark, tmp_path):
     query.stop()
     query = start()
     query.wait(timeout_s=120)
-    _compare(_contents(tmp_path / "out"), _in_memory(job.dataflow().run(_script(None, None, None))))
+    assert_equal(file_contents(tmp_path / "out"), result_contents(job.dataflow().run(_script(None, None, None))))
 
-    # what was written by other parameters, steps or layouts is refused before anything runs
+    # a checkpoint of other parameters, steps or layouts is refused before anything runs
     with pytest.raises(StateError, match=r"step 'smooth'.*process_noise was 0\.125 and is 0\.5"):
         job.dataflow(0.5).start(spark, _script(), **options)
     with pytest.raises(StateError, match="no step 'average' any more"):
@@ -219,7 +219,7 @@ def test_stopped_crashed_and_continued_on_spark(spark, tmp_path):
         job.dataflow().start(spark, _script(), **{**options, "partitions": 3})
     with pytest.raises(StateError, match="order='arrival'"):
         job.dataflow().start(spark, _script(), **options, order="event_time")
-    together = property(lambda plan: [plan.stages[1:]])  # as a planner might who sees no need for two shuffles
+    together = property(lambda plan: [plan.stages[1:]])  # as if planned with one shuffle
     with mock.patch.object(Plan, "shuffles", together), pytest.raises(StateError, match=r"'average'.*stage was 2 and"):
         job.dataflow().start(spark, _script(), **options)
     manifest = tmp_path / "checkpoint" / "riot_ops.json"

@@ -1,4 +1,4 @@
-"""Sources bound to a dataflow deliver the declared fields, or are refused before anything runs."""
+"""Binding of sources: they deliver the declared fields, or are refused before anything runs."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def flow(schema=DECLARED) -> ro.Dataflow:
     return made
 
 
-def test_fields_that_are_not_declared_go_no_further():
+def test_undeclared_fields_are_dropped():
     result = flow().run(WIDE)
     assert result["readings"].schema.names == ["seq", "device", "value"]
     assert result["smooth"].schema.names == ["seq", "device", "value"]
@@ -45,12 +45,12 @@ def test_fields_that_are_not_declared_go_no_further():
         assert again["readings"].to_pylist() == result["readings"].to_pylist()
 
 
-def test_a_source_whose_fields_fit_is_bound_as_it_is():
+def test_fitting_source_is_bound_unchanged():
     source = ro.MemorySource(WIDE)
     assert bind_sources(flow(), source)["readings"] is source
 
 
-def test_the_rest_of_a_source_is_as_it_was():
+def test_bound_source_keeps_offsets_and_splits():
     script = [WIDE.to_batches()[0].slice(0, 2), PAUSE(), WIDE.to_batches()[0].slice(2), EOF, WIDE.to_batches()[0]]
     for wide in (ro.MemorySource(WIDE), ScriptedSource(script)):
         bound = pickle.loads(pickle.dumps(bind_sources(flow(), wide)["readings"]))
@@ -69,7 +69,7 @@ def test_the_rest_of_a_source_is_as_it_was():
         bound.close()
 
 
-def test_commits_reach_the_source(tmp_path):
+def test_commits_reach_source(tmp_path):
     class Counting(ro.MemorySource):
         committed = None
         closed = 0
@@ -101,7 +101,7 @@ def test_commits_reach_the_source(tmp_path):
         ({"device": "double", "extra": "string"}, "'extra' is list<.*>, the dataflow declares string"),
     ],
 )
-def test_what_does_not_fit_is_refused(schema, text):
+def test_other_fields_are_refused(schema, text):
     made = ro.Dataflow("wrong")
     made.sink("out", made.source("readings", schema=schema))
     for source in (WIDE, ro.MemorySource(WIDE)):
@@ -109,7 +109,7 @@ def test_what_does_not_fit_is_refused(schema, text):
             made.run(source)
 
 
-def test_a_field_that_stands_twice_is_refused():
+def test_duplicate_field_is_refused():
     twice = pa.Table.from_arrays([*WIDE.columns, WIDE["value"]], names=[*WIDE.schema.names, "value"])
     with pytest.raises(ConfigError, match="'readings' has 2 fields 'value'"):
         flow().run(twice)
@@ -131,12 +131,12 @@ def test_a_field_that_stands_twice_is_refused():
     ],
     ids=lambda value: value if isinstance(value, str) else type(value).__name__,
 )
-def test_what_is_no_source_is_refused(source, text):
+def test_other_values_are_refused_as_sources(source, text):
     with pytest.raises((ConfigError, ConnectorError), match=text):
         flow().run(source)
 
 
-def test_the_event_time_may_be_left_out_of_dicts_but_not_misspelt():
+def test_event_time_is_optional_but_not_misspelt():
     made = ro.Dataflow("messages")
     made.sink("out", made.source("raw"))
     for one in ([{"payload": b"x"}], iter([{"payload": b"x"}])):
@@ -146,7 +146,7 @@ def test_the_event_time_may_be_left_out_of_dicts_but_not_misspelt():
 
 
 class Frame:
-    """A frame of a library that is not known here, by Arrow's interface."""
+    """A frame of an unknown library with Arrow's stream interface."""
 
     def __init__(self, table):
         self.table = table
@@ -159,7 +159,7 @@ class Frame:
 
 
 class Lazy:
-    """A result that is read as it comes."""
+    """A result that is read lazily."""
 
     def __init__(self, table):
         self.table = table
@@ -169,7 +169,7 @@ class Lazy:
 
 
 class Single:
-    """One batch of a library that is not known here."""
+    """One batch of an unknown library."""
 
     def __init__(self, batch):
         self.batch = batch
@@ -200,12 +200,12 @@ ONCE = ("reader", "lazy", "iterator", "generator")
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_kind_of_source_gives_the_same(kind, tmp_path):
+def test_every_type_of_source_gives_same_records(kind, tmp_path):
     wanted = [{"seq": i, **record} for i, record in enumerate(PLAIN.to_pylist())]
     for batch_size in (1, 65_536):
         source = KINDS[kind]()
         assert flow().run(source, batch_size=batch_size)["readings"].to_pylist() == wanted
-    # with a checkpoint records must be there again
+    # a run with a checkpoint must be able to read the records again
     if kind in ONCE:
         with pytest.raises(ConfigError, match=r"the source 'readings' is an iterator.* a run with a checkpoint reads"):
             flow().run(KINDS[kind](), checkpoint=tmp_path)
@@ -221,19 +221,19 @@ EMPTY = PLAIN.schema.empty_table()
     [[], (), iter([]), EMPTY, EMPTY.to_reader(), Frame(EMPTY), Lazy(EMPTY), EMPTY.to_pandas(), ro.MemorySource(EMPTY)],
     ids=lambda s: type(s).__name__,
 )
-def test_nothing_is_a_source_too(source):
+def test_empty_sources(source):
     result = flow().run(source)
     assert (result["readings"].num_rows, result["smooth"].num_rows, result.summary.messages) == (0, 0, 0)
 
 
-def test_records_without_a_field_are_counted():
+def test_records_without_fields_are_counted():
     made = ro.Dataflow("bare")
     made.sink("out", made.source("ticks", schema={}))
     for source in ([{}, {}], iter([{}, {}]), [{"x": 1}] * 2, pd.DataFrame(index=range(2)), pa.table({"x": [1, 2]})):
         assert made.run(source)["ticks"].to_pylist() == [{"seq": 0}, {"seq": 1}]
 
 
-def test_columns_of_pandas_that_nobody_reads_may_hold_anything():
+def test_unread_pandas_columns_may_hold_anything():
     frame = pd.DataFrame({"device": ["a", None], "value": [1, float("nan")], "junk": [{}, 5]})
     frame[7] = 1
     assert flow().run(frame)["readings"].to_pylist() == [
@@ -246,10 +246,10 @@ def test_columns_of_pandas_that_nobody_reads_may_hold_anything():
         ro.MemorySource([{"v": 1.0}, {"v": "n/a"}])
 
 
-# -- numbers of one's own --------------------------------------------------------------------------
+# -- message numbers of the user --------------------------------------------------------------------------
 
 
-def test_numbers_of_records_are_taken_and_must_not_fall():
+def test_given_numbers_are_used_and_must_not_decrease():
     good = [3, 3, 7, 2**40]
     for column in (pa.array(good), pa.array(good, pa.uint64()), pa.array(map(float, good)), pa.array(map(str, good))):
         table = pa.table({"seq": column, "device": ["a"] * 4, "value": [1.0] * 4})
@@ -268,7 +268,7 @@ def test_numbers_of_records_are_taken_and_must_not_fall():
         flow().run(pa.Table.from_arrays([table["seq"], *table.columns], ["seq", *table.column_names]))
 
 
-def test_records_without_a_number_among_others_are_rejected():
+def test_records_without_number_are_rejected():
     records = [{"seq": s, "device": "a", "value": 1.0} for s in (5, None, "x", 9, 2**70)]
     for source in (records, iter(records), pd.DataFrame(records)):
         result = flow().run(source)
@@ -281,8 +281,8 @@ def test_records_without_a_number_among_others_are_rejected():
 # -- iterators -------------------------------------------------------------------------------------
 
 
-def test_iterators_are_read_as_the_run_goes_on():
-    """At no time do more records wait than a few batches."""
+def test_iterators_are_read_incrementally():
+    """At most a few batches of records wait."""
     read, ahead = 0, 0
 
     def records():
@@ -313,8 +313,8 @@ def test_iterators_are_read_as_the_run_goes_on():
     assert ahead <= 2 * 8192 + 300
 
 
-def test_a_slow_iterator_is_not_waited_for():
-    """A record is processed before the next one comes."""
+def test_records_of_slow_iterator_are_processed_at_once():
+    """A record is processed before the next one arrives."""
     seen = []
 
     def records():
@@ -334,18 +334,18 @@ def test_a_slow_iterator_is_not_waited_for():
     assert len(seen) == 3
 
 
-def test_an_iterator_is_read_once():
+def test_iterator_is_read_once():
     source = bind_sources(flow(), iter(PLAIN.to_pylist()))["readings"]
     end = source.latest(source.initial())
     (split,) = source.splits(source.initial(), end, 1)
     assert sum(b.num_rows for b in source.read(split)) == 3
     assert source.latest(end) == end
     assert source.finished(end)
-    with pytest.raises(ConfigError, match="an iterator can be read once, and this one has been"):
+    with pytest.raises(ConfigError, match="an iterator can be read only once, and this one has been read"):
         source.latest(source.initial())
 
 
-def test_an_error_of_the_iterator_is_the_error_of_the_run():
+def test_iterator_error_fails_run():
     def records():
         yield {"device": "a", "value": 1.0}
         raise OSError("the sensor is gone")
@@ -355,7 +355,7 @@ def test_an_error_of_the_iterator_is_the_error_of_the_run():
 
 
 @pytest.mark.spark
-def test_on_spark_both_sources_and_frames_are_fitted(spark):
+def test_sources_and_frames_on_spark_have_declared_fields(spark):
     declared = {"device": "string", "größe`": "int64", "value": "double"}
     wanted = flow(declared).run(WIDE)
     query = flow(declared).start(spark, WIDE)
@@ -377,7 +377,7 @@ def test_on_spark_both_sources_and_frames_are_fitted(spark):
         flow(declared).start(spark, frame.withColumn("value", frame["extra"]))
 
 
-def test_a_path_for_messages_is_a_file_of_lines(tmp_path):
+def test_path_for_messages_is_file_of_lines(tmp_path):
     path = tmp_path / "cards.csv"
     path.write_text("a,b\nc\n")
     flow = ro.Dataflow("lines")

@@ -1,4 +1,4 @@
-"""An operator that fails, or returns nothing, is named; what an engine makes of the rest."""
+"""The engine: errors that name the operator and its step, and lazy batches."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from riot_ops.core.errors import ConfigError
 from riot_ops.graph.lowering import lower
 from riot_ops.kernels.arrays import selection
 from riot_ops.runtime import engine as engines
-from riot_ops.runtime.batches import as_others
+from riot_ops.runtime.batches import conform_to
 from riot_ops.runtime.engine import Engine
 from riot_ops.task import KeyedTask, StateField, StatelessTask
 from riot_ops.testing.checks import exact
@@ -40,7 +40,7 @@ class Keyed(KeyedTask):
         return {"n": StateField("int64")}
 
     def validate_rows(self, batch, dead):
-        return self.made(batch) if self.method == "admit" else batch
+        return self.made(batch) if self.method == "validate_rows" else batch
 
     def update(self, batch, slots, state, dead):
         return self.made(batch) if self.method == "update" else batch
@@ -64,10 +64,10 @@ def run(task):
     [
         (Stateless(made=lambda batch: None), "Stateless.apply"),
         (Keyed(made=lambda batch: None), "Keyed.update"),
-        (Keyed(made=lambda batch: None, method="admit"), "Keyed.admit"),
+        (Keyed(made=lambda batch: None, method="validate_rows"), "Keyed.validate_rows"),
     ],
 )
-def test_an_operator_that_returns_nothing_is_named_with_its_step(task, method):
+def test_error_for_none_names_operator_and_step(task, method):
     text = re.escape(f"{method} returned None; it must return a pyarrow.RecordBatch")
     with pytest.raises(ConfigError, match=text) as caught:
         run(task)
@@ -76,29 +76,29 @@ def test_an_operator_that_returns_nothing_is_named_with_its_step(task, method):
         task.session().push(READINGS[0])
 
 
-def test_what_else_is_no_batch_is_named_by_its_type():
+def test_error_for_another_type_names_the_type():
     with pytest.raises(ConfigError, match=r"Stateless\.apply returned a Table; it must"):
         run(Stateless(made=lambda batch: pa.Table.from_batches([batch])))
 
 
 @pytest.mark.parametrize("task", [Stateless(made=fail), *(Keyed(made=fail, method=m) for m in ("update", "flush"))])
-def test_an_operator_that_raises_is_named_with_its_step(task):
+def test_exception_of_operator_names_its_step(task):
     with pytest.raises(ZeroDivisionError) as caught:
         run(task)
     assert caught.value.__notes__ == [f"in the step 'third' ({type(task).__name__})"]
 
 
-def test_what_came_of_no_record_has_the_fields_of_what_did():
+def test_conform_to_fills_missing_fields():
     fields = {"seq": pa.int64(), "ordinal": pa.int64(), "unit": pa.string(), "value": pa.float32()}
     schema = pa.schema([pa.field(name, kind, nullable=False) for name, kind in fields.items()])
-    made = as_others(pa.RecordBatch.from_pydict({"value": [2.0], "seq": [1]}), schema)
+    made = conform_to(pa.RecordBatch.from_pydict({"value": [2.0], "seq": [1]}), schema)
     assert made.to_pylist() == [{"seq": 1, "ordinal": 0, "unit": None, "value": 2.0}]
     assert made.schema.types == schema.types
     assert [field.nullable for field in made.schema] == [False, False, True, False]
 
 
-def _late_or_at_once():
-    """A dataflow in which filters read filters, keyed steps read filters, and filters read keyed steps."""
+def _filtering_engine():
+    """An engine in which filters read filters, keyed steps read filters, and filters read keyed steps."""
     t, flow = ro.tasks, ro.Dataflow("late")
     readings = flow.source("in", schema=pa.schema([("seq", pa.int64()), ("key", pa.string()), ("value", pa.float64())]))
     some = readings.to(t.RangeFilter(by=None, bounds={"value": (0, 10)}), id="some")
@@ -121,7 +121,7 @@ def _late_or_at_once():
 
 @pytest.mark.parametrize("backwards", [False, True])
 @pytest.mark.parametrize("size", [1, 7, 60])
-def test_what_is_copied_late_is_what_is_copied_at_once(monkeypatch, size, backwards):
+def test_lazy_batches_equal_eager_ones(monkeypatch, size, backwards):
     random = np.random.default_rng(3)
     values = random.choice([0.5, 3.0, 7.0, 12.0, np.inf, np.nan], 60)
     columns = {
@@ -134,7 +134,7 @@ def test_what_is_copied_late_is_what_is_copied_at_once(monkeypatch, size, backwa
     for small in (1024, -1):
         monkeypatch.setattr(selection, "SMALL", small)
         monkeypatch.setattr(engines, "SMALL", small)
-        engine, rows = _late_or_at_once(), list[str]()
+        engine, rows = _filtering_engine(), list[str]()
         for start in range(0, 60, size):
             part = batch.slice(start, size)
             part = part.take(pa.array(np.arange(part.num_rows)[:: -1 if backwards else 1]))

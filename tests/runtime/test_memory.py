@@ -1,4 +1,4 @@
-"""What a batch leaves is there for the next one: who asks for pages anew has faults."""
+"""Freed memory is reused: a process that requests pages again has page faults."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ SETTINGS = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_ARENA_MA
 SCRIPT = """
 import ctypes, resource, sys, threading
 import pyarrow as pa
-from riot_ops.runtime.memory import keep_freed
+from riot_ops.runtime.memory import retain_freed_memory
 
-kept = keep_freed({batches})
+kept = retain_freed_memory({batches})
 c = ctypes.CDLL(None)
 c.malloc.restype, c.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
 c.free.argtypes, c.memset.argtypes = [ctypes.c_void_p], [ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t]
@@ -46,8 +46,8 @@ print(kept, pa.default_memory_pool().backend_name, faults, len({{one >> 26 for o
 """
 
 
-def told(batches=1, blocks=5, **settings):
-    """Whether freed memory is kept, Arrow's allocator, the faults of a second turn, heaps of eight threads."""
+def measure(batches=1, blocks=5, **settings):
+    """Return whether freed memory is retained, Arrow's allocator, page faults of a second turn, heaps of eight threads."""
     environment = {k: v for k, v in os.environ.items() if k not in (*SETTINGS, "ARROW_DEFAULT_MEMORY_POOL")}
     script = SCRIPT.format(batches=batches, blocks=blocks)
     done = subprocess.run(
@@ -57,30 +57,30 @@ def told(batches=1, blocks=5, **settings):
     return kept == "True", pool, int(faults), int(heaps)
 
 
-def test_all_threads_and_arrow_share_a_heap_whose_pages_stay():
-    kept, pool, faults, heaps = told()
+def test_threads_and_arrow_share_one_heap():
+    kept, pool, faults, heaps = measure()
     if not kept:
         pytest.skip("another C library")
     assert pool == "system"
-    assert heaps <= 4  # those that other threads have had before stay
+    assert heaps <= 4  # heaps of earlier threads remain
     assert faults < 1000  # 80 MiB are 20,000 pages
 
 
-def test_more_is_kept_where_more_batches_are_under_way():
-    if not told()[0]:
+def test_retained_memory_grows_with_batches_in_flight():
+    if not measure()[0]:
         pytest.skip("another C library")
-    assert told(2, 12)[2] < 1000
-    assert told(1, 12)[2] > 20_000
+    assert measure(2, 12)[2] < 1000
+    assert measure(1, 12)[2] > 20_000
 
 
 @pytest.mark.parametrize("name", SETTINGS)
-def test_what_somebody_has_settled_stays(name):
+def test_user_settings_take_precedence(name):
     value = "glibc.malloc.tcache_count=3" if name == "GLIBC_TUNABLES" else "8"
-    kept, pool, _, heaps = told(**{name: value})
+    kept, pool, _, heaps = measure(**{name: value})
     assert not kept
     assert pool != "system"
-    assert heaps > 4 or "MMAP" in name  # a threshold of 8 bytes: none is of a heap
+    assert heaps > 4 or "MMAP" in name  # with a threshold of 8 bytes no block is on a heap
 
 
-def test_an_allocator_that_was_chosen_for_arrow_stays():
-    assert told(ARROW_DEFAULT_MEMORY_POOL="jemalloc")[1] == "jemalloc"
+def test_arrow_allocator_of_user_stays():
+    assert measure(ARROW_DEFAULT_MEMORY_POOL="jemalloc")[1] == "jemalloc"

@@ -1,4 +1,4 @@
-"""A run on several cores gives what a run on one gives, to the last row, and fails and stops as it does."""
+"""Runs on several cores equal runs on one core: results, failures and stops."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from riot_ops.graph.lowering import lower
 from riot_ops.ingest.memory_source import MemorySource
 from riot_ops.runtime.batches import ARRIVAL
 from riot_ops.runtime.engine import Engine
-from riot_ops.runtime.parallel import ENOUGH, KEEPING_UP, Pipeline, available, reentrant
+from riot_ops.runtime.parallel import MIN_THREADED_ROWS, MIN_THREADED_ROWS_IDLE, Pipeline, available_cores, is_reentrant
 from riot_ops.testing import ABORT, ScriptedSource, exact
 from tests.random_flows import SCHEMA, ordered, random_flow, random_input
 from tests.recovery import job
@@ -37,9 +37,9 @@ def readings(n):
     return pa.table({"device": [f"d{i % 7}" for i in range(n)], "value": [float(i * 37 % 101) for i in range(n)]})
 
 
-def in_order(result, flow, nodes):
-    """The rows of all streams, in the order in which they came out."""
-    streams = {e.source for n in flow.kind("sink") for e in flow.inputs(n.id)} & nodes
+def emitted(result, flow, nodes):
+    """Return the rows of all streams in their order of output."""
+    streams = {e.source for n in flow.nodes_of_kind("sink") for e in flow.inputs(n.id)} & nodes
     found = {name: list(map(exact, result[name].to_pylist())) for name in streams}
     errors = [row for row in result["errors"].to_pylist() if row["task"] in nodes]
     return {**found, "errors": list(map(exact, errors))}
@@ -60,7 +60,7 @@ def threads():
 
 @pytest.fixture
 def two_available(monkeypatch):
-    monkeypatch.setattr("riot_ops.runtime.parallel.available", lambda: 2)
+    monkeypatch.setattr("riot_ops.runtime.parallel.available_cores", lambda: 2)
 
 
 # -- the same results ------------------------------------------------------------------------------
@@ -68,14 +68,14 @@ def two_available(monkeypatch):
 
 @given(SEEDS, st.integers(1, 40), st.integers(1, 2), st.sampled_from(["arrival", "event_time"]))
 @settings(max_examples=depth(60))
-def test_any_number_of_cores_gives_the_same_rows_in_the_same_order(choose, batch_size, sources, order):
+def test_rows_and_order_are_independent_of_cores(choose, batch_size, sources, order):
     flow = random_flow(choose, sources=sources)
-    records = {n.id: random_input(choose, 60) for n in flow.kind("source")}
+    records = {n.id: random_input(choose, 60) for n in flow.nodes_of_kind("source")}
     nodes = ordered(flow)
     one = flow.run(records, batch_size=batch_size, order=order, cores=1)
     for cores in (2, 3):
         several = flow.run(records, batch_size=batch_size, order=order, cores=cores)
-        assert in_order(several, flow, nodes) == in_order(one, flow, nodes)
+        assert emitted(several, flow, nodes) == emitted(one, flow, nodes)
         if sources == 1:
             for what in ("messages", "batches", "rows", "reasons", "steps"):
                 assert getattr(several.summary, what) == getattr(one.summary, what)
@@ -83,7 +83,7 @@ def test_any_number_of_cores_gives_the_same_rows_in_the_same_order(choose, batch
 
 
 @pytest.mark.parametrize("cores", [2, 3])
-def test_each_commit_holds_what_it_holds_on_one_core(tmp_path, cores):
+def test_commits_are_independent_of_cores(tmp_path, cores):
     files = {}
     for n in (1, cores):
         out = tmp_path / str(n)
@@ -96,7 +96,7 @@ def test_each_commit_holds_what_it_holds_on_one_core(tmp_path, cores):
     assert files[cores] == files[1]
 
 
-def test_a_task_that_holds_records_back():
+def test_task_that_holds_records():
     flow = ro.Dataflow("join")
     rows = flow.source(
         "in",
@@ -120,7 +120,7 @@ def test_a_task_that_holds_records_back():
         assert list(map(exact, two[stream].to_pylist())) == list(map(exact, one[stream].to_pylist()))
 
 
-def test_a_source_that_can_be_read_once_and_in_one_piece():
+def test_source_that_can_be_read_once():
     flow = ro.Dataflow("once")
     flow.sink("out", flow.source("in", schema=READINGS).to(t.KalmanFilter(by=("device",)), id="kalman"))
     rows = readings(300).to_pylist()
@@ -129,12 +129,12 @@ def test_a_source_that_can_be_read_once_and_in_one_piece():
     assert two.num_rows == 300
 
 
-# -- which threads ---------------------------------------------------------------------------------
+# -- threads ---------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True)
 class Spy(t.StatelessTask):
-    """Notes the threads that run it, and lets others run meanwhile."""
+    """Records the threads that run it, and lets others run meanwhile."""
 
     seen: Any
 
@@ -152,16 +152,19 @@ def spied(records, **options):
 
 
 @pytest.mark.usefixtures("two_available")
-def test_by_default_large_batches_go_to_all_cores_and_small_ones_stay():
+def test_default_threads_only_large_batches():
     here = threading.current_thread().name
-    assert set(spied(readings(ENOUGH - 1))) == {here}
-    assert set(spied(readings(10 * ENOUGH), batch_size=ENOUGH - 1)) == {here}
-    assert set(spied(readings(10 * ENOUGH), batch_size=ENOUGH)) == {"riot_ops-spied_0", "riot_ops-spied_1"}
-    assert set(spied(readings(10 * ENOUGH), batch_size=ENOUGH, cores=1)) == {here}
+    assert set(spied(readings(MIN_THREADED_ROWS - 1))) == {here}
+    assert set(spied(readings(10 * MIN_THREADED_ROWS), batch_size=MIN_THREADED_ROWS - 1)) == {here}
+    assert set(spied(readings(10 * MIN_THREADED_ROWS), batch_size=MIN_THREADED_ROWS)) == {
+        "riot_ops-spied_0",
+        "riot_ops-spied_1",
+    }
+    assert set(spied(readings(10 * MIN_THREADED_ROWS), batch_size=MIN_THREADED_ROWS, cores=1)) == {here}
 
 
 class Now(WrappedSource):
-    """So many more records at each look, and then none for a while."""
+    """Has ``each`` more records at a poll, and then none for a while."""
 
     def __init__(self, records, each):
         super().__init__(MemorySource(records))
@@ -175,33 +178,41 @@ class Now(WrappedSource):
 
 
 @pytest.mark.usefixtures("two_available")
-def test_larger_ones_stay_while_the_steps_keep_up_with_the_source():
+def test_default_threads_larger_batches_only_while_source_keeps_up():
     here = threading.current_thread().name
-    assert set(spied(Now(readings(2 * KEEPING_UP), KEEPING_UP - 1), batch_size=4 * KEEPING_UP)) == {here}
-    assert here not in spied(Now(readings(2 * KEEPING_UP), KEEPING_UP), batch_size=4 * KEEPING_UP)
-    assert here not in spied(Now(readings(2 * ENOUGH), ENOUGH), batch_size=ENOUGH)  # there may have been more
+    assert set(
+        spied(
+            Now(readings(2 * MIN_THREADED_ROWS_IDLE), MIN_THREADED_ROWS_IDLE - 1), batch_size=4 * MIN_THREADED_ROWS_IDLE
+        )
+    ) == {here}
+    assert here not in spied(
+        Now(readings(2 * MIN_THREADED_ROWS_IDLE), MIN_THREADED_ROWS_IDLE), batch_size=4 * MIN_THREADED_ROWS_IDLE
+    )
+    assert here not in spied(
+        Now(readings(2 * MIN_THREADED_ROWS), MIN_THREADED_ROWS), batch_size=MIN_THREADED_ROWS
+    )  # a full batch may mean that more are waiting
     assert here not in spied(Now(readings(20), 10), batch_size=100, cores=2)
 
 
-def test_a_number_of_cores_holds_for_small_batches_as_well():
+def test_given_cores_thread_small_batches():
     assert set(spied(readings(100), batch_size=5, cores=3)) == {f"riot_ops-spied_{i}" for i in range(3)}
 
 
-def test_all_cores_are_those_of_this_process():
+def test_available_cores_follow_affinity():
     import os
 
     before = os.sched_getaffinity(0)
-    assert available() == len(before)
+    assert available_cores() == len(before)
     os.sched_setaffinity(0, {max(before)})
     try:
-        assert available() == 1
+        assert available_cores() == 1
     finally:
         os.sched_setaffinity(0, before)
 
 
 @pytest.mark.usefixtures("two_available")
 @pytest.mark.parametrize("cores", [None, 1, 2])
-def test_functions_of_the_users_get_one_batch_at_a_time_and_in_order(cores):
+def test_user_functions_get_batches_in_order(cores):
     here, running, seen = threading.current_thread(), threading.Lock(), []
 
     def look(batch):
@@ -214,12 +225,12 @@ def test_functions_of_the_users_get_one_batch_at_a_time_and_in_order(cores):
     flow = ro.Dataflow("mine")
     rows = flow.source("in", schema=READINGS)
     flow.sink("out", rows.to(ro.map_batches(look), id="mine"))
-    flow.run(readings(10 * ENOUGH), batch_size=ENOUGH, cores=cores)
-    assert [seq for seq, _ in seen] == [i * ENOUGH for i in range(10)]
+    flow.run(readings(10 * MIN_THREADED_ROWS), batch_size=MIN_THREADED_ROWS, cores=cores)
+    assert [seq for seq, _ in seen] == [i * MIN_THREADED_ROWS for i in range(10)]
     assert {in_this for _, in_this in seen} == {cores != 2}
 
 
-def test_what_may_run_twice_at_once():
+def test_reentrant_steps():
     flow = ro.Dataflow("several")
     rows = flow.source("in", schema=READINGS)
     free = rows.shuffle(2).to(t.KalmanFilter(by=("device",)), id="kalman")
@@ -228,18 +239,21 @@ def test_what_may_run_twice_at_once():
     )
     published = rows.to(t.PublishMQTT(topic="a", url="memory://a", payload=None), id="published")
     flow.sink("out", free, routed, published)
-    assert [s.id for s in lower(flow) if not reentrant(s)] == ["in->routed", "published"]
+    assert [s.id for s in lower(flow) if not is_reentrant(s)] == ["in->routed", "published"]
 
 
 @pytest.mark.parametrize("name", ["cores", "batch_size", "epoch_rows"])
-@pytest.mark.parametrize(("value", "allowed"), [(0, ">= 1"), (-1, ">= 1"), (2.5, "a whole number"), ("3", "a whole")])
-def test_what_is_counted_is_one_or_more(name, value, allowed):
+@pytest.mark.parametrize(
+    ("value", "allowed"),
+    [(0, "a whole number >= 1"), (-1, "a whole number >= 1"), (2.5, "a whole number"), ("3", "a whole")],
+)
+def test_counts_must_be_positive(name, value, allowed):
     with pytest.raises(ConfigError, match=f"{name} must be {allowed}.*, got {value!r}"):
         ro.Dataflow("none").run([], **{name: value})
 
 
 @pytest.mark.parametrize("value", [-1, float("nan"), float("inf"), 2e9, "3", None])
-def test_an_epoch_is_a_time_that_one_can_wait(value):
+def test_wrong_epoch_is_refused(value):
     with pytest.raises(
         ConfigError, match=f"epoch_s must be >= 0 and at most .* seconds, got {value!r}".replace("+", ".")
     ):
@@ -249,7 +263,7 @@ def test_an_epoch_is_a_time_that_one_can_wait(value):
 # -- state -----------------------------------------------------------------------------------------
 
 
-def test_a_run_goes_on_with_another_number_of_cores(tmp_path):
+def test_restart_with_other_cores(tmp_path):
     batch = job.table(1200).combine_chunks().to_batches()[0]
     pieces = [batch.slice(i * 300, 300) for i in range(4)]
     source = ScriptedSource([pieces[0], ABORT, pieces[1], ABORT, pieces[2], ABORT, pieces[3]])
@@ -264,7 +278,7 @@ def test_a_run_goes_on_with_another_number_of_cores(tmp_path):
         assert sorted(map(exact, got[stream].to_pylist())) == sorted(map(exact, wanted[stream].to_pylist()))
 
 
-def test_what_a_checkpoint_holds_is_the_same(tmp_path):
+def test_checkpoints_are_independent_of_cores(tmp_path):
     for cores in (1, 2):
         job.dataflow().run(job.table(500), checkpoint=tmp_path / str(cores), batch_size=40, epoch_s=1e9, cores=cores)
     one, two = (sorted((tmp_path / str(n)).iterdir()) for n in (1, 2))
@@ -277,7 +291,7 @@ def test_what_a_checkpoint_holds_is_the_same(tmp_path):
 
 @dataclass(frozen=True, kw_only=True)
 class Raising(t.StatelessTask):
-    """Raises when a record comes: the earlier record, the later."""
+    """Raises at a record; the earlier the record, the longer it waits."""
 
     at: int
     word: str
@@ -290,7 +304,7 @@ class Raising(t.StatelessTask):
 
 
 def failing(**steps):
-    """A dataflow of which steps raise at some record each."""
+    """A dataflow with steps that raise, each at its record."""
     flow = ro.Dataflow("failing")
     kalman = flow.source("in", schema=READINGS).to(t.KalmanFilter(by=("device",)), id="kalman")
     for word, at in steps.items():
@@ -299,19 +313,19 @@ def failing(**steps):
 
 
 @pytest.mark.parametrize(("first", "second", "wanted"), [(55, 25, "second"), (25, 55, "first"), (25, 26, "first")])
-def test_what_a_step_raises_first_is_raised(first, second, wanted):
+def test_first_exception_is_raised(first, second, wanted):
     done = []
     flow = failing(first=first, second=second)
     for cores in (1, 2):
         with pytest.raises(LookupError, match=wanted) as caught:
             flow.run(readings(100), batch_size=10, cores=cores, sinks=ro.CallbackSink(lambda s, b: done.append(b)))
         assert caught.value.__notes__ == [f"in the step '{wanted}' (Raising)"]
-        assert sum(b.num_rows for b in done) == 10, "what came before has come out"
+        assert sum(b.num_rows for b in done) == 10, "earlier output is complete"
         done.clear()
     assert threads() == []
 
 
-def test_a_sink_that_raises_ends_the_run():
+def test_sink_error_ends_run():
     def refuse(stream, batch):
         raise OSError("full")
 
@@ -322,8 +336,8 @@ def test_a_sink_that_raises_ends_the_run():
 
 
 @pytest.mark.parametrize("kept", [False, True])
-def test_an_interrupt_keeps_what_is_under_way_unless_it_is_read_again(tmp_path, kept):
-    """A checkpoint has no place within a range of the source; without one, what was begun comes out."""
+def test_interrupt_finishes_batches_without_checkpoint(tmp_path, kept):
+    """A checkpoint has no offset within a range of the source; without a checkpoint, batches in flight are finished."""
     seen = []
 
     def progress(summary):
@@ -343,20 +357,20 @@ def test_an_interrupt_keeps_what_is_under_way_unless_it_is_read_again(tmp_path, 
     assert threads() == []
 
 
-def test_results_come_out_while_the_source_is_silent():
+def test_results_are_emitted_while_source_is_silent():
     came = threading.Event()
 
     def rows():
         yield from readings(10).to_pylist()
-        assert came.wait(20), "the first records came out only with the next"
+        assert came.wait(20), "the first records were emitted only with the next"
 
     flow = failing()
     flow.run(rows(), cores=2, epoch_s=1e9, sinks=ro.CallbackSink(lambda s, b: came.set()))
 
 
-def test_no_more_batches_are_under_way_than_can_be_worked_on():
+def test_batches_in_flight_are_limited():
     pipeline = Pipeline(lower(failing()), {"average"}, ARRIVAL, 3)
-    assert pipeline.most == 4
+    assert pipeline.max_in_flight == 4
     read, done, ahead = 0, 0, 0
 
     def rows():
@@ -384,26 +398,26 @@ def test_no_more_batches_are_under_way_than_can_be_worked_on():
 # -- the pipeline by itself ------------------------------------------------------------------------
 
 
-def test_waves_are_told_and_come_out_one_by_one():
+def test_pipeline_reports_and_returns_batches_in_order():
     flow = ro.Dataflow("alone")
     flow.sink("out", flow.source("in", schema=SCHEMA).to(t.MovingAverage(window=3, partial=True), id="avg"))
     batches = random_input(random.Random(1), 40).to_batches(max_chunksize=8)
     pipeline = Pipeline(lower(flow), {"avg"}, ARRIVAL, 2)
     engine = Engine(lower(flow), {"avg"})
-    told: queue.Queue[object] = queue.Queue()
-    pipeline.tell(lambda: told.put(True))
-    waves = [pipeline.begin({"in": [batch]}) for batch in batches]
-    assert all(told.get(timeout=20) for _ in waves)
-    for wave, batch in zip(waves, batches, strict=True):
-        assert pipeline.finish(wave) == engine.process({"in": [batch]})
+    done: queue.Queue[object] = queue.Queue()
+    pipeline.on_complete(lambda: done.put(True))
+    in_flight = [pipeline.begin({"in": [batch]}) for batch in batches]
+    assert all(done.get(timeout=20) for _ in in_flight)
+    for one, batch in zip(in_flight, batches, strict=True):
+        assert pipeline.finish(one) == engine.process({"in": [batch]})
     assert pipeline.snapshot() == engine.snapshot()
     assert pipeline.counts() == engine.counts()
     assert pipeline.process({}, flush=True) == engine.process({}, flush=True)
     pipeline.stop()
 
 
-def test_key_hashes_are_made_once(monkeypatch):
-    """Beside the tasks that need them, and by none of these."""
+def test_key_hashes_are_computed_once(monkeypatch):
+    """They are made in a stage of their own, not by the tasks that need them."""
     from riot_ops.kernels.arrays import hashing
 
     calls = []

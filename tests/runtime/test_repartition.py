@@ -1,4 +1,4 @@
-"""State that moves to other buckets: a run that goes on with it gives what one without a move gives."""
+"""Repartitioned state: a run that continues with it gives the same results as one that does not move."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from riot_ops.core.operator import StateField
 from riot_ops.graph.lowering import lower
 from riot_ops.kernels.arrays.hashing import hash_columns
 from riot_ops.runtime.engine import Engine
-from riot_ops.runtime.repartition import repartitioned
+from riot_ops.runtime.repartition import repartition_state
 from riot_ops.task import KeyedTask
 from tests.random_flows import SCHEMA, random_input
 from tests.search import depth
@@ -28,7 +28,7 @@ from tests.search import depth
 
 @dataclass(frozen=True, kw_only=True)
 class Pairs(KeyedTask):
-    """Lets rows pass in pairs of one key."""
+    """Emits rows in pairs of one key."""
 
     pooled = True
 
@@ -46,7 +46,7 @@ class Pairs(KeyedTask):
 
 
 class Counted(Pairs):
-    """And knows how many batches there were."""
+    """Also counts batches."""
 
     def state_fields(self):
         return {**super().state_fields(), "batches": StateField("int64")}
@@ -83,67 +83,67 @@ def places(batch, fields, n):
     return ((h1 >> np.uint64(32)) % np.uint64(n)).astype(np.int64)
 
 
-def ran(engines, batch, fields):
-    """What buckets give for a batch; all of them see its marks."""
+def process(engines, batch, fields):
+    """Return the output of all buckets for a batch; each sees all its watermarks."""
     own = places(batch, fields, len(engines))
     found = []
     for place, engine in enumerate(engines):
         inputs = {"in": [batch.filter(pa.array(own == place))]}
-        inputs |= {stream: [mark.apply(batch)] for stream, mark in MARKS.items()}
+        inputs |= {stream: [generator.apply(batch)] for stream, generator in GENERATORS.items()}
         found += [row for one in engine.process(inputs).get("x", ()) for row in one.to_pylist()]
     return sorted(map(repr, found))
 
 
-MARKS: dict = {}
+GENERATORS: dict = {}
 
 
 @pytest.mark.parametrize("kind", TASKS)
 @settings(max_examples=depth(15))
 @given(seed=st.integers(0, 2**32), then=st.integers(1, 4), now=st.integers(1, 4), narrow=st.booleans())
-def test_it_goes_on_as_if_it_had_stayed(kind, seed, then, now, narrow):
+def test_moved_state_gives_same_results(kind, seed, then, now, narrow):
     choose = random.Random(seed)
     *above, step = step_of(TASKS[kind])
-    MARKS.clear()
-    MARKS.update({one.id: one.operator for one in above if one.id.endswith("@time")})
+    GENERATORS.clear()
+    GENERATORS.update({one.id: one.operator for one in above if one.id.endswith("@time")})
     log = record_batch(choose, 60)
     log = log.filter(pc.is_valid(log.column("event_time")))
     old = step.key
     new = step.key[:1] if narrow else step.key
     stay = [Engine([step], {"x"}) for _ in range(then)]
     half = log.num_rows // 2
-    ran(stay, log.slice(0, half), old)
+    process(stay, log.slice(0, half), old)
     parts = [engine.states["x"].snapshot() for engine in stay]
     moved = [Engine([step], {"x"}) for _ in range(now)]
-    for engine, data in zip(moved, repartitioned(step, parts, new, now), strict=True):
+    for engine, data in zip(moved, repartition_state(step, parts, new, now), strict=True):
         engine.restore({"x": data})
-    if not step.operator.pooled:  # whose state is one of all keys
+    if not step.operator.pooled:  # which has one state for all keys
         assert sum(e.states["x"].size for e in moved) == sum(e.states["x"].size for e in stay)
-    assert ran(moved, log.slice(half), new) == ran(stay, log.slice(half), old)
+    assert process(moved, log.slice(half), new) == process(stay, log.slice(half), old)
 
 
-def test_what_is_not_by_keys_is_not_parted():
+def test_state_without_key_is_not_split_or_joined():
     *_, step = step_of(t.Window(count=3, by=(), aggregates={"n": ("count", None)}))
     engine = Engine([step], {"x"})
     engine.process({"in": [record_batch(random.Random(1), 10)]})
     one = engine.states["x"].snapshot()
-    (same,) = repartitioned(step, [one], (), 1)
+    (same,) = repartition_state(step, [one], (), 1)
     assert Engine([step], {"x"}).restore({"x": same}) is None
-    with pytest.raises(StateError, match="'x' is not by keys, and cannot be put together"):
-        repartitioned(step, [one, one], (), 1)
-    with pytest.raises(StateError, match="'x' is not by keys, and cannot be parted"):
-        repartitioned(step, [one], ("device",), 2)
+    with pytest.raises(StateError, match="'x' is not by key and cannot be joined"):
+        repartition_state(step, [one, one], (), 1)
+    with pytest.raises(StateError, match="'x' is not by key and cannot be split"):
+        repartition_state(step, [one], ("device",), 2)
 
 
-def test_what_a_task_knows_beside_the_rows_that_it_holds_is_copied_but_not_put_together():
+def test_other_fields_of_pooled_state_are_copied_but_not_joined():
     *_, step = step_of(Counted(by=("device",)))
     engines = [Engine([step], {"x"}) for _ in range(2)]
     for n, engine in enumerate(engines):
         for _ in range(n + 1):
             engine.process({"in": [record_batch(random.Random(1), 10)]})
     parts = [engine.states["x"].snapshot() for engine in engines]
-    for data in repartitioned(step, parts[:1], ("device",), 3):
+    for data in repartition_state(step, parts[:1], ("device",), 3):
         moved = Engine([step], {"x"})
         moved.restore({"x": data})
         assert moved.states["x"].arrays["batches"][0] == 1
-    with pytest.raises(StateError, match="'x' is not by keys, and cannot be put together"):
-        repartitioned(step, parts, (), 1)
+    with pytest.raises(StateError, match="'x' is not by key and cannot be joined"):
+        repartition_state(step, parts, (), 1)

@@ -1,7 +1,10 @@
-"""State as a table against the arrays that it came from, over any snapshots."""
+"""State as a table, compared with state computed by hand."""
 
 from __future__ import annotations
 
+from datetime import timedelta
+
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -9,11 +12,12 @@ from hypothesis import strategies as st
 
 import riot_ops as ro
 from riot_ops import tasks as t
+from riot_ops.core.clock import NEVER
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import StateError
 from riot_ops.core.schema import TIMESTAMP
 from riot_ops.runtime.state import KeyedState
-from riot_ops.runtime.state_table import state_table
+from riot_ops.runtime.state_table import live_rows, state_table
 
 
 def counted():
@@ -29,11 +33,11 @@ records = st.lists(st.tuples(st.sampled_from("abcü"), st.integers(0, 60)), max_
 
 @pytest.mark.parametrize("task", [PLAIN, PLAIN.replace(ttl="10s"), counted()], ids=["plain", "ttl", "function"])
 @given(batches=st.lists(st.tuples(records, st.booleans()), min_size=1, max_size=6))
-def test_any_base_and_deltas(task, batches):
-    """By hand: a key lives while its last record is within the time to live of the newest of all."""
+def test_table_of_base_and_deltas(task, batches):
+    """A key is alive while its last record is within the time to live of the newest record."""
     state, snapshots, last, counts, now = KeyedState(task), [], {}, {}, -1
     for i, (rows, full) in enumerate(batches):
-        # events in order, that a time to live is exact
+        # in order of time, so that the time to live is exact
         rows = [(d, now + 1 + s) for d, s in sorted(rows, key=lambda r: r[1])]
         for device, second in rows:
             now = max(now, second)
@@ -57,7 +61,7 @@ def test_any_base_and_deltas(task, batches):
     assert got == {d: n for d, n in counts.items() if task.ttl is None or now - last[d] <= 10}
 
 
-def test_sums_of_blocks_are_sums():
+def test_block_sums_are_decoded_to_totals():
     rows = [{"device": d, "value": v, "seq": i} for i, (d, v) in enumerate([("a", 1.5), ("b", -2.0), ("a", 2.0)])]
     for options in ({"window": 5}, {"window": 5, "mode": "sliding"}):
         session = t.MovingAverage(by="device", **options).session()
@@ -68,7 +72,7 @@ def test_sums_of_blocks_are_sums():
         ]
 
 
-def test_a_task_that_is_not_known_here_has_the_fields_that_it_declared():
+def test_unknown_task_has_its_declared_fields():
     session = t.MovingAverage(by="device", window=5).session()
     session.push({"device": "a", "value": 1.0})
     unknown = type("Other", (t.MovingAverage,), {"code": ""})
@@ -78,8 +82,24 @@ def test_a_task_that_is_not_known_here_has_the_fields_that_it_declared():
     assert "rest" not in state_table([session.snapshot()]).column_names
 
 
-def test_what_is_no_snapshot():
+def test_other_bytes_are_refused():
     with pytest.raises(StateError, match=r"the state of it is damaged or not riot_ops state"):
         state_table([b"none"], " of it")
     with pytest.raises(StateError, match="there is no snapshot"):
         state_table([])
+
+
+@pytest.mark.parametrize(("ttl_us", "alive"), [(None, [1, 2, 3]), (10, [1, 2, 3]), (9, [2, 3]), (4, [3])])
+def test_keys_live_until_ttl_after_newest(ttl_us, alive):
+    # slot 0 is written twice, and the later row counts
+    table = pa.table({"slot": [0, 0, 1, 2], "last": [99, 90, 95, 100], "h1": [1, 1, 2, 3], "h2": [7, 7, 7, 7]})
+    ttl = None if ttl_us is None else timedelta(microseconds=ttl_us)
+    assert np.asarray(table["h1"])[live_rows(table, ttl, NEVER)].tolist() == alive
+
+
+def test_key_that_came_back_has_one_row():
+    table = pa.table({"slot": [0, 1, 2], "last": [10, 20, 30], "h1": [1, 2, 1], "h2": [7, 7, 7]})
+    assert live_rows(table, timedelta(microseconds=100), NEVER).tolist() == [1, 2]
+    assert live_rows(table, timedelta(microseconds=100), 120).tolist() == [1, 2]
+    assert live_rows(table, timedelta(microseconds=100), 121).tolist() == [2]
+    assert live_rows(table, None, 131).tolist() == [1, 2]

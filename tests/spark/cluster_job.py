@@ -1,6 +1,6 @@
-"""A driver and a cluster of one worker that has a disk of its own: ``cluster_job.py <folder>``.
+"""A driver and a cluster of one worker with a separate disk: ``cluster_job.py <folder>``.
 
-In the worker's namespace of mounts the folder is empty and its own, as on another machine.
+In the worker's mount namespace the folder is empty and private, as on another machine.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from riot_ops import tasks as t
 from riot_ops.core.errors import ConnectorError
 from riot_ops.testing import exact
 
-#: Stands in for java: executors get a disk of their own.
+#: Replaces java, and gives executors a separate disk.
 JAVA = """#!/bin/bash
 case "$*" in
   *CoarseGrainedExecutorBackend*)
@@ -28,7 +28,7 @@ esac
 
 
 def possible() -> bool:
-    """Whether this system lets a process have mounts of its own."""
+    """Whether this system has mount namespaces for processes."""
     command = ["unshare", "-mr", "mount", "-t", "tmpfs", "none", "/mnt"]
     return shutil.which("unshare") is not None and subprocess.call(command, stderr=subprocess.DEVNULL) == 0
 
@@ -73,7 +73,7 @@ def main(folder: Path) -> None:
     except ConnectorError as error:
         assert f"{disk}/out must be a folder that the driver and all workers share" in str(error), error
     else:
-        raise AssertionError("a run is a success of which nothing can be read")
+        raise AssertionError("a run succeeded whose output cannot be read")
     assert not list((disk / "out").rglob("*.parquet"))
     spark.stop()
 

@@ -1,4 +1,4 @@
-"""What pytest leaves alone here."""
+"""Files that pytest must not collect here."""
 
-# only a pipeline can import it
+# can be imported by a pipeline only
 collect_ignore = ["pipeline_job.py"]

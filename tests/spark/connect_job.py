@@ -1,6 +1,6 @@
-"""All that works over Spark Connect, and what is refused there: ``connect_job.py <folder>``.
+"""Everything that works over Spark Connect, and what is refused there: ``connect_job.py <folder>``.
 
-A process of its own, since one with Spark's JVM in it can have no session of Spark Connect.
+It runs in a separate process, as a process with Spark's JVM cannot have a session of Spark Connect.
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ def main(folder: Path) -> None:
     flow = dataflow()
     wanted = flow.run(ROWS)
 
-    # what needs the JVM is refused, and does nothing before
+    # calls that need the JVM are refused before they do anything
     refused(lambda: flow.start(spark, frame, checkpoint=folder / "none"), "flow.start needs Spark's JVM")
     refused(session, "session needs Spark's JVM")
     assert not (folder / "none").exists()
 
-    # the settings of the session are looked at
+    # the settings of the session are checked
     spark.conf.set(PROVIDER, "org.apache.spark.HDFSBackedStateStoreProvider")
     refused(lambda: KALMAN.transform(stream), "keyed tasks keep their state in Spark's RocksDB store")
     configure(spark)
@@ -75,7 +75,7 @@ def main(folder: Path) -> None:
     assert frames.write_each(lambda name, df, number: seen.append((name, df.count(), number))) is None
     assert seen == [(name, len(wanted[name]), 0) for name in frames.names]
 
-    # a stream, of which the function runs on the server
+    # a stream, whose function runs on the server
     def store(name, df, number):
         df.write.mode("append").parquet(f"{folder}/out/{name}")
 
@@ -92,7 +92,7 @@ def main(folder: Path) -> None:
     ):
         assert sorted(row["device"] for row in state) == ["a", "b"]
 
-    # the faces
+    # functions and processors
     double = ro.map(lambda row: {**row, "value": 2 * row["value"]})
     twice = [(r["seq"], 2 * r["value"]) for r in sorted(ROWS, key=lambda r: r["seq"])]
     assert values(frame.mapInArrow(double.map_in_arrow, frame.schema).collect()) == twice

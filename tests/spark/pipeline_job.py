@@ -1,4 +1,4 @@
-"""A declarative pipeline with dataflows in it: what ``spark-pipelines run`` imports."""
+"""A declarative pipeline with dataflows, which ``spark-pipelines run`` imports."""
 
 from __future__ import annotations
 

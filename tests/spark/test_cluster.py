@@ -1,4 +1,4 @@
-"""Workers that do not see the driver's disk."""
+"""Workers that cannot see the driver's disk."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ import riot_ops as ro
 from riot_ops import tasks as t
 from riot_ops.core.errors import ConnectorError
 from riot_ops.core.sink import MemorySink, ParquetSink
-from riot_ops.spark import driver_sink as relay
+from riot_ops.spark import driver_sink
 from tests.spark import cluster_job
 
 pytestmark = pytest.mark.spark
 
 
 @pytest.mark.slow
-def test_a_cluster_of_a_worker_with_a_disk_of_its_own(tmp_path):
+def test_cluster_with_separate_disks(tmp_path):
     if not cluster_job.possible():
-        pytest.skip("a process here cannot have mounts of its own")
+        pytest.skip("this system has no mount namespaces for processes")
     with open(tmp_path / "log.txt", "wb") as log:
         done = subprocess.run(
             [sys.executable, "-m", cluster_job.__name__, str(tmp_path)],
@@ -37,9 +37,9 @@ def test_a_cluster_of_a_worker_with_a_disk_of_its_own(tmp_path):
     assert done.returncode == 0, (tmp_path / "log.txt").read_text(errors="replace")[-3000:]
 
 
-def test_output_that_the_driver_cannot_see_is_no_success(spark, tmp_path):
+def test_output_invisible_to_driver_fails_query(spark, tmp_path):
     class Elsewhere(ParquetSink):
-        """As on a worker with another disk: what a writer has finished is not here."""
+        """Like a worker with another disk: the files of a finished writer are missing."""
 
         def writer(self, batch_id, partition):
             writer = super().writer(batch_id, partition)
@@ -63,7 +63,7 @@ def test_output_that_the_driver_cannot_see_is_no_success(spark, tmp_path):
     assert not list(tmp_path.rglob("*.parquet"))
 
 
-# -- records on their way to the user's process ------------------------------------------------------
+# -- records for the user's process ------------------------------------------------------
 
 
 def batch(*values):
@@ -71,7 +71,7 @@ def batch(*values):
 
 
 def send(to, batch_id, *partitions):
-    """What writers of some partitions, of whom no one sees another's, hand to the commit."""
+    """Commit the messages of independent writers of some partitions."""
     messages = []
     for partition, batches in partitions:
         writer = to.writer(batch_id, partition)
@@ -82,12 +82,12 @@ def send(to, batch_id, *partitions):
 
 
 def test_records_cross_in_the_messages(tmp_path):
-    there = relay.Relay(tmp_path)
+    there = driver_sink.DriverSink(tmp_path)
     send(there, 0, (1, [("a", batch(3.0)), ("b", batch(9.0))]), (0, [("a", batch(1.0)), ("a", batch(2.0))]))
     send(there, 1, (0, []))
     send(there, 10, (0, [("a", batch(5.0))]))
     send(there, 2, (0, [("a", batch(7.0))]))
-    send(there, 2, (0, [("a", batch(4.0))]))  # a batch that is committed again replaces itself
+    send(there, 2, (0, [("a", batch(4.0))]))  # committed again, it replaces itself
     sink = MemorySink()
     there.drain(sink, 2)
     assert sink.table("a")["value"].to_pylist() == [1.0, 2.0, 3.0, 4.0]
@@ -98,7 +98,7 @@ def test_records_cross_in_the_messages(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_more_than_crosses_in_one_piece_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(relay, "MOST_BYTES", 1000)
+def test_too_many_bytes_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(driver_sink, "MAX_BYTES", 1000)
     with pytest.raises(ConnectorError, match=r"max_records=.*out="):
-        send(relay.Relay(tmp_path), 0, (0, [("a", batch(*range(1000)))]))
+        send(driver_sink.DriverSink(tmp_path), 0, (0, [("a", batch(*range(1000)))]))

@@ -24,7 +24,7 @@ pipeline_job = Path(__file__).with_name("pipeline_job.py")
 
 @pytest.fixture(scope="module")
 def server(spark):
-    """The environment of who connects to a server in this process's JVM: one of its own would take half a minute."""
+    """Return the environment to connect to a server in this process's JVM: a separate one would take half a minute."""
     pytest.importorskip("grpc_status", reason="the dev extra has what Spark Connect needs")
     service = spark.sparkContext._jvm.org.apache.spark.sql.connect.service.SparkConnectService
     context = spark.sparkContext._jsc.sc()
@@ -60,12 +60,12 @@ def _run(tmp_path, environment, *arguments, cwd=ROOT):
     assert done.returncode == 0, (tmp_path / "log.txt").read_text(errors="replace")[-6000:]
 
 
-def test_over_spark_connect(server, tmp_path):
+def test_spark_connect(server, tmp_path):
     _run(tmp_path, server, "-m", connect_job.__name__, str(tmp_path))
 
 
-def test_in_a_declarative_pipeline(spark, server, tmp_path):
-    """Streams from outside of the pipeline; over its own data sets Spark 4.3 takes no state."""
+def test_declarative_pipeline(spark, server, tmp_path):
+    """The streams are from outside the pipeline, as Spark 4.3 supports no state over the pipeline's own data sets."""
     (tmp_path / "in").mkdir()
     pq.write_table(pa.Table.from_pylist(connect_job.ROWS), tmp_path / "in" / "0.parquet")
     (tmp_path / "defs.py").write_text(pipeline_job.read_text(encoding="utf-8"), encoding="utf-8")
@@ -93,9 +93,9 @@ configuration:
     spark.sql("drop database pipeline cascade")
 
 
-def test_a_session_that_does_not_tell_its_settings():
+def test_session_without_readable_settings():
     class Silent:
-        """What a session of Spark Connect has, of a vendor that keeps its settings to itself."""
+        """A session of Spark Connect of a vendor that does not reveal its settings."""
 
         is_stopped = False
 

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.spark
 @pytest.fixture(scope="module")
 def session(spark):
     on_spark.register(spark)
-    on_spark.register(spark)  # again is fine
+    on_spark.register(spark)  # is idempotent
     return spark
 
 
@@ -24,7 +24,7 @@ def _local(source):
     return pa.Table.from_batches(batches).sort_by("seq").to_pylist()
 
 
-def test_batch_read_is_the_stream(session):
+def test_batch_read_equals_stream(session):
     frame = session.read.format("riot_city").option("sensors", "7").option("MESSAGES", "500").option("partitions", "3")
     rows = frame.load().orderBy("seq").toArrow()
     wanted = _local(streams.city(sensors=7, messages=500))
@@ -81,10 +81,9 @@ def test_wrong_options(session, options, message):
 
 
 def test_lazy_names():
-    from riot_ops.spark import dataframe_transform as adapters
-    from riot_ops.spark import runner
+    from riot_ops.spark import dataframe_transform, runner
 
-    assert on_spark.transform is adapters.transform
+    assert on_spark.transform is dataframe_transform.transform
     assert on_spark.start is runner.start
     with pytest.raises(AttributeError, match="nothing"):
         _ = on_spark.nothing

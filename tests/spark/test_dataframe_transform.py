@@ -1,19 +1,26 @@
-"""Tasks on DataFrames of one's own, alone and one behind the other, against naive references."""
+"""Tasks on the user's DataFrames, alone and chained, compared with naive references."""
 
 from __future__ import annotations
 
 import json
 import math
 import os
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 import riot_ops as ro
 from riot_ops import tasks as t
+from riot_ops.core.buffering import Buffering
 from riot_ops.core.errors import ConfigError
-from riot_ops.spark import dataframe_transform as transform
+from riot_ops.spark import dataframe_transform, transform
+from riot_ops.spark.session import (
+    PARTITIONS,
+)
 from tests.reference import moving_average
 from tests.reference.kalman_filter import Kalman
 
@@ -31,7 +38,7 @@ def readings():
 
 
 def functions():
-    """Functions within one travel to Spark's workers, which do not know this module, as code."""
+    """Return nested functions, which are pickled by value, as Spark's workers cannot import this module."""
 
     def halved(row):
         if row["value"] == 13.0:
@@ -52,7 +59,7 @@ CHAIN = [HALVED, KALMAN, t.MovingAverage(by=("device",), window=4), LOW]
 
 
 def naive(rows):
-    """What the chain gives: (seq, value) of the rows that come out, (seq, task, reason) of those rejected."""
+    """Return the chain's results: (seq, value) of its output, (seq, task, reason) of rejected rows."""
     kalman, smooth, errors = Kalman(), [], []
     for row in rows:
         value = row["value"]
@@ -69,7 +76,7 @@ def naive(rows):
 
 
 def outcome(rows):
-    """The same of rows of a result, which has one column of errors."""
+    """Return the same for the rows of a result with a column of errors."""
     found = [(r["seq"], *(json.loads(r["_error"])[k] for k in ("task", "reason"))) for r in rows if r["_error"]]
     good = [(r["seq"], r["value"]) for r in rows if r["_error"] is None]
     return sorted(good), sorted(found)
@@ -89,7 +96,7 @@ def frame(spark):
     return spark.createDataFrame(pa.Table.from_pylist(readings(), schema=READINGS)).repartition(2)
 
 
-def test_a_chain_over_a_batch(frame):
+def test_chain_over_batch(frame):
     out = frame
     for task in CHAIN:
         out = task.transform(out)
@@ -97,7 +104,7 @@ def test_a_chain_over_a_batch(frame):
     assert_naive(out.toArrow().to_pylist())
 
 
-def test_a_chain_over_a_stream(spark, tmp_path):
+def test_chain_over_stream(spark, tmp_path):
     rows = readings()
     part = len(rows) // BATCHES
     (tmp_path / "in").mkdir()
@@ -115,12 +122,12 @@ def test_a_chain_over_a_stream(spark, tmp_path):
     assert_naive([row.asDict() for row in spark.table("chain").collect()])
 
 
-def test_a_rejected_row_stays_as_it_is(frame):
-    """Whatever the tasks behind it make of the fields of a row."""
+def test_rejected_row_is_passed_on_unchanged(frame):
+    """Later tasks do not change it, even if they change the fields of rows."""
     once = HALVED.transform(frame)
     (row,) = (r for r in once.where("_error is not null").collect() if r.seq == 35)
-    told = json.loads(row["_error"])
-    assert (told["reason"], told["message"]) == ("unlucky", "thirteen") and '"value": 13.0' in told["raw"]
+    error = json.loads(row["_error"])
+    assert (error["reason"], error["message"]) == ("unlucky", "thirteen") and '"value": 13.0' in error["raw"]
     assert row.device is None and row.value is None
     wide = t.KalmanFilter(by=("device",), output="smooth").transform(once)
     (later,) = (r for r in wide.where("_error is not null").collect() if r.seq == 35)
@@ -128,7 +135,7 @@ def test_a_rejected_row_stays_as_it_is(frame):
 
 
 @pytest.mark.parametrize("last", [HALVED, KALMAN], ids=["stateless", "keyed"])
-def test_rejected_rows_are_dropped_where_that_is_asked_for(frame, last):
+def test_rejected_rows_are_dropped_on_request(frame, last):
     first = KALMAN if last is HALVED else HALVED
     out = transform(last, transform(first, frame), errors="drop")
     assert out.columns == frame.columns
@@ -137,11 +144,82 @@ def test_rejected_rows_are_dropped_where_that_is_asked_for(frame, last):
     assert sorted(found) == sorted({*range(90)} - {20, 64} - unlucky)
 
 
-def test_a_column_of_that_name_but_another_kind_is_refused(spark):
+def test_error_column_of_other_type_is_refused(spark):
     with pytest.raises(ConfigError, match=r"'_error' .*it is int64; rename"):
         transform(HALVED, spark.createDataFrame([(1, 2.0, 3)], "seq long, value double, _error long"))
 
 
-def test_a_result_of_that_name_is_refused(frame):
+def test_task_writing_error_column_is_refused(frame):
     with pytest.raises(ConfigError, match=r"kalman_filter must not write the field '_error'"):
         transform(t.KalmanFilter(output="_error"), frame)
+
+
+def test_rows_of_partitions_have_distinct_numbers(monkeypatch):
+    numbers = []
+    for place in range(3):
+        context = SimpleNamespace(partitionId=lambda place=place: place)
+        monkeypatch.setattr(dataframe_transform.TaskContext, "get", staticmethod(lambda context=context: context))
+        batches = [pa.RecordBatch.from_pydict({"value": np.zeros(40_000)})] * 3
+        numbers.append(np.concatenate([b.column("seq").to_numpy() for b in dataframe_transform.with_seq(batches)]))
+    joined = np.concatenate(numbers)
+    assert joined.size == 3 * 120_000
+    assert (np.diff(joined) > 0).all(), "repeated, or not in order of partition and row"
+
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("order", "numbered", "by_time"),
+    [("auto", True, False), ("arrival", True, False), ("event_time", True, True), ("auto", False, True)],
+)
+def test_order(spark, order, numbered, by_time):
+    rows = [{"seq": i, "event_time": START + timedelta(seconds=i * 7 % 10), "value": float(i * i)} for i in range(10)]
+    frame = spark.createDataFrame(pa.Table.from_pylist(rows)).coalesce(1)
+    out = transform(t.KalmanFilter(), frame if numbered else frame.drop("seq"), order=order, partitions=1)
+    reference = Kalman()
+    wanted = {
+        r["event_time"]: reference.push("", r["value"])[0]
+        for r in sorted(rows, key=lambda r: r["event_time" if by_time else "seq"])
+    }
+    got = {r["event_time"]: r["value"] for r in out.toArrow().to_pylist()}
+    assert got == pytest.approx(wanted)
+
+
+def test_partitions_and_compression(spark, monkeypatch):
+    seen_settings = []
+    pack = dataframe_transform.pack_stage_zero
+    monkeypatch.setattr(
+        dataframe_transform,
+        "pack_stage_zero",
+        lambda *a: (seen_settings.append((len(a[2][1]), a[4].codec)), pack(*a))[1],
+    )
+    frame = spark.createDataFrame([("a", 1.0)], "device string, value double")
+    transform(t.KalmanFilter(by=("device",)), frame, partitions=3, buffering=Buffering(codec="zstd"))
+    transform(t.KalmanFilter(by=("device",)), frame)
+    transform(t.KalmanFilter(), frame, partitions=3, buffering=Buffering(codec=None))
+    assert seen_settings == [(3, "zstd"), (int(spark.conf.get(PARTITIONS)), "lz4"), (1, None)]
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"errors": "raise"}, "errors must be 'column' or 'drop', got 'raise'"),
+        ({"order": "seq"}, "order must be 'auto', 'arrival' or 'event_time', got 'seq'"),
+        ({"partitions": 0}, "partitions must be a whole number >= 1, got 0"),
+        ({"buffering": "late"}, "buffering must be a Buffering or one of throughput, latency, immediate, got 'late'"),
+    ],
+)
+def test_wrong_options(options, text):
+    with pytest.raises(ConfigError, match=text):
+        transform(t.KalmanFilter(), None, **options)
+
+
+def test_numbers_are_unique_over_partitions(spark):
+    def numbers(batches):
+        from riot_ops.spark.dataframe_transform import with_seq
+
+        yield from with_seq(batches)
+
+    rows = spark.range(0, 30, 1, 3).mapInArrow(numbers, "seq long, id long").collect()
+    assert {r.id: r.seq for r in rows} == {i: (i // 10 << 40) + i % 10 for i in range(30)}

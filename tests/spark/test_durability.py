@@ -1,4 +1,4 @@
-"""Queries on Spark: one at a time over a checkpoint, damage by name, an end that is none, and input that grew."""
+"""Durability of queries: locks, damaged checkpoints, stops from outside, and input that has grown."""
 
 from __future__ import annotations
 
@@ -6,31 +6,24 @@ import json
 import shutil
 import time
 from collections import Counter
-from types import SimpleNamespace
 
-import numpy as np
 import pyarrow as pa
 import pytest
 
 import riot_ops as ro
 from riot_ops import tasks as t
-from riot_ops.core.buffering import Buffering
 from riot_ops.core.errors import ConfigError, ConnectorError, RiotError, StateError
 from riot_ops.core.sink import CallbackSink, ParquetSink
-from riot_ops.graph.plan import plan
-from riot_ops.spark import dataframe_transform as adapters
-from riot_ops.spark.blocks import Packer
-from riot_ops.spark.query import cause_of
 from riot_ops.streams.writer import write as write_stream
 from riot_ops.testing import exact
+from tests.core.test_sink import ROWS, branched, check_result_streams
 from tests.recovery import job
-from tests.recovery.test_restart import _compare, _contents, _in_memory
-from tests.test_sink import ROWS, branched, check_streams_given_back
+from tests.recovery.test_restart import assert_equal, file_contents, result_contents
 
 pytestmark = pytest.mark.spark
 
 
-def test_one_query_at_a_time_and_damage_by_name(spark, tmp_path):
+def test_checkpoint_locks_and_damage(spark, tmp_path):
     folder = tmp_path / "the checkpoint"
     place = {"checkpoint": f"file://{tmp_path}/the%20checkpoint", "partitions": 1}
 
@@ -45,23 +38,23 @@ def test_one_query_at_a_time_and_damage_by_name(spark, tmp_path):
         start(checkpoint=tmp_path / "other")
     while not query.poll().messages:
         time.sleep(0.05)
-    query.streaming.stop()  # as another program over the session may
+    query.streaming.stop()  # like another program with this session
     with pytest.raises(RiotError, match="was stopped from outside after 100 messages, before its sources had ended"):
         query.wait(60)
     query = start(200)
     while not query.poll().messages:
         time.sleep(0.05)
-    query.streaming.stop()  # and nobody looks after it: its folders are free
+    query.streaming.stop()  # unnoticed: its folders are free
     query = start()
     query.wait(120)
-    _compare(_contents(tmp_path / "out"), _in_memory(job.dataflow().run(job.table(400))))
-    assert sum(_contents(tmp_path / "out")["smooth"].values()) == query["smooth"].num_rows
+    assert_equal(file_contents(tmp_path / "out"), result_contents(job.dataflow().run(job.table(400))))
+    assert sum(file_contents(tmp_path / "out")["smooth"].values()) == query["smooth"].num_rows
 
     kept = folder.with_name("kept")
     shutil.copytree(folder, kept)
     batch = max(int(p.name) for p in (folder / "commits").iterdir() if p.name.isdigit())
     manifest = json.loads((folder / "riot_ops.json").read_text())
-    for damage, told in (
+    for damage, text in (
         (lambda: write(folder / "riot_ops.json", json.dumps(manifest | {"partitions": 2})), "riot_ops.json.*checksum"),
         (lambda: write(folder / "riot_ops.json", "[" * 100_000), "riot_ops.json is damaged"),
         ((folder / "offsets" / str(batch)).unlink, f"offsets/{batch} does not say where"),
@@ -71,7 +64,7 @@ def test_one_query_at_a_time_and_damage_by_name(spark, tmp_path):
         shutil.rmtree(folder)
         shutil.copytree(kept, folder)
         damage()
-        with pytest.raises(StateError, match=rf"the checkpoint.*{told}|the manifest .*{told}"):
+        with pytest.raises(StateError, match=rf"the checkpoint.*{text}|the manifest .*{text}"):
             start()
     shutil.rmtree(folder)
     shutil.copytree(kept, folder)
@@ -80,12 +73,12 @@ def test_one_query_at_a_time_and_damage_by_name(spark, tmp_path):
     query = job.dataflow().start(spark, grown, out=tmp_path / "out", **place)
     with pytest.raises(StateError, match=rf"its state cannot be read.*{folder}"):
         query.wait(120)
-    with pytest.raises(ConfigError, match="checkpoint is an address of the kind nosuch:"):
+    with pytest.raises(ConfigError, match="checkpoint has the scheme nosuch:"):
         start(checkpoint="nosuch://host/x")
     with pytest.raises(StateError, match="is of a query on Spark"):
         job.dataflow().run(job.table(10), checkpoint=kept)
     job.dataflow().run(job.table(10), checkpoint=tmp_path / "local")
-    with pytest.raises(StateError, match="is of a run in process"):
+    with pytest.raises(StateError, match="is of a local run"):
         start(checkpoint=tmp_path / "local", out=tmp_path / "other")
 
 
@@ -98,7 +91,7 @@ def table(out, stream):
     return ParquetSink(out).table(stream).to_pylist()
 
 
-def test_a_bounded_run_goes_on_over_input_that_grew_as_in_process(spark, tmp_path):
+def test_restart_over_grown_input_equals_local_run(spark, tmp_path):
     flow = ro.Dataflow("grown")
     smooth = flow.source("city").to(t.ParseSenML(schema="city"), id="parse")
     average = smooth.to(t.MovingAverage(by=("sensor_id", "obs_type"), window=7, partial=True), id="average")
@@ -115,9 +108,9 @@ def test_a_bounded_run_goes_on_over_input_that_grew_as_in_process(spark, tmp_pat
     assert len(table(places[1]["out"], "parse")) == 5 * 50
 
 
-def test_streams_are_read_back_and_latency_is_counted_from_when_records_were_due(spark, tmp_path):
+def test_results_are_readable_and_latency_counts_from_due_times(spark, tmp_path):
     class Due(ro.MemorySource):
-        """Records that were due long ago: those of the second split later than those of the first."""
+        """Records that were due long ago, those of the second split later than those of the first."""
 
         def splits(self, start, end, n):
             now = time.time() * 1e6
@@ -132,37 +125,14 @@ def test_streams_are_read_back_and_latency_is_counted_from_when_records_were_due
     begun = time.time()
     summary = query.wait(120)
     took = time.time() - begun
-    check_streams_given_back(query.__getitem__, seen)
+    check_result_streams(query.__getitem__, seen)
     least, most = summary.latency.quantiles(0.0, 1.0)
-    # the keyed step's one bucket got both splits: from 1000 to 400 seconds ago
+    # the keyed step's only bucket reads both splits, of 1000 to 400 seconds ago
     assert 400 <= least <= 440 + took
     assert 950 <= most <= 1000 + took
 
 
-def test_a_block_bears_the_times_of_all_its_records():
-    flow = ro.Dataflow("stamped")
-    flow.sink("out", flow.source("readings", schema={"value": "double"}).to(t.KalmanFilter(), id="smooth"))
-    packer = Packer(plan(flow), 0, {1: [0]}, Buffering(codec=None))
-    for times in ((5.0, 6.0), (1.0, 9.0), (3.0, 4.0)):
-        packer.stamp(*times)
-    list(packer.add({"readings": [pa.RecordBatch.from_pydict({"seq": [0], "value": [1.0]})]}))
-    (block,) = packer.close()
-    assert (block.first_us, block.last_us) == (1.0, 9.0)
-
-
-def test_rows_of_all_partitions_are_numbered_apart(monkeypatch):
-    numbers = []
-    for place in range(3):
-        context = SimpleNamespace(partitionId=lambda place=place: place)
-        monkeypatch.setattr(adapters.TaskContext, "get", staticmethod(lambda context=context: context))
-        batches = [pa.RecordBatch.from_pydict({"value": np.zeros(40_000)})] * 3
-        numbers.append(np.concatenate([b.column("seq").to_numpy() for b in adapters.numbered(batches)]))
-    joined = np.concatenate(numbers)
-    assert joined.size == 3 * 120_000
-    assert (np.diff(joined) > 0).all(), "repeated, or not in the order of partition and place"
-
-
-def test_a_stopped_session_is_told(monkeypatch):
+def test_stopped_session_is_reported(monkeypatch):
     class Stopped:
         _jsc = None
 
@@ -171,23 +141,3 @@ def test_a_stopped_session_is_told(monkeypatch):
 
     with pytest.raises(ConfigError, match="Spark session has been stopped"):
         job.dataflow().start(Stopped(), job.table(3))
-
-
-@pytest.mark.parametrize(
-    ("text", "kind", "told"),
-    [
-        ("x\n  riot_ops.core.errors.ConnectorError: no folder /a\n    at b", ConnectorError, "no folder /a"),
-        ("[CANNOT_LOAD_STATE_STORE.UNCATEGORIZED] An error\nat c", StateError, "CANNOT_LOAD_STATE_STORE.UNCATEGORIZED"),
-        (
-            "[X_MISSING_STATE_DIRECTORY] Cannot restart.",
-            StateError,
-            "cannot be read: X_MISSING_STATE_DIRECTORY: Cannot",
-        ),
-        ("Traceback\nValueError: 7\nat d", RiotError, "ValueError: 7"),
-        ("first\nsecond", RiotError, "first"),
-    ],
-)
-def test_what_a_failure_of_spark_came_from(text, kind, told):
-    found, cause = cause_of(text)
-    assert found is kind
-    assert told in cause

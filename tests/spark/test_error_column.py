@@ -1,4 +1,4 @@
-"""Rejected rows in a column of a DataFrame, without any Spark."""
+"""Rejected rows in a column of a DataFrame, without Spark."""
 
 from __future__ import annotations
 
@@ -14,54 +14,57 @@ from riot_ops.core.errors import ConfigError
 from riot_ops.core.schema import ERRORS
 from riot_ops.spark.error_column import (
     ERROR_COLUMN,
-    Accepted,
-    Rejected,
-    apply_around,
-    as_letters,
-    newly_rejected,
-    passed_on,
+    AcceptedFilter,
+    RejectedFilter,
+    apply_to_accepted,
+    drop_error_column,
+    passed_through,
+    rejected_rows,
     result_schema,
-    without_errors,
+    to_dead_letters,
 )
 
 PLAIN = pa.schema([("seq", pa.int64()), ("value", pa.float64())])
-TOLD = PLAIN.append(pa.field(ERROR_COLUMN, pa.string()))
+WITH_ERRORS = PLAIN.append(pa.field(ERROR_COLUMN, pa.string()))
 ROWS = pa.RecordBatch.from_pylist(
     [
         {"seq": 1, "value": 1.0},
         {"seq": 2, "value": 2.0, ERROR_COLUMN: '{"task": "a"}'},
         {"seq": 3, "value": 3.0},
     ],
-    schema=TOLD,
+    schema=WITH_ERRORS,
 )
 
 
-def test_rows_are_parted():
-    assert without_errors(PLAIN) is PLAIN
-    assert without_errors(TOLD) == PLAIN == Accepted().output_schema(TOLD)
-    assert without_errors(pa.schema([TOLD.field(ERROR_COLUMN), *PLAIN])) == PLAIN
-    assert Accepted().apply(ROWS, DeadLetters("x")).to_pylist() == [{"seq": 1, "value": 1.0}, {"seq": 3, "value": 3.0}]
-    assert Rejected().apply(ROWS, DeadLetters("x"))["seq"].to_pylist() == [2]
+def test_accepted_and_rejected_rows_are_separated():
+    assert drop_error_column(PLAIN) is PLAIN
+    assert drop_error_column(WITH_ERRORS) == PLAIN == AcceptedFilter().output_schema(WITH_ERRORS)
+    assert drop_error_column(pa.schema([WITH_ERRORS.field(ERROR_COLUMN), *PLAIN])) == PLAIN
+    assert AcceptedFilter().apply(ROWS, DeadLetters("x")).to_pylist() == [
+        {"seq": 1, "value": 1.0},
+        {"seq": 3, "value": 3.0},
+    ]
+    assert RejectedFilter().apply(ROWS, DeadLetters("x"))["seq"].to_pylist() == [2]
 
 
 @pytest.mark.parametrize(
     ("schema", "what"),
     [
         (PLAIN.append(pa.field(ERROR_COLUMN, pa.int64())), "int64"),
-        (TOLD.append(pa.field(ERROR_COLUMN, pa.string())), "there more than once"),
+        (WITH_ERRORS.append(pa.field(ERROR_COLUMN, pa.string())), "there more than once"),
     ],
     ids=["type", "twice"],
 )
-def test_a_column_that_is_not_ours(schema, what):
+def test_other_column_of_that_name_is_refused(schema, what):
     with pytest.raises(ConfigError, match=f"but here it is {what}; rename it"):
-        without_errors(schema)
+        drop_error_column(schema)
 
 
-def test_fields_of_a_result():
+def test_result_schema():
     task = t.NoOp()
     assert result_schema(task, PLAIN, True).names == ["seq", "value", ERROR_COLUMN]
-    assert result_schema(task, TOLD, True).names == ["seq", "value", ERROR_COLUMN]
-    assert result_schema(task, TOLD, False).names == ["seq", "value"]
+    assert result_schema(task, WITH_ERRORS, True).names == ["seq", "value", ERROR_COLUMN]
+    assert result_schema(task, WITH_ERRORS, False).names == ["seq", "value"]
     strict = pa.schema([pa.field("value", pa.float64(), nullable=False)])
     assert result_schema(task, strict, True).field("value").nullable
     writes = t.PiViete(iterations=1, output=ERROR_COLUMN)
@@ -70,29 +73,29 @@ def test_fields_of_a_result():
 
 
 def around(batch, result):
-    """What comes of rows where a task takes 1.0 and rejects all else."""
+    """Return the output for rows where a task accepts 1.0 and rejects everything else."""
 
     def run(rows, dead):
         keep = pa.array([value == 1.0 for value in rows.column("value").to_pylist()])
         dead.reject(rows, ~keep.to_numpy(zero_copy_only=False), "picky", "not 1")
         yield rows.filter(keep)
 
-    return [row for out in apply_around(run, batch, DeadLetters("picky"), result) for row in out.to_pylist()]
+    return [row for out in apply_to_accepted(run, batch, DeadLetters("picky"), result) for row in out.to_pylist()]
 
 
-@pytest.mark.parametrize("result", [TOLD, None], ids=["told", "found"])
-def test_rejected_rows_go_around_a_task(result):
+@pytest.mark.parametrize("result", [WITH_ERRORS, None], ids=["given", "inferred"])
+def test_rejected_rows_bypass_task(result):
     first, second, third = around(ROWS, result)
     assert first == {"seq": 2, "value": 2.0, ERROR_COLUMN: '{"task": "a"}'}
     assert second == {"seq": 1, "value": 1.0, ERROR_COLUMN: None}
     assert (third["seq"], third["value"]) == (3, None)
-    told = json.loads(third[ERROR_COLUMN])
-    assert list(told) == ["task", "reason", "message", "raw"]
-    assert (told["task"], told["reason"], told["message"]) == ("picky", "picky", "not 1")
-    assert json.loads(told["raw"])["value"] == 3.0
+    error = json.loads(third[ERROR_COLUMN])
+    assert list(error) == ["task", "reason", "message", "raw"]
+    assert (error["task"], error["reason"], error["message"]) == ("picky", "picky", "not 1")
+    assert json.loads(error["raw"])["value"] == 3.0
 
 
-def test_where_nothing_is_told_the_log_says_how_many(caplog):
+def test_dropped_rows_are_logged(caplog):
     caplog.set_level(logging.WARNING, "riot_ops")
     assert around(ROWS, PLAIN) == [{"seq": 1, "value": 1.0}]
     assert [r.getMessage() for r in caplog.records] == [
@@ -100,16 +103,16 @@ def test_where_nothing_is_told_the_log_says_how_many(caplog):
         "picky rejected 1 records, first: not 1",
     ]
     caplog.clear()
-    assert list(passed_on(ROWS.slice(0, 0), PLAIN)) == []
-    assert list(newly_rejected([], PLAIN)) == []
+    assert list(passed_through(ROWS.slice(0, 0), PLAIN)) == []
+    assert list(rejected_rows([], PLAIN)) == []
     assert not caplog.records
 
 
-def test_a_field_of_another_type_is_another_field():
+def test_field_of_other_type_is_not_passed_on():
     result = pa.schema([("a", pa.int64()), ("b", pa.int64()), ("c", pa.float64()), (ERROR_COLUMN, pa.string())])
     schema = pa.schema([("a", pa.int16()), ("b", pa.string()), ("c", pa.int64()), (ERROR_COLUMN, pa.string())])
     rows = pa.RecordBatch.from_pylist([{"a": 1, "b": "x", "c": 2, ERROR_COLUMN: "{}"}], schema=schema)
-    assert next(passed_on(rows, result)).to_pylist() == [{"a": 1, "b": None, "c": None, ERROR_COLUMN: "{}"}]
+    assert next(passed_through(rows, result)).to_pylist() == [{"a": 1, "b": None, "c": None, ERROR_COLUMN: "{}"}]
 
 
 @pytest.mark.parametrize(
@@ -121,9 +124,9 @@ def test_a_field_of_another_type_is_another_field():
         ("[1, 2]", ("", "rejected", "[1, 2]", None)),
     ],
 )
-def test_texts_as_errors_of_a_dataflow(text, wanted):
-    rows = pa.RecordBatch.from_pylist([{"seq": 5, "value": 1.0, ERROR_COLUMN: text}], schema=TOLD)
-    found = as_letters(rows)
+def test_error_texts_become_dead_letters(text, wanted):
+    rows = pa.RecordBatch.from_pylist([{"seq": 5, "value": 1.0, ERROR_COLUMN: text}], schema=WITH_ERRORS)
+    found = to_dead_letters(rows)
     assert found.schema == ERRORS
     (row,) = found.to_pylist()
     assert (row["seq"], row["event_time"]) == (5, None)

@@ -1,4 +1,4 @@
-"""Whole dataflows on DataFrames, against the same in process."""
+"""Whole dataflows on DataFrames, compared with local runs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from riot_ops import tasks as t
 from riot_ops.core.buffering import Buffering
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.schema import ERRORS
-from riot_ops.spark import dataframe_transform as adapters
+from riot_ops.spark import dataframe_transform
 from riot_ops.spark.frames import CACHED_ROWS
 from tests.random_flows import SCHEMA, assert_same, everything, ordered, random_flow, random_input
 from tests.search import seeds
@@ -43,7 +43,7 @@ class Collected(dict):
 
 
 def fork():
-    """Two streams by different keys and rejected records (infinite values), without anything left at the end."""
+    """Two streams by different keys and rejected records (infinite values), with nothing to flush at the end."""
     flow = ro.Dataflow("fork")
     rows = flow.source("in", schema=SCHEMA)
     smooth = rows.to(KALMAN, id="smooth")
@@ -54,7 +54,7 @@ def fork():
 
 
 def line(*tasks):
-    """A dataflow with one stream of results."""
+    """Return a dataflow with one stream of results."""
     flow = ro.Dataflow("line")
     stream = flow.source("in", schema={"device": "string", "value": "double"})
     for i, task in enumerate(tasks):
@@ -69,7 +69,7 @@ def rows():
 
 
 def stream_of(spark, folder, tables):
-    """A streaming DataFrame with a micro-batch for each table; later calls add some."""
+    """Return a streaming DataFrame with a micro-batch for each table; later calls add tables."""
     folder.mkdir(exist_ok=True)
     for table in tables:
         i = len(list(folder.iterdir()))
@@ -80,10 +80,10 @@ def stream_of(spark, folder, tables):
 
 
 @pytest.mark.parametrize("seed", seeds(4))
-def test_a_batch_gives_the_records_of_a_run_in_process(spark, seed):
+def test_batch_equals_local_run(spark, seed):
     choose = random.Random(seed)
     flow = random_flow(choose, sources=1 + seed % 2)
-    tables = {s.id: random_input(choose, 40) for s in flow.kind("source")}
+    tables = {s.id: random_input(choose, 40) for s in flow.nodes_of_kind("source")}
     frames = flow.frames(
         {name: spark.createDataFrame(table).repartition(2) for name, table in tables.items()},
         partitions=choose.choice([1, 3]),
@@ -104,7 +104,7 @@ def test_names_and_schemas(spark, rows):
     assert "smooth" in frames and "in" not in frames and len(frames) == 3
     assert frames["errors"].schema.names == ERRORS.names
     wanted = everything(flow.run(rows), flow)
-    for name in frames.names:  # one alone is the same
+    for name in frames.names:  # a single stream has the same records
         assert everything({n: frames[name].toArrow() for n in wanted}, flow)[name] == wanted[name]
     with pytest.raises(KeyError, match=r"no stream .*smoth.*; streams are smooth, by-type, errors; did you mean"):
         frames["smoth"]
@@ -112,7 +112,7 @@ def test_names_and_schemas(spark, rows):
         frames["in"]
 
 
-def test_a_stream_is_read_once_and_goes_on(spark, rows, tmp_path):
+def test_stream_is_read_once_and_continued(spark, rows, tmp_path):
     flow, got = fork(), Collected()
     parts = [rows.slice(i * 30, 30) for i in range(4)]
 
@@ -126,7 +126,7 @@ def test_a_stream_is_read_once_and_goes_on(spark, rows, tmp_path):
     assert sum(p["numInputRows"] for p in query.recentProgress) == 60, "read once for three streams"
     assert query.name == "fork"
     run(parts[2:3], lambda name, frame, number: name == "errors" and got.take(name, frame, number))
-    run(parts[3:])  # a function that left streams alone lost nothing of their state
+    run(parts[3:])  # the state of streams that the function ignored has advanced
     assert got["numbers"] == Counter({("errors", i): 1 for i in range(4)}) + Counter(
         {(name, i): 1 for name in ("smooth", "by-type") for i in (0, 1, 3)}
     )
@@ -135,28 +135,28 @@ def test_a_stream_is_read_once_and_goes_on(spark, rows, tmp_path):
     missing = set(range(60, 90))
     for name in ("smooth", "by-type"):
         assert found[name] == Counter({row: n for row, n in wanted[name].items() if seq_of(row) not in missing})
-    # another query is refused, with what differs
+    # another query is refused with the difference
     for options, text in (({"partitions": 3}, "partitions was 2 and is 3"), ({"fuse": "exact"}, "fuse was")):
         with pytest.raises(StreamingQueryException, match=f"the checkpoint is of another query: .*{text}"):
             run(parts[:1], **options)
 
 
-def test_a_stream_without_records_is_handed_over_as_well(spark):
+def test_empty_stream_is_handed_over(spark):
     got, seen = Collected(), {}
     rows_together = spark.conf.get(CACHED_ROWS)
 
     def take(name, frame, number):
-        assert frame.sparkSession.conf.get(CACHED_ROWS) == rows_together, "the setting is the user's again"
+        assert frame.sparkSession.conf.get(CACHED_ROWS) == rows_together, "the setting is not restored"
         seen[name] = frame.rdd.getNumPartitions()
         got.take(name, frame)
 
     line(KALMAN).frames(spark.createDataFrame([("a", 1.0)], "device string, value double")).write_each(take)
-    assert seen["t0"] > 0 == seen["errors"], "no task looks for what is known not to be there"
+    assert seen["t0"] > 0 == seen["errors"], "no task reads a stream without blocks"
     assert got["t0"].num_rows == 1
     assert got["errors"].num_rows == 0 and got["errors"].schema.names == ERRORS.names
 
 
-def test_what_cannot_be_computed_leaves_no_trace(spark):
+def test_failure_restores_settings(spark):
     def failing(batches):
         raise ValueError("of the user")
         yield from batches
@@ -177,16 +177,16 @@ def wait_until(done):
 
 
 def seq_of(row):
-    """The number of a record in the form of ``exact``."""
+    """Return the number of a record in the form of ``exact``."""
     return int(re.search(r"\bseq: int ([0-9]+)", row)[1])
 
 
-def test_an_interval_as_trigger_and_a_wrong_one(spark, rows, tmp_path):
+def test_trigger_interval(spark, rows, tmp_path):
     frames = fork().frames(stream_of(spark, tmp_path / "in", [rows]))
     query = frames.write_each(lambda *_: None, checkpoint=f"file:{tmp_path}/c", trigger="1 hour")
     try:
         wait_until((tmp_path / "c" / "commits" / "0").exists)
-        assert query.isActive, "it waits for the next hour"
+        assert query.isActive, "it must wait for the next hour"
     finally:
         query.stop()
     with pytest.raises(ConfigError, match=r"trigger must be a text .* got 5"):
@@ -206,15 +206,15 @@ def test_one_stream_with_its_errors(spark, tmp_path):
         "'a' device", "*"
     )
     out = flow.transform(frame.coalesce(1))
-    assert out.columns == ["device", "value", "_error"], "no seq where none came"
+    assert out.columns == ["device", "value", "_error"], "no seq, as the input has none"
     wanted = KALMAN.session().push({"device": "a", "value": 1.0})[0]["value"]
     found = out.collect()
     assert [(r.device, r.value) for r in found if r._error is None] == [("a", wanted)]
-    told = sorted((json.loads(r._error)["task"], json.loads(r._error)["reason"]) for r in found if r._error)
-    assert told == [("t0", "unlucky"), ("t1", "not_finite")]
+    found_errors = sorted((json.loads(r._error)["task"], json.loads(r._error)["reason"]) for r in found if r._error)
+    assert found_errors == [("t0", "unlucky"), ("t1", "not_finite")]
     dropped = flow.transform(frame, errors="drop")
     assert dropped.columns == ["device", "value"] and dropped.count() == 1
-    # rows that were rejected before go around, here and into the stream of errors
+    # rows rejected earlier bypass the dataflow, into the column or the errors stream
     again = flow.transform(flow.transform(frame.coalesce(1)))
     assert sorted(r._error for r in again.collect() if r._error) == sorted(r._error for r in found if r._error)
     letters = flow.frames(out)["errors"].collect()
@@ -226,7 +226,7 @@ def test_one_stream_with_its_errors(spark, tmp_path):
     assert [(r.task, r.reason, r.message) for r in flow.frames(own)["errors"].collect()] == [("", "rejected", "odd")]
 
 
-def test_transform_of_a_stream(spark, rows, tmp_path):
+def test_transform_of_stream(spark, rows, tmp_path):
     flow = ro.Dataflow("types")
     smooth = flow.source("in", schema=SCHEMA).to(KALMAN, id="smooth")
     flow.sink("out", smooth.to(t.MovingAverage(by=("obs_type",), window=3), id="by-type"))
@@ -262,9 +262,9 @@ def test_order(spark):
 
 def test_partitions_fuse_and_compression(spark, monkeypatch):
     asked = []
-    pack = adapters.pack_stage_zero
+    pack = dataframe_transform.pack_stage_zero
     monkeypatch.setattr(
-        adapters,
+        dataframe_transform,
         "pack_stage_zero",
         lambda *a: (asked.append((len(a[0].stages), [len(v) for v in a[2].values()], a[4].codec)), pack(*a))[1],
     )
@@ -286,7 +286,7 @@ def test_partitions_fuse_and_compression(spark, monkeypatch):
     ]
 
 
-def test_numbers_that_spark_has_no_type_for_are_wider(spark):
+def test_unsigned_types_are_widened(spark):
     flow = ro.Dataflow("wide")
     flow.sink("out", flow.source("in", schema={"a": "uint8", "b": "uint32", "c": "uint64"}))
     row = flow.frames(spark.createDataFrame([(7, 8, 9)], "a int, b long, c long"))["in"].collect()
@@ -312,14 +312,14 @@ def test_misuse(spark, rows, tmp_path):
     ):
         with pytest.raises(ConfigError, match=text):
             flow.frames(source)
-    for flow, text in ((fork(), "streams smooth, by-type: take flow.frames"), (two, "sources a, b and")):
+    for flow, text in ((fork(), "streams smooth, by-type: use flow.frames"), (two, "sources a, b and")):
         with pytest.raises(ConfigError, match=text):
             flow.transform(frame)
     with pytest.raises(ConfigError, match="has a field '_error'"):
         named.transform(frame)
     for options, text in (
         ({"order": "seq"}, "order must be 'auto', 'arrival' or 'event_time', got 'seq'"),
-        ({"partitions": 0}, "partitions must be >= 1, got 0"),
+        ({"partitions": 0}, "partitions must be a whole number >= 1, got 0"),
         ({"fuse": "some"}, "fuse must be 'auto', 'exact' or 'coarse', got 'some'"),
         ({"buffering": "late"}, "buffering must be a Buffering or one of throughput, latency, immediate, got 'late'"),
     ):

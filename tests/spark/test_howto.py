@@ -1,4 +1,4 @@
-"""The page about Spark says what happens, in the session of all tests."""
+"""The how-to page about Spark, run in the session of all tests."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ pytestmark = pytest.mark.spark
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "howto" / "spark.md"
 
 
-def test_the_page_is_right(spark, monkeypatch):
+def test_page(spark, monkeypatch):
     monkeypatch.setenv("PYSPARK_PYTHON", "")  # the page sets it
     test = doctest.DocTestParser().get_doctest(PAGE.read_text(encoding="utf-8"), {}, PAGE.name, str(PAGE), 0)
-    told: list[str] = []
+    output: list[str] = []
     runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS)
-    done = runner.run(test, out=told.append)
+    done = runner.run(test, out=output.append)
     assert done.attempted > 20
-    assert not done.failed, "".join(told)
+    assert not done.failed, "".join(output)

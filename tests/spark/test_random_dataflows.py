@@ -1,6 +1,6 @@
-"""Random dataflows give the same records on Spark, cut into micro-batches, as in process.
+"""Random dataflows give the same records on Spark, in micro-batches, as in a local run.
 
-Many of them without Spark, but through all that this library does there; a few on Spark itself, as branches of one query.
+Many run on simulated Spark, through all of this library's code for Spark; a few run on Spark itself, as branches of one query.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from riot_ops.core.buffering import Buffering
 from riot_ops.core.source import WrappedSource
 from riot_ops.dataflow import Dataflow
 from tests.random_flows import SCHEMA, assert_same, everything, ordered, random_flow, random_input
-from tests.staged import Staged
+from tests.simulated_query import SimulatedQuery
 
 AVERAGE = t.MovingAverage(window=4, partial=True, by=("device",))
 BY_TYPE = t.KalmanFilter(by=("obs_type",))
 
 
 def late(source):
-    """The source; its end comes to light only a while after its last record, as that of a quiet broker."""
+    """Return the source with an end that becomes known only a while after its last record, like that of a quiet broker."""
 
-    class Undecided(WrappedSource):  # within a function, so that it travels to other processes by value
+    class Undecided(WrappedSource):  # nested, so that it is pickled by value
         def __init__(self, source):
             super().__init__(source)
             self.polls_at_end = 0
@@ -43,14 +43,14 @@ def late(source):
     return Undecided(ro.MemorySource(source))
 
 
-def left(source):
-    """What is left at the end goes through a task with another key."""
+def flushed(source):
+    """Records flushed at the end go through a task with another key."""
     average = source.to(AVERAGE, id="average")
     return average, average.to(BY_TYPE, id="of-average")
 
 
 def windows(source):
-    """Windows of time behind which a task has another key."""
+    """Time windows before a task with another key."""
     pane = {"size": timedelta(seconds=3), "allowed_lateness": timedelta(seconds=4)}
     window = t.Window(**pane, by=("device", "obs_type"), aggregates={"value": ("mean", "value")})
     means = source.to(window, id="means")
@@ -58,7 +58,7 @@ def windows(source):
 
 
 def meeting(source, *, filtered_last):
-    """Records of one place keep their order where streams of two stages meet."""
+    """Records of one message keep their order where streams of two stages meet."""
     name = "last" if filtered_last else "first"
     smooth = source.to(t.KalmanFilter(by=("device",)), id=f"smooth-{name}")
     both = ro.merge(source, smooth) if filtered_last else ro.merge(smooth, source)
@@ -67,7 +67,7 @@ def meeting(source, *, filtered_last):
 
 
 def ending(flow):
-    """Sources that end in different micro-batches, with something left in each."""
+    """Sources that end in different micro-batches, each with records to flush."""
     streams = [flow.source(name, schema=SCHEMA).to(AVERAGE, id=f"avg_{name}") for name in ("short", "long", "none")]
     return flow.sink("out", *streams)
 
@@ -76,11 +76,11 @@ def ending_tables(choose):
     return {"short": random_input(choose, 7), "long": random_input(choose, 30), "none": random_input(choose, 0)}
 
 
-def corners(*dataflows):
-    """What random dataflows rarely have, and some of these, as branches of one dataflow."""
-    flow = ro.Dataflow("corners")
+def corner_cases(*dataflows):
+    """Combine what random dataflows rarely have with some random ones, as branches of one dataflow."""
+    flow = ro.Dataflow("corner_cases")
     source = flow.source("in0", schema=SCHEMA)
-    flow.sink("out", *left(source), *windows(source))
+    flow.sink("out", *flushed(source), *windows(source))
     flow.sink("meet", *meeting(source, filtered_last=False), *meeting(source, filtered_last=True))
     nodes, edges = flow.to_dict()["nodes"], flow.to_dict()["edges"]
     for i, other in enumerate(dataflows):
@@ -91,11 +91,11 @@ def corners(*dataflows):
 
 
 @given(st.integers(0, 1 << 32))
-def test_same_records_in_stages(seed):
+def test_same_records_on_simulated_spark(seed):
     choose = random.Random(seed)
     flow = random_flow(choose, sources=choose.choice([1, 1, 2]))
-    tables = {source.id: random_input(choose, choose.choice([0, 7, 40])) for source in flow.kind("source")}
-    found = Staged(
+    tables = {source.id: random_input(choose, choose.choice([0, 7, 40])) for source in flow.nodes_of_kind("source")}
+    found = SimulatedQuery(
         flow,
         tables,
         choose,
@@ -110,10 +110,10 @@ def test_same_records_in_stages(seed):
 
 @pytest.mark.parametrize("fuse", ["exact", "coarse"])
 @pytest.mark.parametrize("seed", range(4))
-def test_corners_in_stages(seed, fuse):
+def test_corner_cases_on_simulated_spark(seed, fuse):
     choose = random.Random(seed)
-    flow, table = corners(), random_input(choose, 120)
-    found = Staged(flow, late(table), choose, max_records=23 + 20 * seed, partitions=1 + seed % 3, fuse=fuse)
+    flow, table = corner_cases(), random_input(choose, 120)
+    found = SimulatedQuery(flow, late(table), choose, max_records=23 + 20 * seed, partitions=1 + seed % 3, fuse=fuse)
     assert found.batches > 2 and found.repeated
     wanted = everything(flow.run(table), flow)
     assert_same(everything(found, flow), wanted, flow)
@@ -121,7 +121,7 @@ def test_corners_in_stages(seed, fuse):
 
     ends, tables = ending(ro.Dataflow("ends")), ending_tables(choose)
     assert_same(
-        everything(Staged(ends, tables, choose, max_records=10), ends), everything(ends.run(tables), ends), ends
+        everything(SimulatedQuery(ends, tables, choose, max_records=10), ends), everything(ends.run(tables), ends), ends
     )
 
 
@@ -143,19 +143,19 @@ def test_corners_in_stages(seed, fuse):
     ids=["spread", "whole"],
 )
 def test_same_records_on_spark(spark, seeds, options):
-    flow = corners(*(random_flow(random.Random(seed), functions=False) for seed in seeds))
+    flow = corner_cases(*(random_flow(random.Random(seed), functions=False) for seed in seeds))
     table = random_input(random.Random(8), 60)
     wanted = everything(flow.run(table), flow)
     query = flow.start(spark, late(table), trigger="100 milliseconds", **options)
     query.wait(timeout_s=180)
-    assert not query.active, "it did not end"
+    assert not query.active, "the query did not end"
     assert_same(everything(query, flow), wanted, flow)
 
 
 @pytest.mark.spark
-def test_sources_that_end_in_different_micro_batches(spark):
+def test_sources_end_in_different_micro_batches(spark):
     flow, tables = ending(ro.Dataflow("ends")), ending_tables(random.Random(100))
     query = flow.start(spark, tables, max_records=20)
     query.wait(timeout_s=120)
-    assert not query.active, "it did not end"
+    assert not query.active, "the query did not end"
     assert_same(everything(query, flow), everything(flow.run(tables), flow), flow)

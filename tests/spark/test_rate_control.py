@@ -1,4 +1,4 @@
-"""How many records a micro-batch takes: by the formula, from what the ones before took, and on Spark."""
+"""Rate control: the formula, its use by a reader, and on Spark."""
 
 from __future__ import annotations
 
@@ -13,19 +13,18 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 
 import riot_ops as ro
 from riot_ops.core.errors import ConfigError
-from riot_ops.spark import rate_control as pacing
-from riot_ops.spark import runner
-from riot_ops.spark.rate_control import Limit, Pace
-from riot_ops.spark.sink import Writer
+from riot_ops.spark import rate_control, runner
+from riot_ops.spark.rate_control import RateController, RateLimit
+from riot_ops.spark.sink import SinkCommitter
 from riot_ops.spark.source import Reader
 
 
 def limits(micro_batches, **options):
-    """The limit behind each of some micro-batches; of one alone that took as many records as it might, its seconds."""
-    limit = Limit(**options)
+    """Return the limit after each micro-batch, given as (records, seconds), or as seconds if it was full."""
+    limit = RateLimit(**options)
     found = []
     for one in micro_batches:
-        limit.learn(*(one if isinstance(one, tuple) else (limit.records, one)))
+        limit.update(*(one if isinstance(one, tuple) else (limit.records, one)))
         found.append(limit.records)
     return found
 
@@ -35,80 +34,80 @@ def limits(micro_batches, **options):
     [
         ([1.25], [800]),  # 1000 · 1 / 1.25
         ([1.6, 1.6], [625, 391]),  # 390.6
-        ([4.0, 4.0], [500, 250]),  # a quarter would be due, a half at most
-        ([4.0, 0.1, 0.1], [500, 1000, 1000]),  # at most twice, and at most as many as at first
+        ([4.0, 4.0], [500, 250]),  # the formula gives a quarter, but at most a half is cut
+        ([4.0, 0.1, 0.1], [500, 1000, 1000]),  # at most twice, and at most the highest limit
         ([2.0, 0.625], [500, 800]),
         ([1.2, 0.8, 1.0, 1.0], [1000] * 4),  # within 20 %
         ([1.21], [826]),
         ([2.0, 0.79], [500, 633]),
-        ([9.0] * 8, [500, 250, 125, 62, 31, 16, 10, 10]),  # a hundredth of the highest is the lowest
-        ([0.0, 9.0, 0.0, -1.0], [1000, 500, 1000, 1000]),  # a clock that was put back
+        ([9.0] * 8, [500, 250, 125, 62, 31, 16, 10, 10]),  # the lowest limit is a hundredth of the highest
+        ([0.0, 9.0, 0.0, -1.0], [1000, 500, 1000, 1000]),  # a clock that was set back
         ([math.inf], [500]),
     ],
 )
-def test_a_limit_by_hand(seconds, wanted):
-    assert limits(seconds, target_s=1.0, most=1000) == wanted
+def test_limit_follows_durations(seconds, wanted):
+    assert limits(seconds, target_s=1.0, max_records=1000) == wanted
 
 
-def test_a_target_is_in_seconds():
-    assert limits([0.5, 0.5, 0.25], target_s=0.25, most=64) == [32, 16, 16]
+def test_target_is_in_seconds():
+    assert limits([0.5, 0.5, 0.25], target_s=0.25, max_records=64) == [32, 16, 16]
 
 
-def test_the_lowest_limit():
-    assert limits([9.0] * 3, target_s=1.0, most=1000, least=300) == [500, 300, 300]
-    assert limits([9.0] * 4, target_s=1.0, most=10) == [5, 2, 1, 1]
-    assert limits([9.0, 9.0, 0.1], target_s=1.0, most=2) == [1, 1, 2]
+def test_lowest_limit():
+    assert limits([9.0] * 3, target_s=1.0, max_records=1000, min_records=300) == [500, 300, 300]
+    assert limits([9.0] * 4, target_s=1.0, max_records=10) == [5, 2, 1, 1]
+    assert limits([9.0, 9.0, 0.1], target_s=1.0, max_records=2) == [1, 1, 2]
 
 
 @pytest.mark.parametrize(
     ("micro_batches", "wanted"),
     [
-        ([4.0, (10, 0.1)], [500, 500]),  # ten in a tenth of a second: 20 at most would follow, and 500 may be right
+        ([4.0, (10, 0.1)], [500, 500]),  # few records say nothing against 500
         ([4.0, (400, 0.5)], [500, 800]),  # 800 would take a second
         ([4.0, (400, 0.1)], [500, 800]),
         ([(100, 2.0)], [50]),  # a hundred took too long
         ([(100, 0.9)], [1000]),
-        ([(1500, 2.0)], [500]),  # a source that gave more than was asked for
+        ([(1500, 2.0)], [500]),  # a source that delivered more than requested
         ([(None, 2.0), (None, 0.8)], [500, 500]),
-        ([(None, 2.0), (None, 0.5)], [500, 1000]),  # a source that does not know
+        ([(None, 2.0), (None, 0.5)], [500, 1000]),  # a source that cannot count
     ],
 )
-def test_micro_batches_that_are_not_full(micro_batches, wanted):
-    assert limits(micro_batches, target_s=1.0, most=1000) == wanted
+def test_partly_filled_micro_batches(micro_batches, wanted):
+    assert limits(micro_batches, target_s=1.0, max_records=1000) == wanted
 
 
 @pytest.fixture
 def clock(monkeypatch):
     now = [100.0]
-    monkeypatch.setattr(pacing, "time", SimpleNamespace(time=lambda: now[0]))
+    monkeypatch.setattr(rate_control, "time", SimpleNamespace(time=lambda: now[0]))
     return now
 
 
 class Rows(ro.MemorySource):
-    """Has as many records as are there by now."""
+    """Has as many records as are available now."""
 
-    there = 10_000
+    available = 10_000
 
     def __init__(self):
         super().__init__([{"value": 0.0}] * 10_000)
 
     def latest(self, start, limit=None):
-        return super().latest(start, min(limit, self.there - start["row"]))
+        return super().latest(start, min(limit, self.available - start["row"]))
 
 
-def reader_of(pace, source):
-    return Reader(SimpleNamespace(source=source, max_records=1000), pace)
+def reader_of(rate, source):
+    return Reader(SimpleNamespace(source=source, max_records=1000), rate)
 
 
 def taken(reader, at):
-    """How many records the next micro-batch has, and where it ends; Spark gives the same limit all the time."""
+    """Return the records of the next micro-batch and its end; Spark always passes the same limit."""
     end = reader.latest_offset(at, ReadMaxRows(1000))
     return end["at"]["row"] - at["at"]["row"], end
 
 
-def test_a_reader_learns_from_one_micro_batch_to_the_next(clock):
+def test_reader_adapts_limit_to_micro_batches(clock):
     source = Rows()
-    reader = loads(dumps(reader_of(Pace(Limit(1.0, 1000)), source)))
+    reader = loads(dumps(reader_of(RateController(RateLimit(1.0, 1000)), source)))
     assert reader.read_limit() == ReadMaxRows(1000)
     at, found = reader.initial_offset(), []
     for seconds in (4.0, 2.0, 1.1, 0.5, 0.5):
@@ -116,37 +115,37 @@ def test_a_reader_learns_from_one_micro_batch_to_the_next(clock):
         found.append(rows)
         clock[0] += seconds
     assert found == [1000, 500, 250, 250, 500]
-    assert taken(reader_of(Pace(Limit(1.0, 1000)), source), at)[0] == 1000  # behind a restart it begins anew
+    assert taken(reader_of(RateController(RateLimit(1.0, 1000)), source), at)[0] == 1000  # a restart begins again
 
 
-def test_idle_time_is_not_that_of_a_micro_batch(clock):
+def test_idle_time_does_not_count(clock):
     source = Rows()
-    source.there = 1000
-    reader = reader_of(Pace(Limit(1.0, 1000)), source)
+    source.available = 1000
+    reader = reader_of(RateController(RateLimit(1.0, 1000)), source)
     rows, at = taken(reader, reader.initial_offset())
     clock[0] += 2.0
     assert (rows, taken(reader, at)[0]) == (1000, 0)
     clock[0] += 50.0
     assert taken(reader, at)[0] == 0
-    source.there = 5000
+    source.available = 5000
     assert taken(reader, at)[0] == 500
 
 
-def test_a_source_that_answers_slowly_is_not_a_micro_batch_that_takes_long(clock):
+def test_slow_offsets_do_not_count(clock):
     class Slow(Rows):
         def latest(self, start, limit=None):
             clock[0] += 7.0
             return super().latest(start, limit)
 
-    reader = reader_of(Pace(Limit(1.0, 1000)), Slow())
+    reader = reader_of(RateController(RateLimit(1.0, 1000)), Slow())
     _, at = taken(reader, reader.initial_offset())
     clock[0] += 1.0
     assert taken(reader, at)[0] == 1000
 
 
-def test_waiting_for_a_trigger_is_not_a_part_of_a_micro_batch(clock, tmp_path):
+def test_waiting_for_trigger_does_not_count(clock, tmp_path):
     note = tmp_path / "committed"
-    reader = reader_of(Pace(Limit(1.0, 1000), note), Rows())
+    reader = reader_of(RateController(RateLimit(1.0, 1000), note), Rows())
     at = reader.initial_offset()
     found = []
     for through, next_one in ((None, 2.0), (4.0, 5.0), (0.1, 5.0), (1.0, 5.0), (None, 4.0)):
@@ -157,15 +156,15 @@ def test_waiting_for_a_trigger_is_not_a_part_of_a_micro_batch(clock, tmp_path):
             note.touch()
             os.utime(note, (begun + through, begun + through))
         clock[0] = begun + next_one
-    # without a note of its own a micro-batch took no longer than until the next one is asked for
+    # a micro-batch without a commit ends when the next one is requested
     assert found == [1000, 500, 250, 500, 500]
     assert taken(reader, at)[0] == 250
 
 
-def test_the_sink_notes_when_a_micro_batch_is_through(tmp_path):
+def test_commit_touches_note(tmp_path):
     note = tmp_path / "committed"
     before = time.time()
-    Writer({}, str(tmp_path / "metrics"), note).commit([], 0)
+    SinkCommitter({}, str(tmp_path / "metrics"), note).commit([], 0)
     assert before - 0.1 <= note.stat().st_mtime <= time.time()
 
 
@@ -179,9 +178,9 @@ def test_the_sink_notes_when_a_micro_batch_is_through(tmp_path):
         ({"target_s": "1 second"}, "target_s must be a finite number of seconds > 0, got '1 second'"),
         ({"target_s": True}, "target_s must be a finite number of seconds > 0, got True"),
         ({"target_s": 1.0, "max_records": None}, "target_s = 1 needs max_records"),
-        ({"target_s": 1.0, "min_records": 0}, "min_records must be >= 1, got 0"),
+        ({"target_s": 1.0, "min_records": 0}, "min_records must be a whole number >= 1, got 0"),
         ({"target_s": 1.0, "min_records": 101}, "min_records must be <= max_records, got 101 and 100"),
-        ({"min_records": 5}, "min_records = 5 bounds what target_s sets, and that is None"),
+        ({"min_records": 5}, "min_records = 5 needs target_s, whose limit it bounds, got None"),
     ],
 )
 def test_wrong_options(options, text):
@@ -192,7 +191,7 @@ def test_wrong_options(options, text):
 
 
 def values(flow):
-    """A step that takes 2 ms for each record."""
+    """Add a step that takes 2 ms for each record."""
 
     def slowly(row):
         time.sleep(0.002)
@@ -204,8 +203,8 @@ def values(flow):
 
 @pytest.mark.spark
 @pytest.mark.parametrize("trigger", ["available now", "1 second"])
-def test_micro_batches_on_spark_follow_a_target(spark, trigger):
-    """The first takes 1.2 s at least; with an interval the time of waiting does not count."""
+def test_micro_batches_on_spark_follow_target(spark, trigger):
+    """The first takes at least 1.2 s; with an interval the waiting time does not count."""
     rows = [{"value": float(i)} for i in range(1000)]
     query = values(ro.Dataflow("paced")).start(
         spark, ro.MemorySource(rows), partitions=1, max_records=600, target_s=0.3, min_records=40, trigger=trigger
@@ -213,12 +212,12 @@ def test_micro_batches_on_spark_follow_a_target(spark, trigger):
     query.wait(60)
     assert query["slow"]["value"].to_pylist() == [row["value"] for row in rows]
     found = [one["messages"] for one in query.micro_batches]
-    assert found[:2] == [600, 300]  # of 1.2 s no more than a half
+    assert found[:2] == [600, 300]  # at most halved after 1.2 s
     assert 40 <= found[2] <= 100
 
 
 @pytest.mark.spark
-def test_a_streaming_dataframe_has_limits_of_its_own(spark):
+def test_target_is_refused_for_streaming_dataframe(spark):
     frame = spark.readStream.format("rate").load().selectExpr("cast(value as double) value")
     with pytest.raises(ConfigError, match=r"target_s = 0\.5 is for sources of riot_ops; a streaming DataFrame has"):
         values(ro.Dataflow("paced")).start(spark, frame, max_records=10, target_s=0.5)

@@ -1,4 +1,4 @@
-"""Steps that are asked about words on Spark, against the same dataflow in process."""
+"""Remote lookups of words on Spark, compared with local runs."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.dataflow import merge
 from riot_ops.dataflows import spam_filter
 from riot_ops.graph.plan import plan
-from riot_ops.spark.blocks import blocks_of
-from riot_ops.spark.remote_lookup import pack, unpack
+from riot_ops.spark.blocks import read_blocks
+from riot_ops.spark.remote_lookup import decode_rows, encode_rows
 from riot_ops.spark.stage import StageProcessor
 from riot_ops.testing import ScriptedSource
 from tests.search import depth
-from tests.staged import Staged
+from tests.simulated_query import SimulatedQuery
 
 BAG = t.BagOfWords(field="text", keep=("spam",), whole=("id",), coded=True)
 texts = st.lists(st.sampled_from(["win", "cash", "we", "é", "x" * 300]), max_size=6).map(" ".join)
 mails = st.lists(st.tuples(texts, st.sampled_from([True, False, None])), max_size=6)
-#: Runs of messages that are of one kind.
+#: Runs of messages with the same label.
 runs = st.lists(
     st.tuples(st.sampled_from([True, False, None, None]), st.lists(texts, min_size=1, max_size=8)), max_size=6
 )
@@ -46,7 +46,7 @@ def batch(pairs):
 
 
 def learning(coded=True):
-    """Learns from messages and judges others, all of one source."""
+    """Return a dataflow that learns from messages and judges others, all of one source."""
     flow = ro.Dataflow("learning")
     source = flow.source("in", schema={"id": "string", "text": "string", "spam": "bool"})
     words = source.to(BAG.replace(coded=coded), id="words").partition_by("word")
@@ -55,7 +55,7 @@ def learning(coded=True):
 
 
 class Crossing:
-    """What comes to the stages behind each shuffle while a dataflow runs."""
+    """Counts what reaches the stages after each shuffle while a dataflow runs."""
 
     def __init__(self):
         self.records, self.bytes, self.kinds = {}, {}, set()
@@ -64,8 +64,8 @@ class Crossing:
     def __enter__(self):
         def process(stage, bucket, rows, chain):
             frames = list(rows)
-            for block in (block for frame in frames for block in blocks_of(frame)):
-                if block.stage in stage._stages:
+            for block in (block for frame in frames for block in read_blocks(frame)):
+                if block.stage in stage.stages:
                     self.records[block.stage] = self.records.get(block.stage, 0) + block.rows
                     self.bytes[block.stage] = self.bytes.get(block.stage, 0) + len(block.payload)
                     self.kinds.add(block.stream[:1])
@@ -80,25 +80,25 @@ class Crossing:
 
 
 @given(mails, st.booleans(), st.booleans())
-def test_texts_are_the_same_behind_their_bytes(pairs, headed, coded):
+def test_encoding_round_trip(pairs, headed, coded):
     bag = BAG.replace(whole=("id",) if headed else None, coded=coded)
     (rows,) = bag.derived(batch(pairs), DeadLetters("bag"))
-    again = unpack(pack(rows, Buffering()))
-    assert again.whole() == rows.whole()
+    again = decode_rows(encode_rows(rows, Buffering()))
+    assert again.materialize() == rows.materialize()
     assert again.schema == rows.schema
     assert [again.shared(name) for name in again.names] == [rows.shared(name) for name in rows.names]
 
 
 @given(mails, st.data())
-def test_some_texts_are_those_rows_of_the_batch(pairs, data):
+def test_selected_texts_are_rows_of_batch(pairs, data):
     (rows,) = BAG.derived(batch(pairs), DeadLetters("bag"))
     chosen = sorted(data.draw(st.sets(st.integers(0, max(len(pairs) - 1, 0)), max_size=len(pairs))))
-    wanted = [row for row in rows.whole().to_pylist() if row["seq"] in chosen]
-    assert rows.some(pa.array(chosen, pa.int64()).to_numpy()).whole().to_pylist() == wanted
+    wanted = [row for row in rows.materialize().to_pylist() if row["seq"] in chosen]
+    assert rows.some(pa.array(chosen, pa.int64()).to_numpy()).materialize().to_pylist() == wanted
 
 
 def scripted(runs):
-    """The messages of runs, each three times; each run is a batch by itself."""
+    """Return the messages of runs, each three times; each run is a separate batch."""
     found, script = [], []
     for spam, some in runs:
         start = len(found)
@@ -115,23 +115,23 @@ def matter(table):
 
 @settings(max_examples=depth(10))
 @given(runs, st.sampled_from([1, 2, 3]), st.sampled_from([None, 3, 7]), st.booleans())
-def test_results_are_those_in_process(runs, partitions, most, coded):
-    # questions and what is learned take turns in a micro-batch
+def test_results_equal_local_run(runs, partitions, max_records, coded):
+    # lookups and learning alternate within a micro-batch
     pairs, source = scripted(runs)
     flow = learning(coded)
     wanted = flow.run(pa.table(batch(pairs).to_pydict(), schema=batch(pairs).schema))
-    found = Staged(flow, source, random.Random(len(pairs)), max_records=most, partitions=partitions)
+    found = SimulatedQuery(flow, source, random.Random(len(pairs)), max_records=max_records, partitions=partitions)
     assert matter(found["judged"]) == matter(wanted["judged"])
     assert len(found["errors"]) == len(wanted["errors"])
 
 
-def test_questions_come_between_what_is_learned():
+def test_lookups_see_what_was_learned_before():
     runs = [(True, ["win cash"]), (None, ["win we"] * 5), (False, ["win"]), (None, ["win we"] * 5)]
     _, source = scripted(runs)
     with Crossing() as crossing:
-        found = Staged(learning(), source, random.Random(1), partitions=2)
+        found = SimulatedQuery(learning(), source, random.Random(1), partitions=2)
     chances = [row["spam_probability"] for row in found["judged"].sort_by("seq").to_pylist()]
-    # at first win is in spam alone, then 3 of 6 words of spam against 2 * 3 of 3 words of other messages; we is unknown
+    # at first only spam has win, then 3 of 6 words of spam against 2 * 3 of 3 words of other messages; we is unknown
     early, late = 0.99 * 0.4 / (0.99 * 0.4 + 0.01 * 0.6), 0.2 * 0.4 / (0.2 * 0.4 + 0.8 * 0.6)
     assert chances == [pytest.approx(early)] * 15 + [pytest.approx(late)] * 15
     assert {"?", "!", "="} <= crossing.kinds
@@ -145,45 +145,45 @@ def lines(n, **more):
 
 
 @pytest.mark.parametrize("partitions", [1, 2, 5])
-def test_words_of_messages_do_not_cross_one_by_one(partitions):
+def test_words_cross_once(partitions):
     both = {"training": lines(30, spam=True), "analysis": lines(400)}
     wanted = spam_filter().run(both)["results"]
     sources = {name: ro.MemorySource(table) for name, table in both.items()}
     with Crossing() as crossing:
-        found = Staged(spam_filter(), sources, random.Random(partitions), partitions=partitions)
+        found = SimulatedQuery(spam_filter(), sources, random.Random(partitions), partitions=partitions)
     assert matter(found["results"]) == matter(wanted)
-    repeated = 1 + found.repeated  # tasks that ran again were handed theirs again
+    repeated = 1 + found.repeated  # repeated tasks read their blocks again
     assert crossing.records[1] < repeated * 3 * 41 * partitions
     assert crossing.bytes[2] < repeated * (400 * 100 + 5000 * partitions**2)
 
 
-def test_who_may_be_asked():
-    def asked(flow):
-        return sorted(plan(flow).asking)
+def test_steps_eligible_for_lookup():
+    def lookups(flow):
+        return sorted(plan(flow).remote_lookups)
 
-    assert asked(spam_filter()) == ["tokens_analysis", "tokens_training"]
-    assert asked(learning()) == ["words"]
-    assert asked(spam_filter(keep_table=True)) == []  # another step is handed the words as well
-    told = learning()
-    told.sink("told", told.stream("counts"))
-    assert asked(told) == []  # a sink wants them
+    assert lookups(spam_filter()) == ["tokens_analysis", "tokens_training"]
+    assert lookups(learning()) == ["words"]
+    assert lookups(spam_filter(keep_table=True)) == []  # another step reads the words as well
+    also = learning()
+    also.sink("also", also.stream("counts"))
+    assert lookups(also) == []  # a sink reads the answers
     aging = ro.Dataflow("aging")
     words = aging.source(
         "in", schema={"id": "string", "text": "string", "spam": "bool", "event_time": "timestamp[us, tz=UTC]"}
     )
     words = words.to(BAG, id="words").partition_by("word").to(t.CountSpamWords(ttl="1h"), id="counts")
     aging.sink("out", words.partition_by("seq").to(t.BayesScore(), id="judged"))
-    assert asked(aging) == []  # what it knows depends on the time
+    assert lookups(aging) == []  # its state depends on time
     for merging, wanted in (("sequence", ["a", "b"]), ("number", []), ("arrival", [])):
         flow = ro.Dataflow("two", merging=merging)
         read = [flow.source(f"in_{name}", schema={"id": "string", "text": "string", "spam": "bool"}) for name in "ab"]
         bags = [source.to(BAG, id=name) for name, source in zip("ab", read, strict=True)]
         counts = merge(*bags).partition_by("word").to(t.CountSpamWords(), id="counts")
         flow.sink("out", counts.partition_by("seq").to(t.BayesScore(), id="judged"))
-        assert asked(flow) == wanted  # else what is learned of one has numbers among those of the other
+        assert lookups(flow) == wanted  # otherwise the numbers of the sources interleave
 
 
-def test_few_messages_cross_as_they_are():
+def test_few_messages_cross_without_lookup():
     with Crossing() as crossing:
-        Staged(learning(), ro.MemorySource(batch([("win we", None)])), random.Random(1), partitions=3)
+        SimulatedQuery(learning(), ro.MemorySource(batch([("win we", None)])), random.Random(1), partitions=3)
     assert not {"?", "!", "="} & crossing.kinds

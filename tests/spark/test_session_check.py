@@ -1,4 +1,4 @@
-"""What is looked at in a session before anything starts, of sessions that are none."""
+"""Checks of a session before a query starts, with fake sessions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ FORMAT = "spark.sql.streaming.stateStore.checkpointFormatVersion"
 
 
 class Settings:
-    """What a session of Spark Connect has, with settings of its own."""
+    """A fake session of Spark Connect with given settings."""
 
     is_stopped = False
 
@@ -35,13 +35,13 @@ def settings(**given: str) -> Any:
 
 @pytest.mark.parametrize("given", [{}, {"format": "1"}, {"master": "local-cluster[2,1,1024]"}, {"master": "yarn"}])
 @pytest.mark.parametrize("yes", ["true", " True"])
-def test_copies_of_tasks_that_save_state_are_refused(given: dict[str, str], yes: str) -> None:
+def test_speculation_over_state_is_refused(given: dict[str, str], yes: str) -> None:
     spark = settings(copies=yes, **given)
-    with pytest.raises(ConfigError) as told:
+    with pytest.raises(ConfigError) as caught:
         check.check_session(spark, keeps_state=True)
     now = given.get("format", "not set")
     for part in ("spark.speculation is true", f"{FORMAT} {now}", 'spark.speculation to "false"', f'{FORMAT} to "2"'):
-        assert part in str(told.value)
+        assert part in str(caught.value)
     check.check_session(spark, keeps_state=False)
 
 
@@ -57,5 +57,5 @@ def test_copies_of_tasks_that_save_state_are_refused(given: dict[str, str], yes:
         {"format": "1"},
     ],
 )
-def test_what_makes_no_copies_or_keeps_them_apart_is_taken(given: dict[str, str]) -> None:
+def test_safe_settings_are_accepted(given: dict[str, str]) -> None:
     check.check_session(settings(**given), keeps_state=True)

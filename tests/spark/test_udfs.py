@@ -1,4 +1,4 @@
-"""Tasks as functions for pipelines of one's own, against naive references."""
+"""Tasks as functions for the user's own pipelines, compared with naive references."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pyspark.sql.types import DoubleType, LongType, StringType, StructField, Str
 import riot_ops as ro
 from riot_ops import tasks as t
 from riot_ops.core.errors import ConfigError
-from riot_ops.spark import udfs as faces
+from riot_ops.spark import udfs
 from tests.reference.kalman_filter import Kalman
 from tests.reference.range_filter import long as in_range
 
@@ -39,7 +39,7 @@ def wanted():
 
 
 def plain(frame):
-    """Rows of a pandas frame, in which a missing number is NaN."""
+    """Return the rows of a pandas frame, with NaN as None."""
     return [
         {k: None if isinstance(v, float) and math.isnan(v) else v for k, v in row.items()}
         for row in frame.to_dict("records")
@@ -52,7 +52,7 @@ def test_map_in_arrow_and_in_pandas(spark):
         assert [row.asDict() for row in out.collect()] == wanted()
 
 
-def test_batches_by_hand():
+def test_functions_over_batches():
     table = pa.Table.from_pylist(ROWS, schema=ARROW)
     out = list(IN_RANGE.map_in_arrow(table.to_batches(max_chunksize=7)))
     assert pa.Table.from_batches(out).to_pylist() == wanted()
@@ -60,7 +60,7 @@ def test_batches_by_hand():
     assert [row for frame in frames for row in plain(frame)] == wanted()
 
 
-def test_rejected_rows_are_logged_and_dropped_or_told(caplog):
+def test_rejected_rows_are_dropped_or_put_into_error_column(caplog):
     def positive(row):
         if row["value"] is None:
             raise ro.RecordError("nothing measured", reason="missing")
@@ -70,18 +70,18 @@ def test_rejected_rows_are_logged_and_dropped_or_told(caplog):
     (out,) = task.map_in_arrow([pa.RecordBatch.from_pylist(ROWS, schema=ARROW)])
     assert out.to_pylist() == [row for row in ROWS if row["value"] is not None]
     assert "map_function rejected 1 records, first: nothing measured" in caplog.text
-    told = [{**row, "_error": "before" if row["seq"] == 3 else None} for row in ROWS]
-    given = pa.RecordBatch.from_pylist(told, schema=ARROW.append(pa.field("_error", pa.string())))
+    with_errors = [{**row, "_error": "before" if row["seq"] == 3 else None} for row in ROWS]
+    given = pa.RecordBatch.from_pylist(with_errors, schema=ARROW.append(pa.field("_error", pa.string())))
     rows = [row for batch in task.map_in_arrow([given]) for row in batch.to_pylist()]
-    assert [row for row in rows if row["_error"] is None] == [r for r in told if r["seq"] not in (3, 11)]
+    assert [row for row in rows if row["_error"] is None] == [r for r in with_errors if r["seq"] not in (3, 11)]
     bad = {row["seq"]: row for row in rows if row["_error"] is not None}
-    assert bad[3] == told[3] and json.loads(bad[11]["_error"])["reason"] == "missing" and len(bad) == 2
+    assert bad[3] == with_errors[3] and json.loads(bad[11]["_error"])["reason"] == "missing" and len(bad) == 2
 
 
 def test_functions_over_batches_refuse_state():
-    for face in (faces.map_in_arrow, faces.map_in_pandas):
+    for function in (udfs.map_in_arrow, udfs.map_in_pandas):
         with pytest.raises(ConfigError, match=r"kalman_filter keeps state.*transform or stateful_processor"):
-            face(t.KalmanFilter())
+            function(t.KalmanFilter())
     with pytest.raises(ConfigError, match="range_filter has no state"):
         IN_RANGE.stateful_processor(DDL)
 
@@ -90,7 +90,7 @@ KALMAN = t.KalmanFilter(by=("obs_type",))
 
 
 @pytest.mark.parametrize("schema", [DDL, STRUCT, ARROW], ids=["ddl", "struct", "arrow"])
-def test_a_processor_in_sparks_own_tester(spark, schema):
+def test_processor_in_tws_tester(spark, schema):
     processor = KALMAN.stateful_processor(schema)
     assert processor.output_schema == STRUCT
     tester, reference = TwsTester(processor), Kalman()
@@ -99,12 +99,12 @@ def test_a_processor_in_sparks_own_tester(spark, schema):
             rows = [row for row in part if row["obs_type"] == key]
             if not rows:
                 continue
-            got = tester.testInPandas(key, pd.DataFrame(rows[::-1]))  # in the order of seq, however they come
+            got = tester.testInPandas(key, pd.DataFrame(rows[::-1]))  # processed in order of seq
             assert got["seq"].tolist() == [row["seq"] for row in rows]
             assert got["value"].tolist() == pytest.approx([reference.push(key, row["value"])[0] for row in rows])
 
 
-def test_a_processor_orders_by_time_where_there_is_no_number(spark):
+def test_processor_orders_by_event_time_without_seq(spark):
     times = [datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=s) for s in (2, 0, 1)]
     frame = pd.DataFrame({"event_time": times, "key": ["a"] * 3, "value": [3.0, 1.0, 2.0]})
     processor = t.KalmanFilter(by=("key",)).stateful_processor("event_time timestamp, key string, value double")
@@ -113,7 +113,7 @@ def test_a_processor_orders_by_time_where_there_is_no_number(spark):
     assert got["value"].tolist() == pytest.approx([reference.push("a", v)[0] for v in (1.0, 2.0, 3.0)])
 
 
-def test_a_processor_leaves_rejected_rows_alone(spark):
+def test_processor_passes_rejected_rows_on(spark):
     fields = f"{DDL}, _error string"
     tester = TwsTester(KALMAN.stateful_processor(fields))
     rows = [
@@ -129,12 +129,12 @@ def test_a_processor_leaves_rejected_rows_alone(spark):
 
 
 @pytest.mark.parametrize(("schema", "message"), [(17, "got 17"), (None, "got None")])
-def test_another_schema_is_refused(schema, message):
+def test_other_value_as_schema_is_refused(schema, message):
     with pytest.raises(ConfigError, match=f"schema must be .*{message}"):
         KALMAN.stateful_processor(schema)
 
 
-def test_a_processor_on_spark_in_two_micro_batches(spark, tmp_path):
+def test_processor_on_spark(spark, tmp_path):
     for i, part in enumerate((ROWS[:30], ROWS[30:])):
         spark.createDataFrame(pa.Table.from_pylist(part, schema=ARROW)).coalesce(1).write.parquet(f"{tmp_path}/in/{i}")
     processor = KALMAN.stateful_processor(STRUCT)
@@ -149,10 +149,10 @@ def test_a_processor_on_spark_in_two_micro_batches(spark, tmp_path):
     assert got == pytest.approx({r["seq"]: reference.push(r["obs_type"], r["value"])[0] for r in ROWS})
 
 
-def test_a_processor_needs_utc_for_times(spark, monkeypatch):
+def test_processor_needs_utc_for_times(spark, monkeypatch):
     other = spark.newSession()
     other.conf.set("spark.sql.session.timeZone", "Europe/Berlin")
-    monkeypatch.setattr(faces.SparkSession, "getActiveSession", lambda: other)
+    monkeypatch.setattr(udfs.SparkSession, "getActiveSession", lambda: other)
     with pytest.raises(ConfigError, match=r"Europe/Berlin.*spark.conf.set.*UTC"):
         KALMAN.stateful_processor("event_time timestamp, obs_type string, value double")
-    assert KALMAN.stateful_processor(DDL), "no times, any zone"
+    assert KALMAN.stateful_processor(DDL), "without times any zone is accepted"

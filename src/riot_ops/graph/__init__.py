@@ -1,1 +1,1 @@
-"""Dataflows as data: nodes, edges, what is valid; as JSON, as pictures, as stages."""
+"""Dataflow graphs: nodes and edges, validation, JSON, diagrams, and the plan of stages."""

@@ -1,4 +1,4 @@
-"""Dataflows as JSON-able data, and back."""
+"""Dataflow descriptors: dataflows as JSON-able data, and back."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from typing import Any, Literal, TypeVar, get_args
 import msgspec
 import pyarrow as pa
 
-from riot_ops.core.errors import ConfigError, did_you_mean, excerpt, short
-from riot_ops.core.misfit import misfit
+from riot_ops.core.errors import ConfigError, describe_validation_error, did_you_mean, excerpt, value_text
 from riot_ops.core.operator import Operator
 from riot_ops.core.schema import RAW, arrow_type
 from riot_ops.graph.graph import Graph
@@ -26,7 +25,7 @@ G = TypeVar("G", bound=Graph)
 
 
 def describe(flow: Graph) -> dict[str, Any]:
-    """A dataflow as JSON-able data."""
+    """Describe a dataflow as JSON-able data."""
     return {
         "format": FORMAT,
         "name": flow.name,
@@ -60,21 +59,21 @@ def _edge(edge: Edge) -> dict[str, Any]:
 
 
 def load(data: Mapping[str, Any], functions: Functions, empty: Callable[..., G], task: MakeTask) -> G:
-    """The dataflow that was described; nothing is imported because a descriptor says so.
+    """Build the dataflow of a descriptor; a descriptor never causes an import.
 
     Parameters
     ----------
     functions : mapping of str to function
-        What the descriptor may name.
+        The functions that the descriptor may name.
     empty : function
-        Makes a graph of a name and a way of merging, without nodes.
+        Makes a graph without nodes from a name and ``merging``.
     task : function
-        Makes a task of its description.
+        Makes a task from its description.
     """
     if not isinstance(data, Mapping):
-        raise ConfigError(f"not a dataflow descriptor: it must be an object, got {short(data)}")
+        raise ConfigError(f"not a dataflow descriptor: it must be an object, got {value_text(data)}")
     if data.get("format") != FORMAT:
-        raise ConfigError(f"not a dataflow descriptor: format must be {FORMAT!r}, got {short(data.get('format'))}")
+        raise ConfigError(f"not a dataflow descriptor: format must be {FORMAT!r}, got {value_text(data.get('format'))}")
     place = ""
     try:
         _only(data, "dataflow", "format", "name", "merging", "nodes", "edges")
@@ -83,24 +82,26 @@ def load(data: Mapping[str, Any], functions: Functions, empty: Callable[..., G],
             for number, entry in enumerate(entries if isinstance(entries, (list, tuple)) else ()):
                 place = f"{what}s[{number}]"
                 if not isinstance(entry, Mapping):
-                    raise ConfigError(f"must be an object with {', '.join(_KEYS[what])}, got {short(entry)}")
+                    raise ConfigError(f"must be an object with {', '.join(_KEYS[what])}, got {value_text(entry)}")
                 _only(entry, what, *_KEYS[what])
         place = ""
         described = msgspec.convert(data, _Described)
         flow = empty(described.name, merging=described.merging)
         for number, node in enumerate(described.nodes):
             place = f"nodes[{number}]"
-            flow.place(_loaded(node, functions, task))
+            flow.add_node(_loaded(node, functions, task))
         for number, edge in enumerate(described.edges):
             place = f"edges[{number}]"
             flow.connect(
                 edge.source, edge.target, Distribution(edge.distribution, tuple(edge.fields), edge.parallelism)
             )
     except (KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
-        why = misfit(error, data, _TEXTS) if isinstance(error, msgspec.ValidationError) else str(error)
+        why = (
+            describe_validation_error(error, data, _TEXTS) if isinstance(error, msgspec.ValidationError) else str(error)
+        )
         where = f"{place}: " if place else ""
         raise ConfigError(
-            f"the descriptor of {short(data.get('name', ''))} is not well formed: {where}{excerpt(why)}"
+            f"the descriptor of {value_text(data.get('name', ''))} is not well formed: {where}{excerpt(why)}"
         ) from None
     return flow
 
@@ -135,7 +136,7 @@ class _Field(msgspec.Struct):
 
 _Kind = Literal["source", "task", "sink"]
 _Spread = Literal["forward", "shuffle", "hash", "broadcast", "one", "custom"]
-#: What these fields may say.
+#: The allowed values of these fields.
 _TEXTS = {"kind": get_args(_Kind), "distribution": get_args(_Spread)}
 _TASK = '{"task": "kalman_filter"}'
 

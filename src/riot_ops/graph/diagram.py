@@ -1,4 +1,4 @@
-"""Pictures of dataflows: Mermaid text and SVG."""
+"""Diagrams of dataflows: Mermaid text and SVG."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from riot_ops.graph.nodes import Edge, Node
 __all__ = ["mermaid", "svg"]
 
 BOX_WIDTH, BOX_HEIGHT, GAP_Y = 150, 44, 26
-#: Least gap between columns, and what a letter on an edge adds.
+#: Minimum gap between columns, and the width that each character of an edge label adds.
 GAP_X, LETTER = 50, 6
 COLOURS = {"source": "#dbeafe", "sink": "#e5e7eb", "keyed": "#fde68a", "task": "#dcfce7"}
 
@@ -30,7 +30,7 @@ def _edge_label(edge: Edge) -> str:
 
 
 def mermaid(flow: Graph, notes: Mapping[str, str] | None = None, caption: str = "") -> str:
-    """The graph as a Mermaid flowchart, with a second line in the boxes for which there are notes, and a line below.
+    """Draw the graph as a Mermaid flowchart, with ``notes`` as second lines in the boxes and a caption below.
 
     >>> from riot_ops import dataflows
     >>> print(mermaid(dataflows.stats()).splitlines()[0])
@@ -51,9 +51,9 @@ def mermaid(flow: Graph, notes: Mapping[str, str] | None = None, caption: str = 
 
 
 def svg(flow: Graph, notes: Mapping[str, str] | None = None, caption: str = "") -> str:
-    """The graph as an SVG picture, laid out in layers from left to right; the rest as for :func:`mermaid`."""
+    """Draw the graph as an SVG picture with layers from left to right; parameters as for :func:`mermaid`."""
     layer: dict[str, int] = {}
-    for node in flow.order():
+    for node in flow.topological_order():
         layer[node.id] = max((layer[e.source] + 1 for e in flow.inputs(node.id) if e.source in layer), default=0)
     columns: dict[int, list[str]] = {}
     for name, depth in layer.items():
@@ -62,7 +62,7 @@ def svg(flow: Graph, notes: Mapping[str, str] | None = None, caption: str = "") 
     gap = GAP_X + LETTER * max((len(_edge_label(e)) for e in flow.edges), default=0)
     place: dict[str, tuple[float, float]] = {}
     for depth, names in sorted(columns.items()):
-        # beside their inputs, so that edges cross little
+        # beside their inputs, so that few edges cross
         names.sort(
             key=lambda n: (
                 sum(place[e.source][1] for e in flow.inputs(n) if e.source in place) / max(1, len(flow.inputs(n)))
@@ -86,7 +86,7 @@ def svg(flow: Graph, notes: Mapping[str, str] | None = None, caption: str = "") 
         parts += _svg_edge(edge, place)
     for node in flow.nodes.values():
         x, y = place[node.id]
-        keyed = isinstance(node.task, KeyedOperator) and node.task.without_state() is None
+        keyed = isinstance(node.task, KeyedOperator) and node.task.stateless_equivalent() is None
         kind = "keyed" if keyed else node.kind
         parts.append(
             f'<rect x="{x}" y="{y}" width="{BOX_WIDTH}" height="{BOX_HEIGHT}" rx="6" '

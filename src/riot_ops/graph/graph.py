@@ -1,4 +1,4 @@
-"""The graph of a dataflow as plain data: nodes, edges, schemas, and whether it is valid."""
+"""The graph of a dataflow as plain data: nodes, edges, schemas and validation."""
 
 from __future__ import annotations
 
@@ -15,23 +15,24 @@ from riot_ops.graph.nodes import ERRORS_STREAM, FORWARD, Distribution, Edge, Nod
 __all__ = ["Graph"]
 
 
-#: How the messages of several sources come together.
+#: How the messages of several sources are merged.
 MERGING = ("arrival", "number", "sequence")
-#: So many messages at most has a source that others come after.
-MOST_BEFORE = 1 << 44
+#: Maximum number of messages of a source that another one follows in sequence.
+MAX_MESSAGES_BEFORE = 1 << 44
 
 
 class Graph:
-    """A DAG of sources, tasks and sinks with named streams. It knows neither how it is written nor where it runs.
+    """A DAG of sources, tasks and sinks with named streams, independent of the API and of the runner.
 
     Parameters
     ----------
     name : str
         Name of the dataflow.
     merging : "arrival", "number" or "sequence", default "arrival"
-        How the messages of several sources come together: as they arrive; or message 0 of all sources in the order in
-        which they were declared, then message 1, and so on, where one that has no more is left out; or all messages of
-        the first source, then those of the second. The latter two give the same results for any cut into batches.
+        How the messages of several sources are merged. "arrival": as they arrive. "number": message 0 of all sources in
+        the order of their declaration, then message 1, and so on; a source that has ended is skipped. "sequence": all
+        messages of the first source, then those of the second. The results of the latter two do not depend on how the
+        streams are cut into batches.
     """
 
     def __init__(self, name: str, *, merging: str = "arrival") -> None:
@@ -46,7 +47,7 @@ class Graph:
         self.nodes: dict[str, Node] = {}
         self.edges: list[Edge] = []
 
-    def place(self, node: Node) -> None:
+    def add_node(self, node: Node) -> None:
         """Add a node without edges."""
         if not re.fullmatch(r"[A-Za-z0-9][\w.-]*", node.id):
             raise ConfigError(f"id {node.id!r}: only letters, digits, '_', '-' and '.' (it names files and metrics)")
@@ -62,21 +63,21 @@ class Graph:
         self.edges.append(Edge(source, target, distribution))
 
     def inputs(self, node: str) -> list[Edge]:
-        """The edges into a node, in the order they were made."""
+        """Return the edges into a node, in the order of their creation."""
         return [e for e in self.edges if e.target == node]
 
     def outputs(self, node: str) -> list[Edge]:
-        """The edges out of a node."""
+        """Return the edges out of a node."""
         return [e for e in self.edges if e.source == node]
 
-    def kind(self, kind: str) -> list[Node]:
-        """The nodes of a kind: source, task or sink."""
+    def nodes_of_kind(self, kind: str) -> list[Node]:
+        """Return the sources, the tasks or the sinks."""
         return [n for n in self.nodes.values() if n.kind == kind]
 
-    def order(self) -> list[Node]:
-        """The nodes so that each comes after its inputs; raises on a cycle."""
+    def topological_order(self) -> list[Node]:
+        """Return the nodes, each after its inputs; raises on a cycle."""
         into = self._into()
-        level: dict[str, int] = {}  # how many steps are above it
+        level: dict[str, int] = {}  # length of the longest path to a node
         missing = {id: sum(e.source in self.nodes for e in into[id]) for id in self.nodes}
         onward: dict[str, list[str]] = {id: [] for id in self.nodes}
         for edge in self.edges:
@@ -96,7 +97,7 @@ class Graph:
         return sorted(self.nodes.values(), key=lambda node: level[node.id])
 
     def _into(self) -> dict[str, list[Edge]]:
-        """The edges into each node, in the order they were made."""
+        """Return the edges into each node, in the order of their creation."""
         into: dict[str, list[Edge]] = {id: [] for id in self.nodes}
         for edge in self.edges:
             if edge.target in into:
@@ -104,12 +105,12 @@ class Graph:
         return into
 
     def numbering(self) -> dict[str, tuple[int, int]]:
-        """For each source how its messages are numbered: ``(shift, step)``, so that message n is number n step + shift.
+        """Return ``(shift, step)`` by source: message n of the source has the number ``n * step + shift``.
 
-        The step is how many sources there are whose records may meet in a stream. The shift is the place among them, by
-        which it is told from the others; and where one source comes after the other, a distance beside that.
+        ``step`` is the number of sources whose records may meet in a stream. ``shift`` is the place of the source
+        among them, so that their numbers differ; where sources follow in sequence, it also keeps their ranges apart.
         """
-        leads = {id: id for id in self.nodes}  # to a node of the same part of the graph, at last to one for all of it
+        leads = {id: id for id in self.nodes}  # union-find: to a node of the same component
 
         def lead(id: str) -> str:
             while leads[id] != id:
@@ -119,9 +120,9 @@ class Graph:
         for edge in self.edges:
             leads[lead(edge.source)] = lead(edge.target)
         parts: dict[str, list[str]] = {}
-        for node in self.kind("source"):
+        for node in self.nodes_of_kind("source"):
             parts.setdefault(lead(node.id), []).append(node.id)
-        apart = MOST_BEFORE if self.merging == "sequence" else 0
+        apart = MAX_MESSAGES_BEFORE if self.merging == "sequence" else 0
         return {
             id: (place + place * len(part) * apart, len(part))
             for part in parts.values()
@@ -129,14 +130,15 @@ class Graph:
         }
 
     def schemas(self) -> dict[str, pa.Schema]:
-        """The schema of each stream, by node id; raises if the dataflow is not valid."""
+        """Return the schema of each stream by node id; raises if the dataflow is not valid."""
         self.validate()
-        return self._schemas([])
+        return self.infer_schemas([])
 
-    def _schemas(self, problems: list[str]) -> dict[str, pa.Schema]:
+    def infer_schemas(self, problems: list[str]) -> dict[str, pa.Schema]:
+        """Return the schemas that can be inferred, also of an incomplete graph; appends to ``problems``."""
         found: dict[str, pa.Schema] = {ERRORS_STREAM: ERRORS}
         into = self._into()
-        for node in self.order():
+        for node in self.topological_order():
             if node.kind == "source":
                 assert node.schema is not None
                 found[node.id] = node.schema
@@ -157,8 +159,8 @@ class Graph:
                                 f"{', '.join(schema.names)}{did_you_mean(name, schema.names)}"
                             )
                 assert node.task is not None
-                places = [edge_ordinals(e, found[e.source]) for e in into[node.id] if e.source in found]
-                for name in max(places, key=len):  # 0 where an input has none
+                ordinals = [edge_ordinals(e, found[e.source]) for e in into[node.id] if e.source in found]
+                for name in max(ordinals, key=len):  # filled with 0 for inputs that lack it
                     if name not in schema.names:
                         schema = schema.append(pa.field(name, pa.int64()))
                 try:
@@ -168,7 +170,7 @@ class Graph:
         return found
 
     def validate(self) -> None:
-        """Raise :class:`ConfigError` with *all* that is wrong; return if nothing is."""
+        """Raise one :class:`ConfigError` that lists all problems; return if there are none."""
         problems: list[str] = []
         for edge in self.edges:
             for end in (edge.source, edge.target):
@@ -177,7 +179,7 @@ class Graph:
                         f"edge {edge.source} -> {edge.target}: no node {end!r}{did_you_mean(end, self.nodes)}"
                     )
         pairs = Counter((e.source, e.target) for e in self.edges)
-        problems += [f"edge {a} -> {b} stands twice" for a, b in sorted(p for p, n in pairs.items() if n > 1)]
+        problems += [f"edge {a} -> {b} occurs twice" for a, b in sorted(p for p, n in pairs.items() if n > 1)]
         into, read = self._into(), {e.source for e in self.edges}
         for node in self.nodes.values():
             ins, outs = into[node.id], node.id in read
@@ -194,10 +196,10 @@ class Graph:
                     f"{node.id}: its input edges have different distributions; merge them first, or spread each "
                     "over the same number of instances"
                 )
-        if not self.kind("source"):
+        if not self.nodes_of_kind("source"):
             problems.append("there is no source")
         try:
-            self._schemas(problems)
+            self.infer_schemas(problems)
         except ConfigError as error:
             problems.append(str(error))
         if problems:
@@ -205,7 +207,7 @@ class Graph:
 
 
 def _agree(spreads: list[Distribution]) -> bool:
-    """Whether edges into one task can be told apart by nothing, or by the same instances."""
+    """Whether the edges into a task have equal distributions, or spread over equally many instances."""
     if len({(d.kind, d.fields, d.parallelism) for d in spreads}) <= 1:
         return True
     named = all(d.kind in ("shuffle", "hash", "broadcast", "custom") and d.parallelism for d in spreads)
@@ -214,7 +216,7 @@ def _agree(spreads: list[Distribution]) -> bool:
 
 def _difference(a: pa.Schema, b: pa.Schema) -> str:
     for name in dict.fromkeys([*a.names, *b.names]):
-        if is_ordinal(name):  # which need not be there
+        if is_ordinal(name):  # which is optional
             continue
         if name not in a.names or name not in b.names:
             return f"only one has the field {name!r}"

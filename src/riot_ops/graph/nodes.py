@@ -1,4 +1,4 @@
-"""What a dataflow's graph is made of: nodes, edges, and how records spread over instances."""
+"""Nodes and edges of a dataflow's graph, and how an edge spreads records over instances."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from riot_ops.core.errors import ConfigError
 from riot_ops.core.operator import Operator
 from riot_ops.core.order import next_ordinal, ordinals
 from riot_ops.core.schema import RAW, arrow_type
-from riot_ops.ingest.step import declared
+from riot_ops.ingest.step import declared_schema
 
 __all__ = ["ERRORS_STREAM", "FORWARD", "Distribution", "Edge", "Node", "Router", "edge_ordinals", "source_node"]
 
 #: The stream of rejected records, which every dataflow has.
 ERRORS_STREAM = "errors"
 
-#: A user's routing: gets a batch, returns the instance (0 … parallelism-1) of each row.
+#: A user's routing function: gets a batch, returns the instance (0 … parallelism-1) of each row.
 Router = Callable[[pa.RecordBatch], Any]
 
 
 @dataclass(frozen=True)
 class Distribution:
-    """How the records on an edge spread over the instances of the task behind it.
+    """How the records of an edge spread over the instances of its target task.
 
     ==========  =========================================================================
     forward     the task's own key decides (the default)
@@ -36,8 +36,8 @@ class Distribution:
     custom      ``router`` names the instance of each record
     ==========  =========================================================================
 
-    An instance has state of its own, so ``shuffle`` into a keyed task counts each key once per
-    instance, as the papers' platforms do. Edges into one task may differ as long as all spread
+    Each instance has its own state, so ``shuffle`` into a keyed task counts each key once per
+    instance, as the platforms of the papers do. Edges into one task may differ if all spread
     over the same number of instances: readings by ``shuffle(4)``, models by ``broadcast(4)``.
     """
 
@@ -54,7 +54,7 @@ class Distribution:
                 f"distribution must be forward, shuffle, hash, broadcast, one or custom, got {self.kind!r}"
             )
         if self.parallelism is not None and (not isinstance(self.parallelism, int) or self.parallelism < 1):
-            raise ConfigError(f"parallelism must be >= 1, got {self.parallelism!r}")
+            raise ConfigError(f"parallelism must be a whole number >= 1, got {self.parallelism!r}")
         if self.kind == "hash" and not self.fields:
             raise ConfigError("hash needs at least one field")
         if self.kind in ("broadcast", "custom") and self.parallelism is None:
@@ -87,7 +87,7 @@ class Edge:
 
 
 def source_node(name: str, schema: pa.Schema | Mapping[str, Any] | None = None) -> Node:
-    """A source with the fields of its records: their ``seq``, and then those that are declared."""
+    """Make a source node with the declared fields, and ``seq`` before them if it is missing."""
     if schema is None:
         fields = RAW
     elif isinstance(schema, pa.Schema):
@@ -96,13 +96,13 @@ def source_node(name: str, schema: pa.Schema | Mapping[str, Any] | None = None) 
         fields = pa.schema([(n, arrow_type(k) if isinstance(k, str) else k) for n, k in schema.items()])
     if "seq" not in fields.names:
         fields = fields.insert(0, pa.field("seq", pa.int64(), nullable=False))
-    fields = declared(fields, f"source {name!r}")
+    fields = declared_schema(fields, f"source {name!r}")
     seq = fields.get_field_index("seq")
     fields = fields.set(seq, fields.field(seq).with_nullable(False))
     return Node(name, "source", schema=fields)
 
 
 def edge_ordinals(edge: Edge, schema: pa.Schema) -> tuple[str, ...]:
-    """The places (``ordinal`` …) of the records that leave an edge: a broadcast tells its copies apart by one more."""
+    """Return the ordinals of the records that leave an edge; a broadcast adds one to tell its copies apart."""
     more = [next_ordinal(schema.names)] if edge.distribution.kind == "broadcast" else []
     return (*ordinals(schema.names), *more)

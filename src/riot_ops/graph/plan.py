@@ -1,11 +1,10 @@
-"""The planner: from a DAG to a linear chain of stages, the source read once.
+"""The planner: from a DAG to a linear chain of stages, with the source read once.
 
-Stage 0 runs at the source: the stateless steps that no keyed step precedes. Each later stage begins
-with a shuffle by its partition fields and holds every keyed step that those fields suit, with the
-stateless steps behind them, and with such before them as fan out (:mod:`riot_ops.graph.fanout`).
-Stages of which none reads what another gives have one shuffle together.
-Records travel between stages addressed to the stage that reads them;
-stages in between pass them on untouched.
+Stage 0 runs at the source and holds the stateless steps that no keyed step precedes. Each later stage
+begins with a shuffle by its partition fields. It holds every keyed step that those fields suit, the
+stateless steps downstream of them, and stateless steps before them that fan out (:mod:`riot_ops.graph.fanout`).
+Stages that do not read each other's output share a shuffle.
+Records are addressed to the stage that reads them; stages in between pass them on unchanged.
 """
 
 from __future__ import annotations
@@ -17,43 +16,43 @@ from typing import Literal
 
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.operator import Operator
-from riot_ops.graph.asking import Asking, asking
-from riot_ops.graph.fanout import moved_behind
+from riot_ops.graph.fanout import move_downstream
 from riot_ops.graph.graph import Graph
-from riot_ops.graph.lowering import BEATS, INSTANCE, Route, Step, lower
-from riot_ops.graph.marks import Marks
+from riot_ops.graph.lowering import HEARTBEAT_SUFFIX, INSTANCE_FIELD, Route, Step, lower
 from riot_ops.graph.nodes import ERRORS_STREAM
-from riot_ops.ingest.step import Intake
+from riot_ops.graph.remote_lookup import RemoteLookup, find_remote_lookups
+from riot_ops.ingest.step import IngestStep
+from riot_ops.ingest.watermarks import WatermarkGenerator
 
-__all__ = ["NoStageError", "Plan", "Stage", "plan", "planned"]
+__all__ = ["NoStageError", "Plan", "Stage", "plan", "plan_steps"]
 
 
-#: More instances than any step may have.
-MANY = sys.maxsize
+#: Stands for no limit of instances.
+UNLIMITED = sys.maxsize
 
 
 class NoStageError(Exception):
-    """A step does not fit into the stages that there are."""
+    """A step does not fit into the given stages."""
 
 
 @dataclass
 class Stage:
-    """Everything that runs in one Python pass.
+    """The steps that run in one Python pass.
 
     Attributes
     ----------
     index : int
         Place in the chain; 0 is at the source.
     partition : tuple of str
-        Fields that decide which bucket a record goes to; empty: one bucket for all.
+        Fields that decide the bucket of a record; empty: one bucket for all.
     steps : list of Step
-        What runs here, in order.
+        In the order in which they run.
     entries : dict of stream to step ids
-        Streams that come from earlier stages, and who reads them here.
+        Streams from earlier stages, and the steps that read them here.
     outputs : set of str
-        Streams that leave: to later stages or to sinks.
+        Streams that leave for later stages or sinks.
     parallelism : int or None
-        Most buckets it may use.
+        Maximum number of buckets.
     """
 
     index: int
@@ -66,7 +65,7 @@ class Stage:
 
 @dataclass
 class Plan:
-    """The stages of a dataflow and where each stream goes.
+    """The stages of a dataflow and the target of each stream.
 
     Attributes
     ----------
@@ -74,25 +73,25 @@ class Plan:
     sinks : set of str
         Streams that end in a sink, ``errors`` included.
     parts : dict of str to str
-        Streams that are parts of another: of the output of a stateless step that merges streams
-        from several stages.
-    asking : dict of str to Asking
-        Streams of stage 0 about whose words a step may be asked in place of being handed them.
+        By part, the whole stream: a stateless step that merges streams from several stages has an
+        output in parts.
+    remote_lookups : dict of str to RemoteLookup
+        Streams of stage 0 about whose words a step is asked, in place of sending it their records.
     """
 
     name: str
     stages: list[Stage]
     sinks: set[str]
     parts: dict[str, str] = field(default_factory=dict)
-    asking: dict[str, Asking] = field(default_factory=dict)
+    remote_lookups: dict[str, RemoteLookup] = field(default_factory=dict)
 
     def readers(self, stream: str, produced_in: int) -> list[Stage]:
-        """The later stages that read a stream."""
+        """Return the later stages that read a stream."""
         return [s for s in self.stages[produced_in + 1 :] if stream in s.entries]
 
     @property
     def shuffles(self) -> list[list[Stage]]:
-        """The stages behind each shuffle: side by side, where none reads what another gives."""
+        """The stages after each shuffle; stages that do not read each other's output share one."""
         level = {0: 0}
         found: list[list[Stage]] = []
         for stage in self.stages[1:]:
@@ -114,8 +113,8 @@ class Plan:
             limit = f", at most {stage.parallelism} buckets" if stage.parallelism else ""
             lines.append(f"stage {stage.index} ({where}{limit})")
             for step in stage.steps:
-                if isinstance(step.operator, (Intake, Marks)):
-                    continue  # a part of its source
+                if isinstance(step.operator, (IngestStep, WatermarkGenerator)):
+                    continue  # belongs to its source
                 kind = "keyed by " + (", ".join(step.key) or "nothing") if step.keyed else "stateless"
                 lines.append(f"  {step.id} <- {', '.join(step.inputs)}  [{kind}]")
             to_sinks = sorted({self.parts.get(s, s) for s in stage.outputs} & self.sinks)
@@ -130,9 +129,9 @@ def plan(flow: Graph, fuse: Literal["exact", "coarse"] = "exact") -> Plan:
     Parameters
     ----------
     fuse : "exact" or "coarse"
-        Which keyed steps may share a shuffle: those with the same key, or also those whose keys
-        have a field in common, and those that read what comes of a step without a key (fewer shuffles, but the
-        common fields bound the parallelism).
+        Which keyed steps may share a shuffle. "exact": those with the same key. "coarse": also those whose keys have a
+        field in common, and those that read the output of a step without a key. That needs fewer shuffles, but the
+        common fields bound the parallelism.
 
     Examples
     --------
@@ -142,15 +141,15 @@ def plan(flow: Graph, fuse: Literal["exact", "coarse"] = "exact") -> Plan:
     """
     if fuse not in ("exact", "coarse"):
         raise ConfigError(f"fuse must be 'exact' or 'coarse', got {fuse!r}")
-    streams = [stream for n in flow.kind("source") for stream in (n.id, n.id + BEATS)]
-    sinks = {e.source for n in flow.kind("sink") for e in flow.inputs(n.id)}
-    found = planned(flow.name, lower(flow), streams, sinks, fuse)
+    streams = [stream for n in flow.nodes_of_kind("source") for stream in (n.id, n.id + HEARTBEAT_SUFFIX)]
+    sinks = {e.source for n in flow.nodes_of_kind("sink") for e in flow.inputs(n.id)}
+    found = plan_steps(flow.name, lower(flow), streams, sinks, fuse)
     ending = {*sinks, *(part for part, stream in found.parts.items() if stream in sinks)}
-    found.asking = asking(found.stages, ending, flow.merging)
+    found.remote_lookups = find_remote_lookups(found.stages, ending, flow.merging)
     return found
 
 
-def planned(
+def plan_steps(
     name: str,
     steps: Sequence[Step],
     streams: Iterable[str],
@@ -158,10 +157,10 @@ def planned(
     fuse: Literal["exact", "coarse"],
     settled: int | None = None,
 ) -> Plan:
-    """The same for steps that read some ``streams`` from outside, and give others to sinks; see :func:`plan`.
+    """Plan steps that read ``streams`` from outside and write to ``sinks``; see :func:`plan`.
 
-    The first so many steps settle the stages and their fields, where ``settled`` is given; :class:`NoStageError` where
-    one of the others does not fit.
+    With ``settled``, only that many first steps decide the stages and their fields; the others must fit into them, or
+    :class:`NoStageError` is raised.
     """
     return _Planner(steps, streams, fuse == "coarse", len(steps) if settled is None else settled).run(name, sinks)
 
@@ -172,18 +171,18 @@ class _Planner:
         self.steps = steps
         self.settling, self.settled = settled, False
         self.stages = [Stage(0)]
-        #: stream -> its parts, in the order of the inputs that they come from
+        #: stream -> its parts, in the order of the inputs they belong to
         self.parts: dict[str, tuple[str, ...]] = {}
         #: stream -> stages that produce it -> fields changed since the records entered that stage
-        self.made: dict[str, dict[int, frozenset[str] | None]] = {stream: {0: frozenset()} for stream in streams}
+        self.produced: dict[str, dict[int, frozenset[str] | None]] = {stream: {0: frozenset()} for stream in streams}
 
     def run(self, name: str, sinks: Set[str]) -> Plan:
-        for place, whole in enumerate(self.steps):
+        for place, unplaced in enumerate(self.steps):
             self.settled = place >= self.settling
-            if isinstance(whole.operator, Intake):
-                self.stages[0].steps.append(whole)
+            if isinstance(unplaced.operator, IngestStep):
+                self.stages[0].steps.append(unplaced)
                 continue
-            step = replace(whole, inputs=tuple(p for s in whole.inputs for p in self.parts.get(s, (s,))))
+            step = replace(unplaced, inputs=tuple(p for s in unplaced.inputs for p in self.parts.get(s, (s,))))
             if step.partition is None:
                 self._place_stateless(step)
             else:
@@ -193,12 +192,12 @@ class _Planner:
                 self._connect(step, stage)
         self._fan_out()
         for stage in self.stages:
-            stage.outputs |= {p for s in sinks for p in self.parts.get(s, (s,)) if stage.index in self.made[p]}
+            stage.outputs |= {p for s in sinks for p in self.parts.get(s, (s,)) if stage.index in self.produced[p]}
         parts = {part: stream for stream, found in self.parts.items() for part in found}
         return Plan(name, self.stages, {*sinks, ERRORS_STREAM}, parts)
 
     def _fan_out(self) -> None:
-        """Have one stream cross to a stage in place of many that are made of it."""
+        """Let one stream cross to a stage in place of many that are derived from it."""
         if len(self.stages) == 1:
             return
         readers: dict[str, set[str]] = {}
@@ -206,27 +205,27 @@ class _Planner:
             for stream in (*step.inputs, *(step.clock.streams if step.clock is not None else ())):
                 readers.setdefault(stream, set()).add(step.id)
         settled = {step.id for step in self.steps[: self.settling]}
-        for place, before in enumerate(self.stages):
-            for behind in self.stages[place + 1 :]:
-                made = {stream for stream, found in self.made.items() if before.index in found}
-                for moved in moved_behind(before, behind, made, readers, settled):
-                    self.made[moved] = {behind.index: self.made[moved][before.index]}
+        for place, earlier in enumerate(self.stages):
+            for later in self.stages[place + 1 :]:
+                produced = {stream for stream, found in self.produced.items() if earlier.index in found}
+                for moved in move_downstream(earlier, later, produced, readers, settled):
+                    self.produced[moved] = {later.index: self.produced[moved][earlier.index]}
 
     def _place_stateless(self, step: Step) -> None:
-        # a stateless step runs wherever its inputs come to be, which needs no shuffle; where they come to
-        # be in several stages, each input has a step of its own: what reads them keeps them in order
-        if len({stage for stream in step.inputs for stage in self.made[stream]}) > 1:
+        # a stateless step runs where its inputs are produced and needs no shuffle; where several stages produce
+        # them, each input gets a step of its own, and the readers restore the order
+        if len({stage for stream in step.inputs for stage in self.produced[stream]}) > 1:
             ids = tuple(f"{step.id}#{i}" for i in range(len(step.inputs)))
             for part, stream in zip(ids, step.inputs, strict=True):
                 self._place_stateless(replace(step, id=part, inputs=(stream,), label=step.name))
             self.parts[step.id] = ids
             return
-        (stage,) = self.made[step.inputs[0]]
+        (stage,) = self.produced[step.inputs[0]]
         changed: frozenset[str] | None = _writes(step)
         for stream in step.inputs:
-            changed = _union(changed, self.made[stream][stage])
+            changed = _union(changed, self.produced[stream][stage])
         self.stages[stage].steps.append(step)
-        self.made[step.id] = {stage: changed}
+        self.produced[step.id] = {stage: changed}
 
     def _place_keyed(self, step: Step) -> None:
         assert step.partition is not None
@@ -240,16 +239,18 @@ class _Planner:
             stage.parallelism = min(stage.parallelism or step.parallelism, step.parallelism)
         stage.partition = self._common(step, stage) or stage.partition
         stage.steps.append(step)
-        self.made[step.id] = {stage.index: self._changed(step, stage.index)}
+        self.produced[step.id] = {stage.index: self._changed(step, stage.index)}
 
     def _fits(self, step: Step, stage: Stage) -> bool:
         common = self._common(step, stage)
         if common is None:
             return False
-        if self.settled and (common != stage.partition or (step.parallelism or MANY) < (stage.parallelism or MANY)):
+        if self.settled and (
+            common != stage.partition or (step.parallelism or UNLIMITED) < (stage.parallelism or UNLIMITED)
+        ):
             return False
         for stream in step.inputs:
-            for index, changed in self.made[stream].items():
+            for index, changed in self.produced[stream].items():
                 if index > stage.index:
                     return False
                 if index == stage.index and common and (changed is None or changed & set(common)):
@@ -257,13 +258,13 @@ class _Planner:
         return True
 
     def _common(self, step: Step, stage: Stage) -> tuple[str, ...] | None:
-        """The partition fields that suit both, or None."""
+        """Return the partition fields that suit both, or None."""
         assert step.partition is not None
         if set(step.partition) == set(stage.partition):
             return stage.partition
         common = tuple(f for f in stage.partition if f in step.partition)
-        # where all of its records are in one bucket, another shuffle would bring a part of them elsewhere
-        above = not stage.partition and any(stage.index in self.made[stream] for stream in step.inputs)
+        # a stage with one bucket for all records: another shuffle would move a part of them elsewhere
+        above = not stage.partition and any(stage.index in self.produced[stream] for stream in step.inputs)
         if self.settled and {*stage.partition} <= {*step.partition} and (common or above):
             return stage.partition
         return common if self.coarse and (common or above) else None
@@ -271,15 +272,15 @@ class _Planner:
     def _changed(self, step: Step, stage: int) -> frozenset[str] | None:
         changed: frozenset[str] | None = frozenset()
         for stream in step.inputs:
-            changed = _union(changed, self.made[stream].get(stage, frozenset()))
+            changed = _union(changed, self.produced[stream].get(stage, frozenset()))
         return _union(changed, _writes(step))
 
     def _connect(self, step: Step, stage: Stage) -> None:
-        """Have earlier stages send what a keyed step reads."""
+        """Make earlier stages send the streams that a keyed step reads."""
         if step.partition is None:
             return
         for stream in (*step.inputs, *(step.clock.streams if step.clock is not None else ())):
-            earlier = [i for i in self.made[stream] if i < stage.index]
+            earlier = [i for i in self.produced[stream] if i < stage.index]
             for index in earlier:
                 self.stages[index].outputs.add(stream)
             if earlier:
@@ -288,8 +289,8 @@ class _Planner:
 
 def _writes(step: Step) -> frozenset[str] | None:
     if isinstance(step.operator, Route):
-        return frozenset({INSTANCE})
-    if isinstance(step.operator, Marks):
+        return frozenset({INSTANCE_FIELD})
+    if isinstance(step.operator, WatermarkGenerator):
         return frozenset()
     assert isinstance(step.operator, Operator)
     return step.operator.writes()

@@ -1,4 +1,4 @@
-"""How many records a dataflow should deliver, as far as its tasks declare it."""
+"""Expected number of records that a dataflow delivers, from what its tasks declare."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import math
 from riot_ops.graph.graph import Graph
 from riot_ops.graph.nodes import Edge, Node
 
-__all__ = ["declared"]
+__all__ = ["declared_selectivity"]
 
 
-def declared(flow: Graph) -> dict[str, float]:
-    """Records that reach the sinks for each record of a source; NaN where a task on the way does not say it.
+def declared_selectivity(flow: Graph) -> dict[str, float]:
+    """Return the records that reach the sinks for each record of a source; NaN where a task does not declare it.
 
-    A task says it whose selectivity is a pair of numbers, such as ``1:1``; windows, filters and
-    parsers leave it open.
+    A task declares a ratio by a ``selectivity`` such as ``1:1``; windows, filters and parsers leave it
+    open.
 
     Examples
     --------
@@ -22,20 +22,20 @@ def declared(flow: Graph) -> dict[str, float]:
     >>> flow = ro.Dataflow("both")
     >>> values = flow.source("values", schema={"value": "double"})
     >>> smooth = values >> ro.tasks.KalmanFilter()
-    >>> declared(flow.sink("out", smooth, smooth >> ro.tasks.Variance()))
+    >>> declared_selectivity(flow.sink("out", smooth, smooth >> ro.tasks.Variance()))
     {'values': 2.0}
-    >>> declared(flow.sink("means", smooth >> ro.tasks.MovingAverage()))
+    >>> declared_selectivity(flow.sink("means", smooth >> ro.tasks.MovingAverage()))
     {'values': nan}
     """
-    behind: dict[str, float] = {}
-    for node in reversed(flow.order()):
-        onwards = sum((_copies(e) * behind[e.target] for e in flow.outputs(node.id)), 0.0)
-        behind[node.id] = 1.0 if node.kind == "sink" else _ratio(node) * onwards
-    return {node.id: behind[node.id] for node in flow.kind("source")}
+    downstream: dict[str, float] = {}
+    for node in reversed(flow.topological_order()):
+        deliveries = sum((_copies(e) * downstream[e.target] for e in flow.outputs(node.id)), 0.0)
+        downstream[node.id] = 1.0 if node.kind == "sink" else _ratio(node) * deliveries
+    return {node.id: downstream[node.id] for node in flow.nodes_of_kind("source")}
 
 
 def _ratio(node: Node) -> float:
-    """Outputs per input."""
+    """Return a node's outputs per input."""
     if node.task is None:
         return 1.0
     inputs, _, outputs = node.task.selectivity.partition(":")

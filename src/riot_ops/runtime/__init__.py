@@ -1,1 +1,1 @@
-"""The two runners: in process, and on Spark."""
+"""The runtime: engine, state and checkpoints of both runners, and the runner in this process."""

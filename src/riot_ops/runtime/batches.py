@@ -1,4 +1,4 @@
-"""Batches as one, in order, with the fields that others have."""
+"""Record batches: concatenated, merged in order, and brought to a common schema."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ import pyarrow as pa
 from riot_ops.core.order import is_ordinal, ordinals
 from riot_ops.kernels.arrays.arrow import int_column
 from riot_ops.kernels.arrays.ordering import are_sorted, merged_order
-from riot_ops.kernels.arrays.rows import interleaved, spread, taken
+from riot_ops.kernels.arrays.rows import interleave, scatter, take
 
 __all__ = [
     "ARRIVAL",
     "EVENT_TIME",
-    "aligned",
-    "as_others",
-    "in_order",
-    "is_in_order",
-    "merged",
-    "merged_in_order",
-    "numbered",
+    "concatenate",
+    "conform_to",
+    "is_sorted",
+    "merge_sorted",
+    "sort_rows",
+    "unify_schemas",
+    "with_ordinals",
 ]
 
-#: Order by message number, then by the places in what was made of the message: how the records came.
+#: Order by message number, then by ordinals: the order of arrival.
 ARRIVAL = ("seq",)
 #: Order by event time, ties by arrival.
 EVENT_TIME = ("event_time", "seq")
@@ -34,16 +34,16 @@ EVENT_TIME = ("event_time", "seq")
 Keys = list[npt.NDArray[np.int64]]
 
 
-def numbered(batch: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
-    """The batch with 0 for the places that records of another input have."""
+def with_ordinals(batch: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
+    """Return the batch with ordinals of 0 where it lacks those of another input."""
     for name in names:
         if name not in batch.schema.names:
             batch = batch.append_column(name, pa.array(np.zeros(batch.num_rows, np.int64)))
     return batch
 
 
-def as_others(out: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """What came of no record at hand, with the fields of what does."""
+def conform_to(out: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Return output that no record caused, with the schema of the output for records."""
     if out.schema.equals(schema):
         return out
     own = set(out.schema.names)
@@ -60,35 +60,35 @@ def _missing(rows: int, field: pa.Field) -> pa.Array:
     return pa.array(np.zeros(rows, np.int64)) if is_ordinal(field.name) else pa.nulls(rows, field.type)
 
 
-def aligned(batches: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
-    """Batches that differ in the order of fields or in which may be null, with one schema."""
+def unify_schemas(batches: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    """Give one schema to batches that differ in the order or nullability of fields."""
     schema = batches[0].schema
     if all(b.schema.equals(schema) for b in batches[1:]):
         return list(batches)
-    # rows that are left at the end may lack a field that others always have
+    # rows that are emitted at the end may lack a field that others always have
     schema = pa.schema([f.with_nullable(any(b.schema.field(f.name).nullable for b in batches)) for f in schema])
     return [pa.RecordBatch.from_arrays([b.column(f.name) for f in schema], schema=schema) for b in batches]
 
 
-def merged(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    """Batches of one schema, up to the order of fields and nulls, as one."""
-    return batches[0] if len(batches) == 1 else pa.concat_batches(aligned(batches))
+def concatenate(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    """Concatenate batches whose schemas differ at most in the order and nullability of fields."""
+    return batches[0] if len(batches) == 1 else pa.concat_batches(unify_schemas(batches))
 
 
-def merged_in_order(batches: Sequence[pa.RecordBatch], order: tuple[str, ...] = ARRIVAL) -> pa.RecordBatch:
-    """Batches as one, in order; a field that only one of them has values of is spread among nulls, not sorted."""
+def merge_sorted(batches: Sequence[pa.RecordBatch], order: tuple[str, ...] = ARRIVAL) -> pa.RecordBatch:
+    """Merge batches in order; a field that only one of them has values for is spread among nulls, not sorted."""
     if len(batches) == 1:
-        return in_order(batches[0], order)
-    runs = _runs(aligned(batches), order)
+        return sort_rows(batches[0], order)
+    runs = _runs(unify_schemas(batches), order)
     if len(runs) == 1:
         return runs[0][0]
     if len(runs) == 2:
-        (first, before), (second, behind) = runs
-        return interleaved(first, second, merged_order(before, behind))
+        (first, before), (second, after) = runs
+        return interleave(first, second, merged_order(before, after))
     rows = np.lexsort([np.concatenate(parts) for parts in zip(*(keys for _, keys in runs), strict=True)][::-1])
-    places = np.empty(rows.size, np.int64)
-    places[rows] = np.arange(rows.size)
-    own = np.split(places, np.cumsum([run.num_rows for run, _ in runs])[:-1])  # where the rows of each go
+    targets = np.empty(rows.size, np.int64)
+    targets[rows] = np.arange(rows.size)
+    own = np.split(targets, np.cumsum([run.num_rows for run, _ in runs])[:-1])  # target rows of each run
     made = []
     for i, field in enumerate(runs[0][0].schema):
         parts = [run.column(i) for run, _ in runs]
@@ -96,14 +96,14 @@ def merged_in_order(batches: Sequence[pa.RecordBatch], order: tuple[str, ...] = 
         if not full:
             made.append(pa.nulls(rows.size, field.type))
         elif len(full) == 1:
-            made.append(spread(parts[full[0]], own[full[0]], rows.size))
+            made.append(scatter(parts[full[0]], own[full[0]], rows.size))
         else:
-            made.append(taken(pa.concat_arrays(parts), rows))
+            made.append(take(pa.concat_arrays(parts), rows))
     return pa.RecordBatch.from_arrays(made, schema=runs[0][0].schema)
 
 
 def _runs(batches: Sequence[pa.RecordBatch], order: tuple[str, ...]) -> list[tuple[pa.RecordBatch, Keys]]:
-    """What is in order, as long as it goes through several batches, and by what; a batch that is not is sorted."""
+    """Return sorted runs with their sort keys: consecutive batches that are in order together form one run."""
     runs: list[list[tuple[pa.RecordBatch, Keys]]] = []
     last: list[int] = []
     for batch in [b for b in batches if b.num_rows] or batches[:1]:
@@ -131,14 +131,14 @@ def _sorted(batch: pa.RecordBatch, keys: Keys) -> pa.RecordBatch:
     return batch.take(pa.array(np.lexsort(keys[::-1])))
 
 
-def in_order(batch: pa.RecordBatch, order: tuple[str, ...] = ARRIVAL) -> pa.RecordBatch:
-    """The rows sorted (stably) by the fields of the order that the batch has, and by their places in messages."""
+def sort_rows(batch: pa.RecordBatch, order: tuple[str, ...] = ARRIVAL) -> pa.RecordBatch:
+    """Sort the rows (stably) by the fields of ``order`` that the batch has, then by ordinals."""
     keys = _keys(batch, order)
     return batch if not keys or are_sorted(keys, batch.num_rows) else _sorted(batch, keys)
 
 
-def is_in_order(batch: pa.RecordBatch, order: tuple[str, ...]) -> bool:
-    """Whether the rows are so."""
+def is_sorted(batch: pa.RecordBatch, order: tuple[str, ...]) -> bool:
+    """Whether the rows are in that order."""
     keys = _keys(batch, order)
     return not keys or are_sorted(keys, batch.num_rows)
 

@@ -1,4 +1,4 @@
-"""From what a user passes to a run to the sources and sinks of the graph."""
+"""Binding: the sources and sinks that a user passes to a run, for the nodes of the graph."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from riot_ops.core.errors import ConfigError, did_you_mean, short
+from riot_ops.core.errors import ConfigError, did_you_mean, value_text
 from riot_ops.core.paths import local_path
 from riot_ops.core.schema import RAW
 from riot_ops.core.sink import MemorySink, ParquetSink, Sink
@@ -19,22 +19,22 @@ from riot_ops.graph.nodes import ERRORS_STREAM
 from riot_ops.ingest.files import read
 from riot_ops.ingest.memory_source import MemorySource
 from riot_ops.ingest.replay import replay
-from riot_ops.ingest.step import check_types
+from riot_ops.ingest.step import check_source_fields
 from riot_ops.ingest.stream_source import StreamSource
-from riot_ops.ingest.tables import KINDS, awaited, check_names, grouped, is_frame
+from riot_ops.ingest.tables import RECORD_FORMATS, batched_records, check_names, is_frame, prefetched_batches
 
-__all__ = ["bind_sinks", "bind_sources", "end_sinks", "read_back"]
+__all__ = ["bind_sinks", "bind_sources", "end_sinks", "read_stream"]
 
 
 def bind_sources(flow: Graph, given: Any, *, again: str | None = None) -> dict[str, Any]:
-    """The source for each source node, by id, which has the fields that the node declares.
+    """Return the source of each source node by id, with the fields that the node declares.
 
     Parameters
     ----------
     again : str, optional
-        What reads records more than once, for the message that refuses an iterator.
+        The runner that reads records more than once, for the message that refuses an iterator.
     """
-    names = [n.id for n in flow.kind("source")]
+    names = [n.id for n in flow.nodes_of_kind("source")]
     if given is None:
         raise ConfigError(f"the dataflow {flow.name!r} needs a source for {', '.join(map(repr, names))}")
     if not isinstance(given, Mapping):
@@ -56,8 +56,8 @@ def bind_sources(flow: Graph, given: Any, *, again: str | None = None) -> dict[s
         assert schema is not None
         source = given[name] if hasattr(given[name], "sparkSession") else _as_source(name, given[name], schema)
         if isinstance(source, Source):
-            source = source.declared(schema)
-            check_types(name, source.schema, schema)
+            source = source.project(schema)
+            check_source_fields(name, source.schema, schema)
             if again is not None and not source.replayable:
                 raise ConfigError(
                     f"the source {name!r} is an iterator, which can be read once, but {again} reads records again; "
@@ -74,7 +74,7 @@ def _as_source(name: str, given: Any, schema: pa.Schema) -> Source:
         return given
     if isinstance(given, str | Path):
         lines = set(schema.names) == set(RAW.names) and Path(given).suffix != ".parquet"
-        return replay(given) if lines else read(given)  # messages of text are lines, whatever stands in them
+        return replay(given) if lines else read(given)  # text messages are lines, whatever their content
     if isinstance(given, list | tuple):
         if not all(isinstance(record, Mapping) for record in given):
             raise ConfigError("a list as source must hold dicts, one per record")
@@ -85,48 +85,48 @@ def _as_source(name: str, given: Any, schema: pa.Schema) -> Source:
         return MemorySource(given, schema)
     if hasattr(given, "__arrow_c_stream__"):
         reader = pa.RecordBatchReader.from_stream(given)
-        return StreamSource(lambda _: awaited(reader), reader.schema, replayable=False)
+        return StreamSource(lambda _: prefetched_batches(reader), reader.schema, replayable=False)
     if isinstance(given, Iterator):
         return _iterated(name, given, schema)
     raise ConfigError(
-        f"cannot read from {type(given).__name__}; a source is a riot_ops source, {KINDS}, an iterator of dicts, "
-        "a record batch reader, a path or, on Spark, a DataFrame"
+        f"cannot read from {type(given).__name__}; a source is a riot_ops source, {RECORD_FORMATS}, an iterator "
+        "of dicts, a record batch reader, a path or, on Spark, a DataFrame"
     )
 
 
 def _iterated(name: str, given: Iterator[Any], schema: pa.Schema) -> Source:
-    """Dicts that come one after the other, of which the first names the fields."""
+    """Return an iterator of dicts as a source; the first dict names the fields."""
     first = list(itertools.islice(given, 1))
     if first and not isinstance(first[0], Mapping):
-        raise ConfigError(f"an iterator as source must give dicts, got {short(first[0])}")
+        raise ConfigError(f"an iterator as source must give dicts, got {value_text(first[0])}")
     if first:
         check_names(name, map(str, first[0]), schema)
     if "seq" in schema.names and not (first and "seq" in first[0]):
         schema = schema.remove(schema.get_field_index("seq"))
-    return StreamSource(lambda _: grouped(given, schema, first), schema, replayable=False)
+    return StreamSource(lambda _: batched_records(given, schema, first), schema, replayable=False)
 
 
 def _fit_frame(name: str, frame: Any, schema: pa.Schema) -> Any:
-    """The declared columns of a Spark DataFrame; ``seq`` may be missing, its rows are then numbered."""
+    """Return the declared columns of a Spark DataFrame; rows without ``seq`` are numbered later."""
     from pyspark.sql.pandas.types import to_arrow_schema
     from pyspark.sql.types import StructType
 
     wanted = schema if "seq" in frame.columns else pa.schema([f for f in schema if f.name != "seq"])
     names = pa.schema([pa.field(column, pa.null()) for column in frame.columns])
-    check_types(name, names, wanted)
-    # not by select, of which a declarative pipeline would not tell the fields
+    check_source_fields(name, names, wanted)
+    # not by select, whose fields a declarative pipeline does not report
     picked = frame.to(StructType([frame.schema[n] for n in wanted.names]))
-    check_types(name, to_arrow_schema(picked.schema, timezone="UTC"), wanted)
+    check_source_fields(name, to_arrow_schema(picked.schema, timezone="UTC"), wanted)
     return picked
 
 
 def bind_sinks(flow: Graph, sinks: Any, out: str | Path | None) -> tuple[dict[str, Sink], dict[str, list[str]]]:
-    """The sinks by name, each once, and which of them each stream ends in.
+    """Return the distinct sinks by name, and the names of the sinks of each stream.
 
     A sink node gets the sink given for it; by default all share Parquet files below ``out``, or
     memory. The errors stream goes to the sink named ``errors``, or else to the first.
     """
-    names = [n.id for n in flow.kind("sink")]
+    names = [n.id for n in flow.nodes_of_kind("sink")]
     if sinks is not None and out is not None:
         raise ConfigError("give either sinks or out, not both")
     if sinks is None:
@@ -152,18 +152,18 @@ def bind_sinks(flow: Graph, sinks: Any, out: str | Path | None) -> tuple[dict[st
     last = sinks[ERRORS_STREAM] if ERRORS_STREAM in sinks else next(iter(sinks.values()), None)
     routes[ERRORS_STREAM] = [] if last is None else [label[id(last)]]
     ending = {name: [s for s, targets in routes.items() if name in targets] for name in distinct}
-    return {name: sink.bound(ending[name]) for name, sink in distinct.items()}, routes
+    return {name: sink.bind(ending[name]) for name, sink in distinct.items()}, routes
 
 
 def end_sinks(flow: Graph, sinks: Mapping[str, Sink], routes: Mapping[str, list[str]]) -> None:
-    """Tell the sinks that a run is over, and which streams end in them."""
+    """Notify the sinks of the end of a run, with the streams that end in them."""
     schemas = flow.schemas()
     for name, sink in sinks.items():
         sink.end({stream: schemas[stream] for stream, targets in routes.items() if name in targets})
 
 
-def read_back(flow: Graph, sinks: Mapping[str, Sink], routes: Mapping[str, list[str]], stream: str) -> pa.Table:
-    """All records of a stream, from a sink that gives them back; KeyError where there is none."""
+def read_stream(flow: Graph, sinks: Mapping[str, Sink], routes: Mapping[str, list[str]], stream: str) -> pa.Table:
+    """Read all records of a stream from a sink that supports it; KeyError if none does."""
     schemas = flow.schemas()
     if stream not in schemas:
         raise KeyError(f"no stream {stream!r}; streams are {', '.join(schemas)}{did_you_mean(stream, schemas)}")

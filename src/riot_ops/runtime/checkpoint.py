@@ -1,9 +1,9 @@
-"""The checkpoint of a run in process: where its sources stand, its state, and how much output is committed.
+"""Checkpoints of a local run: source offsets, state, and the number of committed epochs.
 
-Each is a file of its own, named by the number of epochs that are committed with it, and appears whole by a
-rename; the one before stays until the next is there. A checksum covers all of it. A damaged one is refused and
-never passed over in silence: who removes it goes on from the one before, and output since then is taken back
-and written again, provided that the sources still have the records.
+Each checkpoint is a file named by its number of epochs. It appears by a rename, and the one before stays until then.
+A checksum covers the whole file. A damaged one is refused, never skipped in silence: after the user removes it, a run
+continues from the one before, takes back the output since then and writes it again, provided that the sources still
+have the records.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ import msgspec
 from riot_ops.core.errors import ConnectorError, StateError
 from riot_ops.core.paths import make_folder, sync
 
-__all__ = ["Checkpoint", "Saved"]
+__all__ = ["Checkpoint", "CheckpointData"]
 
 MAGIC = b"riot_ops checkpoint 1\n"
-#: Behind it: length of what follows, and its CRC-32.
-HEAD = struct.Struct("<QI")
-#: How many are kept.
-KEPT = 2
-#: What a query on Spark has in its checkpoint.
+#: Follows the magic: length of the body, and its CRC-32.
+HEADER = struct.Struct("<QI")
+#: Number of checkpoints to keep.
+RETAINED = 2
+#: File that marks the checkpoint of a query on Spark.
 MANIFEST = "riot_ops.json"
 
 
-class Saved(msgspec.Struct):
-    """What is in a checkpoint.
+class CheckpointData(msgspec.Struct):
+    """Content of a checkpoint.
 
     Attributes
     ----------
@@ -41,9 +41,9 @@ class Saved(msgspec.Struct):
     ended : bool
         Whether the sources had ended.
     offsets : dict of str to offset
-        Where each source stands.
+        Offset of each source.
     flow : dict
-        See :func:`riot_ops.runtime.identity.identity`.
+        See :func:`riot_ops.runtime.fingerprint.fingerprint`.
     state : dict of str to bytes
         Snapshot of each keyed step.
     """
@@ -56,60 +56,60 @@ class Saved(msgspec.Struct):
 
 
 class Checkpoint:
-    """A folder of checkpoints, of which the newest counts."""
+    """A folder of checkpoints; the newest one counts."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def holds_something(self) -> bool:
-        """Whether a run has begun here."""
+    def exists(self) -> bool:
+        """Whether the folder holds a checkpoint."""
         return bool(self._files())
 
-    def newest(self) -> Path | None:
-        """The file that a run continues from, if there is one."""
+    def latest_path(self) -> Path | None:
+        """Return the file that a run continues from, if there is one."""
         if (self.folder / MANIFEST).exists():
             raise StateError(f"the checkpoint {self.folder} is of a query on Spark; use a new one in process")
         found = self._files()
         return found[-1] if found else None
 
-    def read(self, path: Path) -> Saved:
-        """What is in a file; raises :class:`StateError` where it is not exactly what was written."""
+    def read(self, path: Path) -> CheckpointData:
+        """Read a file; raises :class:`StateError` if it differs in any way from what was written."""
         try:
             data = path.read_bytes()
         except OSError as error:
             raise ConnectorError(f"the checkpoint {path} cannot be read: {error}") from error
-        start = len(MAGIC) + HEAD.size
+        start = len(MAGIC) + HEADER.size
         if not data.startswith(MAGIC) or len(data) < start:
-            raise self._damaged(path, "it does not begin like one of this version")
-        length, checksum = HEAD.unpack_from(data, len(MAGIC))
+            raise self._damaged(path, "its format is not that of this version")
+        length, checksum = HEADER.unpack_from(data, len(MAGIC))
         body = memoryview(data)[start:]
         if len(body) != length:
             raise self._damaged(path, f"it has {len(body):,} bytes instead of {length:,}")
         if zlib.crc32(body) != checksum:
             raise self._damaged(path, "the checksum does not fit")
         try:
-            saved = msgspec.msgpack.decode(body, type=Saved)
+            saved = msgspec.msgpack.decode(body, type=CheckpointData)
         except msgspec.MsgspecError as error:
             raise self._damaged(path, str(error)) from None
         if _number(path) != saved.epoch:
             raise self._damaged(path, f"it is of epoch {saved.epoch}")
         return saved
 
-    def write(self, saved: Saved) -> None:
-        """Save, and remove what is older than the one before."""
+    def write(self, saved: CheckpointData) -> None:
+        """Write a checkpoint, and remove all but the newest ones."""
         body = msgspec.msgpack.encode(saved)
         path = self.folder / f"state-{saved.epoch:012d}.msgpack"
         hidden = self.folder / f".{path.name}"
         try:
             make_folder(self.folder)
             with open(hidden, "wb") as file:
-                file.write(MAGIC + HEAD.pack(len(body), zlib.crc32(body)))
+                file.write(MAGIC + HEADER.pack(len(body), zlib.crc32(body)))
                 file.write(body)
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(hidden, path)
-            sync(self.folder)  # a source may forget what is before, once this is on disk
-            for old in self._files()[:-KEPT]:
+            sync(self.folder)  # after this a source may forget the records before it
+            for old in self._files()[:-RETAINED]:
                 old.unlink(missing_ok=True)
         except OSError as error:
             raise ConnectorError(

@@ -1,4 +1,4 @@
-"""Runs the steps of a graph over record batches and holds their state; used by both runners."""
+"""The engine: runs the steps of a graph over record batches and holds their state, for both runners."""
 
 from __future__ import annotations
 
@@ -10,43 +10,43 @@ import pyarrow as pa
 
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.operator import FilterOperator, KeyedOperator, StatelessOperator
-from riot_ops.core.order import TICK_PLACES, ordinals
-from riot_ops.core.results import applied, passing
-from riot_ops.graph.lowering import BEATS, INSTANCE, Route, Step
-from riot_ops.graph.marks import Marks
+from riot_ops.core.order import TIMER_ORDINALS, ordinals
+from riot_ops.core.output_checks import checked_batches, checked_mask
+from riot_ops.graph.lowering import HEARTBEAT_SUFFIX, INSTANCE_FIELD, Route, Step
 from riot_ops.graph.nodes import ERRORS_STREAM
-from riot_ops.ingest.step import Intake
+from riot_ops.ingest.step import IngestStep
+from riot_ops.ingest.watermarks import WatermarkGenerator
 from riot_ops.kernels.arrays.arrow import int_column
 from riot_ops.kernels.arrays.derived import Derived
 from riot_ops.kernels.arrays.hashing import HashMemo
-from riot_ops.kernels.arrays.selection import SMALL, Draft, Rows, Selection, finish, kept, whole
-from riot_ops.runtime.batches import ARRIVAL, as_others, in_order, is_in_order, merged, merged_in_order, numbered
+from riot_ops.kernels.arrays.selection import SMALL, LazyBatch, Rows, Selection, materialize, materialize_all, select
+from riot_ops.runtime.batches import ARRIVAL, concatenate, conform_to, is_sorted, merge_sorted, sort_rows, with_ordinals
 from riot_ops.runtime.state import KeyedState
 
 __all__ = ["Batches", "Engine"]
 
 Batches = dict[str, list[pa.RecordBatch]]
-#: Kinds of steps that take the batches of a stream one by one.
+#: Kinds of steps that process the batches of a stream one by one.
 BATCHWISE = ("stateless", "filter", "plumbing")
 
 
 class Engine:
-    """A part of a dataflow, running.
+    """The steps of a dataflow, or of a part of it, with their state.
 
     Parameters
     ----------
     steps : sequence of Step
-        Steps in order, each after those whose output it reads.
+        In order, each after those whose output it reads.
     outputs : collection of str
         Streams to return from :meth:`process`.
     entries : mapping of stream to steps, optional
-        Which steps read a stream that comes from outside; by default all that name it.
+        The steps that read a stream from outside; by default all that name it.
     order : tuple of str
-        Fields that order the records of a keyed step within what is processed at once.
+        Fields that order the records of a keyed step within one call of :meth:`process`.
     memo : HashMemo, optional
-        Key hashes that are known of what comes next; it is emptied behind each call of :meth:`process`.
-    whole : bool, default True
-        Whether all that comes out is a batch; else another engine reads it, and may do with a :class:`Derived`.
+        Known key hashes of the next inputs; cleared after each call of :meth:`process`.
+    batches_only : bool, default True
+        Whether to return record batches only; else another engine reads the output and may accept a :class:`Derived`.
     """
 
     def __init__(
@@ -56,33 +56,33 @@ class Engine:
         entries: Mapping[str, set[str]] | None = None,
         order: tuple[str, ...] = ARRIVAL,
         memo: HashMemo | None = None,
-        whole: bool = True,
+        batches_only: bool = True,
     ) -> None:
         self.steps: list[Step] = []
         self.outputs = outputs
-        #: Steps that are passed over: they see nothing and give nothing.
-        self.resting: set[str] = set()
-        #: Steps that raised and are passed over since; None where one that raises ends :meth:`process`.
-        self.broken: dict[str, Exception] | None = None
-        #: Told which step raised, before that ends :meth:`process`.
-        self.failing: Callable[[str, Exception], None] | None = None
+        #: Steps that are skipped: they read nothing and emit nothing.
+        self.disabled: set[str] = set()
+        #: Steps that raised, and are disabled since; None if an exception of a step ends :meth:`process`.
+        self.failures: dict[str, Exception] | None = None
+        #: Called with the step and its exception, before that ends :meth:`process`.
+        self.on_failure: Callable[[str, Exception], None] | None = None
         self.entries = entries
         self.order = order
-        self._whole = whole
+        self._batches_only = batches_only
         self._memo = HashMemo() if memo is None else memo
         self.states: dict[str, KeyedState] = {}
         self._dead: dict[str, DeadLetters] = {}
         self._kinds: dict[str, str] = {}
         self._schemas: dict[str, pa.Schema] = {}
         self._counts: dict[str, tuple[int, int]] = {}
-        #: Small batches with what is found out about them, for all steps that read one.
+        #: Selections over small batches, shared by the steps that read them.
         self._seen: dict[int, Selection] = {}
-        #: What steps have put out that is still to be made.
-        self._drafts: list[tuple[str, Draft]] = []
+        #: Output of steps that has not been materialized yet.
+        self._lazy_batches: list[tuple[str, LazyBatch]] = []
         self.extend(steps)
 
     def extend(self, steps: Sequence[Step]) -> None:
-        """Have more steps from now on, each after those whose output it reads."""
+        """Add steps, each after those whose output it reads."""
         for step in steps:
             if isinstance(step.operator, KeyedOperator):
                 self.states[step.id] = KeyedState(step.operator, step.key, self._memo, step.clock)
@@ -95,7 +95,7 @@ class Engine:
         return id in self._kinds
 
     def drop(self, ids: Collection[str]) -> None:
-        """Have these steps no more, nor their state; none that stays reads them."""
+        """Remove steps and their state; no remaining step may read their output."""
         self.steps = [step for step in self.steps if step.id not in ids]
         for id in ids:
             self.states.pop(id, None)
@@ -104,32 +104,32 @@ class Engine:
             self._schemas.pop(id, None)
 
     def process(self, inputs: Mapping[str, list[pa.RecordBatch]], *, flush: bool | Collection[str] = False) -> Batches:
-        """Push batches through the steps; returns the batches of each output stream, none empty.
+        """Push batches through the steps; returns the non-empty batches of each output stream.
 
-        With ``flush`` all steps, or those that are named, give what they hold, as their stream has ended.
+        ``flush`` ends the streams of all steps, or of those named: they emit what they hold.
         """
         made: dict[str, list[Any]] = {}
         ending = flush if isinstance(flush, Collection) else self.states if flush else ()
         for step in self.steps:
-            if step.id in self.resting:
-                if isinstance(step.operator, Intake):
+            if step.id in self.disabled:
+                if isinstance(step.operator, IngestStep):
                     inputs = {**inputs, step.id: []}
                 continue
-            if isinstance(step.operator, Intake):  # what it lets through takes the place of what came in
+            if isinstance(step.operator, IngestStep):  # its output replaces the records of the source
                 given, passed = inputs.get(step.id, []), list[Any]()
                 try:
                     passed = self._run(step, given)
-                    made[step.id + BEATS] = step.operator.heartbeats(given)
+                    made[step.id + HEARTBEAT_SUFFIX] = step.operator.heartbeats(given)
                 except Exception as error:
-                    self._broke(step, error)
+                    self._handle_failure(step, error)
                 inputs = {**inputs, step.id: passed}
                 continue
             reads = [[b for b in self._reads(step, stream, inputs, made) if b.num_rows] for stream in step.inputs]
             batches = [b for given in reads for b in given]
-            told = step.clock.streams if step.clock is not None else ()
-            marks = [b for stream in told for b in self._reads(step, stream, inputs, made)]
+            streams = step.clock.streams if step.clock is not None else ()
+            watermarks = [b for stream in streams for b in self._reads(step, stream, inputs, made)]
             flushed = step.id in ending and step.id in self.states
-            if not batches and not marks and not flushed:
+            if not batches and not watermarks and not flushed:
                 made[step.id] = []
                 continue
             time = self.states[step.id].time if flushed else None
@@ -137,30 +137,32 @@ class Engine:
                 time.ending = True
             try:
                 if len(batches) > len(reads) and self._kinds[step.id] in BATCHWISE:
-                    out = [b for given in reads for b in _together(self._run(step, given))]
+                    out = [b for given in reads for b in _concatenate_output(self._run(step, given))]
                 else:
-                    out = self._run(step, batches, marks)
+                    out = self._run(step, batches, watermarks)
                 if flushed:
-                    out += self._flushed(step)
+                    out += self._flush_step(step)
                 if time is not None:
-                    time.ended()
+                    time.reset_end()
             except Exception as error:
-                self._broke(step, error)
+                self._handle_failure(step, error)
                 continue
             made[step.id] = [b for b in out if b.num_rows]
-        finish(draft for _, draft in self._drafts)
-        self._schemas |= {id: draft.whole().schema for id, draft in self._drafts if draft.num_rows}
+        materialize_all(draft for _, draft in self._lazy_batches)
+        self._schemas |= {id: draft.materialize().schema for id, draft in self._lazy_batches if draft.num_rows}
         results: Batches = {}
         for stream in self.outputs:
             found = made.get(stream, []) if stream in made else [b for b in inputs.get(stream, []) if b.num_rows]
             if found:
-                results[stream] = [b if isinstance(b, Derived) and not self._whole else whole(b) for b in found]
+                results[stream] = [
+                    b if isinstance(b, Derived) and not self._batches_only else materialize(b) for b in found
+                ]
         errors = [b for dead in self._dead.values() for b in dead.take()]
         if errors:
             results[ERRORS_STREAM] = errors
         self._memo.clear()
         self._seen.clear()
-        self._drafts.clear()
+        self._lazy_batches.clear()
         return results
 
     def _reads(
@@ -171,80 +173,80 @@ class Engine:
             return own
         return [*inputs[stream], *own]
 
-    def _broke(self, step: Step, error: Exception) -> None:
-        """A step has raised: pass it over from now on, where that does not end everything."""
+    def _handle_failure(self, step: Step, error: Exception) -> None:
+        """Disable a step that raised, or raise again where failures end :meth:`process`."""
         error.add_note(f"in the step {step.id!r} ({type(step.operator).__name__})")
-        if self.failing is not None:
-            self.failing(step.id, error)
-        if self.broken is None:
+        if self.on_failure is not None:
+            self.on_failure(step.id, error)
+        if self.failures is None:
             raise error
-        self.broken[step.id] = error
-        self.resting.add(step.id)
+        self.failures[step.id] = error
+        self.disabled.add(step.id)
         self._dead[step.id].take()
 
-    def _run(self, step: Step, batches: Sequence[Rows], marks: Sequence[pa.RecordBatch] = ()) -> list[Any]:
-        if not batches and not marks:
+    def _run(self, step: Step, batches: Sequence[Rows], watermarks: Sequence[pa.RecordBatch] = ()) -> list[Any]:
+        if not batches and not watermarks:
             return []
         operator: Any = step.operator
         kind = self._kinds[step.id]
         if kind not in ("filter", "keyed") or step.numbered:
-            batches = [whole(b) for b in batches]
-        if kind == "marks":
+            batches = [materialize(b) for b in batches]
+        if kind == "watermarks":
             return [operator.apply(b) for b in batches]
         dead = self._dead[step.id]
         if step.numbered:
-            batches = [numbered(b, step.numbered) for b in batches]
+            batches = [with_ordinals(b, step.numbered) for b in batches]
         before = dead.count
         results: list[Any]
         if kind == "plumbing":
             results = [operator.apply(b, dead) for b in batches]
         elif kind == "filter":
-            results = [self._filtered(operator, b, dead) for b in batches]
+            results = [self._filter(operator, b, dead) for b in batches]
         elif kind == "stateless":
-            results = [out for b in batches for out in operator.derived(b, dead) or applied(operator, b, dead)]
+            results = [out for b in batches for out in operator.derived(b, dead) or checked_batches(operator, b, dead)]
         else:
             state = self.states[step.id]
             due = None
             made = None
             if len(batches) > 1:
-                batches = [whole(b) for b in batches]
+                batches = [materialize(b) for b in batches]
                 made = state.merge_aligned(batches) if self.order == ARRIVAL else None
             elif batches and isinstance(batches[0], Derived) and self.order == ARRIVAL and batches[0].rises():
-                made = state.derived(batches[0], dead)
+                made = state.process_derived(batches[0], dead)
             if made is None:
                 batch = self._in_order(batches) if batches else None
-                made, due = state.process(batch, dead, marks, self.order[0])
+                made, due = state.process(batch, dead, watermarks, self.order[0])
             if made is not None and operator.clock() is not None and step.schema is not None:
-                made = numbered(whole(made), [name for name in TICK_PLACES if name in step.schema.names])
-            if isinstance(made, Draft):
-                self._drafts.append((step.id, made))
+                made = with_ordinals(materialize(made), [name for name in TIMER_ORDINALS if name in step.schema.names])
+            if isinstance(made, LazyBatch):
+                self._lazy_batches.append((step.id, made))
             elif made is not None:
                 self._schemas[step.id] = made.schema
             results = [] if made is None else [made]
             if due is not None and due.num_rows:
-                full = [whole(b) for b in results if b.num_rows]
-                due = self._as_others(step, due)
-                results = [in_order(merged([*full, due]), self.order)] if full or self.order != ARRIVAL else [due]
+                full = [materialize(b) for b in results if b.num_rows]
+                due = self._conform(step, due)
+                results = [sort_rows(concatenate([*full, due]), self.order)] if full or self.order != ARRIVAL else [due]
         taken = sum(b.num_rows for b in batches)
-        self._count(step, taken, _rejected(operator, taken, results, dead.count - before))
+        self._count(step, taken, _rejected_count(operator, taken, results, dead.count - before))
         return [_without_instance(operator, out) for out in results]
 
     def _in_order(self, batches: Sequence[Any]) -> Rows:
         if len(batches) > 1:
-            return merged_in_order(batches, self.order)
-        batch = self._known(batches[0])
+            return merge_sorted(batches, self.order)
+        batch = self._as_selection(batches[0])
         if not isinstance(batch, Selection):
-            return in_order(batch, self.order)
-        every = batch.every
+            return sort_rows(batch, self.order)
+        every = batch.all_rows
         if every.ordered is None:
-            every.ordered = is_in_order(every.batch, self.order)
-        return batch if every.ordered else in_order(whole(batch), self.order)
+            every.ordered = is_sorted(every.batch, self.order)
+        return batch if every.ordered else sort_rows(materialize(batch), self.order)
 
-    def _known(self, batch: Rows | Draft) -> Rows:
-        """A batch, where it is small with what is known of it."""
+    def _as_selection(self, batch: Rows | LazyBatch) -> Rows:
+        """Return a small batch as the selection that all its readers share, any other one materialized."""
         if isinstance(batch, Selection):
             return batch
-        batch = whole(batch)
+        batch = materialize(batch)
         if batch.num_rows > SMALL:
             return batch
         found = self._seen.get(id(batch))
@@ -252,24 +254,24 @@ class Engine:
             found = self._seen[id(batch)] = Selection(batch)
         return found
 
-    def _filtered(self, operator: FilterOperator, given: Rows | Draft, dead: DeadLetters) -> Rows:
-        batch = self._known(given)
-        passes = passing(operator, batch if operator.selects else whole(batch), dead)
-        return operator.apply(whole(batch), dead) if passes is None else kept(batch, passes)
+    def _filter(self, operator: FilterOperator, given: Rows | LazyBatch, dead: DeadLetters) -> Rows:
+        batch = self._as_selection(given)
+        passes = checked_mask(operator, batch if operator.accepts_selection else materialize(batch), dead)
+        return operator.apply(materialize(batch), dead) if passes is None else select(batch, passes)
 
-    def _flushed(self, step: Step) -> list[pa.RecordBatch]:
+    def _flush_step(self, step: Step) -> list[pa.RecordBatch]:
         dead = self._dead[step.id]
         before = dead.count
         out = self.states[step.id].flush(dead)
         self._count(step, 0, dead.count - before)
         if out is None or not out.num_rows:
             return []
-        return [_without_instance(step.operator, self._as_others(step, out))]
+        return [_without_instance(step.operator, self._conform(step, out))]
 
-    def _as_others(self, step: Step, out: pa.RecordBatch) -> pa.RecordBatch:
-        schema = self._schemas.get(step.id, step.schema)  # no record may have come since a restart
+    def _conform(self, step: Step, out: pa.RecordBatch) -> pa.RecordBatch:
+        schema = self._schemas.get(step.id, step.schema)  # perhaps no record has arrived since a restart
         assert schema is not None
-        return as_others(out, schema)
+        return conform_to(out, schema)
 
     def _count(self, step: Step, taken: int, rejected: int) -> None:
         if taken or rejected:
@@ -277,27 +279,27 @@ class Engine:
             self._counts[step.name] = t + taken, r + rejected
 
     def counts(self) -> dict[str, tuple[int, int]]:
-        """Records that each step took and rejected since this was asked last, by the step's name."""
+        """Return the records that each step has read and rejected since the last call, by the step's name."""
         counts, self._counts = self._counts, {}
         return counts
 
-    def taken(self) -> tuple[int, int]:
-        """Records that came in, and that the step with the most took, as :meth:`counts` would tell."""
-        intakes = {step.name for step in self.steps if isinstance(step.operator, Intake)}
+    def row_counts(self) -> tuple[int, int]:
+        """Return the records read at the sources and by the busiest step, since :meth:`counts` was last called."""
+        intakes = {step.name for step in self.steps if isinstance(step.operator, IngestStep)}
         taken = {name: n for name, (n, _) in self._counts.items()}
         return sum(n for name, n in taken.items() if name in intakes), max(taken.values(), default=0)
 
     def snapshot(self, kind: Any = "full") -> dict[str, bytes]:
-        """The state of each keyed step."""
+        """Return the state of each keyed step."""
         return {name: state.snapshot(kind) for name, state in self.states.items()}
 
-    def pieces(self, kind: Any, most: int) -> Iterator[dict[str, bytes]]:
-        """The same in pieces of about so many bytes, at least one, to be restored in order."""
+    def pieces(self, kind: Any, max_bytes: int) -> Iterator[dict[str, bytes]]:
+        """Yield the state in at least one piece of about ``max_bytes`` bytes each; they are restored in order."""
         held: dict[str, bytes] = {}
         size = 0
         for name, state in self.states.items():
-            for data in state.pieces(kind, most):
-                if name in held or (held and size + len(data) > most):
+            for data in state.pieces(kind, max_bytes):
+                if name in held or (held and size + len(data) > max_bytes):
                     yield held
                     held, size = {}, 0
                 held[name] = data
@@ -305,45 +307,45 @@ class Engine:
         yield held
 
     def restore(self, data: Mapping[str, bytes]) -> None:
-        """Load a snapshot; :class:`StateError` where it belongs to something else."""
+        """Load a snapshot; raises :class:`StateError` if it belongs to another task."""
         for name, state in self.states.items():
             if name in data:
                 state.restore(data[name], f" of step {name!r}")
 
     @property
     def nbytes(self) -> int:
-        """Bytes of state held."""
+        """Bytes of state."""
         return sum(s.nbytes for s in self.states.values())
 
 
 def _kind(operator: Any) -> str:
-    """What is done with a step, told once: of classes with abstract methods it takes long."""
-    if isinstance(operator, Marks):
-        return "marks"
-    if isinstance(operator, (Route, Intake)):
+    """Classify an operator once: ``isinstance`` is slow for classes with abstract methods."""
+    if isinstance(operator, WatermarkGenerator):
+        return "watermarks"
+    if isinstance(operator, (Route, IngestStep)):
         return "plumbing"
     if isinstance(operator, FilterOperator):
         return "filter"
     return "stateless" if isinstance(operator, StatelessOperator) else "keyed"
 
 
-def _together(made: list[Any]) -> list[Any]:
-    """What a step made of batches that follow one another, as one.
+def _concatenate_output(made: list[Any]) -> list[Any]:
+    """Concatenate what a step made of consecutive batches.
 
-    So long lines, which are read piece by piece where they lie, are not copied, but what is read from them is together.
+    So long lines are read in place from several batches, without a copy, but their parsed records form one batch.
     """
     made = [b for b in made if b.num_rows]
     if len(made) < 2 or any(b.schema != made[0].schema for b in made):
         return made
-    return [pa.concat_batches([whole(b) for b in made])]
+    return [pa.concat_batches([materialize(b) for b in made])]
 
 
-def _rejected(operator: Any, taken: int, results: list[pa.RecordBatch], letters: int) -> int:
-    """How many records of those taken were rejected: one of which only parts were is not among them."""
-    if not letters or isinstance(operator, (Route, Intake)) or not operator.expands():
+def _rejected_count(operator: Any, taken: int, results: list[pa.RecordBatch], letters: int) -> int:
+    """Return the number of records rejected outright; one that still produced some rows does not count."""
+    if not letters or isinstance(operator, (Route, IngestStep)) or not operator.expands():
         return letters
     accepted = 0
-    for out in map(whole, results):  # the rows that come of one record follow one another
+    for out in map(materialize, results):  # the rows of one record are adjacent
         if out.num_rows and "seq" in out.schema.names:
             seq = int_column(out.column("seq"))
             parents = [seq, *(int_column(out.column(name)) for name in ordinals(out.schema.names)[:-1])]
@@ -352,8 +354,8 @@ def _rejected(operator: Any, taken: int, results: list[pa.RecordBatch], letters:
 
 
 def _without_instance(operator: Any, batch: Rows) -> Rows:
-    plain = isinstance(batch, pa.RecordBatch)  # which makes its names anew each time
-    has = batch.schema.get_field_index(INSTANCE) >= 0 if plain else INSTANCE in batch.names
+    plain = isinstance(batch, pa.RecordBatch)  # whose ``schema.names`` is a new list at each access
+    has = batch.schema.get_field_index(INSTANCE_FIELD) >= 0 if plain else INSTANCE_FIELD in batch.names
     if not has or isinstance(operator, Route):
         return batch
-    return whole(batch).drop_columns([INSTANCE])
+    return materialize(batch).drop_columns([INSTANCE_FIELD])

@@ -1,4 +1,4 @@
-"""The in-process runner: one dataflow in one process, with bounded buffers behind the source."""
+"""The local runner: one dataflow in this process, with bounded buffers after the source."""
 
 from __future__ import annotations
 
@@ -15,43 +15,43 @@ from riot_ops.core.buffering import Buffering, as_buffering
 from riot_ops.core.checks import check_count, check_seconds
 from riot_ops.core.errors import ConfigError, StateError
 from riot_ops.core.paths import local_path
-from riot_ops.core.sink import Fan, Sink
+from riot_ops.core.sink import FanOutWriter, Sink
 from riot_ops.core.source import Source
 from riot_ops.graph.graph import Graph
 from riot_ops.measure.metrics import Summary
 from riot_ops.measure.probe import Probe
 from riot_ops.runtime.batches import ARRIVAL, EVENT_TIME
-from riot_ops.runtime.binding import bind_sinks, bind_sources, end_sinks, read_back
-from riot_ops.runtime.checkpoint import Checkpoint, Saved
-from riot_ops.runtime.claim import Claim
+from riot_ops.runtime.binding import bind_sinks, bind_sources, end_sinks, read_stream
+from riot_ops.runtime.checkpoint import Checkpoint, CheckpointData
 from riot_ops.runtime.engine import Engine
-from riot_ops.runtime.identity import difference, identity
-from riot_ops.runtime.inbound import WAKE, Arrival, Inbound
-from riot_ops.runtime.memory import keep_freed
-from riot_ops.runtime.merging import merged
-from riot_ops.runtime.parallel import KEEPING_UP, Pipeline, Wave, engine_for, reentrant
+from riot_ops.runtime.fingerprint import describe_difference, fingerprint
+from riot_ops.runtime.folder_lock import FolderLock
+from riot_ops.runtime.input_buffer import WAKE, BufferedBatch, InputBuffer
+from riot_ops.runtime.memory import retain_freed_memory
+from riot_ops.runtime.merged_source import merge_sources
+from riot_ops.runtime.parallel import MIN_THREADED_ROWS_IDLE, InFlightBatch, Pipeline, create_engine, is_reentrant
 from riot_ops.runtime.reader import Reader
 
 __all__ = ["BATCH_SIZE", "Result", "run"]
 
-#: Where nothing is said: most records in a batch, and its bytes. A batch has a price of its own, a step some
-#: microseconds to milliseconds; beyond this little is gained, and memory grows.
-BATCH_SIZE, GATHERED = 131_072, Buffering(capacity=16 << 20, queue=32 << 20)
-#: The same on one core, where no other batch is under way nor another core waits for it; but where a step may wait for
-#: others, such as stores, a batch is as long as on several.
-BATCH_ALONE, GATHERED_ALONE = 262_144, Buffering(capacity=24 << 20, queue=48 << 20)
-#: Most records that a step should take at once. Where records become many, as texts that become their words, what is
-#: made of a batch is else more memory than one batch leaves for the next, see :mod:`riot_ops.runtime.memory`. And how
-#: many records are done at first, when it is not known what becomes of them.
-WIDEST, FIRST = 4 * BATCH_SIZE, 16_384
+#: Defaults: records in a batch, and its bytes. Each batch costs a step from microseconds to milliseconds; beyond this
+#: size little is gained, and memory grows.
+BATCH_SIZE, DEFAULT_BUFFERING = 131_072, Buffering(capacity=16 << 20, queue=32 << 20)
+#: The same on one core, where batches do not overlap; but steps that may wait for other systems, such as stores, get
+#: batches as long as on several cores.
+SINGLE_CORE_BATCH_SIZE, SINGLE_CORE_BUFFERING = 262_144, Buffering(capacity=24 << 20, queue=48 << 20)
+#: Maximum records that a step should read at once, and the records of the first batch, before the expansion is known.
+#: Where steps make many records of one, such as the words of a text, the output of a larger batch would need more
+#: memory than a batch leaves for the next, see :mod:`riot_ops.runtime.memory`.
+MAX_STEP_ROWS, FIRST_ROWS = 4 * BATCH_SIZE, 16_384
 
 
 @dataclass
 class Result:
-    """What a run in process gave.
+    """The result of a local run.
 
-    ``result["avg"]`` is the table of a stream that ended in memory or in Parquet files; of one that ended
-    elsewhere or nowhere it raises :class:`KeyError`.
+    ``result["avg"]`` is the table of a stream that ended in memory or in Parquet files; for other streams
+    it raises :class:`KeyError`.
     """
 
     flow: Graph
@@ -60,7 +60,7 @@ class Result:
     routes: Mapping[str, list[str]]
 
     def __getitem__(self, stream: str) -> pa.Table:
-        return read_back(self.flow, self.sinks, self.routes, stream)
+        return read_stream(self.flow, self.sinks, self.routes, stream)
 
     @property
     def errors(self) -> pa.Table:
@@ -95,25 +95,25 @@ def run(
     source : source, table, frame, list or iterator of dicts, path, or mapping of source name to one of these
         See ``docs/howto/data_in.md``.
     sinks : sink or mapping of sink name to sink, optional
-        By default Parquet files below ``out`` where that is given, else memory.
+        By default Parquet files below ``out`` if that is given, else memory.
     batch_size : int, optional
-        Most records in a batch; by default 131,072, with one core 262,144. Where steps make so many of one that a step
-        would take more than 524,288 it is done in parts.
+        Maximum records in a batch; by default 131,072, with one core 262,144. Where steps make so many records of one
+        that a step would read more than 524,288, the batch is processed in parts.
     buffering : Buffering, "throughput", "latency" or "immediate", optional
-        How many bytes make a batch, how long it waits for them, and how many may wait between the source and the tasks
-        before the source is held back; see :class:`riot_ops.Buffering`. By default 16 MiB, no waiting, and 32 MiB;
+        How many bytes make a batch, how long it waits for them, and how many bytes may wait between the source and the
+        tasks before the source is blocked; see :class:`riot_ops.Buffering`. By default 16 MiB, no waiting, and 32 MiB;
         with one core half as much again.
     epoch_rows, epoch_s : int and float
-        Output is committed (and the checkpoint written) after so many records or seconds.
+        Output is committed (and the checkpoint written) after this many records or seconds.
     cores : int, >= 1, optional
-        Threads that run tasks; the results are the same, whatever their number. By default as many as this process
-        has cores, for batches of at least 4,096 records, or 32,768 while the tasks keep up with the source; but one
-        where a task calls functions of the user's, or a store or a broker. Where a number is given, these still get one
-        batch at a time, in order.
+        Threads that run tasks; the results do not depend on their number. By default as many as this process has
+        cores, for batches of at least 4,096 records, or of 32,768 while the tasks keep up with the source; but one if a
+        task calls user functions, a store or a broker. If ``cores`` is given, such tasks still get one batch at a time,
+        in order.
     order : "arrival" or "event_time"
         How the records of a key are ordered within a batch.
     checkpoint : path, optional
-        Folder for position and state: a later run with the same folder continues there.
+        Folder for offsets and state: a later run with the same folder continues there.
     overwrite : bool, default False
         Whether a new run may replace the output of an earlier one in ``out``.
     progress : function, optional
@@ -123,8 +123,8 @@ def run(
     """
     for name, number in (("batch_size", batch_size), ("cores", cores)):
         if number is not None:
-            check_count(name, number)
-    check_count("epoch_rows", epoch_rows)
+            check_count(**{name: number})
+    check_count(epoch_rows=epoch_rows)
     check_seconds("epoch_s", epoch_s, zero=True)
     given = None if buffering is None else as_buffering(buffering)
     if order not in ("arrival", "event_time"):
@@ -134,15 +134,15 @@ def run(
         if not isinstance(one, Source):
             raise ConfigError(f"source {name!r} is a Spark DataFrame; start the dataflow on Spark instead")
     targets, routes = bind_sinks(flow, sinks, out)
-    engine, least = engine_for(flow, set(routes), ARRIVAL if order == "arrival" else EVENT_TIME, cores)
-    alone = isinstance(engine, Engine) and all(map(reentrant, engine.steps))
-    size, usual = (BATCH_ALONE, GATHERED_ALONE) if alone else (BATCH_SIZE, GATHERED)
+    engine, min_threaded_rows = create_engine(flow, set(routes), ARRIVAL if order == "arrival" else EVENT_TIME, cores)
+    alone = isinstance(engine, Engine) and all(map(is_reentrant, engine.steps))
+    size, usual = (SINGLE_CORE_BATCH_SIZE, SINGLE_CORE_BUFFERING) if alone else (BATCH_SIZE, DEFAULT_BUFFERING)
     watched_sources, watched_sinks = (bound, targets) if probe is None else probe.attach(flow, bound, targets)
     job = _Job(
         flow,
         engine,
-        least,
-        merged(flow, watched_sources),
+        min_threaded_rows,
+        merge_sources(flow, watched_sources),
         watched_sinks,
         routes,
         epoch_rows,
@@ -156,7 +156,7 @@ def run(
     if job.checkpoint is not None:
         folders.append(job.checkpoint.folder)
     try:
-        with Claim(folders):
+        with FolderLock(folders):
             job.run(batch_size or size, usual if given is None else given)
     finally:
         if probe is not None:
@@ -168,7 +168,7 @@ def run(
 class _Job:
     flow: Graph
     engine: Engine | Pipeline
-    least: int  # records of a batch that goes to other threads; 0: each does
+    min_threaded_rows: int  # records from which on a batch is processed in other threads; 0: every batch
     sources: Mapping[str, Source]
     sinks: Mapping[str, Sink]
     routes: Mapping[str, list[str]]
@@ -181,52 +181,52 @@ class _Job:
     summary: Summary = field(default_factory=Summary)
     epoch: int = 0
     ended: bool = False
-    #: Batches under way in other threads, in order.
-    underway: deque[tuple[Arrival, Wave]] = field(default_factory=deque)
-    halfway: set[str] = field(default_factory=set)  # sources of which a part of a range has been processed
-    torn: bool = False  # whether some of what a batch came to is written, and not all
-    closing: bool = False  # whether an epoch is being ended
-    closed: bool = False  # whether it is, and there is no other yet
+    #: Batches in flight in other threads, in order.
+    in_flight: deque[tuple[BufferedBatch, InFlightBatch]] = field(default_factory=deque)
+    partial_sources: set[str] = field(default_factory=set)  # sources within a range
+    partly_written: bool = False  # whether the output of a batch is written in part
+    closing: bool = False  # whether the epoch is being closed
+    closed: bool = False  # whether it is closed, and the next one not yet open
 
     def run(self, batch_size: int, buffering: Buffering) -> None:
-        keep_freed(self.engine.most if isinstance(self.engine, Pipeline) else 2)
+        retain_freed_memory(self.engine.max_in_flight if isinstance(self.engine, Pipeline) else 2)
         self.offsets = {name: s.initial() for name, s in self.sources.items()}
         self._restore()
         self.started = time.time()
-        inbound = Inbound(buffering, batch_size)
+        buffer = InputBuffer(buffering, batch_size)
         if isinstance(self.engine, Pipeline):
-            self.engine.tell(inbound.wake)
-        reader = Reader(f"riot_ops-{self.flow.name}-source", self.sources, self.offsets, inbound, buffering)
+            self.engine.on_complete(buffer.wake)
+        reader = Reader(f"riot_ops-{self.flow.name}-source", self.sources, self.offsets, buffer, buffering)
         reader.start()
         self._open_epoch()
         try:
-            while (arrival := self._next(inbound)) is not None:
-                self._process(arrival)
+            while (batch := self._next(buffer)) is not None:
+                self._process(batch)
             self._collect()
             if self.probe is not None:
                 self.probe.ended()
-            if not self.ended:  # a run that had ended and went on without new records has nothing to add
-                self.torn = True
+            if not self.ended:  # else the run had ended before and has read no new records
+                self.partly_written = True
                 self._emit(self.engine.process({}, flush=True), 0.0, 0.0)
-                self.torn = False
+                self.partly_written = False
             self.ended = True
             self._close_epoch()
             end_sinks(self.flow, self.sinks, self.routes)
         except KeyboardInterrupt:
-            half = self.halfway or self.torn or self.closing
-            if self.closed or (half and self.checkpoint is not None):  # then it will be read again
+            partial = self.partial_sources or self.partly_written or self.closing
+            if self.closed or (partial and self.checkpoint is not None):  # the records will be read again
                 self.writer.abort()
             elif self.message is not None:
-                self._commit(self.message)  # which may be asked for again
+                self._commit(self.message)  # which is idempotent
             else:
-                self._close_epoch()  # what was read has been processed: keep it
+                self._close_epoch()  # keep what has been processed
             raise
         except BaseException:
             self.writer.abort()
             raise
         finally:
-            inbound.stop()
-            self.summary.buffered = inbound.most
+            buffer.stop()
+            self.summary.buffered = buffer.max_size
             if isinstance(self.engine, Pipeline):
                 self.engine.stop()
             reader.join()
@@ -235,75 +235,75 @@ class _Job:
             self.summary.seconds = time.time() - self.started
             self.summary.warn(ended=True)
 
-    def _next(self, inbound: Inbound) -> Any:
-        """What the source gives next; while it is silent, epochs end as well."""
+    def _next(self, buffer: InputBuffer) -> Any:
+        """Return the next batch, None at the end; closes epochs while the source is silent."""
         while True:
-            # what has to wait does so in the source, where it goes on growing
-            self._collect(self.engine.most - 1 if isinstance(self.engine, Pipeline) else 0)
+            # batches should wait in the source, where they go on growing
+            self._collect(self.engine.max_in_flight - 1 if isinstance(self.engine, Pipeline) else 0)
             until = None
-            if not self.halfway and self.epoch_count > 0:
+            if not self.partial_sources and self.epoch_count > 0:
                 until = self.epoch_started + self.epoch_s - time.time()
                 if until <= 0:
                     self._close_epoch()
                     self._open_epoch()
                     until = None
-            # what comes next while some are under way would be small, and each batch has a price of its own
-            least = self.underway[-1][0].rows // 2 if self.underway else 0
-            if (arrival := inbound.get(until, least)) is not WAKE:
-                return arrival
+            # while batches are in flight, let the next one grow: each batch has a fixed cost
+            min_rows = self.in_flight[-1][0].rows // 2 if self.in_flight else 0
+            if (batch := buffer.get(until, min_rows)) is not WAKE:
+                return batch
 
-    def _process(self, arrival: Arrival) -> None:
-        """Have a batch done, in parts where steps make much of it."""
-        enough = bool(self.underway) or arrival.rows >= self._enough(arrival)  # none waits for all under way
-        while (parts := arrival.parted(self._fitting())) is not None:
-            first, arrival = parts
-            self._push(first, enough)
-        self._push(arrival, enough)
+    def _process(self, batch: BufferedBatch) -> None:
+        """Process a batch, in parts if steps expand it."""
+        threaded = bool(self.in_flight) or batch.rows >= self._min_rows(batch)  # keep the order of batches in flight
+        while (parts := batch.split(self._max_rows())) is not None:
+            first, batch = parts
+            self._push(first, threaded)
+        self._push(batch, threaded)
 
-    def _push(self, arrival: Arrival, enough: bool) -> None:
-        self.halfway.add(arrival.source)
-        if arrival.inputs:
+    def _push(self, batch: BufferedBatch, threaded: bool) -> None:
+        self.partial_sources.add(batch.source)
+        if batch.inputs:
             self.ended = False
-            self.epoch_count += max(arrival.rows, 1)  # a heartbeat is something, too
-            if isinstance(self.engine, Pipeline) and enough:
-                self._collect(self.engine.most - 1)
-                self.underway.append((arrival, self.engine.begin(arrival.inputs)))
+            self.epoch_count += max(batch.rows, 1)  # counts heartbeats as well
+            if isinstance(self.engine, Pipeline) and threaded:
+                self._collect(self.engine.max_in_flight - 1)
+                self.in_flight.append((batch, self.engine.begin(batch.inputs)))
             else:
                 self._collect()
-                self._done(arrival, self.engine.process(arrival.inputs))
-        if arrival.offset is None:
+                self._done(batch, self.engine.process(batch.inputs))
+        if batch.offset is None:
             return
-        self.offsets[arrival.source] = arrival.offset
-        self.halfway.discard(arrival.source)
+        self.offsets[batch.source] = batch.offset
+        self.partial_sources.discard(batch.source)
         over = self.epoch_count >= self.epoch_rows or time.time() - self.epoch_started >= self.epoch_s
-        if over and not self.halfway:
+        if over and not self.partial_sources:
             self._close_epoch()
             self._open_epoch()
         if self.progress is not None:
             self.summary.seconds = time.time() - self.started
             self.progress(self.summary)
 
-    def _fitting(self) -> int:
-        """How many records may be done at once, by what the steps have made of those before."""
-        came, most = self.engine.taken()
-        return max(1, WIDEST * came // most) if came else FIRST
+    def _max_rows(self) -> int:
+        """Return how many records to process at once, from how steps expanded those before."""
+        rows_in, max_rows = self.engine.row_counts()
+        return max(1, MAX_STEP_ROWS * rows_in // max_rows) if rows_in else FIRST_ROWS
 
-    def _enough(self, arrival: Arrival) -> int:
-        """Records from which on a batch goes to other threads."""
-        return self.least if arrival.full or not self.least else KEEPING_UP
+    def _min_rows(self, batch: BufferedBatch) -> int:
+        """Return the records from which on a batch is processed in other threads."""
+        return self.min_threaded_rows if batch.full or not self.min_threaded_rows else MIN_THREADED_ROWS_IDLE
 
-    def _collect(self, most: int = 0) -> None:
-        """Take what other threads have finished, in order, and wait until no more than so many are under way."""
-        while self.underway and (len(self.underway) > most or self.underway[0][1].done.is_set()):
+    def _collect(self, limit: int = 0) -> None:
+        """Take finished batches in order, and wait until at most ``limit`` are in flight."""
+        while self.in_flight and (len(self.in_flight) > limit or self.in_flight[0][1].done.is_set()):
             assert isinstance(self.engine, Pipeline)
-            outputs = self.engine.finish(self.underway[0][1])
-            self.torn = True  # until the outputs are written, though the offset is beyond the batch
-            self._done(self.underway.popleft()[0], outputs)
-            self.torn = False
+            outputs = self.engine.finish(self.in_flight[0][1])
+            self.partly_written = True  # until the output is written, as the offset is already past the batch
+            self._done(self.in_flight.popleft()[0], outputs)
+            self.partly_written = False
 
-    def _done(self, arrival: Arrival, outputs: Mapping[str, list[pa.RecordBatch]]) -> None:
-        self.summary.messages += arrival.rows
-        self._emit(outputs, arrival.first_us, arrival.last_us)
+    def _done(self, batch: BufferedBatch, outputs: Mapping[str, list[pa.RecordBatch]]) -> None:
+        self.summary.messages += batch.rows
+        self._emit(outputs, batch.first_us, batch.last_us)
         self.summary.batches += 1
 
     def _emit(self, outputs: Mapping[str, list[pa.RecordBatch]], first_us: float, last_us: float) -> None:
@@ -318,7 +318,7 @@ class _Job:
     # -- epochs --------------------------------------------------------------------------------------
 
     def _open_epoch(self) -> None:
-        self.writer = Fan(self.routes, self.sinks, self.epoch, 0)
+        self.writer = FanOutWriter(self.routes, self.sinks, self.epoch, 0)
         self.epoch_started = time.time()
         self.epoch_count = 0
         self.closing = self.closed = False
@@ -348,18 +348,18 @@ class _Job:
     def _save(self) -> None:
         assert self.checkpoint is not None
         state = self.engine.snapshot()
-        self.checkpoint.write(Saved(self.epoch, self.ended, self.offsets, identity(self.flow), state))
+        self.checkpoint.write(CheckpointData(self.epoch, self.ended, self.offsets, fingerprint(self.flow), state))
 
     def _restore(self) -> None:
-        path = None if self.checkpoint is None else self.checkpoint.newest()
+        path = None if self.checkpoint is None else self.checkpoint.latest_path()
         if self.checkpoint is None or path is None:
             for sink in self.sinks.values():
                 sink.begin(self.overwrite)
             if self.checkpoint is not None:
-                self._save()  # from here on what is in the sinks is this run's own
+                self._save()  # from now on the content of the sinks belongs to this run
             return
         saved = self.checkpoint.read(path)
-        if differs := difference(saved.flow, identity(self.flow)):
+        if differs := describe_difference(saved.flow, fingerprint(self.flow)):
             raise StateError(
                 f"the checkpoint {path} is of another dataflow: {differs}; use the old dataflow or a new checkpoint"
             )

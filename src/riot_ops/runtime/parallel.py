@@ -1,12 +1,12 @@
-"""Several cores in one process: batches pass the steps of a dataflow one behind the other.
+"""Several cores in one process: batches pass the steps of a dataflow as in a pipeline.
 
-What depends on no other record is done for several batches at once: steps without state, and of keyed steps bringing
-the records in order and hashing their keys. A keyed step itself, and one that must not run twice at once, takes the
-batches one by one in the order in which they came. So each step sees what it sees on one core, its state is in one
-place, and the results are the same to the last row.
+Work that depends on no other record is done for several batches at once: stateless steps, and for keyed steps sorting
+the records and hashing their keys. A keyed step itself, or one that is not reentrant, takes the batches one by one in
+the order of their arrival. So each step sees what it would see on one core, its state is in one place, and the results
+are equal to the last row.
 
-Spreading the *keys* of a step over threads was measured and left: to part the records of STATS by key and to bring the
-results in order again costs as much as two of its tasks.
+Spreading the *keys* of a step over threads was measured and rejected: for STATS, splitting the records by key and
+restoring the order of the results costs as much as two of its tasks.
 """
 
 from __future__ import annotations
@@ -24,39 +24,39 @@ import pyarrow as pa
 
 from riot_ops.core.operator import KeyedOperator, Operator
 from riot_ops.graph.graph import Graph
-from riot_ops.graph.lowering import BEATS, Route, Step, lower
+from riot_ops.graph.lowering import HEARTBEAT_SUFFIX, Route, Step, lower
 from riot_ops.graph.nodes import ERRORS_STREAM
-from riot_ops.ingest.step import Intake
+from riot_ops.ingest.step import IngestStep
 from riot_ops.kernels.arrays.derived import Derived
 from riot_ops.kernels.arrays.hashing import HashMemo
-from riot_ops.kernels.arrays.selection import whole
-from riot_ops.runtime.batches import merged_in_order, numbered
+from riot_ops.kernels.arrays.selection import materialize
+from riot_ops.runtime.batches import merge_sorted, with_ordinals
 from riot_ops.runtime.engine import Batches, Engine
 
-__all__ = ["ENOUGH", "Pipeline", "Wave", "available", "engine_for", "reentrant"]
+__all__ = ["MIN_THREADED_ROWS", "InFlightBatch", "Pipeline", "available_cores", "create_engine", "is_reentrant"]
 
-#: Records of a batch from which on it is worth handing it from thread to thread; and of one that took all the source
-#: had, so that the steps keep up: several at once would each wait for the others.
-ENOUGH, KEEPING_UP = 4096, 32_768
+#: Minimum records of a batch that is handed from thread to thread; and of one that holds all the source had, which
+#: means that the steps keep up and several batches at once would only wait for each other.
+MIN_THREADED_ROWS, MIN_THREADED_ROWS_IDLE = 4096, 32_768
 
 
-def engine_for(
+def create_engine(
     flow: Graph, outputs: set[str], order: tuple[str, ...], cores: int | None
 ) -> tuple[Engine | Pipeline, int]:
-    """What runs a dataflow, and from how many records on a batch should go to other threads."""
+    """Return the runner of a dataflow, and the records from which on a batch should be processed in other threads."""
     steps = lower(flow)
-    least = 0
+    min_rows = 0
     if cores is None:
-        cores, least = available() if all(map(reentrant, steps)) else 1, ENOUGH
+        cores, min_rows = available_cores() if all(map(is_reentrant, steps)) else 1, MIN_THREADED_ROWS
     if cores == 1:
         return Engine(steps, outputs, order=order), 0
-    return Pipeline(steps, outputs, order, cores, f"riot_ops-{flow.name}"), least
+    return Pipeline(steps, outputs, order, cores, f"riot_ops-{flow.name}"), min_rows
 
 
-def available() -> int:
-    """Cores that this process may use.
+def available_cores() -> int:
+    """Return the number of cores that this process may use.
 
-    >>> available() >= 1
+    >>> available_cores() >= 1
     True
     """
     try:
@@ -65,7 +65,7 @@ def available() -> int:
         return os.cpu_count() or 1
 
 
-def reentrant(step: Step) -> bool:
+def is_reentrant(step: Step) -> bool:
     """Whether a step may run for several batches at once."""
     operator = step.operator
     if isinstance(operator, Route):
@@ -73,8 +73,8 @@ def reentrant(step: Step) -> bool:
     return not isinstance(operator, Operator) or operator.reentrant
 
 
-class Wave:
-    """A batch on its way through the steps."""
+class InFlightBatch:
+    """A batch that passes the steps."""
 
     def __init__(
         self, number: int, inputs: Mapping[str, list[pa.RecordBatch]], flush: bool, missing: list[int]
@@ -83,39 +83,39 @@ class Wave:
         self.inputs = inputs
         self.flush = flush
         self.made: Batches = {}
-        #: By station of that kind: what keyed steps read.
+        #: By stage: the sorted input of keyed steps.
         self.gathered: dict[int, pa.RecordBatch | Derived] = {}
-        #: Rejected records by station.
+        #: Rejected records by stage.
         self.errors: dict[int, list[pa.RecordBatch]] = {}
-        #: Key hashes of the columns that steps hand on.
+        #: Key hashes of the columns that steps pass on.
         self.memo = HashMemo()
-        #: By station: how many of those before it have not finished.
+        #: By stage: how many of its predecessors have not finished.
         self.missing = missing
-        self.left = len(missing)
+        self.unfinished = len(missing)
         self.failures: dict[int, BaseException] = {}
         self.done = threading.Event()
 
 
-class _Station(ABC):
-    """A place that each wave passes once, after those whose output it reads."""
+class PipelineStage(ABC):
+    """A stage that each batch passes once, after the stages whose output it reads."""
 
-    #: Whether the waves pass one at a time and in order.
+    #: Whether batches pass one at a time and in order.
     ordered = False
 
     def __init__(self) -> None:
         self.index = 0
         self.needs = 0
-        self.followers: list[_Station] = []
-        self.turn = 0  # number of the wave that may pass next
-        self.waiting: dict[int, Wave] = {}
+        self.followers: list[PipelineStage] = []
+        self.turn = 0  # number of the batch that may pass next
+        self.waiting: dict[int, InFlightBatch] = {}
 
     @abstractmethod
-    def run(self, wave: Wave) -> None:
-        """Let a wave pass."""
+    def run(self, in_flight: InFlightBatch) -> None:
+        """Process a batch."""
 
 
-class _Gather(_Station):
-    """What keyed steps with the same inputs share: the records in order, the hashes of their keys."""
+class GatherStage(PipelineStage):
+    """What keyed steps with the same inputs share: the records in order, and the hashes of their keys."""
 
     def __init__(self, step: Step, order: tuple[str, ...]) -> None:
         super().__init__()
@@ -124,28 +124,28 @@ class _Gather(_Station):
         self._order = order
         self.keys: set[tuple[str, ...]] = set()
 
-    def run(self, wave: Wave) -> None:
-        batches = [b for stream in self._inputs for b in wave.made.get(stream, [])]
+    def run(self, in_flight: InFlightBatch) -> None:
+        batches = [b for stream in self._inputs for b in in_flight.made.get(stream, [])]
         if not batches:
             return
         if self._numbered:
-            batches = [numbered(whole(b), self._numbered) for b in batches]
-        if len(batches) == 1 and isinstance(batches[0], Derived):  # the step looks whether it can do with that
-            wave.gathered[self.index] = batches[0]
+            batches = [with_ordinals(materialize(b), self._numbered) for b in batches]
+        if len(batches) == 1 and isinstance(batches[0], Derived):  # which the step may accept as it is
+            in_flight.gathered[self.index] = batches[0]
             return
-        batch = merged_in_order([whole(b) for b in batches], self._order)
+        batch = merge_sorted([materialize(b) for b in batches], self._order)
         for key in self.keys:
-            wave.memo.hash_columns([batch.column(name) for name in key], batch.num_rows)
-        wave.gathered[self.index] = batch
+            in_flight.memo.hash_columns([batch.column(name) for name in key], batch.num_rows)
+        in_flight.gathered[self.index] = batch
 
 
-class _Run(_Station):
-    """A step, with an engine of its own for each batch that it handles at once."""
+class StepStage(PipelineStage):
+    """A step, with an engine for each batch that it processes at the same time."""
 
-    def __init__(self, step: Step, order: tuple[str, ...], gather: _Gather | None) -> None:
+    def __init__(self, step: Step, order: tuple[str, ...], gather: GatherStage | None) -> None:
         super().__init__()
         self.step = step
-        self.ordered = step.keyed or not reentrant(step)
+        self.ordered = step.keyed or not is_reentrant(step)
         self.engines: list[Engine] = []
         self._free: list[tuple[Engine, HashMemo]] = []
         self._order = order
@@ -155,32 +155,32 @@ class _Run(_Station):
 
     def _engine(self) -> tuple[Engine, HashMemo]:
         memo = HashMemo()
-        engine = Engine([self.step], {*_given_by(self.step)}, None, self._order, memo, whole=False)
+        engine = Engine([self.step], {*_output_streams(self.step)}, None, self._order, memo, batches_only=False)
         self.engines.append(engine)
         return engine, memo
 
-    def run(self, wave: Wave) -> None:
+    def run(self, in_flight: InFlightBatch) -> None:
         step = self.step
-        if isinstance(step.operator, Intake):
-            inputs = {step.id: wave.inputs.get(step.id, [])}
-        elif self._gather is not None and self._gather.index in wave.gathered:
-            inputs = {step.inputs[0]: [wave.gathered[self._gather.index]]}
+        if isinstance(step.operator, IngestStep):
+            inputs = {step.id: in_flight.inputs.get(step.id, [])}
+        elif self._gather is not None and self._gather.index in in_flight.gathered:
+            inputs = {step.inputs[0]: [in_flight.gathered[self._gather.index]]}
         else:
-            inputs = {stream: wave.made.get(stream, []) for stream in step.inputs}
-        for stream in _marks(step):
-            inputs[stream] = wave.made.get(stream, [])
-        if not wave.flush and not any(inputs.values()):
+            inputs = {stream: in_flight.made.get(stream, []) for stream in step.inputs}
+        for stream in _watermark_streams(step):
+            inputs[stream] = in_flight.made.get(stream, [])
+        if not in_flight.flush and not any(inputs.values()):
             return
         try:
             engine, memo = self._free.pop()
         except IndexError:
             engine, memo = self._engine()
-        memo.share(wave.memo)
-        out = engine.process(inputs, flush=wave.flush)
+        memo.share(in_flight.memo)
+        out = engine.process(inputs, flush=in_flight.flush)
         self._free.append((engine, memo))
-        for stream in _given_by(step):
-            wave.made[stream] = out.get(stream, [])
-        wave.errors[self.index] = out.get(ERRORS_STREAM, [])
+        for stream in _output_streams(step):
+            in_flight.made[stream] = out.get(stream, [])
+        in_flight.errors[self.index] = out.get(ERRORS_STREAM, [])
 
 
 class Pipeline:
@@ -191,53 +191,53 @@ class Pipeline:
     steps, outputs, order
         As for :class:`Engine`.
     cores : int
-        Threads.
+        Number of threads.
     name : str
-        Of the threads.
+        Prefix of the names of the threads.
     """
 
     def __init__(
         self, steps: Sequence[Step], outputs: set[str], order: tuple[str, ...], cores: int, name: str = "riot_ops"
     ) -> None:
         self.outputs = outputs
-        #: Most waves under way: as many as there are cores may be in steps without state, and one waits.
-        self.most = cores + 1
-        self._told: Callable[[], None] = lambda: None
-        self._stations = _stations(steps, order)
-        self._runs = [s for s in self._stations if isinstance(s, _Run)]
+        #: Maximum batches in flight: one per core in stateless steps, and one that waits.
+        self.max_in_flight = cores + 1
+        self._on_complete: Callable[[], None] = lambda: None
+        self._stages = _build_stages(steps, order)
+        self._runs = [s for s in self._stages if isinstance(s, StepStage)]
         self._pool = ThreadPoolExecutor(cores, thread_name_prefix=name)
         self._lock = threading.Lock()
         self._begun = 0
-        self._came, self._given = 0, Counter[str]()  # records of the waves that are through, by stream
-        self._last = math.inf  # number of the last wave that is to come to something
+        self._rows_in, self._rows_out = 0, Counter[str]()  # records of finished batches, by stream
+        self._last = math.inf  # number of the last batch that still counts
 
-    def tell(self, through: Callable[[], None]) -> None:
-        """Have a function called whenever a wave is through."""
-        self._told = through
+    def on_complete(self, callback: Callable[[], None]) -> None:
+        """Set a function to be called whenever a batch has passed all steps."""
+        self._on_complete = callback
 
     def process(self, inputs: Mapping[str, list[pa.RecordBatch]], *, flush: bool = False) -> Batches:
-        """Push batches through the steps in this thread, while no wave is under way."""
-        wave = Wave(-1, inputs, flush, [])
-        for station in self._runs:  # each brings the records in order by itself
-            station.run(wave)
-        return self._results(wave)
+        """Push batches through the steps in this thread, while no other batch is in flight."""
+        in_flight = InFlightBatch(-1, inputs, flush, [])
+        for stage in self._runs:  # each sorts its input itself
+            stage.run(in_flight)
+        return self._results(in_flight)
 
-    def begin(self, inputs: Mapping[str, list[pa.RecordBatch]]) -> Wave:
-        """Push batches through the steps in other threads, behind all waves that were begun before."""
-        wave = Wave(self._begun, inputs, False, [s.needs for s in self._stations])
-        self._pool.submit(self._begin, wave)
+    def begin(self, inputs: Mapping[str, list[pa.RecordBatch]]) -> InFlightBatch:
+        """Push batches through the steps in other threads, after all batches that were begun before."""
+        in_flight = InFlightBatch(self._begun, inputs, False, [s.needs for s in self._stages])
+        self._pool.submit(self._begin, in_flight)
         self._begun += 1
-        return wave
+        return in_flight
 
-    def finish(self, wave: Wave) -> Batches:
-        """What came out of a wave, once it is through; raises what a step raised."""
-        wave.done.wait()
-        if wave.failures:
-            raise wave.failures[min(wave.failures)]
-        return self._results(wave)
+    def finish(self, in_flight: InFlightBatch) -> Batches:
+        """Wait for a batch and return its output; raises what a step raised."""
+        in_flight.done.wait()
+        if in_flight.failures:
+            raise in_flight.failures[min(in_flight.failures)]
+        return self._results(in_flight)
 
     def counts(self) -> dict[str, tuple[int, int]]:
-        """As :meth:`Engine.counts`."""
+        """Return the same as :meth:`Engine.counts`."""
         found: dict[str, tuple[int, int]] = {}
         for engine in self._engines():
             for step, (taken, rejected) in engine.counts().items():
@@ -245,107 +245,109 @@ class Pipeline:
                 found[step] = t + taken, r + rejected
         return found
 
-    def taken(self) -> tuple[int, int]:
-        """As :meth:`Engine.taken`, by what steps gave, of the waves that are through."""
-        return self._came, max([self._came, *self._given.values()])
+    def row_counts(self) -> tuple[int, int]:
+        """Return the same as :meth:`Engine.row_counts`, from the output of the finished batches."""
+        return self._rows_in, max([self._rows_in, *self._rows_out.values()])
 
     def snapshot(self) -> dict[str, bytes]:
-        """As :meth:`Engine.snapshot`, while no wave is under way."""
+        """Return the same as :meth:`Engine.snapshot`, while no batch is in flight."""
         return {name: data for engine in self._engines() for name, data in engine.snapshot().items()}
 
     def restore(self, data: Mapping[str, bytes]) -> None:
-        """As :meth:`Engine.restore`."""
+        """Load a snapshot like :meth:`Engine.restore`."""
         for engine in self._engines():
             engine.restore(data)
 
     def stop(self) -> None:
-        """End the threads; what is under way comes to nothing."""
+        """End the threads and drop the batches in flight."""
         self._last = -1
         self._pool.shutdown(cancel_futures=True)
 
     def _engines(self) -> list[Engine]:
         return [engine for run in self._runs for engine in run.engines]
 
-    def _results(self, wave: Wave) -> Batches:
-        self._came += sum(b.num_rows for batches in wave.inputs.values() for b in batches)
-        self._given.update({name: sum(b.num_rows for b in batches) for name, batches in wave.made.items()})
-        results = {name: [whole(b) for b in wave.made[name]] for name in self.outputs if wave.made.get(name)}
-        errors = [batch for run in self._runs for batch in wave.errors.get(run.index, [])]
+    def _results(self, in_flight: InFlightBatch) -> Batches:
+        self._rows_in += sum(b.num_rows for batches in in_flight.inputs.values() for b in batches)
+        self._rows_out.update({name: sum(b.num_rows for b in batches) for name, batches in in_flight.made.items()})
+        results = {
+            name: [materialize(b) for b in in_flight.made[name]] for name in self.outputs if in_flight.made.get(name)
+        }
+        errors = [batch for run in self._runs for batch in in_flight.errors.get(run.index, [])]
         return {**results, ERRORS_STREAM: errors} if errors else results
 
     # -- in the threads of the pool ------------------------------------------------------------------
 
-    def _begin(self, wave: Wave) -> None:
+    def _begin(self, in_flight: InFlightBatch) -> None:
         with self._lock:
-            for station in self._stations:
-                if not station.needs:
-                    self._arrive(station, wave)
+            for stage in self._stages:
+                if not stage.needs:
+                    self._enter(stage, in_flight)
 
-    def _arrive(self, station: _Station, wave: Wave) -> None:
-        """Let a wave in, or wait for its turn; the lock is held."""
-        if station.ordered and wave.number != station.turn:
-            station.waiting[wave.number] = wave
+    def _enter(self, stage: PipelineStage, in_flight: InFlightBatch) -> None:
+        """Let a batch in, or make it wait for its turn; the lock is held."""
+        if stage.ordered and in_flight.number != stage.turn:
+            stage.waiting[in_flight.number] = in_flight
         elif self._last >= 0:
-            self._pool.submit(self._pass, station, wave)
+            self._pool.submit(self._run_stage, stage, in_flight)
 
-    def _pass(self, station: _Station, wave: Wave) -> None:
+    def _run_stage(self, stage: PipelineStage, in_flight: InFlightBatch) -> None:
         try:
-            if wave.number <= self._last:
-                station.run(wave)
-        except BaseException as error:  # raised again where the run is
-            wave.failures[station.index] = error
-            self._last = min(self._last, wave.number)
+            if in_flight.number <= self._last:
+                stage.run(in_flight)
+        except BaseException as error:  # raised again by finish()
+            in_flight.failures[stage.index] = error
+            self._last = min(self._last, in_flight.number)
         with self._lock:
-            if station.ordered:
-                station.turn += 1
-                if (following := station.waiting.pop(station.turn, None)) is not None:
-                    self._arrive(station, following)
-            for follower in station.followers:
-                wave.missing[follower.index] -= 1
-                if not wave.missing[follower.index]:
-                    self._arrive(follower, wave)
-            wave.left -= 1
-            done = not wave.left
+            if stage.ordered:
+                stage.turn += 1
+                if (following := stage.waiting.pop(stage.turn, None)) is not None:
+                    self._enter(stage, following)
+            for follower in stage.followers:
+                in_flight.missing[follower.index] -= 1
+                if not in_flight.missing[follower.index]:
+                    self._enter(follower, in_flight)
+            in_flight.unfinished -= 1
+            done = not in_flight.unfinished
         if done:
-            wave.done.set()
-            self._told()
+            in_flight.done.set()
+            self._on_complete()
 
 
-def _given_by(step: Step) -> tuple[str, ...]:
-    """The streams that a step puts out."""
-    return (step.id, step.id + BEATS) if isinstance(step.operator, Intake) else (step.id,)
+def _output_streams(step: Step) -> tuple[str, ...]:
+    """Return the streams that a step emits."""
+    return (step.id, step.id + HEARTBEAT_SUFFIX) if isinstance(step.operator, IngestStep) else (step.id,)
 
 
-def _marks(step: Step) -> tuple[str, ...]:
-    """The streams of marks that a step reads."""
+def _watermark_streams(step: Step) -> tuple[str, ...]:
+    """Return the watermark streams that a step reads."""
     return () if step.clock is None else step.clock.streams
 
 
-def _stations(steps: Sequence[Step], order: tuple[str, ...]) -> list[_Station]:
-    """A station for each step, and one before keyed steps that read the same."""
-    found: list[_Station] = []
-    makers: dict[str, _Station] = {}
-    gathers: dict[Any, _Gather] = {}
+def _build_stages(steps: Sequence[Step], order: tuple[str, ...]) -> list[PipelineStage]:
+    """Return a stage for each step, and one before keyed steps with the same inputs."""
+    found: list[PipelineStage] = []
+    makers: dict[str, PipelineStage] = {}
+    gathers: dict[Any, GatherStage] = {}
 
-    def add(station: _Station, after: set[_Station]) -> None:
-        station.index, station.needs = len(found), len(after)
+    def add(stage: PipelineStage, after: set[PipelineStage]) -> None:
+        stage.index, stage.needs = len(found), len(after)
         for one in after:
-            one.followers.append(station)
-        found.append(station)
+            one.followers.append(stage)
+        found.append(stage)
 
     for step in steps:
-        before = set() if isinstance(step.operator, Intake) else {makers[stream] for stream in step.inputs}
-        gather: _Gather | None = None
-        # where a pooled one has several inputs, it may look at these side by side
+        before = set() if isinstance(step.operator, IngestStep) else {makers[stream] for stream in step.inputs}
+        gather: GatherStage | None = None
+        # a pooled step with several inputs may align them instead of sorting
         if isinstance(step.operator, KeyedOperator) and not (step.operator.pooled and len(step.inputs) > 1):
-            new = _Gather(step, order)
+            new = GatherStage(step, order)
             gather = gathers.setdefault((step.inputs, step.numbered), new)
             if gather is new:
                 add(gather, before)
-            if step.key and not step.operator.pooled:  # a pooled one looks at the records that it holds as well
+            if step.key and not step.operator.pooled:  # a pooled step also hashes the records that it holds
                 gather.keys.add(step.key)
-            before = {gather, *(makers[stream] for stream in _marks(step))}
-        run = _Run(step, order, gather)
-        makers |= dict.fromkeys(_given_by(step), run)
+            before = {gather, *(makers[stream] for stream in _watermark_streams(step))}
+        run = StepStage(step, order, gather)
+        makers |= dict.fromkeys(_output_streams(step), run)
         add(run, before)
     return found

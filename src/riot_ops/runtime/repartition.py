@@ -1,4 +1,4 @@
-"""State that moves: the snapshots of a step over some buckets, as those over others."""
+"""Repartitioning of state: from the snapshots of a step over some buckets to those over others."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import pyarrow as pa
 
 from riot_ops.core.errors import StateError
 from riot_ops.graph.lowering import Step
-from riot_ops.kernels.arrays.arrow import joined
+from riot_ops.kernels.arrays.arrow import concat_batches
 from riot_ops.kernels.arrays.hashing import hash_columns
 from riot_ops.runtime.snapshot import (
-    META,
-    NAMES,
-    TIME,
+    FIELDS_METADATA,
+    IDENTITY_METADATA,
+    TIME_METADATA,
     decode_field,
     encode_field,
     pack_snapshot,
@@ -26,64 +26,64 @@ from riot_ops.runtime.snapshot import (
 )
 from riot_ops.runtime.state import KeyedState
 
-__all__ = ["repartitioned"]
+__all__ = ["repartition_state"]
 
-#: The field of a pooled task's state that has the rows that it holds.
+#: State field of a pooled task with the rows that it holds.
 HELD = "held"
 
 
-def repartitioned(step: Step, parts: Sequence[bytes], fields: Sequence[str], n: int) -> list[bytes]:
-    """The state of a keyed step in n buckets, of full snapshots of it in any number of others.
+def repartition_state(step: Step, parts: Sequence[bytes], fields: Sequence[str], n: int) -> list[bytes]:
+    """Repartition the state of a keyed step to n buckets, from full snapshots over any number of buckets.
 
     Parameters
     ----------
     step : Step
-        With the operator that wrote them.
+        With the operator that wrote the snapshots.
     parts : sequence of bytes
-        No two of them have a key in common.
+        Snapshots without a common key.
     fields : sequence of str
-        Fields of the step's key, by which records go to the buckets; none for one bucket.
+        The fields of the step's key that decide the bucket of a record; none for one bucket.
     n : int
         Number of buckets.
 
     Returns
     -------
     list of bytes
-        A full snapshot for each bucket. Stream time is that of the part that is furthest. Of a task that holds rows of
-        all keys together (``pooled``) each row goes where its key goes.
+        A full snapshot for each bucket. Stream time is the maximum of all parts. The rows of a task that holds those of
+        all keys together (``pooled``) go to the buckets of their keys.
 
     Raises
     ------
     StateError
-        Where the state does not lie by keys, so that it cannot be parted, or put together.
+        If the state is not organized by key, and so cannot be split or joined.
     """
-    news = [_empty(step) for _ in range(n)]
+    states = [_empty(step) for _ in range(n)]
     found = [unpack_snapshot(part, f" of step {step.id!r}") for part in parts]
-    if news[0].task.pooled:
-        for state, piece in zip(news, _pools(step, [rows for *_, rows, _ in found], fields, n), strict=True):
+    if states[0].task.pooled:
+        for state, piece in zip(states, _pools(step, [rows for *_, rows, _ in found], fields, n), strict=True):
             identity, names, time, _, _, keys = found[0]
             state.restore(_packed(identity, names, time, piece, keys, 0))
-    for identity, names, time, _, rows, keys in found if not news[0].task.pooled else ():
+    for identity, names, time, _, rows, keys in found if not states[0].task.pooled else ():
         if not rows.num_rows:
             continue
         if n > 1 and fields and keys.num_rows != rows.num_rows:
-            raise StateError(f"the state of step {step.id!r} is not by keys, and cannot be parted")
-        places = _places(keys, rows.num_rows, fields, n)
-        for place, state in enumerate(news):
-            chosen = np.flatnonzero(places == place)
+            raise StateError(f"the state of step {step.id!r} is not by key and cannot be split")
+        buckets = _bucket_of_rows(keys, rows.num_rows, fields, n)
+        for bucket, state in enumerate(states):
+            chosen = np.flatnonzero(buckets == bucket)
             if chosen.size:
                 if state.size and not state.key_fields:
-                    raise StateError(f"the state of step {step.id!r} is not by keys, and cannot be put together")
+                    raise StateError(f"the state of step {step.id!r} is not by key and cannot be joined")
                 state.restore(_piece(identity, names, time, rows, keys, chosen, state.size))
     latest = max((time for _, _, time, *_ in found if time), default=None)
-    for state in news:
+    for state in states:
         if state.time is not None and latest:
             state.time.restore(latest)
-    return [state.snapshot() for state in news]
+    return [state.snapshot() for state in states]
 
 
-def _places(keys: pa.RecordBatch, rows: int, fields: Sequence[str], n: int) -> npt.NDArray[np.int64]:
-    """The bucket of each key."""
+def _bucket_of_rows(keys: pa.RecordBatch, rows: int, fields: Sequence[str], n: int) -> npt.NDArray[np.int64]:
+    """Return the bucket of each key."""
     if n == 1 or not fields:
         return np.zeros(rows, np.int64)
     h1, _ = hash_columns([keys.column(name) for name in fields], rows)
@@ -91,27 +91,27 @@ def _places(keys: pa.RecordBatch, rows: int, fields: Sequence[str], n: int) -> n
 
 
 def _pools(step: Step, parts: Sequence[pa.RecordBatch], fields: Sequence[str], n: int) -> list[pa.RecordBatch]:
-    """The state of a task that holds rows of all keys together: each row goes where its key goes."""
-    there = [rows for rows in parts if rows.num_rows]
-    if not there:
+    """Split the state of a task that holds rows of all keys together: each row goes to the bucket of its key."""
+    nonempty = [rows for rows in parts if rows.num_rows]
+    if not nonempty:
         return [parts[0]] * n
     field, one = _empty(step).fields[HELD], np.zeros(1, np.int64)
-    column = there[0].schema.get_field_index(f"state.{HELD}")
-    rests = [rows.remove_column(column) for rows in there]
+    column = nonempty[0].schema.get_field_index(f"state.{HELD}")
+    rests = [rows.remove_column(column) for rows in nonempty]
     if any(rest.to_pylist() != rests[0].to_pylist() for rest in rests):
-        raise StateError(f"the state of step {step.id!r} is not by keys, and cannot be put together")
-    pools = [decode_field(field, rows.column(column), field.empty(1), one)[0] for rows in there]
+        raise StateError(f"the state of step {step.id!r} is not by key and cannot be joined")
+    pools = [decode_field(field, rows.column(column), field.empty(1), one)[0] for rows in nonempty]
     held = [pool for pool in pools if pool is not None]
     if not held:
-        return [there[0]] * n
-    pool = joined(held)
-    places = _places(pool, pool.num_rows, fields, n)
+        return [nonempty[0]] * n
+    pool = concat_batches(held)
+    buckets = _bucket_of_rows(pool, pool.num_rows, fields, n)
     found = []
-    for place in range(n):
+    for bucket in range(n):
         own = field.empty(1)
-        chosen = np.flatnonzero(places == place)
+        chosen = np.flatnonzero(buckets == bucket)
         own[0] = pool.take(pa.array(chosen)) if chosen.size else None
-        found.append(there[0].set_column(column, there[0].schema.field(column), encode_field(field, own, one)))
+        found.append(nonempty[0].set_column(column, nonempty[0].schema.field(column), encode_field(field, own, one)))
     return found
 
 
@@ -128,20 +128,20 @@ def _piece(
     chosen: npt.NDArray[np.int64],
     begin: int,
 ) -> bytes:
-    """Some slots of a snapshot, as the ones from a number on."""
+    """Return a snapshot of some slots, renumbered from ``begin``."""
     picked = rows.take(pa.array(chosen))
     slots = pa.array(np.arange(begin, begin + chosen.size, dtype=np.int32))
-    place = picked.schema.get_field_index("slot")
-    state = picked.set_column(place, picked.schema.field(place), slots)
+    slot_column = picked.schema.get_field_index("slot")
+    state = picked.set_column(slot_column, picked.schema.field(slot_column), slots)
     return _packed(identity, names, time, state, keys.take(pa.array(chosen)) if keys.num_rows else keys, begin)
 
 
 def _packed(
     identity: dict[str, Any], names: list[str], time: list[int], rows: pa.RecordBatch, keys: pa.RecordBatch, begin: int
 ) -> bytes:
-    """A snapshot of these rows and keys."""
+    """Return a snapshot of these rows and keys."""
     state = rows.replace_schema_metadata(
-        {META: json.dumps({**identity, "kind": "delta" if begin else "full"}).encode()}
+        {IDENTITY_METADATA: json.dumps({**identity, "kind": "delta" if begin else "full"}).encode()}
     )
-    notes = {NAMES: json.dumps(names).encode(), TIME: json.dumps(time).encode()}
-    return pack_snapshot(begin, to_ipc(state), to_ipc(keys.replace_schema_metadata(notes)))
+    metadata = {FIELDS_METADATA: json.dumps(names).encode(), TIME_METADATA: json.dumps(time).encode()}
+    return pack_snapshot(begin, to_ipc(state), to_ipc(keys.replace_schema_metadata(metadata)))

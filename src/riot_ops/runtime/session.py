@@ -1,4 +1,4 @@
-"""One running task, fed by hand: for notebooks, unit tests and edge boxes."""
+"""A session: one task that the caller feeds by hand, for notebooks, unit tests and edge devices."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import Any
 
 import pyarrow as pa
 
-from riot_ops.core.casting import is_text, type_of
+from riot_ops.core.casting import infer_type, is_text
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.operator import KeyedOperator, Operator, StatelessOperator
-from riot_ops.core.order import TICK_PLACES, is_ordinal
-from riot_ops.core.results import applied
-from riot_ops.ingest.step import FIXED, from_records, taken
-from riot_ops.ingest.tables import one_batch
-from riot_ops.kernels.arrays.arrow import joined
-from riot_ops.runtime.batches import as_others, in_order, merged, numbered
+from riot_ops.core.order import TIMER_ORDINALS, is_ordinal
+from riot_ops.core.output_checks import checked_batches
+from riot_ops.ingest.step import RESERVED_TYPES, from_records, ingest_batch
+from riot_ops.ingest.tables import single_batch
+from riot_ops.kernels.arrays.arrow import concat_batches
+from riot_ops.runtime.batches import concatenate, conform_to, sort_rows, with_ordinals
 from riot_ops.runtime.state import KeyedState
 
 __all__ = ["Session"]
@@ -45,7 +45,7 @@ class Session:
         self.task = task
         self.errors: list[dict[str, Any]] = []
         self._requires = task.requires()
-        self._kinds = {n: pa.float64() for n, wanted in self._requires.items() if wanted == "number"} | FIXED
+        self._kinds = {n: pa.float64() for n, wanted in self._requires.items() if wanted == "number"} | RESERVED_TYPES
         self._dead = DeadLetters(task.name())
         self._schema: pa.Schema | None = None  # of the output
         self._state = KeyedState(task) if isinstance(task, KeyedOperator) else None
@@ -53,12 +53,12 @@ class Session:
     def push(self, event: Mapping[str, Any]) -> list[dict[str, Any]]:
         """Process one event; returns what the task emits for it.
 
-        A field that the task reads may be left out where it has no value, but not beside a field that the
-        task does not know, of which it might be the misspelt name (:class:`~riot_ops.core.errors.ConfigError`).
+        A field that the task reads may be left out if it has no value. But if the event also has a field that the
+        task does not know, the name may be misspelt: that raises :class:`~riot_ops.core.errors.ConfigError`.
         """
         left_out = [name for name in self._requires if name not in event]
         if left_out and any(
-            name not in self._requires and name not in FIXED and not is_ordinal(name) for name in event
+            name not in self._requires and name not in RESERVED_TYPES and not is_ordinal(name) for name in event
         ):
             self.task.check_input(pa.schema([(str(name), pa.null()) for name in event]))
         names = [*event, *left_out]
@@ -66,7 +66,7 @@ class Session:
         return self._process(from_records([event], schema)).to_pylist()  # type: ignore[no-any-return]
 
     def push_many(self, events: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-        """Process events one after the other; returns all that the task emits."""
+        """Process events one by one; returns all that the task emits."""
         return [out for event in events for out in self.push(event)]
 
     def push_batch(self, batch: Any) -> pa.RecordBatch:
@@ -76,10 +76,10 @@ class Session:
         ----------
         batch : record batch or table of Arrow, pandas or Polars frame, or list of dicts
         """
-        return self._process(one_batch(batch))
+        return self._process(single_batch(batch))
 
     def _process(self, given: pa.RecordBatch) -> pa.RecordBatch:
-        batch = taken(given, self._dead)
+        batch = ingest_batch(given, self._dead)
         schema = self.task.output_schema(batch.schema)
         if given.num_rows and not batch.num_rows:
             out = pa.RecordBatch.from_pylist([], schema)
@@ -87,20 +87,20 @@ class Session:
             made, due = self._state.process(batch, self._dead)
             self._schema = schema
             if made is not None and due is not None:
-                made = numbered(made, [name for name in TICK_PLACES if name in schema.names])
-            # what is due comes before the record that made time pass; where records have no numbers, before all of them
-            parts = [b for b in (self._told(due), made) if b is not None]
+                made = with_ordinals(made, [name for name in TIMER_ORDINALS if name in schema.names])
+            # timer output comes before the record that moved time, or first where records have no numbers
+            parts = [b for b in (self._typed(due), made) if b is not None]
             if len(parts) == 2:
-                parts = [in_order(merged(parts))]
+                parts = [sort_rows(concatenate(parts))]
             out = parts[0] if parts else pa.RecordBatch.from_pylist([], schema)
         else:
             assert isinstance(self.task, StatelessOperator)
-            out = joined(list(applied(self.task, batch, self._dead)))
+            out = concat_batches(list(checked_batches(self.task, batch, self._dead)))
         self._collect()
         return out
 
     def advance(self, time: datetime) -> list[dict[str, Any]]:
-        """Let stream time come to a moment, as a record of that time would; returns what is due then.
+        """Advance stream time as a record of that time would; returns the timer output.
 
         >>> from datetime import UTC, datetime
         >>> from riot_ops import tasks
@@ -114,25 +114,25 @@ class Session:
         if not isinstance(time, datetime) or time.tzinfo is None:
             raise ConfigError(f"advance needs a datetime with a time zone, got {time!r}")
         micros = (time - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
-        due = None if self._state is None else self._told(self._state.advance(micros))
+        due = None if self._state is None else self._typed(self._state.advance(micros))
         return [] if due is None else due.to_pylist()
 
-    def _told(self, due: pa.RecordBatch | None) -> pa.RecordBatch | None:
-        """What is due, with the fields of the output; of one with nulls alone in this event, others told the type."""
+    def _typed(self, due: pa.RecordBatch | None) -> pa.RecordBatch | None:
+        """Return timer output with the schema of the output; a field of nulls takes the type it has in ``due``."""
         if due is None or self._schema is None:
             return due
         types = {f.name: f.type for f in due.schema}
         fields = [f.with_type(types.get(f.name, f.type)) if pa.types.is_null(f.type) else f for f in self._schema]
-        return as_others(due, pa.schema(fields))
+        return conform_to(due, pa.schema(fields))
 
     def flush(self) -> list[dict[str, Any]]:
-        """What the task has left at the end of the stream."""
+        """Return the task's output at the end of the stream."""
         out = self._state.flush(self._dead) if self._state is not None else None
         self._collect()
         return [] if out is None else out.to_pylist()
 
     def snapshot(self) -> bytes:
-        """The state as bytes (empty for a stateless task)."""
+        """Return the state as bytes, empty for a stateless task."""
         return self._state.snapshot() if self._state is not None else b""
 
     def restore(self, data: bytes) -> None:
@@ -141,9 +141,9 @@ class Session:
             self._state.restore(data)
 
     def merge(self, data: bytes) -> None:
-        """Add what an equal task has seen elsewhere, from a snapshot of its session.
+        """Merge the state of an equal task over other records, from a snapshot of its session.
 
-        For sketches: they then say what one of them would over all records. Raises
+        This is for sketches: the result equals that of one sketch over all records. Raises
         :class:`~riot_ops.core.errors.StateError` for tasks whose states cannot be merged.
 
         >>> from riot_ops import tasks
@@ -164,10 +164,10 @@ class Session:
             self.errors.extend(batch.to_pylist())
 
     def _kind(self, name: str, value: Any) -> pa.DataType:
-        """The type of a field: what the task needs, or what the value is."""
+        """Return the type of a field: the one that the task needs, or that of the value."""
         if (known := self._kinds.get(name)) is not None:
             return known
-        kind = type_of([value])
+        kind = infer_type([value])
         if self._requires.get(name) == "text" and not is_text(kind):
             return pa.string()
         return kind

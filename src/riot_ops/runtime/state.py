@@ -1,8 +1,8 @@
 """Keyed state as a structure of arrays: slots, growth, snapshots, time to live.
 
 A task declares the state of one key as named fields; :class:`KeyedState` owns an array per field with a row per key.
-Snapshots name the task, its version and its parameters, and one of anything else is refused. A *delta* snapshot holds
-only the keys touched since the one before: its size follows the work done.
+Snapshots name the task, its version and its parameters; the snapshot of another task is refused. A *delta* snapshot
+holds only the keys touched since the last snapshot, so its size follows the work done.
 """
 
 from __future__ import annotations
@@ -15,33 +15,34 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from riot_ops.core.clock import END, NEVER, StepClock, Ticks, common_resolution, in_us, whole_period
+from riot_ops.core.clock import END, NEVER, StepClock, Ticks, common_resolution, to_microseconds, whole_periods_us
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import StateError
-from riot_ops.core.operator import Due, KeyedOperator, clocks
-from riot_ops.core.results import as_batch
-from riot_ops.graph.marks import StreamTime, marks_of
-from riot_ops.kernels.arrays.arrow import joined
-from riot_ops.kernels.arrays.codes import decoded
+from riot_ops.core.operator import KeyedOperator, TimerOutput, operator_clocks
+from riot_ops.core.output_checks import check_batch
+from riot_ops.ingest.watermarks import generate_watermarks
+from riot_ops.kernels.arrays.arrow import concat_batches
 from riot_ops.kernels.arrays.derived import Derived
+from riot_ops.kernels.arrays.dictionaries import decode_dictionaries
 from riot_ops.kernels.arrays.hashing import HashMemo
-from riot_ops.kernels.arrays.index import KeyIndex, first_rows, key_numbers, mark
-from riot_ops.kernels.arrays.selection import Draft, Rows, names_of, picked, whole
-from riot_ops.runtime.due import due_records, seen_at, still, with_fields
+from riot_ops.kernels.arrays.index import KeyIndex, first_rows, key_numbers, mark_slots
+from riot_ops.kernels.arrays.selection import LazyBatch, Rows, field_names, materialize, take_columns
 from riot_ops.runtime.snapshot import (
     check_identity,
     decode_field,
     encode_field,
-    snapshot_of,
+    encode_snapshot,
     state_identity,
     unpack_snapshot,
 )
+from riot_ops.runtime.timer_output import no_ticks, stream_time_at_rows, timer_records, with_leading_fields
+from riot_ops.runtime.watermarks import Watermark
 
 __all__ = ["KeyedState"]
 
 
 class KeyedState:
-    """The state of one task over the keys of a stream (or of one bucket of it)."""
+    """The state of one task over the keys of a stream, or of one bucket of it."""
 
     def __init__(
         self,
@@ -52,139 +53,150 @@ class KeyedState:
     ) -> None:
         self.task = task
         own = task.clock()
-        self._period, self._delay = (in_us(own.period), in_us(own.allowed_lateness)) if own is not None else (0, 0)
-        #: Whether the task has a loop of its own over rows and ticks.
+        self._period, self._lateness = (
+            (to_microseconds(own.period), to_microseconds(own.allowed_lateness)) if own is not None else (0, 0)
+        )
+        #: Whether the task has its own loop over rows and ticks.
         self._moves = own is not None and type(task).advance is not KeyedOperator.advance
-        if clock is None and (found := clocks(task)):  # by itself it goes by the times that it sees
-            ahead = None if own is None or own.max_ahead is None else in_us(own.max_ahead)
+        if clock is None and (found := operator_clocks(task)):  # outside a dataflow: the times of its own records
+            ahead = None if own is None or own.max_ahead is None else to_microseconds(own.max_ahead)
             first = own is not None and own.from_first
-            clock = StepClock((), common_resolution(found), 0, ahead, first, whole_period(found))
+            clock = StepClock((), common_resolution(found), 0, ahead, first, whole_periods_us(found))
         self._clock = clock
         self._memo = memo
         self.key_fields = task.by if key_fields is None else key_fields
         self.fields = dict(task.state_fields())
         self._names: list[str] = []  # fields of the output
-        self._coded: set[str] = set()  # key fields that come as numbers
-        self._who: dict[str, bytes] = {}  # by kind of snapshot, whose it is
+        self._coded: set[str] = set()  # key fields that arrive dictionary-encoded
+        self._identities: dict[str, bytes] = {}  # by kind of snapshot, as JSON
         self._reset()
 
     def _reset(self, like: dict[str, Any] | None = None) -> None:
-        live = self.task.keys_live
-        self.index = KeyIndex(0 if live is None else in_us(live))
-        self.time = None if self._clock is None else StreamTime(self._clock)
+        live = self.task.key_retention
+        self.index = KeyIndex(0 if live is None else to_microseconds(live))
+        self.time = None if self._clock is None else Watermark(self._clock)
         self.arrays: dict[str, Any] = {n: f.empty(0, (like or {}).get(n)) for n, f in self.fields.items()}
         self._keys: list[pa.RecordBatch] = []
         self._capacity = 0
         self._touched: npt.NDArray[np.bool_] = np.zeros(0, np.bool_)
-        self._saved = 0  # slots that an earlier snapshot holds the keys of
-        self._kept = 0  # keys that were alive when it was last looked
-        self._renumbered = False  # whether slots have other numbers than in the last snapshot
+        self._saved = 0  # slots whose keys are in an earlier snapshot
+        self._live = 0  # number of live keys at the last check
+        self._renumbered = False  # whether slots were renumbered since the last snapshot
 
     def update(self, batch: pa.RecordBatch, dead: DeadLetters) -> list[pa.RecordBatch]:
-        """Run the task by itself over a batch whose rows are in order: what comes of these, and what is due."""
+        """Run the task over a batch whose rows are in order; returns its output and its timer output."""
         return [out for out in self.process(batch, dead) if out is not None]
 
     def process(
-        self, batch: Rows | None, dead: DeadLetters, marks: Sequence[pa.RecordBatch] = (), first: str = "seq"
+        self, batch: Rows | None, dead: DeadLetters, watermarks: Sequence[pa.RecordBatch] = (), first: str = "seq"
     ) -> tuple[pa.RecordBatch | None, pa.RecordBatch | None]:
-        """Run the task over a batch whose rows are in order, and tell it of the time that passes.
+        """Run the task over a batch whose rows are in order, while stream time passes.
 
-        ``marks`` tell where it may; where the task has nobody who tells, its own records do. ``first`` is the field by
-        which both are in order. Returns what came of the rows, and what was due.
+        ``watermarks`` move stream time; for a task outside a dataflow its own records do. ``first`` is the field that
+        orders both. Returns the output of the rows, and timer output.
         """
         if batch is not None:
-            admitted = self.task.validate_rows(given := batch if self.task.selects else whole(batch), dead)
-            batch = batch if admitted is given else as_batch(self.task, "admit", admitted)
-        ticks = None if self.time is None else self._ticks(whole(batch), marks, first)
-        made, due = self._processed(batch, ticks, dead)
+            admitted = self.task.validate_rows(
+                given := batch if self.task.accepts_selection else materialize(batch), dead
+            )
+            batch = batch if admitted is given else check_batch(self.task, "validate_rows", admitted)
+        ticks = None if self.time is None else self._ticks(materialize(batch), watermarks, first)
+        made, due = self._process_batch(batch, ticks, dead)
         if made is not None:
-            self._names = names_of(made)
-        self._forget()
+            self._names = field_names(made)
+        self._expire_keys()
         return made, due
 
-    def _ticks(self, batch: pa.RecordBatch | None, marks: Sequence[pa.RecordBatch], first: str) -> Ticks:
+    def _ticks(self, batch: pa.RecordBatch | None, watermarks: Sequence[pa.RecordBatch], first: str) -> Ticks:
         assert self.time is not None
         clock = self.time.clock
-        # in the order of event times, stream time passes all of them, not the largest so far alone
+        # in order of event time, stream time passes every event time, not only each new maximum
         if batch is not None and (not clock.streams or first != "seq"):
-            marks = [*marks, marks_of(batch, clock.resolution, clock.max_ahead is not None, clock.lag)]
-        return self.time.ticks(batch, marks, first)
+            watermarks = [
+                *watermarks,
+                generate_watermarks(batch, clock.resolution, clock.max_ahead is not None, clock.lag),
+            ]
+        return self.time.ticks(batch, watermarks, first)
 
-    def _processed(
+    def _process_batch(
         self, batch: Rows | None, ticks: Ticks | None, dead: DeadLetters
     ) -> tuple[pa.RecordBatch | None, pa.RecordBatch | None]:
         if self.task.pooled:
-            return None if batch is None else self._update_pool(whole(batch), dead), None
+            return None if batch is None else self._update_pool(materialize(batch), dead), None
         if ticks is None or not self._period:
             return None if batch is None else self._update(batch, ticks, dead), None
         if not self._moves:
-            return self._in_turn(whole(batch), ticks, dead)
+            return self._process_in_turn(materialize(batch), ticks, dead)
         slots = np.empty(0, np.int64) if batch is None else self._slots(batch, ticks)
-        made, due = self.task.advance(whole(batch), slots, self.arrays, ticks, dead)
+        made, due = self.task.advance(materialize(batch), slots, self.arrays, ticks, dead)
         if due is None or not due.slots.size:
             return made, None
         self._touched[due.slots] = True
         return made, self._due(due, ticks)
 
     def advance(self, time: int) -> pa.RecordBatch | None:
-        """Let stream time pass, in microseconds, without a record; returns what is due then."""
+        """Advance stream time without a record, to a time in microseconds; returns the timer output."""
         if self.time is None or (moved := self.time.advance(time)) is None:
             return None
-        return self._processed(None, moved, DeadLetters(self.task.name()))[1]
+        return self._process_batch(None, moved, DeadLetters(self.task.name()))[1]
 
-    def _in_turn(
+    def _process_in_turn(
         self, batch: pa.RecordBatch | None, ticks: Ticks, dead: DeadLetters
     ) -> tuple[pa.RecordBatch | None, pa.RecordBatch | None]:
-        """Rows and ticks one after the other."""
-        at, now, begin = 0, ticks.start, self._delay + ticks.origin
+        """Process rows and ticks alternately."""
+        at, now, begin = 0, ticks.start, self._lateness + ticks.origin
         made: list[pa.RecordBatch] = []
         due: list[pa.RecordBatch] = []
         for row, time, seq in zip(ticks.rows.tolist(), ticks.times.tolist(), ticks.seq.tolist(), strict=True):
             passed = (time - begin) // self._period
             before = passed if now == NEVER else (now - begin) // self._period
             if batch is not None and (passed > before or now == NEVER):
-                made.append(self._update(batch.slice(at, row - at), still(now, ticks), dead))
+                made.append(self._update(batch.slice(at, row - at), no_ticks(now, ticks), dead))
                 at = row
             now = time
             if passed > before and self.index.size:
-                self._drop_dead(now)
+                self._drop_expired(now)
                 moment = Ticks(time, np.zeros(1, np.int64), np.array([time]), np.array([seq]), 1, ticks.lag)
                 reached = passed * self._period + ticks.origin
                 found = self.task.tick(self.keys(), self._trimmed(), reached, passed - before)
                 self._touched[: self.index.size] = True
                 if found is not None and found.slots.size:
                     times = np.full(found.slots.size, reached) if found.times is None else found.times
-                    due.append(self._due(Due(found.slots, found.rows, times), moment))
+                    due.append(self._due(TimerOutput(found.slots, found.rows, times), moment))
         if batch is not None:
-            made.append(self._update(batch.slice(at), still(now, ticks), dead))
-        return joined(made) if made else None, joined(due) if due else None
+            made.append(self._update(batch.slice(at), no_ticks(now, ticks), dead))
+        return concat_batches(made) if made else None, concat_batches(due) if due else None
 
-    def _due(self, due: Due, ticks: Ticks) -> pa.RecordBatch:
+    def _due(self, due: TimerOutput, ticks: Ticks) -> pa.RecordBatch:
         assert self.time is not None
-        return due_records(due, ticks, self._delay, self.time.seq, self.keys(), self.index.hashes[0], self._coded)
+        return timer_records(due, ticks, self._lateness, self.time.seq, self.keys(), self.index.hashes[0], self._coded)
 
     def _update(self, batch: Rows, ticks: Ticks | None, dead: DeadLetters) -> pa.RecordBatch:
-        given: Any = batch if self.task.selects else whole(batch)
+        given: Any = batch if self.task.accepts_selection else materialize(batch)
         made = self.task.update(given, self._slots(batch, ticks), self.arrays, dead)
-        return made if isinstance(made, Draft) else as_batch(self.task, "update", made)
+        return made if isinstance(made, LazyBatch) else check_batch(self.task, "update", made)
 
     def _slots(self, batch: Rows, ticks: Ticks | None) -> npt.NDArray[np.int64]:
-        """The slots of a batch's keys, with room in the arrays for them."""
+        """Return the slots of a batch's keys, after making room for new ones."""
         before, rows = self.index.size, slice(None)
         kinds = [batch.schema.field(name).type for name in self.key_fields]
-        seen = [seen_at(batch, ticks, self.task.ttl is not None)] if self.index.ttl and ticks is not None else []
+        seen = (
+            [stream_time_at_rows(batch, ticks, self.task.ttl is not None)]
+            if self.index.ttl and ticks is not None
+            else []
+        )
         self._coded = {name for name, kind in zip(self.key_fields, kinds, strict=True) if pa.types.is_dictionary(kind)}
         if len(self._coded) == len(kinds):
             slots, rows = self.index.resolve_coded([*map(batch.column, self.key_fields)], batch.num_rows, *seen)
         else:
-            slots = self.index.resolve(*(self._memo or HashMemo()).of(batch, self.key_fields), *seen)
+            slots = self.index.resolve(*(self._memo or HashMemo()).hash_rows(batch, self.key_fields), *seen)
         if self.index.size > before:
             self._add_keys(batch, slots, before)
-        mark(slots[rows], self._touched)
+        mark_slots(slots[rows], self._touched)
         return slots
 
-    def derived(self, rows: Derived, dead: DeadLetters) -> pa.RecordBatch | Derived | None:
-        """What the task makes of records in order of which several come of one; None if it cannot."""
+    def process_derived(self, rows: Derived, dead: DeadLetters) -> pa.RecordBatch | Derived | None:
+        """Run the task over expanded records in order; None if it cannot."""
         slots = np.zeros(1, np.int64)
         if not self.task.pooled and self.time is None and self.key_fields == (rows.word,):
             slots = self._slots(pa.RecordBatch.from_arrays([rows.keys()], names=[rows.word]), None)
@@ -195,7 +207,7 @@ class KeyedState:
         return made
 
     def merge_aligned(self, batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch | None:
-        """What a pooled task that holds nothing makes of a batch of each of its inputs; None if it cannot."""
+        """Run a pooled task that holds nothing over one batch of each input; None if it cannot."""
         if not self.task.pooled or self._pool() is not None:
             return None
         if (made := self.task.merge_aligned(batches, self.arrays)) is not None:
@@ -203,46 +215,46 @@ class KeyedState:
         return made
 
     def _pool(self) -> Any:
-        """The rows that a pooled task holds: its state is slot 0."""
+        """Return the rows that a pooled task holds; its state is slot 0."""
         if self.index.size == 0:
             self.index.resolve(np.zeros(1, np.uint64), np.zeros(1, np.uint64))
             self._reserve(1)
         return self.arrays["held"][0]
 
     def _update_pool(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
-        """Run a pooled task: the rows held come before the new ones."""
-        pool = batch if (held := self._pool()) is None else joined([held, batch])
+        """Run a pooled task over the held rows followed by the new ones."""
+        pool = batch if (held := self._pool()) is None else concat_batches([held, batch])
         self._touched[0] = True
         slots = key_numbers([pool.column(name) for name in self.key_fields], pool.num_rows)
-        return as_batch(self.task, "update", self.task.update(pool, slots, self.arrays, dead))
+        return check_batch(self.task, "update", self.task.update(pool, slots, self.arrays, dead))
 
     def flush(self, dead: DeadLetters | None = None) -> pa.RecordBatch | None:
-        """What the task has left to say at the end of a bounded stream; ``dead`` collects what it rejects.
+        """Return the task's output at the end of a bounded stream; ``dead`` collects rejected records.
 
         Fields of earlier output that the task does not fill are null.
         """
-        out = self._left(dead) if self.index.size else None
-        return None if out is None else with_fields(out, self._names)
+        out = self._final_output(dead) if self.index.size else None
+        return None if out is None else with_leading_fields(out, self._names)
 
-    def _left(self, dead: DeadLetters | None) -> pa.RecordBatch | None:
+    def _final_output(self, dead: DeadLetters | None) -> pa.RecordBatch | None:
         dead = DeadLetters(self.task.name()) if dead is None else dead
         if self.task.pooled:
             if (held := self.arrays["held"][0]) is None:
                 return None
             slots = key_numbers([held.column(name) for name in self.key_fields], held.num_rows)
-            return self.task.end(held, slots, self.arrays, dead)
-        self._drop_dead(self._now)
-        if self._moves and self.time is not None:  # time has come for all that waits for it
+            return self.task.flush_held(held, slots, self.arrays, dead)
+        self._drop_expired(self._now)
+        if self._moves and self.time is not None:  # everything that waits for a time is due
             end = Ticks(self._now, np.zeros(1, np.int64), np.array([END]), np.array([0]), 1, 0, self.time.origin)
             _, due = self.task.advance(None, np.empty(0, np.int64), self.arrays, end, dead)
-            return None if due is None else self._due(due, still(self._now, self._clock))
+            return None if due is None else self._due(due, no_ticks(self._now, self._clock))
         return self.task.flush(self.keys(), self._trimmed())
 
     def merge(self, other: KeyedState) -> None:
-        """Add the state that an equal task has over another part of the stream.
+        """Merge the state of an equal task over another part of the stream.
 
-        Raises :class:`StateError` where the tasks differ, or states of this task cannot be merged:
-        most depend on the order of the records, or (with a time to live) on when they came.
+        Raises :class:`StateError` if the tasks differ or states of this task cannot be merged. Most states
+        depend on the order of the records, or (with a time to live) on their arrival times.
         """
         check_identity(state_identity(other.task, "full"), state_identity(self.task, "full"), " to merge")
         empty = {name: field.empty(0) for name, field in self.fields.items()}
@@ -259,12 +271,12 @@ class KeyedState:
         self._touched[slots] = True
 
     def keys(self) -> pa.RecordBatch:
-        """The key fields of each slot."""
+        """Return the key fields of each slot."""
         if not self._keys:
             return pa.RecordBatch.from_pydict({})
         if len(self._keys) > 1:
-            # a key field without any value may come without a type (from a session) before it comes with one
-            self._keys = [joined(self._keys)]
+            # a session may add a key field without a type before it has seen a value of it
+            self._keys = [concat_batches(self._keys)]
         return self._keys[0]
 
     @property
@@ -274,7 +286,7 @@ class KeyedState:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of arrays, index and keys (objects not counted)."""
+        """Bytes of arrays, index and keys, without Python objects."""
         arrays = sum(a.nbytes for a in self.arrays.values() if isinstance(a, np.ndarray))
         return int(arrays) + self.index.nbytes + self._touched.nbytes + sum(int(k.nbytes) for k in self._keys)
 
@@ -282,7 +294,7 @@ class KeyedState:
         if self.key_fields:
             rows = np.empty(self.index.size - before, np.int64)
             first_rows(slots, before, rows)
-            self._keys.append(decoded(picked(batch, rows, self.key_fields)))
+            self._keys.append(decode_dictionaries(take_columns(batch, rows, self.key_fields)))
             if len(self._keys) > 256:
                 self.keys()
         self._reserve(self.index.size)
@@ -305,23 +317,23 @@ class KeyedState:
             return NEVER
         return self.time.now - self.time.clock.lag
 
-    def _drop_dead(self, now: int) -> None:
-        """Drop the state of keys that have not been seen for too long at a stream time."""
+    def _drop_expired(self, now: int) -> None:
+        """Drop the keys whose time to live has passed."""
         live = self.index.live(now)
         if live.size < self.index.size:
             self._compact(live)
-        self._kept = live.size
+        self._live = live.size
 
-    def _forget(self) -> None:
-        """Drop dead keys now and then: as many slots are looked at as have been added since."""
-        if self.index.ttl and self.index.size > 2 * self._kept + 1024:
-            self._drop_dead(self._now)
+    def _expire_keys(self) -> None:
+        """Drop expired keys once as many slots have been added as the last check looked at."""
+        if self.index.ttl and self.index.size > 2 * self._live + 1024:
+            self._drop_expired(self._now)
 
     def _trimmed(self) -> dict[str, Any]:
         return {name: array[: self.index.size] for name, array in self.arrays.items()}
 
     def _compact(self, live: npt.NDArray[np.int64]) -> None:
-        """Keep only some slots, renumbered."""
+        """Keep only the live slots, renumbered."""
         h1, h2 = self.index.hashes
         last, keys, old, time = self.index.last_seen, self.keys(), self.arrays, self.time
         self._reset(old)
@@ -334,16 +346,16 @@ class KeyedState:
         self.time, self._renumbered = time, True
 
     def snapshot(self, kind: Literal["full", "delta"] = "full") -> bytes:
-        """The state as bytes: all of it, or what changed since the last snapshot."""
+        """Return the state as bytes: all of it, or what changed since the last snapshot."""
         (data,) = self.pieces(kind)
         return data
 
-    def pieces(self, kind: Literal["full", "delta"] = "full", most: int | None = None) -> Iterator[bytes]:
-        """The same in pieces of about so many bytes, to be restored in order: what follows the first is a delta."""
+    def pieces(self, kind: Literal["full", "delta"] = "full", max_bytes: int | None = None) -> Iterator[bytes]:
+        """Yield the same in pieces of about ``max_bytes``, to be restored in order; all after the first are deltas."""
         if self._renumbered:
             kind = "full"
         if kind == "full":
-            self._drop_dead(self._now)
+            self._drop_expired(self._now)
             self._renumbered = False
             slots = np.arange(self.index.size)
             new = 0
@@ -351,9 +363,9 @@ class KeyedState:
             slots = np.flatnonzero(self._touched[: self.index.size])
             new = self._saved
         keys = self.keys()
-        a_key = sum(field.bytes_of(self.arrays[name]) for name, field in self.fields.items())
+        a_key = sum(field.bytes_per_key(self.arrays[name]) for name, field in self.fields.items())
         a_key += 24 + keys.nbytes // max(1, keys.num_rows)
-        each = max(1, slots.size if most is None else most // a_key)
+        each = max(1, slots.size if max_bytes is None else max_bytes // a_key)
         for start in range(0, max(1, slots.size), each):
             part = slots[start : start + each]
             yield self._piece(kind, part, new)
@@ -369,15 +381,15 @@ class KeyedState:
             rows["last"] = pa.array(self.index.last_seen[slots])
         for name, field in self.fields.items():
             rows[f"state.{name}"] = encode_field(field, self.arrays[name], slots)
-        time = [] if self.time is None else self.time.saved()
-        if kind not in self._who:
-            self._who[kind] = json.dumps(state_identity(self.task, kind)).encode()
-        return snapshot_of(self._who[kind], self._names, time, rows, self.keys(), new)
+        time = [] if self.time is None else self.time.snapshot()
+        if kind not in self._identities:
+            self._identities[kind] = json.dumps(state_identity(self.task, kind)).encode()
+        return encode_snapshot(self._identities[kind], self._names, time, rows, self.keys(), new)
 
     def restore(self, data: bytes, where: str = "") -> None:
-        """Load a full snapshot, or the delta that follows what is loaded.
+        """Load a full snapshot, or the delta that follows the loaded state.
 
-        Raises :class:`StateError` where the snapshot belongs to another task, version or parameters.
+        Raises :class:`StateError` if the snapshot belongs to another task, version or parameters.
         """
         identity, names, time, new, rows, keys = unpack_snapshot(data, where)
         check_identity(identity, state_identity(self.task, str(identity.get("kind"))), where)

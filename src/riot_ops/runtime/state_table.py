@@ -1,6 +1,6 @@
-"""State as a table: what a task knows of each key, from its snapshots alone.
+"""State as a table: what a task knows of each key, decoded from snapshots.
 
-A snapshot names its fields and their types, so that the task need not be there.
+A snapshot names its fields and their types, so the task itself is not needed.
 """
 
 from __future__ import annotations
@@ -15,38 +15,38 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from riot_ops.core.clock import NEVER, in_us
+from riot_ops.core.clock import NEVER, to_microseconds
 from riot_ops.core.errors import ConfigError, StateError, did_you_mean
 from riot_ops.core.operator import KeyedOperator
 from riot_ops.core.parameters import duration, parameters_from_json
 from riot_ops.runtime.checkpoint import Checkpoint
 from riot_ops.runtime.snapshot import from_ipc, unpack_snapshot
 
-__all__ = ["of_step", "saved_state", "stacked", "state_table"]
+__all__ = ["concat_tables", "live_rows", "read_checkpoint_state", "state_of_step", "state_table"]
 
 
 def state_table(snapshots: Sequence[bytes], where: str = "") -> pa.Table:
-    """The state that a full snapshot and the deltas after it hold.
+    """Decode the state of a full snapshot and its deltas.
 
     Parameters
     ----------
     snapshots : sequence of bytes
         In order.
     where : str, default ""
-        Whose state it is, for errors.
+        Owner of the state, for error messages.
 
     Returns
     -------
     pyarrow.Table
-        One row per key, with the fields of the key and of the state, as the task that wrote them decodes them (by
-        :meth:`~riot_ops.core.operator.KeyedOperator.decode_state`): arrays as lists, any JSON value as text, rows
-        that a task holds back as a list of structs. A key that its time to live has ended is left out. Where a task
-        has no key, or one state for all keys, there is one row.
+        One row per key, with the fields of the key and of the state, decoded by the task that wrote them (see
+        :meth:`~riot_ops.core.operator.KeyedOperator.decode_state`): arrays as lists, JSON values as text, rows
+        that a task holds as a list of structs. Keys whose time to live has passed are left out. A task without a
+        key, or with one state for all keys, has one row.
 
     Raises
     ------
     StateError
-        For anything else than what was written.
+        If the bytes are not snapshots.
 
     Examples
     --------
@@ -65,15 +65,15 @@ def state_table(snapshots: Sequence[bytes], where: str = "") -> pa.Table:
             parts, keys = [], []
         parts.append(pa.Table.from_batches([rows.replace_schema_metadata(None)]))
         if added.num_rows:
-            held = stacked(keys)
+            held = concat_tables(keys)
             if held.num_rows > new:
                 held = held.slice(0, new)
             keys = [held, pa.Table.from_batches([added.replace_schema_metadata(None)])]
     if not parts:
         raise StateError(f"the state{where} is empty: there is no snapshot")
     rows = pa.concat_tables(parts)
-    places = _live(rows, _duration(identity["parameters"].get("ttl")), time[0] - time[2] if time else NEVER)
-    rows, known = rows.take(places), stacked(keys)
+    indices = live_rows(rows, _duration(identity["parameters"].get("ttl")), time[0] - time[2] if time else NEVER)
+    rows, known = rows.take(indices), concat_tables(keys)
     names = known.column_names
     columns = list(known.take(rows.column("slot")).columns) if names else []
     for name, (dtype, _) in identity["fields"].items():
@@ -83,7 +83,7 @@ def state_table(snapshots: Sequence[bytes], where: str = "") -> pa.Table:
 
 
 def _task_of(identity: dict[str, Any]) -> KeyedOperator | None:
-    """The task that wrote a snapshot; none where it is not known here, or has a function as parameter."""
+    """Return the task that wrote a snapshot; None if it is unknown here, or has a function as parameter."""
     waiting: list[type[Any]] = [KeyedOperator]
     while waiting:
         kind = waiting.pop()
@@ -97,23 +97,23 @@ def _task_of(identity: dict[str, Any]) -> KeyedOperator | None:
     return None
 
 
-def stacked(tables: Iterable[pa.Table]) -> pa.Table:
-    """Tables one below the other; a field that one lacks, or that has no type there, is null in it."""
+def concat_tables(tables: Iterable[pa.Table]) -> pa.Table:
+    """Concatenate tables; a field that a table lacks, or whose type is unknown there, becomes null."""
     found = [table for table in tables if table.num_columns]
     return pa.concat_tables(found, promote_options="permissive") if found else pa.table({})
 
 
-def saved_state(folder: Path, step: str) -> pa.Table:
-    """The state of a step in the checkpoint of a run in process."""
+def read_checkpoint_state(folder: Path, step: str) -> pa.Table:
+    """Read the state of a step from the checkpoint of a local run."""
     checkpoint = Checkpoint(folder)
-    newest = checkpoint.newest()
+    newest = checkpoint.latest_path()
     if newest is None:
         raise StateError(f"{folder} is no checkpoint: nothing has been saved there")
-    return state_table([of_step(checkpoint.read(newest).state, step, str(folder))], f" of step {step!r}")
+    return state_table([state_of_step(checkpoint.read(newest).state, step, str(folder))], f" of step {step!r}")
 
 
-def of_step(states: dict[str, Any], step: str, checkpoint: str) -> Any:
-    """What is there of a step; KeyError where there is nothing."""
+def state_of_step(states: dict[str, Any], step: str, checkpoint: str) -> Any:
+    """Return the entry of a step; KeyError if there is none."""
     if step not in states:
         raise KeyError(
             f"the checkpoint {checkpoint} has no state of a step {step!r}; there are {', '.join(states) or 'none'}"
@@ -122,25 +122,25 @@ def of_step(states: dict[str, Any], step: str, checkpoint: str) -> Any:
     return states[step]
 
 
-def _live(rows: pa.Table, ttl: timedelta | None, now: int) -> npt.NDArray[np.int64]:
-    """The newest row of each slot, of keys that are alive, in the order of slots."""
+def live_rows(rows: pa.Table, ttl: timedelta | None, now: int) -> npt.NDArray[np.int64]:
+    """Return the newest row of each live slot, in the order of slots."""
     slots = rows.column("slot").to_numpy()
-    # of equal ones the first is taken, and the last is wanted
+    # np.unique returns the first of equal values, but the last is wanted
     _, last = np.unique(slots[::-1], return_index=True)
-    places = np.asarray(slots.size - 1 - last, np.int64)
-    if "last" not in rows.column_names or not places.size:
-        return places
+    indices = np.asarray(slots.size - 1 - last, np.int64)
+    if "last" not in rows.column_names or not indices.size:
+        return indices
     if ttl is not None:
-        seen = rows.column("last").to_numpy()[places]
-        places = places[max(now, seen.max()) - seen <= in_us(ttl)]
-    # a key that came back has a new slot, and the old one is there still
-    hashes = np.stack([rows.column(h).to_numpy()[places] for h in ("h1", "h2")])
+        seen = rows.column("last").to_numpy()[indices]
+        indices = indices[max(now, seen.max()) - seen <= to_microseconds(ttl)]
+    # a key that expired and came back has a new slot beside the old one
+    hashes = np.stack([rows.column(h).to_numpy()[indices] for h in ("h1", "h2")])
     _, first = np.unique(hashes[:, ::-1], axis=1, return_index=True)
-    return np.sort(places[places.size - 1 - first])
+    return np.sort(indices[indices.size - 1 - first])
 
 
 def _duration(text: str | None) -> timedelta | None:
-    """A time to live, as an identity has it: beside a function it is written as Python does."""
+    """Parse a time to live from an identity, which holds the repr if another parameter is a function."""
     if text is None or not text.startswith("datetime"):
         return None if text is None else duration(text)
     return timedelta(**{unit: int(number) for unit, number in re.findall(r"(\w+)=(-?\d+)", text)})
@@ -150,15 +150,15 @@ def _readable(column: pa.ChunkedArray, dtype: str) -> pa.ChunkedArray:
     if dtype == "json":
         return column.cast(pa.string())
     if dtype == "rows":
-        return _held(column.to_pylist())
+        return _held_rows(column.to_pylist())
     return column
 
 
-def _held(cells: list[bytes | None]) -> pa.ChunkedArray:
-    """Record batches as lists of structs, of all the fields that one of them has."""
+def _held_rows(cells: list[bytes | None]) -> pa.ChunkedArray:
+    """Decode record batches to lists of structs with the fields of all batches."""
     tables = [None if data is None else pa.Table.from_batches([from_ipc(data)]) for data in cells]
-    whole = stacked(t.replace_schema_metadata(None) for t in tables if t is not None)
+    joined = concat_tables(t.replace_schema_metadata(None) for t in tables if t is not None)
     ends = np.cumsum([0, *(0 if t is None else t.num_rows for t in tables)])
-    items = whole.to_struct_array().combine_chunks() if whole.num_columns else pa.nulls(0, pa.struct([]))
+    items = joined.to_struct_array().combine_chunks() if joined.num_columns else pa.nulls(0, pa.struct([]))
     mask = pa.array([t is None for t in tables], pa.bool_())
     return pa.chunked_array([pa.ListArray.from_arrays(pa.array(ends, pa.int32()), items, mask=mask)])

@@ -9,11 +9,11 @@ from riot_ops.core.errors import MissingExtraError
 def _installed(library: str) -> bool:
     try:
         return find_spec(library) is not None
-    except ModuleNotFoundError:  # of the package around it
+    except ModuleNotFoundError:  # the parent package is missing
         return False
 
 
-# here, as whatever is imported from this package needs them all, and would miss them one by one
+# checked here, so that a missing package is reported at once and by its extra
 if not all(map(_installed, ("pyspark", "pandas", "google.protobuf"))):
     raise MissingExtraError("Spark", "spark")
 
@@ -32,7 +32,7 @@ _LAZY = {
 
 
 def __getattr__(name: str) -> object:
-    """Import what needs pyspark only when it is asked for."""
+    """Import the modules that need pyspark at first use."""
     if name not in _LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(_LAZY[name]), name)

@@ -1,7 +1,7 @@
-"""A batch DataFrame as a source: its rows, written once to files that the query reads like any log.
+"""A batch DataFrame as a source: its rows, written once to files that the query reads like a log.
 
-A DataFrame has no positions to go on from, and may give its rows in another order when it is computed again;
-files have, and do not.
+A DataFrame has no offsets, and its rows may come in another order when it is computed again; files have offsets and a
+fixed order.
 """
 
 from __future__ import annotations
@@ -21,46 +21,46 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from riot_ops.core.errors import ConfigError, StateError
 from riot_ops.core.source import Offset, Source, Split
 from riot_ops.graph.graph import Graph
-from riot_ops.spark.dataframe_transform import in_utc
+from riot_ops.spark.dataframe_transform import to_utc
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["Written", "as_logs"]
+__all__ = ["FrameFiles", "write_batch_frames"]
 
 INDEX = "rows.json"
 
 
-class Part(msgspec.Struct, array_like=True):
-    """A file, and how many rows it holds."""
+class PartFile(msgspec.Struct, array_like=True):
+    """A file and its number of rows."""
 
     name: str
     rows: int
 
 
-def as_logs(flow: Graph, given: Any, folder: Path | None) -> Any:
-    """What was given as source of a dataflow, with logs in place of batch DataFrames, below the checkpoint's folder."""
+def write_batch_frames(flow: Graph, given: Any, folder: Path | None) -> Any:
+    """Return the given sources, with batch DataFrames written to files below the checkpoint's folder."""
     if isinstance(given, Mapping):
-        return {name: _as_log(flow, name, source, folder) for name, source in given.items()}
-    nodes = flow.kind("source")
-    return _as_log(flow, nodes[0].id, given, folder) if len(nodes) == 1 else given
+        return {name: _materialized(flow, name, source, folder) for name, source in given.items()}
+    nodes = flow.nodes_of_kind("source")
+    return _materialized(flow, nodes[0].id, given, folder) if len(nodes) == 1 else given
 
 
-def _as_log(flow: Graph, name: str, source: Any, folder: Path | None) -> Any:
+def _materialized(flow: Graph, name: str, source: Any, folder: Path | None) -> Any:
     if not hasattr(source, "sparkSession") or source.isStreaming:
         return source
     if folder is None:
-        raise ConfigError("a batch DataFrame needs a checkpoint in a folder, where its rows are kept to be read again")
+        raise ConfigError("a batch DataFrame needs a checkpoint in a folder, which keeps its rows to be read again")
     node = flow.nodes.get(name)
     declared = node.schema.names if node is not None and node.schema is not None else []
-    # what the dataflow does not read is not written; what it lacks is found where sources are bound
-    return written(source.select([n for n in source.columns if n in declared]), folder / "rows" / name)
+    # columns that the dataflow does not read are not written; missing ones are reported where sources are bound
+    return write_frame(source.select([n for n in source.columns if n in declared]), folder / "rows" / name)
 
 
-def written(frame: DataFrame, folder: Path) -> Written:
-    """The rows of a DataFrame from files below a folder; where they are there already, as they were written.
+def write_frame(frame: DataFrame, folder: Path) -> FrameFiles:
+    """Write the rows of a DataFrame to files below a folder, unless they are there, and return the files as a source.
 
-    They are in the order of ``seq`` if there is one, else of the DataFrame's partitions, and numbered.
+    The rows are numbered, in the order of ``seq`` if there is one, else of the DataFrame's partitions.
     """
     schema = to_arrow_schema(frame.schema, timezone="UTC")
     index = folder / INDEX
@@ -68,35 +68,35 @@ def written(frame: DataFrame, folder: Path) -> Written:
         folder.mkdir(parents=True, exist_ok=True)
         if "seq" in frame.columns:
             frame = frame.orderBy("seq")
-        told = frame.mapInArrow(_write(str(folder), schema), "place int, name string, rows long").collect()
-        parts = [Part(row["name"], row["rows"]) for row in sorted(told)]
+        written = frame.mapInArrow(file_writer(str(folder), schema), "place int, name string, rows long").collect()
+        parts = [PartFile(row["name"], row["rows"]) for row in sorted(written)]
         for part in parts:
             if not (folder / part.name).exists():
                 raise ConfigError(
-                    f"rows of the DataFrame were written to {folder / part.name}, which is not there to be read: "
+                    f"rows of the DataFrame were written to {folder / part.name}, but the driver cannot read it there: "
                     "on a cluster, checkpoint must be a folder that the driver and all workers share under this name"
                 )
         hidden = folder / f".{INDEX}"
         hidden.write_bytes(msgspec.json.encode(parts))
         os.replace(hidden, index)
     try:
-        parts = msgspec.json.decode(index.read_bytes(), type=list[Part])
+        parts = msgspec.json.decode(index.read_bytes(), type=list[PartFile])
     except msgspec.MsgspecError as error:
         raise StateError(f"{index} is damaged: {error}; use a new checkpoint") from None
-    return Written(folder, parts, schema)
+    return FrameFiles(folder, parts, schema)
 
 
-def _write(folder: str, schema: pa.Schema) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def file_writer(folder: str, schema: pa.Schema) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
         assert context is not None
-        # a task that Spark runs twice writes two files, of which one is told
+        # a task that Spark runs twice writes two files, but only one is reported
         name = f"part-{context.partitionId():05d}-{context.taskAttemptId()}.arrow"
         rows = 0
         options = pa.ipc.IpcWriteOptions(compression="lz4")
         with pa.OSFile(os.path.join(folder, name), "wb") as file, pa.ipc.new_file(file, schema, options=options) as out:
             for batch in batches:
-                out.write_batch(in_utc(batch).cast(schema))
+                out.write_batch(to_utc(batch).cast(schema))
                 rows += batch.num_rows
         yield pa.RecordBatch.from_pydict(
             {"place": pa.array([context.partitionId()], pa.int32()), "name": [name], "rows": [rows]}
@@ -105,10 +105,10 @@ def _write(folder: str, schema: pa.Schema) -> Callable[[Iterable[pa.RecordBatch]
     return write
 
 
-class Written(Source):
-    """Rows of files, numbered through."""
+class FrameFiles(Source):
+    """The rows of the files, numbered."""
 
-    def __init__(self, folder: Path, parts: list[Part], schema: pa.Schema) -> None:
+    def __init__(self, folder: Path, parts: list[PartFile], schema: pa.Schema) -> None:
         self._files = [folder / part.name for part in parts]
         self._starts = [0, *itertools.accumulate(part.rows for part in parts)]
         self._numbered = "seq" not in schema.names

@@ -1,8 +1,8 @@
 """Packed blocks: how records cross Spark.
 
 A block is one row of a Spark DataFrame that holds many records as Arrow IPC bytes, addressed to the
-stage that reads it and to a bucket of that stage's keys. What ends in a sink is written where it
-arises; only the writer's message about it crosses, in a block addressed to the sinks.
+stage that reads it and to a bucket of that stage's keys. Records for a sink are written by the stage that
+emits them; only the writer's message crosses, in a block addressed to the sinks.
 """
 
 from __future__ import annotations
@@ -17,47 +17,48 @@ import msgspec
 import pyarrow as pa
 
 from riot_ops.core.buffering import Buffering
+from riot_ops.core.ipc import decode, encode
 from riot_ops.core.operator import KeyedOperator
-from riot_ops.core.payload import decode, encode
-from riot_ops.core.sink import Fan
-from riot_ops.graph.asking import Asking
-from riot_ops.graph.lowering import AT_TIME
+from riot_ops.core.sink import FanOutWriter
+from riot_ops.graph.lowering import WATERMARK_SUFFIX
 from riot_ops.graph.plan import Plan, Stage
-from riot_ops.kernels.arrays.arrow import size_of
-from riot_ops.kernels.arrays.codes import decoded
+from riot_ops.graph.remote_lookup import RemoteLookup
+from riot_ops.kernels.arrays.arrow import batch_bytes
 from riot_ops.kernels.arrays.derived import Derived
+from riot_ops.kernels.arrays.dictionaries import decode_dictionaries
 from riot_ops.kernels.arrays.index import key_numbers
-from riot_ops.kernels.arrays.selection import whole
-from riot_ops.runtime.batches import aligned, merged
-from riot_ops.spark.buckets import by_bucket
-from riot_ops.spark.remote_lookup import questions
+from riot_ops.kernels.arrays.selection import materialize
+from riot_ops.runtime.batches import concatenate, unify_schemas
+from riot_ops.spark.buckets import group_by_bucket
+from riot_ops.spark.remote_lookup import pack_requests
 
 __all__ = [
     "BLOCKS",
     "BLOCKS_DDL",
-    "LEFT_OVER",
-    "SINK",
+    "FLUSHED_PREFIX",
+    "SINK_STAGE",
     "Block",
     "Packer",
-    "blocks_of",
+    "PrecombineBuffer",
     "blocks_to_batch",
     "blocks_to_frame",
     "bucket_labels",
-    "by_stream",
-    "parted",
+    "read_blocks",
+    "records_by_stream",
+    "split_by_stage",
 ]
 
-#: Stage number of blocks that go to the sinks.
-SINK = -1
+#: Stage number of blocks for the sinks.
+SINK_STAGE = -1
 
-#: A batch that is larger than a block is cut, but not into less than so many bytes, whatever a block is to have.
-LEAST_PART = 1 << 16
+#: A batch larger than a block is cut, but into parts of at least this many bytes, whatever the capacity of a block.
+MIN_PART_BYTES = 1 << 16
 
-#: Records that stand for others are kept back for the next ones, up to so many and so many bytes.
-MOST_KEPT, MOST_KEPT_BYTES = 1 << 16, 1 << 24
+#: Limits of a :class:`PrecombineBuffer`, in records and bytes.
+MAX_BUFFERED_ROWS, MAX_BUFFERED_BYTES = 1 << 16, 1 << 24
 
-#: Begins the stream of blocks that hold what was left at the end: it comes after all other records.
-LEFT_OVER = "+"
+#: Prefix of the stream name of blocks with records flushed at the end: they follow all other records.
+FLUSHED_PREFIX = "+"
 
 BLOCKS = pa.schema(
     [
@@ -75,7 +76,7 @@ BLOCKS_DDL = "stage int, bucket int, stream string, rows long, first_us double, 
 
 @dataclass
 class Block:
-    """Records on their way. ``bucket`` is the label of the bucket, see :func:`bucket_labels`."""
+    """Records in transit. ``bucket`` is the label of the bucket, see :func:`bucket_labels`."""
 
     stage: int
     bucket: int
@@ -87,19 +88,19 @@ class Block:
 
 
 def blocks_to_batch(blocks: list[Block]) -> pa.RecordBatch:
-    """Blocks as the rows of a Spark batch."""
+    """Return blocks as the rows of a Spark batch."""
     return pa.RecordBatch.from_arrays(
         [pa.array([getattr(b, f.name) for b in blocks], f.type) for f in BLOCKS], schema=BLOCKS
     )
 
 
 def blocks_to_frame(blocks: list[Block]) -> Any:
-    """Blocks as the rows of a pandas frame, as a stage hands them on."""
-    return blocks_to_batch(blocks).to_pandas(use_threads=False)  # for a few rows threads take longer
+    """Return blocks as the rows of a pandas frame, the output of a stage."""
+    return blocks_to_batch(blocks).to_pandas(use_threads=False)  # threads are slower for a few rows
 
 
-def blocks_of(rows: Any) -> list[Block]:
-    """Blocks from the rows of a table, a batch or a pandas frame."""
+def read_blocks(rows: Any) -> list[Block]:
+    """Read blocks from the rows of a table, a batch or a pandas frame."""
     return [Block(*values) for values in zip(*(_values(rows[name]) for name in BLOCKS.names), strict=True)]
 
 
@@ -107,8 +108,8 @@ def _values(column: Any) -> list[Any]:
     return column.to_pylist() if isinstance(column, (pa.Array, pa.ChunkedArray)) else list(column)
 
 
-def parted(blocks: Iterable[Block], stages: Set[int]) -> tuple[list[Block], list[Block]]:
-    """Blocks that some stages read, and those that they hand on as they are."""
+def split_by_stage(blocks: Iterable[Block], stages: Set[int]) -> tuple[list[Block], list[Block]]:
+    """Split blocks into those that some stages read, and those that they pass on unchanged."""
     here: list[Block] = []
     passing: list[Block] = []
     for block in blocks:
@@ -116,8 +117,8 @@ def parted(blocks: Iterable[Block], stages: Set[int]) -> tuple[list[Block], list
     return here, passing
 
 
-def by_stream(blocks: Iterable[Block]) -> dict[str, list[pa.RecordBatch]]:
-    """The records in blocks, by the stream that they belong to."""
+def records_by_stream(blocks: Iterable[Block]) -> dict[str, list[pa.RecordBatch]]:
+    """Decode the records of blocks, by stream."""
     found: dict[str, list[pa.RecordBatch]] = {}
     for block in blocks:
         found.setdefault(block.stream, []).extend(decode(block.payload))
@@ -125,7 +126,7 @@ def by_stream(blocks: Iterable[Block]) -> dict[str, list[pa.RecordBatch]]:
 
 
 def bucket_labels(n: int, partitions: int) -> list[int]:
-    """Numbers for n buckets that Spark's hash partitioning spreads evenly over its partitions.
+    """Return labels for n buckets that Spark's hash partitioning spreads evenly over its partitions.
 
     Spark places a row by ``pmod(murmur3_x86_32(bucket, seed 42), partitions)``; arbitrary numbers
     would leave some partitions with several buckets and others with none.
@@ -143,55 +144,55 @@ def bucket_labels(n: int, partitions: int) -> list[int]:
     return labels
 
 
-class _Kept:
-    """Records for a keyed task that stand for others: they are kept back, as those of the next batch may join them."""
+class PrecombineBuffer:
+    """Holds pre-combined records for a keyed task, to combine them with those of later batches."""
 
     def __init__(self, stage: Stage, key: Sequence[str], task: KeyedOperator) -> None:
         self.stage = stage
         self._key, self._task = key, task
         self._batches: list[pa.RecordBatch] = []
-        self._stay = False  # whether records stay as they are
+        self._stay = False  # whether the task left the last batch unchanged
 
     def take(self, batch: pa.RecordBatch) -> list[pa.RecordBatch]:
-        """Take records; returns what is not kept any longer: all, where so many are left that it is not worth it."""
-        made = None if self._stay or not batch.num_rows else self._condensed(batch)
+        """Add records; returns all that are released, which happens when combining saves too little."""
+        made = None if self._stay or not batch.num_rows else self._precombine(batch)
         if made is None:
             return [batch]
-        self._batches.append(decoded(made))
+        self._batches.append(decode_dictionaries(made))
         worth = 2 * made.num_rows <= batch.num_rows
-        rows, size = self._kept()
-        if worth and (rows > MOST_KEPT or size > MOST_KEPT_BYTES):
-            self._batches = self.rest()
-            left, size = self._kept()
-            worth = 2 * left <= rows and size <= MOST_KEPT_BYTES
+        rows, size = self._size()
+        if worth and (rows > MAX_BUFFERED_ROWS or size > MAX_BUFFERED_BYTES):
+            self._batches = self.drain()
+            left, size = self._size()
+            worth = 2 * left <= rows and size <= MAX_BUFFERED_BYTES
         if worth:
             return []
         found, self._batches = self._batches, []
         return found
 
-    def rest(self) -> list[pa.RecordBatch]:
-        """What is kept, as one batch if there is any."""
+    def drain(self) -> list[pa.RecordBatch]:
+        """Return the buffered records, as one batch if there are any."""
         if len(self._batches) < 2:
             return self._batches
-        one = merged(self._batches)
-        made = self._condensed(one)
+        one = concatenate(self._batches)
+        made = self._precombine(one)
         return [one if made is None else made]
 
-    def _kept(self) -> tuple[int, int]:
-        """Records, and their bytes."""
+    def _size(self) -> tuple[int, int]:
+        """Return the number of buffered records and their bytes."""
         return sum(one.num_rows for one in self._batches), sum(one.get_total_buffer_size() for one in self._batches)
 
-    def _condensed(self, batch: pa.RecordBatch) -> pa.RecordBatch | None:
+    def _precombine(self, batch: pa.RecordBatch) -> pa.RecordBatch | None:
         slots = key_numbers([batch.column(name) for name in self._key], batch.num_rows)
-        made = self._task.condensed(batch, slots, int(slots.max(initial=-1)) + 1)
+        made = self._task.precombine(batch, slots, int(slots.max(initial=-1)) + 1)
         self._stay = made is None
         return made
 
 
 class Packer:
-    """Collects what a stage puts out: packs it into blocks of a good size, or writes it.
+    """Collects the output of a stage: packs it into blocks of a good size, or writes it to sinks.
 
-    Without a ``writer`` what ends in a sink is packed like the rest.
+    Without a ``writer`` the records for sinks are packed as well.
     """
 
     def __init__(
@@ -201,18 +202,20 @@ class Packer:
         labels: dict[int, list[int]],
         buffering: Buffering,
         bucket: int | None = None,
-        writer: Fan | None = None,
+        writer: FanOutWriter | None = None,
     ) -> None:
         self._plan = plan
         self._stage = produced_in
         self._labels = labels
         self._buffering = buffering
-        self._bucket = bucket  # whose label blocks for the sinks carry
+        self._bucket = bucket  # whose label the blocks for sinks carry
         self._writer = writer
-        self.left_over = False  # whether what comes now is what was left at the end
-        self.condensing = False  # whether records come in the order in which they are handled
-        self.asking: Mapping[str, Asking] = {}  # who may be asked in place of being handed the records of a stream
-        self._kept: dict[tuple[int, str], _Kept] = {}  # by stage and stream
+        self.flushing = False  # whether the records that follow were flushed at the end
+        self.precombining = False  # whether records arrive in the order of processing, which combining needs
+        self.remote_lookups: Mapping[
+            str, RemoteLookup
+        ] = {}  # by stream, the step to ask in place of sending it the records
+        self._buffers: dict[tuple[int, str], PrecombineBuffer] = {}  # by stage and stream
         self._held: dict[tuple[int, int, str], list[pa.RecordBatch]] = {}
         self._bytes: dict[tuple[int, int, str], int] = {}
         self._first = float("inf")
@@ -225,19 +228,19 @@ class Packer:
         self._last = max(self._last, last_us)
 
     def add(self, outputs: Mapping[str, list[Any]]) -> Iterator[Block]:
-        """Take the output of a stage; yields the blocks that are full."""
+        """Add the output of a stage; yields the full blocks."""
         for stream, batches in outputs.items():
             for given in batches:
-                if isinstance(given, Derived) and (found := self._questions(stream, given)):
+                if isinstance(given, Derived) and (found := self._lookup_requests(stream, given)):
                     yield from found
                     continue
-                batch = self._learned(stream, given) if isinstance(given, Derived) else whole(given)
+                batch = self._precombine_derived(stream, given) if isinstance(given, Derived) else materialize(given)
                 for stage in self._plan.readers(stream, self._stage):
-                    yield from self._fewer(stage, stream, batch)
+                    yield from self._send(stage, stream, batch)
                 sink = self._plan.parts.get(stream, stream)
                 if sink in self._plan.sinks:
                     if self._writer is None:
-                        yield from self._hold(SINK, self._sink_bucket(), sink, batch)
+                        yield from self._hold(SINK_STAGE, self._sink_bucket(), sink, batch)
                     else:
                         self._writer.write(sink, batch)
 
@@ -247,52 +250,57 @@ class Packer:
             self._writer.count(steps)
 
     def close(self) -> Iterator[Block]:
-        """The blocks that are not full, and the writer's message."""
-        for (_, name), kept in self._kept.items():
-            for batch in kept.rest():
-                yield from self._spread(kept.stage, name, batch)
+        """Yield the blocks that are not full, and the writer's message."""
+        for (_, name), buffer in self._buffers.items():
+            for batch in buffer.drain():
+                yield from self._spread(buffer.stage, name, batch)
         for key in list(self._held):
             yield self._block(*key)
         if self._writer is not None:
             message = msgspec.msgpack.encode(self._writer.finish())
             rows = sum(self._writer.rows.values())
-            yield Block(SINK, self._sink_bucket(), "", rows, self._first, self._last, message)
+            yield Block(SINK_STAGE, self._sink_bucket(), "", rows, self._first, self._last, message)
 
     def abort(self) -> None:
-        """Throw away what was written."""
+        """Discard what was written."""
         if self._writer is not None:
             self._writer.abort()
 
-    def _questions(self, stream: str, rows: Derived) -> list[Block]:
-        """The blocks in which a question about the words crosses; none where the records have to."""
-        if (asking := self.asking.get(stream)) is None:
+    def _lookup_requests(self, stream: str, rows: Derived) -> list[Block]:
+        """Return the blocks of a lookup request in place of the records; empty if the records have to cross."""
+        if (lookup := self.remote_lookups.get(stream)) is None:
             return []
-        found = questions(rows, stream, asking, self._plan, self._labels, self._buffering)
+        found = pack_requests(rows, stream, lookup, self._plan, self._labels, self._buffering)
         return [Block(to, at, name, n, self._first, self._last, data) for to, at, name, n, data in found]
 
-    def _learned(self, stream: str, rows: Derived) -> pa.RecordBatch:
-        """A batch of the records, or of fewer that leave the same, where nothing comes between two of them."""
-        if (asking := self.asking.get(stream)) is not None and asking.step.key == (rows.word,) and rows.rises():
-            task = asking.step.operator
-            if isinstance(task, KeyedOperator) and (made := task.condensed_derived(rows)) is not None:
+    def _precombine_derived(self, stream: str, rows: Derived) -> pa.RecordBatch:
+        """Return the records as a batch, pre-combined where that leaves the same state."""
+        if (lookup := self.remote_lookups.get(stream)) is not None and lookup.step.key == (rows.word,) and rows.rises():
+            task = lookup.step.operator
+            if isinstance(task, KeyedOperator) and (made := task.precombine_derived(rows)) is not None:
                 return made
-        return rows.whole()
+        return rows.materialize()
 
-    def answer(self, asking: Asking, stream: str, payload: bytes) -> list[Block]:
-        """What is told of words, for all buckets that read it."""
-        labels = self._labels[asking.reader]
-        return [Block(asking.reader, label, stream, 0, self._first, self._last, payload) for label in labels]
+    def reply_blocks(self, lookup: RemoteLookup, stream: str, payload: bytes) -> list[Block]:
+        """Return the blocks of a reply, for all buckets that read it."""
+        labels = self._labels[lookup.reader]
+        return [Block(lookup.reader, label, stream, 0, self._first, self._last, payload) for label in labels]
 
-    def _fewer(self, stage: Stage, stream: str, batch: pa.RecordBatch) -> Iterator[Block]:
-        """Records that cross to a stage: fewer, where what reads them there can do with these."""
-        name = LEFT_OVER + stream if self.left_over else stream
-        kept = self._kept.get((stage.index, name))
-        if kept is None and self.condensing and not stream.endswith(AT_TIME) and len(stage.entries[stream]) == 1:
+    def _send(self, stage: Stage, stream: str, batch: pa.RecordBatch) -> Iterator[Block]:
+        """Send records to a stage, through a buffer if the task there can pre-combine them."""
+        name = FLUSHED_PREFIX + stream if self.flushing else stream
+        buffer = self._buffers.get((stage.index, name))
+        if (
+            buffer is None
+            and self.precombining
+            and not stream.endswith(WATERMARK_SUFFIX)
+            and len(stage.entries[stream]) == 1
+        ):
             (step,) = (step for step in stage.steps if step.id in stage.entries[stream])
             task = step.operator
-            if isinstance(task, KeyedOperator) and type(task).condensed is not KeyedOperator.condensed:
-                kept = self._kept[stage.index, name] = _Kept(stage, step.key, task)
-        for one in [batch] if kept is None else kept.take(batch):
+            if isinstance(task, KeyedOperator) and type(task).precombine is not KeyedOperator.precombine:
+                buffer = self._buffers[stage.index, name] = PrecombineBuffer(stage, step.key, task)
+        for one in [batch] if buffer is None else buffer.take(batch):
             yield from self._spread(stage, name, one)
 
     def _sink_bucket(self) -> int:
@@ -304,7 +312,7 @@ class Packer:
 
     def _spread(self, stage: Stage, stream: str, batch: pa.RecordBatch) -> Iterator[Block]:
         labels = self._labels[stage.index]
-        if stream.endswith(AT_TIME):  # stream time moves for all keys
+        if stream.endswith(WATERMARK_SUFFIX):  # stream time moves for all keys
             for label in labels:
                 yield from self._hold(stage.index, label, stream, batch)
             return
@@ -312,9 +320,9 @@ class Packer:
             yield from self._hold(stage.index, labels[0], stream, batch)
             return
         columns = [batch.column(name) for name in stage.partition]
-        rows, starts = by_bucket(columns, batch.num_rows, len(labels))
-        grouped = decoded(batch.take(pa.array(rows)))
-        size = grouped.get_total_buffer_size()  # of all: to measure each slice would take forty times as long
+        rows, starts = group_by_bucket(columns, batch.num_rows, len(labels))
+        grouped = decode_dictionaries(batch.take(pa.array(rows)))
+        size = grouped.get_total_buffer_size()  # in total: measuring each slice would take forty times as long
         for i, label in enumerate(labels):
             n = int(starts[i + 1] - starts[i])
             if n:
@@ -325,12 +333,12 @@ class Packer:
         self, stage: int, bucket: int, stream: str, batch: pa.RecordBatch, size: int | None = None
     ) -> Iterator[Block]:
         key = (stage, bucket, stream)
-        batch = decoded(batch)  # each block would have the words of all
+        batch = decode_dictionaries(batch)  # else each block would hold the whole dictionary
         size = batch.get_total_buffer_size() if size is None else size
         capacity, parts = self._buffering.capacity, 1
-        if size > (most := max(capacity, LEAST_PART)):
-            size = size_of(batch)  # less where it is a slice of much
-            parts = max(1, min(batch.num_rows, size // most))
+        if size > (max_bytes := max(capacity, MIN_PART_BYTES)):
+            size = batch_bytes(batch)  # smaller for a slice of a large batch
+            parts = max(1, min(batch.num_rows, size // max_bytes))
         for first, end in itertools.pairwise(batch.num_rows * i // parts for i in range(parts + 1)):
             self._held.setdefault(key, []).append(batch.slice(first, end - first))
             self._bytes[key] = self._bytes.get(key, 0) + size // parts
@@ -347,5 +355,5 @@ class Packer:
             sum(b.num_rows for b in batches),
             self._first,
             self._last,
-            encode(aligned(batches), self._buffering),
+            encode(unify_schemas(batches), self._buffering),
         )

@@ -1,4 +1,4 @@
-"""Records by the bucket of their key."""
+"""Rows grouped by the bucket of their key."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import pyarrow as pa
 from riot_ops.kernels.arrays.hashing import hash_columns
 from riot_ops.kernels.jit import kernel
 
-__all__ = ["by_bucket"]
+__all__ = ["group_by_bucket"]
 
 
 @kernel
-def _by_bucket(h1: Any, n: Any, rows: Any, starts: Any, place: Any) -> None:
-    """Row numbers grouped by bucket (a stable counting sort); ``place`` is room for as many numbers as buckets."""
+def _group_by_bucket(h1: Any, n: Any, rows: Any, starts: Any, place: Any) -> None:
+    """Group row numbers by bucket (a stable counting sort); ``place`` has one element per bucket."""
     for i in range(h1.size):
         starts[h1[i] % n + np.uint64(1)] += 1
     for b in range(1, starts.size):
@@ -30,17 +30,17 @@ def _by_bucket(h1: Any, n: Any, rows: Any, starts: Any, place: Any) -> None:
         place[b] += 1
 
 
-def by_bucket(
+def group_by_bucket(
     columns: Sequence[pa.Array], size: int, buckets: int
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """``(rows, starts)``: the numbers of the rows by the bucket of a key, those of bucket b from ``starts[b]`` on.
+    """Return ``(rows, starts)``: the row numbers by bucket; those of bucket b begin at ``starts[b]``.
 
-    >>> rows, starts = by_bucket([pa.array(["a", "b", "a"])], 3, 1)
+    >>> rows, starts = group_by_bucket([pa.array(["a", "b", "a"])], 3, 1)
     >>> rows.tolist(), starts.tolist()
     ([0, 1, 2], [0, 3])
     """
     h1, _ = hash_columns(list(columns), size)
     rows, starts = np.empty(size, np.int64), np.zeros(buckets + 1, np.int64)
-    # the low bits choose the slot in a bucket's table, the high ones the bucket
-    _by_bucket(h1 >> np.uint64(32), np.uint64(buckets), rows, starts, np.empty(buckets, np.int64))
+    # the low bits choose the slot in a bucket's hash table, the high ones the bucket
+    _group_by_bucket(h1 >> np.uint64(32), np.uint64(buckets), rows, starts, np.empty(buckets, np.int64))
     return rows, starts

@@ -1,4 +1,4 @@
-"""What riot_ops keeps beside Spark's own checkpoint: a manifest of the dataflow that it belongs to."""
+"""Spark's checkpoint folder, with a manifest of the dataflow that it belongs to."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from riot_ops.core.source import Source
 from riot_ops.graph.graph import Graph
 from riot_ops.graph.plan import Plan, plan
 from riot_ops.runtime.checkpoint import MANIFEST, Checkpoint
-from riot_ops.runtime.identity import difference, identity
-from riot_ops.spark.dataframe_transform import usual_fuse
-from riot_ops.spark.session import usual_partitions
+from riot_ops.runtime.fingerprint import describe_difference, fingerprint
+from riot_ops.spark.dataframe_transform import default_fuse
+from riot_ops.spark.session import default_partitions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["SparkCheckpoint"]
 
 FORMAT = 2
-#: In Spark's log, for a source of which nothing has been read.
+#: Offset in Spark's log of a source from which nothing has been read.
 NO_OFFSET = "-"
 
 
@@ -45,21 +45,21 @@ class Manifest(msgspec.Struct):
     state: dict[str, dict[str, Any]]
     checksum: int = 0
 
-    def sealed(self) -> Manifest:
-        """With the CRC-32 of all the rest."""
+    def with_checksum(self) -> Manifest:
+        """Return the manifest with the CRC-32 of all its other fields."""
         plain = msgspec.structs.replace(self, checksum=0)
         return msgspec.structs.replace(plain, checksum=zlib.crc32(msgspec.json.encode(plain)))
 
 
 class SparkCheckpoint:
-    """A folder wherever Spark keeps its checkpoints.
+    """A checkpoint folder in any file system that Spark supports.
 
     Attributes
     ----------
     folder : str
-        As Spark is to be told.
+        In the form that Spark takes.
     local : Path or None
-        The folder, where it is in a file system of this machine.
+        The folder, if it is in a file system of this machine.
     """
 
     def __init__(self, spark: SparkSession, place: str | Path) -> None:
@@ -69,31 +69,31 @@ class SparkCheckpoint:
         try:
             system, _ = self._hadoop("")
             self.local = local_path(place).absolute() if system.getUri().getScheme() == "file" else None
-            if self.local is not None:  # Spark would start from the folder in which its JVM was started
+            if self.local is not None:  # Spark resolves relative paths from the folder in which its JVM was started
                 self.folder = f"file:{self.local}" if scheme else str(self.local)
         except (Py4JError, PySparkException):
             raise ConfigError(
-                f"checkpoint is an address of the kind {scheme}:, for which this Spark has no file system: add its "
+                f"checkpoint has the scheme {scheme}:, for which this Spark has no file system: add its "
                 "library to the session, or give a folder (path or file:///…) that the driver and all workers see"
             ) from None
 
     def exists(self) -> bool:
-        """Whether a query can go on from here."""
-        if self.local is not None and Checkpoint(self.local).holds_something():
-            raise StateError(f"the checkpoint {self.folder} is of a run in process; use a new one on Spark")
-        with self._reached("read"):
+        """Whether the folder holds a checkpoint of a query."""
+        if self.local is not None and Checkpoint(self.local).exists():
+            raise StateError(f"the checkpoint {self.folder} is of a local run; use a new one on Spark")
+        with self._translating_errors("read"):
             system, path = self._hadoop(MANIFEST)
             return bool(system.exists(path))
 
     def open(self, flow: Graph, partitions: int | None, order: str, fuse: str) -> tuple[Plan, int]:
-        """Check that the checkpoint is this dataflow's own, or make it so; the plan and the number of partitions."""
+        """Check that the checkpoint belongs to this dataflow, or create it; returns the plan and the partitions."""
         found = self._read() if self.exists() else None
         if fuse == "auto" and found is not None:
             fuse = found.fuse
         if partitions is None:
-            partitions = usual_partitions(self._spark) if found is None else found.partitions
+            partitions = default_partitions(self._spark) if found is None else found.partitions
         if fuse == "auto":
-            fuse = usual_fuse(partitions)
+            fuse = default_fuse(partitions)
         stages = plan(flow, fuse=fuse)  # type: ignore[arg-type]
         state = {
             f"state of step {s.id!r}": {"key": list(s.key), "stage": number}
@@ -102,7 +102,7 @@ class SparkCheckpoint:
             for s in stage.steps
             if isinstance(s.operator, KeyedOperator)
         }
-        now = Manifest(FORMAT, partitions, order, fuse, identity(flow), state)
+        now = Manifest(FORMAT, partitions, order, fuse, fingerprint(flow), state)
         if found is None:
             self._write(now)
         else:
@@ -117,39 +117,40 @@ class SparkCheckpoint:
                     f"the checkpoint {self.folder} was written with {name}={old!r} and cannot be continued with "
                     f"{new!r}; use the old value or a new checkpoint"
                 )
-        if differs := difference(then.flow, now.flow) or difference(then.state, now.state):
+        if differs := describe_difference(then.flow, now.flow) or describe_difference(then.state, now.state):
             raise StateError(
                 f"the checkpoint {self.folder} is of another dataflow: {differs}; "
                 "use the old dataflow or a new checkpoint"
             )
 
     def next_batch(self) -> int:
-        """The number of the micro-batch that a query continues with."""
-        with self._reached("read"):
+        """Return the number of the micro-batch with which a query continues."""
+        with self._translating_errors("read"):
             system, path = self._hadoop("commits")
             names = [entry.getPath().getName() for entry in system.listStatus(path)] if system.exists(path) else []
         return max((int(name) for name in names if name.isdigit()), default=-1) + 1
 
     def forget(self) -> None:
-        """Remove what a query left that has committed nothing: what it was to do first, and with which settings.
+        """Remove what a query has left that committed nothing: its first planned micro-batch and its settings.
 
-        Otherwise Spark would take those up again, even if they were why it failed. Where sources began stays noted.
+        Otherwise Spark would continue with them, even if they made the query fail. The initial offsets of the sources
+        stay.
         """
-        with self._reached("written"):
+        with self._translating_errors("written"):
             for name in ("offsets", "state", MANIFEST):
                 system, path = self._hadoop(name)
                 system.delete(path, True)
 
     def ends(self, batch: int, sources: Mapping[str, Any]) -> list[Any]:
-        """Where a micro-batch ends in each source, None for nothing; from Spark's log.
+        """Return the end offset of a micro-batch for each source from Spark's log, None if nothing was read.
 
-        What sources other than riot_ops's call an offset is theirs to read.
+        Offsets of other sources than riot_ops's are returned as Spark's text.
         """
         if batch < 0:
             return [None] * len(sources)
         path = f"offsets/{batch}"
         try:
-            lines = self._text(path).splitlines()[2:]  # the first two tell of other things
+            lines = self._text(path).splitlines()[2:]  # after the version and the metadata
             found = [offset_of(text, source) for text, source in zip(lines, sources.values(), strict=True)]
         except (Py4JError, PySparkException, ValueError, KeyError, TypeError) as error:
             raise StateError(
@@ -158,12 +159,12 @@ class SparkCheckpoint:
             ) from None
         return found
 
-    # -- the file, wherever Spark keeps its checkpoints ------------------------------------------------
+    # -- the file, in any file system ------------------------------------------------------------------
 
     def _read(self) -> Manifest:
         name = f"{self.folder}/{MANIFEST}"
         try:
-            with self._reached("read"):
+            with self._translating_errors("read"):
                 text = self._text(MANIFEST)
             found = msgspec.json.decode(text, type=Manifest)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -173,18 +174,18 @@ class SparkCheckpoint:
                 f"the checkpoint {self.folder} has format {found.format}, this version reads {FORMAT}; "
                 "use a new checkpoint"
             )
-        if found.sealed() != found:
+        if found.with_checksum() != found:
             raise StateError(f"the manifest {name} is damaged: the checksum does not fit; use a new checkpoint")
         return found
 
     def _write(self, manifest: Manifest) -> None:
-        """Write a file under another name and rename it, so that there is none that is not whole."""
-        with self._reached("written"):
+        """Write the manifest under another name and rename it, so that it is never incomplete."""
+        with self._translating_errors("written"):
             system, path = self._hadoop(MANIFEST)
             _, hidden = self._hadoop(f".{MANIFEST}")
             stream = system.create(hidden, True)
             try:
-                stream.write(bytearray(msgspec.json.format(msgspec.json.encode(manifest.sealed()))))
+                stream.write(bytearray(msgspec.json.format(msgspec.json.encode(manifest.with_checksum()))))
             finally:
                 stream.close()
             renamed = system.rename(hidden, path)
@@ -200,13 +201,13 @@ class SparkCheckpoint:
             stream.close()
 
     @contextlib.contextmanager
-    def _reached(self, what: str) -> Iterator[None]:
+    def _translating_errors(self, what: str) -> Iterator[None]:
         try:
             yield
         except (Py4JError, PySparkException) as error:
             raise ConnectorError(
-                f"the checkpoint {self.folder} cannot be {what}: {_short(error)}; it must be a folder with room in "
-                "it, that the driver and all workers may write"
+                f"the checkpoint {self.folder} cannot be {what}: {_short(error)}; it must be a folder with free space "
+                "to which the driver and all workers may write"
             ) from None
 
     def _hadoop(self, name: str) -> tuple[Any, Any]:
@@ -216,7 +217,7 @@ class SparkCheckpoint:
 
 
 def offset_of(text: Any, source: Any) -> Any:
-    """What Spark tells of a source's offset; ValueError and the like where it is none of the source's."""
+    """Parse Spark's text for a source's offset; raises ValueError and the like if it is not of this source."""
     if not isinstance(source, Source):
         return text
     found = json.loads(text) if isinstance(text, str) and text != NO_OFFSET else text
@@ -229,6 +230,6 @@ def offset_of(text: Any, source: Any) -> Any:
 
 
 def _short(error: Exception) -> str:
-    """The first line of what went wrong, in Java's words where it was there."""
+    """Return the first line of an error, that of the Java exception if there is one."""
     text = str(error.java_exception) if isinstance(error, Py4JJavaError) else f"{type(error).__name__}: {error}"
     return excerpt(next(iter(text.splitlines()), ""))

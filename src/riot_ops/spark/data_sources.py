@@ -1,4 +1,4 @@
-"""The streams of this library as data sources of Spark, by name."""
+"""The streams of this library as named data sources of Spark."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def register(spark: SparkSession) -> None:
 
     Afterwards ``spark.readStream.format(...)`` and ``spark.read.format(...)`` know ``riot_city``,
     ``riot_taxi``, ``riot_fit``, ``riot_grid`` (generated) and ``riot_replay`` (files in the wire
-    format, from the option ``path``). Options have the names of the parameters of the functions in
+    format, from the option ``path``). Options are named like the parameters of the functions in
     :mod:`riot_ops.streams`, in any case; ``maxRows`` limits a micro-batch, ``partitions`` sets the
     number of tasks that read.
 
@@ -43,7 +43,7 @@ def register(spark: SparkSession) -> None:
         spark.dataSource.register(_format(name, make))
 
 
-#: Options that are Spark's concern, not the source's.
+#: Options for Spark rather than for the source.
 OWN = ("maxrows", "partitions")
 
 SOURCES: dict[str, Callable[..., Source]] = {
@@ -78,7 +78,7 @@ def _format(name_of_source: str, make: Callable[..., Source]) -> type[DataSource
 
 
 def _arguments(source: str, make: Callable[..., Source], options: dict[str, str]) -> dict[str, Any]:
-    """Options, which are texts, as the arguments of a function."""
+    """Convert options, which are strings, to the arguments of a function."""
     kinds = {n: p.annotation for n, p in inspect.signature(make, eval_str=True).parameters.items()}
     found = {}
     for name, text in options.items():
@@ -109,7 +109,7 @@ class _Part(InputPartition):
 
 
 class _Rows(DataSourceReader):
-    """All records of a source that ends."""
+    """All records of a bounded source."""
 
     def __init__(self, source: Source, splits: int) -> None:
         self._source = source
@@ -143,7 +143,7 @@ class _Stream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._source.latest(start, limit.max_rows if isinstance(limit, ReadMaxRows) else self._limit)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        pass  # latest() of a source that ends stops at its end
+        pass  # latest() of a bounded source stops at its end
 
     def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
         return [] if start == end else [_Part(s) for s in self._source.splits(start, end, self._splits)]

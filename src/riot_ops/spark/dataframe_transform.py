@@ -1,4 +1,4 @@
-"""Tasks on a user's own Spark DataFrames: the fast path for any task and any DataFrame, batch or streaming."""
+"""Tasks on a user's own Spark DataFrames: the fast path, for any task and any batch or streaming DataFrame."""
 
 from __future__ import annotations
 
@@ -18,58 +18,58 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from riot_ops.core.buffering import Buffering, as_buffering
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
+from riot_ops.core.ipc import decode
 from riot_ops.core.operator import KeyedOperator, Operator, StatelessOperator
-from riot_ops.core.payload import decode
 from riot_ops.graph.graph import Graph
 from riot_ops.graph.nodes import Node, source_node
 from riot_ops.graph.plan import Plan, plan
-from riot_ops.runtime.batches import ARRIVAL, EVENT_TIME, merged
+from riot_ops.runtime.batches import ARRIVAL, EVENT_TIME, concatenate
 from riot_ops.runtime.engine import Engine
 from riot_ops.spark.blocks import (
     BLOCKS,
-    LEFT_OVER,
+    FLUSHED_PREFIX,
     Block,
     Packer,
-    blocks_of,
     blocks_to_batch,
     bucket_labels,
-    by_stream,
-    parted,
+    read_blocks,
+    records_by_stream,
+    split_by_stage,
 )
 from riot_ops.spark.error_column import (
     ERROR_COLUMN,
-    Accepted,
-    Rejected,
-    accepted,
-    apply_around,
-    newly_rejected,
-    passed_on,
+    AcceptedFilter,
+    RejectedFilter,
+    accepted_rows,
+    apply_to_accepted,
+    drop_error_column,
+    passed_through,
+    rejected_rows,
     result_schema,
-    without_errors,
 )
-from riot_ops.spark.pickling import packed_processor
-from riot_ops.spark.session import fitting, usual_partitions, workers_apart
+from riot_ops.spark.pickling import pickled_processor
+from riot_ops.spark.session import default_partitions, fit_buffering, stateful_workers
 from riot_ops.spark.session_check import check_session
-from riot_ops.spark.sink import Outlet
-from riot_ops.spark.stage import FLUSH, OWNERS, StageProcessor, stage_zero
+from riot_ops.spark.sink import SinkRoutes
+from riot_ops.spark.stage import OWNER_BUCKET, SOURCE_END, StageProcessor, run_stage_zero
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 __all__ = [
-    "PASSED_ON",
-    "Chain",
+    "PASSED_THROUGH",
+    "StageChain",
+    "assign_labels",
+    "bucket_count",
     "check_options",
-    "in_utc",
-    "labels_of",
-    "looked_at",
-    "numbered",
-    "order_of",
+    "default_fuse",
+    "inspect_frame",
     "pack_stage_zero",
-    "partitions_of",
+    "sort_fields",
+    "to_utc",
     "transform",
-    "unpacked",
-    "usual_fuse",
+    "unpack_stream",
+    "with_seq",
 ]
 
 #: A function for ``mapInArrow``.
@@ -78,12 +78,12 @@ Pack = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 BATCH_ROWS = 65_536
 BATCH_SECONDS = 0.5
 FEW_PARTITIONS = 4
-#: What Spark says where a pipeline's function asks a DataFrame of the pipeline for something.
+#: Spark's error condition where a pipeline's function asks a DataFrame of the pipeline for its schema.
 NO_ANALYSIS = "ATTEMPT_ANALYSIS_IN_PIPELINE_QUERY_FUNCTION"
-#: A source beside the one task, whose name knows no dots.
+#: Source node beside the task, whose name has no dot.
 SOURCE = "rows.all"
-#: Rows that a task has rejected already; no node can have that name.
-PASSED_ON = "_rejected"
+#: Stream of rows that an earlier task has rejected; no node can have that name.
+PASSED_THROUGH = "_rejected"
 
 
 def transform(
@@ -105,8 +105,8 @@ def transform(
     ----------
     errors : "column" or "drop", default "column"
         A rejected row comes out with a JSON text (task, reason, message, raw record) in the column
-        ``_error`` and nulls elsewhere; or it is dropped, counted and logged as a warning. Rows that a
-        transform before this one rejected go around the task: they come out as they are, or are dropped.
+        ``_error`` and nulls elsewhere; or it is dropped, counted and logged as a warning. Rows that an
+        earlier transform rejected bypass the task: they come out unchanged, or are dropped.
     order : "auto", "arrival" or "event_time"
         Order of a key's rows within a micro-batch: by ``seq`` (where there is none, by partition
         and place), or by ``event_time`` first. "auto": by event time if the DataFrame has it and
@@ -116,28 +116,28 @@ def transform(
     buffering : Buffering, "throughput", "latency" or "immediate", optional
         Size and compression of the packed blocks; see :class:`riot_ops.Buffering`.
     streaming : bool, optional
-        Whether the DataFrame is a streaming one, where it may not be asked: in a function of a declarative pipeline,
-        which also has its fields from ``df.to(schema)`` alone.
+        Whether the DataFrame is a streaming one. Needed in a function of a declarative pipeline, where the DataFrame
+        must not be asked, and where its schema must come from ``df.to(schema)``.
     """
     check_options(errors, order, partitions)
     buffering = as_buffering(buffering)
-    schema, streaming = looked_at(df, streaming)
+    schema, streaming = inspect_frame(df, streaming)
     check_session(df.sparkSession, keeps_state=streaming and isinstance(task, KeyedOperator))
     result = result_schema(task, schema, errors == "column")
     if not isinstance(task, KeyedOperator):
         return df.mapInArrow(_stateless(task, result), from_arrow_schema(result))
     flow = Graph(task.name())
-    flow.place(source_node(SOURCE, without_errors(schema)))
-    flow.place(Node(task.name(), "task", task))
-    flow.place(Node("out", "sink"))
+    flow.add_node(source_node(SOURCE, drop_error_column(schema)))
+    flow.add_node(Node(task.name(), "task", task))
+    flow.add_node(Node("out", "sink"))
     flow.connect(SOURCE, task.name())
     flow.connect(task.name(), "out")
-    chain = Chain(plan(flow), order_of([schema], order), partitions_of(df, partitions), buffering)
-    return unpacked(chain.over({SOURCE: df}, streaming), task.name(), result)
+    chain = StageChain(plan(flow), sort_fields([schema], order), bucket_count(df, partitions), buffering)
+    return unpack_stream(chain.apply({SOURCE: df}, streaming), task.name(), result)
 
 
-def looked_at(df: DataFrame, streaming: bool | None) -> tuple[pa.Schema, bool]:
-    """The fields of a DataFrame, and whether it is a streaming one; of a stopped session it would tell nothing."""
+def inspect_frame(df: DataFrame, streaming: bool | None) -> tuple[pa.Schema, bool]:
+    """Return the schema of a DataFrame and whether it is a streaming one; checks its session first."""
     check_session(df.sparkSession, keeps_state=False)
     try:
         schema = to_arrow_schema(df.schema, timezone="UTC")
@@ -152,30 +152,30 @@ def looked_at(df: DataFrame, streaming: bool | None) -> tuple[pa.Schema, bool]:
 
 
 def check_options(errors: str, order: str, partitions: int | None) -> None:
-    """Refuse what no function on DataFrames takes."""
+    """Check the options that all functions on DataFrames share."""
     if errors not in ("column", "drop"):
         raise ConfigError(f"errors must be 'column' or 'drop', got {errors!r}")
     if order not in ("auto", "arrival", "event_time"):
         raise ConfigError(f"order must be 'auto', 'arrival' or 'event_time', got {order!r}")
     if partitions is not None and partitions < 1:
-        raise ConfigError(f"partitions must be >= 1, got {partitions}")
+        raise ConfigError(f"partitions must be a whole number >= 1, got {partitions}")
 
 
-def order_of(schemas: Iterable[pa.Schema], order: str) -> tuple[str, ...]:
-    """The fields that order rows; by themselves, by event time where a DataFrame has it and no ``seq``."""
+def sort_fields(schemas: Iterable[pa.Schema], order: str) -> tuple[str, ...]:
+    """Return the fields that order rows; with "auto", event time if a DataFrame has it and no ``seq``."""
     if order == "auto":
         by_time = any("event_time" in s.names and "seq" not in s.names for s in schemas)
         return EVENT_TIME if by_time else ARRIVAL
     return ARRIVAL if order == "arrival" else EVENT_TIME
 
 
-def partitions_of(df: DataFrame, partitions: int | None) -> int:
-    """The number of buckets of keys, by default that of the session's shuffles."""
-    return partitions or usual_partitions(df.sparkSession)
+def bucket_count(df: DataFrame, partitions: int | None) -> int:
+    """Return the number of buckets of keys, by default the session's shuffle partitions."""
+    return partitions or default_partitions(df.sparkSession)
 
 
-def usual_fuse(partitions: int) -> Literal["exact", "coarse"]:
-    """What ``fuse="auto"`` means: a shuffle less gains more on few partitions than an uneven spread of keys loses."""
+def default_fuse(partitions: int) -> Literal["exact", "coarse"]:
+    """Resolve ``fuse="auto"``: on few partitions one shuffle less saves more than an uneven spread of keys costs."""
     return "coarse" if partitions <= FEW_PARTITIONS else "exact"
 
 
@@ -183,8 +183,8 @@ def usual_fuse(partitions: int) -> Literal["exact", "coarse"]:
 
 
 @dataclass(frozen=True)
-class Chain:
-    """The stages of a plan over DataFrames: stage 0 in a pass over the rows, each later one behind a shuffle.
+class StageChain:
+    """The stages of a plan over DataFrames: stage 0 in one pass over the rows, each later one after a shuffle.
 
     Parameters
     ----------
@@ -194,7 +194,7 @@ class Chain:
     partitions : int
         Buckets of keys.
     buffering : Buffering
-        Of the packed blocks.
+        For the packed blocks.
     owner : dict
         What must agree, besides the tasks, for a checkpoint to be continued.
     """
@@ -205,18 +205,18 @@ class Chain:
     buffering: Buffering
     owner: dict[str, Any] = field(default_factory=dict)
 
-    def over(self, sources: Mapping[str, DataFrame], streaming: bool) -> DataFrame:
-        """What ends in a sink, as packed blocks; rows of ``PASSED_ON`` are those with a text in ``_error``."""
-        labels = labels_of(self.plan, self.partitions)
-        buffering = fitting(self.buffering, next(iter(sources.values())).sparkSession)
+    def apply(self, sources: Mapping[str, DataFrame], streaming: bool) -> DataFrame:
+        """Return the records for sinks as packed blocks; those of ``PASSED_THROUGH`` are rows with an ``_error``."""
+        labels = assign_labels(self.plan, self.partitions)
+        buffering = fit_buffering(self.buffering, next(iter(sources.values())).sparkSession)
         if any(ERROR_COLUMN in df.columns for df in sources.values()):
-            self.plan.stages[0].outputs.add(PASSED_ON)
-            self.plan.sinks.add(PASSED_ON)
+            self.plan.stages[0].outputs.add(PASSED_THROUGH)
+            self.plan.sinks.add(PASSED_THROUGH)
         blocks = from_arrow_schema(BLOCKS)
         packed = None
         for name, df in sources.items():
             pack = pack_stage_zero(self.plan, name, labels, self.order, buffering)
-            rows = df.mapInArrow(_owned(pack, list(labels)) if streaming else pack, blocks)
+            rows = df.mapInArrow(_with_owner_blocks(pack, list(labels)) if streaming else pack, blocks)
             packed = rows if packed is None else packed.union(rows)
         assert packed is not None
         run = uuid.uuid4().hex
@@ -225,32 +225,32 @@ class Chain:
             grouped = packed.groupBy("bucket")
             if streaming:
                 processor = StageProcessor(self.plan, number, labels, run, self.order, buffering, owner=owner)
-                with workers_apart(packed.sparkSession):
+                with stateful_workers(packed.sparkSession):
                     packed = grouped.transformWithStateInPandas(
-                        packed_processor(processor), outputStructType=blocks, outputMode="append", timeMode="None"
-                    ).to(blocks)  # by which Spark Connect knows its fields, without a question to the server
+                        pickled_processor(processor), outputStructType=blocks, outputMode="append", timeMode="None"
+                    ).to(blocks)  # gives Spark Connect the fields without a question to the server
             else:
                 whole = _whole_bucket(self.plan, number, labels, self.order, buffering)
                 packed = grouped.applyInArrow(whole, blocks)
         return packed
 
 
-def _owned(pack: Pack, stages: list[int]) -> Pack:
-    """The blocks, and where there are any one more for each stage, at which it looks whose its state is."""
+def _with_owner_blocks(pack: Pack, stages: list[int]) -> Pack:
+    """Wrap ``pack``: if it yields any blocks, add one for each stage by which that checks the owner of its state."""
 
-    def owned(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def with_owners(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         anything = False
         for blocks in pack(batches):
             anything = True
             yield blocks
         if anything and stages:
-            yield blocks_to_batch([Block(stage, OWNERS, FLUSH, 0, 0.0, 0.0, b"") for stage in stages])
+            yield blocks_to_batch([Block(stage, OWNER_BUCKET, SOURCE_END, 0, 0.0, 0.0, b"") for stage in stages])
 
-    return owned
+    return with_owners
 
 
-def labels_of(stages: Plan, partitions: int) -> dict[int, list[int]]:
-    """The labels of the buckets of each stage behind a shuffle; those of stages side by side differ."""
+def assign_labels(stages: Plan, partitions: int) -> dict[int, list[int]]:
+    """Return the bucket labels of each stage after a shuffle; stages that share a shuffle have different labels."""
     found: dict[int, list[int]] = {}
     for together in stages.shuffles:
         sizes = [min(s.parallelism or partitions, partitions) if s.partition else 1 for s in together]
@@ -262,21 +262,21 @@ def labels_of(stages: Plan, partitions: int) -> dict[int, list[int]]:
 def _whole_bucket(
     stages: Plan, number: int, labels: dict[int, list[int]], order: tuple[str, ...], buffering: Buffering
 ) -> Callable[[pa.Table], pa.Table]:
-    """All blocks of a bucket behind a shuffle of a bounded DataFrame at once; there is no state to keep."""
+    """Process all blocks of a bucket of a batch DataFrame at once; no state is kept."""
 
     def process(table: pa.Table) -> pa.Table:
         bucket = table.column("bucket")[0].as_py()
-        here, blocks = parted(blocks_of(table), {stage.index for stage in stages.shuffles[number - 1]})
+        here, blocks = split_by_stage(read_blocks(table), {stage.index for stage in stages.shuffles[number - 1]})
         if here:
             stage = stages.stages[here[0].stage]
             engine = Engine(stage.steps, stage.outputs, stage.entries, order)
             packer = Packer(stages, stage.index, labels, buffering, bucket)
             packer.stamp(0.0, 0.0)
-            read = by_stream(here)
-            late = {s.removeprefix(LEFT_OVER): read.pop(s) for s in list(read) if s.startswith(LEFT_OVER)}
+            read = records_by_stream(here)
+            flushed = {s.removeprefix(FLUSHED_PREFIX): read.pop(s) for s in list(read) if s.startswith(FLUSHED_PREFIX)}
             blocks += packer.add(engine.process(_joined(read)))
-            packer.left_over = True
-            blocks += packer.add(engine.process(_joined(late), flush=True))
+            packer.flushing = True
+            blocks += packer.add(engine.process(_joined(flushed), flush=True))
             blocks += packer.close()
         return pa.Table.from_batches([blocks_to_batch(blocks)])
 
@@ -284,7 +284,7 @@ def _whole_bucket(
 
 
 def _joined(streams: Mapping[str, list[pa.RecordBatch]]) -> dict[str, list[pa.RecordBatch]]:
-    return {stream: [merged(batches)] for stream, batches in streams.items()}
+    return {stream: [concatenate(batches)] for stream, batches in streams.items()}
 
 
 def pack_stage_zero(
@@ -293,33 +293,35 @@ def pack_stage_zero(
     labels: dict[int, list[int]],
     order: tuple[str, ...],
     buffering: Buffering,
-    outlet: Outlet | None = None,
+    sink_routes: SinkRoutes | None = None,
 ) -> Pack:
-    """The function that runs stage 0 over the rows of a DataFrame and packs the result."""
+    """Return the function that runs stage 0 over the rows of a DataFrame and packs the result."""
 
     def pack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
-        writer = outlet.writer(0, context.partitionId()) if outlet is not None and context is not None else None
+        writer = (
+            sink_routes.writer(0, context.partitionId()) if sink_routes is not None and context is not None else None
+        )
         packer = Packer(stages, 0, labels, buffering, writer=writer)
         now = time.time() * 1e6
         packer.stamp(now, now)
-        return stage_zero(stages, _parted_rows(stream, numbered(batches)), order, packer)
+        return run_stage_zero(stages, _split_rejected(stream, with_seq(batches)), order, packer)
 
     return pack
 
 
-def _parted_rows(stream: str, batches: Iterable[pa.RecordBatch]) -> Iterator[dict[str, list[pa.RecordBatch]]]:
-    """The rows of a source, apart from those that a task has rejected, which go around all of them."""
+def _split_rejected(stream: str, batches: Iterable[pa.RecordBatch]) -> Iterator[dict[str, list[pa.RecordBatch]]]:
+    """Yield the rows of a source, apart from those that a task has rejected, which bypass all tasks."""
     dead = DeadLetters(stream)
     for batch in batches:
         if ERROR_COLUMN not in batch.schema.names:
             yield {stream: [batch]}
         else:
-            yield {stream: [Accepted().apply(batch, dead)], PASSED_ON: [Rejected().apply(batch, dead)]}
+            yield {stream: [AcceptedFilter().apply(batch, dead)], PASSED_THROUGH: [RejectedFilter().apply(batch, dead)]}
 
 
-def unpacked(packed: DataFrame, stream: str, result: pa.Schema) -> DataFrame:
-    """The rows of a stream from packed blocks, with those that were rejected."""
+def unpack_stream(packed: DataFrame, stream: str, result: pa.Schema) -> DataFrame:
+    """Unpack the rows of a stream from packed blocks, with the rejected ones."""
     return packed.mapInArrow(_unpack(stream, result), from_arrow_schema(result))
 
 
@@ -329,11 +331,11 @@ def _unpack(step: str, result: pa.Schema) -> Callable[[Iterable[pa.RecordBatch]]
             for stream, payload in zip(blocks.column("stream").to_pylist(), blocks.column("payload"), strict=True):
                 for batch in decode(payload.as_buffer()):
                     if stream == step:
-                        yield from accepted(batch, result)
-                    elif stream == PASSED_ON:
-                        yield from passed_on(batch, result)
+                        yield from accepted_rows(batch, result)
+                    elif stream == PASSED_THROUGH:
+                        yield from passed_through(batch, result)
                     else:
-                        yield from newly_rejected([batch], result)
+                        yield from rejected_rows([batch], result)
 
     return unpack
 
@@ -342,8 +344,8 @@ def _stateless(task: Operator, result: pa.Schema) -> Callable[[Iterable[pa.Recor
     def apply(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         assert isinstance(task, StatelessOperator)
         dead = DeadLetters(task.name())
-        for batch in numbered(batches):
-            yield from apply_around(task.batches, batch, dead, result)
+        for batch in with_seq(batches):
+            yield from apply_to_accepted(task.batches, batch, dead, result)
 
     return apply
 
@@ -351,11 +353,11 @@ def _stateless(task: Operator, result: pa.Schema) -> Callable[[Iterable[pa.Recor
 # -- rows --------------------------------------------------------------------------------------------
 
 
-def numbered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Batches of a good size, times in UTC, with a ``seq`` (partition and place) where there is none."""
+def with_seq(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield batches of a good size with times in UTC and a ``seq`` (partition and row), if there is none."""
     context = TaskContext.get()
     place = (context.partitionId() if context is not None else 0) << 40
-    for batch in map(in_utc, _coalesced(batches)):
+    for batch in map(to_utc, _coalesce(batches)):
         if "seq" not in batch.schema.names:
             numbers = pa.array(np.arange(place, place + batch.num_rows))
             place += batch.num_rows
@@ -364,8 +366,8 @@ def numbered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield batch
 
 
-def in_utc(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The same points in time, which Spark labels with the time zone of its session."""
+def to_utc(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Convert timestamps, which Spark labels with the session's time zone, to UTC."""
     for i, f in enumerate(batch.schema):
         if pa.types.is_timestamp(f.type) and f.type.tz not in (None, "UTC"):
             utc = f.with_type(pa.timestamp(f.type.unit, tz="UTC"))
@@ -373,7 +375,7 @@ def in_utc(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch
 
 
-def _coalesced(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _coalesce(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Join small batches, up to a number of rows and for a bounded time."""
     held: list[pa.RecordBatch] = []
     rows = 0
@@ -384,7 +386,7 @@ def _coalesced(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         held.append(batch)
         rows += batch.num_rows
         if rows >= BATCH_ROWS or time.monotonic() - since > BATCH_SECONDS:
-            yield merged(held)
+            yield concatenate(held)
             held, rows, since = [], 0, time.monotonic()
     if held:
-        yield merged(held)
+        yield concatenate(held)

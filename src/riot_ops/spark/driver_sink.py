@@ -1,4 +1,4 @@
-"""How records get from Spark's workers to a sink in the user's process."""
+"""Sinks in the user's process: how records get there from Spark's workers."""
 
 from __future__ import annotations
 
@@ -11,32 +11,32 @@ import pyarrow as pa
 
 from riot_ops.core.buffering import Buffering
 from riot_ops.core.errors import ConnectorError
-from riot_ops.core.payload import decode, encode
+from riot_ops.core.ipc import decode, encode
 from riot_ops.core.sink import Message, Sink, Writer
-from riot_ops.runtime.batches import aligned
+from riot_ops.runtime.batches import unify_schemas
 
-__all__ = ["Relay"]
+__all__ = ["DriverSink"]
 
 SUFFIX = ".blocks"
-#: A block is made of so many rows, or batches.
-BLOCK_ROWS, MOST_HELD = 131_072, 4096
-#: Most bytes of blocks that one writer hands over: they cross the JVM in one piece.
-MOST_BYTES = 1 << 30
+#: A block has this many rows, or batches.
+BLOCK_ROWS, MAX_HELD_BATCHES = 131_072, 4096
+#: Maximum bytes of the blocks of one writer: they cross the JVM in one piece.
+MAX_BYTES = 1 << 30
 
 
-class Relay(Sink):
+class DriverSink(Sink):
     """Stands in for a sink in the user's process.
 
-    Records cross in the writers' messages, so that workers need not see the driver's disk. The commit,
-    which runs in a process of its own beside the driver, puts them into a folder, where the user's process
-    finds them.
+    Records cross in the writers' messages, so workers need not see the driver's disk. The commit, which
+    runs in a separate process beside the driver, puts them into a folder, where the user's process finds
+    them.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def writer(self, batch_id: int, partition: int) -> Writer:
-        return _Blocks(partition)
+        return _BlockWriter(partition)
 
     def commit(self, batch_id: int, messages: Sequence[Message]) -> None:
         blocks = [block for m in sorted(messages, key=lambda m: int(m["partition"])) for block in m["blocks"]]
@@ -48,7 +48,7 @@ class Relay(Sink):
         os.replace(hidden, self.folder / f"{batch_id:012d}{SUFFIX}")
 
     def drain(self, to: Sink, until: int | None) -> None:
-        """Hand batches over to a sink: those up to a number, since a later commit may be half done, or all."""
+        """Hand batches over to a sink: those up to number ``until``, since a later commit may be under way, or all."""
         for path in sorted(self.folder.glob(f"*{SUFFIX}")):
             number = int(path.stem)
             if until is not None and number > until:
@@ -61,7 +61,7 @@ class Relay(Sink):
             path.unlink()
 
 
-class _Blocks(Writer):
+class _BlockWriter(Writer):
     def __init__(self, partition: int) -> None:
         self._partition = partition
         self._held: dict[str, list[pa.RecordBatch]] = {}
@@ -72,17 +72,17 @@ class _Blocks(Writer):
     def write(self, stream: str, batch: pa.RecordBatch) -> None:
         self._held.setdefault(stream, []).append(batch)
         self._rows[stream] = self._rows.get(stream, 0) + batch.num_rows
-        if self._rows[stream] >= BLOCK_ROWS or len(self._held[stream]) >= MOST_HELD:
+        if self._rows[stream] >= BLOCK_ROWS or len(self._held[stream]) >= MAX_HELD_BATCHES:
             self._pack(stream)
 
     def _pack(self, stream: str) -> None:
         self._rows[stream] = 0
-        payload = encode(aligned(self._held.pop(stream)), Buffering())
+        payload = encode(unify_schemas(self._held.pop(stream)), Buffering())
         self._blocks.append((stream, payload))
         self._bytes += len(payload)
-        if self._bytes > MOST_BYTES:
+        if self._bytes > MAX_BYTES:
             raise ConnectorError(
-                f"a micro-batch gives more than {MOST_BYTES:,} bytes for a sink in the user's process: "
+                f"a micro-batch has more than {MAX_BYTES:,} bytes for a sink in the user's process: "
                 "take fewer records at a time (max_records=), or write files (out=)"
             )
 

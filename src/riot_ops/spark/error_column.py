@@ -1,6 +1,6 @@
-"""The column in which ``transform`` hands on the rows that a task rejects.
+"""The column in which ``transform`` passes on the rows that a task rejects.
 
-Tasks behind it leave such rows as they are: they go around the task, in a DataFrame as in blocks.
+Later tasks leave such rows unchanged: they bypass the task, in a DataFrame as in blocks.
 """
 
 from __future__ import annotations
@@ -17,29 +17,29 @@ from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.operator import Operator, StatelessOperator
 from riot_ops.core.schema import ERRORS
-from riot_ops.ingest.step import declared, taken
+from riot_ops.ingest.step import declared_schema, ingest_batch
 
 __all__ = [
     "ERROR_COLUMN",
-    "Accepted",
-    "Rejected",
-    "accepted",
-    "apply_around",
-    "as_letters",
-    "newly_rejected",
-    "passed_on",
+    "AcceptedFilter",
+    "RejectedFilter",
+    "accepted_rows",
+    "apply_to_accepted",
+    "drop_error_column",
+    "passed_through",
+    "rejected_rows",
     "result_schema",
-    "without_errors",
+    "to_dead_letters",
 ]
 
-#: Text of the task, the reason, the message and the raw record, as JSON; null in rows that were not rejected.
+#: JSON text with the task, the reason, the message and the raw record; null in rows that were not rejected.
 ERROR_COLUMN = "_error"
 
 _log = logging.getLogger("riot_ops")
 
 
-def without_errors(schema: pa.Schema) -> pa.Schema:
-    """The fields of a DataFrame that a task gets to see."""
+def drop_error_column(schema: pa.Schema) -> pa.Schema:
+    """Return the fields of a DataFrame that a task sees."""
     if ERROR_COLUMN not in schema.names:
         return schema
     position = schema.get_field_index(ERROR_COLUMN)
@@ -52,93 +52,93 @@ def without_errors(schema: pa.Schema) -> pa.Schema:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Accepted(StatelessOperator):
-    """The rows that no task has rejected, without the column that tells."""
+class AcceptedFilter(StatelessOperator):
+    """Keeps the rows that no task has rejected, and drops the column of errors."""
 
     def output_schema(self, schema: pa.Schema) -> pa.Schema:
-        return without_errors(schema)
+        return drop_error_column(schema)
 
     def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
         return batch.filter(pc.is_null(batch.column(ERROR_COLUMN))).drop_columns([ERROR_COLUMN])
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rejected(StatelessOperator):
-    """The rows that a task has rejected."""
+class RejectedFilter(StatelessOperator):
+    """Keeps the rows that a task has rejected."""
 
     def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
         return batch.filter(pc.is_valid(batch.column(ERROR_COLUMN)))
 
 
 def result_schema(task: Operator, schema: pa.Schema, errors: bool) -> pa.Schema:
-    """The fields of what a task makes of a DataFrame, with the column of errors or without it."""
-    schema = declared(schema, "the DataFrame")
-    out = task.output_schema(without_errors(schema))
+    """Return the schema of a task's result on a DataFrame, with or without the column of errors."""
+    schema = declared_schema(schema, "the DataFrame")
+    out = task.output_schema(drop_error_column(schema))
     if ERROR_COLUMN in out.names:
-        raise ConfigError(f"{task.name()} must not write the field {ERROR_COLUMN!r}, which tells of rejected rows")
+        raise ConfigError(f"{task.name()} must not write the field {ERROR_COLUMN!r}, which is for rejected rows")
     if "seq" not in schema.names and "seq" in out.names:
         out = out.remove(out.get_field_index("seq"))
     result = pa.schema([f.with_nullable(True) for f in out])
     return result.append(pa.field(ERROR_COLUMN, pa.string())) if errors else result
 
 
-def apply_around(
+def apply_to_accepted(
     run: Callable[[pa.RecordBatch, DeadLetters], Iterable[pa.RecordBatch]],
     batch: pa.RecordBatch,
     dead: DeadLetters,
     result: pa.Schema | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Run a task over the rows that none has rejected; the others go around it.
+    """Run a task over the rows that no task has rejected; the others bypass it.
 
-    Without a ``result`` the rows have the fields that the task gives them.
+    Without a ``result`` the rows keep the schema of the task's output.
     """
     bad = None
     if ERROR_COLUMN in batch.schema.names:
-        bad = Rejected().apply(batch, dead)
-        batch = Accepted().apply(batch, dead)
-    for out in run(taken(batch, dead), dead):
+        bad = RejectedFilter().apply(batch, dead)
+        batch = AcceptedFilter().apply(batch, dead)
+    for out in run(ingest_batch(batch, dead), dead):
         if result is None:
             result = out.schema if bad is None else out.schema.append(pa.field(ERROR_COLUMN, pa.string()))
         if bad is not None:
-            yield from passed_on(bad, result)
+            yield from passed_through(bad, result)
             bad = None
-        yield from accepted(out, result)
-        yield from newly_rejected(dead.take(), result)
+        yield from accepted_rows(out, result)
+        yield from rejected_rows(dead.take(), result)
 
 
 # -- rows of a result's schema ---------------------------------------------------------------------
 
 
-def accepted(batch: pa.RecordBatch, result: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """What a task put out."""
+def accepted_rows(batch: pa.RecordBatch, result: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Yield the output of a task with the schema of the result."""
     if batch.num_rows:
         yield _filled(batch, result)
 
 
-def passed_on(batch: pa.RecordBatch, result: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Rows that an earlier task rejected, with those of their fields that the result has."""
+def passed_through(batch: pa.RecordBatch, result: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Yield rows that an earlier task rejected, with those of their fields that the result has."""
     if not batch.num_rows:
         return
     if ERROR_COLUMN not in result.names:
         _log.warning("%d records that an earlier task rejected were dropped", batch.num_rows)
         return
-    # a field of the same name but another type is another field, unless it is a number as narrow as may be
+    # a field of the same name but another type is another field, unless it is a narrower integer
     same = [f.name for f in batch.schema if f.name in result.names and _alike(f.type, result.field(f.name).type)]
     yield _filled(batch.select(same), result)
 
 
-def as_letters(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Rows that an earlier task rejected, as the errors of a dataflow, of which their texts were made."""
+def to_dead_letters(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return rows that an earlier task rejected as dead letters, parsed from their texts."""
     rows = []
     for row in batch.select([n for n in ("seq", "event_time", ERROR_COLUMN) if n in batch.schema.names]).to_pylist():
         text = row.pop(ERROR_COLUMN)
         try:
-            told = json.loads(text)
+            fields = json.loads(text)
         except (ValueError, RecursionError):
-            told = None
-        if not isinstance(told, dict):  # a text of the user's own
-            told = {"message": text}
-        texts = {k: v if v is None or isinstance(v, str) else json.dumps(v) for k, v in told.items()}
+            fields = None
+        if not isinstance(fields, dict):  # a text of the user
+            fields = {"message": text}
+        texts = {k: v if v is None or isinstance(v, str) else json.dumps(v) for k, v in fields.items()}
         rows.append({**row, **texts, "task": texts.get("task") or "", "reason": texts.get("reason") or "rejected"})
     return pa.RecordBatch.from_pylist(rows, schema=ERRORS)
 
@@ -147,8 +147,8 @@ def _alike(kind: pa.DataType, other: pa.DataType) -> bool:
     return bool(kind == other or (pa.types.is_integer(kind) and other == pa.int64()))
 
 
-def newly_rejected(batches: Iterable[pa.RecordBatch], result: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """What a task rejected, from its dead letters."""
+def rejected_rows(batches: Iterable[pa.RecordBatch], result: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Yield the rejected rows of dead letters with the schema of the result, or log that they are dropped."""
     for errors in batches:
         if ERROR_COLUMN not in result.names:
             _log.warning(
@@ -162,8 +162,8 @@ def newly_rejected(batches: Iterable[pa.RecordBatch], result: pa.Schema) -> Iter
             json.dumps({k: row[k] for k in ("task", "reason", "message", "raw")}, ensure_ascii=False)
             for row in errors.to_pylist()
         ]
-        told = errors.select(["seq", "event_time"]).append_column(ERROR_COLUMN, pa.array(texts, pa.string()))
-        yield _filled(told, result)
+        fields = errors.select(["seq", "event_time"]).append_column(ERROR_COLUMN, pa.array(texts, pa.string()))
+        yield _filled(fields, result)
 
 
 def _filled(batch: pa.RecordBatch, result: pa.Schema) -> pa.RecordBatch:

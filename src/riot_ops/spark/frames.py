@@ -1,6 +1,6 @@
-"""Whole dataflows on a user's own Spark DataFrames: one stream as a DataFrame, or all from one read of the source.
+"""Whole dataflows on a user's own Spark DataFrames: one stream as a DataFrame, or all streams from one read.
 
-Nothing is started here but by :meth:`Frames.write_each`: the functions make DataFrames of DataFrames, lazily.
+The functions are lazy, DataFrames in and DataFrames out; only :meth:`Frames.write_each` starts a query.
 """
 
 from __future__ import annotations
@@ -15,27 +15,27 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
 from riot_ops.core.buffering import AVAILABLE_NOW, Buffering, as_buffering, check_trigger
-from riot_ops.core.errors import ConfigError, did_you_mean, short
+from riot_ops.core.errors import ConfigError, did_you_mean, value_text
+from riot_ops.core.ipc import decode
 from riot_ops.core.operator import KeyedOperator
 from riot_ops.core.paths import as_uri
-from riot_ops.core.payload import decode
 from riot_ops.core.schema import ERRORS
 from riot_ops.graph.graph import Graph
 from riot_ops.graph.nodes import ERRORS_STREAM
 from riot_ops.graph.plan import plan
 from riot_ops.runtime.binding import bind_sources
-from riot_ops.runtime.identity import identity
+from riot_ops.runtime.fingerprint import fingerprint
 from riot_ops.spark.dataframe_transform import (
-    PASSED_ON,
-    Chain,
+    PASSED_THROUGH,
+    StageChain,
+    bucket_count,
     check_options,
-    looked_at,
-    order_of,
-    partitions_of,
-    unpacked,
-    usual_fuse,
+    default_fuse,
+    inspect_frame,
+    sort_fields,
+    unpack_stream,
 )
-from riot_ops.spark.error_column import ERROR_COLUMN, accepted, as_letters, without_errors
+from riot_ops.spark.error_column import ERROR_COLUMN, accepted_rows, drop_error_column, to_dead_letters
 from riot_ops.spark.session_check import check_session
 from riot_ops.spark.types import spark_type
 
@@ -46,7 +46,7 @@ __all__ = ["Frames", "frames", "transform_flow"]
 
 Fuse = Literal["auto", "exact", "coarse"]
 Order = Literal["auto", "arrival", "event_time"]
-#: Spark's setting for how many rows its cache keeps together, and reads together.
+#: Spark's setting for the rows that its cache stores and reads together.
 CACHED_ROWS = "spark.sql.inMemoryColumnarStorage.batchSize"
 
 
@@ -68,33 +68,31 @@ def transform_flow(
     df : DataFrame
         Has the columns that the source declares; ``seq`` may be missing.
     errors : "column" or "drop", default "column"
-        As with :func:`riot_ops.spark.dataframe_transform`: a rejected row, of whichever task, comes out with a JSON
-        text in the column ``_error`` and nulls elsewhere, or is dropped with a warning.
+        As for :func:`riot_ops.spark.transform`: a row rejected by any task comes out with a JSON text in the
+        column ``_error`` and nulls elsewhere, or is dropped with a warning.
     order, partitions, fuse, buffering, streaming
         As for :func:`frames`.
 
     Raises
     ------
     ConfigError
-        Where the dataflow has more sources or streams, or the DataFrame does not fit its source.
+        If the dataflow has several sources or streams, or the DataFrame does not fit its source.
     """
     check_options(errors, order, partitions)
-    sources, results = [n.id for n in flow.kind("source")], _results(flow)
+    sources, results = [n.id for n in flow.nodes_of_kind("source")], _results(flow)
     if len(sources) != 1 or len(results) != 1:
         raise ConfigError(
             f"transform is for one source and one stream in a sink, but the dataflow {flow.name!r} has the sources "
-            f"{', '.join(sources)} and the streams {', '.join(results)}: take flow.frames, which gives all of them"
+            f"{', '.join(sources)} and the streams {', '.join(results)}: use flow.frames, which returns all of them"
         )
     made = frames(flow, df, order=order, partitions=partitions, fuse=fuse, buffering=buffering, streaming=streaming)
     (stream,) = results
     result = made.schema(stream)
     if ERROR_COLUMN in result.names:
-        raise ConfigError(
-            f"the stream {stream!r} has a field {ERROR_COLUMN!r}, which tells of rejected rows; rename it"
-        )
+        raise ConfigError(f"the stream {stream!r} has a field {ERROR_COLUMN!r}, which is for rejected rows; rename it")
     if errors == "column":
         result = result.append(pa.field(ERROR_COLUMN, pa.string()))
-    return unpacked(made.packed, stream, result)
+    return unpack_stream(made.packed, stream, result)
 
 
 def frames(
@@ -107,13 +105,13 @@ def frames(
     buffering: Buffering | str | None = None,
     streaming: bool | None = None,
 ) -> Frames:
-    """All streams of a dataflow over batch or streaming DataFrames, from one read of them.
+    """Return all streams of a dataflow over batch or streaming DataFrames, from one read of them.
 
     Parameters
     ----------
     source : DataFrame, or mapping of source name to DataFrame
         Each has the columns that its source declares; ``seq`` may be missing. Rows with a text in a column
-        ``_error``, which an earlier ``transform`` rejected, go around the dataflow into its stream of errors.
+        ``_error``, which an earlier ``transform`` rejected, bypass the dataflow into its errors stream.
     order : "auto", "arrival" or "event_time", default "auto"
         Order of a key's rows within a micro-batch: by ``seq``, or by ``event_time`` first. "auto": by event time
         if a DataFrame has it and has no ``seq``.
@@ -124,37 +122,37 @@ def frames(
     buffering : Buffering, "throughput", "latency" or "immediate", optional
         Size and compression of the packed blocks; see :class:`riot_ops.Buffering`.
     streaming : bool, optional
-        Whether these are streaming DataFrames, where they may not be asked: in a function of a declarative pipeline,
-        which also has their fields from ``df.to(schema)`` alone.
+        Whether these are streaming DataFrames. Needed in a function of a declarative pipeline, where DataFrames must
+        not be asked, and where their schema must come from ``df.to(schema)``.
 
     Raises
     ------
     ConfigError
-        For a source too many, too few, or of other fields than the dataflow declares.
+        If a source is unknown, missing, or has other fields than the dataflow declares.
     """
     check_options("column", order, partitions)
     buffering = as_buffering(buffering)
     if fuse not in ("auto", "exact", "coarse"):
         raise ConfigError(f"fuse must be 'auto', 'exact' or 'coarse', got {fuse!r}")
-    bound, schemas, streaming = _bound(flow, source, streaming)
+    bound, schemas, streaming = _bind(flow, source, streaming)
     first = next(iter(bound.values()))
-    keyed = any(isinstance(node.task, KeyedOperator) for node in flow.kind("task"))
+    keyed = any(isinstance(node.task, KeyedOperator) for node in flow.nodes_of_kind("task"))
     check_session(first.sparkSession, keeps_state=streaming and keyed)
-    partitions = partitions_of(first, partitions)
+    partitions = bucket_count(first, partitions)
     if fuse == "auto":
-        fuse = usual_fuse(partitions)
-    by = order_of(schemas, order)
-    owner = {"the plan": {"fuse": fuse}, **identity(flow)}
-    chain = Chain(plan(flow, fuse=fuse), by, partitions, buffering, owner)
+        fuse = default_fuse(partitions)
+    by = sort_fields(schemas, order)
+    owner = {"the plan": {"fuse": fuse}, **fingerprint(flow)}
+    chain = StageChain(plan(flow, fuse=fuse), by, partitions, buffering, owner)
     numbered = all("seq" in schema.names for schema in schemas)
-    return Frames(flow, chain.over(bound, streaming), streaming, numbered)
+    return Frames(flow, chain.apply(bound, streaming), streaming, numbered)
 
 
 class Frames(Mapping[str, "DataFrame"]):
     """The streams of a dataflow over DataFrames, by name: those that end in a sink, and ``errors``.
 
-    Each is a DataFrame, decoded from the packed blocks that the dataflow ends in. What is done with one of them runs
-    the dataflow; :meth:`write_each` runs it once for all.
+    Each is a DataFrame, decoded from the packed blocks that the dataflow ends in. An action on one of them runs the
+    dataflow; :meth:`write_each` runs it once for all.
 
     Attributes
     ----------
@@ -171,10 +169,10 @@ class Frames(Mapping[str, "DataFrame"]):
         self._flow = flow
         self._streaming = streaming
         self._numbered = numbered
-        self._schemas = {name: _for_spark(schemas[name], numbered) for name in self.names}
+        self._schemas = {name: _spark_schema(schemas[name], numbered) for name in self.names}
 
     def schema(self, name: str) -> pa.Schema:
-        """The fields of a stream; those that Spark has no type for are wider, and any may be null."""
+        """Return the schema of a stream; types that Spark lacks are widened, and all fields are nullable."""
         if name in self._schemas:
             return self._schemas[name]
         if name in self._flow.nodes and self._flow.nodes[name].kind != "sink":
@@ -182,7 +180,7 @@ class Frames(Mapping[str, "DataFrame"]):
         raise KeyError(f"no stream {name!r}; streams are {', '.join(self.names)}{did_you_mean(str(name), self.names)}")
 
     def __getitem__(self, name: str) -> DataFrame:
-        return _selected(self.packed, name, self.schema(name), self._numbered)
+        return _select_stream(self.packed, name, self.schema(name), self._numbered)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.names)
@@ -202,29 +200,30 @@ class Frames(Mapping[str, "DataFrame"]):
     ) -> Any:
         """Hand each stream to a function, from one read of the source.
 
-        Of a streaming DataFrame that is one query, whose every micro-batch is computed once, kept, and handed over
-        stream by stream. As with Spark's ``foreachBatch`` a micro-batch may come again after a crash, with its number.
-        Of a batch DataFrame the function is called once per stream, with number 0.
+        For streaming DataFrames this starts one query, which computes and caches each micro-batch once and hands it
+        over stream by stream. As with Spark's ``foreachBatch`` a micro-batch may come again after a crash, with the
+        same number. For batch DataFrames the function is called once per stream, with number 0.
 
         Parameters
         ----------
         fn : callable
             Gets the stream's name, a batch DataFrame and the number of the micro-batch.
         checkpoint : path or URI, optional
-            Where Spark keeps position and state; a query that is started again with it goes on. Of no account for
-            batch DataFrames, as the next one.
+            Where Spark keeps position and state; a query started again with it continues. Ignored for batch
+            DataFrames.
         trigger : str, optional
-            A processing-time interval such as ``"1 second"``, or ``"available now"`` to take what is there and end.
+            A processing-time interval such as ``"1 second"``, or ``"available now"`` to process what is there and end.
+            Ignored for batch DataFrames.
 
         Returns
         -------
         StreamingQuery or None
-            Spark's own handle; None for batch DataFrames, where all is done.
+            Spark's own handle; None for batch DataFrames, where the work is done on return.
         """
         if not callable(fn):
-            raise ConfigError(f"write_each needs a function of (stream, DataFrame, batch number), got {short(fn)}")
+            raise ConfigError(f"write_each needs a function of (stream, DataFrame, batch number), got {value_text(fn)}")
         check_trigger(trigger, AVAILABLE_NOW)
-        hand_over = _handing_over(fn, dict(self._schemas), self._numbered)
+        hand_over = _batch_function(fn, dict(self._schemas), self._numbered)
         if not self._streaming:
             hand_over(self.packed, 0)
             return None
@@ -238,31 +237,31 @@ class Frames(Mapping[str, "DataFrame"]):
         return writer.start()
 
 
-def _handing_over(
+def _batch_function(
     fn: Callable[[str, DataFrame, int], Any], schemas: dict[str, pa.Schema], numbered: bool
 ) -> Callable[[DataFrame, int], None]:
-    """The function for ``foreachBatch``; it may travel to another process, and has nothing of this one's session."""
+    """Return the function for ``foreachBatch``; it may be pickled, so it holds nothing of this session."""
 
     def hand_over(packed: DataFrame, number: int) -> None:
-        with _kept(packed) as there:
+        with _cached_blocks(packed) as nonempty:
             for name, schema in schemas.items():
-                fn(name, _selected(packed, name, schema, numbered, there), number)
+                fn(name, _select_stream(packed, name, schema, numbered, nonempty), number)
 
     return hand_over
 
 
 @contextlib.contextmanager
-def _kept(packed: DataFrame) -> Iterator[frozenset[str]]:
-    """The blocks of a micro-batch, computed once; yields the streams that they are of.
+def _cached_blocks(packed: DataFrame) -> Iterator[frozenset[str]]:
+    """Compute the blocks of a micro-batch once; yields the names of their streams.
 
-    Each block is a batch of Spark's cache by itself: so those of other streams are not even read for one.
+    Each block is a batch of Spark's cache, so reading one stream skips the blocks of the others.
     """
     conf = packed.sparkSession.conf
     before = str(conf.get(CACHED_ROWS))
     packed.persist()
     try:
         conf.set(CACHED_ROWS, "1")
-        try:  # all of it, also what the function leaves alone: state goes on with it
+        try:  # compute all of it, even what the function ignores, so that state advances
             ((streams,),) = packed.selectExpr("collect_set(stream)").collect()
         finally:
             conf.set(CACHED_ROWS, before)
@@ -272,14 +271,14 @@ def _kept(packed: DataFrame) -> Iterator[frozenset[str]]:
 
 
 def _results(flow: Graph) -> list[str]:
-    """The streams that end in a sink."""
-    return list(dict.fromkeys(e.source for n in flow.kind("sink") for e in flow.inputs(n.id)))
+    """Return the streams that end in a sink."""
+    return list(dict.fromkeys(e.source for n in flow.nodes_of_kind("sink") for e in flow.inputs(n.id)))
 
 
-def _bound(flow: Graph, source: Any, streaming: bool | None) -> tuple[dict[str, DataFrame], list[pa.Schema], bool]:
-    """A DataFrame of the declared columns for each source, with that of the errors where there is one.
+def _bind(flow: Graph, source: Any, streaming: bool | None) -> tuple[dict[str, DataFrame], list[pa.Schema], bool]:
+    """Return a DataFrame of the declared columns for each source, with the column of errors if there is one.
 
-    With their schemas, and whether they are streaming ones.
+    Also returns their schemas, and whether they are streaming.
     """
     flow.validate()
     given = source if isinstance(source, Mapping) else {"": source}
@@ -287,49 +286,51 @@ def _bound(flow: Graph, source: Any, streaming: bool | None) -> tuple[dict[str, 
     for name, df in given.items():
         if not (hasattr(df, "sparkSession") and hasattr(df, "mapInArrow")):
             where = f"the source {name!r}" if name else "the source"
-            raise ConfigError(f"{where} must be a Spark DataFrame, got {short(df)}; flow.start takes other sources")
-        _, kinds[name] = looked_at(df, streaming)
-    fitted = bind_sources(flow, source)
+            raise ConfigError(
+                f"{where} must be a Spark DataFrame, got {value_text(df)}; flow.start takes other sources"
+            )
+        _, kinds[name] = inspect_frame(df, streaming)
+    bound = bind_sources(flow, source)
     if len(set(kinds.values())) > 1:
-        told = ", ".join(f"{name} is {'streaming' if kind else 'batch'}" for name, kind in kinds.items())
-        raise ConfigError(f"the sources must be all streaming or all batch DataFrames, but {told}")
-    for name, df in fitted.items():
-        whole = source[name] if isinstance(source, Mapping) else source
-        if ERROR_COLUMN in whole.columns and ERROR_COLUMN not in df.columns:
-            fitted[name] = whole.to(StructType([*df.schema, whole.schema[ERROR_COLUMN]]))
-    schemas = [to_arrow_schema(df.schema, timezone="UTC") for df in fitted.values()]
+        found = ", ".join(f"{name} is {'streaming' if kind else 'batch'}" for name, kind in kinds.items())
+        raise ConfigError(f"the sources must be all streaming or all batch DataFrames, but {found}")
+    for name, df in bound.items():
+        given_frame = source[name] if isinstance(source, Mapping) else source
+        if ERROR_COLUMN in given_frame.columns and ERROR_COLUMN not in df.columns:
+            bound[name] = given_frame.to(StructType([*df.schema, given_frame.schema[ERROR_COLUMN]]))
+    schemas = [to_arrow_schema(df.schema, timezone="UTC") for df in bound.values()]
     for schema in schemas:
-        without_errors(schema)
-    return fitted, schemas, next(iter(kinds.values()))
+        drop_error_column(schema)
+    return bound, schemas, next(iter(kinds.values()))
 
 
-def _for_spark(schema: pa.Schema, numbered: bool) -> pa.Schema:
+def _spark_schema(schema: pa.Schema, numbered: bool) -> pa.Schema:
     fields = [f.with_nullable(True).with_type(spark_type(f.type)) for f in schema]
     return pa.schema([f for f in fields if numbered or f.name != "seq" or schema.equals(ERRORS)])
 
 
-def _selected(
-    packed: DataFrame, name: str, schema: pa.Schema, numbered: bool, there: Set[str] | None = None
+def _select_stream(
+    packed: DataFrame, name: str, schema: pa.Schema, numbered: bool, nonempty: Set[str] | None = None
 ) -> DataFrame:
-    """The rows of one stream; where blocks are known to be of other streams alone, without a look at them."""
-    wanted = {name, PASSED_ON} if name == ERRORS_STREAM else {name}
-    found = wanted if there is None else wanted & there
+    """Return the rows of one stream; ``nonempty`` are the streams that have blocks, if known."""
+    wanted = {name, PASSED_THROUGH} if name == ERRORS_STREAM else {name}
+    found = wanted if nonempty is None else wanted & nonempty
     blocks = packed.where(" or ".join(f"stream = '{one}'" for one in sorted(found)) or "false")
-    read = _decoding(name == ERRORS_STREAM, schema, numbered)
+    read = _decoder(name == ERRORS_STREAM, schema, numbered)
     return blocks.mapInArrow(read, from_arrow_schema(schema))
 
 
-def _decoding(
+def _decoder(
     errors: bool, schema: pa.Schema, numbered: bool
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def read(rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for blocks in rows:
             for stream, payload in zip(blocks.column("stream").to_pylist(), blocks.column("payload"), strict=True):
                 for batch in decode(payload.as_buffer()):
-                    if stream == PASSED_ON:
-                        batch = as_letters(batch)
-                    if errors and not numbered:  # the number is not the user's
+                    if stream == PASSED_THROUGH:
+                        batch = to_dead_letters(batch)
+                    if errors and not numbered:  # the number was added by this library
                         batch = batch.drop_columns(["seq"])
-                    yield from accepted(batch, schema)
+                    yield from accepted_rows(batch, schema)
 
     return read

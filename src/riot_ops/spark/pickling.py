@@ -1,9 +1,9 @@
-"""What Spark unpickles in Python processes of its own: classes that travel as code, and open what they hold later.
+"""Classes that Spark unpickles in its own Python processes: they travel by value, and unpickle their content later.
 
 For each step of planning a query (looking up a source or a sink, its schema, its reader, the variables of its state)
-Spark starts a Python process and sends it the class in question. What is defined within a function cloudpickle sends by
-value; so those processes do not import riot_ops and what the dataflow is made of, which takes longer than all else
-that they do.
+Spark starts a Python process and sends it the class in question. cloudpickle sends classes defined within a function by
+value. So those processes import neither riot_ops nor the dataflow's modules, which would take longer than all their
+other work.
 """
 
 from __future__ import annotations
@@ -29,44 +29,44 @@ from pyspark.sql.types import BinaryType, LongType, StructField, StructType
 from riot_ops.spark.blocks import BLOCKS_DDL
 
 if TYPE_CHECKING:
-    from riot_ops.spark.sink import Writer
+    from riot_ops.spark.sink import SinkCommitter
     from riot_ops.spark.source import Reader
     from riot_ops.spark.stage import StageProcessor
 
-__all__ = ["opened", "packed", "packed_processor", "packed_sink", "packed_source"]
+__all__ = ["from_pickle", "pickled_processor", "pickled_sink", "pickled_source", "to_pickle"]
 
-# types, not texts: Spark's worker asks the JVM to parse texts, in every task; and one state variable of as few
-# types as can be, as the JVM makes an encoder for each type of each variable in every task
+# types instead of DDL texts, which Spark's worker would have the JVM parse in every task; and one state variable of as
+# few types as possible, as the JVM makes an encoder for each type of each variable in every task
 GENERATION = StructType([StructField("generation", LongType())])
 DATA = StructType([StructField("data", BinaryType())])
 
-HELPER = "pyspark.sql.streaming.transform_with_state_driver_worker"
-#: What the process runs that plans the writing of each micro-batch, as its command line has it.
-PLANNER = "pyspark.sql.worker.write_into_data_source"
+INSPECTOR = "pyspark.sql.streaming.transform_with_state_driver_worker"
+#: Command-line argument of the process that plans the writing of each micro-batch.
+WRITE_PLANNER = "pyspark.sql.worker.write_into_data_source"
 
 
-def packed(what: Any) -> bytes:
-    """What workers of one's own get in another way than from Spark."""
+def to_pickle(what: Any) -> bytes:
+    """Pickle an object for our own workers, for which Spark has no channel."""
     data: bytes = dumps(what)  # type: ignore[no-untyped-call]
     return data
 
 
-def opened(data: bytes) -> Any:
-    """The same again; only what is known to be one's own."""
+def from_pickle(data: bytes) -> Any:
+    """Unpickle an object of :func:`to_pickle`; never call it with bytes of unknown origin."""
     return loads(data)
 
 
-def packed_source(name_of_source: str, reader: Reader) -> type[DataSource]:
-    """A data source class over a reader, to be registered with a session."""
-    parcel = dumps(reader)  # type: ignore[no-untyped-call]
+def pickled_source(name_of_source: str, reader: Reader) -> type[DataSource]:
+    """Return a data source class over a reader, to register with a session."""
+    pickled = dumps(reader)  # type: ignore[no-untyped-call]
 
-    class PackedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-        opened: Any = None
+    class PickledReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+        processor: Any = None
 
         def _reader(self) -> Any:
-            if self.opened is None:
-                self.opened = loads(parcel)
-            return self.opened
+            if self.processor is None:
+                self.processor = loads(pickled)
+            return self.processor
 
         def initialOffset(self) -> dict[str, Any]:
             return self._reader().initial_offset()  # type: ignore[no-any-return]
@@ -85,9 +85,9 @@ def packed_source(name_of_source: str, reader: Reader) -> type[DataSource]:
 
         def read(self, partition: InputPartition) -> Iterator[Any]:
             yield from self._reader().read(partition)
-            from riot_ops.spark.worker_gc import settle
+            from riot_ops.spark.worker_gc import freeze_once
 
-            settle()
+            freeze_once()
 
         def commit(self, end: dict[str, Any]) -> None:
             self._reader().commit(end)
@@ -95,7 +95,7 @@ def packed_source(name_of_source: str, reader: Reader) -> type[DataSource]:
         def stop(self) -> None:
             self._reader().stop()
 
-    class PackedSource(DataSource):
+    class PickledSource(DataSource):
         @classmethod
         def name(cls) -> str:
             return name_of_source
@@ -104,75 +104,75 @@ def packed_source(name_of_source: str, reader: Reader) -> type[DataSource]:
             return BLOCKS_DDL
 
         def streamReader(self, schema: Any) -> DataSourceStreamReader:
-            return PackedReader()
+            return PickledReader()
 
-    return PackedSource
+    return PickledSource
 
 
-def packed_sink(name_of_sink: str, writer: Writer) -> type[DataSource]:
-    """A data sink class over a writer, to be registered with a session."""
-    parcel = dumps(writer)  # type: ignore[no-untyped-call]
+def pickled_sink(name_of_sink: str, writer: SinkCommitter) -> type[DataSource]:
+    """Return a data sink class over a committer, to register with a session."""
+    pickled = dumps(writer)  # type: ignore[no-untyped-call]
 
-    class PackedWriter(DataSourceStreamArrowWriter):
+    class PickledWriter(DataSourceStreamArrowWriter):
         def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
-            return loads(parcel).write(iterator)  # type: ignore[no-any-return]
+            return loads(pickled).write(iterator)  # type: ignore[no-any-return]
 
         def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-            loads(parcel).commit(messages, batchId)
-            from riot_ops.spark.worker_gc import settle  # which is there now; planning does without it
+            loads(pickled).commit(messages, batchId)
+            from riot_ops.spark.worker_gc import freeze_once  # loaded by now; planning does without it
 
-            settle()
+            freeze_once()
 
         def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
             """Temporary files of the batch stay; the next start removes them."""
 
-    class PackedSink(DataSource):
+    class PickledSink(DataSource):
         @classmethod
         def name(cls) -> str:
             return name_of_sink
 
         def streamWriter(self, schema: Any, overwrite: bool) -> DataSourceStreamArrowWriter:
-            if PLANNER in sys.argv and not gc.get_freeze_count():
-                gc.freeze()  # as ``settle`` does, which would have to be imported
-            return PackedWriter()
+            if WRITE_PLANNER in sys.argv and not gc.get_freeze_count():
+                gc.freeze()  # like freeze_once(), without importing it
+            return PickledWriter()
 
-    return PackedSink
+    return PickledSink
 
 
-def packed_processor(stage: StageProcessor) -> StatefulProcessor:
-    """The processor of a stage with state."""
-    parcel = dumps(stage)  # type: ignore[no-untyped-call]
+def pickled_processor(stage: StageProcessor) -> StatefulProcessor:
+    """Return the processor of a stage with state."""
+    pickled = dumps(stage)  # type: ignore[no-untyped-call]
 
-    class PackedProcessor(StatefulProcessor):
-        opened: Any = None
+    class PickledProcessor(StatefulProcessor):
+        processor: Any = None
 
         def __setstate__(self, state: dict[str, Any]) -> None:
-            """Keep what the helper for the first look at a processor tells of its own steps out of the terminal.
+            """Keep the output of Spark's helper that inspects a processor out of the terminal.
 
-            It prints five lines per stage. Only its standard output is closed; errors go another way.
+            It prints five lines per stage. Only its standard output is closed; errors take another way.
             """
             main = getattr(sys.modules["__main__"], "__spec__", None)
-            if main is not None and main.name == HELPER:
+            if main is not None and main.name == INSPECTOR:
                 nowhere = os.open(os.devnull, os.O_WRONLY)
                 os.dup2(nowhere, sys.stdout.fileno())
                 os.close(nowhere)
             vars(self).update(state)
 
         def __getstate__(self) -> dict[str, Any]:
-            return {"sent": True}  # what is empty is not handed to __setstate__
+            return {"sent": True}  # an empty state would not be passed to __setstate__
 
         def init(self, handle: Any) -> None:
             self.chain = handle.getMapState("chain", GENERATION, DATA)
 
         def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Any]:
-            if self.opened is None:
-                self.opened = loads(parcel)
-            yield from self.opened.process(int(key[0]), rows, self.chain)
-            from riot_ops.spark.worker_gc import settle
+            if self.processor is None:
+                self.processor = loads(pickled)
+            yield from self.processor.process(int(key[0]), rows, self.chain)
+            from riot_ops.spark.worker_gc import freeze_once
 
-            settle()
+            freeze_once()
 
         def close(self) -> None:
             pass
 
-    return PackedProcessor()
+    return PickledProcessor()

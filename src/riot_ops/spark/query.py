@@ -1,4 +1,4 @@
-"""A dataflow that runs on Spark: its progress, its results, its end."""
+"""A query: a dataflow that runs on Spark, with its progress and results."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from py4j.protocol import Py4JError
 
 from riot_ops.core import errors
 from riot_ops.core.errors import RiotError, StateError, excerpt
-from riot_ops.core.interrupts import held_back
+from riot_ops.core.interrupts import defer_interrupt
 from riot_ops.core.sink import Sink
 from riot_ops.core.source import Source
 from riot_ops.graph.graph import Graph
 from riot_ops.graph.plan import Plan
 from riot_ops.measure.metrics import Summary
 from riot_ops.measure.probe import Probe
-from riot_ops.runtime.binding import end_sinks, read_back
-from riot_ops.runtime.claim import Claim
+from riot_ops.runtime.binding import end_sinks, read_stream
+from riot_ops.runtime.folder_lock import FolderLock
 from riot_ops.spark.checkpoint import SparkCheckpoint, offset_of
-from riot_ops.spark.driver_sink import Relay
+from riot_ops.spark.driver_sink import DriverSink
 
-__all__ = ["Query", "cause_of", "is_active"]
+__all__ = ["Query", "find_cause", "is_active"]
 
 POLL_SECONDS = 0.1
 
@@ -42,7 +42,7 @@ class Query:
     summary : Summary
         Counts and latency so far; :meth:`poll` refreshes it.
     micro_batches : list of dict
-        Of each micro-batch so far its number (``batch``), messages, and Spark's ``durations_ms``.
+        Number (``batch``), messages and Spark's ``durations_ms`` of each micro-batch so far.
     """
 
     def __init__(
@@ -53,11 +53,11 @@ class Query:
         sources: dict[str, Any],
         sinks: dict[str, Sink],
         routes: dict[str, list[str]],
-        relays: dict[str, Relay],
+        driver_sinks: dict[str, DriverSink],
         temporary: Path,
         checkpoint: SparkCheckpoint,
         ends: list[Any],
-        claim: Claim,
+        lock: FolderLock,
         available_now: bool,
         probe: Probe | None,
     ) -> None:
@@ -69,13 +69,13 @@ class Query:
         self._sources = sources
         self._sinks = sinks
         self._routes = routes
-        self._relays = relays
+        self._driver_sinks = driver_sinks
         self._temporary = temporary
         self._checkpoint = checkpoint
         self._ends = ends
-        self._claim = claim
+        self._lock = lock
         self._available_now = available_now
-        self._stopped = False  # by ourselves
+        self._stopped = False  # by stop() or wait()
         self._probe = probe
         self._seen = -1
         self._started = time.time()
@@ -87,26 +87,26 @@ class Query:
 
     def poll(self) -> Summary:
         """Refresh the summary, and feed the in-process sinks."""
-        active = self.active  # asked first: once it is not, no commit is under way
-        for progress in self._news():
+        active = self.active  # read first: once it is False, no commit is under way
+        for progress in self._new_progress():
             if progress["batchId"] > self._seen:
                 self._seen = progress["batchId"]
                 self._count(progress)
         if not active:
-            self._count_cut_off()
-        for name, relay in self._relays.items():
-            relay.drain(self._sinks[name], self._seen if active else None)
+            self._count_unreported()
+        for name, sink in self._driver_sinks.items():
+            sink.drain(self._sinks[name], self._seen if active else None)
         if active:
             self.summary.seconds = time.time() - self._started
         return self.summary
 
     def wait(self, timeout_s: float | None = None, progress: Callable[[Query], None] | None = None) -> Summary:
-        """Wait until the sources have ended, then stop; raises what the query failed with.
+        """Wait until the sources have ended, then stop; raises the error of a failed query.
 
-        Ctrl-C stops the query; what was committed stays, and its checkpoint can be continued.
+        Ctrl-C stops the query; what was committed stays, and the query can be continued from its checkpoint.
         """
         until = None if timeout_s is None else time.monotonic() + timeout_s
-        with held_back() as check:
+        with defer_interrupt() as check:
             try:
                 while self.active and (until is None or time.monotonic() < until):
                     time.sleep(POLL_SECONDS)
@@ -146,13 +146,13 @@ class Query:
         shutil.rmtree(self._temporary, ignore_errors=True)
 
     def __getitem__(self, stream: str) -> pa.Table:
-        """The records so far of a stream that ends in memory or in Parquet files; else :class:`KeyError`."""
+        """Read the records so far of a stream that ends in memory or in Parquet files; else :class:`KeyError`."""
         self.poll()
-        return read_back(self.flow, self._sinks, self._routes, stream)
+        return read_stream(self.flow, self._sinks, self._routes, stream)
 
-    def _news(self) -> list[dict[str, Any]]:
-        """What Spark told of micro-batches since this was asked last."""
-        last = self.streaming.lastProgress  # all of them are a hundred calls of the JVM
+    def _new_progress(self) -> list[dict[str, Any]]:
+        """Return Spark's reports of micro-batches since the last call."""
+        last = self.streaming.lastProgress  # recentProgress takes a hundred calls of the JVM
         if last is None or _as_dict(last)["batchId"] <= self._seen:
             return []
         return [_as_dict(entry) for entry in self.streaming.recentProgress]
@@ -160,7 +160,7 @@ class Query:
     def _count(self, progress: dict[str, Any]) -> None:
         before = self.summary.messages
         described = progress["sources"]
-        self._count_messages(self._told(described))
+        self._count_messages(self._offsets_of(described))
         self.summary.messages += sum(
             int(one["numInputRows"])
             for one, source in zip(described, self._sources.values(), strict=False)
@@ -175,8 +175,8 @@ class Query:
         )
         self._count_records(self._metrics(progress["batchId"]))
 
-    def _count_cut_off(self) -> None:
-        """Count micro-batches that were delivered, but whose progress was not told: the stop came in between."""
+    def _count_unreported(self) -> None:
+        """Count micro-batches that were committed, but stopped before Spark reported their progress."""
         cut_off = sorted(int(path.stem) for path in self._metrics(0).parent.glob("*.json"))
         if cut_off:
             self._count_messages(self._checkpoint.ends(cut_off[-1], self._sources))
@@ -199,8 +199,8 @@ class Query:
             self.summary.batches += 1
             metrics.unlink()
 
-    def _told(self, described: list[dict[str, Any]]) -> list[Any]:
-        """Where each source stands, from the progress of a micro-batch."""
+    def _offsets_of(self, described: list[dict[str, Any]]) -> list[Any]:
+        """Return the offset of each source from the progress of a micro-batch."""
         pairs = zip(described, self._sources.values(), strict=False)
         return [offset_of(one["endOffset"], source) for one, source in pairs]
 
@@ -214,18 +214,18 @@ class Query:
         progress = _as_dict(last)
         if progress["batchId"] > self._seen:
             return False
-        ends = self._told(progress["sources"])
+        ends = self._offsets_of(progress["sources"])
         return all(end is not None and end["ended"] for end in ends)
 
     def _raise(self) -> None:
         error = self.streaming.exception()
         if error is not None:
-            kind, cause = cause_of(str(error))
+            kind, cause = find_cause(str(error))
             where = f" (checkpoint {self._checkpoint.folder})" if kind is StateError else ""
             raise kind(f"the dataflow {self.flow.name!r} failed on Spark: {cause}{where}") from error
 
     def _raise_if_cut_off(self) -> None:
-        """Raise if neither we nor the end of what there was to read stopped the query, and it did not fail."""
+        """Raise if the query was stopped from outside: not by us, an error or the end of its sources."""
         if self._stopped or self._all_read():
             return
         status = self.streaming.status
@@ -244,20 +244,20 @@ def _as_dict(progress: Any) -> dict[str, Any]:
 
 
 def is_active(streaming: Any) -> bool:
-    """Whether a query runs; it does not where its Spark is gone."""
+    """Whether a query runs; False if its Spark is gone."""
     try:
         return bool(streaming.isActive)
     except (Py4JError, OSError):
         return False
 
 
-def cause_of(text: str) -> tuple[type[RiotError], str]:
-    """What a Spark error came from: the kind of error and the line that names it."""
+def find_cause(text: str) -> tuple[type[RiotError], str]:
+    """Find the cause of a Spark error: the type to raise, and the line that names it."""
     if named := re.findall(r"^\s*riot_ops\.core\.errors\.(\w+): (.*)$", text, re.MULTILINE):
         name, message = named[-1]
         return getattr(errors, name, RiotError), message
     if damaged := re.search(r"\[(\w*(?:STATE_STORE|STATE_DIRECTORY|CHECKPOINT)[\w.]*)\] (.*)", text):
         return StateError, f"its state cannot be read: {damaged[1]}: {excerpt(damaged[2])}; use a new checkpoint"
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    told = [line for line in lines if "Error: " in line]
-    return RiotError, told[-1] if told else lines[0] if lines else text
+    named_lines = [line for line in lines if "Error: " in line]
+    return RiotError, named_lines[-1] if named_lines else lines[0] if lines else text

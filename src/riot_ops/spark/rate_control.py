@@ -1,40 +1,40 @@
-"""How many records the next micro-batch takes, so that it takes about a given time."""
+"""Rate control: how many records the next micro-batch takes, to last about a target time."""
 
 from __future__ import annotations
 
 import time
 from pathlib import Path
 
-__all__ = ["Limit", "Pace"]
+__all__ = ["RateController", "RateLimit"]
 
-#: How far a micro-batch may be from the target, as a share of it, before the limit moves; and by what it moves at most.
-LEEWAY = 0.2
-STEP = 2.0
-#: The lowest limit where none is given, as a share of the highest: a target below what a micro-batch costs without
-#: records cannot be met by fewer of them, and must not bring the dataflow to a stand.
-LEAST = 0.01
+#: Deviation from the target, as a share of it, that leaves the limit unchanged; and the largest factor of a change.
+TOLERANCE = 0.2
+MAX_STEP = 2.0
+#: Default of the lowest limit, as a share of the highest. A target below the fixed cost of a micro-batch cannot be met
+#: by fewer records, and must not bring the dataflow to a halt.
+MIN_SHARE = 0.01
 
 
-class Limit:
-    """A limit of records that follows what micro-batches took.
+class RateLimit:
+    """A limit of records that follows the duration of micro-batches.
 
-    ``records`` becomes ``records · target / seconds``, at most twice and at least half of it, within the bounds; it
-    stays where the micro-batch took the target to within 20 %.
+    ``records`` becomes ``records · target / seconds``, at most twice and at least half of it, within the bounds. It
+    stays the same if the duration was within 20 % of the target.
 
     Parameters
     ----------
     target_s : float, seconds
-        What a micro-batch should take.
-    most : int
-        The highest limit, with which it begins.
-    least : int, optional
-        The lowest; by default a hundredth of the highest.
+        Intended duration of a micro-batch.
+    max_records : int
+        The highest limit, which is also the first.
+    min_records : int, optional
+        The lowest limit; by default a hundredth of the highest.
 
     Examples
     --------
-    >>> limit = Limit(1.0, most=1000)
+    >>> limit = RateLimit(1.0, max_records=1000)
     >>> for seconds in (1.6, 1.1, 9.0, 0.5):
-    ...     limit.learn(limit.records, seconds)
+    ...     limit.update(limit.records, seconds)
     ...     print(limit.records)
     625
     625
@@ -42,53 +42,53 @@ class Limit:
     624
     """
 
-    def __init__(self, target_s: float, most: int, least: int | None = None) -> None:
-        self._target_s, self._most = target_s, most
-        self._least = max(1, int(LEAST * most)) if least is None else least
-        self.records = most
+    def __init__(self, target_s: float, max_records: int, min_records: int | None = None) -> None:
+        self._target_s, self._max_records = target_s, max_records
+        self._min_records = max(1, int(MIN_SHARE * max_records)) if min_records is None else min_records
+        self.records = max_records
 
-    def learn(self, records: int | None, seconds: float) -> None:
-        """Of a micro-batch that took so many records, as far as is known, and so long."""
-        if abs(seconds - self._target_s) <= LEEWAY * self._target_s:
+    def update(self, records: int | None, seconds: float) -> None:
+        """Adapt the limit to a micro-batch of ``records``, None if unknown, that took ``seconds``."""
+        if abs(seconds - self._target_s) <= TOLERANCE * self._target_s:
             return
-        taken = self.records if records is None else min(records, self.records)
-        factor = min(self._target_s / seconds, STEP) if seconds > 0 else STEP
-        wanted = round(taken * max(factor, 1 / STEP))
-        if factor > 1:  # few records in a short time say nothing against more of them
+        basis = self.records if records is None else min(records, self.records)
+        factor = min(self._target_s / seconds, MAX_STEP) if seconds > 0 else MAX_STEP
+        wanted = round(basis * max(factor, 1 / MAX_STEP))
+        if factor > 1:  # few records in a short time do not speak against more
             wanted = max(wanted, self.records)
-        self.records = min(max(wanted, self._least), self._most)
+        self.records = min(max(wanted, self._min_records), self._max_records)
 
 
-class Pace:
-    """What a reader knows of its micro-batches: how many records it gave, and when; its clock is the machine's.
+class RateController:
+    """Measures micro-batches for a :class:`RateLimit`, by the machine's clock.
 
     Parameters
     ----------
-    limit : Limit
+    limit : RateLimit
     note : Path, optional
-        What the sink's commit touches. Where micro-batches wait for a trigger this tells how long one really took;
-        without it they follow each other at once, and one has taken as long as until the next is asked for.
+        File that the sink's commit touches, which tells the duration of micro-batches that wait for a trigger. Without
+        it micro-batches follow one another at once, and one ends when the next is requested.
     """
 
-    def __init__(self, limit: Limit, note: Path | None = None) -> None:
+    def __init__(self, limit: RateLimit, note: Path | None = None) -> None:
         self._limit = limit
         self._note = note
         self._given: tuple[float, int | None] | None = None
 
     def next(self) -> int:
-        """Most records of the micro-batch that is asked for now: so the one before is through."""
+        """Return the limit of the micro-batch that is requested now; the one before has ended."""
         if self._given is not None:
             begun, records = self._given
             self._given = None
-            self._limit.learn(records, self._ended(begun) - begun)
+            self._limit.update(records, self._ended(begun) - begun)
         return self._limit.records
 
-    def gave(self, records: int | None) -> None:
-        """So many records are in the micro-batch that begins now."""
+    def start_batch(self, records: int | None) -> None:
+        """Record that a micro-batch begins now, with ``records``."""
         self._given = time.time(), records
 
     def _ended(self, begun: float) -> float:
-        """When the micro-batch was through that began then."""
+        """Return the end of the micro-batch that began at ``begun``."""
         now = time.time()
         try:
             noted = now if self._note is None else self._note.stat().st_mtime

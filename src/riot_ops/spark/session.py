@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from riot_ops.core.buffering import Buffering
 from riot_ops.core.errors import ConfigError
-from riot_ops.spark.jvm_stderr import start_jvm
-from riot_ops.spark.launcher import class_options, find_java, started_from
+from riot_ops.spark.launcher import class_archive_options, find_java, linked_spark_home, start_jvm
 from riot_ops.spark.session_check import PROVIDER, ROCKSDB, is_connect, refuse_connect
 
 if TYPE_CHECKING:
@@ -25,74 +24,76 @@ if TYPE_CHECKING:
 
 __all__ = [
     "PARTITIONS",
-    "active",
-    "arrow_batches",
-    "block_batches",
+    "active_session",
+    "arrow_batch_settings",
+    "block_batch_settings",
     "configure",
-    "fitting",
+    "default_partitions",
+    "fit_buffering",
+    "query_settings",
     "session",
-    "settings_of_query",
-    "usual_partitions",
-    "workers_apart",
+    "stateful_workers",
 ]
 
-#: Its settings for the batches between the JVM and Python, and how many records these hold where bytes bound them.
+#: Spark's settings for the Arrow batches between the JVM and Python, and their records where bytes limit them.
 ARROW_RECORDS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 ARROW_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
-MOST_RECORDS = 65_536
-#: What Spark takes for no bound of bytes; how many a batch of packed blocks then has at most, and where they bound it.
+MAX_RECORDS = 65_536
+#: Spark's value for no limit of bytes; the maximum bytes of a batch of packed blocks then, and where bytes limit it.
 NO_BOUND = "2147483647"
-MOST_BYTES, BATCH_BYTES = 1 << 30, 64 << 20
+MAX_BYTES, BATCH_BYTES = 1 << 30, 64 << 20
 
-#: What any session needs for tasks that keep state.
-NEEDED = {
+#: Settings that every session needs for tasks that keep state.
+REQUIRED_SETTINGS = {
     PROVIDER: ROCKSDB,
-    # changelogs make its commits small
+    # with changelogs its commits are small
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
 }
-#: What a local session of this library's own has besides, and what Spark takes only when it starts.
-OWN = {
+#: Further settings of a local session of this library, and below those that Spark reads only when it starts.
+LOCAL_SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
-    # the text of an error is all that differs, but Spark forks its workers from one more process for that
+    # it affects only the text of errors, but Spark forks its workers from one more process for it
     "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "false",
-    # after each row the JVM would else add up the bytes of all columns, which takes as long as all else that it does to
-    # hand the row to Python; so there are fewer rows in a batch, and packed blocks are small enough for as many
+    # with a limit the JVM adds up the bytes of all columns after each row, which doubles the cost of handing the row to
+    # Python; so a batch has fewer rows instead, and packed blocks are small enough for as many
     ARROW_BYTES: NO_BOUND,
     ARROW_RECORDS: "4096",
-    # as the library's own files have it: Spark's usual form takes twelve bytes and a dictionary that is tried in vain,
-    # and others read it back without a time zone
+    # as in the library's own files: Spark's default takes twelve bytes and a useless attempt at a dictionary, and other
+    # readers see it without a time zone
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
-    # the default one starts a process for every link it looks at: some twenty per micro-batch
+    # the default one starts a process for every link that it checks: some twenty per micro-batch
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     ),
 }
-AT_START = {
+STARTUP_SETTINGS = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    # through TCP a worker of a source waits 40 ms for its part of a micro-batch: the JVM holds its second small piece
-    # back until the first is confirmed, which the worker's side puts off for that long
+    # over TCP a worker of a source waits 40 ms for its part of a micro-batch: the JVM holds its second small packet
+    # back until the first is acknowledged, and the worker delays the acknowledgement (Nagle and delayed ACK)
     "spark.python.unix.domain.socket.enabled": str(hasattr(socket, "AF_UNIX")).lower(),
-    # packed blocks are compressed already
+    # packed blocks are already compressed
     "spark.shuffle.compress": "false",
     "spark.shuffle.spill.compress": "false",
 }
 
-#: What ``jvm="light"`` is: a fifth of the time less for the first million messages, half of the JVM's work and memory.
-#: Over hundreds of micro-batches of packed blocks the second compiler gains nothing; the JVM has little to do there.
-#: One compiler alone has room for 48 MiB of code, which some dozens of queries fill; then it stops for good.
-LIGHT = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=240m"
-#: Spark's setting for the number of partitions behind a shuffle, and who may change it.
+#: ``jvm="light"`` saves a fifth of the time for the first million messages, and half of the JVM's work and memory. Over
+#: hundreds of micro-batches of packed blocks the second compiler gains nothing, as the JVM has little to do. One
+#: compiler alone has 48 MiB for its code, which some dozens of queries fill; then it stops for good: hence 240 MiB.
+LIGHT_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=240m"
+#: Spark's setting for the number of shuffle partitions.
 PARTITIONS = "spark.sql.shuffle.partitions"
-#: Its setting for what Python workers are forked from.
+#: Spark's setting for the module from which Python workers are forked.
 DAEMON = "spark.python.daemon.module"
-_PARTITIONING = threading.Lock()
-#: Workers with another environment are others; and who may change it.
-OF_STATE = "RIOT_OPS_STATE"
-_APART = threading.Lock()
+#: Spark pools Python workers by environment: this variable gives stateful stages a pool of their own.
+STATE_WORKERS = "RIOT_OPS_STATE"
+#: Guards the settings of sessions while a query starts.
+_SETTINGS_LOCK = threading.Lock()
+#: Guards ``SparkContext.environment``.
+_ENVIRONMENT_LOCK = threading.Lock()
 
 _log = logging.getLogger("riot_ops")
 
@@ -100,9 +101,9 @@ T = TypeVar("T")
 
 
 def configure(target: T) -> T:
-    """Set what a Spark session of one's own needs for tasks that keep state; returns what was given.
+    """Set what your own Spark session needs for tasks that keep state; returns its argument.
 
-    These are the two settings of Spark's RocksDB state store. They concern queries that are started afterwards.
+    These are the two settings of Spark's RocksDB state store. They apply to queries that are started afterwards.
 
     Parameters
     ----------
@@ -111,22 +112,22 @@ def configure(target: T) -> T:
     Raises
     ------
     ConfigError
-        Where it is none of these.
+        If ``target`` is none of these.
 
     Examples
     --------
     ::
 
         spark = configure(SparkSession.builder.master("yarn")).getOrCreate()
-        configure(spark)  # a session that is there already
+        configure(spark)  # an existing session
     """
-    holder: Any = getattr(target, "conf", target)  # of a session; others have none
+    holder: Any = getattr(target, "conf", target)  # only a session has one
     put = getattr(holder, "config", None) or getattr(holder, "set", None)
     if put is None:
         raise ConfigError(
             f"configure needs a SparkSession, its builder or conf, or a SparkConf, got {type(target).__name__}"
         )
-    for name, value in NEEDED.items():
+    for name, value in REQUIRED_SETTINGS.items():
         put(name, value)
     return target
 
@@ -139,45 +140,45 @@ def session(
     app_name: str = "riot_ops",
     settings: dict[str, str] | None = None,
 ) -> SparkSession:
-    """A local Spark session, correctly configured.
+    """Return a local Spark session with suitable settings.
 
-    Where Spark runs in this process already, it is one more session beside those that are there: they
-    keep their settings, and this one has its own. What belongs to all of them (master, memory, name, log
-    level) stays as it is, and stopping one stops them all.
+    If Spark already runs in this process, this is one more session beside the existing ones: they keep their settings,
+    and this one has its own. Settings of the whole Spark (master, memory, name, log level) do not change, and stopping
+    one session stops them all.
 
     Parameters
     ----------
     cores : int, optional
-        Cores to use; by default all. As many shuffle partitions are set.
+        Cores to use, and number of shuffle partitions; by default all cores.
     memory : str, default "4g"
         Heap of the JVM.
     jvm : "light" or "full", default "light"
-        "light": it compiles its code once and quickly, and collects its garbage in one thread. That is what
-        dataflows want, whose work is done in Python processes. "full": as Spark has it, for pipelines that
-        aggregate and join in Spark SQL besides.
+        "light": the JVM compiles its code once and quickly, and collects garbage in one thread. This suits
+        dataflows, which work in Python processes. "full": Spark's defaults, for pipelines that also
+        aggregate and join in Spark SQL.
     settings : dict, optional
-        Further Spark settings; they win. Those that cannot be changed any more are logged as a warning.
+        Further Spark settings; they take precedence. Those that cannot be changed any more are logged as a warning.
 
     Notes
     -----
-    Between the JVM and Python the records of a DataFrame go in batches of 4,096, of 2 GiB at most: a bound of bytes, as
-    Spark has it, costs as much as handing them over does. For records of more than half a megabyte give
+    The JVM and Python exchange the records of a DataFrame in batches of 4,096, of at most 2 GiB: Spark's default, a
+    limit of bytes, would cost as much as the exchange itself. For records of more than half a megabyte give
     ``settings={"spark.sql.execution.arrow.maxBytesPerBatch": "64MB"}``.
     """
     from pyspark import SparkContext
     from pyspark.sql.utils import is_remote
 
     if cores is not None and cores < 1:
-        raise ConfigError(f"cores must be >= 1, got {cores}")
+        raise ConfigError(f"cores must be a whole number >= 1, got {cores}")
     if jvm not in ("light", "full"):
         raise ConfigError(f"jvm must be 'light' or 'full', got {jvm!r}")
     refuse_connect(is_remote(), "riot_ops.spark.session")
     running = SparkContext._active_spark_context  # noqa: SLF001 (PySpark has no public word for it)
     if running is not None and running._jsc is not None:  # noqa: SLF001
-        return _beside(cores or running.defaultParallelism, settings or {})
-    return _started(
+        return _additional_session(cores or running.defaultParallelism, settings or {})
+    return _start_session(
         cores or os.cpu_count() or 1,
-        LIGHT if jvm == "light" else "",
+        LIGHT_JVM if jvm == "light" else "",
         {
             "spark.app.name": app_name,
             "spark.driver.memory": memory,
@@ -186,26 +187,26 @@ def session(
     )
 
 
-def _beside(cores: int, settings: Mapping[str, str]) -> SparkSession:
-    """One more session of the Spark that runs."""
+def _additional_session(cores: int, settings: Mapping[str, str]) -> SparkSession:
+    """Return one more session of the Spark that runs."""
     from pyspark.sql import SparkSession
 
-    there = SparkSession.getActiveSession() or SparkSession.builder.getOrCreate()
-    spark: SparkSession = configure(there.newSession())
-    local = str(there.sparkContext.master).startswith("local")
+    existing = SparkSession.getActiveSession() or SparkSession.builder.getOrCreate()
+    spark: SparkSession = configure(existing.newSession())
+    local = str(existing.sparkContext.master).startswith("local")
     for name, value in {
-        **(OWN if local else {}),
+        **(LOCAL_SETTINGS if local else {}),
         PARTITIONS: str(cores),
         **settings,
     }.items():
         if spark.conf.isModifiable(name):
             spark.conf.set(name, value)
-        elif there.sparkContext.getConf().get(name) != value:
+        elif existing.sparkContext.getConf().get(name) != value:
             _log.warning("Spark runs already: %s cannot be set to %s any more", name, value)
     return spark
 
 
-def _started(cores: int, java_options: str, settings: Mapping[str, str]) -> SparkSession:
+def _start_session(cores: int, java_options: str, settings: Mapping[str, str]) -> SparkSession:
     from pyspark import SparkConf
     from pyspark.sql import SparkSession
 
@@ -215,16 +216,16 @@ def _started(cores: int, java_options: str, settings: Mapping[str, str]) -> Spar
     find_java()
     conf = configure(SparkConf(loadDefaults=False).setMaster(f"local[{cores}]"))
     for name, value in {
-        **OWN,
-        **AT_START,
+        **LOCAL_SETTINGS,
+        **STARTUP_SETTINGS,
         PARTITIONS: str(cores),
-        "spark.driver.extraJavaOptions": f"{java_options} {class_options()}".strip(),
+        "spark.driver.extraJavaOptions": f"{java_options} {class_archive_options()}".strip(),
         **({DAEMON: "riot_ops.spark.worker_daemon"} if os.environ["PYSPARK_PYTHON"] == sys.executable else {}),
         "spark.sql.warehouse.dir": str(Path(tempfile.gettempdir()) / "riot_ops-warehouse"),
         **settings,
     }.items():
         conf.set(name, value)
-    with started_from():
+    with linked_spark_home():
         start_jvm(conf)
         spark: SparkSession = SparkSession.builder.config(conf=conf).getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
@@ -232,8 +233,8 @@ def _started(cores: int, java_options: str, settings: Mapping[str, str]) -> Spar
 
 
 @contextlib.contextmanager
-def active(spark: SparkSession) -> Iterator[None]:
-    """Make a session the one that Spark takes in this thread, where it looks up sources written in Python."""
+def active_session(spark: SparkSession) -> Iterator[None]:
+    """Make a session the active one of this thread, in which Spark looks up Python data sources."""
     kind: Any = spark._get_j_spark_session_class(spark._jvm)  # noqa: SLF001
     before = kind.getActiveSession()
     kind.setActiveSession(spark._jsparkSession)  # noqa: SLF001
@@ -247,20 +248,20 @@ def active(spark: SparkSession) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def workers_apart(spark: Any) -> Iterator[None]:
-    """While a stage with state is defined: its tasks get Python workers that no other tasks get.
+def stateful_workers(spark: Any) -> Iterator[None]:
+    """Give the tasks of the stages defined meanwhile Python workers of their own.
 
-    Spark hands a task whichever worker is free. Those of stages with state keep it from one micro-batch to the next:
-    the fewer they are, the more often they have it, and the fewer copies there are. Spark may still start more of them
-    than there are cores, where a task begins before the worker of the last one is free again.
+    Spark hands a task to any free worker. The workers of stages with state keep it from one micro-batch to the next. So
+    the fewer there are, the more often they already have the state, and the fewer copies exist. Spark may still start
+    more of them than there are cores, if a task begins before the worker of the last one is free.
     """
     if is_connect(spark):
         yield
         return
     context = spark.sparkContext
-    with _APART:
+    with _ENVIRONMENT_LOCK:
         before = context.environment
-        context.environment = {**before, OF_STATE: "1"}  # another thread may be reading that of before
+        context.environment = {**before, STATE_WORKERS: "1"}  # a copy, as another thread may read the old one
         try:
             yield
         finally:
@@ -268,13 +269,13 @@ def workers_apart(spark: Any) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def settings_of_query(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
-    """While a query starts: it gets these settings, such as the number of partitions behind each shuffle.
+def query_settings(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+    """Apply settings to the queries started meanwhile, such as the number of shuffle partitions.
 
-    A query takes a copy of its session's settings in ``start()`` and lives with that. A session of its own would keep
-    it out of sight of the user's listeners and ``spark.streams``; so the setting is the user's again right behind.
+    A query copies its session's settings in ``start()`` and keeps the copy. A session of its own would hide the query
+    from the user's listeners and ``spark.streams``; so the session's settings are changed and then restored.
     """
-    with _PARTITIONING:
+    with _SETTINGS_LOCK:
         before = {name: spark.conf.get(name, None) for name in settings}
         for name, value in settings.items():
             spark.conf.set(name, value)
@@ -288,31 +289,31 @@ def settings_of_query(spark: SparkSession, settings: Mapping[str, str]) -> Itera
                     spark.conf.set(name, earlier)
 
 
-def arrow_batches(buffering: Buffering) -> dict[str, str]:
-    """Settings of a query by which the batches between the JVM and Python are as large as its buffers."""
+def arrow_batch_settings(buffering: Buffering) -> dict[str, str]:
+    """Return query settings by which the batches between the JVM and Python are as large as the buffers."""
     if not buffering.capacity:
         return {ARROW_RECORDS: "1"}
-    return {ARROW_RECORDS: str(min(MOST_RECORDS, buffering.capacity)), ARROW_BYTES: str(buffering.capacity)}
+    return {ARROW_RECORDS: str(min(MAX_RECORDS, buffering.capacity)), ARROW_BYTES: str(buffering.capacity)}
 
 
-def block_batches(spark: SparkSession) -> dict[str, str]:
-    """Settings of a query in which nothing but packed blocks crosses between the JVM and Python: bytes bound them."""
-    return {ARROW_BYTES: str(BATCH_BYTES)} if _bounds_records_alone(spark) else {}
+def block_batch_settings(spark: SparkSession) -> dict[str, str]:
+    """Return the settings of a query in which only packed blocks cross between the JVM and Python: a limit of bytes."""
+    return {ARROW_BYTES: str(BATCH_BYTES)} if _limits_records_only(spark) else {}
 
 
-def fitting(buffering: Buffering, spark: SparkSession) -> Buffering:
-    """Blocks for a query in which records cross as well: small ones where the session bounds those alone."""
-    if not _bounds_records_alone(spark):
+def fit_buffering(buffering: Buffering, spark: SparkSession) -> Buffering:
+    """Limit the size of blocks for a query in which records cross as well, if only records limit its Arrow batches."""
+    if not _limits_records_only(spark):
         return buffering
     records = int(spark.conf.get(ARROW_RECORDS) or 0)
-    return replace(buffering, capacity=min(buffering.capacity, MOST_BYTES // records)) if records > 0 else buffering
+    return replace(buffering, capacity=min(buffering.capacity, MAX_BYTES // records)) if records > 0 else buffering
 
 
-def _bounds_records_alone(spark: SparkSession) -> bool:
+def _limits_records_only(spark: SparkSession) -> bool:
     return (spark.conf.get(ARROW_BYTES, None) or "").rstrip("bB") == NO_BOUND
 
 
-def usual_partitions(spark: SparkSession) -> int:
-    """How many partitions a shuffle has in a session, whatever query starts in it now."""
-    with _PARTITIONING:
+def default_partitions(spark: SparkSession) -> int:
+    """Return the session's number of shuffle partitions, unaffected by a query that is being started."""
+    with _SETTINGS_LOCK:
         return int(spark.conf.get(PARTITIONS) or 1)

@@ -1,6 +1,6 @@
-"""What a session needs, looked at before anything starts.
+"""Checks of a Spark session before a query starts.
 
-Spark itself tells most of it only from within the first micro-batch, in words of its own.
+Spark itself reports most of these problems only within the first micro-batch, and in its own terms.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ if TYPE_CHECKING:
 
 __all__ = ["PROVIDER", "ROCKSDB", "check_session", "is_connect", "refuse_connect"]
 
-#: Spark's store of state, and the only one that arbitrary state works with.
+#: Spark's setting for its state store, and the only store that supports arbitrary state.
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
-#: Spark's settings for copies of tasks that take long, and for what the files of a store are called: from 2 on, two
-#: tasks that save the same state write files of their own.
-COPIES = "spark.speculation"
+#: Spark's settings for speculative copies of slow tasks, and for the file names of the state store: from version 2 on,
+#: two tasks that save the same state write separate files.
+SPECULATION = "spark.speculation"
 STORE_FORMAT = "spark.sql.streaming.stateStore.checkpointFormatVersion"
 SAFE_FORMAT = 2
 
-#: Contexts whose workers have been looked at.
-_SEEN: weakref.WeakSet[Any] = weakref.WeakSet()
+#: Contexts whose workers have been checked.
+CHECKED_CONTEXTS: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 def check_session(spark: SparkSession, *, keeps_state: bool) -> None:
@@ -36,37 +36,37 @@ def check_session(spark: SparkSession, *, keeps_state: bool) -> None:
     Parameters
     ----------
     keeps_state : bool
-        Whether there is state to be kept in Spark's store.
+        Whether the tasks keep state in Spark's store.
     """
     if is_stopped(spark):
         raise ConfigError("the Spark session has been stopped: start another one, riot_ops.spark.session()")
     provider = _setting(spark, PROVIDER)
-    # clusters of some vendors have one of their own by that name
+    # the clusters of some vendors have their own store of this name
     if keeps_state and provider is not None and not provider.endswith(".RocksDBStateStoreProvider"):
         raise ConfigError(
             f"keyed tasks keep their state in Spark's RocksDB store, but {PROVIDER} is {provider or 'not set'}: "
             "riot_ops.spark.configure(spark) sets what this session needs"
         )
-    if keeps_state and _copies_meet(spark):
+    if keeps_state and _copies_collide(spark):
         version = _setting(spark, STORE_FORMAT) or "not set"
         raise ConfigError(
-            f"{COPIES} is true: Spark runs copies of tasks that take long, and with {STORE_FORMAT} {version} two "
-            f'copies of one save their state in the same files. Set {COPIES} to "false" where the session is built, or '
-            f'{STORE_FORMAT} to "{SAFE_FORMAT}" and begin with a new checkpoint'
+            f"{SPECULATION} is true: Spark runs copies of tasks that take long, and with {STORE_FORMAT} {version} two "
+            f'copies of one save their state in the same files. Set {SPECULATION} to "false" where the session is '
+            f'built, or {STORE_FORMAT} to "{SAFE_FORMAT}" and begin with a new checkpoint'
         )
-    # a function of a declarative pipeline, which has such a session, must not run anything
-    if not is_connect(spark) and spark.sparkContext not in _SEEN:
-        _check_workers(spark)
-        _SEEN.add(spark.sparkContext)
+    # a function of a declarative pipeline has a Connect session, and must not run anything
+    if not is_connect(spark) and spark.sparkContext not in CHECKED_CONTEXTS:
+        check_workers(spark)
+        CHECKED_CONTEXTS.add(spark.sparkContext)
 
 
 def is_connect(spark: SparkSession) -> bool:
-    """Whether a session is one of Spark Connect, with its JVM elsewhere."""
+    """Whether a session is one of Spark Connect, whose JVM is elsewhere."""
     return not hasattr(spark, "_jsc")
 
 
 def refuse_connect(connect: bool, what: str) -> None:
-    """Raise :class:`ConfigError` where something needs the JVM and there is only Spark Connect."""
+    """Raise :class:`ConfigError` if ``connect``, as ``what`` needs the JVM."""
     if connect:
         raise ConfigError(
             f"{what} needs Spark's JVM, which a session of Spark Connect does not reach; there, flow.transform, "
@@ -75,7 +75,7 @@ def refuse_connect(connect: bool, what: str) -> None:
 
 
 def is_stopped(spark: SparkSession) -> bool:
-    """Whether a session, or the JVM behind it, is no more."""
+    """Whether a session or its JVM has been stopped."""
     if is_connect(spark):
         remote: Any = spark
         return bool(remote.is_stopped)
@@ -89,7 +89,7 @@ def is_stopped(spark: SparkSession) -> bool:
 
 
 def _setting(spark: SparkSession, name: str) -> str | None:
-    """A setting, empty where there is none; None where the session does not tell, as some vendors' do."""
+    """Return a setting, empty if it is not set; None if the session does not reveal it, as with some vendors."""
     from pyspark.errors import PySparkException
 
     try:
@@ -98,53 +98,53 @@ def _setting(spark: SparkSession, name: str) -> str | None:
         return None
 
 
-def _copies_meet(spark: SparkSession) -> bool:
-    """Whether Spark may run a task twice at once, and both would save the same state in the same files."""
+def _copies_collide(spark: SparkSession) -> bool:
+    """Whether Spark may run a task twice at once, with both copies saving the same state in the same files."""
     master = _setting(spark, "spark.master") or ""
     if master == "local" or master.startswith("local["):
-        return False  # in one process there are no copies
+        return False  # Spark does not speculate within one process
     version = _setting(spark, STORE_FORMAT)
-    copies = (_setting(spark, COPIES) or "").strip().lower() == "true"
+    copies = (_setting(spark, SPECULATION) or "").strip().lower() == "true"
     return copies and version is not None and int(version or 1) < SAFE_FORMAT
 
 
-def _check_workers(spark: SparkSession) -> None:
+def check_workers(spark: SparkSession) -> None:
     context = spark.sparkContext
     python = context.pythonExec
     try:
-        missing = context.parallelize([0], 1).map(_lacks()).collect()[0]
+        missing = context.parallelize([0], 1).map(_missing_finder()).collect()[0]
     except Exception as error:
         named = re.search(r"No module named '([\w.]+)'", str(error))
         if named is None:
             raise ConfigError(f"Spark's Python workers ({python}) do not start: {_cause(error)}. {_REMEDY}") from error
-        missing = [named[1]]  # of what they are forked from
+        missing = [named[1]]  # the daemon that forks the workers lacks it
     if missing:
         raise ConfigError(f"Spark's Python workers ({python}) lack {', '.join(missing)}. {_REMEDY}")
 
 
 _REMEDY = (
     "On one machine, before Spark is started: os.environ['PYSPARK_PYTHON'] = sys.executable; "
-    "on a cluster, pip install 'riot_ops[spark]' for the Python of its workers"
+    "on a cluster, pip install 'riot-ops[spark]' for the Python of its workers"
 )
 
 
-def _lacks() -> Any:
-    # a function within a function travels as code, not as the name of a module that may be what is missing
-    def lacks(_: int) -> list[str]:
+def _missing_finder() -> Any:
+    # a nested function is pickled by value, not as the name of a module that may be missing
+    def find_missing(_: int) -> list[str]:
         from importlib.util import find_spec
 
         def found(name: str) -> bool:
             try:
                 return find_spec(name) is not None
-            except ModuleNotFoundError:  # of a package around it
+            except ModuleNotFoundError:  # the parent package is missing
                 return False
 
         return [n for n in ("riot_ops", "pyarrow", "pandas", "google.protobuf") if not found(n)]
 
-    return lacks
+    return find_missing
 
 
 def _cause(error: Exception) -> str:
     lines = [line.strip() for line in str(error).splitlines()]
-    told = [line for line in lines if "Error" in line or "No module" in line or "version" in line]
-    return excerpt(told[-1] if told else lines[0] if lines else type(error).__name__)
+    named = [line for line in lines if "Error" in line or "No module" in line or "version" in line]
+    return excerpt(named[-1] if named else lines[0] if lines else type(error).__name__)

@@ -1,6 +1,6 @@
 """riot_ops sinks as a Spark data sink.
 
-Records are written by the stage in which they arise; Spark's writer receives the messages of those
+Each stage writes the records that end in a sink itself. Spark's writer receives the messages of these
 writers, and commits them when the micro-batch is complete.
 """
 
@@ -19,51 +19,52 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import WriterCommitMessage
 
-from riot_ops.core.sink import Fan, Sink
+from riot_ops.core.sink import FanOutWriter, Sink
 from riot_ops.measure.metrics import Summary
-from riot_ops.spark.blocks import SINK
+from riot_ops.spark.blocks import SINK_STAGE
 
-__all__ = ["STAGE_WRITERS", "Outlet", "Writer", "batch_number", "part_number"]
+__all__ = ["STAGE_WRITERS", "SinkCommitter", "SinkRoutes", "batch_number", "part_number"]
 
-#: Most buckets or splits of a stage: the numbers of a stage's writers begin at its multiple.
+#: Maximum number of buckets or splits of a stage: stage n numbers its writers from n times this.
 STAGE_WRITERS = 100_000
 
 
 @dataclass(frozen=True)
-class Outlet:
-    """The sinks of a query, as a stage sees them."""
+class SinkRoutes:
+    """The sinks of a query, and the streams that end in them, for the stages."""
 
     routes: Mapping[str, Sequence[str]]
     sinks: Mapping[str, Sink]
 
-    def writer(self, stage: int, place: int) -> Fan:
-        """A writer for one bucket or split of a stage, in the micro-batch that runs."""
-        return Fan(self.routes, self.sinks, batch_number(), stage * STAGE_WRITERS + place)
+    def writer(self, stage: int, place: int) -> FanOutWriter:
+        """Return a writer for one bucket or split of a stage in the current micro-batch."""
+        return FanOutWriter(self.routes, self.sinks, batch_number(), stage * STAGE_WRITERS + place)
 
 
 def batch_number() -> int:
-    """The number of the micro-batch that runs in this task."""
+    """Return the number of the micro-batch that runs in this task."""
     context = TaskContext.get()
     assert context is not None
     return int(context.getLocalProperty("streaming.sql.batchId") or 0)
 
 
 def part_number() -> int:
-    """The number of the part of the data that this task has."""
+    """Return the number of the partition that this task processes."""
     context = TaskContext.get()
     assert context is not None
     return context.partitionId()
 
 
 @dataclass
-class _Written(WriterCommitMessage):
+class _StageMessages(WriterCommitMessage):
     messages: list[dict[str, Any]]
 
 
-class Writer:
-    """Spark's end of a query's sinks; ``metrics`` is the folder for counts and latency of each micro-batch.
+class SinkCommitter:
+    """Commits the writers of the stages on behalf of Spark.
 
-    ``note``, where it is given, is a file that is touched when a micro-batch is through.
+    ``metrics`` is the folder for counts and latency of each micro-batch. ``note`` is a file that is touched when a
+    micro-batch has been committed.
     """
 
     def __init__(self, sinks: Mapping[str, Sink], metrics: str, note: Path | None = None) -> None:
@@ -72,24 +73,24 @@ class Writer:
         self._note = note
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """What the writers of the stages told."""
-        return _Written(
+        """Collect the messages of the stages' writers."""
+        return _StageMessages(
             [
                 msgspec.msgpack.decode(row["payload"]) | {"stamp": (row["first_us"], row["last_us"], row["rows"])}
                 for rows in iterator
                 for row in rows.to_pylist()
-                if row["stage"] == SINK
+                if row["stage"] == SINK_STAGE
             ]
         )
 
     @staticmethod
-    def told(messages: Sequence[WriterCommitMessage | None]) -> list[dict[str, Any]]:
-        """What all writers of a micro-batch told."""
-        return [message for m in messages if isinstance(m, _Written) for message in m.messages]
+    def stage_messages(messages: Sequence[WriterCommitMessage | None]) -> list[dict[str, Any]]:
+        """Return the messages of all writers of a micro-batch."""
+        return [message for m in messages if isinstance(m, _StageMessages) for message in m.messages]
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batch_id: int) -> None:
         """Make a micro-batch visible in all sinks."""
-        written = self.told(messages)
+        written = self.stage_messages(messages)
         for name, sink in self._sinks.items():
             sink.commit(batch_id, [m["sinks"][name] for m in written])
         _write_metrics(Path(self._metrics), batch_id, written)
@@ -98,12 +99,12 @@ class Writer:
 
 
 def _write_metrics(folder: Path, batch_id: int, written: list[dict[str, Any]]) -> None:
-    """Counts and latency of a batch, for the process that started the query."""
+    """Write the counts and the latency of a micro-batch for the process that started the query."""
     total = Summary()
     for message in written:
         total.count(message["rows"], message["reasons"], message["steps"])
         first_us, last_us, n = message["stamp"]
-        total.latency.add(first_us, last_us, time.time() * 1e6, n)  # up to here: with the commit they can be seen
+        total.latency.add(first_us, last_us, time.time() * 1e6, n)  # until now, as the commit makes records visible
     folder.mkdir(parents=True, exist_ok=True)
     temporary = folder / f".{batch_id}.tmp"
     temporary.write_text(

@@ -1,7 +1,7 @@
-"""A riot_ops source as Spark reads it: packed blocks, behind stage 0.
+"""A riot_ops source as Spark reads it: packed blocks of the output of stage 0.
 
-Its offsets are ``{"at": offset of the source, "ended": whether that is its end}``: the end of a source that
-is known only after its last record is a change too, for which Spark runs a micro-batch.
+Its offsets are ``{"at": offset of the source, "ended": whether the source ends there}``. So an end that is
+known only after the last record changes the offset, and Spark runs a micro-batch for it.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from riot_ops.core.buffering import Buffering
 from riot_ops.core.source import Source, Split
 from riot_ops.graph.plan import Plan
 from riot_ops.spark.blocks import Block, Packer, blocks_to_batch
-from riot_ops.spark.rate_control import Pace
-from riot_ops.spark.sink import Outlet, part_number
-from riot_ops.spark.stage import FLUSH, stage_zero
+from riot_ops.spark.rate_control import RateController
+from riot_ops.spark.sink import SinkRoutes, part_number
+from riot_ops.spark.stage import SOURCE_END, run_stage_zero
 
 __all__ = ["Part", "Reader", "SourceStage"]
 
 
 @dataclass
 class SourceStage:
-    """Stage 0 of a plan, run where a source is read."""
+    """Stage 0 of a plan, which runs where a source is read."""
 
     plan: Plan
     stream: str
     source: Source
-    outlet: Outlet
+    sink_routes: SinkRoutes
     labels: dict[int, list[int]]
     order: tuple[str, ...]
     buffering: Buffering
@@ -41,25 +41,25 @@ class SourceStage:
     splits: int
 
     def blocks(self, split: Split | None, last: bool) -> Iterator[pa.RecordBatch]:
-        """Read a split, run the stage over it, pack the result; after the last one tell every bucket."""
+        """Read a split, run the stage and pack its output; after the last split notify every bucket of the end."""
         if split is not None:
             yield from self._records(split)
-        if last and (marks := self._marks()):
-            yield blocks_to_batch(marks)
+        if last and (blocks := self._end_blocks()):
+            yield blocks_to_batch(blocks)
 
     def _records(self, split: Split) -> Iterator[pa.RecordBatch]:
-        writer = self.outlet.writer(0, part_number())
+        writer = self.sink_routes.writer(0, part_number())
         packer = Packer(self.plan, 0, self.labels, self.buffering, writer=writer)
-        packer.asking = self.plan.asking if self.order[0] == "seq" else {}
+        packer.remote_lookups = self.plan.remote_lookups if self.order[0] == "seq" else {}
         now = time.time() * 1e6
         packer.stamp(*split.get("due", (now, now)))
-        inputs = self.source.inputs(self.stream, split)
-        yield from stage_zero(self.plan, inputs, self.order, packer)
+        inputs = self.source.read_inputs(self.stream, split)
+        yield from run_stage_zero(self.plan, inputs, self.order, packer)
 
-    def _marks(self) -> list[Block]:
+    def _end_blocks(self) -> list[Block]:
         now = time.time() * 1e6
         return [
-            Block(index, label, FLUSH, 0, now, now, self.stream.encode())
+            Block(index, label, SOURCE_END, 0, now, now, self.stream.encode())
             for index, labels in self.labels.items()
             for label in labels
         ]
@@ -74,41 +74,41 @@ class Part(InputPartition):
 
 
 class Reader:
-    """What Spark asks a streaming source, under names of its own.
+    """Reads a source for Spark.
 
-    With a pace the limit of records follows what micro-batches take: Spark asks one and the same reader for the end
-    of each.
+    With a rate controller the limit of records follows the duration of micro-batches, as Spark asks the same reader for
+    the end offset of each.
     """
 
-    def __init__(self, stage: SourceStage, pace: Pace | None = None) -> None:
+    def __init__(self, stage: SourceStage, rate: RateController | None = None) -> None:
         self._stage = stage
-        self._pace = pace
+        self._rate = rate
 
     def initial_offset(self) -> dict[str, Any]:
-        """Where a new query begins."""
+        """Return the offset at which a new query begins."""
         return {"at": self._stage.source.initial(), "ended": False}
 
-    def most(self) -> int | None:
-        """Most records of a micro-batch."""
+    def max_records(self) -> int | None:
+        """Return the maximum records of a micro-batch."""
         return self._stage.max_records
 
     def read_limit(self) -> ReadLimit:
-        """How much a micro-batch takes."""
-        limit = self.most()
+        """Return Spark's read limit for a micro-batch."""
+        limit = self.max_records()
         return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
 
     def latest_offset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """Where the next micro-batch ends."""
-        most = limit.max_rows if isinstance(limit, ReadMaxRows) else self._stage.max_records
-        if self._pace is not None:
-            most = self._pace.next()
-        at = self._stage.source.latest(start["at"], most)
-        if self._pace is not None and at != start["at"]:
-            self._pace.gave(self._stage.source.count(start["at"], at))
+        """Return the offset at which the next micro-batch ends."""
+        limit_records = limit.max_rows if isinstance(limit, ReadMaxRows) else self._stage.max_records
+        if self._rate is not None:
+            limit_records = self._rate.next()
+        at = self._stage.source.latest(start["at"], limit_records)
+        if self._rate is not None and at != start["at"]:
+            self._rate.start_batch(self._stage.source.count(start["at"], at))
         return {"at": at, "ended": self._stage.source.finished(at)}
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        """The parts of a micro-batch."""
+        """Return the partitions of a micro-batch."""
         if start == end:
             return []
         splits: list[Split | None] = []
@@ -119,12 +119,12 @@ class Reader:
         return [Part(split, end["ended"] and split is splits[-1]) for split in splits]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Stage 0 over a part."""
+        """Run stage 0 over a partition."""
         assert isinstance(partition, Part)
         return self._stage.blocks(partition.split, partition.last)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Forget what comes before."""
+        """Let the source forget what is before an offset."""
         self._stage.source.commit(end["at"])
 
     def stop(self) -> None:

@@ -1,10 +1,10 @@
 """A keyed stage on Spark: state in Spark's store, arithmetic over whole buckets.
 
 Spark calls the processor once per bucket and micro-batch with a few packed rows. The bucket's state
-lives in the Python worker between micro-batches; Spark's store holds it as a base and a chain of
-deltas that contain only the keys touched by a micro-batch. A *head* names the newest link. A
-worker whose copy is a link behind (another worker ran the last micro-batch) reads just what it
-lacks; one whose copy is not on the chain (a failed attempt) reads all.
+lives in the Python worker between micro-batches. Spark's store holds it as a base and a chain of
+deltas that contain only the keys touched by a micro-batch; a *head* names the newest link. A worker
+whose copy lags (because another worker ran the last micro-batch) reads only the missing links; one
+whose copy is not on the chain (after a failed attempt) reads them all.
 """
 
 from __future__ import annotations
@@ -25,53 +25,63 @@ from riot_ops.core.buffering import Buffering
 from riot_ops.core.clock import NEVER
 from riot_ops.core.errors import StateError
 from riot_ops.core.operator import KeyedOperator
-from riot_ops.core.sink import Fan
-from riot_ops.graph.lowering import AT_TIME
+from riot_ops.core.sink import FanOutWriter
+from riot_ops.graph.lowering import WATERMARK_SUFFIX
 from riot_ops.graph.plan import Plan
 from riot_ops.kernels.arrays.arrow import int_column
 from riot_ops.kernels.arrays.derived import Derived
-from riot_ops.kernels.arrays.selection import whole
-from riot_ops.runtime.batches import merged
+from riot_ops.kernels.arrays.selection import materialize
+from riot_ops.runtime.batches import concatenate
 from riot_ops.runtime.engine import Engine
-from riot_ops.runtime.identity import difference
+from riot_ops.runtime.fingerprint import describe_difference
 from riot_ops.spark.blocks import (
-    LEFT_OVER,
+    FLUSHED_PREFIX,
     Block,
     Packer,
-    blocks_of,
     blocks_to_batch,
     blocks_to_frame,
-    by_stream,
-    parted,
+    read_blocks,
+    records_by_stream,
+    split_by_stage,
 )
-from riot_ops.spark.remote_lookup import ANSWER, QUESTION, TEXTS, answer, heard, named
-from riot_ops.spark.sink import Outlet
+from riot_ops.spark.remote_lookup import REPLY, REQUEST, TEXTS, answer_request, join_replies, parse_stream
+from riot_ops.spark.sink import SinkRoutes
 
-__all__ = ["FLUSH", "OWNERS", "Cached", "Head", "StageProcessor", "cached_engines", "stage_zero"]
+__all__ = [
+    "HEAD_KEY",
+    "OWNER_BUCKET",
+    "SOURCE_END",
+    "CachedEngine",
+    "Head",
+    "StageProcessor",
+    "cached_engines",
+    "join_small",
+    "run_stage_zero",
+]
 
-#: Stream name of the block that tells a bucket that a source, named in the payload, has ended.
-FLUSH = ""
-#: Name among the states of a bucket under which the sources that have ended are kept.
-ENDED = ""
+#: Stream name of the block that notifies a bucket of the end of a source, which the payload names.
+SOURCE_END = ""
+#: Key of the ended sources among the states of a bucket.
+ENDED_SOURCES = ""
 
-#: The generation under which the head is kept, before all those of links.
-HEAD = (-1,)
+#: The generation of the head, before those of all links.
+HEAD_KEY = (-1,)
 
-#: Label of a bucket without records, that knows what the state belongs to.
-OWNERS = -1
+#: Label of a bucket without records, whose state is the owner of the stage's state.
+OWNER_BUCKET = -1
 
-#: A worker keeps the engines of so many queries, and of those that it has run for within so many seconds.
+#: A worker keeps the engines of this many queries, and of all that it has run for within this many seconds.
 CACHED_QUERIES, CACHED_SECONDS = 4, 60.0
-#: Up to so many records are handed to steps in one piece: calls cost more than bringing records together.
-FEW_ROWS = 32_768
-#: Links behind a base, at most.
-MOST_DELTAS = 512
-#: About how large a link is at most: on its way into Spark's store there are several copies of it.
+#: Batches are merged up to this many records, as a call costs more than merging them.
+MAX_MERGED_ROWS = 32_768
+#: Maximum number of links after a base.
+MAX_DELTAS = 512
+#: Approximate maximum size of a link, of which several copies exist on its way into Spark's store.
 LINK_BYTES = 4 << 20
 
 
 class Head(msgspec.Struct, array_like=True):
-    """The newest link of a bucket's chain, and the first and the last of those that hold all of its state."""
+    """The newest link of a bucket's chain, and the first and last link of its base."""
 
     generation: int = -1
     base: int = -1
@@ -82,7 +92,7 @@ class Head(msgspec.Struct, array_like=True):
 
 
 class Link(msgspec.Struct, array_like=True):
-    """What a micro-batch changed, or a part of that, by task, and the links on both sides."""
+    """The change of a micro-batch, or a part of it, by task, and the tokens of this link and the previous one."""
 
     previous: str
     token: str
@@ -90,8 +100,8 @@ class Link(msgspec.Struct, array_like=True):
 
 
 @dataclass
-class Cached:
-    """A bucket's running engine, and the link that it stands at."""
+class CachedEngine:
+    """A bucket's engine in this worker, and the link of its state."""
 
     engine: Engine
     generation: int = -1
@@ -99,27 +109,27 @@ class Cached:
     ended: frozenset[str] = frozenset()
 
 
-_CACHE: OrderedDict[str, tuple[float, dict[tuple[int, int], Cached]]] = OrderedDict()
+ENGINE_CACHE: OrderedDict[str, tuple[float, dict[tuple[int, int], CachedEngine]]] = OrderedDict()
 _LOCK = threading.Lock()
 
 
-def cached_engines(run: str) -> dict[tuple[int, int], Cached]:
-    """The engines that this worker keeps for a query, by stage and bucket."""
+def cached_engines(run: str) -> dict[tuple[int, int], CachedEngine]:
+    """Return the engines that this worker keeps for a query, by stage and bucket."""
     with _LOCK:
         now = time.monotonic()
-        _, found = _CACHE.pop(run, (now, {}))
-        _CACHE[run] = now, found
-        while len(_CACHE) > CACHED_QUERIES and next(iter(_CACHE.values()))[0] < now - CACHED_SECONDS:
-            _CACHE.popitem(last=False)
+        _, found = ENGINE_CACHE.pop(run, (now, {}))
+        ENGINE_CACHE[run] = now, found
+        while len(ENGINE_CACHE) > CACHED_QUERIES and next(iter(ENGINE_CACHE.values()))[0] < now - CACHED_SECONDS:
+            ENGINE_CACHE.popitem(last=False)
         return found
 
 
 class StageProcessor:
-    """Runs the stages behind one shuffle of a plan, counted from 1 on, for each bucket; see the module's text.
+    """Runs the stages after one shuffle of a plan, counted from 1, for each bucket.
 
-    What the tasks have left is put out when all ``sources`` have ended. Without an ``outlet`` what ends
-    in a sink is put out as blocks. Where no manifest in the checkpoint tells
-    what it belongs to, the bucket ``OWNERS`` does, with the ``owner``: an earlier one must have been equal.
+    Tasks emit what they hold when all ``sources`` have ended. Without ``sink_routes`` the records for sinks are
+    emitted as blocks. A checkpoint without a manifest is identified by ``owner``, which is kept in the bucket
+    ``OWNER_BUCKET`` and must not change.
     """
 
     def __init__(
@@ -131,42 +141,42 @@ class StageProcessor:
         order: tuple[str, ...],
         buffering: Buffering,
         sources: frozenset[str] = frozenset(),
-        outlet: Outlet | None = None,
+        sink_routes: SinkRoutes | None = None,
         owner: dict[str, dict[str, Any]] | None = None,
     ) -> None:
         self._plan = plan
-        self._stages = {stage.index: stage for stage in plan.shuffles[shuffle - 1]}
+        self.stages = {stage.index: stage for stage in plan.shuffles[shuffle - 1]}
         self._labels = labels
         self._run = run
         self._order = order
         self._buffering = buffering
         self._sources = sources
-        self._outlet = outlet
+        self._sink_routes = sink_routes
         self._owner = owner or {}
 
     def process(self, bucket: int, rows: Iterator[Any], chain: Any) -> Iterator[Any]:
-        """Run the stage that a bucket is of; its state is kept in ``chain``."""
+        """Run the stage of a bucket, with its state in ``chain``."""
         self._chain = chain
-        here, passing = parted((block for frame in rows for block in blocks_of(frame)), self._stages.keys())
+        here, passing = split_by_stage((block for frame in rows for block in read_blocks(frame)), self.stages.keys())
         if passing:
             yield blocks_to_frame(passing)
-        if here and bucket == OWNERS:
+        if here and bucket == OWNER_BUCKET:
             self._check_owner()
         elif here:
-            self._stage = self._stages[here[0].stage]
+            self._stage = self.stages[here[0].stage]
             yield from self._process(bucket, here)
 
     def _check_owner(self) -> None:
-        """Refuse state that another query wrote, before any of it is used in vain."""
-        stored = self._chain.getValue(HEAD)
+        """Refuse the state of another query, before any of it is used."""
+        stored = self._chain.getValue(HEAD_KEY)
         if stored is not None:
-            differs = difference(msgspec.json.decode(stored[0]), self._owner)
+            differs = describe_difference(msgspec.json.decode(stored[0]), self._owner)
             if differs:
                 raise StateError(
                     f"the checkpoint is of another query: {differs}; use the old values or a new checkpoint"
                 )
         else:
-            self._chain.updateValue(HEAD, (msgspec.json.encode(self._owner),))
+            self._chain.updateValue(HEAD_KEY, (msgspec.json.encode(self._owner),))
 
     def _process(self, bucket: int, blocks: list[Block]) -> Iterator[Any]:
         head, cached = self._load(bucket)
@@ -181,62 +191,66 @@ class StageProcessor:
             raise
         self._save(bucket, head, cached)
 
-    def _writer(self, place: int) -> Fan | None:
-        return None if self._outlet is None else self._outlet.writer(self._stage.index, place)
+    def _writer(self, place: int) -> FanOutWriter | None:
+        return None if self._sink_routes is None else self._sink_routes.writer(self._stage.index, place)
 
-    def _run_bucket(self, cached: Cached, packer: Packer, blocks: list[Block]) -> Iterator[list[Block]]:
-        ended = {bytes(b.payload).decode() for b in blocks if b.stream == FLUSH}
+    def _run_bucket(self, cached: CachedEngine, packer: Packer, blocks: list[Block]) -> Iterator[list[Block]]:
+        ended = {bytes(b.payload).decode() for b in blocks if b.stream == SOURCE_END}
         flush = self._flush(cached.ended, ended)
         cached.ended |= ended
-        late = [b for b in blocks if b.stream.startswith(LEFT_OVER)]
-        blocks = [b for b in blocks if b.stream != FLUSH and not b.stream.startswith(LEFT_OVER)]
-        for block in (*blocks, *late):
+        flushed = [b for b in blocks if b.stream.startswith(FLUSHED_PREFIX)]
+        blocks = [b for b in blocks if b.stream != SOURCE_END and not b.stream.startswith(FLUSHED_PREFIX)]
+        for block in (*blocks, *flushed):
             packer.stamp(block.first_us, block.last_us)
-        at_once = any(isinstance(s.operator, KeyedOperator) and s.operator.needs_full_batch for s in self._stage.steps)
-        asking = [b for b in blocks if b.stream.startswith((QUESTION, ANSWER, TEXTS))]
-        blocks = [b for b in blocks if not b.stream.startswith((QUESTION, ANSWER, TEXTS))]
-        asked = [b for b in asking if b.stream.startswith(QUESTION)]
-        if asked:
-            yield from self._answered(cached.engine, packer, blocks, asked)
+        full_batch = any(
+            isinstance(s.operator, KeyedOperator) and s.operator.needs_full_batch for s in self._stage.steps
+        )
+        lookups = [b for b in blocks if b.stream.startswith((REQUEST, REPLY, TEXTS))]
+        blocks = [b for b in blocks if not b.stream.startswith((REQUEST, REPLY, TEXTS))]
+        requests = [b for b in lookups if b.stream.startswith(REQUEST)]
+        if requests:
+            yield from self._answer_requests(cached.engine, packer, blocks, requests)
         else:
-            streams: dict[str, list[Any]] = {**by_stream(blocks)}
-            for stream, rows in heard(asking, self._plan.asking):
+            streams: dict[str, list[Any]] = {**records_by_stream(blocks)}
+            for stream, rows in join_replies(lookups, self._plan.remote_lookups):
                 streams.setdefault(stream, []).append(rows)
-            for inputs in _in_sequence(streams, self._order, at_once):
+            for inputs in _in_pieces(streams, self._order, full_batch):
                 yield list(packer.add(cached.engine.process(inputs)))
-        if flush or late:
-            packer.left_over = True
-            inputs = {name.removeprefix(LEFT_OVER): batches for name, batches in by_stream(late).items()}
+        if flush or flushed:
+            packer.flushing = True
+            inputs = {
+                name.removeprefix(FLUSHED_PREFIX): batches for name, batches in records_by_stream(flushed).items()
+            }
             yield list(packer.add(cached.engine.process(inputs, flush=flush)))
         packer.count(cached.engine.counts())
         yield list(packer.close())
 
-    def _answered(
-        self, engine: Engine, packer: Packer, blocks: list[Block], asked: list[Block]
+    def _answer_requests(
+        self, engine: Engine, packer: Packer, blocks: list[Block], requests: list[Block]
     ) -> Iterator[list[Block]]:
-        """Run over records and questions in the order of their messages; what is asked about has no other between."""
-        records = {stream: merged(batches) for stream, batches in by_stream(blocks).items()}
-        asked.sort(key=lambda block: named(block.stream)[1])
-        edges: list[Any] = [NEVER, *(named(block.stream)[1] for block in asked), None]
-        for question, (first, end) in zip([None, *asked], itertools.pairwise(edges), strict=True):
-            if question is not None:
-                _, at, stream = named(question.stream)
-                asking = self._plan.asking[stream]
-                told = answer(question.payload, engine.process, stream, asking.step.id, self._buffering)
-                yield packer.answer(asking, f"{ANSWER}{at}:{asking.step.id}", told)
+        """Process records and lookup requests in the order of their messages."""
+        records = {stream: concatenate(batches) for stream, batches in records_by_stream(blocks).items()}
+        requests.sort(key=lambda block: parse_stream(block.stream)[1])
+        edges: list[Any] = [NEVER, *(parse_stream(block.stream)[1] for block in requests), None]
+        for request, (first, end) in zip([None, *requests], itertools.pairwise(edges), strict=True):
+            if request is not None:
+                _, at, stream = parse_stream(request.stream)
+                lookup = self._plan.remote_lookups[stream]
+                reply = answer_request(request.payload, engine.process, stream, lookup.step.id, self._buffering)
+                yield packer.reply_blocks(lookup, f"{REPLY}{at}:{lookup.step.id}", reply)
             between = {name: [b for b in found if b.num_rows] for name, found in _between(records, first, end).items()}
             if any(between.values()):
                 yield list(packer.add(engine.process(between)))
 
     def _flush(self, before: frozenset[str], ended: Set[str]) -> bool | Set[str]:
-        """Whether all steps, or which, give what they hold, now that these sources have ended."""
+        """Whether all steps, or which, must flush because these sources have ended."""
         return bool(ended) and before | ended >= self._sources
 
     # -- state ---------------------------------------------------------------------------------------
 
-    def _load(self, bucket: int) -> tuple[Head, Cached]:
-        """The bucket's engine, brought to the head of the chain."""
-        stored = self._chain.getValue(HEAD)
+    def _load(self, bucket: int) -> tuple[Head, CachedEngine]:
+        """Return the bucket's engine, with the state of the chain's head."""
+        stored = self._chain.getValue(HEAD_KEY)
         head = msgspec.msgpack.decode(stored[0], type=Head) if stored is not None else Head()
         cache = cached_engines(self._run)
         place = (self._stage.index, bucket)
@@ -245,7 +259,7 @@ class StageProcessor:
             return head, cached
         if cached is not None and head.base <= cached.generation < head.generation and self._catch_up(cached, head):
             return head, cached
-        cached = Cached(self._engine())
+        cached = CachedEngine(self._engine())
         if head.generation >= 0:
             cached.generation = head.base - 1
             if not self._catch_up(cached, head):
@@ -254,11 +268,11 @@ class StageProcessor:
 
     def _engine(self) -> Engine:
         stage = self._stage
-        asked = any(asking.stage == stage.index for asking in self._plan.asking.values())
-        return Engine(stage.steps, stage.outputs, stage.entries, self._order, whole=not asked)
+        requests = any(lookup.stage == stage.index for lookup in self._plan.remote_lookups.values())
+        return Engine(stage.steps, stage.outputs, stage.entries, self._order, batches_only=not requests)
 
-    def _catch_up(self, cached: Cached, head: Head) -> bool:
-        """Apply the links after the cached one; False if the cached one is not on the chain."""
+    def _catch_up(self, cached: CachedEngine, head: Head) -> bool:
+        """Apply the links after the cached one; returns False if the cached one is not on the chain."""
         for generation in range(cached.generation + 1, head.generation + 1):
             stored = self._chain.getValue((generation,))
             if stored is None:
@@ -266,18 +280,18 @@ class StageProcessor:
             link = msgspec.msgpack.decode(stored[0], type=Link)
             if generation > head.base and link.previous != cached.token:
                 return False
-            cached.ended = frozenset(msgspec.json.decode(link.states[ENDED], type=list[str]))
+            cached.ended = frozenset(msgspec.json.decode(link.states[ENDED_SOURCES], type=list[str]))
             cached.engine.restore(link.states)
             cached.generation, cached.token = generation, link.token
         return cached.token == head.token
 
-    def _save(self, bucket: int, head: Head, cached: Cached) -> None:
+    def _save(self, bucket: int, head: Head, cached: CachedEngine) -> None:
         deltas = head.generation - head.base_end
-        full = head.base < 0 or head.delta_bytes > head.base_bytes or deltas >= MOST_DELTAS
+        full = head.base < 0 or head.delta_bytes > head.base_bytes or deltas >= MAX_DELTAS
         ended = msgspec.json.encode(sorted(cached.ended))
         generation, token, size = head.generation, head.token, 0
         for states in cached.engine.pieces("full" if full else "delta", LINK_BYTES):
-            link = Link(token, uuid.uuid4().hex, {**states, ENDED: ended})
+            link = Link(token, uuid.uuid4().hex, {**states, ENDED_SOURCES: ended})
             data = msgspec.msgpack.encode(link)
             generation, token, size = generation + 1, link.token, size + len(data)
             self._chain.updateValue((generation,), (data,))
@@ -287,27 +301,27 @@ class StageProcessor:
             new = Head(generation, head.generation + 1, generation, 0, size, token)
         else:
             new = Head(generation, head.base, head.base_end, head.delta_bytes + size, head.base_bytes, token)
-        self._chain.updateValue(HEAD, (msgspec.msgpack.encode(new),))
+        self._chain.updateValue(HEAD_KEY, (msgspec.msgpack.encode(new),))
         cached.generation, cached.token = generation, token
         cached_engines(self._run)[self._stage.index, bucket] = cached
 
 
-def stage_zero(
+def run_stage_zero(
     plan: Plan,
     inputs: Iterable[Mapping[str, list[pa.RecordBatch]]],
     order: tuple[str, ...],
     packer: Packer,
-    resting: Set[str] = frozenset(),
-    failing: Callable[[str, Exception], None] | None = None,
+    disabled: Set[str] = frozenset(),
+    on_failure: Callable[[str, Exception], None] | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Run stage 0, without steps that rest, over the records of a source, by stream; yields its blocks.
+    """Run stage 0, without the ``disabled`` steps, over the records of a source by stream; yields its blocks.
 
-    Which step raises is told to ``failing``.
+    ``on_failure`` is called with the step that raised, and its exception.
     """
     stage = plan.stages[0]
-    engine = Engine(stage.steps, stage.outputs, None, order, whole=not packer.asking)
-    engine.resting, engine.failing = set(resting), failing
-    packer.condensing = order[0] == "seq"
+    engine = Engine(stage.steps, stage.outputs, None, order, batches_only=not packer.remote_lookups)
+    engine.disabled, engine.on_failure = set(disabled), on_failure
+    packer.precombining = order[0] == "seq"
     try:
         for batches in inputs:
             full = list(packer.add(engine.process(batches)))
@@ -322,14 +336,16 @@ def stage_zero(
         yield blocks_to_batch(rest)
 
 
-def _in_sequence(
-    streams: dict[str, list[Any]], order: tuple[str, ...], at_once: bool
+def _in_pieces(
+    streams: dict[str, list[Any]], order: tuple[str, ...], full_batch: bool
 ) -> Iterator[Mapping[str, list[Any]]]:
-    """Records in pieces that may be processed one after the other, or all in one.
+    """Yield records in pieces that may be processed one by one, or all in one piece.
 
-    Batches whose ranges of sequence numbers follow one another need not be merged and sorted.
+    Batches whose ranges of message numbers do not overlap need not be merged and sorted.
     """
-    marks = {stream: merged(streams.pop(stream)) for stream in list(streams) if stream.endswith(AT_TIME)}
+    watermarks = {
+        stream: concatenate(streams.pop(stream)) for stream in list(streams) if stream.endswith(WATERMARK_SUFFIX)
+    }
     if len(streams) == 1 and order[0] == "seq":
         ((stream, batches),) = streams.items()
         if all("seq" in b.schema.names for b in batches):
@@ -338,20 +354,20 @@ def _in_sequence(
                 seq = int_column((batch.of if isinstance(batch, Derived) else batch).column("seq"))
                 ranges.append((int(seq.min()), int(seq.max())))
             places = sorted(range(len(batches)), key=ranges.__getitem__)
-            streams[stream] = [batches[place] for place in places]  # which are sorted once they are merged
-            if not at_once:
-                pieces = _pieces(_apart([(*ranges[place], batches[place]) for place in places]))
+            streams[stream] = [batches[place] for place in places]  # already sorted when they are merged
+            if not full_batch:
+                pieces = join_small(_merge_overlapping([(*ranges[place], batches[place]) for place in places]))
                 edges: list[Any] = [NEVER, *(first for _, first in pieces[1:]), None]
                 for (piece, _), (first, end) in zip(pieces, itertools.pairwise(edges), strict=True):
-                    yield {stream: [piece], **_between(marks, first, end)}
+                    yield {stream: [piece], **_between(watermarks, first, end)}
                 return
-    if streams or marks:
-        every = {stream: [merged([*map(whole, batches)])] for stream, batches in streams.items()}
-        yield every | _between(marks, NEVER, None)
+    if streams or watermarks:
+        every = {stream: [concatenate([*map(materialize, batches)])] for stream, batches in streams.items()}
+        yield every | _between(watermarks, NEVER, None)
 
 
-def _apart(batches: Sequence[tuple[int, int, Any]]) -> list[tuple[Any, int]]:
-    """Batches with their first numbers, those that overlap as one; given in order, with first and last number."""
+def _merge_overlapping(batches: Sequence[tuple[int, int, Any]]) -> list[tuple[Any, int]]:
+    """Merge batches, given with first and last number in order, that overlap; returns them with first numbers."""
     found: list[tuple[list[Any], int]] = []
     reached = NEVER
     for first, last, batch in batches:
@@ -359,26 +375,26 @@ def _apart(batches: Sequence[tuple[int, int, Any]]) -> list[tuple[Any, int]]:
             found.append(([], first))
         found[-1][0].append(batch)
         reached = max(reached, last)
-    return [(some[0] if len(some) == 1 else merged([*map(whole, some)]), first) for some, first in found]
+    return [(some[0] if len(some) == 1 else concatenate([*map(materialize, some)]), first) for some, first in found]
 
 
-def _pieces(batches: Sequence[tuple[Any, int]]) -> list[tuple[Any, int]]:
-    """Batches that follow one another, each with its first number; of small ones several are made one."""
+def join_small(batches: Sequence[tuple[Any, int]]) -> list[tuple[Any, int]]:
+    """Concatenate consecutive small batches; returns them with first numbers."""
     found: list[tuple[list[Any], int]] = []
-    rows = FEW_ROWS
+    rows = MAX_MERGED_ROWS
     for batch, first in batches:
-        if isinstance(batch, Derived) or rows + batch.num_rows > FEW_ROWS:
+        if isinstance(batch, Derived) or rows + batch.num_rows > MAX_MERGED_ROWS:
             found.append(([], first))
             rows = 0
         found[-1][0].append(batch)
-        rows = FEW_ROWS if isinstance(batch, Derived) else rows + batch.num_rows
-    return [(some[0] if len(some) == 1 else merged(some), first) for some, first in found]
+        rows = MAX_MERGED_ROWS if isinstance(batch, Derived) else rows + batch.num_rows
+    return [(some[0] if len(some) == 1 else concatenate(some), first) for some, first in found]
 
 
-def _between(marks: Mapping[str, pa.RecordBatch], first: int, end: int | None) -> dict[str, list[pa.RecordBatch]]:
-    """The marks of messages from one number up to another."""
+def _between(watermarks: Mapping[str, pa.RecordBatch], first: int, end: int | None) -> dict[str, list[pa.RecordBatch]]:
+    """Select the rows of messages from one number up to another."""
     found = {}
-    for stream, batch in marks.items():
+    for stream, batch in watermarks.items():
         seq = int_column(batch.column("seq"))
         found[stream] = [batch.filter(pa.array((seq >= first) & (True if end is None else seq < end)))]
     return found

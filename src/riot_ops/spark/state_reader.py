@@ -1,4 +1,4 @@
-"""Reads state from checkpoints: of a query on Spark by Spark's own source of state, or of a run in process."""
+"""Reads state from checkpoints: of a query through Spark's state data source, or of a local run."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from riot_ops.core.errors import ConfigError, StateError, excerpt
 from riot_ops.core.paths import as_uri, local_path, scheme_of
 from riot_ops.runtime.checkpoint import Checkpoint
 from riot_ops.runtime.snapshot import unpack_snapshot
-from riot_ops.runtime.state_table import of_step, saved_state, stacked, state_table
-from riot_ops.spark.stage import ENDED, HEAD, OWNERS, Head, Link
+from riot_ops.runtime.state_table import concat_tables, read_checkpoint_state, state_of_step, state_table
+from riot_ops.spark.stage import ENDED_SOURCES, HEAD_KEY, OWNER_BUCKET, Head, Link
 from riot_ops.spark.types import spark_type
 
 if TYPE_CHECKING:
@@ -24,41 +24,41 @@ if TYPE_CHECKING:
 
 __all__ = ["read_state"]
 
-#: Snapshots of the steps in a part of the state, in order.
+#: Snapshots of each step in a part of the state, in order.
 Snapshots = dict[str, list[bytes]]
 
 
 def read_state(checkpoint: str | Path, step: str, spark: SparkSession | None = None) -> pa.Table | DataFrame:
-    """The state of a step as of the last micro-batch, or epoch, that was committed.
+    """Read the state of a step as of the last committed micro-batch or epoch.
 
     Parameters
     ----------
     checkpoint : path or URI
-        Of ``flow.start``, ``flow.frames``, ``transform``, a ``stateful_processor``, or of a run in process.
+        Of ``flow.start``, ``flow.frames``, ``transform``, a ``stateful_processor``, or of a local run.
     step : str
-        The step's id in its dataflow; of ``transform`` and ``stateful_processor`` the task's name.
+        The step's id in its dataflow; for ``transform`` and ``stateful_processor`` the task's name.
     spark : SparkSession, optional
-        Makes the result a DataFrame. State of a query on Spark needs a session in any case: by default the active one.
+        Makes the result a DataFrame. The state of a query on Spark always needs a session: by default the active one.
 
     Returns
     -------
     pyarrow.Table or DataFrame
         One row per key, with the fields of the key and of the state, see
-        :func:`riot_ops.runtime.state_table.state_table`. Where a task has one state for all keys, it is a row per
+        :func:`riot_ops.runtime.state_table.state_table`. A task with one state for all keys has a row per
         bucket.
 
     Raises
     ------
     StateError
-        Where there is no checkpoint, or it is damaged.
+        If there is no checkpoint, or it is damaged.
     KeyError
-        Where the step is none of those with state.
+        If the step is unknown or has no state.
     ConfigError
-        Without a session.
+        If a session is needed and there is none.
     """
     local = local_path(checkpoint) if scheme_of(checkpoint) in ("", "file") else None
-    if local is not None and Checkpoint(local).holds_something():
-        table = saved_state(local, step)
+    if local is not None and Checkpoint(local).exists():
+        table = read_checkpoint_state(local, step)
     else:
         session = spark or SparkSession.getActiveSession()
         if session is None:
@@ -76,15 +76,15 @@ def _of_query(spark: SparkSession, folder: str, step: str) -> pa.Table:
         for snapshots in _snapshots(_rows(spark, folder, number, variable), variable, folder):
             for name, data in snapshots.items():
                 parts.setdefault(name, []).append(data)
-    found = of_step(parts, step, folder)
-    return stacked(state_table(data, f" of step {step!r}") for data in found)
+    found = state_of_step(parts, step, folder)
+    return concat_tables(state_table(data, f" of step {step!r}") for data in found)
 
 
 def _operators(spark: SparkSession, folder: str) -> list[tuple[int, str]]:
-    """The numbers of our operators in a query, and the names of their variables."""
+    """Return the numbers of our operators in a query with the names of their state variables."""
     try:
         rows = spark.read.format("state-metadata").load(folder).select("operatorId", "operatorProperties").collect()
-    except Exception as error:  # in the classes of PySpark, or of what it talks to Java with
+    except Exception as error:  # of PySpark or of Py4J
         raise _unreadable(folder, error) from None
     found = set()
     for number, text in rows:
@@ -96,18 +96,18 @@ def _operators(spark: SparkSession, folder: str) -> list[tuple[int, str]]:
 
 
 def _rows(spark: SparkSession, folder: str, operator: int, variable: str) -> list[tuple[Any, ...]]:
-    """Bucket, generation and data; of state key by key the data alone."""
+    """Return bucket, generation and data of each entry; only the data of state by key."""
     picked = ("key.bucket", "user_map_key.generation", "user_map_value.data")
     try:
         state = spark.read.format("statestore").option("operatorId", operator).option("stateVarName", variable)
         found = state.load(folder).select(*(picked if variable == "chain" else ("value.data",)))
         return [tuple(row) for row in found.collect()]
-    except Exception as error:  # in the classes of PySpark, or of what it talks to Java with
+    except Exception as error:  # of PySpark or of Py4J
         raise _unreadable(folder, error) from None
 
 
 def _snapshots(rows: list[tuple[Any, ...]], variable: str, folder: str) -> Iterable[Snapshots]:
-    """The snapshots of each bucket, or of each key."""
+    """Yield the snapshots of each bucket, or of each key."""
     if variable == "state":
         for (data,) in rows:
             yield {unpack_snapshot(bytes(data))[0]["task"]: [bytes(data)]}
@@ -116,15 +116,15 @@ def _snapshots(rows: list[tuple[Any, ...]], variable: str, folder: str) -> Itera
     for bucket, generation, data in rows:
         buckets.setdefault(bucket, {})[generation] = bytes(data)
     for bucket, stored in sorted(buckets.items()):
-        if bucket != OWNERS:
-            yield _chained(stored, f"the state of bucket {bucket} in {folder} is damaged")
+        if bucket != OWNER_BUCKET:
+            yield chain_snapshots(stored, f"the state of bucket {bucket} in {folder} is damaged")
 
 
-def _chained(stored: dict[int, bytes], damaged: str) -> Snapshots:
-    """The snapshots in the links of a bucket's chain."""
+def chain_snapshots(stored: dict[int, bytes], damaged: str) -> Snapshots:
+    """Return the snapshots in the links of a bucket's chain."""
     found: Snapshots = {}
     try:
-        head = msgspec.msgpack.decode(stored[HEAD[0]], type=Head)
+        head = msgspec.msgpack.decode(stored[HEAD_KEY[0]], type=Head)
         token = None
         for generation in range(head.base, head.generation + 1):
             link = msgspec.msgpack.decode(stored[generation], type=Link)
@@ -132,7 +132,7 @@ def _chained(stored: dict[int, bytes], damaged: str) -> Snapshots:
                 raise StateError(f"{damaged}: link {generation} is not of the chain")
             token = link.token
             for name, data in link.states.items():
-                if name != ENDED:
+                if name != ENDED_SOURCES:
                     found.setdefault(name, []).append(data)
     except (KeyError, msgspec.MsgspecError) as error:
         raise StateError(

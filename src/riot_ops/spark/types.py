@@ -1,4 +1,4 @@
-"""Arrow's types as Spark has them."""
+"""Arrow types as Spark supports them."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import pyarrow as pa
 
 __all__ = ["spark_type"]
 
-#: What Spark has no type for, and the least that holds it.
+#: Types that Spark lacks, and the narrowest ones that hold their values.
 WIDER = {pa.uint8(): pa.int16(), pa.uint16(): pa.int32(), pa.uint32(): pa.int64(), pa.uint64(): pa.decimal128(20, 0)}
 
 
 def spark_type(kind: pa.DataType) -> pa.DataType:
-    """The type, or the least that Spark knows which holds its values.
+    """Return the type itself, or the narrowest type of Spark that holds its values.
 
     >>> str(spark_type(pa.uint8())), str(spark_type(pa.list_(pa.uint64(), 3)))
     ('int16', 'list<item: decimal128(20, 0)>')

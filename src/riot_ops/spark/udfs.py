@@ -1,8 +1,8 @@
-"""Tasks as functions for a Spark pipeline that somebody else builds.
+"""Tasks as functions for a Spark pipeline that the user builds.
 
-They stand behind ``task.map_in_arrow``, ``task.map_in_pandas`` and ``task.stateful_processor``. A row that a
-task rejects is logged and dropped; where the rows have the column ``_error``, as those of ``transform``,
-its text goes there, and rows that have one already go around the task.
+They implement ``task.map_in_arrow``, ``task.map_in_pandas`` and ``task.stateful_processor``. A row that a
+task rejects is logged and dropped. If the rows have the column ``_error``, like those of ``transform``, its
+text is put there, and rows that already have one bypass the task.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from pyspark.sql.types import DataType, StructType
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.operator import KeyedOperator, Operator, StatelessOperator
-from riot_ops.runtime.batches import ARRIVAL, EVENT_TIME, in_order, merged
+from riot_ops.runtime.batches import ARRIVAL, EVENT_TIME, concatenate, sort_rows
 from riot_ops.runtime.state import KeyedState
-from riot_ops.spark.dataframe_transform import in_utc
-from riot_ops.spark.error_column import ERROR_COLUMN, apply_around, result_schema
+from riot_ops.spark.dataframe_transform import to_utc
+from riot_ops.spark.error_column import ERROR_COLUMN, apply_to_accepted, result_schema
 
 __all__ = ["map_in_arrow", "map_in_pandas", "stateful_processor"]
 
@@ -32,7 +32,7 @@ UTC = {"UTC", "Etc/UTC", "Zulu", "Z", "GMT", "+00:00"}
 
 
 def map_in_arrow(task: Operator) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """A stateless task as a function for ``DataFrame.mapInArrow``."""
+    """Return a stateless task as a function for ``DataFrame.mapInArrow``."""
     if not isinstance(task, StatelessOperator):
         raise ConfigError(
             f"{task.name()} keeps state, which a function over batches cannot; use transform or stateful_processor"
@@ -41,15 +41,15 @@ def map_in_arrow(task: Operator) -> Callable[[Iterable[pa.RecordBatch]], Iterato
     def apply(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         dead = DeadLetters(task.name())
         for batch in batches:
-            yield from apply_around(task.batches, in_utc(batch), dead)
+            yield from apply_to_accepted(task.batches, to_utc(batch), dead)
 
     return apply
 
 
 def map_in_pandas(task: Operator) -> Callable[[Iterable[pd.DataFrame]], Iterator[pd.DataFrame]]:
-    """A stateless task as a function for ``DataFrame.mapInPandas``.
+    """Return a stateless task as a function for ``DataFrame.mapInPandas``.
 
-    pandas gets times without a zone, in that of the session.
+    pandas gets times without a zone, in the session's time zone.
     """
     apply = map_in_arrow(task)
 
@@ -61,11 +61,11 @@ def map_in_pandas(task: Operator) -> Callable[[Iterable[pd.DataFrame]], Iterator
 
 
 def stateful_processor(task: Operator, schema: pa.Schema | StructType | str) -> KeyProcessor:
-    """A keyed task as a ``StatefulProcessor`` for a DataFrame grouped by the task's key.
+    """Return a keyed task as a ``StatefulProcessor`` for a DataFrame grouped by the task's key.
 
     Group the DataFrame by ``task.by``; Spark then calls the processor once per key and micro-batch. Rows of a
-    key are processed in the order of ``seq``, or of ``event_time`` where they have no ``seq``. For throughput use
-    ``transform``, which does not go key by key.
+    key are processed in the order of ``seq``, or of ``event_time`` if they have no ``seq``. For throughput use
+    ``transform``, which processes many keys at once.
 
     Parameters
     ----------
@@ -81,7 +81,7 @@ def stateful_processor(task: Operator, schema: pa.Schema | StructType | str) -> 
         raise ConfigError(f"{task.name()} has no state; use map_in_arrow or map_in_pandas")
     if task.clock() is not None:
         raise ConfigError(
-            f"{task.name()} goes by stream time, which Spark does not tell a processor of one key; use transform"
+            f"{task.name()} uses stream time, which Spark does not give to a processor of one key; use transform"
         )
     fields = _arrow_schema(schema)
     session = SparkSession.getActiveSession()
@@ -89,7 +89,7 @@ def stateful_processor(task: Operator, schema: pa.Schema | StructType | str) -> 
     if zone is not None and zone not in UTC and any(pa.types.is_timestamp(f.type) for f in fields):
         raise ConfigError(
             f"Spark hands pandas times in the session's time zone, which is {zone}, and a processor needs UTC: "
-            f'spark.conf.set("{ZONE}", "UTC"), or use transform, for which any zone will do'
+            f'spark.conf.set("{ZONE}", "UTC"), or use transform, which accepts any zone'
         )
     return KeyProcessor(task, fields)
 
@@ -115,7 +115,7 @@ class KeyProcessor(StatefulProcessor):
 
     @property
     def output_schema(self) -> StructType:
-        """Fields of the rows that it puts out."""
+        """Fields of the output rows."""
         return from_arrow_schema(self._result)
 
     def init(self, handle: StatefulProcessorHandle) -> None:
@@ -127,8 +127,8 @@ class KeyProcessor(StatefulProcessor):
         if stored is not None:
             state.restore(bytes(stored[0]))
         dead = DeadLetters(self._task.name())
-        batch = merged([pa.RecordBatch.from_pandas(f, schema=self._schema, preserve_index=False) for f in rows])
-        done = list(apply_around(state.update, in_order(batch, self._order), dead, self._result))
+        batch = concatenate([pa.RecordBatch.from_pandas(f, schema=self._schema, preserve_index=False) for f in rows])
+        done = list(apply_to_accepted(state.update, sort_rows(batch, self._order), dead, self._result))
         self._stored.update((state.snapshot(),))
         for out in done:
             yield out.to_pandas()

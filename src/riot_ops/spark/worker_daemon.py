@@ -1,12 +1,13 @@
-"""The process that Spark forks its Python workers from, having read what each of them would read for itself.
+"""The process from which Spark forks its Python workers, with the modules imported that each of them needs.
 
-Spark's own one reads nothing beforehand, as what is read might start threads, which do not live on in a fork. Arrow and
-NumPy know of forks. The call of a kernel reads what numba leaves until then, half a second of work.
+Spark's own daemon imports nothing in advance, as an import might start threads, which do not survive a fork. Arrow and
+NumPy handle forks. Calling a kernel loads the rest of numba, which takes half a second.
 
-A worker collects garbage behind each of its tasks. What has been read here is none: it is taken out of the collector's
-sight, as going through it takes longer than a small task, and would make copies of memory that the workers share.
+A worker collects garbage after each of its tasks. The objects of these modules are not garbage: they are frozen, as
+traversing them takes longer than a small task, and would copy memory pages that the workers share.
 
-A task that the JVM has given up leaves a worker with nobody to tell: Spark's prints the broken pipe, ours ends.
+A task that the JVM has given up leaves a worker whose socket is closed: Spark's worker prints the broken pipe, ours
+ends.
 """
 
 from __future__ import annotations
@@ -20,22 +21,22 @@ import numpy as np
 import pandas as pd  # noqa: F401
 from pyspark import daemon
 
-from riot_ops.kernels.stats.latest import latest_rows
+from riot_ops.kernels.arrays.latest_rows import latest_rows
 from riot_ops.spark import dataframe_transform as adapters  # noqa: F401
 from riot_ops.spark import (
     source,  # noqa: F401
     stage,  # noqa: F401
 )
-from riot_ops.spark.worker_gc import settle
+from riot_ops.spark.worker_gc import freeze_once
 
-#: What Spark's workers read for a task with state.
+#: Modules that Spark's workers import for a task with state.
 OF_SPARK = ("pyspark.worker", "pyspark.sql.streaming.proto.StateMessage_pb2", "pyarrow.pandas_compat")
 
 _of_spark = daemon.worker
 
 
 def worker(sock: socket.socket, authenticated: bool) -> int:
-    """Spark's worker for one task; 1, for a worker's end, where the JVM has hung up."""
+    """Run Spark's worker for one task; returns 1, which ends the worker, if the JVM has closed the connection."""
     try:
         return _of_spark(sock, authenticated)
     except (BrokenPipeError, ConnectionResetError):
@@ -49,5 +50,5 @@ if __name__ == "__main__":
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
     gc.collect()
-    settle()
+    freeze_once()
     daemon.manager()

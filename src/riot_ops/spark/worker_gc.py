@@ -1,6 +1,6 @@
-"""The collector of garbage in Spark's Python processes, which Spark calls behind each task and each commit.
+"""Garbage collection in Spark's Python processes, which Spark triggers after each task and each commit.
 
-It goes through all that has been read by then, modules and code above all, which takes longer than a small task.
+It traverses all live objects, mostly modules and code, which takes longer than a small task.
 """
 
 from __future__ import annotations
@@ -8,14 +8,14 @@ from __future__ import annotations
 import functools
 import gc
 
-__all__ = ["settle"]
+__all__ = ["freeze_once"]
 
 
 @functools.cache
-def settle() -> None:
-    """Take what there is out of the collector's sight, once per process: behind its first task it is none.
+def freeze_once() -> None:
+    """Freeze the live objects, once per process: what is alive after its first task is not garbage.
 
-    Workers that are forked from a process of riot_ops' own begin so, and remember it. The collector is not asked: it
-    would go through all that is out of its sight to count it, over 10 ms of each task.
+    Workers forked from riot_ops' own daemon inherit this state. ``gc.get_freeze_count()`` is not used, as it traverses
+    the frozen objects to count them, over 10 ms of each task.
     """
     gc.freeze()

@@ -1,4 +1,4 @@
-"""Batches of which steps make much are done in parts."""
+"""Batches that steps expand are processed in parts."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from riot_ops import streams
 from riot_ops import tasks as t
 from riot_ops.core.buffering import Buffering
 from riot_ops.core.dead_letters import json_text
-from riot_ops.runtime import inbound, local
-from riot_ops.runtime.inbound import Arrival
+from riot_ops.runtime import input_buffer, local
+from riot_ops.runtime.input_buffer import BufferedBatch
 
 
 @pytest.mark.parametrize("cores", [1, 2])
-def test_no_step_takes_much_more_than_it_should(cores, monkeypatch):
-    monkeypatch.setattr(local, "WIDEST", 1000)
-    monkeypatch.setattr(local, "FIRST", 16)
+def test_no_step_reads_more_than_the_limit(cores, monkeypatch):
+    monkeypatch.setattr(local, "MAX_STEP_ROWS", 1000)
+    monkeypatch.setattr(local, "FIRST_ROWS", 16)
     taken = []
 
     def look(batch):
@@ -39,7 +39,7 @@ def test_no_step_takes_much_more_than_it_should(cores, monkeypatch):
 
 
 @pytest.mark.parametrize("cores", [1, 2])
-def test_batches_of_which_every_record_is_rejected(cores):
+def test_batches_of_rejected_records(cores):
     flow = ro.Dataflow("none")
     rows = flow.source("rows", schema={"value": "double"})
     flow.sink("sums_sink", rows.to(t.NoOp(), id="same"))
@@ -47,28 +47,28 @@ def test_batches_of_which_every_record_is_rejected(cores):
     assert result.errors.num_rows == 200 and result["same"].num_rows == 0
 
 
-def test_what_is_parted_keeps_its_times_and_ends_with_its_offset():
+def test_split_batch_keeps_times_and_offset():
     batch = pa.record_batch({"value": np.arange(5)})
-    whole = Arrival("source", {"stream": [batch]}, {"at": 7}, 1.0, 2.0, full=True)
-    first, rest = whole.parted(2)
+    whole = BufferedBatch("source", {"stream": [batch]}, {"at": 7}, 1.0, 2.0, full=True)
+    first, rest = whole.split(2)
     assert (first.rows, first.offset, first.full, first.first_us, first.last_us) == (2, None, True, 1.0, 2.0)
     assert (rest.rows, rest.offset, rest.full, rest.first_us, rest.last_us) == (3, {"at": 7}, True, 1.0, 2.0)
     assert pa.concat_batches([*first.inputs["stream"], *rest.inputs["stream"]]).equals(batch)
     pieces = [batch.slice(0, 1), batch.slice(1, 3), batch.slice(4)]
     for rows in range(1, 5):
-        first, rest = Arrival("source", {"stream": pieces}, {"at": 7}).parted(rows)
+        first, rest = BufferedBatch("source", {"stream": pieces}, {"at": 7}).split(rows)
         assert (first.rows, rest.rows, first.offset, rest.offset) == (rows, 5 - rows, None, {"at": 7})
         assert pa.concat_batches([*first.inputs["stream"], *rest.inputs["stream"]]).equals(batch)
-    assert Arrival("source", {"stream": [batch, batch.slice(0, 0)]}, None).parted(2) is None
-    assert whole.parted(5) is None and whole.parted(0) is None
-    assert Arrival("source", {"a": [batch], "b": [batch]}, None).parted(2) is None
+    assert BufferedBatch("source", {"stream": [batch, batch.slice(0, 0)]}, None).split(2) is None
+    assert whole.split(5) is None and whole.split(0) is None
+    assert BufferedBatch("source", {"a": [batch], "b": [batch]}, None).split(2) is None
 
 
 @pytest.mark.parametrize("cores", [1, 2])
 @pytest.mark.parametrize("apart", [1, 300, 1 << 40])
-def test_long_lines_are_read_where_they_lie(cores, apart, tmp_path, monkeypatch):
-    """However many pieces of files a batch has, steps behind the first see one, and results are the same."""
-    monkeypatch.setattr(inbound, "LARGE", apart)
+def test_long_lines_are_read_in_place(cores, apart, tmp_path, monkeypatch):
+    """However many pieces of files a batch has, later steps see one batch, and results are the same."""
+    monkeypatch.setattr(input_buffer, "LARGE_BYTES", apart)
     lines = [f"{'ab c'[i % 4]},{i}" if i % 11 else f"?{i}" for i in range(200)]
     for number, begin in enumerate((0, 3, 60, 61, 140)):
         end = (3, 60, 61, 140, 200)[number]
@@ -97,4 +97,4 @@ def test_long_lines_are_read_where_they_lie(cores, apart, tmp_path, monkeypatch)
         for i, line in enumerate(lines)
         if "," not in line
     )
-    assert len(seen) <= 6  # not one for each file
+    assert len(seen) <= 6  # not one batch per file

@@ -1,7 +1,7 @@
-"""Keyed steps that are asked about words where a text's words would cross to them only to go on to another shuffle.
+"""Keyed steps that Spark asks about the words of a text, so that the text itself need not cross to them.
 
-Such a step gives what it knows of each word (:meth:`~riot_ops.core.operator.KeyedOperator.only_tells`). So the
-different words alone go to it, and the texts straight to the stage that reads what it gives, which puts both together.
+Such a step only reports what it knows of each word (:meth:`~riot_ops.core.operator.KeyedOperator.is_lookup_only`). So
+only the distinct words are sent to it. The texts go straight to the stage that reads its output, which joins both.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Protocol
 
-from riot_ops.core.operator import KeyedOperator, clocks
+from riot_ops.core.operator import KeyedOperator, operator_clocks
 from riot_ops.graph.lowering import Step
-from riot_ops.ingest.step import Intake
+from riot_ops.ingest.step import IngestStep
 
-__all__ = ["Asking", "asking"]
+__all__ = ["RemoteLookup", "find_remote_lookups"]
 
 
 class _Stage(Protocol):
@@ -25,17 +25,17 @@ class _Stage(Protocol):
 
 
 @dataclass(frozen=True)
-class Asking:
-    """A step that is asked.
+class RemoteLookup:
+    """A keyed step that may be asked about words.
 
     Parameters
     ----------
     step : Step
-        Who is asked.
+        The step that answers.
     stage : int
-        Where it runs, alone.
+        Its stage, in which it is the only step.
     reader : int
-        The stage that reads what it gives.
+        The stage that reads its output.
     """
 
     step: Step
@@ -43,20 +43,20 @@ class Asking:
     reader: int
 
 
-def asking(stages: Sequence[_Stage], ending: Set[str], merging: str) -> dict[str, Asking]:
-    """By stream that leaves stage 0, the step that may be asked about it.
+def find_remote_lookups(stages: Sequence[_Stage], ending: Set[str], merging: str) -> dict[str, RemoteLookup]:
+    """Return the step that may be asked, for each such stream that leaves stage 0.
 
-    A piece of a stream is asked about at once. So nothing that the step learns from may have a number between those of
-    a piece: its streams are of one source each, and these come one after the other.
+    A piece of a stream is asked about in one request, so nothing that the step learns from may have a message number
+    between those of a piece: each of its streams has one source, and these sources follow one another.
 
     Parameters
     ----------
     ending : set of str
         Streams that end in a sink.
     merging : str
-        How sources come together.
+        How the messages of several sources are merged.
     """
-    found: dict[str, Asking] = {}
+    found: dict[str, RemoteLookup] = {}
     above = {step.id: step for step in stages[0].steps}
     for stage in stages[1:]:
         if len(stage.steps) != 1:
@@ -69,7 +69,7 @@ def asking(stages: Sequence[_Stage], ending: Set[str], merging: str) -> dict[str
             continue
         for stream in step.inputs:
             if stream in above and stream not in ending and _reading(stream, stages) == {step.id}:
-                found[stream] = Asking(step, stage.index, *readers)
+                found[stream] = RemoteLookup(step, stage.index, *readers)
     return found
 
 
@@ -77,22 +77,22 @@ def _may_answer(step: Step, stage: _Stage) -> bool:
     task = step.operator
     if (
         not isinstance(task, KeyedOperator)
-        or type(task).only_tells is KeyedOperator.only_tells
+        or type(task).is_lookup_only is KeyedOperator.is_lookup_only
         or task.pooled
         or task.needs_full_batch
     ):
         return False
-    return len(step.key) == 1 and stage.partition == step.key and not step.numbered and not clocks(task)
+    return len(step.key) == 1 and stage.partition == step.key and not step.numbered and not operator_clocks(task)
 
 
 def _reading(stream: str, stages: Iterable[_Stage]) -> set[str]:
-    """The steps that read a stream, wherever they are."""
+    """Return the steps of any stage that read a stream."""
     return {step.id for stage in stages for step in stage.steps if stream in step.inputs}
 
 
 def _sources(stream: str, steps: Mapping[str, Step]) -> list[str]:
-    """The sources of a stream, one as often as there are ways from it."""
+    """Return the sources of a stream; one that reaches it by several paths occurs once for each."""
     step = steps.get(stream)
-    if step is None or isinstance(step.operator, Intake):
+    if step is None or isinstance(step.operator, IngestStep):
         return [stream]
     return [source for one in step.inputs for source in _sources(one, steps)]

@@ -1,4 +1,4 @@
-"""Windows on Spark: the records of a run in process, whatever the micro-batches, buckets and restarts."""
+"""Windows on Spark give the records of a local run for any micro-batches, buckets and restarts."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from riot_ops import tasks as t
 from riot_ops.testing import exact
 from tests.random_flows import SCHEMA, assert_same, everything, random_input
 from tests.recovery import job
+from tests.simulated_query import SimulatedQuery
 from tests.spark.test_frames import stream_of
-from tests.staged import Staged
 
 SECONDS = {
     "value": ("sum", "value"),
@@ -27,7 +27,7 @@ SECONDS = {
 
 
 def dataflow():
-    """Windows behind windows with fewer keys, sessions, and a key that ages."""
+    """Windows over windows with fewer keys, sessions, and keys that age."""
     flow = ro.Dataflow("windows")
     rows = flow.source("in", schema=SCHEMA)
     short = rows.to(
@@ -43,15 +43,15 @@ def dataflow():
 
 @pytest.mark.parametrize("fuse", ["exact", "coarse"])
 @pytest.mark.parametrize(("records", "partitions"), [(17, 3), (37, 2), (200, 1)])
-def test_stages_give_what_a_run_in_process_gives(records, partitions, fuse):
+def test_simulated_spark_equals_local_run(records, partitions, fuse):
     table = random_input(random.Random(11), 240)
     wanted = everything(dataflow().run(table), dataflow())
-    found = Staged(dataflow(), table, random.Random(1), max_records=records, partitions=partitions, fuse=fuse)
+    found = SimulatedQuery(dataflow(), table, random.Random(1), max_records=records, partitions=partitions, fuse=fuse)
     assert_same(everything(found, dataflow()), wanted, dataflow())
 
 
 @pytest.mark.spark
-def test_a_query_that_is_started_again_goes_on_with_its_time(spark, tmp_path):
+def test_restart_continues_stream_time(spark, tmp_path):
     table = random_input(random.Random(12), 160)
     wanted = everything(dataflow().run(table), dataflow())
     options = {"partitions": 2, "out": tmp_path / "out", "checkpoint": tmp_path / "c"}
@@ -71,13 +71,13 @@ def minutes(**parameters):
 
 
 def plain(rows):
-    """Windows, without the places that tell how they came."""
+    """Count windows, without their order."""
     times = [(row["window_start"].timestamp(), row["window_end"].timestamp()) for row in rows]
     return Counter((row["device"], *span, exact(row["value"]), row["n"]) for row, span in zip(rows, times, strict=True))
 
 
 @pytest.mark.spark
-def test_a_batch_dataframe_has_every_window(spark):
+def test_batch_dataframe_has_all_windows(spark):
     table = random_input(random.Random(13), 120)
     frame = spark.createDataFrame(table.to_pandas())
     ordered = table.filter(pa.compute.is_valid(table["event_time"])).sort_by("event_time")
@@ -89,7 +89,7 @@ def test_a_batch_dataframe_has_every_window(spark):
 
 
 @pytest.mark.spark
-def test_a_streaming_dataframe_gives_the_windows_of_its_micro_batches(spark, tmp_path):
+def test_streaming_dataframe_has_closed_windows(spark, tmp_path):
     table = random_input(random.Random(14), 150)
     stream = stream_of(spark, tmp_path / "in", [table.slice(i * 50, 50) for i in range(3)])
     flow = ro.Dataflow("w")
@@ -103,5 +103,5 @@ def test_a_streaming_dataframe_gives_the_windows_of_its_micro_batches(spark, tmp
     )
     assert query.awaitTermination(120)
     state = minutes(allowed_lateness=timedelta(seconds=2)).session()
-    wanted = state.push_batch(table).to_pylist()  # no end: what is open stays open
+    wanted = state.push_batch(table).to_pylist()  # no end, so open windows stay open
     assert plain(found) == plain(wanted)

@@ -1,4 +1,4 @@
-"""State read from checkpoints is what a session holds that was given the same records."""
+"""State read from checkpoints equals the state of a session over the same records."""
 
 from __future__ import annotations
 
@@ -13,11 +13,13 @@ from pyspark.sql import SparkSession
 
 import riot_ops as ro
 from riot_ops import tasks as t
+from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError, StateError
-from riot_ops.kernels.stats.cells import SCALE
+from riot_ops.kernels.stats.accumulators import SCALE
+from riot_ops.runtime.state import KeyedState
 from riot_ops.spark import read_state
 from riot_ops.spark.stage import Head, Link
-from riot_ops.spark.state_reader import _chained
+from riot_ops.spark.state_reader import chain_snapshots
 from tests.random_flows import SCHEMA, random_input
 from tests.spark.test_frames import stream_of
 
@@ -31,7 +33,7 @@ def counting():
     return ro.keyed(count, by="device")
 
 
-#: A scalar state, a windowed one, one of any JSON value, and one that holds rows back for all keys at once.
+#: A scalar state, two windowed ones, one of JSON values, and one that holds rows of all keys together.
 TASKS = {
     "smooth": t.KalmanFilter(by=("device", "obs_type")),
     "average": t.MovingAverage(by=("device",), window=4),
@@ -55,7 +57,7 @@ def rows():
 
 @pytest.fixture(scope="module")
 def checkpoint(spark, rows, tmp_path_factory):
-    """Of a query in three micro-batches: of a base, and what changed since."""
+    """Run a query in three micro-batches, whose chains have a base and deltas."""
     folder = tmp_path_factory.mktemp("state")
     stream = stream_of(spark, folder / "in", [rows.slice(i * 50, 50) for i in range(3)])
     frames = dataflow().frames(stream, partitions=2, fuse="exact")
@@ -65,12 +67,13 @@ def checkpoint(spark, rows, tmp_path_factory):
 
 
 def held(name, rows):
-    """The state of a session, key by key."""
-    session = TASKS[name].session()
-    session.push_batch(rows)
+    """Return the state of a task over the rows, by key."""
+    state = KeyedState(TASKS[name])
+    state.update(rows.combine_chunks().to_batches()[0], DeadLetters(name))
     if name == "window":
+        session = TASKS[name].session()
+        session.push_batch(rows)
         return _open_windows(session.flush())
-    state = session._state
     arrays = {n: list(state.arrays[n][: state.size]) for n in state.fields}
     if name == "average":
         scale = TASKS[name]._scale
@@ -79,10 +82,10 @@ def held(name, rows):
     return [{**key, **{n: _plain(array[i]) for n, array in arrays.items()}} for i, key in enumerate(keys[: state.size])]
 
 
-def _open_windows(left):
-    """What a session says at its end, key by key."""
+def _open_windows(flushed):
+    """Return the flushed windows by key."""
     found = {}
-    for row in left:
+    for row in flushed:
         found.setdefault(row["device"], []).append((row["window_start"], row["mean"]))
     return [{"device": device, "open": sorted(windows, key=repr)} for device, windows in found.items()]
 
@@ -95,7 +98,7 @@ def _plain(value):
 
 def assert_held(name, table, rows):
     found, wanted = table.to_pylist(), held(name, rows)
-    if name == "join":  # there is a pool in each bucket
+    if name == "join":  # each bucket has its own pool
         found, wanted = ([row for pool in pools for row in pool["held"] or ()] for pools in (found, wanted))
     elif name == "window":
         found = [_means(row) for row in found if row["open"]]
@@ -116,11 +119,11 @@ def _sorted(row):
 
 
 @pytest.mark.parametrize("name", TASKS)
-def test_of_a_query(spark, checkpoint, rows, name):
+def test_state_of_query(spark, checkpoint, rows, name):
     assert_held(name, read_state(checkpoint, name), rows)
 
 
-def test_as_a_dataframe(spark, checkpoint, rows):
+def test_state_as_dataframe(spark, checkpoint, rows):
     frame = read_state(f"file:{checkpoint}", "average", spark)
     table = read_state(checkpoint, "average")
     assert frame.columns == table.column_names
@@ -129,12 +132,12 @@ def test_as_a_dataframe(spark, checkpoint, rows):
 
 
 @pytest.mark.parametrize("name", TASKS)
-def test_of_a_run_in_process(spark, rows, tmp_path, name):
+def test_state_of_local_run(spark, rows, tmp_path, name):
     flow = ro.Dataflow("one")
     flow.sink("out", flow.source("in", schema=SCHEMA).to(TASKS[name], id=name))
     flow.run(rows, checkpoint=tmp_path / "checkpoint")
     table = read_state(tmp_path / "checkpoint", name)
-    if name == "window":  # all of them were closed at the end
+    if name == "window":  # all windows were closed at the end
         assert table.num_rows > 3 and not any(table["open"].to_pylist())
         return
     assert_held(name, table, rows)
@@ -142,7 +145,7 @@ def test_of_a_run_in_process(spark, rows, tmp_path, name):
         assert read_state(tmp_path / "checkpoint", name, spark).count() == len(table)
 
 
-def test_of_a_processor_key_by_key(spark, rows, tmp_path):
+def test_state_of_processor_by_key(spark, rows, tmp_path):
     stream = stream_of(spark, tmp_path / "in", [rows.slice(0, 90), rows.slice(90)])
     processor = TASKS["smooth"].stateful_processor(stream.schema)
     query = stream.groupBy("device", "obs_type").transformWithStateInPandas(
@@ -155,7 +158,7 @@ def test_of_a_processor_key_by_key(spark, rows, tmp_path):
     assert_held("smooth", read_state(tmp_path / "c", "kalman_filter"), rows)
 
 
-def test_what_is_no_state(spark, checkpoint, tmp_path, monkeypatch):
+def test_other_content_is_refused(spark, checkpoint, tmp_path, monkeypatch):
     with pytest.raises(KeyError, match=r"no state of a step .*smoth.*; there are .*smooth.*did you mean"):
         read_state(checkpoint, "smoth")
     with pytest.raises(StateError, match=r"is no checkpoint"):
@@ -181,11 +184,11 @@ def test_what_is_no_state(spark, checkpoint, tmp_path, monkeypatch):
         read_state(checkpoint, "smooth")
 
 
-def test_a_chain_that_is_not_whole():
+def test_incomplete_chain_is_refused():
     links = [Link("", "a", {"s": b"0", "": b"[]"}), Link("a", "b", {"s": b"1"}), Link("b", "c", {"s": b"2"})]
     stored = {i: msgspec.msgpack.encode(link) for i, link in enumerate(links)}
     stored[-1] = msgspec.msgpack.encode(Head(2, 0, 0, 1, 1, "c"))
-    assert _chained(stored, "it") == {"s": [b"0", b"1", b"2"]}
+    assert chain_snapshots(stored, "it") == {"s": [b"0", b"1", b"2"]}
     for change, text in (
         ({1: None}, "a link is missing"),
         ({-1: None}, "a link is missing"),
@@ -194,4 +197,4 @@ def test_a_chain_that_is_not_whole():
         ({0: b"\xc1"}, "it: .*"),
     ):
         with pytest.raises(StateError, match=f"it: .*{text}" if not text.startswith("it") else text):
-            _chained({k: v for k, v in {**stored, **change}.items() if v is not None}, "it")
+            chain_snapshots({k: v for k, v in {**stored, **change}.items() if v is not None}, "it")

@@ -1,4 +1,4 @@
-"""What must agree for a checkpoint to be continued: the dataflow that wrote it, as data."""
+"""Fingerprints of dataflows: what must agree for a checkpoint to be continued."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from typing import Any
 from riot_ops.core.errors import excerpt
 from riot_ops.graph.graph import Graph
 from riot_ops.graph.nodes import Edge, Node
-from riot_ops.runtime.snapshot import reference, task_identity
+from riot_ops.runtime.snapshot import stable_repr, task_identity
 
-__all__ = ["difference", "identity"]
+__all__ = ["describe_difference", "fingerprint"]
 
 
-def identity(flow: Graph) -> dict[str, Any]:
-    """The parts of a dataflow by name, JSON-able; its own name is none of them.
+def fingerprint(flow: Graph) -> dict[str, Any]:
+    """Return the parts of a dataflow by name, as JSON-able data; the dataflow's own name is not included.
 
-    Functions stand there by their names, so that a change within one does not show.
+    Functions are represented by name, so a change of a function's body does not show.
 
     >>> import riot_ops as ro
     >>> flow = ro.Dataflow("any")
     >>> sink = flow.sink("out", flow.source("readings", schema={"value": "double"}))
-    >>> list(identity(flow))
+    >>> list(fingerprint(flow))
     ["source 'readings'", "sink 'out'", "edge 'readings' -> 'out'"]
     """
     steps = {f"{'step' if n.kind == 'task' else n.kind} {n.id!r}": _step(n) for n in flow.nodes.values()}
     merging = {} if flow.merging == "arrival" else {"merging": {"of sources": flow.merging}}
     found = merging | steps | {f"edge {e.source!r} -> {e.target!r}": _edge(e) for e in flow.edges}
-    plain: dict[str, Any] = json.loads(json.dumps(found))  # as it will be read
+    plain: dict[str, Any] = json.loads(json.dumps(found))  # with the types that a stored one has
     return plain
 
 
@@ -41,14 +41,14 @@ def _step(node: Node) -> dict[str, Any]:
 
 def _edge(edge: Edge) -> dict[str, Any]:
     spread = edge.distribution
-    router = None if spread.router is None else reference(spread.router)
+    router = None if spread.router is None else stable_repr(spread.router)
     return {"kind": spread.kind, "fields": list(spread.fields), "parallelism": spread.parallelism, "router": router}
 
 
-def difference(then: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    """In what two identities differ, or nothing.
+def describe_difference(then: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """Describe how two fingerprints differ; empty if they do not.
 
-    >>> difference({"step 'a'": {"window": 5}}, {"step 'a'": {"window": 7}, "step 'b'": {}})
+    >>> describe_difference({"step 'a'": {"window": 5}}, {"step 'a'": {"window": 7}, "step 'b'": {}})
     "step 'a': window was 5 and is 7; there was no step 'b'"
     """
     found = []
@@ -62,7 +62,7 @@ def difference(then: Mapping[str, Any], now: Mapping[str, Any]) -> str:
             values = [
                 f"{n} was {excerpt(repr(old.get(n)))} and is {excerpt(repr(new.get(n)))}"
                 for n in {**old, **new}
-                if json.dumps(old.get(n)) != json.dumps(new.get(n))  # by which NaN equals NaN
+                if json.dumps(old.get(n)) != json.dumps(new.get(n))  # where NaN equals NaN
             ]
             found += [f"{part}: {', '.join(values)}"] if values else []
     return "; ".join(found)

@@ -1,4 +1,4 @@
-"""Folders that a run has for itself: two runs at once in one would double and lose records."""
+"""Locks on the folders of a run: two runs in one folder would duplicate and lose records."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ import msgspec
 from riot_ops.core.errors import ConnectorError, excerpt
 from riot_ops.core.paths import make_folder
 
-__all__ = ["Claim", "claimed_by"]
+__all__ = ["FolderLock", "read_lock"]
 
 LOCK = ".riot_ops.lock"
 
-#: The claims of this process, by folder.
-_HELD: dict[Path, Claim] = {}
+#: The locks of this process, by folder.
+_HELD: dict[Path, FolderLock] = {}
 
 
 class _Owner(msgspec.Struct):
@@ -35,39 +35,39 @@ class _Owner(msgspec.Struct):
         return f"{who} on {'this host' if here else self.host} since {self.since}"
 
 
-class Claim:
-    """Holds folders against all other runs until it is released, or the process ends in whatever way.
+class FolderLock:
+    """A lock on folders against all other runs, until it is released or the process ends.
 
-    The lock is the operating system's own on a file in the folder, so that one that a killed process left
-    is no hindrance; the file tells others who the owner is.
+    It is a lock of the operating system on a file in the folder, so the file of a killed process does not
+    block other runs. The file names the owner for error messages.
 
     Parameters
     ----------
     folders : paths
-        Made where they are missing.
-    over : function, optional
-        Tells whether the run is over although nobody released the claim; another run in this process then
-        takes the folders.
+        Created if they are missing.
+    is_over : function, optional
+        Whether the run has ended without releasing the lock; another run in this process may then take over
+        the folders.
 
     Raises
     ------
     ConnectorError
-        Where another run has one of the folders, with its owner.
+        If another run holds one of the folders; the message names its owner.
 
     Examples
     --------
     >>> import tempfile
     >>> folder = Path(tempfile.mkdtemp())
-    >>> claim = Claim([folder])
-    >>> Claim([folder])  # doctest: +IGNORE_EXCEPTION_DETAIL
+    >>> claim = FolderLock([folder])
+    >>> FolderLock([folder])  # doctest: +IGNORE_EXCEPTION_DETAIL
     Traceback (most recent call last):
     riot_ops.core.errors.ConnectorError: the folder /tmp/… is in use by this process on this host since …
     >>> claim.release()
-    >>> Claim([folder]).release()
+    >>> FolderLock([folder]).release()
     """
 
-    def __init__(self, folders: Iterable[Path], over: Callable[[], bool] = lambda: False) -> None:
-        self.over = over
+    def __init__(self, folders: Iterable[Path], is_over: Callable[[], bool] = lambda: False) -> None:
+        self.is_over = is_over
         self._files: dict[Path, IO[bytes]] = {}
         try:
             for folder in folders:
@@ -78,12 +78,12 @@ class Claim:
 
     def _take(self, folder: Path) -> None:
         other = _HELD.get(folder)
-        if other is not None and other is not self and other.over():
+        if other is not None and other is not self and other.is_over():
             other.release()
         path = folder / LOCK
         try:
             make_folder(folder)
-            file = _locked(path)
+            file = _try_lock(path)
             if file is None:
                 raise ConnectorError(
                     f"the folder {folder} is in use by {_owner(path)}: one run at a time can write there; "
@@ -101,11 +101,11 @@ class Claim:
             raise ConnectorError(f"the folder {folder} cannot be taken for a run: {error}") from error
 
     def release(self) -> None:
-        """Let others have the folders; may be called twice."""
+        """Release the folders; may be called twice."""
         while self._files:
             folder, file = self._files.popitem()
             _HELD.pop(folder, None)
-            (folder / LOCK).unlink(missing_ok=True)  # while it is locked: nobody else's is removed
+            (folder / LOCK).unlink(missing_ok=True)  # while it is locked, so that it is no other run's file
             file.close()
 
     def __enter__(self) -> Self:
@@ -117,16 +117,16 @@ class Claim:
         self.release()
 
 
-def claimed_by(folder: Path) -> bytes:
-    """What the owner of a folder has left there, as long as it is his, without taking part in who gets it."""
+def read_lock(folder: Path) -> bytes:
+    """Read the owner's entry in the lock file, without taking part in the locking; empty if there is none."""
     try:
         return (folder / LOCK).read_bytes()
     except OSError:
         return b""
 
 
-def _locked(path: Path) -> IO[bytes] | None:
-    """The file, locked, or None where it is another's."""
+def _try_lock(path: Path) -> IO[bytes] | None:
+    """Return the locked file, or None if another run holds it."""
     while True:
         file = open(path, "a+b")  # noqa: SIM115 (held until it is closed)
         try:
@@ -139,7 +139,7 @@ def _locked(path: Path) -> IO[bytes] | None:
         except BaseException:
             file.close()
             raise
-        file.close()  # its owner has removed it meanwhile
+        file.close()  # the previous owner has removed it meanwhile
 
 
 def _owner(path: Path) -> str:

@@ -1,4 +1,4 @@
-"""How the messages of several sources come together."""
+"""Merging of the messages of several sources."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ import riot_ops as ro
 from riot_ops import tasks as t
 from riot_ops.core.errors import ConfigError, ConnectorError, StateError
 from riot_ops.testing import ABORT, PAUSE, ScriptedSource
-from tests.staged import Staged
+from tests.simulated_query import SimulatedQuery
 
 SCHEMA = {"seq": "int64", "event_time": "timestamp[us, tz=UTC]", "name": "string"}
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def flow_of(merging, names=("a", "b", "c")):
-    """Numbers the records of all sources in the order in which they come."""
+    """A dataflow that numbers the records of all sources in their order of arrival."""
     flow = ro.Dataflow("together", merging=merging)
     streams = [flow.source(name, schema=SCHEMA) for name in names]
     flow.sink("out", ro.merge(*streams).to(t.RunningCount(), id="counted"))
@@ -32,8 +32,8 @@ def records(name, n):
     return [{"seq": i, "event_time": EPOCH + timedelta(seconds=i), "name": f"{name}{i}"} for i in range(n)]
 
 
-def in_order(merging, sizes):
-    """Names of all records as they should come."""
+def expected_order(merging, sizes):
+    """Return the names of all records in the expected order."""
     lists = [[f"{name}{i}" for i in range(n)] for name, n in sizes.items()]
     if merging == "sequence":
         return [one for names in lists for one in names]
@@ -49,46 +49,46 @@ ways = st.sampled_from(["number", "sequence"])
 
 
 @given(ways, sizes, st.integers(1, 7), st.sampled_from([1, 2]))
-def test_the_order_is_that_of_the_definition_for_any_cut(merging, sizes, batch_size, cores):
+def test_order_is_independent_of_batches(merging, sizes, batch_size, cores):
     source = {name: records(name, n) for name, n in sizes.items()}
     result = flow_of(merging).run(source, batch_size=batch_size, cores=cores)["counted"]
-    assert found(result) == in_order(merging, sizes)
+    assert found(result) == expected_order(merging, sizes)
     numbers = [row["seq"] for row in sorted(result.to_pylist(), key=lambda row: row["count"])]
     assert numbers == sorted(set(numbers))
 
 
 @given(ways, sizes, st.integers(0, 1 << 32))
-def test_the_same_in_stages(merging, sizes, seed):
+def test_order_on_simulated_spark(merging, sizes, seed):
     choose = random.Random(seed)
     source = {name: records(name, n) for name, n in sizes.items()}
-    staged = Staged(
+    query = SimulatedQuery(
         flow_of(merging), source, choose, max_records=choose.choice([1, 4]), partitions=choose.choice([1, 3])
     )
-    assert found(staged["counted"]) == in_order(merging, sizes)
+    assert found(query["counted"]) == expected_order(merging, sizes)
 
 
 @pytest.mark.parametrize("merging", ["number", "sequence"])
-def test_a_restart_goes_on_where_it_was(merging, tmp_path):
+def test_restart_continues_in_order(merging, tmp_path):
     sizes = {"a": 5, "b": 3}
     flow = flow_of(merging, ("a", "b"))
     kept = {"out": tmp_path / "out", "checkpoint": tmp_path / "checkpoint"}
     source = {"a": records("a", 5), "b": ScriptedSource([records("b", 2), ABORT, records("b", 3)[2:]])}
     with pytest.raises(ConnectorError, match="ABORT"):
         flow.run(source, **kept, batch_size=2, epoch_rows=1)
-    assert found(flow.run(source, **kept)["counted"]) == in_order(merging, sizes)
+    assert found(flow.run(source, **kept)["counted"]) == expected_order(merging, sizes)
     other = flow_of("sequence" if merging == "number" else "number", ("a", "b"))
     with pytest.raises(StateError, match="merging: of sources was"):
         other.run(source, **kept)
 
 
-def test_a_source_that_lags_holds_the_others_back():
+def test_lagging_source_holds_others_back():
     """By number, message 1 of the fast source waits for message 0 of the slow one."""
     slow = ScriptedSource([records("b", 1), PAUSE(0.01), records("b", 2)[1:]])
     result = flow_of("number", ("a", "b")).run({"a": records("a", 3), "b": slow}, batch_size=2)["counted"]
     assert found(result) == ["a0", "b0", "a1", "b1", "a2"]
 
 
-def test_a_probe_knows_which_source_a_result_is_of():
+def test_probe_matches_results_with_merged_sources():
     for merging in ("number", "sequence"):
         probe = ro.Probe()
         flow_of(merging, ("a", "b")).run({"a": records("a", 300), "b": records("b", 200)}, probe=probe)
@@ -99,7 +99,7 @@ def test_a_probe_knows_which_source_a_result_is_of():
         assert (values >= 0).all()
 
 
-def test_how_they_merge_is_a_part_of_the_dataflow():
+def test_merging_is_part_of_descriptor():
     flow = flow_of("sequence")
     again = ro.Dataflow.from_json(flow.to_json())
     assert again.merging == "sequence"

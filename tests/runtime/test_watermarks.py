@@ -1,4 +1,4 @@
-"""Stream time: where it moves, whom it concerns, and that no cut changes it."""
+"""Watermarks and stream time: where time moves, which tasks it affects, and that no cut changes it."""
 
 from __future__ import annotations
 
@@ -16,17 +16,18 @@ from hypothesis import strategies as st
 
 import riot_ops as ro
 from riot_ops import tasks as t
-from riot_ops.core.clock import MARKS, NEVER, Clock, StepClock
+from riot_ops.core.clock import NEVER, WATERMARKS, Clock, StepClock
 from riot_ops.core.errors import ConfigError
-from riot_ops.core.operator import Due
-from riot_ops.core.order import with_tick_places
+from riot_ops.core.operator import TimerOutput
+from riot_ops.core.order import with_timer_ordinals
 from riot_ops.core.schema import TIMESTAMP
 from riot_ops.graph.lowering import lower
-from riot_ops.graph.marks import Marks, StreamTime, marks_of
+from riot_ops.ingest.watermarks import WatermarkGenerator, generate_watermarks
+from riot_ops.runtime.watermarks import Watermark
 from riot_ops.task import KeyedTask, StateField
 from riot_ops.testing import EOF, ScriptedSource, exact
 from tests.search import depth
-from tests.staged import Staged
+from tests.simulated_query import SimulatedQuery
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 SCHEMA = pa.schema([("seq", pa.int64()), ("event_time", TIMESTAMP), ("device", pa.string()), ("value", pa.float64())])
@@ -43,29 +44,35 @@ def timed(times, numbers=None):
     )
 
 
-def marked(batch):
+def rounded(batch):
     return [(row["seq"], (row["event_time"] - EPOCH).total_seconds()) for row in batch.to_pylist()]
 
 
-# -- marks -----------------------------------------------------------------------------------------
+# -- watermarks -----------------------------------------------------------------------------------------
 
 
-def test_marks_stand_where_the_largest_time_grows():
+def test_watermarks_at_new_maxima():
     batch = timed([3.5, 1, None, 4.2, 9, 4.9, 9.9], [10, 11, 12, 13, 14, 15, 16])
-    assert marked(Marks(1_000_000, guarded=False).apply(batch)) == [(10, 3), (13, 4), (14, 9)]
-    assert marked(Marks(5_000_000, guarded=False).apply(batch)) == [(10, 0), (14, 5)]
-    assert marked(marks_of(batch.select(["event_time"]), 5_000_000, False)) == [(0, 0), (4, 5)]
-    assert marked(Marks(1_000_000, guarded=False).apply(timed([-0.5]))) == [(0, -1)]
-    assert Marks(1, guarded=True).apply(timed([None])).num_rows == 0
+    assert rounded(WatermarkGenerator(1_000_000, guarded=False).apply(batch)) == [(10, 3), (13, 4), (14, 9)]
+    assert rounded(WatermarkGenerator(5_000_000, guarded=False).apply(batch)) == [(10, 0), (14, 5)]
+    assert rounded(generate_watermarks(batch.select(["event_time"]), 5_000_000, False)) == [(0, 0), (4, 5)]
+    assert rounded(WatermarkGenerator(1_000_000, guarded=False).apply(timed([-0.5]))) == [(0, -1)]
+    assert WatermarkGenerator(1, guarded=True).apply(timed([None])).num_rows == 0
 
 
-def test_where_a_time_may_be_too_far_ahead_it_is_marked_again_behind_a_smaller_one():
+def test_guarded_watermark_is_repeated_after_smaller_time():
     batch = timed([3, 90, 90, 4, 90, 91, 90])
-    assert marked(Marks(1_000_000, guarded=True).apply(batch)) == [(0, 3), (1, 90), (3, 4), (4, 90), (5, 91)]
+    assert rounded(WatermarkGenerator(1_000_000, guarded=True).apply(batch)) == [
+        (0, 3),
+        (1, 90),
+        (3, 4),
+        (4, 90),
+        (5, 91),
+    ]
 
 
 def naive_time(times, ahead):
-    """Stream time behind each row."""
+    """Return stream time after each row."""
     now, out = None, []
     for time in times:
         if time is not None and (now is None or (time > now and (ahead is None or time - now <= ahead))):
@@ -75,14 +82,14 @@ def naive_time(times, ahead):
 
 
 @given(st.lists(st.one_of(st.none(), st.integers(0, 60)), max_size=40), st.sampled_from([None, 3, 10]), st.randoms())
-def test_marks_told_in_any_pieces_give_the_same_time(times, ahead, choose):
+def test_stream_time_is_independent_of_pieces(times, ahead, choose):
     clock = StepClock(("x",), 1_000_000, 0, None if ahead is None else ahead * 1_000_000)
     batch = timed(times)
     edges = sorted({0, len(times), *(choose.randint(0, len(times)) for _ in range(4))})
     pieces = [batch.slice(a, b - a) for a, b in pairwise(edges)]
-    marks = [marks_of(piece, 1_000_000, ahead is not None) for piece in pieces]
-    choose.shuffle(marks)
-    ticks = StreamTime(clock).ticks(batch, marks)
+    watermarks = [generate_watermarks(piece, 1_000_000, ahead is not None) for piece in pieces]
+    choose.shuffle(watermarks)
+    ticks = Watermark(clock).ticks(batch, watermarks)
     found = [None if now < 0 else now // 1_000_000 for now in ticks.at_rows(len(times)).tolist()]
     assert found == naive_time(times, ahead)
 
@@ -94,38 +101,38 @@ def test_marks_told_in_any_pieces_give_the_same_time(times, ahead, choose):
     st.booleans(),
     st.randoms(),
 )
-def test_whole_periods_pass_at_the_same_rows_and_messages(times, ahead, lag, from_first, choose):
-    """Who counts periods alone sees them pass where who is told of all moves does; behind all, time is the same."""
+def test_whole_periods_pass_at_same_rows_and_messages(times, ahead, lag, from_first, choose):
+    """A clock of whole periods passes them at the same rows as one that sees every move, and ends at the same time."""
     batch, period = timed(times), 7_000_000
     cut = choose.randint(0, len(times))
     parts = [part for part in (batch.slice(0, cut), batch.slice(cut)) if part.num_rows]
     lagging = StepClock(("x",), 1, lag * 1_000_000, None if ahead is None else ahead * 1_000_000, from_first)
     seen = []
     for clock in (lagging, replace(lagging, period=period)):
-        time, passed, moved = StreamTime(clock), [], []
+        time, passed, moved = Watermark(clock), [], []
         for part in parts:
-            ticks = time.ticks(part, [marks_of(part, 1, ahead is not None)])
+            ticks = time.ticks(part, [generate_watermarks(part, 1, ahead is not None)])
             count = [None if m == NEVER else (m - ticks.origin) // period for m in ticks.moments.tolist()]
             passed += ticks.at_rows(part.num_rows, np.array(count, object)).tolist()
             moved += [n for n, a, b in zip(ticks.seq.tolist(), count, count[1:], strict=False) if a != b]
-            told = ticks.times.size
-        seen.append((passed, moved, time.now, time.seq, time.saved()))
+            size = ticks.times.size
+        seen.append((passed, moved, time.now, time.seq, time.snapshot()))
         if clock.period and parts:
-            assert told <= len(set(passed)) + 1
+            assert size <= len(set(passed)) + 1
     assert seen[0] == seen[1]
 
 
-def test_what_is_due_above_comes_before_time_moves_here():
-    """Stream time moves to 60 s at message 9: what was due at 20 and 40 is seen at just before these."""
+def test_upstream_timer_output_comes_before_time_moves():
+    """Stream time moves to 60 s at message 9: timer output due at 20 s and 40 s is processed just before these times."""
     due = [20_000_000 - 2**62, 40_000_000 - 2**62, 0]
     batch = pa.RecordBatch.from_arrays(
         [pa.array([9, 9, 9], pa.int64()), pa.array(due, pa.int64()), pa.array(seconds(1, 2, 60), TIMESTAMP)],
         names=["seq", "ordinal", "event_time"],
     )
-    time = StreamTime(StepClock(("x",), 1))
-    first = pa.RecordBatch.from_arrays([pa.array([1]), pa.array(seconds(5), TIMESTAMP)], schema=MARKS)
+    time = Watermark(StepClock(("x",), 1))
+    first = pa.RecordBatch.from_arrays([pa.array([1]), pa.array(seconds(5), TIMESTAMP)], schema=WATERMARKS)
     time.ticks(None, [first])
-    mark = pa.RecordBatch.from_arrays([pa.array([9]), pa.array(seconds(60), TIMESTAMP)], schema=MARKS)
+    mark = pa.RecordBatch.from_arrays([pa.array([9]), pa.array(seconds(60), TIMESTAMP)], schema=WATERMARKS)
     assert time.ticks(batch, [mark]).at_rows(3).tolist() == [19_999_999, 39_999_999, 60_000_000]
 
 
@@ -134,7 +141,7 @@ def test_what_is_due_above_comes_before_time_moves_here():
 
 @dataclass(frozen=True, kw_only=True)
 class EveryTenSeconds(KeyedTask):
-    """Tells each ten seconds how many records each key has had, and passes records on."""
+    """Emits the record count of each key every ten seconds, and passes records on."""
 
     code: ClassVar[str] = ""
 
@@ -148,7 +155,7 @@ class EveryTenSeconds(KeyedTask):
         return {"n": StateField("int64")}
 
     def output_schema(self, schema):
-        return with_tick_places(schema).append(pa.field("n", pa.int64()))
+        return with_timer_ordinals(schema).append(pa.field("n", pa.int64()))
 
     def update(self, batch, slots, state, dead):
         np.add.at(state["n"], slots, 1)
@@ -160,14 +167,14 @@ class EveryTenSeconds(KeyedTask):
     def tick(self, keys, state, time, periods):
         slots = np.arange(keys.num_rows)
         rows = pa.RecordBatch.from_pydict({"n": state["n"].copy(), "value": pa.array([float(periods)] * slots.size)})
-        return Due(slots, rows)
+        return TimerOutput(slots, rows)
 
 
 def ticking(allowed_lateness=0, from_first=False):
     flow = ro.Dataflow("ticking")
     task = EveryTenSeconds(by=("device",), allowed_lateness=timedelta(seconds=allowed_lateness), from_first=from_first)
     counted = flow.source("in", schema=SCHEMA).to(task, id="counted")
-    flow.sink("out", counted, counted.to(t.KalmanFilter(), id="behind"))
+    flow.sink("out", counted, counted.to(t.KalmanFilter(), id="downstream"))
     return flow
 
 
@@ -182,7 +189,7 @@ def rows_of(choose, n):
 
 
 def naive_ticks(rows, allowed_lateness, from_first=False):
-    """Record by record: ``(message, time, device, count, periods)`` of ticks."""
+    """Compute ``(message, time, device, count, periods)`` of ticks record by record."""
     counts, now, out, origin = {}, None, [], 0
     period, allowed_lateness = 10_000_000, allowed_lateness * 1_000_000
     for row in rows:
@@ -201,9 +208,9 @@ def naive_ticks(rows, allowed_lateness, from_first=False):
 
 
 @given(st.integers(0, 2**32), st.sampled_from([0, 7]), st.booleans(), st.integers(1, 20))
-def test_ticks_come_between_two_records_for_all_keys(seed, allowed_lateness, from_first, batch_size):
+def test_ticks_between_records_for_all_keys(seed, allowed_lateness, from_first, batch_size):
     rows = rows_of(random.Random(seed), 40)
-    for row in rows if from_first else ():  # what the first time is counts to the microsecond
+    for row in rows if from_first else ():  # the first time counts to the microsecond
         row["event_time"] = row["event_time"] and row["event_time"] + timedelta(microseconds=seed % 999)
     flow = ticking(allowed_lateness, from_first)
     whole = flow.run(rows)
@@ -219,21 +226,21 @@ def test_ticks_come_between_two_records_for_all_keys(seed, allowed_lateness, fro
         for r in ticks
     ) == sorted(naive_ticks(rows, allowed_lateness, from_first))
     cut = flow.run(rows, batch_size=batch_size, cores=2)
-    for stream in ("counted", "behind"):
+    for stream in ("counted", "downstream"):
         assert list(map(exact, cut[stream].to_pylist())) == list(map(exact, whole[stream].to_pylist()))
 
 
 @settings(max_examples=depth(300, 8))
 @given(st.integers(0, 2**32))
-def test_periods_from_the_first_time_on_are_the_same_in_stages(seed):
+def test_periods_from_first_time_on_simulated_spark(seed):
     choose = random.Random(seed)
     rows, flow = rows_of(choose, 25), ticking(3, from_first=True)
-    whole = flow.run(rows)["behind"].to_pylist()
-    staged = Staged(flow, rows, choose, max_records=choose.choice([1, 6]), partitions=choose.choice([1, 3]))
-    assert sorted(map(repr, map(exact, staged["behind"].to_pylist()))) == sorted(map(repr, map(exact, whole)))
+    whole = flow.run(rows)["downstream"].to_pylist()
+    query = SimulatedQuery(flow, rows, choose, max_records=choose.choice([1, 6]), partitions=choose.choice([1, 3]))
+    assert sorted(map(repr, map(exact, query["downstream"].to_pylist()))) == sorted(map(repr, map(exact, whole)))
 
 
-def test_periods_from_the_first_time_on_go_on_after_a_restart():
+def test_periods_from_first_time_after_restart():
     flow = ticking(from_first=True)
     rows = [{"event_time": EPOCH + timedelta(seconds=s), "device": "a", "value": 0.0} for s in (3, 9, 14, 24)]
     whole = [row for row in flow.run(rows)["counted"].to_pylist() if row["ordinal"] < 0]
@@ -249,7 +256,7 @@ def test_periods_from_the_first_time_on_go_on_after_a_restart():
     assert len(again.advance(EPOCH + timedelta(seconds=13))) == 1
 
 
-def test_a_session_lets_time_pass():
+def test_session_advances_time():
     session = EveryTenSeconds(by=("device",)).session()
     session.push({"event_time": EPOCH, "device": "a", "value": 1.0})
     assert session.advance(EPOCH + timedelta(seconds=9)) == []
@@ -261,7 +268,7 @@ def test_a_session_lets_time_pass():
         session.advance("2024-01-01")
 
 
-def test_in_a_session_what_is_due_comes_before_the_record_that_made_time_pass():
+def test_session_emits_timer_output_before_record():
     session = EveryTenSeconds(by=("device",)).session()
     rows = [{"event_time": EPOCH + timedelta(seconds=s), "device": "a", "value": 0.0} for s in (1, 11, 12)]
     assert session.push(rows[0])[0]["n"] == 1
@@ -279,7 +286,7 @@ def test_in_a_session_what_is_due_comes_before_the_record_that_made_time_pass():
 # -- time to live ----------------------------------------------------------------------------------
 
 
-def test_a_key_ages_by_the_time_of_all_keys():
+def test_key_ages_by_stream_time_of_all_keys():
     task = t.MovingAverage(by=("device",), window=2, ttl="16s")
     session = task.session()
 
@@ -288,12 +295,12 @@ def test_a_key_ages_by_the_time_of_all_keys():
 
     push(0, "a", 1.0)
     push(40, "b", 1.0)
-    assert push(10, "a", 3.0) == []  # by its own times it would not be too old
+    assert push(10, "a", 3.0) == []  # by the times of its own records it would be alive
     assert push(41, "a", 5.0)[0]["value"] == 4.0
 
 
 @given(st.integers(0, 2**32), st.integers(1, 9))
-def test_keys_age_the_same_however_the_stream_is_cut(seed, batch_size):
+def test_aging_is_independent_of_batches(seed, batch_size):
     rows = rows_of(random.Random(seed), 60)
     flow = ro.Dataflow("aging")
     source = flow.source("in", schema=SCHEMA)
@@ -310,7 +317,7 @@ def clocks(flow):
     return {step.id: step.clock for step in lower(flow) if step.clock is not None}
 
 
-def test_time_is_told_where_it_was_given_last():
+def test_watermarks_follow_last_writer_of_event_time():
     flow = ro.Dataflow("where")
     source = flow.source("in", schema=SCHEMA)
     kept = source.to(t.NoOp(), id="kept")
@@ -327,7 +334,7 @@ def test_time_is_told_where_it_was_given_last():
     found = clocks(flow)
     assert {name: clock.streams for name, clock in found.items()} == {
         "first": ("in@time",),
-        "filtered": ("in@time",),  # what a filter leaves out has moved time all the same
+        "filtered": ("in@time",),  # records that a filter drops have moved time as well
         "mapped": ("shifted@time",),
         "second": ("in@time",),
     }
@@ -336,7 +343,7 @@ def test_time_is_told_where_it_was_given_last():
     assert (found["first"].max_ahead, found["second"].max_ahead) == (None, 86_400_000_000)
 
 
-def test_what_is_too_far_ahead_above_is_not_believed_below():
+def test_max_ahead_applies_to_downstream_windows():
     flow = ro.Dataflow("guarded")
     means = {"value": ("mean", "value")}
     minute = flow.source("in", schema=SCHEMA).to(
@@ -352,7 +359,7 @@ def test_what_is_too_far_ahead_above_is_not_believed_below():
     assert result["b"]["n"].to_pylist() == [2, 1, 1]
 
 
-def test_a_window_over_what_is_late_and_what_is_not():
+def test_window_over_inputs_of_different_lateness():
     flow = ro.Dataflow("meeting")
     source = flow.source("in", schema=SCHEMA)
     means = {"value": ("mean", "value")}
@@ -368,7 +375,7 @@ def test_a_window_over_what_is_late_and_what_is_not():
     ]
     for batch_size in (1, 4, 100):
         result = flow.run(rows, batch_size=batch_size)
-        # 0-20 s: the raw 1 and 12 and two means of 1; it is closed at 101 s, and 9 s then late twice
+        # 0-20 s: the raw 1 and 12 and two means of 1; it closes at 101 s, so the record of 9 s is late twice
         assert result["both"]["seq"][0].as_py() == 4
         assert result["both"].select(["n", "sum"]).to_pylist()[0] == {"n": 4, "sum": 202.0}
         assert result["both"]["n"].to_pylist() == [4, 2, 2, 2]
@@ -378,7 +385,7 @@ def test_a_window_over_what_is_late_and_what_is_not():
         ]
 
 
-def test_without_times_there_is_no_stream_time():
+def test_stream_time_needs_event_time():
     flow = ro.Dataflow("timeless")
     source = flow.source("in", schema={"value": "double"})
     flow.sink("out", source.to(t.Window(size="1s"), id="window"))
@@ -386,7 +393,7 @@ def test_without_times_there_is_no_stream_time():
         flow.validate()
 
 
-def test_several_sources_count_together():
+def test_stream_time_of_several_sources():
     flow = ro.Dataflow("two")
     both = ro.merge(flow.source("a", schema=SCHEMA), flow.source("b", schema=SCHEMA))
     flow.sink("out", both.to(t.Window(size="10s", aggregates={"n": ("count", None)}), id="window"))
@@ -403,12 +410,12 @@ def test_several_sources_count_together():
         ({"period": timedelta(1), "allowed_lateness": timedelta(-1)}, "allowed_lateness must not"),
         ({"period": timedelta(1), "max_ahead": timedelta(0)}, "max_ahead must be longer"),
         (
-            {"period": timedelta(1), "allowed_lateness": timedelta(1), "whole": True},
+            {"period": timedelta(1), "allowed_lateness": timedelta(1), "whole_periods": True},
             "whole periods have no allowed_lateness",
         ),
     ],
 )
-def test_wrong_clocks_are_refused(parameters, text):
+def test_wrong_clock_is_refused(parameters, text):
     with pytest.raises(ConfigError, match=text):
         Clock(**parameters)
 
@@ -432,7 +439,7 @@ def window_flow(**parameters):
     ],
     ids=repr,
 )
-def test_a_dataflow_gives_what_it_declares_however_it_is_cut(parameters):
+def test_window_output_is_independent_of_batches(parameters):
     rows = rows_of(random.Random(5), 80)
     flow = window_flow(**parameters)
     whole = flow.run(rows)["window"]
@@ -443,7 +450,7 @@ def test_a_dataflow_gives_what_it_declares_however_it_is_cut(parameters):
         assert list(map(exact, cut.to_pylist())) == list(map(exact, whole.to_pylist()))
 
 
-def test_sorted_by_event_time_nothing_is_late_within_a_batch():
+def test_event_time_order_avoids_late_records_in_batch():
     rows = [row for row in rows_of(random.Random(6), 60) if row["event_time"] is not None]
     ordered = sorted(rows, key=lambda row: row["event_time"])
     ordered = [{**row, "seq": i} for i, row in enumerate(ordered)]
@@ -456,7 +463,7 @@ def test_sorted_by_event_time_nothing_is_late_within_a_batch():
     assert flow.run(rows).errors.num_rows > 0
 
 
-def test_windows_over_windows_of_rows_that_are_sorted_by_event_time():
+def test_windows_over_windows_in_event_time_order():
     rows = [row for row in rows_of(random.Random(7), 80) if row["event_time"] is not None]
     flow = ro.Dataflow("twice")
     sums = {"value": ("sum", "value")}
@@ -477,7 +484,7 @@ def test_windows_over_windows_of_rows_that_are_sorted_by_event_time():
 
 
 def chained(allowed_lateness, size, every):
-    """Windows over windows that are late; each sums up how many records there were."""
+    """Windows over windows with lateness; each sums the number of records."""
     flow = ro.Dataflow("chained")
     first = t.Window(
         by="device", size="10s", allowed_lateness=timedelta(seconds=allowed_lateness), aggregates={"n": ("count", None)}
@@ -490,12 +497,12 @@ def chained(allowed_lateness, size, every):
 
 
 def naive_chain(rows, allowed_lateness, size, every):
-    """Of rows that are not late: ``{start of a window: records in its windows of ten seconds}``."""
+    """Return ``{start of a window: records in its windows of ten seconds}`` for rows that are not late."""
     found = {}
     for row in rows:
         inner = (
             int((row["event_time"] - EPOCH).total_seconds()) // 10 * 10 + 9
-        )  # they end a microsecond before the next
+        )  # a window ends a microsecond before the next
         for start in range(inner // every * every, inner - size, -every):
             found[start] = found.get(start, 0) + 1
     return found
@@ -503,7 +510,7 @@ def naive_chain(rows, allowed_lateness, size, every):
 
 @settings(max_examples=depth(300, 8))
 @given(st.integers(0, 2**32), st.sampled_from([0, 25]), st.sampled_from([(20, None), (30, 10)]), st.integers(1, 12))
-def test_windows_over_late_windows_lose_nothing_at_the_end(seed, allowed_lateness, window, batch_size):
+def test_windows_over_late_windows_are_complete_at_end(seed, allowed_lateness, window, batch_size):
     choose = random.Random(seed)
     rows = [row for row in rows_of(choose, 30) if row["event_time"] is not None]
     rows.sort(key=lambda row: row["event_time"])
@@ -513,13 +520,15 @@ def test_windows_over_late_windows_lose_nothing_at_the_end(seed, allowed_latenes
     flow = chained(allowed_lateness, size, every)
     wanted = naive_chain(rows, allowed_lateness, size, every or size)
     results = [flow.run(rows, batch_size=batch_size), flow.run(rows, cores=2)]
-    results.append(Staged(flow, rows, choose, max_records=choose.choice([2, 40]), partitions=choose.choice([1, 2])))
+    results.append(
+        SimulatedQuery(flow, rows, choose, max_records=choose.choice([2, 40]), partitions=choose.choice([1, 2]))
+    )
     for result in results:
         found = {int((r["window_start"] - EPOCH).total_seconds()): r["n"] for r in result["then"].to_pylist()}
         assert found == wanted
 
 
-def test_a_stream_that_goes_on_after_its_end_has_the_time_of_its_records(tmp_path):
+def test_stream_time_after_continued_end(tmp_path):
     flow = chained(20, 10, None)
     kept = {"out": tmp_path / "out", "checkpoint": tmp_path / "checkpoint"}
     times = (0, 10, 20, 30, 40, 45, 46, 90)
@@ -529,5 +538,5 @@ def test_a_stream_that_goes_on_after_its_end_has_the_time_of_its_records(tmp_pat
     source = ScriptedSource([rows[:5], EOF, rows[5:]])
     assert sum(flow.run(source, **kept)["then"]["n"].to_pylist()) == 5
     result = flow.run(source, **kept)
-    assert result.summary.reasons == {}  # by the end alone the window from 40 on is not over
+    assert result.summary.reasons == {}  # the end of the stream does not close the window from 40 s
     assert sum(result["then"]["n"].to_pylist()) == 8

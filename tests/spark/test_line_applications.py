@@ -1,4 +1,4 @@
-"""Applications that read lines, on Spark: the records of a run in process, whole, cut, restarted, on one partition or two."""
+"""Applications that read lines give the records of a local run on Spark, also in micro-batches and after a restart."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from riot_ops.streams import ReplaySource, generate, write
 from riot_ops.testing import exact
 
 LINES = [name for name, one in APPLICATIONS.items() if one.suite != "riotbench"]
-#: Of those that differ most in how they come by their results; all others in the long run.
+#: The two that differ most in how they compute their results; the others are slow tests.
 SHORT = {"bargain_index", "trending_topics"}
-#: How many lines it takes until there is something of each result; else 900.
+#: Lines until each result has records; 900 for all others.
 LINES_OF = {"smart_grid": 3000, "equipment_monitoring": 20_000}
 
 
@@ -21,14 +21,14 @@ def records(result, stream):
 
 @pytest.mark.spark
 @pytest.mark.parametrize(
-    ("name", "partitions", "most"),
+    ("name", "partitions", "max_records"),
     [
         pytest.param(name, *cut, marks=[] if name in SHORT and cut == (2, 350) else [pytest.mark.slow])
         for name in LINES
         for cut in ((2, 350), (1, None))
     ],
 )
-def test_the_records_of_a_run_in_process(name, partitions, most, spark, tmp_path):
+def test_records_equal_local_run(name, partitions, max_records, spark, tmp_path):
     one = APPLICATIONS[name]
     lines = LINES_OF.get(name, 900)
     files = {}
@@ -40,7 +40,9 @@ def test_the_records_of_a_run_in_process(name, partitions, most, spark, tmp_path
     local = one.builder().run(source, batch_size=200)
     wanted = {stream: records(local, stream) for stream in streams}
     assert all(wanted[stream] for stream in one.results)
-    query = one.builder().start(spark, source=source, partitions=partitions, max_records=most and most * lines // 900)
+    query = one.builder().start(
+        spark, source=source, partitions=partitions, max_records=max_records and max_records * lines // 900
+    )
     query.wait()
     assert {stream: records(query, stream) for stream in streams} == wanted
 
@@ -48,7 +50,7 @@ def test_the_records_of_a_run_in_process(name, partitions, most, spark, tmp_path
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.parametrize("name", LINES)
-def test_a_run_that_was_stopped_goes_on(name, spark, tmp_path):
+def test_restart_of_stopped_run(name, spark, tmp_path):
     one = APPLICATIONS[name]
     files = {}
     for stream in one.inputs.values():
@@ -56,7 +58,7 @@ def test_a_run_that_was_stopped_goes_on(name, spark, tmp_path):
         write(generate(stream, messages=900, seed=7), files[stream])
     kept = {"out": tmp_path / "out", "checkpoint": tmp_path / "checkpoint", "max_records": 200, "partitions": 2}
     flow = one.builder()
-    # the same files, of which half of the lines are there at first
+    # the same files, at first with half of their lines
     lines = {stream: path.read_bytes().splitlines(keepends=True) for stream, path in files.items()}
     for stream, path in files.items():
         path.write_bytes(b"".join(lines[stream][:450]))

@@ -1,19 +1,15 @@
-"""Options of a run in process, and the latency that it tells."""
+"""Options of a local run, and its latency."""
 
 import time
-from datetime import timedelta
 
-import numpy as np
 import pyarrow as pa
 import pytest
 
 import riot_ops as ro
 from riot_ops import tasks as t
-from riot_ops.core.clock import NEVER
 from riot_ops.core.errors import ConfigError
 from riot_ops.ingest.memory_source import MemorySource
 from riot_ops.runtime import local
-from riot_ops.runtime.state_table import _live
 
 READINGS = {"device": "string", "value": "double"}
 
@@ -33,7 +29,7 @@ def rows_batch(n):
 
 
 @pytest.mark.parametrize("wrong", [{"batch_size": 0}, {"buffering": "late"}, {"order": "seq"}])
-def test_what_is_not_allowed(wrong):
+def test_wrong_options_are_refused(wrong):
     with pytest.raises(ConfigError, match=next(iter(wrong))):
         flow().run(rows(1), **wrong)
     usual = {"batch_size": 1, "buffering": "latency", "order": "event_time"}
@@ -41,7 +37,7 @@ def test_what_is_not_allowed(wrong):
 
 
 class Trickle(MemorySource):
-    """Has one record more at each look."""
+    """Has one more record at each poll."""
 
     seen = 0
 
@@ -51,33 +47,35 @@ class Trickle(MemorySource):
         return {"row": min(end["row"], max(self.seen, start["row"]))}
 
 
-def test_a_batch_waits_for_more_records():
+def test_batch_waits_for_flush_time():
     for flush_ms, batches in ((60_000.0, 3), (0.0, 12)):
         result = flow().run(Trickle(rows(12)), batch_size=4, buffering=ro.Buffering(flush_ms=flush_ms))
         assert result.summary.batches == batches
         assert result["step"]["value"].to_pylist() == [float(i) for i in range(12)]
 
 
-@pytest.mark.parametrize(("task", "cores", "most"), [(None, 1, 8), (None, 2, 4), (t.MapFunction(function=dict), 1, 4)])
-def test_a_batch_is_longer_where_it_is_alone_and_waits_for_nobody(monkeypatch, task, cores, most):
+@pytest.mark.parametrize(
+    ("task", "cores", "max_rows"), [(None, 1, 8), (None, 2, 4), (t.MapFunction(function=dict), 1, 4)]
+)
+def test_default_batch_size_is_larger_on_one_core(monkeypatch, task, cores, max_rows):
     monkeypatch.setattr(local, "BATCH_SIZE", 4)
-    monkeypatch.setattr(local, "BATCH_ALONE", 8)
-    for given, batches in ((None, 24 // most), (3, 8)):
+    monkeypatch.setattr(local, "SINGLE_CORE_BATCH_SIZE", 8)
+    for given, batches in ((None, 24 // max_rows), (3, 8)):
         buffering = ro.Buffering(flush_ms=60_000.0)
         summary = flow(task).run(rows(24), batch_size=given, cores=cores, buffering=buffering).summary
         assert summary.batches == batches
 
 
-@pytest.mark.parametrize(("cores", "bytes_of_a_batch"), [(1, 1024), (2, 512)])
-def test_bytes_of_a_batch_where_nothing_is_said(monkeypatch, cores, bytes_of_a_batch):
-    monkeypatch.setattr(local, "GATHERED", ro.Buffering(capacity=512, queue=1024, flush_ms=60_000.0))
-    monkeypatch.setattr(local, "GATHERED_ALONE", ro.Buffering(capacity=1024, queue=2048, flush_ms=60_000.0))
+@pytest.mark.parametrize(("cores", "batch_bytes"), [(1, 1024), (2, 512)])
+def test_default_bytes_of_a_batch(monkeypatch, cores, batch_bytes):
+    monkeypatch.setattr(local, "DEFAULT_BUFFERING", ro.Buffering(capacity=512, queue=1024, flush_ms=60_000.0))
+    monkeypatch.setattr(local, "SINGLE_CORE_BUFFERING", ro.Buffering(capacity=1024, queue=2048, flush_ms=60_000.0))
     summary = flow().run(rows(500), cores=cores).summary
     total = rows_batch(500).nbytes
-    assert summary.batches == pytest.approx(total / bytes_of_a_batch, rel=0.5)
+    assert summary.batches == pytest.approx(total / batch_bytes, rel=0.5)
 
 
-def test_the_latency_of_a_run():
+def test_latency_covers_each_record():
     began = time.time()
     latency = flow().run(rows(20), batch_size=5).summary.latency
     blocks = latency.blocks()
@@ -85,24 +83,8 @@ def test_the_latency_of_a_run():
     assert all(0 <= least <= greatest <= 1e6 * (time.time() - began) for least, greatest, _ in blocks)
 
 
-def test_what_comes_at_the_end_has_no_latency():
+def test_flushed_records_have_no_latency():
     averages = t.MovingAverage(by=("device",), window=4, partial=True)
     result = flow(averages).run(rows(10), batch_size=2)
     assert result["step"].num_rows == 3
     assert sum(n for _, _, n in result.summary.latency.blocks()) == 2
-
-
-@pytest.mark.parametrize(("ttl_us", "alive"), [(None, [1, 2, 3]), (10, [1, 2, 3]), (9, [2, 3]), (4, [3])])
-def test_keys_live_so_long_behind_the_newest(ttl_us, alive):
-    # the slot 0 is written twice, and the later row counts
-    table = pa.table({"slot": [0, 0, 1, 2], "last": [99, 90, 95, 100], "h1": [1, 1, 2, 3], "h2": [7, 7, 7, 7]})
-    ttl = None if ttl_us is None else timedelta(microseconds=ttl_us)
-    assert np.asarray(table["h1"])[_live(table, ttl, NEVER)].tolist() == alive
-
-
-def test_a_key_that_came_back_counts_once():
-    table = pa.table({"slot": [0, 1, 2], "last": [10, 20, 30], "h1": [1, 2, 1], "h2": [7, 7, 7]})
-    assert _live(table, timedelta(microseconds=100), NEVER).tolist() == [1, 2]
-    assert _live(table, timedelta(microseconds=100), 120).tolist() == [1, 2]
-    assert _live(table, timedelta(microseconds=100), 121).tolist() == [2]
-    assert _live(table, None, 131).tolist() == [1, 2]

@@ -1,10 +1,10 @@
-"""Batches that come together: as one in order, whatever fields have values in which."""
+"""Merging of batches in order, with fields that have values in only some of them."""
 
 import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from riot_ops.runtime.batches import in_order, merged, merged_in_order
+from riot_ops.runtime.batches import concatenate, merge_sorted, sort_rows
 
 KINDS = {
     "seq": pa.int64(), "event_time": pa.timestamp("us", "UTC"), "ordinal": pa.int64(), "text": pa.string(),
@@ -18,7 +18,7 @@ VALUES = {
 
 @st.composite
 def batches(draw):
-    """Some batches, not all in order, each with some fields that are null throughout."""
+    """Some batches, not all in order, each with some fields of nulls only."""
     made = []
     for _ in range(draw(st.integers(1, 3))):
         n = draw(st.integers(0, 6))
@@ -35,8 +35,8 @@ def batches(draw):
 
 
 @given(batches())
-def test_several_batches_as_one_in_order(parts):
-    found = merged_in_order(parts)
+def test_merge_equals_sorted_concatenation(parts):
+    found = merge_sorted(parts)
     found.validate(full=True)
-    assert found.to_pylist() == in_order(merged(parts)).to_pylist()
+    assert found.to_pylist() == sort_rows(concatenate(parts)).to_pylist()
     assert found.schema == parts[0].schema

@@ -1,4 +1,4 @@
-"""Several sources as one log, where a dataflow says how their messages come together."""
+"""Several sources as one, for dataflows that define how the messages of their sources are merged."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from riot_ops.core.source import Offset, Source, Split
 from riot_ops.graph.graph import Graph
 from riot_ops.kernels.arrays.arrow import int_column
 
-__all__ = ["merged"]
+__all__ = ["merge_sources"]
 
 Inputs = dict[str, list[pa.RecordBatch]]
 
 
-def merged(flow: Graph, sources: Mapping[str, Any]) -> dict[str, Any]:
-    """The sources of a dataflow, or one made of them, if it says how they come together."""
+def merge_sources(flow: Graph, sources: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the sources of a dataflow, merged into one if it defines how."""
     if flow.merging == "arrival" or len(sources) < 2:
         return dict(sources)
     for name, source in sources.items():
@@ -33,20 +33,20 @@ def merged(flow: Graph, sources: Mapping[str, Any]) -> dict[str, Any]:
     return {"+".join(sources): kind(sources)}
 
 
-class _Merged(Source):
-    """What both ways have in common: offsets and splits hold those of the members by name."""
+class _MergedSource(Source):
+    """Common base: offsets and splits hold those of the members by name."""
 
     def __init__(self, members: Mapping[str, Source]) -> None:
         self.members = dict(members)
         self.replayable = all(source.replayable for source in members.values())
-        self.lingers = any(source.lingers for source in members.values())
+        self.latest_blocks = any(source.latest_blocks for source in members.values())
 
     @property
     def schema(self) -> pa.Schema:
         return pa.schema([])  # each member has its own
 
-    def consumed(self) -> frozenset[str]:
-        return frozenset[str]().union(*(source.consumed() for source in self.members.values()))
+    def consumed_resources(self) -> frozenset[str]:
+        return frozenset[str]().union(*(source.consumed_resources() for source in self.members.values()))
 
     def initial(self) -> Offset:
         return {name: source.initial() for name, source in self.members.items()}
@@ -88,7 +88,7 @@ class _Merged(Source):
             source.close()
 
 
-class InSequence(_Merged):
+class InSequence(_MergedSource):
     """One source after the other: a range never holds records of two."""
 
     def latest(self, start: Offset, limit: int | None = None) -> Offset:
@@ -98,21 +98,21 @@ class InSequence(_Merged):
                 return {**start, name: end}
         return start
 
-    def inputs(self, name: str, split: Split) -> Iterator[Inputs]:
+    def read_inputs(self, name: str, split: Split) -> Iterator[Inputs]:
         for member, part in split["parts"].items():
-            yield from self.members[member].inputs(member, part)
+            yield from self.members[member].read_inputs(member, part)
 
 
-class ByNumber(_Merged):
-    """Message n of all sources, then message n + 1; a source that has ended is left out.
+class ByNumber(_MergedSource):
+    """Message n of all sources, then message n + 1; a source that has ended is skipped.
 
-    Sources number their messages from 0 on. A range holds equally many messages of all sources that go on, and a batch
-    those of the same numbers.
+    Sources number their messages from 0. A range holds equally many messages of all sources that have not ended, and a
+    batch holds messages of the same numbers.
     """
 
     def latest(self, start: Offset, limit: int | None = None) -> Offset:
-        most = None if limit is None else max(1, limit // len(self.members))
-        ends = {name: source.latest(start[name], most) for name, source in self.members.items()}
+        share = None if limit is None else max(1, limit // len(self.members))
+        ends = {name: source.latest(start[name], share) for name, source in self.members.items()}
         counts = {}
         for name, source in self.members.items():
             if (count := source.count(start[name], ends[name])) is None:
@@ -121,14 +121,14 @@ class ByNumber(_Merged):
                     "records"
                 )
             counts[name] = count
-        # one that has ended may have fewer
-        least = min((n for name, n in counts.items() if not self.members[name].finished(ends[name])), default=None)
+        # a source that has ended may have fewer
+        common = min((n for name, n in counts.items() if not self.members[name].finished(ends[name])), default=None)
         for name, source in self.members.items():
-            if least is not None and counts[name] > least:
-                ends[name] = source.latest(start[name], least) if least else start[name]
+            if common is not None and counts[name] > common:
+                ends[name] = source.latest(start[name], common) if common else start[name]
         return ends
 
-    def inputs(self, name: str, split: Split) -> Iterator[Inputs]:
+    def read_inputs(self, name: str, split: Split) -> Iterator[Inputs]:
         reading = {member: self.members[member].read(part) for member, part in split["parts"].items()}
         held: dict[str, pa.RecordBatch] = {}
         while reading or held:

@@ -1,13 +1,18 @@
-"""The session that riot_ops makes: what it sets, what it leaves alone, and where its workers find PySpark."""
+"""The session that riot_ops makes: its settings, its workers and its JVM."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
+import threading
+import time
 import types
 from pathlib import Path
+from types import SimpleNamespace
 
+import pyarrow as pa
 import pytest
 from pyspark import SparkContext
 from pyspark.cloudpickle import dumps
@@ -19,9 +24,16 @@ from riot_ops.core.errors import ConfigError
 from riot_ops.graph.plan import plan
 from riot_ops.runtime.batches import ARRIVAL
 from riot_ops.spark import session
-from riot_ops.spark.pickling import packed_processor, packed_sink, packed_source
-from riot_ops.spark.session import LIGHT
-from riot_ops.spark.sink import Outlet, Writer
+from riot_ops.spark.pickling import pickled_processor, pickled_sink, pickled_source
+from riot_ops.spark.session import (
+    LIGHT_JVM,
+    PARTITIONS,
+    STATE_WORKERS,
+    default_partitions,
+    query_settings,
+    stateful_workers,
+)
+from riot_ops.spark.sink import SinkCommitter, SinkRoutes
 from riot_ops.spark.source import Reader, SourceStage
 from riot_ops.spark.stage import StageProcessor
 
@@ -37,11 +49,11 @@ def test_workers_import_pyspark_with_its_bytecode(spark):
     import pyspark
 
     assert spark.sparkContext.parallelize([0], 1).map(where).collect() == [pyspark.__file__]
-    assert "SPARK_HOME" not in os.environ, "it is set only while Spark starts"
+    assert "SPARK_HOME" not in os.environ, "SPARK_HOME is set only while Spark starts"
 
 
 def in_another_process(sent, code):
-    """What a process prints that unpickles something as Spark's do."""
+    """Run code in a process that unpickles an object like Spark's processes."""
     code = f"""
 import pickle, sys, types
 sent = {sent!r}
@@ -50,10 +62,10 @@ sent = {sent!r}
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
 
-@pytest.mark.parametrize(("module", "told"), [("transform_with_state_driver_worker", ""), ("another", "steps\n")])
-def test_the_helper_that_tells_of_its_steps_is_silent(module, told):
+@pytest.mark.parametrize(("module", "output"), [("transform_with_state_driver_worker", ""), ("another", "steps\n")])
+def test_output_of_inspecting_process_is_hidden(module, output):
     done = in_another_process(
-        dumps(packed_processor(None)),
+        dumps(pickled_processor(None)),
         f"""
 sys.modules["__main__"].__spec__ = types.SimpleNamespace(name="pyspark.sql.streaming.{module}")
 pickle.loads(sent)
@@ -61,17 +73,19 @@ print("steps")
 print("errors", file=sys.stderr)
 """,
     )
-    assert (done.stdout, done.stderr) == (told, "errors\n")
+    assert (done.stdout, done.stderr) == (output, "errors\n")
 
 
-def test_processes_that_only_plan_import_nothing_of_ours():
+def test_planning_processes_do_not_import_riot_ops():
     stats = plan(dataflows.stats("city"))
     labels = {1: [0], 2: [0]}
-    stage = SourceStage(stats, "city", streams.city(messages=1), Outlet({}, {}), labels, ARRIVAL, Buffering(), None, 1)
+    stage = SourceStage(
+        stats, "city", streams.city(messages=1), SinkRoutes({}, {}), labels, ARRIVAL, Buffering(), None, 1
+    )
     processor = StageProcessor(stats, 1, labels, "run", ARRIVAL, Buffering())
-    sink = packed_sink("sink", Writer({"out": ro.MemorySink()}, "metrics"))
+    sink = pickled_sink("sink", SinkCommitter({"out": ro.MemorySink()}, "metrics"))
     done = in_another_process(
-        dumps((packed_source("source", Reader(stage)), sink, packed_processor(processor))),
+        dumps((pickled_source("source", Reader(stage)), sink, pickled_processor(processor))),
         """
 source, sink, processor = pickle.loads(sent)
 made = source({}), sink({})
@@ -84,10 +98,10 @@ print(reader.initialOffset()["ended"], "riot_ops" in sys.modules)
     assert done.stdout == "source sink\n[]\nFalse True\n"
 
 
-def test_what_a_process_has_read_is_no_garbage_behind_its_first_task(tmp_path):
-    source = packed_source("source", types.SimpleNamespace(read=lambda partition: iter([partition, 2])))
-    processor = packed_processor(types.SimpleNamespace(process=lambda bucket, rows, chain: iter([bucket, chain])))
-    sink = packed_sink("sink", Writer({"out": ro.MemorySink()}, str(tmp_path / "metrics")))
+def test_objects_are_frozen_after_first_task(tmp_path):
+    source = pickled_source("source", types.SimpleNamespace(read=lambda partition: iter([partition, 2])))
+    processor = pickled_processor(types.SimpleNamespace(process=lambda bucket, rows, chain: iter([bucket, chain])))
+    sink = pickled_sink("sink", SinkCommitter({"out": ro.MemorySink()}, str(tmp_path / "metrics")))
     calls = {
         "another": "list(source({}).streamReader('').read(1)) == [1, 2]",
         "worker": "list(processor.handleInputRows((3,), [], None)) == [3, 0]",
@@ -107,13 +121,13 @@ if {module!r} != "write_into_data_source":
 print(gc.get_freeze_count() == 0)
 print({call}, gc.get_freeze_count() > 10_000, len(gc.get_objects()) < 5_000)
 before = gc.get_freeze_count()
-print({call}, gc.get_freeze_count() <= before)  # once, lest garbage stays
+print({call}, gc.get_freeze_count() <= before)  # frozen only once, so that garbage is still collected
 """,
         )
         assert done.stdout == "True\nTrue True True\nTrue True\n", module
 
 
-def test_workers_are_forked_from_a_process_that_has_read_what_they_need(spark):
+def test_workers_are_forked_from_daemon(spark):
     def parent(_):
         import os
 
@@ -128,7 +142,7 @@ def test_workers_are_forked_from_a_process_that_has_read_what_they_need(spark):
     process, command = spark.sparkContext.parallelize([0], 1).map(parent).collect()[0]
     assert "riot_ops.spark.worker_daemon" in command
     rows = spark.range(1).mapInArrow(of_a_function, "parent long").collect()
-    assert [row.parent for row in rows] == [process], "one such process for all kinds of work"
+    assert [row.parent for row in rows] == [process], "one daemon for all kinds of work"
 
     def frozen(_):
         import gc
@@ -136,11 +150,11 @@ def test_workers_are_forked_from_a_process_that_has_read_what_they_need(spark):
         return gc.get_freeze_count()
 
     read = spark.sparkContext.parallelize([0], 1).map(frozen).collect()[0]
-    assert read > 100_000, "a worker's garbage is looked for in what is its own alone"
+    assert read > 100_000, "objects of the daemon are not frozen"
 
 
-def test_workers_and_the_jvm_talk_through_sockets_of_this_machine(spark):
-    """Through TCP each task of a source waits 40 ms for its part."""
+def test_workers_use_unix_sockets(spark):
+    """Over TCP each task of a source waits 40 ms for its part."""
 
     def local(_):
         return os.environ.get("PYTHON_UNIX_DOMAIN_ENABLED", "").lower()
@@ -148,7 +162,7 @@ def test_workers_and_the_jvm_talk_through_sockets_of_this_machine(spark):
     assert spark.sparkContext.parallelize([0], 1).map(local).collect() == ["true"]
 
 
-def test_a_worker_whose_task_the_jvm_gave_up_ends_without_a_word():
+def test_worker_ends_silently_if_jvm_has_hung_up():
     done = in_another_process(
         b"",
         """
@@ -157,10 +171,10 @@ os.environ["PYTHON_DAEMON_KILL_WORKER_ON_FLUSH_FAILURE"] = "1"
 from pyspark import daemon, worker
 from riot_ops.spark.worker_daemon import worker as ours
 
-def told_in_vain(infile, outfile):
+def write_result(infile, outfile):
     outfile.write(b"done")
 
-worker.main = told_in_vain
+worker.main = write_result
 for run in daemon.worker, ours:
     end, of_the_jvm = socket.socketpair()
     of_the_jvm.close()
@@ -181,7 +195,7 @@ for run in daemon.worker, ours:
             {
                 "spark.driver.memory": "4g",
                 "spark.app.name": "riot_ops",
-                "spark.driver.extraJavaOptions": f"{LIGHT} -Xarchive",
+                "spark.driver.extraJavaOptions": f"{LIGHT_JVM} -Xarchive",
             },
         ),
         (
@@ -194,10 +208,10 @@ for run in daemon.worker, ours:
         ),
     ],
 )
-def test_what_spark_starts_with(options, wanted, monkeypatch):
-    """Of a session that is started; others find a Spark that runs."""
+def test_startup_settings(options, wanted, monkeypatch):
+    """Only the first session starts Spark."""
     monkeypatch.setattr(SparkContext, "_active_spark_context", None)
-    monkeypatch.setattr(sys.modules["riot_ops.spark.session"], "class_options", lambda: "-Xarchive")
+    monkeypatch.setattr(sys.modules["riot_ops.spark.session"], "class_archive_options", lambda: "-Xarchive")
     started = {}
 
     def start(conf):
@@ -215,16 +229,16 @@ def test_what_spark_starts_with(options, wanted, monkeypatch):
     }
 
 
-def test_the_jvm_takes_its_options(spark):
+def test_jvm_options(spark):
     options = spark.sparkContext._jvm.java.lang.management.ManagementFactory.getRuntimeMXBean().getInputArguments()
     options = [str(option) for option in options]
-    for option in LIGHT.split():
-        elsewhere = os.environ.get("SPARK_SUBMIT_OPTS", "").split().count(option)  # what all Sparks of the tests get
+    for option in LIGHT_JVM.split():
+        elsewhere = os.environ.get("SPARK_SUBMIT_OPTS", "").split().count(option)  # options of all Sparks of the tests
         assert options.count(option) == elsewhere + 1
 
 
-def test_there_is_room_for_the_code_of_many_queries(spark):
-    """Each compiles some of its own; where the room is full the JVM compiles no more, for good."""
+def test_code_cache_size(spark):
+    """Each query compiles code; once the code cache is full the JVM stops compiling for good."""
     pools = spark.sparkContext._jvm.java.lang.management.ManagementFactory.getMemoryPoolMXBeans()
     room = sum(pool.getUsage().getMax() for pool in pools if "Code" in str(pool.getName()))
     assert room >= 200 << 20
@@ -233,5 +247,66 @@ def test_there_is_room_for_the_code_of_many_queries(spark):
 def test_misuse():
     with pytest.raises(ConfigError, match="jvm must be 'light' or 'full', got 'server'"):
         session(jvm="server")
-    with pytest.raises(ConfigError, match="cores must be >= 1, got -1"):
+    with pytest.raises(ConfigError, match="cores must be a whole number >= 1, got -1"):
         session(cores=-1)
+
+
+SCHEMA = {"device": "string", "obs_type": "string", "value": "double"}
+
+
+@pytest.mark.parametrize("value", ["7", None])
+def test_start_restores_partitions_of_session(spark, value):
+    mine = spark.newSession()
+    mine.conf.unset(PARTITIONS) if value is None else mine.conf.set(PARTITIONS, value)
+    usual = default_partitions(mine)
+    with contextlib.suppress(ValueError), query_settings(mine, {PARTITIONS: "3"}):
+        assert mine.conf.get(PARTITIONS) == "3"
+        raise ValueError
+    assert mine.conf.get(PARTITIONS, None) == value
+    assert default_partitions(mine) == usual
+
+
+def test_stateful_stages_have_separate_workers(spark):
+    """So there are few, and a bucket often finds its state in its worker."""
+
+    def place():
+        return {"pid": os.getpid(), "apart": os.environ.get(STATE_WORKERS)}
+
+    fields = {"pid": "int64", "apart": "string"}
+    flow = ro.Dataflow("apart")
+    rows = flow.source("in", schema=SCHEMA)
+    plain = rows.to(
+        ro.map(lambda row: {**place(), "device": row["device"]}, schema={**fields, "device": "string"}), id="plain"
+    )
+    counted = rows.to(ro.keyed(lambda n, row: (n + 1, place()), initial=0, by="device", schema=fields), id="counted")
+    flow.sink("out", plain, counted)
+    table = pa.Table.from_pylist([{"device": f"d{i % 7}", "obs_type": "t", "value": 1.0} for i in range(60)])
+    query = flow.start(spark, table, max_records=15, partitions=2)
+    query.wait(timeout_s=120)
+    assert {row["apart"] for row in query["plain"].to_pylist()} == {None}
+    assert {row["apart"] for row in query["counted"].to_pylist()} == {"1"}
+    pids = [set(query[name]["pid"].to_pylist()) for name in ("plain", "counted")]
+    assert not pids[0] & pids[1]
+    assert STATE_WORKERS not in spark.sparkContext.environment
+
+
+def test_threads_do_not_corrupt_environment():
+    """Spark iterates over it in one thread, while another thread defines a stage."""
+    kept = {"A": "1", "B": "2"}
+    spark = SimpleNamespace(_jsc=None, sparkContext=SimpleNamespace(environment=kept))
+    seen = []
+
+    def define():
+        with stateful_workers(spark):
+            time.sleep(0.01)
+            seen.append(spark.sparkContext.environment)
+
+    threads = [threading.Thread(target=define) for _ in range(4)]
+    for name in kept:  # fails if it changes meanwhile
+        for thread in threads if name == "A" else ():
+            thread.start()
+        time.sleep(0.005)
+    for thread in threads:
+        thread.join()
+    assert seen == [{**kept, STATE_WORKERS: "1"}] * 4
+    assert spark.sparkContext.environment == kept == {"A": "1", "B": "2"}

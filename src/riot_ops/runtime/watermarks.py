@@ -1,0 +1,222 @@
+"""The watermark of a task: merges the watermarks of its inputs into the moves of stream time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from riot_ops.core.clock import NEVER, WATERMARKS, StepClock, Ticks
+from riot_ops.core.order import ordinals, time_of_ordinal
+from riot_ops.kernels.arrays.arrow import int_column, readonly
+from riot_ops.kernels.arrays.ordering import are_sorted
+from riot_ops.kernels.jit import kernel
+
+__all__ = ["Watermark"]
+
+Numbers = npt.NDArray[np.int64]
+_NONE = np.empty(0, np.int64)
+
+
+@kernel
+def _moves(
+    seq: Any, times: Any, now: Any, last: Any, ahead: Any, once: Any, base: Any, lag: Any, period: Any, moved: Any,
+    until: Any,
+) -> Any:  # fmt: skip
+    """Find the messages whose watermarks move stream time; returns ``(number of moves, stream time, last message)``.
+
+    The watermarks are in order. One more than ``ahead`` beyond stream time moves nothing; -1 means no limit. With
+    ``once`` a message moves time once, to its largest watermark. With a ``period`` > 0 only the first move is reported
+    and those by which stream time less ``lag`` passes a multiple of it, counted from ``base``, or from the first time
+    where ``base`` is NEVER.
+    """
+    n = 0
+    due = now
+    if period > 0 and now != NEVER:
+        due = now + period - (now - lag - base) % period
+    for i in range(times.size):
+        t = times[i]
+        if now == NEVER or (t > now and (ahead < 0 or t - now <= ahead)):
+            now = t
+            last = seq[i]
+            if t < due:
+                continue
+            if period > 0:
+                base = t if base == NEVER else base
+                due = t + period - (t - lag - base) % period
+            if not once or n == 0 or moved[n - 1] != seq[i]:
+                n += 1
+            moved[n - 1] = seq[i]
+            until[n - 1] = t
+    return n, now, last
+
+
+@kernel
+def _place_between(
+    numbers: Any, places: Any, begin: Any, moved: Any, until: Any, now: Any, rows: Any, times: Any, seq: Any
+) -> Any:  # fmt: skip
+    """Place the moves of stream time between rows, by message number; returns the number of moves.
+
+    A move comes before the first record of its message, and so after the timer output that earlier tasks emitted for
+    that message, whose ``places`` are negative (the array is empty if there is none). Each such row was due at its own
+    time, which is its place plus ``begin``: at that row stream time has only come to just before that time.
+    """
+    n = 0
+    low = 0
+    for m in range(moved.size):
+        high = numbers.size
+        step = 1  # gallop: the message's first row is mostly near
+        while low + step < high:
+            if numbers[low + step] >= moved[m]:
+                high = low + step
+            else:
+                low += step
+                step *= 2
+        while low < high:
+            middle = (low + high) >> 1
+            if numbers[middle] < moved[m]:
+                low = middle + 1
+            else:
+                high = middle
+        while low < numbers.size and numbers[low] == moved[m] and places.size > 0 and places[low] < 0:
+            t = places[low] + begin - 1
+            if t >= until[m]:
+                break
+            k = n
+            while k > 0 and rows[k - 1] == low and times[k - 1] > t:
+                k -= 1
+            if t > (times[k - 1] if k > 0 else now):
+                for j in range(n, k, -1):
+                    rows[j], times[j], seq[j] = rows[j - 1], times[j - 1], seq[j - 1]
+                rows[k], times[k], seq[k] = low, t, moved[m]
+                n += 1
+            low += 1
+        rows[n], times[n], seq[n] = low, until[m], moved[m]
+        n += 1
+    return n
+
+
+class Watermark:
+    """The stream time of one task and bucket of keys, merged from the watermarks that it receives.
+
+    Spark's watermark is one value per query that advances between micro-batches; this one belongs to a task and
+    advances between two records, so it does not depend on how the stream is cut into batches.
+
+    Attributes
+    ----------
+    now : int
+        Stream time in microseconds, before ``lag`` is subtracted; :data:`NEVER` before the first watermark.
+    seq : int
+        The message that moved it there.
+    first : int
+        The first event time; :data:`NEVER` before the first watermark.
+    ending : bool
+        Whether the stream ends: stream time then also follows the timer output of earlier tasks, up to its last due
+        time.
+    """
+
+    def __init__(self, clock: StepClock) -> None:
+        self.clock = clock
+        self.now = self.first = NEVER
+        self.seq = 0
+        self.ending = False
+        self._before_end: tuple[int, int] | None = None
+
+    def ticks(self, batch: pa.RecordBatch | None, watermarks: Sequence[pa.RecordBatch], first: str = "seq") -> Ticks:
+        """Return how stream time moves over the rows of a batch, by the watermarks that came with it.
+
+        ``first`` is the field that orders rows and watermarks. A batch without ``seq`` is numbered by its rows.
+        """
+        seq, times = (_concatenate([int_column(m.column(name)) for m in watermarks]) for name in WATERMARKS.names)
+        by = [seq] if first == "seq" else [times, seq]
+        if not are_sorted(by, seq.size):
+            order = np.lexsort(by[::-1])
+            seq, times = seq[order], times[order]
+        ahead = -1 if self.clock.max_ahead is None else self.clock.max_ahead
+        before = self.now
+        moved, until = np.empty(seq.size, np.int64), np.empty(seq.size, np.int64)
+        n, now, last = _moves(
+            readonly(seq), readonly(times), before, self.seq, ahead, first == "seq", self.origin, self.clock.lag,
+            self.clock.period, moved, until,
+        )  # fmt: skip
+        self.now, self.seq = int(now), int(last)
+        self.first = int(times[0]) if before == NEVER < self.now else self.first
+        seq, times = moved[:n], until[:n]
+        if self.ending and first == "seq" and batch is not None and (end := _last_due_time(batch)) > self.now > NEVER:
+            self._before_end = self.now, self.seq
+            self.now, self.seq = end, int(int_column(batch.column("seq"))[-1])
+            if n and seq[-1] == self.seq:
+                times[-1] = end
+            else:
+                seq, times = np.append(seq, self.seq), np.append(times, end)
+        if batch is None or not batch.num_rows:
+            rows = np.zeros(times.size, np.int64)
+        elif first != "seq":
+            rows = np.searchsorted(int_column(batch.column(first)), times - self.clock.lag)
+        else:
+            rows, times, seq = _place_moves(batch, before, times, seq)
+        lag = self.clock.lag
+        start = before if before == NEVER else before - lag
+        return Ticks(start, rows, times - lag, seq, self.clock.resolution, lag, self.origin)
+
+    def advance(self, time: int) -> Ticks | None:
+        """Move stream time to a given time; returns None if it is there already."""
+        time = time // self.clock.resolution * self.clock.resolution
+        if time <= self.now:
+            return None
+        before, self.now = self.now, time
+        self.first = time if before == NEVER else self.first
+        lag = self.clock.lag
+        moved = np.array([time - lag])
+        start = before if before == NEVER else before - lag
+        return Ticks(start, np.zeros(1, np.int64), moved, np.array([self.seq]), self.clock.resolution, lag, self.origin)
+
+    def reset_end(self) -> None:
+        """Undo the moves of the end of the stream, so that a stream that goes on follows its records again."""
+        self.ending = False
+        if self._before_end is not None:
+            (self.now, self.seq), self._before_end = self._before_end, None
+
+    @property
+    def origin(self) -> int:
+        """The time from which the task's periods are counted."""
+        return self.first if self.clock.from_first else 0
+
+    def snapshot(self) -> list[int]:
+        """Return the values that a snapshot of the task's state keeps."""
+        first = [self.first] if self.clock.from_first else []
+        return [self.now, self.seq, self.clock.lag, *first]
+
+    def restore(self, saved: list[int]) -> None:
+        """Continue from the values of :meth:`snapshot`."""
+        self.now, self.seq, _, *first = saved
+        self.first = first[0] if first else self.now  # unused where periods do not count from it
+
+
+def _concatenate(arrays: list[Numbers]) -> Numbers:
+    return arrays[0] if len(arrays) == 1 else np.concatenate(arrays or [_NONE])
+
+
+def _last_due_time(batch: pa.RecordBatch) -> int:
+    """Return the due time of the last row of timer output in a batch; NEVER if it has none."""
+    places = ordinals(batch.schema.names)
+    first = int_column(batch.column(places[0])) if places else _NONE
+    first = first[first < 0]
+    return int(time_of_ordinal(first).max()) if first.size else NEVER
+
+
+def _place_moves(batch: pa.RecordBatch, now: int, times: Numbers, seq: Numbers) -> tuple[Numbers, Numbers, Numbers]:
+    """Return ``(rows, times, messages)`` of the moves of stream time over the rows of a batch."""
+    numbers = int_column(batch.column("seq")) if "seq" in batch.schema.names else np.arange(batch.num_rows)
+    names = ordinals(batch.schema.names)
+    places = int_column(batch.column(names[0])) if names and times.size else _NONE
+    room = times.size + places.size
+    found = np.empty(room, np.int64), np.empty(room, np.int64), np.empty(room, np.int64)
+    n = _place_between(
+        readonly(numbers), readonly(places), time_of_ordinal(0), readonly(seq), readonly(times), now, *found
+    )
+    rows, times, seq = (one[:n] for one in found)
+    return rows, times, seq

@@ -1,0 +1,75 @@
+"""Plans: the stages of dataflows and their shuffles."""
+
+from __future__ import annotations
+
+import random
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given, settings
+
+import riot_ops as ro
+from riot_ops import tasks as t
+from riot_ops.graph.plan import plan
+from tests.random_flows import (
+    SCHEMA,
+    random_flow,
+)
+from tests.search import depth
+
+SEEDS = st.integers(0, 2**32).map(random.Random)
+
+
+@given(SEEDS, st.sampled_from(["exact", "coarse"]))
+@settings(max_examples=depth(80))
+def test_plan_places_each_step_after_its_inputs(choose, fuse):
+    flow = random_flow(choose)
+    plan = flow.plan(fuse=fuse)
+    for stage in plan.stages:
+        for step in stage.steps:
+            if step.keyed:
+                assert set(stage.partition) <= set(step.key), "records of one key must meet in one bucket"
+        for stream in stage.outputs:
+            assert plan.parts.get(stream, stream) in plan.sinks or plan.readers(stream, stage.index)
+    together = plan.shuffles
+    assert sorted(s.index for stages in together for s in stages) == list(range(1, len(plan.stages)))
+    for before, stages in zip([plan.stages[:1], *together], together, strict=False):
+        for stage in stages:
+            assert any(s.outputs & stage.entries.keys() for s in before), "it fits an earlier shuffle"
+            assert not any(s.outputs & stage.entries.keys() for s in stages), (
+                "it reads the output of a stage of the same shuffle"
+            )
+    keyed = [n.id for n in flow.nodes_of_kind("task") if n.task.stateful]
+    placed = [s.id for stage in plan.stages for s in stage.steps if s.keyed]
+    assert sorted(placed) == sorted(keyed)
+
+
+@pytest.mark.parametrize(
+    ("code", "fuse", "shuffles"), [("mo", "exact", 3), ("mo", "coarse", 1), ("equipment", "exact", 2)]
+)
+def test_single_bucket_is_not_shuffled_again(code, fuse, shuffles):
+    plan = ro.dataflows.BUILDERS[code]().plan(fuse=fuse)
+    assert len(plan.stages) - 1 == len(plan.shuffles) == shuffles
+
+
+def test_independent_stages_share_a_shuffle():
+    plan = ro.dataflows.log_processing().plan()
+    assert [[stage.partition for stage in together] for together in plan.shuffles] == [
+        [("response",), (), ("country",)]
+    ]
+    visits = ro.dataflows.click_analytics().plan()
+    assert [[stage.index for stage in together] for together in visits.shuffles] == [[1, 2], [3]]
+
+
+def _count(by):
+    return t.Window(count=1_000_000, emit="update", by=(by,), aggregates={"n": ("count", None)})
+
+
+def test_changed_field_needs_another_shuffle():
+    flow = ro.Dataflow("changing")
+    counted = flow.source("in", schema=SCHEMA).to(_count("device"), id="n")
+    renamed = counted.to(ro.map(lambda row: {**row, "device": row["device"][:1]}, name="short"), id="short")
+    flow.sink("out", renamed.to(_count("device"), id="again"), counted.to(_count("device"), id="same"))
+    stages_of = [[step.id for step in stage.steps if step.keyed] for stage in plan(flow).stages]
+    assert stages_of == [[], ["n", "same"], ["again"]]
+    assert [stage.partition for stage in plan(flow).stages[1:]] == [("device",)] * 2
