@@ -1,4 +1,4 @@
-"""What a test of shared dataflows starts ends with it, also where it fails."""
+"""Ends the queries that a test has left running, also after a failure."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import threading
 
 import pytest
 
-from tests.reuse.queries import FakeSpark
+from tests.reuse.spark.fake_spark import FakeSpark
 
 
 @pytest.fixture(autouse=True)
-def all_ends():
+def end_queries():
     before = {*threading.enumerate()}
     yield
     for backend in [*FakeSpark.open]:

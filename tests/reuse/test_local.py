@@ -1,4 +1,4 @@
-"""Shared dataflows in process: each gets what it would get alone."""
+"""The back end in process: each dataflow gets what it would get alone."""
 
 from __future__ import annotations
 
@@ -15,91 +15,34 @@ from hypothesis import given, settings
 import riot_ops as ro
 from riot_ops import tasks as t
 from riot_ops.core.errors import ConfigError, ConnectorError
-from riot_ops.reuse import LocalBackend, ReuseManager, errors
+from riot_ops.reuse import LocalBackend, ReuseManager
 from riot_ops.streams.riotbench.city import CitySource
 from riot_ops.testing import exact
-from tests.random_flows import SCHEMA, assert_same, everything, ordered, random_flow, random_input
+from tests.random_flows import SCHEMA, assert_same, random_input
+from tests.reuse.local_users import Users, known, submit_any
 from tests.reuse.sharing import overlapping_flow
 from tests.search import depth
 
 SEEDS = st.integers(0, 2**32).map(random.Random)
 
 
-class Got:
-    """What a sink in memory has, as a result."""
-
-    def __init__(self, sink):
-        self.sink = sink
-
-    def __getitem__(self, stream):
-        return self.sink.table(stream)
-
-
-class Users:
-    """A manager over one log of records, and what its users get."""
-
-    def __init__(self, choose, rows=40, policy="always", batch_size=None):
-        names = ("north", "south", "west", "in0", "in1")
-        self.logs = {name: random_input(choose, rows) for name in names}
-        self.backend = LocalBackend(batch_size or choose.randint(1, 12))
-        self.manager = ReuseManager(self.backend, policy)
-        self.flows, self.sinks, self.first = {}, {}, {}
-
-    def submit(self, flow, name):
-        sink = ro.MemorySink()
-        sources = {n.id: self.logs[n.id] for n in flow.kind("source")}
-        report = self.manager.submit(flow, sources, sink, name=name)
-        self.flows[name], self.sinks[name], self.first[name] = flow, sink, report.first
-        return report
-
-    def got(self, name, nodes=None):
-        return everything(Got(self.sinks[name]), self.flows[name], nodes)
-
-    def alone(self, name, nodes=None):
-        flow = self.flows[name]
-        logs = {s: self.logs[s].slice(first) for s, first in self.first[name].items()}
-        return everything(flow.run(logs), flow, nodes)
-
-
-def any_flow(choose, name):
-    if choose.random() < 0.5:
-        return overlapping_flow(choose, name)
-    flow = random_flow(choose, sources=choose.choice([1, 1, 2]))
-    if flow.kind("source")[1:]:
-        flow.merging = choose.choice(["arrival", "number", "sequence"])
-    return flow
-
-
-def try_submit(users, choose, name):
-    flow = any_flow(choose, name)
-    try:
-        users.submit(flow, name)
-    except (errors.NotDeduplicatedError, errors.DisconnectedError):
-        return False
-    return True
-
-
-def known(flow):
-    """Nodes of which the order of records is defined."""
-    return ordered(flow) if flow.merging == "arrival" else None
-
-
 @given(SEEDS)
 @settings(max_examples=depth(25))
-def test_together_each_gets_what_it_gets_alone(choose):  # P15
+def test_shared_dataflows_get_what_each_gets_alone(choose):  # P15
     users = Users(choose)
     for i in range(4):
-        try_submit(users, choose, f"d{i}")
+        submit_any(users, choose, f"d{i}")
     users.backend.run()
     for name, flow in users.flows.items():
         assert_same(users.got(name, known(flow)), users.alone(name, known(flow)), flow)
 
 
-def test_random_dataflows_have_something_to_share():
+def test_random_dataflows_share_steps():
     shared = 0
     for seed in range(40):
         users = Users(random.Random(seed))
-        sum(try_submit(users, random.Random(seed + i), f"d{i}") for i in range(4))
+        for i in range(4):
+            submit_any(users, random.Random(seed + i), f"d{i}")
         found = users.manager.stats()
         shared += found["steps"] < found["steps_alone"]
     assert shared >= 10
@@ -107,7 +50,7 @@ def test_random_dataflows_have_something_to_share():
 
 @given(SEEDS)
 @settings(max_examples=depth(25))
-def test_whoever_comes_late_gets_what_it_gets_alone_from_there_on(choose):
+def test_late_dataflow_gets_what_it_gets_alone_from_its_first_message(choose):
     users = Users(choose, policy="stateless")
     alive = []
     for i in range(8):
@@ -116,23 +59,24 @@ def test_whoever_comes_late_gets_what_it_gets_alone_from_there_on(choose):
             users.manager.remove(gone)
             part, whole = users.got(gone, known(users.flows[gone])), users.alone(gone, known(users.flows[gone]))
             assert all(not part[stream] - whole[stream] for stream in part)
-        elif try_submit(users, choose, f"d{i}"):
+        else:
+            submit_any(users, choose, f"d{i}")
             alive.append(f"d{i}")
         users.backend.turn()
     users.backend.run()
     for name in alive:
         flow = users.flows[name]
-        if flow.merging == "arrival":  # as one log, its sources end together
+        if flow.merging == "arrival":  # sources merged as one log end together
             assert_same(users.got(name, known(flow)), users.alone(name, known(flow)), flow)
     for name in alive:
         users.manager.remove(name)
-    assert users.backend.running() == set() and not users.backend._engine.steps
-    assert not users.backend._readings.of and not users.backend._labels and not users.backend._needs
+    assert users.backend.running_steps() == set() and not users.backend.engine.steps
+    assert not users.backend.sources.open_sources and not users.backend.step_queues and not users.backend.references
 
 
 @given(SEEDS)
 @settings(max_examples=depth(12))
-def test_without_state_a_late_one_shares_and_loses_nothing(choose):
+def test_late_dataflow_shares_stateless_steps_without_loss(choose):
     users = Users(choose)
     for i in range(5):
         users.submit(overlapping_flow(choose, f"d{i}", stateful=False), f"d{i}")
@@ -153,7 +97,7 @@ def chain(*tasks, name="f", source="north", sink="out"):
 A, B = t.KalmanFilter(by=("device",)), t.RangeFilter(bounds={"light": (-20, 30)})
 
 
-def test_state_of_what_stays_goes_on_and_a_late_one_joins_it():
+def test_late_dataflow_joins_the_state_of_a_shared_step():
     users = Users(random.Random(1), batch_size=10)
     users.submit(chain(A, name="a"), "a")
     users.backend.turn()
@@ -170,11 +114,11 @@ def test_state_of_what_stays_goes_on_and_a_late_one_joins_it():
     assert users.sinks["a"].table("a0").to_pylist() == [row for row in whole if row["seq"] < 20]
 
 
-def test_a_source_is_read_once_for_all():
+def test_source_is_read_once_for_all_dataflows():
     reads = []
 
     class Counting(ro.MemorySource):
-        def description(self):  # what it counts aside it is what it has
+        def description(self):  # equal to any other counting source of the rows
             return super().description()
 
         def read(self, split):
@@ -193,7 +137,7 @@ def test_a_source_is_read_once_for_all():
     assert "1 sources are read in place of 3" in manager.explain_sharing()
 
 
-def test_errors_have_the_names_of_the_one_who_reads_them():
+def test_rejected_records_name_steps_of_their_dataflow():
     rows = [{"device": "a", "value": 1.0}, {"device": "a", "value": "x"}, {"device": "a", "value": float("inf")}]
     manager = ReuseManager(LocalBackend())
     sinks = {}
@@ -208,7 +152,7 @@ def test_errors_have_the_names_of_the_one_who_reads_them():
         assert sinks[name].table("errors").column("task").to_pylist() == labels
 
 
-def test_what_is_spared_is_counted():
+def test_spared_records_are_counted():
     users = Users(random.Random(0), rows=40, batch_size=10)
     assert users.backend.stats()["spared"] == 0
     users.submit(chain(B, A, name="a"), "a")
@@ -216,17 +160,17 @@ def test_what_is_spared_is_counted():
     assert users.backend.stats()["spared"] == 0
     users.submit(chain(B, name="b"), "b")
     users.backend.run()
-    assert users.backend.stats()["spared"] == 30 * 2  # of the source and of the filter
-    assert "60 records were worked on for others already" in users.manager.explain_sharing()
+    assert users.backend.stats()["spared"] == 30 * 2  # by the source and the filter
+    assert "60 records were processed for other dataflows already" in users.manager.explain_sharing()
 
 
-def test_who_rests_is_spared_nothing():
+def test_paused_dataflow_spares_no_records():
     users = Users(random.Random(0), rows=40, batch_size=10)
     for name in "abc":
         users.submit(chain(B, name=name), name)
     users.manager.pause("b")
     users.backend.turn()
-    assert users.backend.stats()["spared"] == 10 * 2, "of the source and of the filter, for one other"
+    assert users.backend.stats()["spared"] == 10 * 2, "by the source and the filter, for one other dataflow"
     users.manager.pause("c")
     users.backend.turn()
     assert users.backend.stats()["spared"] == 10 * 2
@@ -247,7 +191,7 @@ class Breaking(ro.CallbackSink):
             raise OSError("disk full")
 
 
-def test_a_sink_that_fails_is_nobody_elses_matter():
+def test_failed_sink_leaves_other_dataflows_running():
     users = Users(random.Random(0), batch_size=5)
     users.submit(chain(A, name="a"), "a")
     users.manager.submit(chain(A, name="b"), users.logs["north"], Breaking(2))
@@ -258,7 +202,7 @@ def test_a_sink_that_fails_is_nobody_elses_matter():
     assert users.manager.stats()["failed"] == {"b": "OSError: disk full"}
 
 
-def test_a_step_that_raises_ends_the_dataflows_that_use_it_and_no_others():
+def test_failed_step_ends_only_the_dataflows_that_use_it():
     calls = []
 
     def picky(batch):
@@ -276,19 +220,19 @@ def test_a_step_that_raises_ends_the_dataflows_that_use_it_and_no_others():
     assert_same(users.got("c"), users.alone("c"), users.flows["c"])
     assert users.backend.stats()["failed"] == dict.fromkeys("ab", "MemoryError: no more")
     wanted = {"a2": users.sinks["c"].table("c1"), "b1": chain(B, name="b").run(users.logs["north"])["b0"]}
-    for end, table in wanted.items():  # of whole batches
+    for end, table in wanted.items():  # whole batches
         seen = users.sinks[end[0]].table(end).column("seq").to_pylist()
         assert seen == [n for n in table.column("seq").to_pylist() if n < 20]
     report = users.submit(chain(B, check, name="d"), "d")
-    assert set(report.reused) == {"north", "d0"}  # it gets a step of its own
+    assert set(report.reused) == {"north", "d0"}  # the failed step is not shared
     users.manager.pause("a")
     users.manager.resume("a")
     for name in "abcd":
         users.manager.remove(name)
-    assert users.backend.running() == set() and not users.backend._engine.broken
+    assert users.backend.running_steps() == set() and not users.backend.engine.failures
 
 
-def test_files_are_written_in_epochs_and_are_of_one_dataflow(tmp_path):
+def test_files_are_written_per_epoch_by_one_dataflow(tmp_path):
     table = random_input(random.Random(0), 30)
     backend = LocalBackend(batch_size=10, epoch_s=0.0)
     manager = ReuseManager(backend)
@@ -313,7 +257,7 @@ def test_files_are_written_in_epochs_and_are_of_one_dataflow(tmp_path):
     assert len(list((tmp_path / "c0").glob("part-*"))) == 1
 
 
-def test_who_pauses_gets_nothing_and_others_all():
+def test_paused_dataflow_gets_nothing_while_others_get_all():
     users = Users(random.Random(3), batch_size=10)
     users.submit(chain(A, name="a"), "a")
     users.submit(chain(A, B, name="b"), "b")
@@ -324,16 +268,16 @@ def test_who_pauses_gets_nothing_and_others_all():
     users.backend.turn()
     assert users.backend.stats()["readings"] == 2 and users.backend.stats()["rows"]["a"] < 20
     users.manager.resume("a")
-    users.backend.run()  # it does not wait for what rests
+    users.backend.run()  # a paused source does not keep it running
     assert_same(users.got("b"), users.alone("b"), users.flows["b"])
     seen = users.sinks["a"].table("a0").column("seq").to_pylist()
     assert (not set(seen) & set(range(10, 20)) and set(seen) >= set(range(20, 40)) - {20}) or seen
     users.manager.resume("c")
     users.backend.run()
-    assert_same(users.got("c"), users.alone("c"), users.flows["c"])  # nobody read its source meanwhile
+    assert_same(users.got("c"), users.alone("c"), users.flows["c"])  # its source was not read meanwhile
 
 
-def test_a_pause_tells_its_borders():
+def test_pause_and_resume_return_the_first_messages():
     backend = LocalBackend(batch_size=7)
     manager, sink = ReuseManager(backend), ro.MemorySink()
     source = ro.MemorySource([{"value": float(i)} for i in range(40)])
@@ -348,7 +292,7 @@ def test_a_pause_tells_its_borders():
     assert sink.table("in")["seq"].to_pylist() == [*range(7), *range(14, 40)]
 
 
-def test_what_a_step_holds_comes_out_when_all_its_sources_have_ended():
+def test_step_flushes_when_all_its_sources_have_ended():
     average = t.MovingAverage(window=7, partial=True, by=())
     users = Users(random.Random(4), batch_size=16)
     users.submit(chain(average, name="a"), "a")
@@ -363,7 +307,7 @@ def test_what_a_step_holds_comes_out_when_all_its_sources_have_ended():
     assert not users.got("d")["d0"]
 
 
-def test_windows_of_different_periods_share_what_is_before_them():
+def test_windows_of_different_sizes_share_the_steps_before_them():
     def window(seconds):
         return t.Window(by=("device", "obs_type"), size=timedelta(seconds=seconds), aggregates={"n": ("count", None)})
 
@@ -377,7 +321,7 @@ def test_windows_of_different_periods_share_what_is_before_them():
         assert_same(users.got(name), users.alone(name), flow)
 
 
-def test_marks_that_guard_against_the_future_are_other_marks():
+def test_guarded_watermarks_are_not_shared_with_unguarded_ones():
     def window(**options):
         aggregates = {"n": ("count", None)}
         return t.Window(by=("device",), size=timedelta(seconds=4), aggregates=aggregates, **options)
@@ -392,7 +336,7 @@ def test_marks_that_guard_against_the_future_are_other_marks():
         ("c", window(max_ahead="20s", allowed_lateness="4s")),
     ):
         users.submit(chain(task, name=name), name)
-    ids = [step.id for step in users.backend._engine.steps]
+    ids = [step.id for step in users.backend.engine.steps]
     assert len(ids) == len(set(ids)) and sum(id.endswith("@time") for id in ids) == 2
     users.backend.run()
     for name, flow in users.flows.items():
@@ -400,7 +344,7 @@ def test_marks_that_guard_against_the_future_are_other_marks():
     assert users.sinks["b"].table("b0").num_rows > users.sinks["a"].table("a0").num_rows / 2 > 0
 
 
-def test_what_only_the_paused_use_rests_when_the_others_go():
+def test_step_of_paused_dataflows_pauses_when_the_others_are_removed():
     users = Users(random.Random(6), batch_size=10)
     users.submit(chain(A, name="a"), "a")
     users.submit(chain(A, B, name="b"), "b")
@@ -409,12 +353,12 @@ def test_what_only_the_paused_use_rests_when_the_others_go():
     users.manager.remove("b")
     users.backend.run()
     assert users.backend.stats()["messages"] == 10
-    users.submit(chain(A, B, name="c"), "c")  # it wakes what it shares
+    users.submit(chain(A, B, name="c"), "c")  # resumes the shared steps
     users.backend.run()
     assert users.backend.stats()["messages"] == 40 and not users.got("a")["a0"] and users.got("c")["c1"]
 
 
-def test_what_reads_several_sources_ends_with_the_last_of_them():
+def test_step_over_several_sources_ends_with_the_last_of_them():
     flow = ro.Dataflow("two")
     streams = [flow.source(name, schema=SCHEMA) for name in ("north", "south")]
     flow.sink("out", ro.merge(*streams).to(t.MovingAverage(window=1000, partial=True), id="average"))
@@ -427,7 +371,7 @@ def test_what_reads_several_sources_ends_with_the_last_of_them():
     assert got["value"] == pytest.approx(wanted["value"])
 
 
-def test_a_stream_without_end_goes_on_while_users_come_and_go():
+def test_endless_stream_continues_while_dataflows_change():
     backend = LocalBackend(batch_size=64)
     manager = ReuseManager(backend)
     backend.start()
@@ -459,7 +403,7 @@ def test_a_stream_without_end_goes_on_while_users_come_and_go():
     assert all(seen) and max(seen[9]) > max(max(one) for one in seen[:9])
 
 
-def test_a_log_takes_up_dataflows_with_what_is_bound_again(tmp_path):
+def test_replayed_log_rebinds_sources_and_sinks(tmp_path):
     table = random_input(random.Random(0), 20)
     sinks = {}
 
@@ -481,7 +425,7 @@ def test_a_log_takes_up_dataflows_with_what_is_bound_again(tmp_path):
 
 
 def test_parameters_are_checked():
-    with pytest.raises(ConfigError, match="batch_size must be >= 1"):
+    with pytest.raises(ConfigError, match="batch_size must be a whole number >= 1"):
         LocalBackend(0)
     with pytest.raises(ConfigError, match="batch_size must be a whole number >= 1, got nan"):
         LocalBackend(float("nan"))

@@ -1,4 +1,4 @@
-"""The log of actions, line by line as it lies on disk, and what a manager makes of it."""
+"""The lines of the log on disk, and their replay."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import riot_ops as ro
 from riot_ops import tasks as t
 from riot_ops.core.errors import ConfigError, ConnectorError, StateError
 from riot_ops.reuse import NullBackend, ReuseManager, errors, log
-from riot_ops.reuse.past import Past, past
+from riot_ops.reuse.log import ReplayedState, replay
 
 
 def smooth(name, **parameters):
@@ -24,7 +24,7 @@ def smooth(name, **parameters):
 
 
 def told(path):
-    """By action, the states that its lines tell."""
+    """By action, the states in its lines."""
     found = []
     for line in map(json.loads, path.read_text().splitlines()):
         if line["state"] == "intent":
@@ -34,12 +34,12 @@ def told(path):
 
 
 def line(number, **entry):
-    """A line as the file has it: JSON with a checksum over all the rest."""
+    """A line of the file: JSON with a checksum over the rest."""
     body = json.dumps({"n": number, **entry}, separators=(",", ":"))
     return f'{body[:-1]},"crc":{zlib.crc32(body.encode())}}}\n'
 
 
-def test_each_action_is_intended_enacted_and_committed(tmp_path):
+def test_action_is_logged_as_intent_enacted_and_committed(tmp_path):
     manager = ReuseManager(log=tmp_path / "new" / "log")
     manager.submit(smooth("a"))
     manager.pause("a")
@@ -53,7 +53,7 @@ def test_each_action_is_intended_enacted_and_committed(tmp_path):
 
 
 @pytest.mark.parametrize("kept", [True, False])
-def test_an_action_that_fails_is_reverted(tmp_path, monkeypatch, kept):
+def test_failed_action_is_reverted(tmp_path, monkeypatch, kept):
     manager = ReuseManager(log=tmp_path / "log" if kept else None)
     manager.submit(smooth("a"))
     for fault, raised in ((OSError("no memory"), errors.EnactError), (ConnectorError("no broker"), ConnectorError)):
@@ -68,7 +68,7 @@ def test_an_action_that_fails_is_reverted(tmp_path, monkeypatch, kept):
     assert manager.names == []
 
 
-def test_lines_and_the_name_of_the_file_are_on_disk(tmp_path, monkeypatch):
+def test_lines_and_file_name_are_synced(tmp_path, monkeypatch):
     path, sizes, folders = tmp_path / "log", [], []
     monkeypatch.setattr(log.os, "fsync", lambda file: sizes.append(os.fstat(file).st_size))
     monkeypatch.setattr(log, "sync", folders.append)
@@ -77,7 +77,7 @@ def test_lines_and_the_name_of_the_file_are_on_disk(tmp_path, monkeypatch):
     assert (sizes, folders) == (ends, [tmp_path])
 
 
-def test_a_line_for_which_there_is_no_room_leaves_nothing(tmp_path, monkeypatch):
+def test_line_without_disk_space_leaves_nothing(tmp_path, monkeypatch):
     path = tmp_path / "log"
     manager = ReuseManager(log=path)
     manager.submit(smooth("a"))
@@ -96,7 +96,7 @@ def test_a_line_for_which_there_is_no_room_leaves_nothing(tmp_path, monkeypatch)
     assert ReuseManager(log=path).names == ["a", "b"]
 
 
-def test_what_is_no_log_is_refused(tmp_path):
+def test_other_file_is_refused(tmp_path):
     with pytest.raises(ConnectorError, match=f"the log {tmp_path} cannot be used"):
         ReuseManager(log=tmp_path)
     path = tmp_path / "log"
@@ -110,7 +110,7 @@ def test_what_is_no_log_is_refused(tmp_path):
     assert ReuseManager(log=path).names == []
 
 
-def test_a_log_that_cannot_be_taken_up_is_free_again(tmp_path):
+def test_log_is_released_after_failed_replay(tmp_path):
     path = tmp_path / "log"
     flow = ro.Dataflow("a")
     doubled = flow.source("in", schema={"x": "double"}).to(
@@ -119,41 +119,41 @@ def test_a_log_that_cannot_be_taken_up_is_free_again(tmp_path):
     manager = ReuseManager(log=path, functions={"builtins:abs": abs})
     manager.submit(flow.sink("out", doubled))
     manager.close()
-    with pytest.raises(ConfigError, match="abs") as kept:  # whose traceback has the manager
+    with pytest.raises(ConfigError, match="abs") as kept:  # the traceback keeps the manager alive
         ReuseManager(log=path)
     assert ReuseManager(log=path, functions={"builtins:abs": abs}).names == ["a"]
     del kept
 
 
 class Keeps(NullBackend):
-    """Runs a step already when a manager comes, and tells what it is asked for."""
+    """Runs steps before a manager uses it, and notes its calls."""
 
     def __init__(self, *steps):
         super().__init__()
         self.fragments, self.asked = [set(steps)], []
 
-    def rest(self, rest):
+    def apply_pause(self, rest):
         self.asked.append((rest.name, rest.paused, sorted(rest.steps)))
         return {}
 
 
-def test_steps_that_no_dataflow_of_the_log_has_are_ended(tmp_path):
+def test_running_steps_missing_in_the_log_are_ended(tmp_path):
     path = tmp_path / "log"
     manager = ReuseManager(log=path)
     manager.submit(smooth("a"))
-    running = manager.backend.running()
+    running = manager.backend.running_steps()
     manager.close()
     backend = Keeps("kalman_filter.9", *running)
-    assert ReuseManager(backend, log=path).backend.running() == running
-    assert backend.fragments[0] > running  # it rests with the others of its fragment
+    assert ReuseManager(backend, log=path).backend.running_steps() == running
+    assert backend.fragments[0] > running  # it is idle with the other steps of its fragment
 
 
-def test_a_dataflow_that_was_about_to_go_on_does(tmp_path, monkeypatch):
+def test_resumption_under_way_is_completed(tmp_path, monkeypatch):
     path = tmp_path / "log"
     manager = ReuseManager(log=path)
     manager.submit(smooth("a"))
     manager.pause("a")
-    monkeypatch.setattr(manager.backend, "rest", lambda rest: (_ for _ in ()).throw(KeyboardInterrupt))
+    monkeypatch.setattr(manager.backend, "apply_pause", lambda rest: (_ for _ in ()).throw(KeyboardInterrupt))
     with suppress(KeyboardInterrupt):
         manager.resume("a")
     manager.close()
@@ -164,14 +164,14 @@ def test_a_dataflow_that_was_about_to_go_on_does(tmp_path, monkeypatch):
     assert told(path)[-1] == ("resume", ["intent", "committed"])
 
 
-def test_nobody_shares_a_step_that_has_failed(monkeypatch):
+def test_failed_step_is_not_shared(monkeypatch):
     manager = ReuseManager()
     manager.submit(smooth("a"))
-    monkeypatch.setattr(manager.backend, "broken", lambda step: step == "kalman_filter.1")
+    monkeypatch.setattr(manager.backend, "has_failed", lambda step: step == "kalman_filter.1")
     assert manager.submit(smooth("b")).reused == {"readings": "readings.0"}
 
 
-# -- what a log comes to ---------------------------------------------------------------------------
+# -- replay ----------------------------------------------------------------------------------------
 
 
 def came(name, state="committed"):
@@ -183,11 +183,11 @@ def did(do, name, state="committed"):
 
 
 @pytest.mark.parametrize(
-    ("actions", "names", "paused", "woken", "outcome"),
+    ("actions", "names", "paused", "resuming", "outcome"),
     [
         ([], [], [], None, None),
         ([came("a"), came("b")], ["a", "b"], [], None, None),
-        # what is under way
+        # actions under way
         ([came("a"), came("b", "intent")], ["a"], [], None, "reverted"),
         ([came("a"), came("b", "enacted")], ["a", "b"], [], None, "committed"),
         ([came("a"), did("remove", "a", "intent")], [], [], None, "committed"),
@@ -195,11 +195,11 @@ def did(do, name, state="committed"):
         ([came("a"), did("pause", "a"), did("resume", "a", "intent")], ["a"], [], "a", "committed"),
         ([came("a"), did("pause", "a"), did("resume", "a", "enacted")], ["a"], [], "a", "committed"),
         ([came("a"), did("defragment", None, "intent")], ["a"], [], None, "reverted"),
-        # what was not, though the log was never told how it ended
+        # earlier actions without an outcome
         ([came("a", "intent"), came("b")], ["b"], [], None, None),
         ([came("a"), did("remove", "a", "intent"), came("b")], ["a", "b"], [], None, None),
         ([came("a", "enacted"), came("b")], ["a", "b"], [], None, None),
-        # what is over
+        # finished actions
         ([came("a", "reverted"), came("b"), did("pause", "b", "reverted")], ["b"], [], None, None),
         ([came("a"), did("pause", "a"), did("resume", "a")], ["a"], [], None, None),
         (
@@ -212,17 +212,17 @@ def did(do, name, state="committed"):
         ([came("a"), did("pause", "a"), did("remove", "a"), came("a")], ["a"], [], None, None),
     ],
 )
-def test_what_a_log_comes_to(actions, names, paused, woken, outcome):
-    found = past(actions)
+def test_replay_of_actions(actions, names, paused, resuming, outcome):
+    found = replay(actions)
     came_about = "enacted", "committed"
     steps, begun = ([s for a in actions if a["do"] == "submit" and (a["state"] in came_about) == come
                      for s in ("in.0", f"out.{a['what'][0]['name']}")] for come in (True, False))  # fmt: skip
     wanted = {name: came(name)["what"][0] for name in names}
-    assert found == Past(wanted, steps, paused, woken, outcome, begun)
+    assert found == ReplayedState(wanted, steps, paused, resuming, outcome, begun)
     assert list(found.dataflows) == names
 
 
-def test_a_log_is_no_longer_than_what_there_is_and_ids_come_once(tmp_path, monkeypatch, caplog):
+def test_log_is_compacted_and_step_ids_stay_unique(tmp_path, monkeypatch, caplog):
     path = tmp_path / "log"
     manager = ReuseManager(log=path)
     manager.submit(smooth("kept", process_noise=0.5), owner="ada")
@@ -234,10 +234,10 @@ def test_a_log_is_no_longer_than_what_there_is_and_ids_come_once(tmp_path, monke
     last = manager.submit(smooth("last")).new
     manager.remove("last")
     manager.close()
-    with monkeypatch.context() as patch:  # a full disk is no matter
+    with monkeypatch.context() as patch:  # a full disk leaves the log as it was
         patch.setattr(log.os, "replace", no_room)
         manager = ReuseManager(log=path)
-        assert manager.state() == state and path.stat().st_size > size and "stays as long as it is" in caplog.text
+        assert manager.state() == state and path.stat().st_size > size and "was not compacted" in caplog.text
         manager.close()
     assert [one.name for one in tmp_path.iterdir()] == ["log"]
     for _ in range(2):
@@ -262,7 +262,7 @@ def no_room(*paths):
     raise OSError(errno.ENOSPC, "no room")
 
 
-def test_a_log_that_another_has_made_shorter_just_then_is_in_use(tmp_path, monkeypatch):
+def test_log_replaced_while_opening_is_in_use(tmp_path, monkeypatch):
     path = tmp_path / "log"
     path.touch()
     flock = log.fcntl.flock
@@ -278,7 +278,7 @@ def test_a_log_that_another_has_made_shorter_just_then_is_in_use(tmp_path, monke
         ReuseManager(log=path)
 
 
-def test_a_shortened_log_that_has_lost_its_end_forgets_nothing_or_is_refused(tmp_path):
+def test_compacted_log_without_its_end_is_refused(tmp_path):
     path = tmp_path / "log"
     manager = ReuseManager(log=path)
     for name in "abc":

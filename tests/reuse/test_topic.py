@@ -1,4 +1,4 @@
-"""Streams that one query hands to others."""
+"""Topics, with the sinks that write and the sources that read them."""
 
 import os
 from pathlib import Path
@@ -13,7 +13,7 @@ import riot_ops.tasks as t
 from riot_ops.core.errors import ConfigError, ConnectorError
 from riot_ops.reuse.topic import Topic
 from riot_ops.reuse.topic_sink import TopicSink
-from riot_ops.reuse.topic_source import Throttled, TopicSource
+from riot_ops.reuse.topic_source import ThrottledSource, TopicSource
 
 SCHEMA = pa.schema([("seq", pa.int64()), ("value", pa.float64())])
 
@@ -23,7 +23,7 @@ def records(first, n):
 
 
 def write(topic, batch, *parts, stream="parse", finish=True):
-    """A micro-batch with a file for each part."""
+    """Write a micro-batch with a file for each part."""
     sink = TopicSink(topic)
     messages = []
     for number, part in enumerate(parts):
@@ -37,7 +37,9 @@ def write(topic, batch, *parts, stream="parse", finish=True):
 def read(source, start, limit=None, n=1):
     end = source.latest(start, limit)
     splits = source.splits(start, end, n)
-    found = [i for split in splits for given in source.inputs("", split) for b in given["parse"] for i in numbers(b)]
+    found = [
+        i for split in splits for given in source.read_inputs("", split) for b in given["parse"] for i in numbers(b)
+    ]
     return found, end
 
 
@@ -57,7 +59,7 @@ def source(topic):
     return TopicSource(topic, "me", {"parse": SCHEMA})
 
 
-def test_batches_come_in_order_and_are_trimmed_when_all_have_read_them(topic, source, monkeypatch):
+def test_batches_are_read_in_order_and_trimmed_after_all_readers(topic, source, monkeypatch):
     topic.join("other", 1)
     for batch in range(3):
         write(topic, batch, records(10 * batch, 2), records(10 * batch + 2, 1))
@@ -65,18 +67,22 @@ def test_batches_come_in_order_and_are_trimmed_when_all_have_read_them(topic, so
     assert found == [0, 1, 2, 10, 11, 12, 20, 21, 22] and end == {"batch": 3}
     assert source.count({"batch": 1}, end) == 6
     source.commit(end)
-    assert topic.batches() == [1, 2], "the other has not read them"
-    assert sorted(p.name for p in (topic.folder / "data").iterdir())[0].startswith("part-000001"), "files stay behind"
-    numbers = Topic.numbers
-    monkeypatch.setattr(Topic, "numbers", lambda self: [0, *numbers(self)])  # one that is trimmed behind the look
-    assert [len(marker.files) for marker in topic.there()] == [2, 2] and len(topic.there(2)) == 1
+    assert topic.batches() == [1, 2], "the other reader has not read them"
+    assert sorted(p.name for p in (topic.folder / "data").iterdir())[0].startswith("part-000001"), (
+        "files of trimmed batches are left"
+    )
+    numbers = Topic.batch_numbers
+    monkeypatch.setattr(
+        Topic, "batch_numbers", lambda self: [0, *numbers(self)]
+    )  # batch 0 is trimmed after it was listed
+    assert [len(marker.files) for marker in topic.available()] == [2, 2] and len(topic.available(2)) == 1
     monkeypatch.undo()
     topic.leave("other")
     assert topic.batches() == [] and not list((topic.folder / "data").iterdir())
-    assert source.initial() == {"batch": 3}, "where it goes on after a restart"
+    assert source.initial() == {"batch": 3}, "a restart continues here"
 
 
-def test_a_limit_takes_whole_batches_and_at_least_one(topic, source):
+def test_limit_takes_whole_batches_and_at_least_one(topic, source):
     for batch, n in enumerate((5, 2, 2, 9)):
         write(topic, batch, records(10 * batch, n))
     ends, at = [], {"batch": 0}
@@ -87,7 +93,7 @@ def test_a_limit_takes_whole_batches_and_at_least_one(topic, source):
 
 
 @given(sizes=st.lists(st.integers(0, 3), max_size=6), parts=st.integers(1, 4))
-def test_parts_hold_everything_once(tmp_path_factory, sizes, parts):
+def test_splits_hold_each_record_once(tmp_path_factory, sizes, parts):
     topic = Topic(tmp_path_factory.mktemp("parts"))
     topic.join("me", 0)
     for batch, n in enumerate(sizes):
@@ -98,7 +104,7 @@ def test_parts_hold_everything_once(tmp_path_factory, sizes, parts):
     assert found == wanted and end == {"batch": len(sizes)}
 
 
-def test_streams_of_a_batch_come_together(topic):
+def test_streams_of_a_batch_are_read_together(topic):
     sink = TopicSink(topic)
     writer = sink.writer(0, 0)
     for stream in ("parse", "parse@time", "unwanted"):
@@ -106,7 +112,7 @@ def test_streams_of_a_batch_come_together(topic):
     sink.commit(0, [writer.finish()])
     source = TopicSource(topic, "me", {"parse": SCHEMA, "parse@time": SCHEMA.remove(1)})
     (split,) = source.splits({"batch": 0}, {"batch": 1}, 1)
-    (inputs,) = source.inputs("", split)
+    (inputs,) = source.read_inputs("", split)
     assert {name: [b.schema.names for b in batches] for name, batches in inputs.items()} == {
         "parse": [["seq", "value"]],
         "parse@time": [["seq"]],
@@ -114,14 +120,14 @@ def test_streams_of_a_batch_come_together(topic):
     assert source.count({"batch": 0}, {"batch": 1}) == 4
 
 
-def test_the_first_commit_counts(topic, source):
+def test_first_commit_counts(topic, source):
     write(topic, 0, records(0, 2))
     write(topic, 0, records(0, 1), records(1, 1))
     assert read(source, {"batch": 0})[0] == [0, 1]
-    assert len(list((topic.folder / "data").iterdir())) == 1, "the second attempt left files"
+    assert len(list((topic.folder / "data").iterdir())) == 1, "files of the second attempt are left"
 
 
-def test_what_was_not_committed_is_not_seen_and_goes(topic, source):
+def test_uncommitted_files_are_invisible_and_removed(topic, source):
     write(topic, 0, records(0, 1))
     write(topic, 1, records(1, 1), finish=False)
     os.replace(next((topic.folder / "data").glob(".part-*")), topic.folder / "data" / "part-000001-00000.arrow")
@@ -142,7 +148,7 @@ def test_what_was_not_committed_is_not_seen_and_goes(topic, source):
     ],
     ids=["truncated", "no file", "no marker", "no first marker", "half a marker"],
 )
-def test_damage_is_told(topic, source, damage, told):
+def test_damage_is_reported(topic, source, damage, told):
     for batch in range(3):
         write(topic, batch, records(batch, 1))
     damage(topic.folder)
@@ -150,7 +156,7 @@ def test_damage_is_told(topic, source, damage, told):
         read(source, {"batch": 0})
 
 
-def test_a_file_of_the_right_size_that_is_none(topic, source):
+def test_file_of_the_right_size_with_wrong_content(topic, source):
     write(topic, 0, records(0, 1))
     file = topic.folder / "data/part-000000-00000.arrow"
     file.write_bytes(b"\0" * file.stat().st_size)
@@ -158,20 +164,22 @@ def test_a_file_of_the_right_size_that_is_none(topic, source):
         read(source, {"batch": 0})
 
 
-def test_a_writer_is_held_while_a_reader_has_too_much_to_read(topic, source):
-    ahead = Throttled(ro.streams.city(sensors=5, messages=100), [topic], 1)
+def test_writer_is_throttled_by_a_slow_reader(topic, source):
+    ahead = ThrottledSource(ro.streams.city(sensors=5, messages=100), [topic], 1)
     assert ahead.latest(ahead.initial(), 10) == ahead.source.latest(ahead.source.initial(), 10)
     write(topic, 0, records(0, 5))
-    held = topic.unread()
+    held = topic.unread_bytes()
     assert held == (topic.folder / "data/part-000000-00000.arrow").stat().st_size
-    assert ahead.latest(ahead.initial(), 10) == ahead.initial(), "it goes on"
-    assert Throttled(ahead.source, [topic], held).latest(ahead.initial(), 10) != ahead.initial(), "the bound is reached"
+    assert ahead.latest(ahead.initial(), 10) == ahead.initial(), "the writer is not throttled"
+    assert ThrottledSource(ahead.source, [topic], held).latest(ahead.initial(), 10) != ahead.initial(), (
+        "the bound is reached"
+    )
     source.commit({"batch": 1})
-    assert topic.unread() == 0 and ahead.latest(ahead.initial(), 10) != ahead.initial()
-    assert ahead.waits(), "a run that finds nothing would end"
+    assert topic.unread_bytes() == 0 and ahead.latest(ahead.initial(), 10) != ahead.initial()
+    assert ahead.waits(), "a run without new records would end"
 
 
-def test_the_end(topic, source):
+def test_end_of_a_topic(topic, source):
     write(topic, 0, records(0, 1))
     assert not source.finished({"batch": 1}) and source.waits()
     TopicSink(topic).end({})
@@ -180,7 +188,7 @@ def test_the_end(topic, source):
     assert not source.finished({"batch": 1})
 
 
-def test_misuse(topic):
+def test_wrong_arguments_are_refused(topic):
     with pytest.raises(ConnectorError, match="no reader 'you': join it first"):
         TopicSource(topic, "you", {"parse": SCHEMA}).initial()
     with pytest.raises(ConfigError, match="at least one stream"):
@@ -188,15 +196,15 @@ def test_misuse(topic):
     with pytest.raises(ConfigError, match=r"letters, digits.*'\.\./x'"):
         topic.join("../x", 0)
     with pytest.raises(ConfigError, match="at least 1 byte, got 0"):
-        Throttled(ro.streams.city(sensors=1, messages=1), [topic], 0)
+        ThrottledSource(ro.streams.city(sensors=1, messages=1), [topic], 0)
     write(topic, 0, records(0, 1))
     wider = TopicSource(topic, "me", {"parse": SCHEMA.append(pa.field("unit", pa.string()))})
     with pytest.raises(ConnectorError, match="no field 'unit' in stream 'parse'"):
         read(wider, {"batch": 0})
 
 
-def test_one_dataflow_reads_what_another_writes(topic):
-    """As one dataflow of both gives it, with state behind the boundary."""
+def test_dataflow_over_a_topic_continues_the_one_before_it(topic):
+    """The output equals that of one dataflow over both parts, with state after the boundary."""
     rows = [{"value": float(i % 7), "sensor": "ab"[i % 2]} for i in range(50)]
     schema = {"value": "double", "sensor": "string"}
 
@@ -217,4 +225,4 @@ def test_one_dataflow_reads_what_another_writes(topic):
     whole = ro.Dataflow("whole")
     whole.sink("out", front(whole).to(t.KalmanFilter(by=("sensor",)), id="smooth"))
     assert found.to_pylist() == whole.run(rows)["smooth"].to_pylist()
-    assert not list(Path(topic.folder).glob("batch-*")), "what was read stays"
+    assert not list(Path(topic.folder).glob("batch-*")), "read batches are left"

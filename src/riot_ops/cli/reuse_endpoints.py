@@ -20,7 +20,7 @@ import pyarrow as pa
 from riot_ops import streams
 from riot_ops.connectors.mqtt.sink import MQTTSink
 from riot_ops.connectors.mqtt.source import MQTTSource
-from riot_ops.core.errors import ConfigError, did_you_mean, short
+from riot_ops.core.errors import ConfigError, did_you_mean, value_text
 from riot_ops.core.parameters import parameters_from_json
 from riot_ops.core.paths import local_path
 from riot_ops.core.schema import RAW
@@ -29,13 +29,13 @@ from riot_ops.core.source import Source, WrappedSource
 from riot_ops.ingest.files import read
 from riot_ops.ingest.pace import paced
 
-__all__ = ["DISCARD", "end", "made_sink", "made_source"]
+__all__ = ["DISCARD", "make_sink", "make_source", "parse_endpoint"]
 
 DISCARD = "discard"
 
 
-def end(given: Any, what: str, kind: str) -> dict[str, Any]:
-    """A source or sink as an object, with paths that do not depend on where one stands.
+def parse_endpoint(given: Any, what: str, kind: str) -> dict[str, Any]:
+    """Parse a source or sink into an object, with absolute paths.
 
     Parameters
     ----------
@@ -47,15 +47,17 @@ def end(given: Any, what: str, kind: str) -> dict[str, Any]:
 
     Examples
     --------
-    >>> end("city", "in", "source"), end("/data/a.csv", "in", "source"), end("/results", "out", "sink")
-    ({'stream': 'city'}, {'file': '/data/a.csv'}, {'folder': '/results'})
-    >>> end('{"stream": "taxi", "rate": 100}', "in", "source")
+    >>> parse_endpoint("city", "in", "source"), parse_endpoint("/data/a.csv", "in", "source")
+    ({'stream': 'city'}, {'file': '/data/a.csv'})
+    >>> parse_endpoint("/results", "out", "sink")
+    {'folder': '/results'}
+    >>> parse_endpoint('{"stream": "taxi", "rate": 100}', "in", "source")
     {'stream': 'taxi', 'rate': 100}
     """
     if isinstance(given, str) and given.startswith("{"):
         try:
             given = json.loads(given)
-        except ValueError as error:  # without the text, in which there may be a password
+        except ValueError as error:  # without the text, which may contain a password
             raise ConfigError(f"{kind} {what}: not JSON: {error}") from None
     if isinstance(given, str):
         if kind == "source":
@@ -71,29 +73,29 @@ def end(given: Any, what: str, kind: str) -> dict[str, Any]:
     return found
 
 
-def made_source(what: str, given: Mapping[str, Any], schema: pa.Schema, spools: Path) -> Source:
-    """The source; messages of a broker wait below ``spools``."""
+def make_source(what: str, given: Mapping[str, Any], schema: pa.Schema, spools: Path) -> Source:
+    """Make a source; messages of a broker wait below ``spools``."""
     forms: dict[str, Callable[..., Source]] = {
         "stream": _generated,
         "file": lambda file, **more: _file(file, schema, **more),
         "mqtt": lambda mqtt: _subscription(mqtt, spools),
     }
-    made: Source = _made(f"source {what}", given, forms)
+    made: Source = _make(f"source {what}", given, forms)
     return made
 
 
-def made_sink(what: str, given: Mapping[str, Any]) -> Sink:
-    """The sink."""
+def make_sink(what: str, given: Mapping[str, Any]) -> Sink:
+    """Make a sink."""
     forms: dict[str, Callable[..., Sink]] = {
         "folder": lambda folder, compression="snappy": ParquetSink(folder, compression),
         "mqtt": lambda mqtt: MQTTSink(**parameters_from_json(MQTTSink, "mqtt", mqtt)),
-        "discard": lambda discard: CallbackSink(_nothing),
+        "discard": lambda discard: CallbackSink(_discard),
     }
-    made: Sink = _made(f"sink {what}", given, forms)
+    made: Sink = _make(f"sink {what}", given, forms)
     return made
 
 
-def _made(what: str, given: Mapping[str, Any], forms: Mapping[str, Callable[..., Any]]) -> Any:
+def _make(what: str, given: Mapping[str, Any], forms: Mapping[str, Callable[..., Any]]) -> Any:
     chosen = [name for name in forms if name in given]
     if len(chosen) != 1:
         hint = did_you_mean(next(iter(given), ""), forms)
@@ -103,7 +105,7 @@ def _made(what: str, given: Mapping[str, Any], forms: Mapping[str, Callable[...,
     except ConfigError as error:
         raise ConfigError(f"{what}: {error}") from None
     except TypeError as error:
-        raise ConfigError(f"{what}: {short(str(error).partition(') ')[2] or str(error))}") from None
+        raise ConfigError(f"{what}: {value_text(str(error).partition(') ')[2] or str(error))}") from None
 
 
 def _generated(stream: str, rate: float | None = None, speed: float | None = None, **options: Any) -> Source:
@@ -122,7 +124,7 @@ def _file(
 
 
 def _subscription(given: Any, spools: Path) -> Source:
-    """A subscription whose client and spool follow from what it means: whoever holds it, now or after a restart."""
+    """A subscription whose client id and spool follow from its settings, also after a restart."""
     if not isinstance(given, Mapping):
         raise ConfigError(f"mqtt must be an object, got {type(given).__name__}")
     source = MQTTSource(
@@ -132,11 +134,11 @@ def _subscription(given: Any, spools: Path) -> Source:
     meaning = json.dumps([source.description(), chosen], sort_keys=True)
     name = "riot_ops-" + hashlib.sha256(meaning.encode()).hexdigest()[:16]
     made = replace(source, **{"client_id": name, "spool": str(spools / name), **chosen})
-    return _Chosen(made, chosen) if chosen else made
+    return _ExplicitSubscription(made, chosen) if chosen else made
 
 
-class _Chosen(WrappedSource):
-    """A subscription whose client or spool somebody has chosen: it is shared with those alone that chose the same."""
+class _ExplicitSubscription(WrappedSource):
+    """A subscription with a chosen client id or spool, shared only with those that chose the same."""
 
     def __init__(self, source: Source, chosen: Mapping[str, Any]) -> None:
         super().__init__(source)
@@ -147,5 +149,5 @@ class _Chosen(WrappedSource):
         return None if known is None else {**known, **self.chosen}
 
 
-def _nothing(stream: str, batch: pa.RecordBatch) -> None:
+def _discard(stream: str, batch: pa.RecordBatch) -> None:
     pass

@@ -1,4 +1,4 @@
-"""What may be asked of a manager that serves, and of which form it has to be."""
+"""The requests that a manager answers, and their forms."""
 
 from __future__ import annotations
 
@@ -8,14 +8,13 @@ from typing import Any, Literal
 
 import msgspec
 
-from riot_ops.core.errors import ConfigError, did_you_mean
-from riot_ops.core.misfit import misfit
+from riot_ops.core.errors import ConfigError, describe_validation_error, did_you_mean
 
-__all__ = ["decoded", "requested"]
+__all__ = ["decode_request", "parse_request"]
 
 
 class _Form(msgspec.Struct, forbid_unknown_fields=True):
-    """What is asked with a word alone."""
+    """The form of a request without arguments."""
 
 
 class _Named(_Form):
@@ -54,25 +53,25 @@ FORMS: dict[str, type[_Form]] = {
 }
 
 
-def decoded(line: bytes) -> dict[str, Any]:
-    r"""The request in a line.
+def decode_request(line: bytes) -> dict[str, Any]:
+    r"""Decode the request in a line.
 
-    >>> decoded(b'{"do": "list"}'), requested(decoded(b'{"do": "list"}'))
+    >>> decode_request(b'{"do": "list"}'), parse_request(decode_request(b'{"do": "list"}'))
     ({'do': 'list'}, ('list', {}))
     """
     try:
         request = msgspec.json.decode(line)
-        if b"\\ud" in line.lower():  # perhaps half a character, which no file can hold
+        if b"\\ud" in line.lower():  # perhaps a lone surrogate, which no file can hold
             json.dumps(request, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"a request must be a line of JSON: {error}") from None
     if not isinstance(request, dict):
-        raise ConfigError(f"a request is a JSON object, got {type(request).__name__}")
+        raise ConfigError(f"a request must be a JSON object, got {type(request).__name__}")
     return request
 
 
-def requested(request: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """What a request wants done, and with what; raises where it has not the form for that."""
+def parse_request(request: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Check the form of a request; return what it does, and its arguments."""
     do = request.get("do")
     if not isinstance(do, str) or do not in FORMS:
         hint = did_you_mean(do, FORMS) if isinstance(do, str) else ""
@@ -81,7 +80,7 @@ def requested(request: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     try:
         found = msgspec.convert(given, FORMS[do])
     except msgspec.ValidationError as error:
-        why = misfit(error, given, {"form": ("mermaid", "svg")})
+        why = describe_validation_error(error, given, {"form": ("mermaid", "svg")})
         if "unknown field" in why:
             kind = _Dataflow if "dataflows[" in why else FORMS[do]
             why += f"; known are {', '.join(kind.__struct_fields__) or 'none'}"

@@ -1,4 +1,4 @@
-"""A manager that serves: what ``riot-ops reuse serve`` runs."""
+"""The manager behind ``riot-ops reuse serve``."""
 
 from __future__ import annotations
 
@@ -11,43 +11,43 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from riot_ops.cli.reuse_endpoints import end, made_sink, made_source
-from riot_ops.cli.reuse_requests import requested
-from riot_ops.cli.reuse_socket import Server, control_folder
+from riot_ops.cli.reuse_endpoints import make_sink, make_source, parse_endpoint
+from riot_ops.cli.reuse_requests import parse_request
+from riot_ops.cli.reuse_socket import Server, make_control_folder
 from riot_ops.core.errors import ConfigError, StateError, did_you_mean
-from riot_ops.core.paths import write_whole
+from riot_ops.core.paths import write_atomic
 from riot_ops.dataflow import Dataflow
 from riot_ops.reuse import Backend, LocalBackend, Request, ReuseManager
-from riot_ops.runtime.claim import Claim
+from riot_ops.runtime.folder_lock import FolderLock
 
 __all__ = ["BACKENDS", "ReuseServer"]
 
 BACKENDS = ("local", "spark")
-#: The file that says which one it is.
+#: The file that holds the name of the back end.
 BACKEND = "backend"
 
 
 class ReuseServer:
-    """A manager, its log and its socket in a folder; one that was there before goes on.
+    """A manager with its log and socket in a folder; continues the dataflows of an earlier one.
 
     Parameters
     ----------
     folder : path
-        Of this manager alone. Below it stand ``control`` (log, socket, what was submitted; for its user alone) and, for
-        dataflows that do not say where, ``out/NAME``.
+        Folder of this manager alone. It holds ``control`` (log, socket and submitted endpoints, readable only for its
+        user) and, for dataflows without chosen sinks, ``out/NAME``.
     backend : "local" or "spark", optional
-        By default that of the one before, whose dataflows are there, at first "local"; another is refused.
+        By default that of the earlier manager in the folder, or "local"; a different one is refused.
     policy : str, default "always"
         As for :class:`~riot_ops.reuse.ReuseManager`.
     epoch_s : float, seconds, optional
-        How often output is committed in process; by default every 10.
+        For "local": interval between commits of output; by default 10.
     cores : int, optional
-        For Spark; by default all.
+        For "spark"; by default all.
 
     Raises
     ------
     ConnectorError
-        Where another manager serves in the folder.
+        If another manager serves in the folder.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class ReuseServer:
         cores: int | None = None,
     ) -> None:
         self.folder = folder.absolute()
-        before = _text(self.folder / "control" / BACKEND)
+        before = _read_text(self.folder / "control" / BACKEND)
         backend = backend or before or "local"
         if backend not in BACKENDS:
             raise ConfigError(f"--backend must be local or spark, got {backend!r}{did_you_mean(backend, BACKENDS)}")
@@ -68,30 +68,31 @@ class ReuseServer:
                 raise ConfigError(f"--{option} is for --backend {of}, got {value} with {backend}")
         if before not in (None, backend):
             raise ConfigError(
-                f"what is in {folder} runs with --backend {before}, got {backend}; leave it out, or use another folder"
+                f"the dataflows in {folder} run with --backend {before}, got {backend}; leave the option out, or use "
+                "another folder"
             )
-        self._control = control_folder(self.folder)
-        self._kept = self._control / "submitted"
-        self.over = threading.Event()
+        self._control = make_control_folder(self.folder)
+        self._endpoints_folder = self._control / "submitted"
+        self.stopping = threading.Event()
         self._lock = threading.Condition()
-        #: Folders for sinks, which may not be there yet, and the names of the dataflows for which they are.
+        #: Folders promised to sinks, which may not exist yet, by dataflow name.
         self._folders: dict[Path, str] = {}
-        #: The dataflows that are being removed just now.
-        self._going: list[str] = []
+        #: Names of the dataflows whose removal is under way.
+        self._removing: list[str] = []
         with contextlib.ExitStack() as opened:
-            opened.enter_context(Claim([self._control]))
-            self._kept.mkdir(exist_ok=True)
+            opened.enter_context(FolderLock([self._control]))
+            self._endpoints_folder.mkdir(exist_ok=True)
             made = _backend(backend, epoch_s, cores, self._control)
             closing = opened.enter_context(contextlib.ExitStack())
             closing.callback(made.close)
-            self.manager = ReuseManager(made, policy, log=self._control / "log", rebind=self._rebound)
+            self.manager = ReuseManager(made, policy, log=self._control / "log", rebind=self._rebind)
             closing.pop_all()
-            wanted = {self._path(name) for name in self.manager.names}
-            for path in {*self._kept.iterdir()} - wanted:  # of those that are gone
+            wanted = {self.endpoints_file(name) for name in self.manager.names}
+            for path in {*self._endpoints_folder.iterdir()} - wanted:  # of removed dataflows
                 path.unlink()
             opened.callback(self.manager.close)
-            write_whole(self._control / BACKEND, backend.encode())
-            self._server = Server(self._control, self.answer)
+            write_atomic(self._control / BACKEND, backend.encode())
+            self._server = Server(self._control, self.handle)
             if isinstance(made, LocalBackend):
                 made.start()
             self._opened = opened.pop_all()
@@ -99,11 +100,11 @@ class ReuseServer:
     # -- running -----------------------------------------------------------------------------------
 
     def serve(self) -> None:
-        """Answer until somebody says stop; raises where the back end has failed."""
+        """Answer requests until one says stop; raise if the back end has failed."""
         thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.1}, daemon=True)
         thread.start()
         try:
-            while not self.over.wait(0.5):
+            while not self.stopping.wait(0.5):
                 if (error := getattr(self.manager.backend, "error", None)) is not None:
                     raise error
         finally:
@@ -111,13 +112,13 @@ class ReuseServer:
             self._server.server_close()
 
     def close(self) -> None:
-        """End it; the log stays, and the next one goes on."""
+        """End the manager; the log stays for the next one."""
         self._opened.close()
 
     # -- requests ----------------------------------------------------------------------------------
 
-    def answer(self, request: Mapping[str, Any]) -> Any:
-        """Do what a request asks."""
+    def handle(self, request: Mapping[str, Any]) -> Any:
+        """Execute a request."""
         known: dict[str, Callable[..., Any]] = {
             "submit": self._submit,
             "explain": self._explain,
@@ -128,34 +129,34 @@ class ReuseServer:
             "show": lambda form: self.manager.svg() if form == "svg" else self.manager.diagram(),
             "stats": self.manager.stats,
             "defragment": self.manager.defragment,
-            "stop": self.over.set,
+            "stop": self.stopping.set,
         }
-        do, what = requested(request)
+        do, what = parse_request(request)
         return known[do](**what)
 
     def _submit(self, dataflows: Sequence[Mapping[str, Any]]) -> Any:
-        """Several dataflows as one action: each with its ``sources`` and ``sinks``, and what else a request tells."""
-        requests = [self._request(**one) for one in dataflows]  # which may take as long as sources do to open
-        with self._lock:  # of two who take one name at once, what is kept is that of the first
-            # whether a name is taken is known when who goes has gone: else what it had would be kept for who comes
-            self._lock.wait_for(lambda: not {request.name for request, _ in requests} & {*self._going})
-            for request, ends in requests:
+        """Submit several dataflows as one action, each with its ``sources``, ``sinks`` and options."""
+        requests = [self._request(**one) for one in dataflows]  # sources may take long to open
+        with self._lock:  # of two requests for one name, the endpoints of the first are stored
+            # a removal that is under way must end first: it would remove the endpoints of the new dataflow
+            self._lock.wait_for(lambda: not {request.name for request, _ in requests} & {*self._removing})
+            for request, endpoints in requests:
                 if request.name not in self.manager.names:
-                    self._keep(str(request.name), ends)
+                    self._store_endpoints(str(request.name), endpoints)
             answers = self.manager.submit_all(request for request, _ in requests)
         return [
-            {**asdict(answer), "sinks": ends["written"], "text": str(answer)}
-            for answer, (_, ends) in zip(answers, requests, strict=True)
+            {**asdict(answer), "sinks": endpoints["written"], "text": str(answer)}
+            for answer, (_, endpoints) in zip(answers, requests, strict=True)
         ]
 
     def _remove(self, name: str) -> Any:
         with self._lock:
-            self._going.append(name)
+            self._removing.append(name)
         try:
             return asdict(self.manager.remove(name))
         finally:
             with self._lock:
-                self._going.remove(name)
+                self._removing.remove(name)
                 self._lock.notify_all()
 
     def _request(
@@ -168,15 +169,15 @@ class ReuseServer:
     ) -> tuple[Request, dict[str, dict[str, Any]]]:
         flow = Dataflow.from_dict(dataflow)
         name = flow.name if name is None else name
-        ends = self._ends(flow, name, sources, sinks)
-        return Request(flow, *self._bound(flow, ends), name=name, **more), ends
+        endpoints = self._parse_endpoints(flow, name, sources, sinks)
+        return Request(flow, *self._open_endpoints(flow, endpoints), name=name, **more), endpoints
 
     def _explain(
         self, dataflow: Mapping[str, Any], sources: Mapping[str, Any], sinks: Mapping[str, Any], **more: Any
     ) -> Any:
         flow = Dataflow.from_dict(dataflow)
-        ends = self._ends(flow, flow.name, sources, sinks)
-        answer = self.manager.explain(flow, *self._bound(flow, ends), **more)
+        endpoints = self._parse_endpoints(flow, flow.name, sources, sinks)
+        answer = self.manager.explain(flow, *self._open_endpoints(flow, endpoints), **more)
         return {**asdict(answer), "text": str(answer)}
 
     def _list(self) -> Any:
@@ -190,80 +191,84 @@ class ReuseServer:
                 "failed": failed.get(name),
                 "dropped": sum(dropped.get(name, {}).values()),
                 "waiting_bytes": slow.get(name, 0),
-                "sinks": self._written(name),
+                "sinks": self._stored_sinks(name),
             }
             for name, what in found["dataflows"].items()
         ]
 
     # -- sources and sinks -------------------------------------------------------------------------
 
-    def _ends(
+    def _parse_endpoints(
         self, flow: Dataflow, name: str, sources: Mapping[str, Any], sinks: Mapping[str, Any]
     ) -> dict[str, dict[str, Any]]:
-        """What a dataflow reads and writes; sinks that are not told are one new folder of its own."""
-        own = {one: end(given, one, "sink") for one, given in sinks.items()}
-        missing = [node.id for node in flow.kind("sink") if node.id not in own]
+        """Parse the endpoints of a dataflow; sinks that are not given share a new folder."""
+        own = {one: parse_endpoint(given, one, "sink") for one, given in sinks.items()}
+        missing = [node.id for node in flow.nodes_of_kind("sink") if node.id not in own]
         path = self.folder / "out" / _file_name(name)
         out, number = path, 1
         while out.exists() or self._folders.setdefault(out, name) != name:
             number += 1
             out = path.with_name(f"{path.name}-{number}")
         return {
-            "sources": {one: end(given, one, "source") for one, given in sources.items()},
+            "sources": {one: parse_endpoint(given, one, "source") for one, given in sources.items()},
             "written": {**{one: {"folder": str(out)} for one in missing}, **own},
         }
 
-    def _bound(self, flow: Dataflow, ends: Mapping[str, Mapping[str, Any]]) -> tuple[dict[str, Any], dict[str, Any]]:
-        schemas = {node.id: node.schema for node in flow.kind("source")}
-        for one in ends["sources"]:
+    def _open_endpoints(
+        self, flow: Dataflow, endpoints: Mapping[str, Mapping[str, Any]]
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        schemas = {node.id: node.schema for node in flow.nodes_of_kind("source")}
+        for one in endpoints["sources"]:
             if one not in schemas:
                 raise ConfigError(f"the dataflow has no source {one!r}{did_you_mean(one, schemas)}")
         spools = self._control / "spools"
-        sources = {one: made_source(one, given, schemas[one], spools) for one, given in ends["sources"].items()}
+        sources = {one: make_source(one, given, schemas[one], spools) for one, given in endpoints["sources"].items()}
         sinks: dict[str, Any] = {}
-        for one, given in ends["written"].items():  # equal ones are one
-            same = next((other for other in sinks if ends["written"][other] == given), None)
-            sinks[one] = made_sink(one, given) if same is None else sinks[same]
+        for one, given in endpoints["written"].items():  # equal ones are one
+            same = next((other for other in sinks if endpoints["written"][other] == given), None)
+            sinks[one] = make_sink(one, given) if same is None else sinks[same]
         return sources, sinks
 
-    def _rebound(self, name: str, flow: Dataflow) -> tuple[Any, Any]:
-        """Sources and sinks of a dataflow that is taken up again."""
-        return self._bound(flow, self._known(name))
+    def _rebind(self, name: str, flow: Dataflow) -> tuple[Any, Any]:
+        """Make the sources and sinks of a dataflow that resumes after a restart."""
+        return self._open_endpoints(flow, self.stored_endpoints(name))
 
-    def _keep(self, name: str, ends: Mapping[str, Any]) -> None:
-        """Have what was submitted on disk: names of secrets stand in it, never these."""
-        write_whole(self._path(name), json.dumps({"name": name, **ends}).encode())
+    def _store_endpoints(self, name: str, endpoints: Mapping[str, Any]) -> None:
+        """Store the endpoints of a dataflow, with names of secrets, never their values."""
+        write_atomic(self.endpoints_file(name), json.dumps({"name": name, **endpoints}).encode())
 
-    def _known(self, name: str) -> dict[str, Any]:
+    def stored_endpoints(self, name: str) -> dict[str, Any]:
         try:
-            found: dict[str, Any] = json.loads(self._path(name).read_text(encoding="utf-8"))
+            found: dict[str, Any] = json.loads(self.endpoints_file(name).read_text(encoding="utf-8"))
             if not isinstance(found, dict) or not found.keys() >= {"sources", "written"}:
                 raise ValueError("it holds something else")
         except (OSError, ValueError) as error:
-            raise StateError(f"what {name!r} reads and writes is not known: {self._path(name)}: {error}") from None
+            raise StateError(
+                f"the sources and sinks of {name!r} are not known: {self.endpoints_file(name)}: {error}"
+            ) from None
         return found
 
-    def _written(self, name: str) -> Any:
-        """Where a dataflow writes, as far as that is known: who looks gets to see all others."""
+    def _stored_sinks(self, name: str) -> Any:
+        """The sinks of a dataflow as far as they are known; an unreadable file must not hide the other dataflows."""
         with contextlib.suppress(StateError):
-            return self._known(name)["written"]
+            return self.stored_endpoints(name)["written"]
         return {}
 
-    def _path(self, name: str) -> Path:
-        return self._kept / f"{hashlib.sha256(name.encode()).hexdigest()[:32]}.json"
+    def endpoints_file(self, name: str) -> Path:
+        return self._endpoints_folder / f"{hashlib.sha256(name.encode()).hexdigest()[:32]}.json"
 
 
 def _backend(name: str, epoch_s: float | None, cores: int | None, control: Path) -> Backend:
     if name == "local":
         return LocalBackend(epoch_s=10.0 if epoch_s is None else epoch_s, folder=control / "local")
-    from riot_ops.reuse.spark.session import SparkBackend
+    from riot_ops.reuse.spark.spark_backend import SparkBackend
     from riot_ops.spark import session
 
     return SparkBackend(session(cores=cores), control / "spark")
 
 
-def _text(path: Path) -> str | None:
-    """What stands in a file, if it is there, and in a folder of this user."""
+def _read_text(path: Path) -> str | None:
+    """The text of a file, if it exists and is readable."""
     try:
         return path.read_text(encoding="utf-8")
     except (FileNotFoundError, NotADirectoryError, PermissionError):
@@ -271,6 +276,6 @@ def _text(path: Path) -> str | None:
 
 
 def _file_name(name: str) -> str:
-    """A name that can be a folder's: what cannot stand in one is told by a hash."""
+    """A folder's name for a dataflow; a hash stands for characters that a name cannot contain."""
     plain = "".join(c if c.isalnum() or c in "-_." else "_" for c in name)[:80].strip(".") or "_"
     return plain if plain == name else f"{plain}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"

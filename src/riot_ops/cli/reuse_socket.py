@@ -1,6 +1,6 @@
-"""The socket of a manager that serves: a line of JSON asks, a line of JSON answers.
+"""The socket of a manager: a client sends a request as a line of JSON and gets a line of JSON.
 
-It is a file in a folder that its user alone may open; there is no network port.
+The socket is a file in a folder that only its user may open; there is no network port.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from riot_ops.cli.reuse_requests import decoded
+from riot_ops.cli.reuse_requests import decode_request
 from riot_ops.core.errors import ConfigError, ConnectorError, RiotError
-from riot_ops.runtime.claim import claimed_by
+from riot_ops.runtime.folder_lock import read_lock
 
-__all__ = ["Server", "answered", "asked", "control_folder", "stopped"]
+__all__ = ["Server", "answer_line", "make_control_folder", "send_request", "stop_manager"]
 
 SOCKET = "socket"
 POLL_SECONDS = 0.05
-#: Most bytes of an address of a socket, and of what is asked.
-ADDRESS = 107
-MOST = 256 << 20
+#: Maximum length of a socket's address, and of a request.
+MAX_ADDRESS_BYTES = 107
+MAX_REQUEST_BYTES = 256 << 20
 
-Answering = Callable[[Mapping[str, Any]], Any]
+RequestHandler = Callable[[Mapping[str, Any]], Any]
 
 
-def control_folder(folder: Path) -> Path:
-    """The folder for what only the manager's user may see; made, and closed to others."""
+def make_control_folder(folder: Path) -> Path:
+    """Create the folder for the manager's files, which only its user can read."""
     control = folder / "control"
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -39,7 +39,7 @@ def control_folder(folder: Path) -> Path:
             control.mkdir(mode=0o700)
         found = control.lstat()
         if control.is_symlink() or not control.is_dir() or found.st_uid != os.getuid():
-            raise ConnectorError(f"{control} is no folder of this user; use another --dir")
+            raise ConnectorError(f"{control} is not a folder of this user; use another --dir")
         control.chmod(0o700)
     except OSError as error:
         raise ConnectorError(f"{folder} cannot be used: {error}") from error
@@ -48,9 +48,9 @@ def control_folder(folder: Path) -> Path:
 
 @contextlib.contextmanager
 def _address(control: Path) -> Iterator[str]:
-    """The socket's address: that of a file far below is told by its folder, held open."""
+    """The address of the socket; a path that is too long is replaced by one through its open folder."""
     path = str(control.absolute() / SOCKET)
-    if len(os.fsencode(path)) <= ADDRESS:
+    if len(os.fsencode(path)) <= MAX_ADDRESS_BYTES:
         yield path
         return
     held = os.open(control, os.O_RDONLY | os.O_DIRECTORY)
@@ -60,8 +60,8 @@ def _address(control: Path) -> Iterator[str]:
         os.close(held)
 
 
-def asked(folder: Path, request: Mapping[str, Any]) -> Any:
-    """What the manager that serves in a folder answers.
+def send_request(folder: Path, request: Mapping[str, Any]) -> Any:
+    """Send a request to the manager that serves in a folder; return its answer.
 
     Raises
     ------
@@ -92,12 +92,12 @@ def asked(folder: Path, request: Mapping[str, Any]) -> Any:
     return answer["result"]
 
 
-def stopped(folder: Path, seconds: float) -> bool:
-    """Have the manager in a folder end, and wait until another may serve there; whether that came to be in time."""
-    owner = claimed_by(folder / "control")
-    asked(folder, {"do": "stop"})
+def stop_manager(folder: Path, seconds: float) -> bool:
+    """Stop the manager in a folder; return whether another one may serve there within ``seconds``."""
+    owner = read_lock(folder / "control")
+    send_request(folder, {"do": "stop"})
     until = time.monotonic() + seconds
-    while owner and claimed_by(folder / "control") == owner:
+    while owner and read_lock(folder / "control") == owner:
         if time.monotonic() > until:
             return False
         time.sleep(POLL_SECONDS)
@@ -105,17 +105,17 @@ def stopped(folder: Path, seconds: float) -> bool:
 
 
 class Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
-    """Answers what is asked, each in a thread of its own; of the process that has claimed the folder."""
+    """Answers requests, each in a thread of its own; the process must hold the lock of the folder."""
 
     daemon_threads = True
     request_queue_size = 128
 
-    def __init__(self, control: Path, answering: Answering) -> None:
-        self.answering = answering
+    def __init__(self, control: Path, handler: RequestHandler) -> None:
+        self.handler = handler
         self._control = control
-        (control / SOCKET).unlink(missing_ok=True)  # of one that was killed
+        (control / SOCKET).unlink(missing_ok=True)  # left by a killed process
         with _address(control) as address:
-            super().__init__(address, _Handler)
+            super().__init__(address, _Connection)
         (control / SOCKET).chmod(0o600)
 
     def server_close(self) -> None:
@@ -123,24 +123,24 @@ class Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
         (self._control / SOCKET).unlink(missing_ok=True)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Who asked has gone: that is nobody's matter here."""
+        """Ignore clients that have disconnected."""
 
 
-class _Handler(socketserver.StreamRequestHandler):
+class _Connection(socketserver.StreamRequestHandler):
     server: Server
 
     def handle(self) -> None:
-        line = self.rfile.readline(MOST)
+        line = self.rfile.readline(MAX_REQUEST_BYTES)
         if not line.endswith(b"\n"):
-            return  # it has gone, or never ends
-        self.wfile.write(json.dumps(answered(line, self.server.answering), default=str).encode() + b"\n")
+            return  # the client has disconnected, or the request is too long
+        self.wfile.write(json.dumps(answer_line(line, self.server.handler), default=str).encode() + b"\n")
 
 
-def answered(line: bytes, answering: Answering) -> dict[str, Any]:
-    """What a line is answered: the ``result``, or what is wrong as ``error``."""
+def answer_line(line: bytes, handler: RequestHandler) -> dict[str, Any]:
+    """Answer a line with its ``result``, or with an ``error``."""
     try:
-        return {"result": answering(decoded(line))}
+        return {"result": handler(decode_request(line))}
     except RiotError as error:
         return {"error": "; ".join([str(error), *getattr(error, "__notes__", ())])}
-    except Exception as error:  # a fault here must not leave others without their manager
+    except Exception as error:  # a defect here must not end the manager
         return {"error": f"{type(error).__name__}: {error}"}

@@ -1,14 +1,14 @@
-"""Dataflows that come and go, and share what they have in common: each distinct step runs once."""
+"""Shared dataflows: added and removed while others run, with each distinct step running once."""
 
 from importlib import import_module
 
 from riot_ops.reuse.backend import Backend, NullBackend
-from riot_ops.reuse.identity import signatures
 from riot_ops.reuse.limits import Limits
 from riot_ops.reuse.local import LocalBackend
 from riot_ops.reuse.manager import ReuseManager
 from riot_ops.reuse.reports import Explanation, Removed, Submitted
-from riot_ops.reuse.request import Request
+from riot_ops.reuse.signature import signatures
+from riot_ops.reuse.submission import Request
 
 __all__ = [
     "Backend",
@@ -26,7 +26,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    """Import what needs pyspark only when it is asked for."""
+    """Import pyspark only when SparkBackend is used."""
     if name != "SparkBackend":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module("riot_ops.reuse.spark.session"), name)
+    return getattr(import_module("riot_ops.reuse.spark.spark_backend"), name)

@@ -1,4 +1,4 @@
-"""What enacts the changes of the manager; and the back end that only keeps books."""
+"""What enacts the changes of the manager, and a back end that only counts."""
 
 from __future__ import annotations
 
@@ -6,85 +6,84 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
-from riot_ops.reuse.readings import readings
-from riot_ops.reuse.shared import Addition, Removal, Rest
-from riot_ops.reuse.submission import Reads, Submission
+from riot_ops.reuse.ledger import PauseChange, Removal
+from riot_ops.reuse.shared_source import required_sources
+from riot_ops.reuse.submission import Deployment, ReadMode
 
-__all__ = ["Backend", "Coming", "NullBackend", "apart", "take_back"]
-
-#: A dataflow that comes: what it adds to what runs, and what it is.
-Coming = tuple[Addition, Submission]
+__all__ = ["Backend", "NullBackend", "independent_parts", "roll_back"]
 
 
 class Backend(Protocol):
-    """Runs steps. Each call is enacted whole, or raises and leaves all as it was.
+    """Runs steps. Each call is enacted as a whole, or raises and changes nothing.
 
-    A back end may run the steps of a group in several *fragments*, such as queries on Spark, which hand streams to each
-    other: then :meth:`extend` launches the new steps as one more, and lets the running steps at the boundary forward
-    their streams to it; :meth:`reduce` ends forwarding, and lets steps rest that it cannot take out.
+    A back end may run the steps of a group in several *fragments*, such as queries on Spark, which pass streams to each
+    other. :meth:`extend` then launches the new steps as a further fragment, and running steps at the boundary forward
+    their streams to it. :meth:`reduce` ends the forwarding, and leaves steps idle that it cannot remove.
     """
 
-    #: Whether it needs sources and sinks, and reads records once or some again.
-    reads: Reads
+    #: Whether the back end needs sources and sinks, and whether it may read a record more than once.
+    reads: ReadMode
 
-    def extend(self, coming: Sequence[Coming]) -> list[dict[str, int]]:
-        """Run new steps and feed the newcomers' sinks; returns by source the first message that each sees.
+    def extend(self, deployments: Sequence[Deployment]) -> list[dict[str, int]]:
+        """Run the new steps and feed the new sinks; return, by source, the first message that each dataflow sees.
 
-        What one of them adds another may read, if it comes behind it.
+        A dataflow may read steps of those before it in the list.
         """
 
     def reduce(self, removal: Removal) -> None:
-        """End a dataflow's sinks, and the steps that only it used."""
+        """End a dataflow's sinks and the steps that only this dataflow used."""
 
-    def settled(self, name: str) -> None:
-        """Wait for the sinks of a dataflow that has gone, but not for ever; others may act meanwhile."""
+    def wait_for_sinks(self, name: str) -> None:
+        """Wait, within limits, for the sinks of a removed dataflow; other actions may pass meanwhile."""
 
-    def rest(self, rest: Rest) -> dict[str, int]:
-        """Let a dataflow's sinks, and the steps that it alone kept awake, rest or go on.
+    def apply_pause(self, change: PauseChange) -> dict[str, int]:
+        """Pause or resume a dataflow's sinks and the steps that only they kept active.
 
-        Returns by source the first message that it does not see any more, or sees again, where that is known.
+        Returns, by source, the first message that the dataflow does not see any more, or sees again, where known.
         """
 
     def defragment(self, groups: Iterable[frozenset[str]]) -> None:
-        """Run each of these groups of steps in one fragment, without those that rest in it for good."""
+        """Run each of these groups of steps in one fragment, without the steps that are idle for good."""
 
-    def between(self) -> AbstractContextManager[None]:
-        """While what is fresh stays so, where records move meanwhile."""
+    def exclusive(self) -> AbstractContextManager[None]:
+        """Hold records back while the context is open, so that a fresh step stays fresh."""
 
-    def fresh(self, step: str) -> bool:
+    def is_fresh(self, step: str) -> bool:
         """Whether a step has seen no record yet."""
 
-    def broken(self, step: str) -> bool:
-        """Whether a step, or its source, has failed and gives nothing more: whoever comes gets one of its own."""
+    def has_failed(self, step: str) -> bool:
+        """Whether a step or its source has failed: a new dataflow gets a step of its own instead."""
 
-    def running(self) -> set[str]:
-        """The steps that run."""
+    def running_steps(self) -> set[str]:
+        """Ids of the running steps."""
 
     def stats(self) -> dict[str, Any]:
-        """``fragments``, and ``idle``: steps that nobody wants but that cannot be taken out; and what else it knows."""
+        """Report ``fragments``, ``idle`` (steps that are not used but cannot be removed), and further figures."""
 
-    def taking_up(self) -> AbstractContextManager[None]:
-        """Around the additions of dataflows that ran before a restart, with the steps that they had.
+    def recovering(self) -> AbstractContextManager[None]:
+        """Surround the :meth:`extend` of dataflows that ran before a restart, with the steps that they had.
 
-        What a back end keeps of those goes on; at the end of this, what nobody has taken up goes. A source or sink that
-        cannot be opened again fails as one does that was there: it is the matter of its dataflow alone.
+        The back end continues what it kept of them, and at the end drops what no dataflow has claimed. A source or sink
+        that cannot be opened again counts as failed, for its dataflow alone.
         """
 
     def close(self) -> None:
         """End everything."""
 
 
-def apart(
-    coming: Sequence[Coming], fragment: Callable[[str], Any], reader: Callable[[str], Any] = lambda reading: None
-) -> list[list[Coming]]:
-    """Dataflows that come at once, in parts that have nothing in common: no step, no fragment of what runs, no reading.
+def independent_parts(
+    deployments: Sequence[Deployment],
+    fragment: Callable[[str], Any],
+    reader: Callable[[str], Any] = lambda reading: None,
+) -> list[list[Deployment]]:
+    """Split new dataflows into parts that share no step, no fragment of running steps and no source.
 
-    ``fragment`` tells which has a step, ``reader`` which does a reading.
+    ``fragment`` returns the fragment of a running step, ``reader`` the one that reads a shared source; None if none.
     """
-    found: list[tuple[set[Any], list[Coming]]] = []
-    for one in coming:
+    found: list[tuple[set[Any], list[Deployment]]] = []
+    for one in deployments:
         keys = {step if (of := fragment(step)) is None else ("", of) for step in one[0].placed.values()}
-        needed = {reading for reading, *_ in readings(one[1]).values()}
+        needed = {reading for reading, *_ in required_sources(one[1]).values()}
         keys |= {("reading", reading) if (of := reader(reading)) is None else ("", of) for reading in needed}
         near = [part for part in found if not keys.isdisjoint(part[0])]
         if not near:
@@ -97,50 +96,52 @@ def apart(
     return [part for _, part in found]
 
 
-def take_back(backend: Backend, coming: Sequence[Coming]) -> None:
-    """Have a back end forget dataflows that it has, each behind those that come after it; all of them or none."""
-    gone: list[Coming] = []
+def roll_back(backend: Backend, deployments: Sequence[Deployment]) -> None:
+    """Remove dataflows from a back end, last first; all or none."""
+    removed: list[Deployment] = []
     try:
-        for one in reversed(coming):
+        for one in reversed(deployments):
             addition, _ = one
             steps, kept = tuple(step.id for step in addition.new), tuple(addition.reused.values())
-            backend.reduce(Removal(addition.name, steps, kept, addition.boundary, addition.woken))
-            gone.append(one)
+            backend.reduce(Removal(addition.name, steps, kept, addition.boundary, addition.resumed_steps))
+            removed.append(one)
     except Exception:
-        if gone:
-            backend.extend(gone[::-1])
+        if removed:
+            backend.extend(removed[::-1])
         raise
 
 
 class NullBackend:
-    """Runs nothing, but keeps books of the fragments that queries would be: to see what sharing saves.
+    """Runs nothing, but counts the fragments that queries would be: shows what sharing saves.
 
-    As it opens no source and no sink, nothing fails in it.
+    It opens no source and no sink, so nothing fails in it.
     """
 
-    reads: Reads = ""
+    reads: ReadMode = ""
 
     def __init__(self) -> None:
-        #: The steps that were launched together; those that are idle among them.
+        #: Steps launched together, including those that are idle by now.
         self.fragments: list[set[str]] = []
         self.idle: set[str] = set()
 
-    def extend(self, coming: Sequence[Coming]) -> list[dict[str, int]]:
-        places = {step: place for place, steps in enumerate(self.fragments) for step in steps} if coming[1:] else {}
-        for together in apart(coming, places.get):
+    def extend(self, deployments: Sequence[Deployment]) -> list[dict[str, int]]:
+        places = (
+            {step: place for place, steps in enumerate(self.fragments) for step in steps} if deployments[1:] else {}
+        )
+        for together in independent_parts(deployments, places.get):
             new = {step.id for addition, _ in together for step in addition.new}
             self.fragments += [new] if new else []
-        return [{node.id: 0 for node in submission.flow.kind("source")} for _, submission in coming]
+        return [{node.id: 0 for node in submission.flow.nodes_of_kind("source")} for _, submission in deployments]
 
     def reduce(self, removal: Removal) -> None:
         self.idle.update(removal.stopped)
         self.fragments = [steps for steps in self.fragments if not steps <= self.idle]
         self.idle &= set().union(*self.fragments)
 
-    def settled(self, name: str) -> None:
+    def wait_for_sinks(self, name: str) -> None:
         pass
 
-    def rest(self, rest: Rest) -> dict[str, int]:
+    def apply_pause(self, change: PauseChange) -> dict[str, int]:
         return {}
 
     def defragment(self, groups: Iterable[frozenset[str]]) -> None:
@@ -149,22 +150,22 @@ class NullBackend:
         self.fragments = [f for f in self.fragments if not f & touched] + wanted
         self.idle &= set().union(*self.fragments)
 
-    def between(self) -> AbstractContextManager[None]:
+    def exclusive(self) -> AbstractContextManager[None]:
         return nullcontext()
 
-    def fresh(self, step: str) -> bool:
+    def is_fresh(self, step: str) -> bool:
         return False
 
-    def broken(self, step: str) -> bool:
+    def has_failed(self, step: str) -> bool:
         return False
 
-    def running(self) -> set[str]:
+    def running_steps(self) -> set[str]:
         return set().union(*self.fragments) - self.idle
 
     def stats(self) -> dict[str, Any]:
         return {"fragments": len(self.fragments), "idle": len(self.idle)}
 
-    def taking_up(self) -> AbstractContextManager[None]:
+    def recovering(self) -> AbstractContextManager[None]:
         return nullcontext()
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""What can be wrong with a dataflow that is submitted, or with what is asked of the manager."""
+"""Errors of submitted dataflows and of actions of the manager."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ __all__ = [
     "FailedBeforeError",
     "NotDeduplicatedError",
     "UnknownDataflowError",
-    "told",
+    "describe_error",
 ]
 
 
 class DescriptorError(ConfigError):
-    """A step cannot be described: a parameter that is not finite, or a function that cannot be named in the log."""
+    """A step has no signature: a parameter is not finite, or a function has no name for the log."""
 
 
 class DuplicateNameError(ConfigError):
-    """A dataflow of that name is running."""
+    """A dataflow of that name is already running."""
 
 
 class UnknownDataflowError(ConfigError):
@@ -48,33 +48,33 @@ class DanglingStreamError(ConfigError):
 
 
 class CycleError(ConfigError):
-    """Steps that wait for each other."""
+    """Steps that depend on each other in a cycle."""
 
 
 class BoundaryError(ConfigError):
-    """A node without inputs that is no source, one without outputs that is no sink, or the contrary."""
+    """A node without inputs that is not a source, one without outputs that is not a sink, or the reverse."""
 
 
 class DisconnectedError(ConfigError):
-    """A dataflow in several parts, each of which could be submitted by itself."""
+    """A dataflow in several unconnected parts, which could be submitted separately."""
 
 
 class NotDeduplicatedError(ConfigError):
-    """Steps of one dataflow that do the same."""
+    """Steps of one dataflow that do the same work."""
 
 
 class EnactError(RiotError):
-    """The back end could not do what was asked; all is as it was before."""
+    """The back end could not enact an action; nothing has changed."""
 
     code: ClassVar[str] = "riot.reuse.enact"
 
 
 class FailedBeforeError(RiotError):
-    """What failed before a restart, and lacks records since: it goes on only if it is removed and submitted again."""
+    """A failure from before a restart: the step has missed records since, and runs again only if submitted again."""
 
     code: ClassVar[str] = "riot.reuse.failed_before"
 
 
-def told(error: Exception) -> str:
-    """What went wrong, whenever that was."""
+def describe_error(error: Exception) -> str:
+    """The type and message of an error; of one from before a restart, its text."""
     return str(error) if isinstance(error, FailedBeforeError) else f"{type(error).__name__}: {exception_text(error)}"

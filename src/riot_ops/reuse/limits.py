@@ -1,4 +1,4 @@
-"""How far a dataflow may affect the others in process."""
+"""How far slow sinks of one dataflow may delay the others."""
 
 from __future__ import annotations
 
@@ -11,19 +11,20 @@ __all__ = ["Limits"]
 
 @dataclass(frozen=True)
 class Limits:
-    """How far a dataflow whose sinks do not keep up may affect the others.
+    """Limits for dataflows whose sinks are slow.
 
     Parameters
     ----------
     grace_s : float, seconds, > 0, default 0.5
-        For how long a sink may hold all others up, once: then it has a thread of its own.
+        How long a sink may delay all others, once; then it gets a thread of its own.
     patience_s : float, seconds, > 0, default 10
-        A sink that others wait for (``on_slow="block"``, or at the end of the back end) and that takes nothing for so
-        long counts as failed.
+        A sink that others wait for (``on_slow="block"``, or when the back end closes) counts as failed if it takes
+        nothing for this time.
     queue_bytes : int, >= 1, default 33554432
-        Records in memory that wait for one dataflow's sinks.
+        Maximum size of the records in memory that wait for one dataflow's sinks.
     behind_bytes : int, >= 1, default 4294967296
-        Records in files that wait for one dataflow's sinks (``on_slow="detach"``): one further behind counts as failed.
+        Maximum size of the records in files that wait for one dataflow's sinks (``on_slow="detach"``); with more, the
+        sinks count as failed.
     """
 
     grace_s: float = 0.5
@@ -34,5 +35,5 @@ class Limits:
     def __post_init__(self) -> None:
         check_seconds("grace_s", self.grace_s)
         check_seconds("patience_s", self.patience_s)
-        check_count("queue_bytes", self.queue_bytes)
-        check_count("behind_bytes", self.behind_bytes)
+        check_count(queue_bytes=self.queue_bytes)
+        check_count(behind_bytes=self.behind_bytes)

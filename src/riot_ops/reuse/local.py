@@ -1,8 +1,8 @@
-"""Shared dataflows in this process: one engine that grows and shrinks between two batches.
+"""The back end that runs shared dataflows in this process, in one engine that grows and shrinks between batches.
 
-What a step does for several dataflows is to the last bit what it does for one. The steps are those that
-:func:`~riot_ops.graph.lowering.lower` makes of each dataflow, under the ids of the running steps; of these, the ones
-that are not there yet are put behind the others. The state of a step that stays is not touched.
+The engine runs the steps that :func:`~riot_ops.graph.lowering.lower` makes of each dataflow, under the ids of the
+running steps. A new dataflow appends the steps that do not run yet; the state of the other steps is not touched. A
+shared step gives bit for bit what it would give to one dataflow alone.
 """
 
 from __future__ import annotations
@@ -17,44 +17,41 @@ from riot_ops.core.checks import check_count, check_seconds
 from riot_ops.core.errors import ConfigError, ConnectorError
 from riot_ops.graph.lowering import Step
 from riot_ops.graph.nodes import ERRORS_STREAM
-from riot_ops.reuse.backend import Coming
-from riot_ops.reuse.errors import FailedBeforeError, told
-from riot_ops.reuse.keeping import FORMAT, Keeping, Moment
+from riot_ops.reuse.checkpoint import FORMAT, LocalCheckpoint, Snapshot
+from riot_ops.reuse.driver import Driver, poll_until
+from riot_ops.reuse.errors import FailedBeforeError, describe_error
+from riot_ops.reuse.ledger import Addition, PauseChange, Removal
 from riot_ops.reuse.limits import Limits
-from riot_ops.reuse.missing import missing_steps
-from riot_ops.reuse.needs import Needs
-from riot_ops.reuse.opening import Opened, begun
-from riot_ops.reuse.outlet import Outlet, Stood
-from riot_ops.reuse.outlets import Outlets
-from riot_ops.reuse.placing import placed_steps
-from riot_ops.reuse.reading import Reading, Readings, Wanted
-from riot_ops.reuse.shared import Addition, Removal, Rest
-from riot_ops.reuse.submission import Reads
-from riot_ops.reuse.turning import Turning, waited
+from riot_ops.reuse.placeholders import placeholder_reasons
+from riot_ops.reuse.shared_source import SharedSource, SourceBindings, SourcePool
+from riot_ops.reuse.sink_pool import SinkPool
+from riot_ops.reuse.sink_queue import SinkPosition, SinkQueue
+from riot_ops.reuse.submission import Deployment, ReadMode, StepReferences, lower_placed
 from riot_ops.runtime.engine import Batches, Engine
 
-__all__ = ["LocalBackend"]
+__all__ = ["LocalBackend", "OpenEndpoints", "open_endpoints"]
 
 
-class LocalBackend(Turning):
+class LocalBackend(Driver):
     """Runs shared dataflows in this process.
 
-    Records move when :meth:`turn` or :meth:`run` is called, or in a thread of its own from :meth:`start` on. Actions
-    happen between two turns; so a newcomer sees all records of a message or none.
+    :meth:`turn` and :meth:`run` move the records; after :meth:`start` a thread of the back end does. Actions happen
+    between two turns, so a new dataflow sees all records of a message or none.
 
     Parameters
     ----------
     batch_size : int, default 65536
-        Most records that are read of a source in a turn.
+        Maximum number of records read from a source per turn.
     epoch_s : float, seconds, default 10
-        How often output is committed. What a dataflow has got is committed as well when it, or its source, ends.
+        Interval between commits of the output. A dataflow's output is also committed when the dataflow or its source
+        ends.
     limits : Limits, optional
-        How far a dataflow whose sinks do not keep up may affect the others.
+        How far a dataflow with slow sinks may delay the others.
     folder : path, optional
-        Where it keeps, with every commit and with every dataflow that comes, what another back end goes on from: a
-        manager over the same ``log`` then goes on where this one was, with all state. Sinks that take back what was not
-        kept, such as files, have each record once, others may have some twice. Sources must be ones that can be read
-        again. :meth:`close` then leaves sinks as they are.
+        Folder for checkpoints, one with every commit and every new dataflow. A manager over the same ``log`` and a new
+        back end over the same folder continue from there, with all state. Sinks that discard uncommitted output, such
+        as files, then hold each record once; other sinks may hold some records twice. Sources must be replayable. With
+        a folder, :meth:`close` does not end the sinks.
 
     Examples
     --------
@@ -83,313 +80,357 @@ class LocalBackend(Turning):
         limits: Limits | None = None,
         folder: str | Path | None = None,
     ) -> None:
-        check_count("batch_size", batch_size)
+        check_count(batch_size=batch_size)
         check_seconds("epoch_s", epoch_s, zero=True)
         super().__init__()
         self.batch_size = batch_size
         self.epoch_s = epoch_s
-        self._readings = Readings()
-        self._outlets = Outlets(Limits() if limits is None else limits, durable=folder is not None)
-        self._keeping = None if folder is None else Keeping(folder)
-        self.reads: Reads = "once" if folder is None else "again"
-        self._again: list[Coming] | None = None
-        self._snapshots: dict[str, bytes] = {}  # of steps that have seen nothing since
-        #: By step that cannot be made again, but lacks no record yet, the state that it had.
-        self._absent: dict[str, bytes | None] = {}
-        #: By running step: the sources above it.
+        self.sources = SourcePool()
+        self.sinks = SinkPool(Limits() if limits is None else limits, durable=folder is not None)
+        self.checkpoint = None if folder is None else LocalCheckpoint(folder)
+        self.reads: ReadMode = "once" if folder is None else "again"
+        self._recovered: list[Deployment] | None = None
+        self._snapshots: dict[str, bytes] = {}  # of the steps that have seen no record since
+        #: Kept state of each placeholder step that has not missed a record yet.
+        self._placeholder_state: dict[str, bytes | None] = {}
+        #: The source steps upstream of each running step.
         self._origins: dict[str, frozenset[str]] = {}
-        self._needs = Needs()
-        #: By stream, and by step of the engine: the dataflows that want it, and their names for it.
-        self._ends: dict[str, list[tuple[Outlet, str]]] = {}
-        self._engine = Engine([], self._ends.keys())
-        self._engine.broken = {}
-        self._labels: dict[str, list[tuple[Outlet, str]]] = {}
-        self._taken: dict[str, int] = {}
+        self.references = StepReferences()
+        #: By stream, and by step of the engine: the queues that subscribe to it, each with its dataflow's name for it.
+        self.stream_queues: dict[str, list[tuple[SinkQueue, str]]] = {}
+        self.engine = Engine([], self.stream_queues.keys())
+        self.engine.failures = {}
+        self.step_queues: dict[str, list[tuple[SinkQueue, str]]] = {}
+        self._records: dict[str, int] = {}
         self._flushed: set[str] = set()
         self._messages = self._spared = 0
         self._committed = time.monotonic()
-        self._moved = True
+        self._changed = True
 
     # -- actions -----------------------------------------------------------------------------------
 
-    def extend(self, coming: Sequence[Coming]) -> list[dict[str, int]]:
-        if self._again is not None:
-            self._again += coming
-            return [dict.fromkeys(submission.sources, 0) for _, submission in coming]
-        # before anybody waits: it may take long
-        with begun(coming, self._readings, self._outlets) as opened, self.between():
-            firsts = self._extend(coming, opened)
+    def extend(self, deployments: Sequence[Deployment]) -> list[dict[str, int]]:
+        if self._recovered is not None:
+            self._recovered += deployments
+            return [dict.fromkeys(submission.sources, 0) for _, submission in deployments]
+        # before the lock is taken: sources and sinks may take long to open
+        with open_endpoints(deployments, self.sources, self.sinks) as opened, self.exclusive():
+            firsts = self._extend(deployments, opened)
             try:
-                if self._engine.broken:  # what they share may have failed while their sinks began
-                    self._deliver(self._engine.process({}))
-                if self._keeping is not None:
-                    self._keeping.forget(one.name for one, _ in coming)
-                    self._commit()
+                if self.engine.failures:  # a shared step may have failed while the sinks opened
+                    self._deliver(self.engine.process({}))
+                if self.checkpoint is not None:
+                    self.checkpoint.forget(one.name for one, _ in deployments)
+                    self.commit()
             except BaseException:
-                for one, _ in reversed(coming):
-                    self.reduce(Removal(one.name, tuple(step.id for step in one.new), rested=one.woken))
+                for one, _ in reversed(deployments):
+                    self.reduce(Removal(one.name, tuple(step.id for step in one.new), paused_steps=one.resumed_steps))
                 raise
             return firsts
 
-    def _extend(self, coming: Sequence[Coming], opened: Opened) -> list[dict[str, int]]:
-        """Have dataflows with what has been opened for them."""
-        fresh, wanted, outlets = opened
+    def _extend(self, deployments: Sequence[Deployment], opened: OpenEndpoints) -> list[dict[str, int]]:
+        """Add the steps of dataflows whose sources and sinks are open."""
+        fresh, bindings, queues = opened
         with ExitStack() as undo:
             found = []
-            for (addition, submission), needs, outlet in zip(coming, wanted, outlets, strict=True):
-                steps = placed_steps(submission.flow, addition.placed)
+            for (addition, submission), needs, queue in zip(deployments, bindings, queues, strict=True):
+                steps = lower_placed(submission.flow, addition.placed)
                 new = {step.id for step in addition.new}
                 if known := new & self._origins.keys():
                     raise ConfigError(f"the step {min(known)} is another manager's; each needs a back end of its own")
-                added = {s.id: s for s, n, _ in steps if addition.placed[n] in new and not self._engine.has(s.id)}
-                self._engine.extend(list(added.values()))
-                undo.callback(self._engine.drop, added)
-                found.append((addition, steps, needs, outlet))
+                added = {s.id: s for s, n, _ in steps if addition.placed[n] in new and not self.engine.has(s.id)}
+                self.engine.extend(list(added.values()))
+                undo.callback(self.engine.drop, added)
+                found.append((addition, steps, needs, queue))
             undo.pop_all()
-        self._moved = True
-        # from here on nothing fails
-        self._readings.of |= fresh
-        for outlet in outlets:
-            self._outlets.take(outlet)
-        return [self._known(*one) for one in found]
+        self._changed = True
+        # nothing below may raise
+        self.sources.open_sources |= fresh
+        for queue in queues:
+            self.sinks.add(queue)
+        return [self._register(*one) for one in found]
 
-    def _known(
-        self, addition: Addition, steps: list[tuple[Step, str, str]], wanted: Wanted, outlet: Outlet
+    def _register(
+        self, addition: Addition, steps: list[tuple[Step, str, str]], bindings: SourceBindings, queue: SinkQueue
     ) -> dict[str, int]:
-        """Note what a dataflow needs, and what is for it."""
+        """Note which engine steps a dataflow needs, and which streams its queue gets."""
         fresh = {step.id for step in addition.new}
-        self._engine.resting -= addition.woken
+        self.engine.disabled -= addition.resumed_steps
         for step, node, label in steps:
             if addition.placed[node] in fresh:
-                self._needs.add(addition.placed[node], step.id)
-            outlet.want(self._labels, step.id, label)
+                self.references.add(addition.placed[node], step.id)
+            queue.subscribe(self.step_queues, step.id, label)
         for new in addition.new:
             above = (self._origins[one] for one in new.inputs)
             self._origins[new.id] = frozenset().union(*above) if new.inputs else frozenset({new.id})
-        for stream in outlet.submission.routes:
+        for stream in queue.submission.routes:
             if stream != ERRORS_STREAM:
-                outlet.want(self._ends, addition.placed[stream], stream)
-        return self._readings.take(addition.name, addition.placed, wanted)
+                queue.subscribe(self.stream_queues, addition.placed[stream], stream)
+        return self.sources.attach(addition.name, addition.placed, bindings)
 
     def reduce(self, removal: Removal) -> None:
-        with self.between():
+        with self.exclusive():
             stopped = set(removal.stopped)
-            self._outlets.close(removal.name)
+            self.sinks.close(removal.name)
             for step in stopped:
-                self._needs.drop(step)
+                self.references.drop(step)
                 self._origins.pop(step, None)
-                self._taken.pop(step, None)
-            self._engine.drop({step.id for step in self._engine.steps if step.id not in self._needs})
-            self._engine.resting = (self._engine.resting - stopped) | removal.rested
-            self._engine.broken = {s: e for s, e in (self._engine.broken or {}).items() if s in self._needs}
-            self._absent = {s: state for s, state in self._absent.items() if s in self._needs}
+                self._records.pop(step, None)
+            self.engine.drop({step.id for step in self.engine.steps if step.id not in self.references})
+            self.engine.disabled = (self.engine.disabled - stopped) | removal.paused_steps
+            self.engine.failures = {s: e for s, e in (self.engine.failures or {}).items() if s in self.references}
+            self._placeholder_state = {s: state for s, state in self._placeholder_state.items() if s in self.references}
             self._flushed -= stopped
-            self._readings.drop(removal.name, stopped)
+            self.sources.detach(removal.name, stopped)
 
-    def settled(self, name: str) -> None:
-        pass  # what takes long has a thread of its own
+    def wait_for_sinks(self, name: str) -> None:
+        pass  # slow sinks have threads of their own
 
-    def rest(self, rest: Rest) -> dict[str, int]:
-        until = time.monotonic() + self._outlets.limits.patience_s
-        border = waited(lambda: self._rest(rest), until, again_s=0.1)
+    def apply_pause(self, change: PauseChange) -> dict[str, int]:
+        until = time.monotonic() + self.sinks.limits.patience_s
+        border = poll_until(lambda: self._try_pause(change), until, interval_s=0.1)
         if border is None:
-            raise ConnectorError("what has been done cannot be kept while sinks are so far behind: try again later")
+            raise ConnectorError("no checkpoint can be written while sinks are this far behind: try again later")
         return border
 
-    def _rest(self, rest: Rest) -> dict[str, int] | None:
-        """The same; None where what has been done before is not kept, from which whoever goes on lets it rest."""
-        with self.between():
-            if self._moved and not self._commit(self._outlets.limits.grace_s):  # sinks get there while nothing moves
+    def _try_pause(self, change: PauseChange) -> dict[str, int] | None:
+        """Pause or resume a dataflow if the records before that are in a checkpoint; None if they are not."""
+        with self.exclusive():
+            if self._changed and not self.commit(self.sinks.limits.grace_s):  # the sinks catch up meanwhile
                 return None
-            outlet, resting = self._outlets.of[rest.name], self._engine.resting
-            before = outlet.paused, resting
-            outlet.paused = rest.paused
-            self._engine.resting = resting | rest.steps if rest.paused else resting - rest.steps
-            self._engine.resting |= set(self._engine.broken or ())
+            queue, disabled = self.sinks.queues[change.name], self.engine.disabled
+            before = queue.paused, disabled
+            queue.paused = change.paused
+            self.engine.disabled = disabled | change.steps if change.paused else disabled - change.steps
+            self.engine.disabled |= set(self.engine.failures or ())
             try:
-                if not rest.paused and any(reading.ended for reading in self._readings.of.values()):
-                    self._end()
+                if not change.paused and any(source.ended for source in self.sources.open_sources.values()):
+                    self._flush_ended()
             except BaseException:
-                outlet.paused, self._engine.resting = before
+                queue.paused, self.engine.disabled = before
                 raise
-            return self._readings.next(rest.name)
+            return self.sources.next_messages(change.name)
 
     def defragment(self, groups: Iterable[frozenset[str]]) -> None:
         pass  # there is one engine
 
     @contextmanager
-    def taking_up(self) -> Iterator[None]:
-        with self.between():
-            self._again = again = list[Coming]()
+    def recovering(self) -> Iterator[None]:
+        with self.exclusive():
+            self._recovered = recovered = list[Deployment]()
             try:
                 yield
             finally:
-                self._again = None
+                self._recovered = None
             try:
-                self._take_up(again)
+                self._recover(recovered)
             except BaseException:
-                self._outlets.halt()  # what is kept of them stays as it is
+                self.sinks.halt()  # the checkpoint stays unchanged
                 raise
 
-    def _take_up(self, again: list[Coming]) -> None:
-        """Let all go on that was kept; what was not begins."""
-        keeping, names = self._keeping, [submission.name for _, submission in again]
-        places = {name: Stood(None) if keeping is None else keeping.dataflow(name) for name in names}
-        kept = {} if keeping is None else keeping.readings()
-        with begun(again, self._readings, self._outlets, places, kept) as opened:
-            self._extend(again, opened)
-        self._break({} if keeping is None else keeping.moment.broken, {} if keeping is None else keeping.state)
-        if keeping is None:
+    def _recover(self, recovered: list[Deployment]) -> None:
+        """Continue from the checkpoint; dataflows that are not in it begin."""
+        checkpoint, names = self.checkpoint, [submission.name for _, submission in recovered]
+        positions = {
+            name: SinkPosition(None) if checkpoint is None else checkpoint.sink_position(name) for name in names
+        }
+        source_names = {} if checkpoint is None else checkpoint.source_names()
+        with open_endpoints(recovered, self.sources, self.sinks, positions, source_names) as opened:
+            self._extend(recovered, opened)
+        self._restore_failures(
+            {} if checkpoint is None else checkpoint.snapshot.broken, {} if checkpoint is None else checkpoint.state
+        )
+        if checkpoint is None:
             return
-        moment = keeping.moment
-        self._engine.restore(keeping.state)
-        for reading in self._readings.of.values():
-            keeping.place(reading)
-        self._taken = {step: n for step, n in moment.taken.items() if step in self._origins}
-        self._flushed = {*moment.flushed} & self._origins.keys()
-        self._messages, self._spared = moment.messages, moment.spared
-        self._commit()
-        self._moved = False  # all is as it was kept
+        snapshot = checkpoint.snapshot
+        self.engine.restore(checkpoint.state)
+        for source in self.sources.open_sources.values():
+            checkpoint.restore(source)
+        self._records = {step: n for step, n in snapshot.taken.items() if step in self._origins}
+        self._flushed = {*snapshot.flushed} & self._origins.keys()
+        self._messages, self._spared = snapshot.messages, snapshot.spared
+        self.commit()
+        self._changed = False  # everything is as in the checkpoint
 
-    def _break(self, before: Mapping[str, str], state: Mapping[str, bytes]) -> None:
-        """Steps that failed before, or cannot be made again, give nothing, and whom it concerns is told."""
-        missing = missing_steps(self._engine.steps)
-        self._absent = {step: state.get(step) for step in missing.keys() - before.keys()}
+    def _restore_failures(self, before: Mapping[str, str], state: Mapping[str, bytes]) -> None:
+        """Disable steps that failed before or that are placeholders, and tell the sinks that depend on them."""
+        missing = placeholder_reasons(self.engine.steps)
+        self._placeholder_state = {step: state.get(step) for step in missing.keys() - before.keys()}
         broken = {**missing, **before}
-        self._engine.broken = {step: FailedBeforeError(broken[step]) for step in broken if self._engine.has(step)}
-        self._engine.resting |= self._engine.broken.keys()
+        self.engine.failures = {step: FailedBeforeError(broken[step]) for step in broken if self.engine.has(step)}
+        self.engine.disabled |= self.engine.failures.keys()
         self._deliver({})
 
-    # -- looking -----------------------------------------------------------------------------------
+    # -- reports -----------------------------------------------------------------------------------
 
-    def fresh(self, step: str) -> bool:
-        return not self._taken.get(step)
+    def is_fresh(self, step: str) -> bool:
+        return not self._records.get(step)
 
-    def broken(self, step: str) -> bool:
-        return any(need in (self._engine.broken or ()) for need in self._needs.of(step))
+    def has_failed(self, step: str) -> bool:
+        return any(need in (self.engine.failures or ()) for need in self.references.of(step))
 
-    def running(self) -> set[str]:
+    def running_steps(self) -> set[str]:
         return set(self._origins)
 
     def stats(self) -> dict[str, Any]:
-        """And ``messages`` read, ``records`` that each step took, and by dataflow how its sinks do.
+        """Also ``messages`` read, ``records`` taken by each step, and the sinks' figures by dataflow.
 
-        ``spared`` are records that steps would have taken besides, had each dataflow that does not rest its own.
-        ``rows`` are the records that they got; ``failed`` tells of each dataflow what went wrong with its sources,
-        steps or sinks; ``dropped`` counts by stream the records that some sink did not get, or had not committed when
-        it failed; ``slow`` are the bytes that wait for sinks that do not keep up.
+        ``spared`` counts the records that steps would also have taken if no dataflow shared a step. ``rows`` are the
+        records that each dataflow got. ``failed`` says what went wrong with a dataflow's sources, steps or sinks.
+        ``dropped`` counts, by stream, the records that some sink did not get, or had not committed when it failed.
+        ``slow`` are the bytes that wait for slow sinks.
         """
-        with self.looking():
+        with self.locked():
             return {
                 "fragments": min(1, len(self._origins)),
                 "idle": 0,
-                "readings": len(self._readings.of),
+                "readings": len(self.sources.open_sources),
                 "messages": self._messages,
                 "spared": self._spared,
-                "records": dict(self._taken),
-                "state_bytes": self._engine.nbytes,
-                **self._outlets.stats(),
+                "records": dict(self._records),
+                "state_bytes": self.engine.nbytes,
+                **self.sinks.stats(),
             }
 
     # -- records -----------------------------------------------------------------------------------
 
     def turn(self) -> bool:
-        """Read each source once and process what there is; returns whether there was anything."""
-        with self.turning():
-            if self._keeping is not None:
-                self._keeping.settle()
-            moved = [self._read(reading) for reading in list(self._readings.of.values())]
+        """Read each source once and process its records; return whether anything was done."""
+        with self.guarded_turn():
+            if self.checkpoint is not None:
+                self.checkpoint.flush()
+            moved = [self._read(source) for source in list(self.sources.open_sources.values())]
             if time.monotonic() - self._committed >= self.epoch_s:
-                self._commit()
+                self.commit()
             return any(moved)
 
-    def _read(self, reading: Reading) -> bool:
-        if reading.ended or reading.steps() <= self._engine.resting:
+    def _read(self, source: SharedSource) -> bool:
+        if source.ended or source.steps() <= self.engine.disabled:
             return False
-        before, rows = reading.offset, reading.rows
-        for inputs in reading.read(self.batch_size, whole=self._keeping is not None):
-            self._deliver(self._engine.process(inputs))
-        self._messages += reading.rows - rows
-        if reading.rows > rows:
-            lack = {step for step in self._absent if not self._origins[step].isdisjoint(reading.steps())}
-            self._absent = {step: state for step, state in self._absent.items() if step not in lack}
-        if reading.ended:
-            self._end()
-        if reading.failure is not None:
-            self._lose(reading, reading.failure)
-        return reading.ended or reading.offset != before
+        before, rows = source.offset, source.rows
+        for inputs in source.read(self.batch_size, all_or_nothing=self.checkpoint is not None):
+            self._deliver(self.engine.process(inputs))
+        self._messages += source.rows - rows
+        if source.rows > rows:
+            lack = {step for step in self._placeholder_state if not self._origins[step].isdisjoint(source.steps())}
+            self._placeholder_state = {
+                step: state for step, state in self._placeholder_state.items() if step not in lack
+            }
+        if source.ended:
+            self._flush_ended()
+        if source.failure is not None:
+            self._fail_source(source, source.failure)
+        return source.ended or source.offset != before
 
-    def _lose(self, reading: Reading, error: Exception) -> None:
-        """Nothing more comes of a source: to those who read it that is as if a step of theirs had raised."""
-        steps = reading.steps()
-        self._engine.broken = {**(self._engine.broken or {}), **dict.fromkeys(steps, error)}
-        self._engine.resting |= steps
-        self._deliver(self._engine.process({}))
-        self._commit()
+    def _fail_source(self, source: SharedSource, error: Exception) -> None:
+        """Treat a failed source like a step that raised, for all dataflows that read it."""
+        steps = source.steps()
+        self.engine.failures = {**(self.engine.failures or {}), **dict.fromkeys(steps, error)}
+        self.engine.disabled |= steps
+        self._deliver(self.engine.process({}))
+        self.commit()
 
-    def _end(self) -> None:
-        """Let those steps give what they hold whose sources have all ended."""
-        ended = self._readings.ended()
-        over = {s for s, above in self._origins.items() if above <= ended} - self._flushed - self._engine.resting
+    def _flush_ended(self) -> None:
+        """Flush the steps whose sources have all ended."""
+        ended = self.sources.ended_steps()
+        over = {s for s, above in self._origins.items() if above <= ended} - self._flushed - self.engine.disabled
         self._flushed |= over
-        self._deliver(self._engine.process({}, flush=over))
-        self._commit()
+        self._deliver(self.engine.process({}, flush=over))
+        self.commit()
 
     def _deliver(self, outputs: Batches) -> None:
-        self._moved = True
+        self._changed = True
         self._snapshots.clear()
-        for step, error in (self._engine.broken or {}).items():
-            for outlet, _ in self._labels.get(step, ()):  # what it got of earlier batches stays
-                outlet.stop(error)
+        for step, error in (self.engine.failures or {}).items():
+            for queue, _ in self.step_queues.get(step, ()):  # the output of earlier batches stays
+                queue.fail(error)
         for stream, batches in outputs.items():
             if stream == ERRORS_STREAM:
                 for batch in batches:
-                    for outlet, label in self._labels.get(batch.column("task")[0].as_py(), ()):
-                        outlet.reject(label, batch)
+                    for queue, label in self.step_queues.get(batch.column("task")[0].as_py(), ()):
+                        queue.reject(label, batch)
             else:
-                for outlet, name in self._ends[stream]:
-                    outlet.write(name, batches)
-        for step, (taken, _) in self._engine.counts().items():
-            self._taken[step] = self._taken.get(step, 0) + taken
-            self._spared += taken * max(0, sum(not one.paused for one, _ in self._labels.get(step, ())) - 1)
-        self._outlets.settle()
+                for queue, name in self.stream_queues[stream]:
+                    queue.write(name, batches)
+        for step, (taken, _) in self.engine.counts().items():
+            self._records[step] = self._records.get(step, 0) + taken
+            self._spared += taken * max(0, sum(not one.paused for one, _ in self.step_queues.get(step, ())) - 1)
+        self.sinks.flush()
 
-    def _commit(self, wait_s: float = 0.0) -> bool:
-        """End an epoch; whether what has been done until now is kept in so many seconds, if there is a folder."""
-        self._outlets.commit()
+    def commit(self, wait_s: float = 0.0) -> bool:
+        """End an epoch; return whether its checkpoint, if there is a folder, was written within ``wait_s`` seconds."""
+        self.sinks.commit()
         self._committed = time.monotonic()
-        stood = self._readings.stood(kept=self._keeping is not None)
-        if self._keeping is None or not self._outlets.of:  # what is kept may be of those who are to be taken up
-            self._readings.forget(stood)
+        offsets = self.sources.committable(checkpointed=self.checkpoint is not None)
+        if self.checkpoint is None or not self.sinks.queues:  # the checkpoint may be of dataflows still to be recovered
+            self.sources.commit(offsets)
             return True
-        for step, known in self._engine.states.items():
+        for step, known in self.engine.states.items():
             if step not in self._snapshots:
                 self._snapshots[step] = known.snapshot("full")
-        failed = self._readings.failed() | self._absent.keys()  # whose records can still come
-        broken = {step: told(error) for step, error in (self._engine.broken or {}).items() if step not in failed}
-        taken, flushed = dict(self._taken), sorted(self._flushed)
-        moment = Moment(FORMAT, {}, {}, broken, taken, flushed, self._messages, self._spared)
-        state = {step: self._snapshots[step] for step in self._engine.states}
-        state |= {step: had for step, had in self._absent.items() if had is not None}
-        marks = {name: outlet.mark() for name, outlet in self._outlets.of.items()}
-        return self._keeping.take(moment, self._readings.of, state, marks, lambda: self._readings.forget(stood), wait_s)
+        failed = self.sources.failed_steps() | self._placeholder_state.keys()  # their records can still come
+        broken = {
+            step: describe_error(error) for step, error in (self.engine.failures or {}).items() if step not in failed
+        }
+        taken, flushed = dict(self._records), sorted(self._flushed)
+        snapshot = Snapshot(FORMAT, {}, {}, broken, taken, flushed, self._messages, self._spared)
+        state = {step: self._snapshots[step] for step in self.engine.states}
+        state |= {step: had for step, had in self._placeholder_state.items() if had is not None}
+        barriers = {name: queue.barrier() for name, queue in self.sinks.queues.items()}
+        return self.checkpoint.save(
+            snapshot, self.sources.open_sources, state, barriers, lambda: self.sources.commit(offsets), wait_s
+        )
 
     # -- running -----------------------------------------------------------------------------------
 
-    def idle(self) -> bool:
-        """Whether all sources have ended, or rest."""
+    def is_idle(self) -> bool:
+        """Whether every source has ended or is paused."""
         with self._lock:
-            return all(r.ended or r.steps() <= self._engine.resting for r in self._readings.of.values())
+            return all(r.ended or r.steps() <= self.engine.disabled for r in self.sources.open_sources.values())
 
     def close(self) -> None:
-        """Commit what there is, and end all sinks and sources; with a folder keep it, and leave sinks as they are."""
+        """Commit; end all sinks and sources. With a folder, write a checkpoint and leave the sinks open to continue."""
         self.stop()
         with self._lock, ExitStack() as ending:
-            ending.callback(self._readings.close)
-            if self._keeping is None:
-                self._outlets.end()
+            ending.callback(self.sources.close)
+            if self.checkpoint is None:
+                self.sinks.end()
                 return
-            ending.callback(self._keeping.close)
-            ending.callback(self._outlets.halt)
-            if self._broken is None:
-                self._commit(self._outlets.limits.patience_s)
+            ending.callback(self.checkpoint.close)
+            ending.callback(self.sinks.halt)
+            if self.error is None:
+                self.commit(self.sinks.limits.patience_s)
+
+
+#: Opened for new dataflows: shared sources by key and, by dataflow, its source bindings and its sink queue.
+OpenEndpoints = tuple[dict[str, SharedSource], list[SourceBindings], list[SinkQueue]]
+
+
+@contextmanager
+def open_endpoints(
+    deployments: Sequence[Deployment],
+    sources: SourcePool,
+    sinks: SinkPool,
+    positions: Mapping[str, SinkPosition] | None = None,
+    source_names: Mapping[str, str] | None = None,
+) -> Iterator[OpenEndpoints]:
+    """Open the sources and sinks that new dataflows need beside the open ones; close them if the block raises.
+
+    After a restart, ``positions`` says where the sinks of each dataflow stand, and ``source_names`` which shared source
+    each step read.
+    """
+    made: list[SinkQueue] = []
+    fresh: dict[str, SharedSource] = {}
+    try:
+        fresh, bindings = sources.open(deployments, (one.submission for one in sinks.queues.values()), source_names)
+        for _, submission in deployments:
+            made.append(sinks.open(submission, None if positions is None else positions[submission.name]))
+        yield fresh, bindings, made
+    except BaseException:
+        for queue in made:
+            if sinks.queues.get(queue.submission.name) is not queue:
+                queue.writer.halt()
+        for key, source in fresh.items():
+            if sources.open_sources.get(key) is not source:
+                source.close()
+        raise

@@ -1,9 +1,9 @@
-"""The log of actions: lines of JSON, each under a checksum and on disk before the next thing happens.
+"""The log of actions: lines of JSON with checksums, each on disk before the manager continues.
 
-An action is written as *intent* with all that it takes to do it again, as *enacted* when the back end has done it, and
-as *committed* when the books say so; or as *reverted*. The last line may be torn: a process can end while it writes.
+An action is logged as *intent* with all that is needed to repeat it, as *enacted* when the back end has done it, and as
+*committed* when the ledger holds it; or as *reverted*. The last line may be torn, if the process ended while it wrote.
 
-Where a line cannot be written, an action takes place or it does not, and the log says which (see :class:`Journal`).
+When a line cannot be written, the action either takes place or does not, and the log says which; see :class:`Journal`.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ import json
 import logging
 import os
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from riot_ops.core.errors import ConnectorError, RiotError, StateError
 from riot_ops.core.paths import make_folder, sync
 from riot_ops.reuse.errors import EnactError
-from riot_ops.reuse.past import TAKEN
 
-__all__ = ["ActionLog", "Journal"]
+__all__ = ["ActionLog", "Journal", "ReplayedState", "compacted_actions", "replay"]
 
 _log = logging.getLogger("riot_ops")
 
@@ -32,32 +32,34 @@ COMMITTED = {"state": "committed"}
 
 
 class ActionLog:
-    """A file of actions, of this process alone.
+    """A file of actions, locked by this process.
 
     Attributes
     ----------
     actions : list of dict
-        What was found: each action's ``do`` and ``what``, with the ``state`` that it came to.
+        The actions that the file held: ``do``, ``what`` and the ``state`` reached.
+    file : binary file
+        The open file.
 
     Raises
     ------
     ConnectorError
-        Where the file cannot be written, or another manager has it.
+        If the file cannot be written, or another manager has it.
     StateError
-        Where a line but the last is damaged or missing, or the log has lost what it was shortened to.
+        If a line other than the last is damaged or missing, or a compacted log has lost its end.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         try:
             make_folder(path.parent)
-            # what cannot be written must not wait in a buffer for the next time
-            self._file = open(path, "a+b", buffering=0)  # noqa: SIM115 (held until it is closed)
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if not os.path.samestat(os.fstat(self._file.fileno()), path.stat()):
-                raise BlockingIOError  # another has written it anew just then
+            # unbuffered: a line that could not be written must not be written with the next one
+            self.file = open(path, "a+b", buffering=0)  # noqa: SIM115 (held until it is closed)
+            fcntl.flock(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if not os.path.samestat(os.fstat(self.file.fileno()), path.stat()):
+                raise BlockingIOError  # another manager has just replaced it
         except BlockingIOError:
-            self._file.close()
+            self.file.close()
             raise ConnectorError(f"the log {path} is in use by another manager; stop it, or use another log") from None
         except OSError as error:
             raise ConnectorError(f"the log {path} cannot be used: {error}") from error
@@ -69,18 +71,18 @@ class ActionLog:
             self._read()
             sync(path.parent)
         except BaseException:
-            self._file.close()
+            self.file.close()
             raise
 
     def _read(self) -> None:
-        self._file.seek(0)
-        data = self._file.read()
+        self.file.seek(0)
+        data = self.file.read()
         at = 0
         while at < len(data):
             end = data.find(b"\n", at) + 1
-            entry = _parsed(data[at:end]) if end else None
+            entry = _parse_line(data[at:end]) if end else None
             if entry is None and (not end or end == len(data)):
-                break  # torn: it was never said to be there
+                break  # torn: no caller was told that it was written
             if entry is None or entry["n"] != self._line:
                 raise StateError(
                     f"the log {self.path} is damaged in line {self._line + 1}; restore it, or begin with a new one"
@@ -90,40 +92,40 @@ class ActionLog:
                 self.actions.append({"do": entry["do"], "what": entry["what"], "state": "intent"})
             elif not self.actions:
                 raise StateError(
-                    f"the log {self.path} tells the end of an action in line {self._line}, but not its begin"
+                    f"the log {self.path} has the end of an action in line {self._line}, but not its beginning"
                 )
             else:
                 self.actions[-1]["state"] = entry["state"]
             at = end
-        if self.actions and self.actions[-1]["do"] == TAKEN:  # what runs stood behind it
+        if self.actions and self.actions[-1]["do"] == COMPACTED:  # the dataflows followed it
             raise StateError(f"the log {self.path} is damaged: its end is missing; restore it, or begin with a new one")
-        self._file.truncate(at)
+        self.file.truncate(at)
         self._size = at
 
-    def intend(self, do: str, what: Any) -> None:
-        """Begin an action."""
+    def begin_action(self, do: str, what: Any) -> None:
+        """Write the intent of an action."""
         before = self._line, self._size
         self._write({"state": "intent", "do": do, "what": what})
         self._before = before
 
-    def note(self, state: str) -> None:
-        """What has become of the action."""
+    def record_outcome(self, state: str) -> None:
+        """Write the state that the action has reached."""
         self._write({"state": state})
 
-    def take_back(self) -> None:
-        """Have the lines of the last action gone, which takes no room."""
+    def retract(self) -> None:
+        """Remove the lines of the last action, which needs no disk space."""
         line, size = self._before
         try:
-            self._file.truncate(size)
-            os.fsync(self._file.fileno())
+            self.file.truncate(size)
+            os.fsync(self.file.fileno())
         except OSError as error:
             raise ConnectorError(f"the log {self.path} cannot be shortened: {error}") from error
         self._line, self._size = line, size
 
-    def shorten(self, actions: Iterable[tuple[str, Any]]) -> None:
-        """Have these in place of all others, which came to the same, if that takes half the room at most."""
+    def compact(self, actions: Iterable[tuple[str, Any]]) -> None:
+        """Replace the log by equivalent actions if that halves its size at least."""
         entries = [one for do, what in actions for one in ({"state": "intent", "do": do, "what": what}, COMMITTED)]
-        data = b"".join(_line(number, entry) for number, entry in enumerate(entries))
+        data = b"".join(_format_line(number, entry) for number, entry in enumerate(entries))
         if 2 * len(data) > self._size:
             return
         hidden = self.path.with_name(f"{self.path.name}.part")
@@ -137,57 +139,57 @@ class ActionLog:
                 os.fsync(file.fileno())
                 os.replace(hidden, self.path)
             except OSError as error:
-                _log.warning("the log %s stays as long as it is: %s", self.path, error)
+                _log.warning("the log %s was not compacted: %s", self.path, error)
                 return
             undo.pop_all()
         sync(self.path.parent)
-        self._file.close()
-        self._file, self._line, self._size = file, len(entries), len(data)
+        self.file.close()
+        self.file, self._line, self._size = file, len(entries), len(data)
 
     def _write(self, entry: dict[str, Any]) -> None:
-        if self._file.closed:
+        if self.file.closed:
             raise ConnectorError(f"the log {self.path} is closed; open a new manager over it")
-        line = _line(self._line, entry)
+        line = _format_line(self._line, entry)
         try:
-            if self._file.seek(0, os.SEEK_END) != self._size:  # a line that could not be taken back
-                self._file.truncate(self._size)
-            if self._file.write(line) != len(line):
+            if self.file.seek(0, os.SEEK_END) != self._size:  # a line that could not be removed
+                self.file.truncate(self._size)
+            if self.file.write(line) != len(line):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            os.fsync(self._file.fileno())
+            os.fsync(self.file.fileno())
         except OSError as error:
             with suppress(OSError):
-                self._file.truncate(self._size)
+                self.file.truncate(self._size)
             raise ConnectorError(f"the log {self.path} cannot be written: {error}; make room") from error
         self._line += 1
         self._size += len(line)
 
     def close(self) -> None:
-        """Let another manager have it."""
-        self._file.close()
+        """Release the log to another manager."""
+        self.file.close()
 
 
 class Journal:
-    """Writes actions to a log, where there is one, so that it tells what runs whatever cannot be written.
+    """Writes actions to a log, if there is one, so that the log is right even when it cannot be written.
 
-    - An action whose intention cannot be written does not take place.
-    - One that fails leaves no line but *reverted*; where there is no room for that, none at all.
-    - One that the back end has done is undone where *enacted* cannot be written, and has failed. Where it cannot be
-      undone, as sinks have ended or messages have passed, it counts as done: the log then says how it ended before
-      anything else, and until that can be written further actions are refused. Whoever takes up the log in between
-      finds its intention last, and brings that to its end (:func:`~riot_ops.reuse.past.past`).
+    - An action whose intent cannot be written does not take place.
+    - An action that fails is marked *reverted*; without disk space for that line, its lines are removed.
+    - An action that the back end has enacted is undone, and fails, when *enacted* cannot be written. If it cannot be
+      undone, because sinks have ended or messages have passed, it counts as done. Its outcome is then owed to the log,
+      and further actions are refused until it is written. A manager that replays the log in between finds the intent
+      last, and completes the action (:func:`replay`).
     """
 
     def __init__(self, log: ActionLog | None = None) -> None:
         self.log = log
-        #: How the last action has ended, where that could not be written.
+        #: Outcome of the last action that could not be written.
         self._owed: str | None = None
 
     @contextmanager
-    def acting(self, do: str, what: Any) -> Iterator[None]:
-        """Around an action: the log knows of it before and after, and the back end's failures have one name."""
+    def action(self, do: str, what: Any) -> Iterator[None]:
+        """Surround an action: write its intent and outcome, and raise other failures as EnactError."""
         if self.log is not None:
-            self._settle(self.log)
-            self.log.intend(do, what)
+            self._write_owed(self.log)
+            self.log.begin_action(do, what)
         try:
             yield
         except Exception as error:
@@ -197,19 +199,19 @@ class Journal:
             raise EnactError(f"{do}: the back end failed, and nothing has changed: {error}") from error
         self._end(do, "committed")
 
-    def enacted(self, undo: Callable[[], None] | None = None) -> None:
-        """Note that the back end has done it; raises where that cannot be and it is undone."""
+    def mark_enacted(self, undo: Callable[[], None] | None = None) -> None:
+        """Write that the back end has done the action; if that fails, undo the action and raise."""
         if self.log is None:
             return
         try:
-            self.log.note("enacted")
+            self.log.record_outcome("enacted")
         except ConnectorError as error:
             if undo is None:
-                return  # as it will be with the next line, which tells more
+                return  # the line of the outcome follows, and says more
             try:
                 undo()
             except Exception as failure:
-                _log.error("an action cannot be undone (%s), and counts as done, though %s", failure, error)
+                _log.error("an action cannot be undone (%s), and counts as done, although %s", failure, error)
             else:
                 raise
         except BaseException:
@@ -218,47 +220,131 @@ class Journal:
             raise
 
     def _end(self, do: str, outcome: str) -> None:
-        """Write how an action has ended, or owe it."""
+        """Write the outcome of an action, or owe it."""
         if self.log is None:
             return
         try:
-            self.log.note(outcome)
+            self.log.record_outcome(outcome)
         except ConnectorError as error:
             if outcome == "reverted":
                 with suppress(ConnectorError):
-                    self.log.take_back()
+                    self.log.retract()
                     return
             self._owed = outcome
             _log.error("%s is %s, but %s; until it is, further actions are refused", do, outcome, error)
 
-    def _settle(self, log: ActionLog) -> None:
-        """Write what is owed."""
+    def _write_owed(self, log: ActionLog) -> None:
+        """Write the owed outcome."""
         if self._owed is None:
             return
         try:
-            log.note(self._owed)
+            log.record_outcome(self._owed)
         except ConnectorError as error:
-            raise ConnectorError(f"nothing changes until the log tells how the last action ended: {error}") from error
+            raise ConnectorError(f"actions are refused until the last one's outcome is in the log: {error}") from error
         self._owed = None
 
     def close(self) -> None:
-        """Let another manager have the log."""
+        """Release the log to another manager."""
         if self.log is not None:
             with suppress(ConnectorError):
-                self._settle(self.log)
+                self._write_owed(self.log)
             self.log.close()
 
 
-def _line(number: int, entry: Mapping[str, Any]) -> bytes:
-    """An entry as it is written."""
+def _format_line(number: int, entry: Mapping[str, Any]) -> bytes:
+    """Encode an entry as a line."""
     body = json.dumps({"n": number, **entry}, separators=(",", ":"), ensure_ascii=False)
     return f'{body[:-1]},"crc":{zlib.crc32(body.encode())}}}\n'.encode()
 
 
-def _parsed(line: bytes) -> dict[str, Any] | None:
-    """What a line says, or None where it is not whole."""
+def _parse_line(line: bytes) -> dict[str, Any] | None:
+    """Decode a line; None if it is damaged."""
     body, found, checksum = line.rstrip(b"\n").rpartition(b',"crc":')
     if not found or checksum != f"{zlib.crc32(body + b'}')}}}".encode():
         return None
     entry: dict[str, Any] = json.loads(body + b"}")
     return entry
+
+
+#: The first action of a compacted log.
+COMPACTED = "taken"
+#: Actions that a replay completes: if the back end has done them, sinks may have ended or messages passed.
+COMPLETED_ACTIONS = ("remove", "pause", "resume")
+
+
+@dataclass
+class ReplayedState:
+    """What a log leads to.
+
+    Attributes
+    ----------
+    dataflows : dict of str to dict
+        Descriptions of the running dataflows, in the order of their submission.
+    steps : list of str
+        Ids of all steps that ever ran.
+    paused : list of str
+        The paused dataflows.
+    resuming : str, optional
+        A dataflow whose resumption was under way; it may still be paused.
+    outcome : str, optional
+        Outcome of the action that was under way, if there was one.
+    begun : list of str
+        Steps of dataflows whose submission was under way and is reverted.
+    """
+
+    dataflows: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    steps: list[str] = field(default_factory=list)
+    paused: list[str] = field(default_factory=list)
+    resuming: str | None = None
+    outcome: str | None = None
+    begun: list[str] = field(default_factory=list)
+
+
+def compacted_actions(state: Mapping[str, Any], steps: Sequence[str]) -> list[tuple[str, Any]]:
+    """The shortest log that leads to a state, and keeps the newest of the step ids, so that none is given again."""
+    newest = sorted(steps, key=lambda step: int(step.rpartition(".")[2]))[-1:]
+    return [(COMPACTED, newest), ("submit", state["dataflows"])]
+
+
+def replay(actions: Sequence[Mapping[str, Any]]) -> ReplayedState:
+    """Determine what actions lead to.
+
+    The process may have ended during the last action, before its outcome was reported. A removal, a pause or a
+    resumption is then completed. A submission is reverted, unless the back end had enacted it or a compacted log
+    consists of it.
+
+    Examples
+    --------
+    >>> came = {"do": "submit", "what": [{"name": "ada", "placed": {"in": "in.0"}}], "state": "committed"}
+    >>> replay([came, {"do": "remove", "what": "ada", "state": "intent"}]).dataflows
+    {}
+    >>> replay([came, {"do": "pause", "what": "ada", "state": "intent"}]).paused
+    ['ada']
+    """
+    found = ReplayedState()
+    for place, action in enumerate(actions):
+        do, what, state = action["do"], action["what"], action["state"]
+        under_way = place == len(actions) - 1 and state in ("intent", "enacted")
+        finished = do in COMPLETED_ACTIONS or (place > 0 and actions[place - 1]["do"] == COMPACTED)
+        done = state in ("enacted", "committed") or (under_way and finished)
+        if under_way:
+            found.outcome = "committed" if done else "reverted"
+        if not done:
+            if do == "submit":
+                found.begun += [step for one in what for step in one["placed"].values()]
+            continue
+        if do == "submit":
+            found.dataflows.update({one["name"]: one for one in what})
+            found.steps += [step for one in what for step in one["placed"].values()]
+            found.paused += [one["name"] for one in what if one.get("paused")]  # of a restored state
+        elif do == COMPACTED:  # ids of steps that do not run any more
+            found.steps += what
+        elif do == "pause":
+            found.paused.append(what)
+        elif do in ("remove", "resume"):
+            found.paused = [name for name in found.paused if name != what]
+            if do == "remove":
+                del found.dataflows[what]
+            elif under_way:
+                found.resuming = what
+    return found

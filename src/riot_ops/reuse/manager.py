@@ -1,4 +1,4 @@
-"""The manager: dataflows come, pause and go, and what is equal in them runs once."""
+"""The manager: submits, pauses and removes dataflows, and runs their common steps once."""
 
 from __future__ import annotations
 
@@ -12,47 +12,64 @@ from pathlib import Path
 from typing import Any, Literal
 
 from riot_ops.core.errors import ConfigError, did_you_mean
-from riot_ops.core.interrupts import held_back
+from riot_ops.core.interrupts import defer_interrupt
 from riot_ops.core.paths import local_path
 from riot_ops.dataflow import Dataflow
-from riot_ops.reuse.backend import Backend, Coming, NullBackend, take_back
-from riot_ops.reuse.identity import Piece
-from riot_ops.reuse.log import ActionLog, Journal
-from riot_ops.reuse.missing import Rebind
-from riot_ops.reuse.past import past, shortened
-from riot_ops.reuse.reports import Explanation, Removed, Submitted, explained
-from riot_ops.reuse.request import Checked, Request, checked, looked_at
-from riot_ops.reuse.saving import Savings
-from riot_ops.reuse.shared import Removal, Shared
-from riot_ops.reuse.shown import Shown
-from riot_ops.reuse.state import as_before, dataflows_of, state_of
-from riot_ops.reuse.submission import described
-from riot_ops.reuse.warm import check_past
+from riot_ops.graph.diagram import mermaid, svg
+from riot_ops.graph.graph import Graph
+from riot_ops.reuse.backend import Backend, NullBackend, roll_back
+from riot_ops.reuse.errors import UnknownDataflowError
+from riot_ops.reuse.ledger import Ledger, Removal
+from riot_ops.reuse.log import ActionLog, Journal, compacted_actions, replay
+from riot_ops.reuse.placeholders import Rebind
+from riot_ops.reuse.reports import (
+    Explanation,
+    Removed,
+    Submitted,
+    explain_addition,
+    format_savings,
+    format_summary,
+    running_graph,
+    sharing_counts,
+)
+from riot_ops.reuse.saved_state import dump_state, parse_state, recreate_deployments
+from riot_ops.reuse.savings import SavingsMeter
+from riot_ops.reuse.signature import StepIdentity
+from riot_ops.reuse.submission import (
+    CheckedRequests,
+    Deployment,
+    Request,
+    Submission,
+    check_requests,
+    describe_submission,
+    without_iterators,
+)
+from riot_ops.reuse.warm_up import check_warmable
 
 __all__ = ["POLICIES", "ReuseManager"]
 
 POLICIES = ("always", "stateless", "bounded_warm")
 
 
-class ReuseManager(Shown):
+class ReuseManager:
     """Runs dataflows of many users, and each distinct step of them once.
 
     Parameters
     ----------
     backend : Backend, default NullBackend()
-        What runs them.
+        Runs the steps.
     policy : "always", "stateless" or "bounded_warm", default "always"
-        Whether a newcomer shares steps whose records depend on what came before: always; only those that have seen no
-        record yet; or also those whose results reach back only so far, such as windows.
+        Which stateful steps a new dataflow shares: all; only those that have seen no record yet; or also those whose
+        results depend on a bounded past, such as windows.
     log : path, optional
-        File for the actions. A manager over a log that is there takes up its dataflows again; a log is of one manager.
+        File for the actions, of this manager alone. A manager over an existing log resumes its dataflows.
     functions : mapping of str to function, optional
         The functions of dataflows in the log or in a saved state, as for :meth:`riot_ops.Dataflow.from_json`.
     rebind : function, optional
-        ``rebind(name, flow)`` gives sources and sinks of a dataflow that is taken up again. One of which they cannot be
-        opened gets nothing, and ``stats()`` says why; the others go on.
+        ``rebind(name, flow)`` returns the sources and sinks of a dataflow that resumes after a restart. If they cannot
+        be opened, this dataflow gets nothing, and ``stats()`` says why; the others continue.
     clock : function, default time.monotonic
-        The time in seconds, for what is saved per second.
+        Returns the time in seconds, for the savings per second.
 
     Examples
     --------
@@ -88,13 +105,14 @@ class ReuseManager(Shown):
             raise ConfigError(f"policy must be {', '.join(POLICIES)}, got {policy!r}{did_you_mean(policy, POLICIES)}")
         self.backend: Backend = NullBackend() if backend is None else backend
         self.policy = policy
-        self._shared = Shared()
-        self._again = functions or {}, rebind, self.backend.reads
-        self._flows = {}
+        self.ledger = Ledger()
+        self._recreate_args = functions or {}, rebind, self.backend.reads
+        #: The running dataflows, in the order of their submission.
+        self._flows: dict[str, Submission] = {}
         self._lock = threading.RLock()
-        self._journal = Journal()
+        self.journal = Journal()
         if log is None:
-            self._check_free(())
+            self._check_unused(())
         else:
             opened = ActionLog(local_path(log, "log"))
             try:
@@ -102,8 +120,8 @@ class ReuseManager(Shown):
             except BaseException:
                 opened.close()
                 raise
-            self._journal = Journal(opened)
-        self._savings = Savings(self.backend.stats(), clock)
+            self.journal = Journal(opened)
+        self._savings = SavingsMeter(self.backend.stats(), clock)
 
     # -- actions -----------------------------------------------------------------------------------
 
@@ -120,49 +138,48 @@ class ReuseManager(Shown):
         on_failure: Literal["detach", "stop"] = "detach",
         flag_warm: bool = False,
     ) -> Submitted:
-        """Run a dataflow, and of it only what does not run yet.
+        """Run a dataflow, adding only the steps that do not run yet.
 
         Parameters
         ----------
         sources, sinks
-            As for :meth:`riot_ops.Dataflow.run`. The null back end needs none: a source then is the stream that its
-            node names.
+            As for :meth:`riot_ops.Dataflow.run`. The null back end needs none: a source then is the stream named by its
+            node.
         name : str, default the dataflow's
-            By which it is removed; no other that runs may have it.
+            Unique name of the dataflow, for :meth:`remove` and the other actions.
         owner : str, optional
-            Whose it is, for those who look.
+            The user, for reports.
         fold : bool, default False
-            Whether steps of it that do the same may become one.
+            Whether equal steps within the dataflow may become one.
         on_slow : "detach", "drop_oldest" or "block", default "detach"
-            What happens when its sinks do not keep up, and the queue before them is full
-            (:class:`~riot_ops.reuse.Limits`). ``detach``: it goes on in its own time from where it is, and what is
-            ahead of it waits in files. ``drop_oldest``: what has waited longest is dropped, and counted. ``block``: the
-            others wait for it; but not for sinks that take nothing any more.
+            What happens when its sinks are slow and their queue is full (:class:`~riot_ops.reuse.Limits`). ``detach``:
+            further records wait in files, and the sinks take them at their own pace. ``drop_oldest``: the oldest
+            records are dropped and counted. ``block``: the other dataflows wait, unless the sinks take nothing at all.
         on_failure : "detach" or "stop", default "detach"
-            What happens when a sink fails, a step raises or a source cannot be read. ``detach``: that branch gets
-            nothing more, its others go on. ``stop``: all of its sinks end.
+            What happens when a sink fails, a step raises or a source cannot be read. ``detach``: the branch gets
+            nothing more, the other branches continue. ``stop``: all of the dataflow's sinks end.
         flag_warm : bool, default False
-            Whether its sinks get, in place of each stream ``NAME``, a stream ``NAME.warm`` with one more field,
-            ``warm``: false until all windows above have been filled with what came since ``first``. What is warm rests
-            on nothing that came before.
+            Whether its sinks get, instead of each stream ``NAME``, a stream ``NAME.warm`` with a further field
+            ``warm``. It is false until records since ``first`` have filled all windows upstream; a warm record does
+            not depend on earlier ones.
 
         Raises
         ------
         ConfigError
             See :mod:`riot_ops.reuse.errors`; nothing has changed.
         EnactError
-            Where the back end failed; nothing has changed.
+            If the back end failed; nothing has changed.
         KeyboardInterrupt
-            When it is done, for a Ctrl-C since it began; a second one breaks it off.
+            After Ctrl-C, when the action is done; a second Ctrl-C aborts it.
         """
-        choices: dict[str, Any] = {"on_slow": on_slow, "on_failure": on_failure, "flag_warm": flag_warm}
-        return self.submit_all([Request(flow, sources, sinks, name=name, owner=owner, fold=fold, **choices)])[0]
+        options: dict[str, Any] = {"on_slow": on_slow, "on_failure": on_failure, "flag_warm": flag_warm}
+        return self.submit_all([Request(flow, sources, sinks, name=name, owner=owner, fold=fold, **options)])[0]
 
     def submit_all(self, requests: Iterable[Request]) -> list[Submitted]:
-        """Run several dataflows as one action: all of them come, or none.
+        """Run several dataflows as one action, all or none.
 
-        They share what they have in common as if they had come one by one, and what is new with them begins together:
-        on Spark as one query, or as many as have nothing in common. It raises as :meth:`submit` does.
+        They share steps as if submitted one after the other, and their new steps begin together: on Spark as one query,
+        or as several that have nothing in common. Raises as :meth:`submit` does.
 
         Examples
         --------
@@ -181,191 +198,252 @@ class ReuseManager(Shown):
         requests = [*requests]
         moves = self.policy == "always" and not any(getattr(one, "flag_warm", False) for one in requests)
         with self._lock, ExitStack() as still:
-            asked = self._asked(requests)  # which may take long
+            asked = self._check(requests)  # sources may take long to open
             if not moves:
-                still.enter_context(self.backend.between())
-            coming = self._planned(requests, asked)
-            if not coming:
+                still.enter_context(self.backend.exclusive())
+            deployments = self._plan(requests, asked)
+            if not deployments:
                 return []
-            what = self._described(coming)
-            with held_back() as check, self._journal.acting("submit", what):
-                firsts = self.backend.extend(coming)
-                self._journal.enacted(lambda: take_back(self.backend, coming))
+            what = self._describe(deployments)
+            with defer_interrupt() as check, self.journal.action("submit", what):
+                firsts = self.backend.extend(deployments)
+                self.journal.mark_enacted(lambda: roll_back(self.backend, deployments))
                 found = []
-                for (addition, submission), first in zip(coming, firsts, strict=True):
-                    answer = explained(addition, self._shared)
-                    group = self._shared.add(addition)
+                for (addition, submission), first in zip(deployments, firsts, strict=True):
+                    answer = explain_addition(addition, self.ledger)
+                    group = self.ledger.add(addition)
                     self._flows[submission.name] = submission
                     found.append(Submitted(**vars(answer), group=group, first=first))
         check()
         return found
 
     def remove(self, name: str) -> Removed:
-        """End a dataflow, and the steps that nobody else uses.
+        """End a dataflow, and the steps that no other dataflow uses.
 
-        What has come for it by now its sinks still get; others may act while that is waited for, and nobody waits for
-        sinks that take long.
+        Its sinks still get the records that have come for it. The call waits for them, though not for slow sinks; other
+        actions may pass meanwhile.
         """
-        with self._lock, held_back() as check:
-            self._known(name)
-            removal = self._shared.removal(name)
-            with self._journal.acting("remove", name):
+        with self._lock, defer_interrupt() as check:
+            self._check_running(name)
+            removal = self.ledger.plan_removal(name)
+            with self.journal.action("remove", name):
                 self.backend.reduce(removal)
-                self._shared.remove(removal)
+                self.ledger.remove(removal)
                 del self._flows[name]
-                self._journal.enacted()
+                self.journal.mark_enacted()
         check()
-        self.backend.settled(name)
+        self.backend.wait_for_sinks(name)
         return Removed(name, removal.stopped, removal.kept)
 
     def pause(self, name: str) -> dict[str, int]:
-        """Let a dataflow rest: its sinks get nothing, and steps that nobody else uses see nothing, until it resumes.
+        """Pause a dataflow: its sinks, and steps that only paused dataflows use, get nothing until it resumes.
 
-        Returns by source the first message that it does not see any more, as the source numbers them; all before that
-        comes to its sinks. Empty where it rests already, or has failed.
+        Returns, by source, the first message that it does not see any more, as the source numbers them; its sinks get
+        all messages before that. Empty if it is paused already, or has failed.
         """
-        return self._rest(name, True)
+        return self._change_pause(name, True)
 
     def resume(self, name: str) -> dict[str, int]:
-        """Let a dataflow that rests go on; returns by source the first message that it sees again."""
-        return self._rest(name, False)
+        """Resume a paused dataflow; return, by source, the first message that it sees again."""
+        return self._change_pause(name, False)
 
-    def _rest(self, name: str, paused: bool) -> dict[str, int]:
-        with self._lock, held_back() as check:
-            self._known(name)
-            if (name in self._shared.paused) == paused:
+    def _change_pause(self, name: str, paused: bool) -> dict[str, int]:
+        with self._lock, defer_interrupt() as check:
+            self._check_running(name)
+            if (name in self.ledger.paused) == paused:
                 return {}
-            rest = self._shared.rest(name, paused)
-            with self._journal.acting("pause" if paused else "resume", name):
-                border = self.backend.rest(rest)
-                self._shared.apply_rest(rest)
-                self._journal.enacted()
+            change = self.ledger.plan_pause(name, paused)
+            with self.journal.action("pause" if paused else "resume", name):
+                border = self.backend.apply_pause(change)
+                self.ledger.apply_pause(change)
+                self.journal.mark_enacted()
         check()
         return border
 
     def defragment(self) -> None:
-        """Have each group of steps that hang together run in one fragment."""
-        with self._lock, held_back() as check:
-            groups = [frozenset(group.steps) for _, group in sorted(self._shared.groups.items())]
-            with self._journal.acting("defragment", None):
+        """Run each group of connected steps in one fragment."""
+        with self._lock, defer_interrupt() as check:
+            groups = [frozenset(group.steps) for _, group in sorted(self.ledger.groups.items())]
+            with self.journal.action("defragment", None):
                 self.backend.defragment(groups)
-                self._journal.enacted()
+                self.journal.mark_enacted()
         check()
 
     def explain(
         self, flow: Dataflow, sources: Any = None, sinks: Any = None, *, fold: bool = False, flag_warm: bool = False
     ) -> Explanation:
-        """What :meth:`submit` would share; nothing changes."""
+        """Report what :meth:`submit` would share, without changing anything."""
         with self._lock:
             name = getattr(flow, "name", None)
             while name in self._flows:
                 name += "'"
-            asked = [looked_at(Request(flow, sources, sinks, name=name, fold=fold, flag_warm=flag_warm))]
-            [(addition, _)] = self._planned(asked, checked(asked, self._flows, self.backend.reads))
-            return explained(addition, self._shared)
+            asked = [without_iterators(Request(flow, sources, sinks, name=name, fold=fold, flag_warm=flag_warm))]
+            [(addition, _)] = self._plan(asked, check_requests(asked, self._flows, self.backend.reads))
+            return explain_addition(addition, self.ledger)
 
-    # -- as data -----------------------------------------------------------------------------------
+    # -- reports -----------------------------------------------------------------------------------
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the running dataflows, in the order of their submission."""
+        return list(self._flows)
+
+    def sink_map(self, name: str) -> dict[str, str]:
+        """By sink of a dataflow, the running sink step."""
+        with self._lock:
+            self._check_running(name)
+            placed, steps = self.ledger.placed[name], self.ledger.steps
+            return {node: step for node, step in placed.items() if steps[step].identity.kind == "sink"}
+
+    def stats(self) -> dict[str, Any]:
+        """Report what runs, what would run without sharing, and the figures of the back end.
+
+        ``steps`` run instead of ``steps_alone``, ``sources`` are read instead of ``sources_alone``; ``distinct`` is the
+        number of different signatures; ``shares[k]`` is the number of steps that k dataflows use.
+        """
+        with self._lock:
+            owners = {name: submission.owner for name, submission in self._flows.items()}
+            return {**sharing_counts(self.ledger, owners), **self.backend.stats()}
+
+    def explain_sharing(self) -> str:
+        """Describe the savings in words, with the rates since the previous report where the back end counts records."""
+        with self._lock:
+            stats = self.stats()
+            return format_savings(stats, self._savings.measure(self.ledger, stats))
+
+    def diagram(self) -> str:
+        """The running steps, their users and rates, and the savings, as a Mermaid diagram."""
+        return mermaid(*self._picture())
+
+    def svg(self) -> str:
+        """The same diagram as SVG."""
+        return svg(*self._picture())
+
+    _repr_svg_ = svg
+
+    def _picture(self) -> tuple[Graph, dict[str, str], str]:
+        with self._lock:
+            stats = self.stats()
+            saving = self._savings.measure(self.ledger, stats)
+            return *running_graph(self.ledger, saving), format_summary(stats, saving)
+
+    def __repr__(self) -> str:
+        return f"<ReuseManager: {len(self._flows)} dataflows, {len(self.ledger.steps)} steps>"
+
+    def canonical(self) -> Any:
+        """Everything that runs except the ids of steps: independent of the order of submission."""
+        return self.ledger.canonical()
+
+    # -- saved state -------------------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
-        """All dataflows with the steps that they have, as JSON-able data, for :meth:`restore`."""
+        """All dataflows with their running steps, as JSON-able data for :meth:`restore`."""
         with self._lock:
-            return state_of(self._flows.values(), self._shared, self.policy)
+            return dump_state(self._flows.values(), self.ledger, self.policy)
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Take up the dataflows of a state, all or none; of this manager, nothing may run yet."""
+        """Resume the dataflows of a saved state, all or none; no dataflow of this manager may run yet."""
         with self._lock:
             if self._flows:
                 raise ConfigError(f"a state is restored before anything runs, but {len(self._flows)} dataflows do")
-            dataflows = dataflows_of(state, self.policy)
-            if not (coming := as_before(dataflows, self._shared, *self._again, whole=True)):
+            dataflows = parse_state(state, self.policy)
+            if not (deployments := recreate_deployments(dataflows, self.ledger, *self._recreate_args, strict=True)):
                 return
-            books = copy.deepcopy(self._shared)  # which are empty
-            with held_back() as check:
+            empty = copy.deepcopy(self.ledger)
+            with defer_interrupt() as check:
                 try:
-                    with self._journal.acting("submit", dataflows):
+                    with self.journal.action("submit", dataflows):
                         try:
-                            self._take_up(coming, [what["name"] for what in dataflows if what["paused"]])
+                            self._recover(deployments, [what["name"] for what in dataflows if what["paused"]])
                         except BaseException:
-                            take_back(self.backend, coming)
+                            roll_back(self.backend, deployments)
                             raise
-                        self._journal.enacted(lambda: take_back(self.backend, coming))
+                        self.journal.mark_enacted(lambda: roll_back(self.backend, deployments))
                 except BaseException:
-                    self._shared, self._flows = books, {}
+                    self.ledger, self._flows = empty, {}
                     raise
         check()
 
-    def _take_up(self, coming: Sequence[Coming], paused: Iterable[str]) -> None:
-        """Have dataflows go on with the steps that they had."""
-        with self.backend.taking_up():
-            held = self.backend.running()
-            again = [(replace(one, new=tuple(s for s in one.new if s.id not in held)), of) for one, of in coming]
+    def _recover(self, deployments: Sequence[Deployment], paused: Iterable[str]) -> None:
+        """Continue dataflows with the steps that they had."""
+        with self.backend.recovering():
+            held = self.backend.running_steps()
+            again = [(replace(one, new=tuple(s for s in one.new if s.id not in held)), of) for one, of in deployments]
             if again:
                 self.backend.extend(again)
-        for addition, submission in coming:
-            self._shared.add(addition)
+        for addition, submission in deployments:
+            self.ledger.add(addition)
             self._flows[submission.name] = submission
         for name in paused:
-            rest = self._shared.rest(name, True)
-            self.backend.rest(rest)
-            self._shared.apply_rest(rest)
+            change = self.ledger.plan_pause(name, True)
+            self.backend.apply_pause(change)
+            self.ledger.apply_pause(change)
 
     def _replay(self, log: ActionLog) -> None:
-        """Bring books and back end to where the log ends."""
-        before = past(log.actions)
-        self._check_free([*before.steps, *before.begun])
-        self._shared.taken(before.steps)
-        self._take_up(as_before(before.dataflows.values(), self._shared, *self._again), before.paused)
-        if before.woken is not None:
-            self.backend.rest(self._shared.rest(before.woken, False))
-        if lost := self.backend.running() - set(self._shared.steps):
+        """Bring the ledger and the back end to where the log ends."""
+        before = replay(log.actions)
+        self._check_unused([*before.steps, *before.begun])
+        self.ledger.reserve_ids(before.steps)
+        self._recover(recreate_deployments(before.dataflows.values(), self.ledger, *self._recreate_args), before.paused)
+        if before.resuming is not None:
+            self.backend.apply_pause(self.ledger.plan_pause(before.resuming, False))
+        if lost := self.backend.running_steps() - set(self.ledger.steps):
             self.backend.reduce(Removal("", tuple(sorted(lost))))
         if before.outcome is not None:
-            log.note(before.outcome)
-        log.shorten(shortened(self.state(), before.steps))
+            log.record_outcome(before.outcome)
+        log.compact(compacted_actions(self.state(), before.steps))
 
     def close(self) -> None:
-        """End the back end; the log stays."""
+        """Close the back end and the log; the log stays on disk."""
         with self._lock:
             self.backend.close()
-            self._journal.close()
+            self.journal.close()
 
-    # -- what actions have in common ---------------------------------------------------------------
+    # -- helpers of actions ------------------------------------------------------------------------
 
-    def _check_free(self, known: Iterable[str]) -> None:
-        """Raise where the back end runs something else: steps with the ids of its own would be taken for these."""
-        others = self.backend.running()
+    def _check_running(self, name: str) -> None:
+        if name not in self._flows:
+            raise UnknownDataflowError(f"no dataflow {name!r} is running{did_you_mean(name, self._flows)}")
+
+    def _check_unused(self, known: Iterable[str]) -> None:
+        """Raise if the back end runs steps of another manager, whose ids could be those of its own."""
+        others = self.backend.running_steps()
         if others and others.isdisjoint(known):
             raise ConfigError(
-                f"the back end runs {len(others)} steps of another manager, such as {min(others)}: go on with that, "
+                f"the back end runs {len(others)} steps of another manager, such as {min(others)}: continue with that, "
                 "or use a back end of its own"
             )
 
-    def _asked(self, requests: Sequence[Request]) -> Checked:
-        """What is asked for. Before the first record of an iterator is taken, all else that is refused has been."""
-        looked = [looked_at(one) for one in requests]
-        found = checked(looked, self._flows, self.backend.reads)
+    def _check(self, requests: Sequence[Request]) -> CheckedRequests:
+        """Check requests; a request that is refused for any reason takes no record of an iterator."""
+        looked = [without_iterators(one) for one in requests]
+        found = check_requests(looked, self._flows, self.backend.reads)
         if all(one is given for one, given in zip(looked, requests, strict=True)):
             return found
-        self._described(self._planned(looked, found))
-        return checked(requests, self._flows, self.backend.reads)
+        self._describe(self._plan(looked, found))
+        return check_requests(requests, self._flows, self.backend.reads)
 
-    def _described(self, coming: Sequence[Coming]) -> list[dict[str, Any]] | None:
-        """Dataflows as the log keeps them, if there is one."""
-        if self._journal.log is None:
+    def _describe(self, deployments: Sequence[Deployment]) -> list[dict[str, Any]] | None:
+        """Describe dataflows for the log, if there is one."""
+        if self.journal.log is None:
             return None
-        return [described(submission, addition.placed) for addition, submission in coming]
+        return [describe_submission(submission, addition.placed) for addition, submission in deployments]
 
-    def _planned(self, requests: Sequence[Request], found: Checked) -> list[Coming]:
-        """All further checks, and what would change."""
-        additions = self._shared.additions({name: pieces for name, (_, pieces) in found.items()}, self._allows)
+    def _plan(self, requests: Sequence[Request], found: CheckedRequests) -> list[Deployment]:
+        """Plan the additions, and check what depends on the running steps."""
+        additions = self.ledger.plan_additions(
+            {name: identities for name, (_, identities) in found.items()}, self._may_share
+        )
         new = {step.id for one in additions for step in one.new}
         for request, one in zip(requests, additions, strict=True):
             if request.flag_warm:
-                check_past(request.flow, one.reused, lambda step: step in new or self.backend.fresh(step))
+                check_warmable(request.flow, one.reused, lambda step: step in new or self.backend.is_fresh(step))
         return [(one, submission) for one, (submission, _) in zip(additions, found.values(), strict=True)]
 
-    def _allows(self, piece: Piece, step: str) -> bool:
-        if self.backend.broken(step):
+    def _may_share(self, identity: StepIdentity, step: str) -> bool:
+        if self.backend.has_failed(step):
             return False
-        shared = self.policy == "always" or not piece.stateful or (self.policy == "bounded_warm" and piece.bounded)
-        return shared or self.backend.fresh(step)
+        shared = (
+            self.policy == "always" or not identity.stateful or (self.policy == "bounded_warm" and identity.bounded)
+        )
+        return shared or self.backend.is_fresh(step)

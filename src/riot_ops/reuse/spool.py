@@ -1,4 +1,4 @@
-"""Records on disk of a dataflow whose sinks are behind: a topic that it alone reads."""
+"""Files for the records that wait for slow sinks: a topic with one reader."""
 
 from __future__ import annotations
 
@@ -15,13 +15,19 @@ from riot_ops.reuse.topic_source import TopicSource
 
 __all__ = ["Spool"]
 
-#: What has gathered to so many bytes becomes a batch of the topic.
+#: Records of this many bytes become a batch of the topic.
 BATCH_BYTES = 4 << 20
-READER = "outlet"
+READER = "sinks"
 
 
 class Spool:
-    """Keeps records in files, of each stream in the order in which they came, until they are taken."""
+    """Keeps records in files until they are taken, each stream in its order.
+
+    Attributes
+    ----------
+    rows : Counter
+        By stream, the records that were not taken; the caller of :meth:`put` counts them.
+    """
 
     def __init__(self, schemas: Mapping[str, pa.Schema]) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="riot_ops-reuse-")
@@ -31,12 +37,12 @@ class Spool:
         self._source = TopicSource(self.topic, READER, schemas)
         self._writer = self._sink.writer(0, 0)
         self._written = self._read = 0
-        #: Bytes that are not in files yet; by stream, the records that were not taken, which whoever puts them counts.
+        #: Bytes that are not in files yet.
         self._held = 0
         self.rows: Counter[str] = Counter()
 
     def put(self, stream: str, batch: pa.RecordBatch) -> None:
-        """Add records."""
+        """Append records."""
         self._writer.write(stream, batch)
         self._held += batch.nbytes
         if self._held >= BATCH_BYTES:
@@ -50,14 +56,14 @@ class Spool:
             self._writer = self._sink.writer(self._written, 0)
 
     def take(self) -> list[tuple[str, pa.RecordBatch]]:
-        """The next records, at least one where there is one."""
+        """Remove the next records; empty only if there are none."""
         if self._read == self._written:
             self._flush()
         if self._read == self._written:
             return []
         found = []
         for split in self._source.splits({"batch": self._read}, {"batch": self._read + 1}, 1):
-            for inputs in self._source.inputs("", split):
+            for inputs in self._source.read_inputs("", split):
                 found += [(stream, batch) for stream, batches in inputs.items() for batch in batches]
         self._read += 1
         self._source.commit({"batch": self._read})
@@ -67,13 +73,13 @@ class Spool:
 
     @property
     def empty(self) -> bool:
-        """Whether all that was put has been taken."""
+        """Whether all records have been taken."""
         return not self._held and self._read == self._written
 
     @property
     def nbytes(self) -> int:
-        """Bytes that were not taken yet."""
-        return self._held + self.topic.unread()
+        """Bytes that have not been taken yet."""
+        return self._held + self.topic.unread_bytes()
 
     def close(self) -> None:
         """Remove the files."""

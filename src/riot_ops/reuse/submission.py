@@ -1,30 +1,63 @@
-"""A dataflow as it is submitted: with what is bound to its sources and sinks, and as data."""
+"""Submitted dataflows: requests and their checks, bound sources and sinks, and the engine steps they run as."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+import itertools
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Set
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, Literal
 
-from riot_ops.core.errors import ConfigError
+from riot_ops.core.errors import ConfigError, did_you_mean, excerpt, value_text
 from riot_ops.core.secret import Secret
 from riot_ops.core.sink import MemorySink, Sink
 from riot_ops.core.source import Source
 from riot_ops.dataflow import Dataflow
+from riot_ops.graph.graph import Graph
+from riot_ops.graph.lowering import HEARTBEAT_SUFFIX, WATERMARK_SUFFIX, Route, Step, lower
 from riot_ops.ingest.stream_source import StreamSource
-from riot_ops.reuse.errors import DescriptorError
-from riot_ops.reuse.identity import Piece, pieces
+from riot_ops.ingest.watermarks import WatermarkGenerator
+from riot_ops.reuse.errors import (
+    BoundaryError,
+    CycleError,
+    DanglingStreamError,
+    DescriptorError,
+    DisconnectedError,
+    DuplicateNameError,
+    DuplicateStreamError,
+    EmptyDataflowError,
+    NotDeduplicatedError,
+)
+from riot_ops.reuse.ledger import Addition
+from riot_ops.reuse.signature import StepIdentity, identify_steps
+from riot_ops.reuse.warm_up import add_warm_flags
 from riot_ops.runtime.binding import bind_sinks, bind_sources
 
-__all__ = ["CHOICES", "Reads", "Submission", "described", "submitted", "untouched"]
+__all__ = [
+    "OPTIONS",
+    "CheckedRequests",
+    "Deployment",
+    "ReadMode",
+    "Request",
+    "StepReferences",
+    "Submission",
+    "build_submission",
+    "check_duplicates",
+    "check_graph",
+    "check_requests",
+    "describe_submission",
+    "lower_placed",
+    "replace_iterators",
+    "without_iterators",
+]
 
-#: What becomes of a dataflow whose sinks do not keep up; of one in which something fails.
+#: What happens when a dataflow's sinks are slow, and when something of it fails.
 ON_SLOW = ("detach", "drop_oldest", "block")
 ON_FAILURE = ("detach", "stop")
-#: What else is told of a dataflow.
-CHOICES = ("owner", "on_slow", "on_failure")
-#: What a back end reads of sources: nothing; each record once; or some again, after a failure or restart.
-Reads = Literal["", "once", "again"]
+#: Further fields of a submission that are kept as data.
+OPTIONS = ("owner", "on_slow", "on_failure")
+#: How a back end reads sources: not at all; each record once; or some records again after a failure or restart.
+ReadMode = Literal["", "once", "again"]
 
 
 @dataclass(frozen=True)
@@ -34,17 +67,17 @@ class Submission:
     Attributes
     ----------
     flow : dataflow
-        As it was submitted; its nodes have their own ids.
+        A copy of the submitted one, with its own node ids.
     sources : dict of str to Source
-        By source node; empty where the back end reads nothing.
+        By source node; empty if the back end reads nothing.
     sinks : dict of str to Sink
-        By sink; those that share one appear once.
+        By sink node; a sink bound to several nodes appears once.
     routes : dict of str to list of str
-        By stream of the dataflow (``errors`` among them), the sinks in which it ends.
+        By stream of the dataflow, ``errors`` included, the sinks that get it.
     owner, on_slow, on_failure : str
         See :meth:`riot_ops.reuse.ReuseManager.submit`.
     descriptor : dict, optional
-        What it was before a restart, where it cannot be made again and ``flow`` stands for it.
+        The dataflow from before a restart, if ``flow`` is a placeholder for it.
     """
 
     name: str
@@ -63,30 +96,35 @@ class Submission:
                 raise ConfigError(f"{name} must be {' or '.join(map(repr, known))}, got {given!r}")
 
 
-def submitted(
+#: A dataflow to run: what it adds to the ledger, and its submission.
+Deployment = tuple[Addition, Submission]
+
+
+def build_submission(
     name: str,
     flow: Dataflow,
     sources: Any,
     sinks: Any,
-    reads: Reads,
-    **choices: Any,
-) -> tuple[Submission, dict[str, Piece]]:
-    """A dataflow with what is passed to it, and its steps as others may share them."""
+    reads: ReadMode,
+    **options: Any,
+) -> tuple[Submission, dict[str, StepIdentity]]:
+    """Bind sources and sinks to a dataflow; return the submission and the identities of its steps."""
     bound = bind_sources(flow, sources) if sources is not None or reads else {}
     if reads == "again":
         _check_replayable(bound)
     targets, routes = bind_sinks(flow, sinks, None) if sinks is not None or reads else ({}, {})
-    kinds: Mapping[str, Sink] | None = sinks if isinstance(sinks, Mapping) else None
-    if kinds is None and routes:
-        kinds = dict.fromkeys((n.id for n in flow.kind("sink")), sinks if sinks is not None else MemorySink())
-    kept = Dataflow(flow.name, merging=flow.merging)  # whatever becomes of the user's own
+    by_node: Mapping[str, Sink] | None = sinks if isinstance(sinks, Mapping) else None
+    if by_node is None and routes:
+        sink = sinks if sinks is not None else MemorySink()
+        by_node = dict.fromkeys((n.id for n in flow.nodes_of_kind("sink")), sink)
+    kept = Dataflow(flow.name, merging=flow.merging)  # the caller may change its own
     kept.nodes, kept.edges = dict(flow.nodes), list(flow.edges)
-    return Submission(name, kept, bound, targets, routes, **choices), pieces(kept, bound, kinds)
+    return Submission(name, kept, bound, targets, routes, **options), identify_steps(kept, bound, by_node)
 
 
-def untouched(flow: Dataflow, sources: Any) -> Any:
-    """What is bound to sources where one only looks: of an iterator, which is like no other, nothing is taken."""
-    nodes = flow.kind("source") if isinstance(flow, Dataflow) else []
+def replace_iterators(flow: Dataflow, sources: Any) -> Any:
+    """Replace iterators among the bound sources by empty ones, which are equal to nothing else either."""
+    nodes = flow.nodes_of_kind("source") if isinstance(flow, Dataflow) else []
     given = sources if isinstance(sources, Mapping) else dict.fromkeys((node.id for node in nodes[:1]), sources)
     empty = {
         node.id: StreamSource(lambda _: iter(()), node.schema, replayable=False)
@@ -105,18 +143,255 @@ def _check_replayable(sources: Mapping[str, Source]) -> None:
             )
 
 
-def described(submission: Submission, placed: Mapping[str, str]) -> dict[str, Any]:
-    """A dataflow with the steps that it has, as data."""
+def describe_submission(submission: Submission, placed: Mapping[str, str]) -> dict[str, Any]:
+    """Describe a dataflow and its running steps as data."""
     name, flow = submission.name, submission.flow
     for node in flow.nodes.values():
         values = vars(node.task).items() if node.task is not None else ()
         if lost := [field for field, value in values if isinstance(value, Secret) and value.variable is None]:
             raise DescriptorError(
-                f"the dataflow {name!r} cannot be kept as data: {node.id}: {lost[0]} is a secret, which is never "
+                f"the dataflow {name!r} cannot be stored: {node.id}: {lost[0]} is a secret, which is never "
                 "written; give Secret.env('NAME')"
             )
     try:
         steps = {"flow": submission.descriptor or flow.to_dict(), "placed": dict(placed)}
     except ConfigError as error:
-        raise DescriptorError(f"the dataflow {name!r} cannot be kept as data: {error}") from None
-    return {"name": name, **{choice: getattr(submission, choice) for choice in CHOICES}, **steps}
+        raise DescriptorError(f"the dataflow {name!r} cannot be stored: {error}") from None
+    return {"name": name, **{option: getattr(submission, option) for option in OPTIONS}, **steps}
+
+
+@dataclass(frozen=True)
+class Request:
+    """A dataflow to submit, for :meth:`riot_ops.reuse.ReuseManager.submit_all`.
+
+    Parameters
+    ----------
+    flow, sources, sinks, name, owner, fold, on_slow, on_failure, flag_warm
+        As for :meth:`riot_ops.reuse.ReuseManager.submit`.
+    """
+
+    flow: Dataflow
+    sources: Any = None
+    sinks: Any = None
+    _: KW_ONLY
+    name: str | None = None
+    owner: str | None = None
+    fold: bool = False
+    on_slow: Literal["detach", "drop_oldest", "block"] = "detach"
+    on_failure: Literal["detach", "stop"] = "detach"
+    flag_warm: bool = False
+
+
+#: By name, each request's submission and the identities of its steps.
+CheckedRequests = dict[str, tuple[Submission, Mapping[str, StepIdentity]]]
+
+
+def without_iterators(request: Request) -> Request:
+    """Replace the iterators of a request, so that a check takes no record of them."""
+    sources = replace_iterators(request.flow, request.sources) if isinstance(request, Request) else None
+    return request if sources is None or sources is request.sources else replace(request, sources=sources)
+
+
+def check_requests(requests: Iterable[Request], running: Collection[str], reads: ReadMode) -> CheckedRequests:
+    """Build the submissions of valid requests, by name; ``running`` are the names in use."""
+    found: CheckedRequests = {}
+    for one in requests:
+        if not isinstance(one, Request):
+            raise ConfigError(f"expected a Request, got {type(one).__name__}")
+        flow = one.flow
+        if not isinstance(flow, Dataflow):
+            raise ConfigError(f"expected a Dataflow, got {type(flow).__name__}")
+        name = flow.name if one.name is None else one.name
+        if not isinstance(name, str) or not name:
+            raise ConfigError(f"a dataflow needs a name, got {name!r}")
+        if name in running:
+            raise DuplicateNameError(f"a dataflow {name!r} is running; remove it first, or give this one another name")
+        if name in found:
+            raise DuplicateNameError(f"two of the dataflows are named {name!r}; give one of them another name")
+        if one.owner is not None and not isinstance(one.owner, str):
+            raise ConfigError(f"owner must be a text, got {value_text(one.owner)}")
+        check_graph(flow)
+        if one.flag_warm:
+            flow = add_warm_flags(flow, name)
+        options = {option: getattr(one, option) for option in OPTIONS}
+        submission, identities = build_submission(name, flow, one.sources, one.sinks, reads, **options)
+        check_duplicates(flow, identities, one.fold)
+        found[name] = submission, identities
+    return found
+
+
+def check_graph(flow: Graph) -> None:
+    """Raise if the graph of a dataflow is malformed, or if its schemas do not fit."""
+    where = f"the dataflow {flow.name!r}"
+    if not flow.nodes:
+        raise EmptyDataflowError(f"{where} has no steps")
+    for edge in flow.edges:
+        for end in (edge.source, edge.target):
+            if end not in flow.nodes:
+                raise DanglingStreamError(
+                    f"{where}: edge {edge.source} -> {edge.target}: no node {end!r}{did_you_mean(end, flow.nodes)}"
+                )
+    for (source, target), times in Counter((e.source, e.target) for e in flow.edges).items():
+        if times > 1:
+            raise DuplicateStreamError(f"{where}: edge {source} -> {target} occurs twice")
+    if cycle := _cycle(flow):
+        raise CycleError(f"{where} has a cycle: {' -> '.join(cycle)}")
+    read, fed = {e.source for e in flow.edges}, {e.target for e in flow.edges}
+    wrong = [f"{n.id}: a source has no inputs" for n in flow.nodes_of_kind("source") if n.id in fed]
+    wrong += [f"{n.id}: a sink has no outputs" for n in flow.nodes_of_kind("sink") if n.id in read]
+    wrong += [f"{n.id}: it has no input" for n in flow.nodes.values() if n.kind != "source" and n.id not in fed]
+    wrong += [f"{n.id}: its output is not read" for n in flow.nodes.values() if n.kind != "sink" and n.id not in read]
+    if wrong:
+        raise BoundaryError(f"{where} must begin with sources and end in sinks: {'; '.join(wrong)}")
+    parts = _parts(flow)
+    if len(parts) > 1:
+        raise DisconnectedError(
+            f"{where} has {len(parts)} unconnected parts; submit each by itself: "
+            + "; ".join(excerpt(", ".join(part), 60) for part in parts)
+        )
+    flow.validate()
+
+
+def _cycle(flow: Graph) -> list[str]:
+    """Nodes of one cycle, the first one also at the end; empty if there is none."""
+    missing = Counter(e.target for e in flow.edges)
+    onward: dict[str, list[str]] = {}
+    for edge in flow.edges:
+        onward.setdefault(edge.source, []).append(edge.target)
+    ready = [id for id in flow.nodes if not missing[id]]
+    for id in ready:
+        for target in onward.get(id, ()):
+            missing[target] -= 1
+            if not missing[target]:
+                ready.append(target)
+    left = set(flow.nodes) - set(ready)
+    if not left:
+        return []
+    above = {e.target: e.source for e in flow.edges if e.source in left and e.target in left}
+    path = [min(left)]
+    while path[-1] not in path[:-1]:  # each of the nodes left reads another one of them
+        path.append(above[path[-1]])
+    return path[path.index(path[-1]) :][::-1]
+
+
+def _parts(flow: Graph) -> list[list[str]]:
+    beside: dict[str, list[str]] = {id: [] for id in flow.nodes}
+    for edge in flow.edges:
+        beside[edge.source].append(edge.target)
+        beside[edge.target].append(edge.source)
+    seen: set[str] = set()
+    parts = []
+    for id in flow.nodes:
+        if id in seen:
+            continue
+        part = [id]
+        seen.add(id)
+        for one in part:
+            for other in beside[one]:
+                if other not in seen:
+                    seen.add(other)
+                    part.append(other)
+        parts.append(part)
+    return parts
+
+
+def check_duplicates(flow: Graph, identities: Mapping[str, StepIdentity], fold: bool) -> None:
+    """Raise if steps of one dataflow do the same work; with ``fold``, only if one step could not replace both."""
+    same: dict[str, list[str]] = {}
+    for node, identity in identities.items():
+        same.setdefault(identity.signature, []).append(node)
+    twins = [nodes for nodes in same.values() if len(nodes) > 1]
+    if not twins:
+        return
+    if not fold:
+        pairs = ", ".join(" = ".join(nodes) for nodes in twins)
+        raise NotDeduplicatedError(
+            f"the dataflow {flow.name!r} has steps that do the same work: {pairs}; leave out all but one of each, or "
+            "submit it with fold=True"
+        )
+    readers: dict[str, set[str]] = {}
+    for edge in flow.edges:
+        readers.setdefault(edge.source, set()).add(edge.target)
+    for nodes in twins:
+        for one, other in itertools.combinations(nodes, 2):
+            if both := readers.get(one, set()) & readers.get(other, set()):
+                raise NotDeduplicatedError(
+                    f"the dataflow {flow.name!r}: {one} and {other} do the same work, and {min(both)} reads both: one "
+                    "step in their place would halve its input"
+                )
+
+
+def lower_placed(flow: Dataflow, placed: Mapping[str, str]) -> list[tuple[Step, str, str]]:
+    """Lower a dataflow under the ids of its running steps.
+
+    Returns each step with the node that needs it and the dataflow's name for it. A stream may have watermarks of
+    several resolutions; the step ids include the resolution.
+    """
+    steps = lower(flow)
+    ids: dict[str, str] = {}
+    for step in steps:
+        if isinstance(step.operator, WatermarkGenerator):
+            place = step.id.removesuffix(WATERMARK_SUFFIX)
+            marks = step.operator
+            ids[step.id] = f"{placed[place]}@{marks.resolution}{'!' if marks.guarded else ''}{WATERMARK_SUFFIX}"
+        elif isinstance(step.operator, Route):
+            source, _, target = step.id.partition("->")
+            ids[step.id] = f"{placed[source]}->{placed[target]}"
+        else:
+            ids[step.id] = placed[step.id]
+            ids[step.id + HEARTBEAT_SUFFIX] = placed[step.id] + HEARTBEAT_SUFFIX
+    found: list[tuple[Step, str, str]] = []
+    for step in steps:
+        own = replace(step, id=ids[step.id], inputs=tuple(ids[stream] for stream in step.inputs))
+        if step.clock is not None:
+            own = replace(own, clock=replace(step.clock, streams=tuple(ids[s] for s in step.clock.streams)))
+        nodes = [step.id]
+        if isinstance(step.operator, WatermarkGenerator):  # needed by each step whose clock reads it
+            nodes = [s.id for s in steps if s.clock is not None and step.id in s.clock.streams]
+        elif isinstance(step.operator, Route):
+            nodes = [step.id.partition("->")[2]]
+        found += [(own, node, step.name) for node in nodes]
+    return found
+
+
+class StepReferences:
+    """Counts references: which engine steps each running step needs.
+
+    That is the step itself, and routes and watermarks that several running steps may need.
+
+    >>> references = StepReferences()
+    >>> for step in ("a.1", "b.2"):
+    ...     references.add(step, "in.0@1000")
+    >>> references.drop("a.1")
+    >>> "in.0@1000" in references, references.of("a.1")
+    (True, frozenset())
+    """
+
+    def __init__(self) -> None:
+        self._of: dict[str, set[str]] = {}
+        self._count: Counter[str] = Counter()
+
+    def add(self, step: str, need: str) -> None:
+        """Note that a running step needs an engine step."""
+        known = self._of.setdefault(step, set())
+        if need not in known:
+            known.add(need)
+            self._count[need] += 1
+
+    def drop(self, step: str) -> None:
+        """Drop the references of a stopped step."""
+        for need in self._of.pop(step, ()):
+            self._count[need] -= 1
+            if not self._count[need]:
+                del self._count[need]
+
+    def of(self, step: str) -> Set[str]:
+        """Engine steps that a running step needs."""
+        return self._of.get(step, frozenset())
+
+    def __len__(self) -> int:
+        return len(self._of)
+
+    def __contains__(self, need: str) -> bool:
+        """Whether a running step needs this engine step."""
+        return need in self._count

@@ -1,4 +1,4 @@
-"""Streams that one running query hands to others: folders of Arrow files, one more with each micro-batch."""
+"""Topics: streams that one query passes to others, as folders of Arrow files with one batch per micro-batch."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ import msgspec
 from riot_ops.core.errors import ConfigError, ConnectorError
 from riot_ops.core.paths import make_folder, sync
 
-__all__ = ["Head", "Marker", "Place", "Topic", "TopicFile"]
+__all__ = ["Head", "Marker", "Topic", "TopicFile", "UpstreamProgress"]
 
-#: The file that says that nothing more will come.
+#: File that marks the end of the streams.
 END = "ended"
-#: The file that says that the writer has gone for good.
+#: File that marks that the writer will not return.
 RETIRED = "retired"
-#: The file that says where the writer stands, which trimming leaves.
+#: File with the writer's progress, which trimming keeps.
 HEAD = "head.json"
 
 
 class TopicFile(msgspec.Struct):
-    """What a batch has of a stream in a file below the topic's folder, and where in that."""
+    """The part of a stream in a batch: a section of a file below the topic's folder."""
 
     stream: str
     path: str
@@ -37,15 +37,15 @@ class TopicFile(msgspec.Struct):
     at: int = 0
 
 
-class Place(msgspec.Struct):
-    """How far the queries above a topic are.
+class UpstreamProgress(msgspec.Struct):
+    """How much of the sources upstream of a topic is in it.
 
     Attributes
     ----------
     roots : dict of str to int
-        By query that reads sources, how many of its micro-batches are in the topic.
+        By query that reads sources, the number of its micro-batches in the topic.
     next : dict of str to int
-        By source, the number of its first message that is not in it.
+        By source, the number of its first message that is not in the topic.
     ended : list of str
         The sources that have ended.
     """
@@ -56,15 +56,15 @@ class Place(msgspec.Struct):
 
 
 class Marker(msgspec.Struct):
-    """What says that a batch is there, and whole; where its query stood before and after it.
+    """Marks a batch as complete; with the progress of its query before and after it.
 
-    ``control`` is the version of what its query was told to forward, ``taken`` are the records of each step in it.
+    ``control`` is the version of the control that the query followed, ``taken`` the records of each step in the batch.
     """
 
     files: list[TopicFile]
     control: int = 0
-    before: Place = msgspec.field(default_factory=Place)
-    after: Place = msgspec.field(default_factory=Place)
+    before: UpstreamProgress = msgspec.field(default_factory=UpstreamProgress)
+    after: UpstreamProgress = msgspec.field(default_factory=UpstreamProgress)
     taken: dict[str, int] = {}
 
     @property
@@ -77,20 +77,20 @@ class Marker(msgspec.Struct):
 
 
 class Head(msgspec.Struct):
-    """What outlives the newest batch of a topic when it is trimmed; ``taken`` are the records of each step so far."""
+    """The progress of a topic's writer, kept when batches are trimmed; ``taken`` counts the records of each step."""
 
     batch: int = -1
     control: int = 0
-    place: Place = msgspec.field(default_factory=Place)
+    place: UpstreamProgress = msgspec.field(default_factory=UpstreamProgress)
     taken: dict[str, int] = {}
 
 
 @dataclass(frozen=True)
 class Topic:
-    """A folder with the micro-batches of some streams, and how far each reader is.
+    """A folder with the micro-batches of some streams, and the progress of each reader.
 
-    ``batch-<number>.json`` is the marker of a batch, which appears when its files are whole; ``readers/<name>.json``
-    says from which batch on a reader has not read yet.
+    ``batch-<number>.json`` marks a batch, and appears when its files are complete; ``readers/<name>.json`` holds the
+    first batch that a reader has not read.
 
     Examples
     --------
@@ -106,7 +106,7 @@ class Topic:
     >>> sink.commit(0, [writer.finish()])
     >>> source = TopicSource(topic, "average", {"parse": pa.schema([("seq", pa.int64()), ("value", pa.float64())])})
     >>> (split,) = source.splits(source.initial(), source.latest(source.initial()), 1)
-    >>> [batch["value"].to_pylist() for inputs in source.inputs("parse", split) for batch in inputs["parse"]]
+    >>> [batch["value"].to_pylist() for inputs in source.read_inputs("parse", split) for batch in inputs["parse"]]
     [[2.5, 4.0]]
     >>> source.commit({"batch": 1})
     >>> topic.batches()
@@ -118,123 +118,123 @@ class Topic:
     # -- batches -----------------------------------------------------------------------------------
 
     def batches(self, since: int = 0) -> list[int]:
-        """The numbers of the batches that are there, from one on, one after the other."""
-        found = [number for number in self.numbers() if number >= since]
+        """Numbers of the complete batches from ``since`` on, without gaps."""
+        found = [number for number in self.batch_numbers() if number >= since]
         if found and found != list(range(found[0], found[-1] + 1)):
             lacking = next(n for n in range(found[0], found[-1]) if n not in found)
             raise ConnectorError(f"the topic {self.folder} lacks the marker of batch {lacking}, and has later ones")
         return found
 
-    def left(self, since: int) -> Iterator[tuple[int, Marker]]:
-        """The same, with their files, for a reader that has not read that one yet: it is there, if there is one."""
-        made = self.head().batch  # first: what is made meanwhile may be there or not
+    def pending(self, since: int) -> Iterator[tuple[int, Marker]]:
+        """The batches from ``since`` on with their markers; raise if batch ``since`` has been trimmed."""
+        made = self.head().batch  # first: a batch made meanwhile may be listed or not
         found = self.batches(since)
         if (first := found[0] if found else made + 1) > since:
             raise ConnectorError(f"the topic {self.folder} begins with batch {first}, batch {since} is gone")
         return ((number, self.marker(number)) for number in found)
 
     def marker(self, batch: int) -> Marker:
-        """The files of a batch."""
+        """The marker of a batch."""
         found: Marker = self._read(self._marker_path(batch), Marker)
         return found
 
-    def there(self, since: int = 0) -> list[Marker]:
-        """What is there of batches from one on, while others may trim."""
-        found = (self._marker(number) for number in self.numbers() if number >= since)
+    def available(self, since: int = 0) -> list[Marker]:
+        """Markers of the batches from ``since`` on that are there now; others may trim meanwhile."""
+        found = (self._marker(number) for number in self.batch_numbers() if number >= since)
         return [marker for marker in found if marker is not None]
 
-    def mark(self, batch: int, files: Sequence[TopicFile], **told: Any) -> None:
-        """Say that a batch is there."""
-        self._write(self._marker_path(batch), Marker(list(files), **told))
+    def publish(self, batch: int, files: Sequence[TopicFile], **details: Any) -> None:
+        """Mark a batch as complete."""
+        self._write(self._marker_path(batch), Marker(list(files), **details))
 
     def head(self) -> Head:
-        """Where the writer stands."""
+        """The writer's progress."""
         try:
             found: Head = self._read(self.folder / HEAD, Head)
         except ConnectorError as error:
-            if not isinstance(error.__cause__, FileNotFoundError):  # it may vanish while somebody looks
+            if not isinstance(error.__cause__, FileNotFoundError):  # trimming may remove it meanwhile
                 raise
             found = Head()
         return found
 
-    def stand(self, head: Head) -> None:
-        """Note where the writer stands."""
+    def write_head(self, head: Head) -> None:
+        """Write the writer's progress."""
         self._write(self.folder / HEAD, head)
 
-    def stamp(self) -> int:
-        """A number that changes when the writer stands elsewhere."""
+    def head_version(self) -> int:
+        """A number that changes with the writer's progress."""
         try:
             return (self.folder / HEAD).stat().st_mtime_ns
         except FileNotFoundError:
             return 0
 
     def end(self) -> None:
-        """Say that nothing more will come."""
+        """Mark the end of the streams."""
         self._write(self.folder / END, {})
 
     def resume(self) -> None:
-        """Take that back: its writer goes on."""
+        """Remove the end mark: the writer continues."""
         (self.folder / END).unlink(missing_ok=True)
 
     @property
     def ended(self) -> bool:
-        """Whether nothing more will come."""
+        """Whether the streams have ended."""
         return (self.folder / END).exists()
 
     # -- readers -----------------------------------------------------------------------------------
 
     def readers(self) -> dict[str, int]:
-        """The first batch that each reader has not read."""
+        """By reader, the first batch that it has not read."""
         found = {}
         for path in sorted((self.folder / "readers").glob("*.json")):
-            with contextlib.suppress(FileNotFoundError):  # it has left meanwhile
-                found[path.stem] = self._decoded(path, path.read_bytes(), int)
+            with contextlib.suppress(FileNotFoundError):  # the reader has left meanwhile
+                found[path.stem] = self._decode(path, path.read_bytes(), int)
         return found
 
     def join(self, reader: str, batch: int) -> None:
-        """A reader needs all from a batch on."""
+        """Keep all batches from ``batch`` on for a reader."""
         self._write(self._reader_path(reader), batch)
 
     def leave(self, reader: str) -> None:
-        """A reader needs nothing any more."""
+        """Keep nothing more for a reader."""
         self._reader_path(reader).unlink(missing_ok=True)
         self.trim()
         if (self.folder / RETIRED).exists():
-            self._vanish()
+            self._remove_if_left()
 
     def retire(self) -> None:
-        """Its writer has gone for good: it goes itself when its readers have left."""
+        """Note that the writer will not return; remove the topic when its last reader has left."""
         if self.folder.is_dir():
             self._write(self.folder / RETIRED, {})
-        self._vanish()
+        self._remove_if_left()
 
-    def _vanish(self) -> None:
+    def _remove_if_left(self) -> None:
         if not self.readers():
             shutil.rmtree(self.folder, ignore_errors=True)
             with contextlib.suppress(OSError):
-                self.folder.parent.rmdir()  # unless there is more in it
+                self.folder.parent.rmdir()  # unless it holds other topics
 
     def trim(self) -> None:
         """Remove the batches that all readers have read; without a reader, all."""
-        numbers = self.numbers()
+        numbers = self.batch_numbers()
         least = min(self.readers().values(), default=numbers[-1] + 1 if numbers else 0)
         for batch in [n for n in numbers if n < least]:
             marker = self._marker(batch)
-            self._marker_path(batch).unlink(missing_ok=True)  # first: a batch without files must never seem to be there
+            self._marker_path(batch).unlink(missing_ok=True)  # first: a batch without files must not look complete
             for path in {file.path for file in marker.files} if marker is not None else ():
                 (self.folder / path).unlink(missing_ok=True)
 
-    def unread(self, counted: Callable[[str], bool] = lambda reader: True) -> int:
-        """Bytes that some reader, of those that count, has not read yet."""
+    def unread_bytes(self, counted: Callable[[str], bool] = lambda reader: True) -> int:
+        """Bytes that some reader has not read yet; ``counted`` selects the readers."""
         least = min((at for reader, at in self.readers().items() if counted(reader)), default=None)
         if least is None:
             return 0
-        return sum(marker.size for marker in self.there(least))
+        return sum(marker.size for marker in self.available(least))
 
     # -- files -------------------------------------------------------------------------------------
 
-    def numbers(self) -> list[int]:
-        """The numbers of the batches that are there now, while others may trim."""
+    def batch_numbers(self) -> list[int]:
+        """Numbers of the batches that are there now; others may trim meanwhile."""
         try:
             names = os.listdir(self.folder)
         except FileNotFoundError:
@@ -243,9 +243,9 @@ class Topic:
         return sorted(int(one[1]) for one in found if one)
 
     def _marker(self, batch: int) -> Marker | None:
-        """The files of a batch, if it is still there."""
+        """The marker of a batch; None if it has been trimmed."""
         try:
-            found: Marker = self._decoded(path := self._marker_path(batch), path.read_bytes(), Marker)
+            found: Marker = self._decode(path := self._marker_path(batch), path.read_bytes(), Marker)
         except FileNotFoundError:
             return None
         return found
@@ -259,7 +259,7 @@ class Topic:
         return self.folder / "readers" / f"{reader}.json"
 
     def _write(self, path: Path, content: Any) -> None:
-        """Make a small file appear whole, and stay after a power cut."""
+        """Write a small file atomically and durably."""
         try:
             make_folder(path.parent)
             hidden = path.parent / f".{path.name}-{uuid.uuid4().hex}"
@@ -270,14 +270,14 @@ class Topic:
         except OSError as error:
             raise ConnectorError(f"the topic {self.folder} cannot be written: {error}") from error
 
-    def _read(self, path: Path, kind: Any) -> Any:
+    def _read(self, path: Path, cls: Any) -> Any:
         try:
-            return self._decoded(path, path.read_bytes(), kind)
+            return self._decode(path, path.read_bytes(), cls)
         except OSError as error:
             raise ConnectorError(f"the topic {self.folder} cannot be read: {error}") from error
 
-    def _decoded(self, path: Path, data: bytes, kind: Any) -> Any:
+    def _decode(self, path: Path, data: bytes, cls: Any) -> Any:
         try:
-            return msgspec.json.decode(data, type=kind)
+            return msgspec.json.decode(data, type=cls)
         except msgspec.DecodeError as error:
             raise ConnectorError(f"the topic {self.folder} is damaged: {path.name}: {error}") from None

@@ -1,4 +1,4 @@
-"""The end of a query at which it writes a topic."""
+"""The sink that writes a topic."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ import pyarrow as pa
 
 from riot_ops.core.errors import ConnectorError
 from riot_ops.core.paths import make_folder, sync
-from riot_ops.core.sink import Message, Sink, Writer, alike, appear
+from riot_ops.core.sink import Message, Sink, Writer, align_schemas, publish_files
 from riot_ops.reuse.topic import Topic, TopicFile
 
 __all__ = ["TopicSink"]
 
-#: Rows of a stream that are written at once, and most batches kept for that.
-ROWS, MOST_HELD = 131_072, 4096
-#: Compressing less than so many bytes takes five times as long as writing them.
-WORTH_BYTES = 1 << 16
+#: A stream is written after this many rows or batches.
+FLUSH_ROWS, FLUSH_BATCHES = 131_072, 4096
+#: Below this size, compressing takes five times as long as writing.
+MIN_COMPRESSED_BYTES = 1 << 16
 PLAIN, PACKED = pa.ipc.IpcWriteOptions(), pa.ipc.IpcWriteOptions(compression="lz4")
 
 
 class TopicSink(Sink):
-    """Writes streams to a topic; a batch is there for readers when it has been committed, and stays as it was then.
+    """Writes streams to a topic. A committed batch becomes visible to readers and never changes.
 
-    A writer makes one file per batch, in which all that it has of the streams lies one behind the other: so hundreds of
-    streams cost no more files than one. A micro-batch that is committed again, as after a crash, gives the same
-    records: the first commit counts.
+    A writer makes one file per batch with all streams one after the other, so that hundreds of streams cost no more
+    files than one. If a micro-batch is committed again, as after a crash, the first commit counts; both hold the same
+    records.
     """
 
     def __init__(self, topic: Topic) -> None:
@@ -38,7 +38,7 @@ class TopicSink(Sink):
 
     @property
     def directory(self) -> Path:
-        """Where the files are."""
+        """Folder of the data files."""
         return self.topic.folder / "data"
 
     def writer(self, batch_id: int, partition: int) -> Writer:
@@ -47,9 +47,9 @@ class TopicSink(Sink):
     def folders(self) -> list[Path]:
         return [self.directory]
 
-    def commit(self, batch_id: int, messages: Sequence[Message], **told: Any) -> None:
-        """Make a batch visible, with what else its marker tells."""
-        if batch_id in self.topic.numbers():
+    def commit(self, batch_id: int, messages: Sequence[Message], **details: Any) -> None:
+        """Make a batch visible, with further details for its marker."""
+        if batch_id in self.topic.batch_numbers():
             self.drop(messages)
             return
         written = [
@@ -57,23 +57,23 @@ class TopicSink(Sink):
             for m in messages
             if m["path"]
         ]
-        appear(batch_id, self.directory, [(hidden, final, m["size"]) for hidden, final, m in written])
+        publish_files(batch_id, self.directory, [(hidden, final, m["size"]) for hidden, final, m in written])
         files = []
         for _, final, message in written:
-            sync(final)  # the marker outlives a power cut, so must they
+            sync(final)  # the marker survives a power cut, so the file must as well
             path = str(final.relative_to(self.topic.folder))
             files += [TopicFile(stream, path, size, rows, at) for stream, at, size, rows in message["parts"]]
-        self.topic.mark(batch_id, files, **told)
+        self.topic.publish(batch_id, files, **details)
 
     def drop(self, messages: Sequence[Message]) -> None:
-        """Remove what writers wrote for a batch that is there already."""
+        """Remove the files written for a batch that has been committed already."""
         for message in messages:
             if message["path"]:
                 Path(message["path"]).unlink(missing_ok=True)
 
     def recover(self, batch_id: int) -> None:
-        """Remove what was never committed; what was, a reader may have read, and it would be written again as it is."""
-        there = set(self.topic.numbers())
+        """Remove uncommitted files. Committed ones may have been read, and would be written again unchanged."""
+        there = set(self.topic.batch_numbers())
         for path in self.directory.glob("*part-*"):
             number = re.match(r"part-(\d+)-", path.name)
             if number is None or int(number[1]) not in there:
@@ -86,11 +86,11 @@ class TopicSink(Sink):
         self.topic.end()
 
     def table(self, stream: str) -> pa.Table:
-        raise KeyError(f"the records of {stream!r} went to a topic, which its readers trim")
+        raise KeyError(f"the records of {stream!r} are in a topic, which its readers trim")
 
 
 class _TopicWriter(Writer):
-    """One file, in which each stream has parts: Arrow's format for streams, one behind the other."""
+    """Writes one file; each stream has sections in it, in Arrow's stream format."""
 
     def __init__(self, folder: Path, partition: int) -> None:
         self._folder, self._partition = folder, partition
@@ -104,8 +104,8 @@ class _TopicWriter(Writer):
         held = self._held.setdefault(stream, [])
         held.append(batch)
         self._rows[stream] = self._rows.get(stream, 0) + batch.num_rows
-        if self._rows[stream] >= ROWS or len(held) >= MOST_HELD:
-            with self._told():
+        if self._rows[stream] >= FLUSH_ROWS or len(held) >= FLUSH_BATCHES:
+            with self._translated_errors():
                 self._flush(stream)
 
     def _flush(self, stream: str) -> None:
@@ -113,9 +113,9 @@ class _TopicWriter(Writer):
             make_folder(self._folder)
             self._path = self._folder / f".part-{uuid.uuid4().hex}"
             self._file = pa.OSFile(str(self._path), "wb")
-        batches = alike(self._held.pop(stream))
+        batches = align_schemas(self._held.pop(stream))
         begin = self._file.tell()
-        options = PACKED if sum(batch.nbytes for batch in batches) >= WORTH_BYTES else PLAIN
+        options = PACKED if sum(batch.nbytes for batch in batches) >= MIN_COMPRESSED_BYTES else PLAIN
         with pa.ipc.new_stream(self._file, batches[0].schema, options=options) as writer:
             for batch in batches:
                 writer.write_batch(batch)
@@ -123,7 +123,7 @@ class _TopicWriter(Writer):
 
     def finish(self) -> Message:
         size = 0
-        with self._told():
+        with self._translated_errors():
             for stream in list(self._held):
                 self._flush(stream)
             if self._path is not None:
@@ -138,7 +138,7 @@ class _TopicWriter(Writer):
             self._path.unlink(missing_ok=True)
 
     @contextlib.contextmanager
-    def _told(self) -> Iterator[None]:
+    def _translated_errors(self) -> Iterator[None]:
         try:
             yield
         except OSError as error:

@@ -1,4 +1,4 @@
-"""The end of a query at which it reads a topic, and what holds its writer back."""
+"""The source that reads a topic, and the throttle of a query that writes one."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from riot_ops.core.errors import ConfigError, ConnectorError
 from riot_ops.core.source import Offset, Source, Split, WrappedSource
 from riot_ops.reuse.topic import Marker, Topic, TopicFile
 
-__all__ = ["Throttled", "TopicSource", "read_file"]
+__all__ = ["ThrottledSource", "TopicSource", "read_topic_file"]
 
 
 class TopicSource(Source):
-    """The streams of a topic from the batch on at which its reader joined; an offset is the number of a batch.
+    """The streams of a topic, from the batch at which the reader joined; an offset is the number of a batch.
 
-    What it reads has the fields of the streams, and the message numbers that the records have there.
+    Records keep their fields and their message numbers.
 
     Parameters
     ----------
     topic : Topic
     reader : str
-        The name by which this reader joined the topic.
+        The name under which the reader joined the topic.
     schemas : mapping of str to pyarrow.Schema or None
-        The streams to read, with their fields; None for all as they are. Others of the topic are left out.
+        The streams to read, with their fields; None for all fields unchanged. Other streams are skipped.
     """
 
     def __init__(self, topic: Topic, reader: str, schemas: Mapping[str, pa.Schema | None]) -> None:
@@ -45,21 +45,21 @@ class TopicSource(Source):
 
     def latest(self, start: Offset, limit: int | None = None) -> Offset:
         batch, rows = start["batch"], 0
-        for number, marker in self.topic.left(batch):
+        for number, marker in self.topic.pending(batch):
             rows += self._rows(marker)
             if limit is not None and rows > limit and number > start["batch"]:
-                break  # at least one batch, or a limit below its size would stop all
+                break  # at least one batch: a limit below its size must not stop the reader
             batch = number + 1
         return {"batch": batch}
 
     def finished(self, offset: Offset) -> bool:
         if not self.topic.ended:
             return False
-        there = self.topic.numbers()
+        there = self.topic.batch_numbers()
         return not there or offset["batch"] > there[-1]
 
     def splits(self, start: Offset, end: Offset, n: int) -> list[Split]:
-        """Whole batches where there are enough of them, else parts of their files."""
+        """Split into whole batches if there are enough, otherwise into parts of their files."""
         files = [
             [number, file.stream, file.path, file.size, file.rows, file.at]
             for number in range(start["batch"], end["batch"])
@@ -69,7 +69,7 @@ class TopicSource(Source):
         edges = [len(files) * i // n for i in range(n + 1)]
         return [{"files": files[a:b]} for a, b in itertools.pairwise(edges) if a < b]
 
-    def inputs(self, name: str, split: Split) -> Iterator[dict[str, list[pa.RecordBatch]]]:
+    def read_inputs(self, name: str, split: Split) -> Iterator[dict[str, list[pa.RecordBatch]]]:
         """The records of a part: a batch of the topic at once, by stream."""
         found: dict[int, dict[str, list[pa.RecordBatch]]] = {}
         mapped: dict[str, pa.Buffer] = {}
@@ -82,7 +82,7 @@ class TopicSource(Source):
         yield from found.values()
 
     def read(self, split: Split) -> Iterator[pa.RecordBatch]:
-        for inputs in self.inputs("", split):
+        for inputs in self.read_inputs("", split):
             for batches in inputs.values():
                 yield from batches
 
@@ -102,7 +102,7 @@ class TopicSource(Source):
     def _records(self, file: TopicFile, mapped: dict[str, pa.Buffer]) -> list[pa.RecordBatch]:
         """The batches of a file, as its stream has them."""
         schema = self.schemas[file.stream]
-        batches = read_file(self.topic, file, mapped)
+        batches = read_topic_file(self.topic, file, mapped)
         if schema is None or not batches:
             return batches
         if missing := sorted(set(schema.names) - set(batches[0].schema.names)):
@@ -111,8 +111,8 @@ class TopicSource(Source):
         return list(table.select(schema.names).cast(schema).to_batches())
 
 
-def read_file(topic: Topic, file: TopicFile, mapped: dict[str, pa.Buffer]) -> list[pa.RecordBatch]:
-    """What a file of a topic has of a stream, without empty batches; ``mapped`` are the files that are open already."""
+def read_topic_file(topic: Topic, file: TopicFile, mapped: dict[str, pa.Buffer]) -> list[pa.RecordBatch]:
+    """Read a section of a topic's file, without empty batches; ``mapped`` holds the files that are open already."""
     end = file.at + file.size
     try:
         if file.path not in mapped:
@@ -128,20 +128,20 @@ def read_file(topic: Topic, file: TopicFile, mapped: dict[str, pa.Buffer]) -> li
     return [batch for batch in batches if batch.num_rows]
 
 
-class Throttled(WrappedSource):
-    """A source that gives nothing while the readers of some topics have more than so many bytes to read.
+class ThrottledSource(WrappedSource):
+    """A source that gives nothing while a reader of some topics has more than ``max_bytes`` left to read.
 
-    So a query slows with the slowest of those that read what it writes, and the topics do not fill the disk.
+    A query so slows down to the slowest reader of its output, and topics do not fill the disk.
     """
 
-    def __init__(self, source: Source, topics: Collection[Topic], most: int) -> None:
-        if most < 1:
-            raise ConfigError(f"most must be at least 1 byte, got {most}")
+    def __init__(self, source: Source, topics: Collection[Topic], max_bytes: int) -> None:
+        if max_bytes < 1:
+            raise ConfigError(f"max_bytes must be at least 1 byte, got {max_bytes}")
         super().__init__(source)
-        self.topics, self.most = tuple(topics), most
+        self.topics, self.max_bytes = tuple(topics), max_bytes
 
     def latest(self, start: Offset, limit: int | None = None) -> Offset:
-        if any(topic.unread() > self.most for topic in self.topics):
+        if any(topic.unread_bytes() > self.max_bytes for topic in self.topics):
             return start
         return self.source.latest(start, limit)
 

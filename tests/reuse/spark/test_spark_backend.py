@@ -1,123 +1,76 @@
-"""Shared dataflows on Spark: each gets what it gets alone."""
+"""Options of a back end on Spark, and the errors of a session that is gone, with a fake session."""
 
 from __future__ import annotations
 
 import contextlib
-import os
-import random
-import signal
-import subprocess
-import sys
-import time
+from types import SimpleNamespace
 
-import psutil
 import pytest
 
-import riot_ops as ro
-from riot_ops import tasks as t
 from riot_ops.core.errors import ConfigError
-from riot_ops.reuse import Request, ReuseManager, SparkBackend
-from riot_ops.streams.riotbench.city import CitySource
-from riot_ops.testing import exact
-from tests.reuse import serving_job
-from tests.reuse import test_readings as reading
-from tests.reuse.queries import Gated
-from tests.reuse.serving_job import FLOWS, opened
-from tests.reuse.test_reuse_partitions import Life
-
-pytestmark = pytest.mark.spark
-
-KEY = ("sensor_id", "obs_type")
-MESSAGES = 4000
+from riot_ops.reuse.spark import spark_backend
+from riot_ops.reuse.spark.fragment import QueryOptions
+from riot_ops.reuse.spark.spark_backend import SparkBackend
 
 
-def dataflow(name, *tasks):
-    flow = ro.Dataflow(name)
-    stream = flow.source("city").to(t.ParseSenML(schema="city"), id="parse").to(t.RangeFilter(bounds="city"), id="kept")
-    for place, task in enumerate(tasks):
-        stream = stream.to(task, id=f"t{place}")
-    return flow.sink("out", stream)
+@pytest.fixture
+def fake_session(monkeypatch):
+    monkeypatch.setattr(spark_backend, "is_connect", lambda spark: False)
+    monkeypatch.setattr(spark_backend, "check_session", lambda spark, keeps_state: None)
+    monkeypatch.setattr(spark_backend, "default_partitions", lambda spark: 9)
 
 
-def rows(result, stream, first=0):
-    return sorted(exact(row) for row in result[stream].to_pylist() if row["seq"] >= first)
-
-
-class Got:
-    def __init__(self, sink):
-        self.sink = sink
-
-    def __getitem__(self, stream):
-        return self.sink.table(stream)
-
-
-def test_actions_wait_for_no_trigger(spark, tmp_path):
-    backend = SparkBackend(spark, tmp_path / "back", trigger="1 hour", patience_s=30.0, join=False)
-    manager = ReuseManager(backend)
-    source = CitySource(90, messages=40)
-    flows = (
-        dataflow("ada", t.KalmanFilter(by=KEY)),
-        dataflow("bob", t.KalmanFilter(by=KEY), t.RangeFilter(bounds="city")),
-    )
-    sinks = ro.MemorySink(), ro.MemorySink()
-    for flow, sink in zip(flows, sinks, strict=True):
-        manager.submit(flow, Gated(source, tmp_path / "gate"), sink)
-    assert len(backend.micro_batches()) == 2
-    (tmp_path / "gate").touch()
-    manager.defragment()
-    assert len(backend.micro_batches()) == 1
-    end = time.monotonic() + 30
-    while not all(rows(Got(sink), stream) for sink, stream in zip(sinks, ("t0", "t1"), strict=True)):
-        assert time.monotonic() < end
-        time.sleep(0.05)
-    begun = time.monotonic()
-    manager.remove("bob")
-    manager.close()
-    assert time.monotonic() - begun < 10, "a query that waits is stopped"
-
-
-def test_dataflows_come_and_go_while_queries_run(spark, tmp_path):  # P15
-    backend = SparkBackend(spark, tmp_path / "back", max_records=400)
-    manager = ReuseManager(backend)
-    source = Gated(CitySource(90, messages=MESSAGES), tmp_path / "gate")
-    flows = {
-        "ada": dataflow("ada", t.KalmanFilter(by=KEY), t.MovingAverage(by=KEY, window=3)),
-        "bob": dataflow("bob", t.KalmanFilter(by=KEY), t.MovingAverage(by=KEY, window=5)),
-        "cyd": dataflow("cyd"),
+def applied(folder, **options):
+    """Return the options of a back end where it uses them."""
+    backend = SparkBackend(None, folder, **options)
+    found = {
+        "options": backend.options,
+        "fuse": backend.fuse,
+        "patience_s": (backend.patience_s, backend.dispatchers.patience_s),
+        "behind_bytes": backend.dispatchers.max_lag_bytes,
+        "tries": backend.supervisor.tries,
+        "max_queries": backend.max_queries,
+        "join": backend.join,
     }
-    sinks = {name: ro.ParquetSink(tmp_path / name) for name in flows}
-    first = {}
-    for name in ("ada", "bob"):
-        first[name] = manager.submit(flows[name], source, sinks[name]).first
-    assert first == {"ada": {"city": 0}, "bob": {"city": 0}}
-    (tmp_path / "gate").touch()
-    late = manager.submit(flows["cyd"], source, sinks["cyd"])
-    assert set(late.reused) == {"city", "parse", "kept"}
-    while not backend.stats()["rows"]["bob"]:
-        time.sleep(0.05)
-    assert manager.remove("ada").stopped
-    assert backend.wait(90)
-    alone = {name: flow.run(CitySource(90, messages=MESSAGES)) for name, flow in flows.items()}
-    assert rows(Got(sinks["bob"]), "t1") == rows(alone["bob"], "t1")
-    assert rows(Got(sinks["cyd"]), "kept") == rows(alone["cyd"], "kept", late.first["city"])
-    part, whole = (rows(got, "t1") for got in (Got(sinks["ada"]), alone["ada"]))
-    assert set(part) <= set(whole) and len(part) == len(set(part))
-    assert backend.stats()["readings"] == 1 and not backend.stats()["failed"]
-    for name in ("cyd", "bob"):
-        manager.remove(name)
-    assert backend.stats()["queries"] == 0 and not list((tmp_path / "back" / "fragments").iterdir())
-    manager.close()
+    backend.close()
+    return found
+
+
+@pytest.mark.usefixtures("fake_session")
+def test_each_option_is_applied(tmp_path):
+    defaults = applied(tmp_path)
+    assert defaults == {
+        "options": QueryOptions(9, None, 64 << 20, 0.2),
+        "fuse": "exact",
+        "patience_s": (60.0, 60.0),
+        "behind_bytes": 4 << 30,
+        "tries": 3,
+        "max_queries": None,
+        "join": True,
+    }
+    for given, changed in (
+        ({"trigger": "3 seconds"}, {"options": QueryOptions(9, None, 64 << 20, 3.0)}),
+        ({"partitions": 2}, {"options": QueryOptions(2, None, 64 << 20, 0.2), "fuse": "coarse"}),
+        ({"max_records": 5}, {"options": QueryOptions(9, 5, 64 << 20, 0.2)}),
+        ({"queue_bytes": 6}, {"options": QueryOptions(9, None, 6, 0.2)}),
+        ({"behind_bytes": 7}, {"behind_bytes": 7}),
+        ({"patience_s": 8.5}, {"patience_s": (8.5, 8.5)}),
+        ({"tries": 0}, {"tries": 0}),
+        ({"max_queries": 4}, {"max_queries": 4}),
+        ({"join": False}, {"join": False}),
+    ):
+        assert applied(tmp_path, **given) == {**defaults, **changed}, given
 
 
 @pytest.mark.parametrize(
-    ("wrong", "told"),
+    ("options", "message"),
     [
-        ({"max_records": 0}, "max_records must be >= 1, got 0"),
-        ({"partitions": 0}, "partitions must be >= 1, got 0"),
-        ({"queue_bytes": 0}, "queue_bytes must be >= 1, got 0"),
-        ({"behind_bytes": 0}, "behind_bytes must be >= 1, got 0"),
-        ({"tries": -1}, "tries must be >= 0, got -1"),
-        ({"max_queries": 0}, "max_queries must be >= 1, got 0"),
+        ({"max_records": 0}, "max_records must be a whole number >= 1, got 0"),
+        ({"partitions": 0}, "partitions must be a whole number >= 1, got 0"),
+        ({"queue_bytes": 0}, "queue_bytes must be a whole number >= 1, got 0"),
+        ({"behind_bytes": 0}, "behind_bytes must be a whole number >= 1, got 0"),
+        ({"tries": -1}, "tries must be a whole number >= 0, got -1"),
+        ({"max_queries": 0}, "max_queries must be a whole number >= 1, got 0"),
         ({"patience_s": 0}, "patience_s must be > 0 and at most 1e\\+09 seconds, got 0"),
         ({"patience_s": float("nan")}, "patience_s must be > 0 and at most 1e\\+09 seconds, got nan"),
         ({"patience_s": float("inf")}, "patience_s must be > 0 and at most 1e\\+09 seconds, got inf"),
@@ -126,166 +79,45 @@ def test_dataflows_come_and_go_while_queries_run(spark, tmp_path):  # P15
     ],
     ids=str,
 )
-def test_misuse(tmp_path, wrong, told):
-    with pytest.raises(ConfigError, match=told):
-        SparkBackend(None, tmp_path, **wrong)
+def test_invalid_options_are_refused(tmp_path, options, message):
+    with pytest.raises(ConfigError, match=message):
+        SparkBackend(None, tmp_path, **options)
 
 
-def test_three_queries_become_one(spark, tmp_path):  # P18
-    backend = SparkBackend(spark, tmp_path / "back", max_records=200)
-    manager = ReuseManager(backend)
-    source = Gated(CitySource(90, messages=MESSAGES), tmp_path / "gate")
-    flows = {
-        "ada": dataflow("ada", t.KalmanFilter(by=KEY)),
-        "bob": dataflow("bob", t.KalmanFilter(by=KEY), t.MovingAverage(by=KEY, window=5)),
-        "cyd": dataflow("cyd", t.DistinctCount(by=("obs_type",))),
-    }
-    sinks = {name: ro.MemorySink() for name in flows}
-    for name, flow in flows.items():
-        manager.submit(flow, source, sinks[name])
-    (tmp_path / "gate").touch()
-    while not backend.stats()["rows"]["bob"]:
-        time.sleep(0.05)
-    manager.defragment()
-    stats = backend.stats()
-    assert stats["queries"] == stats["fragments"] == 1
-    assert 0 < stats["records"]["city.0"] < MESSAGES, "it ended before"
-    assert backend.wait(90)
-    for (name, flow), last in zip(flows.items(), ("t0", "t1", "t0"), strict=True):
-        assert rows(Got(sinks[name]), last) == rows(flow.run(CitySource(90, messages=MESSAGES)), last)
-    manager.close()
+@pytest.mark.parametrize("trigger", ["soon", "available now", 5, "", None])
+def test_trigger_without_interval_is_refused(trigger, tmp_path):
+    with pytest.raises(ConfigError, match="trigger must be a text such as '1 second', got"):
+        SparkBackend(None, tmp_path, trigger=trigger)
 
 
-def workers():
-    """The Python processes that work for Spark, but for those that fork others."""
-    java = [p for p in psutil.Process().children(recursive=True) if "java" in p.name()]
-    found = [p for one in java for p in one.children(recursive=True) if p.name().startswith("python")]
-    forking = {p.ppid() for p in found}
-    return [p for p in found if p.pid not in forking]
+@pytest.mark.usefixtures("fake_session")
+def test_query_has_its_own_partitions_and_no_trigger_of_spark(tmp_path, monkeypatch):
+    triggers = []
 
+    class Anything:
+        """Takes any call, and returns itself."""
 
-@pytest.mark.slow
-def test_workers_are_killed_at_random_moments(spark, tmp_path):  # P15
-    choose = random.Random(1)
-    backend = SparkBackend(spark, tmp_path / "back", max_records=200, tries=10)
-    manager = ReuseManager(backend)
-    source = Gated(CitySource(90, messages=MESSAGES), tmp_path / "gate")
-    flows = {
-        "ada": dataflow("ada", t.KalmanFilter(by=KEY)),
-        "bob": dataflow("bob", t.KalmanFilter(by=KEY), t.MovingAverage(by=KEY, window=5)),
-        "cyd": dataflow("cyd"),
-    }
-    sinks = {name: ro.ParquetSink(tmp_path / name) for name in flows}
-    for name in ("ada", "bob"):
-        manager.submit(flows[name], source, sinks[name])
-    (tmp_path / "gate").touch()
-    late = manager.submit(flows["cyd"], source, sinks["cyd"]).first["city"]
-    killed = 0
-    while killed < 2 and backend.stats()["records"].get("city.0", 0) < MESSAGES:
-        time.sleep(choose.random())
-        with contextlib.suppress(psutil.NoSuchProcess, IndexError):
-            choose.choice(workers()).kill()
-            killed += 1
-    assert killed and backend.wait(90) and not backend.stats()["failed"]
-    for (name, flow), last, first in zip(flows.items(), ("t0", "t1", "kept"), (0, 0, late), strict=True):
-        assert rows(Got(sinks[name]), last) == rows(flow.run(CitySource(90, messages=MESSAGES)), last, first)
-    manager.close()
+        def __getattr__(self, name):
+            return lambda *given, **options: (triggers.append(options) if name == "trigger" else None, self)[1]
 
-
-@pytest.mark.slow
-def test_all_go_on_after_a_kill(spark, tmp_path):
-    job = [sys.executable, "-m", "tests.reuse.serving_job", str(tmp_path)]
-    with subprocess.Popen(job, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
-        assert process.stdout is not None
-        for name in FLOWS:
-            assert process.stdout.readline() == f"{name} {{'city': 0}}\n"
-        while not list((tmp_path / "bob").glob("*/part-*")):
-            assert process.poll() is None
-            time.sleep(0.05)
-        os.killpg(process.pid, signal.SIGKILL)
-    manager = opened(spark, tmp_path)
-    assert manager.names == list(FLOWS)
-    assert manager.backend.wait(90)
-    for name, last in (("ada", "t0"), ("bob", "t1")):
-        whole = serving_job.dataflow(name).run(CitySource(90, messages=serving_job.MESSAGES))
-        assert rows(Got(ro.ParquetSink(tmp_path / name)), last) == rows(whole, last)
-    manager.close()
-
-
-@pytest.mark.slow
-def test_a_query_keeps_its_partitions_whatever_the_session_has_then(spark, tmp_path):
-    life = Life(tmp_path)
-    for number in (2, 3):
-        manager = life.over(SparkBackend(spark, tmp_path / "back", partitions=number, max_records=100))
-        if number == 2:
-            life.submit("ada", "bob")
-            life.half()
-        else:
-            life.check()
-        assert {fragment.spec.partitions for fragment in manager.backend._fragments.values()} == {2}
-        manager.close()
-
-
-@pytest.mark.slow
-def test_who_declares_other_fields_of_a_queue_reads_along_and_goes_on_alone(spark, tmp_path):
-    life = reading.Life(tmp_path, "joined", spark)
-    life.submit(reading.flow("ada"))
-    life.half("ada")
-    assert life.submit(reading.flow("bob", t.MovingAverage(by=("device",), window=1)))[0].first == {"in": reading.HALF}
-    assert life.manager.stats()["readings"] == 1 and life.manager.stats()["fragments"] == 2
-    life.manager.remove("ada")
-    life.again()
-    life.wait()
-    assert life.values("bob", "t1") == [float(i) for i in range(reading.HALF, reading.N)]
-    assert len(life.values("ada")) == reading.HALF
-    life.manager.close()
-
-
-def test_a_step_that_raises_ends_who_uses_it_and_no_others(spark, tmp_path):
-    def picky(batch):
-        if 300.0 in batch["value"].to_pylist():
-            raise ConfigError("no 300")
-        return batch
-
-    backend = SparkBackend(spark, tmp_path / "back", max_records=200, partitions=2, tries=0)
-    manager = ReuseManager(backend)
-    log = [{"key": f"k{i % 5}", "value": float(i)} for i in range(400)]
-    source = Gated(ro.MemorySource(log), tmp_path / "gate")
-    flows, sinks = {}, {}
-    for name in ("ada", "bob"):
-        flow = flows[name] = ro.Dataflow(name)
-        stream = flow.source("in", schema={"key": "string", "value": "double"})
-        if name == "ada":
-            stream = stream.to(ro.map_batches(picky, name="picky", version=1), id="picky")
-        flow.sink("out", stream, stream.to(t.MovingAverage(by="key", window=3), id="mean"))
-        sinks[name] = ro.MemorySink()
-    manager.submit_all(Request(flow, source, sinks[name]) for name, flow in flows.items())
-    assert backend.stats()["queries"] == 1
-    (tmp_path / "gate").touch()
-    assert backend.wait(90)
-    for stream in ("in", "mean"):
-        assert rows(Got(sinks["bob"]), stream) == rows(flows["bob"].run(log), stream)
-    assert sorted(sinks["ada"].table("picky")["value"].to_pylist()) == [row["value"] for row in log[:200]]
-    assert backend.stats()["failed"] == {"ada": "ConfigError: no 300"} and not backend.stats()["restarts"]
-    manager.close()
-
-
-def test_many_that_come_at_once_are_one_query(spark, tmp_path):
-    backend = SparkBackend(spark, tmp_path / "back", max_records=500)
-    manager = ReuseManager(backend)
-    source = Gated(CitySource(90, messages=1500), tmp_path / "gate")
-    flows = [
-        dataflow(f"d{i}", t.RangeFilter(by=None, bounds={"value": (i, 1e6)}), t.KalmanFilter(by=KEY)) for i in range(12)
-    ]
-    sinks = [ro.MemorySink() for _ in flows]
-    reports = manager.submit_all(Request(flow, source, sink) for flow, sink in zip(flows, sinks, strict=True))
-    assert {tuple(report.first.items()) for report in reports} == {(("city", 0),)}
-    assert backend.stats()["queries"] == backend.stats()["readings"] == 1
-    (tmp_path / "gate").touch()
-    assert backend.wait(90)
-    for flow, sink in list(zip(flows, sinks, strict=True))[::4]:
-        assert rows(Got(sink), "t1") == rows(flow.run(CitySource(90, messages=1500)), "t1")
-    for flow in flows:
-        manager.remove(flow.name)
-    assert backend.stats()["queries"] == 0 and not list((tmp_path / "back" / "fragments").iterdir())
-    manager.close()
+    frame = SimpleNamespace(writeStream=Anything())
+    spark = SimpleNamespace(
+        conf={},
+        dataSource=SimpleNamespace(register=lambda source: None),
+        readStream=SimpleNamespace(format=lambda name: SimpleNamespace(load=lambda: None)),
+    )
+    for name in ("pickled_source", "pickled_sink"):
+        monkeypatch.setattr(spark_backend, name, lambda *given: None)
+    monkeypatch.setattr(spark_backend, "chain_stages", lambda *given: frame)
+    settings = {}
+    monkeypatch.setattr(spark_backend, "active_session", lambda spark: contextlib.nullcontext())
+    monkeypatch.setattr(
+        spark_backend, "query_settings", lambda spark, found: settings.update(found) or contextlib.nullcontext()
+    )
+    backend = SparkBackend(spark, tmp_path, partitions=2)
+    own = SimpleNamespace(partitions=5)
+    fragment = SimpleNamespace(query_parts=lambda options: (None, None, None), folder=tmp_path, name="f", spec=own)
+    backend.supervisor.launch(fragment)
+    backend.close()
+    assert not triggers, "Spark polls the source at once"
+    assert settings["spark.sql.shuffle.partitions"] == "5"

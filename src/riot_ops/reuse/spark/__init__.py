@@ -1,1 +1,1 @@
-"""Shared dataflows on Spark: queries that hand streams to each other."""
+"""Shared dataflows on Spark: queries that hand streams to each other through topics."""

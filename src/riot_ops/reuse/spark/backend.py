@@ -1,4 +1,4 @@
-"""Shared dataflows on Spark: queries that come and go beside each other."""
+"""The back end that runs shared dataflows as queries, which start and end independently."""
 
 from __future__ import annotations
 
@@ -15,41 +15,73 @@ from typing import Any, Literal
 
 from riot_ops.core.errors import ConnectorError
 from riot_ops.core.paths import local_path, make_folder
-from riot_ops.reuse.backend import Coming, apart
-from riot_ops.reuse.shared import Removal, Rest
-from riot_ops.reuse.spark.bringing import bring, expected, give_up, go_on, switch
-from riot_ops.reuse.spark.care import Care, watch
-from riot_ops.reuse.spark.carrier import Carrier
-from riot_ops.reuse.spark.carriers import Carriers
-from riot_ops.reuse.spark.defragment import clusters, have_done, held, joined, one_reader, seed, stood, untidy
-from riot_ops.reuse.spark.figures import figures
-from riot_ops.reuse.spark.fragment import Fragment, Options, Running
-from riot_ops.reuse.spark.left import Left
-from riot_ops.reuse.spark.making import Made, brought, check_sources, first_messages, joining, made, reader_of
-from riot_ops.reuse.spark.meeting import only, untrimmed, upstream
-from riot_ops.reuse.spark.recipient import Progress, Recipient, asked
-from riot_ops.reuse.spark.telling import Telling
-from riot_ops.reuse.submission import Reads
-from riot_ops.runtime.claim import Claim
+from riot_ops.reuse.backend import independent_parts
+from riot_ops.reuse.ledger import PauseChange, Removal
+from riot_ops.reuse.spark.compaction import (
+    compaction_clusters,
+    compaction_groups,
+    export_point,
+    have_completed,
+    hold_all,
+    merge_source_readers,
+    merged_fragment,
+    seed_state,
+)
+from riot_ops.reuse.spark.control_sync import ControlSync
+from riot_ops.reuse.spark.dispatcher import Dispatcher
+from riot_ops.reuse.spark.dispatcher_pool import DispatcherPool
+from riot_ops.reuse.spark.fragment import Fragment, QueryOptions, RunningQuery
+from riot_ops.reuse.spark.planner import (
+    Placement,
+    add_source_steps,
+    check_sources,
+    first_messages,
+    join_running,
+    place,
+    source_reader,
+)
+from riot_ops.reuse.spark.recovery import RecoveredState
+from riot_ops.reuse.spark.stats import backend_stats
+from riot_ops.reuse.spark.subscriber import Progress, Subscriber, active_subscriptions
+from riot_ops.reuse.spark.supervisor import Supervisor, watch
+from riot_ops.reuse.spark.topic_readers import remove_other_readers, retained_batches, with_upstream
+from riot_ops.reuse.submission import Deployment, ReadMode
+from riot_ops.runtime.folder_lock import FolderLock
 
 __all__ = ["FragmentsBackend"]
 
 POLL_SECONDS = 0.05
-#: For how long sinks are waited for while queries rest.
-LATE_SECONDS = 0.5
+#: How long to wait for lagging sinks during a compaction.
+LAG_SECONDS = 0.5
 _log = logging.getLogger("riot_ops")
 
 
 class FragmentsBackend:
-    """Runs shared dataflows as fragments, each as a query that ``launch`` starts; see :class:`SparkBackend`."""
+    """Runs shared dataflows as fragments, each as a query that ``launch`` starts; see :class:`SparkBackend`.
 
-    reads: Reads = "again"
+    Attributes
+    ----------
+    fragments : dict of str to Fragment
+        In the order of their start: each reads topics of earlier ones only.
+    subscribers : dict of str to Subscriber
+        The dataflows by name.
+    dispatchers : DispatcherPool
+    supervisor : Supervisor
+    lock : RLock
+        Held by each action and by each round of supervision.
+    watch : Thread
+        Supervises queries and sinks.
+    folder_lock : FolderLock
+        Keeps other back ends out of the folder.
+    """
+
+    reads: ReadMode = "again"
 
     def __init__(
         self,
-        launch: Callable[..., Running],
+        launch: Callable[..., RunningQuery],
         folder: str | Path,
-        options: Options,
+        options: QueryOptions,
         fuse: Literal["exact", "coarse"],
         behind_bytes: int,
         patience_s: float,
@@ -59,342 +91,367 @@ class FragmentsBackend:
     ) -> None:
         self.folder = local_path(folder, "folder").absolute()
         self.patience_s, self.max_queries, self.join = patience_s, max_queries, join
-        self._options, self._fuse = options, fuse
-        self._launch: Callable[[Fragment], Running] = functools.partial(launch, options=options)
+        self.options, self.fuse = options, fuse
         make_folder(self.folder / "fragments")
         make_folder(self.folder / "dataflows")
-        self._claim = Claim([self.folder])
-        #: In the order in which they came: each reads topics of earlier ones alone.
-        self._fragments: dict[str, Fragment] = {}
-        self._recipients: dict[str, Recipient] = {}
-        self._carriers = Carriers[Carrier](behind_bytes, patience_s)
-        self._care = Care(self._fragments, self._recipients, self._launch, tries)
-        self._telling = Telling(self._fragments, self._recipients, self._care, patience_s)
-        #: By step that the manager knows, the fragment that has it; of sinks none.
-        self._where: dict[str, str | None] = {}
+        self.folder_lock = FolderLock([self.folder])
+        self.fragments: dict[str, Fragment] = {}
+        self.subscribers: dict[str, Subscriber] = {}
+        self.dispatchers = DispatcherPool(behind_bytes, patience_s)
+        start = functools.partial(launch, options=options)
+        self.supervisor = Supervisor(self.fragments, self.subscribers, start, tries)
+        self._control_sync = ControlSync(self.fragments, self.subscribers, self.supervisor, patience_s)
+        #: By step that the manager knows, the fragment that runs it; None for sinks.
+        self._owners: dict[str, str | None] = {}
         try:
-            #: What was there before, until it is taken up or goes.
-            self._left = Left(self.folder / "fragments", self.folder / "dataflows")
+            #: What was in the folder, until it is resumed or discarded.
+            self._recovered = RecoveredState(self.folder / "fragments", self.folder / "dataflows")
         except BaseException:
-            self._claim.release()
+            self.folder_lock.release()
             raise
-        self._again: list[Coming] | None = None
-        self._number = self._left.number
-        self._interrupted: list[float] = []  # seconds
-        self._left_alone: set[frozenset[str]] = set()  # steps that could not become one query
-        self._lock = threading.RLock()
+        #: The dataflows to resume, while the manager submits them again.
+        self._recovering: list[Deployment] | None = None
+        self._number = self._recovered.max_number
+        self._interruptions_s: list[float] = []
+        self._skipped_groups: set[frozenset[str]] = set()  # groups of steps whose compaction has failed
+        self.lock = threading.RLock()
         self._stop = threading.Event()
-        watched = self._fragments, self._carriers, self._care, self._telling.refresh, self._lock, self._stop
-        self._watch = threading.Thread(target=watch, args=watched, daemon=True, name="riot_ops-reuse-watch")
-        self._watch.start()
+        watched = self.fragments, self.dispatchers, self.supervisor, self._control_sync.refresh, self.lock, self._stop
+        self.watch = threading.Thread(target=watch, args=watched, daemon=True, name="riot_ops-reuse-watch")
+        self.watch.start()
 
     # -- actions -----------------------------------------------------------------------------------
 
-    def extend(self, coming: Sequence[Coming]) -> list[dict[str, int]]:
-        with self._lock:
-            if self._again is not None:
-                self._again += coming
-                return [dict.fromkeys(submission.sources, 0) for _, submission in coming]
-            self._left.forget()
-            return self._extend(coming)
+    def extend(self, deployments: Sequence[Deployment]) -> list[dict[str, int]]:
+        with self.lock:
+            if self._recovering is not None:
+                self._recovering += deployments
+                return [dict.fromkeys(submission.sources, 0) for _, submission in deployments]
+            self._recovered.discard()
+            return self._extend(deployments)
 
-    def _extend(self, coming: Sequence[Coming], again: bool = False) -> list[dict[str, int]]:
-        """Have newcomers, or such as came before a restart, of which nothing was kept."""
-        found: list[Made] = []
-        grown: dict[str, Fragment] = {}
-        sound = {name: one for name, one in self._fragments.items() if self._care.failure(name) is None}
-        for together in apart(coming, self._where.get, lambda reading: reader_of(reading, sound)):
+    def _extend(self, deployments: Sequence[Deployment], restored: bool = False) -> list[dict[str, int]]:
+        """Add new dataflows, or ``restored`` ones from before a restart whose state is lost."""
+        placements: list[Placement] = []
+        extended: dict[str, Fragment] = {}
+        sound = {name: one for name, one in self.fragments.items() if self.supervisor.failure(name) is None}
+        for part in independent_parts(deployments, self._owners.get, lambda source: source_reader(source, sound)):
             self._number += 1
-            where = self.folder / "fragments" / f"f{self._number}"
-            reading = brought(together, {name: grown.get(name, one) for name, one in sound.items()})
-            grown |= reading
-            known = self._where | {step: name for name, one in reading.items() for step in one.spec.nodes}
-            new = made(together, where, known, {**self._fragments, **grown}, opens=not again)
-            taken = joining(new, {**self._fragments, **grown}) if self.join else None
-            if taken is not None:
-                new, grown[taken[1].name] = taken
+            folder = self.folder / "fragments" / f"f{self._number}"
+            with_sources = add_source_steps(part, {name: extended.get(name, one) for name, one in sound.items()})
+            extended |= with_sources
+            owners = self._owners | {step: name for name, one in with_sources.items() for step in one.spec.nodes}
+            new = place(part, folder, owners, {**self.fragments, **extended}, opens=not restored)
+            joined = join_running(new, {**self.fragments, **extended}) if self.join else None
+            if joined is not None:
+                new, extended[joined[1].name] = joined
             elif new.fragment is not None:
-                new.fragment.lay_out(self._fuse, self._options.partitions)
-            found.append(new)
-        fresh = [new.fragment for new in found if new.fragment is not None]
-        if not again:
-            check_sources(coming, fresh, self._fragments.values(), self._recipients.values())
-        before = {name: self._fragments[name] for name in grown}
-        for fragment in grown.values():
-            fragment.hand_out()
-        self._fragments |= grown
+                new.fragment.plan_stages(self.fuse, self.options.partitions)
+            placements.append(new)
+        fresh = [new.fragment for new in placements if new.fragment is not None]
+        if not restored:
+            check_sources(deployments, fresh, self.fragments.values(), self.subscribers.values())
+        before = {name: self.fragments[name] for name in extended}
+        for fragment in extended.values():
+            fragment.publish_layout()
+        self.fragments |= extended
         try:
-            first = self._launched(coming, found, grown, again)
+            first = self._launch_placements(deployments, placements, extended, restored)
         except BaseException:
-            for name, fragment in grown.items():
-                self._fragments[name] = before[name].without(fragment)
+            for name, fragment in extended.items():
+                self.fragments[name] = before[name].undo_extension(fragment)
             for fragment in fresh:
-                self._care.end(fragment)
-            self._telling.settle()
+                self.supervisor.remove(fragment)
+            self._control_sync.try_refresh()
             raise
-        self._tidy()
+        self._compact_if_needed()
         return first
 
-    def _tidy(self) -> None:
-        """Have queries become fewer, or smaller, where that is wanted and can be had."""
-        wanted = [one.wanted.keys() & self._fragments for one in self._recipients.values()]
-        failed = {name for name in self._fragments if self._care.failure(name) is not None}
+    def _compact_if_needed(self) -> None:
+        """Merge queries if there are more than ``max_queries``, or shrink one that is too large."""
+        wanted = [one.subscriptions.keys() & self.fragments for one in self.subscribers.values()]
+        failed = {name for name in self.fragments if self.supervisor.failure(name) is not None}
         group = frozenset[str]()
         try:
-            for group in {*untidy(self._fragments, wanted, failed, self._where, self.max_queries)} - self._left_alone:
+            groups = compaction_groups(self.fragments, wanted, failed, self._owners, self.max_queries)
+            for group in {*groups} - self._skipped_groups:
                 self.defragment([group])
-        except (Exception, KeyboardInterrupt) as error:  # a second Ctrl-C: dataflows have come or gone all the same
-            if not isinstance(error, ConnectorError | KeyboardInterrupt):  # which the next time may not come
-                self._left_alone.add(group)
-            _log.warning("%d queries run, and could not become fewer or smaller: %s", len(self._fragments), error)
+        except (Exception, KeyboardInterrupt) as error:  # a second Ctrl-C; the action itself has succeeded
+            if not isinstance(error, ConnectorError | KeyboardInterrupt):  # these may not recur
+                self._skipped_groups.add(group)
+            _log.warning("the %d running queries could not be compacted: %s", len(self.fragments), error)
 
-    def _launched(
-        self, coming: Sequence[Coming], found: Sequence[Made], grown: Mapping[str, Fragment], again: bool
+    def _launch_placements(
+        self,
+        deployments: Sequence[Deployment],
+        placements: Sequence[Placement],
+        extended: Mapping[str, Fragment],
+        restored: bool,
     ) -> list[dict[str, int]]:
-        """Start what is new, each part at one place of all that it reads."""
-        recipients: list[Recipient] = []
-        begun: list[tuple[list[Recipient], dict[str, int]]] = []
-        carriers: list[Carrier] = []
+        """Start new fragments and subscribers, each placement at aligned batches of all topics that it reads."""
+        subscribers: list[Subscriber] = []
+        groups: list[tuple[list[Subscriber], dict[str, int]]] = []
+        dispatchers: list[Dispatcher] = []
         firsts: dict[str, dict[str, int]] = {}
-        above = [upstream(new.above, self._fragments) for new in found]
-        with untrimmed({*chain(*above)}, self._fragments) as since, ExitStack() as undo:
-            undo.callback(give_up, recipients, carriers, self._carriers)
-            before = {name: self._fragments[name].controls.newest() for name in since}
-            versions = self._telling.refresh(found)
-            # what is forwarded already is there; what others are told to forward has to come down from them
-            told = {name for name, version in before.items() if versions[name] != version}
-            for new, names in zip(found, above, strict=True):
-                begins = self._telling.begins(versions, {name: since[name] for name in names & (new.above | told)})
+        above = [with_upstream(new.upstream, self.fragments) for new in placements]
+        with retained_batches({*chain(*above)}, self.fragments) as since, ExitStack() as undo:
+            undo.callback(self.dispatchers.release, subscribers, dispatchers)
+            before = {name: self.fragments[name].controls.newest() for name in since}
+            versions = self._control_sync.refresh(placements)
+            # streams that were not forwarded before have to pass through these fragments first
+            changed = {name for name, version in before.items() if versions[name] != version}
+            for new, names in zip(placements, above, strict=True):
+                readable = {name: since[name] for name in names & (new.upstream | changed)}
+                starts = self._control_sync.await_start(versions, readable)
                 if new.fragment is not None:
                     for name in new.fragment.spec.topics:
-                        self._fragments[name].topic.join(new.fragment.name, begins[name][0])
-                    new.fragment.follow(begins)
+                        self.fragments[name].topic.join(new.fragment.name, starts[name][0])
+                    new.fragment.start_at(starts)
                     new.fragment.save()
-                begun.append(([], {name: batch for name, (batch, _) in begins.items()}))
-                for addition, submission in (one for one in coming if one[1].name in new.wanted):
+                groups.append(([], {name: batch for name, (batch, _) in starts.items()}))
+                for addition, submission in (one for one in deployments if one[1].name in new.subscriptions):
                     progress = Progress(dict(addition.placed))
-                    recipients.append(Recipient(submission, new.wanted[submission.name], progress, again))
-                    begun[-1][0].append(recipients[-1])
-                    read = self._fragments.values()
-                    firsts[submission.name] = first_messages(addition.placed, submission, begins.values(), read)
-            fresh = {new.fragment.name: new.fragment for new in found if new.fragment is not None}
+                    one = Subscriber(submission, new.subscriptions[submission.name], progress, restored)
+                    subscribers.append(one)
+                    groups[-1][0].append(one)
+                    fragments = self.fragments.values()
+                    firsts[submission.name] = first_messages(addition.placed, submission, starts.values(), fragments)
+            fresh = {new.fragment.name: new.fragment for new in placements if new.fragment is not None}
             for fragment in fresh.values():
-                fragment.query = self._launch(fragment)
-            for to, at in begun:
-                carriers += bring(self.folder / "dataflows", to, {**self._fragments, **fresh}, at, self._carriers)
-            for fragment in grown.values():
+                fragment.query = self.supervisor.launch(fragment)
+            for group, at in groups:
+                known = {**self.fragments, **fresh}
+                dispatchers += self.dispatchers.assign(self.folder / "dataflows", group, known, at)
+            for fragment in extended.values():
                 fragment.save()
             undo.pop_all()
-        for new in found:
-            self._where |= new.where
-        self._fragments |= fresh
-        self._recipients |= {one.name: one for one in recipients}
-        for carrier in carriers:
-            carrier.start()
-        return [firsts[submission.name] for _, submission in coming]
+        for new in placements:
+            self._owners |= new.owners
+        self.fragments |= fresh
+        self.subscribers |= {one.name: one for one in subscribers}
+        for dispatcher in dispatchers:
+            dispatcher.start()
+        return [firsts[submission.name] for _, submission in deployments]
 
     def reduce(self, removal: Removal) -> None:
-        with self._lock:
-            if (gone := self._recipients.pop(removal.name, None)) is not None:
-                self._carriers.end(gone)
-            self._where = {step: name for step, name in self._where.items() if step not in removal.stopped}
-            for fragment in reversed(list(self._fragments.values())):
-                read = any(fragment.name in one.spec.topics for one in self._fragments.values())
-                if not read and not self._where.keys() & fragment.spec.nodes:
-                    self._care.end(self._fragments.pop(fragment.name))
-            self._telling.settle()
-            self._tidy()
+        with self.lock:
+            if (removed := self.subscribers.pop(removal.name, None)) is not None:
+                self.dispatchers.drain(removed)
+            self._owners = {step: name for step, name in self._owners.items() if step not in removal.stopped}
+            for fragment in reversed(list(self.fragments.values())):
+                read = any(fragment.name in one.spec.topics for one in self.fragments.values())
+                if not read and not self._owners.keys() & fragment.spec.nodes:
+                    self.supervisor.remove(self.fragments.pop(fragment.name))
+            self._control_sync.try_refresh()
+            self._compact_if_needed()
 
-    def settled(self, name: str) -> None:
-        self._carriers.settled(name)
+    def wait_for_sinks(self, name: str) -> None:
+        self.dispatchers.await_drained(name)
 
-    def rest(self, rest: Rest) -> dict[str, int]:
-        with self._lock:
-            one = self._recipients[rest.name]
-            # it does so already, as when it was taken up; or it gets nothing
-            if one.paused == rest.paused or one.over or any(map(self._care.failure, one.wanted)):
+    def apply_pause(self, change: PauseChange) -> dict[str, int]:
+        with self.lock:
+            one = self.subscribers[change.name]
+            # it is in this state already, as after a restart; or it gets no records any more
+            if one.paused == change.paused or one.closed or any(map(self.supervisor.failure, one.subscriptions)):
                 return {}
-            names = {*one.wanted} if rest.paused else upstream(one.wanted, self._fragments)
-            with self._carriers.up_to(one, untrimmed(names, self._fragments)) as since:
+            own = {*one.subscriptions}
+            names = own if change.paused else with_upstream(own, self.fragments)
+            retained = retained_batches(names, self.fragments)
+            with self.dispatchers.holding_new_batches(one, retained) as since:
                 with ExitStack() as undo:
-                    undo.callback(self._telling.settle)
+                    undo.callback(self._control_sync.try_refresh)
                     undo.callback(setattr, one, "paused", one.paused)
                     versions = dict.fromkeys(names, 0)
-                    # who reads others may be behind: up to where it comes these forward all, and then rest
-                    if not (rest.paused and any(self._fragments[name].spec.topics for name in names)):
-                        one.paused = rest.paused
-                        versions = self._telling.refresh()
-                    begins = self._telling.begins(versions, since)
-                    one.paused = rest.paused
+                    # fragments that read others may lag: they forward everything up to aligned batches, and then pause
+                    if not (change.paused and any(self.fragments[name].spec.topics for name in names)):
+                        one.paused = change.paused
+                        versions = self._control_sync.refresh()
+                    starts = self._control_sync.await_start(versions, since)
+                    one.paused = change.paused
                     undo.pop_all()
-                with self._carriers.still(one.name) as carrier:
-                    carrier.turn_over(one, {name: begins[name][0] for name in one.wanted})
-                self._telling.settle()
-            return first_messages(one.progress.placed, one.submission, begins.values(), self._fragments.values())
+                with self.dispatchers.locked(one.name) as dispatcher:
+                    dispatcher.switch_pause(one, {name: starts[name][0] for name in one.subscriptions})
+                self._control_sync.try_refresh()
+            return first_messages(one.progress.placed, one.submission, starts.values(), self.fragments.values())
 
     def defragment(self, groups: Iterable[frozenset[str]]) -> None:
-        with self._lock:
-            running = {step for step, name in self._where.items() if name is not None}
-            wanted = one_reader((group & running for group in groups if group & running), self._fragments)
-            for together, old in clusters(wanted, self._fragments):
-                self._replaced(together, old)
+        with self.lock:
+            running = {step for step, name in self._owners.items() if name is not None}
+            wanted = merge_source_readers((group & running for group in groups if group & running), self.fragments)
+            for cluster, old in compaction_clusters(wanted, self.fragments):
+                self._replace(cluster, old)
 
-    def _replaced(self, groups: list[frozenset[str]], old: list[Fragment]) -> None:
-        """Have fragments replaced by one for each group of steps."""
+    def _replace(self, groups: list[frozenset[str]], old: list[Fragment]) -> None:
+        """Replace fragments by one for each group of steps."""
         names = {one.name for one in old}
-        concerned = [one for one in self._recipients.values() if names & one.wanted.keys()]
-        of = self._carriers.of
+        affected = [one for one in self.subscribers.values() if names & one.subscriptions.keys()]
+        by_dataflow = self.dispatchers.by_dataflow
         fresh: list[Fragment] = []
-        blocking = [one.name for one in concerned if one.submission.on_slow == "block"]
-        if late := self._carriers.going(names, LATE_SECONDS) or self._carriers.caught_up(blocking, LATE_SECONDS):
+        blocking = [one.name for one in affected if one.submission.on_slow == "block"]
+        late = self.dispatchers.still_draining(names, LAG_SECONDS)
+        late = late or self.dispatchers.await_delivery(blocking, LAG_SECONDS)
+        if late:
             raise ConnectorError(f"the sinks of {', '.join(late)} do not keep up, and others wait for them")
-        wanted = {stream for _, found in asked(concerned) for stream in found.streams}
+        wanted = {stream for _, found in active_subscriptions(affected) for stream in found.streams}
         try:
             for group in groups:
                 self._number += 1
                 name = f"f{self._number}"
-                fresh.append(joined(name, self.folder / "fragments" / name, group, old))
-                fresh[-1].lay_out(self._fuse, self._options.partitions)
-                fresh[-1].tell(wanted & group)
-                fresh[-1].query = self._launch(fresh[-1])  # it waits until it is told where to begin
-            with contextlib.suppress(ConnectorError):  # then it takes longer
-                self._telling.until(lambda: have_done(fresh, 1), names, lambda: "it is not up")
-            begun = time.monotonic()
-            held(old, begun + self.patience_s, lambda: self._care.check(names))
-            self._carriers.caught_up((one.name for one in concerned if not of[one.name].apart), LATE_SECONDS)
+                fresh.append(merged_fragment(name, self.folder / "fragments" / name, group, old))
+                fresh[-1].plan_stages(self.fuse, self.options.partitions)
+                fresh[-1].forward(wanted & group)
+                fresh[-1].query = self.supervisor.launch(fresh[-1])  # it waits for its start point
+            with contextlib.suppress(ConnectorError):  # the interruption is longer if a query is not up in time
+                self._control_sync.wait_for(lambda: have_completed(fresh, 1), names, lambda: "it is not up")
+            began = time.monotonic()
+            hold_all(old, began + self.patience_s, lambda: self.supervisor.check(names))
+            shared = (one.name for one in affected if not by_dataflow[one.name].dedicated)
+            self.dispatchers.await_delivery(shared, LAG_SECONDS)
             for one in fresh:
                 one.spec.together = [other.name for other in fresh]
-                seed(one, old)
-            to, joined_by = expected(concerned, fresh, self._carriers)
+                seed_state(one, old)
+            replacements, joined = self.dispatchers.join_replacements(affected, fresh)
             for one in fresh:
                 one.save()
-            self._care.make_way(old)
+            self.supervisor.stop_exclusive(old)
             for one, group in zip(fresh, groups, strict=True):
-                one.tell(wanted & group)  # of which nothing may come any more
-                one.begin(*stood(one, old))
+                one.forward(wanted & group)  # without the streams that have been disabled meanwhile
+                one.set_start(*export_point(one, old))
         except BaseException:
             for one in fresh:
-                self._care.end(one, alone=True)
-            self._care.come_back(old)
-            self._telling.settle()
+                self.supervisor.remove(one, with_readers=True)
+            self.supervisor.restart_stopped(old)
+            self._control_sync.try_refresh()
             raise
-        # from here on the new ones count, whatever happens
+        # from here on the new fragments count, whatever fails
         for one in fresh:
-            self._where |= dict.fromkeys(one.spec.nodes, one.name)
-            self._fragments[one.name] = one
-        switch(to, joined_by, self._carriers)
-        for gone in reversed(old):
-            self._care.end(self._fragments.pop(gone.name))
-        self._telling.settle()
+            self._owners |= dict.fromkeys(one.spec.nodes, one.name)
+            self.fragments[one.name] = one
+        self.dispatchers.reassign(replacements, joined)
+        for replaced in reversed(old):
+            self.supervisor.remove(self.fragments.pop(replaced.name))
+        self._control_sync.try_refresh()
         with contextlib.suppress(ConnectorError):
-            self._telling.until(lambda: have_done(fresh, 2), [one.name for one in fresh], lambda: "it takes long")
-        self._interrupted.append(time.monotonic() - begun)
+            started = [one.name for one in fresh]
+            self._control_sync.wait_for(lambda: have_completed(fresh, 2), started, lambda: "it takes long")
+        self._interruptions_s.append(time.monotonic() - began)
 
     # -- after a restart ---------------------------------------------------------------------------
 
     @contextlib.contextmanager
-    def taking_up(self) -> Iterator[None]:
-        with self._lock:
-            self._again = []
+    def recovering(self) -> Iterator[None]:
+        with self.lock:
+            self._recovering = []
             try:
                 yield
-                again, self._again = self._again, None
-                self._take_up(again)
+                deployments, self._recovering = self._recovering, None
+                self._recover(deployments)
             finally:
-                self._again = None
+                self._recovering = None
 
-    def _take_up(self, again: list[Coming]) -> None:
-        """Let all go on that was there and is still wanted; what is not goes."""
-        self._fragments.update(self._left.fragments(again))
-        used = {step for addition, _ in again for step in addition.placed.values()}
-        for name, fragment in self._fragments.items():
-            self._where |= dict.fromkeys(used & {*fragment.spec.nodes}, name)
-        lost: list[Coming] = []
-        found: dict[Path, tuple[list[Recipient], dict[str, int]]] = {}
-        # what others were replaced by comes behind what is left of them
-        replaced = {name: 0 for name, fragment in self._fragments.items() if fragment.spec.replaces}
-        for addition, submission in again:
-            noted = self._left.carried(submission.name)
-            new = made([(addition, submission)], self.folder, self._where, self._fragments, opens=False)
-            wanted = new.wanted[submission.name]
-            if noted is None or new.fragment is not None or not wanted.keys() <= {**replaced, **noted[1].at}.keys():
+    def _recover(self, deployments: list[Deployment]) -> None:
+        """Resume the fragments and dispatchers of these dataflows, and discard all others."""
+        self.fragments.update(self._recovered.resume_fragments(deployments))
+        used = {step for addition, _ in deployments for step in addition.placed.values()}
+        for name, fragment in self.fragments.items():
+            self._owners |= dict.fromkeys(used & {*fragment.spec.nodes}, name)
+        lost: list[Deployment] = []
+        found: dict[Path, tuple[list[Subscriber], dict[str, int]]] = {}
+        # new topics start at batch 0, after the batches left in the topics that they replace
+        replacements = {name: 0 for name, fragment in self.fragments.items() if fragment.spec.replaces}
+        for addition, submission in deployments:
+            saved = self._recovered.progress_of(submission.name)
+            new = place([(addition, submission)], self.folder, self._owners, self.fragments, opens=False)
+            subscriptions = new.subscriptions[submission.name]
+            known = replacements if saved is None else {**replacements, **saved[1].at}
+            if saved is None or new.fragment is not None or not subscriptions.keys() <= known.keys():
                 lost.append((addition, submission))
                 continue
-            self._where |= dict.fromkeys(s for s in addition.placed.values() if s not in self._where)
-            one = Recipient(submission, wanted, noted[1].dataflows[submission.name], True, True)
-            if replaced_by := wanted.keys() - noted[1].at.keys():
-                one.switch(replaced_by.pop(), [name for name in noted[1].at if name in self._left.retired])
-            one.let_go({*one.progress.before} - self._left.retired.keys())
-            self._recipients[submission.name] = one
-            found.setdefault(noted[0], ([], {**replaced, **noted[1].at}))[0].append(one)
-        topics = self._left.retired | {name: fragment.topic for name, fragment in self._fragments.items()}
-        for file, (to, at) in found.items():
-            go_on(file, to, topics, at, self._carriers)
-            self._left.taken_up(file)
-        carriers = self._carriers.all()
-        self._left.forget(only({carrier.mark.reader for carrier in carriers}, self._fragments))
-        self._telling.settle()
-        for fragment in self._fragments.values():
-            self._care.start(fragment)
-        self._care.spread()  # before they carry what is not for them any more
-        for carrier in carriers:
-            carrier.start()
+            path, progress = saved
+            self._owners |= dict.fromkeys(s for s in addition.placed.values() if s not in self._owners)
+            one = Subscriber(submission, subscriptions, progress.dataflows[submission.name], True, True)
+            if replaced_by := subscriptions.keys() - progress.at.keys():
+                one.reassign(replaced_by.pop(), [name for name in progress.at if name in self._recovered.retired])
+            one.drop_replaced({*one.progress.before} - self._recovered.retired.keys())
+            self.subscribers[submission.name] = one
+            found.setdefault(path, ([], {**replacements, **progress.at}))[0].append(one)
+        topics = self._recovered.retired | {name: fragment.topic for name, fragment in self.fragments.items()}
+        for path, (subscribers, at) in found.items():
+            self.dispatchers.resume(path, subscribers, topics, at)
+            self._recovered.mark_resumed(path)
+        dispatchers = self.dispatchers.all()
+        readers = {dispatcher.cursor.reader for dispatcher in dispatchers}
+        self._recovered.discard(remove_other_readers(readers, self.fragments))
+        self._control_sync.try_refresh()
+        for fragment in self.fragments.values():
+            self.supervisor.start(fragment)
+        self.supervisor.propagate_failures()  # before dispatchers deliver batches that a failed dataflow must not get
+        for dispatcher in dispatchers:
+            dispatcher.start()
         if lost:
-            self._extend(lost, again=True)
+            self._extend(lost, restored=True)
 
-    # -- looking -----------------------------------------------------------------------------------
+    # -- inspection --------------------------------------------------------------------------------
 
-    def between(self) -> contextlib.AbstractContextManager[None]:
+    def exclusive(self) -> contextlib.AbstractContextManager[None]:
         return contextlib.nullcontext()
 
-    def fresh(self, step: str) -> bool:
-        return step not in self._where  # what runs may take a record at any moment
+    def is_fresh(self, step: str) -> bool:
+        return step not in self._owners  # a running step may take a record at any moment
 
-    def broken(self, step: str) -> bool:
-        name = self._where.get(step)
-        return name is not None and (self._care.failure(name) is not None or step in self._fragments[name].silent)
+    def has_failed(self, step: str) -> bool:
+        name = self._owners.get(step)
+        if name is None:
+            return False
+        return self.supervisor.failure(name) is not None or step in self.fragments[name].disabled_streams
 
-    def running(self) -> set[str]:
-        if self._again is not None:
-            return self._left.steps()
-        return set(self._where)
+    def running_steps(self) -> set[str]:
+        if self._recovering is not None:
+            return self._recovered.steps()
+        return set(self._owners)
 
     def stats(self) -> dict[str, Any]:
-        """And ``queries`` that run, ``records`` that each step took, and by dataflow how its sinks do.
+        """Return the statistics of queries, steps and sinks.
 
-        ``rows`` are the records that they got; ``failed`` tells what went wrong; ``dropped`` counts by stream the
-        records that some sink did not get, behind a failure as long as they are made; ``slow`` are the bytes that wait
-        for sinks, ``unread_bytes`` those that wait in the topic of each query; ``restarts`` counts by dataflow
-        how often a query with steps of it has failed and been started again; ``interrupted_s`` are the seconds for
-        which each defragmentation kept queries from going on.
+        Beside ``fragments`` and ``idle`` these are: ``queries`` that run, ``readings`` of sources, and the ``records``
+        that each step took. By dataflow: the ``rows`` that its sinks got; why it has ``failed``; by stream, how many
+        records were ``dropped``, that is some sink did not get them, after a failure for as long as they are produced;
+        ``slow``, the bytes that its sinks have not got yet; and in ``restarts``, how often a failed query with steps of
+        it was restarted. ``unread_bytes`` are the bytes in the topic of each query that some reader has not read, and
+        ``interrupted_s`` the seconds for which each defragmentation interrupted queries.
         """
-        with self._lock:
-            found = figures(self._fragments, self._recipients, self._carriers, self._where, self._care.failure)
-            return {**found, "interrupted_s": [round(seconds, 3) for seconds in self._interrupted]}
+        with self.lock:
+            failure = self.supervisor.failure
+            found = backend_stats(self.fragments, self.subscribers, self.dispatchers, self._owners, failure)
+            return {**found, "interrupted_s": [round(seconds, 3) for seconds in self._interruptions_s]}
 
     def micro_batches(self) -> dict[str, int]:
-        """How many micro-batches each query has done."""
-        return {name: fragment.topic.head().batch + 1 for name, fragment in self._fragments.items()}
+        """Return the number of micro-batches that each query has completed."""
+        return {name: fragment.topic.head().batch + 1 for name, fragment in self.fragments.items()}
 
-    # -- running -----------------------------------------------------------------------------------
+    # -- end ---------------------------------------------------------------------------------------
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait until all sources have ended, or rest, and all is carried; whether that has come to be."""
+        """Wait until all sources have ended, or are paused, and all records are delivered; False after a timeout."""
         until = None if timeout_s is None else time.monotonic() + timeout_s
         while True:
-            with self._lock:
-                self._care.check(self._fragments)
-                if all(f.ended for f in self._fragments.values()) and not self._carriers.behind():
+            with self.lock:
+                self.supervisor.check(self.fragments)
+                if all(f.ended for f in self.fragments.values()) and not self.dispatchers.lags():
                     return True
             if until is not None and time.monotonic() > until:
                 return False
             time.sleep(POLL_SECONDS)
 
-    def close(self) -> None:
-        """Stop all queries; what they have done stays in the folder, to go on from."""
+    def stop_watch(self) -> None:
+        """Stop the supervision of queries and sinks."""
         self._stop.set()
-        self._watch.join()
-        with self._lock, ExitStack() as ending:  # all of it, whatever fails
-            ending.callback(self._claim.release)
-            for end in (self._carriers.close, *(f.stop for f in self._fragments.values())):
+        self.watch.join()
+
+    def close(self) -> None:
+        """Stop all queries; another back end over the folder can resume them."""
+        self.stop_watch()
+        with self.lock, ExitStack() as ending:  # run all callbacks, whatever fails
+            ending.callback(self.folder_lock.release)
+            for end in (self.dispatchers.close, *(f.stop for f in self.fragments.values())):
                 ending.callback(end)

@@ -14,31 +14,33 @@ import msgspec
 
 from riot_ops.core.errors import ConnectorError
 from riot_ops.core.source import Source
-from riot_ops.graph.lowering import BEATS, Step
+from riot_ops.graph.lowering import HEARTBEAT_SUFFIX, Step
 from riot_ops.graph.nodes import ERRORS_STREAM
-from riot_ops.graph.plan import NoStageError, Plan, Stage, planned
-from riot_ops.ingest.step import Intake
-from riot_ops.reuse.spark.broken import Broken, forget_raised, raised, silenced, write_broken
-from riot_ops.reuse.spark.control import Control, Controls, awake, read_json, reads, write_json
-from riot_ops.reuse.spark.layout import Layout, Layouts
-from riot_ops.reuse.spark.outlet import FragmentOutlet, FragmentSink
-from riot_ops.reuse.spark.source import BEGIN, Begin, FragmentReader, TopicFeed
+from riot_ops.graph.plan import NoStageError, Plan, Stage, plan_steps
+from riot_ops.ingest.step import IngestStep
+from riot_ops.reuse.spark.control import Control, ControlVersions
+from riot_ops.reuse.spark.failures import StepFailure, clear_errors, disabled, read_errors, write_failures
+from riot_ops.reuse.spark.files import read_json, write_json
+from riot_ops.reuse.spark.layout import Layout, LayoutStore
+from riot_ops.reuse.spark.source import START, FragmentReader, StartPoint, TopicFeed
 from riot_ops.reuse.spark.spec import FragmentSpec, StageSpec
 from riot_ops.reuse.spark.stage import FragmentStage
-from riot_ops.reuse.spark.ticks import Ticks
-from riot_ops.reuse.topic import Head, Place, Topic
+from riot_ops.reuse.spark.steps import input_streams, required_steps
+from riot_ops.reuse.spark.topic_writer import FragmentSink, TopicOutput
+from riot_ops.reuse.spark.trigger import Trigger
+from riot_ops.reuse.topic import Head, Topic, UpstreamProgress
 from riot_ops.reuse.topic_sink import TopicSink
 from riot_ops.runtime.batches import ARRIVAL
-from riot_ops.spark.dataframe_transform import labels_of
+from riot_ops.spark.dataframe_transform import assign_labels
 
-__all__ = ["SPEC", "Fragment", "Options", "Running", "clear"]
+__all__ = ["SPEC", "Fragment", "QueryOptions", "RunningQuery", "remove_folder"]
 
 SPEC = "fragment.json"
 
 
 @dataclass(frozen=True)
-class Options:
-    """How queries run; those that were there before keep the number of partitions that they have."""
+class QueryOptions:
+    """Options of queries; a query that resumes after a restart keeps its number of partitions."""
 
     partitions: int
     max_records: int | None
@@ -46,7 +48,7 @@ class Options:
     every_s: float = 0.0
 
 
-class Running(Protocol):
+class RunningQuery(Protocol):
     """A query that was started."""
 
     @property
@@ -54,29 +56,48 @@ class Running(Protocol):
         """Whether it runs."""
 
     def stop(self) -> None:
-        """Stop it; another may go on from where it was."""
+        """Stop it; another query may resume from its checkpoint."""
 
     def failure(self) -> str | None:
-        """Why it does not run any more, where that is known."""
+        """Return why it does not run any more, if known."""
 
 
 @dataclass
 class Fragment:
-    """A fragment and its query; ``folder`` holds all of it: what it is, its control, checkpoint and topic."""
+    """A fragment and its query.
+
+    Attributes
+    ----------
+    folder : path
+        Holds all of it: definition, control, checkpoint and topic.
+    spec : FragmentSpec
+    steps : list of Step
+    sources : mapping of str to Source
+    failures : dict of str to StepFailure
+        Its steps that have failed, and the streams that it reads and that have ended because of a failure.
+    tries : int
+        How often in a row its query was restarted without progress.
+    failed_at : int
+        The newest batch of its topic at the last failure of its query.
+    failure : str, optional
+        Why its query has failed for good.
+    query : RunningQuery, optional
+    layouts : LayoutStore, optional
+    trigger : Trigger, optional
+        What its query was started with.
+    """
 
     folder: Path
     spec: FragmentSpec
     steps: list[Step]
     sources: Mapping[str, Source]
-    #: What gives nothing more: steps of it that have raised, and streams that it reads.
-    broken: dict[str, Broken] = field(default_factory=dict)
+    failures: dict[str, StepFailure] = field(default_factory=dict)
     tries: int = 0
     failed_at: int = -1
     failure: str | None = None
-    query: Running | None = field(default=None, repr=False)
-    #: What its query was started with.
-    layouts: Layouts | None = field(default=None, repr=False)
-    ticks: Ticks | None = field(default=None, repr=False)
+    query: RunningQuery | None = field(default=None, repr=False)
+    layouts: LayoutStore | None = field(default=None, repr=False)
+    trigger: Trigger | None = field(default=None, repr=False)
 
     @property
     def name(self) -> str:
@@ -87,171 +108,177 @@ class Fragment:
         return Topic(self.folder / "topic")
 
     @property
-    def controls(self) -> Controls:
-        return Controls(self.folder / "control")
+    def controls(self) -> ControlVersions:
+        return ControlVersions(self.folder / "control")
 
-    def begin(self, begin: Begin, place: Place, taken: Mapping[str, int] | None = None) -> None:
-        """Have it begin there, at a place of those that it goes on with; it may run already, and wait for this."""
+    def set_start(self, start: StartPoint, progress: UpstreamProgress, taken: Mapping[str, int] | None = None) -> None:
+        """Set the start point and the progress there; a running query may be waiting for it."""
         batch = self.topic.head().batch
-        roots = place.roots | ({self.name: batch + 1} if self.spec.sources else {})
-        begin.over = place.ended
-        self.topic.stand(Head(batch, 0, Place(roots, place.next, place.ended), {**(taken or {})}))
-        write_json(self.folder / BEGIN, begin)
+        roots = progress.roots | ({self.name: batch + 1} if self.spec.sources else {})
+        start.over = progress.ended
+        self.topic.write_head(Head(batch, 0, UpstreamProgress(roots, progress.next, progress.ended), {**(taken or {})}))
+        write_json(self.folder / START, start)
 
-    def follow(self, begins: Mapping[str, tuple[int, Place]]) -> None:
-        """Have it begin with these batches of the topics that it reads, and before them there."""
-        place = Place()
+    def start_at(self, batches: Mapping[str, tuple[int, UpstreamProgress]]) -> None:
+        """Start at these batches of the topics that it reads, with the progress before each."""
+        progress = UpstreamProgress()
         for name, read in self.spec.topics.items():
-            read.batch, read.before = begins[name]
-            place.roots |= read.before.roots
-            place.next |= read.before.next
-            place.ended = sorted({*place.ended, *read.before.ended})
-        self.begin(Begin(), place)
+            read.batch, read.before = batches[name]
+            progress.roots |= read.before.roots
+            progress.next |= read.before.next
+            progress.ended = sorted({*progress.ended, *read.before.ended})
+        self.set_start(StartPoint(), progress)
 
     def save(self) -> None:
-        """Keep what it is; from here on a restart knows of it."""
+        """Write the definition; a restart then finds the fragment."""
         write_json(self.folder / SPEC, self.spec)
 
-    def forget(self, steps: Iterable[str]) -> None:
-        """These are not there any more, or never came to be."""
-        gone = {*steps}
+    def remove_steps(self, steps: Iterable[str]) -> None:
+        """Remove steps that do not exist any more, or that never ran."""
+        removed = {*steps}
         spec = self.spec
-        spec.settled = sum(step not in gone for step in spec.steps[: spec.settled])
-        spec.steps = [step for step in spec.steps if step not in gone]
-        spec.nodes = [step for step in spec.nodes if step not in gone]
-        spec.gone = sorted({*spec.gone, *gone})
+        spec.settled = sum(step not in removed for step in spec.steps[: spec.settled])
+        spec.steps = [step for step in spec.steps if step not in removed]
+        spec.nodes = [step for step in spec.nodes if step not in removed]
+        spec.gone = sorted({*spec.gone, *removed})
         left = {
-            reading: {member: [step for step in steps if step not in gone] for member, steps in members.items()}
-            for reading, members in spec.sources.items()
+            source: {member: [step for step in steps if step not in removed] for member, steps in members.items()}
+            for source, members in spec.sources.items()
         }
-        spec.sources = {reading: members for reading, members in left.items() if any(members.values())}
+        spec.sources = {source: members for source, members in left.items() if any(members.values())}
         self.save()
 
     @staticmethod
-    def saved(folder: Path) -> FragmentSpec:
-        """What a fragment is, from its folder."""
+    def load_spec(folder: Path) -> FragmentSpec:
+        """Read the definition of the fragment in a folder."""
         return read_json(folder / SPEC, FragmentSpec)
 
     def hold(self) -> int:
-        """Have it read nothing more, and leave what another goes on from; the version in which that stands."""
+        """Make the query stop reading and export what another resumes from; returns the version of the control."""
         held = msgspec.structs.replace(self.controls.read(self.controls.newest()), hold=True)
         version = self.controls.write(held)
-        self.controls.hurry(version)
+        self.controls.expedite(version)
         return version
 
-    def tell(self, wanted: set[str]) -> tuple[int, set[str]]:
-        """Have it forward these streams; the version in which that stands, and the streams of others that it needs."""
-        needed = awake(self.steps, wanted - self.silent.keys())
-        resting = self._with_parts({step.id for step in self.steps} - needed)
-        control = Control(tuple(sorted(wanted)), tuple(sorted(resting)), layout=self.spec.layout)
-        return self.controls.write(control), self.outside(needed)
+    def forward(self, wanted: set[str]) -> tuple[int, set[str]]:
+        """Make the query forward exactly these streams.
 
-    def stages_for(self, wanted: set[str]) -> list[list[bool]]:
-        """By shuffle, of each stage behind it whether some of these streams need it."""
-        needed = self._with_parts(awake(self.steps, wanted))
+        Returns the version of the control, and the streams of other fragments that it needs for them.
+        """
+        needed = required_steps(self.steps, wanted - self.disabled_streams.keys())
+        idle = self._with_parts({step.id for step in self.steps} - needed)
+        control = Control(tuple(sorted(wanted)), tuple(sorted(idle)), layout=self.spec.layout)
+        return self.controls.write(control), self.external_inputs(needed)
+
+    def stages_needed(self, wanted: set[str]) -> list[list[bool]]:
+        """Return, by shuffle, for each stage after it whether one of these streams needs it."""
+        needed = self._with_parts(required_steps(self.steps, wanted))
         return [[any(step.id in needed for step in stage.steps) for stage in row] for row in self.plan().shuffles]
 
-    def outside(self, steps: set[str]) -> set[str]:
-        """The streams of other fragments that some of its steps read."""
-        return set().union(*(reads(step) for step in self.steps if step.id in steps)) - self._own()
+    def external_inputs(self, steps: set[str]) -> set[str]:
+        """Return the streams of other fragments that some of its steps read."""
+        read = set[str]().union(*(input_streams(step) for step in self.steps if step.id in steps))
+        return read - self._own_streams()
 
     def _with_parts(self, steps: Iterable[str]) -> set[str]:
-        """Steps, and the parts in which they run."""
+        """Return steps and the parts in which they run."""
         whole = {*steps}
         return whole | {part for part, step in self.spec.parts.items() if step in whole}
 
     @property
-    def silent(self) -> dict[str, Broken]:
-        """What gives nothing more, steps that need it included, and what has silenced it."""
-        return silenced(self.steps, self.broken)
+    def disabled_streams(self) -> dict[str, StepFailure]:
+        """Streams that have ended because of a failure, with their causes; those of downstream steps included."""
+        return disabled(self.steps, self.failures)
 
-    def breaks(self, broken: Mapping[str, Broken]) -> None:
-        """These give nothing more, also after a restart."""
-        write_broken(self.folder, {**self.broken, **broken})
-        self.broken.update(broken)
+    def disable(self, failures: Mapping[str, StepFailure]) -> None:
+        """Disable steps or streams for good, also after a restart."""
+        write_failures(self.folder, {**self.failures, **failures})
+        self.failures.update(failures)
 
-    def raised(self, unread: bool = False) -> dict[str, Broken]:
-        """Go without the steps of its own that have raised; returns them.
+    def disable_failed(self, unread: bool = False) -> dict[str, StepFailure]:
+        """Disable the steps that have raised since the last completed micro-batch; returns them.
 
-        With ``unread`` those whose sources could not be read, if without them something is left that is wanted.
+        With ``unread``, disable those whose sources could not be read, provided that a wanted stream is left.
         """
         head = self.topic.head()
-        noted = raised(self.folder, head.batch, unread)
+        errors = read_errors(self.folder, head.batch, unread)
         if unread:
-            noted = {step: why for reading, why in noted.items() for step in self._readers(reading)}
+            errors = {step: why for source, why in errors.items() for step in self._source_steps(source)}
         found = {
-            self.spec.parts.get(step, step): Broken(why, head.batch + 1, head.place.roots)
-            for step, why in noted.items()
+            self.spec.parts.get(step, step): StepFailure(why, head.batch + 1, head.place.roots)
+            for step, why in errors.items()
         }
-        fresh = {step: one for step, one in found.items() if step not in self.broken}
+        fresh = {step: one for step, one in found.items() if step not in self.failures}
         wanted = {*self.controls.read(self.controls.newest()).forward}
-        if unread and not wanted - silenced(self.steps, {**self.broken, **fresh}).keys():
+        if unread and not wanted - disabled(self.steps, {**self.failures, **fresh}).keys():
             return {}
         if fresh:
-            self.breaks(fresh)
+            self.disable(fresh)
         return fresh
 
-    def reads(self, reading: str) -> bool:
-        """Whether it has a source, and that can be read."""
-        return bool(self._readers(reading) - self.silent.keys())
+    def reads_source(self, source: str) -> bool:
+        """Return whether it reads a shared source that can be read."""
+        return bool(self._source_steps(source) - self.disabled_streams.keys())
 
-    def _readers(self, reading: str) -> set[str]:
-        """The steps that take the records of a source."""
-        return set().union(*self.spec.sources.get(reading, {}).values())
+    def _source_steps(self, source: str) -> set[str]:
+        """Return the steps that take the records of a shared source."""
+        return set().union(*self.spec.sources.get(source, {}).values())
 
-    def _own(self) -> set[str]:
-        """The streams that come to be in it."""
-        return {s.id for s in self.steps} | {s.id + BEATS for s in self.steps if isinstance(s.operator, Intake)}
+    def _own_streams(self) -> set[str]:
+        """Return the streams that its steps emit."""
+        heartbeats = {s.id + HEARTBEAT_SUFFIX for s in self.steps if isinstance(s.operator, IngestStep)}
+        return {s.id for s in self.steps} | heartbeats
 
-    def taking_in(self, new: Fragment) -> Fragment | None:
-        """As it is with the steps of a new one too; None where it has not all that these read, or no stage for them."""
-        stateful = {step.id for step in new.steps if not isinstance(step.operator, Intake)}
+    def extended_by(self, new: Fragment) -> Fragment | None:
+        """Return a copy that also runs the steps of ``new``; None if it lacks an input or a stage for them."""
+        stateful = {step.id for step in new.steps if not isinstance(step.operator, IngestStep)}
         if {*new.spec.steps} & {*self.spec.steps} or stateful & {*self.spec.gone}:
             return None
-        if not all(map(self.reads, new.spec.sources)):
+        if not all(map(self.reads_source, new.spec.sources)):
             return None
         needed = {step.id for step in self.steps} - {*self.controls.read(self.controls.newest()).resting}
-        there = self._own() | self.outside(needed)
-        if not {stream for read in new.spec.topics.values() for stream in read.streams} <= there:
+        available = self._own_streams() | self.external_inputs(needed)
+        if not {stream for read in new.spec.topics.values() for stream in read.streams} <= available:
             return None
         spec = msgspec.structs.replace(
             self.spec,
             steps=[*self.spec.steps, *new.spec.steps],
             nodes=[*self.spec.nodes, *new.spec.nodes],
             sources={
-                reading: {
-                    member: [*steps, *new.spec.sources.get(reading, {}).get(member, ())]
+                source: {
+                    member: [*steps, *new.spec.sources.get(source, {}).get(member, ())]
                     for member, steps in members.items()
                 }
-                for reading, members in self.spec.sources.items()
+                for source, members in self.spec.sources.items()
             },
             origins=self.spec.origins | new.spec.origins,
             since=self.spec.since | dict.fromkeys(new.spec.steps, self.controls.newest() + 1),
             layout=uuid.uuid4().hex,
         )
-        grown = replace(self, spec=spec, steps=[*self.steps, *new.steps])
+        extended = replace(self, spec=spec, steps=[*self.steps, *new.steps])
         try:
-            grown.lay_out(self.spec.fuse, self.spec.partitions)
+            extended.plan_stages(self.spec.fuse, self.spec.partitions)
         except NoStageError:
             return None
-        return grown if _same_shape(self.plan(), grown.plan()) else None
+        return extended if _preserves_layout(self.plan(), extended.plan()) else None
 
-    def without(self, grown: Fragment) -> Fragment:
-        """Itself again, with the query of one that took more in, whose steps do not come after all."""
-        self.query, self.layouts, self.ticks = grown.query, grown.layouts, grown.ticks
-        with suppress(ConnectorError):  # then what is kept has steps that nobody knows of, and a restart forgets them
-            self.forget({*grown.spec.steps} - {*self.spec.steps})
+    def undo_extension(self, extended: Fragment) -> Fragment:
+        """Undo :meth:`extended_by`: keep the running query, drop the steps it had gained."""
+        self.query, self.layouts, self.trigger = extended.query, extended.layouts, extended.trigger
+        with suppress(ConnectorError):  # then the saved definition has unknown steps, which a restart removes
+            self.remove_steps({*extended.spec.steps} - {*self.spec.steps})
         return self
 
-    def lay_out(self, fuse: Literal["exact", "coarse"], partitions: int) -> None:
-        """Plan its stages; whatever comes to be in it may be forwarded some day."""
+    def plan_stages(self, fuse: Literal["exact", "coarse"], partitions: int) -> None:
+        """Plan its stages so that every stream in it can be forwarded later."""
         self.spec.fuse, self.spec.partitions = fuse, partitions
         self.spec.settled = self.spec.settled or len(self.spec.steps)
         settled = sum(step.id in self.spec.steps[: self.spec.settled] for step in self.steps)
-        intakes = [step.id for step in self.steps if isinstance(step.operator, Intake)]
-        beats = [source + BEATS for source in intakes]
-        streams = [*intakes, *beats, *(stream for reads in self.spec.topics.values() for stream in reads.streams)]
-        plan = planned(self.name, self.steps, streams, {*beats, *(step.id for step in self.steps)}, fuse, settled)
+        sources = [step.id for step in self.steps if isinstance(step.operator, IngestStep)]
+        heartbeats = [source + HEARTBEAT_SUFFIX for source in sources]
+        streams = [*sources, *heartbeats, *(stream for read in self.spec.topics.values() for stream in read.streams)]
+        outputs = {*heartbeats, *(step.id for step in self.steps)}
+        plan = plan_steps(self.name, self.steps, streams, outputs, fuse, settled)
         self.spec.stages = [
             StageSpec(
                 list(stage.partition),
@@ -265,7 +292,7 @@ class Fragment:
         self.spec.parts = plan.parts
 
     def plan(self) -> Plan:
-        """The stages as they were laid out, of the steps that there still are."""
+        """Return the plan_steps stages with the steps that still exist."""
         known = {step.id: step for step in self.steps}
         stages = []
         for index, spec in enumerate(self.spec.stages):
@@ -280,21 +307,21 @@ class Fragment:
         ends = {self.spec.parts.get(stream, stream) for stage in stages for stream in stage.outputs}
         return Plan(self.name, stages, {*ends, ERRORS_STREAM}, self.spec.parts)
 
-    def labels(self, plan: Plan) -> dict[int, list[int]]:
-        """The labels of the buckets in which its state lies, by stage."""
-        return labels_of(plan, self.spec.partitions)
+    def bucket_labels(self, plan: Plan) -> dict[int, list[int]]:
+        """Return, by stage, the labels of the buckets of its state."""
+        return assign_labels(plan, self.spec.partitions)
 
-    def parts(self, options: Options) -> tuple[FragmentReader, list[FragmentStage], FragmentSink]:
-        """What its query is made of: what reads, the stages behind each shuffle, and what writes."""
+    def query_parts(self, options: QueryOptions) -> tuple[FragmentReader, list[FragmentStage], FragmentSink]:
+        """Make the parts of its query: the reader, the stages after each shuffle, and the sink."""
         plan = self.plan()
-        self.layouts = Layouts.begun(self.folder / "layouts", self.layout())
-        labels = self.labels(plan)
-        self.ticks = Ticks(options.every_s, self.folder / "leaving")
-        self.ticks.leaving.unlink(missing_ok=True)
+        self.layouts = LayoutStore.create(self.folder / "layouts", self.layout())
+        labels = self.bucket_labels(plan)
+        self.trigger = Trigger(options.every_s, self.folder / "stopping")
+        self.trigger.stop_file.unlink(missing_ok=True)
         sink = TopicSink(self.topic)
-        sink.recover(0)  # what was never committed goes
-        forget_raised(self.folder)  # and comes again, if need be
-        outlet = FragmentOutlet(sink)
+        sink.recover(0)  # removes files that were never committed
+        clear_errors(self.folder)  # a step that still fails records its error again
+        output = TopicOutput(sink)
         run = uuid.uuid4().hex
         reader = FragmentReader(
             self.layouts,
@@ -304,14 +331,14 @@ class Fragment:
                 for name, r in self.spec.topics.items()
             },
             self.controls,
-            outlet,
+            output,
             labels,
             ARRIVAL,
             options.max_records,
             self.spec.partitions,
             options.queue_bytes,
             self.folder,
-            self.ticks,
+            self.trigger,
         )
         processors = [
             FragmentStage(
@@ -320,8 +347,8 @@ class Fragment:
                 labels,
                 run,
                 ARRIVAL,
-                outlet.buffering,
-                topic=outlet,
+                output.buffering,
+                output=output,
                 layouts=self.layouts,
                 folder=self.folder,
             )
@@ -330,13 +357,15 @@ class Fragment:
         return reader, processors, FragmentSink(sink, self.name if self.spec.sources else None)
 
     def layout(self) -> Layout:
-        """Its steps as workers need them."""
+        """Return its steps as workers need them."""
         since = self.spec.since | {p: self.spec.since[w] for p, w in self.spec.parts.items() if w in self.spec.since}
         origins = {step: frozenset(above) for step, above in self.spec.origins.items()}
-        return Layout(self.plan(), origins, since, self.spec.sources, frozenset(self._with_parts(self.silent)))
+        return Layout(
+            self.plan(), origins, since, self.spec.sources, frozenset(self._with_parts(self.disabled_streams))
+        )
 
-    def hand_out(self) -> None:
-        """Let the query that runs have the newest layout; it uses it from the version of the control that names it."""
+    def publish_layout(self) -> None:
+        """Write the newest layout for the running query, which uses it once a version of the control names it."""
         if self.layouts is not None:
             self.layouts.add(self.spec.layout, self.layout())
 
@@ -346,29 +375,29 @@ class Fragment:
 
     @property
     def ended(self) -> bool:
-        """Whether all has ended that steps read which do not rest, and been written."""
-        resting = self.controls.read(self.controls.newest()).resting
-        above = (self.spec.origins[step] for step in self.spec.steps if step not in resting)
+        """Whether all sources of its active steps have ended, and all output is written."""
+        idle = self.controls.read(self.controls.newest()).resting
+        above = (self.spec.origins[step] for step in self.spec.steps if step not in idle)
         return set().union(*above) <= set(self.topic.head().place.ended)
 
     def stop(self) -> None:
         """Stop its query; it can be started again."""
         if self.query is not None:
-            if self.ticks is not None:
-                with suppress(OSError):  # a full disk keeps nobody from stopping
-                    self.ticks.leave()
+            if self.trigger is not None:
+                with suppress(OSError):  # a full disk must not prevent stopping
+                    self.trigger.stop()
             self.query.stop()
         self.query = None
 
     def remove(self) -> None:
-        """Stop it for good."""
+        """Stop its query and remove its folder."""
         self.stop()
-        clear(self.folder)
+        remove_folder(self.folder)
 
 
-def clear(folder: Path) -> None:
-    """Remove a fragment; its topic stays until its readers have left."""
-    (folder / SPEC).unlink(missing_ok=True)  # first: what is half gone is no fragment
+def remove_folder(folder: Path) -> None:
+    """Remove a fragment's folder; its topic stays until its readers have left."""
+    (folder / SPEC).unlink(missing_ok=True)  # first: a folder without a definition is no fragment
     topic = Topic(folder / "topic")
     for path in folder.iterdir() if folder.is_dir() else ():
         if path.is_dir() and path != topic.folder:
@@ -378,8 +407,8 @@ def clear(folder: Path) -> None:
     topic.retire()
 
 
-def _same_shape(before: Plan, after: Plan) -> bool:
-    """Whether all that was in a plan is where it was, behind the same shuffles."""
+def _preserves_layout(before: Plan, after: Plan) -> bool:
+    """Return whether all stages and steps of a plan are unchanged in another, after the same shuffles."""
     if [[s.index for s in row] for row in before.shuffles] != [[s.index for s in row] for row in after.shuffles]:
         return False
     return all(

@@ -1,7 +1,7 @@
-"""The steps of a fragment as its workers have them: those that its query was started with, and others that join later.
+"""The steps of a fragment as its workers run them: those that its query was started with, and steps that join later.
 
-A layout that comes later is a file, which a version of the control names. It is a pickle, as all that Spark's workers
-get: so it is signed with a key that only the query has that is meant, and nothing else is read.
+A later layout is a file that a version of the control names. Like everything that Spark sends to its workers it is a
+pickle. So it is signed with a key that only this query has, and a file without a valid signature is not loaded.
 """
 
 from __future__ import annotations
@@ -15,74 +15,87 @@ from pathlib import Path
 
 from riot_ops.core.errors import ConnectorError
 from riot_ops.graph.plan import Plan
-from riot_ops.reuse.spark.control import Control, write_bytes
-from riot_ops.spark.pickling import opened, packed
+from riot_ops.reuse.spark.control import Control
+from riot_ops.reuse.spark.files import write_bytes
+from riot_ops.spark.pickling import from_pickle, to_pickle
 
-__all__ = ["Layout", "Layouts"]
+__all__ = ["Layout", "LayoutStore"]
 
-SIGNED_BYTES = hashlib.sha256().digest_size
+SIGNATURE_BYTES = hashlib.sha256().digest_size
 
 
 @dataclass(frozen=True)
 class Layout:
-    """The stages, by step the sources above it, and by step that has joined the version with which it came.
+    """The stages of a fragment and when their steps run.
 
-    ``sources`` are, by reading and source in it, the steps that take the records of that.
-    Those that are ``silent`` are passed over whatever the control says, see :mod:`~riot_ops.reuse.spark.broken`.
+    Attributes
+    ----------
+    plan : Plan
+    origins : mapping of str to frozenset of str
+        By step, the sources upstream of it.
+    since : mapping of str to int
+        By step that has joined, the version of the control from which on it runs.
+    sources : mapping of str to mapping
+        By shared source and member of it, the steps that take the records of that member.
+    disabled : frozenset of str
+        The steps that are skipped whatever the control says, see :mod:`~riot_ops.reuse.spark.failures`.
     """
 
     plan: Plan
     origins: Mapping[str, frozenset[str]]
     since: Mapping[str, int]
     sources: Mapping[str, Mapping[str, list[str]]] = field(default_factory=dict)
-    silent: frozenset[str] = frozenset()
+    disabled: frozenset[str] = frozenset()
 
-    def readers(self, reading: str) -> set[str]:
-        """The steps that take records of a reading."""
-        return set().union(*self.sources.get(reading, {}).values())
+    def source_steps(self, source: str) -> set[str]:
+        """Return the steps that take records of a shared source."""
+        return set().union(*self.sources.get(source, {}).values())
 
-    def resting(self, version: int, control: Control) -> set[str]:
-        """The steps that are passed over in a micro-batch of this version: also those that came later."""
-        return {*control.resting, *self.silent, *(step for step, since in self.since.items() if since > version)}
+    def idle_steps(self, version: int, control: Control) -> set[str]:
+        """Return the steps that a micro-batch with this version of the control skips."""
+        return {*control.resting, *self.disabled, *(step for step, since in self.since.items() if since > version)}
 
 
 @dataclass
-class Layouts:
+class LayoutStore:
     """The layouts of one query.
 
     Parameters
     ----------
     folder : path
-        Where later ones are.
+        The folder of later layouts.
     first : Layout
-        That with which it was started, in which is all that ``earlier`` ones say.
+        The layout that the query was started with; it includes all ``earlier`` ones.
+    earlier : frozenset of str
+        Names of the layouts before ``first``.
     key : bytes
+        Signs the files.
     """
 
     folder: Path
     first: Layout
     earlier: frozenset[str]
     key: bytes = field(repr=False)
-    _known: dict[str, Layout] = field(default_factory=dict, repr=False)
+    _loaded: dict[str, Layout] = field(default_factory=dict, repr=False)
 
     @staticmethod
-    def begun(folder: Path, first: Layout) -> Layouts:
-        """Of a query that is started now."""
+    def create(folder: Path, first: Layout) -> LayoutStore:
+        """Create the store of a query that is being started."""
         earlier = {path.name for path in folder.iterdir()} if folder.is_dir() else set[str]()
-        return Layouts(folder, first, frozenset({"", *earlier}), secrets.token_bytes(32))
+        return LayoutStore(folder, first, frozenset({"", *earlier}), secrets.token_bytes(32))
 
     def add(self, name: str, layout: Layout) -> None:
-        """Have one more."""
-        data = packed(layout)
+        """Write a layout."""
+        data = to_pickle(layout)
         write_bytes(self.folder / name, self._signature(name, data) + data)
 
-    def of(self, control: Control) -> Layout:
-        """The one that is meant."""
+    def get(self, control: Control) -> Layout:
+        """Return the layout that a control names."""
         if control.layout in self.earlier:
             return self.first
-        if control.layout not in self._known:
-            self._known[control.layout] = self._read(control.layout)
-        return self._known[control.layout]
+        if control.layout not in self._loaded:
+            self._loaded[control.layout] = self._read(control.layout)
+        return self._loaded[control.layout]
 
     def _read(self, name: str) -> Layout:
         path = self.folder / name
@@ -90,10 +103,10 @@ class Layouts:
             data = path.read_bytes()
         except OSError as error:
             raise ConnectorError(f"{path} cannot be read: {error}") from error
-        signature, data = data[:SIGNED_BYTES], data[SIGNED_BYTES:]
+        signature, data = data[:SIGNATURE_BYTES], data[SIGNATURE_BYTES:]
         if not hmac.compare_digest(signature, self._signature(name, data)):
-            raise ConnectorError(f"{path} is damaged, or not of this query")
-        found: Layout = opened(data)
+            raise ConnectorError(f"{path} is damaged, or was not written by this query")
+        found: Layout = from_pickle(data)
         return found
 
     def _signature(self, name: str, data: bytes) -> bytes:

@@ -1,4 +1,4 @@
-"""What a fragment is, as it is kept in its folder."""
+"""The definition of a fragment, as kept in its folder."""
 
 from __future__ import annotations
 
@@ -6,21 +6,24 @@ from typing import Literal
 
 import msgspec
 
-from riot_ops.reuse.topic import Place
+from riot_ops.reuse.topic import UpstreamProgress
 
-__all__ = ["FragmentSpec", "Reads", "StageSpec"]
+__all__ = ["FragmentSpec", "StageSpec", "TopicInput"]
 
 
-class Reads(msgspec.Struct):
-    """Streams of another fragment's topic, from a batch on, and where that stood before it."""
+class TopicInput(msgspec.Struct):
+    """Streams that a fragment reads from another fragment's topic.
+
+    ``batch`` is the first batch that it reads, ``before`` the progress of the topic before that batch.
+    """
 
     streams: list[str]
     batch: int = 0
-    before: Place = msgspec.field(default_factory=Place)
+    before: UpstreamProgress = msgspec.field(default_factory=UpstreamProgress)
 
 
 class StageSpec(msgspec.Struct):
-    """A stage as it was planned; its steps with the streams that they read there."""
+    """A planned stage; ``steps`` are its steps with the streams that they read in it."""
 
     partition: list[str]
     parallelism: int | None
@@ -30,45 +33,47 @@ class StageSpec(msgspec.Struct):
 
 
 class FragmentSpec(msgspec.Struct):
-    """What a fragment is, as it is kept in its folder.
+    """The definition of a fragment, as kept in its folder.
 
     Attributes
     ----------
     steps : list of str
         The steps of its engines, each after its inputs.
     nodes : list of str
-        Those of them that the manager knows.
+        Those of ``steps`` that the manager knows.
     sources : dict of str to dict
-        By reading, the steps that take the records of each source in it.
-    topics : dict of str to Reads
-        By fragment, what it reads of that.
+        By shared source, the steps that take the records of each member.
+    topics : dict of str to TopicInput
+        By fragment, what it reads from that fragment's topic.
     origins : dict of str to list of str
-        By step, the sources above it.
+        By step, the sources upstream of it.
     stages : list of StageSpec
-        How it was planned: its state lies so, also when steps of it have gone.
+        Its plan. State is laid out accordingly, also after steps have been removed.
     parts : dict of str to str
         See :class:`~riot_ops.graph.plan.Plan`.
     fuse : "exact" or "coarse"
         See :func:`~riot_ops.graph.plan.plan`.
     partitions : int
-        Of its stages: its state lies in buckets by that number.
+        Number of partitions of its stages, and so of the buckets of its state.
     settled : int
-        So many of its steps settled its stages; the others have joined.
+        How many of its steps determined its stages; the others have joined later.
     since : dict of str to int
-        By step that has joined, the version of the control with which it came: before that it rests.
+        By step that has joined, the version of the control from which on it runs.
     gone : list of str
-        Steps that were there once, of which there may be state.
+        Removed steps, whose state may still exist.
     layout : str
-        The name of its newest layout, see :class:`~riot_ops.reuse.spark.layout.Layouts`.
+        The name of its newest layout, see :class:`~riot_ops.reuse.spark.layout.LayoutStore`.
     replaces : list of str
-        The fragments whose work it goes on with, ``together`` with others: they go.
+        The fragments whose work it continues, and which it removes.
+    together : list of str
+        The fragments that replace these with it.
     """
 
     name: str
     steps: list[str]
     nodes: list[str]
     sources: dict[str, dict[str, list[str]]]
-    topics: dict[str, Reads]
+    topics: dict[str, TopicInput]
     origins: dict[str, list[str]]
     stages: list[StageSpec] = []
     parts: dict[str, str] = {}

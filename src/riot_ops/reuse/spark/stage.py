@@ -1,4 +1,4 @@
-"""A keyed stage of a fragment: as any on Spark, but that steps may rest, and end when the sources above them have."""
+"""A keyed stage of a fragment: a Spark stage whose steps may be idle, join later, and end with the sources upstream."""
 
 from __future__ import annotations
 
@@ -11,34 +11,34 @@ from typing import Any
 import msgspec
 
 from riot_ops.core.errors import StateError
-from riot_ops.core.sink import Fan
-from riot_ops.reuse.spark.broken import note_raised
-from riot_ops.reuse.spark.control import read_json, write_bytes
-from riot_ops.reuse.spark.layout import Layouts
-from riot_ops.reuse.spark.outlet import FragmentOutlet
-from riot_ops.reuse.spark.source import BEGIN, EXPORT, Begin, Told
+from riot_ops.core.sink import FanOutWriter
+from riot_ops.reuse.spark.failures import record_error
+from riot_ops.reuse.spark.files import read_json, write_bytes
+from riot_ops.reuse.spark.layout import LayoutStore
+from riot_ops.reuse.spark.source import EXPORT, START, BatchInfo, StartPoint
+from riot_ops.reuse.spark.topic_writer import TopicOutput
 from riot_ops.runtime.engine import Engine
 from riot_ops.spark.blocks import Block, Packer
-from riot_ops.spark.stage import FLUSH, Cached, Head, StageProcessor, cached_engines
+from riot_ops.spark.stage import SOURCE_END, CachedEngine, Head, StageProcessor, cached_engines
 
 __all__ = ["SEED", "FragmentStage", "bucket_file", "read_states", "write_states"]
 
-#: The folder with the state that buckets begin with.
+#: The folder with the initial state of buckets.
 SEED = "seed"
 
 
 def bucket_file(stage: int, place: int) -> str:
-    """The file with the state of a bucket."""
+    """Return the name of the file with the state of a bucket."""
     return f"{stage}-{place}.msgpack"
 
 
 def write_states(path: Path, states: Mapping[str, bytes]) -> None:
-    """Keep snapshots by step."""
+    """Write snapshots by step."""
     write_bytes(path, msgspec.msgpack.encode(states))
 
 
 def read_states(path: Path) -> dict[str, bytes]:
-    """The same again; each snapshot is under a checksum of its own."""
+    """Read snapshots by step; each has a checksum of its own."""
     try:
         return msgspec.msgpack.decode(path.read_bytes(), type=dict[str, bytes])
     except (OSError, msgspec.MsgspecError) as error:
@@ -50,59 +50,60 @@ class FragmentStage(StageProcessor):
 
     Parameters
     ----------
-    topic : FragmentOutlet
-        What is forwarded goes there.
-    layouts : Layouts
-        The steps, of which more may join.
+    output : TopicOutput
+        Makes the writers of the forwarded streams.
+    layouts : LayoutStore
+        The steps, which later layouts may extend.
     folder : path
-        The fragment's, which says which sources had ended when it began; what is in ``seed`` a bucket begins with,
-        and to ``export`` it leaves its state when the fragment is held.
+        The fragment's folder. Its start point names the sources that had ended at the start, ``seed`` holds the initial
+        state of buckets, and ``export`` receives their state when the fragment is on hold.
     """
 
     def __init__(
         self,
         *given: Any,
-        topic: FragmentOutlet,
-        layouts: Layouts,
+        output: TopicOutput,
+        layouts: LayoutStore,
         folder: Path,
         **named: Any,
     ) -> None:
         super().__init__(*given, **named)
-        self._topic = topic
+        self._output = output
         self._layouts = layouts
         self._folder = folder
 
     def _process(self, bucket: int, blocks: list[Block]) -> Iterator[Any]:
-        marks = [b for b in blocks if b.stream == FLUSH]
-        self._told = msgspec.msgpack.decode(marks[0].payload, type=Told)
-        self._layout = self._layouts.of(self._told.control)
+        flushes = [b for b in blocks if b.stream == SOURCE_END]
+        self._info = msgspec.msgpack.decode(flushes[0].payload, type=BatchInfo)
+        self._layout = self._layouts.get(self._info.control)
         self._plan = self._layout.plan
         self._stage = self._plan.stages[self._stage.index]
-        blocks = [b for b in blocks if b.stream != FLUSH]
-        blocks += [replace(marks[0], payload=source.encode()) for source in self._told.ended]
+        blocks = [b for b in blocks if b.stream != SOURCE_END]
+        blocks += [replace(flushes[0], payload=source.encode()) for source in self._info.ended]
         yield from super()._process(bucket, blocks)
-        if self._told.control.hold:
+        if self._info.control.hold:
             self._export(bucket)
 
     def _export(self, bucket: int) -> None:
-        """Leave all state; the engine that gave it is not used again, as it counts on a snapshot that is elsewhere."""
+        """Export all state, and drop the engine: its next snapshot would refer to one that is not in Spark's state."""
         cached = cached_engines(self._run).pop((self._stage.index, bucket))
         write_states(self._folder / EXPORT / self._name(bucket), cached.engine.snapshot())
 
-    def _load(self, bucket: int) -> tuple[Head, Cached]:
+    def _load(self, bucket: int) -> tuple[Head, CachedEngine]:
         head, cached = super()._load(bucket)
         seed = self._folder / SEED / self._name(bucket)
         if head.generation < 0 and seed.exists():
             cached.engine.restore(read_states(seed))
-        self._fit(cached.engine)
+        self._fit_engine(cached.engine)
         return head, cached
 
-    def _catch_up(self, cached: Cached, head: Head) -> bool:
-        self._fit(cached.engine)  # of steps that have joined since it stood there, the links hold all state
+    def _catch_up(self, cached: CachedEngine, head: Head) -> bool:
+        # all state of steps that have joined since this engine's last micro-batch is in the links
+        self._fit_engine(cached.engine)
         return super()._catch_up(cached, head)
 
-    def _fit(self, engine: Engine) -> None:
-        """Let an engine have the steps of the layout, and no others."""
+    def _fit_engine(self, engine: Engine) -> None:
+        """Give an engine exactly the steps of the layout."""
         engine.drop({step.id for step in engine.steps} - {step.id for step in self._stage.steps})
         engine.extend([step for step in self._stage.steps if not engine.has(step.id)])
         engine.outputs, engine.entries = self._stage.outputs, self._stage.entries
@@ -110,17 +111,17 @@ class FragmentStage(StageProcessor):
     def _name(self, bucket: int) -> str:
         return bucket_file(self._stage.index, self._labels[self._stage.index].index(bucket))
 
-    def _writer(self, place: int) -> Fan | None:
-        return self._topic.told(self._told.control.forward).writer(self._stage.index, place)
+    def _writer(self, place: int) -> FanOutWriter | None:
+        return self._output.forwarding(self._info.control.forward).writer(self._stage.index, place)
 
-    def _run_bucket(self, cached: Cached, packer: Packer, blocks: list[Block]) -> Iterator[list[Block]]:
-        cached.engine.resting = self._layout.resting(self._told.version, self._told.control)
-        cached.engine.failing = functools.partial(note_raised, self._folder)
+    def _run_bucket(self, cached: CachedEngine, packer: Packer, blocks: list[Block]) -> Iterator[list[Block]]:
+        cached.engine.disabled = self._layout.idle_steps(self._info.version, self._info.control)
+        cached.engine.on_failure = functools.partial(record_error, self._folder)
         yield from super()._run_bucket(cached, packer, blocks)
 
     def _flush(self, before: frozenset[str], ended: Set[str]) -> bool | Set[str]:
         if not ended:
             return False
-        then = before | {*read_json(self._folder / BEGIN, Begin).over}
+        then = before | {*read_json(self._folder / START, StartPoint).over}
         now = then | ended
         return {s for s, above in self._layout.origins.items() if above <= now and not above <= then}

@@ -1,0 +1,635 @@
+"""Dispatchers read the topics that dataflows share and deliver the records to the sinks of each dataflow."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from riot_ops.core.errors import ConnectorError, RiotError
+from riot_ops.graph.nodes import ERRORS_STREAM
+from riot_ops.reuse.spark.cursor import TopicCursor
+from riot_ops.reuse.spark.delivery_round import DeliveryRound
+from riot_ops.reuse.spark.progress_file import DispatcherProgress, ProgressFile
+from riot_ops.reuse.spark.source import NON_BLOCKING
+from riot_ops.reuse.spark.subscriber import Records, Subscriber
+from riot_ops.reuse.topic import Marker, Topic
+from riot_ops.reuse.topic_source import read_topic_file
+
+__all__ = ["DispatchContext", "Dispatcher", "deferring_save", "pending_bytes"]
+
+IDLE_SECONDS = 0.5
+POLL_SECONDS = 0.02
+#: How long one subscriber may hold up the others of its dispatcher before it gets a dispatcher of its own.
+GRACE_SECONDS = 0.5
+#: About how many bytes the sinks get in one epoch.
+EPOCH_BYTES = 32 << 20
+
+_log = logging.getLogger("riot_ops")
+
+#: Subscribers of a stream or step, each with its own name for it.
+Targets = list[tuple[Subscriber, str]]
+
+
+@contextlib.contextmanager
+def deferring_save(name: str) -> Iterator[None]:
+    """Log an error in saving progress instead of raising it: the action has succeeded; the next turn saves again."""
+    try:
+        yield
+    except RiotError as error:
+        _log.warning("the progress of the sinks of %s is saved later: %s", name, error)
+
+
+@dataclass(frozen=True)
+class DispatchContext:
+    """State that dispatchers share.
+
+    Attributes
+    ----------
+    max_lag_bytes : int
+        How far sinks may lag where queries do not wait for them.
+    patience_s : float, seconds
+    new_batches : Condition
+        Notified when topics have new batches.
+    by_dataflow : dict of str to Dispatcher
+    draining : set of Dispatcher
+        Those that deliver what is left for dataflows that were removed.
+    """
+
+    max_lag_bytes: int
+    patience_s: float
+    new_batches: threading.Condition = field(default_factory=threading.Condition)
+    by_dataflow: dict[str, Dispatcher] = field(default_factory=dict)
+    draining: set[Dispatcher] = field(default_factory=set)
+
+    def notify(self) -> None:
+        """Wake all dispatchers, as topics have new batches or one is to stop."""
+        with self.new_batches:
+            self.new_batches.notify_all()
+
+
+class Dispatcher:
+    """Delivers records of topics to the sinks of dataflows, with one thread and one reader of each topic for all.
+
+    What a subscriber gets in a turn is an epoch of its sinks, which they commit; then progress is saved. After a
+    restart, an epoch whose progress was not saved is repeated; sinks that replace an epoch have it once.
+
+    A thread that changes a dispatcher holds its lock. A dedicated dispatcher holds it only between two
+    deliveries, any other for at most one grace period for each sink.
+
+    Parameters
+    ----------
+    path : path
+        Of its progress file.
+    topics : mapping of str to Topic
+        By fragment.
+    progress : DispatcherProgress
+    subscribers : sequence of Subscriber
+        With the same ``on_slow``.
+    context : DispatchContext
+    thread : Thread, optional
+        The thread to run in; by default a new one.
+
+    Attributes
+    ----------
+    dedicated : bool
+        Whether it serves a single subscriber, which it does not hold the lock for.
+    drained : Event
+        Set when a removed dataflow has got all that was left for it, or nothing waits for it any more.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        topics: Mapping[str, Topic],
+        progress: DispatcherProgress,
+        subscribers: Sequence[Subscriber],
+        context: DispatchContext,
+        thread: threading.Thread | None = None,
+    ) -> None:
+        self.subscribers = list(subscribers)
+        self.on_slow = self.subscribers[0].submission.on_slow
+        self._file = ProgressFile(path, progress)
+        try:
+            reader = ("" if self.on_slow == "block" else NON_BLOCKING) + path.stem
+            self.cursor = TopicCursor(reader, topics, progress.at)
+        except BaseException:
+            self._file.delete()
+            raise
+        self._context = context
+        self.dedicated = thread is not None
+        #: Since when the sinks of a dedicated dispatcher have been busy.
+        self._busy_since = time.monotonic() if self.dedicated else None
+        self._stop = threading.Event()
+        #: For a removed dataflow, the last batches of its topics that it gets.
+        self._drain_until: dict[str, int] | None = None
+        self.drained = threading.Event()
+        #: Where the batches end that the sinks of a dedicated dispatcher are writing.
+        self._in_flight_end: Mapping[str, int] = {}
+        self._skip_lock = threading.Lock()
+        self._known_failures = 0  # at removal
+        self.lock = threading.RLock()
+        for one in self.subscribers:
+            context.by_dataflow[one.name] = self
+        self.name = self.subscribers[0].name
+        self._thread = thread or self._new_thread()
+
+    # -- turns -------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def _new_thread(self) -> threading.Thread:
+        return threading.Thread(target=self._run, daemon=True, name=f"riot_ops-to-{self.name}")
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            if self._drain_until is not None and (self.closed or self.cursor.has_read(self._drain_until)):
+                self._finish_draining()
+                return
+            if not self.dispatch():
+                with self._context.new_batches:
+                    self._context.new_batches.wait(IDLE_SECONDS if self._drain_until is None else POLL_SECONDS)
+            with self.lock:
+                if not self.subscribers:  # each has a dispatcher of its own
+                    self.delete()
+                    return
+
+    def dispatch(self) -> bool:
+        """Deliver available batches, up to a limit; returns whether there were any."""
+        try:
+            with self.lock:
+                if self.closed:
+                    self._skip_unread()
+                    return False
+                if self._file.unsaved and not self._save():
+                    return False  # unsaved batches are repeated after a restart; a sink must not have later ones then
+                ending = [one for one in self.subscribers if one.reaches_end(self.cursor.at)]
+                found = {} if ending else self._next_batches()
+                if not found and not ending:
+                    return False
+                records = _collect_records(self.cursor.topics, found, self.subscribers)
+                end = {name: found[name][-1][0] + 1 if name in found else at for name, at in self.cursor.at.items()}
+                if not self.dedicated:
+                    takers = [one for one in self.subscribers if records[one.name] or one in ending]
+                    self._deliver([(one, records[one.name]) for one in takers], end)
+                    self._advance(end, bool(takers))
+                    return True
+                [one] = self.subscribers
+                self._in_flight_end, self._busy_since = end, time.monotonic()
+            one.deliver(records[one.name])
+            self._finish_delivery(end, bool(records[one.name] or ending))
+            return True
+        except RiotError as error:
+            if self.closed:
+                self.cursor.leave()  # the unread batches cannot be counted as dropped
+            else:
+                self._fail(error)
+            return False
+        finally:
+            self._busy_since = None
+
+    def _skip_unread(self) -> None:
+        """Count unread batches as dropped, so that no query waits for closed sinks; needs no lock."""
+        with self._skip_lock:
+            for name, topic, at in self.cursor.positions():
+                if markers := list(topic.pending(at)):
+                    _count_dropped(name, topic, markers, self.subscribers)
+                    self.cursor.advance({name: markers[-1][0] + 1})
+            self._save()
+
+    @property
+    def closed(self) -> bool:
+        """Whether no sink takes records any more."""
+        return all(one.closed for one in self.subscribers)
+
+    def _advance(self, end: Mapping[str, int], delivered: bool = True) -> None:
+        """Count the epochs of subscribers, save progress, and let topics trim the batches before ``end``."""
+        self.cursor.advance(end)
+        for one in self.subscribers:
+            one.count_epoch()
+        self._save(delivered)
+
+    def _save(self, changed: bool = True) -> bool:
+        return self._file.save(self.cursor, self.subscribers, changed)
+
+    def _fail(self, error: RiotError) -> None:
+        for one in self.subscribers:
+            one.fail(error)
+
+    # -- batches -----------------------------------------------------------------------------------
+
+    def _next_batches(self) -> dict[str, list[tuple[int, Marker]]]:
+        """Return, by topic, the batches of a turn."""
+        self._drop_replaced()
+        max_bytes = None if self.on_slow == "block" else self._context.max_lag_bytes
+        return _select_batches(self.cursor, self.subscribers, max_bytes)
+
+    def _drop_replaced(self) -> None:
+        """Leave replaced topics that have been read to the end."""
+        read = {name for one in self.subscribers for name in one.progress.before if not self.cursor.has_unread(name)}
+        # a list: each subscriber drops its topics
+        if any([one.drop_replaced(one.progress.before if one.closed else read) for one in self.subscribers]):
+            self._leave_unwanted()
+
+    def pending_bytes(self) -> dict[str, int]:
+        """Return the bytes by dataflow that are not delivered yet."""
+        return {} if self.closed else pending_bytes(self.cursor, self.subscribers)
+
+    def lags(self) -> bool:
+        """Return whether there are batches to deliver, or sinks to end."""
+        return not self.closed and (self.cursor.lags() or any(one.ending for one in self.subscribers))
+
+    # -- slow sinks --------------------------------------------------------------------------------
+
+    def _deliver(
+        self,
+        deliveries: Sequence[tuple[Subscriber, Records]],
+        end: Mapping[str, int],
+        begin: Mapping[str, int] | None = None,
+    ) -> None:
+        """Deliver records; a subscriber that takes too long gets a dispatcher of its own."""
+        since = self.cursor.at if begin is None else begin
+        while deliveries:
+            turn = DeliveryRound(deliveries, f"riot_ops-to-{self.name}")
+            if turn.run(GRACE_SECONDS, lambda one, thread: self._detach(one, thread, since, end)):
+                return
+            deliveries = list(turn.pending)
+
+    def _detach(
+        self, one: Subscriber, thread: threading.Thread, begin: Mapping[str, int], end: Mapping[str, int]
+    ) -> Callable[[], None]:
+        """Move a subscriber to a dedicated dispatcher in ``thread``; returns what that runs after the delivery."""
+        try:
+            own = self._dedicated_dispatcher(one, begin, thread)
+        except RiotError as error:
+            one.abandon(str(error))
+            return lambda: None
+        finally:
+            self.subscribers.remove(one)
+        own._in_flight_end = {name: end[name] for name in own.cursor.at}  # noqa: SLF001
+        if self._stop.is_set():
+            own.stop()
+        return lambda: own._resume(end)  # noqa: SLF001
+
+    def _dedicated_dispatcher(
+        self, one: Subscriber, begin: Mapping[str, int], thread: threading.Thread | None = None
+    ) -> Dispatcher:
+        """Make a dispatcher for one subscriber, from ``begin`` on."""
+        progress = DispatcherProgress({name: begin[name] for name in one.topics}, {one.name: one.snapshot()})
+        topics = {name: self.cursor.topics[name] for name in one.topics}
+        return Dispatcher(self._file.sibling(), topics, progress, [one], self._context, thread)
+
+    def _resume(self, end: Mapping[str, int]) -> None:
+        """Continue in the kept thread after the delivery up to ``end`` that had kept it."""
+        try:
+            self._finish_delivery(end)
+        except RiotError as error:
+            self._fail(error)
+        self._run()
+
+    def _finish_delivery(self, end: Mapping[str, int], delivered: bool = True) -> None:
+        """Advance a dedicated dispatcher after a delivery, also after one that was abandoned."""
+        with self.lock:
+            self._busy_since = None
+            if self.closed:
+                self.cursor.advance(end)  # the writer counts what the sinks did not keep
+            else:
+                self._advance(end, delivered)
+
+    def check_stalled(self) -> None:
+        """Abandon sinks that hang while others wait for them; needs no lock, as its holder may be waiting for them."""
+        since = self._busy_since
+        stalled = since is not None and time.monotonic() - since > self._context.patience_s
+        if not stalled or self._stop.is_set() or not (self.on_slow == "block" or self._drain_until is not None):
+            return
+        if not self.closed:
+            self._warn_lost(f"took nothing for {self._context.patience_s:g} s")
+            for one in self.subscribers:
+                one.abandon(f"its sinks took nothing for {self._context.patience_s:g} s, while others waited for them")
+            self.cursor.advance(self._in_flight_end)  # the sinks may still write these
+        try:
+            if self._drain_until is None:
+                self._skip_unread()
+            else:
+                self.cursor.leave()
+                self.drained.set()
+        except RiotError:
+            self.cursor.leave()
+
+    # -- changes of subscribers --------------------------------------------------------------------
+
+    def add(self, subscribers: Sequence[Subscriber], topics: Mapping[str, Topic], at: Mapping[str, int]) -> bool:
+        """Add subscribers from these batches on, and deliver to them those that the others have had already.
+
+        Returns False if all its sinks are closed.
+        """
+        with self.lock:
+            if self.closed:
+                return False
+            for one in subscribers:
+                one.start_at({name: at[name] for name in one.subscriptions})
+            for name, topic in topics.items():
+                self.cursor.add(name, topic, at[name])
+            self.subscribers += subscribers
+            self._context.by_dataflow.update(dict.fromkeys((one.name for one in subscribers), self))
+            self._file.write(self.cursor.at, self.subscribers)
+            missed = {
+                name: [(n, marker) for n, marker in topic.pending(at[name]) if n < self.cursor.at[name]]
+                for name, topic in topics.items()
+            }
+            records = _collect_records(topics, missed, subscribers)
+            deliveries = [(one, records[one.name]) for one in subscribers if records[one.name]]
+            self._deliver(deliveries, self.cursor.at, at)
+            self._advance(self.cursor.at)
+            return True
+
+    def remove(self, one: Subscriber) -> None:
+        """Remove a subscriber whose submission has failed."""
+        with self.lock:
+            if one in self.subscribers:
+                self.subscribers.remove(one)
+                self._leave_unwanted()
+
+    def reassign(self, replacements: Mapping[str, tuple[str, Topic]]) -> None:
+        """Switch dataflows to new topics, each with its fragment, after the batches left in their present ones."""
+        with self.lock:
+            for one in self.subscribers:
+                if one.name in replacements:
+                    name, topic = replacements[one.name]
+                    one.reassign(name, one.subscriptions)
+                    self.cursor.add(name, topic, 0)
+            with deferring_save(self.name):
+                if self.closed:
+                    self._skip_unread()
+                self._drop_replaced()
+                self._save()
+
+    def _leave_unwanted(self) -> None:
+        """Leave the topics that no subscriber reads, and save progress."""
+        wanted = {name for one in self.subscribers for name in one.topics}
+        unwanted = self.cursor.retain(wanted.__contains__)
+        try:
+            self._save()
+        finally:
+            for topic in unwanted:
+                topic.leave(self.cursor.reader)
+
+    def switch_pause(self, one: Subscriber, border: Mapping[str, int]) -> None:
+        """Pause, or resume, a dataflow at these batches of its topics."""
+        with self.lock:
+            one.switch_pause(border, self.cursor.at)
+            with deferring_save(self.name):
+                self._save()
+
+    def drain(self, one: Subscriber) -> None:
+        """Deliver to a removed dataflow what is left for it, in a dispatcher of its own, and then end its sinks."""
+        if self.subscribers != [one]:
+            own = self._dedicated_dispatcher(one, self.cursor.at)
+            self.subscribers.remove(one)
+            with own.lock:
+                own.drain(one)
+            self._leave_unwanted()
+            return
+        until = {name: topic.head().batch for name, topic in self.cursor.topics.items()}
+        one.end_at({name: batch + 1 for name, batch in until.items()})
+        self._known_failures = len(one.writer.failures)
+        self._file.delete()
+        self._drain_until, self.dedicated, self.name = until, True, one.name
+        self._context.draining.add(self)
+        if not self._thread.is_alive():
+            self._thread = self._new_thread()
+            self.start()
+        self._context.notify()
+
+    def _finish_draining(self) -> None:
+        """End the sinks of a removed dataflow."""
+        self._busy_since = time.monotonic()
+        try:
+            for one in self.subscribers:
+                (one.writer.halt if one.abandoned else one.writer.close)()
+                for error in one.writer.failures[self._known_failures :] if not one.abandoned else ():
+                    self._warn_lost(f"failed: {error}")
+            self.delete()
+        finally:
+            self._busy_since = None
+            self._context.draining.discard(self)
+            self.drained.set()
+
+    def _warn_lost(self, why: str) -> None:
+        """Log records lost for a removed dataflow: its user gets no more reports."""
+        if self._drain_until is not None:
+            left = sum(self.pending_bytes().values())
+            _log.warning("the sinks of %s, which was removed, %s; %d bytes were not delivered", self.name, why, left)
+
+    # -- end ---------------------------------------------------------------------------------------
+
+    def stop(self) -> None:
+        """Ask the thread to stop after the current delivery."""
+        self._stop.set()
+
+    def halt(self) -> bool:
+        """Stop and wait for the thread; False if a sink does not return it in time."""
+        self.stop()
+        self._context.notify()
+        if not self.join(0 if all(one.abandoned for one in self.subscribers) else self._context.patience_s):
+            for one in self.subscribers:
+                one.abandoned = True
+            return False
+        return True
+
+    def join(self, timeout_s: float) -> bool:
+        """Wait for the thread; returns whether it has ended."""
+        if self._thread.is_alive():
+            self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def close(self) -> None:
+        """Stop and release the sinks; another dispatcher can resume. A removed dataflow gets what is left first."""
+        if self._drain_until is not None and not self.drained.wait(self._context.patience_s):
+            self._warn_lost("did not take all records before the end")
+        if self.halt():
+            for one in self.subscribers:
+                one.writer.halt()
+
+    def delete(self) -> None:
+        """Delete its progress and leave its topics."""
+        self._file.delete()
+        self.cursor.leave()
+
+
+def _records(
+    name: str, topic: Topic, markers: Iterable[tuple[int, Marker]], subscribers: Sequence[Subscriber]
+) -> Iterator[tuple[Subscriber, str, pa.RecordBatch]]:
+    """Yield the records of some batches of a topic, for each subscriber by its own names; each file is read once.
+
+    A file that cannot be read fails its subscribers; the records that they lose by that are not counted here.
+    """
+    streams: dict[str, Targets] = {}
+    labels: dict[str, Targets] = {}
+    for one in subscribers:
+        if (subscription := one.topics.get(name)) is not None and not one.closed:
+            _add_targets(one, subscription.streams, streams)
+            _add_targets(one, subscription.labels, labels)
+    rejected = [target for found in labels.values() for target in found]
+    for number, marker in markers:
+        mapped: dict[str, pa.Buffer] = {}
+        for file in marker.files:
+            targets = rejected if file.stream == ERRORS_STREAM else streams.get(file.stream, [])
+            takers = {one for one, _ in targets if one.accepts(name, number) and not one.closed}
+            if not takers:
+                continue
+            try:
+                batches = read_topic_file(topic, file, mapped)
+            except RiotError as error:
+                for one in takers:
+                    one.fail(error)
+                continue
+            for batch in batches:
+                if file.stream == ERRORS_STREAM:
+                    yield from _rejected_records(batch, labels, takers)
+                else:
+                    yield from ((one, own, batch) for one, own in targets if one in takers)
+
+
+def _add_targets(one: Subscriber, names: Mapping[str, Iterable[str]], targets: dict[str, Targets]) -> None:
+    for stream, own_names in names.items():
+        targets.setdefault(stream, []).extend((one, own) for own in own_names)
+
+
+def _rejected_records(
+    batch: pa.RecordBatch, labels: Mapping[str, Targets], takers: set[Subscriber]
+) -> Iterator[tuple[Subscriber, str, pa.RecordBatch]]:
+    """Yield rejected records for the subscribers of their steps, under each subscriber's name of the step."""
+    place = batch.schema.get_field_index("task")
+    tasks = batch.column(place)
+    for step in pc.unique(tasks).to_pylist():
+        targets = [(one, label) for one, label in labels.get(step, ()) if one in takers]
+        if not targets:
+            continue
+        part = batch.filter(pc.equal(tasks, step))
+        for one, label in targets:
+            names = pa.array([label] * part.num_rows, pa.string())
+            yield one, ERRORS_STREAM, part.set_column(place, batch.schema.field(place), names)
+
+
+def _select_batches(
+    cursor: TopicCursor, subscribers: Sequence[Subscriber], max_bytes: int | None
+) -> dict[str, list[tuple[int, Marker]]]:
+    """Return, by topic, the next batches, for about one epoch; a topic comes after those that it has replaced."""
+    waiting = {name for one in subscribers for name in [*one.topics][1:] if one.progress.before}
+    found: dict[str, list[tuple[int, Marker]]] = {}
+    size = 0
+    for name, topic in cursor.topics.items():
+        if name in waiting:
+            continue
+        streams = _subscribed_streams(name, subscribers)
+        limit = min((one.limits[name] for one in subscribers if name in one.limits), default=None)
+        unread = list(topic.pending(cursor.at[name]))
+        for number, marker in _limit_backlog(name, topic, unread, subscribers, streams, max_bytes):
+            if (size and size + marker.size > EPOCH_BYTES) or number == limit:
+                break
+            size += _stream_bytes(marker, streams)
+            found.setdefault(name, []).append((number, marker))
+    return found
+
+
+def _collect_records(
+    topics: Mapping[str, Topic], found: Mapping[str, list[tuple[int, Marker]]], subscribers: Sequence[Subscriber]
+) -> dict[str, Records]:
+    """Return the records of some batches by dataflow, and count those for closed subscribers as dropped."""
+    records: dict[str, Records] = {one.name: [] for one in subscribers}
+    for name, markers in found.items():
+        for one, own, batch in _records(name, topics[name], markers, subscribers):
+            records[one.name].append((own, batch))
+    for name, markers in found.items():
+        _count_dropped(name, topics[name], markers, [one for one in subscribers if one.closed])
+    return records
+
+
+def pending_bytes(cursor: TopicCursor, subscribers: Sequence[Subscriber]) -> dict[str, int]:
+    """Return the bytes by dataflow that are not delivered yet."""
+    found: dict[str, int] = {}
+    for name, topic, at in cursor.positions():
+        markers = topic.available(at)
+        for one in subscribers:
+            if name in one.topics and not one.closed:
+                streams = _subscribed_streams(name, [one])
+                found[one.name] = found.get(one.name, 0) + sum(_stream_bytes(marker, streams) for marker in markers)
+    return found
+
+
+def _subscribed_streams(name: str, subscribers: Iterable[Subscriber]) -> set[str]:
+    """Return the streams of a topic that some subscriber wants."""
+    subscriptions = (one.topics.get(name) for one in subscribers)
+    return {ERRORS_STREAM}.union(*(one.streams for one in subscriptions if one is not None))
+
+
+def _stream_bytes(marker: Marker, streams: Set[str]) -> int:
+    return sum(file.size for file in marker.files if file.stream in streams)
+
+
+def _limit_backlog(
+    name: str,
+    topic: Topic,
+    markers: list[tuple[int, Marker]],
+    subscribers: Sequence[Subscriber],
+    streams: Set[str],
+    max_bytes: int | None,
+) -> list[tuple[int, Marker]]:
+    """Drop the oldest unread batches of a topic until at most ``max_bytes`` of the streams are left.
+
+    Raises
+    ------
+    ConnectorError
+        If there are more bytes, and a subscriber does not allow records to be dropped.
+    """
+    if max_bytes is None:
+        return markers
+    backlog = sum(_stream_bytes(marker, streams) for _, marker in markers)
+    while len(markers) > 1 and backlog > max_bytes:
+        if any(one.submission.on_slow != "drop_oldest" for one in subscribers):
+            raise ConnectorError(f"its sinks lag by {backlog:,} bytes")
+        oldest = markers.pop(0)
+        backlog -= _stream_bytes(oldest[1], streams)
+        _count_dropped(name, topic, [oldest], subscribers)
+    return markers
+
+
+def _count_dropped(
+    name: str, topic: Topic, markers: Iterable[tuple[int, Marker]], subscribers: Iterable[Subscriber]
+) -> None:
+    """Count the records of some batches as dropped for these subscribers."""
+    for number, marker in markers:
+        rejected: Counter[str] | None = None
+        for one in subscribers:
+            if (subscription := one.topics.get(name)) is None or not one.accepts(name, number):
+                continue
+            for file in marker.files:
+                for own in subscription.streams.get(file.stream, ()):
+                    one.dropped[own] += file.rows
+            if one.submission.routes.get(ERRORS_STREAM):
+                rejected = _rejected_counts(topic, marker) if rejected is None else rejected
+                rows = sum(rejected[step] * len(labels) for step, labels in subscription.labels.items())
+                one.dropped += Counter({ERRORS_STREAM: rows})
+
+
+def _rejected_counts(topic: Topic, marker: Marker) -> Counter[str]:
+    """Return how many records each step has rejected in a batch, without those in unreadable files."""
+    found: Counter[str] = Counter()
+    for file in marker.files:
+        if file.stream == ERRORS_STREAM:
+            with contextlib.suppress(RiotError):
+                for batch in read_topic_file(topic, file, {}):
+                    for step in pc.value_counts(batch["task"]):
+                        found[step["values"].as_py()] += step["counts"].as_py()
+    return found

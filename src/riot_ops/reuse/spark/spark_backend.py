@@ -1,0 +1,138 @@
+"""Shared dataflows as streaming queries of a Spark session."""
+
+from __future__ import annotations
+
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from py4j.protocol import Py4JError
+
+from riot_ops.core.buffering import interval_seconds
+from riot_ops.core.checks import check_count, check_seconds
+from riot_ops.core.errors import ConnectorError
+from riot_ops.reuse.spark.backend import FragmentsBackend
+from riot_ops.reuse.spark.fragment import Fragment, QueryOptions, RunningQuery
+from riot_ops.spark.dataframe_transform import default_fuse
+from riot_ops.spark.pickling import pickled_sink, pickled_source
+from riot_ops.spark.query import find_cause, is_active
+from riot_ops.spark.runner import chain_stages
+from riot_ops.spark.session import PARTITIONS, active_session, block_batch_settings, default_partitions, query_settings
+from riot_ops.spark.session_check import check_session, is_connect, is_stopped, refuse_connect
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["SparkBackend", "SparkQuery"]
+
+
+class SparkBackend(FragmentsBackend):
+    """Runs shared dataflows as streaming queries on Spark.
+
+    New steps start as a query of their own, a *fragment*, and no running query is stopped for them. A query hands
+    streams to other queries, and to the dataflows' sinks, through its topic: a folder that it commits to with each
+    micro-batch.
+
+    Parameters
+    ----------
+    spark : SparkSession
+    folder : path
+        The folder for all state, used by this back end alone, on a disk that the driver and the workers share. A back
+        end over an existing folder resumes once its manager submits the dataflows again.
+    trigger : str, default "0.2 seconds"
+        How often a query looks for records. Actions do not wait for the trigger, nor does a query that reads only one
+        other query.
+    partitions : int, optional
+        Number of partitions of the stages of new queries; by default the session's ``spark.sql.shuffle.partitions``. A
+        query that resumes after a restart keeps its number until it is replaced (``manager.defragment()``).
+    max_records : int, optional
+        Maximum number of records of a source in a micro-batch.
+    queue_bytes : int, default 64 MiB
+        A query waits while other queries have more unread bytes than this in its topic.
+    behind_bytes : int, default 4 GiB
+        How far a dataflow's sinks may lag where queries do not wait for them.
+    patience_s : float, seconds, default 60
+        How long an action waits for the micro-batch in which it takes effect.
+    tries : int, default 3
+        How often in a row a query that fails is restarted before the dataflows that use it fail. If it fails because a
+        step raised, it restarts without that step, and only the dataflows that use the step fail.
+    max_queries : int, optional
+        If more queries run, as many as necessary of those that read each other are merged (``manager.defragment()``).
+        When dataflows are removed, a query in which a shuffle, or half of the stages, is not needed any more is
+        replaced by a smaller one. By default neither happens without the user.
+    join : bool, default True
+        Whether new steps join a running query that has a stage for them. Otherwise they always start as a query of
+        their own, except for steps on a source that is read already.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        folder: str | Path,
+        *,
+        trigger: str = "0.2 seconds",
+        partitions: int | None = None,
+        max_records: int | None = None,
+        queue_bytes: int = 64 << 20,
+        behind_bytes: int = 4 << 30,
+        patience_s: float = 60.0,
+        tries: int = 3,
+        max_queries: int | None = None,
+        join: bool = True,
+    ) -> None:
+        minimum = {"max_records": 1, "partitions": 1, "queue_bytes": 1, "behind_bytes": 1, "tries": 0, "max_queries": 1}
+        given = max_records, partitions, queue_bytes, behind_bytes, tries, max_queries
+        for name, number in zip(minimum, given, strict=True):
+            if number is not None:
+                check_count(minimum[name], **{name: number})
+        every_s = interval_seconds(trigger)
+        check_seconds("patience_s", patience_s)
+        refuse_connect(is_connect(spark), "a SparkBackend")
+        check_session(spark, keeps_state=True)
+        self.spark = spark
+        partitions = default_partitions(spark) if partitions is None else partitions
+        fuse: Literal["exact", "coarse"] = "coarse" if default_fuse(partitions) == "coarse" else "exact"
+        options = QueryOptions(partitions, max_records, queue_bytes, every_s)
+        super().__init__(self._start_query, folder, options, fuse, behind_bytes, patience_s, tries, max_queries, join)
+
+    @property
+    def error(self) -> ConnectorError | None:
+        """Error if its Spark is gone: no query runs any more, and another back end over the folder can resume."""
+        return ConnectorError("Spark is gone, and all queries with it") if is_stopped(self.spark) else None
+
+    def _start_query(self, fragment: Fragment, options: QueryOptions) -> RunningQuery:
+        reader, processors, sink = fragment.query_parts(options)
+        spark, label = self.spark, f"riot_ops_{uuid.uuid4().hex}"
+        with active_session(spark):
+            spark.dataSource.register(pickled_source(label, reader))
+            frame = chain_stages(spark, spark.readStream.format(label).load(), processors)
+            spark.dataSource.register(pickled_sink(label + "_end", sink))
+            writer = (
+                frame.writeStream.format(label + "_end")
+                .option("checkpointLocation", str(fragment.folder / "checkpoint"))
+                .queryName(f"{fragment.name}-{label[-8:]}")
+            )
+            with query_settings(spark, {PARTITIONS: str(fragment.spec.partitions), **block_batch_settings(spark)}):
+                return SparkQuery(writer.start())
+
+
+class SparkQuery:
+    """A streaming query of Spark."""
+
+    def __init__(self, streaming: Any) -> None:
+        self._streaming = streaming
+
+    @property
+    def active(self) -> bool:
+        return is_active(self._streaming)
+
+    def stop(self) -> None:
+        if self.active:
+            self._streaming.stop()
+
+    def failure(self) -> str | None:
+        try:
+            error = self._streaming.exception()
+        except (Py4JError, OSError):
+            return "Spark is gone"
+        return None if error is None else find_cause(str(error))[1]
