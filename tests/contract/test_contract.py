@@ -1,18 +1,18 @@
-"""The contract: every registered task, every case, every check."""
+"""The contract suite: every check for every case of every registered task."""
 
 from __future__ import annotations
 
 import pytest
 
-from riot_ops.task import tasks
+from riot_ops.task import registered_tasks
 from riot_ops.testing import CHECKS, applies
 
-#: What cannot hold, as (task code, check) or (task code, case, check), and why.
+#: Checks that cannot pass, as (task code, check) or (task code, case, check), with the reason.
 CANNOT: dict[tuple[str, ...], str] = {}
 
 
 def _cases():
-    for kind in tasks():
+    for kind in registered_tasks():
         for i, case in enumerate(kind.cases()):
             for check in (c for c in CHECKS if applies(c, case)):
                 name = check.__name__.removeprefix("check_")
@@ -27,11 +27,11 @@ def test_contract(case, check):
     check(case)
 
 
-@pytest.mark.parametrize("kind", tasks(), ids=lambda kind: kind.code)
+@pytest.mark.parametrize("kind", registered_tasks(), ids=lambda kind: kind.code)
 def test_every_task_has_cases(kind):
-    assert list(kind.cases()), f"{kind.__name__} gives no cases: it is not tested"
+    assert list(kind.cases()), f"{kind.__name__} has no cases, so it is not tested"
 
 
 def test_every_docstring_is_checked_once():
     checked = [case.task.code for case, check in (p.values for p in _cases()) if check.__name__ == "check_docstring"]
-    assert sorted(checked) == sorted(kind.code for kind in tasks())
+    assert sorted(checked) == sorted(kind.code for kind in registered_tasks())

@@ -1,6 +1,6 @@
-"""Fields may have any names: a task whose parameters name them otherwise does the same with them.
+"""Field names are free: with renamed fields and parameters, a task gives the same output.
 
-So a parameter that names a field and is ignored is found, whichever it is.
+A parameter that names a field but is ignored fails here.
 """
 
 from __future__ import annotations
@@ -11,31 +11,31 @@ from typing import Literal, get_origin, get_type_hints
 import pytest
 
 from riot_ops.core.order import is_ordinal
-from riot_ops.ingest.step import declared
-from riot_ops.task import ValueTask, tasks
+from riot_ops.ingest.step import declared_schema
+from riot_ops.task import ValueTask, registered_tasks
 from riot_ops.testing import exact, uncompiled
 from riot_ops.testing.running import Run
 
-#: Tasks that read a field which has the name of one that they make: who renames one cannot tell them apart.
+#: Tasks that read a field with the same name as one they write, so that renaming one renames both.
 SKIPPED = {"LZP", "RZP"}
-#: Of a class: such as class_index.
-MADE_OF_A_NAME = ("_index", "_probability", "_probabilities")
+#: Suffixes of fields named after another field, such as class_index.
+DERIVED_SUFFIXES = ("_index", "_probability", "_probabilities")
 
 
-def with_made(names):
-    """The same, and what is made of these names."""
-    return {name + made: other + made for name, other in names.items() for made in ("", *MADE_OF_A_NAME)}
+def with_derived(names):
+    """Add the renames of derived fields."""
+    return {name + made: other + made for name, other in names.items() for made in ("", *DERIVED_SUFFIXES)}
 
 
 def swapped(known, names):
-    """Fields, or what is required of each, by other names."""
+    """Rename fields in a set, or the keys of a mapping."""
     given = known.items() if isinstance(known, dict) else known
     return [(names.get(n[0], n[0]), n[1]) if isinstance(n, tuple) else names.get(n, n) for n in given]
 
 
 def outcome(task, batch, names):
-    """Rows, rows at the end and reasons of errors, with other names, without bytes, in which names may stand as well."""
-    names = with_made(names)
+    """Rows, final rows and reasons of errors with renamed fields; without bytes, which may contain names."""
+    names = with_derived(names)
     run = Run(task)
     run.push(batch)
     rows = [run.rows, run.flush()]
@@ -52,9 +52,9 @@ def renamed(value, names):
 
 
 def other_names(case):
-    """Another name for each field that a parameter of a case names, and its parameters with these."""
+    """A new name for each field that a parameter of the case names, and the parameters with the new names."""
     task, batch = case.task, case.batch
-    known = {*batch.schema.names, *task.output_schema(declared(batch.schema, "the case")).names}
+    known = {*batch.schema.names, *task.output_schema(declared_schema(batch.schema, "the case")).names}
     known = {name for name in known if name not in ("seq", "event_time") and not is_ordinal(name)}
     hints = get_type_hints(type(task))
     given = {f.name: getattr(task, f.name) for f in fields(task) if get_origin(hints[f.name]) is not Literal}
@@ -63,11 +63,11 @@ def other_names(case):
     return names, {name: value for name, value in new.items() if value != given[name]}
 
 
-KINDS = [kind for kind in tasks() if kind.code not in SKIPPED]
+KINDS = [kind for kind in registered_tasks() if kind.code not in SKIPPED]
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=[kind.code for kind in KINDS])
-def test_fields_may_have_any_names(kind):
+def test_renamed_fields_give_the_same_output(kind):
     for case in kind.cases():
         names, parameters = other_names(case)
         if not names:
@@ -76,10 +76,10 @@ def test_fields_may_have_any_names(kind):
         task = case.task.replace(**parameters)
         with uncompiled():
             assert outcome(task, batch, {}) == outcome(case.task, case.batch, names)
-        names = with_made(names)
-        for told in (type(task).requires, type(task).writes):
-            known = told(case.task)
-            assert told(task) == (known if known is None else type(known)(swapped(known, names))), told.__name__
+        names = with_derived(names)
+        for declared in (type(task).requires, type(task).writes):
+            known = declared(case.task)
+            assert declared(task) == (known if known is None else type(known)(swapped(known, names))), declared.__name__
 
 
 VALUE_TASKS = [
@@ -90,8 +90,8 @@ VALUE_TASKS = [
 
 
 @pytest.mark.parametrize("kind", VALUE_TASKS, ids=[kind.code for kind in VALUE_TASKS])
-def test_results_may_have_a_field_of_their_own(kind):
-    """What would be in place of a value stands beside it."""
+def test_output_gives_the_same_results_in_another_field(kind):
+    """With output, the result that would replace the value is in a field of its own."""
     for case in kind.cases():
         value, found = case.task.value, []
         for output in (None, "ü own"):

@@ -1,4 +1,4 @@
-"""State of earlier releases is loaded, or refused with both versions named; ``tools/keep_states.py`` keeps it."""
+"""States written by ``tools/keep_states.py`` for each release can be loaded, or are refused with both versions named."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from riot_ops.core.errors import ConfigError, StateError
-from riot_ops.task import KeyedTask, StateField, find_task, tasks
+from riot_ops.task import KeyedTask, StateField, find_task, registered_tasks
 from riot_ops.testing.states import check_kept_state, keep_state
 
 KEPT = Path(__file__).parents[1] / "data" / "state"
@@ -17,21 +17,21 @@ KEPT = Path(__file__).parents[1] / "data" / "state"
 
 def _states() -> list[tuple[str, bytes]]:
     found = []
-    for kind in tasks():
+    for kind in registered_tasks():
         for i, case in enumerate(kind.cases() if issubclass(kind, KeyedTask) else ()):
             try:
                 found.append((f"{kind.code}[{i}]", keep_state(case)))
             except ConfigError as error:
-                assert "function" in str(error)  # which has to be supplied again
+                assert "function" in str(error)  # a function must be supplied again
     return found
 
 
 FILES = sorted(KEPT.rglob("*.state"))
-HELP = "a state that was written goes on: give the task a new version (before a release: tools/keep_states.py --again)"
+HELP = "kept states must stay loadable: give the task a new version (before a release: tools/keep_states.py --again)"
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: f"{file.parent.name}-{file.stem}")
-def test_kept_states_go_on(file):
+def test_kept_states_continue(file):
     try:
         check_kept_state(file.read_bytes())
     except Exception as error:
@@ -40,14 +40,14 @@ def test_kept_states_go_on(file):
 
 
 def test_each_task_with_state_has_kept_states():
-    """But for those over functions, whose descriptors do not hold them."""
+    """Except tasks over functions, whose descriptors do not contain the function."""
     newest = max(file.parent for file in FILES)
     kept = {file.stem.rpartition("-")[0] for file in FILES if file.parent == newest}
     assert kept == {name.partition("[")[0] for name, _ in _states()}
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: f"{file.parent.name}-{file.stem}")
-def test_a_layout_that_changes_without_a_new_version_is_found(monkeypatch, file):
+def test_a_changed_layout_without_a_new_version_fails(monkeypatch, file):
     kind = find_task(file.stem.rpartition("-")[0])
     fields = kind.state_fields
     monkeypatch.setattr(kind, "state_fields", lambda self: {**fields(self), "more": StateField("int64")})
@@ -55,31 +55,31 @@ def test_a_layout_that_changes_without_a_new_version_is_found(monkeypatch, file)
         check_kept_state(file.read_bytes())
 
 
-def test_a_parameter_that_is_renamed_or_means_something_else_is_found():
+def test_a_renamed_or_changed_parameter_fails():
     kept = msgspec.msgpack.decode((FILES[0].parent / "KAL-0.state").read_bytes())
     for task in ({**kept["task"], "proces_noise": 1.0}, {**kept["task"], "process_noise": 0.5}):
         with pytest.raises((StateError, ConfigError), match="process_noise"):
             check_kept_state(msgspec.msgpack.encode({**kept, "task": task}))
 
 
-def test_what_is_kept_now_can_be_loaded_and_of_another_version_is_refused(monkeypatch):
+def test_new_states_load_and_other_versions_are_refused(monkeypatch):
     states = _states()
     assert len(states) > 20
     for name, data in states:
         check_kept_state(data)
-        kind = next(k for k in tasks() if name.startswith(k.code + "["))
+        kind = next(k for k in registered_tasks() if name.startswith(k.code + "["))
         monkeypatch.setattr(kind, "version", kind.version + 1)
         check_kept_state(data)
         monkeypatch.undo()
 
 
-def test_a_kept_state_that_goes_on_otherwise_is_found():
+def test_a_state_that_continues_differently_fails():
     kept = msgspec.msgpack.decode(next(data for name, data in _states() if name == "KAL[0]"))
     rows = kept["out"][0]
     (number,) = re.findall(r"value: (\S+) \w{16}", rows[0])
     for other, found in ((float(number) * (1 + 1e-12), False), (float(number) * (1 + 1e-6), True), (7, True)):
         kept["out"][0] = [rows[0].replace(number, repr(other)), *rows[1:]]
-        if not found:  # the last digits are the processor's
+        if not found:  # the last digits depend on the processor
             check_kept_state(msgspec.msgpack.encode(kept))
             continue
         with pytest.raises(AssertionError, match="state of kalman_filter that was kept"):

@@ -1,4 +1,4 @@
-"""A task of one's own, in a package of one's own, under the contract of the library."""
+"""The example package of CONTRIBUTING.md passes the contract suite."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ CONTRIBUTING = Path(__file__).resolve().parents[2] / "CONTRIBUTING.md"
 
 
 def files():
-    """The files of the package that CONTRIBUTING.md shows, by name."""
+    """The files of the example package in CONTRIBUTING.md, by name."""
     text = CONTRIBUTING.read_text(encoding="utf-8")
     return dict(re.findall(r"```python\n# (\S+\.py)\n(.*?)```", text, re.DOTALL))
 
 
-def test_the_package_that_is_shown_passes_its_tests(tmp_path):
+def test_the_example_package_passes_its_tests_and_a_fault_fails(tmp_path):
     shown = files()
     assert set(shown) == {"greenhouse/dew_point.py", "tests/test_dew_point.py"}
     for name, content in shown.items():
@@ -28,7 +28,7 @@ def test_the_package_that_is_shown_passes_its_tests(tmp_path):
         return subprocess.run(
             [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests"],
             cwd=tmp_path,
-            # the plugins of this environment have no part in it, and take long to load
+            # plugins of this environment are not needed and load slowly
             env={**os.environ, "PYTHONPATH": str(tmp_path), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
             capture_output=True,
             text=True,
@@ -38,7 +38,7 @@ def test_the_package_that_is_shown_passes_its_tests(tmp_path):
     done = run()
     assert done.returncode == 0, done.stdout + done.stderr
     assert "2 passed" in done.stdout
-    # and it is a test: a task that makes NaN of what is missing fails, by name
+    # a task that turns missing values into NaN fails, with the name of the check
     file = tmp_path / "greenhouse" / "dew_point.py"
     file.write_text(shown[file.relative_to(tmp_path).as_posix()].replace("mask=np.isnan(dew)", ""), encoding="utf-8")
     done = run()

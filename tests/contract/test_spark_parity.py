@@ -1,4 +1,4 @@
-"""Every task gives on Spark, cut into micro-batches, what it gives in process."""
+"""Every task gives the same output on Spark, in micro-batches, as in process."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ import pytest
 
 import riot_ops as ro
 from riot_ops.core.dead_letters import DeadLetters
-from riot_ops.ingest.step import declared
-from riot_ops.task import StatelessTask, Task, tasks
+from riot_ops.ingest.step import declared_schema
+from riot_ops.task import StatelessTask, Task, registered_tasks
 from riot_ops.testing import exact
 
 pytestmark = pytest.mark.spark
 
-#: What cannot hold, by case, and why.
+#: Cases that cannot agree, with the reason.
 CANNOT: dict[str, str] = {}
 
 
 @dataclass
 class Group:
-    """Cases whose inputs have one schema; each gets the records of them all."""
+    """Cases whose inputs have the same schema; each case processes the records of all."""
 
     schema: pa.Schema
     batches: list[pa.RecordBatch] = field(default_factory=list)
@@ -39,14 +39,14 @@ class Group:
 @functools.cache
 def _groups() -> list[Group]:
     groups: list[Group] = []
-    for kind in tasks():
+    for kind in registered_tasks():
         for i, case in enumerate(kind.cases()):
             batch = case.batch
             if "seq" in batch.schema.names:
                 batch = batch.remove_column(batch.schema.get_field_index("seq"))
             schema = batch.schema.insert(0, pa.field("seq", pa.int64(), nullable=False))
             batch = pa.RecordBatch.from_arrays([pa.array(range(batch.num_rows)), *batch.columns], schema=schema)
-            schema = declared(schema, kind.code)  # as what comes from a source
+            schema = declared_schema(schema, kind.code)  # as from a source
             batch = pa.Table.from_batches([batch]).cast(schema).to_batches()[0]
             group = next((g for g in groups if g.schema.equals(schema)), None)
             if group is None:
@@ -59,21 +59,21 @@ def _groups() -> list[Group]:
 
 
 def _picks(groups: list[Group]) -> tuple[pa.Table, type[StatelessTask]]:
-    """One table with the records of all groups, in columns of each group's own, and a task that picks those of one.
+    """One table with the records of all groups, in separate columns per group, and a task that picks one group.
 
-    So there is one source: Spark starts processes for each. The records of a group lie evenly among the others.
+    One source is enough then; Spark starts processes for each source. Records of a group are spread evenly.
     """
     rows = sorted(((i + 0.5) / len(t), g, i) for g, t in enumerate(map(Group.table, groups)) for i in range(len(t)))
     columns = {"seq": pa.array(range(len(rows))), "group": pa.array([g for _, g, _ in rows])}
     for g, group in enumerate(groups):
-        places = pa.array([i if g == of else None for _, of, i in rows], pa.int64())
+        places = pa.array([i if g == group_of_row else None for _, group_of_row, i in rows], pa.int64())
         for name, column in zip(group.schema.names[1:], group.table().columns[1:], strict=True):
             columns[f"{g}:{name}"] = column.combine_chunks().take(places)
     schemas = [group.schema for group in groups]
 
     @dataclass(frozen=True, kw_only=True)
     class Pick(StatelessTask):
-        """Records of a group, as its tasks know them."""
+        """Pick the records of a group, with the group's schema."""
 
         group: int
 
@@ -104,7 +104,7 @@ def both(spark) -> tuple[Any, Any]:
     flow.run(table, sinks=local, batch_size=97)
     query = flow.start(spark, table, sinks=on_spark, max_records=-(-len(table) // 2))
     query.wait(timeout_s=180)
-    assert not query.active, "it did not end"
+    assert not query.active, "the query did not end"
     return _found(on_spark), _found(local)
 
 
@@ -126,9 +126,9 @@ def _found(sink: ro.MemorySink) -> dict[str, tuple[Counter[str], Counter[str], p
 
 
 @pytest.mark.parametrize("label", list(_cases()))
-def test_spark_gives_what_the_local_run_gives(both, label):
+def test_spark_gives_the_output_of_the_local_run(both, label):
     (*on_spark, schema), (*local, wanted_schema) = (found[label] for found in both)
     for got, wanted, what in zip(on_spark, local, ("records", "errors"), strict=True):
         more, less = got - wanted, wanted - got
-        assert not more and not less, f"{what} too many: {list(more)[:3]}\nmissing: {list(less)[:3]}"
+        assert not more and not less, f"unexpected {what}: {list(more)[:3]}\nmissing: {list(less)[:3]}"
     assert schema.equals(wanted_schema)

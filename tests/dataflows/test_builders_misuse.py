@@ -1,4 +1,4 @@
-"""Every parameter of every builder refuses what is not of its type, by its name and with the value."""
+"""Every parameter of every builder refuses values of a wrong type, naming the parameter and the value."""
 
 import inspect
 import math
@@ -31,7 +31,7 @@ def _named(pairs):
 
 
 @pytest.mark.parametrize(**_named(PARAMETERS))
-def test_what_is_of_no_type_that_it_takes_is_refused(kind, name):
+def test_arguments_of_a_wrong_type_are_refused(kind, name):
     for value in (b"some", [1], object()):
         with pytest.raises(ConfigError) as refused:
             kind(**{name: value})
@@ -39,7 +39,7 @@ def test_what_is_of_no_type_that_it_takes_is_refused(kind, name):
 
 
 @pytest.mark.parametrize(**_named(NUMBERS))
-def test_what_is_no_finite_number_is_refused(kind, name):
+def test_non_finite_numbers_are_refused(kind, name):
     for value in ("some", True, math.nan, math.inf):
         with pytest.raises(ConfigError) as refused:
             kind(**{name: value})
@@ -47,7 +47,7 @@ def test_what_is_no_finite_number_is_refused(kind, name):
 
 
 @pytest.mark.parametrize(**_named(CHOICES))
-def test_a_choice_that_there_is_not_is_refused_with_those_that_there_are(kind, name):
+def test_unknown_choice_is_refused_with_the_known_ones(kind, name):
     with pytest.raises(ConfigError) as refused:
         kind(**{name: "some"})
     for part in (name, "'some'", *(repr(one) for one in typing.get_args(typing.get_type_hints(kind)[name]))):
@@ -69,6 +69,6 @@ def test_a_choice_that_there_is_not_is_refused_with_those_that_there_are(kind, n
         ("equipment_monitoring", "max_pending", 0),
     ],
 )
-def test_numbers_out_of_their_range_are_refused_by_the_name_that_the_builder_gives_them(kind, name, value):
+def test_numbers_out_of_range_are_refused_by_parameter_name(kind, name, value):
     with pytest.raises(ConfigError, match=f"{kind}: {name} = {value}"):
         BUILDERS[kind](**{name: value})

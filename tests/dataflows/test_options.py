@@ -1,4 +1,4 @@
-"""Every option of the builders reaches what it is for."""
+"""Every option of the builders reaches its task."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from riot_ops import tasks as t
 from riot_ops.dataflows.local_services import LocalServices
 from riot_ops.dataflows.riotbench.micro import micro_source
 from riot_ops.models import ModelStore
-from tests.dataflows.inputs import N, table
+from tests.dataflows.riotbench_inputs import N, table
 
 ETL = {"schema": "city", "known_sensors": ["a"], "annotations": {"a": "x"}, "store": "azure-table://"}
 PRED = {"schema": "city", "store": "memory://options"}
@@ -74,8 +74,8 @@ SECRET = Secret("x")
     ],
 )  # fmt: skip
 def test_an_option_reaches_its_task(build, fixed, option, value, node, attribute, usual, wanted):
-    plain = dataflows.__dict__[build](**fixed).nodes[node].task
-    changed = dataflows.__dict__[build](**{**fixed, option: value}).nodes[node].task
+    plain = getattr(dataflows, build)(**fixed).nodes[node].task
+    changed = getattr(dataflows, build)(**{**fixed, option: value}).nodes[node].task
     if usual is not None:
         assert getattr(plain, attribute) == usual
     assert getattr(changed, attribute) != getattr(plain, attribute)
@@ -127,7 +127,7 @@ def test_high_values_are_bad_for_city_alone():
 
 
 def test_mqtt_source_to_sink(tmp_path):
-    """MQS has no task behind it: what has been published is received, each message once and in order."""
+    """MQS has no task: the sink receives each published message once and in order."""
     flow = dataflows.micro("MQS")
     assert [n.kind for n in flow.nodes.values()] == ["source", "sink"]
     rows = flow.run(micro_source("mqs", messages=300))["source"]
@@ -140,7 +140,7 @@ def test_mqtt_source_to_sink(tmp_path):
 def test_mqtt_source_to_sink_needs_a_number_and_takes_no_task():
     with pytest.raises(ConfigError, match="needs a number of messages"):
         micro_source("MQS")
-    with pytest.raises(ConfigError, match="MQS is a source: it takes no task"):
+    with pytest.raises(ConfigError, match="MQS is a source and takes no task"):
         dataflows.micro("MQS", t.NoOp())
 
 
@@ -158,8 +158,8 @@ def test_the_pace_of_a_micro_source(option, seconds):
 
 
 @pytest.mark.parametrize("stream", ["city", "taxi", "fit", "grid"])
-def test_ticks_are_those_of_the_benchmarks_timer_files(stream, shared_data):
-    path = shared_data / "riotbench" / f"inputFileForTimerSpout-{stream.upper()}.csv"
+def test_ticks_are_those_of_the_benchmarks_timer_files(stream, sample_data):
+    path = sample_data / "riotbench" / f"inputFileForTimerSpout-{stream.upper()}.csv"
     lines = [tuple(map(int, line.split(","))) for line in path.read_text().splitlines()[1:]]
     read = dataflows.read_ticks(path)
     times = read["event_time"].cast(pa.int64()).to_pylist()
@@ -170,7 +170,7 @@ def test_ticks_are_those_of_the_benchmarks_timer_files(stream, shared_data):
     assert read.num_rows - made.num_rows == (stream == "taxi"), "the last of TAXI stands twice in its file"
 
 
-def test_ticks_of_ones_own():
+def test_custom_ticks():
     rows = dataflows.ticks("city", n=5, start_ms=0).to_pylist()
     assert [(r["start"], r["end"] - r["start"]) for r in rows] == [
         (0, 10**6), (3_600_000, 10**6), (7_200_000, 10**6), (10_800_000, 10**5), (14_400_000, 10**5)
@@ -198,12 +198,12 @@ def test_train_learns_at_ticks(tmp_path):
         ("", "has no ticks"),
         ("msgId,timestamp,rowstart,rowend\n", "has no ticks"),
         ("1,2,3\n", "line 1 of"),
-        ("h,h,h,h\n1,2,x,4\n", "line 2 of .* must be a number above the one before"),
+        ("h,h,h,h\n1,2,x,4\n", "line 2 of .* must have a number above the previous one"),
         ("1,2,4,4\n", "line 1"),
         ("1,2,3,4\n1,2,3,4\n", "line 2"),
     ],
 )
-def test_files_that_hold_no_ticks(text, match, tmp_path):
+def test_invalid_timer_files_are_refused(text, match, tmp_path):
     path = tmp_path / "ticks.csv"
     path.write_text(text)
     with pytest.raises(ConfigError, match=match):

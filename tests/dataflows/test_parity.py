@@ -17,16 +17,16 @@ from riot_ops.dataflows.local_services import TABLE, LocalServices
 from riot_ops.dataflows.riotbench.pred import MODELS, UPDATES_SCHEMA
 from riot_ops.models import ModelStore
 from riot_ops.testing import exact
-from tests.dataflows.inputs import NO_NEWS, N, sensors, source
+from tests.dataflows.riotbench_inputs import NO_NEWS, N, sensors, source
 
 pytestmark = pytest.mark.spark
 
-#: Messages per micro-batch: two of them, so that state goes from one to the next.
+#: Messages per micro-batch: there are two, so that state passes from one to the next.
 BATCH = N // 2
 
 
 def together(flows):
-    """One dataflow of several, the ids of each with its name in front."""
+    """Combine several dataflows, with each one's name as a prefix of its ids."""
     nodes, edges = [], []
     for name, flow in flows.items():
         described = flow.to_dict()
@@ -36,7 +36,7 @@ def together(flows):
 
 
 def check(spark, local, other, inputs, others=None, max_records=BATCH):
-    """Run each dataflow in process and those of the other side as one on Spark; every column is the same."""
+    """Run the dataflows in process, and all of the other side as one on Spark; compare every column."""
     sources = {f"{stream}.{name}": one for stream, given in (others or inputs).items() for name, one in given.items()}
     query = together(other).start(spark, sources, max_records=max_records)
     query.wait(timeout_s=300)
@@ -46,7 +46,7 @@ def check(spark, local, other, inputs, others=None, max_records=BATCH):
     for stream, flow in local.items():
         result = flow.run(inputs[stream])
         errors += [{**row, "task": f"{stream}.{row['task']}"} for row in result.errors.to_pylist()]
-        for output in sorted({e.source for sink in flow.kind("sink") for e in flow.inputs(sink.id)}):
+        for output in sorted({e.source for sink in flow.nodes_of_kind("sink") for e in flow.inputs(sink.id)}):
             wanted = sorted(map(exact, result[output].to_pylist()))
             assert wanted, f"{stream}: nothing came out as {output}"
             assert sorted(map(exact, query[f"{stream}.{output}"].to_pylist())) == wanted, f"{stream}: {output}"
@@ -54,7 +54,7 @@ def check(spark, local, other, inputs, others=None, max_records=BATCH):
 
 
 def surroundings(folder, tables=None):
-    """Those of each stream below a folder; the table may be another's."""
+    """Create the local services of each stream in a folder, possibly with other tables."""
     found = {}
     for stream in SCHEMAS:
         out = folder / stream
@@ -64,7 +64,7 @@ def surroundings(folder, tables=None):
 
 
 def brokers(*sides):
-    """Sessions at the brokers of both sides, to see later what was published."""
+    """Open sessions at the brokers of both sides to receive the published messages."""
     return [{s: FolderBroker(around.broker_url).session("test", ["#"]) for s, around in side.items()} for side in sides]
 
 
@@ -103,7 +103,7 @@ def test_stats(spark, tmp_path):
 
 
 def test_train(spark, trained, tmp_path):
-    """From the same tables into models of the same bytes; a model's time is that of its data."""
+    """Equal tables give models of equal bytes; a model's time is the time of its data."""
     tables = {stream: around.table_url for stream, (around, _) in trained.items()}
     local, other = (surroundings(tmp_path / side, tables) for side in ("local", "spark"))
     sessions = brokers(local, other)

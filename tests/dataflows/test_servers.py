@@ -1,4 +1,4 @@
-"""The applications among real servers: tables and models in Azure's emulator, messages through Mosquitto."""
+"""The applications with real servers: tables and models in Azure's emulator, messages through Mosquitto."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from riot_ops.connectors.stores import open_blobs, open_table
 from riot_ops.dataflows.local_services import spans
 from riot_ops.dataflows.riotbench.pred import MODELS
 from riot_ops.testing import PAUSE, ScriptedSource
-from tests.connectors.mqtt_tools import Listener, until
-from tests.dataflows.inputs import N, features, source, table
+from tests.connectors.mqtt.tools import Listener, until
+from tests.dataflows.riotbench_inputs import N, features, source, table
 
 pytestmark = pytest.mark.integration
 
 
 class Gated:
-    """The messages of a stream, the last of them when the gate is opened."""
+    """Yield the messages of a stream, the last ones once the gate is open."""
 
     def __init__(self, stream, messages, last):
         (batch,) = table(source(stream, messages)).combine_chunks().to_batches()
@@ -40,7 +40,7 @@ class Gated:
 
 @pytest.fixture
 def cloud(azurite, monkeypatch):
-    """The name of a table and of a container of one's own."""
+    """Name a table and a container of this test."""
     monkeypatch.setenv("AZURE_STORAGE_CONNECTION_STRING", azurite.connection)
     name = f"t{uuid.uuid4().hex}"
     open_blobs(f"azure-blob://{name}").create()
@@ -53,7 +53,7 @@ def linear(model, x):
 
 
 def classes(model, x):
-    """The class of each row, from node to node."""
+    """Classify each row by walking down the tree."""
     found = []
     for row in x[model["inputs"]].to_numpy():
         node = 0
@@ -64,8 +64,8 @@ def classes(model, x):
     return np.array(found)
 
 
-def test_pred_goes_over_to_the_models_that_train_announces(cloud, own_mosquitto, tmp_path):
-    """ETL fills the table, TRAIN learns from one half of it, then, while PRED runs, from the other."""
+def test_pred_switches_to_the_models_that_train_announces(cloud, own_mosquitto, tmp_path):
+    """ETL fills the table; TRAIN trains on one half and, while PRED runs, on the other half."""
     stream, models, messages, early, late = "taxi", f"azure-blob://{cloud}", 10_000, 1000, 500
     filled = dataflows.etl(stream, store="azure-table://", table=cloud).run(source(stream, seed=1))
     assert len(open_table("azure-table://", cloud).range(stream, "0", "9")) == N
@@ -87,7 +87,7 @@ def test_pred_goes_over_to_the_models_that_train_announces(cloud, own_mosquitto,
         topics=(f"models/{stream}/#",),
         client_id="pred",
         spool=str(tmp_path / "spool"),
-        messages=4,  # those of the first training are retained
+        messages=4,  # the messages of the first training are retained
     )
     pred = dataflows.pred(stream, store=models, classifier=old["dtc"], regression=old["mlr"], parallelism=3)
     begun = threading.Event()
@@ -95,7 +95,7 @@ def test_pred_goes_over_to_the_models_that_train_announces(cloud, own_mosquitto,
     def progress(summary):
         if summary.messages >= early + 4:
             begun.set()
-        if summary.messages == messages - late + 4:  # the news have been taken in
+        if summary.messages == messages - late + 4:  # all model updates have been processed
             readings.open.set()
 
     with ThreadPoolExecutor(1) as pool:
@@ -119,12 +119,12 @@ def test_pred_goes_over_to_the_models_that_train_announces(cloud, own_mosquitto,
         assert rows["model"].to_pylist() == [old[kind]] * place + [new[kind]] * (messages - place), "in all instances"
         assert early <= place <= messages - late
         assert is_old[:place].all() and is_new[place:].all()
-        told = is_old != is_new  # where the two models agree, nothing shows which of them was used
-        assert min(told[:place].sum(), told[place:].sum()) >= 10
+        differs = is_old != is_new  # where the models agree, the result does not show which one was used
+        assert min(differs[:place].sum(), differs[place:].sum()) >= 10
 
 
-def test_a_broker_that_restarts_gets_each_message_of_etl(own_mosquitto):
-    """QoS 1: what it accepted it delivers afterwards, what it did not comes again."""
+def test_restarted_broker_receives_every_message_of_etl(own_mosquitto):
+    """QoS 1: the broker delivers accepted messages after the restart; unacknowledged ones are sent again."""
     messages, late = 3000, 300
     readings, some = Gated("city", messages, late), threading.Event()
     publish = {"url": own_mosquitto.url, "topic": "etl/city", "user_properties": ("seq",), "in_flight": 100}
@@ -151,4 +151,4 @@ def test_a_broker_that_restarts_gets_each_message_of_etl(own_mosquitto):
     assert result.errors.num_rows == 0
     assert received() == {str(row["seq"]): row["payload"].encode() for row in result["publish"].to_pylist()}
     repeated = len(listener.messages) - messages
-    assert repeated <= 4 * publish["in_flight"], f"{repeated} duplicates"  # those without an acknowledgement
+    assert repeated <= 4 * publish["in_flight"], f"{repeated} duplicates"  # at most the unacknowledged messages

@@ -1,4 +1,4 @@
-"""Joining the pieces of messages, one at a time."""
+"""Assembly of messages, one piece at a time."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ Piece = dict[str, Any]
 
 
 class Joiner:
-    """``push`` gives ``(records, rejected)``: what comes out with a piece, and which pieces for which reason.
+    """``push`` returns ``(records, rejected)``: the records completed by a piece, and the rejected pieces with reasons.
 
     A record is ``(key, values by name, complete)``.
     """

@@ -1,4 +1,4 @@
-"""A buffer of records as its definition says it, record by record, and a queue with two marks."""
+"""A buffer of records from its definition, record by record, and a queue with two limits."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def batches(sizes: Iterable[int], capacity: int, most: int) -> list[list[int]]:
 
 
 class Gate:
-    """Whether more may be put, as sizes come and go."""
+    """Whether the queue accepts more after each change of its size."""
 
     def __init__(self, high: float, low: float) -> None:
         self.high, self.low, self.size, self.closed = high, low, 0, False

@@ -1,4 +1,4 @@
-"""Accumulation, one record at a time."""
+"""Collection of records into lists, one record at a time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Block averages, one reading at a time, from lists of all readings."""
+"""Moving averages, one reading at a time, from lists of all readings."""
 
 from __future__ import annotations
 

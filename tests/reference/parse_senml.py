@@ -1,4 +1,4 @@
-"""SenML parse, one message at a time, with a JSON reader of its own."""
+"""SenML parsing, one message at a time, with a separate JSON reader."""
 
 from __future__ import annotations
 

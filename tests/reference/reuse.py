@@ -15,7 +15,7 @@ Graph = dict[str, tuple[Any, tuple[str, ...]]]
 
 def plain(flow: ro.Dataflow) -> Graph:
     """A dataflow as such a graph; the order of a sink's inputs counts for nothing."""
-    sources = [n.id for n in flow.kind("source")]
+    sources = [n.id for n in flow.nodes_of_kind("source")]
     found: Graph = {}
     for node in flow.nodes.values():
         inputs = tuple(e.source for e in flow.edges if e.target == node.id)
@@ -60,7 +60,7 @@ def equivalent(one: Graph, u: str, other: Graph, v: str) -> bool:
 
 
 def maximal(graphs: set[frozenset[Any]]) -> set[frozenset[Any]]:
-    """Those that are part of no other."""
+    """The graphs that are part of no other graph."""
     return {a for a in graphs if not any(a < b for b in graphs)}
 
 
@@ -115,7 +115,7 @@ class Sharing:
             self.running.append({s: left.pop(s) for s in part})
 
     def users(self) -> dict[str, frozenset[str]]:
-        """Who uses each running step."""
+        """The dataflows that use each running step."""
         found: dict[str, set[str]] = {s: set() for r in self.running for s in r}
         for name, image in self.images.items():
             for s in image.values():

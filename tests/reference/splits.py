@@ -9,11 +9,11 @@ from typing import Any
 import hypothesis.strategies as st
 import pyarrow as pa
 
-from riot_ops.ingest.step import declared
+from riot_ops.ingest.step import declared_schema
 from riot_ops.runtime.session import Session
 from riot_ops.task import Task
 
-#: What the tests of keyed tasks draw readings from: plain, missing, ugly.
+#: Readings that the tests of keyed tasks draw from: plain, missing and extreme ones.
 READINGS = st.one_of(
     st.none(), st.just(float("nan")), st.sampled_from([0.0, -0.0, 1.0, -1.0, 1e300, 1e-300]), st.floats(-1e6, 1e6)
 )
@@ -30,7 +30,7 @@ def run(
     session = Session(task)
     errors: list[dict[str, Any]] = []
     out: list[dict[str, Any]] = []
-    schema = declared(batch.schema, "the batch")  # as it comes in: times as microseconds, dictionaries as texts
+    schema = declared_schema(batch.schema, "the batch")  # as it comes in: times as microseconds, dictionaries as texts
     edges = [0, *sorted(min(c, batch.num_rows) for c in cuts or []), batch.num_rows]
     for a, b in pairwise(edges):
         rows = session.push_batch(batch.slice(a, b - a))

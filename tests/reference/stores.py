@@ -6,7 +6,7 @@ from riot_ops.core.errors import RecordError
 
 
 class Blobs:
-    """What a blob store does."""
+    """A blob store as a dict."""
 
     def __init__(self):
         self.content = {}
@@ -16,10 +16,10 @@ class Blobs:
             raise RecordError(name, reason="exists")
         self.content[name] = data
 
-    def read(self, name, most_bytes=None):
+    def read(self, name, max_bytes=None):
         if name not in self.content:
             raise RecordError(name, reason="not_found")
-        if most_bytes is not None and len(self.content[name]) > most_bytes:
+        if max_bytes is not None and len(self.content[name]) > max_bytes:
             raise RecordError(name, reason="too_large")
         return self.content[name]
 
@@ -31,7 +31,7 @@ class Blobs:
 
 
 class Table:
-    """What a table does."""
+    """A table as a dict."""
 
     def __init__(self):
         self.content = {}

@@ -98,7 +98,7 @@ class Windows:
 
 
 def aggregates(values: list, pane: int | None = None) -> dict:
-    """What is said of ``(time, value)`` pairs; None values are missing.
+    """Aggregates of ``(time, value)`` pairs; None values are missing.
 
     With the length of a pane also of the gaps between records, pane by pane.
     """

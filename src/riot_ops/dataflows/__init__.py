@@ -1,7 +1,7 @@
 """The applications of four benchmarks, as functions that build their dataflows.
 
-``riot_ops.dataflows.riotbench``, ``dspbench``, ``neptune`` and ``streambench`` have those of one benchmark each. All
-are here as well, but for those whose names could be mistaken for others: ``streambench.statistics``,
+``riot_ops.dataflows.riotbench``, ``dspbench``, ``neptune`` and ``streambench`` have the applications of one benchmark
+each. This package offers them all, except those with ambiguous names: ``streambench.statistics``,
 ``streambench.wordcount`` and ``dspbench.word_count``.
 """
 
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from riot_ops.dataflows.riotbench.micro import micro
     from riot_ops.dataflows.riotbench.pred import pred
     from riot_ops.dataflows.riotbench.stats import stats
-    from riot_ops.dataflows.riotbench.ticks import read_ticks, ticks
     from riot_ops.dataflows.riotbench.train import train
+    from riot_ops.dataflows.riotbench.train_timer import read_ticks, ticks
     from riot_ops.dataflows.streambench.distinct import distinct
     from riot_ops.dataflows.streambench.grep import grep
     from riot_ops.dataflows.streambench.identity import identity
@@ -83,7 +83,7 @@ __all__ = [
     "yahoo_streaming",
 ]
 
-#: By name, the module that defines it.
+#: The module that defines each name.
 _MODULES = {
     "APPLICATIONS": "riot_ops.dataflows.applications",
     "Application": "riot_ops.dataflows.applications",

@@ -1,4 +1,4 @@
-"""The applications side by side: their codes, builders, and what they read."""
+"""Catalogue of the applications: codes, builders, inputs and results."""
 
 from __future__ import annotations
 
@@ -47,21 +47,21 @@ class Application:
     Parameters
     ----------
     code : str
-        Its short name.
+        Short name.
     suite : str
         ``riotbench``, ``dspbench``, ``neptune`` or ``streambench``.
     builder : function
-        Builds its dataflow.
+        Builds the dataflow.
     inputs : mapping of str to str
-        By source, the generated stream that feeds it; those of RIoTBench are for any of its streams.
+        By source, the generated stream that feeds it; the applications of RIoTBench accept any of its streams.
     results : mapping of str to tuple of str
-        By result stream, the fields that it has in all versions, beside ``seq`` and ``event_time``.
+        By result stream, the fields that it has in all versions, besides ``seq`` and ``event_time``.
     files : tuple of str
-        Parameters of the builder that name a file which the application reads beside its streams.
-    one_file : bool
+        Parameters of the builder that name a file which the application reads besides its streams.
+    shared_file : bool
         Whether all of its sources read the same messages.
-    others : mapping of str to str
-        By source that it has with other parameters than the usual ones, the generated stream that feeds it.
+    optional_inputs : mapping of str to str
+        The same for sources that the application only has with other than the default parameters.
     """
 
     code: str
@@ -70,8 +70,8 @@ class Application:
     inputs: Mapping[str, str] = field(default_factory=dict)
     results: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     files: tuple[str, ...] = ()
-    one_file: bool = False
-    others: Mapping[str, str] = field(default_factory=dict)
+    shared_file: bool = False
+    optional_inputs: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -80,7 +80,7 @@ class Application:
 
     @property
     def purpose(self) -> str:
-        """What it does, in a line."""
+        """Summary line of the builder's docstring, without its verb."""
         return (self.builder.__doc__ or "").partition("\n")[0].removeprefix("Build ")
 
 
@@ -175,7 +175,7 @@ APPLICATIONS: dict[str, Application] = {
             bargain_index,
             {"trades": "bars", "quotes": "bars"},
             {"bargains": ("stock", "price", "volume", "bargain_index")},
-            one_file=True,
+            shared_file=True,
         ),
         Application(
             "rl",
@@ -207,7 +207,7 @@ APPLICATIONS: dict[str, Application] = {
             ads_analytics,
             {"clicks": "adclicks", "impressions": "adclicks"},
             {"ctr": ("query_id", "ad_id", "ctr", "impressions", "clicks")},
-            one_file=True,
+            shared_file=True,
         ),
         Application(
             "ysb",
@@ -248,12 +248,12 @@ APPLICATIONS: dict[str, Application] = {
             {"flows": "flows"},
             {"threats": ("src", "dst", "class", "class_index", "class_probability")},
             files=("model",),
-            others={"packets": "traffic"},
+            optional_inputs={"packets": "traffic"},
         ),
     )
 }
 
-#: The forms that an application has, the usual one first.
+#: The forms of an application, the default first.
 FORMS: dict[str, tuple[str, ...]] = {"stats": ("paper", "plots"), "pred": ("publish", "paper")}
 
 #: The builders of RIoTBench by name.
@@ -262,18 +262,18 @@ RIOTBENCH: dict[str, Callable[..., Dataflow]] = {
 }
 
 
-def _labelled() -> Iterator[tuple[str, Callable[..., Dataflow]]]:
+def _builders_by_label() -> Iterator[tuple[str, Callable[..., Dataflow]]]:
     for one in APPLICATIONS.values():
         yield one.name, one.builder
         yield one.code, one.builder
 
 
 #: All builders by name and by code.
-BUILDERS: dict[str, Callable[..., Dataflow]] = dict(_labelled())
+BUILDERS: dict[str, Callable[..., Dataflow]] = dict(_builders_by_label())
 
 
 def application(label: str) -> Application:
-    """The application of a name or code, in capitals or not.
+    """Find an application by name or code, ignoring case.
 
     >>> application("WC").name
     'word_count'

@@ -1,7 +1,7 @@
-"""What an application needs besides its stream, made on the spot where none is given: no server is needed.
+"""Local services: file-based stand-ins for the servers that an application needs besides its stream.
 
-A table in an SQLite file, models and blobs in folders, a broker of files, a trained Bloom filter, a
-table of annotations.
+A table in an SQLite file, models and blobs in folders, a file-based broker, a trained Bloom filter, a table of
+annotations.
 """
 
 from __future__ import annotations
@@ -18,35 +18,35 @@ import pyarrow.compute as pc
 from riot_ops import dataflows
 from riot_ops import tasks as t
 from riot_ops.connectors.mqtt.source import MQTTSource
-from riot_ops.connectors.stores.opening import shared_blobs, shared_table
+from riot_ops.connectors.stores.factory import shared_blobs, shared_table
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.schema import StreamSchema, stream_schema
 from riot_ops.core.sink import MemorySink
 from riot_ops.core.source import Source
 from riot_ops.dataflow import Dataflow
 from riot_ops.dataflows.riotbench.etl import ROW_KEY
-from riot_ops.dataflows.riotbench.learning import LEARNING, rows
+from riot_ops.dataflows.riotbench.feature_sets import FEATURE_SETS, feature_rows
 from riot_ops.dataflows.riotbench.pred import MODELS
-from riot_ops.dataflows.riotbench.ticks import TICKS
+from riot_ops.dataflows.riotbench.train_timer import TICKS
 from riot_ops.models import ModelStore
 from riot_ops.sketches.bloom import BloomFilter
 
 __all__ = ["LocalServices"]
 
 TABLE = "readings"
-#: Spans that the time of the stored readings is cut into for training.
-SPANS = 5
-#: Points of a chart, unless there are so many charts that all together would have more than the most.
-POINTS, MOST_POINTS = 200, 200_000
-#: How long a bounded run waits for news of models, in seconds.
+#: Number of spans into which training divides the time of the stored readings.
+TRAINING_SPANS = 5
+#: Points per chart, and the maximum over all charts together.
+POINTS, MAX_POINTS = 200, 200_000
+#: How long a bounded run waits for model updates, in seconds.
 PATIENCE_S = 3.0
-#: How long the broker remembers a run that is gone, in seconds.
+#: How long the broker keeps the session of a run that has ended, in seconds.
 SESSION_S = 600
 
 
 @dataclass(frozen=True)
 class LocalServices:
-    """Addresses of an application's stores; by default files below ``out``."""
+    """Addresses of an application's stores and broker, by default files below ``out``."""
 
     stream: str
     out: Path
@@ -56,29 +56,29 @@ class LocalServices:
 
     @property
     def table_url(self) -> str:
-        """Where the table is."""
+        """Address of the table's store."""
         return self.table or f"sqlite:///{(self.out / 'store.db').absolute()}"
 
     @property
     def models_url(self) -> str:
-        """Where models are."""
+        """Address of the model store."""
         return self.models or str((self.out / "models").absolute())
 
     @property
     def broker_url(self) -> str:
-        """Where messages are published."""
+        """Address of the broker."""
         return self.broker or (self.out / "broker").absolute().as_uri()
 
     # -- applications ------------------------------------------------------------------------------
 
     def etl(self, sensors: Sequence[str]) -> Dataflow:
-        """ETL over a stream of these sensors."""
+        """Build ETL over a stream of these sensors."""
         annotations = self.out / "annotations.txt"
         lines = (f"{name}:unit {i:05d}" for i, name in enumerate(sensors) if ":" not in name)
         annotations.write_text("\n".join(lines) + "\n", encoding="utf-8")
         return dataflows.etl(
             self.stream,
-            known_sensors=self.filter_of(sensors),
+            known_sensors=self.save_filter(sensors),
             annotations=annotations,
             store=self.table_url,
             table=TABLE,
@@ -86,15 +86,15 @@ class LocalServices:
         )
 
     def stats(self, sensors: Sequence[str], form: str | None = None, schema: StreamSchema | None = None) -> Dataflow:
-        """STATS over a stream of these sensors; it publishes where a broker is given."""
+        """Build STATS over a stream of these sensors; it publishes only if a broker is given."""
         publish: dict[str, object] = {"url": self.broker_url, "topic": f"stats/{self.stream}"}
-        given: dict[str, Any] = {"known_sensors": self.filter_of(sensors)}
+        options: dict[str, Any] = {"known_sensors": self.save_filter(sensors)}
         if form == "plots":
-            given = self._charts(form, len(sensors) * len((schema or stream_schema(self.stream)).numeric))
-        return dataflows.stats(schema or self.stream, publish=None if self.broker is None else publish, **given)
+            options = self._charts(form, len(sensors) * len((schema or stream_schema(self.stream)).numeric))
+        return dataflows.stats(schema or self.stream, publish=None if self.broker is None else publish, **options)
 
     def train(self) -> Dataflow:
-        """TRAIN over the table."""
+        """Build TRAIN over the table."""
         return dataflows.train(
             self.stream,
             store=self.models_url,
@@ -104,7 +104,7 @@ class LocalServices:
         )
 
     def pred(self, parallelism: int, form: str | None = None, sensors: int = 1) -> Dataflow:
-        """PRED, beginning with the newest models; in the paper's form charts of so many sensors."""
+        """Build PRED with the newest models; in the paper's form with charts of the given number of sensors."""
         store, dataset = ModelStore.open(self.models_url), self.stream.upper()
         return dataflows.pred(
             self.stream,
@@ -117,12 +117,12 @@ class LocalServices:
         )
 
     def _charts(self, form: str, charts: int) -> dict[str, Any]:
-        """Options of a form with charts: each of so many gets enough points to be worth a look."""
-        size = max(1, min(POINTS * charts, MOST_POINTS))
+        """Return the options of a form with charts: POINTS points per chart, up to MAX_POINTS in total."""
+        size = max(1, min(POINTS * charts, MAX_POINTS))
         return {"form": form, "charts": str(self.out / "charts"), "plot_size": size}
 
-    def filter_of(self, sensors: Sequence[str]) -> Path:
-        """The file of a Bloom filter that knows these sensors."""
+    def save_filter(self, sensors: Sequence[str]) -> Path:
+        """Save a Bloom filter of these sensors, and return its path."""
         path = self.out / "known_sensors.bloom"
         BloomFilter.of(sensors, 0.01).save(path)
         return path
@@ -130,18 +130,18 @@ class LocalServices:
     # -- data --------------------------------------------------------------------------------------
 
     def create(self) -> None:
-        """Make the table and the store of models unless they are there."""
+        """Create the table and the model store unless they exist."""
         shared_table(self.table_url, TABLE).create()
         shared_blobs(self.models_url).create()
 
-    def trained(self) -> bool:
-        """Whether there is a model of each kind."""
+    def has_models(self) -> bool:
+        """Return whether the store has a model of each kind."""
         store, dataset = ModelStore.open(self.models_url), self.stream.upper()
         return None not in (store.newest("DTC", dataset), store.newest("MLR", dataset))
 
-    def load(self, source: Source, n: int = SPANS) -> pa.Table:
-        """Put the readings of a source into the table; returns the ticks that span them, in so many spans."""
-        learning = LEARNING[self.stream]
+    def load(self, source: Source, n: int = TRAINING_SPANS) -> pa.Table:
+        """Insert the readings of a source into the table; return the ticks of n spans that cover them."""
+        learning = FEATURE_SETS[self.stream]
         flow = Dataflow("load")
         insert = t.InsertTable(
             store=self.table_url,
@@ -150,14 +150,14 @@ class LocalServices:
             row=ROW_KEY,
             fields=("event_time", "sensor_id", *learning.features),
         )
-        flow.sink("out", rows(flow.source(self.stream), self.stream).to(insert, id="insert"))
+        flow.sink("out", feature_rows(flow.source(self.stream), self.stream).to(insert, id="insert"))
         times = flow.run(source, sinks=MemorySink())["insert"]["event_time"].cast(pa.int64()).drop_null()
         if not len(times):
-            raise ConfigError("there are no readings to learn from")
+            raise ConfigError("the source has no readings to train on")
         return spans(pc.min(times).as_py() // 1000, pc.max(times).as_py() // 1000 + 1, n)
 
-    def news(self, patience_s: float = PATIENCE_S) -> Source:
-        """The names of new models, until none has come for a time."""
+    def model_updates(self, patience_s: float = PATIENCE_S) -> Source:
+        """Return a source of the names of new models, which ends once none has arrived for ``patience_s`` seconds."""
         name = f"riot_ops-pred-{uuid.uuid4().hex[:12]}"
         return MQTTSource(
             url=self.broker_url,
@@ -169,8 +169,8 @@ class LocalServices:
         )
 
 
-def spans(first_ms: int, end_ms: int, n: int = SPANS) -> pa.Table:
-    """Ticks that cut a span of time into n of equal length.
+def spans(first_ms: int, end_ms: int, n: int = TRAINING_SPANS) -> pa.Table:
+    """Build the ticks that divide a time span into n spans of equal length.
 
     >>> spans(0, 10, 2).select(["start", "end"]).to_pylist()
     [{'start': 0, 'end': 5}, {'start': 5, 'end': 10}]

@@ -1,4 +1,4 @@
-"""The operators: one task per file, each imported at first use."""
+"""The tasks, one per module, each imported at first use."""
 
 from typing import TYPE_CHECKING
 

@@ -14,10 +14,11 @@ import riot_ops as ro
 from riot_ops.core.errors import ConfigError
 from riot_ops.dataflows import ads_analytics
 from riot_ops.streams import replay
-from tests.dataflows.dspbench.streams_of import messages, rows
+from tests.dataflows.dspbench.line_messages import messages, rows
 from tests.reference.dspbench.ads_analytics import ads_analytics as reference
+from tests.samples import expected
 from tests.search import depth
-from tests.staged import Staged
+from tests.simulated_query import SimulatedQuery
 
 ADS = "dspbench/synthetic/ad-clicks.tsv"
 FIELDS = ("query_id", "ad_id", "ctr", "impressions", "clicks")
@@ -66,7 +67,7 @@ def test_is_the_same_in_stages(clicks, impressions, tick_every, seed):
     choose = random.Random(seed)
     source = {name: ro.MemorySource(table) for name, table in sources(clicks, impressions).items()}
     flow = ads_analytics(tick_every=tick_every)
-    staged = Staged(flow, source, choose, max_records=5, partitions=choose.choice([1, 3]))
+    staged = SimulatedQuery(flow, source, choose, max_records=5, partitions=choose.choice([1, 3]))
     wanted, *wrong = reference(clicks, impressions, tick_every=tick_every)
     assert found(staged["ctr"]) == sorted(wanted)
     assert reasons(staged) == tuple(wrong)
@@ -79,21 +80,25 @@ def test_rates_after_each_record(clicks, impressions, batch_size):
     assert [row[1:] for row in rows(result["ctr"], *FIELDS)] == [row[1:] for row in wanted]
     assert reasons(result) == tuple(wrong)
     update = ads_analytics(emit="update").run(sources(clicks, impressions))["ctr"]
-    last = {row[1:3]: row[1:] for row in wanted if row[4]}  # of a pair without impressions there may be none
+    last = {row[1:3]: row[1:] for row in wanted if row[4]}  # a pair without impressions may have none
     assert {row[1:3]: row[1:] for row in rows(update, *FIELDS) if row[4]} == last
 
 
 @pytest.mark.parametrize("staged", [False, True])
-def test_the_records_of_the_specification(shared_data, staged):
-    flow, path = ads_analytics(), shared_data / ADS
+def test_the_records_of_the_specification(sample_data, staged):
+    flow, path = ads_analytics(), sample_data / ADS
     source = {"clicks": replay(path), "impressions": replay(path)}
-    result = Staged(flow, source, random.Random(1)) if staged else flow.run(source)
+    result = SimulatedQuery(flow, source, random.Random(1)) if staged else flow.run(source)
     ctr = result["ctr"].to_pylist()
-    assert (sum(r["impressions"] for r in ctr), sum(r["clicks"] for r in ctr)) == (3195, 195)
-    assert (len(ctr), sum(r["clicks"] > 0 for r in ctr)) == (302, 98)
+    totals = expected(sample_data, made=(261, 17), papers=(3195, 195))
+    assert (sum(r["impressions"] for r in ctr), sum(r["clicks"] for r in ctr)) == totals
+    assert (len(ctr), sum(r["clicks"] > 0 for r in ctr)) == expected(sample_data, made=(75, 14), papers=(302, 98))
     (one,) = [r for r in ctr if (r["query_id"], r["ad_id"]) == (1, 100)]
-    assert (one["impressions"], one["clicks"], round(one["ctr"], 7)) == (97, 7, 0.0721649)
-    assert result["errors"]["reason"].to_pylist() == ["wrong_cells"] * 2  # one for each source
+    figures = (one["impressions"], one["clicks"], round(one["ctr"], 7))
+    assert figures == expected(sample_data, made=(28, 2, 0.0714286), papers=(97, 7, 0.0721649))
+    texts = path.read_text().splitlines()
+    assert found(result["ctr"]) == sorted(reference(texts, texts)[0])
+    assert result["errors"]["reason"].to_pylist() == ["wrong_cells"] * 2  # one per source
 
 
 @pytest.mark.parametrize(
@@ -129,9 +134,9 @@ def test_lines_that_are_no_records_move_time():
 
 
 def test_misuse_is_refused():
-    for options, said in (
-        ({"tick_every": 0}, "tick_every"), ({"tick_every": 2, "emit": "each"}, "tick_every"), ({"window": "1s"}, "no shorter"),
+    for options, error_text in (
+        ({"tick_every": 0}, "tick_every"), ({"tick_every": 2, "emit": "each"}, "tick_every"), ({"window": "1s"}, "at most window"),
         ({"every": "0s"}, "every"), ({"emit": "never"}, "emit"),
     ):  # fmt: skip
-        with pytest.raises(ConfigError, match=said):
+        with pytest.raises(ConfigError, match=error_text):
             ads_analytics(**options)

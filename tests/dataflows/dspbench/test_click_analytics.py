@@ -17,10 +17,11 @@ import riot_ops as ro
 from riot_ops.core.errors import ConfigError
 from riot_ops.dataflows import click_analytics
 from riot_ops.streams import replay
-from tests.dataflows.dspbench.streams_of import last_updates, messages, restarted, rows
+from tests.dataflows.dspbench.line_messages import last_updates, messages, restarted, rows
 from tests.reference.dspbench.click_analytics import click_analytics as reference
+from tests.samples import expected
 from tests.search import depth
-from tests.staged import Staged
+from tests.simulated_query import SimulatedQuery
 
 CLICKS = "dspbench/synthetic/click-stream.jsonl"
 GEO = "dspbench/synthetic/geo-table.csv"
@@ -73,7 +74,7 @@ def test_equals_the_reference(geo, texts, batch_size):
 def test_is_the_same_in_stages(geo, texts, seed):
     choose = random.Random(seed)
     source = ro.MemorySource(messages(texts))
-    staged = Staged(click_analytics(geo=geo), source, choose, max_records=4, partitions=choose.choice([1, 3]))
+    staged = SimulatedQuery(click_analytics(geo=geo), source, choose, max_records=4, partitions=choose.choice([1, 3]))
     *wanted, _ = reference(texts, TABLE)
     assert found(staged) == wanted
 
@@ -87,16 +88,21 @@ def test_updates_are_the_last_of_each_key_in_a_batch(geo, texts, batch_size):
 
 
 @pytest.mark.parametrize("staged", [False, True])
-def test_the_clicks_of_the_specification(shared_data, staged):
-    flow, source = click_analytics(geo=str(shared_data / GEO)), replay(shared_data / CLICKS)
-    result = Staged(flow, source, random.Random(1)) if staged else flow.run(source)
-    assert rows(result["visits"], *STREAMS["visits"])[-1][1:] == (3000, 1496)
-    countries = dict(Brazil=636, China=378, India=460, Ireland=235, Italy=683, **{"United States": 345})
+def test_the_clicks_of_the_specification(sample_data, staged):
+    flow, source = click_analytics(geo=str(sample_data / GEO)), replay(sample_data / CLICKS)
+    result = SimulatedQuery(flow, source, random.Random(1)) if staged else flow.run(source)
+    totals = expected(sample_data, made=(200, 126), papers=(3000, 1496))
+    assert rows(result["visits"], *STREAMS["visits"])[-1][1:] == totals
+    countries = expected(
+        sample_data,
+        made={"Peru": 112, "New Zealand": 29, "Finland": 18, "Kenya": 15},
+        papers={"Brazil": 636, "China": 378, "India": 460, "Ireland": 235, "Italy": 683, "United States": 345},
+    )
     assert Counter(result["locations"]["country"].to_pylist()) == countries
     assert result["errors"].num_rows == 1
-    with (shared_data / GEO).open() as table:
+    with (sample_data / GEO).open() as table:
         places = [row for row in csv.reader(table) if not row[0].startswith("#")]
-    *wanted, _ = reference((shared_data / CLICKS).read_text().splitlines(), places)
+    *wanted, _ = reference((sample_data / CLICKS).read_text().splitlines(), places)
     assert found(result) == wanted
 
 

@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 import riot_ops as ro
 from riot_ops.core.errors import ConfigError
 from riot_ops.dataflows import fraud_detection
-from riot_ops.models.markov import purchases
+from riot_ops.models.markov import purchase_model
 from riot_ops.streams import replay
 from tests.reference.dspbench.fraud_detection import fraud_detection as reference
 from tests.reference.dspbench.fraud_detection import read_model
-from tests.staged import Staged
+from tests.samples import expected
+from tests.simulated_query import SimulatedQuery
 
 MODEL, CARDS = "dspbench/fraud-markov-model.txt", "dspbench/synthetic/credit-card.csv"
 lines = st.lists(
@@ -52,8 +53,8 @@ def places(errors):
     st.integers(1, 7),
 )  # fmt: skip
 def test_outliers_are_those_of_the_reference(texts, metric, window, local, batch_size):
-    model = purchases()
-    threshold = 0.855  # no score of any metric comes near
+    model = purchase_model()
+    threshold = 0.855  # no score of any metric is close to it
     flow = fraud_detection(algorithm=metric, window=window, local_predictor=local, threshold=threshold)
     result = flow.run(table(texts), batch_size=batch_size)
     wanted, bad = reference(
@@ -65,8 +66,8 @@ def test_outliers_are_those_of_the_reference(texts, metric, window, local, batch
 
 @given(lines, st.integers(0, 1 << 32))
 def test_outliers_are_the_same_in_stages(texts, seed):
-    choose, model = random.Random(seed), purchases()
-    staged = Staged(
+    choose, model = random.Random(seed), purchase_model()
+    staged = SimulatedQuery(
         fraud_detection(window=2, threshold=0.9), ro.MemorySource(table(texts)), choose, max_records=5,
         partitions=choose.choice([1, 3]),
     )  # fmt: skip
@@ -76,27 +77,30 @@ def test_outliers_are_the_same_in_stages(texts, seed):
 
 
 @pytest.mark.parametrize("staged", [False, True])
-def test_the_cards_of_the_specification(shared_data, staged):
-    source, flow = replay(shared_data / CARDS), fraud_detection(model=str(shared_data / MODEL))
-    outliers = (Staged(flow, source, random.Random(1)) if staged else flow.run(source))["outliers"]
+def test_the_cards_of_the_specification(sample_data, staged):
+    source, flow = replay(sample_data / CARDS), fraud_detection(model=str(sample_data / MODEL))
+    outliers = (SimulatedQuery(flow, source, random.Random(1)) if staged else flow.run(source))["outliers"]
     first = outliers.sort_by("seq").to_pylist()[0]
-    assert (outliers.num_rows, len(set(outliers["entity_id"].to_pylist()))) == (90, 21)
-    assert (first["entity_id"], first["states"]) == ("7M7QPMQL4L", "MHS,MHS,MHS,HHN,MHS")
-    assert first["score"] == pytest.approx(0.98506949, abs=5e-9)
-    texts = (shared_data / CARDS).read_text().splitlines()
-    assert_same(sorted(found(outliers)), reference(texts, *read_model(shared_data / MODEL))[0])
+    found_customers = (outliers.num_rows, len(set(outliers["entity_id"].to_pylist())))
+    assert found_customers == expected(sample_data, made=(40, 8), papers=(90, 21))
+    assert (first["entity_id"], first["states"]) == expected(
+        sample_data, made=("ZMQZW0YLV1", "HHL,HHN,LHS,MHS,HHN"), papers=("7M7QPMQL4L", "MHS,MHS,MHS,HHN,MHS")
+    )
+    assert first["score"] == pytest.approx(expected(sample_data, made=0.99058943, papers=0.98506949), abs=5e-9)
+    texts = (sample_data / CARDS).read_text().splitlines()
+    assert_same(sorted(found(outliers)), reference(texts, *read_model(sample_data / MODEL))[0])
 
 
-def test_options_of_the_specification(shared_data):
+def test_options_of_the_specification(sample_data):
     def outliers(**options):
-        result = fraud_detection(model=str(shared_data / MODEL), **options).run(replay(shared_data / CARDS))
+        result = fraud_detection(model=str(sample_data / MODEL), **options).run(replay(sample_data / CARDS))
         return result["outliers"]["entity_id"].to_pylist()
 
     dear = outliers(threshold=0.98)
-    assert (len(dear), len(set(dear))) == (73, 7)
-    assert len(outliers(algorithm="miss_rate")) == 1000
-    texts = (shared_data / CARDS).read_text().splitlines()
-    wanted = reference(texts, *read_model(shared_data / MODEL), local=False)[0]
+    assert (len(dear), len(set(dear))) == expected(sample_data, made=(37, 5), papers=(73, 7))
+    assert len(outliers(algorithm="miss_rate")) == expected(sample_data, made=130, papers=1000)
+    texts = (sample_data / CARDS).read_text().splitlines()
+    wanted = reference(texts, *read_model(sample_data / MODEL), local=False)[0]
     assert outliers(local_predictor=False) == [row[1] for row in wanted]
     assert wanted
 
@@ -110,7 +114,7 @@ def test_the_state_may_stand_elsewhere():
         fraud_detection(state_ordinal=65_535)
 
 
-def test_a_run_goes_on_where_it_stopped(tmp_path):
+def test_restarted_run_continues(tmp_path):
     states = ["MNN", "HHS", "HHN", "LHS", "MHS", "HHS", "HHL", "MNN"]
     texts = [f"{who},T{i},{state}" for i, state in enumerate(states) for who in "ab"]
     flow = fraud_detection(window=3, threshold=0.5)

@@ -17,8 +17,9 @@ from riot_ops.streams import replay
 from riot_ops.testing import ABORT, ScriptedSource
 from tests.reference.dspbench.machine_outlier import machine_outlier as reference
 from tests.reference.dspbench.machine_outlier import readings, scored, windowed
+from tests.samples import MADE, expected
 from tests.search import depth
-from tests.staged import Staged
+from tests.simulated_query import SimulatedQuery
 
 TRACE, SYNTHETIC = "dspbench/machine-usage.csv", "dspbench/synthetic/machine-usage.csv"
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -26,7 +27,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @st.composite
 def lines(draw, google=False):
-    """Readings of some times one after the other, with an odd line or a late one among them."""
+    """Generate readings of increasing times, with some invalid and late lines."""
     at, texts = 0, []
     for _ in range(draw(st.integers(0, 40))):
         at += draw(st.sampled_from([0, 0, 0, 0, 1, 5, -2]))
@@ -106,7 +107,7 @@ def test_alerts_are_the_same_in_stages(texts, seed, scorer):
     choose = random.Random(seed)
     flow = machine_outlier(scorer=scorer, decay=0.3, trigger="top", top=1)
     source = ro.MemorySource(table(texts))
-    staged = Staged(flow, source, choose, max_records=5, partitions=choose.choice([1, 3]))
+    staged = SimulatedQuery(flow, source, choose, max_records=5, partitions=choose.choice([1, 3]))
     wanted, bad = reference(texts, decay=0.3 if scorer == "decayed" else None, top=1)
     rows = staged["alerts"].sort_by(
         [(name, "ascending") for name in staged["alerts"].schema.names if name in ("seq", "ordinal")]
@@ -116,35 +117,46 @@ def test_alerts_are_the_same_in_stages(texts, seed, scorer):
 
 
 @pytest.mark.parametrize("staged", [False, True])
-def test_the_faulty_machine_of_the_specification(shared_data, staged):
-    source = replay(shared_data / SYNTHETIC)
-    result = Staged(machine_outlier(), source, random.Random(1)) if staged else machine_outlier().run(source)
+def test_the_faulty_machine_of_the_specification(sample_data, staged):
+    source = replay(sample_data / SYNTHETIC)
+    result = SimulatedQuery(machine_outlier(), source, random.Random(1)) if staged else machine_outlier().run(source)
     rows = sorted(found(result["alerts"]))
-    assert (len(rows), {row[2] for row in rows}) == (16, {"m_7"})
-    assert [(row[1] - EPOCH) // timedelta(milliseconds=1) for row in (rows[0], rows[-1])] == [3_640_000, 4_540_000]
-    assert [rows[0][3], rows[-1][3]] == pytest.approx([13.385458, 16.399027], abs=5e-7)
-    assert_same(rows, reference((shared_data / SYNTHETIC).read_text().splitlines())[0])
+    assert (len(rows), {row[2] for row in rows}) == expected(
+        sample_data, made=(18, {"m_0", "m_1"}), papers=(16, {"m_7"})
+    )
+    if sample_data != MADE:
+        assert [(row[1] - EPOCH) // timedelta(milliseconds=1) for row in (rows[0], rows[-1])] == [3_640_000, 4_540_000]
+        assert [rows[0][3], rows[-1][3]] == pytest.approx([13.385458, 16.399027], abs=5e-7)
+    assert_same(rows, reference((sample_data / SYNTHETIC).read_text().splitlines())[0])
 
 
-def test_the_trace_of_the_specification(shared_data):
-    texts = (shared_data / TRACE).read_text().splitlines()
-    all_scores = machine_outlier(trigger="top", top=1).run(replay(shared_data / TRACE))["alerts"]
-    assert all_scores.num_rows == 1013
-    assert len(set(all_scores["timestamp"].to_pylist())) == 1000
+def test_the_trace_of_the_specification(sample_data):
+    texts = (sample_data / TRACE).read_text().splitlines()
+    all_scores = machine_outlier(trigger="top", top=1).run(replay(sample_data / TRACE))["alerts"]
+    assert all_scores.num_rows == expected(sample_data, made=180, papers=1013)
+    assert len(set(all_scores["timestamp"].to_pylist())) == expected(sample_data, made=60, papers=1000)
     rows = all_scores.to_pylist()
-    assert sum(row["stream_score"] for row in rows) == pytest.approx(10_004.30, abs=5e-3)
-    assert [round(row["instance_score"], 3) for row in rows[:4]] == [1.205, 1.205, 1.205, 1.615]
-    assert [round(row["stream_score"], 3) for row in rows[4:8]] == [2.345, 2.345, 2.345, 3.035]
-    five = machine_outlier(trigger="top", window=5).run(replay(shared_data / TRACE))["alerts"]
-    assert sum(five["stream_score"].to_pylist()) == pytest.approx(5036.55, abs=5e-3)
-    assert machine_outlier().run(replay(shared_data / TRACE))["alerts"].num_rows == 0
-    unscaled = machine_outlier(cpu_scale=1).run(replay(shared_data / TRACE))["alerts"].to_pylist()
-    assert [(r["machine_id"], round(r["stream_score"], 3)) for r in unscaled] == [("m_1935", 44.615), ("m_1935", 46.23)]
+    total = expected(sample_data, made=1924.54, papers=10_004.30)
+    assert sum(row["stream_score"] for row in rows) == pytest.approx(total, abs=5e-3)
+    if sample_data != MADE:
+        assert [round(row["instance_score"], 3) for row in rows[:4]] == [1.205, 1.205, 1.205, 1.615]
+        assert [round(row["stream_score"], 3) for row in rows[4:8]] == [2.345, 2.345, 2.345, 3.035]
+    five = machine_outlier(trigger="top", window=5).run(replay(sample_data / TRACE))["alerts"]
+    total = expected(sample_data, made=1011.00, papers=5036.55)
+    assert sum(five["stream_score"].to_pylist()) == pytest.approx(total, abs=5e-3)
+    alerts = machine_outlier().run(replay(sample_data / TRACE))["alerts"].num_rows
+    assert alerts == expected(sample_data, made=0, papers=0)
+    unscaled = machine_outlier(cpu_scale=1).run(replay(sample_data / TRACE))["alerts"].to_pylist()
+    if sample_data == MADE:
+        assert len(unscaled) == 44
+    else:
+        scores = [(r["machine_id"], round(r["stream_score"], 3)) for r in unscaled]
+        assert scores == [("m_1935", 44.615), ("m_1935", 46.23)]
     sums = [row for batch in windowed(scored(readings(texts, False)[0], (100, 100)), 10) for row in batch]
     assert [row["stream_score"] for row in rows] == pytest.approx([row[3] for row in sums])
 
 
-def test_a_run_goes_on_where_it_stopped(tmp_path):
+def test_restarted_run_continues(tmp_path):
     texts = [f"m_{m},{60 * k},{20 + 7 * m * k % 61},40,,,1,1,1" for k in range(6) for m in range(5)]
     options = {"scorer": "decayed", "decay": 0.3, "trigger": "top"}
     whole = found(machine_outlier(**options).run(table(texts))["alerts"])

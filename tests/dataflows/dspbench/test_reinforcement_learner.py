@@ -1,4 +1,4 @@
-"""Reinforcement learner, against the interval estimator a record at a time, and plain Python with the same random numbers."""
+"""Reinforcement learner, against the interval estimator a record at a time."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from riot_bench.baselines.python.dspbench.reinforcement_learner import reinforcement_learner as opponent
 
 import riot_ops as ro
 from riot_ops.core.errors import ConfigError
@@ -18,7 +17,7 @@ from riot_ops.streams import replay
 from tests.reference.dspbench.reinforcement_learner import IntervalEstimator
 from tests.reference.dspbench.reinforcement_learner import reinforcement_learner as reference
 from tests.search import depth
-from tests.staged import Staged
+from tests.simulated_query import SimulatedQuery
 
 EVENTS, REWARDS = (f"dspbench/synthetic/rl-{name}.csv" for name in ("events", "rewards"))
 PAGES = ["page1", "page2", "page3"]
@@ -55,26 +54,22 @@ def table(lines):
     )
 
 
-def raw(**files):
-    return {name: [line.encode() for line in lines] for name, lines in files.items()}
-
-
 def found(actions):
     return [(row["event_id"], row["action"]) for row in actions.sort_by("seq").to_pylist()]
 
 
 def same(rows, wanted):
-    """What is chosen at random may be any action."""
+    """Compare choices; a random choice may be any action."""
     assert [event for event, _ in rows] == [event for _, event, _ in wanted]
     for (_, action), (_, _, other) in zip(rows, wanted, strict=True):
         assert action == other or (other is None and action in PAGES)
 
 
 @given(events, rewards, intervals, ORDERS, st.integers(1, 9))
-def test_choices_are_those_of_a_record_at_a_time(asked, told, options, order, batch_size):
+def test_choices_equal_the_reference(event_lines, reward_lines, options, order, batch_size):
     flow = reinforcement_learner(order=order, seed=7, **{NAMES[name]: value for name, value in options.items()})
-    result = flow.run({"events": table(asked), "rewards": table(told)}, batch_size=batch_size)
-    wanted, bad = reference(asked, told, order=order, **options)
+    result = flow.run({"events": table(event_lines), "rewards": table(reward_lines)}, batch_size=batch_size)
+    wanted, bad = reference(event_lines, reward_lines, order=order, **options)
     same(found(result["actions"]), wanted)
     steps = Counter(row["task"] for row in result.errors.to_pylist())
     assert steps["parse_events"] == len(bad[0])
@@ -92,13 +87,13 @@ LEARNERS = [
 
 @settings(max_examples=depth(30))
 @given(events, rewards, st.sampled_from(LEARNERS), ORDERS, st.integers(0, 1 << 32))
-def test_all_learners_in_stages_and_in_plain_python(asked, told, options, order, seed):
+def test_all_learners_choose_the_same_in_stages(event_lines, reward_lines, options, order, seed):
     choose = random.Random(seed)
     flow = reinforcement_learner(order=order, seed=seed, **options)
-    sources = {"events": ro.MemorySource(table(asked)), "rewards": ro.MemorySource(table(told))}
-    plain = opponent(raw(events=asked, rewards=told), order=order, seed=seed, **options)["actions"]
-    staged = Staged(flow, sources, choose, max_records=4, partitions=choose.choice([1, 3]))
-    assert found(staged["actions"]) == plain
+    sources = {"events": ro.MemorySource(table(event_lines)), "rewards": ro.MemorySource(table(reward_lines))}
+    whole = flow.run({"events": table(event_lines), "rewards": table(reward_lines)})["actions"]
+    staged = SimulatedQuery(flow, sources, choose, max_records=4, partitions=choose.choice([1, 3]))
+    assert found(staged["actions"]) == found(whole)
 
 
 def rounds(many):
@@ -110,17 +105,17 @@ def test_a_closed_loop_in_any_cut(options, tmp_path):
     earnings = {"page1": (3.0, 2.0), "page2": (6.0, 3.0), "page3": (8.0, 1.0)}
     loop = {**options, "closed_loop": True, "earnings": earnings, "reward_every": 3, "seed": 5}
     lines = rounds(300)
-    plain = opponent(raw(events=lines), **loop)["actions"]
-    assert found(reinforcement_learner(**loop).run(table(lines), batch_size=7)["actions"]) == plain
+    whole = found(reinforcement_learner(**loop).run(table(lines))["actions"])
+    assert found(reinforcement_learner(**loop).run(table(lines), batch_size=7)["actions"]) == whole
     parts = []
     for stop in (131, 300):
         source = ro.MemorySource(table(lines[:stop]))
         parts += found(reinforcement_learner(**loop).run(source, checkpoint=tmp_path)["actions"])
-    assert parts == plain
+    assert parts == whole
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2, 3])
-def test_the_loop_learns_which_page_earns_most(seed):
+def test_closed_loop_learns_the_best_page(seed):
     result = reinforcement_learner(closed_loop=True, seed=seed).run(table(rounds(10_000)))["actions"]
     rows = result.sort_by("seq").to_pylist()
     learner, made = IntervalEstimator(), Counter()
@@ -141,75 +136,70 @@ def test_the_loop_learns_which_page_earns_most(seed):
     assert Counter(choices[-2000:]).most_common(1)[0][0] == "page3"
 
 
-def test_the_shared_files(shared_data):
-    asked, told = ((shared_data / name).read_text().splitlines() for name in (EVENTS, REWARDS))
+def test_the_shared_files(sample_data):
+    event_lines, reward_lines = ((sample_data / name).read_text().splitlines() for name in (EVENTS, REWARDS))
     for order in ("rewards first", "number"):
-        wanted, bad = reference(asked, told, order=order)
+        wanted, bad = reference(event_lines, reward_lines, order=order)
         assert bad == ([], [])
-        sources = {"events": replay(shared_data / EVENTS), "rewards": replay(shared_data / REWARDS)}
+        sources = {"events": replay(sample_data / EVENTS), "rewards": replay(sample_data / REWARDS)}
         rows = found(reinforcement_learner(order=order).run(sources)["actions"])
         same(rows, wanted)
-        assert rows == opponent(raw(events=asked, rewards=told), order=order)["actions"]
         assert sum(action is None for *_, action in wanted) < (1 if order == "rewards first" else 150)
 
 
 def test_two_learners_take_turns():
-    told = [f"{page},{i}" for i, page in enumerate(PAGES)]
+    reward_lines = [f"{page},{i}" for i, page in enumerate(PAGES)]
     flow = reinforcement_learner(
         parallelism=2, order="rewards first", min_reward_distr_sample=1, confidence_limit=100, seed=3
     )
-    asked = rounds(40)
-    rows = found(flow.run({"events": table(asked), "rewards": table(told)}, batch_size=9)["actions"])
-    assert rows == [(line.split(",")[0], "page3") for line in asked]
+    event_lines = rounds(40)
+    rows = found(flow.run({"events": table(event_lines), "rewards": table(reward_lines)}, batch_size=9)["actions"])
+    assert rows == [(line.split(",")[0], "page3") for line in event_lines]
     loop = {"learner": "greedy", "closed_loop": True, "reward_every": 2, "seed": 3}
-    both = found(reinforcement_learner(parallelism=2, **loop).run(table(asked))["actions"])
+    both = found(reinforcement_learner(parallelism=2, **loop).run(table(event_lines))["actions"])
     for half in (0, 1):
-        assert both[half::2] == opponent(raw(events=asked[half::2]), **loop)["actions"]
-
-
-@pytest.mark.parametrize(
-    "option",
-    [
-        {"bin_width": 5},
-        {"confidence_limit": 60},
-        {"min_confidence_limit": 0, "confidence_limit_reduction_step": 40},
-        {"confidence_limit_reduction_step": 40},
-        {"confidence_limit_reduction_round_interval": 3},
-        {"min_reward_distr_sample": 12},
-        {"learner": "greedy"},
-        {"learner": "greedy", "random_selection_prob": 1.0},
-        {"learner": "greedy", "prob_reduction_algorithm": "logLinear"},
-        {"learner": "greedy", "prob_reduction_constant": 9.0},
-        {"learner": "thompson", "min_sample_size": 3, "max_reward": 50},
-        {"learner": "thompson", "min_sample_size": 12, "max_reward": 50},
-        {"learner": "thompson", "min_sample_size": 12, "max_reward": 90},
-        {"learner": "optimistic", "min_sample_size": 3, "max_reward": 50},
-        {"actions": ("page3", "page1")},
-        {"reward_range": (0, 40)},
-        {"order": "rewards first"},
-        {"seed": 9},
-    ],
-    ids=str,
-)
-def test_options(option):
-    draw = random.Random(1)
-    told = [f"{page},{max(0, round(draw.gauss(*PAIRS[page])))}" for page in PAGES * 12]
-    draw.shuffle(told)
-    base = {"min_reward_distr_sample": 4}
-    asked = rounds(600)
-    plain = opponent(raw(events=asked, rewards=told), **{**base, **option})["actions"]
-    assert (
-        found(
-            reinforcement_learner(**{**base, **option}).run({"events": table(asked), "rewards": table(told)})["actions"]
-        )
-        == plain
-    )
-    others = {name: value for name, value in option.items() if name != next(reversed(option))}
-    if "learner" not in option or option["learner"] == "greedy":
-        assert plain != opponent(raw(events=asked, rewards=told), **{**base, **others})["actions"]
+        alone = reinforcement_learner(**loop).run(table(event_lines[half::2]))["actions"]
+        assert both[half::2] == found(alone)
 
 
 PAIRS = {"page1": (30, 12), "page2": (38, 25), "page3": (60, 5)}
+OPTIONS = [
+    {"bin_width": 5},
+    {"confidence_limit": 60},
+    {"min_confidence_limit": 0, "confidence_limit_reduction_step": 40},
+    {"confidence_limit_reduction_step": 40},
+    {"confidence_limit_reduction_round_interval": 3},
+    {"min_reward_distr_sample": 12},
+    {"learner": "greedy"},
+    {"learner": "greedy", "random_selection_prob": 1.0},
+    {"learner": "greedy", "prob_reduction_algorithm": "logLinear"},
+    {"learner": "greedy", "prob_reduction_constant": 9.0},
+    {"learner": "thompson", "min_sample_size": 3, "max_reward": 50},
+    {"learner": "thompson", "min_sample_size": 12, "max_reward": 50},
+    {"learner": "thompson", "min_sample_size": 12, "max_reward": 90},
+    {"learner": "optimistic", "min_sample_size": 3, "max_reward": 50},
+    {"actions": ("page3", "page1")},
+    {"reward_range": (0, 40)},
+    {"order": "rewards first"},
+    {"seed": 9},
+]
+
+
+def mixed_rewards():
+    draw = random.Random(1)
+    lines = [f"{page},{max(0, round(draw.gauss(*PAIRS[page])))}" for page in PAGES * 12]
+    draw.shuffle(lines)
+    return lines
+
+
+@pytest.mark.parametrize("option", OPTIONS, ids=str)
+def test_every_option_changes_the_choices(option):
+    inputs = {"events": table(rounds(600)), "rewards": table(mixed_rewards())}
+    base = {"min_reward_distr_sample": 4}
+    others = {name: value for name, value in option.items() if name != next(reversed(option))}
+    if "learner" not in option or option["learner"] == "greedy":
+        changed, usual = (reinforcement_learner(**{**base, **one}).run(inputs)["actions"] for one in (option, others))
+        assert found(changed) != found(usual)
 
 
 def test_misuse_is_refused():

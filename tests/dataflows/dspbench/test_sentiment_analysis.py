@@ -15,8 +15,9 @@ import riot_ops as ro
 from riot_ops.dataflows import sentiment_analysis
 from riot_ops.streams import replay
 from tests.reference.dspbench.sentiment_analysis import sentiment_analysis as reference
+from tests.samples import expected
 from tests.search import depth
-from tests.staged import Staged
+from tests.simulated_query import SimulatedQuery
 
 TWEETS, AFINN = "dspbench/synthetic/tweets.jsonl", "dspbench/AFINN-111.txt"
 LEXICON = {"good": 3.0, "bad": -2.5, "not good": -1.0, "can't": -1.0, "no": -1.0, "naïve": -2.0}
@@ -62,44 +63,49 @@ def stored(tmp_path_factory):
 )
 @settings(max_examples=depth(25))
 @given(lines=lines, batch_size=st.integers(1, 5))
-def test_it_is_the_reference(stored, options, lines, batch_size):
+def test_results_equal_the_reference(stored, options, lines, batch_size):
     wanted = [row for row in reference(lines, LEXICON, **options) if "yesterday" not in lines[row[0]]]
     flow = sentiment_analysis(lexicon=stored, **options)
     assert found(flow.run(table(lines), batch_size=batch_size)["sentiment"]) == wanted
-    staged = Staged(flow, ro.MemorySource(table(lines)), random.Random(len(lines)), max_records=batch_size)
+    staged = SimulatedQuery(flow, ro.MemorySource(table(lines)), random.Random(len(lines)), max_records=batch_size)
     assert found(staged["sentiment"]) == wanted
 
 
 @pytest.mark.parametrize(
-    ("options", "labels", "score"),
+    ("options", "papers", "made"),
     [
-        ({}, {"Positive": 208, "Negative": 161, "Neutral": 157}, 377),
-        ({"languages": None}, {"Positive": 243, "Negative": 183, "Neutral": 174}, None),
+        ({}, (208, 161, 157, 377), (40, 26, 25, 69)),
+        ({"languages": None}, (243, 183, 174, None), (46, 28, 26, 85)),
     ],
     ids=["english", "all"],
 )
-def test_the_figures_of_the_specification(shared_data, options, labels, score):
-    result = sentiment_analysis(lexicon=str(shared_data / AFINN), **options).run(replay(shared_data / TWEETS))
+def test_the_figures_of_the_specification(sample_data, options, papers, made):
+    *labels, score = expected(sample_data, made=made, papers=papers)
+    result = sentiment_analysis(lexicon=str(sample_data / AFINN), **options).run(replay(sample_data / TWEETS))
     rows = result["sentiment"]
-    assert Counter(rows["sentiment"].to_pylist()) == labels
+    assert Counter(rows["sentiment"].to_pylist()) == dict(zip(("Positive", "Negative", "Neutral"), labels, strict=True))
     assert score is None or sum(rows["score"].to_pylist()) == score
     assert sorted(result["errors"]["reason"].to_pylist()) == ["missing", "not_json", "not_json"]
-    assert f"{rows['event_time'][0].as_py():%Y-%m-%dT%H:%M:%S.%f}" == "2020-11-20T04:30:00.097000"
+    assert f"{rows['event_time'][0].as_py():%Y-%m-%dT%H:%M:%S.%f}" == expected(
+        sample_data, made="2020-11-20T04:30:00.000000", papers="2020-11-20T04:30:00.097000"
+    )
 
 
 @pytest.mark.parametrize(
-    ("text", "score"),
+    ("text", "papers", "made"),
     [
-        ("I am happy and love this great phone", 9),
-        ("This is a terrible, awful waste of money!", -7),
-        ("can't stand it", 0),
-        ("not good", 3),
+        ("I am happy and love this great phone", 9, 10),
+        ("This is a terrible, awful waste of money!", -7, -8),
+        ("can't stand it", 0, 0),
+        ("not good", 3, 2),
     ],
 )
-def test_the_sentences_of_the_specification(shared_data, text, score):
+def test_the_sentences_of_the_specification(sample_data, text, papers, made):
     line = json.dumps({"id": "1", "created_at": TIME, "text": text})
-    flow = sentiment_analysis(lexicon=str(shared_data / AFINN))
-    assert flow.run(table([line]))["sentiment"]["score"].to_pylist() == [score]
+    flow = sentiment_analysis(lexicon=str(sample_data / AFINN))
+    assert flow.run(table([line]))["sentiment"]["score"].to_pylist() == [
+        expected(sample_data, made=made, papers=papers)
+    ]
 
 
 def test_without_a_lexicon_there_is_one():

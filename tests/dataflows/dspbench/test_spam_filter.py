@@ -9,7 +9,6 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from riot_bench.baselines.python.dspbench.spam_filter import spam_filter as opponent
 
 import riot_ops as ro
 from riot_ops.core.errors import ConfigError
@@ -19,8 +18,9 @@ from riot_ops.models import WordTable
 from riot_ops.streams import replay
 from tests.reference.dspbench.spam_filter import Table, tokens
 from tests.reference.dspbench.spam_filter import spam_filter as reference
+from tests.samples import MADE, expected
 from tests.search import depth
-from tests.staged import Staged
+from tests.simulated_query import SimulatedQuery
 
 TRAINING, ANALYSIS = (f"dspbench/synthetic/emails-{name}.jsonl" for name in ("training", "analysis"))
 
@@ -55,41 +55,50 @@ def found(rows):
     analysis=st.lists(asked | dirt, max_size=5),
     batch_size=st.integers(1, 4),
 )
-def test_it_is_the_reference(options, training, analysis, batch_size):
+def test_results_equal_the_reference(options, training, analysis, batch_size):
     wanted = list(reference(training, analysis, **options))
     flow = spam_filter(**options)
     both = {"training": table(training), "analysis": table(analysis)}
     assert found(flow.run(both, batch_size=batch_size)["results"]) == wanted
     sources = {name: ro.MemorySource(lines) for name, lines in both.items()}
     choose = random.Random(len(training) + 7 * len(analysis))
-    assert found(Staged(flow, sources, choose, max_records=batch_size)["results"]) == wanted
+    assert found(SimulatedQuery(flow, sources, choose, max_records=batch_size)["results"]) == wanted
 
 
-def test_the_figures_of_the_specification(shared_data, tmp_path):
-    both = {"training": replay(shared_data / TRAINING), "analysis": replay(shared_data / ANALYSIS)}
+def test_the_figures_of_the_specification(sample_data, tmp_path):
+    both = {"training": replay(sample_data / TRAINING), "analysis": replay(sample_data / ANALYSIS)}
     result = spam_filter(keep_table=True).run(both)
     rows = {row["id"]: row for row in result["results"].to_pylist()}
-    assert (len(rows), sum(row["is_spam"] for row in rows.values())) == (200, 81)
-    truth = [json.loads(line) for line in (shared_data / ANALYSIS).read_text().splitlines()]
+    verdicts = (len(rows), sum(row["is_spam"] for row in rows.values()))
+    assert verdicts == expected(sample_data, made=(30, 12), papers=(200, 81))
+    truth = [json.loads(line) for line in (sample_data / ANALYSIS).read_text().splitlines()]
     assert all(rows[one["id"]]["is_spam"] == one["spam"] for one in truth)
-    assert rows["a00400"]["spam_probability"] == pytest.approx(1.236e-16, rel=1e-3)
-    assert rows["a00401"]["spam_probability"] == pytest.approx(0.9999999989, abs=5e-11)
-    assert sum(len(tokens(one["message"])) for one in truth) == 3455
+    training = (sample_data / TRAINING).read_text().splitlines()
+    assert found(result["results"]) == list(reference(training, (sample_data / ANALYSIS).read_text().splitlines()))
+    if sample_data != MADE:
+        assert rows["a00400"]["spam_probability"] == pytest.approx(1.236e-16, rel=1e-3)
+        assert rows["a00401"]["spam_probability"] == pytest.approx(0.9999999989, abs=5e-11)
+        assert sum(len(tokens(one["message"])) for one in truth) == 3455
     assert result["errors"].num_rows == 0
     learned = WordTable.of(result["table"].to_pylist())
-    assert (learned.spam_total, learned.ham_total) == (4949, 7561)
-    assert len([word for word, counts in learned.counts.items() if any(counts)]) == 36
-    # the table as it was learned, in place of the messages
+    assert (learned.spam_total, learned.ham_total) == expected(sample_data, made=(660, 977), papers=(4949, 7561))
+    words = [word for word, counts in learned.counts.items() if any(counts)]
+    assert len(words) == expected(sample_data, made=168, papers=36)
+    # the learned table instead of the messages
     path = str(tmp_path / "words.json")
     learned.save(path)
     stored = json.loads((tmp_path / "words.json").read_text())["words"]
-    for word, p in {"free": 0.935223, "meeting": 0.01, "the": 0.332528}.items():
+    for word, p in expected(
+        sample_data,
+        made={"free": 0.979637, "meeting": 0.01, "the": 0.323995},
+        papers={"free": 0.935223, "meeting": 0.01, "the": 0.332528},
+    ).items():
         assert stored[word]["p_spam"] == pytest.approx(p, abs=5e-7)
-    again = spam_filter(table=path, training=False).run({"analysis": replay(shared_data / ANALYSIS)})["results"]
+    again = spam_filter(table=path, training=False).run({"analysis": replay(sample_data / ANALYSIS)})["results"]
     assert found(again) == found(result["results"])
 
 
-def test_what_was_learned_before_and_now(tmp_path):
+def test_table_is_extended_by_training(tmp_path):
     early = [json.dumps({"id": "1", "message": "win cash", "spam": True})]
     late = [json.dumps({"id": "2", "message": "we meet to win", "spam": False})]
     mails = [json.dumps({"id": "3", "message": f"{word} now"}) for word in ("win", "cash", "we", "new")]
@@ -104,23 +113,7 @@ def test_what_was_learned_before_and_now(tmp_path):
     assert (learned.spam_total, learned.ham_total) == (2, 4)
 
 
-def test_plain_python_learns_the_same(tmp_path):
-    learned = [json.dumps({"id": i, "message": m, "spam": s}) for i, m, s in ((1, "win Win é", True), (2, "we", 0))]
-    asked = ['{"id": 3, "message": "win we meet"}', "[]", '{"id": "4", "message": "!"}']
-    path = str(tmp_path / "table.json")
-    options = {"emit_empty": True, "keep_table": True}
-    plain = opponent({"training": [t.encode() for t in learned], "analysis": [t.encode() for t in asked]}, **options)
-    result = spam_filter(**options).run({"training": table(learned), "analysis": table(asked)})
-    assert found(result["results"]) == plain["results"]
-    rows = [(r["word"], r["count_bad"], r["count_good"]) for r in result["table"].to_pylist()]
-    assert {row for row in rows if any(row[1:])} == set(plain["table"])  # words that were only asked for aside
-    WordTable.of(result["table"].to_pylist()).save(path)
-    again = opponent({"analysis": [t.encode() for t in asked]}, table=path, training=False, emit_empty=True)
-    assert again == {"results": plain["results"]}
-    assert plain["results"][0][1] != opponent({"analysis": [asked[0].encode()]}, training=False)["results"][0][1]
-
-
-def test_a_run_goes_on_where_it_stopped(tmp_path):
+def test_restarted_run_continues(tmp_path):
     training = [
         json.dumps({"id": str(i), "message": f"win {'cash' * (i % 3)} w{i % 5}", "spam": i % 2 == 0}) for i in range(20)
     ]
@@ -134,12 +127,12 @@ def test_a_run_goes_on_where_it_stopped(tmp_path):
 
 
 @pytest.mark.parametrize("cores", [1, 2])
-def test_nothing_is_put_beside_each_word(cores, monkeypatch):
+def test_words_are_not_materialised(cores, monkeypatch):
     both = {
         "training": table(['{"id": "1", "message": "win cash", "spam": true}']),
         "analysis": table(['{"id": "2", "message": "win we"}', '{"id": "3", "message": "we"}']),
     }
-    by_time = spam_filter().run(both, order="event_time", cores=cores)["results"]  # for that order they are batches
+    by_time = spam_filter().run(both, order="event_time", cores=cores)["results"]  # sorting needs record batches
     monkeypatch.setattr(Derived, "_words", None)
     assert found(spam_filter().run(both, cores=cores)["results"]) == found(by_time)
     with pytest.raises(TypeError):

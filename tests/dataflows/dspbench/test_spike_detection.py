@@ -15,7 +15,8 @@ import riot_ops as ro
 from riot_ops.dataflows import spike_detection
 from riot_ops.streams import replay
 from tests.reference.dspbench.spike_detection import spike_detection as reference
-from tests.staged import Staged
+from tests.samples import expected
+from tests.simulated_query import SimulatedQuery
 
 SHARED = "dspbench/synthetic/sensors.dat"
 VALUES = [f"{v}" for v in (20, 20.4, 20.7, 21.04, 19.36, -20.5, 0, 7.25)]
@@ -59,7 +60,7 @@ def test_spikes_are_those_of_the_reference(texts, window, threshold, batch_size)
 @given(lines, st.integers(0, 1 << 32))
 def test_spikes_are_the_same_in_stages(texts, seed):
     choose = random.Random(seed)
-    staged = Staged(
+    staged = SimulatedQuery(
         spike_detection(window=3), ro.MemorySource(table(texts)), choose, max_records=5,
         partitions=choose.choice([1, 3]),
     )  # fmt: skip
@@ -69,24 +70,25 @@ def test_spikes_are_the_same_in_stages(texts, seed):
 
 
 @pytest.mark.parametrize("staged", [False, True])
-def test_the_sensors_of_the_specification(shared_data, staged):
-    source = replay(shared_data / SHARED)
-    result = Staged(spike_detection(), source, random.Random(1)) if staged else spike_detection().run(source)
+def test_the_sensors_of_the_specification(sample_data, staged):
+    source = replay(sample_data / SHARED)
+    result = SimulatedQuery(spike_detection(), source, random.Random(1)) if staged else spike_detection().run(source)
     by_device = Counter(int(device) for device in result["spikes"]["device_id"].to_pylist())
-    assert [by_device[i] for i in range(1, 11)] == [10, 5, 5, 9, 5, 8, 6, 6, 5, 8]
-    texts = (shared_data / SHARED).read_text().split("\n")[:6002]
+    spikes = expected(sample_data, made=[2, 2, 2, 2], papers=[10, 5, 5, 9, 5, 8, 6, 6, 5, 8])
+    assert [by_device[i + 1] for i in range(len(spikes))] == spikes
+    texts = (sample_data / SHARED).read_text().splitlines()
     wanted, bad = reference(texts)
     assert_same(found(result["spikes"]), wanted)
     assert places(result["errors"]) == bad
     assert len(bad) == 2
 
 
-def test_windows_and_thresholds_of_the_specification(shared_data):
+def test_windows_and_thresholds_of_the_specification(sample_data):
     def spikes(**options):
-        return spike_detection(**options).run(replay(shared_data / SHARED))["spikes"].num_rows
+        return spike_detection(**options).run(replay(sample_data / SHARED))["spikes"].num_rows
 
-    assert spikes(window=10, threshold=0.03) == 69
-    assert spikes(window=100, threshold=0.1) == 67
+    assert spikes(window=10, threshold=0.03) == expected(sample_data, made=8, papers=69)
+    assert spikes(window=100, threshold=0.1) == expected(sample_data, made=8, papers=67)
 
 
 def test_what_is_watched_may_be_chosen():
@@ -102,7 +104,7 @@ def test_a_negative_average_has_spikes_as_a_positive_one_has():
     assert [r["value"] for r in spike_detection().run(table(texts))["spikes"].to_pylist()] == [-22.0]
 
 
-def test_a_run_goes_on_where_it_stopped(tmp_path):
+def test_restarted_run_continues(tmp_path):
     texts = [f"2004-03-01 00:00:00 1 {i % 2} {20 + i * i % 7} 0 0 0" for i in range(30)]
     whole = found(spike_detection(window=4).run(table(texts))["spikes"])
     kept = {"checkpoint": tmp_path / "checkpoint", "out": tmp_path / "out"}

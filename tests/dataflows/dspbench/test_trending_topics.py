@@ -14,10 +14,11 @@ import riot_ops as ro
 from riot_ops.core.errors import ConfigError
 from riot_ops.dataflows import trending_topics
 from riot_ops.streams import replay
-from tests.dataflows.dspbench.streams_of import messages, restarted
+from tests.dataflows.dspbench.line_messages import messages, restarted
 from tests.reference.dspbench.trending_topics import trending_topics as reference
+from tests.samples import expected
 from tests.search import depth
-from tests.staged import Staged
+from tests.simulated_query import SimulatedQuery
 
 TWEETS = "dspbench/synthetic/tweets.jsonl"
 NOON = datetime(2020, 11, 20, 12, tzinfo=UTC)
@@ -30,7 +31,7 @@ def tweet(tenths, text):
 
 
 def clock(steps):
-    """Tweets whose times mostly grow, with ties, jumps back and gaps."""
+    """Generate tweets with mostly increasing times, ties, jumps back and gaps."""
     at, lines = 0, []
     for step, text in steps:
         at = max(0, at + step)
@@ -65,7 +66,7 @@ def test_equals_the_reference(texts, batch_size, rankers, normalise, partial):
 def test_is_the_same_in_stages(texts, seed):
     choose = random.Random(seed)
     source = ro.MemorySource(messages(texts))
-    staged = Staged(trending_topics(k=3), source, choose, max_records=5, partitions=choose.choice([1, 3]))
+    staged = SimulatedQuery(trending_topics(k=3), source, choose, max_records=5, partitions=choose.choice([1, 3]))
     assert found(staged["rankings"]) == reference(texts, k=3)[0]
 
 
@@ -89,20 +90,22 @@ def test_options(options, same):
 
 
 @pytest.mark.parametrize("staged", [False, True])
-def test_the_tweets_of_the_specification(shared_data, staged):
+def test_the_tweets_of_the_specification(sample_data, staged):
     def run(flow):
-        source = replay(shared_data / TWEETS)
-        return Staged(flow, source, random.Random(1)) if staged else flow.run(source)
+        source = replay(sample_data / TWEETS)
+        return SimulatedQuery(flow, source, random.Random(1)) if staged else flow.run(source)
 
     whole = run(trending_topics(window="2h", every="1h"))
-    counts = dict(
-        spark=120, storm=114, iot=94, flink=88, python=67, stream=64, energy=47, traffic=43, weather=34, news=13
-    )
+    counts = expected(
+        sample_data,
+        made="spark 39 storm 25 iot 14 flink 11 stream 8 python 6 sports 5 traffic 5 weather 4 energy 2",
+        papers="spark 120 storm 114 iot 94 flink 88 python 67 stream 64 energy 47 traffic 43 weather 34 news 13",
+    ).split()
     assert [row[1:] for row in found(whole["rankings"])] == [
-        (rank, f"#{topic}", n) for rank, (topic, n) in enumerate(counts.items(), 1)
+        (rank, f"#{topic}", int(n)) for rank, (topic, n) in enumerate(zip(counts[::2], counts[1::2], strict=True), 1)
     ]
     assert whole["errors"].num_rows == 3
-    texts = (shared_data / TWEETS).read_text().split("\n")
+    texts = (sample_data / TWEETS).read_text().split("\n")
     assert found(run(trending_topics())["rankings"]) == reference(texts)[0]
 
 
@@ -122,11 +125,11 @@ def test_tweets_without_tags_move_time():
 
 
 def test_misuse_is_refused():
-    for options, said in (
-        ({"window": "1s"}, "no shorter"),
+    for options, error_text in (
+        ({"window": "1s"}, "at most window"),
         ({"k": 0}, "k"),
         ({"rankers": 0}, "rankers = 0"),
         ({"every": "0s"}, "every"),
     ):
-        with pytest.raises(ConfigError, match=said):
+        with pytest.raises(ConfigError, match=error_text):
             trending_topics(**options)

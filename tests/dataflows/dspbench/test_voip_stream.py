@@ -1,4 +1,4 @@
-"""VoIP stream, against a call at a time, plain Python and the figures of the specification."""
+"""VoIP stream, against a call at a time and the figures of the specification."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from riot_bench.baselines.python.dspbench.voip_stream import voip_stream as opponent
 
 import riot_ops as ro
 from riot_ops import tasks as t
@@ -18,11 +17,13 @@ from riot_ops.core.errors import ConfigError
 from riot_ops.dataflows import voip_stream
 from riot_ops.streams import replay
 from tests.reference.dspbench.voip_stream import voip_stream as reference
+from tests.samples import MADE, expected
 from tests.search import depth
-from tests.staged import Staged
+from tests.simulated_query import SimulatedQuery
 
 SHARED = "dspbench/synthetic/voip-cdr.csv"
 TELEMARKETERS = {"10901236402": 368, "19899816633": 428, "19415983923": 355}
+MADE_TELEMARKETERS = {"10312261652": 19, "12809967870": 18}
 NINE = datetime(2020, 1, 1, 9, tzinfo=UTC)
 FIELDS = ("caller", "timestamp", "score", "fofir", "url", "acd")
 
@@ -68,7 +69,7 @@ def same(rows, wanted):
 
 
 def lively(many, seed=3):
-    """So many calls of a few, mostly in order."""
+    """Generate calls among a few numbers, mostly in order."""
     draw = random.Random(seed)
     ends = [draw.sample(["17", "18", "19", "20", "21"], 2) for _ in range(many)]
     at = [max(0, 4 * i + draw.choice([0, 0, 0, -30])) for i in range(many)]
@@ -80,7 +81,7 @@ def lively(many, seed=3):
 
 @settings(max_examples=depth(30))
 @given(files, st.booleans(), st.integers(1, 9))
-def test_scores_are_those_of_a_call_at_a_time(lines, exact, batch_size):
+def test_scores_equal_the_reference(lines, exact, batch_size):
     result = voip_stream(exact=exact, num_elements=5000).run(table(lines), batch_size=batch_size)
     wanted, bad, _ = reference(lines)
     same(found(result["scores"]), wanted)
@@ -92,42 +93,35 @@ def test_scores_are_those_of_a_call_at_a_time(lines, exact, batch_size):
 def test_scores_are_the_same_in_stages(lines, exact, seed):
     choose = random.Random(seed)
     flow = voip_stream(exact=exact, num_elements=5000)
-    staged = Staged(flow, ro.MemorySource(table(lines)), choose, max_records=5, partitions=choose.choice([1, 3]))
+    staged = SimulatedQuery(
+        flow, ro.MemorySource(table(lines)), choose, max_records=5, partitions=choose.choice([1, 3])
+    )
     same(found(staged["scores"]), reference(lines)[0])
 
 
-@given(files)
-def test_plain_python_finds_the_same(lines):
-    rows = opponent({"calls": [line.encode() for line in lines]})["scores"]
-    same([(0, *row) for row in rows], [(0, *row[1:]) for row in reference(lines)[0]])
+OPTIONS = [
+    {"decay": 0.5},
+    {"acd_ramp": (0.0, 2.0), "decay24": 0.5},
+    {"fofir_ramp": (0.5, 1.5)},
+    {"fofir_weight": 5.0},
+    {"url_ramp": (0.0, 0.9)},
+    {"url_weight": 5.0},
+    {"acd_ramp": (0.0, 2.0)},
+    {"acd_ramp": (0.0, 2.0), "acd_weight": 5.0},
+    {"acd_ramp": (0.0, 2.0), "acd_decay_factor": 3.0},
+    {"acd_mode": "short"},
+    {"ramp": "ratio"},
+    {"threshold": 3.5},
+]
 
 
-@pytest.mark.parametrize(
-    "option",
-    [
-        {"decay": 0.5},
-        {"acd_ramp": (0.0, 2.0), "decay24": 0.5},
-        {"fofir_ramp": (0.5, 1.5)},
-        {"fofir_weight": 5.0},
-        {"url_ramp": (0.0, 0.9)},
-        {"url_weight": 5.0},
-        {"acd_ramp": (0.0, 2.0)},
-        {"acd_ramp": (0.0, 2.0), "acd_weight": 5.0},
-        {"acd_ramp": (0.0, 2.0), "acd_decay_factor": 3.0},
-        {"acd_mode": "short"},
-        {"ramp": "ratio"},
-        {"threshold": 3.5},
-    ],
-    ids=",".join,
-)
+@pytest.mark.parametrize("option", OPTIONS, ids=",".join)
 def test_options(option):
     lines = lively(40)
     wanted, _, _ = reference(lines, **option)
     base = {"acd_ramp": option["acd_ramp"]} if len(option) > 1 else {}
     assert wanted != reference(lines, **base)[0], "the option makes no difference here"
     same(found(voip_stream(**option).run(table(lines))["scores"]), wanted)
-    same([(0, *row) for row in opponent({"calls": [x.encode() for x in lines]}, **option)["scores"]],
-         [(0, *row[1:]) for row in wanted])  # fmt: skip
 
 
 def test_sizes_of_the_filters():
@@ -153,7 +147,7 @@ def test_twelve_operators():
     assert feeds["established"] == {"ecr", "rcr", "encr", "ecr24", "ct24"}
     assert feeds["ecr_of_call"] == {"fofir_parts", "url_parts"}
     assert feeds["global_acd_of_call"] == feeds["ct24_of_call"] == feeds["ecr24_of_call"] == {"acd_parts"}
-    joins = [node.task for node in flow.kind("task") if isinstance(node.task, t.AssembleMessage)]
+    joins = [node.task for node in flow.nodes_of_kind("task") if isinstance(node.task, t.AssembleMessage)]
     assert [join.timeout for join in joins] == [timedelta(minutes=5)] * 4
 
 
@@ -168,33 +162,41 @@ def test_a_restart_in_mid_stream(tmp_path):
 
 @pytest.mark.parametrize("exact", [True, False])
 @pytest.mark.parametrize("mode", ["long", "short"])
-def test_figures_of_the_specification(shared_data, exact, mode):
-    result = voip_stream(exact=exact, acd_mode=mode).run(replay(shared_data / SHARED))
+def test_figures_of_the_specification(sample_data, exact, mode):
+    result = voip_stream(exact=exact, acd_mode=mode).run(replay(sample_data / SHARED))
     rows = result["scores"].to_pylist()
-    assert (len(rows), result.errors.num_rows) == (5708, 0)
+    assert (len(rows), result.errors.num_rows) == (expected(sample_data, made=194, papers=5708), 0)
     by_caller = defaultdict(list)
     for row in rows:
         by_caller[row["caller"]].append(row["score"])
-    assert len(by_caller) == 300
+    assert len(by_caller) == expected(sample_data, made=38, papers=300)
     means = {caller: sum(scores) / len(scores) for caller, scores in by_caller.items()}
-    assert {caller: len(by_caller[caller]) for caller in TELEMARKETERS} == TELEMARKETERS
-    if mode == "long":
-        assert all(set(by_caller[caller]) == {5.0} for caller in TELEMARKETERS)
+    telemarketers = expected(sample_data, made=MADE_TELEMARKETERS, papers=TELEMARKETERS)
+    assert {caller: len(by_caller[caller]) for caller in telemarketers} == telemarketers
+    if mode == "short":
+        wanted_means = expected(sample_data, made=[7.52, 6.81], papers=[7.70, 7.68, 7.69])
+        assert [round(means[caller], 2) for caller in telemarketers] == wanted_means
+    elif sample_data == MADE:
+        assert [round(means[caller], 2) for caller in telemarketers] == [5.0, 4.32]
     else:
-        assert [round(means[caller], 2) for caller in TELEMARKETERS] == [7.70, 7.68, 7.69]
-    others = [row["score"] for row in rows if row["caller"] not in TELEMARKETERS]
-    usual = [mean for caller, mean in means.items() if caller not in TELEMARKETERS]
+        assert all(set(by_caller[caller]) == {5.0} for caller in telemarketers)
+    others = [row["score"] for row in rows if row["caller"] not in telemarketers]
+    usual = [mean for caller, mean in means.items() if caller not in telemarketers]
     figures = (sum(usual) / len(usual), sum(others) / len(others), max(usual))
-    wanted = {"long": (2.6618, 2.6064, 4.1424), "short": (4.7852, 4.7694, 5.5371)}
+    wanted = expected(
+        sample_data,
+        made={"long": (3.3960, 3.2624, 5.0), "short": (3.8705, 3.7910, 5.5080)},
+        papers={"long": (2.6618, 2.6064, 4.1424), "short": (4.7852, 4.7694, 5.5371)},
+    )
     assert figures == pytest.approx(wanted[mode], abs=5e-5)
 
 
-def test_the_file_in_stages_and_by_reference(shared_data):
-    lines = (shared_data / SHARED).read_text().splitlines()
+def test_the_file_in_stages_and_by_reference(sample_data):
+    lines = (sample_data / SHARED).read_text().splitlines()
     wanted, bad, mean = reference(lines)
     assert not bad
-    assert mean == pytest.approx(137.935375, abs=5e-7)
-    staged = Staged(voip_stream(), replay(shared_data / SHARED), random.Random(2), max_records=2500)
+    assert mean == pytest.approx(expected(sample_data, made=82.388856, papers=137.935375), abs=5e-7)
+    staged = SimulatedQuery(voip_stream(), replay(sample_data / SHARED), random.Random(2), max_records=2500)
     same(found(staged["scores"]), wanted)
 
 

@@ -9,16 +9,15 @@ from datetime import timedelta
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from riot_bench.baselines.python.dspbench.yahoo_streaming import yahoo_streaming as opponent
 
 import riot_ops as ro
 from riot_ops.core.errors import ConfigError
 from riot_ops.dataflows import yahoo_streaming
 from riot_ops.streams.dspbench import AdvertsSource
-from tests.dataflows.dspbench.streams_of import messages
+from tests.dataflows.dspbench.line_messages import messages
 from tests.reference.dspbench.yahoo_streaming import yahoo_streaming as reference
 from tests.search import depth
-from tests.staged import Staged
+from tests.simulated_query import SimulatedQuery
 
 ADS = {"a": "c1", "b": "c1", "c": "c2", "": "c2"}
 
@@ -37,11 +36,15 @@ bad = st.sampled_from(["", "{", event("a", "view", "now"), event("a", None, 7), 
 lines = st.lists(st.one_of(good, good, good, good, bad), max_size=14)
 
 
-@pytest.fixture(scope="module")
-def ads(tmp_path_factory):
-    path = tmp_path_factory.mktemp("ads") / "ads.csv"
+def write_ads(folder):
+    path = folder / "ads.csv"
     path.write_text("ad_id,campaign_id\n" + "".join(f"{ad},{campaign}\n" for ad, campaign in ADS.items()))
     return str(path)
+
+
+@pytest.fixture(scope="module")
+def ads(tmp_path_factory):
+    return write_ads(tmp_path_factory.mktemp("ads"))
 
 
 def found(result):
@@ -58,20 +61,12 @@ def test_equals_the_reference(ads, texts, allowed_lateness, batch_size):
     assert sorted(result["errors"]["seq"].to_pylist()) == wrong
 
 
-@given(texts=lines, allowed_lateness=st.sampled_from([0, 3, 20]), size=st.sampled_from([3, 10]))
-def test_plain_python_finds_the_same(ads, texts, allowed_lateness, size):
-    options = {"window": f"{size}s", "allowed_lateness": f"{allowed_lateness}s"}
-    rows = opponent({"events": [text.encode() for text in texts]}, ads=ads, **options)["campaigns"]
-    wanted, _ = reference(texts, ADS, allowed_lateness=allowed_lateness * 1000, window=size * 1000)
-    assert sorted((round(start.timestamp() * 1000), *row) for start, *row in rows) == wanted
-
-
 @settings(max_examples=depth(15))
 @given(texts=lines.filter(any), seed=st.integers(0, 1 << 32))
 def test_is_the_same_in_stages(ads, texts, seed):
     choose = random.Random(seed)
     source = ro.MemorySource(messages(texts))
-    staged = Staged(yahoo_streaming(ads=ads), source, choose, max_records=4, partitions=choose.choice([1, 3]))
+    staged = SimulatedQuery(yahoo_streaming(ads=ads), source, choose, max_records=4, partitions=choose.choice([1, 3]))
     wanted, wrong = reference(texts, ADS)
     assert found(staged) == wanted
     assert sorted(staged["errors"]["seq"].to_pylist()) == wrong
@@ -91,10 +86,10 @@ def test_options(ads):
 
 
 @pytest.mark.parametrize("staged", [False, True])
-def test_every_third_event_is_a_view(shared_data, staged):
-    flow = yahoo_streaming(ads=str(shared_data / "dspbench/synthetic/ysb-ads.csv"))
+def test_every_third_event_is_a_view(sample_data, staged):
+    flow = yahoo_streaming(ads=str(sample_data / "dspbench/synthetic/ysb-ads.csv"))
     source = AdvertsSource(messages=10_000, rate=500.0)
-    result = Staged(flow, source, random.Random(1)) if staged else flow.run(source)
+    result = SimulatedQuery(flow, source, random.Random(1)) if staged else flow.run(source)
     assert sum(count for _, _, count in found(result)) == 3333
     assert len(found(result)) == 2 * 100
     assert result["errors"].num_rows == 0

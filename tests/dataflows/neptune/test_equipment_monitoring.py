@@ -16,10 +16,10 @@ from riot_ops.dataflows.neptune.equipment_monitoring import COLUMNS
 from riot_ops.testing import ABORT, ScriptedSource
 from tests.reference.neptune_equipment import STATES, delays, monitor, ordered
 from tests.search import depth
-from tests.staged import Staged
+from tests.simulated_query import SimulatedQuery
 
 SECOND = 1_000_000_000
-#: Readings as (milliseconds since the one before, may be negative; which states flip).
+#: Readings as (milliseconds since the previous one, possibly negative; the states that flip).
 readings = st.lists(
     st.tuples(st.sampled_from([10, 10, 10, 200, 7000, -5, -900, -1500]), st.sets(st.sampled_from(STATES))), max_size=25
 )
@@ -27,7 +27,7 @@ streams = readings.map(lambda steps: made(steps))  # noqa: PLW0108 (it stands be
 
 
 def made(steps):
-    """``(ts, states)`` of each reading."""
+    """Return ``(ts, states)`` of each reading."""
     ts, states, found = 5 * SECOND, dict.fromkeys(STATES, 0), []
     for step, flips in steps:
         ts = max(0, ts + step * 1_000_000)
@@ -91,7 +91,7 @@ def check(result, readings, allowed_lateness=SECOND, max_pending=16, **options):
 )
 @settings(max_examples=depth(20))
 @given(readings=streams, batch_size=st.integers(1, 5))
-def test_it_is_the_reference(options, same, readings, batch_size):
+def test_results_equal_the_reference(options, same, readings, batch_size):
     texts = table(lines(readings))
     flow = equipment_monitoring(**options)
     result = flow.run(texts, batch_size=batch_size)
@@ -107,14 +107,14 @@ def test_it_is_the_reference(options, same, readings, batch_size):
 def test_it_is_the_same_in_stages(readings, max_records):
     flow, texts = equipment_monitoring(), table(lines(readings))
     result = flow.run(texts)
-    staged = Staged(flow, ro.MemorySource(texts), random.Random(len(readings)), max_records=max_records)
+    staged = SimulatedQuery(flow, ro.MemorySource(texts), random.Random(len(readings)), max_records=max_records)
     for name in ("delays", "monitor", "alarms"):
         fields = [n for n in ("pair", "ts", "delay", "slope", "alarm") if n in result[name].column_names]
         assert found(staged, name, *fields) == found(result, name, *fields)
 
 
 def flips(n, every=100_000_000, delay=30_000_000):
-    """A sensor that flips, and a valve that follows it ever more slowly."""
+    """Simulate a sensor that flips, and a valve that follows more and more slowly."""
     events = []
     for i in range(1, n + 1):
         events += [(i * every, "bm06", i % 2), (i * every + delay * (20 + i) // 20, "bm09", i % 2)]
@@ -154,7 +154,7 @@ def test_headers_delimiters_and_words(tmp_path):
     assert sorted(reasons) == ["bad_bool", "bad_time", "wrong_cells", "wrong_cells"]
 
 
-def test_a_run_goes_on_where_it_stopped(tmp_path):
+def test_restarted_run_continues(tmp_path):
     readings = flips(60)
     texts = lines(readings, sorted(COLUMNS), header=True)
     kept = {"checkpoint": tmp_path / "checkpoint", "out": tmp_path / "out"}

@@ -12,13 +12,13 @@ import pytest
 
 from riot_ops import ConfigError, dataflows
 from riot_ops.core.schema import stream_schema
-from tests.dataflows.inputs import N, sensors, source, table
+from tests.dataflows.riotbench_inputs import N, sensors, source, table
 
 SVG = "{http://www.w3.org/2000/svg}"
 
 
 def readings(stream, messages=N):
-    """``(sensor, type, seq, time in ms, value or None, meta)`` of every numeric observation, in order."""
+    """Return ``(sensor, type, seq, time in ms, value or None, meta)`` of every numeric observation, in order."""
     schema = stream_schema(stream)
     for row in table(source(stream, messages)).to_pylist():
         message = json.loads(row["payload"].partition(b",")[2])
@@ -31,7 +31,7 @@ def readings(stream, messages=N):
 
 
 def reference(stream, *, average, sliding, regression, horizon):
-    """``{analytic: {(seq, type): value}}`` by the formulas, from the lists of all values so far."""
+    """Compute ``{analytic: {(seq, type): value}}`` from the lists of all values so far."""
     found = {"avg": {}, "slr": {}, "dac": {}}
     known, smooth, distinct = {}, {}, {}
     for sensor, kind, seq, _, value, _ in readings(stream):
@@ -45,7 +45,7 @@ def reference(stream, *, average, sliding, regression, horizon):
             gain = p / (p + 0.32)
             x, p = x + gain * (value - x), (1 - gain) * p
             distinct.setdefault(kind, set()).add(value)
-        if values:  # before the first value nothing is known
+        if values:  # no result before the first value
             line.append((x, p))
         if len(line) >= regression and values:
             slope, start = np.polyfit(range(regression), [x for x, _ in line[-regression:]], 1)
@@ -108,7 +108,7 @@ def test_results_carry_the_meta_fields_of_their_message():
     assert not any("meta" in plain[name].column_names for name in ("avg", "slr", "dac"))
 
 
-def test_a_sensor_whose_first_readings_are_missing_gives_nothing_until_one_comes():
+def test_sensor_without_a_first_reading_emits_nothing():
     texts = ["null", "null", "5", "7", "null", "9", "11"]
     message = '{{"e":[{{"n":"meterid","sv":"m"}},{{"n":"energyconsumed","v":"{}"}}],"bt":{}}}'
     lines = [{"seq": i, "payload": message.format(text, 1000 * i).encode()} for i, text in enumerate(texts)]
@@ -143,8 +143,8 @@ def test_the_filter_lets_known_sensors_pass():
     assert stranger in dataflows.stats("grid").run(source("grid"))["dac"]["sensor_id"].to_pylist()
 
 
-def test_the_moment_in_place_of_the_average():
-    """F2 of up to ten readings of a key is exact: the squares of how often each value came."""
+def test_moment_replaces_the_average():
+    """F2 of up to ten readings of a key is exact: the squares of the frequencies of the values."""
     flow = dataflows.stats("taxi", summary="moment", publish={"url": "memory://moment", "topic": "x"})
     result = flow.run(source("taxi", 100))
     assert result.errors.num_rows == 0 and "avg" not in flow.nodes
@@ -192,7 +192,7 @@ def test_every_prediction_is_in_the_charts():
 
 
 def test_sets_of_charts_and_archives_of_them(tmp_path):
-    """So many results per set and so many charts per archive; what is left comes at the end."""
+    """Sets and archives have their sizes; incomplete ones are emitted at the end."""
     flow = dataflows.stats("grid", form="plots", plot_size=400, zip_size=5, charts=str(tmp_path))
     result = flow.run(source("grid"), batch_size=100)
     names = []
@@ -230,6 +230,6 @@ def test_the_benchmarks_sizes_of_sets_and_archives():
         ({"charts": "x"}, "charts is for form='plots'"),
     ],
 )
-def test_options_that_have_no_place_are_refused(wrong, match):
+def test_options_of_another_form_are_refused(wrong, match):
     with pytest.raises(ConfigError, match=match):
         dataflows.stats("city", **wrong)

@@ -1,16 +1,14 @@
-"""Threat detection against features one packet after the other and the network as a whole; its options; bad lines."""
+"""Threat detection, against features of single packets and the network applied at once; options; bad lines."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
-from riot_bench.baselines.python.streambench.threat import threat as plain
-from riot_bench.harness.validation import compare
 
 from riot_ops import models
 from riot_ops.core.errors import ConfigError, ModelError
 from riot_ops.dataflows import threat
-from riot_ops.dataflows.streambench.threat import shipped
+from riot_ops.dataflows.streambench.threat import packaged_model
 from riot_ops.graph.plan import plan
 from riot_ops.measure.classification import judged
 from riot_ops.models import NetworkModel
@@ -26,10 +24,10 @@ def messages(texts):
 
 
 def given():
-    return NetworkModel.from_bytes(shipped())
+    return NetworkModel.from_bytes(packaged_model())
 
 
-def test_flows_are_judged_as_by_the_network():
+def test_flows_are_classified_by_the_network():
     source = FlowsSource(messages=1_000, seed=5)
     result = threat().run(source, batch_size=130)
     rows = result["threats"].sort_by("seq").to_pylist()
@@ -45,7 +43,7 @@ def test_flows_are_judged_as_by_the_network():
 
 @pytest.fixture(scope="module")
 def packets():
-    """A few windows of little traffic: flows of one packet, and some that another follows in the next window."""
+    """A few windows of little traffic: flows of one packet, and some that continue in the next window."""
     return lines(TrafficSource(rate=2_000, seed=2), 0, 12_000)
 
 
@@ -55,7 +53,7 @@ def windows(texts, **options):
     return result, result["threats"].to_pylist()
 
 
-def test_features_are_those_of_the_packets_one_by_one(packets):
+def test_features_equal_single_packets(packets):
     result, rows = windows(packets)
     wanted = reference.flows(packets)
     assert len(rows) == len(wanted) and result["errors"].num_rows == 0
@@ -68,11 +66,11 @@ def test_features_are_those_of_the_packets_one_by_one(packets):
     np.testing.assert_allclose(
         [row["class_probability"] for row in found], given().probabilities(x).max(axis=1), rtol=0, atol=1e-9
     )
-    # the features themselves, before they are judged
+    # the features before the classification
     flow = threat(from_packets=True)
-    flow.sink("told", flow.stream("byte_rate"))
-    told = flow.run(messages(packets), batch_size=999)["byte_rate"].to_pylist()
-    for row in told:
+    flow.sink("rates", flow.stream("byte_rate"))
+    rates = flow.run(messages(packets), batch_size=999)["byte_rate"].to_pylist()
+    for row in rates:
         one = wanted[row["src"], row["dst"], round(row["window_start"].timestamp() * 1e6)]
         assert [row[name] for name in FEATURES] == pytest.approx([one[name] for name in FEATURES], rel=1e-9, abs=1e-12)
 
@@ -96,7 +94,7 @@ def test_a_packet_that_is_late(packets):
 
 def test_gaps_are_those_of_packets_in_order():
     sent = [f"{us},10.0.0.1,10.0.0.2,1,2,6,40,2,64,0" for us in (0, 200_000, 100_000, 300_000)]
-    told = []
+    features = []
     for texts, allowed_lateness in (
         (sorted(sent, key=lambda text: int(text.split(",")[0])), "0s"),
         (sent, "100ms"),
@@ -104,13 +102,13 @@ def test_gaps_are_those_of_packets_in_order():
     ):
         for size in (1, 2, 4):
             flow = threat(from_packets=True, allowed_lateness=allowed_lateness)
-            flow.sink("told", flow.stream("byte_rate"))
+            flow.sink("rates", flow.stream("byte_rate"))
             result = flow.run(messages(texts), batch_size=size)
             (row,) = result["byte_rate"].to_pylist()
             assert result["errors"].num_rows == 0
-            told.append([row[name] for name in FEATURES])
+            features.append([row[name] for name in FEATURES])
             assert [row[name] for name in ("gap_mean", "gap_std", "duration")] == pytest.approx([0.1, 0.0, 0.3])
-    assert told == [told[0]] * 9
+    assert features == [features[0]] * 9
 
 
 def test_bad_lines():
@@ -125,9 +123,9 @@ def test_bad_lines():
         assert threat(from_packets=from_packets).run(messages([]))["threats"].num_rows == 0
 
 
-def test_lines_without_the_truth(packets):
+def test_lines_without_labels(packets):
     plain = [line.rpartition(",")[0] for line in packets]
-    for texts in (plain, packets):  # what stands behind is passed over
+    for texts in (plain, packets):  # further cells are ignored
         result, rows = windows(texts, labels=False)
         assert result["errors"].num_rows == 0 and rows and "label" not in rows[0]
     flows = [line.rpartition(",")[0] for line in lines(FlowsSource(), 0, 20)]
@@ -135,7 +133,7 @@ def test_lines_without_the_truth(packets):
     assert threat().run(messages(flows))["errors"].num_rows == 20
 
 
-def test_a_network_of_ones_own(tmp_path):
+def test_custom_network(tmp_path):
     source = FlowsSource(messages=200)
     x, label = FlowsSource(seed=9, records=500).vectors()
     network = models.fit_network(
@@ -159,21 +157,21 @@ def test_a_network_of_ones_own(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "error_text"),
     [
-        ({"size": "nonsense"}, "size = 'nonsense' needs from_packets = True; without, it must be '2s'"),
-        ({"allowed_lateness": "-3s"}, "allowed_lateness = '-3s' needs from_packets = True; without, it must be '0s'"),
-        ({"seed": 7}, "seed = 7 needs training > 0; without, it must be 1"),
+        ({"size": "nonsense"}, "size = 'nonsense' needs from_packets = True; otherwise it must be '2s'"),
+        ({"allowed_lateness": "-3s"}, "allowed_lateness = '-3s' needs from_packets = True; otherwise it must be '0s'"),
+        ({"seed": 7}, "seed = 7 needs training > 0; otherwise it must be 1"),
         ({"from_packets": True, "size": "nonsense"}, "size.*'nonsense'"),
         ({"from_packets": True, "allowed_lateness": "-3s"}, "allowed_lateness.*-3s"),
     ],
 )
-def test_options_that_nothing_reads_are_refused(options, said):
-    with pytest.raises(ConfigError, match=said):
+def test_unused_options_are_refused(options, error_text):
+    with pytest.raises(ConfigError, match=error_text):
         threat(**options)
 
 
-def test_a_network_that_is_trained_when_the_dataflow_is_built():
+def test_network_trained_at_build_time():
     source = FlowsSource(messages=100)
 
     def probabilities(**options):
@@ -186,7 +184,7 @@ def test_a_network_that_is_trained_when_the_dataflow_is_built():
     assert probabilities(training=400, seed=5) != probabilities(training=400, seed=4) != probabilities()
 
 
-def test_the_network_that_comes_with_it_is_as_good_as_one_trained_now():
+def test_packaged_network_is_as_accurate_as_a_new_one():
     x, label = FlowsSource(seed=2).vectors()
     assert 0.95 <= np.mean(given().predict(x) == label) <= 0.99
     assert (given().rows, given().classes, given().inputs) == (7_000, CLASSES, FEATURES)
@@ -195,15 +193,3 @@ def test_the_network_that_comes_with_it_is_as_good_as_one_trained_now():
 def test_judging_needs_no_shuffle_of_its_own():
     for from_packets, stages in ((False, 1), (True, 2)):
         assert len(plan(threat(from_packets=from_packets)).stages) == stages
-
-
-@pytest.mark.parametrize("options", [{}, {"from_packets": True}, {"from_packets": True, "labels": False, "size": "1s"}])
-def test_plain_python_finds_the_same(options, packets):
-    from_packets = options.get("from_packets", False)
-    texts = packets[:3_000] if from_packets else lines(FlowsSource(dirt=True), 0, 500)
-    texts = [*texts, "", "1,2,3"]
-    wanted = plain({"packets" if from_packets else "flows": [text.encode() for text in texts]}, **options)["threats"]
-    fields = ("src", "dst", "class", "class_index", "class_probability")
-    rows = threat(**options).run(messages(texts))["threats"].select(fields).to_pylist()
-    found = [tuple(row.values()) for row in rows]
-    assert compare("threats", wanted, found).equal and len(found) > 100

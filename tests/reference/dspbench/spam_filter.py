@@ -23,7 +23,7 @@ def records(lines, *names):
 
 
 class Table:
-    """What is known of words."""
+    """Counts of words."""
 
     def __init__(self):
         self.bad, self.good = Counter(), Counter()

@@ -29,7 +29,7 @@ def distance(lat, lon, a, b):
 
 
 def nearest(lat, lon, roads, widths=None, width=5.0, tolerance=10.0):
-    """The road that a point is on, None where it is on none."""
+    """The road of a point; None if it is on no road."""
     found = [
         (min(distance(lat, lon, a, b) for a, b in itertools.pairwise(points)), road) for road, points in roads.items()
     ]

@@ -38,7 +38,7 @@ def batch_of(ids, kinds=None):
 
 @settings(deadline=None, max_examples=depth(60))
 @given(st.lists(IDS, max_size=30), st.sampled_from(["drop", "null", "flag"]), CUTS)
-def test_check_equals_reference(ids, on_fail, cuts):
+def test_check_equals_the_reference(ids, on_fail, cuts):
     members = ("a", "", "ü")
     known = Bloom(3, 0.2)
     for member in members:
@@ -58,7 +58,7 @@ def test_check_equals_reference(ids, on_fail, cuts):
 
 @settings(deadline=None, max_examples=depth(60))
 @given(st.lists(st.tuples(IDS, KEYS), max_size=30), st.sampled_from(["drop", "null"]), st.booleans())
-def test_multi_equals_reference(events, on_fail, own):
+def test_check_of_several_fields_equals_the_reference(events, on_fail, own):
     models = {"sensor_id": ["a", "b"], "kind": ["a", "ü"], "nowhere": ["z"]}
     known = {}
     for field in ("sensor_id", "kind"):
@@ -77,14 +77,14 @@ def test_multi_equals_reference(events, on_fail, own):
     assert run(task, batch) == (expected, [])
 
 
-def test_multi_without_any_field_passes_all():
+def test_check_of_absent_fields_passes_all_records():
     batch = pa.RecordBatch.from_pydict({"value": [1.0, None]})
     assert CheckBloomFilters(models={"nowhere": ["a"]}).session().push_batch(batch) is batch
 
 
 @settings(deadline=None, max_examples=depth(60))
 @given(st.lists(st.tuples(IDS, KEYS), max_size=30), st.booleans(), CUTS)
-def test_training_equals_reference(events, keyed, cuts):
+def test_training_equals_the_reference(events, keyed, cuts):
     filters: dict = {}
     for value, key in events:
         filters.setdefault(key if keyed else None, Bloom(8, 0.05)).add(value)
@@ -97,7 +97,7 @@ def test_training_equals_reference(events, keyed, cuts):
         assert (made.words.tolist(), made.count) == (naive.words(), naive.count)
 
 
-def test_training_reads_the_field_that_it_is_told():
+def test_training_reads_the_named_field():
     session = TrainBloomFilter(expected_insertions=5, field="taxi").session()
     session.push_many([{"taxi": "t1", "sensor_id": "s1"}, {"taxi": "t2", "sensor_id": "s1"}])
     naive = Bloom(5, 0.01)
@@ -152,7 +152,7 @@ def test_model_file_is_reloaded_when_it_changes(tmp_path):
         lambda: TrainBloomFilter(expected_insertions=0),
     ],
 )
-def test_misuse(make):
+def test_wrong_parameters_are_refused(make):
     with pytest.raises(ConfigError):
         make()
 
@@ -172,7 +172,7 @@ def test_nested_fields_are_refused():
         TrainBloomFilter(expected_insertions=5, by=("kind",)),
     ],
 )
-def test_tasks_are_data(task):
+def test_a_descriptor_restores_the_task(task):
     assert Task.from_dict(json.loads(json.dumps(task.to_dict()))) == task
     assert hash(pickle.loads(pickle.dumps(task))) == hash(task)
     assert eval(repr(task)) == task

@@ -1,4 +1,4 @@
-"""Deduplication against sets and dicts, and the error that it states."""
+"""Deduplication against sets and dicts, and against its stated error."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from riot_ops.tasks import Deduplicate
 from tests.reference import deduplicate as reference
 from tests.reference.splits import KEYS, READINGS, run
 from tests.search import depth
-from tests.staged import Staged
+from tests.simulated_query import SimulatedQuery
 
 START = datetime(2024, 5, 1, tzinfo=UTC)
 CUTS = st.lists(st.integers(0, 40), max_size=3)
@@ -35,7 +35,7 @@ def numbers(task, batch, cuts=()):
 
 @settings(deadline=None, max_examples=depth(40))
 @given(st.lists(st.tuples(KEYS, READINGS | st.sampled_from([1.0, 2.0])), max_size=40), CUTS)
-def test_exact(events, cuts):
+def test_exact_deduplication_equals_a_set(events, cuts):
     batch = pa.RecordBatch.from_pydict(
         {"k": pa.array([k for k, _ in events], pa.string()), "v": pa.array([v for _, v in events], pa.float64())}
     )
@@ -46,7 +46,7 @@ def test_exact(events, cuts):
 
 @settings(deadline=None, max_examples=depth(40))
 @given(st.lists(st.tuples(KEYS, st.integers(0, 30)), max_size=40), CUTS, st.integers(1, 8))
-def test_for_a_time(events, cuts, ttl):
+def test_time_to_live_forgets_keys(events, cuts, ttl):
     events.sort(key=lambda event: event[1])
     batch = pa.RecordBatch.from_pydict(
         {
@@ -60,7 +60,7 @@ def test_for_a_time(events, cuts, ttl):
 
 
 @pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
-def test_a_time_to_live_is_in_no_unit(unit):
+def test_time_to_live_holds_for_any_unit_of_time(unit):
     seconds = pa.array([0, 10, 21], pa.int64()).cast(pa.timestamp("s", "UTC"))
     batch = pa.RecordBatch.from_arrays(
         [pa.array(["a"] * 3), seconds.cast(pa.timestamp(unit, "UTC"))], ["k", "event_time"]
@@ -68,9 +68,9 @@ def test_a_time_to_live_is_in_no_unit(unit):
     assert numbers(Deduplicate(by="k", ttl="10s"), batch) == [0, 2]
 
 
-def test_a_repetition_counts_as_seen():
+def test_a_repetition_keeps_a_key_alive():
     session = Deduplicate(by="k", ttl="10s").session()
-    times = (0, 6, 12, 22, 33)  # each within ten seconds of the one before but the last
+    times = (0, 6, 12, 22, 33)  # all but the last within ten seconds of the one before
     assert [len(session.push({"k": "a", "event_time": START + timedelta(seconds=t)})) for t in times] == [
         1,
         0,
@@ -82,11 +82,11 @@ def test_a_repetition_counts_as_seen():
 
 @settings(deadline=None, max_examples=depth(40))
 @given(st.lists(st.tuples(KEYS, st.integers(0, 9)), max_size=60), CUTS, st.integers(1, 4))
-def test_lately(events, cuts, capacity):
+def test_bounded_deduplication_equals_two_sets(events, cuts, capacity):
     batch = pa.RecordBatch.from_pydict(
         {"k": pa.array([k for k, _ in events], pa.string()), "v": pa.array([v for _, v in events], pa.int64())}
     )
-    exactly = 1e-9  # no false positive among so few
+    exactly = 1e-9  # no false positives among a few values
     one = reference.Lately(capacity)
     task = Deduplicate(fields=("k", "v"), capacity=capacity, error=exactly)
     assert numbers(task, batch, cuts) == [i for i, event in enumerate(events) if one.is_new(event)]
@@ -96,26 +96,26 @@ def test_lately(events, cuts, capacity):
 
 
 @pytest.mark.parametrize("error", [0.001, 0.02, 0.2])
-def test_new_records_are_dropped_no_more_often_than_stated(error):
-    """Over twenty fillings; three deviations of a binomial distribution above the stated error at most."""
+def test_dropped_new_records_are_within_the_stated_error(error):
+    """Over twenty fillings: at most three standard deviations of a binomial distribution above the stated error."""
     n, capacity = 40_000, 2_000
     fresh = numbers(
         Deduplicate(fields="v", capacity=capacity, error=error), pa.RecordBatch.from_pydict({"v": range(n)})
     )
     dropped = n - len(fresh)
     assert dropped <= n * error + 3 * (n * error) ** 0.5
-    assert dropped >= n * error / 10  # and not by far more bits than it says
+    assert dropped >= n * error / 10  # and no filter is far larger than stated
 
 
-def test_small_filters_err_no_more_often_either():
-    """A pair of filters for each of 500 keys with 40 values: 20 of 20,000 at 0.1 %."""
+def test_small_filters_keep_the_stated_error():
+    """One pair of filters for each of 500 keys with 40 values: 20 errors in 20,000 at 0.1 %."""
     keys = np.repeat(np.arange(500), 40)
     batch = pa.RecordBatch.from_pydict({"k": keys, "v": np.arange(keys.size)})
     fresh = numbers(Deduplicate(by="k", fields="v", capacity=4, error=0.001), batch)
     assert keys.size - len(fresh) <= 20 + 3 * 20**0.5
 
 
-def test_the_latest_are_always_known():
+def test_the_latest_values_are_always_remembered():
     values = np.random.default_rng(3).integers(0, 400, 20_000)
     batch = pa.RecordBatch.from_pydict({"v": values})
     capacity = 150
@@ -135,7 +135,7 @@ def test_the_state_has_the_stated_size():
     assert set(KeyedState(Deduplicate(by="v")).fields) == {"seen"}
 
 
-def test_what_two_parts_have_seen():
+def test_merged_states_remember_the_keys_of_both():
     here, there = (Deduplicate(by="k").session() for _ in range(2))
     here.push({"k": "a"})
     there.push({"k": "b"})
@@ -149,22 +149,22 @@ def test_what_two_parts_have_seen():
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({}, "needs either by"),
-        ({"fields": "a"}, "needs either by"),
-        ({"by": "a", "fields": "b"}, "needs either by"),
+        ({}, "needs the identity"),
+        ({"fields": "a"}, "needs the identity"),
+        ({"by": "a", "fields": "b"}, "needs the identity"),
         ({"by": "a", "capacity": 3}, "needs fields"),
         ({"fields": ("a", "a"), "capacity": 3}, "needs fields"),
         ({"fields": "a", "capacity": 0}, "capacity = 0"),
         ({"fields": "a", "capacity": 1, "error": 1.0}, r"error = 1\.0"),
     ],
 )
-def test_misuse(options, text):
+def test_wrong_parameters_are_refused(options, text):
     with pytest.raises(ConfigError, match=text):
         Deduplicate(**options)
 
 
 @pytest.mark.parametrize("bounded", [False, True])
-def test_repetitions_may_be_told_apart_instead(bounded):
+def test_flag_marks_repetitions(bounded):
     how = {"fields": ("a", "b"), "capacity": 100} if bounded else {"by": ("a", "b")}
     rows = [{"a": i * i % 7, "b": "xy"[i % 2]} for i in range(40)]
     flagged = Deduplicate(**how, flag="first").session().push_many(rows)
@@ -186,8 +186,8 @@ def test_repetitions_may_be_told_apart_instead(bounded):
     ],
     ids=["exact", "for a time", "flag", "bounded"],
 )
-def test_repetitions_do_not_cross_spark_where_nothing_is_to_be_known_of_them(task, crossing, monkeypatch):
-    """Two micro-batches of seven words, of which each has two different ones."""
+def test_repetitions_are_dropped_before_the_shuffle_unless_they_count(task, crossing, monkeypatch):
+    """Two micro-batches of seven words, two of them distinct in each."""
     crossed, update = [], Deduplicate.update
 
     def noted(self, batch, *rest):
@@ -201,6 +201,6 @@ def test_repetitions_do_not_cross_spark_where_nothing_is_to_be_known_of_them(tas
     wanted = flow.run(rows)["once"].to_pylist()
     monkeypatch.setattr(Deduplicate, "update", noted)
     calm = SimpleNamespace(shuffle=lambda _: None, random=lambda: 1.0, choice=operator.itemgetter(-1))
-    result = Staged(flow, rows, calm, max_records=4, partitions=1)
+    result = SimulatedQuery(flow, rows, calm, max_records=4, partitions=1)
     assert sorted(result["once"].to_pylist(), key=lambda row: row["seq"]) == wanted
     assert sum(crossed) == crossing

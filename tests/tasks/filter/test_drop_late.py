@@ -1,4 +1,4 @@
-"""Records in order, and those that are late."""
+"""Rejection of late records, against a loop."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
 
 
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.one_of(st.none(), st.integers(0, 5))), max_size=30), st.booleans())
-def test_times_do_not_fall(rows, by_key):
+def test_passed_records_have_rising_times(rows, by_key):
     session = t.DropLate(by=("key",) if by_key else ()).session()
     newest, wanted, bad = {}, [], []
     for key, at in rows:

@@ -1,4 +1,4 @@
-"""Range filter: bounds included, NaN out, missing in; against the reference and the sample data."""
+"""Range filter against the reference and the sample data."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from riot_ops.task import Task
 from riot_ops.tasks.filter.range_filter import RangeFilter
 from tests.reference import range_filter as reference
 from tests.reference.splits import run
+from tests.samples import expected
 from tests.search import depth
 
 BOUNDS = {"a": (0.0, 10.0), "ü": (-1.0, -1.0), "light": (5.0, 7.5)}
@@ -35,7 +36,7 @@ def comparable(rows):
     st.lists(st.integers(0, 30), max_size=3),
     st.booleans(),
 )
-def test_long_form_equals_reference(events, on_fail, cuts, dictionary):
+def test_long_form_equals_the_reference(events, on_fail, cuts, dictionary):
     kinds = pa.array([k for k, _ in events], pa.string())
     batch = pa.RecordBatch.from_pydict(
         {
@@ -55,7 +56,7 @@ def test_long_form_equals_reference(events, on_fail, cuts, dictionary):
     st.lists(st.tuples(VALUES, st.one_of(st.none(), st.integers(-3, 12))), max_size=20),
     st.sampled_from(["drop", "null"]),
 )
-def test_wide_form_equals_reference(events, on_fail):
+def test_wide_form_equals_the_reference(events, on_fail):
     bounds = {"x": (0.0, 10.0), "n": (-1.0, 5.0)}
     batch = pa.RecordBatch.from_pydict(
         {
@@ -68,7 +69,7 @@ def test_wide_form_equals_reference(events, on_fail):
     assert comparable(out) == comparable(expected)
 
 
-def test_values_of_the_specification():
+def test_bounds_of_the_specification():
     session = RangeFilter(bounds={"x": (0, 10)}).session()
     passed = [bool(session.push({"obs_type": "x", "value": v})) for v in (0, 10, -0.001, 10.001)]
     assert passed == [True, True, False, False]
@@ -101,32 +102,34 @@ def test_all_forms_of_bounds_make_equal_tasks(given_bounds):
         ({"a": ("x", 2)}, "name, min, max"),
         ({"a": (0, math.inf)}, "finite"),
         (["a:0:1", ("a", 0, 2)], "twice"),
-        ({}, "no range"),
+        ({}, "must not be empty"),
         (3, "got 3"),
-        ({"": (0, 1)}, "not empty"),
+        ({"": (0, 1)}, "non-empty"),
         ("a:nan:1", "finite"),
     ],
 )
-def test_wrong_bounds(bounds, text):
+def test_wrong_bounds_are_refused(bounds, text):
     with pytest.raises(ConfigError, match=text):
         RangeFilter(bounds=bounds)
 
 
-def test_input_lacks_a_field():
+def test_a_missing_field_is_refused():
     with pytest.raises(ConfigError, match="obs_type"):
         RangeFilter().output_schema(pa.schema([("value", pa.float64())]))
 
 
-def test_share_of_the_sample_within_bounds(shared_data):
+def test_share_of_the_sample_data_within_bounds(sample_data):
     rows = []
-    for line in (shared_data / "riotbench" / "SYS_sample_data_senml.csv").read_text().splitlines():
+    for line in (sample_data / "riotbench" / "SYS_sample_data_senml.csv").read_text().splitlines():
         entries = json.loads(line.split(",", 1)[1])["e"]
         rows.append({e["n"]: float(e["v"]) for e in entries if e["n"] in CITY.observed})
     batch = pa.RecordBatch.from_pylist(rows)
-    assert RangeFilter(by=None).session().push_batch(batch).num_rows == 639  # 63.9 % of 1,000
+    passed = RangeFilter(by=None).session().push_batch(batch).num_rows
+    assert passed == expected(sample_data, made=31, papers=639)  # of 50, and 1,000
+    assert passed == sum(bool(reference.wide(row, CITY.bounds, "drop")) for row in rows)
 
 
-def test_what_fails_is_named_in_the_errors_if_wanted():
+def test_on_fail_reject_sends_records_to_the_errors():
     rejecting = RangeFilter(by=None, bounds={"n": (0, 5), "m": (0, 5)}, on_fail="reject").session()
     rows = [{"n": 1.0, "m": 1.0}, {"n": 7.0, "m": 9.0}, {"n": 1.0, "m": -1.0}, {"n": math.nan, "m": None}]
     assert rejecting.push_many(rows) == rows[:1]

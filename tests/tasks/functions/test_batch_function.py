@@ -1,4 +1,4 @@
-"""Functions of whole batches: what they get, what they may return, and what a bad record does."""
+"""Functions of whole batches: arguments, results, and rejected records."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ def outcome(task, batch=BATCH):
         ("pandas", lambda df: {"double": (2 * df["value"]).to_numpy()}),
     ],
 )
-def test_what_is_added_stands_beside_the_record(frame, fn):
+def test_added_fields_extend_the_record(frame, fn):
     rows, errors = outcome(ro.map_batches(fn, adds={"double": "float64"}, frame=frame))
     assert rows == [{**row, "double": d} for row, d in zip(BATCH.to_pylist(), (2.0, 4.0, None), strict=True)]
     assert errors == []
 
 
-def test_whole_records_keep_what_orders_them():
+def test_whole_records_keep_the_fields_that_order_them():
     rows, _ = outcome(ro.map_batches(lambda b: {"name": b["device"]}, schema={"name": "string", "n": "int64"}))
     assert rows == [{"seq": s, "event_time": NOW, "name": d, "n": None} for s, d in zip((7, 8, 9), "abü", strict=True)]
     rows, _ = outcome(ro.map_batches(lambda df: df[["value"]] + 1, frame="pandas"))
@@ -61,25 +61,25 @@ def test_whole_records_keep_what_orders_them():
     assert [row["seq"] for row in rows] == [4, 5, 6]
 
 
-def test_a_frame_may_be_changed_and_the_input_stays():
+def test_a_data_frame_may_be_modified():
     def fn(df):
         df["value"] *= 2
         return df
 
     assert [row["value"] for row in outcome(ro.map_batches(fn, frame="pandas"))[0]] == [2.0, 4.0, None]
     assert BATCH["value"].to_pylist() == [1.0, 2.0, None]
-    one = pa.RecordBatch.from_pydict({"value": [1.0, 2.0]})  # pandas takes a single column as it lies in memory
+    one = pa.RecordBatch.from_pydict({"value": [1.0, 2.0]})  # pandas does not copy a single column
     assert outcome(ro.map_batches(fn, frame="pandas"), one) == ([{"value": 2.0}, {"value": 4.0}], [])
     assert one["value"].to_pylist() == [1.0, 2.0]
 
 
-def test_a_field_that_is_added_may_replace_one_of_the_record():
+def test_an_added_field_may_replace_a_field():
     rows, _ = outcome(ro.map_batches(lambda b: {"value": ["x", "y", None]}, adds={"value": "string"}))
     assert [list(row) for row in rows] == [BATCH.schema.names] * 3
     assert [row["value"] for row in rows] == ["x", "y", None]
 
 
-def test_types_are_kept_or_the_record_is_rejected():
+def test_values_that_do_not_fit_their_type_reject_the_record():
     def one(values, kind):
         rows, errors = outcome(ro.map_batches(lambda b: {"x": take(values, b)}, adds={"x": kind}))
         return [row["x"] for row in rows], [reason for _, reason, _ in errors]
@@ -95,7 +95,7 @@ def test_types_are_kept_or_the_record_is_rejected():
     assert one(np.arange(6.0).reshape(3, 2), "list<item: double>")[0] == [[0.0, 1.0], [2.0, 3.0], [4.0, 5.0]]
 
 
-def test_only_the_records_that_fail_are_rejected():
+def test_only_failing_records_are_rejected():
     calls = []
 
     def fn(batch):
@@ -115,11 +115,11 @@ def test_only_the_records_that_fail_are_rejected():
         (13, "function_error", f"ValueError: thirteen (test_batch_function.py, line {line}, in fn)"),
         (70, "warm", "too warm"),
     ]
-    assert len(calls) <= 2 * 2 * 7 + 2  # two walks down to a single record, and a call without rows
+    assert len(calls) <= 2 * 2 * 7 + 2  # two binary searches for single records, and a call without rows
 
 
 @pytest.mark.parametrize("at", range(3))
-def test_it_makes_no_difference_which_record_fails(at):
+def test_any_single_failing_record_is_rejected(at):
     def fn(batch):
         if 13 in batch["value"].to_pylist():
             raise ValueError("thirteen")
@@ -133,8 +133,8 @@ def test_it_makes_no_difference_which_record_fails(at):
     assert [(seq, reason) for seq, reason, _ in errors] == [(at, "function_error")]
 
 
-def test_a_function_that_needs_records_is_not_at_fault():
-    """Estimators of scikit-learn take no empty matrix."""
+def test_a_function_that_fails_differently_without_rows_continues():
+    """Estimators of scikit-learn refuse an empty matrix."""
 
     def fn(batch):
         if not batch.num_rows:
@@ -148,7 +148,7 @@ def test_a_function_that_needs_records_is_not_at_fault():
     assert [(seq, reason) for seq, reason, _ in errors] == [(9, "function_error")]
 
 
-def test_a_function_that_fails_without_records_too_stops_the_run():
+def test_a_function_that_fails_equally_without_rows_stops_the_run():
     with pytest.raises(KeyError, match="valeu"):
         outcome(ro.map_batches(lambda b: b["valeu"]))
     assert outcome(ro.map_batches(lambda b: b["valeu"]), BATCH.slice(0, 0)) == ([], [])
@@ -163,12 +163,12 @@ def test_a_function_that_fails_without_records_too_stops_the_run():
         ({"valeu": [1.0] * 3}, "returned the field 'valeu', which its schema lacks.*did you mean"),
     ],
 )
-def test_what_cannot_be_a_result_stops_the_run(made, text):
+def test_a_result_of_the_wrong_form_stops_the_run(made, text):
     with pytest.raises(ConfigError, match=f"mine: the function {text}"):
         outcome(ro.map_batches(lambda b: made, name="mine"))
 
 
-def test_any_cut_gives_the_same():
+def test_output_does_not_depend_on_batches():
     def fn(batch):
         values = batch["value"].to_numpy(zero_copy_only=False)
         if (values == 3).any():
@@ -189,7 +189,7 @@ def test_any_cut_gives_the_same():
     "options",
     [{"frame": "polars"}, {"adds": {"x": "flot"}}, {"adds": {"x": "double"}, "schema": {"x": "double"}}, {"adds": {}}],
 )
-def test_misuse(options):
+def test_wrong_parameters_are_refused(options):
     with pytest.raises(ConfigError):
         ro.map_batches(len, **options)
     if "frame" not in options:
@@ -197,7 +197,7 @@ def test_misuse(options):
             ro.map(len, **options)
 
 
-def test_descriptor():
+def test_a_descriptor_names_the_function():
     task = BatchFunction(function=len, adds={"x": "double"}, frame="pandas", label="size")
     data = task.to_dict()
     assert (data["function"], data["adds"], data["frame"]) == ("builtins:len", [["x", "double"]], "pandas")

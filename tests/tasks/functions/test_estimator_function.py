@@ -1,4 +1,4 @@
-"""Live estimators as tasks, against what scikit-learn says of the same rows."""
+"""Live estimators as tasks, against scikit-learn's own predictions."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def column(task, batch=BATCH, name="prediction"):
     return out.column(name).to_pylist()
 
 
-def test_a_regression_fitted_with_arrays():
+def test_predictions_of_a_regression_fitted_with_arrays():
     line = LinearRegression().fit(X, Y)
     assert column(ro.predict(line, inputs=("a", "b"))) == pytest.approx(Y, abs=1e-9)
     # the order of inputs is that of the features
@@ -50,7 +50,7 @@ def test_labels_keep_their_type():
         assert column(ro.predict(forest, ("a", "b"), method="predict_proba")) == forest.predict_proba(X).tolist()
 
 
-def test_other_kinds_of_estimator():
+def test_probabilities_and_transforms_are_lists():
     outliers = IsolationForest(n_estimators=10, random_state=1).fit(X)
     assert column(ro.predict(outliers, ("a", "b"))) == outliers.predict(X).tolist()
     assert column(ro.predict(outliers, ("a", "b"), method="score_samples")) == outliers.score_samples(X).tolist()
@@ -62,7 +62,7 @@ def test_other_kinds_of_estimator():
     assert column(ro.predict(scaler, ("a", "b"), method="transform")) == scaler.transform(X).tolist()
 
 
-def test_a_pipeline_fitted_with_names_gets_names_and_texts():
+def test_a_pipeline_fitted_with_names_gets_a_data_frame():
     frame = pd.DataFrame({"kind": ["x", "y", "z"] * 20, "a": X[:, 0]})
     steps = make_column_transformer((OneHotEncoder(handle_unknown="ignore"), ["kind"]), ("passthrough", ["a"]))
     model = make_pipeline(steps, LinearRegression()).fit(frame, Y)
@@ -71,11 +71,11 @@ def test_a_pipeline_fitted_with_names_gets_names_and_texts():
     assert column(ro.predict(model, inputs=("a", "kind")), batch) == model.predict(frame).tolist()  # any order
     with pytest.raises(ConfigError, match="was fitted with kind, a; inputs are a, b"):
         ro.predict(model, inputs=("a", "b"))
-    encoder = OneHotEncoder().fit(frame[["kind"]])  # gives a sparse matrix
+    encoder = OneHotEncoder().fit(frame[["kind"]])  # its output is a sparse matrix
     assert column(ro.predict(encoder, method="transform"), batch)[:2] == [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]
 
 
-def test_missing_and_infinite_inputs():
+def test_missing_inputs_give_null_and_infinite_ones_are_rejected():
     batch = pa.RecordBatch.from_pydict(
         {"seq": [0, 1, 2, 3], "a": [0.5, None, float("nan"), float("inf")], "b": pa.array([1, 2, 3, 4], pa.int32())}
     )
@@ -93,13 +93,13 @@ def test_missing_and_infinite_inputs():
     assert shares == [proba.predict_proba([[0.5, 1.0]])[0].tolist(), None]
 
 
-def test_misuse_is_refused_when_it_is_made():
+def test_wrong_parameters_are_refused_at_construction():
     line = LinearRegression().fit(X, Y)
     for make, text in (
         (lambda: ro.predict(LinearRegression(), ("a",)), "is not fitted"),
         (lambda: ro.predict(LinearRegression, ("a",)), "pass a fitted estimator"),
         (lambda: ro.predict(line), "needs inputs"),
-        (lambda: ro.predict(line, ("a", "a")), "different names"),
+        (lambda: ro.predict(line, ("a", "a")), "distinct names"),
         (lambda: ro.predict(line, "a"), "was fitted with 2 features; inputs are a"),
         (lambda: ro.predict(line, ("a", "b"), method="predict_proba"), "no method 'predict_proba'"),
         (lambda: ro.predict(line, ("a", "b"), missing="drop"), "missing must be"),
@@ -116,7 +116,7 @@ def test_misuse_is_refused_when_it_is_made():
 
 
 class Held:
-    """A model of another library, which holds what cannot be sent."""
+    """A model of another library with an attribute that cannot be pickled."""
 
     def __init__(self):
         self.lock = threading.Lock()
@@ -125,16 +125,16 @@ class Held:
         return x.sum(axis=1)
 
 
-def test_it_stays_with_the_user_s_own_processes():
+def test_an_estimator_is_pickled_but_not_part_of_a_descriptor():
     line = LinearRegression().fit(X, Y)
     task = ro.predict(line, ("a", "b"))
-    with pytest.raises(ConfigError, match="live estimator is no part of a descriptor"):
+    with pytest.raises(ConfigError, match="live estimator"):
         task.to_dict()
     assert column(pickle.loads(pickle.dumps(task))) == column(task)
     scaled = make_pipeline(FunctionTransformer(lambda x: 2 * x), line).fit(X, Y)
-    sent = cloudpickle.loads(cloudpickle.dumps(ro.predict(scaled, ("a", "b"))))  # as Spark sends it
+    sent = cloudpickle.loads(cloudpickle.dumps(ro.predict(scaled, ("a", "b"))))  # like Spark
     assert column(sent) == pytest.approx(Y, abs=1e-9)
     held = ro.predict(Held(), ("a", "b"))
     assert column(held) == X.sum(axis=1).tolist()
-    with pytest.raises(ConfigError, match="Held cannot be sent to Spark's workers"):
+    with pytest.raises(ConfigError, match="Held cannot be pickled for Spark's workers"):
         pickle.dumps(held)

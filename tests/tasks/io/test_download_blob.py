@@ -1,4 +1,4 @@
-"""Fetching blobs."""
+"""Download of blobs from all stores."""
 
 import uuid
 
@@ -26,7 +26,7 @@ def place(request, tmp_path):
     return {"store": f"azure-blob://t{uuid.uuid4().hex}", "credential": credential}
 
 
-def test_stores_give_the_same(place):
+def test_all_stores_give_the_same_blobs(place):
     blobs = open_blobs(place["store"], place.get("credential"))
     blobs.create()
     blobs.write("ü/a", b"\x00\xff")
@@ -38,7 +38,7 @@ def test_stores_give_the_same(place):
     assert any("'gone'" in message for _, message in errors)
 
 
-def test_a_name_is_fetched_once_per_batch(tmp_path, monkeypatch):
+def test_a_name_is_downloaded_once_per_batch(tmp_path, monkeypatch):
     FolderBlobs(tmp_path).write("a", b"x")
     reads = []
     read = FolderBlobs.read
@@ -47,8 +47,8 @@ def test_a_name_is_fetched_once_per_batch(tmp_path, monkeypatch):
     assert len(rows) == 50 and len(errors) == 50 and sorted(reads) == ["a", "gone"]
 
 
-def test_more_than_a_column_holds(tmp_path, monkeypatch):
-    monkeypatch.setattr(download_blob, "MOST_PER_BATCH", 5)
+def test_blobs_beyond_the_size_of_a_column_are_rejected(tmp_path, monkeypatch):
+    monkeypatch.setattr(download_blob, "MAX_COLUMN_BYTES", 5)
     for name in "abc":
         FolderBlobs(tmp_path).write(name, b"xxx" if name == "a" else b"xx" if name == "c" else b"xxxx")
     rows, errors = _download(DownloadBlob(store=str(tmp_path)), [{"name": n} for n in "abc"])

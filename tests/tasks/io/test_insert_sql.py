@@ -1,4 +1,4 @@
-"""Inserting into a database, in process and on Spark."""
+"""Inserts into a database, in process and on Spark."""
 
 import os
 import sqlite3
@@ -25,13 +25,13 @@ def _insert(task, rows, schema=None):
 
 
 @pytest.mark.parametrize(("given", "wanted"), [({}, 60.0), ({"retry_s": 7}, 7.0)], ids=str)
-def test_how_long_a_database_is_tried(monkeypatch, given, wanted):
-    monkeypatch.setattr("riot_ops.tasks.io.insert_sql.shared", lambda *_, **options: options)
+def test_retry_s_reaches_the_store(monkeypatch, given, wanted):
+    monkeypatch.setattr("riot_ops.tasks.io.insert_sql.shared_client", lambda *_, **options: options)
     task = InsertSQL(store="sqlite://", table="readings", key=("seq",), **given)
     assert task.rows(pa.schema([("seq", pa.int64())])) == {"retry_s": wanted}
 
 
-def test_typed_rows(tmp_path):
+def test_rows_have_typed_columns(tmp_path):
     task = InsertSQL(store=f"sqlite:///{tmp_path}/a.db", table="readings", key=("seq", "sensor id"))
     rows = [
         {"seq": 0, "sensor id": "ü'\"", "value": 1.5, "list": [1.0]},
@@ -48,7 +48,7 @@ def test_typed_rows(tmp_path):
 
 
 @pytest.mark.parametrize(("rows", "transactions"), [(0, 0), (1, 1), (10, 1), (11, 2), (25, 3)])
-def test_batches(tmp_path, monkeypatch, rows, transactions):
+def test_a_batch_is_split_into_transactions(tmp_path, monkeypatch, rows, transactions):
     sizes = []
     write = SqlTable.write
     monkeypatch.setattr(SqlTable, "write", lambda table, some: sizes.append(len(some)) or write(table, some))
@@ -57,7 +57,7 @@ def test_batches(tmp_path, monkeypatch, rows, transactions):
     assert len(sizes) == transactions and sum(sizes) == rows
 
 
-def test_refused_rows_do_not_stop_the_others(tmp_path):
+def test_refused_rows_are_rejected_alone(tmp_path):
     schema = pa.schema([("seq", pa.int64()), ("big", pa.uint64())])
     rows = [{"seq": i, "big": 1 << 63 if i in (3, 77) else i} for i in range(100)]
     out, errors = _insert(InsertSQL(store=f"sqlite:///{tmp_path}/a.db", table="x", key=("seq",)), rows, schema)
@@ -85,14 +85,14 @@ def test_wrong_parameters_are_refused_by_name(wrong):
 
 
 @pytest.mark.parametrize("kind", [pa.float64(), pa.list_(pa.int64())])
-def test_keys_that_do_not_identify(kind):
+def test_keys_of_unsuitable_types_are_refused(kind):
     with pytest.raises(ConfigError, match="'a'"):
         InsertSQL(store="sqlite://", table="x", key=("a",)).output_schema(pa.schema([("a", kind)]))
 
 
 @pytest.mark.spark
-def test_a_failed_spark_run_goes_on_without_duplicates(spark, tmp_path):
-    """The stores have the rows of the micro-batch that failed, and get them again."""
+def test_a_restarted_spark_run_writes_no_duplicates(spark, tmp_path):
+    """The rows of the failed micro-batch are in the stores already, and are written again."""
     schema = pa.schema([("seq", pa.int64()), ("sensor", pa.string()), ("text", pa.string())])
     store, flag = f"sqlite:///{tmp_path}/rows.db", str(tmp_path / "flag")
 

@@ -1,4 +1,4 @@
-"""Inserting into a table, looking rows up, fetching spans: the same on SQLite and Azure."""
+"""Inserts into tables in all stores."""
 
 import datetime as dt
 import uuid
@@ -34,7 +34,7 @@ def _time(ms):
     return dt.datetime.fromtimestamp(0, dt.UTC) + dt.timedelta(milliseconds=ms)
 
 
-def test_rows_with_their_keys(place):
+def test_rows_are_stored_under_their_keys(place):
     task = InsertTable(**place, partition="city", row="{event_time:ms}|{sensor_id}")
     session = task.session()
     rows = [
@@ -58,7 +58,7 @@ def test_rows_with_their_keys(place):
     ]
 
 
-def test_a_batch_again_makes_no_difference(place):
+def test_a_repeated_batch_changes_nothing(place):
     task = InsertTable(**place, partition="{sensor_id}", row="{seq}", fields=("value",))
     batch = _batch([(i, _time(i), f"s{i % 3}", i / 2) for i in range(250)])
     for _ in range(2):
@@ -68,7 +68,7 @@ def test_a_batch_again_makes_no_difference(place):
         assert [r.values for r in found] == [{"value": i / 2} for i in range(250) if i % 3 == s]
 
 
-def test_a_run_that_crashes_and_goes_on_leaves_each_row_once(tmp_path):
+def test_a_restarted_run_leaves_each_row_once(tmp_path):
     store = f"sqlite:///{tmp_path}/rows.db"
     flow = ro.Dataflow("ati")
     inserted = flow.source("in", schema=SCHEMA).to(
@@ -111,7 +111,7 @@ def test_wrong_parameters_are_refused_by_name(wrong):
 
 
 @pytest.mark.parametrize("name", ["PartitionKey", "a b", "ü", "Timestamp"])
-def test_fields_that_no_table_stores(name):
+def test_unsupported_field_names_are_refused(name):
     task = InsertTable(store="memory", table="rows", partition="p", row="{seq}")
     with pytest.raises(ConfigError, match=f"'{name}'"):
         task.output_schema(pa.schema([("seq", pa.int64()), (name, pa.int64())]))

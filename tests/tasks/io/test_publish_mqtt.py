@@ -1,4 +1,4 @@
-"""Publishing to a real broker."""
+"""Publishing to a Mosquitto broker."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from riot_ops import tasks as t
 from riot_ops.connectors import MQTTSink
 from riot_ops.connectors.mqtt.client import PASSWORD as PASSWORD_VARIABLE
 from riot_ops.connectors.mqtt.client import USERNAME as USERNAME_VARIABLE
-from riot_ops.connectors.mqtt.client import Link, MqttConnection
-from riot_ops.connectors.mqtt.publisher import publisher
+from riot_ops.connectors.mqtt.client import MQTTConnection, PahoLink
+from riot_ops.connectors.mqtt.publisher import open_publisher
 from riot_ops.task import Task
 from riot_ops.testing.services import Mosquitto, free_port
 from tests.connectors.conftest import PASSWORD, write_certificates
-from tests.connectors.mqtt_tools import Listener, Wire, apply, records, until
+from tests.connectors.mqtt.tools import Listener, Wire, apply, records, until
 
 pytestmark = pytest.mark.integration
 
@@ -37,12 +37,12 @@ def _no_login(monkeypatch):
     monkeypatch.delenv(PASSWORD_VARIABLE, raising=False)
 
 
-# -- what is delivered -------------------------------------------------------------------------------
+# -- delivery --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("protocol", ["5", "3.1.1"])
 @pytest.mark.parametrize("qos", [0, 1, 2])
-def test_all_is_delivered_in_order(mosquitto, qos, protocol):
+def test_all_messages_are_delivered_in_order(mosquitto, qos, protocol):
     topic = f"order/{qos}/{protocol}"
     with Listener(mosquitto.url, topic, qos=2) as listener:
         task = t.PublishMQTT(url=mosquitto.url, topic=topic, qos=qos, protocol=protocol, in_flight=7)
@@ -53,13 +53,13 @@ def test_all_is_delivered_in_order(mosquitto, qos, protocol):
         assert {m.qos for m in listener.messages} == {qos}
 
 
-def test_an_empty_batch_connects_to_nobody():
+def test_an_empty_batch_opens_no_connection():
     task = t.PublishMQTT(url=f"mqtt://127.0.0.1:{free_port()}", topic="a", timeout_s=0.5)
     out, dead = apply(task, records(0))
     assert out.num_rows == 0 and dead == []
 
 
-def test_topics_from_fields_and_unicode(mosquitto):
+def test_topics_are_rendered_from_fields(mosquitto):
     batch = pa.RecordBatch.from_pydict(
         {"sensor": ["zürich/🌡", "b", "c+", "#", "", None, "x\0"], "n": [1, 2, 3, 4, 5, 6, 7], "payload": ["grün"] * 7}
     )
@@ -74,7 +74,7 @@ def test_topics_from_fields_and_unicode(mosquitto):
     assert [d["reason"] for d in dead] == ["bad_topic"] * 4
 
 
-def test_payloads(mosquitto):
+def test_payloads_are_text_bytes_or_json(mosquitto):
     when = dt.datetime(2024, 5, 6, 7, 8, 9, 123456, tzinfo=dt.UTC)
     batch = pa.RecordBatch.from_pydict(
         {"id": ["ü", None], "value": [1.5, float("nan")], "when": [when, None], "raw": [b"\x00\xff", None]}
@@ -93,21 +93,23 @@ def test_payloads(mosquitto):
     assert [d["reason"] for d in dead] == ["no_payload"]
 
 
-def test_a_megabyte(mosquitto):
+def test_messages_may_have_a_megabyte(mosquitto):
     data = os.urandom(1 << 20)
     with Listener(mosquitto.url, "large") as listener:
         apply(t.PublishMQTT(url=mosquitto.url, topic="large"), pa.RecordBatch.from_pydict({"payload": [data] * 3}))
         assert [m.payload for m in listener.wait(3)] == [data] * 3
 
 
-def test_retained_and_expiring(mosquitto):
+def test_messages_can_be_retained_and_expire(mosquitto):
     publish = t.PublishMQTT(url=mosquitto.url, topic="kept/{k}", retain=True)
     batch = pa.RecordBatch.from_pydict({"k": ["a", "b"], "payload": ["1", "2"]})
     apply(publish, batch)
     apply(publish.replace(retain=False, topic="gone/{k}"), batch)
     with Listener(mosquitto.url, "kept/#") as listener:
         assert sorted((m.payload, m.retain) for m in listener.wait(2)) == [(b"1", True), (b"2", True)]
-    apply(publish, pa.RecordBatch.from_pydict({"k": ["a", "b"], "payload": ["", ""]}))  # takes them away
+    apply(
+        publish, pa.RecordBatch.from_pydict({"k": ["a", "b"], "payload": ["", ""]})
+    )  # an empty message removes a retained one
     apply(publish.replace(expiry_s=1), pa.RecordBatch.from_pydict({"k": ["c"], "payload": ["3"]}))
     apply(publish.replace(expiry_s=3600), pa.RecordBatch.from_pydict({"k": ["d"], "payload": ["4"]}))
     time.sleep(2.1)
@@ -117,7 +119,7 @@ def test_retained_and_expiring(mosquitto):
     apply(publish, pa.RecordBatch.from_pydict({"k": ["d"], "payload": [""]}))
 
 
-def test_user_properties(mosquitto):
+def test_user_properties_are_sent(mosquitto):
     batch = pa.RecordBatch.from_pydict({"seq": [7, 8], "name": ["ä", None], "payload": ["x", "y"]})
     with Listener(mosquitto.url, "user") as listener:
         apply(t.PublishMQTT(url=mosquitto.url, topic="user", user_properties=("seq", "name")), batch)
@@ -125,26 +127,26 @@ def test_user_properties(mosquitto):
     assert found == [[("seq", "7"), ("name", "ä")], [("seq", "8")]]
 
 
-# -- ways in -----------------------------------------------------------------------------------------
+# -- connections -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("way", ["url", "ws", "tls", "wss"])
-def test_transports(secured, certificates, way):
+@pytest.mark.parametrize("transport", ["url", "ws", "tls", "wss"])
+def test_all_transports_work(secured, certificates, transport):
     login = {"username": secured.user, "password": Secret(PASSWORD)}
-    ca = {"ca_file": str(certificates / "ca.crt")} if way in ("tls", "wss") else {}
-    task = t.PublishMQTT(url=getattr(secured, way), topic="ways", **login, **ca)
+    ca = {"ca_file": str(certificates / "ca.crt")} if transport in ("tls", "wss") else {}
+    task = t.PublishMQTT(url=getattr(secured, transport), topic="transports", **login, **ca)
     batch = pa.RecordBatch.from_pydict({"payload": [b"s", b"x" * 300_000]})
     out, dead = apply(task, batch)
     assert out.num_rows == 2 and dead == []
-    apply(task, records(300))  # more than a window
+    apply(task, records(300))  # more than in_flight
 
 
-def test_login_from_the_environment(secured, monkeypatch):
+def test_login_is_read_from_the_environment(secured, monkeypatch):
     task = t.PublishMQTT(url=secured.url, topic="env", timeout_s=5)
     monkeypatch.setenv(USERNAME_VARIABLE, secured.user)
     monkeypatch.setenv(PASSWORD_VARIABLE, PASSWORD)
     apply(task, records(1))
-    publisher(task.connection).close()
+    open_publisher(task.connection).close()
     monkeypatch.setenv("OTHER_NAME", PASSWORD)
     monkeypatch.delenv(PASSWORD_VARIABLE)
     apply(task.replace(password=Secret.env("OTHER_NAME")), records(1))
@@ -164,7 +166,7 @@ def test_wrong_password_fails_at_once(secured, protocol, password):
     assert "wrong-one" not in str(caught.value) and "127.0.0.1" in str(caught.value)
 
 
-def test_certificates_that_do_not_fit(secured, certificates, tmp_path):
+def test_wrong_certificates_are_refused(secured, certificates, tmp_path):
     def attempt(url, timeout_s=5, **more):
         with pytest.raises(ConnectorError) as caught:
             apply(t.PublishMQTT(url=url, topic="a", timeout_s=timeout_s, username="u", **more), records(1))
@@ -185,7 +187,7 @@ def test_certificates_that_do_not_fit(secured, certificates, tmp_path):
     assert "TLS" in str(error) or "cannot be reached" in str(error)
 
 
-def test_nobody_there():
+def test_an_unreachable_broker_fails_after_the_timeout():
     for url, text, seconds in (
         (f"mqtt://127.0.0.1:{free_port()}", "refuses connections", 1.0),
         ("mqtt://no.such.host.invalid", "unknown", 30.0),
@@ -196,7 +198,7 @@ def test_nobody_there():
         assert time.monotonic() - start < 15
 
 
-def test_a_server_that_never_answers():
+def test_a_silent_server_fails_after_the_timeout():
     import socket
 
     with socket.create_server(("127.0.0.1", 0)) as silent:
@@ -205,11 +207,11 @@ def test_a_server_that_never_answers():
             apply(t.PublishMQTT(url=url, topic="a", timeout_s=1.0), records(1))
 
 
-# -- trouble -------------------------------------------------------------------------------------------
+# -- failures --------------------------------------------------------------------------------------
 
 
-def test_the_broker_restarts_in_the_middle(own_mosquitto):
-    """Nothing is lost; the pauses between batches cost nothing either."""
+def test_no_message_is_lost_when_the_broker_restarts(own_mosquitto):
+    """The broker is restarted during a batch, and between batches."""
     broker, n = own_mosquitto, 3000
     with Listener(broker.url, "trouble", qos=2) as listener:
         task = t.PublishMQTT(url=broker.url, topic="trouble", qos=1, timeout_s=30)
@@ -229,18 +231,18 @@ def test_the_broker_restarts_in_the_middle(own_mosquitto):
         assert out.num_rows == n and dead == []
         until(lambda: len({m.payload for m in listener.messages}) == n)
         repeated = len(listener.messages) - n
-        # those without an acknowledgement, sent again to the broker and by the broker
+        # messages without an acknowledgement are sent again, to the broker and by the broker
         assert repeated <= 4 * task.in_flight, f"{repeated} duplicates"
         broker.stop()
         broker.start()
-        apply(task, records(10, "after"))  # the connection is found dead before the next batch
+        apply(task, records(10, "after"))  # the lost connection is detected before the batch
         until(lambda: len({m.payload for m in listener.messages}) == n + 10)
 
 
 @pytest.mark.parametrize("protocol", ["5", "3.1.1"])
 @pytest.mark.parametrize("qos", [1, 2])
-def test_a_connection_that_breaks_again_and_again(mosquitto, short_pauses, qos, protocol):
-    """With QoS 2, and a session, each message comes exactly once."""
+def test_no_message_is_lost_when_connections_break(mosquitto, short_pauses, qos, protocol):
+    """With QoS 2 and a session, each message is delivered exactly once."""
     n, topic = 1500, f"cuts/{qos}/{protocol}"
     wire, rng = Wire(mosquitto.url), random.Random(qos)
     with Listener(mosquitto.url, topic, qos=2) as listener:
@@ -265,7 +267,7 @@ def test_a_connection_that_breaks_again_and_again(mosquitto, short_pauses, qos, 
     wire.close()
 
 
-def test_a_broker_that_stays_away(own_mosquitto):
+def test_a_stopped_broker_fails_the_batch(own_mosquitto):
     task = t.PublishMQTT(url=own_mosquitto.url, topic="a", timeout_s=1.5)
     apply(task, records(10))
     own_mosquitto.kill()
@@ -275,15 +277,15 @@ def test_a_broker_that_stays_away(own_mosquitto):
     assert caught.value.retryable and time.monotonic() - start < 10
     own_mosquitto.start()
     with Listener(own_mosquitto.url, "a") as listener:
-        apply(task, records(3, "again"))  # the batch is retried; nothing of the failed one lingers
+        apply(task, records(3, "again"))  # none of the failed batch's messages is left
         assert [m.payload for m in listener.wait(3)] == [b"again0", b"again1", b"again2"]
 
 
-def test_an_acknowledgement_that_never_comes(mosquitto):
-    """The time limit runs from the last acknowledgement."""
+def test_a_missing_acknowledgement_fails_the_batch(mosquitto):
+    """The timeout counts from the last acknowledgement."""
     task = t.PublishMQTT(url=mosquitto.url, topic="a", timeout_s=0.7)
     apply(task, records(1))
-    link = publisher(task.connection)._link
+    link = open_publisher(task.connection)._link
     link.client.on_publish = lambda *_: None
     start = time.monotonic()
     with pytest.raises(ConnectorError, match=r"acknowledged nothing for 0.7 s; 3 messages wait"):
@@ -292,9 +294,8 @@ def test_an_acknowledgement_that_never_comes(mosquitto):
     apply(task, records(3))
 
 
-def test_what_the_broker_refuses(tmp_path):
-    """A topic that the user may not write to: the record is rejected, the others go on."""
-
+def test_refused_messages_are_rejected_alone(tmp_path):
+    """A record for a topic that the user may not publish to, or of a size above the limit, is rejected."""
     rules = tmp_path / "acl"
     rules.write_text("topic readwrite open/#\n")
     batch = pa.RecordBatch.from_pydict({"k": ["open/a", "closed/b", "open/c"], "payload": ["1", "2", "x" * 6000]})
@@ -310,7 +311,7 @@ def test_what_the_broker_refuses(tmp_path):
                 assert len(listener.wait(1)) == 1
 
 
-def test_several_threads_share_a_connection(mosquitto):
+def test_threads_share_a_connection(mosquitto):
     task = t.PublishMQTT(url=mosquitto.url, topic="threads", in_flight=10)
     with Listener(mosquitto.url, "threads") as listener:
         threads = [threading.Thread(target=apply, args=(task, records(200, f"{i}-"))) for i in range(4)]
@@ -319,14 +320,14 @@ def test_several_threads_share_a_connection(mosquitto):
         for thread in threads:
             thread.join()
         assert len({m.payload for m in listener.wait(800)}) == 800
-    assert publisher(task.connection) is publisher(task.replace(topic="other").connection)
+    assert open_publisher(task.connection) is open_publisher(task.replace(topic="other").connection)
 
 
-def test_ctrl_c_leaves_nothing_behind(mosquitto):
-    """After an interruption in the middle of a batch the next batch starts anew."""
+def test_an_interrupted_batch_leaves_no_messages(mosquitto):
+    """After an interruption in the middle of a batch, the next batch is published in full."""
     task = t.PublishMQTT(url=mosquitto.url, topic="interrupted")
     apply(task, records(1))
-    link = publisher(task.connection)._link
+    link = open_publisher(task.connection)._link
 
     def interrupt(*_):
         raise KeyboardInterrupt
@@ -339,10 +340,10 @@ def test_ctrl_c_leaves_nothing_behind(mosquitto):
         assert [m.payload for m in listener.wait(5)][-5:] == records(5, "new")["payload"].to_pylist()
 
 
-# -- secrets and parameters ------------------------------------------------------------------------------
+# -- secrets and parameters ------------------------------------------------------------------------
 
 
-def test_the_password_is_never_seen(secured, caplog, capfd):
+def test_the_password_appears_in_no_text(secured, caplog, capfd):
     caplog.set_level(logging.DEBUG)
     task = t.PublishMQTT(url=secured.url, topic="a", username=secured.user, password=Secret(PASSWORD))
     apply(task, records(2))
@@ -354,7 +355,7 @@ def test_the_password_is_never_seen(secured, caplog, capfd):
         caplog.text,
         *capfd.readouterr(),
     ]
-    texts.append(repr(vars(publisher(task.connection))))
+    texts.append(repr(vars(open_publisher(task.connection))))
     assert all(PASSWORD not in text for text in texts)
     assert "password" not in task.to_dict()
     named = task.replace(password=Secret.env("BROKER_PASSWORD"))
@@ -389,13 +390,13 @@ def test_the_password_is_never_seen(secured, caplog, capfd):
         ({"password": "hunter2"}, "password must be a Secret"),
     ],
 )
-def test_wrong_parameters(parameters, text):
+def test_wrong_parameters_are_refused(parameters, text):
     with pytest.raises(ConfigError, match=text) as caught:
         t.PublishMQTT(**{"url": "mqtt://host", "topic": "a", **parameters})
     assert "hunter2" not in str(caught.value) or "?x" in str(parameters)
 
 
-def test_without_paho():
+def test_a_missing_paho_names_the_extra():
     code = (
         "import sys\n"
         "sys.modules['paho'] = sys.modules['paho.mqtt'] = None\n"
@@ -407,22 +408,22 @@ def test_without_paho():
         "    print(error)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.stdout.strip() == "MQTT needs an optional dependency: pip install 'riot_ops[mqtt]'", done.stderr
+    assert done.stdout.strip() == "MQTT needs an optional dependency: pip install 'riot-ops[mqtt]'", done.stderr
 
 
-def test_an_unknown_paho_is_refused(monkeypatch):
-    """What the connector changes in paho has to be there."""
+def test_an_incompatible_paho_is_refused(monkeypatch):
+    """The connector overrides methods of paho, which must exist."""
     from riot_ops.connectors.mqtt import client as mqtt
 
     with pytest.raises(ConnectorError, match="_no_such_method"):
-        mqtt.adjusted("X", {"_no_such_method": None})
-    assert Link(MqttConnection(url="mqtt://host"), "a", 0).client is not None
+        mqtt.client_subclass("X", {"_no_such_method": None})
+    assert PahoLink(MQTTConnection(url="mqtt://host"), "a", 0).client is not None
 
 
-# -- sink --------------------------------------------------------------------------------------------------
+# -- sink ------------------------------------------------------------------------------------------
 
 
-def test_sink(mosquitto):
+def test_sink_publishes_records_of_all_streams(mosquitto):
     flow = Dataflow("f")
     raw = flow.source("in", schema={"value": "double"})
     flow.sink("out", raw.to(t.KalmanFilter(), id="smooth"), raw)
@@ -434,7 +435,7 @@ def test_sink(mosquitto):
     assert pickle.loads(pickle.dumps(MQTTSink(url=mosquitto.url, topic="a"))) == MQTTSink(url=mosquitto.url, topic="a")
 
 
-def test_sink_does_not_lose_silently(mosquitto):
+def test_sink_fails_for_records_it_cannot_publish(mosquitto):
     sink = MQTTSink(url=mosquitto.url, topic="sink/{name}")
     batch = pa.RecordBatch.from_pydict({"name": ["a", "b#"]})
     with pytest.raises(ConnectorError, match="1 records of the stream 'x' cannot be published"):

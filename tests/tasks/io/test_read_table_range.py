@@ -1,4 +1,4 @@
-"""Fetching spans of rows as sets."""
+"""Reads of row ranges from all stores."""
 
 import datetime as dt
 
@@ -34,7 +34,7 @@ def _ranges(place, spans, kind=None, **options):
     return out.to_pylist(), [e["reason"] for e in session.errors]
 
 
-def test_a_span_is_one_record_with_the_set(place, filled):
+def test_a_range_is_one_record_with_lists(place, filled):
     spans = [(START, START + 250_000), (START + 10_000, START + 12_001), (5, 6), (START + 9, START), (None, 5)]
     rows, errors = _ranges(place, spans)
     assert errors == ["missing_key"]
@@ -43,19 +43,19 @@ def test_a_span_is_one_record_with_the_set(place, filled):
     assert rows[1]["value"] == [2.5, 2.75, 3.0] and rows[2]["value"] == []
 
 
-def test_spans_of_times(place, filled):
+def test_ranges_of_time(place, filled):
     spans = [(_time(START), _time(START + 3000))]
     rows, errors = _ranges(place, spans, pa.timestamp("us", tz="UTC"), start="{start:ms}", end="{end:ms}")
     assert rows[0]["value"] == [None, 0.25, 0.5] and not errors
     assert rows[0]["start"] == dt.datetime(2015, 2, 1, tzinfo=dt.UTC)
 
 
-def test_sets_that_are_too_large(place, filled):
+def test_ranges_with_too_many_rows_are_rejected(place, filled):
     rows, errors = _ranges(place, [(START, START + 5000), (START, START + 6000)], most_rows=5)
     assert [r["rows"] for r in rows] == [5] and errors == ["too_large"]
 
 
-def test_a_trainer_takes_the_set(place, filled):
+def test_a_training_task_learns_from_a_range(place, filled):
     from riot_ops.tasks import TrainLinearRegression
 
     insert = InsertTable(**place, partition="line", row="{x}")

@@ -1,4 +1,4 @@
-"""Storing values as blobs."""
+"""Upload of blobs to all stores."""
 
 import base64
 import json
@@ -38,8 +38,7 @@ def _content(blobs):
     return {name: blobs.read(name) for name in blobs.list()}
 
 
-def test_how_long_and_how_many_at_once(monkeypatch):
-    """What the store is opened with, by default and as told."""
+def test_stores_are_opened_with_defaults_or_given_options(monkeypatch):
     monkeypatch.setattr(store_task, "shared_blobs", lambda *given, **options: (given, options))
     monkeypatch.setattr(store_task, "shared_table", lambda *given, **options: (given, options))
     secret = Secret("x")
@@ -55,7 +54,7 @@ def test_how_long_and_how_many_at_once(monkeypatch):
     assert UploadBlob(store="azure-blob://charts").parallel == DownloadBlob(store="azure-blob://charts").parallel == 8
 
 
-def test_stores_hold_the_same(place):
+def test_all_stores_hold_the_same_blobs(place):
     blobs = open_blobs(place["store"], place.get("credential"))
     blobs.create()
     rows = [
@@ -80,7 +79,7 @@ def test_stores_hold_the_same(place):
     assert _content(blobs) == wanted
 
 
-def test_without_overwriting(place):
+def test_overwrite_false_rejects_other_content(place):
     blobs = open_blobs(place["store"], place.get("credential"))
     blobs.create()
     blobs.write("old", b"old")
@@ -90,11 +89,11 @@ def test_without_overwriting(place):
     assert _upload(task, rows[2:])[1] == {4: "exists"}
     assert _upload(task, rows[:1])[1] == {0: "exists"}
     assert _upload(task, rows[1:2])[1] == {}
-    assert _upload(task, rows[2:])[1] == {4: "exists"}  # again: the same
+    assert _upload(task, rows[2:])[1] == {4: "exists"}  # unchanged when repeated
     assert _content(blobs) == {"a": b"1", "old": b"old"}
 
 
-def test_gathered_into_one_blob_per_batch(place):
+def test_gather_writes_one_blob_per_batch(place):
     blobs = open_blobs(place["store"], place.get("credential"))
     blobs.create()
     rows = [{"seq": i, "name": f"r{i}", "data": f"ü\n{i}".encode() if i % 10 else b"\xff"} for i in range(1000)]
@@ -114,7 +113,7 @@ def test_gathered_into_one_blob_per_batch(place):
     assert got == {r["name"]: r["data"] for r in rows if r["name"]}
 
 
-def test_a_batch_that_cannot_be_gathered():
+def test_a_batch_without_a_blob_name_is_rejected():
     rows = [{"seq": i, "name": "a", "data": b""} for i in range(2)]
     assert _upload(UploadBlob(store="memory", gather="../{seq}"), rows) == ([], dict.fromkeys((0, 1), "bad_name"))
     rows = [{"seq": i, "name": None, "data": b""} for i in range(2)]
@@ -124,10 +123,10 @@ def test_a_batch_that_cannot_be_gathered():
     assert _upload(task, [{**rows[0], "name": None}]) == ([], {0: "missing_key"})
 
 
-def test_files_of_a_folder(tmp_path):
+def test_files_of_a_folder_are_uploaded(tmp_path):
     folder = tmp_path / "files"
-    (folder / "ordinal").mkdir(parents=True)
-    (folder / "ordinal" / "ü.zip").write_bytes(b"zip")
+    (folder / "sub").mkdir(parents=True)
+    (folder / "sub" / "ü.zip").write_bytes(b"zip")
     (tmp_path / "outside").write_bytes(b"s")
     paths = ["sub/ü.zip", f"{folder}/sub/ü.zip", "gone", str(tmp_path / "outside"), "../outside", "sub", "/", ""]
     rows = [{"seq": i, "name": f"n{i}", "data": path.encode()} for i, path in enumerate(paths)]
@@ -138,7 +137,7 @@ def test_files_of_a_folder(tmp_path):
 
 
 @given(st.lists(st.tuples(st.sampled_from("abcü"), st.binary(max_size=4)), max_size=20))
-def test_what_is_uploaded_is_downloaded(pairs):
+def test_uploaded_blobs_are_downloaded_unchanged(pairs):
     store = f"memory://{uuid.uuid4()}"
     rows = [{"seq": i, "name": name, "data": data} for i, (name, data) in enumerate(pairs)]
     out, errors = _upload(UploadBlob(store=store), rows)
@@ -155,7 +154,7 @@ def test_wrong_parameters_are_refused_by_name(wrong):
         UploadBlob(**{"store": "memory", **wrong})
 
 
-def test_lists_have_no_name():
+def test_lists_are_refused_in_names():
     schema = pa.schema([("name", pa.list_(pa.string())), ("data", pa.string())])
     with pytest.raises(ConfigError, match="'name'"):
         UploadBlob(store="memory").output_schema(schema)
@@ -164,7 +163,7 @@ def test_lists_have_no_name():
 
 
 @pytest.mark.parametrize("parallel", [1, 3])
-def test_so_many_blobs_are_on_their_way_at_once(parallel, monkeypatch):
+def test_parallel_uploads_run_at_once(parallel, monkeypatch):
     together = threading.Barrier(parallel)
     busy, most, lock = 0, 0, threading.Lock()
     write = MemoryBlobs.write
@@ -174,7 +173,7 @@ def test_so_many_blobs_are_on_their_way_at_once(parallel, monkeypatch):
         with lock:
             busy += 1
             most = max(most, busy)
-        together.wait(timeout=30)  # breaks where fewer are under way
+        together.wait(timeout=30)  # breaks if fewer uploads run at once
         with lock:
             busy -= 1
         return write(self, name, *args, **kwargs)
@@ -185,8 +184,8 @@ def test_so_many_blobs_are_on_their_way_at_once(parallel, monkeypatch):
     assert (len(out), failed, most) == (6, {}, parallel)
 
 
-def test_a_store_gets_the_options_of_its_task(monkeypatch):
-    """What they do there is tested with the stores."""
+def test_options_reach_the_store(monkeypatch):
+    """The tests of the stores check their effect."""
     given = []
     monkeypatch.setattr(store_task, "shared_blobs", lambda *args, **kwargs: given.append((*args, kwargs)))
     monkeypatch.setattr(store_task, "shared_table", lambda *args, **kwargs: given.append((*args, kwargs)))

@@ -1,4 +1,4 @@
-"""As-of joins, against a dict."""
+"""As-of joins against a dict."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def joined(rows, unmatched):
 
 
 @given(records, st.sampled_from(["drop", "keep"]), st.integers(1, 9))
-def test_records_that_ask_get_what_was_told_last(rows, unmatched, size):
+def test_records_get_the_latest_values_of_their_key(rows, unmatched, size):
     session = t.AsOfJoin(by="key", fields=("bid", "ask"), unmatched=unmatched).session()
     batch = pa.RecordBatch.from_pydict(
         {
@@ -43,7 +43,7 @@ def test_records_that_ask_get_what_was_told_last(rows, unmatched, size):
     assert [(row["seq"], row["bid"], row["ask"]) for row in out] == list(joined(rows, unmatched))
 
 
-def test_other_numbers_and_what_is_infinite():
+def test_integers_are_joined_and_infinite_values_rejected():
     session = t.AsOfJoin(fields="level").session()
     assert session.push({"level": 3}) == []
     assert session.push({"level": float("inf")}) == []
@@ -51,7 +51,7 @@ def test_other_numbers_and_what_is_infinite():
     assert session.push({"level": None}) == [{"level": 3.0}]
 
 
-def test_misuse_is_refused():
+def test_wrong_parameters_are_refused():
     for wrong in ({"fields": ()}, {"fields": ("a", "a")}, {"fields": ("a",), "by": ("a",)}):
         with pytest.raises(ConfigError, match="fields"):
             t.AsOfJoin(**wrong)

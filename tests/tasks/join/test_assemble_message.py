@@ -1,4 +1,4 @@
-"""The join against a naive one, over cuts and restarts; times, lost and double pieces; lines; the ETL order."""
+"""Message assembly against a naive reference; timeouts, duplicates, lines, and the ETL dataflow."""
 
 import csv
 import json
@@ -19,7 +19,7 @@ from riot_ops.runtime.session import Session
 from riot_ops.tasks import AssembleMessage, CheckBloomFilters, CSVToSenML, Interpolation, ParseSenML, RangeFilter
 from tests.reference.assemble_message import Joiner
 from tests.reference.splits import run
-from tests.staged import Staged
+from tests.simulated_query import SimulatedQuery
 
 NAMES = ["x", "y", "z"]
 PIECES = st.lists(
@@ -50,7 +50,7 @@ def batch_of(pieces):
 
 
 @given(PIECES, st.lists(st.integers(0, 50), max_size=4), st.sampled_from([None, 1, 10]), st.booleans())
-def test_equals_the_reference_for_any_cuts_and_restarts(pieces, cuts, timeout, emit):
+def test_output_equals_the_reference_for_any_batches_and_restarts(pieces, cuts, timeout, emit):
     task = AssembleMessage(
         schema=None,
         fields=tuple(NAMES),
@@ -89,24 +89,24 @@ def pieces_of(messages, names, start=0):
     )
 
 
-def test_a_message_out_of_order_is_not_late():
+def test_a_message_out_of_order_is_assembled_in_time():
     join = AssembleMessage(schema=None, fields=("x", "y"), timeout=timedelta(seconds=60)).session()
     assert len(join.push_batch(pieces_of([1000, 1, 1001, 2], ["x", "y"]))) == 4
     assert join.errors == []
 
 
-def test_a_piece_that_comes_too_late():
+def test_a_piece_after_the_timeout_starts_its_message_again():
     join = AssembleMessage(schema=None, fields=("x", "y"), timeout=timedelta(seconds=10), partial="emit").session()
     first = pieces_of([1], ["x"]).to_pylist() + pieces_of([11], ["x", "y"]).to_pylist()
     assert [row["seq"] for row in join.push_many(first)] == [11]
     given_up = join.push_many(pieces_of([12], ["x"]).to_pylist())  # 11 s after message 1 began
     assert [(row["seq"], row["x"], row["y"], row["complete"]) for row in given_up] == [(1, 0.0, None, False)]
-    assert join.push_many(pieces_of([1], ["y"]).to_pylist()) == []  # it begins anew
+    assert join.push_many(pieces_of([1], ["y"]).to_pylist()) == []  # the message starts again
     assert [(row["seq"], row["complete"]) for row in join.flush()] == [(12, False), (1, False)]
 
 
-def test_a_message_is_given_up_when_more_than_the_timeout_has_passed():
-    """Message 1 begins at 0: at 10 it is not late yet, and what is complete then comes first."""
+def test_a_message_times_out_after_more_than_the_timeout():
+    """Message 1 begins at 0: at 10 it has not timed out yet, and messages complete by then come first."""
     task = AssembleMessage(schema=None, fields=("x", "y"), timeout="10s", partial="emit")
     pieces = [(1, "x", 0), (2, "x", 1), (2, "y", 10), (3, "x", 11)]
     rows = [
@@ -119,7 +119,7 @@ def test_a_message_is_given_up_when_more_than_the_timeout_has_passed():
     assert [[row["seq"] for row in session.push(row)] for row in rows] == [[], [], [2], [1]]
 
 
-def test_messages_given_up_are_rejected_piece_by_piece():
+def test_pieces_of_an_incomplete_message_are_rejected():
     join = AssembleMessage(schema=None, fields=("x", "ü", "z"), timeout=timedelta(seconds=10)).session()
     join.push_batch(pieces_of([1, 2], ["x", "ü"]))
     assert join.errors == []
@@ -134,8 +134,8 @@ def test_messages_given_up_are_rejected_piece_by_piece():
 
 
 @pytest.mark.parametrize("timeout", [None, timedelta(seconds=50)])
-def test_state_stays_small_over_a_million_messages(timeout):
-    """One message in a hundred loses a piece; without a time limit it waits, with one it does not."""
+def test_state_is_bounded_over_a_million_messages(timeout):
+    """One message in a hundred loses a piece; it waits without a timeout, and is rejected with one."""
     session = Session(AssembleMessage(schema=None, fields=("x", "y", "z"), timeout=timeout))
     sizes, out, step = [], 0, 50_000
     for start in range(0, 1_000_000, step):
@@ -153,7 +153,7 @@ def test_state_stays_small_over_a_million_messages(timeout):
     assert Counter(e["reason"] for e in session.errors) == ({} if timeout is None else {"incomplete": 20_000})
 
 
-def test_pieces_scattered_over_many_batches():
+def test_pieces_may_be_spread_over_many_batches():
     rng = np.random.default_rng(3)
     batch = pieces_of(np.arange(2000), NAMES)
     batch = batch.take(pa.array(rng.permutation(batch.num_rows)))
@@ -164,8 +164,8 @@ def test_pieces_scattered_over_many_batches():
     assert join.errors == [] and join.flush() == []
 
 
-def test_lines_and_back():
-    """What a line holds is read back by a CSV reader and by the next task of ETL."""
+def test_lines_are_valid_csv_and_parse_again():
+    """A CSV reader and the next task of ETL read the line back."""
     grid = stream_schema("grid")
     own = StreamSchema(
         "own",
@@ -190,7 +190,7 @@ def test_lines_and_back():
     assert [(o["text"], o["value"]) for o in parsed] == [('a"b', None), ('x, "ü"\ny', None), ("2.5", 2.5)]
 
 
-def test_a_line_says_null_for_what_is_missing():
+def test_a_line_has_null_for_a_missing_value():
     join = AssembleMessage(schema="city", layout="csv").session()
     names = stream_schema("city").observed
     events = [{"seq": 0, "obs_type": n, "value": None if n == "dust" else 8.0, "meta": "1,s,,46.2"} for n in names]
@@ -208,7 +208,7 @@ def test_a_line_says_null_for_what_is_missing():
         ({"fields": ("light", "light")}, "none twice"),
         ({"by": ()}, "by must name"),
         ({"timeout": timedelta(0)}, "timeout must be longer"),
-        ({"ttl": timedelta(1)}, "no use for ttl"),
+        ({"ttl": timedelta(1)}, "does not use ttl"),
         ({"partial": "keep"}, "partial"),
         ({"schema": "citty"}, 'did you mean "city"'),
     ],
@@ -220,7 +220,7 @@ def test_wrong_parameters_are_refused_by_name(wrong, match):
 
 def test_wrong_input_is_refused_by_name():
     fields = pa.schema([("seq", pa.int64()), ("obs_type", pa.string()), ("value", pa.float64())])
-    with pytest.raises(ConfigError, match="makes the field 'seq'"):
+    with pytest.raises(ConfigError, match="adds the field 'seq'"):
         AssembleMessage(schema=None, fields=("seq",)).output_schema(fields)
     with pytest.raises(ConfigError, match="reads the field 'meta'"):
         AssembleMessage(schema="city", layout="csv").output_schema(fields)
@@ -230,7 +230,7 @@ def test_wrong_input_is_refused_by_name():
         )
 
 
-# -- the order of ETL --------------------------------------------------------------------------------
+# -- the ETL dataflow ------------------------------------------------------------------------------
 
 
 def etl(name, layout):
@@ -258,7 +258,7 @@ def messages(name, n):
 
 
 @pytest.mark.parametrize(("name", "columns"), STREAMS)
-def test_records_of_etl_are_complete(name, columns):
+def test_etl_records_are_complete(name, columns):
     result = etl(name, "csv").run(messages(name, 2000), batch_size=150)
     assert result.errors.num_rows == 0
     lines = result["join"]["payload"].to_pylist()
@@ -282,15 +282,15 @@ def complete(found, flow, name, columns, n):
 
 
 @pytest.mark.parametrize(("name", "columns"), STREAMS)
-def test_records_of_etl_are_complete_in_stages(name, columns):
+def test_etl_records_are_complete_with_parallel_stages(name, columns):
     flow = etl(name, "csv")
-    staged = Staged(flow, messages(name, 400), random.Random(columns), max_records=92)
+    staged = SimulatedQuery(flow, messages(name, 400), random.Random(columns), max_records=92)
     assert staged.batches == 5
     complete(staged, flow, name, columns, 400)
 
 
 @pytest.mark.spark
-def test_records_of_etl_are_complete_on_spark(spark):
+def test_etl_records_are_complete_on_spark(spark):
     name, columns = STREAMS[0]
     flow = etl(name, "csv")
     query = flow.start(spark, messages(name, 3000), max_records=1500)

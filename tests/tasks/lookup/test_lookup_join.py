@@ -1,4 +1,4 @@
-"""Joins with a static table, against a dict."""
+"""Joins with a static table against a dict."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ texts = st.text("ab,ü\0", max_size=3)
     st.sampled_from(["drop", "null", "reject"]),
     st.booleans(),
 )
-def test_rows_are_those_of_a_dict(table, keys, missing, dictionary):
+def test_rows_equal_those_of_a_dict(table, keys, missing, dictionary):
     column = pa.array(keys, pa.string())
     batch = pa.RecordBatch.from_pydict({"k": column.dictionary_encode() if dictionary else column})
     session = t.LookupJoin(field="k", table=table, columns=("x", "y"), missing=missing).session()
@@ -32,7 +32,7 @@ def test_rows_are_those_of_a_dict(table, keys, missing, dictionary):
     assert [e["reason"] for e in session.errors] == ["unknown_key"] * (len(unknown) if missing == "reject" else 0)
 
 
-def test_a_table_in_a_file(tmp_path):
+def test_a_table_file_is_read_and_reloaded(tmp_path):
     path = tmp_path / "rows.csv"
     path.write_text('id,city,"floor, no"\r\n1,Rio,"2"\n\n2,"São ""P""",\n', encoding="utf-8-sig")
     every = t.LookupJoin(field="id", table=str(path)).session()
@@ -43,16 +43,16 @@ def test_a_table_in_a_file(tmp_path):
     assert t.LookupJoin(field="id", table=str(path)).session().push({"id": "1"}) == [{"id": "1", "city": "Oslo"}]
 
 
-def test_many_keys():
+def test_many_keys_are_found():
     table = {str(i): str(i * i) for i in range(5000)}
     batch = pa.RecordBatch.from_pydict({"k": [str(i) for i in range(-10, 6000)]})
     out = t.LookupJoin(field="k", table=table, columns=("x",)).session().push_batch(batch)
     assert out["x"].to_pylist() == [*table.values()]
 
 
-def test_misuse_is_refused(tmp_path):
+def test_wrong_tables_and_parameters_are_refused(tmp_path):
     for table, said in (
-        ({}, "not empty"), (7, "a path or a mapping"), ({"a": 1}, "texts"), ({"a": "x", "b": ("x", "y")}, "has 2 texts"),
+        ({}, "non-empty"), (7, "a path or a non-empty mapping"), ({"a": 1}, "texts"), ({"a": "x", "b": ("x", "y")}, "has 2 texts"),
         ([("a", "x"), ("a", "y")], "twice"), (str(tmp_path / "gone.csv"), "cannot be read"),
     ):  # fmt: skip
         with pytest.raises(ConfigError, match=said):

@@ -1,4 +1,4 @@
-"""Looking rows up."""
+"""Look-up of table rows in all stores."""
 
 import pyarrow as pa
 import pytest
@@ -31,18 +31,18 @@ def filled(place):
     return rows
 
 
-def test_values_of_known_rows(place, filled):
+def test_values_of_known_rows_are_added(place, filled):
     rows, errors = _lookup(place, ["ü/2", "s1", "gone", None, "s1", "wrong", ""])
     assert rows == [filled[1], filled[0], filled[0]]
     assert sorted(errors) == ["bad_key", "missing_key", "not_found", "not_found", "wrong_type"][1:]
 
 
-def test_unknown_rows_as_nulls(place, filled):
+def test_unknown_rows_give_nulls(place, filled):
     rows, errors = _lookup(place, ["gone", "s1"], missing="null")
     assert rows == [{"id": "gone", **dict.fromkeys(SCHEMA)}, filled[0]] and errors == []
 
 
-def test_a_key_is_looked_up_once(place, filled, monkeypatch):
+def test_a_key_is_looked_up_once_per_batch(place, filled, monkeypatch):
     task = LookupTable(**place, partition="subjects", row="{id}", schema={"age": "int64"})
     asked = []
     store = task.rows
@@ -53,6 +53,6 @@ def test_a_key_is_looked_up_once(place, filled, monkeypatch):
 
 
 @pytest.mark.parametrize("schema", [{}, {"a": "nonsense"}, {"": "int64"}, "city", None])
-def test_wrong_schemas(schema):
+def test_wrong_schemas_are_refused(schema):
     with pytest.raises(ConfigError, match="schema"):
         LookupTable(store="memory", table="rows", partition="p", row="{id}", schema=schema)

@@ -41,7 +41,7 @@ def test_numbers_agree_with_the_reference(events, cuts, precision, method):
     batch = pa.RecordBatch.from_pydict(
         {"key": pa.array([k for k, _ in events], pa.string()), "value": pa.array([v for _, v in events], pa.float64())}
     )
-    if method == "loglog":  # -0.0 has another text than 0.0
+    if method == "loglog":  # the texts of -0.0 and 0.0 differ
         batch = batch.filter(pa.array([not (v == 0 and str(v) == "-0.0") for _, v in events], pa.bool_()))
     check(batch, DistinctCount(by=("key",), precision=precision, method=method, output="n"), cuts)
 
@@ -63,7 +63,7 @@ def test_a_long_stream_agrees_with_the_reference():
     assert out["value"].to_pylist() == reference.hyperloglog(values, 5)
 
 
-def test_the_task_is_the_sketch():
+def test_task_equals_the_sketch():
     names = [f"sensor-{i % 5000}" for i in range(20_000)]
     out = DistinctCount(field="id", precision=12).session().push_batch(pa.RecordBatch.from_pydict({"id": names}))
     sketch = HyperLogLog(12)
@@ -76,7 +76,7 @@ def test_numbers_of_the_benchmark():
     count = DistinctCount(field="id").session().push_batch(pa.RecordBatch.from_pydict({"id": ids}))["value"]
     assert abs(count[89].as_py() - 90) <= 5
     assert abs(count[-1].as_py() / 100_000 - 1) <= 3 * 0.0325
-    # the Java code: 813 for the first item of rank 0, and badly too many below 2.5 m
+    # the Java code: 813 for the first item of rank 0, and far too many below 2.5 m
     assert reference.loglog(["a"], 10)[0] >= 813
     java = (
         DistinctCount(field="id", method="loglog")

@@ -1,4 +1,4 @@
-"""Interpolation: the benchmark's example, the reference, what it must not touch."""
+"""Interpolation: the benchmark's example, the reference, and records that must not change."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ def test_the_first_reading_as_prior_is_corrected_as_any_other():
         pytest.approx(11.159704, abs=5e-7),
         pytest.approx(11.081048, abs=5e-7),
     ]
-    # the second estimate gives the gain, and that the variance before it
+    # the second estimate gives the gain, and the gain the previous variance
     session = KalmanFilter(initial="first").session()
     gain = [session.push({"value": v})[0]["value"] for v in (0.0, 1.0)][1]
     assert 0.32 * gain / (1 - gain) - 0.125 == pytest.approx(9.64 / 30.445, rel=1e-12)  # 30.125 * 0.32 = 9.64

@@ -1,4 +1,4 @@
-"""Second frequency moments: exact while they can be, unbiased after, sketches that add up."""
+"""Second frequency moments: exact while possible, unbiased after that, and mergeable sketches."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_example_of_the_benchmark():
 
 
 def test_exact_up_to_the_size_of_the_reservoir():
-    """Three ones, 2, 3 and 4: 9 + 1 + 1 + 1; the median of three groups would say 6."""
+    """Three ones, 2, 3 and 4: 9 + 1 + 1 + 1; the median of three groups would be 6."""
     assert moments([1.0, 1.0, 1.0, 2.0, 3.0, 4.0], size=6, groups=3) == [1.0, 4.0, 9.0, 10.0, 11.0, 12.0]
 
 
@@ -106,7 +106,7 @@ def test_sketch_keeps_its_bound():
         assert abs(errors.mean()) < 4 * errors.std() / np.sqrt(150)
 
 
-def test_sketches_add_up():
+def test_sketches_merge():
     task = SecondOrderMoment(method="tug_of_war", width=32)
     values = stream(300)
 

@@ -1,4 +1,4 @@
-"""CSV lines to SenML: quoting, numbers, times, and what is refused."""
+"""CSV lines to SenML: quoting, numbers, times, and rejected lines."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def test_numbers_keep_their_digits():
         (b"m,1,\xff", "malformed", "UTF-8"),
     ],
 )
-def test_what_is_refused(line, reason, text):
+def test_bad_lines_are_rejected_with_a_reason(line, reason, text):
     session = CSVToSenML(schema="grid").session()
     assert session.push({"payload": line}) == []
     (error,) = session.errors
@@ -165,13 +165,13 @@ def test_what_is_refused(line, reason, text):
 @pytest.mark.parametrize(
     ("line", "expected"), [("m,1,2\n", 2), ("m,1,2\r\n", 2), ('"m",1,"2"', 2), ('m,1, "2"', ' "2"')]
 )
-def test_lenient_forms(line, expected):
+def test_lenient_forms_are_accepted(line, expected):
     out = json.loads(CSVToSenML(schema="grid").session().push({"payload": line})[0]["payload"])
     assert next(e.get("v", e.get("sv")) for e in out["e"] if e["n"] == "energyconsumed") == expected
     assert out["bt"] == 1
 
 
-def test_a_field_of_another_name():
+def test_field_names_the_line():
     task = CSVToSenML(schema="grid", field="line")
     (row,) = task.session().push({"payload": "x", "line": "m1,1000,2.5"})
     assert row["payload"] == "x"
@@ -181,7 +181,7 @@ def test_a_field_of_another_name():
         task.output_schema(pa.schema({"payload": pa.string()}))
 
 
-def test_all_other_fields_stay():
+def test_other_fields_are_kept():
     batch = pa.RecordBatch.from_pydict({"a": [1, 2], "payload": ["m,1,2", "m"], "b": ["x", "y"]})
     out = CSVToSenML(schema="grid").session().push_batch(batch)
     assert out.select(["a", "b"]).to_pylist() == [{"a": 1, "b": "x"}]
@@ -191,20 +191,20 @@ def test_all_other_fields_stay():
     "wrong",
     [{"schema": "citi"}, {"delimiter": ""}, {"delimiter": '"'}, {"delimiter": "é"}, {"delimiter": ",,"}, {"schema": 3}],
 )
-def test_misuse(wrong):
+def test_wrong_parameters_are_refused(wrong):
     with pytest.raises(ConfigError):
         CSVToSenML(**wrong)
 
 
-def test_task_is_data():
+def test_a_descriptor_restores_the_task():
     for task in (CSVToSenML(), CSVToSenML(schema=SCHEMA, delimiter=";")):
         assert Task.from_dict(json.loads(json.dumps(task.to_dict()))) == task
         hash(task)
 
 
-def test_sample_data_round_trip(shared_data):
+def test_messages_of_the_sample_data_parse_to_the_same_values(sample_data):
     lines, times = [], []
-    for line in (shared_data / "riotbench" / "SYS_sample_data_senml.csv").read_text().splitlines():
+    for line in (sample_data / "riotbench" / "SYS_sample_data_senml.csv").read_text().splitlines():
         message = json.loads(line.split(",", 1)[1])
         values = {e["n"]: e.get("v", e.get("sv")) for e in message["e"]}
         lines.append(",".join([str(message["bt"]), *(values[c] for c in CITY.columns[1:])]))

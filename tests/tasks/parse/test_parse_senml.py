@@ -21,6 +21,7 @@ from riot_ops.kernels.text.senml import messages as senml
 from riot_ops.task import Task
 from riot_ops.tasks.parse.parse_senml import ParseSenML
 from tests.reference import parse_senml as reference
+from tests.samples import expected
 from tests.search import depth
 
 CITY = ParseSenML(schema="city")
@@ -552,10 +553,12 @@ def test_memory_is_bounded(what: str, rows: int, dead: int, most: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "file", "rows", "n"), [("city", "SYS", 1000, 5), ("taxi", "TAXI", 1000, 10), ("fit", "FIT", 45, 11)]
+    ("name", "file", "papers", "made", "n"),
+    [("city", "SYS", 1000, 50, 5), ("taxi", "TAXI", 1000, 26, 10), ("fit", "FIT", 45, 16, 11)],
 )
-def test_samples_equal_orjson(shared_data: Any, name: str, file: str, rows: int, n: int) -> None:
-    lines = (shared_data / "riotbench" / f"{file}_sample_data_senml.csv").read_bytes().splitlines()
+def test_samples_equal_orjson(sample_data: Any, name: str, file: str, papers: int, made: int, n: int) -> None:
+    rows = expected(sample_data, made=made, papers=papers)
+    lines = (sample_data / "riotbench" / f"{file}_sample_data_senml.csv").read_bytes().splitlines()
     schema = stream_schema(name)
     out, errors = three_ways(ParseSenML(schema=name), lines)
     assert (errors, out.num_rows, len(lines)) == ({}, rows * n, rows)

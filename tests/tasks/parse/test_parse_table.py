@@ -1,4 +1,4 @@
-"""Lines of tables with headers."""
+"""Parsing of table lines with headers."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ def read(lines, cut, task=TASK):
 
 
 @pytest.mark.parametrize("cut", [1, 2, 3, 100])
-def test_the_last_header_counts(cut):
+def test_the_last_header_applies(cut):
     lines = ["x,1,2", "b, a\r\n", "2,y", "a,c", "3,z", "c,b,a,d", "0,4,w,", "0,5,q", "a,b,c", "a,,7"]
     found, errors = read(lines, cut)
     assert found == [("x", 1.0), ("y", 2.0), ("z", 3.0), ("w", 4.0), ("a", None)]
-    assert errors == ["bad_number", "wrong_cells"]  # "a,c" names too little for a header
+    assert errors == ["bad_number", "wrong_cells"]  # "a,c" names too few columns for a header
 
 
-def test_bytes_delimiters_and_no_lines():
+def test_bytes_other_delimiters_and_null_lines():
     task = TASK.replace(delimiter="\t;")
     assert read([b"b\ta", b"1;x", b"\xff\tb"], 2, task) == ([("x", 1.0)], ["invalid_utf8"])
     assert read([], 1) == ([], [])
@@ -39,21 +39,21 @@ def test_bytes_delimiters_and_no_lines():
     ("parameters", "said"),
     [
         ({"fields": {}}, "fields must"),
-        ({"fields": {"k": ("z", "string")}}, "none of columns"),
-        ({"fields": {"k": "a"}}, "none of columns"),
+        ({"fields": {"k": ("z", "string")}}, "not one of the columns"),
+        ({"fields": {"k": "a"}}, "not one of the columns"),
         ({"columns": ("a", "a", "b")}, "twice"),
-        ({"by": "k"}, "no use"),
-        ({"ttl": "1s"}, "no use"),
+        ({"by": "k"}, "does not use"),
+        ({"ttl": "1s"}, "does not use"),
         ({"fields": {"k": ("a", "text")}}, "kind"),
     ],
     ids=str,
 )
-def test_misuse_is_refused(parameters, said):
+def test_wrong_parameters_are_refused(parameters, said):
     with pytest.raises(ConfigError, match=said):
         TASK.replace(**parameters)
 
 
-def test_a_table_has_no_more_columns_than_a_line_may_have():
+def test_a_table_has_at_most_65536_columns():
     names = ["a", "b", *map(str, range(65_534))]
     with pytest.raises(ConfigError, match="columns must be at most 65,536 names, got 65,537"):
         TASK.replace(columns=(*names, "c"))

@@ -1,4 +1,4 @@
-"""Project: fields kept and texts added, of every type, whatever the values."""
+"""Project: kept fields and added texts, for values of any type."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def apply(task: Project, batch: pa.RecordBatch) -> pa.RecordBatch:
 
 @given(batches(), st.data(), st.integers(0, 12))
 @settings(max_examples=depth(120))
-def test_it_agrees_with_the_reference(batch, data, cut):
+def test_output_equals_the_reference(batch, data, cut):
     fields = tuple(data.draw(st.lists(st.sampled_from(batch.schema.names), unique=True)))
     constants = tuple(
         data.draw(st.dictionaries(st.sampled_from(["analytic", "größter", ""]), st.text(max_size=5))).items()
@@ -76,7 +76,7 @@ def test_it_agrees_with_the_reference(batch, data, cut):
     expected = reference.project(batch.to_pylist(), fields, constants)
     assert [exact(row) for row in whole.to_pylist()] == [exact(row) for row in expected]
     assert [f.type for f in whole.schema if f.name in KINDS] == [KINDS[n] for n in whole.schema.names if n in KINDS]
-    # parts of a batch, whose arrays begin within their buffers
+    # slices, whose arrays begin inside their buffers
     parts = [apply(task, batch.slice(0, cut)), apply(task, batch.slice(cut))]
     assert exact([row for part in parts for row in part.to_pylist()]) == exact(whole.to_pylist())
 
@@ -88,19 +88,19 @@ def test_columns_are_passed_on_without_copying():
     assert out.column("value").buffers()[1].address == batch.column("value").buffers()[1].address
 
 
-def test_a_field_that_orders_records_stands_where_it_is_named():
+def test_a_named_order_field_has_the_named_place():
     batch = pa.RecordBatch.from_pydict({"value": [1.0], "ordinal": [3], "seq": [2]})
     assert apply(Project(fields=("value", "seq")), batch).schema.names == ["ordinal", "value", "seq"]
     assert apply(Project(fields=()), batch).schema.names == ["seq", "ordinal"]
 
 
-def test_fields_keep_whether_they_may_be_null():
+def test_fields_keep_their_nullability():
     schema = pa.schema([pa.field("seq", pa.int64(), nullable=False), ("value", pa.float64())])
     out = Project(fields=("value",), constants=(("analytic", "AVG"),)).output_schema(schema)
     assert [(f.name, f.nullable) for f in out] == [("seq", False), ("value", True), ("analytic", True)]
 
 
-def test_labelled_streams_of_other_fields_can_be_merged():
+def test_projected_streams_can_be_merged():
     flow = ro.Dataflow("labels")
     source = flow.source("in", schema={"key": "string", "value": "double"})
     average = source.to(ro.tasks.MovingAverage(window=2, by=("key",)), id="avg")
@@ -114,7 +114,7 @@ def test_labelled_streams_of_other_fields_can_be_merged():
     assert sorted((r["analytic"], r["value"]) for r in rows) == [("AVG", 2.0), ("RAW", 1.0), ("RAW", 3.0)]
 
 
-def test_fields_that_are_null_have_the_type_that_is_said():
+def test_null_fields_have_the_declared_type():
     task = Project(fields="key", nulls={"model": "string", "error": pa.float64()})
     out = task.session().push_batch(pa.RecordBatch.from_pydict({"key": ["ü", None], "value": [1.0, 2.0]}))
     assert out.schema == pa.schema({"key": pa.string(), "model": pa.string(), "error": pa.float64()})
@@ -125,7 +125,7 @@ def test_fields_that_are_null_have_the_type_that_is_said():
         Project(fields="key", nulls={"key": "string"})
 
 
-def test_it_survives_a_descriptor():
+def test_a_descriptor_restores_the_task():
     task = Project(fields=("größe",), constants=(("analytic", "Mittel\n\u2028"),))
     assert Task.from_dict(task.to_dict()) == task
     assert Task.from_dict({"task": "PRJ", "fields": ["a"], "constants": [["b", "c"]]}) == Project(
@@ -139,7 +139,7 @@ def test_it_survives_a_descriptor():
         ({"fields": ("value", "value")}, r"must not name a field twice, got \['value', 'value'\]"),
         ({"fields": ("value",), "constants": (("value", "x"),)}, "must not name a field twice"),
         ({"fields": (), "constants": (("a", "x"), ("a", "y"))}, "must not name a field twice"),
-        ({"fields": (), "constants": (("seq", "x"),)}, "must not name 'seq'.* stay as they are"),
+        ({"fields": (), "constants": (("seq", "x"),)}, "must not name 'seq'.* are kept unchanged"),
         ({"fields": (), "constants": (("a", "\ud800"),)}, "not Unicode text"),
         ({"fields": (1,)}, "fields = "),
         ({"fields": (), "constants": (("a", 1),)}, "constants = "),
@@ -159,7 +159,7 @@ def test_an_unknown_field_is_refused_with_a_hint():
         flow.validate()
 
 
-def test_a_constant_may_take_the_place_of_a_field_that_goes():
+def test_a_constant_may_replace_a_dropped_field():
     batch = pa.RecordBatch.from_pydict({"value": [1.0], "analytic": [7]})
     assert apply(Project(fields=("value",), constants=(("analytic", "AVG"),)), batch).to_pylist() == [
         {"value": 1.0, "analytic": "AVG"}
@@ -172,7 +172,7 @@ def test_records_without_fields_are_refused():
 
 
 @given(batches())
-def test_numbers_into_a_list_become_what_they_stand_for(batch):
+def test_dictionary_columns_are_decoded(batch):
     assume(batch.num_columns)
     task = Project(fields=tuple(batch.schema.names), decoded=True)
     out = apply(task, batch)

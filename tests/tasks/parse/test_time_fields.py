@@ -1,4 +1,4 @@
-"""Fields of the calendar against Python's own, by hand and over any time."""
+"""Calendar fields against Python's datetime, for examples and random times."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def fields(moment, **options):
 
 
 def expected(local):
-    """What a clock and a calendar on the wall say."""
+    """The fields by Python's datetime."""
     hour = local.hour + local.minute / 60 + (local.second + local.microsecond / 1e6) / 3600
     weekday = calendar.weekday(local.year, local.month, local.day)
     return {
@@ -39,13 +39,13 @@ def expected(local):
 
 @settings(max_examples=depth(100), deadline=None)
 @given(st.integers(-(10**16), 2 * 10**16), st.floats(-24, 24))  # from 1653 to 2603
-def test_any_time_at_any_offset(microseconds, offset):
+def test_any_time_and_offset_equal_python(microseconds, offset):
     moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=microseconds)
     row = fields(moment, utc_offset=offset)
     assert row == {"event_time": moment, **expected(moment + timedelta(microseconds=round(offset * 3.6e9)))}
 
 
-def test_a_week_by_hand():
+def test_a_week_of_examples():
     """1 February 2015 was a Sunday."""
     week = [fields(datetime(2015, 2, 1, tzinfo=UTC) + timedelta(days=n)) for n in range(7)]
     assert [row["weekday"] for row in week] == [6, 0, 1, 2, 3, 4, 5]
@@ -69,7 +69,7 @@ def test_the_offset_is_local_time_minus_utc():
 
 
 @pytest.mark.parametrize("kind", [pa.timestamp("s", "UTC"), pa.timestamp("ms", "UTC"), pa.timestamp("us")])
-def test_other_fields_and_types(kind):
+def test_time_may_have_another_name_and_unit(kind):
     noon = int(datetime(2024, 2, 29, 12, tzinfo=UTC).timestamp())
     factor = {"s": 1, "ms": 1000, "us": 1_000_000}[kind.unit]
     batch = pa.RecordBatch.from_arrays(
@@ -81,7 +81,7 @@ def test_other_fields_and_types(kind):
     assert (out["hour"].to_pylist(), out["weekday"].to_pylist()) == ([12.0, None], [3.0, None])
 
 
-def test_only_the_fields_that_are_asked_for():
+def test_only_named_fields_are_added():
     row = TimeFields(fields=("weekend",)).session().push({"event_time": datetime(2024, 2, 24, tzinfo=UTC), "hour": "x"})
     assert row[0]["hour"] == "x"
     assert row[0]["weekend"] == 1.0
@@ -97,27 +97,27 @@ def test_only_the_fields_that_are_asked_for():
         ({"fields": ("hour",), "utc_offset": -24.5}, "from -24 to 24"),
     ],
 )
-def test_misuse(options, text):
+def test_wrong_parameters_are_refused(options, text):
     with pytest.raises(ConfigError, match=text):
         TimeFields(**options)
 
 
 @pytest.mark.parametrize(("offset", "hour"), [(24, 6.0), (-24, 6.0), (23.75, 5.75), (-0.5, 5.5)])
-def test_offsets_up_to_a_day(offset, hour):
+def test_offsets_reach_a_day(offset, hour):
     row = fields(datetime(2015, 2, 3, 6, tzinfo=UTC), utc_offset=offset)  # a Tuesday
     assert row["hour"] == hour
     assert row["weekday"] == {24: 2, -24: 0, 23.75: 2, -0.5: 1}[offset]
 
 
 @pytest.mark.parametrize("kind", [pa.string(), pa.int64()])
-def test_the_time_must_be_one(kind):
+def test_a_field_of_another_type_is_refused(kind):
     with pytest.raises(ConfigError, match="needs a timestamp in the field 'event_time'"):
         TimeFields(fields=("hour",)).output_schema(pa.schema({"event_time": kind}))
     with pytest.raises(ConfigError, match="needs a timestamp in the field 'pickup'"):
         TimeFields(fields=("hour",), time="pickup").output_schema(pa.schema({"event_time": TIMESTAMP, "pickup": kind}))
 
 
-def test_the_time_must_be_there():
+def test_a_missing_time_field_is_refused():
     task = TimeFields(fields=("hour",), time="pickup")
     assert task.requires() == {"pickup": "any"}
     with pytest.raises(ConfigError, match="time_fields reads the field 'pickup', which its input lacks"):
@@ -125,5 +125,5 @@ def test_the_time_must_be_there():
     assert task.output_schema(pa.schema({"pickup": pa.null()})).names == ["pickup", "hour"]
 
 
-def test_what_is_written():
+def test_writes_names_the_fields():
     assert TimeFields(fields=("weekend", "hour")).writes() == {"weekend", "hour"}

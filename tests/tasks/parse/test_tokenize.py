@@ -15,11 +15,11 @@ import riot_ops as ro
 from riot_ops import tasks as t
 from riot_ops.core.errors import ConfigError
 from riot_ops.kernels.arrays.arrow import byte_spans
-from riot_ops.kernels.text.tokens import tokens
+from riot_ops.kernels.text.tokens import split_tokens
 from riot_ops.tasks.parse import tokenize
 
 PUNCTUATION = re.escape(string.punctuation)
-#: By split and unicode, the definition of a token.
+#: The definition of a token for each split, with and without unicode.
 DEFINED = {
     ("words", False): re.compile(r"[A-Za-z0-9_]+"),
     ("words", True): re.compile(r"\w+"),
@@ -54,7 +54,7 @@ def defined(text, *, split="words", unicode=False, lowercase=False, prefix=None,
     st.booleans(),
     st.booleans(),
 )
-def test_tokens_are_those_of_the_definition(kind, split, column, unicode, lowercase, prefix, trim, coded):
+def test_tokens_equal_the_definition(kind, split, column, unicode, lowercase, prefix, trim, coded):
     how = {"split": split, "unicode": unicode, "lowercase": lowercase, "prefix": prefix, "trim": trim}
     task = t.Tokenize(field="text", coded=coded, **how)
     batch = pa.RecordBatch.from_pydict(
@@ -77,8 +77,8 @@ def test_tokens_are_those_of_the_definition(kind, split, column, unicode, lowerc
 
 
 @pytest.mark.parametrize("prefix", [None, "#"])
-def test_many_different_tokens_and_long_ones(prefix):
-    """More than there is room for at first, of texts and of tokens; some agree in many of their first bytes."""
+def test_many_distinct_and_long_tokens(prefix):
+    """More texts and tokens than the first buffers hold; some share a long prefix."""
     rng = random.Random(7)
     words = [f"#{'x' * rng.choice([0, 0, 5, 7, 8, 40, 200])}{rng.randrange(6000)}" for _ in range(9000)]
     column = [" ".join(words[i : i + n]) for i, n in zip(range(0, 9000, 90), [90, 30, 0, 90, 1] * 20, strict=True)]
@@ -92,7 +92,7 @@ def test_many_different_tokens_and_long_ones(prefix):
 
 
 @given(st.lists(st.one_of(st.none(), st.text("aB \t", min_size=50, max_size=200)), max_size=5), st.booleans())
-def test_tokens_go_on_where_64_bytes_end(column, trim):
+def test_tokens_may_cross_blocks_of_64_bytes(column, trim):
     made = (
         t.Tokenize(field="text", split="spaces", trim=trim)
         .session()
@@ -101,15 +101,15 @@ def test_tokens_go_on_where_64_bytes_end(column, trim):
     assert made["word"].to_pylist() == [word for text in column for word in defined(text, split="spaces", trim=trim)]
 
 
-def test_numbers_of_many_different_tokens_take_no_more_room_than_the_text():
+def test_codes_of_distinct_tokens_take_no_more_memory_than_the_text():
     text = [" ".join(f"word{i * 8 + j}" for j in range(8)) for i in range(20_000)]
     data, starts, ends, valid = byte_spans(pa.array(text))
-    found = tokens(data, starts, ends, valid, t.Tokenize(split="spaces")._table, coded=True)
+    found = split_tokens(data, starts, ends, valid, t.Tokenize(split="spaces").byte_map, coded=True)
     assert found.offsets.size == 160_001
     assert found.rows.base is not None and found.rows.base.size <= data.size
 
 
-def test_by_hand():
+def test_examples_by_hand():
     assert words("naïve Café_1, x-y") == ["na", "ve", "Caf", "_1", "x", "y"]
     assert words("naïve Café_1, x-y", unicode=True) == ["naïve", "Café_1", "x", "y"]
     assert words("It's #Warm! ÜBER", split="spaces", lowercase=True) == ["it's", "#warm!", "Über"]
@@ -122,7 +122,7 @@ def words(text, **options):
     return [row["word"] for row in t.Tokenize(field="text", **options).session().push({"text": text})]
 
 
-def test_tokens_carry_what_they_are_told_to():
+def test_tokens_keep_the_named_fields():
     row = {"seq": 4, "ordinal": 2, "event_time": None, "id": "x", "lang": "en", "text": "so it goes"}
     made = t.Tokenize(field="text", output="topic", keep=("lang", "id")).session().push(row)
     assert made[1] == {
@@ -134,14 +134,14 @@ def test_tokens_carry_what_they_are_told_to():
         "topic": "it",
         "ordinal_2": 1,
     }
-    # in the place of the text
+    # the output may replace the text
     assert t.Tokenize(field="text", output="text").session().push({"text": "a b"}) == [
         {"text": "a", "ordinal": 0},
         {"text": "b", "ordinal": 1},
     ]
 
 
-def test_binary_that_is_no_text_is_rejected():
+def test_binary_that_is_not_utf8_is_rejected():
     session = t.Tokenize().session()
     assert [
         r["word"]
@@ -149,12 +149,12 @@ def test_binary_that_is_no_text_is_rejected():
             pa.RecordBatch.from_pydict({"payload": [b"a b", b"c \xff", "ü d".encode()]})
         ).to_pylist()
     ] == ["a", "b", "d"]
-    assert [(e["reason"], e["message"]) for e in session.errors] == [("invalid_utf8", "payload is no UTF-8")]
+    assert [(e["reason"], e["message"]) for e in session.errors] == [("invalid_utf8", "payload is not UTF-8")]
 
 
 @pytest.mark.parametrize("coded", [False, True])
-def test_large_batches_are_worked_on_in_pieces(monkeypatch, coded):
-    monkeypatch.setattr(tokenize, "text_pieces", lambda texts: [(i, i + 1) for i in range(len(texts))])
+def test_large_batches_are_split_into_chunks(monkeypatch, coded):
+    monkeypatch.setattr(tokenize, "text_chunk_ranges", lambda texts: [(i, i + 1) for i in range(len(texts))])
     flow = ro.Dataflow("pieces")
     flow.sink("out", flow.source("in", schema={"text": "string"}).to(t.Tokenize(field="text", coded=coded), id="words"))
     found = flow.run([{"text": "a b"}, {"text": None}, {"text": "c"}])["words"]
@@ -177,6 +177,6 @@ def test_large_batches_are_worked_on_in_pieces(monkeypatch, coded):
         ({"keep": ("word",)}, "keep"),
     ],
 )
-def test_misuse_is_refused(options, text):
+def test_wrong_parameters_are_refused(options, text):
     with pytest.raises(ConfigError, match=text):
         t.Tokenize(**options)

@@ -1,4 +1,4 @@
-"""Charts: what is in the picture, gaps, odd labels, empty sets, the same bytes whatever the batches."""
+"""Charts: points, axes, gaps, labels, empty sets, reproducible bytes."""
 
 import sys
 import xml.etree.ElementTree as ET
@@ -41,7 +41,7 @@ def draw(one, **parameters):
 
 
 def lines_of(data):
-    """``(lines, texts)``: each line as its points in pixels."""
+    """``(lines, texts)`` of a chart, each line as its points in pixels."""
     root = ET.fromstring(data.decode())
     lines = [
         [tuple(map(float, point.split(","))) for point in line.get("points").split()]
@@ -50,8 +50,8 @@ def lines_of(data):
     return lines, [text.text for text in root.iter(f"{SVG}text")]
 
 
-def test_points_stand_where_the_axes_say():
-    row = draw(a_set([0.0, 10.0, 5.0]), width=605, height=TOP + 400 + BOTTOM)  # 500 by 400 for the lines
+def test_points_match_the_axes():
+    row = draw(a_set([0.0, 10.0, 5.0]), width=605, height=TOP + 400 + BOTTOM)  # leaves 500 by 400 for the lines
     lines, texts = lines_of(row["data"])
     assert lines == [[(LEFT, TOP + 400), (LEFT + 250, TOP), (LEFT + 500, TOP + 200)]]
     assert texts[0] == "s t" and texts[-1] == "AVG"
@@ -69,7 +69,7 @@ def test_points_stand_where_the_axes_say():
         ([1e308, -1e308], ["-1e+308", "-5e+307", "0", "5e+307", "1e+308"]),
     ],
 )
-def test_values_are_round(values, ticks):
+def test_ticks_of_values_are_round(values, ticks):
     _, texts = lines_of(draw(a_set(values))["data"])
     assert texts[1 : 1 + len(ticks)] == ticks
     assert texts[1 + len(ticks)] == "0", "the next is of the time"
@@ -84,21 +84,21 @@ def test_values_are_round(values, ticks):
         ([0, 7 * 86_400], ["0", "2", "4", "6", "days"]),
     ],
 )
-def test_times_have_the_unit_that_fits(seconds, ticks):
+def test_ticks_of_time_have_a_suitable_unit(seconds, ticks):
     _, texts = lines_of(draw(a_set([0.0, 1.0], seconds=seconds))["data"])
     shown = texts[texts.index("0", texts.index("1")) : -1]
     assert [*shown[:-1], shown[-1].partition(" ")[0]] == ticks
 
 
-def test_the_unit_stands_beside_the_axis():
+def test_unit_labels_the_axis():
     assert "µg/m³ & more" in lines_of(draw({**a_set([1.0]), "what": "µg/m³ & more"}, unit="what")["data"])[1]
     assert draw({**a_set([1.0]), "what": None}, unit="what")["data"] == draw(a_set([1.0]))["data"]
     plain, with_unit = (draw({**a_set([1.0]), "what": "m"}, format="png", unit=u)["data"] for u in (None, "what"))
     assert plain != with_unit
 
 
-def test_predictions_are_faint_lines_a_step_apart():
-    """Results every 2 s, the second a null; each prediction is drawn, the last without one."""
+def test_predictions_are_faint_lines_one_step_apart():
+    """Results every 2 s, the second a null; each prediction is drawn, and the last result has none."""
     one = {**a_set([1.0, None, None, None, 1.0], ["AVG", "SLR", "SLR", "SLR", "AVG"], [0, 2, 4, 6, 10])}
     one["predictions"] = [None, [2.0, 3.0], None, [0.0, 4.0], None]
     data = draw(one, width=605, height=TOP + 400 + BOTTOM, ahead="predictions")["data"]
@@ -114,7 +114,7 @@ def test_predictions_are_faint_lines_a_step_apart():
     assert draw(one, ahead="predictions", format="png")["data"] != draw(one, format="png")["data"]
 
 
-def test_predictions_of_a_single_result_stand_at_its_time():
+def test_predictions_of_a_single_result_are_at_its_time():
     one = {**a_set([None], ["SLR"], [5]), "predictions": [[2.0, float("nan"), 3.0]]}
     lines, _ = lines_of(draw(one, ahead="predictions")["data"])
     assert [[x for x, _ in line] for line in lines] == [[LEFT], [LEFT]]
@@ -138,7 +138,7 @@ def test_a_long_legend_takes_more_rows():
         ({"groups": ("obs_type", "sensor_id")}, "t s", "t~s~0.svg"),
     ],
 )
-def test_groups_are_title_name_and_fields(options, title, name):
+def test_groups_set_title_name_and_fields(options, title, name):
     row = draw(a_set([1.0, 2.0]), **options)
     assert lines_of(row["data"])[1][0] == title
     assert row["name"] == name
@@ -166,7 +166,7 @@ def test_a_flat_line_is_in_the_middle():
 
 
 @pytest.mark.parametrize("values", [[], None, [None], [float("nan")]])
-def test_sets_without_points(values):
+def test_sets_without_points_make_charts_without_lines(values):
     lists = a_set(values or [])
     if values is None:
         lists |= {"times": None, "value": None, "analytic": None}
@@ -175,7 +175,7 @@ def test_sets_without_points(values):
     assert lines_of(draw(lists)["data"])[0] == []
 
 
-def test_a_point_without_time_is_left_out():
+def test_a_point_without_time_is_omitted():
     lines, _ = lines_of(draw(a_set([1.0, 9.0, 2.0], seconds=[5, None, 6]))["data"])
     assert len(lines) == 1 and len(lines[0]) == 2 and lines[0][0][0] == LEFT
     assert lines_of(draw(a_set([1.0], seconds=[None]))["data"])[0] == []
@@ -185,7 +185,7 @@ ODD = ["ü 漢字 🙂", "<script>&\"'", "$\\frac{1}$", "_hidden", "\x00\x07\uff
 
 
 @pytest.mark.parametrize("label", ODD)
-def test_any_label(label):
+def test_any_label_makes_valid_svg(label):
     one = a_set([1.0, 2.0], [label, label], sensor=label)
     row = draw(one)
     _, texts = lines_of(row["data"])
@@ -196,7 +196,7 @@ def test_any_label(label):
 
 
 @given(st.lists(st.one_of(st.none(), st.floats()), max_size=20))
-def test_any_values(values):
+def test_any_values_make_valid_svg(values):
     lines, texts = lines_of(draw(a_set(values), width=200, height=150)["data"])
     finite = [v for v in values if v is not None and np.isfinite(v)]
     assert sum(map(len, lines)) == len(finite)
@@ -205,7 +205,7 @@ def test_any_values(values):
 
 
 @pytest.mark.parametrize("values", [[1.0, None, 3.0, 2.0], [1e308, -1e308], [5e-324, 1e-310], [4.0]])
-def test_png_pictures(values):
+def test_png_charts_have_the_drawn_line(values):
     from matplotlib.image import imread
 
     row = draw(a_set(values), format="png", width=400, height=300)
@@ -216,13 +216,13 @@ def test_png_pictures(values):
     pixels = imread(io.BytesIO(row["data"]))
     assert pixels.shape[:2] == (300, 400)
     blue = (pixels[..., 2] > 0.8) & (pixels[..., 0] < 0.4)
-    assert blue[TOP:255, 80:380].sum() > 10  # the line is there
+    assert blue[TOP:255, 80:380].sum() > 10  # the line is drawn
     assert draw(a_set([]), format="png", width=400, height=300)["data"] != row["data"]
 
 
-def test_png_without_matplotlib_says_what_to_install(monkeypatch):
+def test_png_without_matplotlib_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.backends.backend_agg", None)
-    with pytest.raises(MissingExtraError, match=r"riot_ops\[plot\]"):
+    with pytest.raises(MissingExtraError, match=r"riot-ops\[plot\]"):
         draw(a_set([1.0]), format="png")
 
 
@@ -233,8 +233,8 @@ def test_lists_of_different_length_are_rejected():
     assert session.errors[0]["message"] == "the lists times, value, analytic have 2, 1, 2 values"
 
 
-def test_slices_of_a_batch():
-    """Lists of a slice begin anywhere in their values."""
+def test_slices_of_a_batch_are_drawn():
+    """The lists of a slice may begin at any offset of their values."""
     task = PlotLines(line=None)
     batch = pa.RecordBatch.from_pylist([a_set([float(i), 1.0]) for i in range(5)])
     whole = task.session().push_batch(batch).to_pylist()
@@ -302,7 +302,7 @@ def test_wrong_input_is_refused_by_name():
         PlotLines(unit="what").output_schema(good)
 
 
-def test_outliers_of_predictions_do_not_flatten_the_rest():
+def test_outliers_of_predictions_do_not_widen_the_axis():
     fans = [[float(i % 5)] * 10 for i in range(40)] + [[1e6] * 10]
     one = {**a_set([None] * 41, ["SLR"] * 41), "predictions": fans}
     lines, texts = lines_of(draw(one, ahead="predictions")["data"])

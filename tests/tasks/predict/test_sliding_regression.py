@@ -43,7 +43,7 @@ def test_agrees_with_the_reference(events, cuts, window, horizon, strict):
     assert not errors
     assert [r["key"] for r in got] == [r["key"] for r in expected]
     for g, e in zip(got, expected, strict=True):
-        # readings up to 1e6: a few roundings of 1e-16 of them
+        # readings up to 1e6, with a few roundings of 1e-16
         assert g["predictions"] == pytest.approx(e["predictions"], rel=1e-12, abs=1e-8)
         assert g["value"] == pytest.approx(e["value"], rel=1e-12, abs=1e-8)
     assert run(task, batch, restart=False)[0] == got
@@ -68,7 +68,7 @@ def test_no_drift_on_a_large_offset_and_long_stream():
     noise = np.random.default_rng(4).normal(0, 1, 200_000)
     task = SlidingRegression(window=10, horizon=1)
     values = 1e9 + noise
-    values[100_000] = 1e300  # gone after ten readings
+    values[100_000] = 1e300  # leaves the window after ten readings
     out = task.session().push_batch(pa.RecordBatch.from_pydict({"value": values}))
     fresh = task.session().push_batch(pa.RecordBatch.from_pydict({"value": values[-10:]}))
     assert out.slice(out.num_rows - 1).to_pylist() == fresh.to_pylist()

@@ -1,4 +1,4 @@
-"""Counts of a limited number of values, against an ordered dict."""
+"""Bounded counts, against an ordered dict."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from riot_ops.core.errors import ConfigError
 
 
 def counted(pairs, capacity):
-    """By hand: the counts of the latest values of each key."""
+    """Count the latest values of each key by hand."""
     held = defaultdict(dict)
     for key, value in pairs:
         mine = held[key]
@@ -30,7 +30,7 @@ def counted(pairs, capacity):
     st.integers(1, 9),
     st.integers(1, 9),
 )
-def test_counts_are_those_of_an_ordered_dict(pairs, capacity, batch_size):
+def test_counts_equal_an_ordered_dict(pairs, capacity, batch_size):
     flow = ro.Dataflow("volume")
     source = flow.source("in", schema={"key": "string", "value": "int64"})
     flow.sink("out", source.to(t.BoundedCount(by="key", capacity=capacity, output="times"), id="n"))
@@ -38,7 +38,7 @@ def test_counts_are_those_of_an_ordered_dict(pairs, capacity, batch_size):
     assert table["times"].to_pylist() == list(counted(pairs, capacity))
 
 
-def test_many_values_come_and_go():
+def test_many_values_added_and_removed():
     values = [i * i % 1009 for i in range(20_000)]
     batch = pa.RecordBatch.from_pydict({"value": values})
     out = t.BoundedCount(capacity=100).session().push_batch(batch)

@@ -23,7 +23,7 @@ def clipped(task, values):
 
 
 @given(values, st.sampled_from([2, 3, 5, 30]), st.sampled_from([0.5, 1.1, 2.0]), st.booleans())
-def test_averages_are_those_of_a_queue(values, window, sigma, whole):
+def test_averages_equal_a_queue(values, window, sigma, whole):
     queue = Speed(window, sigma, whole)
     wanted = [(pytest.approx(average), count) for average, count in map(queue.add, values)]
     assert clipped(t.ClippedAverage(window=window, sigma=sigma, whole=whole), values) == wanted
@@ -36,14 +36,14 @@ def test_a_long_window_stays_exact():
     wanted = [queue.add(v)[0] for v in values]
     got = [average for average, _ in clipped(t.ClippedAverage(window=250, sigma=1e9), values)]
     assert got == pytest.approx(wanted, rel=1e-12)
-    assert got[600:] == pytest.approx(wanted[600:], abs=1e-13)  # nothing is left of the large ones
+    assert got[600:] == pytest.approx(wanted[600:], abs=1e-13)  # the large values leave no error
 
 
 def test_equal_values_are_never_outliers():
     assert clipped(t.ClippedAverage(window=7), [0.1] * 50)[-1] == (0.1, 7)
 
 
-def test_values_that_are_missing():
+def test_missing_values():
     task = t.ClippedAverage(window=2, count="n", output="mean", by="key")
     session = task.session()
     rows = [("a", None), ("a", 2.0), ("a", math.nan), ("b", None), ("a", 4.0)]
@@ -54,6 +54,9 @@ def test_values_that_are_missing():
 
 
 def test_misuse_is_refused():
-    for parameters in ({"window": 1}, {"sigma": 0.0}, {"count": "value"}, {"output": "count"}):
-        with pytest.raises(ConfigError, match=r"window|sigma|count must be another"):
+    for parameters, message in (
+        ({"window": 1}, "window = 1"), ({"sigma": 0.0}, "sigma = 0.0"), ({"count": "value"}, "count must differ from 'value'"),
+        ({"output": "count"}, "count must differ from 'count'"),
+    ):  # fmt: skip
+        with pytest.raises(ConfigError, match=message):
             t.ClippedAverage(**parameters)

@@ -1,4 +1,4 @@
-"""Accumulation: the reference, order beyond 32 bits, lists, the end of the stream."""
+"""Collected blocks: the reference, order beyond 32 bits, lists, the end of the stream."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_blocks_count_records_of_all_groups():
     ]
 
 
-def test_a_set_is_in_order_of_time_and_carries_what_orders_the_stream():
+def test_lists_are_in_time_order_with_seq_and_time_of_the_last_record():
     times = [5_000_000, 1_000_000, 9_000_000]
     batch = pa.RecordBatch.from_pydict(
         {
@@ -92,12 +92,12 @@ def test_many_blocks_in_one_batch():
     assert out["value"].to_pylist()[1] == list(range(0, 100, 2))
 
 
-def test_wrong_use_is_refused():
+def test_misuse_is_refused():
     with pytest.raises(ConfigError, match="size"):
         Collect(size=0)
     with pytest.raises(ConfigError, match="reads the field 'obs_type'"):
         Collect().output_schema(pa.schema({"sensor_id": pa.string()}))
     with pytest.raises(ConfigError, match="cannot group by"):
         Collect(groups=("x",)).output_schema(pa.schema({"x": pa.list_(pa.int8())}))
-    with pytest.raises(ConfigError, match="makes the field 'times'"):
+    with pytest.raises(ConfigError, match="adds the field 'times', which its input already has"):
         Collect(groups=("x",)).output_schema(pa.schema({"x": pa.int8(), "times": pa.int8()}))

@@ -1,4 +1,4 @@
-"""Which records come behind a warm-up."""
+"""Warm-up flags, against a loop over records."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
 ROWS = st.lists(st.tuples(st.sampled_from("aü"), st.one_of(st.none(), st.integers(0, 20)), st.booleans()), max_size=25)
 
 
-def told(rows, records, span):
-    """The same, record by record."""
-    first, messages, answers = {}, {}, []
+def warm_flags(rows, records, span):
+    """Flag record by record."""
+    first, messages, flags = {}, {}, []
     for row in rows:
         time, key = row["event_time"], row["key"]
-        past = True
+        after_span = True
         if span:
             if time is not None:
                 first.setdefault(key, time)
-            past = time is not None and (time - first[key]).total_seconds() >= span
-        if past:
+            after_span = time is not None and (time - first[key]).total_seconds() >= span
+        if after_span:
             messages.setdefault(key, set()).add(row["seq"])
-        answers.append(past and len(messages[key]) > records)
-    return answers
+        flags.append(after_span and len(messages[key]) > records)
+    return flags
 
 
 @given(ROWS, st.integers(0, 3), st.integers(0, 6), st.integers(1, 7))
-def test_it_is_over_behind_so_many_messages_and_so_much_time(given, records, span, cut):
+def test_warm_up_ends_after_its_messages_and_its_span(given, records, span, cut):
     rows, seq = [], -1
     for key, second, more in given:
         seq += not (more and rows and rows[-1]["key"] == key)
@@ -45,7 +45,7 @@ def test_it_is_over_behind_so_many_messages_and_so_much_time(given, records, spa
     got = []
     for place in range(0, len(rows), cut):
         got += session.push_batch(pa.Table.from_pylist(rows[place : place + cut], schema))["over"].to_pylist()
-    assert got == told(rows, records, span)
+    assert got == warm_flags(rows, records, span)
 
 
 def test_without_numbers_each_record_is_a_message():
@@ -54,7 +54,7 @@ def test_without_numbers_each_record_is_a_message():
     assert session.push_batch(pa.table({"x": [1, 2]}))["warm"].to_pylist() == [True, True]
 
 
-def test_a_label_makes_it_another():
+def test_label_distinguishes_equal_tasks():
     assert t.FlagWarmUp(records=1, label="ada") != t.FlagWarmUp(records=1, label="bob")
 
 
@@ -71,8 +71,8 @@ def test_misuse(wrong, message):
         t.FlagWarmUp(**wrong)
 
 
-def test_a_field_of_that_name_and_no_time():
-    with pytest.raises(ConfigError, match="adds the field 'warm', which its input has"):
+def test_existing_field_and_missing_time_are_refused():
+    with pytest.raises(ConfigError, match="adds the field 'warm', which its input already has"):
         t.FlagWarmUp(records=1).output_schema(pa.schema([("warm", pa.bool_())]))
     with pytest.raises(ConfigError, match="event_time"):
         t.FlagWarmUp(span="1s").output_schema(pa.schema([("x", pa.int64())]))

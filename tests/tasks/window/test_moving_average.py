@@ -1,4 +1,4 @@
-"""Block averages: the benchmark's example, the reference, and where sums lose digits."""
+"""Moving averages: the benchmark's example, the reference, and sums that would lose digits."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def same(got: list[dict], expected: list[dict]) -> None:
     assert [{k: v for k, v in row.items() if k != "value"} for row in got] == [
         {k: v for k, v in row.items() if k != "value"} for row in expected
     ]
-    # no reading is hugely negative, so that a huge mean has no cancellation
+    # no huge negative readings, which would cancel in a huge mean
     assert [r["value"] for r in got] == pytest.approx([r["value"] for r in expected], rel=1e-9, abs=1e-7)
 
 
@@ -95,14 +95,14 @@ def test_means_of_the_largest_numbers_are_finite():
         assert [row["value"] for row in out] == pytest.approx([1.7e308], rel=1e-15)
 
 
-def test_what_is_left_of_a_key_keeps_its_time_where_another_has_none():
+def test_partial_window_keeps_its_time_beside_a_key_without_time():
     session = MovingAverage(window=3, by=("key",), partial=True).session()
     time = datetime(2026, 1, 1, tzinfo=UTC)
     session.push_many({"key": key, "event_time": at, "value": 1.0} for key, at in (("a", time), ("b", None)))
     assert [(left["key"], left["event_time"]) for left in session.flush()] == [("a", time), ("b", None)]
 
 
-def test_end_of_stream_emits_what_is_left():
+def test_end_of_stream_emits_partial_windows():
     noon = datetime(2024, 5, 1, 12, tzinfo=UTC)
     events = [
         {"seq": i, "key": k, "value": v, "event_time": noon}
@@ -142,6 +142,6 @@ def test_a_wrong_window_is_refused():
         MovingAverage(window=0)
 
 
-def test_ten_readings_where_nothing_is_said():
+def test_default_window_has_ten_readings():
     session = MovingAverage().session()
     assert session.push_many({"value": v} for v in range(20)) == [{"value": v, "count": 10} for v in (4.5, 14.5)]

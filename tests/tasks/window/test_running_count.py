@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import riot_ops as ro
 from riot_ops import tasks as t
 from riot_ops.core.errors import ConfigError
-from tests.staged import Staged
+from tests.simulated_query import SimulatedQuery
 
 NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
 
@@ -64,11 +64,13 @@ def test_updates_are_the_last_of_each_key_in_a_batch(batches):
     partitions=st.integers(1, 4),
     seed=st.integers(0, 9),
 )
-def test_updates_on_spark_are_one_for_each_key_of_a_micro_batch(task, words, most, partitions, seed):
+def test_spark_emits_one_update_per_key_and_micro_batch(task, words, most, partitions, seed):
     flow = ro.Dataflow("count")
     source = flow.source("in", schema={"word": "string"})
     flow.sink("out", source.to(task, id="n"))
-    result = Staged(flow, [{"word": w} for w in words], random.Random(seed), max_records=most, partitions=partitions)
+    result = SimulatedQuery(
+        flow, [{"word": w} for w in words], random.Random(seed), max_records=most, partitions=partitions
+    )
     wanted = []
     for i, (word, n) in enumerate(zip(words, counted(words), strict=True)):
         if word not in words[i + 1 : (i // most + 1) * most]:
@@ -91,8 +93,8 @@ def test_updates_on_spark_are_one_for_each_key_of_a_micro_batch(task, words, mos
     ],
     ids=["update", "each", "ttl", "beside each", "beside update"],
 )
-def test_fewer_records_cross_where_one_of_each_key_comes_out(task, besides, wanted, monkeypatch):
-    """Two micro-batches of four words, of which each has two different ones."""
+def test_shuffle_carries_one_record_per_key(task, besides, wanted, monkeypatch):
+    """Two micro-batches of four words, each with two distinct ones."""
     crossed = []
     update = t.RunningCount.update
 
@@ -111,7 +113,7 @@ def test_fewer_records_cross_where_one_of_each_key_comes_out(task, besides, want
     rows = [{"word": w, "event_time": NOON} for w in words]
 
     calm = SimpleNamespace(shuffle=lambda _: None, random=lambda: 1.0, choice=operator.itemgetter(-1))
-    result = Staged(flow, rows, calm, max_records=4, partitions=1)
+    result = SimulatedQuery(flow, rows, calm, max_records=4, partitions=1)
     assert sum(crossed) == wanted
     last = {row["word"]: row["count"] for row in sorted(result["n"].to_pylist(), key=lambda row: row["seq"])}
     assert last == {"a": 3, "b": 4, None: 1}
@@ -125,14 +127,14 @@ def test_keys_several_none_and_an_old_field():
     assert [row["count"] for row in t.RunningCount().session().push_many(rows)] == [1, 2, 3]
 
 
-def test_a_key_that_was_away_for_long_begins_anew():
+def test_idle_key_starts_again_after_its_ttl():
     session = t.RunningCount(by="word", ttl="1min").session()
     times = (0, 30, 90, 151)
     rows = [{"event_time": NOON + timedelta(seconds=s), "word": "a"} for s in times]
     assert [row["count"] for row in session.push_many(rows)] == [1, 2, 3, 1]
 
 
-def test_counts_of_two_parts_are_added_up():
+def test_counts_of_two_states_merge():
     here, there = (t.RunningCount(by="word").session() for _ in range(2))
     here.push_many([{"word": "a"}, {"word": "b"}])
     there.push_many([{"word": "b"}, {"word": "c"}, {"word": "b"}])

@@ -23,7 +23,7 @@ STEPS = st.lists(
 
 
 def steps_to_rows(steps):
-    """Values are added, or (None) the oldest of the key is taken away; as rows and (key, time, values) behind each."""
+    """Generate rows that add a value, or (None) remove the key's oldest, and (key, time, values) after each row."""
     queues, at, rows, wanted = {}, 0, [], []
     for key, value, step in steps:
         at += step
@@ -50,7 +50,7 @@ def found(rows):
 
 @given(STEPS, st.integers(1, 9))
 @settings(max_examples=depth(90), deadline=None)
-def test_medians_are_those_of_what_is_there(steps, batch_size):
+def test_medians_equal_sorted_lists(steps, batch_size):
     rows, wanted = steps_to_rows(steps)
     flow = ro.Dataflow("median")
     kinds = {"event_time": "timestamp[us, tz=UTC]", "key": "string", "x": "double", "do": "int64"}
@@ -66,8 +66,8 @@ def test_medians_are_those_of_what_is_there(steps, batch_size):
     assert set(updates) <= set(wanted)
 
 
-def test_what_is_full_behind_its_first_values_gets_room_for_twice_as_many():
-    """Of eight values half have gone when twelve come, in a batch of their own: 16, as many as there is room for then."""
+def test_full_heaps_double():
+    """Twelve values arrive in one batch when four of eight are left: 16, the capacity after doubling."""
     session, queue = t.RunningMedian().session(), []
     for steps in ([float(i * 5 % 8) for i in range(8)] + [None] * 4, [float(i * 7 % 12) for i in range(12)]):
         rows, wanted = [], []
@@ -79,7 +79,7 @@ def test_what_is_full_behind_its_first_values_gets_room_for_twice_as_many():
         assert [(row["median"], row["count"]) for row in out] == wanted
 
 
-def test_many_values_come_and_go():
+def test_many_values_added_and_removed():
     rng = np.random.default_rng(4)
     values, window = rng.integers(0, 300, 4000).astype(float), 501
     adds = [(v, 1) for v in values.tolist()]
@@ -108,7 +108,7 @@ def test_a_time_ends_with_a_later_one_or_the_stream():
     assert lost.push({"event_time": NOON, "value": 1.0, "action": 1}) + lost.flush() == []
 
 
-def test_without_actions_all_are_added():
+def test_without_actions_every_record_adds():
     rows = t.RunningMedian(action=None).session().push_many({"value": v} for v in (5, 1, 3, 3))
     assert [(r["median"], r["count"]) for r in rows] == [(5.0, 1), (3.0, 2), (3.0, 3), (3.0, 4)]
 
@@ -118,7 +118,7 @@ def test_the_largest_numbers_have_a_mean():
     assert rows[1]["median"] == 1.7e308
 
 
-def test_what_cannot_be_taken_away_is_an_error():
+def test_removing_another_value_than_the_oldest_is_an_error():
     session = t.RunningMedian().session()
     steps = [(1.0, 1), (2.0, 1), (2.0, -1), (3.0, -1), (1.0, -1), (None, 1), (4.0, None), (float("inf"), 1)]
     rows = session.push_many({"value": v, "action": a} for v, a in steps)
@@ -140,14 +140,14 @@ def test_misuse_is_refused():
 
 @pytest.mark.parametrize("shape", ["rising", "falling", "mixed"])
 def test_many_values_of_one_time_on_one_side_of_the_median(shape):
-    """Between two medians all that come are above those that are there, or below, while these go; restarts within a time."""
+    """Between two medians all new values lie above the old ones, or below, while the old ones leave; restarts within a time."""
     rng, queue, at, rows, wanted = np.random.default_rng(7), [], 0, [], []
     for k in range(30):
         for _ in range(int(rng.integers(1, 40))):
             value = {"rising": 10.0 * k, "falling": -10.0 * k, "mixed": 0.0}[shape] + float(rng.integers(0, 9))
             rows += [{"event_time": NOON + timedelta(seconds=k), "value": value, "action": 1}]
             queue.append(value)
-            while len(queue) > 45 or (queue and rng.random() < 0.3):  # sometimes nothing is left
+            while len(queue) > 45 or (queue and rng.random() < 0.3):  # sometimes the window empties
                 rows += [{"event_time": NOON + timedelta(seconds=k), "value": queue.pop(0), "action": -1}]
         wanted.append((statistics.median(queue) if queue else None, len(queue)))
     task, out = t.RunningMedian(emit="time"), []

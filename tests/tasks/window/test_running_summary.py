@@ -1,4 +1,4 @@
-"""Running figures of readings, against plain Python."""
+"""Running summaries, against plain Python."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import riot_ops as ro
 from riot_ops import tasks as t
 from riot_ops.core.errors import ConfigError
-from tests.staged import Staged
+from tests.simulated_query import SimulatedQuery
 
 values = st.none() | st.floats(-1e6, 1e6) | st.sampled_from([1e16, -1e16, 1e-9, 0.1, -0.0])
 rows = st.lists(st.tuples(st.sampled_from("ab"), values), max_size=25)
@@ -40,7 +40,7 @@ def pushed(session, rows):
 
 
 @given(rows, st.integers(0, 25))
-def test_figures_are_those_of_plain_python(rows, cut):
+def test_statistics_equal_plain_python(rows, cut):
     session = t.RunningSummary(by=("k",), value="v").session()
     assert pushed(session, rows[:cut]) + pushed(session, rows[cut:]) == list(reference(rows))
     session = t.RunningSummary(by=("k",), value="v", emit="update").session()
@@ -68,9 +68,9 @@ def flow_of(**options):
     st.integers(1, 3),
     st.integers(0, 9),
 )
-def test_updates_on_spark_are_to_the_last_bit_those_of_one_process(rows, most, partitions, seed):
+def test_updates_on_spark_equal_one_process_to_the_bit(rows, most, partitions, seed):
     given = [{"k": k, "v": v} for k, v in rows]
-    result = Staged(flow_of(emit="update"), given, random.Random(seed), max_records=most, partitions=partitions)
+    result = SimulatedQuery(flow_of(emit="update"), given, random.Random(seed), max_records=most, partitions=partitions)
     whole = flow_of().run(given)
     every = {row["seq"]: row for row in whole["n"].to_pylist()}
     wanted = []
@@ -79,22 +79,22 @@ def test_updates_on_spark_are_to_the_last_bit_those_of_one_process(rows, most, p
         if all(every[other]["k"] != every[number]["k"] for other in after):
             wanted.append(every[number])
     assert sorted(result["n"].to_pylist(), key=lambda row: row["seq"]) == wanted
-    told = [sorted((e["seq"], e["reason"], e["raw"]) for e in one["errors"].to_pylist()) for one in (result, whole)]
-    assert told[0] == told[1]
+    errors = [sorted((e["seq"], e["reason"], e["raw"]) for e in one["errors"].to_pylist()) for one in (result, whole)]
+    assert errors[0] == errors[1]
 
 
 @pytest.mark.parametrize(
     ("options", "readings", "wanted"),
     [
         ({"emit": "update"}, [0.1, 0.7, 1e16, -3.25, 6.0, None], 2),
-        ({"emit": "update"}, [1e300, 1.0, 1e-300, -1e300], 2),  # which two doubles do not hold
+        ({"emit": "update"}, [1e300, 1.0, 1e-300, -1e300], 2),  # beyond two doubles
         ({"emit": "update"}, [BIG, BIG, 1.0, math.inf], 2),
         ({"emit": "each"}, [1.0] * 6, 6),
         ({"emit": "update", "ttl": "1min"}, [1.0] * 6, 6),
     ],
     ids=["update", "far apart", "beyond doubles", "each", "ttl"],
 )
-def test_fewer_records_cross_as_long_as_their_sum_is_exact(options, readings, wanted, monkeypatch):
+def test_shuffle_condenses_records_while_their_sum_is_exact(options, readings, wanted, monkeypatch):
     crossed = []
     update = t.RunningSummary.update
 
@@ -110,7 +110,7 @@ def test_fewer_records_cross_as_long_as_their_sum_is_exact(options, readings, wa
     keys = "ababab" if len(readings) == 6 else "aaaa"
     given = [{"event_time": noon, "k": k, "v": v} for k, v in zip(keys, readings, strict=True)]
     calm = SimpleNamespace(shuffle=lambda _: None, random=lambda: 1.0, choice=operator.itemgetter(-1))
-    result = Staged(flow, given, calm, max_records=6, partitions=1)
+    result = SimulatedQuery(flow, given, calm, max_records=6, partitions=1)
     assert sum(crossed) == wanted
     last = {row["k"]: row["sum"] for row in result["n"].to_pylist()}
     for key, total in last.items():
@@ -118,7 +118,7 @@ def test_fewer_records_cross_as_long_as_their_sum_is_exact(options, readings, wa
         assert total == (None if its[:2] == [BIG, BIG] else math.fsum(its))
 
 
-def test_a_sum_beyond_doubles_comes_back():
+def test_sum_returns_from_beyond_float64():
     session = t.RunningSummary().session()
     big = np.finfo(float).max
     found = session.push_many([{"value": v} for v in (big, big, -big, -1.0)])
@@ -131,5 +131,5 @@ def test_a_sum_beyond_doubles_comes_back():
 def test_names():
     row = t.RunningSummary(prefix="v_").session().push({"value": 2})[0]
     assert row == {"value": 2, "v_count": 1, "v_min": 2.0, "v_max": 2.0, "v_sum": 2.0, "v_mean": 2.0}
-    with pytest.raises(ConfigError, match="prefix = '' gives a field the name 'min', which is taken"):
+    with pytest.raises(ConfigError, match="prefix = '' names a field 'min', which is reserved"):
         t.RunningSummary(by=("min",))

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import riot_ops as ro
 from riot_ops import tasks as t
 from riot_ops.core.errors import ConfigError
-from tests.staged import Staged
+from tests.simulated_query import SimulatedQuery
 
 MOST, LEAST = 2**63 - 1, -(2**63)
 readings = st.lists(
@@ -29,7 +29,7 @@ readings = st.lists(
 
 
 @given(readings, st.integers(1, 9))
-def test_totals_are_sums_that_stop_at_the_ends_of_the_range(readings, batch_size):
+def test_totals_saturate_at_int64(readings, batch_size):
     flow = ro.Dataflow("totals")
     source = flow.source("in", schema={"key": "string", "n": "int64", "yes": "bool"})
     totals = t.RunningTotals(by="key", totals={"sum": "n", "trues": "yes", "rows": None})
@@ -64,9 +64,9 @@ def flow_of(**options):
 
 
 @given(readings, st.integers(1, 12), st.integers(1, 3), st.integers(0, 9))
-def test_updates_on_spark_stop_at_the_ends_of_the_range_where_records_did(readings, most, partitions, seed):
+def test_updates_on_spark_saturate_like_single_records(readings, most, partitions, seed):
     given = [dict(zip(("key", "n", "yes"), r, strict=True)) for r in readings]
-    result = Staged(flow_of(emit="update"), given, random.Random(seed), max_records=most, partitions=partitions)
+    result = SimulatedQuery(flow_of(emit="update"), given, random.Random(seed), max_records=most, partitions=partitions)
     every = flow_of().run(given)["t"].to_pylist()
     wanted = [
         row
@@ -86,7 +86,7 @@ def test_updates_on_spark_stop_at_the_ends_of_the_range_where_records_did(readin
     ],
     ids=["update", "beyond the range", "each", "ttl"],
 )
-def test_fewer_records_cross_where_one_of_each_key_comes_out(options, numbers, wanted, monkeypatch):
+def test_shuffle_carries_one_record_per_key(options, numbers, wanted, monkeypatch):
     crossed = []
     update = t.RunningTotals.update
 
@@ -100,24 +100,24 @@ def test_fewer_records_cross_where_one_of_each_key_comes_out(options, numbers, w
     flow.sink("out", source.to(t.RunningTotals(totals={"n": "n"}, **options), id="t"))
     calm = SimpleNamespace(shuffle=lambda _: None, random=lambda: 1.0, choice=operator.itemgetter(-1))
     noon = "2024-05-01T12:00:00Z"
-    Staged(flow, [{"event_time": noon, "n": n} for n in numbers], calm, max_records=4, partitions=1)
+    SimulatedQuery(flow, [{"event_time": noon, "n": n} for n in numbers], calm, max_records=4, partitions=1)
     assert sum(crossed) == wanted
 
 
-def test_large_whole_numbers_without_a_sign():
+def test_uint64_beyond_int64_saturates():
     batch = pa.RecordBatch.from_pydict({"n": pa.array([2**64 - 1, 5, None], pa.uint64())})
     out = t.RunningTotals(totals={"n": "n"}).session().push_batch(batch)
     assert out["n"].to_pylist() == [MOST, MOST, MOST]
 
 
 def test_misuse_is_refused():
-    for totals, said in (
-        ({}, "dict of field"), ("n", "dict of field"), ({"seq": None}, "'seq'"), ({"ordinal": None}, "'ordinal'"),
-        ({"n": 7}, "of a field or None"), ({"key": None}, "'key'"),
+    for totals, error_text in (
+        ({}, "dict of output field to field"), ("n", "dict of output field to field"), ({"seq": None}, "'seq'"), ({"ordinal": None}, "'ordinal'"),
+        ({"n": 7}, "total of a field or None"), ({"key": None}, "'key'"),
     ):  # fmt: skip
-        with pytest.raises(ConfigError, match=said):
+        with pytest.raises(ConfigError, match=error_text):
             t.RunningTotals(totals=totals, by="key")
-    with pytest.raises(ConfigError, match="whole numbers"):
+    with pytest.raises(ConfigError, match="sums integers and booleans"):
         t.RunningTotals(totals={"sum": "x"}).session().push({"x": 1.5})
     with pytest.raises(ConfigError, match="emit"):
         t.RunningTotals(totals={"n": None}, emit="last")

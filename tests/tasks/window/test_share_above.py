@@ -27,7 +27,7 @@ TIMES = st.lists(
 
 @given(TIMES, st.integers(1, 9), st.integers(1, 3))
 @settings(max_examples=depth(60), deadline=None)
-def test_shares_are_those_of_dicts(times, batch_size, parallelism):
+def test_shares_equal_dicts(times, batch_size, parallelism):
     rows, members, last, wanted = [], {}, {}, []
     for k, (updates, reference) in enumerate(times):
         at = {"event_time": NOON + timedelta(seconds=k)}
@@ -72,7 +72,7 @@ def test_shares_are_those_of_dicts(times, batch_size, parallelism):
     assert all(r["window_end"] - r["window_start"] == timedelta(minutes=1) for r in result)
 
 
-def test_what_comes_early_waits_for_its_time():
+def test_early_values_wait_for_their_reference():
     session = t.ShareAbove().session()
     rows = [("one", 2, 9.0), ("one", 0, 1.0), ("all", 1, 5.0), ("all", 2, 5.0)]
     out = [
@@ -82,7 +82,7 @@ def test_what_comes_early_waits_for_its_time():
     assert [[row["percentage"] for row in rows] for rows in out] == [[], [], [0.0], [100.0]]
 
 
-def test_what_has_no_place_is_an_error():
+def test_records_without_time_or_scope_are_errors():
     session = t.ShareAbove().session()
     for time, scope in ((None, "one"), (NOON, None), (None, None)):
         session.push({"event_time": time, "scope": scope, "group": 1, "member": 1, "median": 1.0, "count": 1})
@@ -91,7 +91,7 @@ def test_what_has_no_place_is_an_error():
 
 def test_misuse_is_refused():
     for wrong, message in (
-        ({"by": ("x",)}, "no use for by"), ({"ttl": "1h"}, "no use for by and ttl"), ({"size": "0s"}, "size must be"),
+        ({"by": ("x",)}, "supports neither by nor ttl"), ({"ttl": "1h"}, "supports neither by nor ttl"), ({"size": "0s"}, "size must be"),
         ({"member": ()}, "member must name"),
     ):  # fmt: skip
         with pytest.raises(ConfigError, match=message):

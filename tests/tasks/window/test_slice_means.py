@@ -1,4 +1,4 @@
-"""Means over slices of time at every tick, against lists."""
+"""Slice means at every tick, against lists."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ READINGS = st.lists(
 
 
 def expected(rows, length, every, ahead, period, partial):
-    """What each tick tells, of all that has come by then; and the numbers of the readings that are late."""
+    """Results of each tick by hand, and the numbers of the late readings."""
     if not rows:
         return [], []
-    out, late, slices, told = [], [], {}, set()
+    out, late, slices, emitted = [], [], {}, set()
     ticks = iter(range(every, 100_000, every))
     tick = next(ticks)
 
@@ -36,8 +36,8 @@ def expected(rows, length, every, ahead, period, partial):
         now = tick // length
         for (key, number), values in sorted(slices.items()):
             mean = sum(values) / len(values)
-            if number < now and (key, number) not in told:
-                told.add((key, number))
+            if number < now and (key, number) not in emitted:
+                emitted.add((key, number))
                 out.append((tick, key, False, number % (period // length), number * length, mean))
             elif number == now:
                 place = number + ahead
@@ -52,7 +52,7 @@ def expected(rows, length, every, ahead, period, partial):
         number = at // length
         if value is None:
             continue
-        if (key, number) in told or number < max((n for k, n in slices if k == key), default=number):
+        if (key, number) in emitted or number < max((n for k, n in slices if k == key), default=number):
             late.append(i)
         else:
             slices.setdefault((key, number), []).append(value)
@@ -64,7 +64,7 @@ def expected(rows, length, every, ahead, period, partial):
 
 @given(READINGS, st.sampled_from([(10, 10), (10, 4), (12, 5)]), st.integers(0, 2), st.booleans(), st.integers(1, 7))
 @settings(max_examples=depth(90), deadline=None)
-def test_means_are_those_of_lists(steps, times, ahead, partial, batch_size):
+def test_means_equal_lists(steps, times, ahead, partial, batch_size):
     length, every = times
     at, rows = 0, []
     for key, step, value in steps:
@@ -79,7 +79,7 @@ def test_means_are_those_of_lists(steps, times, ahead, partial, batch_size):
     flow.sink("out", flow.source("in", schema=kinds).to(task, id="slices"))
     records = [{"event_time": NOON + timedelta(seconds=s), "key": key, "x": x} for key, s, x in rows]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(slice_means, "ROOM", 1)  # so that it has to go on
+        patch.setattr(slice_means, "ROOM", 1)  # so that the kernel must resume
         result = flow.run(records or pa.table({name: [] for name in kinds}), batch_size=batch_size)
     found = [
         (round((r["event_time"] - NOON) / timedelta(seconds=1)), r["key"], r["open"], r["slot"],
@@ -91,18 +91,18 @@ def test_means_are_those_of_lists(steps, times, ahead, partial, batch_size):
     assert sorted((e["seq"], e["reason"]) for e in result.errors.to_pylist()) == [(i, "late") for i in late]
 
 
-def test_what_comes_behind_the_end_of_its_slice_is_an_error():
+def test_reading_after_the_end_of_its_slice_is_late():
     session = t.SliceMeans(length="10s", every="10s").session()
 
-    def told(second, value):
+    def push(second, value):
         rows = session.push({"event_time": NOON + timedelta(seconds=second), "value": value})
         return [(row["open"], row["timestamp"] - NOON, row["value"]) for row in rows]
 
-    assert told(0, 1.0) == told(-1, 50.0) == []  # the first slice begins with the first time
-    assert told(11, 2.0) == [(False, timedelta(0), 1.0)]
-    assert told(9, 50.0) == []
-    assert told(31, 4.0) == [(False, timedelta(seconds=10), 2.0)]
-    assert [(error["reason"], error["message"]) for error in session.errors] == [("late", "its slice is over")] * 2
+    assert push(0, 1.0) == push(-1, 50.0) == []  # the first slice begins with the first time
+    assert push(11, 2.0) == [(False, timedelta(0), 1.0)]
+    assert push(9, 50.0) == []
+    assert push(31, 4.0) == [(False, timedelta(seconds=10), 2.0)]
+    assert [(error["reason"], error["message"]) for error in session.errors] == [("late", "its slice has ended")] * 2
 
 
 def test_a_long_silence_costs_nothing():
@@ -115,7 +115,7 @@ def test_a_long_silence_costs_nothing():
 def test_misuse_is_refused():
     for wrong, message in (
         ({"every": "2min"}, "no longer than length"), ({"every": "0s"}, "longer than 0"), ({"ahead": -1}, "ahead"),
-        ({"period": "90s"}, "whole number of lengths"), ({"period": "0s"}, "whole number of lengths"),
+        ({"period": "90s"}, "multiple of length"), ({"period": "0s"}, "multiple of length"),
     ):  # fmt: skip
         with pytest.raises(ConfigError, match=message):
             t.SliceMeans(**wrong)

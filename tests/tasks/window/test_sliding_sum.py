@@ -1,4 +1,4 @@
-"""Sliding sums, against exact ones."""
+"""Sliding sums, against exact sums."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ READINGS = st.lists(st.tuples(st.sampled_from("ab"), st.one_of(st.none(), st.flo
 
 
 @given(READINGS, st.integers(1, 5))
-def test_sums_are_those_of_the_latest(readings, window):
+def test_sums_equal_the_latest_readings(readings, window):
     rows = (
         t.SlidingSum(by=("key",), window=window, value="x", output="sum")
         .session()

@@ -56,7 +56,7 @@ def made(table):
 
 
 @given(steps, st.integers(2, 4), st.integers(1, 3), st.booleans(), st.integers(1, 9))
-def test_totals_are_those_of_slots_in_dicts(steps, slots, every, partial, batch_size):
+def test_totals_equal_slots_in_dicts(steps, slots, every, partial, batch_size):
     rows = records(steps)
     flow = ro.Dataflow("sliding")
     source = flow.source(
@@ -88,11 +88,11 @@ def test_many_keys_are_forgotten():
 
 def test_misuse_is_refused():
     good = {"by": "key", "totals": {"count": None}, "every": "1s"}
-    for options, said in (
+    for options, error_text in (
         ({"slots": 1}, "slots"), ({"every": "0s"}, "every"), ({"ttl": "1h"}, "ttl"), ({"totals": {}}, "totals"),
         ({"totals": {"window_length": None}}, "window_length"), ({"totals": {"key": None}}, "key"),
     ):  # fmt: skip
-        with pytest.raises(ConfigError, match=said):
+        with pytest.raises(ConfigError, match=error_text):
             t.SlidingTotals(**{**good, **options})
-    with pytest.raises(ConfigError, match="whole numbers"):
+    with pytest.raises(ConfigError, match="sums integers and booleans"):
         t.SlidingTotals(**{**good, "totals": {"sum": "x"}}).session().push({"event_time": NOON, "key": "a", "x": 1.5})

@@ -35,7 +35,7 @@ def records(steps):
 
 
 def wanted(rows, k, every, zeros, partial):
-    """By hand: rows of tick, key, rank, item and value; and how many are late."""
+    """Rank by hand: rows of tick, key, rank, item and value; and the number of late records."""
     every, now, late, open_ = timedelta(seconds=every), None, 0, {}
     found = []
     first = rows[0]["event_time"] if rows else None
@@ -54,7 +54,7 @@ def wanted(rows, k, every, zeros, partial):
 
 
 @given(steps, st.integers(1, 3), st.integers(1, 3), st.booleans(), st.booleans(), st.integers(1, 9))
-def test_rankings_are_those_of_sorted_dicts(steps, k, every, zeros, partial, batch_size):
+def test_rankings_equal_sorted_dicts(steps, k, every, zeros, partial, batch_size):
     rows = records(steps)
     flow = ro.Dataflow("top")
     schema = pa.schema(
@@ -70,7 +70,7 @@ def test_rankings_are_those_of_sorted_dicts(steps, k, every, zeros, partial, bat
     assert all(r["tick_time"] - r["event_time"] == timedelta(microseconds=1) for r in result["top"].to_pylist())
 
 
-def test_whole_numbers_as_items_and_values():
+def test_integers_as_items_and_values():
     batch = pa.RecordBatch.from_pydict(
         {
             "event_time": pa.array([NOON, NOON, NOON, NOON + timedelta(seconds=1)], pa.timestamp("us", "UTC")),
@@ -86,13 +86,13 @@ def test_whole_numbers_as_items_and_values():
     ]
 
 
-def test_no_time_and_misuse():
+def test_missing_time_and_misuse():
     session = t.TopK(item="item", every="1s").session()
     session.push({"event_time": None, "item": "a", "count": 1})
     assert [e["reason"] for e in session.errors] == ["no_event_time"]
-    for options, said in (
+    for options, error_text in (
         ({"k": 0}, "k"), ({"every": "0s"}, "every"), ({"ttl": "1h"}, "ttl"), ({"value": "item"}, "different fields"),
         ({"by": "rank"}, "different fields"),
     ):  # fmt: skip
-        with pytest.raises(ConfigError, match=said):
+        with pytest.raises(ConfigError, match=error_text):
             t.TopK(**{"item": "item", "every": "1s", **options})

@@ -50,7 +50,7 @@ def close(row):
     st.sampled_from(["min", "first", "mean"]),
     st.integers(0, 30),
 )
-def test_windows_are_those_of_numpy(steps, hours, baseline, cut):
+def test_windows_equal_numpy(steps, hours, baseline, cut):
     times = np.cumsum([step for step, _ in steps]) * HOUR
     values = np.array([float(v) for _, v in steps])
     task = t.Trend(time="ts", size=f"{hours}h", baseline=baseline, growth=0.1)
@@ -80,8 +80,8 @@ def exact_slope(times, values):
 
 
 @pytest.mark.parametrize("first", [0, 30], ids=["what values count from", "one of many"])
-def test_an_outlier_leaves_nothing_behind(first):
-    """It took the last digits of the sums along, or was what all values counted from."""
+def test_outlier_leaves_no_rounding_error(first):
+    """The outlier cost the sums digits, or was their origin."""
     minute = HOUR // 60
     times = np.arange(300) * minute
     values = np.sin(np.arange(300)) + 0.01 * np.arange(300)
@@ -100,7 +100,7 @@ def test_timestamps_and_keys():
     assert [(row["slope"], row["alarm"]) for row in rows[2:]] == [(2.0, True), (-1.0, False)]
 
 
-def test_records_that_are_not_taken():
+def test_rejected_records():
     session = t.Trend(time="ts").session()
     for ts, value, reason in ((5, 1.0, None), (4, 1.0, "late"), (None, 1.0, "missing"), (6, None, "missing"), (7, float("inf"), "not_finite"), (5, 2.0, None)):  # fmt: skip
         assert len(session.push({"ts": ts, "value": value})) == (reason is None)
@@ -109,7 +109,7 @@ def test_records_that_are_not_taken():
 
 
 @pytest.mark.parametrize(
-    ("parameters", "said"),
+    ("parameters", "error_text"),
     [
         ({"size": "0s"}, "size"),
         ({"value": "event_time"}, "different"),
@@ -118,8 +118,8 @@ def test_records_that_are_not_taken():
     ],
     ids=str,
 )
-def test_misuse_is_refused(parameters, said):
-    with pytest.raises(ConfigError, match=said):
+def test_misuse_is_refused(parameters, error_text):
+    with pytest.raises(ConfigError, match=error_text):
         t.Trend(**parameters)
-    with pytest.raises(ConfigError, match="whole numbers"):
+    with pytest.raises(ConfigError, match="needs timestamps or integers"):
         t.Trend(time="ts").session().push({"ts": 1.5, "value": 1.0})

@@ -47,7 +47,7 @@ def close(rows, wanted):
 
 
 @given(trades, st.one_of(st.integers(1, 9), st.sampled_from(PERIODS)), st.integers(1, 9))
-def test_averages_are_those_of_exact_sums(rows, window, size):
+def test_averages_equal_exact_sums(rows, window, size):
     last, period = (None, window) if isinstance(window, str) else (window, None)
     session = t.WeightedAverage(by="stock", last=last, period=period).session()
     batch = batch_of(rows)
@@ -88,14 +88,14 @@ def test_the_start_of_the_last_records():
     assert {row["mean"] for row in out} == {1.0}
 
 
-def test_other_fields_and_what_counts_for_nothing():
+def test_other_fields_and_records_without_effect():
     session = t.WeightedAverage(value="x", weight="w", last=2).session()
     given = [(1.0, 0.0), (1.0, 1.0), (None, 1.0), (3.0, None), (float("nan"), 1.0), (4.0, 3.0), (9.0, 0.0), (9.0, 0.0)]
     out = [[row["vwap"] for row in session.push({"x": x, "w": w})] for x, w in given]
     assert out == [[], [1.0], [], [], [], [3.25], [4.0], []]
 
 
-def test_what_is_rejected():
+def test_rejected_records():
     session = t.WeightedAverage(period="day").session()
     good = {"event_time": NOON, "price": 1.0, "volume": 1.0}
     for wrong in (

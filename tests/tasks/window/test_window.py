@@ -1,4 +1,4 @@
-"""Windows against their definition, and each option against figures worked out by hand."""
+"""Windows against their definition, and each option against figures computed by hand."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from riot_ops.core.clock import StepClock, common_resolution
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.schema import TIMESTAMP
-from riot_ops.graph.marks import marks_of
+from riot_ops.ingest.watermarks import generate_watermarks
 from riot_ops.runtime.state import KeyedState
 from riot_ops.sketches import HyperLogLog
 from riot_ops.tasks import Aggregate, Window
@@ -49,7 +49,7 @@ def us(time):
 
 
 def random_case(choose):
-    """A task, the reference that does the same, and messages of records out of order."""
+    """Build a task, its reference, and messages of records out of order."""
     every, panes = choose.choice([1, 2, 5]), choose.choice([1, 1, 2, 3])
     allowed_lateness, ahead = choose.choice([0, 0, 3, 7]), choose.choice([None, None, 20, 4])
     shared = {
@@ -91,7 +91,7 @@ def batch_of(rows):
 
 
 def results(task, grain, rows, choose, often, with_time=True):
-    """Records and errors of a stream that is cut between messages, with restarts; its marks are told in pieces.
+    """Return records and errors of a stream cut between messages, with restarts; its watermarks arrive in pieces.
 
     The records are those that come because of time, or of records.
     """
@@ -107,7 +107,7 @@ def results(task, grain, rows, choose, often, with_time=True):
         batch = batch_of([row for row in rows if a <= row[0] < b])
         middle = choose.randint(0, batch.num_rows)
         parts = [part for part in (batch.slice(0, middle), batch.slice(middle)) if part.num_rows]
-        made, due = state.process(batch, dead, [marks_of(part, grain, ahead is not None) for part in parts])
+        made, due = state.process(batch, dead, [generate_watermarks(part, grain, ahead is not None) for part in parts])
         found = due if with_time else made
         out += [] if found is None else found.to_pylist()
         if choose.random() < 0.3:
@@ -137,8 +137,8 @@ def test_windows_agree_with_their_definition_however_the_stream_is_cut(seed):
     for row, (*_, values) in zip(found, wanted, strict=True):
         assert all(close(row[name], value) for name, value in values.items()), (row, values)
     assert sorted((e["seq"], e["reason"]) for e in errors) == sorted(naive.bad)
-    told = {(number, at, key) for number, at, key, *_ in naive.results}
-    assert {(r["seq"], us(r["event_time"]) + 1, r["key"]) for r in whole} == told
+    expected = {(number, at, key) for number, at, key, *_ in naive.results}
+    assert {(r["seq"], us(r["event_time"]) + 1, r["key"]) for r in whole} == expected
     for often in (0.2, 1):
         assert results(task, grain, rows, choose, often)[0] == whole
 
@@ -168,7 +168,7 @@ def at(second, value=None, **fields):
 
 
 def spans(rows, *names):
-    """Seconds from noon to start and end of windows, with some results."""
+    """Return seconds from noon to start and end of windows, with some results."""
     second = timedelta(seconds=1)
     return [
         ((r["window_start"] - NOON) / second, (r["window_end"] - NOON) / second, *(r[n] for n in names)) for r in rows
@@ -196,14 +196,14 @@ def test_hopping_windows_share_their_panes():
     session = window(size="30s", every="10s")
     assert spans(session.push_many([at(5, 1.0), at(15, 2.0)]), "sum") == [(-20, 10, 1.0)]
     assert spans(session.push(at(35, 4.0)), "sum") == [(-10, 20, 3.0), (0, 30, 3.0)]
-    # 0..10 is a part of no open window any more; 15 is one of that which ends at 40 alone
+    # 0..10 belongs to no open window any more; 15 only to the window that ends at 40
     session.push(at(6, 8.0))
     session.push(at(16, 16.0))
     assert [e["reason"] for e in session.errors] == ["late"]
     assert spans(session.flush(), "sum") == [(10, 40, 22.0), (20, 50, 4.0), (30, 60, 4.0)]
 
 
-def test_a_session_ends_a_gap_behind_its_last_record():
+def test_session_ends_a_gap_after_its_last_record():
     session = window(gap="8s", allowed_lateness="4s")
     closed = session.push_many([at(0, 1.0), at(7, 2.0), at(15, 4.0), at(25, 8.0)])
     assert spans(closed, "sum") == [(0, 15, 3.0)]
@@ -213,16 +213,16 @@ def test_a_session_ends_a_gap_behind_its_last_record():
     assert spans(session.flush(), "sum") == [(25, 35, 56.0)]
 
 
-def test_a_record_between_two_sessions_makes_them_one():
+def test_record_between_two_sessions_merges_them():
     session = window(gap="8s", allowed_lateness="20s")
     session.push_many([at(0, 1.0), at(12, 2.0), at(6, 4.0)])
     assert spans(session.flush(), "n", "sum") == [(0, 20, 3, 7.0)]
     apart = window(gap="8s", allowed_lateness="20s")
-    apart.push_many([at(0, 1.0), at(8, 2.0)])  # not less than a gap after it
+    apart.push_many([at(0, 1.0), at(8, 2.0)])  # a whole gap later
     assert spans(apart.flush(), "sum") == [(0, 8, 1.0), (8, 16, 2.0)]
 
 
-def test_the_delay_keeps_windows_open():
+def test_allowed_lateness_keeps_windows_open():
     session = window(size="10s", allowed_lateness="5s")
     session.push(at(1, 1.0))
     assert session.push_many([at(14, 2.0), at(2, 4.0)]) == []
@@ -241,7 +241,7 @@ def test_a_clock_far_ahead_closes_nothing():
     assert spans(believed.push(at(10_000, 2.0)), "sum") == [(0, 10, 1.0)]
 
 
-def test_windows_by_count():
+def test_count_windows():
     session = window(by="device", count=2)
     rows = [at(0, 1.0, device="a", seq=0), at(3, 2.0, device="b", seq=1), at(1, None, device="a", seq=2)]
     assert session.push_many(rows) == [
@@ -263,13 +263,13 @@ def test_windows_by_count():
     assert plain.push_many([{"value": 1.0}, {"value": 2.0}]) == [{"n": 2, "sum": 3.0}]
 
 
-def test_a_key_that_is_silent_for_long_starts_its_count_anew():
+def test_idle_key_restarts_its_count_after_its_ttl():
     rows = [at(0, 1.0, device="a"), at(100, 2.0, device="b"), at(101, 4.0, device="a")]
     assert window(by="device", count=2, ttl="60s").push_many(rows) == []
     assert [row["sum"] for row in window(by="device", count=2).push_many(rows)] == [5.0]
 
 
-def test_updates_tell_each_window_of_a_record_as_it_stands():
+def test_updates_emit_each_window_of_a_record():
     tumbling = window(size="10s", emit="update")
     out = tumbling.push_many([at(1, 1.0, seq=4), at(2, 2.0, seq=5), at(11, 4.0, seq=6)])
     assert [(r["seq"], r["ordinal"], *s) for r, s in zip(out, spans(out, "n", "sum"), strict=True)] == [
@@ -364,7 +364,7 @@ def test_distinct_values_are_counted_exactly_of_text_and_across_panes():
     assert sorted(row["n"] for row in rows if row["window_start"] == NOON) == sorted(wanted)
 
 
-def test_by_count_first_and_last_are_those_that_came_so():
+def test_count_windows_take_first_and_last_by_arrival():
     session = Window(count=3, aggregates={"first": ("first", "value"), "last": ("last", "value")}).session()
     (row,) = session.push_many([at(5, 4.0), at(1, 1.0), at(3, 2.0)])
     assert (row["first"], row["last"]) == (4.0, 2.0)
@@ -380,7 +380,7 @@ def test_a_window_without_values_gives_nulls():
 
 @pytest.mark.parametrize("accuracy", [0.01, 0.1])
 @pytest.mark.parametrize("q", [0, 0.25, 0.5, 0.99, 1])
-def test_quantiles_are_as_near_as_they_say(q, accuracy):
+def test_quantiles_keep_their_accuracy(q, accuracy):
     rng = np.random.default_rng(3)
     values = np.concatenate([rng.lognormal(0, 3, 3000), -rng.lognormal(0, 2, 1000), [0.0, 1e-9]])
     session = Window(size="1h", every="20min", aggregates={"q": ("quantile", "value", q, accuracy)}).session()
@@ -389,11 +389,11 @@ def test_quantiles_are_as_near_as_they_say(q, accuracy):
     exact = np.sort(values)[int(q * (values.size - 1))]
     found = session.flush()[0]["q"]
     assert found == pytest.approx(exact, rel=accuracy)
-    if accuracy == 0.1 and q == 0.5:  # the option is heard: it is coarser
+    if accuracy == 0.1 and q == 0.5:  # a coarser accuracy has an effect
         assert abs(found / exact - 1) > 1e-4
 
 
-def test_distinct_values_are_counted_as_the_sketch_does():
+def test_distinct_counts_equal_the_sketch():
     values = [f"v{i % 700}" for i in range(3000)]
     for precision in (6, 12):
         sketch = HyperLogLog(precision)
@@ -419,7 +419,7 @@ def test_the_most_frequent_values():
     assert numbers.flush()[0]["top"] == [{"value": 5.0, "count": 2}]
 
 
-def test_an_aggregate_of_ones_own():
+def test_custom_aggregate():
     def add(cell, x):
         cell[0] += math.log(x)
         cell[1] += 1
@@ -447,7 +447,7 @@ def test_bad_records_change_nothing():
     assert spans(session.flush(), "n") == [(0, 10, 1)]
 
 
-def test_keys_of_which_nothing_is_left_are_dropped():
+def test_keys_without_open_windows_are_dropped():
     state = KeyedState(Window(by="device", size="10s"))
     dead = DeadLetters("window")
     for start in range(0, 200, 10):
@@ -456,7 +456,7 @@ def test_keys_of_which_nothing_is_left_are_dropped():
     assert state.size < 8000
 
 
-def test_a_large_jump_of_time_takes_no_longer():
+def test_large_jump_of_time_costs_no_more():
     session = window(size="1s", every="1s", by="device")
     session.push(at(0, 1.0, device="a"))
     assert len(session.push(at(400 * 86_400, 1.0, device="a"))) == 1
@@ -468,15 +468,15 @@ def test_a_large_jump_of_time_takes_no_longer():
         ({}, "one of size, gap and count, got none"),
         ({"size": "1s", "count": 3}, "got size and count"),
         ({"size": timedelta(0)}, "size must be longer than 0"),
-        ({"gap": "1s", "every": "1s"}, "every = .* is for windows of a size"),
+        ({"gap": "1s", "every": "1s"}, "every = .* needs size"),
         ({"size": "10s", "every": "3s"}, "multiple of every"),
         ({"size": "1s", "allowed_lateness": timedelta(-1)}, "allowed_lateness must not be negative"),
-        ({"count": 3, "allowed_lateness": "1s"}, "allowed_lateness = .* not by count"),
-        ({"count": 3, "max_ahead": "1s"}, "max_ahead = .* not by count"),
+        ({"count": 3, "allowed_lateness": "1s"}, "allowed_lateness = .* not for count windows"),
+        ({"count": 3, "max_ahead": "1s"}, "max_ahead = .* not for count windows"),
         ({"count": 0}, "count = 0"),
-        ({"size": "1s", "partial": True}, "partial is for windows by count"),
-        ({"size": "1s", "ttl": "1h"}, "ttl = .* is for windows by count"),
-        ({"size": "365d", "every": "1s"}, "at most 100,000"),
+        ({"size": "1s", "partial": True}, "partial is for count windows"),
+        ({"size": "1s", "ttl": "1h"}, "ttl = .* is for count windows"),
+        ({"size": "365d", "every": "1s"}, "the maximum is 100,000"),
         ({"size": "1s", "emit": "first"}, "emit"),
         ({"size": "1s", "aggregates": {}}, "aggregates must be a dict"),
         ({"size": "1s", "aggregates": {"x": "mean"}}, "must be .function, field"),
@@ -487,16 +487,25 @@ def test_a_large_jump_of_time_takes_no_longer():
         ({"size": "1s", "aggregates": {"x": ("quantile", "value", 0.5, 2.0)}}, "accuracy"),
         ({"size": "1s", "aggregates": {"x": ("distinct", "value", 40)}}, "precision"),
         ({"size": "1s", "aggregates": {"x": ("top", "value")}}, "top needs a number"),
-        ({"size": "1s", "aggregates": {"x": ("std", "value", "0")}}, "stands in for a missing result"),
-        ({"size": "1s", "aggregates": {"x": ("mean_gap", None, True)}}, "stands in for a missing result"),
-        ({"size": "1s", "aggregates": {"x": ("std_gap", None, math.nan)}}, "stands in for a missing result"),
-        ({"count": 3, "aggregates": {"x": ("duration", None)}}, "'x' is about times of records"),
-        ({"count": 3, "aggregates": {"x": ("std_gap", "value")}}, "'x' is about times of records"),
+        (
+            {"size": "1s", "aggregates": {"x": ("std", "value", "0")}},
+            "the replacement for a missing result must be a number",
+        ),
+        (
+            {"size": "1s", "aggregates": {"x": ("mean_gap", None, True)}},
+            "the replacement for a missing result must be a number",
+        ),
+        (
+            {"size": "1s", "aggregates": {"x": ("std_gap", None, math.nan)}},
+            "the replacement for a missing result must be a number",
+        ),
+        ({"count": 3, "aggregates": {"x": ("duration", None)}}, "'x' measures event times"),
+        ({"count": 3, "aggregates": {"x": ("std_gap", "value")}}, "'x' measures event times"),
         ({"size": "1s", "aggregates": {"x": ("matches", "value", "=", 3)}}, "relation must be one of == < <="),
         ({"size": "1s", "aggregates": {"x": ("share", "value")}}, "relation must be one of"),
         ({"size": "1s", "aggregates": {"x": ("share", "value", "==", "a")}}, "compared with a number, got 'a'"),
-        ({"size": "1s", "aggregates": {"x": ("share", "value", "&", 1.5)}}, "bits are those of a whole number"),
-        ({"size": "1s", "aggregates": {"x": ("matches", "value", "&", 0)}}, "bits are those of a whole number"),
+        ({"size": "1s", "aggregates": {"x": ("share", "value", "&", 1.5)}}, "bits must be a positive integer"),
+        ({"size": "1s", "aggregates": {"x": ("matches", "value", "&", 0)}}, "bits must be a positive integer"),
         ({"size": "1s", "aggregates": {"x": ("matches", None, "==", 0)}}, "needs the name of a field"),
         ({"size": "1s", "aggregates": {"window_end": ("mean", "value")}}, "cannot be the name"),
         ({"size": "1s", "by": "device", "aggregates": {"device": ("mean", "value")}}, "cannot be the name"),
@@ -507,7 +516,7 @@ def test_wrong_parameters_are_refused(parameters, text):
         Window(**parameters)
 
 
-def test_a_wrong_aggregate_is_refused():
+def test_wrong_custom_aggregate_is_refused():
     with pytest.raises(ConfigError, match="identifier"):
         Aggregate("a b", (0.0,), print, print, print)
     with pytest.raises(ConfigError, match="at least one number"):
@@ -516,7 +525,7 @@ def test_a_wrong_aggregate_is_refused():
         Aggregate("a", (0.0,), print, 3, print)
 
 
-def test_a_window_of_time_needs_timestamps():
+def test_time_window_needs_timestamps():
     schema = pa.schema({"value": pa.float64(), "event_time": pa.string()})
     with pytest.raises(ConfigError, match="needs a timestamp"):
         Window(size="1s").output_schema(schema)

@@ -1,4 +1,4 @@
-"""Ads analytics: how often advertisements are clicked, of the times that they are shown."""
+"""Ads analytics: the click-through rate of advertisements."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from riot_ops import tasks as t
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.parameters import Count, check_arguments
 from riot_ops.dataflow import Dataflow, Stream
-from riot_ops.dataflows.dspbench.trending_topics import span
+from riot_ops.dataflows.dspbench.trending_topics import as_timedelta
 
 __all__ = ["ads_analytics"]
 
 PAIR = ("query_id", "ad_id")
 KINDS = ("clicks", "impressions")
-#: More than so many clicks or impressions of a record are none.
-MOST = 2**31 - 1
+#: Maximum number of clicks or impressions of a valid record.
+MAX_COUNT = 2**31 - 1
 
 
 def ads_analytics(
@@ -26,26 +26,26 @@ def ads_analytics(
     every: str | timedelta = "2s",
     emit: Literal["tick", "each", "update"] = "tick",
 ) -> Dataflow:
-    r"""Build ads analytics (AD): records of clicks and of impressions → the click-through rate of queries and ads.
+    r"""Build ads analytics (AD): records of clicks and impressions → click-through rate by query and ad.
 
     Its result stream is ``ctr``, with the fields ``query_id``, ``ad_id``, ``ctr``, ``impressions`` and ``clicks``, and
-    ``window_length`` (s) at ticks: clicks by impressions of each pair that is known in the window. Both sources,
-    ``clicks`` and ``impressions``, have records of the KDD Cup 2012, of 12 cells with tabs between, and may read one
-    file; the one takes the number of clicks of a record, the other that of impressions. A line that is no such record
-    ends in the errors stream, and a pair with clicks and without impressions as ``zero_denominator``.
+    at ticks ``window_length`` (s): clicks divided by impressions of each pair in the window. Both sources, ``clicks``
+    and ``impressions``, have records of the KDD Cup 2012, lines of 12 tab-separated cells, and may read one file; one
+    source takes a record's number of clicks, the other its number of impressions. Any other line goes to the errors
+    stream, and a pair with clicks but without impressions goes there as ``zero_denominator``.
 
     Parameters
     ----------
     tick_every : int >= 1, optional
-        Records (of each source) from tick to tick, as records have no time: so many last as long as ``every``. None:
-        there is one window over all, put out at the end.
+        Records (of each source) per tick: since records have no time, this number of them spans ``every``. None: one
+        window over the whole stream, emitted at its end.
     window : timedelta or text such as "10s", default "10s"
-        How far the window reaches back; of it so many whole ticks are taken, at least two.
+        Length of the window, rounded down to a whole number of ticks, at least two.
     every : timedelta or text, default "2s"
         Time from tick to tick.
     emit : "tick", "each" or "update", default "tick"
-        Rates over the window at its ticks; or over all that has come, after each record with clicks or impressions, or
-        after the last of each pair in a batch, see :class:`riot_ops.tasks.RunningCount`.
+        Emit rates over the window at every tick; or over the whole stream so far, after each record with clicks or
+        impressions, or after the last record of each pair in a batch, see :class:`riot_ops.tasks.RunningCount`.
 
     References
     ----------
@@ -62,9 +62,9 @@ def ads_analytics(
     [(12, 100, 0.25, 4, 1)]
     """
     check_arguments(ads_analytics, locals())
-    length, period = span(window), span(every)
+    length, period = as_timedelta(window), as_timedelta(every)
     if not timedelta(0) < period <= length:
-        raise ConfigError(f"every must be longer than 0 and window no shorter, got {every!r} and {window!r}")
+        raise ConfigError(f"every must be longer than 0 and at most window, got {every!r} and {window!r}")
     if emit != "tick" and tick_every is not None:
         raise ConfigError(f"tick_every is for emit='tick', got {emit!r}")
     flow = Dataflow("ads_analytics", merging="number")
@@ -84,11 +84,11 @@ def ads_analytics(
 
 
 def _events(flow: Dataflow, kind: str, step: t.SyntheticEventTime) -> Stream:
-    """What a source says of clicks or of impressions, without records that have none."""
+    """Build the steps that read the clicks or impressions of a source, without records that have none."""
     fields = {kind: (KINDS.index(kind), "int64"), "ad_id": (3, "int64"), "query_id": (7, "int64")}
     timed = flow.source(kind).to(step, id=f"{kind}_time")
     read = timed.to(t.ParseLines(fields=fields, delimiter="\t", cells=12), id=f"{kind}_parse")
-    checked = read.to(t.RangeFilter(by=None, bounds={kind: (0, MOST)}, on_fail="reject"), id=f"{kind}_check")
-    some = checked.to(t.RangeFilter(by=None, bounds={kind: (1, MOST)}), id=f"{kind}_some")
+    checked = read.to(t.RangeFilter(by=None, bounds={kind: (0, MAX_COUNT)}, on_fail="reject"), id=f"{kind}_check")
+    some = checked.to(t.RangeFilter(by=None, bounds={kind: (1, MAX_COUNT)}), id=f"{kind}_some")
     other = KINDS[1 - KINDS.index(kind)]
     return some >> t.Project(fields=(*PAIR, kind), nulls={other: "int64"})

@@ -1,4 +1,4 @@
-"""Bargain index: offers of shares below the average price of their last trades."""
+"""Bargain index: share offers below the average price of their latest trades."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from riot_ops.dataflow import Dataflow, Stream, merge
 
 __all__ = ["bargain_index"]
 
-#: What is read of a bar: symbol, date, open, high, low, close, adjusted close, volume.
+#: Fields read from a bar: symbol, date, open, high, low, close, adjusted close, volume.
 FIELDS = {"stock": (0, "string"), "event_time": (1, "iso"), "price": (5, "double"), "volume": (7, "double")}
 
 
@@ -22,18 +22,18 @@ def bargain_index(
 ) -> Dataflow:
     """Build bargain index (BI): quotes joined with the volume-weighted average price (VWAP) of their stock.
 
-    The sources are ``trades`` and ``quotes``; both may read one file. Of a line the closing price and the volume are
-    taken: those of a trade, or the price asked and the number offered. The result stream is ``bargains``, with the
-    fields ``stock``, ``price``, ``volume``, ``vwap`` and ``bargain_index``.
+    The sources are ``trades`` and ``quotes``; both may read one file. The closing price and the volume of a line are
+    price and volume of a trade, or asked price and offered volume of a quote. The result stream is ``bargains``, with
+    the fields ``stock``, ``price``, ``volume``, ``vwap`` and ``bargain_index``.
 
     Parameters
     ----------
     window : int >= 1, or "minute", "hour", "day", "week" or "month", default 15
-        Over how many trades of the stock prices are averaged, or over those so far in which period of the calendar.
+        Number of trades of the stock that are averaged, or the calendar period whose trades so far are averaged.
     threshold : float, default 0.001
-        Index that a bargain must be above, see :class:`riot_ops.tasks.BargainIndex`.
+        Index that a bargain must exceed, see :class:`riot_ops.tasks.BargainIndex`.
     first : "trade" or "quote", default "trade"
-        Which of a trade and a quote of the same number comes first.
+        Whether the trade or the quote of the same number comes first.
 
     References
     ----------

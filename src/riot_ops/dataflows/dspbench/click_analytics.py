@@ -1,4 +1,4 @@
-"""Click analytics: how many visits and visitors pages have, and where they come from."""
+"""Click analytics: visits and visitors of pages, and their locations."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from riot_ops import tasks as t
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.parameters import check_arguments, duration
 from riot_ops.dataflow import Dataflow
-from riot_ops.dataflows.dspbench.log_processing import located_counts
+from riot_ops.dataflows.dspbench.log_processing import count_by_place
 
 __all__ = ["click_analytics"]
 
@@ -24,24 +24,25 @@ def click_analytics(
     ttl: str | timedelta | None = None,
     emit: Literal["each", "update"] = "each",
 ) -> Dataflow:
-    """Build click analytics (CA): lines of JSON on clicks → visits and first visits, counts by country and city.
+    """Build click analytics (CA): clicks as JSON lines → visits and first visits, counts by country and city.
 
     Its result streams are ``visits`` (``total_count``, ``total_unique``) and ``locations`` (``country``,
     ``country_total``, ``city``, ``city_total``). A visit is unique if it is the first of its client to its page. A line
-    that is no JSON object, or lacks ``ip``, ``url`` or ``clientKey``, ends in the errors stream.
+    that is not a JSON object, or lacks ``ip``, ``url`` or ``clientKey``, goes to the errors stream.
 
     Parameters
     ----------
     geo : str, optional
-        Path of the table of networks, see :class:`riot_ops.tasks.LookupGeo`; by default that of the made-up streams.
+        Path of the table of networks, see :class:`riot_ops.tasks.LookupGeo`; by default the table of the generated
+        streams.
     capacity : int >= 1, optional
-        So many visits are remembered at least, in 32 bits each; one in a thousand that is unique may then count as
-        repeated, see :class:`riot_ops.tasks.Deduplicate`. None: all are, exactly.
+        Minimum number of visits to remember, in 32 bits each; about one unique visit in a thousand may then count as
+        repeated, see :class:`riot_ops.tasks.Deduplicate`. None: remember all visits exactly.
     ttl : timedelta or text such as "1h", optional
-        A visit counts as unique again if the last one was longer ago; by the time that the source tells, since clicks
-        have none. Not with a capacity.
+        A visit counts as unique again if the previous one is longer ago; in the source's event time, since clicks have
+        no time of their own. Not together with capacity.
     emit : "each" or "update", default "each"
-        Totals and counts at every click, or the last in a batch, see :class:`riot_ops.tasks.RunningCount`.
+        Emit totals and counts at every click, or the last ones in a batch, see :class:`riot_ops.tasks.RunningCount`.
 
     References
     ----------
@@ -61,7 +62,7 @@ def click_analytics(
     """
     check_arguments(click_analytics, locals())
     if capacity is not None and ttl is not None:
-        raise ConfigError(f"give either capacity or ttl: what is remembered is bounded by one, got {capacity}, {ttl!r}")
+        raise ConfigError(f"give either capacity or ttl: one of them bounds the memory; got {capacity}, {ttl!r}")
     flow = Dataflow("click_analytics")
     clicks = flow.source("clicks").shuffle().to(t.ParseJSON(fields=FIELDS), id="parse")
     visit = clicks >> t.Project(fields=VISIT)
@@ -73,5 +74,5 @@ def click_analytics(
     totals = t.RunningTotals(totals={"total_count": None, "total_unique": "unique"}, emit=emit)
     visits = flags.to_single().to(totals, id="visits")
 
-    locations = located_counts(clicks >> t.Project(fields=("ip",)), geo, "locations", emit)
+    locations = count_by_place(clicks >> t.Project(fields=("ip",)), geo, "locations", emit)
     return flow.sink("visits_sink", visits).sink("locations_sink", locations)

@@ -1,4 +1,4 @@
-"""Fraud detection: card holders whose latest purchases are unlike anybody's."""
+"""Fraud detection: card holders with an unlikely sequence of purchases."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from riot_ops import tasks as t
-from riot_ops.core.parameters import LAST_CELL, check_arguments
+from riot_ops.core.parameters import MAX_CELL_INDEX, check_arguments
 from riot_ops.dataflow import Dataflow
 
 __all__ = ["fraud_detection"]
@@ -18,33 +18,33 @@ Algorithm = Literal["miss_probability", "miss_rate", "entropy_reduction"]
 def fraud_detection(
     *,
     model: str | None = None,
-    state_ordinal: Annotated[int, msgspec.Meta(ge=0, le=LAST_CELL - 1)] = 1,
+    state_ordinal: Annotated[int, msgspec.Meta(ge=0, le=MAX_CELL_INDEX - 1)] = 1,
     local_predictor: bool = True,
     window: int = 5,
     algorithm: Algorithm = "miss_probability",
     threshold: float = 0.96,
 ) -> Dataflow:
-    """Build fraud detection (FD): lines of purchases → how unlikely the latest of each customer are → the outliers.
+    """Build fraud detection (FD): purchases → score of each customer's latest purchases → outliers.
 
-    A line is a customer, a transaction and its state: ``8MFRVKTSJC,T00000000000,LNN``. The result stream is
-    ``outliers``, with the fields ``entity_id``, ``score`` and ``states`` (those of the window, with commas). A state
-    that the model lacks is an error, and not in the window.
+    A line has a customer, a transaction and its state: ``8MFRVKTSJC,T00000000000,LNN``. The result stream is
+    ``outliers``, with the fields ``entity_id``, ``score`` and ``states`` (the comma-separated states of the window). A
+    state that the model lacks is an error and does not enter the window.
 
     Parameters
     ----------
     model : str, optional
-        Path of a Markov model, see :class:`riot_ops.tasks.MarkovScore`; by default one that was trained on generated
+        Path of a Markov model, see :class:`riot_ops.tasks.MarkovScore`; by default a model trained on generated
         purchases.
     state_ordinal : int from 0 to 65,534, default 1
-        The cell of the state, counted from the one behind the customer.
+        Index of the state's cell among the cells after the customer.
     local_predictor : bool, default True
-        Whether the score is of the latest purchases or, from the second on, of all.
+        Whether to score the latest purchases, or, from the second purchase on, all of them.
     window : int >= 2, default 5
-        How many the latest are.
+        Number of latest purchases.
     algorithm : "miss_probability", "miss_rate" or "entropy_reduction", default "miss_probability"
-        What is scored, see :class:`riot_ops.tasks.MarkovScore`.
+        Score, see :class:`riot_ops.tasks.MarkovScore`.
     threshold : float, default 0.96
-        Outliers have a score above it.
+        Score that an outlier must exceed.
 
     References
     ----------

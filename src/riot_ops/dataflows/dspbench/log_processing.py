@@ -1,4 +1,4 @@
-"""Log processing: how busy a web server is, how it answers, and where its visitors are."""
+"""Log processing: volume, status codes and visitor locations of a web server's log."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from riot_ops import tasks as t
 from riot_ops.core.parameters import Count, check_arguments
 from riot_ops.dataflow import Dataflow, Stream
 
-__all__ = ["located_counts", "log_processing"]
+__all__ = ["count_by_place", "log_processing"]
 
 MINUTE = timedelta(minutes=1)
 FIELDS = {
@@ -34,19 +34,21 @@ def log_processing(
     """Build log processing (LP): lines of a web server's log → counts by minute, by status, by country and city.
 
     Its result streams are ``volume`` (``minute``, ``count``), ``status`` (``response``, ``count``) and ``countries``
-    (``country``, ``country_total``, ``city``, ``city_total``). Lines are those of the Common Log Format; a status has
-    three digits from 100 on, ``-`` bytes are 0. What is no such line ends in the errors stream.
+    (``country``, ``country_total``, ``city``, ``city_total``). Lines are in the Common Log Format; a status is a
+    three-digit number from 100 on, and ``-`` bytes count as 0. Any other line goes to the errors stream.
 
     Parameters
     ----------
     geo : str, optional
-        Path of the table of networks, see :class:`riot_ops.tasks.LookupGeo`; by default that of the made-up streams.
+        Path of the table of networks, see :class:`riot_ops.tasks.LookupGeo`; by default the table of the generated
+        streams.
     window : int >= 1, default 60
-        Minutes of which the count is held; a new one takes the place of the one that began first.
+        Number of minutes whose counts are held; a new minute evicts the one that was added first.
     emit : "each" or "update", default "each"
-        The counts at every line, or of each key the last in a batch, see :class:`riot_ops.tasks.RunningCount`.
+        Emit the counts at every line, or the last count of each key in a batch, see
+        :class:`riot_ops.tasks.RunningCount`.
     split_request : bool, default False
-        Whether the request is taken apart, into ``verb``, ``resource`` and ``protocol``; a line whose request has no
+        Whether to split the request into ``verb``, ``resource`` and ``protocol``; a line whose request has fewer than
         two words is then an error.
     keep : tuple of str, default ()
         Fields of the line that the results carry: ``ip``, ``response``, ``byte_size``, ``request`` (or its parts).
@@ -77,20 +79,20 @@ def log_processing(
         parts = t.ParseLines(fields=PARTS, format="spaces", field="request", keep=others)
         lines = lines.to(parts, id="request")
 
-    minutes = lines.to(t.FloorTime(every=MINUTE, output="minute"), id="minutes") >> _only("minute", *keep)
+    minutes = lines.to(t.FloorTime(every=MINUTE, output="minute"), id="minutes") >> _project("minute", *keep)
     volume = minutes.partition_by("minute").to(t.BoundedCount(field="minute", capacity=window, emit=emit), id="volume")
-    answers = lines >> _only("response", *keep)
+    answers = lines >> _project("response", *keep)
     status = answers.partition_by("response").to(t.RunningCount(by=("response",), emit=emit), id="status")
-    countries = located_counts(lines >> _only("ip", *keep), geo, "countries", emit, keep)
+    countries = count_by_place(lines >> _project("ip", *keep), geo, "countries", emit, keep)
     for name, stream in (("volume", volume), ("status", status), ("countries", countries)):
         flow.sink(f"{name}_sink", stream)
     return flow
 
 
-def located_counts(
+def count_by_place(
     addresses: Stream, geo: str | None, id: str, emit: Literal["each", "update"], keep: tuple[str, ...] = ()
 ) -> Stream:
-    """The running counts of addresses by country, and by city in it, where both are known."""
+    """Build the running counts of addresses by country, and by city within it, where both are known."""
     places = addresses.shuffle().to(t.LookupGeo(table=geo, keep=keep, coded=True), id="locate")
     totals = places.partition_by("country").to(
         t.RunningCount(by=("country",), output="country_total"), id=f"{id}_total"
@@ -101,5 +103,5 @@ def located_counts(
     return counted.to(t.Project(fields=names, decoded=True), id=id)
 
 
-def _only(*fields: str) -> t.Project:
+def _project(*fields: str) -> t.Project:
     return t.Project(fields=tuple(dict.fromkeys(fields)))

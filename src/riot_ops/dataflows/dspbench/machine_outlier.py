@@ -1,4 +1,4 @@
-"""Machine outlier: machines of a cluster whose load is unlike that of the others."""
+"""Machine outlier: machines of a cluster whose load differs from the others."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from riot_ops.dataflow import Dataflow
 
 __all__ = ["machine_outlier"]
 
-#: By format of the trace: how many cells a line has, what is in which, and how large a load is at most.
+#: By format of the trace: number of cells per line, position and type of each field, and maximum load.
 FORMATS: dict[str, tuple[int, dict[str, tuple[int, str]], float]] = {
     "alibaba": (
         9,
@@ -37,34 +37,34 @@ def machine_outlier(
     top: Count = 3,
     partial: bool = True,
 ) -> Dataflow:
-    """Build machine outlier (MO): loads of machines → distance from the others → over time → machines that stand out.
+    """Build machine outlier (MO): loads of machines → distance from the others → score over time → outliers.
 
-    The machines that report at one time make up a point each, of processor and memory; its distance from their centre,
-    and 1, is the machine's score at that time. The result stream is ``alerts``, with the fields ``machine_id``,
-    ``stream_score`` (over time), ``timestamp``, ``instance_score`` (of that time) and ``is_abnormal``. A reading
-    that comes after one of a later time is an error (``late``).
+    Each machine that reports at one time is a point of CPU and memory load; 1 plus its distance from the centre of all
+    points is the machine's score at that time. The result stream is ``alerts``, with the fields ``machine_id``,
+    ``stream_score`` (over time), ``timestamp``, ``instance_score`` (at that time) and ``is_abnormal``. A reading that
+    arrives after a reading of a later time is an error (``late``).
 
     Parameters
     ----------
     format : "alibaba" or "google", default "alibaba"
-        Whose traces the lines are: machine, seconds, percent of processor and memory and five cells more; or 19 cells,
-        with microseconds in the first, then from the fifth on machine, processor and memory, as shares.
+        Format of the trace: machine, seconds, CPU and memory in percent and five more cells; or 19 cells, with
+        microseconds in the first cell, and machine, CPU and memory (as shares) from the fifth on.
     cpu_scale, memory_scale : float > 0, optional
-        What loads are divided by, to be between 0 and 1; by default 100 and 1, by format.
+        Divisors that scale the loads to [0, 1]; by default the maximum load of the format, 100 or 1.
     scorer : "window" or "decayed", default "window"
-        The score over time: the sum of the latest, or a sum that fades and is put out for every machine at every time,
-        see :class:`riot_ops.tasks.DecayedScores`.
+        Score over time: the sum of the latest scores, or a decaying sum that is emitted for every machine at every
+        time, see :class:`riot_ops.tasks.DecayedScores`.
     window : int >= 1, default 10
-        How many the latest are.
+        Number of latest scores in the sum.
     decay : float > 0, default 0.02
-        How fast sums fade.
+        Decay rate of the decaying sum.
     trigger : "median" or "top", default "median"
-        What stands out: scores far above the median, or the largest of each time; in the latter case all are put out,
-        see :class:`riot_ops.tasks.BatchOutliers`.
+        Which scores are outliers: those far above the median, or the largest of each time; in the latter case all
+        records are emitted, see :class:`riot_ops.tasks.BatchOutliers`.
     top : int >= 1, default 3
-        How many the largest are.
+        Number of largest scores.
     partial : bool, default True
-        Whether the end of the stream ends its last time as well; else that is lost, in each step that waits for it.
+        Whether the end of the stream closes its last time; else each step that waits for that end drops it.
 
     References
     ----------

@@ -1,4 +1,4 @@
-"""Reinforcement learner: which page to show, learnt from what pages earned."""
+"""Reinforcement learner: choose the page to show, and learn from the rewards of pages."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from riot_ops.dataflow import Dataflow, merge
 __all__ = ["reinforcement_learner"]
 
 ACTIONS = ("page1", "page2", "page3")
-#: Mean and deviation of what each earns in the closed loop.
+#: Mean and standard deviation of each action's reward in the closed loop.
 EARNINGS = {"page1": (30.0, 12.0), "page2": (60.0, 30.0), "page3": (80.0, 10.0)}
 REDUCTIONS = {"linear": "linear", "logLinear": "logarithmic"}
 
@@ -41,10 +41,10 @@ def reinforcement_learner(
     seed: int = 0,
     parallelism: int = 1,
 ) -> Dataflow:
-    """Build reinforcement learner (RL): events → the action chosen for each, by a learner that rewards come to.
+    """Build reinforcement learner (RL): events and rewards → a learner → the action chosen for each event.
 
-    The sources are ``events``, with lines of an event and its round, and ``rewards``, with lines of an action and what
-    it earned; in a closed loop only ``events``. The result stream is ``actions``, with the fields ``event_id``,
+    The sources are ``events``, with lines of an event and its round, and ``rewards``, with lines of an action and its
+    reward; a closed loop only has ``events``. The result stream is ``actions``, with the fields ``event_id``,
     ``round``, ``action``, and in a closed loop ``reward``.
 
     Parameters
@@ -52,37 +52,37 @@ def reinforcement_learner(
     learner : "interval", "greedy", "thompson" or "optimistic", default "interval"
         The interval estimator, the random greedy learner, or a Thompson sampler, see :class:`riot_ops.tasks.Bandit`.
     actions : tuple of str, default ("page1", "page2", "page3")
-        What there is to choose from.
+        Actions to choose from.
     reward_range : pair of int, default (0, 9999)
-        The least and the greatest reward that there can be.
+        Minimum and maximum reward.
     bin_width : int, default 1
-        Of the interval estimator: width of a bin of rewards.
+        Interval estimator: width of a bin of rewards.
     confidence_limit, min_confidence_limit : int, default 95 and 50
-        Of the interval estimator: percent of the rewards within the interval, at first and in the end.
+        Interval estimator: initial and final share of the rewards within the interval, in percent.
     confidence_limit_reduction_step, confidence_limit_reduction_round_interval : int, default 5 and 50
-        By how much it falls, and after how many rounds again.
+        Interval estimator: step by which that share falls, and the number of rounds between two steps.
     min_reward_distr_sample : int, default 30
-        Of the interval estimator: rewards of each action until which it chooses at random.
+        Interval estimator: rewards per action before it stops choosing at random.
     random_selection_prob : float, default 0.5
-        Of the greedy learner: probability of a choice at random, at first.
+        Greedy learner: initial probability of a random choice.
     prob_reduction_algorithm : "linear" or "logLinear", default "linear"
-        How it falls with the rounds.
+        Greedy learner: how that probability falls with the rounds.
     prob_reduction_constant : float, default 1.0
-        The constant in that.
+        Greedy learner: constant of that reduction.
     min_sample_size, max_reward : int, optional
-        Of the Thompson samplers, which need both: rewards until which they draw a number below ``max_reward``.
+        Thompson samplers, which need both: number of rewards up to which they draw a number below ``max_reward``.
     order : "number" or "rewards first", default "number"
-        Whether reward n comes behind event n, or all rewards before the first event.
+        Whether reward n follows event n, or all rewards precede the first event.
     closed_loop : bool, default False
-        Whether the choices make the rewards: by normal numbers that begin anew with each run's seed.
+        Whether the choices generate the rewards, normally distributed and reproducible by the seed.
     earnings : dict of str to (mean, deviation), optional
-        What the actions earn in a closed loop; by default (30, 12), (60, 30) and (80, 10) for the three pages.
+        Rewards of the actions in a closed loop; by default (30, 12), (60, 30) and (80, 10) for the three pages.
     reward_every : int, default 50
-        In a closed loop: after how many choices of an action it is rewarded.
+        Closed loop: number of choices of an action per reward.
     seed : int, default 0
-        Of all that is random.
+        Seed of all random numbers.
     parallelism : int, default 1
-        Learners, to which events go in turn and rewards all.
+        Number of learners; events are distributed round-robin, rewards are broadcast.
 
     References
     ----------
@@ -103,7 +103,7 @@ def reinforcement_learner(
     if sampler and (min_sample_size is None or max_reward is None):
         raise ConfigError(f"learner={learner!r} needs min_sample_size and max_reward")
     if earnings is not None and not closed_loop:
-        raise ConfigError("earnings are for closed_loop=True")
+        raise ConfigError("earnings need closed_loop=True")
     options: dict[str, Any] = {
         "learner": learner,
         "rewards": reward_range,
@@ -128,17 +128,17 @@ def reinforcement_learner(
     named = ("events", *sources) if order == "number" else (*sources, "events")
     lines = {name: flow.source(name) for name in named}
     read = t.ParseLines(fields={"event_id": (0, "string"), "round": (1, "int64")}, cells=2)
-    nothing = t.Project(fields=("event_id", "round"), nulls={"action": "string", "reward": "int64"})
-    asking = lines["events"].to(read, id="parse_events").to(nothing, id="asking")
+    no_reward = t.Project(fields=("event_id", "round"), nulls={"action": "string", "reward": "int64"})
+    events = lines["events"].to(read, id="parse_events").to(no_reward, id="event_rows")
     if closed_loop:
-        chosen = asking.shuffle(parallelism).to(bandit, id="learner")
+        chosen = events.shuffle(parallelism).to(bandit, id="learner")
     else:
         earned = t.ParseLines(fields={"action": (0, "string"), "reward": (1, "int64")}, cells=2)
-        nobody = t.Project(fields=("action", "reward"), nulls={"event_id": "string", "round": "int64"})
-        told = lines["rewards"].to(earned, id="parse_rewards").to(nobody, id="told")
+        no_event = t.Project(fields=("action", "reward"), nulls={"event_id": "string", "round": "int64"})
+        rewards = lines["rewards"].to(earned, id="parse_rewards").to(no_event, id="reward_rows")
         if parallelism == 1:
-            chosen = merge(asking, told).to_single().to(bandit, id="learner")
+            chosen = merge(events, rewards).to_single().to(bandit, id="learner")
         else:
-            chosen = flow.add(bandit, asking.shuffle(parallelism), told.broadcast(parallelism), id="learner")
+            chosen = flow.add(bandit, events.shuffle(parallelism), rewards.broadcast(parallelism), id="learner")
     fields = ("event_id", "round", "action", *(("reward",) if closed_loop else ()))
     return flow.sink("actions_sink", chosen.shuffle().to(t.Project(fields=fields), id="actions"))

@@ -1,4 +1,4 @@
-"""Sentiment analysis: which tweets are glad, and which are not."""
+"""Sentiment analysis: classify tweets as positive or negative."""
 
 from __future__ import annotations
 
@@ -22,28 +22,28 @@ def sentiment_analysis(
     languages: Sequence[str] | None = ("en",),
     keep_unknown: bool = True,
 ) -> Dataflow:
-    """Build sentiment analysis (SA): tweets → those in some languages → whether each is positive or negative.
+    """Build sentiment analysis (SA): tweets → tweets in given languages → positive or negative.
 
-    Its result stream is ``sentiment``, with the fields ``id``, ``sentiment`` and ``score``, and those of the tweet:
-    ``text`` and ``lang``. Its event time is when the tweet was made.
+    Its result stream is ``sentiment``, with the fields ``id``, ``sentiment`` and ``score``, and the fields ``text`` and
+    ``lang`` of the tweet. Its event time is the tweet's time of creation.
 
     Parameters
     ----------
     lexicon : str, optional
-        Path of a file of lines ``term<TAB>value``, such as AFINN; by default a small one of this library's own.
+        Path of a file of lines ``term<TAB>value``, such as AFINN; by default the library's small lexicon.
     mode : "basic" or "counts", default "basic"
-        Whether the score is the sum of what the words are worth, or the number of positive words less that of negative
-        ones, see :class:`riot_ops.tasks.LexiconSentiment`.
+        Whether the score is the sum of the words' values, or the number of positive minus the number of negative words,
+        see :class:`riot_ops.tasks.LexiconSentiment`.
     phrases : bool, default False
-        Whether terms of several words count as well.
+        Whether terms of several words count.
     stop_words : str or sequence of str, optional
-        Words that are left out, or the path of a file of them; by default those of the library with ``counts``.
+        Words to ignore, or the path of a file of them; by default, with ``counts``, the library's list.
     neutral : bool, default False
         With ``counts``: whether a score of 0 is neutral.
     languages : sequence of str or None, default ("en",)
-        Languages that are judged; None: all.
+        Languages to score; None: all.
     keep_unknown : bool, default True
-        Whether tweets that do not tell their language are judged as well.
+        Whether to score tweets without a language.
 
     References
     ----------

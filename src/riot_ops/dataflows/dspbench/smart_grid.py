@@ -1,4 +1,4 @@
-"""Smart grid: houses with plugs of unusual load, and the load to come."""
+"""Smart grid: houses with plugs of unusual load, and load forecasts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from riot_ops.dataflow import Dataflow
 
 __all__ = ["smart_grid"]
 
-#: What identifies a plug: their numbers are those within a household, and so on.
+#: Fields that identify a plug: plug numbers are unique within a household, household numbers within a house.
 PLUG = ("house_id", "household_id", "plug_id")
 
 
@@ -23,32 +23,32 @@ def smart_grid(
     parallelism: int = 1,
     partial: bool = True,
 ) -> Dataflow:
-    """Build smart grid monitoring (SM): readings of plugs → medians of load → outliers; → means → load to come.
+    """Build smart grid monitoring (SM): plug readings → load medians → outliers; plug readings → means → forecasts.
 
     A line is ``id,timestamp,value,property,plug_id,household_id,house_id``, as in the DEBS 2014 Grand Challenge: a load
-    in W (property 1) or work (0, which is not used but to tell the time), seconds since 1970, and numbers of plug,
-    household and house. A line whose time is before that of an earlier one is an error (``late``).
+    in W (property 1) or work (property 0, which only advances time), seconds since 1970, and the numbers of plug,
+    household and house. A line whose time is before the time of an earlier line is an error (``late``).
 
-    Result streams are ``outliers``, with the fields ``window_start``, ``window_end``, ``house_id`` and ``percentage``:
-    the share of a house's plugs whose median load over the window is above that of all, whenever it changes; and
-    ``predictions``, with ``timestamp``, ``house_id``, ``household_id``, ``plug_id`` and ``predicted_load``, where
-    household and plug are null for the load of a whole house: what is to be expected two slices later, from the mean of
-    the slice so far and the median of what that slice had on the days before.
+    The result streams are ``outliers``, with the fields ``window_start``, ``window_end``, ``house_id`` and
+    ``percentage``: the share of a house's plugs whose median load over the window exceeds the median of all plugs,
+    whenever it changes; and ``predictions``, with ``timestamp``, ``house_id``, ``household_id``, ``plug_id`` and
+    ``predicted_load``: the load expected two slices later, from the mean of the current slice and the median of the
+    same slice on previous days. Household and plug are null for the load of a whole house.
 
     Parameters
     ----------
-    window : timedelta or text such as "1h", default 1 hour
-        What medians are over.
-    slice_length : timedelta or text such as "1min", default 1 minute
-        Length of a slice; a day has a whole number of them.
-    frequency : timedelta or text such as "30s", default 30 seconds
-        Time between two predictions, in stream time.
+    window : timedelta or text such as "1h", default "1h"
+        Window of the medians.
+    slice_length : timedelta or text such as "1min", default "1min"
+        Length of a slice, which must divide a day.
+    frequency : timedelta or text such as "30s", default "30s"
+        Stream time between two predictions.
     history : int >= 1, default 31
-        Days that predictions look back.
+        Number of previous days that predictions use.
     parallelism : int >= 1, default 1
-        Instances that find outliers, each of some of the houses.
+        Instances of the outlier step, among which the houses are distributed.
     partial : bool, default True
-        Whether the end of the stream ends its last time; else there is neither a median nor a prediction of that.
+        Whether the end of the stream closes its last time; else that time gets neither a median nor a prediction.
 
     References
     ----------

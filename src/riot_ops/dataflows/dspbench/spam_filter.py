@@ -1,4 +1,4 @@
-"""Spam filter: which messages are spam, learned from messages of which that is known."""
+"""Spam filter: classify messages, with word counts learned from labelled messages."""
 
 from __future__ import annotations
 
@@ -23,30 +23,30 @@ def spam_filter(
     emit_empty: bool = False,
     keep_table: bool = False,
 ) -> Dataflow:
-    """Build the spam filter (SF): messages → words → how often each was in spam → the judgement of each message.
+    """Build the spam filter (SF): messages → words → spam counts of each word → classification of each message.
 
-    It has two sources, ``training`` and ``analysis``: all of the first comes before the second. Its result stream is
-    ``results``, with the fields ``id``, ``spam_probability`` and ``is_spam``.
+    It has two sources, ``training`` and ``analysis``: all training messages precede those to analyse. Its result stream
+    is ``results``, with the fields ``id``, ``spam_probability`` and ``is_spam``.
 
     Parameters
     ----------
     table : str, optional
-        Path of a table of words to begin with, see :class:`riot_ops.models.WordTable`.
+        Path of an initial table of words, see :class:`riot_ops.models.WordTable`.
     training : bool, default True
-        Whether there is a source ``training``; without it the table is all that is known.
+        Whether there is a source ``training``; without it, only the table is used.
     words : int >= 1, default 15
-        Words of a message that count, those that say most.
+        Number of words of a message that count, the most significant ones.
     threshold : float, in (0, 1), default 0.9
-        A message is spam if its probability is above.
+        A message is spam if its probability exceeds the threshold.
     unknown : float, in (0, 1), default 0.4
-        Probability of a word that was never seen.
+        Probability of an unknown word.
     least : float, in (0, 0.5), default 0.01
-        Smallest probability of a word that was; the greatest is as far below 1.
+        Minimum probability of a known word; the maximum is ``1 - least``.
     emit_empty : bool, default False
-        Whether messages without a word get a result (0.5, no spam); else they go to the errors stream.
+        Whether messages without a word get a result (0.5, not spam); else they go to the errors stream.
     keep_table : bool, default False
-        Whether there is also a stream ``table``: at the end, what has been learned of each word (``word``,
-        ``count_bad``, ``count_good``), from which :meth:`riot_ops.models.WordTable.of` makes a table to be saved.
+        Whether to add a stream ``table``: at the end, the counts of each word (``word``, ``count_bad``,
+        ``count_good``), from which :meth:`riot_ops.models.WordTable.of` builds a table to save.
 
     References
     ----------

@@ -1,4 +1,4 @@
-"""Spike detection: readings of sensors that leave their moving average."""
+"""Spike detection: sensor readings far from their moving average."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ def spike_detection(
     window: int = 1000,
     threshold: float = 0.03,
 ) -> Dataflow:
-    """Build spike detection (SD): lines of sensors → moving average of each → readings that are far from it.
+    """Build spike detection (SD): sensor lines → moving average per sensor → readings far from it.
 
-    A line has eight cells between white space, as those of the Intel Berkeley lab: date, time, epoch, mote,
-    temperature, humidity, light and voltage. Another number of cells, as is common there, or what is no number makes
-    it an error.
+    A line has eight cells separated by white space, as in the data of the Intel Berkeley lab: date, time, epoch, mote,
+    temperature, humidity, light and voltage. A line with another number of cells, which is common there, or with a
+    value that is not a number is an error.
     The result stream is ``spikes``, with the fields ``device_id``, ``value`` and ``moving_average``.
 
     Parameters
     ----------
     value_field : "temperature", "humidity", "light" or "voltage", default "temperature"
-        What is watched.
+        Quantity to monitor.
     window : int >= 1, default 1000
-        Readings in the moving average, which has the new one in it; of a device's first readings fewer.
+        Readings in the moving average, including the new one; fewer for a device's first readings.
     threshold : float >= 0, default 0.03
-        By which share of the moving average (without its sign) a spike is more away from it.
+        Deviation that makes a spike, as a share of the moving average's absolute value.
 
     References
     ----------

@@ -1,4 +1,4 @@
-"""Traffic monitoring: how fast cars go on each road."""
+"""Traffic monitoring: the average speed of cars on each road."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def traffic_monitoring(
     sigma: float = 2.0,
     integer: bool = False,
 ) -> Dataflow:
-    """Build traffic monitoring (TM): positions of cars → the road that each is on → the average speed on that road.
+    """Build traffic monitoring (TM): positions of cars → road of each position → average speed on that road.
 
-    Its result stream is ``speeds``, with the fields ``road_id``, ``average_speed`` and ``count`` (of how many speeds),
-    and those of the position: ``vehicle_id``, ``latitude``, ``longitude``, ``speed`` and ``bearing``.
+    Its result stream is ``speeds``, with the fields ``road_id``, ``average_speed`` and ``count`` (the number of speeds
+    averaged), and the fields of the position: ``vehicle_id``, ``latitude``, ``longitude``, ``speed`` and ``bearing``.
 
     Parameters
     ----------
@@ -33,22 +33,21 @@ def traffic_monitoring(
         Path of a road network: CSV, GeoJSON or a shapefile, see :class:`riot_ops.tasks.MatchRoads`; by default 24
         straight roads over Beijing.
     latitude, longitude : (float, float), default (39.689602, 40.12241) and (116.105789, 116.670021)
-        Positions outside are dropped.
+        Bounds of the area; positions outside are dropped.
     id_key : str, default "osm_id"
         Property of a GeoJSON or shapefile with the id of a road.
     width_key : str, optional
         Property, or column, with half of a road's width in metres.
     width : float > 0, default 5.0
-        Half the width of roads that do not tell it.
+        Half the width, in metres, of roads without a width of their own.
     tolerance : float >= 0, default 10.0
-        How far a position may be off, in metres.
+        Position error, in metres.
     history : int >= 2, default 30
-        Speeds of a road that are averaged.
+        Number of speeds of a road that are averaged.
     sigma : float > 0, default 2.0
-        A speed further from the average than so many standard deviations does not count, see
-        :class:`riot_ops.tasks.ClippedAverage`.
+        Number of standard deviations beyond which a speed is ignored, see :class:`riot_ops.tasks.ClippedAverage`.
     integer : bool, default False
-        Whether speeds and averages are cut to whole numbers.
+        Whether speeds and averages are truncated to integers.
 
     References
     ----------
@@ -78,7 +77,7 @@ def traffic_monitoring(
         roads=roads,
         box=(*latitude, *longitude),
         speed="speed",
-        least_speed=1.0 if integer else 0.0,  # cut to a whole number, a lower one is 0
+        least_speed=1.0 if integer else 0.0,  # a lower speed is truncated to 0
         width=width,
         tolerance=tolerance,
         id_key=id_key,

@@ -1,4 +1,4 @@
-"""Trending topics: which hash tags come most often, from tick to tick."""
+"""Trending topics: the most frequent hash tags over a sliding window."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from riot_ops.core.errors import ConfigError
 from riot_ops.core.parameters import Count, check_arguments, duration
 from riot_ops.dataflow import Dataflow
 
-__all__ = ["span", "trending_topics"]
+__all__ = ["as_timedelta", "trending_topics"]
 
 TWEET = {
     "id": (("data.id", "id"), "string"),
@@ -27,27 +27,27 @@ def trending_topics(
     rankers: Count = 4,
     partial: bool = True,
 ) -> Dataflow:
-    """Build trending topics (TT): tweets → hash tags → counts over a sliding window → the most frequent ones.
+    """Build trending topics (TT): tweets → hash tags → counts over a sliding window → most frequent topics.
 
     Its result stream is ``rankings``, with the fields ``tick_time``, ``rank``, ``topic`` and ``count``: the k topics
-    with the largest counts at each tick, of equal ones those first that are first in the alphabet. Ticks are at the
-    time of the first tweet plus multiples of ``every``, in the time of the stream. A line that is no tweet, alone or
-    within ``data``, with ``id``, ``text`` and ``created_at`` ends in the errors stream.
+    with the largest counts at each tick, ties in alphabetical order. Ticks are at the time of the first tweet plus
+    multiples of ``every``, in stream time. A line that is not a tweet (bare or within ``data``) with ``id``, ``text``
+    and ``created_at`` goes to the errors stream.
 
     Parameters
     ----------
     window : timedelta or text such as "10s", default "10s"
-        How far the counts reach back; of it so many whole ticks are taken, at least two.
+        Length of the window, rounded down to a whole number of ticks, at least two.
     every : timedelta or text, default "2s"
         Time from tick to tick.
     k : int >= 1, default 10
-        How many topics are ranked.
+        Number of topics to rank.
     normalise : bool, default False
-        Whether "#IoT!" and "#iot" are one topic: in lower case, without punctuation at its ends.
+        Whether "#IoT!" and "#iot" are one topic: in lower case, without punctuation at the ends.
     rankers : int >= 1, default 4
-        Among how many rankers the topics are parted, before one ranks what these put out: the result is the same.
+        Number of partial rankers among which the topics are partitioned before a final one; the result is the same.
     partial : bool, default True
-        Whether the end of the stream is a tick as well.
+        Whether the end of the stream counts as a tick.
 
     References
     ----------
@@ -68,9 +68,9 @@ def trending_topics(
     30:04 2 #rain 2
     """
     check_arguments(trending_topics, locals())
-    length, period = span(window), span(every)
+    length, period = as_timedelta(window), as_timedelta(every)
     if not timedelta(0) < period <= length:
-        raise ConfigError(f"every must be longer than 0 and window no shorter, got {every!r} and {window!r}")
+        raise ConfigError(f"every must be longer than 0 and at most window, got {every!r} and {window!r}")
     flow = Dataflow("trending_topics")
     tweets = flow.source("tweets").to(t.ParseJSON(fields=TWEET), id="parse").shuffle()
     extract = t.Tokenize(
@@ -92,6 +92,6 @@ def trending_topics(
     return flow.sink("rankings_sink", parts.to_single().to(rank, id="rankings"))
 
 
-def span(given: str | timedelta) -> timedelta:
-    """A time that was given as text or as it is."""
-    return duration(given) if isinstance(given, str) else given
+def as_timedelta(value: str | timedelta) -> timedelta:
+    """Convert a duration that may be text."""
+    return duration(value) if isinstance(value, str) else value

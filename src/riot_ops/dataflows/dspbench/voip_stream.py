@@ -1,4 +1,4 @@
-"""VoIP stream: how much callers behave like telemarketers."""
+"""VoIP stream: score callers by how much they behave like telemarketers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from riot_ops.dataflow import Dataflow, Stream, merge
 
 __all__ = ["voip_stream"]
 
-#: What is read of a call: caller, callee, time; then within one cell caller; callee; time; seconds; established.
+#: Fields read from a call: caller, callee, time; then, within one cell, caller; callee; time; seconds; established.
 FIELDS = {
     "caller": (0, "string"),
     "callee": (1, "string"),
@@ -22,9 +22,9 @@ FIELDS = {
     "established": (7, "bool"),
 }
 KEY, PAIR = ("caller",), ("caller", "callee")
-#: What each part tells of a call, until they are joined.
+#: Field with the result of each branch for a call, until the branches are joined.
 VALUE = "value"
-#: Calls of whose durations the plain mean is taken at first.
+#: First calls, whose durations are averaged with equal weights.
 WARMUP = 10
 
 
@@ -50,12 +50,12 @@ def voip_stream(
     timeout: timedelta | str | None = "1h",
     threshold: float | None = None,
 ) -> Dataflow:
-    """Build VoIP stream (VS): calls → rates of the caller → three scores → one, from 0 to 8 by default.
+    """Build VoIP stream (VS): calls → rates of the caller → three scores → total score, from 0 to 8 by default.
 
-    Of each established call the caller's rates of established calls (``ecr``), of calls received (``rcr``) and of
-    calls to new callees (``encr``) make two scores: ``fofir``, how many calls go out for one that comes in, and
-    ``url``, which share of them is to new callees. ``acd`` compares how long calls to new callees last with the mean of
-    all calls.
+    For each established call, the caller's rates of established calls (``ecr``), of received calls (``rcr``) and of
+    calls to new callees (``encr``) give two scores: ``fofir``, the ratio of outgoing to incoming calls, and ``url``,
+    the share of outgoing calls to new callees. ``acd`` compares the duration of calls to new callees with the mean
+    duration of all calls.
 
     The source is ``calls``, the result stream ``scores``, with the fields ``caller``, ``timestamp``, ``fofir``,
     ``url``, ``acd`` and ``score``.
@@ -63,32 +63,32 @@ def voip_stream(
     Parameters
     ----------
     exact : bool, default True
-        Whether what is known of callers is kept number by number. Else it is in Bloom filters, as in the benchmark:
-        of fixed size, but each serves all numbers, and so is on one instance. The parameters up to
-        ``buckets_per_word`` are for these.
+        Whether state is kept exactly, per number. Else it is kept in Bloom filters, as in the benchmark: of fixed size,
+        but each filter serves all numbers and hence runs on one instance. The parameters up to ``buckets_per_word``
+        configure the filters.
     variation_size, variation_error : int and float, default 180,000 and 0.01
-        Pairs of caller and callee that a filter is made for, and its error, see
+        Number of caller-callee pairs that a filter is sized for, and its error rate, see
         :class:`riot_ops.tasks.NoveltyFlag`.
     num_elements, buckets_per_element, buckets_per_word : int, default 180,000, 10 and 16
-        Of the filters for rates, see :class:`riot_ops.tasks.DecayingRate`.
+        Sizes of the filters for rates, see :class:`riot_ops.tasks.DecayingRate`.
     decay, decay24 : float, default 0.9672 and 0.9917
-        What is left of a call after a second, in the rates of calls, and in those that ``acd`` compares.
+        Decay per second of the rates of calls, and of the rates that ``acd`` compares.
     fofir_ramp, url_ramp, acd_ramp : pair of float, default (2, 10), (0.5, 1) and (5, 10)
-        From where on a ratio scores more than 0, and from where on it scores 1.
+        Ratio above which the score rises from 0, and ratio from which on it is 1.
     fofir_weight, url_weight, acd_weight : float, default 2, 3 and 3
-        What each counts in the score.
+        Weight of each score in the total.
     acd_decay_factor : float, default 86,400
-        Calls that the mean duration of all calls is about.
+        Number of calls that the mean duration of all calls spans.
     acd_mode : "long" or "short", default "long"
-        Whether long calls score high, as the benchmark has it, or short ones, as those of telemarketers are: then
-        ``acd`` is 1 less the ratio, and ``acd_ramp`` has no use.
+        Whether long calls score high, as in the benchmark, or short calls, as made by telemarketers: then ``acd`` is 1
+        minus the ratio, and ``acd_ramp`` is ignored.
     ramp : "linear" or "ratio", default "linear"
-        How a ratio between the ends of its ramp is scored, or (as the reference implementation does) every ratio is
-        divided by the upper end.
+        Whether a ratio is interpolated between the ends of its ramp, or divided by the upper end (as in the reference
+        implementation).
     timeout : timedelta, text such as "1h", or None, default "1h"
-        For how long a score waits for the others of its call.
+        How long a score waits for the other scores of its call.
     threshold : float, optional
-        Scores below it do not come out.
+        Minimum score to emit.
 
     References
     ----------
@@ -123,7 +123,7 @@ def voip_stream(
         return streams.to(t.AssembleMessage(schema=None, fields=pieces, by=("seq", *KEY), timeout=wait), id=name)
 
     def score(name: str, ends: tuple[float, float], parts: tuple[str, ...], **parameters: Any) -> None:
-        """How the first part compares with the others."""
+        """Score the ratio of the first part to the others."""
         low, high = (0.0, ends[1]) if ramp == "ratio" else ends
         scored = t.RampScore(value=parts[0], over=parts[1:], **{"low": low, "high": high, **parameters}, output=VALUE)
         _piece(joined(f"{name}_parts", *parts).to(scored, id=name))
@@ -138,17 +138,17 @@ def voip_stream(
         parsed.to(lengths, id="records").partition_by(*PAIR).to(t.NoveltyFlag(output="new_callee", **pair), "variation")
     )
     established = t.ValueFilter(field="established", values=(True,))
-    made = varied.to(established, id="established")
+    outgoing = varied.to(established, id="established")
 
-    _piece(made.partition_by(*KEY).to(rate(decay), id="ecr"))
+    _piece(outgoing.partition_by(*KEY).to(rate(decay), id="ecr"))
     _piece(
-        _received(made, rate(decay, "number", adds="called"))
+        _received(outgoing, rate(decay, "number", adds="called"))
         if exact
-        else made.to_single().to(rate(decay, "callee", asks=KEY), id="rcr")
+        else outgoing.to_single().to(rate(decay, "callee", asks=KEY), id="rcr")
     )
-    _piece(made.partition_by(*KEY).to(rate(decay, adds="new_callee"), id="encr"))
-    _piece(made.partition_by(*KEY).to(rate(decay24), id="ecr24"))
-    _piece(made.partition_by(*KEY).to(rate(decay24, adds="new_callee", amount="duration"), id="ct24"))
+    _piece(outgoing.partition_by(*KEY).to(rate(decay, adds="new_callee"), id="encr"))
+    _piece(outgoing.partition_by(*KEY).to(rate(decay24), id="ecr24"))
+    _piece(outgoing.partition_by(*KEY).to(rate(decay24, adds="new_callee", amount="duration"), id="ct24"))
     mean = t.ExponentialAverage(value="duration", output=VALUE, span=acd_decay_factor, warmup=WARMUP)
     lasted = (
         varied.to_single()
@@ -171,16 +171,16 @@ def voip_stream(
 
 
 def _piece(stream: Stream, name: str = "") -> None:
-    """What a node tells of a call, as a piece that can be joined."""
+    """Label a node's result for a call, so that it can be joined with the others."""
     name = name or stream.id
     label = t.Project(fields=("caller", "timestamp", VALUE), constants=(("obs_type", name),))
     stream.to(label, id=f"{name}_of_call")
 
 
-def _received(made: Stream, rate: t.DecayingRate) -> Stream:
-    """The rate of calls received: of each call first the callee's counts, then the caller's is asked for."""
+def _received(outgoing: Stream, rate: t.DecayingRate) -> Stream:
+    """Build the rate of received calls: each call first counts for the callee, then queries the caller's rate."""
     ends = t.Unpivot(
         fields={"callee": True, "caller": False}, label="called", value="number", keep=("caller", "timestamp")
     )
-    told = made.to(ends, id="ends").partition_by("number").to(rate, id="ends_rcr")
-    return told.to(t.ValueFilter(field="called", values=(False,)), id="rcr")
+    rates = outgoing.to(ends, id="ends").partition_by("number").to(rate, id="ends_rcr")
+    return rates.to(t.ValueFilter(field="called", values=(False,)), id="rcr")

@@ -1,4 +1,4 @@
-"""Word count: how often each word of a text has come so far."""
+"""Word count: the running count of each word."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["word_count"]
 
 
 def word_count(*, lowercase: bool = False, unicode: bool = False, emit: Literal["each", "update"] = "each") -> Dataflow:
-    """Build word count (WC): lines of text → words → the running count of each.
+    """Build word count (WC): lines of text → words → running count of each word.
 
     Its result stream is ``counts``, with the fields ``word`` and ``count``.
 
@@ -21,9 +21,9 @@ def word_count(*, lowercase: bool = False, unicode: bool = False, emit: Literal[
     lowercase : bool, default False
         Whether "River" and "river" are one word.
     unicode : bool, default False
-        Whether letters and digits are those of Unicode; else words are runs of ASCII letters, digits and underscores.
+        Whether words consist of Unicode letters and digits; else of ASCII letters, digits and underscores.
     emit : "each" or "update", default "each"
-        The count at every word, as the benchmark has it, or at the last of each word in a batch, see
+        Emit the count at every word, as in the benchmark, or at the last occurrence of each word in a batch, see
         :class:`riot_ops.tasks.RunningCount`.
 
     References

@@ -1,4 +1,4 @@
-"""The Yahoo streaming benchmark: views of each campaign's advertisements over time."""
+"""The Yahoo streaming benchmark: advertisement views per campaign and window."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ def yahoo_streaming(
     allowed_lateness: str | timedelta = "0s",
     event_type: str = "view",
 ) -> Dataflow:
-    """Build the Yahoo streaming benchmark (YSB): lines of JSON on advertisements → views of each campaign by window.
+    """Build the Yahoo streaming benchmark (YSB): advertisement events as JSON lines → views per campaign and window.
 
-    Its result stream is ``campaigns``, with the fields ``window_start``, ``campaign_id`` and ``count``, and
-    ``window_end`` beside these. A line has ``ad_id``, ``event_type`` and ``event_time`` (ms
-    since 1970, a number or text); else, and if it is too late for its window, it ends in the errors stream. Events of
-    other types and of advertisements that the table lacks are left out.
+    Its result stream is ``campaigns``, with the fields ``window_start``, ``window_end``, ``campaign_id`` and ``count``.
+    A line has ``ad_id``, ``event_type`` and ``event_time`` (ms since 1970, a number or text); any other line, and a
+    line that is too late for its window, goes to the errors stream. Events of other types, and of advertisements that
+    the table lacks, are dropped.
 
     Parameters
     ----------
     ads : str, optional
-        Path of a CSV file with the columns ``ad_id`` and ``campaign_id``; by default campaign 0 has the
-        advertisements 0 to 9, and so on for 100 campaigns.
+        Path of a CSV file with the columns ``ad_id`` and ``campaign_id``; by default there are 100
+        campaigns of ten advertisements each: campaign 0 has the advertisements 0 to 9, and so on.
     window : timedelta or text such as "10s", default "10s"
-        Length of the windows, aligned to 1970.
+        Length of the windows, aligned to the epoch.
     allowed_lateness : timedelta or text, default "0s"
         How far an event may lag behind stream time.
     event_type : str, default "view"
-        The type of the events that are counted.
+        Type of the events to count.
 
     References
     ----------
@@ -62,10 +62,10 @@ def yahoo_streaming(
         join = t.LookupJoin(field="ad_id", table=campaigns(), columns=("campaign_id",))
     else:
         join = t.LookupJoin(field="ad_id", table=ads, columns=("campaign_id",))
-    counted = t.Window(by=("campaign_id",), size=_time(window), allowed_lateness=_time(allowed_lateness))
+    counted = t.Window(by=("campaign_id",), size=as_timedelta(window), allowed_lateness=as_timedelta(allowed_lateness))
     viewed = views.to(join, id="join") >> t.Project(fields=("campaign_id",))
     return flow.sink("campaigns_sink", viewed.partition_by("campaign_id").to(counted, id="campaigns"))
 
 
-def _time(given: str | timedelta) -> timedelta:
-    return duration(given) if isinstance(given, str) else given
+def as_timedelta(value: str | timedelta) -> timedelta:
+    return duration(value) if isinstance(value, str) else value

@@ -1,4 +1,4 @@
-"""Applications around the stream graphs of Neptune."""
+"""The applications of Neptune's stream graphs."""
 
 from riot_ops.dataflows.neptune.equipment_monitoring import equipment_monitoring
 

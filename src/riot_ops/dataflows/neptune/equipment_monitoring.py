@@ -1,4 +1,4 @@
-"""Equipment monitoring: how long valves take to follow their sensors, and whether that grows."""
+"""Equipment monitoring: the delay of valves after their sensors, and an alarm when it grows."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from riot_ops.dataflow import Dataflow
 __all__ = ["COLUMNS", "PAIRS", "equipment_monitoring"]
 
 
-def _time(given: timedelta | str) -> timedelta:
-    return duration(given) if isinstance(given, str) else given
+def as_timedelta(value: timedelta | str) -> timedelta:
+    return duration(value) if isinstance(value, str) else value
 
 
 def _numbered(prefix: str, first: int, last: int) -> tuple[str, ...]:
@@ -38,28 +38,28 @@ def equipment_monitoring(
     max_pending: Count = 16,
     delimiter: str = "\t,",
 ) -> Dataflow:
-    r"""Build equipment monitoring: readings → changes of state → delays of valves behind sensors → their trend.
+    r"""Build equipment monitoring: readings → state changes → delays of valves after their sensors → delay trends.
 
-    The source ``readings`` has lines of 66 cells, in the order of the DEBS 2012 Grand Challenge or as a header says.
-    Result streams are ``delays`` (``pair``, ``ts``, ``delay``), ``monitor`` (and ``count``, ``mean``, ``min``, ``max``,
-    ``slope`` per hour, ``intercept``, ``alarm``) and ``alarms`` (those of monitor with an alarm); times and delays are
-    in ns. A sensor's change that no valve follows is in the errors stream as ``missed``, a valve's without a sensor as
-    ``unmatched_effect``.
+    The source ``readings`` has lines of 66 cells, in the order of the DEBS 2012 Grand Challenge or of a header line.
+    The result streams are ``delays`` (``pair``, ``ts``, ``delay``), ``monitor`` (also ``count``, ``mean``, ``min``,
+    ``max``, ``slope`` per hour, ``intercept``, ``alarm``) and ``alarms`` (the records of ``monitor`` with an alarm);
+    times and delays are in ns. A change of a sensor that no valve follows goes to the errors stream as ``missed``, a
+    change of a valve without a sensor's change as ``unmatched_effect``.
 
     Parameters
     ----------
-    window : timedelta or text, default 86400.0
-        How far back the monitor looks.
+    window : timedelta or text, default 1 day
+        Length of the monitor's window.
     growth : float >= 0, default 0.01
         Share by which a delay may exceed the baseline without an alarm.
     baseline : "min", "first" or "mean", default "min"
-        Smallest, oldest or mean delay of the window.
-    allowed_lateness : timedelta or text, default 1.0
-        How far readings may be out of order; later ones go to the errors stream.
+        Minimum, oldest or mean delay of the window.
+    allowed_lateness : timedelta or text, default 1 second
+        How far readings may be out of order; later readings go to the errors stream.
     max_pending : int >= 1, default 16
         Changes of a sensor that may wait for their valve.
     delimiter : str, default "\t,"
-        The characters each of which stands between two cells.
+        The delimiters: each of these characters separates two cells.
 
     References
     ----------
@@ -82,13 +82,13 @@ def equipment_monitoring(
     read = t.ParseTable(fields=fields, columns=COLUMNS, delimiter=delimiter)
     lines = flow.source("readings").to(read, id="read")
     readings = lines.to(
-        t.SortByEventTime(allowed_lateness=_time(allowed_lateness), time="key", order="ts"), id="ordered"
+        t.SortByEventTime(allowed_lateness=as_timedelta(allowed_lateness), time="key", order="ts"), id="ordered"
     )
     changes = readings.to(t.ChangeDetector(fields=states, keep=("ts",)), id="state_change")
     known = {name: (f"{s}-{v}", role) for s, v in PAIRS for name, role in ((s, "cause"), (v, "effect"))}
     named = changes.to(t.Annotate(table=known, field="field", columns=("pair", "role")), id="pairs")
     delays = named.partition_by("pair").to(t.PairDelay(by=("pair",), time="ts", max_pending=max_pending), id="delays")
-    trend = t.Trend(by=("pair",), value="delay", time="ts", size=_time(window), growth=growth, baseline=baseline)
+    trend = t.Trend(by=("pair",), value="delay", time="ts", size=as_timedelta(window), growth=growth, baseline=baseline)
     monitor = delays.to(trend, id="monitor")
     alarms = monitor.to(t.ValueFilter(field="alarm", values=(True,)), id="alarms")
     return flow.sink("delays_sink", delays).sink("monitor_sink", monitor).sink("alarms_sink", alarms)

@@ -13,17 +13,17 @@ from riot_ops.core.parameters import Count, Natural, Positive, check_arguments
 from riot_ops.core.schema import StreamSchema, stream_schema
 from riot_ops.core.secret import Secret
 from riot_ops.dataflow import Dataflow, Stream
-from riot_ops.dataflows.riotbench.learning import LEARNING
-from riot_ops.dataflows.riotbench.results import publisher
+from riot_ops.dataflows.riotbench.feature_sets import FEATURE_SETS
+from riot_ops.dataflows.riotbench.output_steps import publish_task
 
 __all__ = ["ROW_KEY", "etl"]
 
 KEY = ("sensor_id", "obs_type")
-#: Window of the interpolation, where a stream departs from the usual 5; 0: none.
+#: Window of the interpolation where it is not the default 5; 0: no interpolation.
 WINDOW = {"taxi": 0}
-#: Rows per transaction of a database, where it is not the usual 100.
+#: Rows per database transaction where it is not the default 100.
 SQL_BATCH = {"taxi": 10, "fit": 10}
-#: Rows of the table sort by time.
+#: Row key that sorts the rows of the table by time.
 ROW_KEY = "{event_time:ms}|{sensor_id}|{seq}"
 
 
@@ -45,41 +45,42 @@ def etl(
 ) -> Dataflow:
     """Build ETL: parse → range filter → Bloom filter → interpolation → join → annotate → {insert, SenML → publish}.
 
-    Every observation that is no number, out of range, or of an unknown sensor, becomes null; the interpolation
-    fills it from the last ones of its sensor and type; the join puts a message together again.
+    An observation that is not a number, out of range, or from an unknown sensor becomes null; the interpolation
+    fills it from the latest observations of its sensor and type; the join reassembles the messages.
 
     Parameters
     ----------
     schema : str, default "city"
         Stream to read: city, taxi, fit or grid.
     known_sensors : path or sequence of str, optional
-        Sensors whose values count: a trained Bloom filter's file, or their ids. Without it the filter is
-        left out.
+        Known sensors: the file of a trained Bloom filter, or their ids. Without it, there is no Bloom filter.
     annotations : path or mapping, optional
-        What to add to the messages of a sensor: a file of lines ``id:value,value,…``, or the values of each
-        id, see :class:`riot_ops.tasks.Annotate`. Without it that step is left out.
+        Values to add to the messages of a sensor: a file of lines ``id:value,value,…``, or the values of each
+        id, see :class:`riot_ops.tasks.Annotate`. Without it, that step is omitted.
     annotated : sequence of str, schema, or path of one, optional
-        The fields for these values: names of texts; or the stream's schema with these fields behind its own
-        and their units and kinds, as a file see :meth:`riot_ops.StreamSchema.from_file`. By default
+        The fields for these values: names of text fields; or the stream's schema followed by these fields
+        with their units and kinds, as a file see :meth:`riot_ops.StreamSchema.from_file`. By default
         ``annotation``, or ``annotation_1`` and so on.
     window : int, default 5 (taxi: 0)
-        Values that the interpolation averages; 0 leaves it out.
-    timeout_s : float, default 60
-        Event time after which a message that is not complete goes on as it is, or not.
+        Number of values that the interpolation averages; 0 omits it.
+    timeout_s : float, default 60.0
+        Event time, in seconds, after which an incomplete message is emitted or dropped.
     partial : "emit" or "drop", default "emit"
-        Which of the two.
-    store, table : str, optional
-        Address and name of the table to insert into; without ``store`` nothing is inserted.
+        What happens to incomplete messages.
+    store : str, optional
+        Address of the store with the table to insert into; without it, nothing is inserted.
+    table : str, default "readings"
+        Name of that table.
     variant : "table" or "sql", default "table"
-        Insert by partition and row key (the row key is made of time and sensor, so that TRAIN can
-        fetch a span of time), or into columns of a database.
-    batch : int, default 100 (of taxi and fit in columns of a database: 10)
-        Most rows per transaction.
+        Insert by partition and row key (the row key consists of time and sensor, so that TRAIN can
+        read a time span), or into the columns of a database table.
+    batch : int, default 100 (taxi and fit in columns of a database: 10)
+        Maximum number of rows per transaction.
     credential : Secret, optional
-        Of the store.
+        Credential of the store.
     publish : dict, optional
         Parameters of :class:`riot_ops.tasks.PublishMQTT`, such as ``url`` and ``topic``. Without it
-        messages end in the sink alone.
+        messages only go to the sink.
 
     Examples
     --------
@@ -92,7 +93,7 @@ def etl(
     obs = flow.source(schema).shuffle().to(t.ParseSenML(schema=schema, meta=True, on_bad="null"), id="parse")
     obs = obs.partition_by(*KEY).to(t.RangeFilter(bounds=schema, on_fail="null"), id="range")
     if known_sensors is not None:
-        obs = obs.partition_by(*KEY).to(_known(known_sensors), id="bloom")
+        obs = obs.partition_by(*KEY).to(_bloom_filter(known_sensors), id="bloom")
     window = WINDOW.get(schema, 5) if window is None else window
     if window:
         obs = obs.partition_by(*KEY).to(t.Interpolation(by=KEY, window=window, fields=stream.numeric), id="interpolate")
@@ -105,11 +106,11 @@ def etl(
         annotate, whole = _annotation(annotations, annotated, stream)
         message = message.shuffle().to(annotate, id="annotate")
     elif annotated is not None:
-        raise ConfigError(f"annotated names fields for annotations, and there are none; got {annotated!r}")
-    columns = (*stream.observed, *_added(whole, stream))
+        raise ConfigError(f"annotated = {annotated!r} needs annotations")
+    columns = (*stream.observed, *_added_columns(whole, stream))
     stored = message
     if store is not None:
-        derived = LEARNING[schema].time_fields if variant == "table" else ()
+        derived = FEATURE_SETS[schema].time_fields if variant == "table" else ()
         if derived:  # TRAIN reads them from the table
             stored = stored.to(t.TimeFields(fields=derived), id="time")
         batch = (SQL_BATCH.get(schema, 100) if variant == "sql" else 100) if batch is None else batch
@@ -117,29 +118,29 @@ def etl(
         stored = stored.shuffle().to(insert, id="insert")
     senml = message.shuffle().to(t.CSVToSenML(schema=schema if whole is stream else whole), id="senml")
     if publish is not None:
-        senml = senml.shuffle().to(publisher(publish), id="publish")
-    flow.sink("sink", *_different(stored, senml))
+        senml = senml.shuffle().to(publish_task(publish), id="publish")
+    flow.sink("sink", *_unique_streams(stored, senml))
     return flow
 
 
-def _known(known: str | Path | Sequence[str]) -> t.Task:
+def _bloom_filter(known: str | Path | Sequence[str]) -> t.Task:
     model = str(known) if isinstance(known, (str, Path)) else tuple(known)
     return t.CheckBloomFilters(models={"sensor_id": model}, on_fail="null")
 
 
 def _annotation(table: Any, annotated: Any, stream: StreamSchema) -> tuple[t.Annotate, StreamSchema]:
-    """The step that adds the values as fields and to the line of a message, and what the line then holds."""
-    whole = None if annotated is None else _annotated(annotated, stream)
+    """Build the step that adds annotations as fields and to the line of a message; return it with the new schema."""
+    whole = None if annotated is None else _annotated_schema(annotated, stream)
     task = t.Annotate(
         table=table if isinstance(table, Mapping) else str(table),
-        columns=None if whole is None else _added(whole, stream),
+        columns=None if whole is None else _added_columns(whole, stream),
         line="payload",
     )
     return task, whole or stream.extended(task.names)
 
 
-def _annotated(annotated: Any, stream: StreamSchema) -> StreamSchema:
-    """The schema of a stream with its annotations behind its own columns."""
+def _annotated_schema(annotated: Any, stream: StreamSchema) -> StreamSchema:
+    """Return the schema of a stream extended by its annotations."""
     if isinstance(annotated, (str, Path)):
         annotated = StreamSchema.from_file(
             annotated, name=stream.name, id_field=stream.id_field, time_field=stream.time_field, meta=stream.meta
@@ -155,7 +156,7 @@ def _annotated(annotated: Any, stream: StreamSchema) -> StreamSchema:
     return stream.extended(*(values[n:] for values in (annotated.columns, annotated.units, annotated.kinds)))
 
 
-def _added(whole: StreamSchema, stream: StreamSchema) -> tuple[str, ...]:
+def _added_columns(whole: StreamSchema, stream: StreamSchema) -> tuple[str, ...]:
     return whole.columns[len(stream.columns) :]
 
 
@@ -176,5 +177,5 @@ def _insert(
     )
 
 
-def _different(*streams: Stream) -> list[Stream]:
+def _unique_streams(*streams: Stream) -> list[Stream]:
     return list({s.nodes: s for s in streams}.values())

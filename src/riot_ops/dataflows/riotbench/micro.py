@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from riot_ops import tasks as t
 from riot_ops.connectors.mqtt.folder import FolderBroker
-from riot_ops.connectors.mqtt.memory import Published
+from riot_ops.connectors.mqtt.memory import PublishedMessage
 from riot_ops.connectors.mqtt.source import MESSAGES, MQTTSource
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.schema import CITY
@@ -31,11 +31,11 @@ __all__ = ["SOURCE", "micro", "micro_case", "micro_code", "micro_source"]
 SOURCE, SINK = "source", "sink"
 KEY = ("sensor_id", "obs_type")
 SENSORS = 90
-#: Records of the table that a source repeats: texts are long.
+#: Records of the table that a source repeats: of observations, and of lines, which are longer.
 ROWS, LINES = 32_768, 8192
-#: Records with which an input is tried out.
-TRIED = 256
-#: Students in an XML document, as many as in the benchmark's.
+#: Records on which a candidate input is tried.
+TRIAL_ROWS = 256
+#: Students per XML document, as in the benchmark.
 STUDENTS = 37
 
 
@@ -47,7 +47,7 @@ def micro(code: str = "KAL", task: Task | None = None) -> Dataflow:
     code : str, default "KAL"
         Code or name of the task.
     task : Task, optional
-        The task with parameters of one's own; it reads the records of :func:`micro_source` for the code.
+        The task with custom parameters; it reads the records of :func:`micro_source` for the code.
 
     Examples
     --------
@@ -59,7 +59,7 @@ def micro(code: str = "KAL", task: Task | None = None) -> Dataflow:
     """
     if micro_code(code) == MQTTSource.code:
         if task is not None:
-            raise ConfigError(f"{MQTTSource.code} is a source: it takes no task, got {task!r}")
+            raise ConfigError(f"{MQTTSource.code} is a source and takes no task, got {task!r}")
         flow = Dataflow(f"micro-{MQTTSource.code.lower()}")
         return flow.sink(SINK, flow.source(SOURCE, schema=MESSAGES))
     case = micro_case(code)
@@ -69,54 +69,56 @@ def micro(code: str = "KAL", task: Task | None = None) -> Dataflow:
 
 
 def micro_code(code: str) -> str:
-    """The code of a task, by it or by its name, or of the MQTT source."""
+    """Return the code of a task, or of the MQTT source, by code or name."""
     return MQTTSource.code if code.upper() == MQTTSource.code else find_task(code).code
 
 
 def micro_source(
     code: str = "KAL", messages: int | None = None, rate: float | None = None, speed: float | None = None
 ) -> Source:
-    """The records for :func:`micro`: readings of CITY where they suit the task; for MQS messages at a broker of files.
+    """Build the source for :func:`micro`: readings of CITY if they suit the task; for MQS, messages of a broker.
 
     Parameters
     ----------
-    messages : int or None
-        Length; None: without end.
+    code : str, default "KAL"
+        Code or name of the task.
+    messages : int, optional
+        Number of messages; None: endless.
     rate, speed : float, optional
-        See :class:`~riot_ops.ingest.pace.Paced`.
+        See :class:`~riot_ops.ingest.pace.PacedSource`.
     """
     if micro_code(code) == MQTTSource.code:
-        return paced(_received(messages), speed, rate)
+        return paced(_published_source(messages), speed, rate)
     return paced(Loop(pa.Table.from_batches([micro_case(code).batch]), messages), speed, rate)
 
 
 @functools.lru_cache(64)
 def micro_case(code: str) -> Case:
-    """The task of a code with parameters, and the records that its source repeats.
+    """Return a task with parameters, and the records that its source repeats.
 
-    Tasks of the benchmark get what the benchmark gives them; others the readings of CITY, if they take
-    them; else the records of their own example cases that they accept.
+    Tasks of the benchmark get the benchmark's inputs; other tasks get the readings of CITY if they accept
+    them, else the records of their own example cases that they accept.
     """
-    kind = find_task(code)
-    if kind.code in _RECIPES:
-        return _RECIPES[kind.code]()
-    found = list(_candidates(kind))
+    task_class = find_task(code)
+    if task_class.code in _RECIPES:
+        return _RECIPES[task_class.code]()
+    found = list(_candidates(task_class))
     for case in found:
-        if not _rejects(case.task, case.batch.slice(0, TRIED)):
+        if not _rejects(case.task, case.batch.slice(0, TRIAL_ROWS)):
             return case
-    if found:  # what it has seen before makes it reject some
+    if found:  # only repeated records are rejected
         return found[0]
-    raise ConfigError(f"{kind.name()} has no example case whose records it accepts: give it one in cases()")
+    raise ConfigError(f"{task_class.name()} accepts the records of none of its example cases; add one in cases()")
 
 
-def _candidates(kind: type[Task]) -> Iterator[Case]:
+def _candidates(task_class: type[Task]) -> Iterator[Case]:
     try:
-        task = kind(by=KEY) if issubclass(kind, KeyedTask) else kind()
+        task = task_class(by=KEY) if issubclass(task_class, KeyedTask) else task_class()
         task.output_schema(observations().schema)
         yield Case(task, observations())
-    except (ConfigError, TypeError):  # it has parameters without default, or reads other fields
+    except (ConfigError, TypeError):  # it has required parameters, or reads other fields
         pass
-    for case in kind.cases():
+    for case in task_class.cases():
         rows = numbered(case.batch)
         good = [i for i in range(rows.num_rows) if not _rejects(case.task, rows.slice(i, 1))]
         if good:
@@ -124,14 +126,14 @@ def _candidates(kind: type[Task]) -> Iterator[Case]:
 
 
 def _rejects(task: Task, rows: pa.RecordBatch) -> bool:
-    """Whether a task, started afresh, rejects any of the rows."""
+    """Return whether a new session of a task rejects any of the rows."""
     session = task.session()
     session.push_batch(rows)
     return bool(session.errors)
 
 
 def numbered(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The batch with its rows numbered as messages, from 0."""
+    """Number the rows of a batch as messages, from 0."""
     names = [n for n in batch.schema.names if n != "seq"]
     fields = [pa.field("seq", pa.int64(), nullable=False), *(batch.schema.field(n) for n in names)]
     columns = [pa.array(np.arange(batch.num_rows)), *(batch.column(n) for n in names)]
@@ -143,28 +145,28 @@ def numbered(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 @functools.lru_cache(1)
 def observations() -> pa.RecordBatch:
-    """Readings of CITY, each a message of its own."""
+    """Generate readings of CITY, each a message of its own."""
     messages = -(-ROWS // len(CITY.observed))
     rows = CitySource(SENSORS, messages, drop=0.0).observations(0, messages).slice(0, ROWS)
     return numbered(rows.drop_columns(["ordinal"]))
 
 
 def _messages() -> pa.RecordBatch:
-    """Readings of CITY, five to a message."""
+    """Generate readings of CITY, five to a message."""
     return CitySource(SENSORS, LINES, drop=0.0).observations(0, LINES)
 
 
-def _received(messages: int | None) -> Source:
-    """Messages of CITY that wait for a subscriber; their folder is gone with this process."""
+def _published_source(messages: int | None) -> Source:
+    """Publish messages of CITY to a file-based broker for a waiting subscriber; the folder is removed at exit."""
     if messages is None:
-        raise ConfigError("micro MQS needs a number of messages: what it receives has been published before")
+        raise ConfigError("micro MQS needs a number of messages, since they are published before it starts")
     folder = Path(tempfile.mkdtemp(prefix="riot_ops-mqs-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     url, name = (folder / "broker").as_uri(), "micro"
     broker = FolderBroker(url)
-    broker.session(name, ["#"])  # it is kept for the source, which comes by this name
+    broker.session(name, ["#"])  # the session queues messages for the source, which connects under this name
     lines = _lines("senml").column("payload").to_pylist()
-    broker.publish(Published("city", lines[i % len(lines)]) for i in range(messages))
+    broker.publish(PublishedMessage("city", lines[i % len(lines)]) for i in range(messages))
     return MQTTSource(url=url, topics=("#",), client_id=name, spool=str(folder / "spool"), messages=messages)
 
 
@@ -178,7 +180,7 @@ LEVELS = ("GOOD", "AVERAGE", "BAD", "VERYBAD")
 
 @functools.lru_cache(1)
 def _wide() -> pa.RecordBatch:
-    """Messages of CITY with a column for each field, and the quarter in which the air quality is."""
+    """Generate messages of CITY with a column per field, and the quartile of the air quality."""
     rows = numbered(CitySource(SENSORS, ROWS, format="wide", drop=0.0, dirt=False).wide(0, ROWS))
     values = rows.column(TARGET).to_numpy(zero_copy_only=False)
     place = np.searchsorted(np.nanquantile(values, (0.25, 0.5, 0.75)), values)
@@ -202,7 +204,7 @@ def _tree() -> t.ClassifyDecisionTree:
 
 
 def _documents() -> pa.RecordBatch:
-    """XML documents with a class of students each."""
+    """Generate XML documents with a class of students each."""
     rng = np.random.default_rng(0)
 
     def student(number: int) -> str:
@@ -215,8 +217,8 @@ def _documents() -> pa.RecordBatch:
     return numbered(pa.RecordBatch.from_pydict({"payload": pa.array(texts)}))
 
 
-def _half() -> tuple[str, ...]:
-    """Every other sensor: the benchmark's Bloom filter lets half of its input pass."""
+def _half_of_sensors() -> tuple[str, ...]:
+    """Return every other sensor: the benchmark's Bloom filter passes half of its input."""
     return tuple(sorted(observations().column("sensor_id").unique().to_pylist())[::2])
 
 
@@ -224,8 +226,10 @@ _RECIPES: dict[str, Callable[[], Case]] = {
     "XML": lambda: Case(t.ParseXML(), _documents()),
     "SML": lambda: Case(t.ParseSenML(schema="city"), _lines("senml")),
     "C2S": lambda: Case(t.CSVToSenML(schema="city"), _lines("csv")),
-    "BLF": lambda: Case(t.CheckBloomFilter(field="sensor_id", members=_half()), observations()),
-    "MBL": lambda: Case(t.CheckBloomFilters(models={"sensor_id": _half(), "obs_type": CITY.observed}), observations()),
+    "BLF": lambda: Case(t.CheckBloomFilter(field="sensor_id", members=_half_of_sensors()), observations()),
+    "MBL": lambda: Case(
+        t.CheckBloomFilters(models={"sensor_id": _half_of_sensors(), "obs_type": CITY.observed}), observations()
+    ),
     "RGF": lambda: Case(t.RangeFilter(bounds="city"), observations()),
     "DAC": lambda: Case(t.DistinctCount(by=("obs_type",)), observations()),
     "BLT": lambda: Case(t.TrainBloomFilter(field="sensor_id"), observations()),

@@ -1,4 +1,4 @@
-"""PRED: classify and predict from live sensor readings, with models that are replaced while it runs."""
+"""PRED: classification and prediction on live sensor readings, with models that are replaced while it runs."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from riot_ops import tasks as t
 from riot_ops.core.parameters import Count, check_arguments
 from riot_ops.core.schema import RAW, stream_schema
 from riot_ops.dataflow import Dataflow, Stream, merge
-from riot_ops.dataflows.riotbench.learning import LEARNING, rows
-from riot_ops.dataflows.riotbench.results import (
-    GATHERED,
+from riot_ops.dataflows.riotbench.feature_sets import FEATURE_SETS, feature_rows
+from riot_ops.dataflows.riotbench.output_steps import (
+    CHARTS_PER_ARCHIVE,
     PAPER_WINDOW,
+    RESULTS_PER_CHART_SET,
     WINDOW,
-    ZIPPED,
     check_form,
-    published,
-    stored,
+    publish_results,
+    store_charts,
 )
 
 __all__ = ["MODELS", "pred"]
 
-#: The source of the names of new models; what an MQTT subscription delivers.
+#: Name of the source of model updates, and the schema that an MQTT subscription delivers.
 MODELS = "models"
 UPDATES_SCHEMA = pa.schema([*RAW, pa.field("topic", pa.string())])
 UPDATE = "payload"
@@ -47,38 +47,37 @@ def pred(
     """Build PRED: parse → {decision tree, regression → error ← average} → publish.
 
     It has two sources: the stream, and ``models``, whose payloads are the names of new models in the
-    store. Every instance of a predicting task goes over to a new model at the same place of the
-    stream; each result names the model it was made with. The paper's form also gathers the results, draws
-    them and stores the charts.
+    store. All instances of a predicting task switch to a new model at the same position of the
+    stream; each result names its model. The paper's form also collects the results, draws them and
+    stores the charts.
 
     Parameters
     ----------
     schema : str, default "city"
         Stream to read: city, taxi, fit or grid.
     form : "publish" or "paper", default "publish"
-        Which of the two forms.
+        Form of the application.
     store : str, default "models"
         Folder or blob container with the models, see :meth:`riot_ops.models.ModelStore.open`.
     classifier, regression : str, optional
-        Names of the models to begin with; without them records are rejected as ``no_model`` until
-        the first of each kind comes.
-    average_window : int, default in the paper's form 90 for city (else 10), in the other 10
+        Names of the initial models; without them records are rejected as ``no_model`` until the first
+        model of each kind arrives.
+    average_window : int, default in the paper's form 90 for city (else 10), in the other form 10
         Observations of a sensor per average, to which errors are relative.
     sliding : bool, default True in the paper's form, False in the other
-        Average over the last observations at every one, instead of one average per block.
+        Average the last observations at every observation, instead of once per block.
     parallelism : int, default 1
         Instances of the predicting tasks.
     publish : dict, optional
-        Parameters of :class:`riot_ops.tasks.PublishMQTT`, its ``topic`` included; results are
-        published as JSON. Without it they end in the sink alone.
+        Parameters of :class:`riot_ops.tasks.PublishMQTT`, including its ``topic``; results are
+        published as JSON. Without it they only go to the sink.
     plot_size : int, default 20 (taxi: 10, grid: 8000)
-        Results of a kind, classes or errors, per set of charts, in the paper's form. A set has a chart for each
-        of its sensors.
+        In the paper's form: classes, or errors, per set of charts. A set has a chart per sensor.
     zip_size : int, default 100 (taxi and fit: 10, grid: 50)
         Charts per zip archive, with ``charts``.
     charts : str, optional
         In the paper's form: folder or blob container for zip archives of charts, see
-        :class:`riot_ops.tasks.UploadBlob`. Without it charts end in the sink as they are.
+        :class:`riot_ops.tasks.UploadBlob`. Without it charts go to the sink unpacked.
 
     Examples
     --------
@@ -91,9 +90,9 @@ def pred(
     paper = form == "paper"
     if average_window is None:
         average_window = PAPER_WINDOW.get(schema, WINDOW) if paper else WINDOW
-    learning = LEARNING[stream_schema(schema).name]
+    learning = FEATURE_SETS[stream_schema(schema).name]
     flow = Dataflow("pred")
-    observed = rows(flow.source(schema), schema)
+    observed = feature_rows(flow.source(schema), schema)
     columns = pa.schema([("sensor_id", pa.string()), *((name, pa.float64()) for name in learning.features)])
     updates = flow.source(MODELS, schema=UPDATES_SCHEMA)
     live = observed.to(t.Project(fields=tuple(columns.names), nulls={UPDATE: "binary"}), id="readings")
@@ -119,19 +118,19 @@ def pred(
     )
     classes = dtc.to(t.Project(fields=("sensor_id", "class", "class_index", "model")), id="classes")
     error = _error(mlr, average, learning.target)
-    flow.sink("publish", *published([classes, error], publish))
+    flow.sink("publish", *publish_results([classes, error], publish))
     if paper:
-        size = GATHERED[schema] if plot_size is None else plot_size
+        size = RESULTS_PER_CHART_SET[schema] if plot_size is None else plot_size
         drawn = merge(
             _charts(classes, "DTC", "class_index", "class index", size),
             _charts(error, "MLR", "error", "relative error", size),
         )
-        flow.sink("plots", stored(drawn, charts, ZIPPED[schema] if zip_size is None else zip_size))
+        flow.sink("plots", store_charts(drawn, charts, CHARTS_PER_ARCHIVE[schema] if zip_size is None else zip_size))
     return flow
 
 
 def _error(mlr: Stream, average: Stream, target: str) -> Stream:
-    """Predictions and averages together, as the error estimate reads them."""
+    """Merge predictions and averages, and estimate the error."""
     both = merge(
         mlr.to(
             t.Project(fields=("sensor_id", target, "prediction", "model"), nulls={"average": "double"}),
@@ -148,7 +147,7 @@ def _error(mlr: Stream, average: Stream, target: str) -> Stream:
 
 
 def _charts(results: Stream, analytic: str, value: str, unit: str, size: int) -> Stream:
-    """Gather the results of an analytic and draw a chart for each sensor."""
+    """Collect the results of an analytic, and draw a chart for each sensor."""
     groups, name = ("sensor_id", "analytic"), analytic.lower()
     labels = t.Project(fields=("sensor_id", value), constants=(("analytic", analytic), ("unit", unit)))
     labelled = results.to(labels, id=f"label_{name}")

@@ -11,14 +11,14 @@ from riot_ops.core.errors import ConfigError
 from riot_ops.core.parameters import Count, check_arguments
 from riot_ops.core.schema import StreamSchema, stream_schema
 from riot_ops.dataflow import Dataflow, Stream, merge
-from riot_ops.dataflows.riotbench.results import (
-    GATHERED,
+from riot_ops.dataflows.riotbench.output_steps import (
+    CHARTS_PER_ARCHIVE,
     PAPER_WINDOW,
+    RESULTS_PER_CHART_SET,
     WINDOW,
-    ZIPPED,
     check_form,
-    published,
-    stored,
+    publish_results,
+    store_charts,
 )
 
 __all__ = ["stats"]
@@ -27,7 +27,7 @@ KEY = ("sensor_id", "obs_type")
 AHEAD = "predictions"
 
 
-#: What the benchmark's property files set; CITY's own cannot run (it lacks keys): the generic one stands in.
+#: Values of the benchmark's property files; the file for CITY lacks keys, so the generic one is used instead.
 REGRESSION, PRECISION = 10, 10
 HORIZON = {"grid": 2}
 
@@ -60,40 +60,40 @@ def stats(
     Parameters
     ----------
     schema : str or StreamSchema, default "city"
-        Stream to read: city, taxi, fit or grid, or one of your own, with the defaults of none of them.
+        Stream to read: city, taxi, fit or grid, or a custom one, without defaults of its own.
     form : "paper" or "plots", default "paper"
-        Which of the two forms.
+        Form of the application.
     summary : "average" or "moment", default "average"
-        What stands in the first branch: "moment" puts the second-order moment there, as an early version of
-        the benchmark did; in the paper's form alone.
+        Task of the first branch: "moment" selects the second-order moment, as in an early version of
+        the benchmark; only in the paper's form.
     known_sensors : path or sequence of str, optional
-        Sensors that pass the Bloom filter of the paper's form: a trained filter's file, or their ids. Without
-        it every sensor passes and the filter is left out.
-    average_window : int, default in the paper's form 90 (else 10), in the other 10
-        Values per average; 90 is for CITY, about 15 minutes of a sensor.
+        Sensors that pass the Bloom filter of the paper's form: the file of a trained filter, or their ids.
+        Without it, there is no filter.
+    average_window : int, default in the paper's form 90 for city (else 10), in the other form 10
+        Values per average; 90 values of CITY are about 15 minutes of a sensor.
     sliding : bool, default True in the paper's form, False in the other
-        Average over the last values at every value, instead of one average per block.
+        Average the last values at every value, instead of once per block.
     regression_window : int, default 10
         Values per regression.
     horizon : int, default 10 (grid: 2)
-        Predictions ahead.
+        Number of predictions.
     precision : int, default 10
-        Bits p of the distinct count's 2^p registers.
+        Precision p of the distinct count, which has 2^p registers.
     counted : "value" or "sensor_id", default "value"
-        What is counted per observation type: distinct readings, or sensors.
+        Field whose distinct values are counted per observation type.
     meta : bool, default True
-        Whether each result has the meta fields of its message, in a field ``meta``; it is faster without.
+        Whether each result has the meta fields of its message in a field ``meta``; without them it is faster.
     plot_size : int, default 20 (taxi: 10, grid: 8000)
-        Results per set of plots, in the form with plots. A set has a plot for each of its sensors and
-        observation types; drawing takes far longer than all the rest, so larger sets run faster.
+        In the form with plots: results per set of plots. A set has a plot per sensor and observation
+        type; drawing takes far longer than all other steps, so larger sets run faster.
     zip_size : int, default 100 (taxi and fit: 10, grid: 50)
         Charts per zip archive, with ``charts``.
     charts : str, optional
         In the form with plots: folder or blob container for zip archives of charts, see
-        :class:`riot_ops.tasks.UploadBlob`. Without it charts end in the sink as they are.
+        :class:`riot_ops.tasks.UploadBlob`. Without it charts go to the sink unpacked.
     publish : dict, optional
-        Parameters of :class:`riot_ops.tasks.PublishMQTT`, its ``topic`` included; results are
-        published as JSON. Without it they end in the sink alone.
+        Parameters of :class:`riot_ops.tasks.PublishMQTT`, including its ``topic``; results are
+        published as JSON. Without it they only go to the sink.
 
     Examples
     --------
@@ -111,12 +111,12 @@ def stats(
     if known_sensors is not None:
         obs = obs.to(_bloom(known_sensors), id="bloom")
     line = t.SlidingRegression(
-        by=KEY, window=_or(regression_window, REGRESSION), horizon=_or(horizon, HORIZON.get(stream.name, 10))
+        by=KEY, window=_default(regression_window, REGRESSION), horizon=_default(horizon, HORIZON.get(stream.name, 10))
     )
-    distinct = t.DistinctCount(by=("obs_type",), field=counted, precision=_or(precision, PRECISION))
+    distinct = t.DistinctCount(by=("obs_type",), field=counted, precision=_default(precision, PRECISION))
     if summary == "average":
-        window = _or(average_window, PAPER_WINDOW.get(stream.name, WINDOW) if paper else WINDOW)
-        mode: Literal["sliding", "tumbling"] = "sliding" if _or(sliding, paper) else "tumbling"
+        window = _default(average_window, PAPER_WINDOW.get(stream.name, WINDOW) if paper else WINDOW)
+        mode: Literal["sliding", "tumbling"] = "sliding" if _default(sliding, paper) else "tumbling"
         first = obs.partition_by(*KEY).to(t.MovingAverage(by=KEY, window=window, mode=mode), id="avg")
     else:
         _check_moment(form, average_window=average_window, sliding=sliding)
@@ -124,16 +124,16 @@ def stats(
     kalman = obs.partition_by(*KEY).to(t.KalmanFilter(by=KEY), id="kalman")
     slr = kalman.partition_by(*KEY).to(line, id="slr")
     dac = obs.partition_by("obs_type").to(distinct, id="dac")
-    flow.sink("publish", *published([first, slr, dac], publish))
+    flow.sink("publish", *publish_results([first, slr, dac], publish))
     if not paper:
-        size = _or(plot_size, GATHERED.get(stream.name, 20))
+        size = _default(plot_size, RESULTS_PER_CHART_SET.get(stream.name, 20))
         drawn = merge(_readings(first, slr, stream, size), _counts(dac, size))
-        flow.sink("plots", stored(drawn, charts, _or(zip_size, ZIPPED.get(stream.name, 100))))
+        flow.sink("plots", store_charts(drawn, charts, _default(zip_size, CHARTS_PER_ARCHIVE.get(stream.name, 100))))
     return flow
 
 
-def _or(given: T | None, usual: T) -> T:
-    return usual if given is None else given
+def _default(value: T | None, default: T) -> T:
+    return default if value is None else value
 
 
 def _check_moment(form: str, **average: object) -> None:
@@ -151,7 +151,7 @@ def _bloom(known: str | Path | Sequence[str]) -> t.Task:
 
 
 def _readings(avg: Stream, slr: Stream, stream: StreamSchema, size: int) -> Stream:
-    """Gather averages and predictions, and draw a chart for each sensor and observation type."""
+    """Collect averages and predictions, and draw a chart per sensor and observation type."""
     averages = t.Project(fields=(*KEY, "value"), constants=(("analytic", "AVG"),), nulls={AHEAD: "list<item: double>"})
     predictions = t.Project(fields=(*KEY, AHEAD), constants=(("analytic", "SLR"),), nulls={"value": "double"})
     labelled = merge(avg.to(averages, id="label_avg"), slr.to(predictions, id="label_slr"))
@@ -163,7 +163,7 @@ def _readings(avg: Stream, slr: Stream, stream: StreamSchema, size: int) -> Stre
 
 
 def _counts(dac: Stream, size: int) -> Stream:
-    """Gather the distinct counts, and draw a chart for each observation type."""
+    """Collect the distinct counts, and draw a chart per observation type."""
     counts = dac.to(t.Project(fields=("obs_type", "value")), id="label_dac")
     gathered = counts.to(t.Collect(size=size, groups=("obs_type",), partial=True), id="gather_dac")
     named = t.Project(

@@ -1,4 +1,4 @@
-"""TRAIN: learn models from stored readings, span by span, and tell those who use them."""
+"""TRAIN: train models on stored readings, span by span, and publish their names."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from riot_ops.core.parameters import check_arguments
 from riot_ops.core.schema import stream_schema
 from riot_ops.core.secret import Secret
 from riot_ops.dataflow import Dataflow
-from riot_ops.dataflows.riotbench.learning import LEARNING, MODELS_TOPIC
-from riot_ops.dataflows.riotbench.results import publisher
-from riot_ops.dataflows.riotbench.ticks import TICKS
+from riot_ops.dataflows.riotbench.feature_sets import FEATURE_SETS, MODELS_TOPIC
+from riot_ops.dataflows.riotbench.output_steps import publish_task
+from riot_ops.dataflows.riotbench.train_timer import TICKS
 
 __all__ = ["train"]
 
@@ -30,30 +30,30 @@ def train(
 ) -> Dataflow:
     """Build TRAIN: ticks → table range → {regression, label → decision tree} → blob → publish.
 
-    Its source ``ticks`` gives spans of time, such as :func:`riot_ops.dataflows.ticks` makes. The rows of a
-    span are fetched from the table that ETL fills; each span gives two models, which are stored and then
+    Its source ``ticks`` has time spans, such as those of :func:`riot_ops.dataflows.ticks`. The rows of a span
+    are read from the table that ETL fills; each span yields two models, which are stored and then
     announced.
 
     Parameters
     ----------
     schema : str, default "city"
-        Stream that the rows are of: city, taxi, fit or grid.
+        Stream that the rows come from: city, taxi, fit or grid.
     store : str, default "models"
         Folder or blob container for the models.
     table_store, table : str, default "sqlite:///store.db" and "readings"
         Address of the table's store, and the table.
     credential : Secret, optional
-        For both stores, see :class:`riot_ops.tasks.ReadTableRange`.
+        Credential of both stores, see :class:`riot_ops.tasks.ReadTableRange`.
     reverse : bool, optional
-        Whether high values are bad; by default so for city, where the target is air pollution.
+        Whether high values are bad; by default true for city, where the target is air pollution.
     max_depth : int, default 8
-        Of the decision tree.
+        Maximum depth of the decision tree.
     selection : "none" or "m5", default "none"
-        Which inputs the regression keeps, see :class:`riot_ops.tasks.TrainLinearRegression`; the original has
+        Which inputs the regression keeps, see :class:`riot_ops.tasks.TrainLinearRegression`; the benchmark uses
         "m5".
     publish : dict, optional
         Parameters of :class:`riot_ops.tasks.PublishMQTT`, such as its ``url``: the name of each model
-        is published, retained, on ``models/<stream>/<kind>``. Without it they end in the sink alone.
+        is published, retained, on ``models/<stream>/<kind>``. Without it the names only go to the sink.
 
     Examples
     --------
@@ -61,7 +61,7 @@ def train(
     8
     """
     check_arguments(train, locals())
-    learning = LEARNING[stream_schema(schema).name]
+    learning = FEATURE_SETS[stream_schema(schema).name]
     flow = Dataflow("train")
     span = flow.source("ticks", schema=TICKS).to(
         t.ReadTableRange(
@@ -75,15 +75,15 @@ def train(
         ),
         id="range",
     )
-    learnt = {"size": None, "dataset": schema.upper(), "start_field": "start", "end_field": "end"}
-    line = t.TrainLinearRegression(inputs=learning.inputs, target_field=learning.target, selection=selection, **learnt)  # type: ignore[arg-type]
+    common = {"size": None, "dataset": schema.upper(), "start_field": "start", "end_field": "end"}
+    line = t.TrainLinearRegression(inputs=learning.inputs, target_field=learning.target, selection=selection, **common)  # type: ignore[arg-type]
     label = t.LabelQuartile(value=learning.target, reverse=schema == "city" if reverse is None else reverse)
     tree = t.TrainDecisionTree(
         inputs=learning.features,
         target_field="class",
         classes=label.labels,
         max_depth=max_depth,
-        **learnt,  # type: ignore[arg-type]
+        **common,  # type: ignore[arg-type]
     )
     upload = t.UploadBlob(store=store, blob="{model}", value="content", credential=credential)
     results = []
@@ -94,7 +94,7 @@ def train(
         done = models.to(upload, id=f"upload_{kind.lower()}")
         if publish is not None:
             topic = MODELS_TOPIC.format(stream=schema, kind=kind)
-            task = publisher(publish, topic=topic, payload="model", retain=True)
+            task = publish_task(publish, topic=topic, payload="model", retain=True)
             done = done.to(task, id=f"publish_{kind.lower()}")
         results.append(done)
     flow.sink("models", *results)

@@ -1,21 +1,21 @@
-"""Distinct count: how many different values a field has had."""
+"""Distinct count: the running number of distinct values of a field."""
 
 from __future__ import annotations
 
 from riot_ops import tasks as t
-from riot_ops.core.parameters import Place, check_arguments
+from riot_ops.core.parameters import CellIndex, check_arguments
 from riot_ops.dataflow import Dataflow
 from riot_ops.dataflows.streambench.projection import cell
 
 __all__ = ["distinct"]
 
 
-def distinct(*, field: Place = 0) -> Dataflow:
-    r"""Build distinct count: lines of cells between tabs → values of one that are new → how many there have been.
+def distinct(*, field: CellIndex = 0) -> Dataflow:
+    r"""Build distinct count: tab-separated lines → new values of a cell → running number of distinct values.
 
-    Its result stream is ``sizes``, with the fields ``value``, one that has come for the first time, and ``count``. All
-    values are remembered, so that the count is exact; where a line has too few cells, the value is empty. A line that
-    is no UTF-8 is an error.
+    Its result stream is ``sizes``, with the fields ``value``, a value seen for the first time, and ``count``. All
+    values are kept, so that the count is exact; the value of a line with too few cells is empty. A line that is not
+    UTF-8 is an error.
 
     Parameters
     ----------

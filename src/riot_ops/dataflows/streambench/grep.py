@@ -1,4 +1,4 @@
-"""Grep: records with a text in them."""
+"""Grep: the records that contain a text."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ __all__ = ["grep"]
 
 
 def grep(*, text: str = "ihiza", invert: bool = False) -> Dataflow:
-    """Build Grep: lines → those with a text in them.
+    """Build Grep: lines → lines that contain a text.
 
     Its result stream is ``matches``, with the field ``payload``.
 
     Parameters
     ----------
     text : str, default "ihiza"
-        What is looked for, capitals as they stand; empty: it is in every line. The default is a word that about a
-        hundredth of the generated searches have.
+        Text to find, case-sensitive; every line contains the empty text. The default is a word that about one in a
+        hundred generated searches contain.
     invert : bool, default False
-        Whether the other lines are kept.
+        Whether to keep the lines that do not contain it.
 
     References
     ----------

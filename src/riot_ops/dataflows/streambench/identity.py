@@ -1,4 +1,4 @@
-"""Identity: records as they came."""
+"""Identity: records passed through unchanged."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ __all__ = ["identity"]
 
 
 def identity() -> Dataflow:
-    r"""Build Identity: lines → the same lines; what reading and writing cost alone.
+    r"""Build Identity: lines → the same lines; measures the cost of reading and writing alone.
 
-    Its result stream is ``records``, with the field ``payload``: the bytes of the line as they stand in the source.
+    Its result stream is ``records``, with the field ``payload``: the bytes of the line, unchanged.
 
     References
     ----------

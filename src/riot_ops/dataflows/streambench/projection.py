@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from riot_ops import tasks as t
-from riot_ops.core.parameters import Place, check_arguments
+from riot_ops.core.parameters import CellIndex, check_arguments
 from riot_ops.dataflow import Dataflow
 
 __all__ = ["cell", "projection"]
 
 
-def projection(*, field: Place = 1) -> Dataflow:
-    r"""Build Projection: lines of cells between tabs → one cell of each.
+def projection(*, field: CellIndex = 1) -> Dataflow:
+    r"""Build Projection: tab-separated lines → one cell of each.
 
     Its result stream is ``values``, with the field ``value``: empty text where a line has too few cells. A line that is
-    no UTF-8 is an error.
+    not UTF-8 is an error.
 
     Parameters
     ----------
@@ -37,5 +37,5 @@ def projection(*, field: Place = 1) -> Dataflow:
 
 
 def cell(field: int) -> t.ParseLines:
-    """What reads a cell of a line between tabs into ``value``."""
+    """Build the step that reads a cell of a tab-separated line into ``value``."""
     return t.ParseLines(fields={"value": (field, "string", "")}, delimiter="\t")

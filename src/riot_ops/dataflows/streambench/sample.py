@@ -1,4 +1,4 @@
-"""Sample: some of the records."""
+"""Sample: a random share of the records."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ __all__ = ["sample"]
 
 
 def sample(*, share: float = 0.1, seed: int = 0) -> Dataflow:
-    """Build Sample: lines → a share of them, by a hash of their number.
+    """Build Sample: lines → a share of the lines, chosen by a hash of their number.
 
-    Its result stream is ``records``, with the field ``payload``. Which they are does not depend on the runner, nor on
-    how the stream is cut: every engine that has the hash draws the same.
+    Its result stream is ``records``, with the field ``payload``. The sample depends neither on the runner nor on how
+    the stream is cut: every engine with the same hash draws the same sample.
 
     Parameters
     ----------
     share : float, 0 to 1, default 0.1
-        How many of the lines are kept, in the mean. A smaller sample is a part of a larger one.
+        Expected share of the lines to keep. A smaller sample is a subset of a larger one.
     seed : int, default 0
-        Another seed draws another sample, see :class:`riot_ops.tasks.SampleByHash`.
+        Seed of the hash, see :class:`riot_ops.tasks.SampleByHash`.
 
     References
     ----------

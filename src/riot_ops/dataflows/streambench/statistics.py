@@ -1,4 +1,4 @@
-"""Statistics: the extremes, sum and mean of a field."""
+"""Statistics: running count, extremes, sum and mean of a field."""
 
 from __future__ import annotations
 
@@ -14,17 +14,18 @@ __all__ = ["statistics"]
 
 
 def statistics(*, field: str = "v4_pkts", emit: Literal["each", "update"] = "each") -> Dataflow:
-    """Build Statistics: lines of seventeen numbers → one of them → its count, least, greatest, sum and mean so far.
+    """Build Statistics: lines of seventeen numbers → one of the numbers → its running count, extremes, sum and mean.
 
     Its result stream is ``figures``, with the fields ``count``, ``min``, ``max``, ``sum`` and ``mean``. The sum is
-    exact and rounded once. A line whose cell is missing or no number is an error.
+    exact and rounded once. A line whose cell is missing or not a number is an error.
 
     Parameters
     ----------
     field : str, default "v4_pkts"
-        Which number, one of those that the generated stream ``packets`` has.
+        Name of the number, one of the columns of the generated stream ``packets``.
     emit : "each" or "update", default "each"
-        The figures at every line, or at the last of each batch, see :class:`riot_ops.tasks.RunningSummary`.
+        Emit the statistics at every line, or at the last line of each batch, see
+        :class:`riot_ops.tasks.RunningSummary`.
 
     References
     ----------

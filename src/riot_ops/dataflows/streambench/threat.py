@@ -1,4 +1,4 @@
-"""Threat detection: which flows of a network are attacks."""
+"""Threat detection: classify the flows of a network as normal or attacks."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from riot_ops.models import NetworkModel, fit_network
 from riot_ops.streams.streambench.flow_packets import CLASSES, ICMP, TCP, UDP
 from riot_ops.streams.streambench.flows import FEATURES, FLAGS, SMALL, FlowsSource
 
-__all__ = ["shipped", "threat", "trained"]
+__all__ = ["packaged_model", "threat", "train_model"]
 
-#: The network that is used where nothing else is asked for; `scripts/train_threat.py` writes it.
-GIVEN = "threat.model"
-#: Cells of a line of packets that are numbers, by their place.
-HEADER = {"sport": 3, "dport": 4, "proto": 5, "length": 6, "flags": 7, "ttl": 8}
+#: File of the default model, written by ``tools/train_threat.py``.
+MODEL_FILE = "threat.model"
+#: Numeric cells of a packet line, by position.
+PACKET_FIELDS = {"sport": 3, "dport": 4, "proto": 5, "length": 6, "flags": 7, "ttl": 8}
 KEY = ("src", "dst")
 
-#: What a window tells of a flow; rates come behind it.
-TOLD: dict[str, Any] = {
+#: Aggregates of a window of packets that describe a flow; rates are derived from them afterwards.
+FLOW_AGGREGATES: dict[str, Any] = {
     "packets": ("count", None),
     "bytes": ("sum", "length"),
     "length_mean": ("mean", "length"),
@@ -53,28 +53,31 @@ def threat(
     size: str = "2s",
     allowed_lateness: str = "0s",
 ) -> Dataflow:
-    """Build threat detection: flows → features → a neural network → what each is: normal, dos or scan.
+    """Build threat detection: flows → features → a neural network → class of each flow: normal, dos or scan.
 
-    A flow is told by twenty-four features. The source is ``flows``, of lines with these; or ``packets``, whose headers
-    are gathered by source and destination over windows of two seconds. The result stream is ``threats``, a record for
-    each flow with ``src``, ``dst``, ``class``, ``class_index``, ``class_probability``, and, where it is told, the true
-    class's index as ``label``.
+    Twenty-four features describe a flow. The source is ``flows``, whose lines have these features; or ``packets``,
+    whose headers are aggregated by source and destination over windows of two seconds. The result stream is
+    ``threats``, a record per flow with ``src``, ``dst``, ``class``, ``class_index``, ``class_probability``, and, where
+    the input has it, the index of the true class as ``label``.
 
     Parameters
     ----------
     from_packets : bool, default False
-        Whether a line is a packet, as the stream ``traffic`` has them, or else a flow, as ``flows`` has them.
+        Whether a line is a packet, as in the stream ``traffic``, or a flow, as in ``flows``.
     model : str, optional
-        Path of a network's file, or its JSON. By default the one that comes with the library, trained on 7,000
+        Path of a network's file, or its JSON. By default the model that comes with the library, trained on 7,000
         generated flows.
     training : int >= 0, default 0
-        In place of that, train a network on so many generated flows when the dataflow is built (needs ``ml``).
+        Instead of using a model, train a network on this number of generated flows when the dataflow is built (needs
+        the extra ``ml``).
     seed : int, default 1
-        Of these flows, and of the training.
+        Seed of these flows and of the training.
     labels : bool, default True
-        Whether the true class stands in a last cell; without, what else a line has is passed over.
-    size, delay : text such as "2s", default "2s" and "0s"
-        Of packets: length of a window, and how far a packet may lag behind the others.
+        Whether the last cell has the true class; without labels, further cells of a line are ignored.
+    size : text such as "2s", default "2s"
+        With packets: length of a window.
+    allowed_lateness : text such as "2s", default "0s"
+        With packets: how far a packet may lag behind the others.
 
     References
     ----------
@@ -90,46 +93,49 @@ def threat(
     """
     check_arguments(threat, locals())
     if training and model is not None:
-        raise ConfigError(f"model = {model!r} is trained already; it goes without training = {training!r}")
+        raise ConfigError(f"model = {model!r} is trained already; leave out training = {training!r}")
     for name, value, usual, used, where in (
         ("seed", seed, 1, training, "training > 0"),
         ("size", size, "2s", from_packets, "from_packets = True"),
         ("allowed_lateness", allowed_lateness, "0s", from_packets, "from_packets = True"),
     ):
         if value != usual and not used:
-            raise ConfigError(f"{name} = {value!r} needs {where}; without, it must be {usual!r}")
+            raise ConfigError(f"{name} = {value!r} needs {where}; otherwise it must be {usual!r}")
     if model is None:
-        model = trained(training, seed) if training else shipped()
+        model = train_model(training, seed) if training else packaged_model()
     flow = Dataflow("threat")
     vectors = _from_packets(flow, labels, size, allowed_lateness) if from_packets else _from_lines(flow, labels)
     judge = t.ClassifyNeuralNetwork(inputs=FEATURES, classes=CLASSES, model=model, probability=True)
-    kept = (*KEY, "class", "class_index", "class_probability", *(("label",) if labels else ()))
-    threats = vectors.to(judge, id="judge").to(t.Project(fields=kept), id="threats")
+    result_fields = (*KEY, "class", "class_index", "class_probability", *(("label",) if labels else ()))
+    threats = vectors.to(judge, id="judge").to(t.Project(fields=result_fields), id="threats")
     return flow.sink("threats_sink", threats)
 
 
 def _from_lines(flow: Dataflow, labels: bool) -> Stream:
-    """Flows as they are told by lines."""
+    """Build the steps that read flows from lines."""
     fields: dict[str, Any] = {"event_time": (0, "s"), "src": (1, "string"), "dst": (2, "string")}
     fields |= {name: (3 + i, "double") for i, name in enumerate(FEATURES)}
     return flow.source("flows").shuffle().to(_parser(fields, labels, 3 + len(FEATURES)), id="parse")
 
 
 def _from_packets(flow: Dataflow, labels: bool, size: str, allowed_lateness: str) -> Stream:
-    """Flows as windows over packets tell them."""
+    """Build the steps that aggregate packets to flows."""
     fields: dict[str, Any] = {"event_time": (0, "us"), "src": (1, "string"), "dst": (2, "string")}
-    fields |= {name: (cell, "int64") for name, cell in HEADER.items()}
-    told = TOLD | ({"label": ("max", "label")} if labels else {})
+    fields |= {name: (cell, "int64") for name, cell in PACKET_FIELDS.items()}
+    aggregates = FLOW_AGGREGATES | ({"label": ("max", "label")} if labels else {})
     length: Any = size  # tasks read durations from text
     lag: Any = allowed_lateness
-    window, ordered = t.Window(by=KEY, aggregates=told, size=length), t.SortByEventTime(by=KEY, allowed_lateness=lag)
+    window, ordered = (
+        t.Window(by=KEY, aggregates=aggregates, size=length),
+        t.SortByEventTime(by=KEY, allowed_lateness=lag),
+    )
     packets = flow.source("packets").shuffle().to(_parser(fields, labels, 9), id="parse").partition_by(*KEY)
-    if ordered.allowed_lateness:  # gaps are those between packets in the order in which they were sent
+    if ordered.allowed_lateness:  # gaps are measured between packets in the order in which they were sent
         packets = packets.to(ordered, id="ordered")
     flows = packets.to(window, id="flows")
-    for what in ("packet", "byte"):
-        rate = t.Ratio(numerator=f"{what}s", denominator="duration", output=f"{what}_rate", undefined=0.0)
-        flows = flows.to(rate, id=f"{what}_rate")
+    for unit in ("packet", "byte"):
+        rate = t.Ratio(numerator=f"{unit}s", denominator="duration", output=f"{unit}_rate", undefined=0.0)
+        flows = flows.to(rate, id=f"{unit}_rate")
     return flows
 
 
@@ -140,15 +146,15 @@ def _parser(fields: dict[str, Any], labels: bool, cells: int) -> t.ParseLines:
 
 
 @functools.lru_cache(maxsize=4)
-def trained(flows: int, seed: int) -> str:
-    """A network that was trained on so many generated flows, as JSON."""
+def train_model(flows: int, seed: int) -> str:
+    """Train a network on generated flows, and return its JSON."""
     x, label = FlowsSource(seed=seed, records=flows).vectors()
     names = [CLASSES[i] for i in label]
     return fit_network(x, names, FEATURES, "threat", classes=CLASSES, seed=seed).to_json()
 
 
 @functools.cache
-def shipped() -> str:
-    """The network that comes with the library, as JSON."""
-    found = files("riot_ops.dataflows.streambench").joinpath(GIVEN)
-    return NetworkModel.from_bytes(found.read_bytes(), f" {GIVEN}").to_json()
+def packaged_model() -> str:
+    """Return the JSON of the network that comes with the library."""
+    found = files("riot_ops.dataflows.streambench").joinpath(MODEL_FILE)
+    return NetworkModel.from_bytes(found.read_bytes(), f" {MODEL_FILE}").to_json()

@@ -1,4 +1,4 @@
-"""Word count as StreamBench has it: what stands between white space, as it is written."""
+"""Word count of StreamBench: words are separated by white space and not normalised."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ __all__ = ["wordcount"]
 
 
 def wordcount(*, emit: Literal["each", "update"] = "each") -> Dataflow:
-    r"""Build StreamBench's word count: lines → what stands between white space → the running count of each.
+    r"""Build StreamBench's word count: lines → words between white space → running count of each word.
 
-    Unlike that of DSPBench it takes punctuation as part of a word. Its result stream is ``counts``, with the fields
-    ``word`` and ``count``. A line that is no UTF-8 is an error.
+    Unlike DSPBench's word count, punctuation is part of a word. Its result stream is ``counts``, with the fields
+    ``word`` and ``count``. A line that is not UTF-8 is an error.
 
     Parameters
     ----------
     emit : "each" or "update", default "each"
-        The count at every word, or at the last of each word in a batch, see :class:`riot_ops.tasks.RunningCount`.
+        Emit the count at every word, or at the last occurrence of each word in a batch, see
+        :class:`riot_ops.tasks.RunningCount`.
 
     References
     ----------

@@ -1,1 +1,1 @@
-"""Operators: what may pass."""
+"""Tasks that pass some records and drop or reject the others."""

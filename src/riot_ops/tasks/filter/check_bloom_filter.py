@@ -1,4 +1,4 @@
-"""Bloom filter check: pass records whose value is (probably) a known one."""
+"""Bloom filter check: pass records whose value is probably in a trained set."""
 
 from __future__ import annotations
 
@@ -19,50 +19,50 @@ from riot_ops.core.paths import local_path
 from riot_ops.sketches.bloom import BloomFilter
 from riot_ops.task import Case, FilterTask, Requirement, register, replace_column, with_field
 
-__all__ = ["CheckBloomFilter", "blank", "check_hashable", "inline_filter", "stored_filter"]
+__all__ = ["CheckBloomFilter", "check_hashable", "inline_filter", "null_unless", "stored_filter"]
 
 
 @register
 @dataclass(frozen=True, kw_only=True)
 class CheckBloomFilter(FilterTask):
-    """Drop, blank or mark records whose field is surely not in a trained set.
+    """Drop, blank or flag records whose value is definitely not in a trained set.
 
     A value passes iff all its bits are set in the filter, see :class:`riot_ops.sketches.bloom.BloomFilter`:
-    a member always passes, a stranger with about the filter's false positive rate.
+    a member always passes, any other value with a probability of about the filter's false positive rate.
 
     Parameters
     ----------
     field : str, default "sensor_id"
-        Field that is looked up: text or binary; numbers and the like are looked up as their text.
+        Field to look up: text or binary; values of other types are looked up as text.
     model : str or None
         Path of a filter written by :meth:`BloomFilter.save`. Each process loads it once, and again
-        when the file's time or size has changed.
+        when the time or size of the file has changed.
     members : tuple of str or None
-        The known values themselves; the filter is built from them. Exactly one of ``model`` and
-        ``members`` must be given.
+        The known values, from which the filter is built. Exactly one of ``model`` and ``members`` must
+        be given.
     false_positive_rate : float, in (0, 1), default 0.01
-        Wanted share of strangers that pass, for a filter built from ``members``.
+        Target share of unknown values that pass, for a filter built from ``members``.
     on_fail : "drop", "null" or "flag", default "drop"
-        Leave the record out; keep it with ``value`` as null; or keep all records and add the
-        outcome as a boolean.
+        Drop the record; keep it with ``value`` set to null; or keep all records and add the
+        result as a boolean.
     value : str, default "value"
-        Field that ``on_fail="null"`` blanks.
+        Field that ``on_fail="null"`` sets to null.
     output : str, default "maybe_present"
         Field that ``on_fail="flag"`` adds.
 
     Shapes and rates
     ----------------
     text[n] -> same[m], 1:0/1 (1:1 with "null" and "flag"); O(k) time, m bits of filter per
-    process; false positives at most 1.2 times the rate at the design load.
+    process. At the design load, false positives are at most 1.2 times the rate.
 
     Missing values
     --------------
-    A null is in no set: it fails.
+    A null is in no set and fails.
 
     Errors
     ------
-    No record is rejected. A model that is missing or damaged is a configuration error at the
-    first batch, as the file need only exist where the task runs.
+    No record is rejected. A missing or damaged model raises a configuration error at the first batch:
+    the file need only exist where the task runs.
 
     References
     ----------
@@ -123,7 +123,7 @@ class CheckBloomFilter(FilterTask):
         found = self.filter.contains(batch.column(self.field))
         if self.on_fail == "flag":
             return replace_column(batch, self.output, pa.array(found))
-        return batch if found.all() else blank(batch, self.value, found)
+        return batch if found.all() else null_unless(batch, self.value, found)
 
     @classmethod
     def cases(cls) -> Iterable[Case]:
@@ -141,20 +141,20 @@ class CheckBloomFilter(FilterTask):
         yield Case(cls(field="n", members=("12",)), numbers, "numbers")
 
 
-def blank(batch: pa.RecordBatch, name: str, keep: Any) -> pa.RecordBatch:
-    """The batch with a field null where not ``keep``."""
+def null_unless(batch: pa.RecordBatch, name: str, keep: Any) -> pa.RecordBatch:
+    """Set a field to null where ``keep`` is False."""
     column = batch.column(name)
     return replace_column(batch, name, pc.if_else(pa.array(keep), column, pa.scalar(None, column.type)))
 
 
 def check_hashable(task: str, field: pa.Field) -> None:
-    """Raise unless the field's values have a text."""
+    """Raise :class:`ConfigError` for a field whose values have no text form."""
     if pa.types.is_nested(field.type):
         raise ConfigError(f"{task} needs text or numbers in the field {field.name!r}, its input has {field.type}")
 
 
 def stored_filter(path: str) -> BloomFilter:
-    """The filter in a file, loaded once per process and version of the file."""
+    """Load the filter in a file, once per process and version of the file."""
     try:
         status = local_path(path).stat()
     except OSError as error:
@@ -169,5 +169,5 @@ def _load(path: str, modified: int, size: int) -> BloomFilter:
 
 @functools.lru_cache(maxsize=64)
 def inline_filter(members: tuple[str, ...], rate: float) -> BloomFilter:
-    """The filter of the given members, built once per process."""
+    """Build the filter of the given members, once per process."""
     return BloomFilter.of(members, rate)

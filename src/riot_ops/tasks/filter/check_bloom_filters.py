@@ -14,7 +14,7 @@ from riot_ops.core.errors import ConfigError
 from riot_ops.core.parameters import Probability
 from riot_ops.sketches.bloom import BloomFilter
 from riot_ops.task import Case, Requirement, StatelessTask, register
-from riot_ops.tasks.filter.check_bloom_filter import blank, check_hashable, inline_filter, stored_filter
+from riot_ops.tasks.filter.check_bloom_filter import check_hashable, inline_filter, null_unless, stored_filter
 
 __all__ = ["CheckBloomFilters"]
 
@@ -22,35 +22,34 @@ __all__ = ["CheckBloomFilters"]
 @register
 @dataclass(frozen=True, kw_only=True)
 class CheckBloomFilters(StatelessTask):
-    """Drop or blank records one of whose fields is surely not in its trained set.
+    """Drop or blank records with a field that is definitely not in its trained set.
 
-    A record passes iff every listed field that the stream has passes its own filter, see
-    :class:`CheckBloomFilter`; a stream with none of the fields passes whole.
+    A record passes iff each listed field that the stream has passes its own filter, see
+    :class:`CheckBloomFilter`. A stream with none of the fields passes unchanged.
 
     Parameters
     ----------
     models : mapping of str to (str or sequence of str)
-        By field, the path of a filter written by :meth:`BloomFilter.save`, or the known values.
+        For each field, the path of a filter written by :meth:`BloomFilter.save`, or the known values.
     false_positive_rate : float, in (0, 1), default 0.01
-        Wanted share of strangers that pass, for filters built from values.
+        Target share of unknown values that pass, for filters built from values.
     on_fail : "drop" or "null", default "drop"
-        Leave the record out, or keep it with ``value`` as null.
+        Drop the record, or keep it with ``value`` set to null.
     value : str or None, default "value"
-        Field that ``on_fail="null"`` blanks; None blanks the failing field itself.
+        Field that ``on_fail="null"`` sets to null; None: the failing field itself.
 
     Shapes and rates
     ----------------
-    text[n] per field -> same[m], 1:0/1 (1:1 with ``on_fail="null"``); O(k) time per field, the
-    filters' bits per process.
+    text[n] per field -> same[m], 1:0/1 (1:1 with ``on_fail="null"``); O(k) time per field. Each
+    process holds the bits of the filters.
 
     Missing values
     --------------
-    A null is in no set: it fails. A field that the stream lacks is not tested.
+    A null is in no set and fails. A field that the stream lacks is not tested.
 
     Errors
     ------
-    No record is rejected. A model that is missing or damaged is a configuration error at the
-    first batch.
+    No record is rejected. A missing or damaged model raises a configuration error at the first batch.
 
     References
     ----------
@@ -74,7 +73,7 @@ class CheckBloomFilters(StatelessTask):
     value: str | None = "value"
 
     def validate(self) -> None:
-        object.__setattr__(self, "models", _models(self.models))
+        object.__setattr__(self, "models", _normalized_models(self.models))
 
     @property
     def fields(self) -> tuple[str, ...]:
@@ -97,7 +96,7 @@ class CheckBloomFilters(StatelessTask):
         return frozenset({self.value} if self.value else self.fields)
 
     def filters(self) -> dict[str, BloomFilter]:
-        """The filters in use by field."""
+        """The filter in use for each field."""
         return {
             field: stored_filter(model) if isinstance(model, str) else inline_filter(model, self.false_positive_rate)
             for field, model in self.models
@@ -113,14 +112,14 @@ class CheckBloomFilters(StatelessTask):
         value = self.value
         if self.on_fail == "null" and value is None:
             for field, ok in found.items():
-                batch = batch if ok.all() else blank(batch, field, ok)
+                batch = batch if ok.all() else null_unless(batch, field, ok)
             return batch
         passed = np.logical_and.reduce(list(found.values()))
         if passed.all():
             return batch
         if self.on_fail == "drop" or value is None:
             return batch.filter(pa.array(passed))
-        return blank(batch, value, passed)
+        return null_unless(batch, value, passed)
 
     @classmethod
     def cases(cls) -> Iterable[Case]:
@@ -137,13 +136,13 @@ class CheckBloomFilters(StatelessTask):
         yield Case(cls(models=models, on_fail="null", value=None), batch, "null field")
 
 
-def _models(given: Any) -> tuple[tuple[str, str | tuple[str, ...]], ...]:
+def _normalized_models(given: Any) -> tuple[tuple[str, str | tuple[str, ...]], ...]:
     pairs = list(given.items()) if isinstance(given, Mapping) else given
     models: dict[str, str | tuple[str, ...]] = {}
     try:
         for field, model in pairs:
             if not isinstance(field, str) or not field:
-                raise ValueError(f"{field!r} is no field name")
+                raise ValueError(f"{field!r} is not a field name")
             if field in models:
                 raise ValueError(f"{field!r} is named twice")
             if isinstance(model, str):

@@ -16,7 +16,7 @@ from riot_ops.core.errors import ConfigError
 from riot_ops.core.parameters import Count, Probability
 from riot_ops.core.schema import TIMESTAMP
 from riot_ops.kernels.arrays.hashing import fmix64, hash_columns
-from riot_ops.kernels.arrays.rows import filtered
+from riot_ops.kernels.arrays.rows import filter_rows
 from riot_ops.kernels.jit import kernel
 from riot_ops.sketches.bloom import bloom_size
 from riot_ops.task import Case, KeyedTask, Requirement, State, StateField, register, replace_column, with_field
@@ -30,20 +30,20 @@ _ZERO = np.uint64(0)
 
 
 @kernel
-def first_of_key(slots: Any, seen: Any, fresh: Any) -> None:
+def first_of_key(slots: Any, seen: Any, is_first: Any) -> None:
     for i in range(slots.size):
         s = slots[i]
-        fresh[i] = not seen[s]
+        is_first[i] = not seen[s]
         seen[s] = True
 
 
 @kernel
 def first_of_value(
-    h1: Any, h2: Any, slots: Any, m: Any, k: Any, capacity: Any, bits: Any, count: Any, current: Any, fresh: Any
+    h1: Any, h2: Any, slots: Any, m: Any, k: Any, capacity: Any, bits: Any, count: Any, current: Any, is_first: Any
 ) -> None:
-    """Look each value up in the two filters of its key, and insert it into the current one.
+    """Look up each value in the two filters of its key, and insert it into the current one.
 
-    The filters stand side by side in ``bits[s]``. Bit j of value h is ``mix(h1 + j h2) mod m``, with the
+    ``bits[s]`` holds both filters, one after the other. Bit j of value h is ``mix(h1 + j h2) mod m``, with the
     64-bit finaliser of MurmurHash3: without it, the bits of a small filter depend on each other.
     """
     size = np.uint64(m)
@@ -64,10 +64,10 @@ def first_of_value(
             if bits[s, old + word] & bit == _ZERO:
                 in_old = False
             g += h2[i]
-        fresh[i] = not (in_now or in_old)
+        is_first[i] = not (in_now or in_old)
         if in_now:
             continue
-        if count[s] == capacity:  # the older filter is forgotten, and filled anew
+        if count[s] == capacity:  # clear the older filter and make it the current one
             current[s] = 1 - current[s]
             count[s] = 0
             now, old = old, now
@@ -84,41 +84,39 @@ def first_of_value(
 @register
 @dataclass(frozen=True, kw_only=True)
 class Deduplicate(KeyedTask):
-    """Pass the first record of each identity and drop its repetitions, or tell them apart.
+    """Pass the first record of each identity and drop its repetitions, or flag them.
 
-    Exactly, where ``by`` is the identity: the keys seen are kept, until they have not been seen for
-    ``ttl``. Or with bounded memory, where ``fields`` are the identity and ``capacity`` is given: per key of
-    ``by``, two Bloom filters for ``capacity`` values each; when the current one is full it becomes the
-    older one, which is forgotten. Repetitions of the latest ``capacity`` different values are always
-    dropped.
+    Exact, with ``by`` as the identity: each key is remembered until it has not occurred for ``ttl``. Or with
+    bounded memory, with ``fields`` as the identity and a ``capacity``: each key of ``by`` has two Bloom filters
+    for ``capacity`` values each; when the current filter is full, the older one is cleared and takes its place.
+    Repetitions of the latest ``capacity`` distinct values are always dropped.
 
     Parameters
     ----------
     by : tuple of str, default ()
-        Without capacity: the fields that make a record what it is. With it: the key of which each has
-        filters of its own; empty: one pair for the stream.
+        Without capacity: the fields that identify a record. With capacity: the key, each with its own pair
+        of filters; empty: one pair for the stream.
     fields : tuple of str, default ()
-        With capacity: the fields that make a record what it is, within its key.
+        With capacity: the fields that identify a record within its key.
     capacity : int >= 1 or None, default None
-        Different values that are remembered at least, at most twice as many.
+        Number of distinct values remembered: at least this many, at most twice as many.
     error : float, in (0, 1), default 0.001
-        Most probable share of records that are dropped although they are new (with capacity; half of it
-        is the error of each full filter).
+        With capacity: probability, at most, that a new record is dropped. A full filter has half this error.
     flag : str or None, default None
-        If given, repetitions are not dropped: this field says of each record whether it is the first.
+        If given, repetitions are kept, and this boolean field says whether a record is the first.
     ttl : timedelta or text such as "1h", or None
-        A key that has not been seen for longer than this, in event time, counts as new; a repetition counts
-        as seen. None: never. See :class:`KeyedTask`.
+        A key that has not occurred for longer than this, in event time, counts as new; a repetition counts
+        as an occurrence. None: keys are never forgotten. See :class:`KeyedTask`.
 
     Shapes and rates
     ----------------
-    record[n] -> record[m], 1:0/1 (with a flag 1:1). Exact: O(1) time; 17 bytes of state per identity and its key
-    fields. With capacity: O(k) time; ``2 ceil(-n ln(error / 2) / (ln 2)²)`` bits per key, n the capacity: 32 bits for
-    each value by default.
+    record[n] -> record[m], 1:0/1 (1:1 with ``flag``). Exact: O(1) time; 17 bytes of state per identity, plus its key
+    fields. With capacity n: O(k) time; ``2 ceil(-n ln(error / 2) / (ln 2)²)`` bits per key, 32 bits per value by
+    default.
 
     Missing values
     --------------
-    A null is a value like any other: two records with null are repetitions of each other. NaN as well.
+    A null is a value like any other: two records with null are repetitions of each other. So is NaN.
 
     Errors
     ------
@@ -158,17 +156,17 @@ class Deduplicate(KeyedTask):
     def validate(self) -> None:
         if self.capacity is None and (self.fields or not self.by):
             raise ConfigError(
-                f"deduplicate needs either by, the identity of a record, or fields, the identity, with a capacity: "
+                f"deduplicate needs the identity of a record, either as by, or as fields with a capacity: "
                 f"got by = {self.by!r}, fields = {self.fields!r}, capacity = None"
             )
         if self.capacity is not None and (not self.fields or len(set(self.fields)) < len(self.fields)):
             raise ConfigError(
-                f"deduplicate with capacity = {self.capacity!r} needs fields, the different names of at least one "
+                f"deduplicate with capacity = {self.capacity!r} needs fields, the distinct names of at least one "
                 f"field; got {self.fields!r}"
             )
 
         if self.flag in (*self.by, *self.fields, "seq", "event_time"):
-            raise ConfigError(f"flag must be a field of its own, got {self.flag!r}")
+            raise ConfigError(f"flag must not be the name of a field in use, got {self.flag!r}")
 
     def requires(self) -> Mapping[str, Requirement]:
         return {**super().requires(), **dict.fromkeys(self.fields, "any")}
@@ -197,23 +195,25 @@ class Deduplicate(KeyedTask):
     def update(
         self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, dead: DeadLetters
     ) -> pa.RecordBatch:
-        fresh = np.empty(batch.num_rows, np.bool_)
+        is_first = np.empty(batch.num_rows, np.bool_)
         if self.capacity is None:
-            first_of_key(slots, state["seen"], fresh)
+            first_of_key(slots, state["seen"], is_first)
         else:
             h1, h2 = hash_columns([batch.column(name) for name in self.fields], batch.num_rows)
             m, k = self._size()
-            first_of_value(h1, h2, slots, m, k, self.capacity, state["bits"], state["count"], state["current"], fresh)
+            first_of_value(
+                h1, h2, slots, m, k, self.capacity, state["bits"], state["count"], state["current"], is_first
+            )
         if self.flag is not None:
-            return replace_column(batch, self.flag, pa.array(fresh))
-        return batch if fresh.all() else filtered(batch, fresh)
+            return replace_column(batch, self.flag, pa.array(is_first))
+        return batch if is_first.all() else filter_rows(batch, is_first)
 
-    def condensed(self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], keys: int) -> pa.RecordBatch | None:
+    def precombine(self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], keys: int) -> pa.RecordBatch | None:
         if self.capacity is not None or self.flag is not None or self.ttl is not None:
             return None
-        fresh = np.empty(batch.num_rows, np.bool_)
-        first_of_key(slots, np.zeros(keys, np.bool_), fresh)
-        return batch.filter(pa.array(fresh))
+        is_first = np.empty(batch.num_rows, np.bool_)
+        first_of_key(slots, np.zeros(keys, np.bool_), is_first)
+        return batch.filter(pa.array(is_first))
 
     def merge(self, state: State, other: State) -> State | None:
         return {"seen": state["seen"] | other["seen"]} if self.capacity is None else None
@@ -231,4 +231,4 @@ class Deduplicate(KeyedTask):
         yield Case(cls(by=("device",), ttl=timedelta(seconds=5)), batch, "for a time")
         yield Case(cls(fields=("device", "message"), capacity=3), batch, "one pair of filters")
         yield Case(cls(by=("device",), fields=("message",), capacity=1, error=0.1), batch, "a pair per device")
-        yield Case(cls(by=("device", "message"), flag="fresh"), batch, "told apart")
+        yield Case(cls(by=("device", "message"), flag="fresh"), batch, "flagged")

@@ -1,4 +1,4 @@
-"""Records in the order of their times; late ones are errors."""
+"""Rejection of records whose event time is before that of an earlier record."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from riot_ops.core.dead_letters import DeadLetters
+from riot_ops.kernels.arrays.timestamps import check_time_field, microseconds
 from riot_ops.kernels.jit import kernel
 from riot_ops.kernels.stats.windows import NEVER
-from riot_ops.kernels.text.timestamps import check_time_field, microseconds
 from riot_ops.task import Case, KeyedTask, Requirement, State, StateField, register
 
 __all__ = ["DropLate"]
 
 
 @kernel
-def _late(slots: Any, times: Any, newest: Any, late: Any) -> Any:
-    """Which rows have a time before one that came earlier; returns how many."""
+def _mark_late(slots: Any, times: Any, newest: Any, late: Any) -> Any:
+    """Mark the rows with a time before that of an earlier row of the key; returns how many there are."""
     found = 0
     for i in range(slots.size):
         s = np.uint64(slots[i])
@@ -36,18 +36,19 @@ def _late(slots: Any, times: Any, newest: Any, late: Any) -> Any:
 @register
 @dataclass(frozen=True, kw_only=True)
 class DropLate(KeyedTask):
-    """Pass the records whose event times do not fall; the others are errors.
+    """Pass records in order of event time and reject those that come late.
 
-    What needs an order of time behind it, such as a window that slides from record to record, then has it.
+    Steps after this one that need records in order of time, such as a window that slides with each record, can rely on
+    it.
 
     Parameters
     ----------
     by, ttl
-        Key, whose records are in order among themselves, and time to live, see :class:`KeyedTask`.
+        Key within which records are in order, and time to live, see :class:`KeyedTask`.
 
     Shapes and rates
     ----------------
-    any[n] -> any[m], 1:1 of those that are in order; O(1) time, 8 bytes of state per key.
+    any[n] -> any[m], 1:1 for records in order; O(1) time, 8 bytes of state per key.
 
     Missing values
     --------------
@@ -55,7 +56,7 @@ class DropLate(KeyedTask):
 
     Errors
     ------
-    ``no_event_time``; ``late``: a record of the key with a later time came before.
+    ``no_event_time``; ``late``: an earlier record of the key has a later time.
 
     References
     ----------
@@ -89,7 +90,7 @@ class DropLate(KeyedTask):
         column = batch.column("event_time")
         if not column.null_count:
             return batch
-        dead.reject(batch, np.asarray(column.is_null()), "no_event_time", "without an event time it has no place")
+        dead.reject(batch, np.asarray(column.is_null()), "no_event_time", "the record has no event time")
         return batch.filter(column.is_valid())
 
     def update(
@@ -97,9 +98,9 @@ class DropLate(KeyedTask):
     ) -> pa.RecordBatch:
         times, _ = microseconds(batch.column("event_time"))
         late = np.empty(slots.size, np.bool_)
-        if not _late(slots, times, state["newest"], late):
+        if not _mark_late(slots, times, state["newest"], late):
             return batch
-        dead.reject(batch, late, "late", "a record with a later time came before")
+        dead.reject(batch, late, "late", "an earlier record has a later event time")
         return batch.filter(pa.array(~late))
 
     @classmethod

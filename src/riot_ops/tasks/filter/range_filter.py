@@ -1,4 +1,4 @@
-"""Range filter: pass or repair readings by their valid range."""
+"""Range filter: drop, blank or reject readings outside their valid range."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.schema import stream_schema
 from riot_ops.kernels.arrays.arrow import float_column, readonly
-from riot_ops.kernels.arrays.selection import Rows, floats, whole
+from riot_ops.kernels.arrays.selection import Rows, floats, materialize
 from riot_ops.kernels.jit import kernel
-from riot_ops.kernels.text.strings import code_of
+from riot_ops.kernels.text.strings import name_codes
 from riot_ops.task import Case, FilterTask, Requirement, register, replace_column
 
 __all__ = ["RangeFilter"]
@@ -33,7 +33,7 @@ def in_range(values: Any, valid: Any, codes: Any, lower: Any, upper: Any, out: A
     for i in range(values.size):
         c = codes[i]
         if c < 0 or (valid.size > 0 and not valid[i]):
-            out[i] = True  # no bounds, or nothing to judge
+            out[i] = True  # no bounds, or no value
         else:
             out[i] = lower[c] <= values[i] <= upper[c]
 
@@ -41,23 +41,23 @@ def in_range(values: Any, valid: Any, codes: Any, lower: Any, upper: Any, out: A
 @register
 @dataclass(frozen=True, kw_only=True)
 class RangeFilter(FilterTask):
-    """Drop readings outside the valid range of their kind, or blank them for a later repair.
+    """Drop readings outside the valid range of their type, blank them for later repair, or reject them.
 
-    A value passes iff ``min <= value <= max``, both ends included.
+    A value passes iff ``min <= value <= max``.
 
     Parameters
     ----------
     bounds : str, mapping of str to (min, max), or sequence of (name, min, max)
-        The name of a stream schema (``"city"``: that schema's bounds); or the range of each name,
-        in the unit of the reading; or text such as ``"light:0:5153,dust:83.36:3322.67"``, in one
-        piece or as a list. Names without a range pass.
+        The name of a stream schema whose bounds apply, such as ``"city"``; or the range of each name,
+        in the unit of the reading; or text such as ``"light:0:5153,dust:83.36:3322.67"``, as one
+        string or a list. Names without a range pass.
     by : str or None, default "obs_type"
-        Field that says which range applies (long form). None is the wide form: the names are
-        columns, and a record passes iff all of them do.
+        Field with the name of the range that applies (long form). None is the wide form: the names
+        are columns, and a record passes iff all of them pass.
     value : str, default "value"
-        Numeric field that is judged in the long form.
+        Numeric field to check in the long form.
     on_fail : "drop", "null" or "reject", default "drop"
-        Leave the record out, keep it with the failing value as null, or name it in the errors stream.
+        Drop the record, keep it with the failing value set to null, or send it to the errors stream.
 
     Shapes and rates
     ----------------
@@ -90,7 +90,7 @@ class RangeFilter(FilterTask):
     category: ClassVar[str] = "Filter"
     pattern: ClassVar[str] = "Filter"
     selectivity: ClassVar[str] = "1:0/1"
-    selects: ClassVar[bool] = True
+    accepts_selection: ClassVar[bool] = True
 
     bounds: Any = "city"
     by: str | None = "obs_type"
@@ -102,7 +102,7 @@ class RangeFilter(FilterTask):
             if not stream_schema(self.bounds).bounds:
                 raise ConfigError(f"range_filter: the stream schema {self.bounds!r} has no bounds")
             return
-        object.__setattr__(self, "bounds", _bounds(self.bounds))
+        object.__setattr__(self, "bounds", _normalized_bounds(self.bounds))
 
     @property
     def ranges(self) -> Bounds:
@@ -125,28 +125,28 @@ class RangeFilter(FilterTask):
     def passes(self, batch: Rows, dead: DeadLetters) -> npt.NDArray[np.bool_] | None:
         if self.on_fail == "null":
             return None
-        left: npt.NDArray[np.bool_] | None = None
-        for name, ok in self._judged(batch):
-            before, left = left, ok if left is None else left & ok
-            if self.on_fail == "reject":  # by the first of its fields that is wrong
+        passed: npt.NDArray[np.bool_] | None = None
+        for name, ok in self._checked_columns(batch):
+            before, passed = passed, ok if passed is None else passed & ok
+            if self.on_fail == "reject":  # rejected once, for its first wrong field
                 wrong = ~ok if before is None else before & ~ok
-                dead.reject(whole(batch), wrong, "out_of_range", f"{name} is out of its range")
-        return left
+                dead.reject(materialize(batch), wrong, "out_of_range", f"{name} is out of its range")
+        return passed
 
-    def _judged(self, batch: Rows) -> Iterator[tuple[str, npt.NDArray[np.bool_]]]:
-        """By column that is judged, which of its values pass."""
+    def _checked_columns(self, batch: Rows) -> Iterator[tuple[str, npt.NDArray[np.bool_]]]:
+        """Each column to check, with which of its values pass."""
         ranges = self.ranges
         if self.by is None:
             for name, low, high in ranges:
                 yield name, _within(*floats(batch, name), low, high)
         else:
-            codes = code_of(batch.column(self.by), [name for name, _, _ in ranges])
+            codes = name_codes(batch.column(self.by), [name for name, _, _ in ranges])
             yield self.value, _passes(batch.column(self.value), codes, *_limits(ranges))
 
     def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
         if self.on_fail != "null":
             return super().apply(batch, dead)
-        for name, ok in self._judged(batch):
+        for name, ok in self._checked_columns(batch):
             if not ok.all():
                 column = batch.column(name)
                 blanked = pc.if_else(pa.array(ok), column, pa.scalar(None, column.type))
@@ -176,7 +176,7 @@ class RangeFilter(FilterTask):
 
 @functools.lru_cache(maxsize=4096)
 def _limits(ranges: Bounds) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """The lower and the upper bounds."""
+    """The lower and upper bounds as arrays."""
     return readonly(np.array([low for _, low, _ in ranges])), readonly(np.array([high for _, _, high in ranges]))
 
 
@@ -198,35 +198,35 @@ def _passes(
     return out
 
 
-def _bounds(given: Any) -> Bounds:
-    """Bounds in any of their forms, as sorted triples, so that equal bounds make equal tasks."""
+def _normalized_bounds(bounds: Any) -> Bounds:
+    """Normalise bounds of any form to sorted triples, so that equal bounds make equal tasks."""
     entries: list[Any]
-    if isinstance(given, str):
-        entries = [part for part in given.split(",") if part.strip()]
-    elif isinstance(given, Mapping):
+    if isinstance(bounds, str):
+        entries = [part for part in bounds.split(",") if part.strip()]
+    elif isinstance(bounds, Mapping):
         entries = [
             (name, *pair) if isinstance(pair, Sequence) and not isinstance(pair, str) else (name, pair)
-            for name, pair in given.items()
+            for name, pair in bounds.items()
         ]
-    elif isinstance(given, Sequence):
-        entries = list(given)
+    elif isinstance(bounds, Sequence):
+        entries = list(bounds)
     else:
-        raise ConfigError(f"range_filter: bounds must name a stream schema or map names to (min, max), got {given!r}")
-    ranges = sorted(_entry(entry) for entry in entries)
+        raise ConfigError(f"range_filter: bounds must name a stream schema or map names to (min, max), got {bounds!r}")
+    ranges = sorted(_parse_entry(entry) for entry in entries)
     if not ranges:
-        raise ConfigError(f"range_filter: bounds hold no range, got {given!r}")
+        raise ConfigError(f"range_filter: bounds must not be empty, got {bounds!r}")
     for (name, _, _), (following, _, _) in itertools.pairwise(ranges):
         if name == following:
             raise ConfigError(f"range_filter: bounds name {name!r} twice")
     return tuple(ranges)
 
 
-def _entry(entry: Any) -> tuple[str, float, float]:
+def _parse_entry(entry: Any) -> tuple[str, float, float]:
     parts = [part.strip() for part in entry.rsplit(":", 2)] if isinstance(entry, str) else entry
     try:
         name, low, high = parts
         if not isinstance(name, str) or not name:
-            raise ValueError("the name must be a text that is not empty")
+            raise ValueError("the name must be a non-empty text")
         low, high = float(low), float(high)
     except (TypeError, ValueError) as error:
         raise ConfigError(f"range_filter: bounds entry {entry!r} is not name, min, max: {error}") from None

@@ -1,4 +1,4 @@
-"""A sample that everybody draws alike: by a hash."""
+"""Sampling by a hash, with the same result in every run."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ __all__ = ["SampleByHash"]
 @register
 @dataclass(frozen=True, kw_only=True)
 class SampleByHash(FilterTask):
-    """Pass a share of the records, chosen by a hash: the same ones in each run, and in every engine that has the hash.
+    """Pass a share of the records, chosen by a hash: the same records in each run, and in any engine with the hash.
 
-    A record passes iff ``H(seed, field) < share 2^64``, where H is XXH64 of the eight bytes of the number, begun with
-    that of the seed, as by Spark's ``xxhash64(seed, field)``. So a smaller share is a part of a larger one, and records
-    with one number (the records made of one message, or all of one customer) pass together or not at all.
+    A record passes iff ``H(seed, field) < share 2^64``, where H is XXH64 of the eight bytes of the number, seeded with
+    the hash of ``seed``, like Spark's ``xxhash64(seed, field)``. So a smaller sample is a subset of a larger one, and
+    records with the same number (those of one message, or of one customer) pass together or not at all.
 
     Parameters
     ----------
     share : float, 0 to 1, default 0.1
-        How many of the different numbers pass, in the mean.
+        Expected share of distinct numbers that pass.
     field : str, default "seq"
-        Field of whole numbers by which records are chosen.
+        Integer field by which records are chosen.
     seed : int of 64 bits, default 0
-        Samples with different seeds are independent.
+        Seed of the hash; samples with different seeds are independent.
 
     Shapes and rates
     ----------------
@@ -45,7 +45,7 @@ class SampleByHash(FilterTask):
 
     Missing values
     --------------
-    A record without the number does not pass.
+    A record with a null number does not pass.
 
     Errors
     ------
@@ -77,9 +77,9 @@ class SampleByHash(FilterTask):
 
     def check_input(self, schema: pa.Schema) -> None:
         super().check_input(schema)
-        kind = schema.field(self.field).type
-        if not pa.types.is_integer(kind) and not pa.types.is_null(kind):
-            raise ConfigError(f"{self.name()} needs whole numbers in the field {self.field!r}, it has {kind}")
+        dtype = schema.field(self.field).type
+        if not pa.types.is_integer(dtype) and not pa.types.is_null(dtype):
+            raise ConfigError(f"{self.name()} needs integers in the field {self.field!r}, it has {dtype}")
 
     def passes(self, batch: pa.RecordBatch, dead: DeadLetters) -> npt.NDArray[np.bool_]:
         column = batch.column(self.field)

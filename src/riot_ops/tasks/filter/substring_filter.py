@@ -1,4 +1,4 @@
-"""Pass records whose text has another text in it."""
+"""Substring filter: pass records whose text contains another text."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
-from riot_ops.kernels.text.strings import contain
+from riot_ops.kernels.text.strings import contains
 from riot_ops.task import Case, FilterTask, Requirement, register
 
 __all__ = ["SubstringFilter"]
@@ -21,19 +21,18 @@ __all__ = ["SubstringFilter"]
 @register
 @dataclass(frozen=True, kw_only=True)
 class SubstringFilter(FilterTask):
-    """Pass the records whose text contains another one, letter by letter; or those whose text does not.
+    """Pass records whose text contains a given text, or those whose text does not.
 
     Parameters
     ----------
     text : str
-        What is looked for, as it stands: capitals matter, and no character has a meaning of its own. An empty one is in
-        every text.
+        Text to search for, literally and case-sensitively. Every text contains the empty text.
     field : str, default "payload"
         Field with the text.
     invert : bool, default False
-        Whether the others pass.
+        Whether to pass the records that do not contain it instead.
     keep_null : bool, default False
-        Whether records without a text pass.
+        Whether records with a null text pass.
 
     Shapes and rates
     ----------------
@@ -41,11 +40,11 @@ class SubstringFilter(FilterTask):
 
     Missing values
     --------------
-    Null as ``keep_null`` says.
+    Null passes iff ``keep_null``.
 
     Errors
     ------
-    None: the bytes of the text are looked for, also in binary that is no text.
+    None: the search is for bytes, so binary fields need not be valid text.
 
     References
     ----------
@@ -81,7 +80,7 @@ class SubstringFilter(FilterTask):
         column = batch.column(self.field)
         if pa.types.is_null(column.type):
             return np.full(batch.num_rows, self.keep_null)
-        passes = contain(column, self.text)
+        passes = contains(column, self.text)
         if self.invert:
             passes = ~passes
         if column.null_count:

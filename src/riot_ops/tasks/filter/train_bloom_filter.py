@@ -1,4 +1,4 @@
-"""Bloom filter training: learn the set of values of a stream."""
+"""Bloom filter training: learn the set of values in a stream."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["TrainBloomFilter"]
 @register
 @dataclass(frozen=True, kw_only=True)
 class TrainBloomFilter(KeyedTask):
-    """Build a Bloom filter from a field of a bounded stream, to be stored and checked against.
+    """Build a Bloom filter of the values of a field, for :class:`CheckBloomFilter`.
 
     Each value sets the bits ``g_i = ((h1 + i h2) mod 2^64) mod m`` for i = 0 … k-1, with m and k
     from :func:`riot_ops.sketches.bloom.bloom_size`.
@@ -32,11 +32,11 @@ class TrainBloomFilter(KeyedTask):
     Parameters
     ----------
     field : str, default "sensor_id"
-        Field whose values are inserted: text or binary; numbers and the like as their text.
+        Field whose values are inserted: text or binary; values of other types as text.
     expected_insertions : int, >= 1, default 20000000
-        Number n of distinct values per key that the filter is sized for.
+        Number n of distinct values per key for which the filter is sized.
     false_positive_rate : float, in (0, 1), default 0.01
-        Wanted share p of strangers that pass once n values are in.
+        Target share p of unknown values that pass once n values are inserted.
     by, ttl
         Key (one filter per key; by default one for the stream) and time to live, see
         :class:`KeyedTask`.
@@ -45,7 +45,7 @@ class TrainBloomFilter(KeyedTask):
     ----------------
     text[n] -> one row per key at the end of the stream, N:1, with the key fields, ``model``
     (binary: :meth:`BloomFilter.to_bytes`) and ``count`` (int64); O(k) time, m bits of state per
-    key: 24 MB by default. A snapshot of a key's state is as large.
+    key: 24 MB by default. A checkpoint of a key's state has the same size.
 
     Missing values
     --------------
@@ -80,9 +80,9 @@ class TrainBloomFilter(KeyedTask):
     false_positive_rate: Probability = 0.01
 
     def validate(self) -> None:
-        taken = sorted({"model", "count"} & set(self.by))
-        if taken:
-            raise ConfigError(f"train_bloom_filter writes the field {taken[0]!r}; the key cannot have that name")
+        conflicts = sorted({"model", "count"} & set(self.by))
+        if conflicts:
+            raise ConfigError(f"train_bloom_filter adds the field {conflicts[0]!r}; the key must not have that name")
 
     def requires(self) -> Mapping[str, Requirement]:
         return {**super().requires(), self.field: "any"}
@@ -118,9 +118,9 @@ class TrainBloomFilter(KeyedTask):
     def flush(self, keys: pa.RecordBatch, state: State) -> pa.RecordBatch | None:
         models, counts = [], []
         for bits, count in zip(state["bits"], state["count"], strict=True):
-            made = BloomFilter(self.expected_insertions, self.false_positive_rate)
-            made.words, made.count = bits, int(count)
-            models.append(made.to_bytes())
+            bloom = BloomFilter(self.expected_insertions, self.false_positive_rate)
+            bloom.words, bloom.count = bits, int(count)
+            models.append(bloom.to_bytes())
             counts.append(int(count))
         columns = [*keys.columns, pa.array(models, pa.binary()), pa.array(counts, pa.int64())]
         return pa.RecordBatch.from_arrays(

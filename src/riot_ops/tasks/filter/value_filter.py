@@ -1,4 +1,4 @@
-"""Value filter: pass records whose field has one of a few values."""
+"""Value filter: pass records whose field has one of some values."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from riot_ops.core.dead_letters import DeadLetters
-from riot_ops.core.errors import ConfigError, short
-from riot_ops.kernels.text.strings import are, code_of
+from riot_ops.core.errors import ConfigError, value_text
+from riot_ops.kernels.text.strings import equal_to, name_codes
 from riot_ops.task import Case, FilterTask, Requirement, register
 
 __all__ = ["ValueFilter"]
 
-#: Texts that are compared one after the other.
-FEW = 8
+#: Up to this many texts are compared one after the other.
+MAX_COMPARED = 8
 
 
 @register
 @dataclass(frozen=True, kw_only=True)
 class ValueFilter(FilterTask):
-    """Pass the records whose field has one of a few values: languages, kinds, a flag.
+    """Pass records whose field has one of some values, such as languages, types or a flag.
 
     Parameters
     ----------
     field : str
-        Field that is judged.
-    values : sequence of str, or of numbers and truth values
-        What passes; at least one. A field of text is compared with texts, byte by byte.
+        Field to check.
+    values : sequence of str, or of numbers and booleans
+        Values that pass, at least one. A text field is compared with texts, byte by byte.
     keep_null : bool, default False
-        Whether records without a value pass as well.
+        Whether records with a null value also pass.
 
     Shapes and rates
     ----------------
@@ -43,7 +43,7 @@ class ValueFilter(FilterTask):
 
     Missing values
     --------------
-    Null as ``keep_null`` says; NaN does not pass.
+    Null passes iff ``keep_null``; NaN does not pass.
 
     Errors
     ------
@@ -70,13 +70,13 @@ class ValueFilter(FilterTask):
     keep_null: bool = False
 
     def validate(self) -> None:
-        given = self.values
-        if not isinstance(given, Sequence) or isinstance(given, str | bytes) or not given:
-            raise ConfigError(f"values must be a list of at least one text or number, got {short(given)}")
-        texts = all(isinstance(value, str) for value in given)
-        if not texts and not all(isinstance(v, bool | int | float) and math.isfinite(v) for v in given):
-            raise ConfigError(f"values must all be texts, or all numbers or truth values, got {short(given)}")
-        object.__setattr__(self, "values", tuple(given))
+        values = self.values
+        if not isinstance(values, Sequence) or isinstance(values, str | bytes) or not values:
+            raise ConfigError(f"values must be a list of at least one text or number, got {value_text(values)}")
+        texts = all(isinstance(value, str) for value in values)
+        if not texts and not all(isinstance(v, bool | int | float) and math.isfinite(v) for v in values):
+            raise ConfigError(f"values must all be texts, or all numbers or booleans, got {value_text(values)}")
+        object.__setattr__(self, "values", tuple(values))
 
     @property
     def _of_text(self) -> bool:
@@ -87,9 +87,9 @@ class ValueFilter(FilterTask):
 
     def output_schema(self, schema: pa.Schema) -> pa.Schema:
         self.check_input(schema)
-        kind = schema.field(self.field).type
-        if not self._of_text and not any(is_such(kind) for is_such in _NUMBERS):
-            raise ConfigError(f"{self.name()} needs a number or truth value in the field {self.field!r}, it has {kind}")
+        dtype = schema.field(self.field).type
+        if not self._of_text and not any(is_type(dtype) for is_type in _NUMERIC):
+            raise ConfigError(f"{self.name()} needs a number or boolean in the field {self.field!r}, it has {dtype}")
         return schema
 
     def passes(self, batch: pa.RecordBatch, dead: DeadLetters) -> npt.NDArray[np.bool_]:
@@ -98,28 +98,28 @@ class ValueFilter(FilterTask):
             column = column.dictionary_decode()
         if pa.types.is_null(column.type):
             return np.full(batch.num_rows, self.keep_null)
-        if self._of_text and len(self.values) <= FEW:
-            found = are(column, self.values[0]) if len(self.values) == 1 else code_of(column, self.values) >= 0
+        if self._of_text and len(self.values) <= MAX_COMPARED:
+            found = equal_to(column, self.values[0]) if len(self.values) == 1 else name_codes(column, self.values) >= 0
             return found | np.asarray(column.is_null()) if self.keep_null and column.null_count else found
         passes = pc.is_in(column, value_set=self._value_set(column.type))
         if self.keep_null and column.null_count:
             passes = pc.or_(passes, column.is_null())
         return np.asarray(passes)
 
-    def _value_set(self, kind: pa.DataType) -> pa.Array:
-        """The values that a column of this type can have."""
+    def _value_set(self, dtype: pa.DataType) -> pa.Array:
+        """Those of the values that a column of this type can have."""
         if self._of_text:
-            return pa.array([value.encode() for value in self.values], pa.binary()).cast(kind)
-        can = []
+            return pa.array([value.encode() for value in self.values], pa.binary()).cast(dtype)
+        possible = []
         for value in self.values:
-            if pa.types.is_boolean(kind):
-                can += [bool(value)] if value in (0, 1) else []
+            if pa.types.is_boolean(dtype):
+                possible += [bool(value)] if value in (0, 1) else []
                 continue
             try:
-                can.append(pa.scalar(float(value) if isinstance(value, bool) else value).cast(kind).as_py())
-            except pa.ArrowInvalid:  # 0.5 among whole numbers
+                possible.append(pa.scalar(float(value) if isinstance(value, bool) else value).cast(dtype).as_py())
+            except pa.ArrowInvalid:  # such as 0.5 in an integer column
                 continue
-        return pa.array(can, kind)
+        return pa.array(possible, dtype)
 
     @classmethod
     def cases(cls) -> Iterable[Case]:
@@ -131,9 +131,9 @@ class ValueFilter(FilterTask):
             }
         )
         yield Case(cls(field="lang", values=("en", "ü")), batch)
-        yield Case(cls(field="lang", values=["en"], keep_null=True), batch, "unknown ones")
+        yield Case(cls(field="lang", values=["en"], keep_null=True), batch, "nulls")
         yield Case(cls(field="n", values=(0, 0.5, True)), batch, "numbers")
         yield Case(cls(field="flag", values=(True, 2)), batch, "flag")
 
 
-_NUMBERS = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_decimal, pa.types.is_null)
+_NUMERIC = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_decimal, pa.types.is_null)

@@ -1,1 +1,1 @@
-"""Operators: a user's own function."""
+"""Tasks that run a user's Python function."""

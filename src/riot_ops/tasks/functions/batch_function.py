@@ -1,4 +1,4 @@
-"""A plain Python function of a whole batch, for vectorised arithmetic and models."""
+"""Python functions of whole batches, for vectorised arithmetic and models."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import pyarrow as pa
 
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError, MissingExtraError, RecordError, did_you_mean
-from riot_ops.core.order import carried
+from riot_ops.core.order import carried_fields
 from riot_ops.task import Case, register
-from riot_ops.tasks.functions.function_results import failure
 from riot_ops.tasks.functions.function_task import MappingTask
+from riot_ops.tasks.functions.result_collector import describe_failure
 
 __all__ = ["BatchFunction", "map_batches"]
 
@@ -23,46 +23,45 @@ __all__ = ["BatchFunction", "map_batches"]
 @register
 @dataclass(frozen=True, kw_only=True)
 class BatchFunction(MappingTask):
-    """Replace batches of records by what a plain Python function makes of them, row by row.
+    """Apply a Python function to batches of records, with one result row per record.
 
     Parameters
     ----------
     function : callable
-        Gets a batch and returns as many rows, in the same order: a record batch, table or data frame, a
-        dict of columns (Arrow or NumPy arrays, lists), or one column where it gives one field. What it
-        returns for a record must not depend on the other records: how a stream is cut into batches is not
-        defined. A NumPy array with two axes is a column of lists.
+        Takes a batch and returns the same number of rows, in the same order: a record batch, table, data
+        frame or dict of columns (Arrow or NumPy arrays, lists), or a single column if it returns one field.
+        The result for a record must not depend on other records, as the size of batches is not defined. A
+        NumPy array with two axes is a column of lists.
     adds : pyarrow.Schema, mapping of str to type, or None
-        Fields that the function gives, and no others; the records keep their own beside them.
+        The only fields that the function returns; they are added to those of the records.
     schema : pyarrow.Schema, mapping of str to type, or None
-        In place of adds: all fields of the results. None: those of the input.
+        Instead of adds: all fields of the results. None: those of the input.
     frame : "arrow" or "pandas", default "arrow"
-        What the function gets: a :class:`pyarrow.RecordBatch`, or a :class:`pandas.DataFrame`, which it
-        may change.
+        What the function takes: a :class:`pyarrow.RecordBatch`, or a :class:`pandas.DataFrame`, which it
+        may modify.
     label : str, default the function's name
-        What the step is called in messages and pictures.
+        Name of the step in messages and diagrams.
     revision : int or str, optional
-        Together with a label: which edition of the function it is. Functions of one label and revision count as the
-        same in :mod:`riot_ops.reuse`; without one, a function is shared with nobody.
+        Version of the function; needs a label. Functions with the same label and revision count as the same in
+        :mod:`riot_ops.reuse`; a function without a revision is not shared.
 
     Shapes and rates
     ----------------
-    record[n] -> record[n], 1:1. As fast as the function. A call gets what there is, from one row on; a
-    batch without rows makes no call.
+    record[n] -> record[n], 1:1, at the speed of the function. A call gets a batch of one row or more.
 
     Missing values
     --------------
-    As for :class:`MapFunction`: a field that the result lacks is null, ``seq``, ``ordinal`` and
-    ``event_time`` are then those of the input. Null is null in Arrow, None or NaN in pandas. A NaN in
-    columns that are not Arrow's, and among what is added, is null.
+    As for :class:`MapFunction`: a field that the result lacks is null, but ``seq``, ``ordinal`` and
+    ``event_time`` are then those of the input. A null is null in Arrow, and None or NaN in pandas. A NaN
+    is null in added fields, and in results that are not Arrow columns.
 
     Errors
     ------
-    Where a call raises, or a value does not fit its type, the batch is halved and each half tried
-    again, until what is left fails alone: it is rejected as ``function_error``, ``wrong_type``, or with
-    the reason of a :class:`RecordError`. A function that fails in the same way for no rows stops the
-    run, as does a result (:class:`ConfigError`) with another number of rows, without columns, or with a
-    field that is not wanted.
+    If a call raises, or a value does not fit its type, the batch is split in half and each half is tried
+    again, until single records fail: they are rejected as ``function_error``, ``wrong_type``, or with the
+    reason of a :class:`RecordError`. A function that fails in the same way for an empty batch stops the
+    run. So does a result with another number of rows, without columns, or with an undeclared field
+    (:class:`ConfigError`).
 
     References
     ----------
@@ -87,58 +86,58 @@ class BatchFunction(MappingTask):
 
     def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
         returned = self._returned(batch.schema)
-        made: list[pa.RecordBatch] = []
+        results: list[pa.RecordBatch] = []
         failed: dict[str, list[tuple[int, str]]] = {}
         waiting = [(0, batch.num_rows)] if batch.num_rows else []
         while waiting:
             start, end = waiting.pop()
             part = batch.slice(start, end - start)
             try:
-                made.append(self._called(part, returned))
+                results.append(self._called(part, returned))
             except ConfigError:
                 raise
             except Exception as error:
-                if not made and not failed and self._fails_without_rows(batch, returned, error):
+                if not results and not failed and self._fails_without_rows(batch, returned, error):
                     raise
                 if end - start > 1:
                     middle = (start + end) // 2
-                    waiting += [(middle, end), (start, middle)]  # the first half is next
+                    waiting += [(middle, end), (start, middle)]  # the first half comes next
                     continue
-                reason, message = failure(error)
+                reason, message = describe_failure(error)
                 failed.setdefault(reason, []).append((start, message))
-        kept = np.ones(batch.num_rows, np.bool_)
+        keep = np.ones(batch.num_rows, np.bool_)
         for reason, rows in failed.items():
             places = np.array([i for i, _ in rows], np.int64)
-            kept[places] = False
+            keep[places] = False
             dead.reject(batch, places, reason, [message for _, message in rows])
-        rest = batch.filter(pa.array(kept)) if failed else batch
-        return self._joined(rest, pa.concat_batches(made) if made else pa.RecordBatch.from_pylist([], returned))
+        rest = batch.filter(pa.array(keep)) if failed else batch
+        return self._joined(rest, pa.concat_batches(results) if results else pa.RecordBatch.from_pylist([], returned))
 
     def _fails_without_rows(self, batch: pa.RecordBatch, schema: pa.Schema, error: Exception) -> bool:
-        """Whether it is the function that fails, whatever the records."""
+        """Whether the function fails in the same way for an empty batch, and so for any records."""
         if isinstance(error, RecordError):
             return False
         try:
             self._called(batch.slice(0, 0), schema)
-        except Exception as again:
-            return failure(again) == failure(error)
+        except Exception as error_without_rows:
+            return describe_failure(error_without_rows) == describe_failure(error)
         return False
 
     def _called(self, batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-        """What the function makes of a batch, with the fields and types that are wanted."""
-        given = batch.to_pandas() if self.frame == "pandas" else batch
-        found = self._columns(self.function(given), schema)
-        for name, values in found.items():
+        """Call the function on a batch and cast its result to the declared fields and types."""
+        argument = batch.to_pandas() if self.frame == "pandas" else batch
+        returned = self._columns(self.function(argument), schema)
+        for name, values in returned.items():
             if len(values) != batch.num_rows:
                 raise ConfigError(
                     f"{self.label}: the function returned {len(values)} rows in {name!r} for {batch.num_rows}; "
-                    "it must give one for each"
+                    "it must return one for each"
                 )
         columns = []
         for field in schema:
-            if field.name in found:
-                columns.append(_column(field, found[field.name]))
-            elif self.adds is None and field.name in carried(batch.schema.names):
+            if field.name in returned:
+                columns.append(_column(field, returned[field.name]))
+            elif self.adds is None and field.name in carried_fields(batch.schema.names):
                 columns.append(batch.column(field.name))
             else:
                 columns.append(pa.nulls(batch.num_rows, field.type))
@@ -146,7 +145,7 @@ class BatchFunction(MappingTask):
 
     def _columns(self, result: Any, schema: pa.Schema) -> Mapping[str, Any]:
         """The columns of a result, by name."""
-        names = [name for name in schema.names if self.adds is not None or name not in carried(schema.names)]
+        names = [name for name in schema.names if self.adds is not None or name not in carried_fields(schema.names)]
         if isinstance(result, pa.RecordBatch | pa.Table):
             columns = dict(zip(result.schema.names, result.columns, strict=True))
         elif isinstance(result, Mapping):
@@ -192,7 +191,7 @@ def map_batches(
     frame: Literal["arrow", "pandas"] = "arrow",
     version: int | str | None = None,
 ) -> BatchFunction:
-    """A task that applies a function to whole batches, see :class:`BatchFunction`.
+    """Make a task that applies a function to whole batches, see :class:`BatchFunction`.
 
     >>> half = map_batches(lambda df: df.assign(value=df["value"] / 2), frame="pandas").session()
     >>> half.push({"device": "d1", "value": 3.0})
@@ -202,7 +201,7 @@ def map_batches(
 
 
 def _column(field: pa.Field, values: Any) -> pa.Array:
-    """Values as a column of the wanted type; :class:`RecordError` where that would change one."""
+    """Convert values to a column of a type; raise :class:`RecordError` if a value does not fit."""
     try:
         if isinstance(values, pa.ChunkedArray):
             values = values.combine_chunks()

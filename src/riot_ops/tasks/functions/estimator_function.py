@@ -1,4 +1,4 @@
-"""Prediction in batches by any fitted estimator of scikit-learn, or what looks like one."""
+"""Prediction in batches with a fitted estimator of scikit-learn, or one with its interface."""
 
 from __future__ import annotations
 
@@ -31,42 +31,42 @@ def predict(
     missing: Missing = "null",
     name: str | None = None,
 ) -> BatchFunction:
-    """A task that adds what a fitted estimator predicts, a batch at a time.
+    """Make a task that adds the predictions of a fitted estimator, a batch at a time.
 
-    The estimator is a live object: the task runs in this process, and on Spark workers of one's own, to which
-    Spark pickles it as it does functions. It has no place in a descriptor (``to_dict`` refuses it), since
-    reading a pickle from elsewhere runs what is in it. Where a model has to be stored, sent on or replaced
-    in mid-stream, take :class:`PredictLinearRegression` or :class:`ClassifyDecisionTree`, whose models are data.
+    The estimator is a live object: the task runs in this process, and on Spark workers, to which Spark pickles
+    it like a function. It cannot be part of a descriptor (``to_dict`` refuses it), since loading a pickle from
+    elsewhere executes code. To store, send or replace a model in mid-stream, use
+    :class:`PredictLinearRegression` or :class:`ClassifyDecisionTree`, whose models are data.
 
     Parameters
     ----------
     estimator
-        Fitted; anything with the method, so that models of other libraries with scikit-learn's
-        interface do as well, and whole pipelines.
+        A fitted object with the method: an estimator, a pipeline, or a model of another library with
+        scikit-learn's interface.
     inputs : str or iterable of str, optional
-        Fields in the order of the estimator's features; by default the names with which it was fitted.
-        An estimator fitted with names gets a data frame, others a matrix of float64.
+        Fields in the order of the estimator's features; by default the feature names that it was fitted
+        with. An estimator fitted with names gets a data frame, others a matrix of float64.
     output : str, default "prediction"
         Field for the result.
     method : str, default "predict"
         The estimator's method, such as ``predict_proba``.
     kind : Arrow type or its name, optional
-        Type of the result: by default that of a classifier's labels, a list of numbers for
-        ``predict_proba``, ``predict_log_proba`` and ``transform``, and else float64.
+        Type of the result. By default: a list of numbers for ``predict_proba``, ``predict_log_proba`` and
+        ``transform``, the type of a classifier's labels, else float64.
     missing : "null" or "pass", default "null"
-        Whether a record with a null or NaN input gets null, or the estimator sees a NaN there.
+        Whether a record with a null or NaN input gets null, or the input is passed to the estimator as NaN.
     name : str, default the estimator's class
-        What the step is called in messages and pictures.
+        Name of the step in messages and diagrams.
 
     Notes
     -----
-    An infinite input rejects the record as ``not_finite``; one over which the estimator fails is rejected
-    as ``function_error``. See :class:`BatchFunction` for the rest.
+    A record with an infinite input is rejected as ``not_finite``, one for which the estimator fails as
+    ``function_error``. See :class:`BatchFunction` for the rest.
 
     Raises
     ------
     ConfigError
-        Where the estimator is not fitted, lacks the method, or has other features.
+        If the estimator is not fitted, lacks the method, or has other features.
 
     Examples
     --------
@@ -80,7 +80,7 @@ def predict(
     function = EstimatorFunction(estimator, _inputs(estimator, wanted), output, method, missing)
     return BatchFunction(
         function=function,
-        adds={output: _kind(estimator, method) if kind is None else kind},
+        adds={output: _result_type(estimator, method) if kind is None else kind},
         label=type(estimator).__name__ if name is None else name,
     )
 
@@ -95,19 +95,18 @@ class EstimatorFunction:
     method: str
     missing: Missing
 
-    #: Why no descriptor can name it.
+    #: The reason, in error messages, why it cannot be part of a descriptor.
     not_portable = (
-        "a live estimator is no part of a descriptor, since reading it elsewhere would run what is in it; "
-        "take LinearModel.from_sklearn or TreeModel.from_sklearn, or a function at the top of a module that loads it"
+        "loading a live estimator elsewhere would execute code: use LinearModel.from_sklearn, "
+        "TreeModel.from_sklearn, or a module-level function that loads the estimator"
     )
 
     def __post_init__(self) -> None:
         if self.missing not in ("null", "pass"):
             raise ConfigError(f"missing must be 'null' or 'pass', got {self.missing!r}")
-        who = type(self.estimator).__name__
         if isinstance(self.estimator, type) or not callable(getattr(self.estimator, self.method, None)):
             raise ConfigError(f"estimator = {self.estimator!r} has no method {self.method!r}; pass a fitted estimator")
-        _check_fitted(self.estimator, who)
+        _check_fitted(self.estimator)
 
     def __call__(self, batch: pa.RecordBatch) -> Mapping[str, Any]:
         columns = [_plain(batch.column(name)) for name in self.inputs]
@@ -122,14 +121,14 @@ class EstimatorFunction:
             return {}
         if rows.size < batch.num_rows:
             columns = [column.filter(pa.array(known)) for column in columns]
-        made = getattr(self.estimator, self.method)(self._given(columns))
-        made = np.asarray(made.toarray() if hasattr(made, "toarray") else made)  # it may be a sparse matrix
-        if len(made) != rows.size:
-            raise ConfigError(f"{self.method} returned {len(made)} rows for {rows.size}; it must give one for each")
+        output = getattr(self.estimator, self.method)(self._argument(columns))
+        output = np.asarray(output.toarray() if hasattr(output, "toarray") else output)  # it may be a sparse matrix
+        if len(output) != rows.size:
+            raise ConfigError(f"{self.method} returned {len(output)} rows for {rows.size}; one for each is needed")
         if rows.size == batch.num_rows:
-            return {self.output: made}
+            return {self.output: output}
         results: list[Any] = [None] * batch.num_rows
-        for row, value in zip(rows.tolist(), made.tolist(), strict=True):
+        for row, value in zip(rows.tolist(), output.tolist(), strict=True):
             results[row] = value
         return {self.output: pa.array(results)}
 
@@ -142,8 +141,8 @@ class EstimatorFunction:
     def _named(self) -> bool:
         return hasattr(self.estimator, "feature_names_in_")
 
-    def _given(self, columns: list[pa.Array]) -> Any:
-        """What the estimator gets: a data frame where it was fitted with one."""
+    def _argument(self, columns: list[pa.Array]) -> Any:
+        """The columns as the estimator takes them: a data frame if it was fitted with one, else a matrix."""
         if self._named:
             return pa.table(dict(zip(self.inputs, columns, strict=True))).to_pandas()
         return np.stack([column.to_numpy(zero_copy_only=False) for column in columns], axis=1)
@@ -154,20 +153,20 @@ class EstimatorFunction:
             dumps(self.estimator)
         except Exception as error:
             raise ConfigError(
-                f"{type(self.estimator).__name__} cannot be sent to Spark's workers: {error}; run it in process, or "
-                "load it in a function of one's own"
+                f"{type(self.estimator).__name__} cannot be pickled for Spark's workers: {error}; run it in "
+                "process, or load it inside a function"
             ) from None
         return EstimatorFunction, (self.estimator, self.inputs, self.output, self.method, self.missing)
 
 
 def _plain(column: pa.Array) -> pa.Array:
-    """Numbers as float64, other values as they are."""
+    """Convert numbers to float64; other columns are returned unchanged."""
     numeric = pa.types.is_integer(column.type) or pa.types.is_floating(column.type) or pa.types.is_null(column.type)
     return column.cast(pa.float64()) if numeric or pa.types.is_decimal(column.type) else column
 
 
-def _check_fitted(estimator: Any, who: str) -> None:
-    if "sklearn" not in sys.modules:  # then it is no estimator of scikit-learn
+def _check_fitted(estimator: Any) -> None:
+    if "sklearn" not in sys.modules:  # then the estimator is not one of scikit-learn
         return
     from sklearn.base import BaseEstimator
     from sklearn.exceptions import NotFittedError
@@ -177,32 +176,32 @@ def _check_fitted(estimator: Any, who: str) -> None:
         try:
             check_is_fitted(estimator)
         except NotFittedError:
-            raise ConfigError(f"estimator = {estimator!r} is not fitted: call fit before") from None
+            raise ConfigError(f"estimator = {estimator!r} is not fitted: call fit first") from None
 
 
 def _inputs(estimator: Any, wanted: tuple[str, ...] | None) -> tuple[str, ...]:
-    """The fields in the order of the estimator's features."""
-    who = type(estimator).__name__
+    """Fields in the order of the estimator's features."""
+    cls = type(estimator).__name__
     names = getattr(estimator, "feature_names_in_", None)
     if names is not None:
         known = tuple(str(name) for name in names)
         if wanted is not None and set(wanted) != set(known):
-            raise ConfigError(f"{who} was fitted with {', '.join(known)}; inputs are {', '.join(wanted)}")
+            raise ConfigError(f"{cls} was fitted with {', '.join(known)}; inputs are {', '.join(wanted)}")
         return known
     if not wanted or len(set(wanted)) < len(wanted):
-        raise ConfigError(f"{who} needs inputs, the different names of at least one field; got {wanted!r}")
+        raise ConfigError(f"{cls} needs inputs, the distinct names of at least one field; got {wanted!r}")
     features = getattr(estimator, "n_features_in_", len(wanted))
     if features != len(wanted):
-        raise ConfigError(f"{who} was fitted with {features} features; inputs are {', '.join(wanted)}")
+        raise ConfigError(f"{cls} was fitted with {features} features; inputs are {', '.join(wanted)}")
     return wanted
 
 
-def _kind(estimator: Any, method: str) -> pa.DataType:
-    """The type of the results where nothing is said."""
+def _result_type(estimator: Any, method: str) -> pa.DataType:
+    """Default type of the results."""
     if method in ("predict_proba", "predict_log_proba", "transform"):
         return pa.list_(pa.float64())
     labels = getattr(estimator, "classes_", None)
     if method == "predict" and isinstance(labels, np.ndarray):
-        kind: pa.DataType = pa.array(labels.tolist()).type
-        return kind
+        dtype: pa.DataType = pa.array(labels.tolist()).type
+        return dtype
     return pa.float64()

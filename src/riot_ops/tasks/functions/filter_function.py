@@ -1,4 +1,4 @@
-"""A plain Python function that says which records pass."""
+"""Python functions that decide which records pass."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from riot_ops.core.dead_letters import DeadLetters
-from riot_ops.core.errors import ConfigError, RecordError, short
+from riot_ops.core.errors import ConfigError, RecordError, value_text
 from riot_ops.task import Case, FilterTask, register
-from riot_ops.tasks.functions.function_results import Collector, Row
 from riot_ops.tasks.functions.function_task import FunctionTask
+from riot_ops.tasks.functions.result_collector import ResultCollector, Row
 
 __all__ = ["FilterFunction", "filter_"]
 
@@ -22,20 +22,20 @@ __all__ = ["FilterFunction", "filter_"]
 @register
 @dataclass(frozen=True, kw_only=True)
 class FilterFunction(FunctionTask, FilterTask):
-    """Pass the records for which a plain Python function returns True.
+    """Pass records for which a Python function returns True.
 
     Parameters
     ----------
     function : callable
-        Gets a record as a dict and returns True or False.
+        Takes a record as a dict and returns True or False.
     schema
-        Has no use here: the fields stay.
+        Not used: the fields do not change.
     label, revision
         As for :class:`MapFunction`.
 
     Shapes and rates
     ----------------
-    record[n] -> record[m], 1:0/1. Runs at the speed of Python.
+    record[n] -> record[m], 1:0/1, at the speed of Python.
 
     Missing values
     --------------
@@ -43,7 +43,7 @@ class FilterFunction(FunctionTask, FilterTask):
 
     Errors
     ------
-    ``function_error`` as for :class:`MapFunction`; a result that is not a bool is a ``wrong_type``.
+    ``function_error`` as for :class:`MapFunction`; ``wrong_type``: the result is not a bool.
 
     References
     ----------
@@ -63,19 +63,21 @@ class FilterFunction(FunctionTask, FilterTask):
     def validate(self) -> None:
         super().validate()
         if self.schema is not None:
-            raise ConfigError("filter_function takes no schema: its records keep their fields")
+            raise ConfigError("filter_function takes no schema: the fields of records do not change")
 
     def writes(self) -> frozenset[str] | None:
         return frozenset()
 
     def passes(self, batch: pa.RecordBatch, dead: DeadLetters) -> npt.NDArray[np.bool_]:
-        collect = Collector(batch.schema)
+        collect = ResultCollector(batch.schema)
         keep = np.zeros(batch.num_rows, np.bool_)
         for i, row in enumerate(batch.to_pylist()):
             with collect.record(i):
                 passed = self.function(row)
                 if not isinstance(passed, bool | np.bool_):
-                    raise RecordError(f"the function returned {short(passed)}, not True or False", reason="wrong_type")
+                    raise RecordError(
+                        f"the function returned {value_text(passed)}, not True or False", reason="wrong_type"
+                    )
                 keep[i] = passed
         collect.reject(batch, dead)
         return keep
@@ -87,7 +89,7 @@ class FilterFunction(FunctionTask, FilterTask):
 
 
 def filter_(fn: Callable[[Row], bool], name: str | None = None, *, version: int | str | None = None) -> FilterFunction:
-    """A task that passes the records for which ``fn(record)`` is True, see :class:`FilterFunction`.
+    """Make a task that passes the records for which ``fn(record)`` is True, see :class:`FilterFunction`.
 
     >>> filter_(lambda row: row["value"] > 0, name="positive").label
     'positive'

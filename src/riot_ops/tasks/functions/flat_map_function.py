@@ -1,4 +1,4 @@
-"""A plain Python function that makes any number of records of each."""
+"""Python functions that return any number of records for each record."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.task import Case, StatelessTask, register
-from riot_ops.tasks.functions.function_results import Collector, Row, add_all
 from riot_ops.tasks.functions.function_task import FunctionTask
+from riot_ops.tasks.functions.result_collector import ResultCollector, Row, collect_results
 
 __all__ = ["FlatMapFunction", "flat_map"]
 
@@ -19,20 +19,20 @@ __all__ = ["FlatMapFunction", "flat_map"]
 @register
 @dataclass(frozen=True, kw_only=True)
 class FlatMapFunction(FunctionTask, StatelessTask):
-    """Replace each record by the records, none or many, that a plain Python function returns.
+    """Replace each record with the records, none or many, that a Python function returns.
 
     Parameters
     ----------
     function : callable
-        Gets a record as a dict and returns an iterable of dicts, or None for none; it may be a
+        Takes a record as a dict and returns an iterable of dicts, or None for no records; it may be a
         generator.
     schema, label, revision
         As for :class:`MapFunction`.
 
     Shapes and rates
     ----------------
-    record[n] -> record[m], 1:N. A further field ``ordinal`` (int64; ``ordinal_2`` where the input has a ``ordinal``) is the
-    place of the result, which keeps records in order.
+    record[n] -> record[m], 1:N. A further field ``ordinal`` (int64; ``ordinal_2`` if the input has ``ordinal``) numbers
+    the results of a record, which keeps records in order.
 
     Missing values
     --------------
@@ -40,8 +40,8 @@ class FlatMapFunction(FunctionTask, StatelessTask):
 
     Errors
     ------
-    ``function_error``, ``wrong_type`` and ``unknown_field`` as for :class:`MapFunction`; a record with one bad
-    result gives none at all.
+    ``function_error``, ``wrong_type`` and ``unknown_field`` as for :class:`MapFunction`. A record with one bad
+    result is rejected with all its results.
 
     References
     ----------
@@ -65,10 +65,10 @@ class FlatMapFunction(FunctionTask, StatelessTask):
         return True
 
     def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
-        collect = Collector(self.output_schema(batch.schema))
+        collect = ResultCollector(self.output_schema(batch.schema))
         for i, row in enumerate(batch.to_pylist()):
             with collect.record(i):
-                add_all(row, self.function(dict(row)), collect)
+                collect_results(row, self.function(dict(row)), collect)
         collect.reject(batch, dead)
         return collect.batch()
 
@@ -91,7 +91,7 @@ def flat_map(
     *,
     version: int | str | None = None,
 ) -> FlatMapFunction:
-    """A task that replaces each record by those in ``fn(record)``, see :class:`FlatMapFunction`.
+    """Make a task that replaces each record with those in ``fn(record)``, see :class:`FlatMapFunction`.
 
     >>> twice = flat_map(lambda row: [row, row])
     >>> len(twice.session().push({"value": 1}))

@@ -1,10 +1,9 @@
-"""What the tasks over plain Python functions share: the function and the schema as data."""
+"""Bases of the tasks over Python functions, with function and schema as data."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -15,15 +14,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from riot_ops.core.errors import ConfigError
-from riot_ops.core.order import carried, next_ordinal
+from riot_ops.core.order import carried_fields, next_ordinal
+from riot_ops.core.schema import arrow_type
 from riot_ops.task import Requirement, StatelessTask, Task, replace_column, with_field
 
-__all__ = ["FunctionTask", "MappingTask", "arrow_type", "canonical_schema"]
+__all__ = ["FunctionTask", "MappingTask", "canonical_schema"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class FunctionTask(Task):
-    """What they all share: the function, its name as data, and the check of what it returns."""
+    """A task that runs a Python function: the function by reference, and the declared schema of its results."""
 
     reentrant: ClassVar[bool] = False
 
@@ -35,11 +35,13 @@ class FunctionTask(Task):
     def validate(self) -> None:
         name = self.name()
         if self.revision is not None and self.label is None:
-            raise ConfigError(f"{name}: version = {self.revision!r} tells functions of one name apart: give a name too")
+            raise ConfigError(
+                f"{name}: version = {self.revision!r} distinguishes functions of one name, so it needs a name"
+            )
         if isinstance(self.function, str):
             raise ConfigError(
-                f"{name}: a descriptor only names the function {self.function!r}, and no code "
-                "is imported from it; supply it with "
+                f"{name}: a descriptor only names the function {self.function!r}, and no code is imported by "
+                "name; supply the function with "
                 f"{type(self).__name__}.with_function(descriptor, function)"
             )
         if not callable(self.function):
@@ -52,8 +54,8 @@ class FunctionTask(Task):
     def to_dict(self) -> dict[str, Any]:
         """Name and parameters as JSON-able data, the function as ``module:qualname``.
 
-        Only a function that can be found under its name can be named: lambdas and functions
-        inside functions raise :class:`ConfigError`.
+        The function must be reachable by this name: lambdas and nested functions raise
+        :class:`ConfigError`.
         """
         values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "function"}
         if self.revision is None:
@@ -66,15 +68,15 @@ class FunctionTask(Task):
 
     @classmethod
     def with_function(cls, data: Mapping[str, Any], function: Callable[..., Any]) -> Self:
-        """The task that :meth:`to_dict` described, with the function that the descriptor names.
+        """Make the task that :meth:`to_dict` described, with the function that the descriptor names.
 
-        ``from_dict`` alone refuses such a descriptor: a file must not decide what code is imported.
+        ``from_dict`` refuses such a descriptor: a file must not decide which code is imported.
 
         >>> from riot_ops.tasks import MapFunction
-        >>> described = MapFunction(function=dict).to_dict()
-        >>> described["function"]
+        >>> descriptor = MapFunction(function=dict).to_dict()
+        >>> descriptor["function"]
         'builtins:dict'
-        >>> MapFunction.with_function(described, dict) == MapFunction(function=dict)
+        >>> MapFunction.with_function(descriptor, dict) == MapFunction(function=dict)
         True
         """
         if data.get("task", cls.name()) not in (cls.name(), cls.code):
@@ -87,25 +89,25 @@ class FunctionTask(Task):
         return cast(Self, cls.from_dict({**data, "task": cls.name(), "function": function}))
 
     def requires(self) -> Mapping[str, Requirement]:
-        # a function of the library may say what it reads
+        # a function of the library may declare the fields it reads
         return {**super().requires(), **getattr(self.function, "reads", {})}
 
     def writes(self) -> frozenset[str] | None:
         return None
 
     def _declared(self, schema: pa.Schema, *, ordinal: bool) -> pa.Schema:
-        """The output schema: what is declared, and the fields that order records."""
+        """The output schema: the declared fields, and those that order records."""
         place = pa.field(next_ordinal(schema.names), pa.int64())
         if self.schema is not None:
-            made = _fields(self.schema)
-            own = [schema.field(name) for name in carried(schema.names) if name not in made.names]
-            schema = pa.schema([*own, *made])
+            declared = _schema_of(self.schema)
+            order = [schema.field(name) for name in carried_fields(schema.names) if name not in declared.names]
+            schema = pa.schema([*order, *declared])
         return with_field(schema, place) if ordinal else schema
 
 
 @dataclass(frozen=True, kw_only=True)
 class MappingTask(FunctionTask, StatelessTask):
-    """A function that makes one record of each: a whole one, or only the fields to add to it."""
+    """A task whose function returns one result per record: a whole record, or fields to add to it."""
 
     adds: Any = None
 
@@ -114,7 +116,7 @@ class MappingTask(FunctionTask, StatelessTask):
         object.__setattr__(self, "adds", canonical_schema(self.name(), self.adds, "adds"))
         if self.adds is not None and self.schema is not None:
             raise ConfigError(
-                f"{self.name()} takes either schema, the fields of a whole record, or adds, fields beside those it has"
+                f"{self.name()} takes either schema, all fields of a result, or adds, the fields to add to a record"
             )
 
     def writes(self) -> frozenset[str] | None:
@@ -126,19 +128,19 @@ class MappingTask(FunctionTask, StatelessTask):
         return returned if self.adds is None else functools.reduce(with_field, returned, schema)
 
     def _returned(self, schema: pa.Schema) -> pa.Schema:
-        """The fields that the function gives."""
-        return self._declared(schema, ordinal=False) if self.adds is None else _fields(self.adds)
+        """The fields that the function returns."""
+        return self._declared(schema, ordinal=False) if self.adds is None else _schema_of(self.adds)
 
-    def _joined(self, batch: pa.RecordBatch, made: pa.RecordBatch) -> pa.RecordBatch:
-        """The output, given the records and what the function gave for each."""
+    def _joined(self, batch: pa.RecordBatch, results: pa.RecordBatch) -> pa.RecordBatch:
+        """The output, from the records and the function's results for them."""
         if self.adds is None:
-            return made
-        for name, column in zip(made.schema.names, made.columns, strict=True):
-            batch = replace_column(batch, name, _no_nan(column))
+            return results
+        for name, column in zip(results.schema.names, results.columns, strict=True):
+            batch = replace_column(batch, name, _nan_to_null(column))
         return batch
 
 
-def _no_nan(column: pa.Array) -> pa.Array:
+def _nan_to_null(column: pa.Array) -> pa.Array:
     return pc.if_else(pc.is_nan(column), None, column) if pa.types.is_floating(column.type) else column
 
 
@@ -146,23 +148,23 @@ def _no_nan(column: pa.Array) -> pa.Array:
 
 
 def _reference(task: str, function: Any) -> str:
-    """``module:qualname`` of a function that can be found by it."""
+    """``module:qualname`` of a function; raise :class:`ConfigError` if that name does not lead to it."""
     module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", None)
     found: Any = sys.modules.get(module) if module else None
     for part in (name or "").split("."):
         found = getattr(found, part, None)
     if found is not function:
-        why = getattr(function, "not_portable", "use a function at the top of a module")
-        raise ConfigError(f"{task}: {function!r} cannot be found by name and so cannot be part of a descriptor; {why}")
+        why = getattr(function, "not_portable", "use a module-level function")
+        raise ConfigError(f"{task}: {function!r} cannot be found by name, so it cannot be part of a descriptor; {why}")
     return f"{module}:{name}"
 
 
-def _fields(pairs: Iterable[tuple[str, str]]) -> pa.Schema:
+def _schema_of(pairs: Iterable[tuple[str, str]]) -> pa.Schema:
     return pa.schema([pa.field(name, arrow_type(text)) for name, text in pairs])
 
 
 def canonical_schema(task: str, schema: Any, parameter: str = "schema") -> tuple[tuple[str, str], ...] | None:
-    """Names and types as text, whichever way the schema was given."""
+    """Normalise a schema of any form to pairs of name and type as text."""
     if schema is None:
         return None
     if isinstance(schema, pa.Schema):
@@ -171,36 +173,22 @@ def canonical_schema(task: str, schema: Any, parameter: str = "schema") -> tuple
         pairs = list(schema.items())
     else:
         try:
-            pairs = [(name, kind) for name, kind in schema]
+            pairs = [(name, dtype) for name, dtype in schema]
         except (TypeError, ValueError):
             raise ConfigError(
                 f"{task}: {parameter} must be a pyarrow schema or map names to types, got {schema!r}"
             ) from None
-    made = []
-    for name, kind in pairs:
+    named = []
+    for name, dtype in pairs:
         if not isinstance(name, str) or not name:
-            raise ConfigError(f"{task}: {parameter} has {name!r} for the name of a field")
+            raise ConfigError(f"{task}: {parameter} has {name!r} as the name of a field")
         try:
-            known = arrow_type(kind) if isinstance(kind, str) else kind
+            known = arrow_type(dtype) if isinstance(dtype, str) else dtype
             if not isinstance(known, pa.DataType) or arrow_type(str(known)) != known:
-                raise ValueError(f"{kind!r} is no Arrow type that has a short name")
+                raise ValueError(f"{dtype!r} is not an Arrow type with a short name")
         except ValueError as error:
             raise ConfigError(f"{task}: {parameter} field {name!r}: {error}") from None
-        made.append((name, str(known)))
-    if not made or len({name for name, _ in made}) < len(made):
-        raise ConfigError(f"{task}: {parameter} must name at least one field, and none twice, got {schema!r}")
-    return tuple(made)
-
-
-def arrow_type(text: str) -> pa.DataType:
-    """An Arrow type by its text."""
-    if match := re.fullmatch(r"timestamp\[(\w+), tz=([^\]]+)\]", text):
-        return pa.timestamp(match[1], match[2])
-    if match := re.fullmatch(r"(?:list<(?:item|element): (.+)>)", text):
-        return pa.list_(arrow_type(match[1]))
-    try:
-        return pa.type_for_alias(text)
-    except ValueError:
-        raise ValueError(
-            f"unknown type {text!r}; types are float64, int64, string, bool, binary, timestamp[us, tz=UTC] and the like"
-        ) from None
+        named.append((name, str(known)))
+    if not named or len({name for name, _ in named}) < len(named):
+        raise ConfigError(f"{task}: {parameter} must name at least one field, none twice, got {schema!r}")
+    return tuple(named)

@@ -1,4 +1,4 @@
-"""A plain Python function with a state per key."""
+"""Python functions with a state per key."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from riot_ops.core.dead_letters import DeadLetters
-from riot_ops.core.errors import ConfigError, RecordError, short
+from riot_ops.core.errors import ConfigError, RecordError, value_text
 from riot_ops.task import Case, KeyedTask, State, StateField, register
-from riot_ops.tasks.functions.function_results import Collector, Row, add_all
 from riot_ops.tasks.functions.function_task import FunctionTask
+from riot_ops.tasks.functions.result_collector import ResultCollector, Row, collect_results
 
 __all__ = ["KeyedFunction", "keyed"]
 
@@ -25,17 +25,17 @@ __all__ = ["KeyedFunction", "keyed"]
 @register
 @dataclass(frozen=True, kw_only=True)
 class KeyedFunction(FunctionTask, KeyedTask):
-    """Run a plain Python function with a state of its own per key.
+    """Run a Python function with a separate state per key.
 
     Parameters
     ----------
     function : callable
-        Gets the key's state and a record as a dict; returns the new state and the results: a dict,
-        an iterable of dicts, or None for none. It may change the state that it gets: that is a copy.
+        Takes the key's state, a copy that it may modify, and a record as a dict. Returns the new state
+        and the results: a dict, an iterable of dicts, or None for no records.
     initial : JSON value, default None
-        State of a new key. States hold what JSON does: None, booleans, numbers, texts, lists and
-        dicts with text keys. Other values become what JSON makes of them: tuples and sets lists,
-        NaN None, integers beyond 64 bits floats.
+        State of a new key. States are JSON values: None, booleans, numbers, texts, lists and dicts with
+        text keys. Other values are converted as in JSON: tuples and sets to lists, NaN to None, integers
+        beyond 64 bits to floats.
     schema, label, revision
         As for :class:`MapFunction`.
     by, ttl
@@ -43,17 +43,17 @@ class KeyedFunction(FunctionTask, KeyedTask):
 
     Shapes and rates
     ----------------
-    record[n] -> record[m], 1:N; ``ordinal`` as for :class:`FlatMapFunction`. Runs at the
-    speed of Python; the state is what the function makes it.
+    record[n] -> record[m], 1:N, at the speed of Python; ``ordinal`` as for :class:`FlatMapFunction`. The
+    size of the state is up to the function.
 
     Missing values
     --------------
-    As for :class:`MapFunction`; up to the function otherwise.
+    As for :class:`MapFunction`; otherwise up to the function.
 
     Errors
     ------
-    ``function_error``, ``wrong_type`` and ``unknown_field`` as for :class:`MapFunction`; a state that is no JSON
-    value, or anything but a pair, is a ``wrong_type``. After any of them the state is as before.
+    ``function_error``, ``wrong_type`` and ``unknown_field`` as for :class:`MapFunction`; ``wrong_type`` also if the
+    function does not return a pair, or the state is not a JSON value. After an error the state is unchanged.
 
     References
     ----------
@@ -77,7 +77,7 @@ class KeyedFunction(FunctionTask, KeyedTask):
     def validate(self) -> None:
         super().validate()
         try:
-            object.__setattr__(self, "initial", _stored(self.initial))
+            object.__setattr__(self, "initial", _json_copy(self.initial))
         except RecordError as error:
             raise ConfigError(f"keyed_function: initial = {self.initial!r}: {error}") from None
 
@@ -97,19 +97,20 @@ class KeyedFunction(FunctionTask, KeyedTask):
     def update(
         self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, dead: DeadLetters
     ) -> pa.RecordBatch:
-        collect = Collector(self.output_schema(batch.schema))
+        collect = ResultCollector(self.output_schema(batch.schema))
         states = state["state"]
         for i, (s, row) in enumerate(zip(slots.tolist(), batch.to_pylist(), strict=True)):
             with collect.record(i):
-                answer = self.function(_stored(states[s]), dict(row))
-                if not isinstance(answer, tuple) or len(answer) != 2:
+                result = self.function(_json_copy(states[s]), dict(row))
+                if not isinstance(result, tuple) or len(result) != 2:
                     raise RecordError(
-                        f"the function returned {short(answer)}, not a pair of state and results", reason="wrong_type"
+                        f"the function returned {value_text(result)}, not a pair of state and results",
+                        reason="wrong_type",
                     )
-                after = _stored(answer[0])
-                results = answer[1]
-                add_all(row, [results] if isinstance(results, Mapping) else results, collect)
-                states[s] = after
+                new_state = _json_copy(result[0])
+                results = result[1]
+                collect_results(row, [results] if isinstance(results, Mapping) else results, collect)
+                states[s] = new_state
         collect.reject(batch, dead)
         return collect.batch()
 
@@ -136,7 +137,7 @@ def keyed(
     version: int | str | None = None,
     **options: Any,
 ) -> KeyedFunction:
-    """A task that runs ``state, results = fn(state, record)`` per key, see :class:`KeyedFunction`.
+    """Make a task that runs ``state, results = fn(state, record)`` per key, see :class:`KeyedFunction`.
 
     >>> count = keyed(lambda n, row: (n + 1, {"n": n + 1}), initial=0, schema={"n": "int64"}).session()
     >>> [count.push({"value": 1})[0]["n"] for _ in range(3)]
@@ -151,16 +152,16 @@ def _running_total(state: Any, row: Row) -> tuple[Any, Row]:
     return state, {**row, "value": state["sum"]}
 
 
-def _stored(state: Any) -> Any:
-    """A copy of a state as JSON keeps it, so that a restart makes no difference."""
-    kind = type(state)
-    if state is None or kind is bool or kind is str:
+def _json_copy(state: Any) -> Any:
+    """Copy a state through JSON, so that it has the same form before and after a restart."""
+    cls = type(state)
+    if state is None or cls is bool or cls is str:
         return state
-    if kind is float:
+    if cls is float:
         return state if math.isfinite(state) else None
-    if kind is int and -(1 << 63) <= state < 1 << 63:
+    if cls is int and -(1 << 63) <= state < 1 << 63:
         return state
     try:
         return msgspec.json.decode(msgspec.json.encode(state))
     except (msgspec.MsgspecError, TypeError, ValueError, OverflowError, NotImplementedError) as error:
-        raise RecordError(f"the state {short(state)} is no JSON value: {error}", reason="wrong_type") from None
+        raise RecordError(f"the state {value_text(state)} is not a JSON value: {error}", reason="wrong_type") from None

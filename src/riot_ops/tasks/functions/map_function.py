@@ -1,4 +1,4 @@
-"""A plain Python function of each record."""
+"""Python functions of one record."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from riot_ops.core.dead_letters import DeadLetters
-from riot_ops.core.order import carried
+from riot_ops.core.order import carried_fields
 from riot_ops.task import Case, register
-from riot_ops.tasks.functions.function_results import Collector, Row, as_dict
 from riot_ops.tasks.functions.function_task import MappingTask
+from riot_ops.tasks.functions.result_collector import ResultCollector, Row, as_record
 
 __all__ = ["MapFunction", "map_"]
 
@@ -20,38 +20,38 @@ __all__ = ["MapFunction", "map_"]
 @register
 @dataclass(frozen=True, kw_only=True)
 class MapFunction(MappingTask):
-    """Replace each record by what a plain Python function makes of it.
+    """Replace each record with the one that a Python function returns.
 
     Parameters
     ----------
     function : callable
-        Gets a record as a dict (a copy: it may change it) and returns a dict.
+        Takes a record as a dict, which it may modify, and returns a dict.
     adds : pyarrow.Schema, mapping of str to type, or None
-        Fields that the function gives, and no others; the record keeps its own beside them. In place of
-        schema, for functions that add fields or replace some.
+        The only fields that the function returns; they are added to those of the record. Instead of schema,
+        for functions that add or replace fields.
     schema : pyarrow.Schema, mapping of str to type, or None
-        Fields and types of the results, a type as an Arrow type or its name, such as ``"float64"``.
-        None: those of the input.
+        Fields of the results, with their types as Arrow types or names such as ``"float64"``. None: those of
+        the input.
     label : str, default the function's name
-        What the step is called in messages and pictures.
+        Name of the step in messages and diagrams.
     revision : int or str, optional
-        Together with a label: which edition of the function it is. Functions of one label and revision count as the
-        same in :mod:`riot_ops.reuse`; without one, a function is shared with nobody.
+        Version of the function; needs a label. Functions with the same label and revision count as the same in
+        :mod:`riot_ops.reuse`; a function without a revision is not shared.
 
     Shapes and rates
     ----------------
-    record[n] -> record[n], 1:1. Runs at the speed of Python, some 100,000 records/s.
+    record[n] -> record[n], 1:1, at the speed of Python, about 100,000 records/s.
 
     Missing values
     --------------
-    A field that the result lacks is null; ``seq``, ``ordinal`` and ``event_time`` are then those of the
-    input, and with ``adds`` so are all that are not named there. A NaN among what is added is null.
+    A field that the result lacks is null, but ``seq``, ``ordinal`` and ``event_time`` are then those of the
+    input, and with ``adds`` so are all fields not named there. A NaN in an added field is null.
 
     Errors
     ------
-    An exception rejects the record as ``function_error``, with the file and line of the function where
-    it arose, a :class:`RecordError` with its own reason; a result that is no dict, or a value that does
-    not fit its type, as ``wrong_type``; a field that the schema lacks as ``unknown_field``.
+    ``function_error``: the function raised an exception; the message names its file and line. A
+    :class:`RecordError` gives its own reason. ``wrong_type``: the result is not a dict, or a value does not
+    fit its type. ``unknown_field``: the result has a field that the schema lacks.
 
     References
     ----------
@@ -70,12 +70,12 @@ class MapFunction(MappingTask):
     code: ClassVar[str] = "MAP"
 
     def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
-        collect = Collector(self._returned(batch.schema))
-        whole = self.adds is None
+        collect = ResultCollector(self._returned(batch.schema))
+        replaces = self.adds is None
         for i, row in enumerate(batch.to_pylist()):
-            parent = {name: row[name] for name in carried(row)} if whole else {}
+            parent = {name: row[name] for name in carried_fields(row)} if replaces else {}
             with collect.record(i):
-                collect.add({**parent, **as_dict(self.function(row))})
+                collect.add({**parent, **as_record(self.function(row))})
         return self._joined(collect.reject(batch, dead), collect.batch())
 
     @classmethod
@@ -100,7 +100,7 @@ def map_(
     adds: Any = None,
     version: int | str | None = None,
 ) -> MapFunction:
-    """A task that replaces each record by ``fn(record)``, or adds that to it, see :class:`MapFunction`.
+    """Make a task that replaces each record with ``fn(record)``, or adds the result to it, see :class:`MapFunction`.
 
     >>> map_(lambda row: {**row, "value": -row["value"]}).session().push({"value": 2})
     [{'value': -2}]

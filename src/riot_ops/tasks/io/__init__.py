@@ -1,1 +1,1 @@
-"""Operators: stores, brokers, archives."""
+"""Tasks that read from and write to stores and brokers, and pack archives."""

@@ -1,4 +1,4 @@
-"""Fetch blobs by name."""
+"""Download of blobs by name."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import pyarrow as pa
 
-from riot_ops.connectors.retry import in_parallel
+from riot_ops.connectors.retry import map_parallel
 from riot_ops.connectors.stores.folder import FolderBlobs
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import RecordError
@@ -18,27 +18,27 @@ from riot_ops.tasks.io.store_task import BlobTask, Failures, reject, scratch
 
 __all__ = ["DownloadBlob"]
 
-#: Most bytes of one Arrow column.
-MOST_PER_BATCH = (1 << 31) - 1
+#: Largest size of a binary Arrow column in bytes.
+MAX_COLUMN_BYTES = (1 << 31) - 1
 
 
 @register
 @dataclass(frozen=True, kw_only=True)
 class DownloadBlob(BlobTask):
-    """Fetch the blob that each record names, such as a trained model.
+    """Download the blob that each record names, such as a trained model.
 
-    A name that comes several times in a batch is read once.
+    A name that occurs several times in a batch is downloaded once.
 
     Parameters
     ----------
     store, credential, retry_s, parallel
         Address and clients, see :class:`BlobTask` and :class:`StoreTask`.
     blob : str, default "{name}"
-        Template of the name, see :class:`riot_ops.connectors.template.Template`.
+        Template of the blob's name, see :class:`riot_ops.connectors.template.Template`.
     output : str, default "data"
-        Field (binary) for the content.
+        Binary field for the content.
     most_bytes : int, >= 1, default 67108864
-        Largest blob that is fetched.
+        Largest blob that is downloaded, in bytes.
 
     Shapes and rates
     ----------------
@@ -50,9 +50,9 @@ class DownloadBlob(BlobTask):
 
     Errors
     ------
-    To the errors stream go records whose blob has no name (``missing_key``), a name that is not
-    allowed (``bad_name``), is not there (``not_found``), or is larger than ``most_bytes`` or with those
-    before it in the batch than 2 GiB (``too_large``).
+    ``missing_key`` (a null in the name); ``bad_name`` (a name that is not allowed); ``not_found``;
+    ``too_large`` (larger than ``most_bytes``, or more than 2 GiB together with the blobs before it in the
+    batch).
 
     References
     ----------
@@ -94,11 +94,9 @@ class DownloadBlob(BlobTask):
             found = contents.get(name)
             if isinstance(found, bytes):
                 total += len(found)
-                if total > MOST_PER_BATCH:
+                if total > MAX_COLUMN_BYTES:
                     total -= len(found)
-                    found = RecordError(
-                        "the blobs of a batch have more than 2 GiB: use smaller batches", reason="too_large"
-                    )
+                    found = RecordError("the blobs of a batch exceed 2 GiB: use smaller batches", reason="too_large")
             if isinstance(found, RecordError):
                 failures[i] = found
             data.append(found if isinstance(found, bytes) else None)
@@ -114,7 +112,7 @@ class DownloadBlob(BlobTask):
             except RecordError as error:
                 return error
 
-        return dict(zip(names, in_parallel(read, names, self.parallel), strict=True))
+        return dict(zip(names, map_parallel(read, names, self.parallel), strict=True))
 
     @classmethod
     def cases(cls) -> Iterable[Case]:

@@ -1,4 +1,4 @@
-"""Insert records into a table of a database."""
+"""Inserts into a database table."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from riot_ops.connectors.retry import shared
+from riot_ops.connectors.retry import shared_client
 from riot_ops.connectors.stores.sql import SqlTable
-from riot_ops.connectors.stores.sql_address import check_sql_url
+from riot_ops.connectors.stores.sql_url import check_sql_url
 from riot_ops.connectors.stores.table import write_chunks
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError, RecordError
@@ -26,32 +26,32 @@ __all__ = ["InsertSQL"]
 @register
 @dataclass(frozen=True, kw_only=True)
 class InsertSQL(StoreTask):
-    """Insert each record as a row of a database table with a column per field; records pass on.
+    """Insert each record as a row of a database table, a column per field, and pass it on.
 
-    At least once, and effectively once in the table: a record that comes again after a crash has
-    the same key and replaces itself. All records of a batch are committed before they pass on.
-    Records with the same key replace each other, the last one stays.
+    At least once, and effectively once in the table: a record processed again after a crash has the
+    same key and replaces its row. All records of a batch are committed before they are passed on.
+    Of records with the same key, the last one stays.
 
     Parameters
     ----------
     store : str
-        Address of the database as SQLAlchemy takes it, such as ``sqlite:///file.db`` or
-        ``postgresql+psycopg://user@host/db``, without a password.
+        Address of the database in SQLAlchemy's form, without a password, such as ``sqlite:///file.db`` or
+        ``postgresql+psycopg://user@host/db``.
     table : str
-        Name of the table: a word of ASCII letters, digits and ``_``. The first use makes it where it
-        is missing, with the types of the fields; the text of a time has no zone and means UTC.
+        Name of the table: ASCII letters, digits and ``_``. A missing table is created at the first use,
+        with the types of the fields. Times are stored as UTC without a zone.
     key : tuple of str
-        Fields of the primary key: the record's identity, such as ``("seq", "ordinal")``.
+        Fields of the primary key, which identify a record, such as ``("seq", "ordinal")``.
     fields : tuple of str or None, default None
-        Fields to store, those of the key included; None: all. Nested ones are stored as JSON text.
+        Fields to store, including the key; None: all. Nested fields are stored as JSON text.
     batch : int, >= 1, default 100
-        Most rows of a transaction. (The benchmark has 10.)
+        Most rows per transaction. (The benchmark uses 10.)
     credential, retry_s
-        The password, and how long to try, see :class:`StoreTask`.
+        The password, and how long to retry, see :class:`StoreTask`.
 
     Shapes and rates
     ----------------
-    any[n] -> any[n], 1:1; one transaction per started ``batch``.
+    any[n] -> any[n], 1:1; one transaction per ``batch`` rows or fewer.
 
     Missing values
     --------------
@@ -59,8 +59,8 @@ class InsertSQL(StoreTask):
 
     Errors
     ------
-    To the errors stream go records with a null in the key (``missing_key``) and those that the
-    database refuses, such as a number that is too large for the column (``refused``).
+    ``missing_key`` (a null in the key); ``refused`` (the database refuses the record, for example because a
+    number is too large for its column).
 
     References
     ----------
@@ -84,11 +84,13 @@ class InsertSQL(StoreTask):
         super().validate()
         check_sql_url("store", self.store, credential=self.credential)
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,62}", self.table):
-            raise ConfigError(f"{self.name()}: table must be a word of at most 63 characters, got {self.table!r}")
+            raise ConfigError(
+                f"{self.name()}: table must be at most 63 ASCII letters, digits and _, got {self.table!r}"
+            )
         if not self.key or len(set(self.key)) < len(self.key):
-            raise ConfigError(f"{self.name()}: key must name at least one field, and none twice, got {self.key!r}")
+            raise ConfigError(f"{self.name()}: key must name at least one field, none twice, got {self.key!r}")
         if self.fields is not None and (set(self.key) - set(self.fields) or len(set(self.fields)) < len(self.fields)):
-            raise ConfigError(f"{self.name()}: fields must name those of the key, and none twice, got {self.fields!r}")
+            raise ConfigError(f"{self.name()}: fields must include the key, and no field twice, got {self.fields!r}")
 
     def requires(self) -> Mapping[str, Requirement]:
         return dict.fromkeys((*self.key, *(self.fields or ())), "any")
@@ -96,15 +98,15 @@ class InsertSQL(StoreTask):
     def output_schema(self, schema: pa.Schema) -> pa.Schema:
         self.check_input(schema)
         for name in self.key:
-            kind = schema.field(name).type
-            if pa.types.is_nested(kind) or pa.types.is_floating(kind):
-                raise ConfigError(f"{self.name()} needs a whole number, text or time as key, {name!r} is {kind}")
+            dtype = schema.field(name).type
+            if pa.types.is_nested(dtype) or pa.types.is_floating(dtype):
+                raise ConfigError(f"{self.name()} needs an integer, text or time as key, {name!r} is {dtype}")
         return schema
 
     def rows(self, schema: pa.Schema) -> SqlTable:
         """The table, opened once per process."""
         columns = pa.schema([pa.field(f.name, f.type) for f in schema if self.fields is None or f.name in self.fields])
-        return shared(SqlTable, self.store, self.table, columns, self.key, self.credential, retry_s=self.retry_s)
+        return shared_client(SqlTable, self.store, self.table, columns, self.key, self.credential, retry_s=self.retry_s)
 
     def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
         table = self.rows(batch.schema)

@@ -1,4 +1,4 @@
-"""Insert records into a table."""
+"""Inserts into a key-value table."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar
 import msgspec
 import pyarrow as pa
 
-from riot_ops.connectors.stores.table import BATCH, Row, check_table
+from riot_ops.connectors.stores.table import MAX_BATCH_ROWS, Row, check_table
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.schema import TIMESTAMP
 from riot_ops.task import Case, Requirement, register
@@ -21,37 +21,37 @@ __all__ = ["InsertTable"]
 @register
 @dataclass(frozen=True, kw_only=True)
 class InsertTable(TableTask):
-    """Insert each record into a table under its partition and row key; records pass on.
+    """Insert each record into a table under its partition and row key, and pass it on.
 
-    At least once, and effectively once in the table: a record that comes again after a crash has
-    the same keys and replaces itself. All records of a batch are in the table before they pass on;
-    none waits for the next batch. Records with the same keys replace each other, the last one stays.
+    At least once, and effectively once in the table: a record processed again after a crash has the
+    same keys and replaces its row. All records of a batch are in the table before they are passed on.
+    Of records with the same keys, the last one stays.
 
     Parameters
     ----------
     store, table, partition, credential, retry_s, parallel
         Address, partition key and clients, see :class:`TableTask` and :class:`StoreTask`.
     row : str
-        Template of the row key, such as ``"{event_time:ms}|{sensor_id}"``: what it leaves out must not tell
-        records of a partition apart.
+        Template of the row key, such as ``"{event_time:ms}|{sensor_id}"``; it must identify a record
+        within its partition.
     fields : tuple of str or None, default None
-        Fields to store; None: all. Nested ones are stored as JSON text.
+        Fields to store; None: all. Nested fields are stored as JSON text.
     batch : int, 1 to 100, default 100
-        Most rows of one partition that are written in one transaction.
+        Most rows of one partition per transaction.
 
     Shapes and rates
     ----------------
-    any[n] -> any[n], 1:1; one call of the store per started ``batch`` of a partition.
+    any[n] -> any[n], 1:1; one call of the store per ``batch`` rows or fewer of a partition.
 
     Missing values
     --------------
-    null and NaN are left out of the row. A null in a key: ``missing_key``, see Errors.
+    null and NaN are omitted from the row. A null in a key: ``missing_key``, see Errors.
 
     Errors
     ------
-    To the errors stream go records with a null in a key (``missing_key``), a key of more than 512
-    characters (``bad_key``), an infinite value (``not_finite``), a text or bytes above 64 KiB or a row
-    above 1 MiB or 252 values (``too_large``), and those that the store refuses (``refused``).
+    ``missing_key`` (a null in a key); ``bad_key`` (a key of more than 512 characters); ``not_finite`` (an
+    infinite value); ``too_large`` (text or bytes above 64 KiB, or a row above 1 MiB or 252 values);
+    ``refused`` (the store refuses the record).
 
     References
     ----------
@@ -71,7 +71,7 @@ class InsertTable(TableTask):
 
     row: str
     fields: tuple[str, ...] | None = None
-    batch: Annotated[int, msgspec.Meta(ge=1, le=BATCH)] = BATCH
+    batch: Annotated[int, msgspec.Meta(ge=1, le=MAX_BATCH_ROWS)] = MAX_BATCH_ROWS
 
     def requires(self) -> Mapping[str, Requirement]:
         return {**super().requires(), **dict.fromkeys(self.fields or (), "any")}

@@ -1,4 +1,4 @@
-"""Publishing to an MQTT broker (MQP)."""
+"""Publishing to an MQTT broker."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 import pyarrow as pa
 
-from riot_ops.connectors.mqtt.publication import MqttPublication
+from riot_ops.connectors.mqtt.publication import MQTTPublication
 from riot_ops.connectors.template import template
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.task import Case, Requirement, StatelessTask, register
@@ -19,63 +19,62 @@ __all__ = ["PublishMQTT"]
 
 @register
 @dataclass(frozen=True, kw_only=True)
-class PublishMQTT(MqttPublication, StatelessTask):
+class PublishMQTT(MQTTPublication, StatelessTask):
     """Publish each record to an MQTT broker, and pass it on.
 
-    The task is done with a batch when the broker has acknowledged all of it (QoS 1 and 2); up to
-    ``in_flight`` messages are on their way at once. If the connection breaks it goes on where it was; if
-    the broker stays away for ``timeout_s`` the batch fails and is processed again, so that a message may
-    come twice but is not lost: at least once. QoS 2 avoids repeats as long as the broker keeps the session
-    of the publisher. QoS 0 is at most once.
+    A batch is finished once the broker has acknowledged all its messages (QoS 1 and 2), with up to
+    ``in_flight`` messages sent ahead of their acknowledgements. After a lost connection, publishing resumes
+    where it stopped. If the broker is unreachable for ``timeout_s``, the batch fails and is processed again, so
+    a message may arrive twice but is not lost: at least once. QoS 2 avoids repeats as long as the broker keeps
+    the publisher's session. QoS 0 is at most once.
 
     Parameters
     ----------
     topic : str
-        Topic, with ``{field}`` for a field of the record: ``city/{sensor_id}/{obs_type}``.
+        Template of the topic, with fields of the record in braces: ``city/{sensor_id}/{obs_type}``.
     payload : str or None, default "payload"
-        Field that is the message: text and bytes as they are, anything else as JSON. None: a JSON object.
+        Field with the message: text and bytes are sent unchanged, other types as JSON. None: a JSON object.
     columns : tuple of str
-        Fields of the JSON object; by default all.
+        Fields of the JSON object; empty: all.
     qos : 0, 1 or 2, default 1
         Quality of service.
     retain : bool, default False
-        Whether the broker keeps the message for later subscribers (and an empty one removes it).
+        Whether the broker keeps the message for later subscribers; an empty message removes it.
     expiry_s : int or None, seconds
-        After which the broker no longer delivers the message (MQTT 5).
+        Time after which the broker no longer delivers the message (MQTT 5).
     user_properties : tuple of str
-        Fields to send as user properties of the message (MQTT 5), such as ``seq``, so that a subscriber
-        can tell repeated messages.
+        Fields to send as user properties of the message (MQTT 5), such as ``seq``, by which a subscriber
+        can recognise repeated messages.
     url : str
         ``mqtt://host:port``, ``mqtts://`` (TLS), ``ws://`` or ``wss://`` (websockets), without user and
-        password. ``memory://name``: a broker inside the process, for tests.
+        password. ``memory://name`` is a broker inside the process, for tests.
     username : str or None, default the environment variable RIOT_OPS_MQTT_USERNAME
     password : Secret or None, default the environment variable RIOT_OPS_MQTT_PASSWORD
     ca_file : str or None, default the system's authorities
-        File with the certificates of the authorities to trust.
+        File with the certificates of trusted authorities.
     client_id : str or None
-        Beginning of the client's name; each process adds a random part.
+        Prefix of the client's identifier, to which each process adds a random part.
     protocol : "5" or "3.1.1", default "5"
     keepalive_s : int, seconds, default 60
     in_flight : int, >= 1, default 100
-        Most messages without an acknowledgement.
+        Most messages that wait for an acknowledgement.
     timeout_s : float, seconds, default 60
         How long to try to reach the broker, and to wait for an acknowledgement.
 
     Shapes and rates
     ----------------
-    record[n] -> record[n], 1:1; some 10,000 messages/s to a broker near by.
+    record[n] -> record[n], 1:1; about 10,000 messages/s to a nearby broker.
 
     Missing values
     --------------
-    A null in a field of the topic rejects the record as ``bad_topic``, a null message as ``no_payload``;
-    a null user property is left out.
+    A null in a field of the topic rejects the record as ``bad_topic``, a null message as ``no_payload``.
+    A null user property is omitted.
 
     Errors
     ------
-    Wildcards in a topic reject the record as ``bad_topic``; a message that is larger than the broker or
-    MQTT allows as ``too_large``; one that the broker refuses, for instance because the user may not
-    publish to this topic, as ``refused``. A broker that refuses the login or cannot be reached raises
-    :class:`ConnectorError`.
+    ``bad_topic`` (also wildcards in a topic); ``too_large`` (larger than the broker or MQTT allows);
+    ``refused`` (by the broker, for example because the user may not publish to the topic). If the broker
+    refuses the login or cannot be reached, the task raises :class:`ConnectorError`.
 
     References
     ----------
@@ -106,15 +105,15 @@ class PublishMQTT(MqttPublication, StatelessTask):
         return schema
 
     def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
-        kept = np.ones(batch.num_rows, np.bool_)
+        keep = np.ones(batch.num_rows, np.bool_)
 
         def reject(rows: Sequence[int], reason: str, messages: Sequence[str]) -> None:
             index = np.asarray(rows, np.int64)
-            kept[index] = False
+            keep[index] = False
             dead.reject(batch, index, reason, messages)
 
         self.send(batch, reject)
-        return batch if kept.all() else batch.filter(pa.array(kept))
+        return batch if keep.all() else batch.filter(pa.array(keep))
 
     @classmethod
     def cases(cls) -> Iterable[Case]:

@@ -1,4 +1,4 @@
-"""Fetch spans of rows of a table."""
+"""Reads of row ranges from a table."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from riot_ops.connectors.retry import in_parallel
+from riot_ops.connectors.retry import map_parallel
 from riot_ops.connectors.stores import open_table
 from riot_ops.connectors.stores.table import Row
 from riot_ops.connectors.template import encode_key
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError, RecordError, excerpt
 from riot_ops.core.parameters import Count
+from riot_ops.core.schema import arrow_type
 from riot_ops.task import Case, register, replace_column, with_field
-from riot_ops.tasks.functions.function_task import arrow_type, canonical_schema
+from riot_ops.tasks.functions.function_task import canonical_schema
 from riot_ops.tasks.io.store_task import Failures, TableTask, reject, scratch
 
 __all__ = ["ReadTableRange"]
@@ -28,27 +29,26 @@ ROWS = "rows"
 @register
 @dataclass(frozen=True, kw_only=True)
 class ReadTableRange(TableTask):
-    """Fetch, for each record, the rows of a span of row keys as one set: a list for each value.
+    """Read, for each record, the rows in a range of row keys, as a list for each value.
 
-    The set is what a training task with ``size=None`` learns from. A span is half-open, ``start <= row key < end``,
-    by the order of the keys as they are stored; so with row keys ``{event_time:ms}|{sensor_id}`` it is a span
-    of time.
+    A training task with ``size=None`` learns from such lists. A range is half-open, ``start <= row key < end``, in the
+    order of the stored keys; with row keys ``{event_time:ms}|{sensor_id}`` it is a range of time.
 
     Parameters
     ----------
     store, table, partition, credential, retry_s, parallel
         Address, partition key and clients, see :class:`TableTask` and :class:`StoreTask`.
     start, end : str, default "{start}" and "{end}"
-        Templates of the first row key and of the one behind the last, or of their beginnings.
+        Templates of the first row key and of the one after the last, or of prefixes of them.
     schema : mapping of str to type, or pyarrow Schema
-        The values to fetch and their Arrow types, such as ``{"temperature": "double"}``.
+        Values to read and their Arrow types, such as ``{"temperature": "double"}``.
     most_rows : int, >= 1, default 1000000
-        Largest set.
+        Most rows in a range.
 
     Shapes and rates
     ----------------
-    span[n] -> list per value[n], 1:1, in order of the row keys; the field ``rows`` (int64) has their
-    number. A span without rows gives empty lists.
+    range[n] -> list per value[n], 1:1, in order of the row keys; the field ``rows`` (int64) is their
+    number. A range without rows gives empty lists.
 
     Missing values
     --------------
@@ -56,8 +56,8 @@ class ReadTableRange(TableTask):
 
     Errors
     ------
-    To the errors stream go records with a null in a key (``missing_key``), with a value that is not of
-    the declared type (``wrong_type``), and with more than ``most_rows`` rows (``too_large``).
+    ``missing_key`` (a null in a key); ``wrong_type`` (a value that is not of the declared type);
+    ``too_large`` (more than ``most_rows`` rows).
 
     References
     ----------
@@ -65,10 +65,10 @@ class ReadTableRange(TableTask):
 
     Examples
     --------
-    >>> span = ReadTableRange(store="memory", table="doc", partition="city", schema={"x": "double"}).session()
-    >>> span.task.rows.insert([Row("city", encode_key(ms) + "|s1", {"x": ms / 2}) for ms in (5, 6, 7)])
+    >>> read = ReadTableRange(store="memory", table="doc", partition="city", schema={"x": "double"}).session()
+    >>> read.task.rows.insert([Row("city", encode_key(ms) + "|s1", {"x": ms / 2}) for ms in (5, 6, 7)])
     {}
-    >>> span.push({"start": 5, "end": 7})
+    >>> read.push({"start": 5, "end": 7})
     [{'start': 5, 'end': 7, 'x': [2.5, 3.0], 'rows': 2}]
     """
 
@@ -84,7 +84,7 @@ class ReadTableRange(TableTask):
         super().validate()
         object.__setattr__(self, "schema", canonical_schema(self.name(), self.schema or ()))
         if ROWS in dict(self.schema):
-            raise ConfigError(f"{self.name()} writes the field {ROWS!r} itself; schema cannot have it")
+            raise ConfigError(f"{self.name()} adds the field {ROWS!r}; schema must not have it")
 
     def writes(self) -> frozenset[str]:
         return frozenset({*(name for name, _ in self.schema), ROWS})
@@ -97,11 +97,11 @@ class ReadTableRange(TableTask):
 
     def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
         failures: Failures = {}
-        spans = self.rendered(batch, self.templates, failures)
-        sets = self._sets(list(dict.fromkeys(s for i, s in enumerate(spans) if i not in failures)))
+        ranges = self.rendered(batch, self.templates, failures)
+        rows_of = self._read_ranges(list(dict.fromkeys(r for i, r in enumerate(ranges) if i not in failures)))
         found: list[list[Row]] = []
-        for i, span in enumerate(spans):
-            rows = sets.get(span, [])
+        for i, key_range in enumerate(ranges):
+            rows = rows_of.get(key_range, [])
             if isinstance(rows, RecordError):
                 failures[i] = rows
                 rows = []
@@ -113,17 +113,17 @@ class ReadTableRange(TableTask):
         out = replace_column(out, ROWS, pa.array([len(rows) for rows in found], pa.int64()))
         return out.filter(pa.array(reject(batch, failures, dead)))
 
-    def _sets(self, spans: list[tuple[str, ...]]) -> dict[tuple[str, ...], list[Row] | RecordError]:
+    def _read_ranges(self, ranges: list[tuple[str, ...]]) -> dict[tuple[str, ...], list[Row] | RecordError]:
         table = self.rows
 
-        def fetch(span: tuple[str, ...]) -> list[Row] | RecordError:
+        def read(key_range: tuple[str, ...]) -> list[Row] | RecordError:
             try:
-                partition, start, end = span
+                partition, start, end = key_range
                 return table.range(partition, start, end, self.most_rows)
             except RecordError as error:
                 return error
 
-        return dict(zip(spans, in_parallel(fetch, spans, table.parallel), strict=True))
+        return dict(zip(ranges, map_parallel(read, ranges, table.parallel), strict=True))
 
     @classmethod
     def cases(cls) -> Iterable[Case]:
@@ -137,14 +137,14 @@ class ReadTableRange(TableTask):
         schema = {"x": "double", "text": "string"}
         given: dict[str, Any] = {"store": store, "table": "cases", "partition": "p", "schema": schema}
         yield Case(cls(**given), batch)
-        yield Case(cls(**given, most_rows=1), batch, "small sets")
+        yield Case(cls(**given, most_rows=1), batch, "small ranges")
 
 
-def _typed(name: str, rows: list[Row], kind: pa.DataType, place: int, failures: Failures) -> list[Any]:
-    """One value of each row; the record fails where one is of another type."""
+def _typed(name: str, rows: list[Row], dtype: pa.DataType, place: int, failures: Failures) -> list[Any]:
+    """One value from each row; record a failure if a value is of another type."""
     values = [row.values.get(name) for row in rows]
     try:
-        pa.array(values, kind)
+        pa.array(values, dtype)
     except (pa.ArrowException, TypeError, OverflowError) as error:
         failures.setdefault(place, RecordError(f"{name}: {excerpt(str(error))}", reason="wrong_type"))
         return []

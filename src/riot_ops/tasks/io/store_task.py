@@ -1,4 +1,4 @@
-"""What the tasks over stores share: addresses, clients and records that fail."""
+"""Bases of the tasks over stores: addresses, clients and failed records."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from riot_ops.connectors.stores.blob import BlobStore
-from riot_ops.connectors.stores.opening import check_blob_url, check_table_url, shared_blobs, shared_table
-from riot_ops.connectors.stores.table import TableStore, check_table, plain
+from riot_ops.connectors.stores.factory import check_blob_url, check_table_url, shared_blobs, shared_table
+from riot_ops.connectors.stores.table import TableStore, check_table, storable_value
 from riot_ops.connectors.template import Template, template
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError, RecordError
@@ -37,21 +37,21 @@ class StoreTask(StatelessTask):
     Parameters
     ----------
     store : str
-        Address of the store. It holds no password: that is the credential.
+        Address of the store, without a password, see ``credential``.
     credential : Secret or None
-        For Azure the connection string, by default (None) that in the environment variable
+        For Azure the connection string, None: the one in the environment variable
         ``AZURE_STORAGE_CONNECTION_STRING``; for a database the password.
     retry_s : float, >= 0, default 60
-        For how long a call that fails for a passing reason is tried again (s). What still fails then,
-        or for another reason (key, missing container, full disk), stops the dataflow with a
-        :class:`ConnectorError`; a restart goes on from its checkpoint.
+        For how long a call with a transient failure is retried (s). A call that still fails, or fails for
+        another reason (key, missing container, full disk), stops the dataflow with a
+        :class:`ConnectorError`; a restart continues from its checkpoint.
     """
 
     category: ClassVar[str] = "IO"
     reentrant: ClassVar[bool] = False
-    #: Parameters that are templates of names or keys.
+    #: Parameters that are templates, of names or of keys.
     templates: ClassVar[tuple[str, ...]] = ()
-    #: Whether they are templates of keys.
+    #: Whether the templates are of keys.
     keys: ClassVar[bool] = False
 
     store: str
@@ -63,7 +63,7 @@ class StoreTask(StatelessTask):
             self.template(name)
 
     def template(self, name: str) -> Template:
-        """A parameter as a template."""
+        """Compile the template in a parameter."""
         try:
             return template(getattr(self, name), self.keys)
         except ConfigError as error:
@@ -78,7 +78,7 @@ class StoreTask(StatelessTask):
             self.template(name).check(schema)
 
     def rendered(self, batch: pa.RecordBatch, names: Sequence[str], failures: Failures) -> list[tuple[str, ...]]:
-        """The texts of templates for each record; a record without one of them fails."""
+        """Render templates for each record; record a failure where a text is null."""
         columns = [self.template(name).render(batch) for name in names]
         rows: list[tuple[str, ...]] = []
         for i, texts in enumerate(zip(*columns, strict=True)):
@@ -91,17 +91,17 @@ class StoreTask(StatelessTask):
 
 @dataclass(frozen=True, kw_only=True)
 class BlobTask(StoreTask):
-    """A task over a blob store.
+    """A task that reads or writes a blob store.
 
     Parameters
     ----------
     store : str
         A folder (path or ``file:///path``), ``azure-blob://container``, the address of a database such as
-        ``sqlite:///file.db``, or ``memory://name`` (of one process, for tests).
+        ``sqlite:///file.db``, or ``memory://name`` (within the process, for tests).
     credential, retry_s
         See :class:`StoreTask`.
     parallel : int, >= 1, default 8
-        Blobs on their way at once.
+        Number of concurrent transfers.
     """
 
     parallel: Count = 8
@@ -118,23 +118,23 @@ class BlobTask(StoreTask):
 
 @dataclass(frozen=True, kw_only=True)
 class TableTask(StoreTask):
-    """A task over a table.
+    """A task that reads or writes a table.
 
     Parameters
     ----------
     store : str
-        ``azure-table://``, the address of a database such as ``sqlite:///file.db``, or ``memory`` (of one
-        process, for tests).
+        ``azure-table://``, the address of a database such as ``sqlite:///file.db``, or ``memory`` (within
+        the process, for tests).
     table : str
-        Name of the table: 3 to 63 ASCII letters and digits. In a database it is made by the first use.
+        Name of the table: 3 to 63 ASCII letters and digits. In a database it is created at the first use.
     credential, retry_s
         See :class:`StoreTask`.
     parallel : int, >= 1, default 8
-        Calls that wait for their answers at once (Azure).
+        Number of concurrent calls (Azure).
     partition, row : str
         Templates of the partition key and the row key, see :class:`riot_ops.connectors.template.Template`:
-        ``{field}`` stands for a field's text, whole numbers with 20 digits, times in microseconds or as
-        ``{time:ms}`` in milliseconds. ``|`` separates fields without ambiguity.
+        ``{field}`` is replaced by the text of a field: integers with 20 digits, times in microseconds, or in
+        milliseconds for ``{time:ms}``. ``|`` separates fields unambiguously.
     """
 
     keys: ClassVar[bool] = True
@@ -155,7 +155,7 @@ class TableTask(StoreTask):
 
 
 def reject(batch: pa.RecordBatch, failures: Failures, dead: DeadLetters) -> npt.NDArray[np.bool_]:
-    """Send records to the dead letters by their places; True for each record that is left."""
+    """Send failed records to the dead letters; returns which records remain."""
     keep = np.ones(batch.num_rows, np.bool_)
     reasons: dict[str, list[int]] = {}
     for i in sorted(failures):
@@ -167,13 +167,13 @@ def reject(batch: pa.RecordBatch, failures: Failures, dead: DeadLetters) -> npt.
 
 
 def plain_columns(batch: pa.RecordBatch, names: Sequence[str]) -> list[dict[str, Any]]:
-    """Fields of each record, as values that stores take."""
+    """Convert fields of each record to the value types of stores."""
     columns = []
     for name in names:
         column = batch.column(name)
-        if pa.types.is_timestamp(column.type):  # nanoseconds have no Python value
+        if pa.types.is_timestamp(column.type):  # Python's datetime has no nanoseconds
             column = column.cast(pa.timestamp("us", tz=column.type.tz), safe=False)
-        columns.append([plain(value) for value in column.to_pylist()])
+        columns.append([storable_value(value) for value in column.to_pylist()])
     if not columns:
         return [{} for _ in range(batch.num_rows)]
     return [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
@@ -181,7 +181,7 @@ def plain_columns(batch: pa.RecordBatch, names: Sequence[str]) -> list[dict[str,
 
 @functools.cache
 def scratch() -> Path:
-    """A folder for the stores of contract cases, removed at the end of the process."""
+    """Create a folder for the stores of contract cases; it is removed at the end of the process."""
     folder = tempfile.mkdtemp(prefix="riot_ops-cases-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return Path(folder)

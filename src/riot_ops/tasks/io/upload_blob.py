@@ -1,4 +1,4 @@
-"""Store values as blobs."""
+"""Upload of values and files as blobs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from riot_ops.connectors.retry import in_parallel
+from riot_ops.connectors.retry import map_parallel
 from riot_ops.connectors.stores.folder import FolderBlobs
 from riot_ops.connectors.template import Template, template
 from riot_ops.core.dead_letters import DeadLetters
@@ -26,38 +26,38 @@ __all__ = ["UploadBlob"]
 @register
 @dataclass(frozen=True, kw_only=True)
 class UploadBlob(BlobTask):
-    """Store a value of each record, or the file that it names, as a blob; records pass on.
+    """Upload a value of each record, or the file that it names, as a blob, and pass the record on.
 
-    At least once, and effectively once in the store as long as the name follows from the record: a
-    record that comes again after a crash writes the same blob again.
+    At least once, and effectively once in the store if the name is determined by the record: a record
+    processed again after a crash writes the same blob again.
 
     Parameters
     ----------
     store, credential, retry_s, parallel
         Address and clients, see :class:`BlobTask` and :class:`StoreTask`.
     blob : str, default "{name}"
-        Template of the name, see :class:`riot_ops.connectors.template.Template`.
+        Template of the blob's name, see :class:`riot_ops.connectors.template.Template`.
     value : str, default "data"
-        Field (text or binary) to store.
+        Text or binary field to upload.
     folder : str or None, default None
-        If given, ``value`` holds the path of a file in this folder, whose content is stored.
+        If given, ``value`` is the path of a file in this folder, whose content is uploaded.
     gather : str or None, default None
-        If given, the records of a batch go into one blob, with a line of JSON for each:
-        ``{"blob": name, "data": text}``, or ``"base64"`` in place of ``"data"`` for bytes that are no UTF-8. This
-        is its template, filled in from the first record of the batch, and has to tell batches apart,
-        as ``"results/{seq}.jsonl"`` does. Much faster for small values. Effectively once if the
-        batches are cut again as they were, which Spark does.
+        If given, the records of a batch are written into one blob, a line of JSON for each:
+        ``{"blob": name, "data": text}``, with ``"base64"`` in place of ``"data"`` for bytes that are not UTF-8.
+        ``gather`` is the template of its name, rendered for the first record of the batch; it must differ between
+        batches, as ``"results/{seq}.jsonl"`` does. Much faster for small values. Effectively once if batches
+        have the same limits when they are processed again, as on Spark.
     overwrite : bool, default True
-        Whether a blob of the same name is replaced. If not, other content under that name stays
-        and the record goes to the errors stream.
+        Whether to replace a blob of the same name. If False and the name has other content, that content
+        stays and the record is rejected.
     output : str, default "blob"
-        Field (string) for the name of the blob that holds the value.
+        Text field for the name of the blob with the value.
 
     Shapes and rates
     ----------------
     text or binary[n] -> name[n], 1:1; one call of the store per record, or per batch with ``gather``.
-    Of several records with one name in a batch, the last one is written (without ``overwrite`` the
-    first).
+    If several records of a batch have the same name, the last one is written (without ``overwrite``
+    the first).
 
     Missing values
     --------------
@@ -65,9 +65,9 @@ class UploadBlob(BlobTask):
 
     Errors
     ------
-    To the errors stream go records whose name is null (``missing_key``) or not allowed (``bad_name``),
-    whose value is null (``missing_value``), whose file is not there (``not_found``), and whose name
-    has another content already (``exists``) or which a database refuses (``refused``).
+    ``missing_key`` (a null in the name); ``bad_name`` (a name that is not allowed); ``missing_value`` (a null
+    value); ``not_found`` (no such file); ``exists`` (the name has other content); ``refused`` (by a
+    database).
 
     References
     ----------
@@ -137,7 +137,7 @@ class UploadBlob(BlobTask):
         return replace_column(out, self.output, pa.array([names[i] for i in np.flatnonzero(keep)], pa.string()))
 
     def _values(self, batch: pa.RecordBatch, failures: Failures) -> list[bytes]:
-        """What to store for each record."""
+        """The content to upload for each record."""
         files = FolderBlobs(self.folder) if self.folder is not None else None
         values: list[bytes] = []
         for i, value in enumerate(batch.column(self.value).to_pylist()):
@@ -165,13 +165,13 @@ class UploadBlob(BlobTask):
             other = RecordError(f"another record of the batch has the blob name {name!r}", reason="exists")
             return {} if self.overwrite else {i: other for i in rows if values[i] != data}
 
-        for failed in in_parallel(write, list(jobs), self.parallel):
+        for failed in map_parallel(write, list(jobs), self.parallel):
             failures.update(failed)
 
     def _write_all(
         self, batch: pa.RecordBatch, jobs: Mapping[str, list[int]], values: list[bytes], failures: Failures
     ) -> list[str | None]:
-        """Write one blob with the values of all records."""
+        """Write the values of all records into one blob; returns its name for each record."""
         gather = self._gather()
         assert gather is not None
         order = sorted((i, name) for name, rows in jobs.items() for i in rows)
@@ -199,7 +199,7 @@ class UploadBlob(BlobTask):
 
 
 def _within(folder: Path, path: bytes) -> str:
-    """A path as a name below the folder."""
+    """Convert a path to a name relative to the folder."""
     text = path.decode("utf-8", "surrogateescape")
     return text.removeprefix(f"{folder}/") if text.startswith("/") else text
 

@@ -1,4 +1,4 @@
-"""Pack charts and other files into zip files."""
+"""Packing of charts and other files into zip files in a folder."""
 
 from __future__ import annotations
 
@@ -24,16 +24,15 @@ __all__ = ["ZipToFolder"]
 @register
 @dataclass(frozen=True, kw_only=True)
 class ZipToFolder(ZipToStore):
-    """Pack files into zip archives in a folder, and emit where they are.
+    """Pack files into zip archives in a folder, and emit the paths of the archives.
 
-    As :class:`ZipToStore`, but the archive becomes a file: it appears whole or not at all, and one that
-    is written again after a crash replaces itself. At least once: a file may be there without its
-    record for as long as the batch has not been committed.
+    Like :class:`ZipToStore`, but each archive is written to a file, atomically: an archive written again after a
+    crash replaces the same file. At least once: until the batch is committed, a file may exist without its record.
 
     Parameters
     ----------
     directory : str
-        Folder for the archives; made if missing. On a cluster it must be one that all see.
+        Folder for the archives, created if missing. On a cluster it must be shared by all workers.
     size : int, 1 to 65535, default 100
         Most entries per archive.
     max_bytes : int, 1 to 2**30, default 67108864
@@ -41,20 +40,20 @@ class ZipToFolder(ZipToStore):
     field : str, default "data"
         Binary or text field with the content of an entry.
     entry : str or None, default "name"
-        Text field with the name of an entry; None: entry-1, entry-2 and so on.
+        Text field with the name of an entry; None: names are entry-1, entry-2 and so on.
     prefix : str, default "archive"
-        Begins the names of archives.
+        Prefix of the names of archives.
     compress : bool, default True
         Whether to deflate the entries.
     by : tuple of str, default ()
-        Key: each has archives of its own.
+        Key; each key has its own archives.
     ttl
-        Has no use here.
+        Not used.
 
     Shapes and rates
     ----------------
-    N:1, one record per archive, as of :class:`ZipToStore` with ``path`` (text) and ``bytes`` (int64, its
-    size) in place of ``data``.
+    N:1, one record per archive, as for :class:`ZipToStore`, with ``path`` (text) and ``bytes`` (int64, the
+    size of the file) in place of ``data``.
 
     Missing values
     --------------
@@ -62,7 +61,7 @@ class ZipToFolder(ZipToStore):
 
     Errors
     ------
-    ``missing`` (null content); ``too_big`` (an entry beyond ``max_bytes``). A folder that cannot be
+    ``missing`` (null content); ``too_big`` (an entry above ``max_bytes``). A folder that cannot be
     written to stops the dataflow with a :class:`ConnectorError`.
 
     References
@@ -89,7 +88,7 @@ class ZipToFolder(ZipToStore):
         if not self.directory or (folder.exists() and not folder.is_dir()):
             raise ConfigError(f"directory must name a folder, got {self.directory!r}")
 
-    def _made(self) -> list[pa.Field]:
+    def _added_fields(self) -> list[pa.Field]:
         return [
             pa.field("name", pa.string()),
             pa.field("path", pa.string()),
@@ -123,7 +122,7 @@ class ZipToFolder(ZipToStore):
 
 @functools.cache
 def _case_directory() -> str:
-    """A folder for the contract suite, gone with this process."""
+    """Create a folder for the contract suite; it is removed at the end of the process."""
     folder = tempfile.mkdtemp(prefix="riot_ops-zip-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder

@@ -1,4 +1,4 @@
-"""Pack charts and other files into zip archives, to be uploaded."""
+"""Packing of charts and other files into zip archives, for upload."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ import pyarrow.compute as pc
 
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
-from riot_ops.core.order import carried
+from riot_ops.core.order import carried_fields
 from riot_ops.core.parameters import Count
 from riot_ops.core.schema import TIMESTAMP
 from riot_ops.kernels.arrays.arrow import byte_spans
-from riot_ops.kernels.arrays.blocks import limited_blocks
-from riot_ops.kernels.text.timestamps import microseconds
+from riot_ops.kernels.arrays.bounded_blocks import assign_blocks
+from riot_ops.kernels.arrays.timestamps import microseconds
 from riot_ops.task import Case, KeyedTask, Requirement, State, StateField, register
-from riot_ops.tasks.io.archives import FIRST, Entry, zip_bytes
+from riot_ops.tasks.io.zip_archive import FIRST_SECOND, ZipEntry, zip_bytes
 from riot_ops.tasks.plot.plot_lines import file_name
 
 __all__ = ["ZipToStore"]
 
-#: What an archive keeps of its last entry.
-MOST_ENTRIES, MOST_BYTES = 65_535, 1 << 30
+#: Limits for the parameters ``size`` and ``max_bytes``.
+MAX_ENTRIES, MAX_ARCHIVE_BYTES = 65_535, 1 << 30
 
 
 @register
 @dataclass(frozen=True, kw_only=True)
 class ZipToStore(KeyedTask):
-    """Pack files into zip archives and emit these, for an upload to follow.
+    """Pack files into zip archives and emit the archives, for a following upload.
 
-    An archive is complete with ``size`` entries, or when one more would take it beyond
-    ``max_bytes``. At the end of the stream comes what is left.
+    An archive is complete with ``size`` entries, or if one more would exceed ``max_bytes``. The remaining
+    entries are emitted at the end of the stream.
 
     Parameters
     ----------
@@ -47,34 +47,34 @@ class ZipToStore(KeyedTask):
     field : str, default "data"
         Binary or text field with the content of an entry.
     entry : str or None, default "name"
-        Text field with the name of an entry; None: entry-1, entry-2 and so on.
+        Text field with the name of an entry; None: names are entry-1, entry-2 and so on.
     prefix : str, default "archive"
-        Begins the names of archives.
+        Prefix of the names of archives.
     compress : bool, default True
         Whether to deflate the entries.
     by : tuple of str, default ()
-        Key: each has archives of its own.
+        Key; each key has its own archives.
     ttl
-        Has no use here.
+        Not used.
 
     Shapes and rates
     ----------------
-    N:1, one record per archive: the key, ``seq``, ``ordinal`` and ``event_time`` of its last entry where
-    the input has them, ``name``, ``data`` (binary, the archive) and ``entries`` (int64). Time
-    grows with the bytes; state is the entries of archives that are not complete.
+    N:1, one record per archive: the key, ``seq``, ``ordinal`` and ``event_time`` of its last entry if
+    the input has them, ``name``, ``data`` (binary, the archive) and ``entries`` (int64). O(bytes)
+    time; the state is the entries of incomplete archives.
 
-    The same entries make the same bytes, and the name of an archive ends with a hash of them
-    (prefix, key, milliseconds of the event time, hash, with ~ between them): what is done again
-    after a crash replaces what was there. Names of entries are made safe to unpack (no absolute
-    path, no ``..``, none twice); their time is the event time.
+    The same entries make the same bytes, and the name of an archive ends with a hash of its content
+    (prefix, key, milliseconds of the event time, hash, joined by ~), so an archive made again after a
+    crash replaces the same one. Names of entries are made safe to unpack (no absolute paths, ``..``
+    or duplicates); their time is the event time.
 
     Missing values
     --------------
-    An entry without a name is called entry, one without event time is of 1980.
+    An entry without a name is called entry; one without event time is dated 1980.
 
     Errors
     ------
-    ``missing`` (null content); ``too_big`` (an entry beyond ``max_bytes``).
+    ``missing`` (null content); ``too_big`` (an entry above ``max_bytes``).
 
     References
     ----------
@@ -106,14 +106,14 @@ class ZipToStore(KeyedTask):
 
     def validate(self) -> None:
         if self.ttl is not None:
-            raise ConfigError(f"a zip task has no use for ttl, got {self.ttl!r}")
-        if self.size > MOST_ENTRIES:
-            raise ConfigError(f"size must be at most {MOST_ENTRIES}, got {self.size}")
-        if self.max_bytes > MOST_BYTES:
-            raise ConfigError(f"max_bytes must be at most {MOST_BYTES}, got {self.max_bytes}")
-        taken = sorted({f.name for f in self._made()} & set(self.by))
-        if taken:
-            raise ConfigError(f"a zip task writes the field {taken[0]!r}; the key cannot have that name")
+            raise ConfigError(f"{self.name()} does not use ttl, got {self.ttl!r}")
+        if self.size > MAX_ENTRIES:
+            raise ConfigError(f"size must be at most {MAX_ENTRIES}, got {self.size}")
+        if self.max_bytes > MAX_ARCHIVE_BYTES:
+            raise ConfigError(f"max_bytes must be at most {MAX_ARCHIVE_BYTES}, got {self.max_bytes}")
+        conflicts = sorted({f.name for f in self._added_fields()} & set(self.by))
+        if conflicts:
+            raise ConfigError(f"{self.name()} adds the field {conflicts[0]!r}; the key must not have that name")
 
     def requires(self) -> Mapping[str, Requirement]:
         named: dict[str, Requirement] = {} if self.entry is None else {self.entry: "text"}
@@ -124,10 +124,10 @@ class ZipToStore(KeyedTask):
 
     def output_schema(self, schema: pa.Schema) -> pa.Schema:
         self.check_input(schema)
-        own = [schema.field(n) for n in carried(schema.names) if n not in self.by]
-        return pa.schema([*own, *(schema.field(n) for n in self.by), *self._made()])
+        own = [schema.field(n) for n in carried_fields(schema.names) if n not in self.by]
+        return pa.schema([*own, *(schema.field(n) for n in self.by), *self._added_fields()])
 
-    def _made(self) -> list[pa.Field]:
+    def _added_fields(self) -> list[pa.Field]:
         return [pa.field("name", pa.string()), pa.field("data", pa.binary()), pa.field("entries", pa.int64())]
 
     def state_fields(self) -> Mapping[str, StateField]:
@@ -139,7 +139,7 @@ class ZipToStore(KeyedTask):
         names = batch.column(self.entry) if self.entry is not None else None
         dead.reject(batch, lengths < 0, "missing", f"{self.field} is null", names)
         big = np.flatnonzero(lengths > self.max_bytes)
-        texts = [f"{self.field} has {lengths[i]} bytes, allowed are {self.max_bytes}" for i in big]
+        texts = [f"{self.field} has {lengths[i]} bytes, at most {self.max_bytes} are allowed" for i in big]
         dead.reject(batch, big, "too_big", texts, names)
         good = (lengths >= 0) & (lengths <= self.max_bytes)
         return batch if good.all() else batch.filter(pa.array(good))
@@ -153,7 +153,7 @@ class ZipToStore(KeyedTask):
         state["held"][0] = batch.take(pa.array(rest)) if rest.size else None
         return self._archives(batch, block, full[np.argsort(closed[full], kind="stable")])
 
-    def end(
+    def flush_held(
         self, held: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, dead: DeadLetters
     ) -> pa.RecordBatch | None:
         block, closed = self._blocks(held, slots)
@@ -167,7 +167,7 @@ class ZipToStore(KeyedTask):
         keys = int(slots.max()) + 1 if n else 0
         block, closed = np.empty(n, np.int64), np.empty(n, np.int64)
         current, count, total = (np.zeros(keys, np.int64) for _ in range(3))
-        found = limited_blocks(slots, ends - starts, self.size, self.max_bytes, current, count, total, block, closed)
+        found = assign_blocks(slots, ends - starts, self.size, self.max_bytes, current, count, total, block, closed)
         return block, closed[:found]
 
     def _archives(
@@ -183,34 +183,35 @@ class ZipToStore(KeyedTask):
             times, present = microseconds(last.column("event_time"))
             stamps = [int(t) // 1000 if p else None for t, p in zip(times, present, strict=True)]
         keys = [last.column(name).to_pylist() for name in self.by]
-        made = []
+        archive_rows = []
         for i, rows in enumerate(members):
             content = zip_bytes(self._entries(pool.take(pa.array(rows))), self.compress)
             digest = hashlib.blake2b(content, digest_size=8).hexdigest()
             parts = [self.prefix, *(k[i] for k in keys), *([] if stamps[i] is None else [stamps[i]]), digest]
-            made.append(self._row(file_name(parts, ".zip"), content, len(rows)))
-        fields = self._made()
+            archive_rows.append(self._row(file_name(parts, ".zip"), content, len(rows)))
+        fields = self._added_fields()
         columns = {
-            f.name: pa.array(values, f.type) for f, values in zip(fields, _columns(made, len(fields)), strict=True)
+            f.name: pa.array(values, f.type)
+            for f, values in zip(fields, _columns(archive_rows, len(fields)), strict=True)
         }
         return pa.RecordBatch.from_arrays(
             [columns[n] if n in columns else last.column(n) for n in schema.names], schema=schema
         )
 
-    def _entries(self, rows: pa.RecordBatch) -> Iterable[Entry]:
+    def _entries(self, rows: pa.RecordBatch) -> Iterable[ZipEntry]:
         data = _binary(rows.column(self.field)).to_pylist()
         names = [f"entry-{i + 1}" for i in range(len(data))]
         if self.entry is not None:
             given = _binary(rows.column(self.entry)).to_pylist()
             names = [(name or b"").decode("utf-8", "backslashreplace") for name in given]
-        seconds = np.full(len(data), FIRST)
+        seconds = np.full(len(data), FIRST_SECOND)
         if "event_time" in rows.schema.names:
             times, present = microseconds(rows.column("event_time"))
-            seconds = np.where(present, times // 1_000_000, FIRST)
-        return map(Entry, names, data, seconds.tolist())
+            seconds = np.where(present, times // 1_000_000, FIRST_SECOND)
+        return map(ZipEntry, names, data, seconds.tolist())
 
     def _row(self, name: str, content: bytes, entries: int) -> Sequence[Any]:
-        """The values of the fields made, for a complete archive."""
+        """The values of the added fields for a complete archive."""
         return name, content, entries
 
     @classmethod
@@ -218,8 +219,8 @@ class ZipToStore(KeyedTask):
         yield from zip_cases(cls)
 
 
-def zip_cases(kind: type[ZipToStore], **parameters: Any) -> Iterable[Case]:
-    """Inputs for the contract suite."""
+def zip_cases(cls: type[ZipToStore], **parameters: Any) -> Iterable[Case]:
+    """Parameters and inputs for the contract suite."""
     batch = pa.RecordBatch.from_pydict(
         {
             "seq": pa.array(range(8), pa.int64()),
@@ -229,10 +230,10 @@ def zip_cases(kind: type[ZipToStore], **parameters: Any) -> Iterable[Case]:
             "data": [b"<svg/>", b"", b"\xff\x00", None, b"x" * 50, b"abc", b"abcd", b"<svg/>"],
         }
     )
-    yield Case(kind(size=2, by=("key",), **parameters), batch)
-    yield Case(kind(max_bytes=49, compress=False, **parameters), batch, "bytes")
+    yield Case(cls(size=2, by=("key",), **parameters), batch)
+    yield Case(cls(max_bytes=49, compress=False, **parameters), batch, "bytes")
     texts = batch.select(["key", "name"])
-    yield Case(kind(field="name", entry=None, size=3, by=("key",), **parameters), texts, "text")
+    yield Case(cls(field="name", entry=None, size=3, by=("key",), **parameters), texts, "text")
 
 
 def _columns(rows: list[Sequence[Any]], n: int) -> list[list[Any]]:

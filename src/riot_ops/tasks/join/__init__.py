@@ -1,1 +1,1 @@
-"""Operators: several records to one."""
+"""Tasks that join records of streams."""

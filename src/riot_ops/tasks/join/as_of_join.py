@@ -1,4 +1,4 @@
-"""As-of join: each record with what was last known."""
+"""As-of join: each record with the latest values of its key."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ __all__ = ["AsOfJoin"]
 
 
 @kernel
-def _fill(values: Any, slots: Any, known: Any, asks: Any) -> None:
-    """Take over the values of records that have any; the others get what is known. ``asks`` tells which those are."""
+def _fill(values: Any, slots: Any, known: Any, is_query: Any) -> None:
+    """Store the values of records that have any, and fill in the others, which ``is_query`` marks."""
     width = known.shape[1]
     for i in range(slots.size):
         s = slots[i]
-        told = False
+        has_value = False
         for j in range(width):
-            told |= not np.isnan(values[j, i])
-        asks[i] = not told
+            has_value |= not np.isnan(values[j, i])
+        is_query[i] = not has_value
         for j in range(width):
-            if told:
+            if has_value:
                 known[s, j] = values[j, i]
             else:
                 values[j, i] = known[s, j]
@@ -39,24 +39,24 @@ def _fill(values: Any, slots: Any, known: Any, asks: Any) -> None:
 @register
 @dataclass(frozen=True, kw_only=True)
 class AsOfJoin(KeyedTask):
-    """Join each record with the last that told something of its key, such as a quote with the price of the last trade.
+    """Join each record with the latest values of its key, such as a quote with the price of the last trade.
 
-    Both kinds of records come in one stream, merged. One that has a value in any of the fields tells what holds from
-    now on, the null ones included, and ends here; one that has none asks, and comes out with what holds.
+    Both sides come in one merged stream. A record with a value in any of the fields sets all of them, nulls included,
+    and is dropped; a record without any is passed on with the latest values.
 
     Parameters
     ----------
     fields : tuple of str
-        Numeric fields that are told; null in the records that ask.
+        Numeric fields to join; null in the records that get them.
     unmatched : "drop" or "keep", default "drop"
-        What becomes of a record that asks before anything has been told: nothing, or the record with nulls.
+        What to do with a record that comes before any values: drop it, or keep it with nulls.
     by, ttl
-        Key and time to live, see :class:`KeyedTask`. A record that asks counts as a sign of life.
+        Key and time to live, see :class:`KeyedTask`. Records of both sides keep a key alive.
 
     Shapes and rates
     ----------------
-    record[n] -> record[m], 1:0/1; O(1) time; 8 bytes of state per key and field. "Last" is by the order of the
-    stream, not by event time.
+    record[n] -> record[m], 1:0/1; O(1) time; 8 bytes of state per key and field. "Latest" is by the order
+    of the stream, not by event time.
 
     Missing values
     --------------
@@ -69,7 +69,7 @@ class AsOfJoin(KeyedTask):
     References
     ----------
     .. [1] M. V. Bordin et al., *DSPBench*, IEEE Access 8, 2020: bargain index.
-    .. [2] pandas, ``merge_asof``: the same for tables.
+    .. [2] pandas, ``merge_asof``: the same join for tables.
 
     Examples
     --------
@@ -121,13 +121,13 @@ class AsOfJoin(KeyedTask):
         self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, dead: DeadLetters
     ) -> pa.RecordBatch:
         values = np.stack([float_column(batch.column(name))[0] for name in self.fields])
-        asks = np.empty(slots.size, np.bool_)
-        _fill(values, slots, state["known"], asks)
+        is_query = np.empty(slots.size, np.bool_)
+        _fill(values, slots, state["known"], is_query)
         if self.unmatched == "drop":
-            asks &= ~np.isnan(values).all(axis=0)
-        out = batch.filter(pa.array(asks))
+            is_query &= ~np.isnan(values).all(axis=0)
+        out = batch.filter(pa.array(is_query))
         for name, column in zip(self.fields, values, strict=True):
-            out = replace_column(out, name, column[asks])
+            out = replace_column(out, name, column[is_query])
         return out
 
     @classmethod

@@ -1,4 +1,4 @@
-"""Join the observations of a message again."""
+"""Assembly of a message's observations into one record."""
 
 from __future__ import annotations
 
@@ -17,22 +17,31 @@ from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError, did_you_mean
 from riot_ops.core.schema import TIMESTAMP, StreamSchema, stream_schema
 from riot_ops.kernels.arrays.arrow import float_column, readonly
-from riot_ops.kernels.arrays.pieces import COMPLETE, DUPLICATE, GIVEN_UP, NEVER, OPEN, UNKNOWN, match, spread
+from riot_ops.kernels.arrays.assembly import (
+    COMPLETE,
+    DUPLICATE,
+    EXPIRED,
+    NEVER,
+    OPEN,
+    UNKNOWN,
+    match_observations,
+    scatter_observations,
+)
+from riot_ops.kernels.arrays.timestamps import check_time_field, microseconds
 from riot_ops.kernels.text.csv.lines import csv_lines
-from riot_ops.kernels.text.strings import code_of
-from riot_ops.kernels.text.timestamps import check_time_field, microseconds
+from riot_ops.kernels.text.strings import name_codes
 from riot_ops.task import Case, KeyedTask, Lookback, Requirement, State, StateField, register
-from riot_ops.tasks.join.side_by_side import number_column, side_by_side
+from riot_ops.tasks.join.row_alignment import align_rows, nan_to_null
 
 __all__ = ["AssembleMessage"]
 
-KIND, TEXT, META, SUB = "obs_type", "text", "meta", "ordinal"
-#: When a held piece arrived, by the clock of the stream.
+OBS_TYPE, TEXT, META = "obs_type", "text", "meta"
+#: Field of buffered pieces: the stream's clock when the piece arrived.
 ARRIVED = "_arrived"
 
 
 class Plan(NamedTuple):
-    """What a task expects, resolved."""
+    """The expected observation types of a task, resolved."""
 
     schema: StreamSchema | None
     names: tuple[str, ...]
@@ -43,7 +52,7 @@ class Plan(NamedTuple):
 
 
 class Pieces(NamedTuple):
-    """The pieces of a batch and the entries that they make; arrays by row, then by entry."""
+    """The pieces of a batch and the messages (entries) they belong to: arrays by row, then by entry."""
 
     pool: pa.RecordBatch
     codes: npt.NDArray[np.int32]
@@ -57,55 +66,55 @@ class Pieces(NamedTuple):
 @register
 @dataclass(frozen=True, kw_only=True)
 class AssembleMessage(KeyedTask):
-    """Put the observations of a message together again, in one record per message.
+    """Assemble the observations of each message into one record.
 
-    A message is complete when a piece of each expected observation type has come; its record comes
-    out with the last of them. Of a message that stays incomplete for too long the pieces are
-    rejected, or what there is comes out.
+    A message is complete once an observation (a piece) of each expected type has arrived; its record is
+    emitted with the last one. If a message stays incomplete for too long, its pieces are rejected, or
+    emitted as an incomplete record.
 
     Parameters
     ----------
     schema : str, StreamSchema or None, default "city"
-        Stream schema whose observed columns are expected; None: the numbers that ``fields`` names.
+        Stream schema whose observed columns are expected; None: the numeric types in ``fields``.
     fields : tuple of str or None, default None
-        Observation types to expect; None: all that the schema observes.
+        Observation types to expect; None: all observed columns of the schema.
     layout : "wide", "csv" or "both", default "wide"
-        A column per observation type; or a line of comma-separated values in schema order in a
-        field ``payload``, for which the input must have ``meta``; or the columns and the line.
+        A column per observation type; or a line of comma-separated values in schema order in the
+        field ``payload``, which needs ``meta`` in the input; or both.
     timeout : timedelta or text such as "10min", or None, default None
-        How long a message may take, in event time: from its first piece on, by the newest event time
-        seen so far, so that records out of order do no harm. None: until the end of the stream.
+        How long to wait for a message after its first piece, in event time as given by the newest event
+        time so far. None: until the end of the stream.
     partial : "drop" or "emit", default "drop"
-        What becomes of a message that is not complete in time, or at the end: reject its pieces, or
-        emit what there is; there is then a boolean column ``complete``.
+        What to do with a message that is incomplete after ``timeout`` or at the end: reject its pieces, or
+        emit them; "emit" adds a boolean column ``complete``.
     by : tuple of str, default ("seq",)
         Fields that identify a message.
     value : str, default "value"
         Numeric input field.
     ttl
-        Has no use here.
+        Not used: see ``timeout``.
 
     Shapes and rates
     ----------------
-    N:1, one record per message; O(1) time per piece. State is the pieces of messages that are not
-    complete, no more; a checkpoint holds all of them.
+    N:1, one record per message; O(1) time per piece. The state, and each checkpoint, holds the pieces of
+    incomplete messages.
 
     The input has ``obs_type``, ``value``, and ``text`` if an expected type is text. The output has
-    the other fields of the input, as the message's last piece has them, then a column per
-    expected type in schema order (float64, or text), or the line. A line has the schema's meta columns, out of
-    ``meta``, and the expected ones; what holds a comma, quote or line break is in quotes.
+    the other fields of the message's last piece, then a column per expected type in schema order
+    (float64 or text), or the line. A line has the schema's meta columns, taken from ``meta``, and the
+    expected types; values with a comma, quote or line break are quoted.
 
     Missing values
     --------------
     A null value is a piece like any other, null in the record and ``null`` in the line; NaN becomes
-    null. A piece without event time comes at that of the piece before.
+    null. A piece without event time gets that of the piece before it.
 
     Errors
     ------
-    ``incomplete`` (a piece whose message was given up); ``duplicate`` (the message has a piece of
-    this type already: the first counts); ``unknown_type`` (not expected); ``bad_meta`` (for a line:
-    not as many values as the schema has meta fields). A piece that comes after its message was
-    complete or given up begins it anew, and ends as ``incomplete``.
+    ``incomplete`` (a piece of a message that timed out or ended incomplete); ``duplicate`` (the message
+    has a piece of this type already, which counts); ``unknown_type`` (not expected); ``bad_meta`` (for a
+    line: not as many values as the schema has meta fields). A piece that arrives after its message was
+    completed or given up starts the message again, which then ends incomplete.
 
     References
     ----------
@@ -113,11 +122,11 @@ class AssembleMessage(KeyedTask):
 
     Examples
     --------
-    >>> join = Join(schema=None, fields=("light", "dust")).session()
+    >>> assemble = AssembleMessage(schema=None, fields=("light", "dust")).session()
     >>> pieces = [("dust", 1, 4.0), ("light", 2, 7.0), ("light", 1, 5.0)]
-    >>> [join.push({"seq": s, "obs_type": n, "value": v}) for n, s, v in pieces]
+    >>> [assemble.push({"seq": s, "obs_type": n, "value": v}) for n, s, v in pieces]
     [[], [], [{'seq': 1, 'light': 5.0, 'dust': 4.0}]]
-    >>> join.flush(), join.errors[0]["reason"], join.errors[0]["message"]
+    >>> assemble.flush(), assemble.errors[0]["reason"], assemble.errors[0]["message"]
     ([], 'incomplete', 'the message lacks dust')
     """
 
@@ -136,10 +145,10 @@ class AssembleMessage(KeyedTask):
     value: str = "value"
 
     def validate(self) -> None:
-        if self.value == KIND:
-            raise ConfigError(f"value must not be {KIND!r}, which names the type")
+        if self.value == OBS_TYPE:
+            raise ConfigError(f"value must not be {OBS_TYPE!r}, the field with the type")
         if self.ttl is not None:
-            raise ConfigError(f"join has no use for ttl, got {self.ttl!r}; a message's time is its timeout")
+            raise ConfigError(f"assemble_message does not use ttl, got {self.ttl!r}; set timeout instead")
         if not self.by:
             raise ConfigError("by must name the fields that identify a message, got ()")
         if self.timeout is not None and self.timeout <= timedelta(0):
@@ -149,7 +158,7 @@ class AssembleMessage(KeyedTask):
         if self.schema is None:
             if self.fields is None or self.layout != "wide":
                 wrong = f'layout = "{self.layout}"' if self.fields is not None else "fields = None"
-                raise ConfigError(f'join: {wrong} needs a schema, such as "city"')
+                raise ConfigError(f'assemble_message: {wrong} needs a schema, such as "city"')
             return
         known = stream_schema(self.schema)
         for name in self.fields or ():
@@ -165,7 +174,7 @@ class AssembleMessage(KeyedTask):
             extra["event_time"] = "any"
         if self.layout != "wide":
             extra[META] = "text"
-        return {**super().requires(), KIND: "text", self.value: "number", **extra}
+        return {**super().requires(), OBS_TYPE: "text", self.value: "number", **extra}
 
     def writes(self) -> frozenset[str] | None:
         return None
@@ -176,18 +185,18 @@ class AssembleMessage(KeyedTask):
             check_time_field(self.name(), schema)
         carried = [schema.field(name) for name in self._carried(schema)]
         plan = _plan(self)
-        made = [pa.field(n, pa.string() if n in plan.texts else pa.float64()) for n in plan.names]
+        added = [pa.field(n, pa.string() if n in plan.texts else pa.float64()) for n in plan.names]
         if self.layout != "wide":
-            made = [*(made if self.layout == "both" else ()), pa.field("payload", pa.string())]
+            added = [*(added if self.layout == "both" else ()), pa.field("payload", pa.string())]
         if self.partial == "emit":
-            made.append(pa.field("complete", pa.bool_()))
-        for field in made:
+            added.append(pa.field("complete", pa.bool_()))
+        for field in added:
             if field.name in {f.name for f in carried}:
-                raise ConfigError(f"join makes the field {field.name!r}, which its input has already")
-        return pa.schema([*carried, *made])
+                raise ConfigError(f"assemble_message adds the field {field.name!r}, which its input has already")
+        return pa.schema([*carried, *added])
 
     def _carried(self, schema: pa.Schema) -> list[str]:
-        dropped = {KIND, self.value, TEXT, ARRIVED, *([META] if self.layout != "wide" else [])} - set(self.by)
+        dropped = {OBS_TYPE, self.value, TEXT, ARRIVED, *([META] if self.layout != "wide" else [])} - set(self.by)
         return [name for name in schema.names if name not in dropped]
 
     def lookback(self) -> Lookback | None:
@@ -213,18 +222,18 @@ class AssembleMessage(KeyedTask):
         plan = _plan(self)
         if self.layout != "wide" or plan.texts:
             return None
-        found = side_by_side(batches, plan.names, self.by, KIND, timed=self.timeout is not None)
+        found = align_rows(batches, plan.names, self.by, OBS_TYPE, timed=self.timeout is not None)
         if found is None:
             return None
-        last, by_kind = found
-        made = {name: number_column(one.column(self.value)) for name, one in zip(plan.names, by_kind, strict=True)}
+        last, by_type = found
+        added = {name: nan_to_null(one.column(self.value)) for name, one in zip(plan.names, by_type, strict=True)}
         if self.timeout is not None and last.num_rows:
             times, present = microseconds(last.column("event_time"))
             state["clock"][0] = max(state["clock"][0], times[present].max(initial=NEVER))
         if self.partial == "emit":
-            made["complete"] = pa.array(np.ones(last.num_rows, np.bool_))
+            added["complete"] = pa.array(np.ones(last.num_rows, np.bool_))
         schema = self.output_schema(last.schema)
-        columns = [made[f.name] if f.name in made else last.column(f.name) for f in schema]
+        columns = [added[f.name] if f.name in added else last.column(f.name) for f in schema]
         return pa.RecordBatch.from_arrays(columns, schema=schema)
 
     def update(
@@ -244,11 +253,11 @@ class AssembleMessage(KeyedTask):
             state["held"][0] = held_rows.append_column(ARRIVED, pa.array(pieces.arrived[rest]))
         return self._settled(pieces, done, dead)
 
-    def end(
+    def flush_held(
         self, held: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, dead: DeadLetters
     ) -> pa.RecordBatch | None:
         pieces = self._matched(held, slots, held.num_rows, state)
-        pieces.status[:] = GIVEN_UP
+        pieces.status[:] = EXPIRED
         out = self._settled(pieces, np.arange(pieces.status.size), dead)
         return out if out.num_rows else None
 
@@ -261,40 +270,40 @@ class AssembleMessage(KeyedTask):
         timeout = -1
         if self.timeout is not None:
             timeout = int(self.timeout / timedelta(microseconds=1))
-            given, present = microseconds(pool.column("event_time"))
-            times = np.where(present, given, NEVER)
+            event_times, present = microseconds(pool.column("event_time"))
+            times = np.where(present, event_times, NEVER)
             arrived = arrived.copy()
-        codes = code_of(pool.column(KIND), _plan(self).names)
+        codes = name_codes(pool.column(OBS_TYPE), _plan(self).names)
         keys = int(slots.max()) + 1 if n else 0
         have = np.zeros((keys, len(_plan(self).names)), np.bool_)
         entry, begun, last, place = (np.empty(n, np.int64) for _ in range(4))
         count, status = np.empty(n, np.int32), np.empty(n, np.int8)
-        entries, clock = match(
+        entries, clock = match_observations(
             slots, codes, readonly(times), arrived, held, state["clock"][0], timeout,
             have, np.full(keys, -1), entry, begun, count, last, status, place,
         )  # fmt: skip
         state["clock"][0] = clock
         begun, status, place = begun[:entries], status[:entries], place[:entries]
         if timeout >= 0:
-            status[(status == OPEN) & (begun > NEVER) & (clock > begun + timeout)] = GIVEN_UP
-            late = status == GIVEN_UP  # they come out before the first record that found them so
+            status[(status == OPEN) & (begun > NEVER) & (clock > begun + timeout)] = EXPIRED
+            late = status == EXPIRED  # emitted before the record whose time made them late
             place[late] = np.searchsorted(arrived, begun[late] + timeout, side="right")
         return Pieces(pool, codes, arrived, entry, last[:entries], status, place)
 
     def _reject(self, pieces: Pieces, rows: npt.NDArray[np.int64], dead: DeadLetters) -> None:
-        kinds = pieces.pool.column(KIND)
+        types = pieces.pool.column(OBS_TYPE)
         for mark, reason, text in (
             (UNKNOWN, "unknown_type", "{} is not expected"),
             (DUPLICATE, "duplicate", "the message has {} already"),
         ):
             found = rows[pieces.entry[rows] == mark]
-            names = kinds.take(pa.array(found)).to_pylist()
+            names = types.take(pa.array(found)).to_pylist()
             dead.reject(pieces.pool, found, reason, [text.format(repr(name)) for name in names])
 
     def _settled(self, pieces: Pieces, done: npt.NDArray[np.int64], dead: DeadLetters) -> pa.RecordBatch:
-        """The records of entries, in the order given; or their pieces rejected."""
+        """Make the records of entries, in the given order; with ``partial="drop"``, reject those timed out."""
         if self.partial == "drop":
-            given_up = done[pieces.status[done] == GIVEN_UP]
+            given_up = done[pieces.status[done] == EXPIRED]
             if given_up.size:
                 self._give_up(pieces, given_up, dead)
                 done = done[pieces.status[done] == COMPLETE]
@@ -308,8 +317,10 @@ class AssembleMessage(KeyedTask):
         rows = np.flatnonzero(owner >= 0)
         have = np.zeros((entries.size, len(names)), np.bool_)
         have[owner[rows], pieces.codes[rows]] = True
-        kinds, which = np.unique(have, axis=0, return_inverse=True)
-        texts = ["the message lacks " + ", ".join(n for n, h in zip(names, one, strict=True) if not h) for one in kinds]
+        patterns, which = np.unique(have, axis=0, return_inverse=True)
+        texts = [
+            "the message lacks " + ", ".join(n for n, h in zip(names, one, strict=True) if not h) for one in patterns
+        ]
         dead.reject(pieces.pool, rows, "incomplete", [texts[which.ravel()[owner[i]]] for i in rows])
 
     def _records(self, pieces: Pieces, done: npt.NDArray[np.int64]) -> pa.RecordBatch:
@@ -320,26 +331,26 @@ class AssembleMessage(KeyedTask):
         values, _ = float_column(pool.column(self.value))
         numbers = np.full((len(plan.numbers), done.size), np.nan)
         rows = np.full((len(plan.texts), done.size), -1)
-        spread(pieces.entry, pieces.codes, row_of, plan.target, values, numbers, rows)
-        made: dict[str, pa.Array] = {}
+        scatter_observations(pieces.entry, pieces.codes, row_of, plan.target, values, numbers, rows)
+        added: dict[str, pa.Array] = {}
         for name, column in zip(plan.numbers, numbers, strict=True):
             missing = np.isnan(column)
-            made[name] = pa.array(column, mask=missing if missing.any() else None)
+            added[name] = pa.array(column, mask=missing if missing.any() else None)
         for name, places in zip(plan.texts, rows, strict=True):
-            made[name] = pool.column(TEXT).take(pa.array(places, mask=places < 0)).cast(pa.string())
+            added[name] = pool.column(TEXT).take(pa.array(places, mask=places < 0)).cast(pa.string())
         last = pa.array(pieces.last[done])
         if self.layout != "wide":
             assert plan.schema is not None
             parts = pc.split_pattern(pool.column(META).take(last).cast(pa.string()), ",")
             for i, name in enumerate(plan.schema.meta):
                 part = pc.list_element(parts, i)
-                made[name] = pc.if_else(pc.equal(part, ""), None, part)
-            made["payload"] = csv_lines([made[name] for name in plan.columns])
+                added[name] = pc.if_else(pc.equal(part, ""), None, part)
+            added["payload"] = csv_lines([added[name] for name in plan.columns])
         if self.partial == "emit":
-            made["complete"] = pa.array(pieces.status[done] == COMPLETE)
+            added["complete"] = pa.array(pieces.status[done] == COMPLETE)
         for name in self._carried(pool.schema):
-            made[name] = pool.column(name).take(last)
-        return pa.RecordBatch.from_arrays([made[name] for name in schema.names], schema=schema)
+            added[name] = pool.column(name).take(last)
+        return pa.RecordBatch.from_arrays([added[name] for name in schema.names], schema=schema)
 
     @classmethod
     def cases(cls) -> Iterable[Case]:
@@ -391,6 +402,6 @@ def _plan(task: AssembleMessage) -> Plan:
 
 
 def _of_row(pieces: Pieces, by_entry: npt.NDArray[Any], otherwise: int) -> npt.NDArray[Any]:
-    """A figure of entries, for each row that of its entry."""
+    """Spread values by entry to the rows of the entries; rows without an entry get ``otherwise``."""
     found: npt.NDArray[Any] = np.append(by_entry, otherwise)[np.maximum(pieces.entry, -1)]
     return found

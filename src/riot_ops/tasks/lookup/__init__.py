@@ -1,1 +1,1 @@
-"""Tasks that look records up in a table."""
+"""Tasks that look up values for a record in a table."""

@@ -1,4 +1,4 @@
-"""Annotate records from a table."""
+"""Annotation of records from a table."""
 
 from __future__ import annotations
 
@@ -13,55 +13,55 @@ import pyarrow.compute as pc
 
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError, excerpt
-from riot_ops.core.parameters import Place
+from riot_ops.core.parameters import CellIndex
 from riot_ops.core.paths import local_path
 from riot_ops.kernels.text.csv.lines import csv_column, csv_lines
-from riot_ops.kernels.text.strings import not_utf8
+from riot_ops.kernels.text.strings import non_utf8
 from riot_ops.task import Case, Requirement, StatelessTask, register, replace_column, with_field
 
 __all__ = ["Annotate"]
 
-#: Most bytes of a table, be it a file or given.
-MOST_BYTES = 256 << 20
+#: Limit for the size of a table in bytes, in a file or given directly.
+MAX_BYTES = 256 << 20
 
 
 @register
 @dataclass(frozen=True, kw_only=True)
 class Annotate(StatelessTask):
-    """Append to each record what a table says about its key.
+    """Add the values that a table has for the key of each record.
 
     Parameters
     ----------
     table : str, mapping, or sequence of (key, values)
         Path of a UTF-8 file of lines ``key:value,value,...`` (one colon; empty lines are
-        skipped), or the values of each key: a text or a sequence of texts. Every key has
-        equally many. At most 256 MB.
+        skipped), or the values of each key: a text or a sequence of texts. All keys must have
+        the same number of values. At most 256 MB.
     field : str, default "sensor_id"
         Text field with the key; with ``column``, the field with the line.
     columns : tuple of str or None, default None
-        Fields (text) for the values; None: ``annotation``, or ``annotation_1`` and so on.
+        Text fields for the values; None: ``annotation``, or ``annotation_1`` and so on.
     line : str or None, default None
-        Text field with a line of comma-separated values, to whose end the values go as well.
+        Text field with a line of comma-separated values, to which the values are appended as well.
     column : int from 0 to 65,535, or None, default None
         If given, records are lines of comma-separated values: the key is in this column,
         and the values are appended to the line.
     default : str, or tuple of str, default ""
-        Value of keys that the table lacks: one for all columns, or one for each.
+        Value for keys that the table lacks: one for all columns, or one per column.
 
     Shapes and rates
     ----------------
-    text[n] -> text[n] with more fields, or longer, 1:1; O(1) time per record; the table is read once
-    per process and version of the file.
+    text[n] -> text[n] with more fields, or longer lines, 1:1; O(1) time per record. Each process reads
+    the table once per version of the file.
 
     Missing values
     --------------
-    A null key is not in the table: it gets the default. A null in ``line`` stays null.
+    A null key is not in the table and gets the default. A null in ``line`` stays null.
 
     Errors
     ------
-    With ``column``: ``missing`` (a line that is null); ``wrong_columns`` (a line without the column of the
-    key, or with an open quote). A line that is not UTF-8: ``malformed``. A table that cannot be read, has
-    a line without just one colon, a key twice, or a wrong number of values is a configuration error.
+    With ``column``: ``missing`` (a null line); ``wrong_columns`` (a line without the column of the key, or
+    with an open quote). ``malformed``: a line that is not UTF-8. A table that cannot be read, or has a line
+    without exactly one colon, a key twice, or a wrong number of values, is a configuration error.
 
     References
     ----------
@@ -84,26 +84,30 @@ class Annotate(StatelessTask):
     field: str = "sensor_id"
     columns: tuple[str, ...] | None = None
     line: str | None = None
-    column: Place | None = None
+    column: CellIndex | None = None
     default: str | tuple[str, ...] = ""
 
     def validate(self) -> None:
         if not isinstance(self.table, str):
-            object.__setattr__(self, "table", _given(self.table))
+            object.__setattr__(self, "table", _normalized_rows(self.table))
         if self.column is not None and (self.columns, self.line) != (None, None):
-            raise ConfigError("give either columns or column: the values go into fields or just to the end of the line")
+            raise ConfigError(
+                "columns and line cannot be combined with column: with column, the values are appended to the line only"
+            )
         if self.line is not None and self.line in (self.field, *self.names):
-            raise ConfigError(f"line must be another field than {self.line!r}, which is the key or an annotation")
+            raise ConfigError(f"line must not be {self.line!r}, the field of the key or of an annotation")
         width = self.lookup.width
         if self.columns is not None and not len(self.columns) == width == len(set(self.columns)):
-            raise ConfigError(f"columns must be {width} different names, as the table has values; got {self.columns!r}")
+            raise ConfigError(
+                f"columns must be {width} distinct names, one per value of the table; got {self.columns!r}"
+            )
         if isinstance(self.default, tuple) and len(self.default) != width:
-            raise ConfigError(f"default must be one text or {width}, as the table has values; got {self.default!r}")
+            raise ConfigError(f"default must be one text, or {width}, one per value of the table; got {self.default!r}")
 
     @property
     def lookup(self) -> Lookup:
         """The table in use."""
-        return _stored(self.table) if isinstance(self.table, str) else _built(self.table)
+        return _stored_table(self.table) if isinstance(self.table, str) else _table_of(self.table)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -139,27 +143,27 @@ class Annotate(StatelessTask):
                 batch = replace_column(batch, name, values)
             return batch
         lines = _text(batch.column(self.field))
-        spoiled = not_utf8(lines)
+        invalid = non_utf8(lines)
         keys, found = csv_column(lines, self.column)
         null = np.asarray(lines.is_null())
         dead.reject(batch, null, "missing", f"{self.field} is null", lines)
-        dead.reject(batch, spoiled, "malformed", f"{self.field} is not UTF-8", lines)
-        short = ~found & ~null & ~spoiled
+        dead.reject(batch, invalid, "malformed", f"{self.field} is not UTF-8", lines)
+        short = ~found & ~null & ~invalid
         dead.reject(batch, short, "wrong_columns", f"{self.field} has no column {self.column}", lines)
-        good = found & ~spoiled
+        good = found & ~invalid
         if not good.all():
             batch, lines, keys = (x.filter(pa.array(good)) for x in (batch, lines, keys))
-        return replace_column(batch, self.field, self._longer(lines, keys))
+        return replace_column(batch, self.field, self._append_values(lines, keys))
 
     def _with_lines(self, batch: pa.RecordBatch, line: str, dead: DeadLetters) -> pa.RecordBatch:
         lines = _text(batch.column(line))
-        spoiled = not_utf8(lines)
-        if spoiled.any():
-            dead.reject(batch, spoiled, "malformed", f"{line} is not UTF-8", lines)
-            batch, lines = (x.filter(pa.array(~spoiled)) for x in (batch, lines))
-        return replace_column(batch, line, self._longer(lines, _text(batch.column(self.field))))
+        invalid = non_utf8(lines)
+        if invalid.any():
+            dead.reject(batch, invalid, "malformed", f"{line} is not UTF-8", lines)
+            batch, lines = (x.filter(pa.array(~invalid)) for x in (batch, lines))
+        return replace_column(batch, line, self._append_values(lines, _text(batch.column(self.field))))
 
-    def _longer(self, lines: pa.Array, keys: pa.Array) -> pa.Array:
+    def _append_values(self, lines: pa.Array, keys: pa.Array) -> pa.Array:
         lines = pc.utf8_rtrim(lines.cast(pa.string()), "\r\n")
         return pc.binary_join_element_wise(lines, *self._values(keys, self.lookup.quoted), ",")
 
@@ -188,11 +192,11 @@ class Annotate(StatelessTask):
 
 
 class Lookup(NamedTuple):
-    """A table, ready for use."""
+    """A table in use: the keys, and the values of each column."""
 
     keys: pa.Array
     values: list[pa.Array]
-    quoted: list[pa.Array]  # as they stand in a line
+    quoted: list[pa.Array]  # as written in a line
 
     @property
     def width(self) -> int:
@@ -205,25 +209,25 @@ def _text(column: pa.Array) -> pa.Array:
     return column.cast(pa.string()) if pa.types.is_null(column.type) else column
 
 
-Rows = tuple[tuple[str, tuple[str, ...]], ...]
+TableRows = tuple[tuple[str, tuple[str, ...]], ...]
 
 
-def _given(table: Any) -> Rows:
-    """A table that was given, sorted, so that equal tables make equal tasks."""
+def _normalized_rows(table: Any) -> TableRows:
+    """Normalise a table given directly to sorted rows, so that equal tables make equal tasks."""
     try:
         pairs = table.items() if isinstance(table, Mapping) else [(key, values) for key, values in table]
         rows = [(key, (values,) if isinstance(values, str) else tuple(values)) for key, values in pairs]
         for key, values in rows:
             if not all(isinstance(text, str) for text in (key, *values)):
-                raise ValueError(f"the entry {(key, values)!r} is not of texts")
+                raise ValueError(f"the entry {(key, values)!r} has values other than texts")
     except (TypeError, ValueError) as error:
         raise ConfigError(f"annotate: table must be a path or map keys to texts: {error}") from None
-    if sum(len(key) + sum(map(len, values)) for key, values in rows) > MOST_BYTES:
-        raise ConfigError(f"annotate: table is larger than {MOST_BYTES} bytes")
+    if sum(len(key) + sum(map(len, values)) for key, values in rows) > MAX_BYTES:
+        raise ConfigError(f"annotate: table is larger than {MAX_BYTES} bytes")
     return tuple(sorted(rows))
 
 
-def _checked(rows: Iterable[tuple[str, tuple[str, ...]]], what: str) -> Lookup:
+def _lookup_of(rows: Iterable[tuple[str, tuple[str, ...]]], what: str) -> Lookup:
     keys: dict[str, tuple[str, ...]] = {}
     width = 0
     for key, values in rows:
@@ -232,33 +236,33 @@ def _checked(rows: Iterable[tuple[str, tuple[str, ...]]], what: str) -> Lookup:
         width = width or len(values)
         if len(values) != width or not values:
             raise ConfigError(
-                f"{what} has {len(values)} values for the key {excerpt(key)!r}, {width or 'at least 1'} before"
+                f"{what} has {len(values)} values for the key {excerpt(key)!r}, {width or 'at least 1'} expected"
             )
         keys[key] = values
     if not keys:
-        raise ConfigError(f"{what} has no entry")
+        raise ConfigError(f"{what} is empty")
     columns = [pa.array([values[i] for values in keys.values()], pa.string()) for i in range(width)]
     return Lookup(pa.array([k.encode() for k in keys], pa.binary()), columns, [csv_lines([c]) for c in columns])
 
 
 @functools.lru_cache(maxsize=64)
-def _built(table: Rows) -> Lookup:
-    return _checked(table, "annotate: table")
+def _table_of(table: TableRows) -> Lookup:
+    return _lookup_of(table, "annotate: table")
 
 
-def _stored(path: str) -> Lookup:
-    """The table in a file, loaded once per process and version of the file."""
+def _stored_table(path: str) -> Lookup:
+    """Load the table in a file, once per process and version of the file."""
     try:
         status = local_path(path).stat()
     except OSError as error:
         raise ConfigError(f"annotate: the table {path} cannot be read: {error.strerror or error}") from None
-    if status.st_size > MOST_BYTES:
-        raise ConfigError(f"annotate: the table {path} has {status.st_size} bytes, allowed are {MOST_BYTES}")
-    return _load(path, status.st_mtime_ns, status.st_size)
+    if status.st_size > MAX_BYTES:
+        raise ConfigError(f"annotate: the table {path} has {status.st_size} bytes, at most {MAX_BYTES} are allowed")
+    return _load_table(path, status.st_mtime_ns, status.st_size)
 
 
 @functools.lru_cache(maxsize=16)
-def _load(path: str, modified: int, size: int) -> Lookup:
+def _load_table(path: str, modified: int, size: int) -> Lookup:
     rows = []
     try:
         text = local_path(path).read_text(encoding="utf-8-sig")
@@ -272,4 +276,4 @@ def _load(path: str, modified: int, size: int) -> Lookup:
         if not colon or ":" in values:
             raise ConfigError(f"annotate: line {number} of {path} must have one colon: {excerpt(line)!r}")
         rows.append((key, tuple(values.split(","))))
-    return _checked(rows, f"annotate: the table {path}")
+    return _lookup_of(rows, f"annotate: the table {path}")

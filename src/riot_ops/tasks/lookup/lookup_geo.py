@@ -1,4 +1,4 @@
-"""Where addresses are."""
+"""Look-up of countries and cities of internet addresses."""
 
 from __future__ import annotations
 
@@ -15,31 +15,31 @@ import pyarrow as pa
 
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError, MissingExtraError, excerpt
-from riot_ops.core.order import carried
+from riot_ops.core.order import carried_fields
 from riot_ops.core.paths import local_path
-from riot_ops.kernels.arrays.codes import coded
-from riot_ops.kernels.arrays.rows import filtered, taken_or_null
-from riot_ops.kernels.text.addresses import NOWHERE, Networks
+from riot_ops.kernels.arrays.dictionaries import dictionary_codes
+from riot_ops.kernels.arrays.rows import filter_rows, take_or_null
+from riot_ops.kernels.text.ip_networks import NOWHERE, Networks
 from riot_ops.task import Case, Requirement, StatelessTask, register, replace_column, with_field
 from riot_ops.tasks.lookup.sample_networks import networks
 
 __all__ = ["LookupGeo"]
 
-#: Most bytes of a table in text.
-MOST_BYTES = 512 << 20
+#: Limit for the size of a text table in bytes.
+MAX_BYTES = 512 << 20
 
-CODED = pa.dictionary(pa.int32(), pa.string())
+DICTIONARY = pa.dictionary(pa.int32(), pa.string())
 
 
 class Names(NamedTuple):
-    """A name of each place: as text, and as a number into a list of those that differ."""
+    """A name of each place: as text, and as a code into the distinct names."""
 
     texts: pa.Array
     codes: npt.NDArray[np.int32]
     known: pa.Array
 
 
-#: Of a column of addresses the number of the place of each, -1 for none; and codes, countries and cities by number.
+#: Country code, country and city of each place. An atlas maps addresses to numbers of places, -1 for none.
 Places = tuple[Names, Names, Names]
 Atlas = Callable[[pa.Array], tuple[npt.NDArray[np.int64], Places]]
 
@@ -47,7 +47,7 @@ Atlas = Callable[[pa.Array], tuple[npt.NDArray[np.int64], Places]]
 @register
 @dataclass(frozen=True, kw_only=True)
 class LookupGeo(StatelessTask):
-    """Add the country and the city of each internet address.
+    """Look up the country and city of each internet address.
 
     Parameters
     ----------
@@ -55,27 +55,27 @@ class LookupGeo(StatelessTask):
         Text field with the address.
     table : str or None, default None
         Path of a table of networks: UTF-8 lines ``network,code,country,city`` such as
-        ``192.0.2.0/24,BR,Brazil,Recife`` (``#`` begins a comment; versions 4 and 6; of networks within one another the
-        smallest counts), at most 512 MB. A path that ends in ``.mmdb`` is a database in MaxMind's format, for which
-        ``riot_ops[geo]`` is needed; addresses that are not global are in none of these. None: networks that are set
-        aside for documentation and measurements, with arbitrary places, as the library's streams use them.
+        ``192.0.2.0/24,BR,Brazil,Recife`` (``#`` begins a comment; IP versions 4 and 6; of nested networks the smallest
+        counts), at most 512 MB. A path that ends in ``.mmdb`` is a database in MaxMind's format, which needs
+        ``riot-ops[geo]``; it has only global addresses. None: networks reserved for documentation and measurements,
+        with arbitrary places, as used by the library's streams.
     country, city : str, default "country" and "city"
-        Fields for the names; a city that is not known is the empty text.
+        Fields for the names; an unknown city is the empty text.
     country_code : str or None, default None
-        Field for the country's code of two letters.
+        Field for the two-letter code of the country.
     missing : "drop", "null" or "reject", default "drop"
-        What becomes of a record whose address is in no network, or is none: it is left out, gets nulls, or goes to the
-        errors stream.
+        What to do with a record whose address is invalid or in no network: drop it, set the names to null, or send it
+        to the errors stream.
     keep : tuple of str or None, default None
-        Fields of the record that are kept, besides its order and time; None: all.
+        Fields of the input record to keep, besides those of its order and time; None: all.
     coded : bool, default False
-        Whether names are numbers into a list of those that differ (dictionary columns of Arrow): the same names, which
-        cost those less who look at each once, such as :class:`RunningCount` by them.
+        Whether the names form dictionary columns of Arrow: the same names, but steps that process each distinct value
+        once, such as :class:`RunningCount` by name, are faster.
 
     Shapes and rates
     ----------------
-    text[n] -> text[m] in each field, 1:0/1; O(log networks) time, no state; of a database each address is looked up
-    once per batch, in Python. The table is read once per process and version of the file.
+    text[n] -> text[m] in each field, 1:0/1; O(log networks) time, no state. In a database, each distinct address is
+    looked up once per batch, in Python. Each process reads the table once per version of the file.
 
     Missing values
     --------------
@@ -84,7 +84,7 @@ class LookupGeo(StatelessTask):
     Errors
     ------
     With ``missing="reject"``: ``unknown_address``. A table that cannot be read, or has a line without four cells or
-    with what is no network, is a configuration error.
+    without a valid network, is a configuration error.
 
     References
     ----------
@@ -124,7 +124,7 @@ class LookupGeo(StatelessTask):
     @property
     def atlas(self) -> Atlas:
         """The table in use."""
-        return _standard() if self.table is None else _stored(self.table)
+        return _sample_atlas() if self.table is None else _stored_atlas(self.table)
 
     def requires(self) -> Mapping[str, Requirement]:
         return {self.field: "text", **{name: "any" for name in self.keep or () if name != self.field}}
@@ -134,13 +134,13 @@ class LookupGeo(StatelessTask):
 
     def output_schema(self, schema: pa.Schema) -> pa.Schema:
         self.check_input(schema)
-        schema = pa.schema([schema.field(name) for name in self._kept(schema.names)])
+        schema = pa.schema([schema.field(name) for name in self._kept_fields(schema.names)])
         for name in self._names:
-            schema = with_field(schema, pa.field(name, CODED if self.coded else pa.string()))
+            schema = with_field(schema, pa.field(name, DICTIONARY if self.coded else pa.string()))
         return schema
 
-    def _kept(self, names: list[str]) -> list[str]:
-        return names if self.keep is None else list(dict.fromkeys([*carried(names), *self.keep]))
+    def _kept_fields(self, names: list[str]) -> list[str]:
+        return names if self.keep is None else list(dict.fromkeys([*carried_fields(names), *self.keep]))
 
     def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
         column = batch.column(self.field)
@@ -148,12 +148,16 @@ class LookupGeo(StatelessTask):
         known = numbers != NOWHERE
         if not known.all() and self.missing == "reject":
             dead.reject(batch, ~known, "unknown_address", f"{self.field} is in no network of the table")
-        batch = batch.select(self._kept(batch.schema.names))
+        batch = batch.select(self._kept_fields(batch.schema.names))
         if not known.all() and self.missing != "null":
-            batch, numbers, known = filtered(batch, known), numbers[known], known[known]
+            batch, numbers, known = filter_rows(batch, known), numbers[known], known[known]
         for name, names in zip((self.country_code, self.country, self.city), places, strict=True):
             if name is not None:
-                column = _numbered(names, numbers, known) if self.coded else taken_or_null(names.texts, numbers, known)
+                column = (
+                    _dictionary_column(names, numbers, known)
+                    if self.coded
+                    else take_or_null(names.texts, numbers, known)
+                )
                 batch = replace_column(batch, name, column)
         return batch
 
@@ -179,7 +183,7 @@ class LookupGeo(StatelessTask):
 
 
 def _atlas(rows: Iterable[tuple[str, str, str, str]]) -> Atlas:
-    """An atlas of networks, with code, country and city of each."""
+    """Build an atlas from rows of network, country code, country and city."""
     numbers: dict[tuple[str, str, str], int] = {}
     table = Networks((row[0], numbers.setdefault(row[1:], len(numbers))) for row in rows)
     codes, countries, cities = (_names([place[i] for place in numbers]) for i in range(3))
@@ -188,37 +192,37 @@ def _atlas(rows: Iterable[tuple[str, str, str, str]]) -> Atlas:
 
 def _names(names: list[str]) -> Names:
     texts = pa.array(names, pa.string())
-    return Names(texts, *coded(texts))
+    return Names(texts, *dictionary_codes(texts))
 
 
-def _numbered(names: Names, numbers: npt.NDArray[np.int64], known: npt.NDArray[np.bool_]) -> pa.Array:
-    """The names of some places, none of what is not known, as numbers."""
+def _dictionary_column(names: Names, numbers: npt.NDArray[np.int64], known: npt.NDArray[np.bool_]) -> pa.Array:
+    """The names of places as a dictionary column, null where unknown."""
     if known.all():
         codes = pa.array(names.codes[numbers])
-    else:  # also where there is no place at all
+    else:  # also for an atlas without places
         codes = pa.array(np.append(names.codes, np.int32(0))[numbers], mask=~known)
     return pa.DictionaryArray.from_arrays(codes, names.known, safe=False)
 
 
 @functools.cache
-def _standard() -> Atlas:
+def _sample_atlas() -> Atlas:
     return _atlas(networks())
 
 
-def _stored(path: str) -> Atlas:
-    """The table in a file, loaded once per process and version of the file."""
+def _stored_atlas(path: str) -> Atlas:
+    """Load the table in a file, once per process and version of the file."""
     try:
         status = local_path(path, "table").stat()
     except OSError as error:
         raise ConfigError(f"lookup_geo: the table {path} cannot be read: {error.strerror or error}") from None
-    load = _database if path.lower().endswith(".mmdb") else _text
+    load = _load_database if path.lower().endswith(".mmdb") else _load_text
     return load(path, status.st_mtime_ns, status.st_size)
 
 
 @functools.lru_cache(maxsize=4)
-def _text(path: str, modified: int, size: int) -> Atlas:
-    if size > MOST_BYTES:
-        raise ConfigError(f"lookup_geo: the table {path} has {size} bytes, allowed are {MOST_BYTES}")
+def _load_text(path: str, modified: int, size: int) -> Atlas:
+    if size > MAX_BYTES:
+        raise ConfigError(f"lookup_geo: the table {path} has {size} bytes, at most {MAX_BYTES} are allowed")
     rows = []
     table = csv.reader(())
     try:
@@ -242,7 +246,7 @@ def _text(path: str, modified: int, size: int) -> Atlas:
 
 
 @functools.lru_cache(maxsize=4)
-def _database(path: str, modified: int, size: int) -> Atlas:
+def _load_database(path: str, modified: int, size: int) -> Atlas:
     try:
         import maxminddb
     except ImportError:
@@ -255,7 +259,7 @@ def _database(path: str, modified: int, size: int) -> Atlas:
     def find(column: pa.Array) -> tuple[npt.NDArray[np.int64], Places]:
         text = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
         unique = text.dictionary_encode()
-        found = [_record(reader, address) for address in unique.dictionary.to_pylist()]
+        found = [_find_place(reader, address) for address in unique.dictionary.to_pylist()]
         numbers = np.append([NOWHERE if one is None else i for i, one in enumerate(found)], NOWHERE)
         kept = [one or ("", "", "") for one in found]
         codes, countries, cities = (_names([one[i] for one in kept]) for i in range(3))
@@ -265,12 +269,12 @@ def _database(path: str, modified: int, size: int) -> Atlas:
     return find
 
 
-def _record(reader: Any, address: str | bytes | None) -> tuple[str, str, str] | None:
-    """Code, country and city of an address; None where the database has no country for it."""
+def _find_place(reader: Any, address: str | bytes | None) -> tuple[str, str, str] | None:
+    """Country code, country and city of an address; None if the database has no country for it."""
     try:
         given = ipaddress.ip_address(address.decode() if isinstance(address, bytes) else address or "")
         found: Any = (reader.get(given) if given.is_global else None) or {}
-    except ValueError:  # no address; or one of version 6 in a database of version 4
+    except ValueError:  # not an address, or one of version 6 in a database of version 4
         return None
     country = found.get("country") or {}
     name = country.get("names", {}).get("en")

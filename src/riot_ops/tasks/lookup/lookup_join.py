@@ -1,4 +1,4 @@
-"""Join with a table that does not change."""
+"""Join with a static table."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ import numpy as np
 import pyarrow as pa
 
 from riot_ops.core.dead_letters import DeadLetters
-from riot_ops.core.errors import ConfigError, did_you_mean, excerpt, short
+from riot_ops.core.errors import ConfigError, did_you_mean, excerpt, value_text
 from riot_ops.core.paths import local_path
-from riot_ops.kernels.arrays.arrow import present
+from riot_ops.kernels.arrays.arrow import valid_mask
 from riot_ops.kernels.arrays.hashing import hash_columns
 from riot_ops.kernels.arrays.index import KeyIndex
-from riot_ops.kernels.arrays.rows import filtered, taken_or_null
+from riot_ops.kernels.arrays.rows import filter_rows, take_or_null
 from riot_ops.task import Case, Requirement, StatelessTask, register, replace_column, with_field
 
 __all__ = ["LookupJoin"]
 
-#: Most bytes of a table in a file.
-MOST_BYTES = 512 << 20
+#: Limit for the size of a table file in bytes.
+MAX_BYTES = 512 << 20
 
 
 @register
 @dataclass(frozen=True, kw_only=True)
 class LookupJoin(StatelessTask):
-    """Add to each record the row of a static table that its key names, such as the campaign of an advertisement.
+    """Join each record with the row of a static table for its key, such as the campaign of an advertisement.
 
     Parameters
     ----------
@@ -38,15 +38,15 @@ class LookupJoin(StatelessTask):
     table : str, or mapping of str to (str or sequence of str)
         Path of a CSV file in UTF-8 whose first line names its columns, at most 512 MB; or the row of each key.
     columns : tuple of str, default ()
-        Columns that are added, as text. Of a file, by default all but the key's; of a mapping, a name for each value.
+        Text columns to add: for a file, by default all except the key; for a mapping, a name for each value.
     key : str or None, default None
-        Column of a file with the key, by default the one that is called as the field.
+        Column of the file with the key; None: the one with the same name as the field.
     missing : "drop", "null" or "reject", default "drop"
-        What becomes of a record whose key the table lacks: it is left out, gets nulls, or goes to the errors stream.
+        What to do with a record whose key the table lacks: drop it, add nulls, or send it to the errors stream.
 
     Shapes and rates
     ----------------
-    text[n] -> text[m] in each column, 1:0/1; O(1) time, no state. The table is read once per process and version of the
+    text[n] -> text[m] in each column, 1:0/1; O(1) time, no state. Each process reads the table once per version of the
     file.
 
     Missing values
@@ -55,8 +55,8 @@ class LookupJoin(StatelessTask):
 
     Errors
     ------
-    With ``missing="reject"``: ``unknown_key``. A table that cannot be read, has a key twice, or a row of another length
-    is a configuration error.
+    With ``missing="reject"``: ``unknown_key``. A table that cannot be read, or has a key twice or rows of different
+    lengths, is a configuration error.
 
     References
     ----------
@@ -83,17 +83,21 @@ class LookupJoin(StatelessTask):
 
     def validate(self) -> None:
         if not isinstance(self.table, str):
-            object.__setattr__(self, "table", _given(self.table))
+            object.__setattr__(self, "table", _normalized_rows(self.table))
             if self.key is not None:
-                raise ConfigError(f"key = {self.key!r} is the column of a file; a mapping has keys of its own")
+                raise ConfigError(
+                    f"key = {self.key!r} names a column of a file, but table is a mapping with its own keys"
+                )
         width = len(self.rows.columns)
         if len(set(self.columns)) < len(self.columns) or self.field in self.names or len(self.names) != width:
-            raise ConfigError(f"columns must be {width} names other than the field's, none twice; got {self.names}")
+            raise ConfigError(f"columns must be {width} distinct names other than that of the field, got {self.names}")
 
     @property
-    def rows(self) -> Rows:
+    def rows(self) -> IndexedTable:
         """The table in use."""
-        return _stored(self.table, self.key or self.field, self.columns) if self._is_file else _built(self.table)
+        return (
+            _stored_table(self.table, self.key or self.field, self.columns) if self._is_file else _table_of(self.table)
+        )
 
     @property
     def _is_file(self) -> bool:
@@ -124,14 +128,14 @@ class LookupJoin(StatelessTask):
         places = rows.places.find(*hash_columns([column], batch.num_rows))
         known = places >= 0
         if column.null_count:
-            known &= present(column)
+            known &= valid_mask(column)
         if not known.all():
             if self.missing == "reject":
-                dead.reject(batch, ~known, "unknown_key", f"the table has no {self.field} of that name")
+                dead.reject(batch, ~known, "unknown_key", f"{self.field} is not in the table")
             if self.missing != "null":
-                batch, places, known = filtered(batch, known), places[known], known[known]
+                batch, places, known = filter_rows(batch, known), places[known], known[known]
         for name, values in zip(self.names, rows.columns, strict=True):
-            batch = replace_column(batch, name, taken_or_null(values, places, known))
+            batch = replace_column(batch, name, take_or_null(values, places, known))
         return batch
 
     @classmethod
@@ -144,30 +148,30 @@ class LookupJoin(StatelessTask):
             yield Case(cls(field="key", table=table, columns=("x", "y"), missing=missing), batch, missing)
 
 
-class Rows(NamedTuple):
-    """A table, ready for use."""
+class IndexedTable(NamedTuple):
+    """A table in use: its columns, and the row of each key."""
 
     names: tuple[str, ...]
     places: KeyIndex
     columns: list[pa.Array]
 
 
-Given = tuple[tuple[str, tuple[str, ...]], ...]
+TableRows = tuple[tuple[str, tuple[str, ...]], ...]
 
 
-def _given(table: Any) -> Given:
-    """A mapping, sorted, so that equal tables make equal tasks; or what came of one."""
+def _normalized_rows(table: Any) -> TableRows:
+    """Normalise a mapping (or its normal form) to sorted rows, so that equal tables make equal tasks."""
     pairs = list(table.items()) if isinstance(table, Mapping) else table
     if (
         not isinstance(pairs, Sequence)
         or not pairs
         or not all(isinstance(one, Sequence) and len(one) == 2 for one in pairs)
     ):
-        raise ConfigError(f"table must be a path or a mapping of text to texts that is not empty, got {short(table)}")
+        raise ConfigError(f"table must be a path or a non-empty mapping of text to texts, got {value_text(table)}")
     rows = [(key, (row,) if isinstance(row, str) else row) for key, row in pairs]
     for key, row in rows:
         if not isinstance(row, Sequence) or not all(isinstance(text, str) for text in (key, *row)):
-            raise ConfigError(f"table: key and row must be texts, got {short(key)} and {short(row)}")
+            raise ConfigError(f"table: key and row must be texts, got {value_text(key)} and {value_text(row)}")
         if len(row) != len(rows[0][1]):
             raise ConfigError(
                 f"table: the row of {key!r} has {len(row)} texts, that of {rows[0][0]!r} {len(rows[0][1])}"
@@ -177,34 +181,34 @@ def _given(table: Any) -> Given:
     return tuple(sorted((key, tuple(row)) for key, row in rows))
 
 
-def _indexed(names: tuple[str, ...], keys: Sequence[str], columns: Sequence[Sequence[str]], what: str) -> Rows:
+def _indexed(names: tuple[str, ...], keys: Sequence[str], columns: Sequence[Sequence[str]], what: str) -> IndexedTable:
     index = KeyIndex()
     places = index.resolve(*hash_columns([pa.array(keys, pa.string())], len(keys)))
     again = np.flatnonzero(places != np.arange(len(keys)))
     if again.size:
         raise ConfigError(f"{what} has the key {excerpt(keys[again[0]])!r} twice")
-    return Rows(names, index, [pa.array(column, pa.string()) for column in columns])
+    return IndexedTable(names, index, [pa.array(column, pa.string()) for column in columns])
 
 
 @functools.lru_cache(maxsize=64)
-def _built(table: Given) -> Rows:
+def _table_of(table: TableRows) -> IndexedTable:
     columns = [[row[i] for _, row in table] for i in range(len(table[0][1]))]
     return _indexed((), [key for key, _ in table], columns, "lookup_join: table")
 
 
-def _stored(path: str, key: str, columns: tuple[str, ...]) -> Rows:
-    """The table in a file, loaded once per process and version of the file."""
+def _stored_table(path: str, key: str, columns: tuple[str, ...]) -> IndexedTable:
+    """Load the table in a file, once per process and version of the file."""
     try:
         status = local_path(path, "table").stat()
     except OSError as error:
         raise ConfigError(f"lookup_join: the table {path} cannot be read: {error.strerror or error}") from None
-    if status.st_size > MOST_BYTES:
-        raise ConfigError(f"lookup_join: the table {path} has {status.st_size} bytes, allowed are {MOST_BYTES}")
-    return _load(path, key, columns, status.st_mtime_ns, status.st_size)
+    if status.st_size > MAX_BYTES:
+        raise ConfigError(f"lookup_join: the table {path} has {status.st_size} bytes, at most {MAX_BYTES} are allowed")
+    return _load_table(path, key, columns, status.st_mtime_ns, status.st_size)
 
 
 @functools.lru_cache(maxsize=16)
-def _load(path: str, key: str, columns: tuple[str, ...], modified: int, size: int) -> Rows:
+def _load_table(path: str, key: str, columns: tuple[str, ...], modified: int, size: int) -> IndexedTable:
     what = f"lookup_join: the table {path}"
     rows = []
     try:
@@ -216,7 +220,7 @@ def _load(path: str, key: str, columns: tuple[str, ...], modified: int, size: in
                     raise ConfigError(f"{what} has no column {name!r}{did_you_mean(name, head)}; it has {head}")
             for row in table:
                 if row and len(row) != len(head):
-                    raise ConfigError(f"{what}: line {table.line_num} has {len(row)} cells, the first {len(head)}")
+                    raise ConfigError(f"{what}: line {table.line_num} has {len(row)} cells, the header {len(head)}")
                 rows += [row] if row else []
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise ConfigError(f"{what} cannot be read: {error}") from None

@@ -1,4 +1,4 @@
-"""Look up rows of a table by key."""
+"""Look-up of table rows by key."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from riot_ops.connectors.stores import open_table
 from riot_ops.connectors.stores.table import Row
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import RecordError
+from riot_ops.core.schema import arrow_type
 from riot_ops.task import Case, register, replace_column, with_field
-from riot_ops.tasks.functions.function_task import arrow_type, canonical_schema
+from riot_ops.tasks.functions.function_task import canonical_schema
 from riot_ops.tasks.io.store_task import Failures, TableTask, reject, scratch
 
 __all__ = ["LookupTable", "typed"]
@@ -22,9 +23,9 @@ __all__ = ["LookupTable", "typed"]
 @register
 @dataclass(frozen=True, kw_only=True)
 class LookupTable(TableTask):
-    """Add the values of the row that each record names, such as what is known of its sensor.
+    """Add values from the table row that each record names, such as data about its sensor.
 
-    Keys that come several times in a batch are looked up once.
+    A key that occurs several times in a batch is looked up once.
 
     Parameters
     ----------
@@ -33,9 +34,9 @@ class LookupTable(TableTask):
     row : str
         Template of the row key.
     schema : mapping of str to type, or pyarrow Schema
-        The values to add and their Arrow types, such as ``{"age": "int64", "sex": "string"}``.
+        Values to add and their Arrow types, such as ``{"age": "int64", "sex": "string"}``.
     missing : "reject" or "null", default "reject"
-        What a row that is not there does: the record goes to the errors stream, or gets nulls.
+        What to do with a record whose row does not exist: send it to the errors stream, or add nulls.
 
     Shapes and rates
     ----------------
@@ -47,8 +48,8 @@ class LookupTable(TableTask):
 
     Errors
     ------
-    To the errors stream go records with a null in a key (``missing_key``), without a row
-    (``not_found``), or with a value that is not of the declared type (``wrong_type``).
+    ``missing_key`` (a null in a key); ``not_found`` (no such row); ``wrong_type`` (a value that is not of the
+    declared type).
 
     References
     ----------
@@ -119,17 +120,17 @@ class LookupTable(TableTask):
         yield Case(cls(**given, missing="null"), batch, "null")
 
 
-def typed(name: str, values: list[Any], kind: pa.DataType, failures: Failures) -> pa.Array:
-    """Values of rows as a column; a record with one of another type fails."""
+def typed(name: str, values: list[Any], dtype: pa.DataType, failures: Failures) -> pa.Array:
+    """Build a column of values; record a failure for each value of another type."""
     try:
-        return pa.array(values, kind)
+        return pa.array(values, dtype)
     except (pa.ArrowException, TypeError, OverflowError):
         pass
     kept: list[Any] = []
     for i, value in enumerate(values):
         try:
-            kept.append(pa.scalar(value, kind).as_py())
+            kept.append(pa.scalar(value, dtype).as_py())
         except (pa.ArrowException, TypeError, OverflowError):
             kept.append(None)
-            failures.setdefault(i, RecordError(f"{name} = {value!r} is not of type {kind}", reason="wrong_type"))
-    return pa.array(kept, kind)
+            failures.setdefault(i, RecordError(f"{name} = {value!r} is not of type {dtype}", reason="wrong_type"))
+    return pa.array(kept, dtype)

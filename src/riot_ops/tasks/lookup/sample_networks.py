@@ -1,7 +1,6 @@
-"""A table of networks that belong to nobody, with places for them: for streams of addresses that are made up.
+"""A table of reserved networks with arbitrary places, for generated streams of addresses.
 
-The networks are those that RFC 5737 and RFC 2544 set aside for documentation and for measurements; which place has
-which is arbitrary. Real addresses need a real table.
+RFC 5737 and RFC 2544 reserve these networks for documentation and measurements. Real addresses need a real table.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import ipaddress
 
 __all__ = ["NETWORKS", "networks"]
 
-#: Code of the country, its name, and its places; "" is one whose name is not known.
+#: Country code, country and cities; "" is an unknown city.
 PLACES = (
     ("US", "United States", ("", "Denver", "Boston", "Seattle", "Austin", "Chicago")),
     ("IN", "India", ("Bengaluru", "Pune", "Chennai", "Delhi")),
@@ -30,9 +29,9 @@ PLACES = (
     ("KE", "Kenya", ("Mombasa",)),
     ("NZ", "New Zealand", ("Dunedin",)),
 )
-#: Where the networks lie, and how long their prefixes are.
+#: Blocks of addresses, and the prefix length of the networks in each.
 BLOCKS = (("198.18.0.0/15", 24), ("192.0.2.0/24", 29), ("198.51.100.0/24", 29), ("203.0.113.0/24", 29))
-#: One in so many networks stays out of the table: addresses that nobody can place.
+#: One in this many networks is left out of the table, so that streams also have unknown addresses.
 GAP = 16
 
 NETWORKS = sum(2 ** (length - int(block.partition("/")[2])) for block, length in BLOCKS)
@@ -40,12 +39,12 @@ NETWORKS = sum(2 ** (length - int(block.partition("/")[2])) for block, length in
 
 @functools.cache
 def networks() -> tuple[tuple[str, str, str, str], ...]:
-    """Network, code of its country, country and city.
+    """Rows of network, country code, country and city.
 
     >>> networks()[0], len(networks())
     (('198.18.0.0/24', 'US', 'United States', ''), 570)
     """
     places = [(code, country, city) for code, country, cities in PLACES for city in cities]
     every = [str(net) for block, length in BLOCKS for net in ipaddress.ip_network(block).subnets(new_prefix=length)]
-    # a step that shares no factor with the places deals them out unevenly by countries, evenly by cities
+    # a step coprime to the number of cities gives each city about equally many networks
     return tuple((net, *places[i * 7 % len(places)]) for i, net in enumerate(every) if i % GAP != GAP - 1)

@@ -1,1 +1,1 @@
-"""Operators: work for its own sake."""
+"""Operators for arithmetic, filtering, sketches and synthetic load."""

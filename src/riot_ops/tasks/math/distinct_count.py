@@ -17,18 +17,18 @@ from riot_ops.core.errors import ConfigError
 from riot_ops.kernels.jit import kernel
 from riot_ops.kernels.stats.hyperloglog import (
     alpha,
-    content,
-    countable,
     estimate,
-    hash_content,
+    hash_values,
+    hashable_values,
     insert,
+    is_countable,
     linear_counts,
 )
 from riot_ops.task import Case, KeyedTask, Requirement, State, StateField, register, replace_column, with_field
 
 __all__ = ["DistinctCount"]
 
-#: 0.39701, the constant of LogLog, twice: its ranks count from 1, those of the benchmark from 0.
+#: Twice the constant of LogLog, 0.39701: the paper's ranks count from 1, the benchmark's from 0.
 LOGLOG = 0.79402
 
 
@@ -46,7 +46,7 @@ def count_distinct(
     linear: Any,
     out: Any,
 ) -> None:
-    """The estimate after each value; filled and weight are the integers kept with the registers."""
+    """Estimate the count after each value; ``filled`` and ``weight`` are integers kept beside the registers."""
     m = 1 << precision
     for i in range(hashes.size):
         s = slots[i]
@@ -66,7 +66,7 @@ def count_distinct(
 def count_loglog(
     hashes: Any, present: Any, slots: Any, registers: Any, total: Any, latest: Any, precision: Any, out: Any
 ) -> None:
-    """As :func:`count_distinct` by LogLog over signed 32-bit hashes."""
+    """Estimate the count after each value like :func:`count_distinct`, with LogLog over signed 32-bit hashes."""
     m = 1 << precision
     for i in range(hashes.size):
         s = slots[i]
@@ -89,7 +89,7 @@ def count_loglog(
 
 @kernel
 def recount(registers: Any, filled: Any, weight: Any, latest: Any, precision: Any, constant: Any, linear: Any) -> None:
-    """What :func:`count_distinct` keeps beside the registers, from the registers."""
+    """Recompute from the registers what :func:`count_distinct` keeps beside them."""
     for s in range(registers.shape[0]):
         for j in range(registers.shape[1]):
             r = np.int64(registers[s, j])
@@ -102,7 +102,7 @@ def recount(registers: Any, filled: Any, weight: Any, latest: Any, precision: An
 @register
 @dataclass(frozen=True, kw_only=True)
 class DistinctCount(KeyedTask):
-    """Estimate after every record how many distinct values a field has had.
+    """Estimate the running number of distinct values of a field.
 
     HyperLogLog: a 64-bit MurmurHash3 h of the value selects one of ``m = 2^precision`` registers by
     its low bits and ``M[j] = max(M[j], 1 + leading zeros of the rest)``; ``n ≈ α m² / Σ 2^-M[j]``,
@@ -111,10 +111,10 @@ class DistinctCount(KeyedTask):
     Parameters
     ----------
     field : str, default "value"
-        The field whose values are counted: text, numbers or times.
+        Field whose distinct values are counted: text, numbers or times.
     method : "hyperloglog" or "loglog", default "hyperloglog"
-        ``loglog`` gives the numbers of the benchmark's Java code, for comparisons: useless below
-        about 2.5 m distinct values and slow (SHA-1 in Python).
+        ``loglog`` reproduces the numbers of the benchmark's Java code, for comparisons: it is useless
+        below about 2.5 m distinct values and slow (SHA-1 in Python).
     precision : int, 4 to 16, default 10
         Number of bits that select the register.
     output : str, default "value"
@@ -127,9 +127,9 @@ class DistinctCount(KeyedTask):
     any[n] -> float64[n] (whole numbers), 1:1; O(1) time; m + 24 bytes of state per key. Standard
     error 1.04/√m: 3.25 % by default (``loglog``: 1.30/√m for large counts).
 
-    Text is hashed by its UTF-8 bytes and numbers by the 8 bytes of the float64, so that 1 and 1.0
-    are one value and integers beyond 2^53 are rounded; times by the 8 bytes of the int64. See
-    :class:`riot_ops.sketches.HyperLogLog` for the same sketch as data.
+    Text is hashed by its UTF-8 bytes, numbers by the 8 bytes of the float64, so that 1 and 1.0 are one
+    value and integers beyond 2^53 are rounded, and times by the 8 bytes of the int64. For the same
+    sketch as a data structure see :class:`riot_ops.sketches.HyperLogLog`.
 
     Missing values
     --------------
@@ -137,7 +137,7 @@ class DistinctCount(KeyedTask):
 
     Errors
     ------
-    None: infinite numbers are values like others.
+    None; an infinite number is a value of its own.
 
     References
     ----------
@@ -165,11 +165,11 @@ class DistinctCount(KeyedTask):
 
     def check_input(self, schema: pa.Schema) -> None:
         super().check_input(schema)
-        kind = schema.field(self.field).type
-        if not countable(kind):
+        dtype = schema.field(self.field).type
+        if not is_countable(dtype):
             raise ConfigError(
-                f"{self.name()} cannot count distinct values of {kind} in the field "
-                f"{self.field!r}; text, numbers and times it can"
+                f"{self.name()} cannot count distinct values of {dtype} in the field "
+                f"{self.field!r}; it counts text, numbers and times"
             )
 
     def output_schema(self, schema: pa.Schema) -> pa.Schema:
@@ -196,7 +196,7 @@ class DistinctCount(KeyedTask):
                 codes, present, slots, state["registers"], state["total"], state["latest"], self.precision, out
             )
         else:
-            hashes, present = hash_content(column)
+            hashes, present = hash_values(column)
             count_distinct(
                 hashes,
                 present,
@@ -240,8 +240,8 @@ class DistinctCount(KeyedTask):
 
 
 def _sha1(column: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-    """The first four bytes of SHA-1 of each value's text, as signed little-endian numbers."""
-    values, present = content(column)
+    """Return the first four bytes of SHA-1 of each value's text, as signed little-endian integers."""
+    values, present = hashable_values(column)
     unique = values.dictionary_encode()
     texts = [v if isinstance(v, bytes) else str(v).encode() for v in unique.dictionary.to_pylist()]
     codes = np.array(

@@ -1,4 +1,4 @@
-"""Fill gaps in a stream of readings from the readings before them."""
+"""Interpolation: fill gaps in a stream from the preceding readings."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ import pyarrow.compute as pc
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.parameters import Count
 from riot_ops.kernels.arrays.arrow import float_column, readonly
+from riot_ops.kernels.arrays.timestamps import check_time_field, microseconds
 from riot_ops.kernels.jit import kernel
-from riot_ops.kernels.text.timestamps import check_time_field, microseconds
 from riot_ops.task import Case, Requirement, State, StateField, ValueTask, register, replace_column, with_field
 
 __all__ = ["Interpolation"]
@@ -26,7 +26,7 @@ FLAG = "interpolated"
 
 @kernel
 def fill_mean(values: Any, wanted: Any, slots: Any, ring: Any, seen: Any, out: Any) -> None:
-    """``seen`` counts a key's readings up to W and then moves between W and 2 W - 1."""
+    """Fill gaps with the mean of a key's latest readings; ``seen`` counts to W, then cycles from W to 2 W - 1."""
     window = ring.shape[1]
     for i in range(values.size):
         x = values[i]
@@ -57,7 +57,7 @@ def fill_mean(values: Any, wanted: Any, slots: Any, ring: Any, seen: Any, out: A
 def fill_line(
     values: Any, wanted: Any, places: Any, placed: Any, slots: Any, y: Any, at: Any, known: Any, steps: Any, out: Any
 ) -> None:
-    """``y[s]`` and ``at[s]`` hold the last reading but one and the last, and where they were."""
+    """Fill gaps along a line; ``y[s]`` and ``at[s]`` hold the last two readings of a key and their positions."""
     for i in range(values.size):
         x = values[i]
         out[i] = x
@@ -95,14 +95,13 @@ class Interpolation(ValueTask):
     Parameters
     ----------
     window : int >= 1, default 5
-        Readings W for the mean; fewer while there are fewer.
+        Number W of readings in the mean; fewer while the key has fewer.
     method : "mean" or "linear", default "mean"
-        How to estimate. ``linear`` goes by ``event_time`` where the input has that field, else by
-        the number of the key's records; with a single reading, or two of one time, it repeats the
-        last.
+        How to estimate. ``linear`` uses ``event_time`` where the input has that field, else the number
+        of the key's records; with a single reading, or two of one time, it repeats the last one.
     fields : tuple of str or None, default None
-        Observation types (column ``obs_type``) to fill; records of others pass unchanged. None:
-        all records.
+        Observation types (column ``obs_type``) to fill; records of other types pass unchanged. None:
+        fill all records.
     flag : bool, default False
         Whether to add a boolean column ``interpolated``.
     by, value, output, ttl
@@ -115,9 +114,9 @@ class Interpolation(ValueTask):
 
     Missing values
     --------------
-    Null and NaN are what is filled; they stay null while the key has no reading yet. Estimates
-    never enter the history. With ``linear`` a record without event time passes unchanged and does
-    not enter it either; an estimate beyond float64 leaves null.
+    Null and NaN are filled; they stay null until the key has a reading. Estimates never enter the history. With
+    ``linear``, a record without event time passes unchanged and does not enter the history either; where an estimate
+    overflows float64, the value stays null.
 
     Errors
     ------

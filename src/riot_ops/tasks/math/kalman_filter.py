@@ -28,11 +28,11 @@ def kalman(
         z = values[i]
         if np.isnan(z):
             if predict and (seen[s] or not first):
-                p[s] += q  # P- = P + q, and no measurement to correct it
-            out[i] = x[s] if predict and seen[s] else np.nan  # before a reading the prior is no result
+                p[s] += q  # P- = P + q, without a measurement update
+            out[i] = x[s] if predict and seen[s] else np.nan  # before the first reading there is no estimate
         else:
             if first and not seen[s]:
-                x[s] = z  # the prior estimate; its variance is P0 as with any other
+                x[s] = z  # the prior estimate; its variance is P0 in any case
             predicted = p[s] + q  # P-
             gain = predicted / (predicted + r)  # K
             x[s] += gain * (z - x[s])
@@ -44,7 +44,7 @@ def kalman(
 @register
 @dataclass(frozen=True, kw_only=True)
 class KalmanFilter(ValueTask):
-    """Smooth a noisy reading per key with a scalar random-walk Kalman filter.
+    """Smooth noisy readings per key with a scalar random-walk Kalman filter.
 
     ``P- = P + q;  K = P- / (P- + r);  x = x + K (z - x);  P = (1 - K) P-``
 
@@ -54,13 +54,13 @@ class KalmanFilter(ValueTask):
         Variance q added per step (unit of the input, squared).
     measurement_noise : float, >= 0, default 0.32
         Variance r of one reading (unit of the input, squared).
-    initial_variance : float, > 0, default 30
+    initial_variance : float, > 0, default 30.0
         Variance P0 of the prior.
     initial : "zero" or "first", default "zero"
-        Prior estimate x0: 0, or the first reading. The first reading corrects it as any other does,
-        so that ``P = (P0 + q) r / (P0 + q + r)`` after it in both cases.
+        Prior estimate x0: 0, or the first reading. In both cases the first reading is a regular measurement
+        update, so that ``P = (P0 + q) r / (P0 + q + r)`` after it.
     missing : "predict" or "skip", default "predict"
-        What a missing reading does, see below.
+        Effect of a missing reading, see below.
     by, value, output, ttl
         Key, input field, output field and time to live, see :class:`ValueTask`.
 
@@ -70,9 +70,9 @@ class KalmanFilter(ValueTask):
 
     Missing values
     --------------
-    A null or NaN reading predicts only (P grows by q) and emits the last estimate; with
-    ``missing="skip"`` it gives null and leaves the state as it was. Before the first reading of a key
-    nothing is known: the result is null, and with ``initial="first"`` the state as it was.
+    A null or NaN reading only predicts (P grows by q) and emits the last estimate; with ``missing="skip"`` it emits
+    null and leaves the state unchanged. Before the first reading of a key the result is null, and with
+    ``initial="first"`` the state does not change either.
 
     Errors
     ------

@@ -1,4 +1,4 @@
-"""The task that does nothing."""
+"""No operation: the identity task."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["NoOp"]
 @register
 @dataclass(frozen=True, kw_only=True)
 class NoOp(StatelessTask):
-    """Pass records on as they are, to measure what everything around a task costs.
+    """Pass records through unchanged, to measure the overhead around a task.
 
     Parameters
     ----------
@@ -29,7 +29,8 @@ class NoOp(StatelessTask):
 
     Missing values
     --------------
-    Pass.
+    Passed through unchanged.
+
 
     Errors
     ------

@@ -1,4 +1,4 @@
-"""A load for the processor: π by Viète's product."""
+"""CPU load: π by Viète's product."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["PiViete"]
 
 @kernel
 def viete_nested(factors: Any) -> Any:
-    """π with every factor's roots taken anew: n² / 2 square roots for n factors."""
+    """Compute π with the roots of every factor taken again: n² / 2 square roots for n factors."""
     product = 1.0
     for k in range(1, factors + 1):
         root = 0.0
@@ -31,7 +31,7 @@ def viete_nested(factors: Any) -> Any:
 
 @kernel
 def viete_carried(factors: Any) -> Any:
-    """π with each factor's root grown from the one before: n square roots."""
+    """Compute π with each factor's root carried over from the previous one: n square roots."""
     product = 1.0
     root = 0.0
     for _ in range(factors):
@@ -49,18 +49,17 @@ def repeat_viete(factors: Any, nested: Any, out: Any) -> None:
 @register
 @dataclass(frozen=True, kw_only=True)
 class PiViete(StatelessTask):
-    """Compute π anew for every record: work for the processor that depends on no input.
+    """Compute π for every record: CPU load that does not depend on the input.
 
     ``2 / π = (√2 / 2) (√(2 + √2) / 2) (√(2 + √(2 + √2)) / 2) …``
 
     Parameters
     ----------
     iterations : int, >= 1, default 1600
-        Factors of the product. The error after n factors is about 1.3 / 4^n, so that 27 do for
-        float64.
+        Number of factors. The error after n factors is about 1.3 / 4^n, so that 27 suffice for float64.
     method : "nested" or "carried", default "nested"
-        Take all roots of a factor anew, which are n² / 2 in all and the benchmark's load; or grow them from
-        factor to factor, which are n.
+        Take all roots of a factor again, n² / 2 roots in total, which is the benchmark's load; or carry the root from
+        factor to factor, n roots.
     output : str, default "pi"
         Field (float64) for the result.
 
@@ -71,7 +70,7 @@ class PiViete(StatelessTask):
 
     Missing values
     --------------
-    No field is read.
+    The task reads no field.
 
     Errors
     ------

@@ -1,4 +1,4 @@
-"""One field over another."""
+"""Ratio of two fields."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ __all__ = ["Ratio"]
 @register
 @dataclass(frozen=True, kw_only=True)
 class Ratio(StatelessTask):
-    """Divide a field by another: rates, such as clicks by impressions.
+    """Divide one field by another, such as clicks by impressions.
 
-    ``output = numerator / denominator``; 0 where the numerator is 0, and ``undefined`` where the denominator alone is.
+    ``output = numerator / denominator``; 0 where the numerator is 0, and ``undefined`` where only the denominator is 0.
 
     Parameters
     ----------
@@ -31,7 +31,7 @@ class Ratio(StatelessTask):
     output : str
         Field for the ratio.
     undefined : float or None, default None
-        What something over 0 gives; None: the record is an error.
+        Result of a division by 0; None: the record is an error.
 
     Shapes and rates
     ----------------
@@ -39,12 +39,12 @@ class Ratio(StatelessTask):
 
     Missing values
     --------------
-    Null where one of them is null or NaN.
+    The ratio is null where either field is null or NaN.
 
     Errors
     ------
-    ``zero_denominator``: something is divided by 0, and ``undefined`` is not given. ``not_finite``: the ratio is
-    infinite or no number.
+    ``zero_denominator``: a nonzero numerator is divided by 0 without ``undefined``. ``not_finite``: the ratio is
+    infinite or NaN.
 
     References
     ----------
@@ -92,7 +92,7 @@ class Ratio(StatelessTask):
             ratio[zero] = self.undefined
             zero[:] = False
         wild = ~missing & ~zero & ~np.isfinite(ratio)
-        dead.reject(batch, zero, "zero_denominator", f"{self.denominator} is 0, {self.numerator} is not")
+        dead.reject(batch, zero, "zero_denominator", f"{self.denominator} is 0 and {self.numerator} is not")
         dead.reject(batch, wild, "not_finite", f"{self.numerator} / {self.denominator} is not finite")
         bad = zero | wild
         if bad.any():

@@ -29,7 +29,7 @@ _PRIME = np.uint64(2**61 - 1)
 
 @kernel
 def splitmix(x: Any) -> Any:
-    """The output of splitmix64 in state x."""
+    """Return the output of splitmix64 for state x."""
     x = (x ^ (x >> np.uint64(30))) * _MIX1
     x = (x ^ (x >> np.uint64(27))) * _MIX2
     return x ^ (x >> np.uint64(31))
@@ -37,7 +37,7 @@ def splitmix(x: Any) -> Any:
 
 @kernel
 def median(a: Any) -> Any:
-    """The median; sorts its argument."""
+    """Return the median; sorts its argument in place."""
     for i in range(1, a.size):
         x = a[i]
         j = i - 1
@@ -53,7 +53,7 @@ def median(a: Any) -> Any:
 def sample_moment(
     words: Any, missing: Any, slots: Any, items: Any, counts: Any, n: Any, draws: Any, seed: Any, means: Any, out: Any
 ) -> None:
-    """Estimates from a reservoir of (element, later occurrences and itself) per key."""
+    """Estimate moments from a reservoir per key of elements, each with its occurrences since it was sampled."""
     size = items.shape[1]
     share = size // means.size
     for i in range(words.size):
@@ -99,7 +99,7 @@ def exact_moment(
     full: Any,
     out: Any,
 ) -> None:
-    """Moments from a hash table per key; a place without count is free."""
+    """Compute moments from a hash table per key; an entry with count 0 is free."""
     mask = np.uint64(items.shape[1] - 1)
     for i in range(words.size):
         s = slots[i]
@@ -120,7 +120,7 @@ def exact_moment(
 
 @kernel
 def times_mod(a: Any, b: Any) -> Any:
-    """``a b`` modulo 2^61 - 1, for a and b below it, in 64 bits."""
+    """Multiply modulo 2^61 - 1, for a and b below it, in 64 bits."""
     low = np.uint64(2**31 - 1)
     au = a >> np.uint64(31)
     ad = a & low
@@ -138,7 +138,7 @@ def times_mod(a: Any, b: Any) -> Any:
 def sketch_moment(
     words: Any, missing: Any, slots: Any, counters: Any, squares: Any, factors: Any, width: Any, rows: Any, out: Any
 ) -> None:
-    """Estimates from rows of signed counters; squares holds each row's sum of squares."""
+    """Estimate moments from rows of signed counters; ``squares`` holds each row's sum of squares."""
     depth = factors.shape[0]
     for i in range(words.size):
         s = slots[i]
@@ -161,14 +161,14 @@ def sketch_moment(
 @register
 @dataclass(frozen=True, kw_only=True)
 class SecondOrderMoment(ValueTask):
-    """Estimate after every reading the second frequency moment of the values of a key.
+    """Estimate the running second frequency moment of each key's values.
 
     ``F2 = Σ m_v²`` over the distinct values v, which occurred m_v times: n for values that never
-    repeat, n² for one that always does.
+    repeat, n² for a constant value.
 
     ``reservoir``: s variables (x, c), a uniform sample of the positions of the stream; c counts the
-    occurrences of x from there on. ``F2 ≈ n · mean(2 c - 1)``, the median of that over groups.
-    ``tug_of_war``: per row of counters, each value adds ±1 to one of them, chosen by a 4-wise
+    occurrences of x from its position on. ``F2 ≈ n · mean(2 c - 1)``, the median of that over groups.
+    ``tug_of_war``: in each row of counters, a value adds ±1 to one counter, chosen by a 4-wise
     independent hash; ``F2 ≈ median over rows of Σ counter²``. ``exact``: a table of counts.
 
     Parameters
@@ -176,18 +176,18 @@ class SecondOrderMoment(ValueTask):
     method : "reservoir", "tug_of_war" or "exact", default "reservoir"
         How to estimate.
     size : int >= 1, default 10
-        Variables s of the reservoir.
+        Number s of variables in the reservoir.
     groups : int >= 1, default 1
-        Groups of variables; a divisor of size.
+        Number of groups of variables, a divisor of size.
     depth, width : int >= 1, default 5 and 256
         Rows of the sketch and counters per row, the latter a power of two.
     max_distinct : int >= 1, default 1024
-        Most distinct values of the exact table.
+        Maximum number of distinct values in the exact table.
     round_to : float > 0 or None, default None
-        Width of bins into which values are rounded before they are compared: on continuous
-        readings nothing repeats, and F2 is about n.
+        Width of the bins to which values are rounded before they are compared: continuous readings hardly repeat, and
+        F2 is about n.
     seed : int, 0 to 2^63 - 1, default 0
-        Start of the random numbers, the same for every key.
+        Seed of the random numbers, the same for every key.
     by, value, output, ttl
         Key, input field, output field and time to live, see :class:`ValueTask`.
 
@@ -205,8 +205,7 @@ class SecondOrderMoment(ValueTask):
     exact       O(1)                  up to 43 max_distinct + 16    none
     =========== ===================== ============================= ==========================
 
-    Counters of two sketches of equal parameters add up to that of both streams: see
-    :meth:`Session.merge`.
+    The counters of two sketches with equal parameters add up to the sketch of both streams, see :meth:`Session.merge`.
 
     Missing values
     --------------
@@ -215,7 +214,7 @@ class SecondOrderMoment(ValueTask):
     Errors
     ------
     An infinite reading goes to the errors stream as ``not_finite``; with ``exact`` a new value
-    beyond ``max_distinct`` as ``too_many_values``. Neither touches the state.
+    beyond ``max_distinct`` as ``too_many_values``. Neither changes the state.
 
     References
     ----------
@@ -330,7 +329,7 @@ class SecondOrderMoment(ValueTask):
         return replace_column(batch, self.target, out)
 
     def merge(self, state: State, other: State) -> State | None:
-        if self.method != "tug_of_war":  # a reservoir depends on order, and two tables may hold too much
+        if self.method != "tug_of_war":  # a reservoir depends on order, and two tables together may exceed max_distinct
             return None
         counters = state["counters"] + other["counters"]
         squares = (counters.reshape(-1, self.depth, self.width) ** 2).sum(axis=2)
@@ -359,7 +358,7 @@ class SecondOrderMoment(ValueTask):
 
 @functools.lru_cache(64)
 def _factors(depth: int, seed: int) -> npt.NDArray[np.uint64]:
-    """Coefficients of the hash polynomials: splitmix64 numbers below the prime."""
+    """Draw the coefficients of the hash polynomials: splitmix64 numbers below the prime."""
     found: list[int] = []
     x = seed
     while len(found) < 4 * depth:

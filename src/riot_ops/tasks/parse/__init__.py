@@ -1,1 +1,1 @@
-"""Operators: text to records, records to text and to other fields."""
+"""Tasks that parse text into records, write records as text, and derive fields from others."""

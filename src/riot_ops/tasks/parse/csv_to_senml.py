@@ -16,8 +16,8 @@ from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.schema import StreamSchema, stream_schema
 from riot_ops.kernels.arrays.arrow import byte_spans, readonly
-from riot_ops.kernels.text.csv.values import BAD_TIME, OK, OPEN_QUOTE, WRONG_COLUMNS, csv_to_senml
-from riot_ops.kernels.text.strings import name_table, not_utf8
+from riot_ops.kernels.text.csv.senml_writer import BAD_TIME, OK, OPEN_QUOTE, WRONG_COLUMNS, csv_to_senml
+from riot_ops.kernels.text.strings import name_table, non_utf8
 from riot_ops.task import Case, Requirement, StatelessTask, register, replace_column, with_field
 
 __all__ = ["CSVToSenML"]
@@ -26,7 +26,7 @@ __all__ = ["CSVToSenML"]
 @register
 @dataclass(frozen=True, kw_only=True)
 class CSVToSenML(StatelessTask):
-    """Read lines of comma-separated values: as SenML messages, to be parsed by ``ParseSenML`` or published.
+    """Convert lines of comma-separated values into SenML messages, for ``ParseSenML`` or for publishing.
 
     ``{"e":[{"n":name,"u":unit,"v":number or "sv":text},…],"bt":milliseconds}``, one entry per
     column in schema order, the time column as base time.
@@ -34,13 +34,13 @@ class CSVToSenML(StatelessTask):
     Parameters
     ----------
     schema : str or StreamSchema, default "city"
-        The columns, their units and kinds, and which holds the time. A name stands for one of the
-        schemas in :data:`riot_ops.core.schema.SCHEMAS`.
+        The columns, their units and kinds, and which of them holds the time; or the name of one of
+        the schemas in :data:`riot_ops.core.schema.SCHEMAS`.
     field : str, default "payload"
-        Field with the line; the message replaces it.
+        Field with the line; it is replaced by the message.
     delimiter : str, default ","
-        One ASCII character between the columns. A column in double quotes may hold it, line breaks,
-        and doubled quotes.
+        One ASCII character between the columns. A column in double quotes may contain the delimiter,
+        line breaks, and doubled quotes.
 
     Shapes and rates
     ----------------
@@ -48,14 +48,14 @@ class CSVToSenML(StatelessTask):
 
     Missing values
     --------------
-    An empty column, and the text ``null``, leave their entry out. A column of kind ``v`` whose text
-    is no finite number below 1e308 becomes a text value, so that nothing is lost.
+    An empty column, or one with the text ``null``, gets no entry. A column of kind ``v`` whose text
+    is not a finite number below 1e308 becomes a text value, so that nothing is lost.
 
     Errors
     ------
     ``wrong_columns`` (more or fewer than the schema has), ``bad_time`` (neither integer
-    milliseconds nor an ISO date-time; without an offset it counts as UTC; finer digits than
-    milliseconds are cut), ``malformed`` (an open quote, a second line, text that is not UTF-8),
+    milliseconds nor an ISO date-time; a time without an offset is UTC, and digits below a
+    millisecond are cut off), ``malformed`` (an open quote, a second line, text that is not UTF-8),
     ``missing`` (null).
 
     References
@@ -109,8 +109,8 @@ class CSVToSenML(StatelessTask):
         lines = raw.cast(pa.binary()) if pa.types.is_null(raw.type) else raw
         data, starts, ends, valid = byte_spans(lines)
         null = ~valid if valid.size else np.zeros(batch.num_rows, np.bool_)
-        spoiled = not_utf8(lines)
-        skip = null | spoiled
+        invalid = non_utf8(lines)
+        skip = null | invalid
         ends = readonly(np.where(skip, starts, ends)) if skip.any() else ends
         heads, head_starts, head_ends, numeric = _heads(schema.columns, schema.units, schema.kinds)
         used = data[int(starts[0]) : int(ends.max())] if starts.size else data
@@ -142,7 +142,7 @@ class CSVToSenML(StatelessTask):
             raise ValueError(f"a batch makes {offsets[-1]} bytes of messages, more than 2 GiB: use smaller batches")
         problems[skip] = OK
         dead.reject(batch, null, "missing", f"{self.field} is null", raw)
-        dead.reject(batch, spoiled, "malformed", f"{self.field} is not UTF-8", raw)
+        dead.reject(batch, invalid, "malformed", f"{self.field} is not UTF-8", raw)
         wrong = np.flatnonzero(problems == WRONG_COLUMNS)
         wanted = f"the schema {schema.name} has {len(schema.columns)}"
         dead.reject(batch, wrong, "wrong_columns", [f"{n} columns, {wanted}" for n in counts[wrong]], raw)
@@ -200,7 +200,7 @@ def _heads(
     units: tuple[str, ...],
     kinds: tuple[str, ...],
 ) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-    """What is written around the values, and which columns hold numbers."""
+    """The JSON text between the values, and which columns hold numbers."""
     parts = [
         f'{{"n":{json.dumps(n, ensure_ascii=False)},"u":{json.dumps(u, ensure_ascii=False)}'
         for n, u in zip(names, units, strict=True)

@@ -1,4 +1,4 @@
-"""Times rounded down."""
+"""Rounding of times down to the start of a minute, hour or other interval."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import ClassVar
 
 import pyarrow as pa
 
-from riot_ops.core.clock import in_us
+from riot_ops.core.clock import to_microseconds
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.schema import TIMESTAMP
-from riot_ops.kernels.text.timestamps import check_time_field, from_microseconds, microseconds
+from riot_ops.kernels.arrays.timestamps import check_time_field, from_microseconds, microseconds
 from riot_ops.task import Case, Requirement, StatelessTask, register, replace_column, with_field
 
 __all__ = ["FloorTime"]
@@ -22,16 +22,16 @@ __all__ = ["FloorTime"]
 @register
 @dataclass(frozen=True, kw_only=True)
 class FloorTime(StatelessTask):
-    """Add the minute, hour or other span that a time falls into, to count or group by.
+    """Round times down to the start of their minute, hour or other interval, to count or group by it.
 
     ``output = floor(time / every) every``, from 1970 on in UTC.
 
     Parameters
     ----------
     every : timedelta > 0 or text such as "1min"
-        Length of the spans.
+        Length of the intervals.
     output : str
-        Field for the beginning of the span.
+        Field for the start of the interval.
     time : str, default "event_time"
         Field with the time.
 
@@ -87,7 +87,7 @@ class FloorTime(StatelessTask):
 
     def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
         times, present = microseconds(batch.column(self.time))
-        every = in_us(self.every)
+        every = to_microseconds(self.every)
         column = from_microseconds(times // every * every)
         if not present.all():
             column = pa.array(column.to_numpy(zero_copy_only=False), TIMESTAMP, mask=~present)

@@ -1,4 +1,4 @@
-"""Class labels by quartile, to train a classifier on."""
+"""Class labels by quartile, for training a classifier."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PERCENTS = (25.0, 50.0, 75.0)
 
 
 def percentiles(values: npt.NDArray[np.float64], percents: Iterable[float]) -> npt.NDArray[np.float64]:
-    """Percentiles at ``p (n + 1) / 100`` in the sorted values, between neighbours in proportion.
+    """Percentiles at position ``p (n + 1) / 100`` of the sorted values, with linear interpolation.
 
     >>> percentiles(np.arange(1.0, 101.0), (25, 50, 75)).tolist()
     [25.25, 50.5, 75.75]
@@ -32,23 +32,23 @@ def percentiles(values: npt.NDArray[np.float64], percents: Iterable[float]) -> n
 @register
 @dataclass(frozen=True, kw_only=True)
 class LabelQuartile(StatelessTask):
-    """Label each value of a set by the quarter of the set that it falls into.
+    """Label each value of a set with the quartile of the set that it falls into.
 
-    With the percentiles P25, P50 and P75 of the set, each at ``p (n + 1) / 100`` in its order and
-    between neighbours in proportion: the first label for ``x <= P25``, the second for
-    ``x <= P50``, the third for ``x <= P75``, else the fourth. Equal values have one label, the lower
-    of those that they could have.
+    With the percentiles P25, P50 and P75 of the set, each at position ``p (n + 1) / 100`` of its
+    sorted values with linear interpolation: the first label for ``x <= P25``, the second for
+    ``x <= P50``, the third for ``x <= P75``, else the fourth. Equal values get the same label, the
+    lowest that fits.
 
     Parameters
     ----------
     value : str, default "value"
-        Field with a set of numbers, a list in each record.
+        Field with the set: a list of numbers in each record.
     output : str, default "class"
         Field for the list of labels.
     labels : tuple of 4 str, default ("BAD", "GOOD", "VERYGOOD", "EXCELLENT")
-        From the lowest quarter to the highest.
+        Labels from the lowest quartile to the highest.
     reverse : bool, default False
-        Whether the labels go the other way, for values that are bad when they are high.
+        Whether to assign the labels in reverse order, for values that are bad when they are high.
 
     Shapes and rates
     ----------------
@@ -56,12 +56,12 @@ class LabelQuartile(StatelessTask):
 
     Missing values
     --------------
-    A null or NaN in a list has a null label and does not count for the percentiles; a null list
+    A null or NaN in a list gets a null label and does not count for the percentiles. A null list
     gives null.
 
     Errors
     ------
-    A list with an infinite value goes to the errors stream as ``not_finite``.
+    ``not_finite``: the list has an infinite value.
 
     References
     ----------
@@ -88,11 +88,11 @@ class LabelQuartile(StatelessTask):
 
     def output_schema(self, schema: pa.Schema) -> pa.Schema:
         self.check_input(schema)
-        kind = schema.field(self.value).type
-        item = kind.value_type if pa.types.is_list(kind) or pa.types.is_large_list(kind) else pa.string()
+        dtype = schema.field(self.value).type
+        item = dtype.value_type if pa.types.is_list(dtype) or pa.types.is_large_list(dtype) else pa.string()
         number = pa.types.is_integer(item) or pa.types.is_floating(item) or pa.types.is_null(item)
-        if not (number or pa.types.is_null(kind)):
-            raise ConfigError(f"label_quartile needs lists of numbers in the field {self.value!r}, got {kind}")
+        if not (number or pa.types.is_null(dtype)):
+            raise ConfigError(f"label_quartile needs lists of numbers in the field {self.value!r}, got {dtype}")
         return with_field(schema, pa.field(self.output, pa.list_(pa.string())))
 
     def writes(self) -> frozenset[str] | None:
@@ -118,11 +118,11 @@ class LabelQuartile(StatelessTask):
         return replace_column(batch, self.output, lists)
 
     def _codes(self, values: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
-        """The quarter of each value, 0 to 3; -1 where it is missing."""
+        """Quartile of each value, 0 to 3; -1 where it is missing."""
         known = ~np.isnan(values)
         codes = np.full(values.size, -1, np.int64)
         if known.any():
-            small = values[known] / 4  # exact, and no difference of two overflows
+            small = values[known] / 4  # exact, and differences cannot overflow
             codes[known] = np.searchsorted(percentiles(small, PERCENTS), small, side="left")
         return codes
 

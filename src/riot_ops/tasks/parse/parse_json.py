@@ -1,4 +1,4 @@
-"""Lines of JSON to records, by a table of what stands where."""
+"""Parsing of JSON lines into records by a table of paths."""
 
 from __future__ import annotations
 
@@ -10,46 +10,46 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from riot_ops.core.dead_letters import DeadLetters
-from riot_ops.core.errors import ConfigError, short
+from riot_ops.core.errors import ConfigError, value_text
 from riot_ops.task import Case, register
-from riot_ops.tasks.parse.cell_lines import Mask
-from riot_ops.tasks.parse.field_table import FieldTable
-from riot_ops.tasks.parse.json_lines import JsonLines
-from riot_ops.tasks.parse.plain_json import PlainJson
+from riot_ops.tasks.parse.fast_json import FastJSONReader
+from riot_ops.tasks.parse.json_cells import JSONCells
+from riot_ops.tasks.parse.line_cells import Mask
+from riot_ops.tasks.parse.line_parser import LineParser
 
 __all__ = ["ParseJSON"]
 
 
 @register
 @dataclass(frozen=True, kw_only=True)
-class ParseJSON(FieldTable):
+class ParseJSON(LineParser):
     """Read a record from each line that is a JSON object.
 
     Parameters
     ----------
     fields : dict of str to (path, kind) or (path, kind, default)
-        The fields of a record. A path is a name, or names of objects within one another with dots between them; of a
-        list of paths the first counts at which something stands. Kinds are those of :class:`ParseLines`. With a
-        default, even null, the value may be missing.
+        The fields of a record. A path is a name, or the names of nested objects joined by dots; from a list of paths,
+        the first one with a value counts. Kinds are those of :class:`ParseLines`. With a default, which may be null,
+        the value may be missing.
     field : str, default "payload"
         Field with the line.
     keep : tuple of str, default ()
-        Fields of the line's record that are kept, besides its order and time.
+        Fields of the input record to keep, besides those of its order and time.
 
     Shapes and rates
     ----------------
-    text[n] -> record[n], 1:1; O(bytes) time, no state. A loop reads lines; a library texts with escapes, and lines
-    with escapes in names. A number may be given as text, and text as a number. Of several values of one name the last
-    counts.
+    text[n] -> record[n], 1:1; O(bytes) time, no state. A compiled loop reads the lines; msgspec decodes texts with
+    escapes, and lines with escapes in names. A number may be written as text, and a text as a number. If a name
+    occurs several times, its last value counts.
 
     Missing values
     --------------
-    Null, and a value that is not there, are errors (``missing``) where the field has no default. Text may be empty.
+    A null or absent value is an error (``missing``) if the field has no default. Text may be empty.
 
     Errors
     ------
     ``not_json``, ``missing``, ``wrong_type`` (an object or a list), ``bad_number``, ``bad_bool``, ``bad_time``,
-    ``out_of_range``, ``invalid_utf8``: as for :class:`ParseLines`.
+    ``out_of_range``, ``invalid_utf8``: see :class:`ParseLines`.
 
     References
     ----------
@@ -70,28 +70,28 @@ class ParseJSON(FieldTable):
     def __hash__(self) -> int:
         return hash(repr(self))
 
-    def _check_place(self, name: str, place: Any) -> None:
-        every = place if isinstance(place, tuple) else (place,)
-        if not every or not all(isinstance(p, str) and all(p.split(".")) for p in every):
-            raise ConfigError(f"fields: the path of {name!r} must be names with dots between them, got {short(place)}")
+    def _check_location(self, name: str, place: Any) -> None:
+        paths = place if isinstance(place, tuple) else (place,)
+        if not paths or not all(isinstance(p, str) and all(p.split(".")) for p in paths):
+            raise ConfigError(f"fields: the path of {name!r} must be names joined by dots, got {value_text(place)}")
 
     @cached_property
-    def _plain_json(self) -> PlainJson:
-        """The fast way."""
-        return PlainJson({name: (_paths(place), *rest) for name, (place, *rest) in self.fields.items()})
+    def _fast_reader(self) -> FastJSONReader:
+        """The fast path, for lines without errors."""
+        return FastJSONReader({name: (_paths(place), *rest) for name, (place, *rest) in self.fields.items()})
 
-    def _plain(self, text: pa.Array) -> tuple[dict[str, pa.Array], Mask] | None:
-        return self._plain_json.read(text)
+    def read_fast(self, text: pa.Array) -> tuple[dict[str, pa.Array], Mask] | None:
+        return self._fast_reader.read(text)
 
-    def _lines(self, batch: pa.RecordBatch, text: pa.Array, dead: DeadLetters) -> JsonLines:
-        lines = JsonLines(batch, text, [_paths(place) for place, *_ in self.fields.values()])
-        lines.reject_what_is_no_text(dead)
+    def _cut_lines(self, batch: pa.RecordBatch, text: pa.Array, dead: DeadLetters) -> JSONCells:
+        lines = JSONCells(batch, text, [_paths(place) for place, *_ in self.fields.values()])
+        lines.reject_non_text(dead)
         return lines
 
     def _cells(self, number: int, name: str) -> tuple[int, int]:
         return number, number
 
-    def _absent(self, lines: JsonLines, cell: int, name: str, dead: DeadLetters) -> Mask:
+    def _missing(self, lines: JSONCells, cell: int, name: str, dead: DeadLetters) -> Mask:
         lines.reject(dead, lines.nested(cell), "wrong_type", f"{name} is an object or a list")
         return lines.absent(cell)
 

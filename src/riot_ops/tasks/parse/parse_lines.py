@@ -1,4 +1,4 @@
-"""Lines of text to records, by a table of what stands where."""
+"""Parsing of text lines into records by a table of cells."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from riot_ops.core.dead_letters import DeadLetters
-from riot_ops.core.errors import ConfigError, short
-from riot_ops.core.parameters import LAST_CELL
+from riot_ops.core.errors import ConfigError, value_text
+from riot_ops.core.parameters import MAX_CELL_INDEX
 from riot_ops.kernels.arrays.arrow import readonly
 from riot_ops.task import Case, register
-from riot_ops.tasks.parse.cell_lines import CellLines, Mask
-from riot_ops.tasks.parse.field_table import FieldTable
-from riot_ops.tasks.parse.plain_table import PlainTable
+from riot_ops.tasks.parse.fast_lines import FastLineReader
+from riot_ops.tasks.parse.line_cells import LineCells, Mask
+from riot_ops.tasks.parse.line_parser import LineParser
 
 __all__ = ["ParseLines"]
 
-#: More cells than a line has.
-MANY = 1 << 60
+#: More cells than any line has.
+UNLIMITED = 1 << 60
 FORMATS = ("delimited", "spaces", "log")
 
 Numbers = npt.NDArray[np.int64]
@@ -33,50 +33,50 @@ Cell = int | tuple[int, int]
 
 @register
 @dataclass(frozen=True, kw_only=True)
-class ParseLines(FieldTable):
+class ParseLines(LineParser):
     r"""Read a record from each line of text.
 
     Parameters
     ----------
     fields : dict of str to (cell, kind) or (cell, kind, default)
-        The fields of a record. A cell is its number from 0 to 65,535, or a pair of the first and the last of several
-        that are one value, as date and time are. Kinds are ``string``, ``int64``, ``double``, ``bool`` (true, false, 1,
-        0), and of times ``s``, ``ms``, ``us`` and ``ns`` (since 1970), ``iso`` (a date, or a date and time; without a
-        zone it is UTC) and ``log`` (10/Jun/1998:12:00:01 +0000). With a default, even null, the cell may be missing or
-        empty.
+        The fields of a record. A cell is given by its number, from 0 to 65,535, or by the first and the last number if
+        a value spans several cells, such as date and time. Kinds are ``string``, ``int64``, ``double``, ``bool``
+        (true, false, 1, 0), and for times ``s``, ``ms``, ``us`` and ``ns`` (since 1970), ``iso`` (a date, or a date
+        and time; UTC without a zone) and ``log`` (10/Jun/1998:12:00:01 +0000). With a default, which may be null, the
+        cell may be missing or empty.
     format : "delimited", "spaces" or "log", default "delimited"
-        Whether cells stand between delimiters, between runs of white space, or between single blanks and may be
-        in double quotes or brackets, as web servers log them.
+        What separates cells: delimiters; runs of white space; or single blanks, with cells that may be in double
+        quotes or brackets, as in the logs of web servers.
     delimiter : str, default ","
-        With ``delimited``: the ASCII characters each of which stands between two cells.
+        With ``delimited``: the ASCII characters that separate cells, each on its own.
     cells : int from 1 to 65,536, optional
-        How many cells a line must have; without it, as many as the fields need.
+        Number of cells that a line must have; None: at least as many as the fields need.
     trailing : bool, default False
-        Whether one empty cell more may end a line.
+        Whether a line may end with one more, empty cell.
     more : bool, default False
-        Whether any cells more may.
+        Whether a line may have any number of further cells.
     skip : dict of int to str, optional
-        Lines that have one of these texts in the cell of that number, in capitals or not, are left out: headers.
+        By number of a cell, a text: lines with this text there, in upper or lower case, are skipped, such as headers.
     nulls : tuple of str, default ()
-        Texts that stand for an empty cell.
+        Texts that count as an empty cell.
     field : str, default "payload"
         Field with the line.
     keep : tuple of str, default ()
-        Fields of the line's record that are kept, besides its order and time.
+        Fields of the input record to keep, besides those of its order and time.
 
     Shapes and rates
     ----------------
-    text[n] -> record[n], 1:1; O(bytes) time, no state. Digits of times below a microsecond are cut.
+    text[n] -> record[n], 1:1; O(bytes) time, no state. Digits of times below a microsecond are cut off.
 
     Missing values
     --------------
-    An empty cell without a default, and a null line, are errors (``missing``). Blanks and tabs around what is not a
-    string do not count, so a cell of nothing else is empty.
+    An empty cell without a default, and a null line, are errors (``missing``). Except for strings, blanks and tabs
+    around a value are ignored, so a cell of only blanks is empty.
 
     Errors
     ------
-    ``wrong_cells``, ``missing``, ``bad_number`` (also one that is not finite, or no int64), ``bad_bool``, ``bad_time``,
-    ``out_of_range`` (a time outside of the years 1 to 9999), ``invalid_utf8``.
+    ``wrong_cells``, ``missing``, ``bad_number`` (also one that is not finite or exceeds int64), ``bad_bool``,
+    ``bad_time``, ``out_of_range`` (a time outside the years 1 to 9999), ``invalid_utf8``.
 
     References
     ----------
@@ -90,7 +90,7 @@ class ParseLines(FieldTable):
     >>> out["stock"], f"{out['event_time']:%d %b %Y}", out["price"]
     ('AAPL', '15 Aug 2018', 11.84)
     >>> session.push({"payload": "AAPL,2018-08-15,?"}), session.errors[0]["message"]
-    ([], "price: '?' is no double")
+    ([], "price: '?' is not a valid double")
     """
 
     code: ClassVar[str] = "PRS"
@@ -98,7 +98,7 @@ class ParseLines(FieldTable):
 
     format: Literal["delimited", "spaces", "log"] = "delimited"
     delimiter: str = ","
-    cells: Annotated[int, msgspec.Meta(ge=1, le=LAST_CELL + 1)] | None = None
+    cells: Annotated[int, msgspec.Meta(ge=1, le=MAX_CELL_INDEX + 1)] | None = None
     trailing: bool = False
     more: bool = False
     skip: Any = None
@@ -111,27 +111,27 @@ class ParseLines(FieldTable):
         if self.format != "delimited" and self.delimiter != ",":
             raise ConfigError(f"delimiter is for format='delimited', got {self.delimiter!r} with {self.format!r}")
         skip = {} if self.skip is None else self.skip
-        if not isinstance(skip, Mapping) or not all(_is_place(c) and isinstance(v, str) for c, v in skip.items()):
+        if not isinstance(skip, Mapping) or not all(_is_cell_number(c) and isinstance(v, str) for c, v in skip.items()):
             raise ConfigError(
-                f"skip must be a dict of the number of a cell, 0 to {LAST_CELL:,}, to a text, got {short(self.skip)}"
+                f"skip must map numbers of cells, 0 to {MAX_CELL_INDEX:,}, to texts, got {value_text(self.skip)}"
             )
         object.__setattr__(self, "skip", {int(cell): text for cell, text in skip.items()} or None)
-        if self.cells is not None and self.cells <= self._highest:
-            raise ConfigError(f"cells = {self.cells}, but a field is in cell {self._highest}, counted from 0")
+        if self.cells is not None and self.cells <= self._last_cell:
+            raise ConfigError(f"cells = {self.cells}, but a field is in cell {self._last_cell}, counted from 0")
 
     @property
     def _places(self) -> list[int]:
-        """The cells that something is read from, in order."""
+        """Sorted numbers of the cells that are read."""
         spans = [cell if isinstance(cell, tuple) else (cell, cell) for cell, *_ in self.fields.values()]
         return sorted({c for span in spans for c in span} | set(self.skip or ()))
 
     @property
-    def _highest(self) -> int:
+    def _last_cell(self) -> int:
         return max(_last(cell) for cell, *_ in self.fields.values())
 
     @cached_property
     def _layout(self) -> tuple[npt.NDArray[np.bool_], int, Numbers]:
-        """What stands between cells, how lines are cut, and where each cell goes."""
+        """The separating bytes, the mode of splitting, and the row of each cell among those read."""
         between = {"delimited": self.delimiter, "spaces": " \t\x0b\x0c\r\n", "log": " "}[self.format]
         cuts = np.zeros(256, np.bool_)
         cuts[list(between.encode())] = True
@@ -140,26 +140,26 @@ class ParseLines(FieldTable):
         return readonly(cuts), FORMATS.index(self.format), readonly(places)
 
     @cached_property
-    def _plain_table(self) -> PlainTable | None:
-        """The fast way, where there is one."""
-        if not all(map(self._is_odd, self.skip or ())) or any(len(text.encode()) != 1 for text in self.nulls):
+    def _fast_reader(self) -> FastLineReader | None:
+        """The fast path for plain lines; None if the parameters rule it out."""
+        if not all(map(self._is_unparsable, self.skip or ())) or any(len(text.encode()) != 1 for text in self.nulls):
             return None
         fields = {name: (self._cells(0, name), *rest) for name, (_, *rest) in self.fields.items()}
-        least = self._highest + 1 if self.cells is None else self.cells
-        most = MANY if self._more else least
+        min_cells = self._last_cell + 1 if self.cells is None else self.cells
+        max_cells = UNLIMITED if self._more else min_cells
         delimiters = self.delimiter.encode() if self.format == "delimited" else b" "
         nulls = "".join(self.nulls).encode()
         trailing = self.trailing and self.format != "spaces"
-        return PlainTable(fields, delimiters, FORMATS.index(self.format), least, most, trailing, nulls)
+        return FastLineReader(fields, delimiters, FORMATS.index(self.format), min_cells, max_cells, trailing, nulls)
 
-    def _is_odd(self, cell: int) -> bool:
-        """Whether a line that is left out for what is in a cell could not be read: a name where a number should be."""
+    def _is_unparsable(self, cell: int) -> bool:
+        """Whether the text that skips a line, a name in a numeric cell, cannot be parsed as that cell's value."""
         kinds = {kind for place, kind, *_ in self.fields.values() if place in (cell, (cell, cell))}
         text = self.skip[cell]
         return text[:1].isalpha() and text not in self.nulls and bool(kinds - {"string", "bool"})
 
-    def _plain(self, text: pa.Array) -> tuple[dict[str, pa.Array], Mask] | None:
-        return None if self._plain_table is None else self._plain_table.read(text)
+    def read_fast(self, text: pa.Array) -> tuple[dict[str, pa.Array], Mask] | None:
+        return None if self._fast_reader is None else self._fast_reader.read(text)
 
     @property
     def _more(self) -> bool:
@@ -168,19 +168,19 @@ class ParseLines(FieldTable):
     def __hash__(self) -> int:
         return hash(repr(self))
 
-    def _check_place(self, name: str, place: Any) -> None:
+    def _check_location(self, name: str, place: Any) -> None:
         span = place if isinstance(place, tuple) else (place, place)
-        if len(span) != 2 or not all(type(c) is int and 0 <= c <= LAST_CELL for c in span) or span[0] > span[1]:
+        if len(span) != 2 or not all(type(c) is int and 0 <= c <= MAX_CELL_INDEX for c in span) or span[0] > span[1]:
             raise ConfigError(
-                f"fields: the cell of {name!r} must be a number from 0 to {LAST_CELL:,} or a pair of them, "
-                f"got {short(place)}"
+                f"fields: the cell of {name!r} must be a number from 0 to {MAX_CELL_INDEX:,} or a pair of "
+                f"such numbers, got {value_text(place)}"
             )
 
-    def _lines(self, batch: pa.RecordBatch, text: pa.Array, dead: DeadLetters) -> CellLines:
-        lines = CellLines(batch, text, *self._layout)
-        lines.reject_what_is_no_text(dead)
-        for cell, said in (self.skip or {}).items():
-            lines.good[lines.says(cell, {said}, exactly=False)] = False
+    def _cut_lines(self, batch: pa.RecordBatch, text: pa.Array, dead: DeadLetters) -> LineCells:
+        lines = LineCells(batch, text, *self._layout)
+        lines.reject_non_text(dead)
+        for cell, text_of_header in (self.skip or {}).items():
+            lines.good[lines.matches(cell, {text_of_header}, exactly=False)] = False
         self._count_cells(lines, dead)
         return lines
 
@@ -188,27 +188,27 @@ class ParseLines(FieldTable):
         cell = self.fields[name][0]
         return cell if isinstance(cell, tuple) else (cell, cell)
 
-    def _absent(self, lines: CellLines, cell: int, name: str, dead: DeadLetters) -> Mask:
+    def _missing(self, lines: LineCells, cell: int, name: str, dead: DeadLetters) -> Mask:
         if not self.nulls:
-            return super()._absent(lines, cell, name, dead)
-        return lines.says(cell, {*self.nulls}, exactly=True)
+            return super()._missing(lines, cell, name, dead)
+        return lines.matches(cell, {*self.nulls}, exactly=True)
 
-    def _count_cells(self, lines: CellLines, dead: DeadLetters) -> None:
+    def _count_cells(self, lines: LineCells, dead: DeadLetters) -> None:
         counts = lines.counts
         needed = [
             cell[-1] if isinstance(cell, tuple) else cell for cell, _, *default in self.fields.values() if not default
         ]
-        least = max(needed, default=-1) + 1 if self.cells is None else self.cells
-        wrong = counts < least if self._more else counts != least
+        min_cells = max(needed, default=-1) + 1 if self.cells is None else self.cells
+        wrong = counts < min_cells if self._more else counts != min_cells
         if self.trailing and not self._more:
-            wrong &= ~((counts == least + 1) & lines.ends_empty)
+            wrong &= ~((counts == min_cells + 1) & lines.ends_with_delimiter)
         wrong &= lines.good
         if not wrong.any():
             return
-        wanted = f"{'at least ' if self._more else ''}{least} are wanted"
+        wanted = f"{'at least ' if self._more else ''}{min_cells} expected"
         numbers = counts[wrong].tolist()
-        told = {n: f"{n} cells, {wanted}" if n >= 0 else "a quote or a bracket is open" for n in set(numbers)}
-        lines.reject(dead, wrong, "wrong_cells", [told[n] for n in numbers])
+        messages = {n: f"{n} cells, {wanted}" if n >= 0 else "a quote or bracket is not closed" for n in set(numbers)}
+        lines.reject(dead, wrong, "wrong_cells", [messages[n] for n in numbers])
 
     @classmethod
     def cases(cls) -> Iterable[Case]:
@@ -235,9 +235,9 @@ class ParseLines(FieldTable):
         yield Case(cls(fields=fields, format="log", cells=7, more=True, nulls=("-",)), batch)
 
 
-def _is_place(cell: Any) -> bool:
-    """Whether it is the number of a cell, which is a text in JSON."""
-    return str(cell).isdecimal() and int(cell) <= LAST_CELL
+def _is_cell_number(cell: Any) -> bool:
+    """Whether ``cell`` is the number of a cell, be it an int or, as a key in JSON, a text."""
+    return str(cell).isdecimal() and int(cell) <= MAX_CELL_INDEX
 
 
 def _last(cell: Cell) -> int:

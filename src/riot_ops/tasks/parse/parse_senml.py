@@ -1,4 +1,4 @@
-"""SenML messages to observations."""
+"""Parsing of SenML messages into observations."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from riot_ops.core.errors import ConfigError, did_you_mean
 from riot_ops.core.order import next_ordinal, ordinals
 from riot_ops.core.parameters import Bytes
 from riot_ops.core.schema import TIMESTAMP, StreamSchema, stream_schema
-from riot_ops.kernels.arrays.arrow import joined
+from riot_ops.kernels.arrays.arrow import concat_batches
 from riot_ops.task import Case, Requirement, StatelessTask, register
-from riot_ops.tasks.parse.senml_columns import layout_of
-from riot_ops.tasks.parse.senml_messages import observations
+from riot_ops.tasks.parse.senml_layout import resolve_layout
+from riot_ops.tasks.parse.senml_reader import read_messages
 
 __all__ = ["ParseSenML"]
 
@@ -24,59 +24,57 @@ __all__ = ["ParseSenML"]
 @register
 @dataclass(frozen=True, kw_only=True)
 class ParseSenML(StatelessTask):
-    """Turn SenML messages into observations, or into one row per message.
+    """Parse SenML messages into observations, or into one row per message.
 
     A message is a JSON object ``{"e": [{"n": name, "u": unit, "v" | "sv" | "vb": value}, ...],
-    "bt": base time, "bn": base name}``, alone or behind its time in milliseconds and a comma; white
-    space around it (such as a line end) is ignored.
+    "bt": base time, "bn": base name}``, optionally preceded by its time in milliseconds and a
+    comma. White space around it, such as a line end, is ignored.
 
     Parameters
     ----------
     schema : str, StreamSchema or None, default None
-        A stream schema, or the name of one ("city", "taxi", "fit", "grid"); None: any SenML, one observation
-        per record, which is slower.
+        A stream schema, or the name of one ("city", "taxi", "fit", "grid"). None: any SenML, one observation
+        per record; slower.
     fields : tuple of str or None, default None
-        Fields of the schema to emit; None: those that it calls observed. Always in schema order.
+        Fields of the schema to emit, always in schema order; None: the schema's observed fields.
     layout : "observations" or "wide", default "observations"
-        A row per field, or a row per message with a column per field.
+        One row per field, or one row per message with a column per field.
     meta : bool, default False
         Add a column ``meta``: the values of the schema's meta fields in their order, joined by
-        commas; the time field as milliseconds, a missing one as nothing.
+        commas, with the time field in milliseconds and missing values left empty.
     raw : bool, default False
-        Keep the text of every value in a column ``text`` (layout "observations").
+        Keep each value's text in a column ``text`` (layout "observations").
     field : str, default "payload"
-        Text or binary input field that holds the message.
+        Text or binary input field with the message.
     concatenate_names : bool, default False
-        A record's name is ``bn + n`` (RFC 8428); otherwise ``bn`` is the name of records
+        Whether a record's name is ``bn + n`` (RFC 8428); otherwise ``bn`` is the name of records
         without ``n``.
     units : bool, default False
         Add a column ``unit`` (layout "observations"): the record's ``u``, else the message's ``bu``, else null.
     on_bad : "record", "null" or "message", default "record"
-        What a reading that is no number rejects: its record alone, which then gives no observation (in layout
-        "wide" a null); its record, which gives a null all the same, so that what puts messages together again does
-        not wait for it (with a schema only); or all of its message.
+        What is rejected if a reading is not a number. "record": its record, which gives no observation (in layout
+        "wide" a null). "null" (only with a schema): its record, which still gives a null observation, so that
+        :class:`AssembleMessage` does not wait for it. "message": the whole message.
     max_bytes : int, 1 to 2^30, default 1048576
         Longest message accepted.
     max_output_bytes : int, 1 to 2^30, default 16777216
-        Most text accepted in all records of one message together: each repeats the sensor and ``meta``.
+        Most text accepted in all records of one message together; each record repeats the sensor and ``meta``.
 
     Shapes and rates
     ----------------
-    1:N, one observation for each of the N fields whether or not the message has it, but for bad records; 1:1
-    with ``layout="wide"``. Time grows with the bytes of the messages; no state. Much output comes in several
-    batches.
+    1:N: an observation for each of the N fields, even if the message lacks it, except for rejected records; 1:1
+    with ``layout="wide"``. O(bytes) time, no state. Large output comes in several batches.
 
-    Columns: seq (if the input has it), its ``ordinal`` if it has one, a further ``ordinal`` (the place of
-    the field), event_time, sensor_id, obs_type, value, then text (if a field is text, or with
-    ``raw``), unit (with ``units``) and meta. In layout "wide": seq, event_time, sensor_id, a column per field, meta.
-    Other input columns are dropped.
+    Columns: seq and ``ordinal`` if the input has them, a further ``ordinal`` (the place of the field), event_time,
+    sensor_id, obs_type, value, then text (if a field is text, or with ``raw``), unit (with ``units``) and meta.
+    In layout "wide": seq, event_time, sensor_id, a column per field, meta. Other input columns are dropped.
 
-    The event time is the base time, plus in layout "observations" the record's ``t``: all in
-    milliseconds, as number or text. Without a base time it is the time before the comma, else the
-    event time of the input, else 0. The value of a record is its ``v``, else ``sv``, else ``vb``,
-    and of records with one name the last one counts. A number may be written as text; a boolean is
-    1 or 0. A text field has a value as well where its text is a number. Without a schema the
-    sensor is the base name, and what stands under ``v`` must be a number.
+    The event time is the base time, plus in layout "observations" the record's ``t``, both in
+    milliseconds as number or text. Without a base time it is the time before the comma, else the
+    event time of the input, else 0. The value of a record is its ``v``, else ``sv``, else ``vb``;
+    if a name occurs several times, its last record counts. A number may be written as text; a
+    boolean is 1 or 0. A text field also has a value if its text is a number. Without a schema the
+    sensor is the base name, and ``v`` must be a number.
 
     Missing values
     --------------
@@ -84,12 +82,11 @@ class ParseSenML(StatelessTask):
 
     Errors
     ------
-    Of a record (or of its message, see ``on_bad``; its text is then the record's): ``not_a_number``;
-    ``out_of_range`` (numbers beyond float64, times outside the years 1 to 9999); ``malformed`` (a value that is
-    a list or an object; a unit, or without a schema a name, that is no text). Of a message: ``empty``;
-    ``invalid_utf8``; ``malformed`` (no JSON, or no SenML); ``too_deep`` (nested deeper than 32);
-    ``missing_id`` (the schema's id field is missing); ``too_large``; ``not_a_number`` and ``out_of_range`` of
-    its base time.
+    For a record (or its whole message, see ``on_bad``): ``not_a_number``; ``out_of_range`` (numbers beyond
+    float64, times outside the years 1 to 9999); ``malformed`` (a value that is a list or an object; a unit, or
+    without a schema a name, that is not text). For a message: ``empty``; ``invalid_utf8``; ``malformed`` (not
+    JSON, or not SenML); ``too_deep`` (nested deeper than 32); ``missing_id`` (the schema's id field is missing);
+    ``too_large``; ``not_a_number`` and ``out_of_range`` for its base time.
 
     References
     ----------
@@ -146,9 +143,9 @@ class ParseSenML(StatelessTask):
         if self.fields is not None and not 0 < len(self.fields) == len(set(self.fields)):
             raise ConfigError(f"fields must name at least one field, none twice; got {self.fields!r}")
         if self.units and self.layout == "wide":
-            raise ConfigError('units = True needs layout="observations": only that has a column unit')
+            raise ConfigError('units = True needs layout="observations": only this layout has a column unit')
         if self.raw and self.layout == "wide":
-            raise ConfigError('raw = True needs layout="observations": only that has a column text')
+            raise ConfigError('raw = True needs layout="observations": only this layout has a column text')
 
     def requires(self) -> Mapping[str, Requirement]:
         return {self.field: "text"}
@@ -166,13 +163,13 @@ class ParseSenML(StatelessTask):
         time, sensor = pa.field("event_time", TIMESTAMP), pa.field("sensor_id", pa.string())
         meta = [pa.field("meta", pa.string())] if self.meta else []
         if self.layout == "wide":
-            layout = layout_of(self)
+            layout = resolve_layout(self)
             fields = [
                 pa.field(name, pa.string() if is_text else pa.float64())
                 for name, is_text in zip(layout.fields, layout.is_text, strict=True)
             ]
             return pa.schema([*seq, *places, time, sensor, *fields, *meta])
-        text = [pa.field("text", pa.string())] if self.schema is None or layout_of(self).with_text else []
+        text = [pa.field("text", pa.string())] if self.schema is None or resolve_layout(self).with_text else []
         return pa.schema(
             [
                 *seq,
@@ -189,10 +186,10 @@ class ParseSenML(StatelessTask):
         )
 
     def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
-        return joined(list(self.batches(batch, dead)))
+        return concat_batches(list(self.batches(batch, dead)))
 
     def batches(self, batch: pa.RecordBatch, dead: DeadLetters) -> Iterator[pa.RecordBatch]:
-        return observations(self, batch, dead)
+        return read_messages(self, batch, dead)
 
     @classmethod
     def cases(cls) -> Iterable[Case]:

@@ -1,4 +1,4 @@
-"""Lines of a table to records: a header says which column is where."""
+"""Parsing of table lines into records, with headers that give the order of columns."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from riot_ops.core.dead_letters import DeadLetters
-from riot_ops.core.errors import ConfigError, did_you_mean, short
-from riot_ops.core.parameters import LAST_CELL
-from riot_ops.kernels.arrays.arrow import byte_spans, joined
-from riot_ops.kernels.text.strings import contain
+from riot_ops.core.errors import ConfigError, did_you_mean, value_text
+from riot_ops.core.parameters import MAX_CELL_INDEX
+from riot_ops.kernels.arrays.arrow import byte_spans, concat_batches
+from riot_ops.kernels.text.strings import contains
 from riot_ops.task import Case, KeyedTask, Requirement, State, StateField, register
 from riot_ops.tasks.parse.parse_lines import ParseLines
 
@@ -26,28 +26,28 @@ __all__ = ["ParseTable"]
 @register
 @dataclass(frozen=True, kw_only=True)
 class ParseTable(KeyedTask):
-    r"""Read a record from each line of a table whose header may have its columns in any order.
+    r"""Read a record from each line of a table whose headers may list the columns in any order.
 
-    A header is a line that begins with a letter and has the names of all columns that ``fields`` reads, of 65,536 at
-    the most. The lines behind it are read by it, up to the next; those before the first by ``columns``.
+    A header is a line that begins with a letter and names all columns that ``fields`` reads, among at most 65,536. It
+    applies to the lines that follow, up to the next header; ``columns`` applies to lines before the first header.
 
     Parameters
     ----------
     fields : dict of str to (column, kind) or (column, kind, default)
-        The fields of a record, and the names of the columns that they are read from. Kinds and defaults are those of
+        The fields of a record and the columns they are read from. Kinds and defaults are those of
         :class:`ParseLines`.
     columns : tuple of str
-        The columns in the order that holds without a header.
+        The columns in the order that applies without a header.
     delimiter : str, default ","
-        The ASCII characters each of which stands between two cells.
+        The ASCII characters that separate cells, each on its own.
     field : str, default "payload"
         Field with the line.
     by, ttl
-        Have no use here: a header is one for the whole stream.
+        Not used: a header applies to the whole stream.
 
     Shapes and rates
     ----------------
-    text[n] -> record[m], 1:0/1; O(bytes) time. State is the last header.
+    text[n] -> record[m], 1:0/1; O(bytes) time. The state is the last header.
 
     Missing values
     --------------
@@ -55,7 +55,7 @@ class ParseTable(KeyedTask):
 
     Errors
     ------
-    Those of :class:`ParseLines`; a line must have as many cells as the header.
+    Those of :class:`ParseLines`. A line must have as many cells as the header.
 
     References
     ----------
@@ -79,19 +79,21 @@ class ParseTable(KeyedTask):
 
     def validate(self) -> None:
         if self.by or self.ttl is not None:
-            raise ConfigError("parse_table has no use for by and ttl: a header is one for the whole stream")
-        if len(self.columns) > LAST_CELL + 1:
-            raise ConfigError(f"columns must be at most {LAST_CELL + 1:,} names, got {len(self.columns):,}")
+            raise ConfigError("parse_table does not use by and ttl: a header applies to the whole stream")
+        if len(self.columns) > MAX_CELL_INDEX + 1:
+            raise ConfigError(f"columns must be at most {MAX_CELL_INDEX + 1:,} names, got {len(self.columns):,}")
         if len(set(self.columns)) < len(self.columns):
-            raise ConfigError(f"columns must not name one twice, got {short(self.columns)}")
+            raise ConfigError(f"columns must not name a column twice, got {value_text(self.columns)}")
         if not isinstance(self.fields, Mapping) or not self.fields:
-            raise ConfigError(f"fields must be a dict of name to (column, kind), got {short(self.fields)}")
+            raise ConfigError(f"fields must be a dict of name to (column, kind), got {value_text(self.fields)}")
         fields = {name: tuple(one) if isinstance(one, list | tuple) else () for name, one in self.fields.items()}
         for name, one in fields.items():
             if not one or one[0] not in self.columns:
                 column = one[0] if one else self.fields[name]
                 hint = did_you_mean(str(column), self.columns)
-                raise ConfigError(f"fields: {name!r} is read from {short(column)}, which is none of columns{hint}")
+                raise ConfigError(
+                    f"fields: {name!r} is read from {value_text(column)}, which is not one of the columns{hint}"
+                )
         object.__setattr__(self, "fields", fields)
         self._parser(self.columns)
 
@@ -99,7 +101,7 @@ class ParseTable(KeyedTask):
         return hash(repr(self))
 
     def _parser(self, columns: Iterable[str]) -> ParseLines:
-        """What reads lines with these columns."""
+        """The task that parses lines with these columns."""
         return _parser(tuple(self.fields.items()), tuple(columns), self.delimiter, self.field)
 
     def requires(self) -> Mapping[str, Requirement]:
@@ -120,18 +122,18 @@ class ParseTable(KeyedTask):
     ) -> pa.RecordBatch:
         if not batch.num_rows:
             return self._parser(self.columns).apply(batch, dead)
-        made: list[pa.RecordBatch] = []
+        parts: list[pa.RecordBatch] = []
         start = 0
         for row, header in [*self._headers(batch.column(self.field)), (batch.num_rows, None)]:
-            if row > start or not made:
+            if row > start or not parts:
                 parser = self._parser(state["header"][0] or self.columns)
-                made.append(parser.apply(batch.slice(start, row - start), dead))
+                parts.append(parser.apply(batch.slice(start, row - start), dead))
             state["header"][0] = header or state["header"][0]
             start = row + 1
-        return joined(made)
+        return concat_batches(parts)
 
     def _headers(self, lines: pa.Array) -> list[tuple[int, list[str]]]:
-        """The rows that are headers, and their columns."""
+        """The rows that are headers, each with its columns."""
         if pa.types.is_null(lines.type):
             return []
         wanted = {one[0] for one in self.fields.values()}
@@ -139,13 +141,13 @@ class ParseTable(KeyedTask):
         filled = np.flatnonzero(ends > starts)
         first = data[starts[filled]] | 32
         rows = filled[((first >= ord("a")) & (first <= ord("z"))) | (first >= 128)]
-        rows = rows[contain(lines.take(pa.array(rows)), min(wanted))]
+        rows = rows[contains(lines.take(pa.array(rows)), min(wanted))]
         found = []
         for row in rows.tolist():
             line = lines[row].as_py()
             text = line.decode("utf-8", "replace") if isinstance(line, bytes) else line
             names = [name.strip() for name in re.split(f"[{re.escape(self.delimiter)}]", text.rstrip("\r\n"))]
-            if wanted <= set(names) and len(names) <= LAST_CELL + 1:
+            if wanted <= set(names) and len(names) <= MAX_CELL_INDEX + 1:
                 found.append((row, names))
         return found
 

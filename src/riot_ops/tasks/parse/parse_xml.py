@@ -1,4 +1,4 @@
-"""XML parsing: the records of a document, safely."""
+"""Parsing of XML documents from untrusted senders into records."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.order import next_ordinal, with_next_ordinal
 from riot_ops.core.parameters import Bytes, Count
-from riot_ops.kernels.arrays.arrow import PIECE_BYTES, joined, pieces, strings_from_spans, text_sizes
+from riot_ops.kernels.arrays.arrow import CHUNK_BYTES, chunk_ranges, concat_batches, strings_from_spans, text_lengths
 from riot_ops.kernels.text.xml.documents import GROWTH, Documents, read_documents
-from riot_ops.kernels.text.xml.exact import fold
+from riot_ops.kernels.text.xml.expat_reader import fold
 from riot_ops.task import Case, Requirement, StatelessTask, register, replace_column, with_field
 
 __all__ = ["ParseXML"]
@@ -25,49 +25,49 @@ __all__ = ["ParseXML"]
 @register
 @dataclass(frozen=True, kw_only=True)
 class ParseXML(StatelessTask):
-    """Parse XML messages, which may come from anybody, into records or a checksum.
+    """Parse XML messages from untrusted senders into records or a checksum.
 
     checksum = sum over record elements of their name's length and of the lengths of their listed
-    attributes; plus, for the j-th listed element (j = 1, 2, …), 4 + j per occurrence and, where it
-    has text, j + the length of the text.
+    attributes; plus, for the j-th listed element (j = 1, 2, …), 4 + j per occurrence and, if it has
+    text, j + the length of the text.
 
     Parameters
     ----------
     field : str, default "payload"
-        Field with the document: text, or bytes in the encoding that the document declares: UTF-8, UTF-16, ASCII,
-        ISO 8859, Windows 1250 to 1258 and a few more of one byte per character.
+        Field with the document: text, or bytes in the encoding that the document declares (UTF-8, UTF-16, ASCII,
+        ISO 8859, Windows 1250 to 1258 and a few other single-byte encodings).
     record : str, default "student"
-        Name of the elements that are records. A record within a record belongs to the outer one.
+        Name of the record elements. A record inside another record belongs to the outer one.
     fields : tuple of str, default ("@rollno", "firstname", "lastname", "nickname", "marks")
-        What to read of a record: ``@name`` an attribute of the record element, ``name`` the text of
+        What to read from a record: ``@name`` is an attribute of the record element, ``name`` the text of
         the first element of that name inside it, up to that element's first child. Comments are
-        passed over, references and CDATA resolved.
+        skipped, references and CDATA resolved.
     layout : "document" or "records", default "document"
-        One row per document with ``checksum`` and ``records`` (their number) added; or one row per
-        record with a text column per field (without the ``@``) in place of the document.
+        One row per document, with ``checksum`` and ``records`` (the number of records) added; or one row
+        per record, with a text column per field (without the ``@``) in place of the document.
     max_bytes : int, 1 to 2^30, default 1048576
         Longest document accepted.
     max_output_bytes : int, 1 to 2^30, default 16777216
-        With "records": most text accepted in all records of a document together, the other fields of the input,
-        which each record repeats, included.
+        With "records": most text accepted in all records of one document together, including the other fields of
+        the input, which each record repeats.
     max_depth : int, >= 1, default 32
         Deepest nesting of elements accepted.
 
     Shapes and rates
     ----------------
-    text[n] -> two of int64[n], 1:1; with "records" text[m] per field, 1:N. O(bytes) time, no state.
-    With "records", much output comes in several batches, and a further field ``ordinal`` (int64; ``ordinal_2`` where the
-    input has a ``ordinal``) is the record's place in its document. Lengths are counted in characters (code points).
+    text[n] -> int64[n] twice, 1:1; with "records" text[m] per field, 1:N. O(bytes) time, no state.
+    With "records", large output comes in several batches, and a further field ``ordinal`` (int64; ``ordinal_2`` if
+    the input has ``ordinal``) is the record's place in its document. Lengths are counted in characters (code points).
 
     Missing values
     --------------
-    With "records" an absent element or attribute is null and an empty one is empty text. Names of
-    elements match whatever the case of their ASCII letters, names of attributes exactly.
+    With "records" an absent element or attribute is null, and an empty one is empty text. Names of
+    elements match without regard to the case of ASCII letters, names of attributes exactly.
 
     Errors
     ------
     ``malformed`` (with line and column), ``forbidden_doctype`` (any DOCTYPE, so no entity can be
-    declared), ``too_large``, ``too_deep``, ``missing`` (null). Nothing is ever fetched.
+    declared), ``too_large``, ``too_deep``, ``missing`` (null). No external resource is ever loaded.
 
     References
     ----------
@@ -96,7 +96,7 @@ class ParseXML(StatelessTask):
     max_depth: Count = 32
 
     def validate(self) -> None:
-        if self.layout == "records":  # the class says what holds by default
+        if self.layout == "records":  # the class attributes describe the default layout
             object.__setattr__(self, "pattern", "FlatMap")
             object.__setattr__(self, "selectivity", "1:N")
         elements = [fold(name) for name in (self.record, *self.elements)]
@@ -108,7 +108,7 @@ class ParseXML(StatelessTask):
                 f"{self.record!r}, got {self.fields!r}"
             )
         if len(set(self.columns)) < len(self.columns):
-            raise ConfigError(f"parse_xml: two of the fields {self.fields!r} would make the same column")
+            raise ConfigError(f"parse_xml: two of the fields {self.fields!r} would have the same column")
 
     @property
     def elements(self) -> tuple[str, ...]:
@@ -148,14 +148,14 @@ class ParseXML(StatelessTask):
         return frozenset({self.field, *self.columns})
 
     def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
-        return joined(list(self.batches(batch, dead)))
+        return concat_batches(list(self.batches(batch, dead)))
 
     def batches(self, batch: pa.RecordBatch, dead: DeadLetters) -> Iterator[pa.RecordBatch]:
         if pa.types.is_null(batch.schema.field(self.field).type):
             place = batch.schema.get_field_index(self.field)
             batch = batch.set_column(place, self.field, batch.column(place).cast(pa.binary()))
-        sizes = text_sizes(batch.column(self.field))
-        for start, stop in pieces(sizes):
+        sizes = text_lengths(batch.column(self.field))
+        for start, stop in chunk_ranges(sizes):
             yield from self._piece(batch.slice(start, stop - start), sizes[start:stop], dead)
 
     def _piece(
@@ -170,7 +170,7 @@ class ParseXML(StatelessTask):
         dead.reject(batch, large, "too_large", f"the document is longer than {self.max_bytes} bytes", documents)
         good = ~(null | large)
         read = read_documents(documents, good, self.record, self.fields, self.max_depth, keep=self.layout == "records")
-        for reason, rows in read.refused.items():
+        for reason, rows in read.rejected.items():
             index = np.array([d for d, _ in rows], np.int64)
             good[index] = False
             dead.reject(batch, index, reason, [message for _, message in rows], documents)
@@ -189,33 +189,33 @@ class ParseXML(StatelessTask):
         read: Documents,
         dead: DeadLetters,
     ) -> Iterator[pa.RecordBatch]:
-        """One row per record: the columns of its document, its place, its values."""
-        kept = read.records
-        begin = np.cumsum(kept) - kept
+        """Make one row per record: the columns of its document, its place, its values."""
+        counts = read.records
+        begin = np.cumsum(counts) - counts
         schema = self.output_schema(batch.schema)
         around = batch.drop_columns([self.field, *(c for c in self.columns if c in batch.schema.names)])
-        repeated = kept * _row_sizes(around)
-        # what a document's values can come to at the very most; mostly that will do
+        repeated = counts * _row_sizes(around)
+        # an upper bound first: usually no document comes near the limit
         output = repeated + GROWTH * sizes
-        if int(output.max(initial=0)) > self.max_output_bytes or int(output.sum()) > PIECE_BYTES:
+        if int(output.max(initial=0)) > self.max_output_bytes or int(output.sum()) > CHUNK_BYTES:
             values = np.where(read.starts >= 0, read.ends - read.starts, 0).sum(axis=0)
-            held = np.append(0, np.cumsum(values))
-            output = repeated + held[begin + kept] - held[begin]
-        much = output > self.max_output_bytes
+            offsets = np.append(0, np.cumsum(values))
+            output = repeated + offsets[begin + counts] - offsets[begin]
+        large = output > self.max_output_bytes
         dead.reject(
             batch,
-            much,
+            large,
             "too_large",
             f"the records, and the fields that each repeats, would hold more than {self.max_output_bytes} bytes",
             documents,
         )
-        kept, output = np.where(much, 0, kept), np.where(much, 0, output)
-        for start, stop in pieces(output):
-            origin = np.repeat(np.arange(start, stop), kept[start:stop])
-            first = np.cumsum(kept[start:stop]) - kept[start:stop]
+        counts, output = np.where(large, 0, counts), np.where(large, 0, output)
+        for start, stop in chunk_ranges(output):
+            origin = np.repeat(np.arange(start, stop), counts[start:stop])
+            first = np.cumsum(counts[start:stop]) - counts[start:stop]
             place = np.arange(origin.size) - first[origin - start]
             row = begin[origin] + place
-            # mostly all of them, which need not be gathered
+            # usually a contiguous range, which needs no gathering
             rows = slice(row[0], row[-1] + 1) if row.size and row[-1] - row[0] < row.size else row
             columns = {name: around.column(name).take(pa.array(origin)) for name in around.schema.names}
             columns[next_ordinal(around.schema.names)] = pa.array(place)
@@ -249,12 +249,12 @@ class ParseXML(StatelessTask):
 
 
 def _row_sizes(batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
-    """Bytes of the values of variable size in each row; what a dictionary holds is not copied."""
+    """Bytes of the variable-size values in each row; dictionary values are not counted, they are not copied."""
     sizes = np.zeros(batch.num_rows, np.int64)
     for column in batch.columns:
-        kind = column.type
-        if pa.types.is_nested(kind):
+        dtype = column.type
+        if pa.types.is_nested(dtype):
             sizes += [column.slice(i, 1).nbytes for i in range(len(column))]
-        elif kind in (pa.string(), pa.binary(), pa.large_string(), pa.large_binary()):
-            sizes += text_sizes(column)
+        elif dtype in (pa.string(), pa.binary(), pa.large_string(), pa.large_binary()):
+            sizes += text_lengths(column)
     return sizes

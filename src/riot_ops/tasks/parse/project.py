@@ -1,4 +1,4 @@
-"""Keep some fields of a record, and label it."""
+"""Selection of fields, with constant and null fields added."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ import pyarrow as pa
 
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
-from riot_ops.core.order import carried, is_ordinal
-from riot_ops.kernels.arrays.codes import values_of
+from riot_ops.core.order import carried_fields, is_ordinal
+from riot_ops.core.schema import arrow_type
+from riot_ops.kernels.arrays.dictionaries import dictionary_values
 from riot_ops.task import Case, Requirement, StatelessTask, register
-from riot_ops.tasks.functions.function_task import arrow_type, canonical_schema
+from riot_ops.tasks.functions.function_task import canonical_schema
 
 __all__ = ["Project"]
 
@@ -29,30 +30,31 @@ class Project(StatelessTask):
     Parameters
     ----------
     fields : tuple of str
-        Fields to keep, in this order; ``seq``, ``ordinal`` and ``event_time`` stay anyway.
+        Fields to keep, in this order; ``seq``, ``ordinal`` and ``event_time`` are always kept.
     constants : tuple of (str, str), default ()
-        Names and texts of fields to add, such as the name of the analytic; not those that stay anyway.
+        Names and texts of fields to add, such as the name of the analytic.
     nulls : mapping of str to type, or pyarrow Schema, default none
-        Fields to add that are null, and their Arrow types: what other streams have and this one lacks.
+        Null fields to add and their Arrow types: fields of other streams that this one lacks.
     decoded : bool, default False
-        Whether fields that are numbers into a list of values (dictionary columns of Arrow) become these values.
+        Whether to decode dictionary columns of Arrow into their values.
 
     Shapes and rates
     ----------------
-    1:1; columns are passed on without copying, but for those that are decoded.
+    1:1; columns are passed on without copying, except decoded ones.
 
     Missing values
     --------------
-    Kept as they are.
+    Kept unchanged.
 
     Errors
     ------
-    None at run time; an unknown field is refused when the dataflow is built, and a record without
-    any field as well.
+    None at run time; an unknown field, or a record without any field, is refused when the dataflow is
+    built.
 
     References
     ----------
-    .. [1] RIoTBench names a result by its observation type and analytic when it merges them.
+    .. [1] A. Shukla, S. Chaturvedi, Y. Simmhan, *RIoTBench*, CCPE 2017: results are merged under the names of
+       observation type and analytic.
 
     Examples
     --------
@@ -76,7 +78,7 @@ class Project(StatelessTask):
             raise ConfigError(f"fields, constants and nulls must not name a field twice, got {names}")
         for name, text in self.constants:
             if name in FIXED or is_ordinal(name):
-                raise ConfigError(f"constants must not name {name!r}: {', '.join(FIXED)} stay as they are")
+                raise ConfigError(f"constants must not name {name!r}: {', '.join(FIXED)} are kept unchanged")
             try:
                 f"{name}{text}".encode()
             except UnicodeEncodeError:
@@ -90,24 +92,24 @@ class Project(StatelessTask):
 
     def output_schema(self, schema: pa.Schema) -> pa.Schema:
         self.check_input(schema)
-        kept = [schema.field(name) for name in self._kept(schema)]
+        kept = [schema.field(name) for name in self._kept_fields(schema)]
         if self.decoded:
             kept = [f.with_type(f.type.value_type) if pa.types.is_dictionary(f.type) else f for f in kept]
         if not kept and not self.constants and not self.nulls:
-            raise ConfigError(f"{self.name()} would leave no field; name some of {', '.join(schema.names)}")
+            raise ConfigError(f"{self.name()} would keep no field; name some of {', '.join(schema.names)}")
         texts = [pa.field(name, pa.string()) for name, _ in self.constants]
-        return pa.schema([*kept, *texts, *(pa.field(name, arrow_type(kind)) for name, kind in self.nulls)])
+        return pa.schema([*kept, *texts, *(pa.field(name, arrow_type(dtype)) for name, dtype in self.nulls)])
 
     def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
-        columns = [batch.column(name) for name in self._kept(batch.schema)]
+        columns = [batch.column(name) for name in self._kept_fields(batch.schema)]
         if self.decoded:
-            columns = [values_of(c) if pa.types.is_dictionary(c.type) else c for c in columns]
+            columns = [dictionary_values(c) if pa.types.is_dictionary(c.type) else c for c in columns]
         columns += [_repeated(text, batch.num_rows) for _, text in self.constants]
-        columns += [pa.nulls(batch.num_rows, arrow_type(kind)) for _, kind in self.nulls]
+        columns += [pa.nulls(batch.num_rows, arrow_type(dtype)) for _, dtype in self.nulls]
         return pa.RecordBatch.from_arrays(columns, schema=self.output_schema(batch.schema))
 
-    def _kept(self, schema: pa.Schema) -> list[str]:
-        own = [name for name in carried(schema.names) if name not in self.fields]
+    def _kept_fields(self, schema: pa.Schema) -> list[str]:
+        own = [name for name in carried_fields(schema.names) if name not in self.fields]
         return [*own, *self.fields]
 
     @classmethod
@@ -126,5 +128,5 @@ def _repeated(text: str, rows: int) -> pa.Array:
 
 @functools.lru_cache(32)
 def _block(text: str, rows: int) -> pa.Array:
-    """A text so many times; batches are mostly of one size."""
+    """A column of one repeated text; cached, as most batches have about the same size."""
     return pa.repeat(pa.scalar(text, pa.string()), rows)

@@ -1,4 +1,4 @@
-"""Fields of the calendar, out of a time."""
+"""Calendar fields from a time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pyarrow as pa
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError, did_you_mean
 from riot_ops.core.schema import TIMESTAMP
-from riot_ops.kernels.text.timestamps import check_time_field, microseconds
+from riot_ops.kernels.arrays.timestamps import check_time_field, microseconds
 from riot_ops.task import Case, Requirement, StatelessTask, register, replace_column, with_field
 
 __all__ = ["TimeFields"]
@@ -54,7 +54,7 @@ class TimeFields(StatelessTask):
     Parameters
     ----------
     fields : tuple of str
-        Which of them, under these names.
+        Names of the fields to add, from those above.
     time : str, default "event_time"
         Field with the time.
     utc_offset : float, hours from -24 to 24, default 0

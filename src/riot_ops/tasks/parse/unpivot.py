@@ -1,4 +1,4 @@
-"""Several fields of a record as records of their own."""
+"""Unpivoting: several fields of a record as separate records."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 from riot_ops.core.dead_letters import DeadLetters
-from riot_ops.core.errors import ConfigError, short
-from riot_ops.core.order import carried
+from riot_ops.core.errors import ConfigError, value_text
+from riot_ops.core.order import carried_fields
 from riot_ops.task import Case, Requirement, StatelessTask, next_ordinal, register, with_next_ordinal
 
 __all__ = ["Unpivot"]
@@ -20,23 +20,23 @@ __all__ = ["Unpivot"]
 @register
 @dataclass(frozen=True, kw_only=True)
 class Unpivot(StatelessTask):
-    """Make a record of each of several fields (also called melt): the two ends of a call, the legs of a trip.
+    """Turn several fields of a record into one record each (melt): the two ends of a call, the legs of a trip.
 
     Parameters
     ----------
     fields : dict of str to label, or sequence of str
-        The fields, of one type, in the order in which they come out, and what labels each: texts, truth values or
-        numbers, all of one kind; by default its name.
+        The fields, all of one type, in the order of the output records, and the label of each: texts, booleans or
+        numbers, all of one type; by default the name of the field.
     label : str, default "name"
         Field for the label.
     value : str, default "value"
         Field for the value.
     keep : tuple of str, default ()
-        Fields of the record that each has, besides its order and time.
+        Fields of the input record that each output record keeps, besides those of its order and time.
 
     Shapes and rates
     ----------------
-    record[n] -> record[k n], 1:N; no state. Records are told apart by a further ``ordinal``.
+    record[n] -> record[k n], 1:N; no state. A further field ``ordinal`` numbers the k records of one input record.
 
     Missing values
     --------------
@@ -69,18 +69,18 @@ class Unpivot(StatelessTask):
     keep: tuple[str, ...] = ()
 
     def validate(self) -> None:
-        given = self.fields
-        if not isinstance(given, Mapping) and not isinstance(given, str):
-            given = {name: name for name in given} if isinstance(given, Iterable) else {}
-        if not isinstance(given, Mapping) or not given or not all(isinstance(name, str) for name in given):
-            raise ConfigError(f"fields must name at least one field, got {short(self.fields)}")
-        kinds = {type(label) for label in given.values()}
-        if not (kinds in ({str}, {bool}) or kinds <= {int, float}):
-            raise ConfigError(f"fields: labels must be all texts, all truth values or all numbers, got {short(given)}")
-        object.__setattr__(self, "fields", dict(given))
-        taken = [self.label, self.value, *self.keep]
-        if len(set(taken)) < len(taken):
-            raise ConfigError(f"label, value and keep must not name a field twice, got {taken}")
+        fields = self.fields
+        if not isinstance(fields, Mapping) and not isinstance(fields, str):
+            fields = {name: name for name in fields} if isinstance(fields, Iterable) else {}
+        if not isinstance(fields, Mapping) or not fields or not all(isinstance(name, str) for name in fields):
+            raise ConfigError(f"fields must name at least one field, got {value_text(self.fields)}")
+        types = {type(label) for label in fields.values()}
+        if not (types in ({str}, {bool}) or types <= {int, float}):
+            raise ConfigError(f"fields: labels must be texts, booleans or numbers only, got {value_text(fields)}")
+        object.__setattr__(self, "fields", dict(fields))
+        names = [self.label, self.value, *self.keep]
+        if len(set(names)) < len(names):
+            raise ConfigError(f"label, value and keep must not name a field twice, got {names}")
 
     def __hash__(self) -> int:
         return hash((self.label, self.value, self.keep, *self.fields.items()))
@@ -96,32 +96,34 @@ class Unpivot(StatelessTask):
 
     def output_schema(self, schema: pa.Schema) -> pa.Schema:
         self.check_input(schema)
-        kinds = {name: schema.field(name).type for name in self.fields}
-        if len({kind for kind in kinds.values() if not pa.types.is_null(kind)}) > 1:
-            raise ConfigError(f"unpivot needs fields of one type, got {short(kinds)}")
-        names = [n for n in dict.fromkeys([*carried(schema.names), *self.keep]) if n not in (self.label, self.value)]
+        types = {name: schema.field(name).type for name in self.fields}
+        if len({dtype for dtype in types.values() if not pa.types.is_null(dtype)}) > 1:
+            raise ConfigError(f"unpivot needs fields of one type, got {value_text(types)}")
+        names = [
+            n for n in dict.fromkeys([*carried_fields(schema.names), *self.keep]) if n not in (self.label, self.value)
+        ]
         out = pa.schema([schema.field(name) for name in names])
         out = out.append(pa.field(self.label, pa.array(self.fields.values()).type))
-        return with_next_ordinal(out.append(pa.field(self.value, self._kind(schema))))
+        return with_next_ordinal(out.append(pa.field(self.value, self._value_type(schema))))
 
-    def _kind(self, schema: pa.Schema) -> pa.DataType:
-        kinds = [schema.field(name).type for name in self.fields]
-        return next((kind for kind in kinds if not pa.types.is_null(kind)), kinds[0])
+    def _value_type(self, schema: pa.Schema) -> pa.DataType:
+        types = [schema.field(name).type for name in self.fields]
+        return next((dtype for dtype in types if not pa.types.is_null(dtype)), types[0])
 
     def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
         n, k = batch.num_rows, len(self.fields)
-        schema, kind = self.output_schema(batch.schema), self._kind(batch.schema)
+        schema, dtype = self.output_schema(batch.schema), self._value_type(batch.schema)
         rows = pa.array(np.repeat(np.arange(n), k))
         places = np.tile(np.arange(k), n)
-        columns = [batch.column(name) for name in self.fields]
-        values = pa.concat_arrays([c.cast(kind) if pa.types.is_null(c.type) else c for c in columns])
-        made = {
+        sources = [batch.column(name) for name in self.fields]
+        values = pa.concat_arrays([c.cast(dtype) if pa.types.is_null(c.type) else c for c in sources])
+        new = {
             self.label: pa.array(self.fields.values()).take(pa.array(places)),
             self.value: values.take(pa.array(np.arange(k * n).reshape(k, n).T.ravel())),
             next_ordinal(batch.schema.names): pa.array(places),
         }
-        whole = [made[f.name] if f.name in made else batch.column(f.name).take(rows) for f in schema]
-        return pa.RecordBatch.from_arrays(whole, schema=schema)
+        columns = [new[f.name] if f.name in new else batch.column(f.name).take(rows) for f in schema]
+        return pa.RecordBatch.from_arrays(columns, schema=schema)
 
     @classmethod
     def cases(cls) -> Iterable[Case]:

@@ -1,1 +1,1 @@
-"""Operators: charts."""
+"""Tasks that draw charts."""

@@ -1,4 +1,4 @@
-"""Line charts as SVG, without any library, and as PNG with matplotlib. The same data make the same bytes."""
+"""Reproducible line charts as SVG, and as PNG with matplotlib."""
 
 from __future__ import annotations
 
@@ -20,24 +20,22 @@ __all__ = ["Line", "png_chart", "svg_chart"]
 F64 = npt.NDArray[np.float64]
 
 COLOURS = ("#2563eb", "#dc2626", "#16a34a", "#d97706", "#7c3aed", "#0891b2")
-#: Edges of the picture in pixels; TOP with one row of the legend, each further one takes ROW.
+#: Margins of the chart in pixels; TOP includes one row of the legend, and each further row adds ROW.
 LEFT, RIGHT, TOP, BOTTOM, ROW = 85, 20, 56, 45, 16
-#: Of the legend: the sample of a line, and a character, roughly.
+#: Width of a line sample in the legend, and approximate width of a character, in pixels.
 SAMPLE, CHARACTER = 22, 7
-#: A line of more points has no mark at each of them.
-MARKED = 100
-#: Units of time, the longest that fits twice into the chart.
+#: Lines with more points than this are drawn without a marker at each point.
+MAX_MARKED_POINTS = 100
+#: Units of the time axis in milliseconds; the chart uses the first that fits into its range twice.
 UNITS = ((86_400_000.0, "days"), (3_600_000.0, "hours"), (60_000.0, "minutes"), (1000.0, "seconds"))
-
-
-#: Share of a faint line's values below and above which they do not widen the chart.
-FAINT = (0.05, 0.95)
+#: Quantiles of a faint line's values between which they widen the range of the axis.
+FAINT_QUANTILES = (0.05, 0.95)
 
 
 class Line(NamedTuple):
-    """Points in order, x in milliseconds; NaN in y is a gap.
+    """Points of a line in order, x in milliseconds; NaN in y is a gap.
 
-    A faint line is in the background, and cut off where it leaves the range that most of its points are in.
+    A faint line is drawn in the background and clipped outside the range of most of its points.
     """
 
     label: str
@@ -47,7 +45,7 @@ class Line(NamedTuple):
 
 
 class Scale(NamedTuple):
-    """What the axes show; y is divided by ``size``, so that no difference overflows, and x by ``ms``."""
+    """The ranges of the axes; y is divided by ``size``, so that differences do not overflow, and x by ``ms``."""
 
     right: float
     low: float
@@ -62,7 +60,7 @@ class Scale(NamedTuple):
         return self.high - self.low
 
     def y_ticks(self) -> Iterator[tuple[float, str]]:
-        """Round values and their texts."""
+        """Round values with their texts."""
         largest = max(abs(self.low), abs(self.high))
         digits = min(max(7, math.floor(math.log10(largest / self.step)) + 2), 15)
         for i in range(round(self.span / self.step) + 1):
@@ -71,7 +69,7 @@ class Scale(NamedTuple):
             yield value, f"{value * self.size:.{digits}g}"
 
     def x_ticks(self) -> Iterator[tuple[float, str]]:
-        """Round times since the start, and their texts."""
+        """Round times since the start with their texts."""
         end = self.right / self.ms
         step = _step(end)
         for i in range(math.floor(end / step * (1 + 1e-9)) + 1):
@@ -79,7 +77,7 @@ class Scale(NamedTuple):
 
 
 def _step(span: float) -> float:
-    """A round number that fits at most five times.
+    """A round number that fits into ``span`` at most five times.
 
     >>> _step(10.0), _step(0.3), _step(7.0)
     (2.0, 0.1, 2.0)
@@ -91,13 +89,13 @@ def _step(span: float) -> float:
 def _scale(lines: Sequence[Line]) -> Scale:
     shown = [~np.isnan(line.y) for line in lines]
     x = np.concatenate([np.zeros(1), *(line.x[s] for line, s in zip(lines, shown, strict=True))])
-    y = np.concatenate([np.empty(0), *(_deciding(line) for line in lines)])
+    y = np.concatenate([np.empty(0), *(_range_values(line) for line in lines)])
     if not y.size:
         y = np.zeros(1)
     size = float(np.abs(y).max())
     size = size if size > 1e300 or 0 < size < 1e-300 else 1.0
     low, high = float(y.min() / size), float(y.max() / size)
-    if high - low <= 1e-12 * max(abs(low), abs(high)):  # in the middle then
+    if high - low <= 1e-12 * max(abs(low), abs(high)):  # equal values: show them in the middle
         room = max(abs(low), abs(high)) / 10 or 1.0
         low, high = low - room, high + room
     step = _step(high - low)
@@ -109,21 +107,21 @@ def _scale(lines: Sequence[Line]) -> Scale:
     return Scale(right, low, high, size, step, ms, time)
 
 
-def _deciding(line: Line) -> F64:
-    """The values that decide how far the axis goes: the outliers of faint lines do not."""
+def _range_values(line: Line) -> F64:
+    """The values that determine the range of the axis: for a faint line, without outliers."""
     y = line.y[~np.isnan(line.y)]
-    return np.quantile(y, FAINT, method="nearest") if line.faint and y.size else y
+    return np.quantile(y, FAINT_QUANTILES, method="nearest") if line.faint and y.size else y
 
 
 def _runs(y: F64) -> Iterator[slice]:
-    """The stretches between gaps."""
+    """The runs of points between gaps."""
     edges = np.flatnonzero(np.diff(np.concatenate([[False], ~np.isnan(y), [False]]).astype(np.int8)))
     for start, end in edges.reshape(-1, 2).tolist():
         yield slice(start, end)
 
 
 def _legend(lines: Sequence[Line], across: float) -> list[tuple[float, int]]:
-    """Where each line's name stands in the legend: how far from the left, and in which row."""
+    """Place of each line in the legend: distance from the left, and row."""
     places, x, row = [], 0.0, 0
     for line in lines:
         length = SAMPLE + 14 + CHARACTER * len(line.label)
@@ -139,14 +137,14 @@ def _time_label(scale: Scale, start: str) -> str:
 
 
 def _clean(text: str) -> str:
-    """Text as XML may hold it."""
+    """Escape text for XML and replace characters that XML does not allow."""
     return escape(re.sub("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]", "\ufffd", text))
 
 
 def svg_chart(title: str, lines: Sequence[Line], width: int, height: int, unit: str = "", start: str = "") -> bytes:
-    """The chart as an SVG document in UTF-8.
+    """Draw the chart as an SVG document in UTF-8.
 
-    ``unit`` is written beside the axis of values, ``start``, the time at x = 0, below the other.
+    ``unit`` labels the axis of values, ``start``, the time at x = 0, the axis of time.
     """
     scale, across = _scale(lines), width - LEFT - RIGHT
     places = _legend(lines, across)
@@ -194,8 +192,8 @@ def svg_chart(title: str, lines: Sequence[Line], width: int, height: int, unit: 
         ys = top + down * ((scale.high - line.y / scale.size) / scale.span)
         for run in _runs(line.y):
             points = " ".join(f"{a:.1f},{b:.1f}" for a, b in zip(xs[run].tolist(), ys[run].tolist(), strict=True))
-            # a value without neighbours can be seen by its mark alone
-            marked = run.stop - run.start == 1 or not (line.faint or line.y.size > MARKED)
+            # without neighbours, a point is visible only by its marker
+            marked = run.stop - run.start == 1 or not (line.faint or line.y.size > MAX_MARKED_POINTS)
             parts.append(f'<polyline points="{points}" {ink}{mark if marked else ""}/>')
         at, base = LEFT + x, 42 + ROW * row
         parts.append(
@@ -206,7 +204,7 @@ def svg_chart(title: str, lines: Sequence[Line], width: int, height: int, unit: 
 
 
 def png_chart(title: str, lines: Sequence[Line], width: int, height: int, unit: str = "", start: str = "") -> bytes:
-    """The chart as a PNG image, with everything in the same place as in the SVG form."""
+    """Draw the chart as a PNG image, with the same arrangement as the SVG form."""
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
@@ -221,7 +219,7 @@ def png_chart(title: str, lines: Sequence[Line], width: int, height: int, unit: 
     axes = figure.add_axes((LEFT / width, BOTTOM / height, across / width, (height - top - BOTTOM) / height))
     for i, (line, (x, row)) in enumerate(zip(lines, places, strict=True)):
         colour = COLOURS[i % len(COLOURS)]
-        marker = None if line.faint or line.y.size > MARKED else "."
+        marker = None if line.faint or line.y.size > MAX_MARKED_POINTS else "."
         alpha, thickness = (0.35, 1.0) if line.faint else (1.0, 1.5)
         axes.plot(
             line.x,
@@ -240,7 +238,7 @@ def png_chart(title: str, lines: Sequence[Line], width: int, height: int, unit: 
     _label(axes, scale, unit, start)
     out = io.BytesIO()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of characters that the font lacks, which it shows as boxes
+        warnings.simplefilter("ignore")  # characters that the font lacks are drawn as boxes
         figure.savefig(out, format="png", metadata={"Software": None})
     return out.getvalue()
 

@@ -1,4 +1,4 @@
-"""Draw gathered results as line charts."""
+"""Line charts of collected results."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ import pyarrow as pa
 
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
-from riot_ops.core.order import carried
+from riot_ops.core.order import carried_fields
 from riot_ops.core.parameters import Count
 from riot_ops.core.schema import TIMESTAMP
 from riot_ops.kernels.arrays.arrow import float_column
-from riot_ops.kernels.text.timestamps import microseconds
+from riot_ops.kernels.arrays.timestamps import microseconds
 from riot_ops.task import Case, Requirement, StatelessTask, register
 from riot_ops.tasks.plot.charts import Line, png_chart, svg_chart
 
@@ -28,11 +28,10 @@ PREDICTED = pa.list_(pa.float64())
 
 I64 = npt.NDArray[np.int64]
 F64 = npt.NDArray[np.float64]
-#: What is kept of a set besides its groups.
 
 
 class Points(NamedTuple):
-    """The values of all sets of a batch; row i's predictions stand from ``ahead_from[i]`` to the next in ``ahead``."""
+    """The values of all sets of a batch; row i has the predictions ``ahead[ahead_from[i]:ahead_from[i + 1]]``."""
 
     times: I64
     present: npt.NDArray[np.bool_]
@@ -46,44 +45,44 @@ class Points(NamedTuple):
 @register
 @dataclass(frozen=True, kw_only=True)
 class PlotLines(StatelessTask):
-    """Draw a line chart of each gathered set of results, with one line per kind of result.
+    """Draw a line chart of each collected set of results, with one line per type of result.
 
-    ``x`` is the time since the set's first result, ``y`` the value. What is predicted of a result, where
-    ``ahead`` names it, is drawn as a faint line of its own that begins a step behind it: a step is the
-    median of the times from one such result to the next.
+    ``x`` is the time since the first result of the set, ``y`` the value. The predictions of a result, in
+    the field ``ahead``, are drawn as a separate faint line that begins one step after it; a step is the
+    median of the times between successive results.
 
     Parameters
     ----------
     groups : tuple of str, default ("sensor_id", "obs_type")
-        Fields whose values are the title of a chart.
+        Fields whose values form the title of a chart.
     line : str or None, default "analytic"
-        List field that says of each result to which line it belongs; None: one line.
+        List field with the line that each result belongs to; None: one line.
     value, times : str, default "value" and "times"
-        List fields with the numbers and when they were, as :class:`Collect` makes them.
+        List fields with the numbers and their times, as made by :class:`Collect`.
     ahead : str or None, default None
-        List field with a list of predictions for each result, or null; None: none.
+        List field with a list of predictions, or null, for each result; None: no predictions.
     unit : str or None, default None
-        Text field with the unit of the values, written beside their axis; None: none.
+        Text field with the unit of the values, which labels their axis; None: no unit.
     format : "svg" or "png", default "svg"
-        The form of a picture; ``png`` needs matplotlib (``pip install 'riot_ops[plot]'``).
+        Format of the charts; ``png`` needs matplotlib (``pip install 'riot-ops[plot]'``).
     width, height : int, at least 200 and 150, default 800 and 600
         Size of a chart (pixels).
 
     Shapes and rates
     ----------------
-    1:1, a chart per record; O(points) time, no state. The output has the groups and, of the input,
-    ``seq``, ``ordinal``, ``event_time`` and ``batch_id``; then ``name`` (the groups and ``batch_id`` with ~
-    between them, and % before the code of what is no good in the name of a file) and ``data``
-    (binary, the picture). The same record makes the same bytes.
+    1:1, a chart per record; O(points) time, no state. The output has the groups and, if the input has
+    them, ``seq``, ``ordinal``, ``event_time`` and ``batch_id``; then ``name`` (the groups and ``batch_id``,
+    joined by ~ and percent-encoded for file names) and ``data`` (binary, the chart). The same record
+    makes the same bytes.
 
     Missing values
     --------------
-    A null or NaN, or an infinite value, is a gap in its line. A point without time is left out. A set
-    without points, or with null in place of a list, is a chart without lines.
+    A null, NaN or infinite value is a gap in its line. A point without time is omitted. A set without
+    points, or with null in place of a list, makes a chart without lines.
 
     Errors
     ------
-    ``unequal_lists`` (a set whose lists differ in length).
+    ``unequal_lists``: the lists of the set differ in length.
 
     References
     ----------
@@ -101,7 +100,7 @@ class PlotLines(StatelessTask):
 
     code: ClassVar[str] = "PLT"
     category: ClassVar[str] = "Visualization"
-    reentrant: ClassVar[bool] = False  # matplotlib is not
+    reentrant: ClassVar[bool] = False  # matplotlib is not thread-safe
 
     groups: tuple[str, ...] = ("sensor_id", "obs_type")
     line: str | None = "analytic"
@@ -130,27 +129,29 @@ class PlotLines(StatelessTask):
     def output_schema(self, schema: pa.Schema) -> pa.Schema:
         self.check_input(schema)
         for name in self._lists():
-            kind = schema.field(name).type
-            if not (_is_list(kind) or pa.types.is_null(kind)):
+            dtype = schema.field(name).type
+            if not (_is_list(dtype) or pa.types.is_null(dtype)):
                 raise ConfigError(
-                    f"{self.name()} needs a list in the field {name!r}, as an Collect makes; its input has {kind}"
+                    f"{self.name()} needs a list in the field {name!r}, as made by Collect; its input has {dtype}"
                 )
         for name, fits, what in (
             (self.times, pa.types.is_timestamp, "timestamps"),
             (self.value, _is_number, "numbers"),
         ):
-            kind = schema.field(name).type
-            if _is_list(kind) and not (fits(kind.value_type) or pa.types.is_null(kind.value_type)):
-                raise ConfigError(f"{self.name()} needs {what} in the lists of {name!r}, its input has {kind}")
+            dtype = schema.field(name).type
+            if _is_list(dtype) and not (fits(dtype.value_type) or pa.types.is_null(dtype.value_type)):
+                raise ConfigError(f"{self.name()} needs {what} in the lists of {name!r}, its input has {dtype}")
         if self.ahead is not None and not _of_lists(schema.field(self.ahead).type):
             raise ConfigError(
                 f"{self.name()} needs lists of numbers in the lists of {self.ahead!r}, "
                 f"its input has {schema.field(self.ahead).type}"
             )
-        return pa.schema([*(schema.field(n) for n in self._kept(schema)), (NAME, pa.string()), (DATA, pa.binary())])
+        return pa.schema(
+            [*(schema.field(n) for n in self._kept_fields(schema)), (NAME, pa.string()), (DATA, pa.binary())]
+        )
 
-    def _kept(self, schema: pa.Schema) -> list[str]:
-        kept = {*carried(schema.names), "batch_id", *self.groups} - {NAME, DATA}
+    def _kept_fields(self, schema: pa.Schema) -> list[str]:
+        kept = {*carried_fields(schema.names), "batch_id", *self.groups} - {NAME, DATA}
         return [name for name in schema.names if name in kept]
 
     def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
@@ -163,8 +164,8 @@ class PlotLines(StatelessTask):
             dead.reject(
                 batch, bad, "unequal_lists", [f"the lists {', '.join(self._lists())} have {t} values" for t in texts]
             )
-            kept = pa.array(~bad)
-            batch, columns = batch.filter(kept), [_as_list(column.filter(kept)) for column in columns]
+            keep = pa.array(~bad)
+            batch, columns = batch.filter(keep), [_as_list(column.filter(keep)) for column in columns]
         title = [batch.column(name).cast(pa.string()).to_pylist() for name in self.groups]
         parts = [*title, *([batch.column("batch_id").to_pylist()] if "batch_id" in batch.schema.names else [])]
         units = [None] * batch.num_rows if self.unit is None else batch.column(self.unit).cast(pa.string()).to_pylist()
@@ -176,12 +177,12 @@ class PlotLines(StatelessTask):
             caption = " ".join(_text(t[i]) for t in title)
             lines, start = _chart(points, edges[i], edges[i + 1])
             charts.append(draw(caption, lines, self.width, self.height, units[i] or "", start))
-        kept = batch.select(self._kept(batch.schema))
-        made = [pa.array(names, pa.string()), pa.array(charts, pa.binary())]
-        return pa.RecordBatch.from_arrays([*kept.columns, *made], schema=schema)
+        kept = batch.select(self._kept_fields(batch.schema))
+        added = [pa.array(names, pa.string()), pa.array(charts, pa.binary())]
+        return pa.RecordBatch.from_arrays([*kept.columns, *added], schema=schema)
 
     def _points(self, lists: list[pa.Array]) -> Points:
-        """The values of all sets, one set behind the other."""
+        """The values of all sets, one set after the other."""
         times, present = microseconds(lists[0])
         values, _ = float_column(lists[1].cast(pa.float64()))
         n = len(values)
@@ -222,7 +223,7 @@ class PlotLines(StatelessTask):
 
 
 def _chart(points: Points, start: int, end: int) -> tuple[list[Line], str]:
-    """The lines of the set between two places, and when it begins."""
+    """The lines of the set between two offsets, and the time at which it begins."""
     shown = start + np.flatnonzero(points.present[start:end])
     first = int(points.times[shown].min()) if shown.size else 0
     members: dict[str, list[int]] = {}
@@ -238,13 +239,13 @@ def _chart(points: Points, start: int, end: int) -> tuple[list[Line], str]:
             lines.append(Line(label, *_fans(points, rows[ahead], x[ahead], step), faint=True))
         if not ahead.any() or not np.isnan(y).all():
             lines.append(Line(label, x, y))
-    return lines, _moment(first) if shown.size else ""
+    return lines, _time_text(first) if shown.size else ""
 
 
 def _fans(points: Points, rows: I64, x: F64, step: float) -> tuple[F64, F64]:
-    """The predictions of results at x, a step apart from it and from each other, with a gap behind the last."""
+    """The predictions of the results at x, one step apart, with a gap after the last prediction of each."""
     starts, ends = points.ahead_from[rows], points.ahead_from[rows + 1]
-    lengths = ends - starts + 1  # the last is the gap
+    lengths = ends - starts + 1  # including the gap
     first = np.cumsum(lengths) - lengths
     place = np.arange(int(lengths.sum())) - np.repeat(first, lengths)
     gap = place == np.repeat(lengths - 1, lengths)
@@ -253,25 +254,25 @@ def _fans(points: Points, rows: I64, x: F64, step: float) -> tuple[F64, F64]:
     return np.repeat(x, lengths) + step * (place + 1), y
 
 
-def _moment(microseconds: int) -> str:
-    """A time as text.
+def _time_text(microseconds: int) -> str:
+    """Format a time as text.
 
-    >>> _moment(1_500_000), _moment(-1_000_000)
+    >>> _time_text(1_500_000), _time_text(-1_000_000)
     ('1970-01-01 00:00:01.500 UTC', '1969-12-31 23:59:59 UTC')
     """
     text = str(np.datetime64(microseconds, "us").astype("datetime64[ms]")).removesuffix(".000")
     return f"{text.replace('T', ' ')} UTC"
 
 
-def _of_lists(kind: pa.DataType) -> bool:
-    """Whether a type is that of lists of lists of numbers, or of nothing."""
+def _of_lists(dtype: pa.DataType) -> bool:
+    """Whether a type is that of lists of lists of numbers, or null at any level."""
     for _ in range(2):
-        if pa.types.is_null(kind):
+        if pa.types.is_null(dtype):
             return True
-        if not _is_list(kind):
+        if not _is_list(dtype):
             return False
-        kind = kind.value_type
-    return _is_number(kind) or pa.types.is_null(kind)
+        dtype = dtype.value_type
+    return _is_number(dtype) or pa.types.is_null(dtype)
 
 
 def _text(value: str | None) -> str:
@@ -279,7 +280,7 @@ def _text(value: str | None) -> str:
 
 
 def file_name(parts: Iterable[object], suffix: str = "") -> str:
-    """A name for a file out of parts, another one for other parts.
+    """Make a file name from parts; different parts make different names.
 
     >>> file_name(["a/b", "ü~", None, 7], ".svg")
     'a%2Fb~ü%7E~null~7.svg'
@@ -289,16 +290,16 @@ def file_name(parts: Iterable[object], suffix: str = "") -> str:
     return "~".join(safe) + suffix
 
 
-def _is_list(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
+def _is_list(dtype: pa.DataType) -> bool:
+    return bool(pa.types.is_list(dtype) or pa.types.is_large_list(dtype))
 
 
-def _is_number(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
+def _is_number(dtype: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(dtype) or pa.types.is_floating(dtype) or pa.types.is_decimal(dtype))
 
 
 def _as_list(column: pa.Array) -> pa.Array:
-    """The column with its nulls as empty lists, from offset 0."""
+    """Convert a column to lists from offset 0, with nulls as empty lists."""
     if pa.types.is_null(column.type):
         column = column.cast(pa.list_(pa.null()))
     return pa.concat_arrays([column])

@@ -1,1 +1,1 @@
-"""Operators: models that predict, and that are learnt."""
+"""Operators that train models and predict with them."""

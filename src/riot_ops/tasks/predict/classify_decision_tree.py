@@ -13,7 +13,7 @@ import pyarrow as pa
 from riot_ops.models.model import Model
 from riot_ops.models.tree import TreeModel
 from riot_ops.task import Case, register
-from riot_ops.tasks.predict.classification import ClassificationTask
+from riot_ops.tasks.predict.classification_task import ClassificationTask
 
 __all__ = ["ClassifyDecisionTree"]
 
@@ -21,46 +21,46 @@ __all__ = ["ClassifyDecisionTree"]
 @register
 @dataclass(frozen=True, kw_only=True)
 class ClassifyDecisionTree(ClassificationTask):
-    """Assign each record to a class by a decision tree, which can be replaced in mid-stream.
+    """Classify each record with a decision tree, which can be replaced while the stream runs.
 
     From the root on, a record goes left at a node iff ``x[feature] <= threshold`` (x in single
-    precision); the class is the one most frequent in its leaf among the training data.
+    precision); the class is the most frequent one in its leaf among the training data.
 
     Parameters
     ----------
     inputs : tuple of str
         Numeric fields that the tree reads; a model with other inputs is refused.
     classes : tuple of str, default ()
-        Labels in the order of their indexes: a model with others is refused, so that an index means
-        the same whatever the model. (): those of the model in use.
+        Labels in the order of their indexes: a model with other classes is refused, so that an index means
+        the same in every model. (): the classes of the model in use.
     probability, probabilities : bool, default False
-        Whether to add the share of the class in its leaf, and that of each class.
+        Whether to add the share of the class in its leaf, and the shares of all classes.
     model : str or None, default None
-        The model to begin with: its name in ``store`` (without a store the path of its file), or the
-        JSON form itself. None: there is none until the first update.
-        A file is read once a run or session; on Spark it must not be replaced while a query runs.
+        Initial model: its name in ``store`` (without a store the path of its file), or its JSON form.
+        None: there is no model until the first update.
+        A file is read once per run or session; on Spark it must not be replaced while a query runs.
     store : str or None, default None
         Folder or blob container of models.
     updates : str or None, default None
-        Text field that makes a record an update: it holds the name of a model in the store, and is
-        null in observations. From the update on, in order of the stream, its key uses that model.
+        Text field that marks a record as an update: it holds the name of a model in the store, and is
+        null in observations. From the update on, in stream order, its key uses that model.
         None: all records are observations.
     output : str, default "class"
-        Field for the label (string); ``<output>_index`` (int64) gets its place among the classes,
+        Field for the label (string); ``<output>_index`` (int64) receives its index among the classes,
         ``<output>_probability`` (double) and ``<output>_probabilities`` (list of double) the shares.
     model_field : str or None, default None
-        Field for the name of the model that was used (null for one given as JSON); None adds none.
+        Field for the name of the model used (null for an inline JSON model); None: no such field.
     by, ttl
         Key and time to live, see :class:`PredictionTask`.
 
     Shapes and rates
     ----------------
-    float64[n, k] -> class[n], 1:1 for observations and 1:0 for updates; time O(depth), the name of
-    the model as state of a key, and the model once per process.
+    float64[n, k] -> class[n], 1:1 for observations and 1:0 for updates; O(depth) time. The state of a key is
+    the name of its model; each model is loaded once per process.
 
     Missing values
     --------------
-    Where a null or NaN input would have to decide, the results are null.
+    The results are null where a null or NaN input would decide.
 
     Errors
     ------
@@ -83,7 +83,7 @@ class ClassifyDecisionTree(ClassificationTask):
     code: ClassVar[str] = "DTC"
     model_type: ClassVar[type[Model]] = TreeModel
 
-    def judged(self, model: Any, x: npt.NDArray[np.float64]) -> tuple[npt.NDArray[np.int64], Any]:
+    def classify(self, model: Any, x: npt.NDArray[np.float64]) -> tuple[npt.NDArray[np.int64], Any]:
         leaves = model.leaves(x)
         return model.winners(leaves), lambda: model.shares(leaves)
 

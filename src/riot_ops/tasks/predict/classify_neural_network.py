@@ -13,7 +13,7 @@ import pyarrow as pa
 from riot_ops.models.model import Model
 from riot_ops.models.network import NetworkModel
 from riot_ops.task import Case, register
-from riot_ops.tasks.predict.classification import ClassificationTask
+from riot_ops.tasks.predict.classification_task import ClassificationTask
 
 __all__ = ["ClassifyNeuralNetwork"]
 
@@ -21,47 +21,45 @@ __all__ = ["ClassifyNeuralNetwork"]
 @register
 @dataclass(frozen=True, kw_only=True)
 class ClassifyNeuralNetwork(ClassificationTask):
-    """Assign each record to a class by a multilayer perceptron, which can be replaced in mid-stream.
+    """Classify each record with a multilayer perceptron, which can be replaced while the stream runs.
 
-    ``h0 = (x - mean) / scale``, ``hk = act(hk-1 Wk + bk)``; the probabilities are the softmax of the last layer (of two
-    classes perhaps the logistic function of one unit), the class is the most probable one.
+    ``h0 = (x - mean) / scale``, ``hk = act(hk-1 Wk + bk)``; the probabilities are the softmax of the last layer (for
+    two classes possibly the logistic function of one unit), the class is the most probable one.
 
     Parameters
     ----------
     inputs : tuple of str
         Numeric fields that the network reads; a model with other inputs is refused.
     classes : tuple of str, default ()
-        Labels in the order of their indexes: a model with others is refused, so that an index means the same whatever
-        the model. (): those of the model in use.
+        Labels in the order of their indexes: a model with other classes is refused, so that an index means the same in
+        every model. (): the classes of the model in use.
     probability, probabilities : bool, default False
-        Whether to add the probability of the class, and that of each class.
+        Whether to add the probability of the class, and the probabilities of all classes.
     model : str or None, default None
-        The model to begin with: its name in ``store`` (without a store the path of its file), or the JSON form itself.
-        None: there is none until the first update.
-        A file is read once a run or session; on Spark it must not be replaced while a query runs.
+        Initial model: its name in ``store`` (without a store the path of its file), or its JSON form.
+        None: there is no model until the first update.
+        A file is read once per run or session; on Spark it must not be replaced while a query runs.
     store : str or None, default None
         Folder or blob container of models.
     updates : str or None, default None
-        Text field that makes a record an update: it holds the name of a model in the store, and is null in
-        observations. From the update on, in order of the stream, its key uses that model. None: all records are
-        observations.
+        Text field that marks a record as an update: it holds the name of a model in the store, and is null in
+        observations. From the update on, in stream order, its key uses that model. None: all records are observations.
     output : str, default "class"
-        Field for the label (string); ``<output>_index`` (int64) gets its place among the classes,
+        Field for the label (string); ``<output>_index`` (int64) receives its index among the classes,
         ``<output>_probability`` (double) and ``<output>_probabilities`` (list of double) the probabilities.
     model_field : str or None, default None
-        Field for the name of the model that was used (null for one given as JSON); None adds none.
+        Field for the name of the model used (null for an inline JSON model); None: no such field.
     by, ttl
         Key and time to live, see :class:`PredictionTask`.
 
     Shapes and rates
     ----------------
-    float64[n, k] -> class[n], 1:1 for observations and 1:0 for updates; a multiplication per weight and record, the
-    name of the model as state of a key, and the model once per process.
+    float64[n, k] -> class[n], 1:1 for observations and 1:0 for updates; a multiplication per weight and record. The
+    state of a key is the name of its model; each model is loaded once per process.
 
     Missing values
     --------------
-    Where an input is null or NaN, the results are null; so they are where a sum of the last layer is beyond
-    what a float holds.
+    The results are null where an input is null or NaN, and where a sum of the last layer overflows float64.
 
     Errors
     ------
@@ -72,7 +70,7 @@ class ClassifyNeuralNetwork(ClassificationTask):
     .. [1] D. E. Rumelhart, G. E. Hinton, R. J. Williams, *Learning representations by back-propagating errors*,
        Nature 323, 1986.
     .. [2] M. Andreoni Lopez, A. Lobato, O. Duarte, *A performance comparison of open-source stream processing
-       platforms*, GLOBECOM 2016: threats told by a network.
+       platforms*, GLOBECOM 2016: threat detection by a neural network.
 
     Examples
     --------
@@ -87,7 +85,7 @@ class ClassifyNeuralNetwork(ClassificationTask):
     code: ClassVar[str] = "MLP"
     model_type: ClassVar[type[Model]] = NetworkModel
 
-    def judged(self, model: Any, x: npt.NDArray[np.float64]) -> tuple[npt.NDArray[np.int64], Any]:
+    def classify(self, model: Any, x: npt.NDArray[np.float64]) -> tuple[npt.NDArray[np.int64], Any]:
         probabilities = model.probabilities(x)
         return model.winners(probabilities), lambda: probabilities
 

@@ -1,4 +1,4 @@
-"""Error of predictions, relative to what is usual."""
+"""Relative error of predictions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from riot_ops.core.errors import ConfigError
 from riot_ops.kernels.arrays.arrow import float_column
 from riot_ops.kernels.jit import kernel
 from riot_ops.task import Case, KeyedTask, Requirement, State, StateField, register, replace_column, with_field
-from riot_ops.tasks.predict.prediction import infinite_rows, input_matrix
+from riot_ops.tasks.predict.prediction_task import infinite_rows, input_matrix
 
 __all__ = ["EstimateError"]
 
@@ -42,21 +42,21 @@ def relative_errors(
 @register
 @dataclass(frozen=True, kw_only=True)
 class EstimateError(KeyedTask):
-    """Give the error of each prediction relative to the latest average of its key.
+    """Compute the error of each prediction relative to the latest average of its key.
 
     ``err = |p - o| / |avg|``; without an average, or where it is 0, ``|p - o| / |o|``.
 
-    Reads a merge of two streams: a record with an average replaces that of its key and gives no
-    output, unless it has a prediction too; any other record is a prediction.
+    The input merges two streams: a record with an average replaces the average of its key and emits nothing, unless it
+    also has a prediction; any other record is a prediction.
 
     Parameters
     ----------
     predicted : str, default "prediction"
-        Numeric field p; null in a record that brings an average only.
+        Numeric field p; null in a record that only has an average.
     observed : str, default "observed"
         Numeric field o.
     average : str, default "average"
-        Numeric field avg; null in predictions, which get the latest of their key.
+        Numeric field avg; null in predictions, which receive the latest average of their key.
     output : str, default "error"
         Field for the error (a ratio, >= 0).
     by, ttl
@@ -138,9 +138,9 @@ class EstimateError(KeyedTask):
         predicted, observed, averages = (float_column(batch.column(name))[0] for name in self._inputs)
         used, out = np.empty(batch.num_rows), np.empty(batch.num_rows)
         relative_errors(predicted, observed, averages, slots, state["average"], used, out)
-        kept: npt.NDArray[np.bool_] = np.isnan(averages) | ~np.isnan(predicted)
-        if not kept.all():
-            batch, used, out = batch.filter(pa.array(kept)), used[kept], out[kept]
+        predictions: npt.NDArray[np.bool_] = np.isnan(averages) | ~np.isnan(predicted)
+        if not predictions.all():
+            batch, used, out = batch.filter(pa.array(predictions)), used[predictions], out[predictions]
         return replace_column(replace_column(batch, self.average, used), self.output, out)
 
     @classmethod

@@ -13,7 +13,7 @@ import pyarrow as pa
 from riot_ops.models.linear import LinearModel
 from riot_ops.models.model import Model
 from riot_ops.task import Case, register
-from riot_ops.tasks.predict.prediction import PredictionTask
+from riot_ops.tasks.predict.prediction_task import PredictionTask
 
 __all__ = ["PredictLinearRegression"]
 
@@ -21,7 +21,7 @@ __all__ = ["PredictLinearRegression"]
 @register
 @dataclass(frozen=True, kw_only=True)
 class PredictLinearRegression(PredictionTask):
-    """Predict a number from others by a multi-variate linear model, which can be replaced in mid-stream.
+    """Predict a number with a multivariate linear model, which can be replaced while the stream runs.
 
     ``y = b0 + Σ bi xi``
 
@@ -30,26 +30,26 @@ class PredictLinearRegression(PredictionTask):
     inputs : tuple of str
         Numeric fields xi that the model reads; a model with other inputs is refused.
     model : str or None, default None
-        The model to begin with: its name in ``store`` (without a store the path of its file), or the
-        JSON form itself. None: there is none until the first update.
-        A file is read once a run or session; on Spark it must not be replaced while a query runs.
+        Initial model: its name in ``store`` (without a store the path of its file), or its JSON form.
+        None: there is no model until the first update.
+        A file is read once per run or session; on Spark it must not be replaced while a query runs.
     store : str or None, default None
         Folder or blob container of models.
     updates : str or None, default None
-        Text field that makes a record an update: it holds the name of a model in the store, and is
-        null in observations. From the update on, in order of the stream, its key uses that model.
+        Text field that marks a record as an update: it holds the name of a model in the store, and is
+        null in observations. From the update on, in stream order, its key uses that model.
         None: all records are observations.
     output : str, default "prediction"
         Field for y.
     model_field : str or None, default None
-        Field for the name of the model that was used (null for one given as JSON); None adds none.
+        Field for the name of the model used (null for an inline JSON model); None: no such field.
     by, ttl
         Key and time to live, see :class:`PredictionTask`.
 
     Shapes and rates
     ----------------
-    float64[n, k] -> float64[n], 1:1 for observations and 1:0 for updates; O(k) time, the name of
-    the model as state of a key, and the model once per process.
+    float64[n, k] -> float64[n], 1:1 for observations and 1:0 for updates; O(k) time. The state of a key is the
+    name of its model; each model is loaded once per process.
 
     Missing values
     --------------
@@ -94,6 +94,6 @@ class PredictLinearRegression(PredictionTask):
         )
         yield Case(cls(inputs=("x", "y"), model=model), batch)
         yield Case(cls(inputs=("y", "x"), model=model, by=("key",), output="z"), batch, "other order")
-        told = {"inputs": ("x", "y"), "model": model, "store": "/no such folder", "updates": "model"}
-        yield Case(cls(**told, model_field="used"), batch, "bad updates")  # type: ignore[arg-type]
+        options = {"inputs": ("x", "y"), "model": model, "store": "/no such folder", "updates": "model"}
+        yield Case(cls(**options, model_field="used"), batch, "bad updates")  # type: ignore[arg-type]
         yield Case(cls(inputs=("x",), store="/no such folder", updates="model"), batch, "no model")

@@ -26,10 +26,10 @@ FIELD = "predictions"
 def regress(
     values: Any, slots: Any, ring: Any, seen: Any, horizon: Any, first: Any, rows: Any, predictions: Any, means: Any
 ) -> Any:
-    """Predictions from every full window and the rows that completed it; returns how many.
+    """Write the predictions from every full window and the row that completed it; return their number.
 
-    ``seen`` counts a key's readings up to ``first``, the one with the first output; from then on
-    it moves among the W values from ``first`` on, of which it keeps only the place in the ring.
+    ``seen`` counts a key's readings up to ``first``, the reading with the first output; from then on it cycles through
+    the W values from ``first`` on, which only encode the position in the ring.
     """
     window = ring.shape[1]
     middle = 0.5 * (window - 1)
@@ -74,20 +74,20 @@ def regress(
 @register
 @dataclass(frozen=True, kw_only=True)
 class SlidingRegression(ValueTask):
-    """Predict the next readings of each key by a straight line through its latest ones.
+    """Predict the next readings of each key by a least-squares line through the latest ones.
 
-    Ordinary least squares of the last W readings against their places ``x = 0 … W-1``, recentred
-    on the window: ``slope = 12 Σ (x - (W-1)/2) y / (W (W² - 1))``, and
-    ``prediction[h] = mean(y) + slope (W - 1 + h - (W-1)/2)`` for ``h = 1 … H``.
+    Ordinary least squares of the last W readings against their positions ``x = 0 … W-1``, centred on the window:
+    ``slope = 12 Σ (x - (W-1)/2) y / (W (W² - 1))``, and ``prediction[h] = mean(y) + slope (W - 1 + h - (W-1)/2)`` for
+    ``h = 1 … H``.
 
     Parameters
     ----------
     window : int >= 2, default 10
-        Readings W to fit.
+        Number W of readings to fit.
     horizon : int >= 1, default 10
-        Predictions H ahead.
+        Number H of predictions.
     strict_java : bool, default False
-        Whether a key's first output comes one reading late, as in the benchmark's Java code.
+        Whether a key's first output comes one reading later, as in the benchmark's Java code.
     by, value, output, ttl
         Key, input field, output field and time to live, see :class:`ValueTask`.
 
@@ -95,12 +95,11 @@ class SlidingRegression(ValueTask):
     ----------------
     float64[n] -> list<float64>[H] in ``predictions`` and their mean in the output field; one
     record per reading from the W-th of a key on. O(W + H) time; 8 W + 8 bytes of state per key.
-    Every output is computed from the window alone, so that no error builds up.
+    Every output is computed from the window alone, so that no error accumulates.
 
     Missing values
     --------------
-    A null or NaN reading gives no output and leaves the state as it was. A prediction beyond the
-    range of float64 is null.
+    A null or NaN reading emits nothing and leaves the state unchanged. A prediction beyond float64 is null.
 
     Errors
     ------
@@ -158,10 +157,10 @@ class SlidingRegression(ValueTask):
         )
         finite = np.isfinite(means[:found])
         ahead = predictions[:found].ravel()
-        within = np.isfinite(predictions[:found, [0, -1]]).all()  # so is the line in between
-        lost = None if within else ~np.isfinite(ahead)
+        within = np.isfinite(predictions[:found, [0, -1]]).all()  # finite ends imply a finite line
+        overflowed = None if within else ~np.isfinite(ahead)
         offsets = np.arange(0, (found + 1) * self.horizon, self.horizon, dtype=np.int32)
-        lists = pa.ListArray.from_arrays(pa.array(offsets), pa.array(ahead, mask=lost))
+        lists = pa.ListArray.from_arrays(pa.array(offsets), pa.array(ahead, mask=overflowed))
         out = batch if found == n else batch.take(pa.array(rows[:found]))
         return replace_column(replace_column(out, self.target, means[:found], finite), FIELD, lists)
 

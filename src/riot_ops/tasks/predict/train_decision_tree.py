@@ -10,19 +10,19 @@ from riot_ops.core.parameters import Count, NonNegative
 from riot_ops.models.fit import fit_tree
 from riot_ops.models.tree import TreeModel
 from riot_ops.task import Case, register
-from riot_ops.tasks.predict.classification import ClassTrainingTask, labelled
-from riot_ops.tasks.predict.train_linear_regression import sets
+from riot_ops.tasks.predict.classification_task import ClassifierTrainingTask, training_cases_batch
+from riot_ops.tasks.predict.train_linear_regression import list_cases_batch
 
 __all__ = ["TrainDecisionTree"]
 
 
 @register
 @dataclass(frozen=True, kw_only=True)
-class TrainDecisionTree(ClassTrainingTask):
-    """Train a classification tree on every so many records, or on each record that holds a whole set.
+class TrainDecisionTree(ClassifierTrainingTask):
+    """Train a classification tree on every ``size`` records, or on each record that holds a whole set.
 
-    The split of a node is the one of largest ``H(node) - Σ n_child / n H(child)``, with H the entropy
-    (or the Gini impurity) of the classes; grown by scikit-learn.
+    A node is split where ``H(node) - Σ n_child / n H(child)`` is largest, with H the entropy (or the Gini impurity) of
+    the classes; scikit-learn grows the tree.
 
     Parameters
     ----------
@@ -31,56 +31,53 @@ class TrainDecisionTree(ClassTrainingTask):
     target_field : str, default "target"
         Field with the class: text, or numbers taken as their text.
     classes : tuple of str, default ()
-        Labels in the order of their indexes; a record of another class is rejected. (): those that
+        Labels in the order of their indexes; a record of another class is rejected. (): the classes that
         occur in a set, sorted.
     criterion : "entropy" or "gini", default "entropy"
         The H above.
     max_depth : int >= 1 or None, default None
-        Deepest leaf; None: no limit.
+        Maximum depth of a leaf; None: no limit.
     min_leaf : int >= 1, default 2
-        Fewest records of a leaf.
+        Minimum number of records in a leaf.
     pruning : float >= 0, default 0
-        Cost of a leaf in minimal cost-complexity pruning; 0: none.
+        Cost of a leaf in minimal cost-complexity pruning; 0: no pruning.
     seed : int >= 0, default 0
-        Decides between splits that are equally good.
+        Seed that decides between equally good splits.
     size : int >= 1 or None, default 300
-        Records of a key per model, one set after the other. None: each record is a set, its fields
-        being lists of equal length.
+        Records of a key per model, one set after the other. None: each record is a set whose fields
+        are lists of equal length.
     start_field, end_field : str, default "event_time"
-        Fields with the times (or integer milliseconds since the epoch) that the data span: of the
+        Fields with the times (or integer milliseconds since the epoch) that the data span, from the
         earliest start to the latest end in a set.
     dataset : str, default "CITY"
-        Beginning of the models' names ``CITY-DTC-<end ms>.model``; with a key, its hash follows.
-        The end in a name is at least 1 ms after that of the key's model before.
+        Prefix of the models' names ``CITY-DTC-<end ms>.model``; with a key, the key's hash follows it.
+        The end in a name is at least 1 ms after the end of the key's previous model.
     store : str or None, default None
-        Folder or blob container to write the models to, see :meth:`ModelStore.open`; None: none.
-        Training the same again writes the same.
+        Folder or blob container to write the models to, see :meth:`ModelStore.open`; None: no store.
+        Repeating the training writes the same model.
     by, ttl
-        Key (models of its own for each key) and time to live, see :class:`KeyedTask`.
+        Key (each key has its own models) and time to live, see :class:`KeyedTask`.
     value, output
-        Not used: ``inputs`` and ``target_field`` name the input, and the results have names of
-        their own.
+        Not used: ``inputs`` and ``target_field`` name the input, and the names of the results are fixed.
 
     Shapes and rates
     ----------------
-    float64[n, k] -> model, N:1 (1:1 with ``size=None``): a record per model at the arrival of a
-    set's last, with that record's ``seq``, ``ordinal``, ``event_time`` and key, and ``model`` (the
-    name), ``kind``, ``start_ms``, ``end_ms``, ``rows``, ``metrics`` (JSON: ``accuracy`` on the
-    training data, ``leaves``, ``depth``) and ``content`` (the model's JSON). O(k n log² n) time;
-    the state of a key is its last ``size - 1`` records at most.
+    float64[n, k] -> model, N:1 (1:1 with ``size=None``): the last record of a set emits a record with its ``seq``,
+    ``ordinal``, ``event_time`` and key, and ``model`` (the name), ``kind``, ``start_ms``, ``end_ms``, ``rows``,
+    ``metrics`` (JSON: ``accuracy`` on the training data, ``leaves``, ``depth``) and ``content`` (the model's JSON).
+    O(k n log² n) time; the state of a key is at most its last ``size - 1`` records.
 
     Missing values
     --------------
     A record without a usable input, target or time is rejected. In a list, rows with a null, NaN or
-    infinite value are left out.
+    infinite value are skipped.
 
     Errors
     ------
-    In the errors stream: ``missing_value``, ``not_finite``, ``unknown_class``; ``uneven``, lists that
-    differ in length; ``untrainable``, for the record that completed a set from which nothing can be
-    learnt (fewer than two classes, in a list one that is not among ``classes``, an input beyond
-    single precision), which drops that set; ``name_taken``, where the store has another model of
-    the same name. Without scikit-learn the first set raises :class:`MissingExtraError`.
+    In the errors stream: ``missing_value``, ``not_finite``, ``unknown_class``; ``uneven``, lists that differ in length;
+    ``untrainable``, the last record of a set on which no model can be trained (fewer than two classes, in a list a
+    class that is not in ``classes``, an input beyond single precision), which drops the set; ``name_taken``, where the
+    store has another model of the same name. Without scikit-learn the first set raises :class:`MissingExtraError`.
 
     References
     ----------
@@ -108,13 +105,15 @@ class TrainDecisionTree(ClassTrainingTask):
 
     trainer = fit_tree
 
-    def options(self) -> dict[str, Any]:
+    def trainer_options(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in ("criterion", "max_depth", "min_leaf", "pruning")}
 
     @classmethod
     def cases(cls) -> Iterable[Case]:
-        batch = labelled()
+        batch = training_cases_batch()
         yield Case(cls(inputs=("x", "y"), size=12, min_leaf=1), batch)
         options: dict[str, Any] = {"classes": ("ü", "low", "high"), "criterion": "gini", "max_depth": 2}
         yield Case(cls(inputs=("x",), size=12, by=("key",), dataset="TAXI", **options), batch, "by key")
-        yield Case(cls(inputs=("x", "y"), size=None, start_field="from", end_field="to"), sets(labels=True), "sets")
+        yield Case(
+            cls(inputs=("x", "y"), size=None, start_field="from", end_field="to"), list_cases_batch(labels=True), "sets"
+        )

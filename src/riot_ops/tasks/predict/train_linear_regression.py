@@ -17,7 +17,7 @@ from riot_ops.kernels.arrays.arrow import float_column
 from riot_ops.models.fit import fit_linear
 from riot_ops.models.linear import LinearModel
 from riot_ops.task import Case, Requirement, register
-from riot_ops.tasks.predict.training import TrainingTask
+from riot_ops.tasks.predict.training_task import TrainingTask
 
 __all__ = ["TrainLinearRegression"]
 
@@ -25,7 +25,7 @@ __all__ = ["TrainLinearRegression"]
 @register
 @dataclass(frozen=True, kw_only=True)
 class TrainLinearRegression(TrainingTask):
-    """Train a multi-variate linear model on every so many records, or on each record that holds a whole set.
+    """Train a multivariate linear model on every ``size`` records, or on each record that holds a whole set.
 
     ``b`` minimises ``Σ (y - b0 - Σ bi xi)² + λ Σ (si bi)²``, with si the standard deviation of xi.
 
@@ -36,46 +36,44 @@ class TrainLinearRegression(TrainingTask):
     target_field : str, default "target"
         Numeric field y.
     ridge : float >= 0, default 1e-8
-        The λ above. With 0, inputs that depend on each other are untrainable.
+        The λ above. With 0, linearly dependent inputs are untrainable.
     selection : "none" or "m5", default "none"
-        Whether inputs that add nothing get the coefficient 0, see :func:`riot_ops.models.fit_linear`.
+        Whether inputs that do not improve the model get the coefficient 0, see :func:`riot_ops.models.fit_linear`.
     size : int >= 1 or None, default 300
-        Records of a key per model, one set after the other. None: each record is a set, its fields
-        being lists of equal length.
+        Records of a key per model, one set after the other. None: each record is a set whose fields
+        are lists of equal length.
     start_field, end_field : str, default "event_time"
-        Fields with the times (or integer milliseconds since the epoch) that the data span: of the
+        Fields with the times (or integer milliseconds since the epoch) that the data span, from the
         earliest start to the latest end in a set.
     dataset : str, default "CITY"
-        Beginning of the models' names ``CITY-MLR-<end ms>.model``; with a key, its hash follows.
-        The end in a name is at least 1 ms after that of the key's model before.
+        Prefix of the models' names ``CITY-MLR-<end ms>.model``; with a key, the key's hash follows it.
+        The end in a name is at least 1 ms after the end of the key's previous model.
     store : str or None, default None
-        Folder or blob container to write the models to, see :meth:`ModelStore.open`; None: none.
-        Training the same again writes the same.
+        Folder or blob container to write the models to, see :meth:`ModelStore.open`; None: no store.
+        Repeating the training writes the same model.
     by, ttl
-        Key (models of its own for each key) and time to live, see :class:`KeyedTask`.
+        Key (each key has its own models) and time to live, see :class:`KeyedTask`.
     value, output
-        Not used: ``inputs`` and ``target_field`` name the input, and the results have names of
-        their own.
+        Not used: ``inputs`` and ``target_field`` name the input, and the names of the results are fixed.
 
     Shapes and rates
     ----------------
-    float64[n, k] -> model, N:1 (1:1 with ``size=None``): a record per model at the arrival of a
-    set's last, with that record's ``seq``, ``ordinal``, ``event_time`` and key, and ``model`` (the
-    name), ``kind``, ``start_ms``, ``end_ms``, ``rows``, ``metrics`` (JSON: ``rmse``,
-    ``median_absolute_error``, ``r2`` on the training data) and ``content`` (the model's JSON).
-    O(n k²) time; the state of a key is its last ``size - 1`` records at most.
+    float64[n, k] -> model, N:1 (1:1 with ``size=None``): the last record of a set emits a record with its ``seq``,
+    ``ordinal``, ``event_time`` and key, and ``model`` (the name), ``kind``, ``start_ms``, ``end_ms``, ``rows``,
+    ``metrics`` (JSON: ``rmse``, ``median_absolute_error``, ``r2`` on the training data) and ``content`` (the model's
+    JSON). O(n k²) time; the state of a key is at most its last ``size - 1`` records.
 
     Missing values
     --------------
     A record without a usable input, target or time is rejected. In a list, rows with a null, NaN or
-    infinite value are left out.
+    infinite value are skipped.
 
     Errors
     ------
-    In the errors stream: ``missing_value``, ``not_finite``; ``uneven``, lists that differ in length;
-    ``untrainable``, for the record that completed a set from which nothing can be learnt (too few
-    rows for the unknowns, a constant target, dependent inputs without ridge, overflow), which drops
-    that set; ``name_taken``, where the store has another model of the same name.
+    In the errors stream: ``missing_value``, ``not_finite``; ``uneven``, lists that differ in length; ``untrainable``,
+    the last record of a set on which no model can be trained (fewer rows than unknowns, a constant target, dependent
+    inputs without ridge, overflow), which drops the set; ``name_taken``, where the store has another model of the same
+    name.
 
     References
     ----------
@@ -108,7 +106,7 @@ class TrainLinearRegression(TrainingTask):
                 f"size must be more than the number of inputs, got {self.size} for {len(self.inputs)} inputs"
             )
 
-    def usable(self, targets: pa.Array) -> npt.NDArray[np.bool_]:
+    def usable_targets(self, targets: pa.Array) -> npt.NDArray[np.bool_]:
         return np.isfinite(float_column(targets)[0])
 
     def fit(self, inputs: npt.NDArray[np.float64], targets: pa.Array, **facts: Any) -> LinearModel:
@@ -131,12 +129,12 @@ class TrainLinearRegression(TrainingTask):
         )
         yield Case(cls(inputs=("x", "y"), size=4), batch)
         yield Case(cls(inputs=("x",), size=3, by=("key",), dataset="TAXI", ridge=0.0), batch, "by key")
-        yield Case(cls(inputs=("x", "y"), size=None, start_field="from", end_field="to"), sets(), "sets")
+        yield Case(cls(inputs=("x", "y"), size=None, start_field="from", end_field="to"), list_cases_batch(), "sets")
 
 
-def sets(labels: bool = False) -> pa.RecordBatch:
-    """Records that hold whole sets, most of them unfit."""
-    kind = pa.list_(pa.string() if labels else pa.float64())
+def list_cases_batch(labels: bool = False) -> pa.RecordBatch:
+    """Build records that hold whole sets for the example cases of training tasks; most sets are untrainable."""
+    dtype = pa.list_(pa.string() if labels else pa.float64())
     targets: list[list[float | None] | None] = [
         [1.0, 2.0, 5.0, 4.0],
         [1.0, None, 2.0, 2.0, float("nan"), 1.5],
@@ -159,6 +157,6 @@ def sets(labels: bool = False) -> pa.RecordBatch:
             "to": pa.array([None if i == 4 else i * i for i in rows], pa.int64()),
             "x": pa.array([*x, *more]),
             "y": pa.array([*y, *more]),
-            "target": pa.array([t if t is None or not labels else [v and str(v) for v in t] for t in targets], kind),
+            "target": pa.array([t if t is None or not labels else [v and str(v) for v in t] for t in targets], dtype),
         }
     )

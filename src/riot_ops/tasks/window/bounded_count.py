@@ -1,4 +1,4 @@
-"""How many records of each value there have been, for a limited number of values."""
+"""Running counts per value, for a bounded number of values."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ import pyarrow as pa
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.kernels.arrays.hashing import hash_columns
 from riot_ops.kernels.arrays.index import key_numbers
+from riot_ops.kernels.arrays.latest_rows import latest_rows
 from riot_ops.kernels.jit import kernel
-from riot_ops.kernels.stats.latest import latest_rows
 from riot_ops.task import Case, KeyedTask, Requirement, State, StateField, register, replace_column, with_field
 
 __all__ = ["BoundedCount"]
@@ -25,7 +25,7 @@ _ONE = np.uint64(1)
 
 @kernel
 def _find(table: Any, k1: Any, k2: Any, a: Any, b: Any) -> Any:
-    """Where a value stands in the table, or where it would; the table holds places from 1 on, 0 is free."""
+    """Find a value's position in the table, or its free position; entries count from 1, 0 means free."""
     mask = np.uint64(table.size - 1)
     p = a & mask
     while table[p] != 0 and not (k1[table[p] - 1] == a and k2[table[p] - 1] == b):
@@ -35,7 +35,7 @@ def _find(table: Any, k1: Any, k2: Any, a: Any, b: Any) -> Any:
 
 @kernel
 def _remove(table: Any, k1: Any, hole: Any) -> None:
-    """Take an entry out, and move up those behind it that stand further from home than it is from them."""
+    """Remove an entry, and shift later ones back whose probe distance spans the hole (backward-shift deletion)."""
     mask = np.uint64(table.size - 1)
     p = hole
     while True:
@@ -53,7 +53,7 @@ def _count(
     h1: Any, h2: Any, slots: Any, capacity: Any, table: Any, k1: Any, k2: Any, counts: Any, held: Any, oldest: Any,
     out: Any,
 ) -> None:  # fmt: skip
-    """The count of each value; a value too many takes the place of the one that has been held longest."""
+    """Count each value; when the table is full, a new value replaces the one that was added longest ago."""
     for i in range(h1.size):
         s = slots[i]
         p = _find(table[s], k1[s], k2[s], h1[i], h2[i])
@@ -78,32 +78,32 @@ def _count(
 @register
 @dataclass(frozen=True, kw_only=True)
 class BoundedCount(KeyedTask):
-    """Count the records of each value of a field, for the latest so many values, such as the lines of each minute.
+    """Count the records of each value of a field in bounded memory, such as the log lines of each minute.
 
-    A value that is known has its count raised by one. A new one has the count 1; where ``capacity`` values are held,
-    the one that was new longest ago is forgotten for it, and would begin at 1 again.
+    A known value's count rises by one; a new value starts at 1. When ``capacity`` values are held, a new one evicts the
+    value that was added longest ago, which would start at 1 again.
 
     Parameters
     ----------
     field : str, default "value"
         Field whose values are counted.
     capacity : int from 1 to 2^24, default 60
-        How many values are held (for each key of ``by``).
+        Number of values held for each key of ``by``.
     output : str, default "count"
         Field for the count.
     emit : "each" or "update", default "each"
-        The count after every record; or only with the last record of each value in a batch (a micro-batch), as
+        Emit the count after every record; or only with the last record of each value in a (micro-)batch, as
         :class:`RunningCount` does.
     by, ttl
         Key and time to live, see :class:`KeyedTask`.
 
     Shapes and rates
     ----------------
-    any[n] -> int64[n], 1:1 (``update``: N:1); O(1) time; 32 to 40 bytes of state for each value of the capacity.
+    any[n] -> int64[n], 1:1 (``update``: N:1); O(1) time; 32 to 40 bytes of state per value of the capacity.
 
     Missing values
     --------------
-    A null is a value like others.
+    A null is a value of its own.
 
     Errors
     ------

@@ -1,4 +1,4 @@
-"""Changes: a record whenever a field has another value than before."""
+"""Change detection: a record whenever a field of a key changes its value."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
-from riot_ops.core.order import carried
+from riot_ops.core.order import carried_fields
 from riot_ops.kernels.arrays.arrow import float_column, readonly
 from riot_ops.kernels.jit import kernel
 from riot_ops.task import Case, KeyedTask, Requirement, State, StateField, next_ordinal, register, with_next_ordinal
@@ -22,7 +22,7 @@ __all__ = ["ChangeDetector"]
 
 @kernel
 def _changes(values: Any, slots: Any, last: Any, rows: Any, places: Any, which: Any, new: Any) -> Any:
-    """Row, place in it, field and value of each change; returns how many there are. NaN: not known (yet)."""
+    """Write row, ordinal within the row, field and new value of each change; return their number. NaN means unknown."""
     n = 0
     for i in range(slots.size):
         s = slots[i]
@@ -45,31 +45,31 @@ def _changes(values: Any, slots: Any, last: Any, rows: Any, places: Any, which: 
 @register
 @dataclass(frozen=True, kw_only=True)
 class ChangeDetector(KeyedTask):
-    """Tell when a field of a key has another value than before: switches, states, counters.
+    """Detect changes of a key's fields, such as switches, states and counters.
 
-    The first value of a field only begins.
+    The first value of a field is no change.
 
     Parameters
     ----------
     fields : tuple of str
-        Fields that are watched: numbers or truth values. Changes of one record come in this order.
+        Fields to watch, numbers or booleans. The changes of one record are emitted in this order.
     keep : tuple of str, default ()
         Fields of the record that a change carries, besides the key, its order and time.
     output : str, default "field"
-        Field for the name of what has changed.
+        Field for the name of the changed field.
     value : str, default "value"
-        Field for its new value: a truth value where all of ``fields`` are, else float64.
+        Field for the new value: boolean where all of ``fields`` are, else float64.
     by, ttl
         Key and time to live, see :class:`KeyedTask`.
 
     Shapes and rates
     ----------------
-    record[n] -> record[m], 1:0/N; O(fields) time; 8 bytes of state per field and key. Changes of one record are told
-    apart by a further ``ordinal``.
+    record[n] -> record[m], 1:0/N; O(fields) time; 8 bytes of state per field and key. A further ``ordinal``
+    distinguishes the changes of one record.
 
     Missing values
     --------------
-    Null and NaN are no value: nothing has changed.
+    A null or NaN is skipped: it is no change.
 
     Errors
     ------
@@ -81,7 +81,7 @@ class ChangeDetector(KeyedTask):
 
     Examples
     --------
-    >>> changes = Changes(fields=("pump", "valve")).session()
+    >>> changes = ChangeDetector(fields=("pump", "valve")).session()
     >>> states = ((False, True), (False, True), (True, False))
     >>> [changes.push({"pump": pump, "valve": valve}) for pump, valve in states][-1]
     [{'field': 'pump', 'value': True, 'ordinal': 0}, {'field': 'valve', 'value': False, 'ordinal': 1}]
@@ -99,7 +99,7 @@ class ChangeDetector(KeyedTask):
 
     def validate(self) -> None:
         if not 0 < len(set(self.fields)) == len(self.fields):
-            raise ConfigError(f"fields must name at least one field, none twice; got {self.fields!r}")
+            raise ConfigError(f"fields must name at least one field, and none twice; got {self.fields!r}")
         names = [*self.keep, *self.by, self.output, self.value]
         if len(set(names)) < len(names):
             raise ConfigError(f"keep, by, output and value must not name a field twice, got {names}")
@@ -115,13 +115,15 @@ class ChangeDetector(KeyedTask):
 
     def output_schema(self, schema: pa.Schema) -> pa.Schema:
         self.check_input(schema)
-        kinds = [schema.field(name).type for name in self.fields]
-        for name, kind in zip(self.fields, kinds, strict=True):
-            if not any(is_such(kind) for is_such in _FIT):
-                raise ConfigError(f"{self.name()} needs numbers or truth values in {name!r}, its input has {kind}")
-        kind = pa.bool_() if all(map(pa.types.is_boolean, kinds)) else pa.float64()
-        out = pa.schema([schema.field(name) for name in dict.fromkeys([*carried(schema.names), *self.by, *self.keep])])
-        return with_next_ordinal(out.append(pa.field(self.output, pa.string())).append(pa.field(self.value, kind)))
+        dtypes = [schema.field(name).type for name in self.fields]
+        for name, dtype in zip(self.fields, dtypes, strict=True):
+            if not any(is_type(dtype) for is_type in _SUPPORTED_TYPES):
+                raise ConfigError(f"{self.name()} needs numbers or booleans in {name!r}, its input has {dtype}")
+        dtype = pa.bool_() if all(map(pa.types.is_boolean, dtypes)) else pa.float64()
+        out = pa.schema(
+            [schema.field(name) for name in dict.fromkeys([*carried_fields(schema.names), *self.by, *self.keep])]
+        )
+        return with_next_ordinal(out.append(pa.field(self.output, pa.string())).append(pa.field(self.value, dtype)))
 
     def state_fields(self) -> Mapping[str, StateField]:
         return {"last": StateField("float64", len(self.fields), np.nan)}
@@ -139,14 +141,14 @@ class ChangeDetector(KeyedTask):
             _changes(readonly(values), slots, state["last"].reshape(-1, len(self.fields)), rows, places, which, new)
         )
         taken = pa.array(rows[:n])
-        kind = schema.field(self.value).type
-        made = {
+        dtype = schema.field(self.value).type
+        computed = {
             self.output: pa.array(self.fields).take(pa.array(which[:n])),
-            self.value: pa.array(new[:n] != 0) if pa.types.is_boolean(kind) else pa.array(new[:n]),
+            self.value: pa.array(new[:n] != 0) if pa.types.is_boolean(dtype) else pa.array(new[:n]),
             next_ordinal(batch.schema.names): pa.array(places[:n]),
         }
-        whole = [made[f.name] if f.name in made else batch.column(f.name).take(taken) for f in schema]
-        return pa.RecordBatch.from_arrays(whole, schema=schema)
+        arrays = [computed[f.name] if f.name in computed else batch.column(f.name).take(taken) for f in schema]
+        return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
     @classmethod
     def cases(cls) -> Iterable[Case]:
@@ -163,4 +165,4 @@ class ChangeDetector(KeyedTask):
         yield Case(cls(fields=("level", "on"), output="what", value="new"), batch, "numbers")
 
 
-_FIT = (pa.types.is_boolean, pa.types.is_integer, pa.types.is_floating, pa.types.is_null)
+_SUPPORTED_TYPES = (pa.types.is_boolean, pa.types.is_integer, pa.types.is_floating, pa.types.is_null)

@@ -1,4 +1,4 @@
-"""Clipped average: the mean of a key's latest values, without outliers."""
+"""Clipped average: the mean of a key's latest values without outliers."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ __all__ = ["ClippedAverage"]
 
 
 @kernel
-def _turn(s: Any, ring: Any, head: Any, size: Any, means: Any, squares: Any) -> None:
-    """Mean and sum of squared deviations of each value of a key's ring and all that came after it."""
+def _rebuild_front(s: Any, ring: Any, head: Any, size: Any, means: Any, squares: Any) -> None:
+    """Compute, for each value of a key's ring, mean and squared deviations of that value and all later ones."""
     mean = 0.0
     square = 0.0
     for n in range(1, size + 1):
@@ -42,10 +42,11 @@ def _clip(
     ring: Any, head: Any, size: Any, front: Any, means: Any, squares: Any, mean: Any, square: Any, average: Any,
     averages: Any, counts: Any,
 ) -> None:  # fmt: skip
-    """The average after each value, and of how many it is.
+    """Compute the average after each value, and the number of values it covers.
 
-    The ring is two stacks: of its ``front`` oldest values there are mean and squares of each with those after it in the
-    front; of the others there are those of all. So nothing is ever subtracted, and no error builds up.
+    The ring is a queue of two stacks. For each of its ``front`` oldest values, ``means`` and ``squares`` cover that
+    value and the later ones of the front; ``mean`` and ``square`` cover all newer values. Nothing is ever subtracted,
+    so that no error accumulates.
     """
     room = ring.shape[1]
     for i in range(values.size):
@@ -84,7 +85,7 @@ def _clip(
         if taken:
             if n == room:
                 if f == 0:
-                    _turn(s, ring, head, size[s], means, squares)
+                    _rebuild_front(s, ring, head, size[s], means, squares)
                     f = n
                     back = 0
                     mean[s] = 0.0
@@ -107,35 +108,35 @@ def _clip(
 @register
 @dataclass(frozen=True, kw_only=True)
 class ClippedAverage(ValueTask):
-    """Average the latest values of each key, and leave out values that lie far from them (sigma clipping).
+    """Average the latest values of each key, excluding outliers (sigma clipping).
 
-    With the queue q of the latest values and the average a before: ``now = (sum(q) + v) / (|q| + 1)`` and
-    ``sd = sqrt((sum((x - a)^2 for x in q) + (v - a)^2) / |q|)``. If ``|v - now| <= sigma sd``, v joins the queue, whose
-    oldest value goes where it is full, and ``a = now``; else v is an outlier and nothing changes. The first two values
+    With the queue q of the latest values and the previous average a: ``now = (sum(q) + v) / (|q| + 1)`` and
+    ``sd = sqrt((sum((x - a)^2 for x in q) + (v - a)^2) / |q|)``. If ``|v - now| <= sigma sd``, v joins the queue, a
+    full queue drops its oldest value, and ``a = now``; else v is an outlier and nothing changes. The first two values
     always join.
 
     Parameters
     ----------
     window : int >= 2, default 30
-        Most values in the queue.
+        Maximum number of values in the queue.
     sigma : float > 0, default 2.0
-        How many standard deviations a value may lie away.
+        Number of standard deviations that a value may lie away from the average.
     count : str, default "count"
         Field for the number of values in the queue.
     whole : bool, default False
-        Whether values and averages are cut to whole numbers.
+        Whether values and averages are truncated to integers.
     by, value, output, ttl
         Key, input field, output field and time to live, see :class:`ValueTask`.
 
     Shapes and rates
     ----------------
     float64[n] -> float64[n] and int64[n], 1:1: average and number of values after each record, outlier or not. O(1)
-    time amortised, whatever the window; 24 W + 64 bytes of state per key. Mean and squares of the queue are merged from
-    two stacks, so that no error builds up.
+    amortised time for any window; 24 W + 64 bytes of state per key. Mean and squares of the queue are merged from two
+    stacks, so that no error accumulates.
 
     Missing values
     --------------
-    Null and NaN leave all as it is: their record has the average of those before, null where there is none.
+    Null and NaN leave the state unchanged; their record carries the average so far, or null before the first value.
 
     Errors
     ------
@@ -167,7 +168,7 @@ class ClippedAverage(ValueTask):
 
     def validate(self) -> None:
         if self.count == self.target:
-            raise ConfigError(f"count must be another field than {self.target!r}, the field for the average")
+            raise ConfigError(f"count must differ from {self.target!r}, the field for the average")
 
     def output_schema(self, schema: pa.Schema) -> pa.Schema:
         return with_field(super().output_schema(schema), pa.field(self.count, pa.int64()))
@@ -193,9 +194,9 @@ class ClippedAverage(ValueTask):
     ) -> pa.RecordBatch:
         values, _ = float_column(batch.column(self.value))
         averages, counts = np.empty(values.size), np.empty(values.size, np.int64)
-        kept = tuple(state[name] for name in self.state_fields())
-        given: tuple[Any, ...] = (values, slots, self.sigma, self.whole, *kept, averages, counts)
-        _clip(*given)
+        arrays = tuple(state[name] for name in self.state_fields())
+        arguments: tuple[Any, ...] = (values, slots, self.sigma, self.whole, *arrays, averages, counts)
+        _clip(*arguments)
         return replace_column(replace_column(batch, self.target, averages), self.count, pa.array(counts))
 
     @classmethod

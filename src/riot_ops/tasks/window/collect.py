@@ -1,4 +1,4 @@
-"""Gather records into sets."""
+"""Collect: gather a fixed number of records and emit them as lists, a record per group."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ import pyarrow.compute as pc
 
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
-from riot_ops.core.order import carried, next_ordinal, ordinals
+from riot_ops.core.order import carried_fields, next_ordinal, ordinals
 from riot_ops.core.parameters import Count
-from riot_ops.kernels.arrays.arrow import joined
+from riot_ops.kernels.arrays.arrow import concat_batches
 from riot_ops.task import Case, KeyedTask, Requirement, State, StateField, register
 
-__all__ = ["Collect", "full_blocks"]
+__all__ = ["Collect", "collect_blocks"]
 
 BLOCK, TIMES = "batch_id", "times"
 
@@ -26,14 +26,14 @@ BLOCK, TIMES = "batch_id", "times"
 @register
 @dataclass(frozen=True, kw_only=True)
 class Collect(KeyedTask):
-    """Hold records back until there are enough of them, then emit a record per group with them all.
+    """Collect blocks of ``size`` records, and emit each block as one record of lists per group.
 
     Parameters
     ----------
     size : int >= 1, default 100
-        Records per block, counted over the whole key (by default the whole stream).
+        Records per block, counted per key (by default over the whole stream).
     groups : tuple of str, default ("sensor_id", "obs_type")
-        Fields by which the records of a block are parted into sets.
+        Fields that partition the records of a block into groups.
     partial : bool, default False
         Whether the end of a bounded stream emits the records that do not fill a block.
     by, ttl
@@ -41,18 +41,18 @@ class Collect(KeyedTask):
 
     Shapes and rates
     ----------------
-    N:1, at the arrival of a block's last record one record per set, in order of the groups; O(log
-    size) time per record; the state of a key is its last ``size - 1`` records at most.
+    N:1: the last record of a block emits one record per group, in order of the groups; O(log size) time per record; the
+    state of a key is at most its last ``size - 1`` records.
 
-    A set has the fields of the key and the groups, ``batch_id`` (int64), which numbers the blocks of
-    a key from 0, and every other field as a list over the set's records, in order of
-    ``event_time``, then of arrival; the list of event times is called ``times``. Its own ``seq``
-    and ``event_time``, where the input has them, are those of the block's last record, and a further
-    ``ordinal`` (``ordinal_2`` where the input has a ``ordinal``), the place in the block, tells sets of one block apart.
+    An emitted record has the fields of the key and the groups, ``batch_id`` (int64), which numbers the blocks of a key
+    from 0, and every other field as a list over the group's records, in order of ``event_time``, then of arrival; the
+    list of event times is called ``times``. Its ``seq`` and ``event_time``, where the input has them, are those of the
+    block's last record. A further ``ordinal`` (``ordinal_2`` where the input has an ``ordinal``), the position in the
+    block, distinguishes the groups of one block.
 
     Missing values
     --------------
-    Kept. A null in a group field or ``event_time`` comes after all values.
+    Kept. A null in a group field or ``event_time`` sorts after all values.
 
     Errors
     ------
@@ -87,30 +87,30 @@ class Collect(KeyedTask):
     def output_schema(self, schema: pa.Schema) -> pa.Schema:
         self.check_input(schema)
         for name in self.groups:
-            kind = schema.field(name).type
-            if pa.types.is_nested(kind):
-                raise ConfigError(f"{self.name()} cannot group by the field {name!r} of type {kind}")
+            dtype = schema.field(name).type
+            if pa.types.is_nested(dtype):
+                raise ConfigError(f"{self.name()} cannot group by the field {name!r} of type {dtype}")
         for name in (BLOCK, TIMES):
             if name in schema.names:
-                raise ConfigError(f"{self.name()} makes the field {name!r}, which its input has already")
-        own = [schema.field(name) for name in self._own(schema)]
+                raise ConfigError(f"{self.name()} adds the field {name!r}, which its input already has")
+        own = [schema.field(name) for name in self._order_fields(schema)]
         place = [pa.field(next_ordinal(schema.names), pa.int64())] if "seq" in schema.names else []
         lists = [
             pa.field(TIMES if name == "event_time" else name, pa.list_(schema.field(name).type))
-            for name in self._gathered(schema)
+            for name in self._collected_fields(schema)
         ]
-        return pa.schema([*own, *place, *self._parts(schema), pa.field(BLOCK, pa.int64()), *lists])
+        return pa.schema([*own, *place, *self._group_fields(schema), pa.field(BLOCK, pa.int64()), *lists])
 
-    def _own(self, schema: pa.Schema) -> list[str]:
-        """Fields that a set has of its own: what orders the records of a stream."""
-        return [name for name in carried(schema.names) if name not in (*self.by, *self.groups)]
+    def _order_fields(self, schema: pa.Schema) -> list[str]:
+        """Names of the fields that order the records of a stream, which are no part of the lists."""
+        return [name for name in carried_fields(schema.names) if name not in (*self.by, *self.groups)]
 
-    def _parts(self, schema: pa.Schema) -> list[pa.Field]:
+    def _group_fields(self, schema: pa.Schema) -> list[pa.Field]:
         return [schema.field(name) for name in dict.fromkeys((*self.by, *self.groups))]
 
-    def _gathered(self, schema: pa.Schema) -> list[str]:
-        left = {"seq", *ordinals(schema.names), *self.by, *self.groups}
-        return [name for name in schema.names if name not in left]
+    def _collected_fields(self, schema: pa.Schema) -> list[str]:
+        other = {"seq", *ordinals(schema.names), *self.by, *self.groups}
+        return [name for name in schema.names if name not in other]
 
     def expands(self) -> bool:
         return True
@@ -124,7 +124,7 @@ class Collect(KeyedTask):
     def update(
         self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, dead: DeadLetters
     ) -> pa.RecordBatch:
-        pool, owners, rows, blocks, last = full_blocks(batch, slots, state["held"], self.size)
+        pool, owners, rows, blocks, last = collect_blocks(batch, slots, state["held"], self.size)
         number = blocks + state["blocks"][owners]
         np.add.at(state["blocks"], owners[rows == last], 1)
         return self._sets(pool, rows, last, number)
@@ -136,7 +136,7 @@ class Collect(KeyedTask):
         last: npt.NDArray[np.int64],
         number: npt.NDArray[np.int64],
     ) -> pa.RecordBatch:
-        """A record per set of the given rows, each with its block's last row and number."""
+        """Build one record per block and group from the given rows, each with the last row and number of its block."""
         found = pool.take(pa.array(rows))
         groups = [ranks(found.column(name)) for name in self.groups]
         times = [ranks(found.column("event_time"))] if "event_time" in found.schema.names else []
@@ -146,17 +146,17 @@ class Collect(KeyedTask):
         found, last, number = found.take(pa.array(sort)), last[sort[starts]], number[sort[starts]]
         offsets = pa.array(np.append(starts, rows.size).astype(np.int32))
 
-        made = {BLOCK: pa.array(number)}
-        for field in self._parts(pool.schema):
-            made[field.name] = found.column(field.name).take(pa.array(starts))
-        for name in self._gathered(pool.schema):
+        columns = {BLOCK: pa.array(number)}
+        for field in self._group_fields(pool.schema):
+            columns[field.name] = found.column(field.name).take(pa.array(starts))
+        for name in self._collected_fields(pool.schema):
             values = pa.ListArray.from_arrays(offsets, found.column(name))
-            made[TIMES if name == "event_time" else name] = values
-        for name in self._own(pool.schema):
-            made[name] = pool.column(name).take(pa.array(last))
-        made[next_ordinal(pool.schema.names)] = pa.array(np.arange(starts.size) - np.searchsorted(last, last))
+            columns[TIMES if name == "event_time" else name] = values
+        for name in self._order_fields(pool.schema):
+            columns[name] = pool.column(name).take(pa.array(last))
+        columns[next_ordinal(pool.schema.names)] = pa.array(np.arange(starts.size) - np.searchsorted(last, last))
         schema = self.output_schema(pool.schema)
-        return pa.RecordBatch.from_arrays([made[name] for name in schema.names], schema=schema)
+        return pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
 
     def flush(self, keys: pa.RecordBatch, state: State) -> pa.RecordBatch | None:
         held = [(s, rows) for s, rows in enumerate(state["held"]) if rows is not None]
@@ -164,7 +164,7 @@ class Collect(KeyedTask):
             return None
         lengths = [rows.num_rows for _, rows in held]
         slots = np.repeat([s for s, _ in held], lengths)
-        pool = joined([rows for _, rows in held])
+        pool = concat_batches([rows for _, rows in held])
         return self._sets(
             pool, np.arange(slots.size), np.repeat(np.cumsum(lengths) - 1, lengths), state["blocks"][slots]
         )
@@ -186,19 +186,18 @@ class Collect(KeyedTask):
         yield Case(cls(size=1, groups=()), batch)
 
 
-def full_blocks(
+def collect_blocks(
     batch: pa.RecordBatch, slots: npt.NDArray[np.int64], held: list[pa.RecordBatch | None], size: int
 ) -> tuple[pa.RecordBatch, npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]]:
-    """Gather records per key into blocks of a size; those of blocks that are not full are ``held`` from now on.
+    """Divide the records of each key into blocks of ``size``, and store those of unfilled blocks in ``held``.
 
-    Returns ``(pool, owners, rows, blocks, last)``: records held before and those of the batch behind them;
-    and, for each record of a full block, its key's slot, its row in the pool, the number of its
-    block among the key's new ones, and the row of the record that made it full. The records of a
-    key are in order of arrival.
+    Returns ``(pool, owners, rows, blocks, last)``: ``pool`` has the records held so far, followed by the batch; the
+    others have, for each record of a full block, its key's slot, its row in the pool, the number of its block among the
+    key's new blocks, and the row of the record that filled the block. The records of a key are in order of arrival.
     """
     touched = np.unique(slots)
     before = [(s, rows) for s in touched if (rows := held[s]) is not None]
-    pool = joined([*(rows for _, rows in before), batch])
+    pool = concat_batches([*(rows for _, rows in before), batch])
     owners = np.concatenate([*(np.full(rows.num_rows, s) for s, rows in before), slots]).astype(np.int64)
 
     # rows by key, in order of arrival: the n-th row of a key is in its block n // size
@@ -219,7 +218,7 @@ def full_blocks(
 
 
 def ranks(column: pa.Array) -> npt.NDArray[np.int64]:
-    """The place of each value among all, equal values sharing one; nulls come last."""
+    """Compute the dense rank of each value; nulls rank last."""
     if isinstance(column, pa.DictionaryArray):
         column = column.dictionary_decode()
     if pa.types.is_null(column.type):

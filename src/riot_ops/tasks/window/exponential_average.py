@@ -35,23 +35,23 @@ def _average(values: Any, slots: Any, weight: Any, warmup: Any, means: Any, coun
             part = 1.0
         else:
             part = weight
-        means[s] = (1.0 - part) * means[s] + part * x  # a sum of both: their difference might be infinite
+        means[s] = (1.0 - part) * means[s] + part * x  # not mean + part * (x - mean): the difference may overflow
         out[i] = means[s]
 
 
 @register
 @dataclass(frozen=True, kw_only=True)
 class ExponentialAverage(ValueTask):
-    """Average the readings of each key so that older ones count ever less.
+    """Compute the exponentially weighted mean of each key's readings.
 
     ``mean = mean + α (x - mean)`` with ``α = 2 / (span + 1)``, after a warm-up in which it is the plain mean.
 
     Parameters
     ----------
     span : float, >= 1
-        Readings that the mean is about: α is that of which the centre of mass is that of as many equal weights.
+        Number of readings that the mean spans: its weights have the centre of mass of that many equal weights.
     warmup : int, >= 0, default 10
-        Readings of a key of which the plain mean is taken; 0: the mean begins with the first.
+        Number of first readings of a key that are averaged with equal weights; 0: the mean starts at the first reading.
     by, value, output, ttl
         Key, input field, output field and time to live, see :class:`ValueTask`.
 
@@ -61,7 +61,7 @@ class ExponentialAverage(ValueTask):
 
     Missing values
     --------------
-    Null and NaN give null and leave the mean as it was.
+    Null and NaN give null and leave the mean unchanged.
 
     Errors
     ------

@@ -1,4 +1,4 @@
-"""Which records come behind a warm-up."""
+"""Warm-up flag: whether a record lies after the warm-up of its key."""
 
 from __future__ import annotations
 
@@ -12,32 +12,32 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from riot_ops.core.clock import in_us
+from riot_ops.core.clock import to_microseconds
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.operator import StatelessOperator
 from riot_ops.kernels.arrays.arrow import int_column, readonly
+from riot_ops.kernels.arrays.timestamps import check_time_field, microseconds
 from riot_ops.kernels.jit import kernel
 from riot_ops.kernels.stats.windows import NEVER
-from riot_ops.kernels.text.timestamps import check_time_field, microseconds
 from riot_ops.task import Case, KeyedTask, Requirement, State, StateField, register, replace_column, with_field
 
 __all__ = ["FlagWarmUp"]
 
 
 @kernel
-def _tell(
-    slots: Any, times: Any, timed: Any, numbers: Any, span: Any, most: Any, begun: Any, seen: Any, last: Any, out: Any
+def _flag_warm(
+    slots: Any, times: Any, timed: Any, numbers: Any, span: Any, most: Any, started: Any, seen: Any, last: Any, out: Any
 ) -> None:
-    """``seen`` counts messages, and stops at one more than belong to the warm-up."""
+    """Flag the rows after the warm-up; ``seen`` counts messages and stops at one more than the warm-up has."""
     for i in range(slots.size):
         s = slots[i]
         if span > 0:
             if not timed[i]:
                 continue
-            if begun[s] == NEVER:
-                begun[s] = times[i]
-            if times[i] - span < begun[s]:
+            if started[s] == NEVER:
+                started[s] = times[i]
+            if times[i] - span < started[s]:
                 continue
         if seen[s] == 0 or numbers[i] != last[s]:
             last[s] = numbers[i]
@@ -48,32 +48,32 @@ def _tell(
 @register
 @dataclass(frozen=True, kw_only=True)
 class FlagWarmUp(KeyedTask):
-    """Tell of each record whether the warm-up of its key is over.
+    """Flag each record that lies after the warm-up of its key.
 
-    It is over for records that are ``span`` or more later than the first of their key, and behind so many others of
-    these. Several records that were made of one message count once.
+    The warm-up is over for records at least ``span`` later than the first of their key, once ``records`` further
+    messages have passed. Several records derived from one message count once.
 
     Parameters
     ----------
     records : int >= 0, default 0
-        Messages of a key that belong to the warm-up, behind the span.
+        Messages of a key, after the span, that belong to the warm-up.
     span : timedelta or text such as "1h", >= 0, default 0
-        Event time that belongs to it.
+        Event time, from a key's first record on, that belongs to the warm-up.
     output : str, default "warm"
-        Field for the answer, which the input must not have.
+        Field for the flag, which the input must not have.
     label : str, default ""
-        Tells it from an equal one that began at another time, so that dataflows do not share it.
+        Distinguishes the step from an equal one that started at another time, so that dataflows do not share it.
     by, ttl
         Key and time to live, see :class:`KeyedTask`.
 
     Shapes and rates
     ----------------
-    record[n] -> record[n], 1:1, with a boolean field. O(1) time; 24 bytes of state per key. With neither records nor
-    span it needs no state.
+    record[n] -> record[n], 1:1, with a boolean field. O(1) time; 24 bytes of state per key. Without records
+    and span it needs no state.
 
     Missing values
     --------------
-    With a span, a record without event time is not warm, and does not count.
+    With a span, a record without event time is not warm and does not count.
 
     Errors
     ------
@@ -82,12 +82,12 @@ class FlagWarmUp(KeyedTask):
     References
     ----------
     .. [1] S. Chaturvedi, S. Tyagi, Y. Simmhan, *Collaborative Reuse of Streaming Dataflows in IoT Applications*, IEEE
-       eScience 2017: who comes late shares steps that have a history.
+       eScience 2017: a dataflow submitted later shares steps that already have state.
 
     Examples
     --------
-    >>> told = FlagWarmUp(by="device", records=2).session()
-    >>> [told.push({"device": d})[0]["warm"] for d in ("a", "a", "b", "a", "a")]
+    >>> warm = FlagWarmUp(by="device", records=2).session()
+    >>> [warm.push({"device": d})[0]["warm"] for d in ("a", "a", "b", "a", "a")]
     [False, False, False, True, True]
     """
 
@@ -113,7 +113,7 @@ class FlagWarmUp(KeyedTask):
         if self.span:
             check_time_field(self.name(), schema)
         if self.output in schema.names:
-            raise ConfigError(f"{self.name()} adds the field {self.output!r}, which its input has already")
+            raise ConfigError(f"{self.name()} adds the field {self.output!r}, which its input already has")
         return with_field(schema, pa.field(self.output, pa.bool_()))
 
     def writes(self) -> frozenset[str] | None:
@@ -121,13 +121,13 @@ class FlagWarmUp(KeyedTask):
 
     def state_fields(self) -> Mapping[str, StateField]:
         return {
-            "begun": StateField("int64", initial=NEVER),
+            "started": StateField("int64", initial=NEVER),
             "seen": StateField("int64"),
             "last": StateField("int64"),
         }
 
-    def without_state(self) -> StatelessOperator | None:
-        return Told(output=self.output) if not self.records and not self.span and self.ttl is None else None
+    def stateless_equivalent(self) -> StatelessOperator | None:
+        return AlwaysWarm(output=self.output) if not self.records and not self.span and self.ttl is None else None
 
     def update(
         self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, dead: DeadLetters
@@ -138,11 +138,11 @@ class FlagWarmUp(KeyedTask):
             times, timed = microseconds(batch.column("event_time"))
         numbered = "seq" in batch.schema.names
         numbers = int_column(batch.column("seq")) if numbered else readonly(np.arange(n))
-        if not numbered:  # each is a message of its own
+        if not numbered:  # every record is a message of its own
             state["last"][slots] = -1
         out = np.zeros(n, np.bool_)
-        fields = state["begun"], state["seen"], state["last"]
-        _tell(slots, times, timed, numbers, in_us(self.span), self.records, *fields, out)
+        fields = state["started"], state["seen"], state["last"]
+        _flag_warm(slots, times, timed, numbers, to_microseconds(self.span), self.records, *fields, out)
         return replace_column(batch, self.output, pa.array(out))
 
     @classmethod
@@ -162,8 +162,8 @@ class FlagWarmUp(KeyedTask):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Told(StatelessOperator):
-    """What is left of a warm-up without a length: all records are behind it."""
+class AlwaysWarm(StatelessOperator):
+    """Stateless form of a warm-up without a length: it flags every record."""
 
     output: str
 

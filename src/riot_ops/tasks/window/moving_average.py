@@ -1,4 +1,4 @@
-"""Mean over windows of readings by count, tumbling or sliding: moving averages."""
+"""Moving average: the mean over windows of a number of readings, tumbling or sliding."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.parameters import Count
 from riot_ops.kernels.arrays.arrow import int_column
-from riot_ops.kernels.arrays.selection import Rows, drafted, floats
+from riot_ops.kernels.arrays.selection import Rows, floats, take_with_fields
+from riot_ops.kernels.arrays.timestamps import from_microseconds, microseconds
 from riot_ops.kernels.stats.windows import NEVER, slide, tumble
-from riot_ops.kernels.text.timestamps import from_microseconds, microseconds
 from riot_ops.task import Case, Lookback, State, StateField, ValueTask, register, with_field
 
 __all__ = ["MovingAverage"]
 
-#: Readings of a window where nothing is said.
-READINGS = 10
+#: Readings per window by default.
+DEFAULT_WINDOW = 10
 ORDER = ("seq", "ordinal")
 
 
 @register
 @dataclass(frozen=True, kw_only=True)
 class MovingAverage(ValueTask):
-    """Average the readings of each key over windows.
+    """Average the readings of each key over windows of a fixed number of readings.
 
     ``mean = (x1 + … + xn) / n`` with a compensated sum.
 
@@ -39,23 +39,23 @@ class MovingAverage(ValueTask):
     window : int >= 1, default 10
         Readings per window.
     mode : "tumbling", "sliding" or "growing", default "tumbling"
-        One window after the other; one that ends at every reading from the window-th on; or one that ends at every
-        reading, the first of them shorter: the moving average.
+        Consecutive windows; a window that ends at every reading once it is full; or a window that ends at every
+        reading, shorter at first.
     partial : bool, default False
-        Whether the end of a bounded stream emits windows that are not full; with sliding windows, those of
-        keys that never had a full one. Growing ones have been.
+        Whether the end of a bounded stream emits windows that are not full; in sliding mode, those of keys that never
+        had a full one. Growing windows have already been emitted.
     by, value, output, ttl
         Key, input field, output field and time to live, see :class:`ValueTask`.
 
     Shapes and rates
     ----------------
     float64[n] -> float64[n / window], N:1 (sliding: 1:1 once full, growing: 1:1); O(1) time per reading
-    (amortised where not tumbling). State per key: 24 bytes, not tumbling 8 more per reading of the window. The error of
-    a mean is a few units in the last place of the mean of ``|x|``.
+    (amortised unless tumbling). State per key: 24 bytes, and unless tumbling 8 more per reading of the window. The
+    error of a mean is a few units in the last place of the mean of ``|x|``.
 
-    A result is the record that completed the window, with the mean in the output field and the
-    number of readings in ``count``. What is left at the end has the ``seq`` and ``ordinal`` of the last record in the
-    window. Means over windows of time are :class:`Window`'s.
+    A result is the record that completed the window, with the mean in the output field and the number of readings in
+    ``count``. A partial window at the end has the ``seq`` and ``ordinal`` of its last record. For means over time
+    windows see :class:`Window`.
 
     Missing values
     --------------
@@ -88,19 +88,19 @@ class MovingAverage(ValueTask):
     category: ClassVar[str] = "Statistical"
     pattern: ClassVar[str] = "Aggregate"
     selectivity: ClassVar[str] = "N:1"
-    selects: ClassVar[bool] = True
+    accepts_selection: ClassVar[bool] = True
 
-    window: Count = READINGS
+    window: Count = DEFAULT_WINDOW
     mode: Literal["tumbling", "sliding", "growing"] = "tumbling"
     partial: bool = False
 
     def validate(self) -> None:
         if self.partial and self.mode == "growing":
-            raise ConfigError("partial must be False with mode='growing', of which no window is held back")
+            raise ConfigError("partial must be False with mode='growing', which never holds a window back")
 
     @property
     def _scale(self) -> float:
-        """A power of two by which readings are multiplied, so that no sum of finite ones overflows."""
+        """Power of two that scales the readings, so that no sum of finite readings overflows."""
         return 2.0 ** -(self.window - 1).bit_length()
 
     def output_schema(self, schema: pa.Schema) -> pa.Schema:
@@ -110,7 +110,7 @@ class MovingAverage(ValueTask):
         return frozenset({self.target, "count"})
 
     def lookback(self) -> Lookback | None:
-        if self.mode == "tumbling":  # where a block begins depends on how many readings came before
+        if self.mode == "tumbling":  # where a window begins depends on the number of earlier readings
             return Lookback() if self.window == 1 else None
         return Lookback(self.window - 1) if self.ttl is None else None
 
@@ -123,7 +123,7 @@ class MovingAverage(ValueTask):
         return fields
 
     def decode_state(self, table: pa.Table) -> pa.Table:
-        """Sums as they are: ``total`` and ``rest`` are two parts of each, scaled against overflow."""
+        """Return plain sums: the state holds each in two parts, ``total`` and ``rest``, scaled against overflow."""
         parts = [np.asarray(table.column(name).combine_chunks()) for name in ("total", "rest")]
         with np.errstate(over="ignore"):  # a sum beyond all floats is infinite
             sums = pa.array((parts[0] + parts[1]) / self._scale)
@@ -137,18 +137,18 @@ class MovingAverage(ValueTask):
             found = tumble(values, slots, *sums, self.window, self._scale, rows, means)
             counts = np.full(found, self.window, np.int64)
         else:
-            least = 1 if self.mode == "growing" else self.window
+            min_size = 1 if self.mode == "growing" else self.window
             counts = np.empty(values.size, np.int64)
-            ring, of = state["ring"], (self.window, least, self._scale, True)
+            ring, of = state["ring"], (self.window, min_size, self._scale, True)
             found = slide(values, slots, ring, *sums, *of, rows, means, counts)
         if self.partial:
             read = np.flatnonzero(~np.isnan(values))
-            _note(batch, read, slots[read], state)
+            _remember_order(batch, read, slots[read], state)
             if "event_time" in batch.schema.names:
                 times, timed = microseconds(batch.column("event_time"))
                 state["time"][slots[read]] = np.where(timed, times, NEVER)[read]
-        # no mean is NaN, as no reading is infinite and no sum of them overflows
-        return drafted(batch, rows[:found], {self.target: means[:found], "count": counts[:found]})
+        # no mean is NaN: no reading is infinite and no scaled sum overflows
+        return take_with_fields(batch, rows[:found], {self.target: means[:found], "count": counts[:found]})
 
     def flush(self, keys: pa.RecordBatch, state: State) -> pa.RecordBatch | None:
         if not self.partial:
@@ -159,7 +159,7 @@ class MovingAverage(ValueTask):
         columns = {
             name: column.take(pa.array(slots)) for name, column in zip(keys.schema.names, keys.columns, strict=True)
         }
-        timed = times != NEVER  # key by key, whoever else is here
+        timed = times != NEVER  # per key: the results must not depend on the other keys of the bucket
         if timed.any():
             columns["event_time"] = pc.if_else(pa.array(timed), from_microseconds(np.where(timed, times, 0)), None)
         for name in ORDER:
@@ -185,8 +185,8 @@ class MovingAverage(ValueTask):
         yield Case(cls(window=3, mode="growing", by=("key",)), batch)
 
 
-def _note(batch: Rows, rows: npt.NDArray[np.int64], places: Any, state: State) -> None:
-    """Keep the numbers of the last record at each place of the state."""
+def _remember_order(batch: Rows, rows: npt.NDArray[np.int64], places: Any, state: State) -> None:
+    """Store ``seq`` and ``ordinal`` of the last record of each key in its state."""
     for name in ORDER:
         if name in batch.schema.names:
             state[name][places] = int_column(batch.column(name))[rows]

@@ -1,4 +1,4 @@
-"""How many records of each key there have been."""
+"""Running count of the records of each key."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from riot_ops.core.dead_letters import DeadLetters
+from riot_ops.kernels.arrays.latest_rows import latest_rows
 from riot_ops.kernels.jit import kernel
-from riot_ops.kernels.stats.latest import latest_rows
 from riot_ops.task import Case, KeyedTask, State, StateField, register, replace_column, with_field
 
 __all__ = ["RunningCount"]
 
 
-#: For how many records one stands.
+#: Column of a condensed batch: the number of records that a row represents.
 RECORDS = "records@condensed"
 
 
 @kernel
 def _count(slots: Any, counts: Any, out: Any) -> None:
-    """The count after each row."""
+    """Compute the count after each row."""
     for i in range(slots.size):
         s = np.uint64(slots[i])
         counts[s] += 1
@@ -41,9 +41,9 @@ class RunningCount(KeyedTask):
     output : str, default "count"
         Field for the count.
     emit : "each" or "update", default "each"
-        The count after every record; or, as Spark's update mode does, once for every key of a batch (on Spark: of a
-        micro-batch), with its last record: fewer records, which depend on how the stream is cut, and the same count
-        of each key in the end.
+        Emit the count after every record; or, like Spark's update mode, once per key and batch (on Spark: micro-batch),
+        with the key's last record: fewer records, which depend on how the stream is cut into batches, and the same
+        final count of each key.
     by, ttl
         Key and time to live, see :class:`KeyedTask`.
 
@@ -53,7 +53,7 @@ class RunningCount(KeyedTask):
 
     Missing values
     --------------
-    A null in a key field is a key like others.
+    A null in a key field is a key of its own.
 
     Errors
     ------
@@ -108,8 +108,8 @@ class RunningCount(KeyedTask):
         column = pa.array(counts)
         return batch.append_column(field, column) if place < 0 else batch.set_column(place, field, column)
 
-    def condensed(self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], keys: int) -> pa.RecordBatch | None:
-        if not self.needs_full_batch or self.ttl is not None:  # which counts from each record on
+    def precombine(self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], keys: int) -> pa.RecordBatch | None:
+        if not self.needs_full_batch or self.ttl is not None:  # a ttl runs from each record
             return None
         counts, last = np.bincount(slots, minlength=keys), latest_rows(slots, keys)
         if RECORDS in batch.schema.names:

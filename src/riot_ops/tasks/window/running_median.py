@@ -1,4 +1,4 @@
-"""Median of values that come and go."""
+"""Running median of values that are added and removed."""
 
 from __future__ import annotations
 
@@ -14,37 +14,37 @@ import pyarrow.compute as pc
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.schema import TIMESTAMP
-from riot_ops.kernels.arrays.arrow import float_column, joined, replace_column
+from riot_ops.kernels.arrays.arrow import concat_batches, float_column, replace_column
 from riot_ops.kernels.arrays.index import key_numbers
-from riot_ops.kernels.arrays.ordering import grouped
-from riot_ops.kernels.arrays.rows import taken_rows
+from riot_ops.kernels.arrays.latest_rows import latest_rows
+from riot_ops.kernels.arrays.ordering import group_by_slot
+from riot_ops.kernels.arrays.rows import take_rows
+from riot_ops.kernels.arrays.timestamps import check_time_field, microseconds
 from riot_ops.kernels.jit import kernel
-from riot_ops.kernels.stats.heaps import include, leave_out, level, middle
-from riot_ops.kernels.stats.latest import latest_rows
+from riot_ops.kernels.stats.median_heaps import insert, median, rebalance, remove_oldest
 from riot_ops.kernels.stats.windows import NEVER
-from riot_ops.kernels.text.timestamps import check_time_field, microseconds
 from riot_ops.task import Case, KeyedTask, Requirement, State, StateField, register, with_field
 
 __all__ = ["RunningMedian"]
 
 Numbers = npt.NDArray[np.int64]
-#: Entries of a key's ring at first.
-FEW = 8
-#: What is wrong with a row.
+#: Initial entries of a key's ring.
+INITIAL_CAPACITY = 8
+#: Why a row is rejected.
 UNKNOWN, LATE = 1, 2
 
 
 @kernel
-def _tell(
+def _medians_by_row(
     xs: Any, actions: Any, slots: Any, times: Any, order: Any, update: Any, values: Any, low: Any, high: Any,
-    place: Any, above: Any, lows: Any, highs: Any, head: Any, room: Any, last: Any, wrong: Any, told: Any,
+    place: Any, above: Any, lows: Any, highs: Any, head: Any, room: Any, last: Any, wrong: Any, emitted: Any,
     medians: Any, counts: Any,
 ) -> Any:  # fmt: skip
-    """Medians and numbers of values behind each row, and which rows tell them: with ``update`` the last of a time.
+    """Compute median and number of values after each row; mark the rows to emit, with ``update`` the last of each time.
 
-    Rows come in an order by key. Returns whether a time of a key falls, of which ``told`` then knows too little.
+    ``order`` groups the rows by key. Returns whether the times of some key decrease: then ``emitted`` is not complete.
     """
-    falls = False
+    time_decreases = False
     for k in range(order.size):
         i = np.uint64(order[np.uint64(k)])
         s = slots[i]
@@ -52,29 +52,29 @@ def _tell(
             wrong[i] = UNKNOWN
             continue
         if actions[i] > 0:
-            include(values, low, high, place, above, lows, highs, head, room, s, xs[i])
+            insert(values, low, high, place, above, lows, highs, head, room, s, xs[i])
         else:
-            leave_out(values, low, high, place, above, lows, highs, head, room, s)
-        level(values, low, high, place, above, lows, highs, s)
+            remove_oldest(values, low, high, place, above, lows, highs, head, room, s)
+        rebalance(values, low, high, place, above, lows, highs, s)
         counts[i] = lows[s] + highs[s]
-        medians[i] = middle(values, low, high, lows, highs, s)
-        told[i] = True
+        medians[i] = median(values, low, high, lows, highs, s)
+        emitted[i] = True
         if update and last[s] >= 0:
             before = np.uint64(last[s])
-            falls |= times[i] < times[before]
-            told[before] = times[i] != times[before]
+            time_decreases |= times[i] < times[before]
+            emitted[before] = times[i] != times[before]
         last[s] = np.int64(i)
-    return falls
+    return time_decreases
 
 
 @kernel
-def _follow(
+def _medians_by_time(
     xs: Any, actions: Any, slots: Any, times: Any, values: Any, low: Any, high: Any, place: Any, above: Any, lows: Any,
     highs: Any, head: Any, room: Any, last: Any, last_time: Any, wrong: Any, rows: Any, medians: Any, counts: Any,
 ) -> Any:  # fmt: skip
-    """Medians and numbers of values of each time when a later one begins; returns how many.
+    """Compute median and number of values of each event time when a later one begins; return the number of results.
 
-    ``last`` is the last row of each key that was fine (-1 - s: that of an earlier batch) and ``last_time`` its time.
+    ``last`` is the last valid row of each key (-1 - s: a row of an earlier batch) and ``last_time`` its time.
     """
     found = 0
     for i in range(xs.size):
@@ -88,13 +88,13 @@ def _follow(
         if last_time[s] != NEVER and times[i] > last_time[s]:
             rows[found] = last[s]
             counts[found] = lows[s] + highs[s]
-            level(values, low, high, place, above, lows, highs, s)
-            medians[found] = middle(values, low, high, lows, highs, s)
+            rebalance(values, low, high, place, above, lows, highs, s)
+            medians[found] = median(values, low, high, lows, highs, s)
             found += 1
         if actions[i] > 0:
-            include(values, low, high, place, above, lows, highs, head, room, s, xs[i])
+            insert(values, low, high, place, above, lows, highs, head, room, s, xs[i])
         else:
-            leave_out(values, low, high, place, above, lows, highs, head, room, s)
+            remove_oldest(values, low, high, place, above, lows, highs, head, room, s)
         last[s] = i
         last_time[s] = times[i]
     return found
@@ -103,46 +103,46 @@ def _follow(
 @register
 @dataclass(frozen=True, kw_only=True)
 class RunningMedian(KeyedTask):
-    """Tell the median of the values of each key, to which records add values and from which they take them.
+    """Compute the running median of each key's values; records add values and remove them.
 
-    Of an even number of values it is the mean of the two in the middle.
+    The median of an even number of values is the mean of the two middle ones.
 
     Parameters
     ----------
     value : str, default "value"
         Numeric field with the value.
     action : str or None, default "action"
-        Field with what is done: a number above 0 adds the value, one below 0 takes it away: it must be that of the
-        key's oldest, as :class:`SlidingWindow` gives them. None: all are added.
+        Field with the action: a number above 0 adds the value; one below 0 removes it, which must be the key's oldest,
+        as :class:`SlidingWindow` emits them. None: every record adds its value.
     emit : "each", "time" or "update", default "each"
-        The median behind every record; or at the end of each event time of the key, with the last record of that
-        time, when a later one has come (or at the end of the stream); or with the last record of each event time in a
-        batch (a micro-batch): then what comes out depends on how the stream is cut, but for the last of each time.
+        Emit the median after every record; or once per event time of the key, with the last record of that time, when
+        a later time begins (or the stream ends); or with the last record of each event time in a (micro-)batch: then
+        the output depends on how the stream is cut, except for the last record of each time.
     output : str, default "median"
         Field for the median.
     count : str, default "count"
         Field for the number of values.
     scope : str, optional
-        A text for the field ``scope``, by which medians over several keys are told apart in one stream; by default
-        there is no such field.
+        Text for the field ``scope``, which distinguishes medians over several keys in one stream; by default the field
+        is not added.
     partial : bool, default True
-        With ``emit="time"``: whether the end of a bounded stream ends the last time of each key.
+        With ``emit="time"``: whether the end of a bounded stream emits the last time of each key.
     by, ttl
         Key and time to live, see :class:`KeyedTask`.
 
     Shapes and rates
     ----------------
-    float64[n] -> float64[m], 1:0/1; O(log values) time per record, the state of a key is 21 bytes per value, for as
-    many values as any key of the bucket has had at most (rounded up to a power of two).
+    float64[n] -> float64[m], 1:0/1; O(log values) time per record, the state of a key is 21 bytes per value, for the
+    largest number of values that any key of the bucket has had (rounded up to a power of two).
 
     Missing values
     --------------
-    A null or NaN is an error. A key without values has a null for its median.
+    A null or NaN is an error. The median of a key without values is null.
 
     Errors
     ------
-    ``missing``, ``not_finite``; ``unknown_value``: what is to be taken away is not the oldest; with ``emit="time"``
-    also ``no_event_time`` and ``late``: a record of the key with a later time came before.
+    ``missing``, ``not_finite``; ``unknown_value``: the value to remove is not the oldest; with ``emit="time"`` also
+    ``no_event_time`` and ``late``: a record of the key with a later time came earlier.
 
     References
     ----------
@@ -192,9 +192,9 @@ class RunningMedian(KeyedTask):
 
     def state_fields(self) -> Mapping[str, StateField]:
         fields = {name: StateField("int64") for name in ("lows", "highs", "head")}
-        fields |= {"room": StateField("int64", initial=FEW)}
-        kinds = {"values": "float64", "low": "int32", "high": "int32", "place": "int32", "above": "bool"}
-        fields |= {name: StateField(kind, FEW, grows=True) for name, kind in kinds.items()}
+        fields |= {"room": StateField("int64", initial=INITIAL_CAPACITY)}
+        dtypes = {"values": "float64", "low": "int32", "high": "int32", "place": "int32", "above": "bool"}
+        fields |= {name: StateField(dtype, INITIAL_CAPACITY, growable=True) for name, dtype in dtypes.items()}
         if self.emit == "time":
             fields |= {"latest": StateField("rows", initial=None), "latest_time": StateField("int64", initial=NEVER)}
         return fields
@@ -207,7 +207,7 @@ class RunningMedian(KeyedTask):
             checks += [(np.isnan(values), "missing", f"{name} is missing")]
             checks += [(np.isinf(values), "not_finite", f"{name} is infinite")]
         if self.emit == "time":
-            checks += [(np.asarray(batch.column("event_time").is_null()), "no_event_time", "it has no event time")]
+            checks += [(np.asarray(batch.column("event_time").is_null()), "no_event_time", "the event time is missing")]
         for rows, reason, message in checks:
             dead.reject(batch, rows & ~wrong, reason, message)
             wrong |= rows
@@ -218,46 +218,46 @@ class RunningMedian(KeyedTask):
         xs, _ = float_column(batch.column(self.value))
         actions = np.ones(n) if self.action is None else float_column(batch.column(self.action))[0]
         times = np.zeros(n, np.int64) if self.emit == "each" else microseconds(batch.column("event_time"))[0]
-        heaps = self._with_room(state, slots[actions > 0])
+        heaps = self._widened_heaps(state, slots[actions > 0])
         wrong, medians, counts = np.zeros(n, np.int8), np.empty(n), np.empty(n, np.int64)
         last = -1 - np.arange(state["head"].size)
         if self.emit != "time":
-            told, order, update = np.zeros(n, np.bool_), grouped(slots, last.size), self.emit == "update"
-            out: list[Any] = [last, wrong, told, medians, counts]
-            falls = _tell(xs, actions, slots, times, order, update, *heaps, *out)
-            dead.reject(batch, wrong == UNKNOWN, "unknown_value", "it is not the oldest value")
-            rows = np.flatnonzero(told if not falls else wrong == 0)
-            if falls:
-                rows = _last_of_times(rows, slots, times)
+            emitted, order, update = np.zeros(n, np.bool_), group_by_slot(slots, last.size), self.emit == "update"
+            out: list[Any] = [last, wrong, emitted, medians, counts]
+            time_decreases = _medians_by_row(xs, actions, slots, times, order, update, *heaps, *out)
+            dead.reject(batch, wrong == UNKNOWN, "unknown_value", "the removed value is not the oldest")
+            rows = np.flatnonzero(emitted if not time_decreases else wrong == 0)
+            if time_decreases:
+                rows = _last_rows_of_times(rows, slots, times)
             if rows.size == n:
                 return self._output(batch, medians, counts)
-            return self._output(taken_rows(batch, rows), medians[rows], counts[rows])
+            return self._output(take_rows(batch, rows), medians[rows], counts[rows])
         rows = np.empty(n, np.int64)
         out = [last, state["latest_time"], wrong, rows, medians, counts]
-        found = _follow(xs, actions, slots, times, *heaps, *out)
+        found = _medians_by_time(xs, actions, slots, times, *heaps, *out)
         for mark, reason, text in (
-            (UNKNOWN, "unknown_value", "it is not the oldest value"), (LATE, "late", "a later time has begun"),
+            (UNKNOWN, "unknown_value", "the removed value is not the oldest"), (LATE, "late", "a later time has begun"),
         ):  # fmt: skip
             dead.reject(batch, wrong == mark, reason, text)
         rows, medians, counts = rows[:found], medians[:found], counts[:found]
-        before = [state["latest"][-1 - row] for row in rows if row < 0]  # they come in the order of their keys' rows
-        taken = joined([*before, batch])
+        before = [state["latest"][-1 - row] for row in rows if row < 0]  # in the order of their keys' rows
+        taken = concat_batches([*before, batch])
         places = np.where(rows < 0, np.cumsum(rows < 0) - 1, rows + len(before))
         for s in np.flatnonzero(last >= 0):
             state["latest"][s] = batch.take(pa.array([last[s]]))
         return self._output(taken.take(pa.array(places)), medians, counts)
 
-    def _with_room(self, state: State, added: Numbers) -> list[Any]:
-        """The arrays of heaps, with room for as many values as keys may come to have."""
+    def _widened_heaps(self, state: State, added: Numbers) -> list[Any]:
+        """Return the arrays of the heaps, widened for the most values that a key can reach in the batch."""
         sizes = np.bincount(added, minlength=state["head"].size) + state["lows"] + state["highs"]
-        least = int(max(sizes.max(initial=0), state["room"].max(initial=FEW)))
+        width = int(max(sizes.max(initial=0), state["room"].max(initial=INITIAL_CAPACITY)))
         for name, field in self.state_fields().items():
-            if field.grows:
-                state[name] = field.widened(state[name], least)
+            if field.growable:
+                state[name] = field.widen(state[name], width)
         return [state[name] for name in ("values", "low", "high", "place", "above", "lows", "highs", "head", "room")]
 
     def flush(self, keys: pa.RecordBatch, state: State) -> pa.RecordBatch | None:
-        """Of each key the time that was still going on."""
+        """Emit the event time that is still open of each key."""
         if self.emit != "time" or not self.partial:
             return None
         slots = [s for s, row in enumerate(state["latest"]) if row is not None]
@@ -265,10 +265,10 @@ class RunningMedian(KeyedTask):
             return None
         medians = np.empty(len(slots))
         for i, s in enumerate(slots):
-            level(*[*(state[name] for name in ("values", "low", "high", "place", "above", "lows", "highs")), s])
-            medians[i] = middle(*[*(state[name] for name in ("values", "low", "high", "lows", "highs")), s])
+            rebalance(*[*(state[name] for name in ("values", "low", "high", "place", "above", "lows", "highs")), s])
+            medians[i] = median(*[*(state[name] for name in ("values", "low", "high", "lows", "highs")), s])
         counts = (state["lows"] + state["highs"])[slots]
-        return self._output(joined([state["latest"][s] for s in slots]), medians, counts)
+        return self._output(concat_batches([state["latest"][s] for s in slots]), medians, counts)
 
     def _output(self, batch: pa.RecordBatch, medians: npt.NDArray[np.float64], counts: Numbers) -> pa.RecordBatch:
         batch = replace_column(replace_column(batch, self.output, medians), self.count, pa.array(counts))
@@ -298,7 +298,7 @@ class RunningMedian(KeyedTask):
         yield Case(cls(emit="time"), batch.filter(pc.equal(batch.column("key"), "a")))
 
 
-def _last_of_times(rows: Numbers, slots: Numbers, times: Numbers) -> Numbers:
-    """The last of some rows of each key and time, in order."""
+def _last_rows_of_times(rows: Numbers, slots: Numbers, times: Numbers) -> Numbers:
+    """Select the last of the given rows of each key and time, in order."""
     of = key_numbers([pa.array(slots[rows]), pa.array(times[rows])], rows.size)
     return rows[latest_rows(of, rows.size)]

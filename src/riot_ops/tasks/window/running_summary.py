@@ -1,4 +1,4 @@
-"""Count, least, greatest, sum and mean of all readings so far."""
+"""Running summary: count, minimum, maximum, exact sum and mean of all readings so far."""
 
 from __future__ import annotations
 
@@ -14,30 +14,40 @@ from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.order import is_ordinal
 from riot_ops.kernels.arrays.arrow import float_column, int_column
+from riot_ops.kernels.arrays.latest_rows import latest_rows
 from riot_ops.kernels.jit import kernel
-from riot_ops.kernels.stats.exact_sum import DIGITS, add_exactly, rounded
-from riot_ops.kernels.stats.latest import latest_rows
-from riot_ops.task import Case, KeyedTask, Requirement, State, StateField, finite, register, replace_column, with_field
+from riot_ops.kernels.stats.exact_sum import DIGITS, add_exactly, round_sum
+from riot_ops.task import (
+    Case,
+    KeyedTask,
+    Requirement,
+    State,
+    StateField,
+    register,
+    reject_infinite,
+    replace_column,
+    with_field,
+)
 
 __all__ = ["RunningSummary"]
 
-FIGURES = ("count", "min", "max", "sum", "mean")
+STATISTICS = ("count", "min", "max", "sum", "mean")
 
-#: For which readings a record stands, where there are any: how many, the least, the greatest, their sum in two parts.
+#: Columns of a condensed batch: number of the readings that a row represents, their extremes, their sum in two parts.
 READINGS = "readings@condensed"
-PARTS = tuple(f"{name}@condensed" for name in ("least", "most", "high", "low"))
+PARTS = tuple(f"{name}@condensed" for name in ("min", "max", "high", "low"))
 
 
 @kernel
-def _condense(values: Any, slots: Any, last: Any, alone: Any, stands: Any, counts: Any, parts: Any) -> None:
-    """Let each row stand for those of its key before it, as long as their sum is exact in two parts.
+def _condense(values: Any, slots: Any, last: Any, alone: Any, representative: Any, counts: Any, parts: Any) -> None:
+    """Fold each row into the next one of its key, as long as their sum is exact in two parts.
 
-    ``last`` is the row before, of each key. What is in ``counts`` and ``parts`` where a row is ``alone`` says nothing;
-    one that stands for several as it comes has there what it says of them.
+    ``last`` is the previous row of each key. ``counts`` and ``parts`` describe the readings that a row represents;
+    where a row is ``alone``, they have no meaning. A row of a condensed batch brings them along.
     """
     for i in range(values.size):
         x = values[i]
-        stands[i] = True
+        representative[i] = True
         alone[i] = counts[i] == 0
         if alone[i]:
             some = not np.isnan(x)
@@ -46,7 +56,7 @@ def _condense(values: Any, slots: Any, last: Any, alone: Any, stands: Any, count
             parts[1, i] = x if some else -np.inf
             parts[2, i] = x if some else 0.0
             parts[3, i] = 0.0
-        if np.isinf(x):  # which is rejected
+        if np.isinf(x):  # it will be rejected
             continue
         j = last[slots[i]]
         last[slots[i]] = i
@@ -55,9 +65,9 @@ def _condense(values: Any, slots: Any, last: Any, alone: Any, stands: Any, count
         high, rest = _two_sum(parts[2, j], parts[2, i])
         low, lost = _two_sum(parts[3, j], rest)
         low, lost_too = _two_sum(low, parts[3, i])
-        if lost != 0.0 or lost_too != 0.0:  # NaN, too, where the sum is no double any more
+        if lost != 0.0 or lost_too != 0.0:  # also NaN, where the sum overflows
             continue
-        stands[j] = False
+        representative[j] = False
         alone[i] = False
         counts[i] += counts[j]
         parts[0, i] = min(parts[0, i], parts[0, j])
@@ -68,7 +78,7 @@ def _condense(values: Any, slots: Any, last: Any, alone: Any, stands: Any, count
 
 @kernel
 def _two_sum(a: Any, b: Any) -> Any:
-    """The sum, rounded, and what was lost by that."""
+    """Return the rounded sum and its rounding error."""
     total = a + b
     of_b = total - a
     return total, (a - (total - of_b)) + (b - of_b)
@@ -82,40 +92,40 @@ def _summarise(
     readings: Any,
     parts: Any,
     count: Any,
-    least: Any,
-    most: Any,
+    minimum: Any,
+    maximum: Any,
     digits: Any,
     room: Any,
     counts: Any,
-    figures: Any,
+    statistics: Any,
 ) -> None:
-    """Take in each value that is none, or for which readings a row stands, and give the figures after those wanted."""
+    """Add each value, or the readings that a condensed row represents, and write the statistics after wanted rows."""
     for i in range(values.size):
         s = slots[i]
         x = values[i]
         if readings[i] > 0:
             count[s] += readings[i]
-            least[s] = min(least[s], parts[0, i])
-            most[s] = max(most[s], parts[1, i])
+            minimum[s] = min(minimum[s], parts[0, i])
+            maximum[s] = max(maximum[s], parts[1, i])
             add_exactly(digits[s], parts[2, i])
             add_exactly(digits[s], parts[3, i])
         elif not np.isnan(x):
             count[s] += 1
-            least[s] = min(least[s], x)
-            most[s] = max(most[s], x)
+            minimum[s] = min(minimum[s], x)
+            maximum[s] = max(maximum[s], x)
             add_exactly(digits[s], x)
         if wanted[i]:
             some = count[s] > 0
-            total = rounded(digits[s], room)
+            total = round_sum(digits[s], room)
             counts[i] = count[s]
-            figures[0, i] = least[s] if some else np.nan
-            figures[1, i] = most[s] if some else np.nan
-            figures[2, i] = total
-            figures[3, i] = total / count[s] if some else np.nan
+            statistics[0, i] = minimum[s] if some else np.nan
+            statistics[1, i] = maximum[s] if some else np.nan
+            statistics[2, i] = total
+            statistics[3, i] = total / count[s] if some else np.nan
 
 
-def _told(batch: pa.RecordBatch) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
-    """For how many readings each row stands, and what it says of them; 0 where it stands for itself."""
+def _condensed_columns(batch: pa.RecordBatch) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
+    """Return the number of readings that each row represents, and their extremes and sum; 0: only its own value."""
     if READINGS not in batch.schema.names:
         return np.zeros(batch.num_rows, np.int64), np.zeros((4, batch.num_rows))
     return int_column(batch.column(READINGS)).copy(), np.stack([np.asarray(batch.column(name)) for name in PARTS])
@@ -124,7 +134,7 @@ def _told(batch: pa.RecordBatch) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.
 @register
 @dataclass(frozen=True, kw_only=True)
 class RunningSummary(KeyedTask):
-    """Count the readings of each key and give the least, the greatest, their sum and mean, over all that has come.
+    """Keep count, minimum, maximum, sum and mean of all readings of each key so far.
 
     The sum is exact and rounded once, so that it does not depend on the order of the readings; the mean is that sum
     divided by the count.
@@ -132,11 +142,11 @@ class RunningSummary(KeyedTask):
     Parameters
     ----------
     value : str, default "value"
-        Numeric field that is summed up.
+        Numeric field to summarise.
     prefix : str, default ""
-        What the names of the fields ``count``, ``min``, ``max``, ``sum`` and ``mean`` begin with.
+        Prefix of the output fields ``count``, ``min``, ``max``, ``sum`` and ``mean``.
     emit : "each" or "update", default "each"
-        The figures after every record, or only with the last of each key in a batch (a micro-batch), as
+        Emit the statistics after every record, or only with the last record of each key in a (micro-)batch, as
         :class:`RunningCount` does.
     by, ttl
         Key and time to live, see :class:`KeyedTask`.
@@ -147,8 +157,9 @@ class RunningSummary(KeyedTask):
 
     Missing values
     --------------
-    A null or NaN is not counted; its record carries the figures so far. Before the first reading the count and the sum
-    are 0, the others null. A sum beyond what a double holds is null, and so is its mean; it may come back.
+    A null or NaN is not counted; its record carries the statistics so far. Before the first reading the count and the
+    sum are 0, the others null. A sum beyond float64 is null, and so is its mean, until later readings bring it back
+    into range.
 
     Errors
     ------
@@ -177,10 +188,10 @@ class RunningSummary(KeyedTask):
     def validate(self) -> None:
         for name in self._names():
             if name in ("seq", "event_time", *self.by) or is_ordinal(name):
-                raise ConfigError(f"prefix = {self.prefix!r} gives a field the name {name!r}, which is taken")
+                raise ConfigError(f"prefix = {self.prefix!r} names a field {name!r}, which is reserved")
 
     def _names(self) -> list[str]:
-        return [self.prefix + name for name in FIGURES]
+        return [self.prefix + name for name in STATISTICS]
 
     def requires(self) -> Mapping[str, Requirement]:
         return {**super().requires(), self.value: "number"}
@@ -197,8 +208,8 @@ class RunningSummary(KeyedTask):
     def state_fields(self) -> Mapping[str, StateField]:
         return {
             "count": StateField("int64"),
-            "least": StateField("float64", initial=np.inf),
-            "most": StateField("float64", initial=-np.inf),
+            "min": StateField("float64", initial=np.inf),
+            "max": StateField("float64", initial=-np.inf),
             "digits": StateField("int64", shape=DIGITS),
         }
 
@@ -208,8 +219,8 @@ class RunningSummary(KeyedTask):
 
     def validate_rows(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
         if READINGS not in batch.schema.names:
-            return finite(batch, self.value, dead)
-        finite(batch.drop_columns([READINGS, *PARTS]), self.value, dead)  # as the record came
+            return reject_infinite(batch, self.value, dead)
+        reject_infinite(batch.drop_columns([READINGS, *PARTS]), self.value, dead)  # without the internal columns
         values, _ = float_column(batch.column(self.value))
         return batch.filter(pa.array(~np.isinf(values)))
 
@@ -217,36 +228,36 @@ class RunningSummary(KeyedTask):
         self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, dead: DeadLetters
     ) -> pa.RecordBatch:
         values, _ = float_column(batch.column(self.value))
-        readings, parts = _told(batch)
+        readings, parts = _condensed_columns(batch)
         if READINGS in batch.schema.names:
             batch = batch.drop_columns([READINGS, *PARTS])
         taken = np.arange(slots.size) if self.emit == "each" else latest_rows(slots, state["count"].size)
         wanted = np.zeros(slots.size, np.bool_)
         wanted[taken] = True
-        counts, figures = np.empty(slots.size, np.int64), np.empty((4, slots.size))
-        kept: list[Any] = [state[name] for name in ("count", "least", "most", "digits")]
-        kept += [np.empty(DIGITS, np.int64), counts, figures]
-        # 0 added: -0 and 0 are one reading, whichever comes first
-        _summarise(values + 0.0, slots, wanted, readings, parts, *kept)
+        counts, statistics = np.empty(slots.size, np.int64), np.empty((4, slots.size))
+        arrays: list[Any] = [state[name] for name in ("count", "min", "max", "digits")]
+        arrays += [np.empty(DIGITS, np.int64), counts, statistics]
+        # + 0.0 turns -0.0 into 0.0, so that the extremes do not depend on which comes first
+        _summarise(values + 0.0, slots, wanted, readings, parts, *arrays)
         if taken.size < slots.size:
-            batch, counts, figures = batch.take(pa.array(taken)), counts[taken], figures[:, taken]
-        for name, column in zip(self._names(), (pa.array(counts), *figures), strict=True):
+            batch, counts, statistics = batch.take(pa.array(taken)), counts[taken], statistics[:, taken]
+        for name, column in zip(self._names(), (pa.array(counts), *statistics), strict=True):
             batch = replace_column(batch, name, column)
         return batch
 
-    def condensed(self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], keys: int) -> pa.RecordBatch | None:
-        if not self.needs_full_batch or self.ttl is not None:  # which counts from each record on
+    def precombine(self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], keys: int) -> pa.RecordBatch | None:
+        if not self.needs_full_batch or self.ttl is not None:  # a ttl runs from each record
             return None
         values, _ = float_column(batch.column(self.value))
-        alone, stands = np.empty(slots.size, np.bool_), np.empty(slots.size, np.bool_)
-        counts, parts = _told(batch)
-        with np.errstate(all="ignore"):  # beyond doubles
-            _condense(values + 0.0, slots, np.full(keys, -1), alone, stands, counts, parts)
+        alone, representative = np.empty(slots.size, np.bool_), np.empty(slots.size, np.bool_)
+        counts, parts = _condensed_columns(batch)
+        with np.errstate(all="ignore"):  # sums may overflow
+            _condense(values + 0.0, slots, np.full(keys, -1), alone, representative, counts, parts)
         counts[alone] = 0
-        parts[:, alone] = 0.0  # which takes little room
-        batch = replace_column(batch.filter(pa.array(stands)), READINGS, pa.array(counts[stands]))
+        parts[:, alone] = 0.0  # constant columns compress well
+        batch = replace_column(batch.filter(pa.array(representative)), READINGS, pa.array(counts[representative]))
         for name, part in zip(PARTS, parts, strict=True):
-            batch = replace_column(batch, name, pa.array(part[stands]))
+            batch = replace_column(batch, name, pa.array(part[representative]))
         return batch
 
     def merge(self, state: State, other: State) -> State | None:
@@ -256,8 +267,8 @@ class RunningSummary(KeyedTask):
             digits[:, k] &= 0xFFFFFFFF
         return {
             "count": state["count"] + other["count"],
-            "least": np.minimum(state["least"], other["least"]),
-            "most": np.maximum(state["most"], other["most"]),
+            "min": np.minimum(state["min"], other["min"]),
+            "max": np.maximum(state["max"], other["max"]),
             "digits": digits,
         }
 

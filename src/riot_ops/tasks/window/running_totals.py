@@ -1,4 +1,4 @@
-"""Running totals of fields, and of records."""
+"""Running totals of integer and boolean fields, and of records."""
 
 from __future__ import annotations
 
@@ -12,88 +12,90 @@ import pyarrow as pa
 
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.kernels.arrays.arrow import int_column, readonly
+from riot_ops.kernels.arrays.latest_rows import latest_rows
 from riot_ops.kernels.jit import kernel
-from riot_ops.kernels.stats.latest import latest_rows
 from riot_ops.task import Case, KeyedTask, Requirement, State, StateField, register, replace_column, with_field
-from riot_ops.tasks.window.totals import LEAST, MOST, addends, check_summable, checked_totals
+from riot_ops.tasks.window.integer_totals import INT64_MAX, INT64_MIN, addends, check_summable, validate_totals
 
 __all__ = ["RunningTotals"]
 
 
-#: What a record that stands for several does to a total: it adds a sum, and what comes out is from a least to a most.
-DONE = ("sum", "least", "most")
+#: How a row of a condensed batch changes a total: add the sum, then clip between the bounds (saturation at int64).
+PARTS = ("sum", "min", "max")
 
 
 @kernel
-def _added(total: Any, v: Any) -> Any:
-    """A total and one more; one that has left the range stays at its end."""
-    if v > 0 and total > MOST - v:
-        return MOST
-    if v < 0 and total < LEAST - v:
-        return LEAST
+def _saturating_add(total: Any, v: Any) -> Any:
+    """Add to a total, saturating at the bounds of int64."""
+    if v > 0 and total > INT64_MAX - v:
+        return INT64_MAX
+    if v < 0 and total < INT64_MIN - v:
+        return INT64_MIN
     return total + v
 
 
 @kernel
 def _add(values: Any, slots: Any, place: Any, totals: Any, out: Any) -> None:
-    """The total after each row."""
+    """Compute the total after each row."""
     for i in range(slots.size):
         s = np.uint64(slots[i])
-        total = _added(totals[s, place], values[i])
+        total = _saturating_add(totals[s, place], values[i])
         totals[s, place] = total
         out[i] = total
 
 
 @kernel
-def _add_condensed(done: Any, slots: Any, place: Any, totals: Any, out: Any) -> None:
-    """The same of rows that stand for several."""
+def _add_condensed(contributions: Any, slots: Any, place: Any, totals: Any, out: Any) -> None:
+    """Compute the total after each row of a condensed batch."""
     for i in range(slots.size):
         s = slots[i]
-        total = min(max(_added(totals[s, place], done[0, i]), done[1, i]), done[2, i])
+        total = min(
+            max(_saturating_add(totals[s, place], contributions[0, i]), contributions[1, i]), contributions[2, i]
+        )
         totals[s, place] = total
         out[i] = total
 
 
 @kernel
-def _condense(slots: Any, last: Any, stands: Any, done: Any) -> None:
-    """Let each row stand for those of its key before it, as long as no sum leaves the range.
+def _condense(slots: Any, last: Any, representative: Any, contributions: Any) -> None:
+    """Fold each row into the next one of its key, as long as no sum leaves the range of int64.
 
-    ``done[p]`` is the sum, the least and the most of total *p*; ``last`` the row before, of each key.
+    ``contributions[p]`` has the sum and both bounds of total *p*; ``last`` is the previous row of each key.
     """
     for i in range(slots.size):
-        stands[i] = True
+        representative[i] = True
         j = last[slots[i]]
         last[slots[i]] = i
         if j < 0:
             continue
         fits = True
-        for p in range(done.shape[0]):
-            v = done[p, 0, i]
-            u = done[p, 0, j]
-            if (v > 0 and u > MOST - v) or (v < 0 and u < LEAST - v):
+        for p in range(contributions.shape[0]):
+            v = contributions[p, 0, i]
+            u = contributions[p, 0, j]
+            if (v > 0 and u > INT64_MAX - v) or (v < 0 and u < INT64_MIN - v):
                 fits = False
         if not fits:
             continue
-        stands[j] = False
-        for p in range(done.shape[0]):
-            v = done[p, 0, i]
-            done[p, 0, i] = done[p, 0, j] + v
-            done[p, 1, i] = _added(done[p, 1, j], v)
-            done[p, 2, i] = _added(done[p, 2, j], v)
+        representative[j] = False
+        for p in range(contributions.shape[0]):
+            v = contributions[p, 0, i]
+            contributions[p, 0, i] = contributions[p, 0, j] + v
+            contributions[p, 1, i] = _saturating_add(contributions[p, 1, j], v)
+            contributions[p, 2, i] = _saturating_add(contributions[p, 2, j], v)
 
 
 @register
 @dataclass(frozen=True, kw_only=True)
 class RunningTotals(KeyedTask):
-    """Sum up whole numbers, truth values and records, per key and over all that has come.
+    """Keep running totals of integers, booleans and records per key.
 
     Parameters
     ----------
     totals : dict of str to (str or None)
-        By output field the field that is summed: of whole numbers, or of truth values of which the true ones count.
-        None: records.
+        The field to sum for each output field: integers, or booleans, of which the true ones count. None: count
+        records.
     emit : "each" or "update", default "each"
-        The totals after every record, or only with the last of each key in a batch (a micro-batch), as
+        Emit the totals after every record, or only with the last record of each key in a (micro-)batch, as
         :class:`RunningCount` does.
     by, ttl
         Key and time to live, see :class:`KeyedTask`.
@@ -101,7 +103,7 @@ class RunningTotals(KeyedTask):
     Shapes and rates
     ----------------
     int64[n] or bool[n] -> int64[n] in each output field, 1:1 (``update``: N:1); O(1) time; 8 bytes of state per key
-    and total. A total beyond what 64 bits hold stays at the last that they do.
+    and total. A total saturates at the bounds of int64.
 
     Missing values
     --------------
@@ -109,7 +111,7 @@ class RunningTotals(KeyedTask):
 
     Errors
     ------
-    None; a field that is not of whole numbers or truth values is refused.
+    None; a field that holds neither integers nor booleans is refused.
 
     References
     ----------
@@ -130,7 +132,7 @@ class RunningTotals(KeyedTask):
     emit: Literal["each", "update"] = "each"
 
     def validate(self) -> None:
-        object.__setattr__(self, "totals", checked_totals(self.totals, self.by))
+        object.__setattr__(self, "totals", validate_totals(self.totals, self.by))
 
     def __hash__(self) -> int:
         return hash(repr(self))
@@ -161,46 +163,46 @@ class RunningTotals(KeyedTask):
     def update(
         self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, dead: DeadLetters
     ) -> pa.RecordBatch:
-        made = {}
+        outputs = {}
         condensed = set(self._columns()).intersection(batch.schema.names)
-        done = self._done(batch) if condensed else {}
+        contributions = self._contributions(batch) if condensed else {}
         for place, (name, of) in enumerate(self.totals.items()):
-            made[name] = out = np.empty(slots.size, np.int64)
+            outputs[name] = out = np.empty(slots.size, np.int64)
             if condensed:
-                _add_condensed(done[name], slots, place, state["totals"], out)
+                _add_condensed(contributions[name], slots, place, state["totals"], out)
             else:
                 _add(readonly(addends(batch, of)), slots, place, state["totals"], out)
         batch = batch.drop_columns(sorted(condensed))
         if self.emit == "update":
             taken = latest_rows(slots, len(state["totals"]))
-            batch, made = batch.take(pa.array(taken)), {name: out[taken] for name, out in made.items()}
-        for name, out in made.items():
+            batch, outputs = batch.take(pa.array(taken)), {name: out[taken] for name, out in outputs.items()}
+        for name, out in outputs.items():
             batch = replace_column(batch, name, pa.array(out))
         return batch
 
-    def condensed(self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], keys: int) -> pa.RecordBatch | None:
-        if not self.needs_full_batch or self.ttl is not None:  # which counts from each record on
+    def precombine(self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], keys: int) -> pa.RecordBatch | None:
+        if not self.needs_full_batch or self.ttl is not None:  # a ttl runs from each record
             return None
-        done, stands = np.stack([*self._done(batch).values()]), np.empty(slots.size, np.bool_)
-        _condense(slots, np.full(keys, -1), stands, done)
-        batch = batch.filter(pa.array(stands))
-        for name, column in zip(self._columns(), done.reshape(-1, slots.size), strict=True):
-            batch = replace_column(batch, name, pa.array(column[stands]))
+        contributions, representative = np.stack([*self._contributions(batch).values()]), np.empty(slots.size, np.bool_)
+        _condense(slots, np.full(keys, -1), representative, contributions)
+        batch = batch.filter(pa.array(representative))
+        for name, column in zip(self._columns(), contributions.reshape(-1, slots.size), strict=True):
+            batch = replace_column(batch, name, pa.array(column[representative]))
         return batch
 
     def _columns(self) -> list[str]:
-        """Where a record that stands for several says what it does."""
-        return [f"{name} {what}@condensed" for name in self.totals for what in DONE]
+        """Names of the columns of a condensed batch."""
+        return [f"{name} {part}@condensed" for name in self.totals for part in PARTS]
 
-    def _done(self, batch: pa.RecordBatch) -> dict[str, npt.NDArray[np.int64]]:
-        """What each row does to each total, by the name of that."""
+    def _contributions(self, batch: pa.RecordBatch) -> dict[str, npt.NDArray[np.int64]]:
+        """Return, by total, the sum and bounds that each row contributes."""
         found = {}
         for name, of in self.totals.items():
-            told = [f"{name} {what}@condensed" for what in DONE]
-            if told[0] in batch.schema.names:
-                found[name] = np.stack([int_column(batch.column(column)) for column in told])
+            names = [f"{name} {part}@condensed" for part in PARTS]
+            if names[0] in batch.schema.names:
+                found[name] = np.stack([int_column(batch.column(column)) for column in names])
             else:
-                ends = (np.full(batch.num_rows, end) for end in (LEAST, MOST))
+                ends = (np.full(batch.num_rows, end) for end in (INT64_MIN, INT64_MAX))
                 found[name] = np.stack([addends(batch, of), *ends])
         return found
 
@@ -210,7 +212,7 @@ class RunningTotals(KeyedTask):
             {
                 "seq": pa.array(range(7), pa.int64()),
                 "key": ["a", "b", "a", "ü", None, "", "a"],
-                "n": pa.array([1, -2, None, MOST, 7, 0, MOST], pa.int64()),
+                "n": pa.array([1, -2, None, INT64_MAX, 7, 0, INT64_MAX], pa.int64()),
                 "yes": [True, False, None, True, True, False, True],
             }
         )

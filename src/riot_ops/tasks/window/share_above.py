@@ -1,4 +1,4 @@
-"""Which share of a group's members lies above what is usual for all."""
+"""Share above a reference: the percentage of a group's members whose value exceeds it."""
 
 from __future__ import annotations
 
@@ -8,23 +8,25 @@ from datetime import timedelta
 from typing import Any, ClassVar
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from riot_ops.core.clock import in_us
+from riot_ops.core.clock import to_microseconds
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
-from riot_ops.core.order import carried
+from riot_ops.core.order import carried_fields
 from riot_ops.core.schema import TIMESTAMP
-from riot_ops.dataflows.dspbench.operators.time_batches import Numbers
-from riot_ops.kernels.arrays.arrow import float_column, int_column, joined
+from riot_ops.kernels.arrays.arrow import concat_batches, float_column, int_column
 from riot_ops.kernels.arrays.index import first_rows, key_numbers
 from riot_ops.kernels.arrays.ordering import are_sorted
+from riot_ops.kernels.arrays.timestamps import check_time_field, microseconds
 from riot_ops.kernels.jit import kernel
-from riot_ops.kernels.text.timestamps import check_time_field, microseconds
 from riot_ops.task import Case, KeyedTask, Requirement, State, StateField, next_ordinal, register, with_next_ordinal
 
 __all__ = ["ShareAbove"]
+
+Numbers = npt.NDArray[np.int64]
 
 
 @kernel
@@ -32,10 +34,10 @@ def _shares(
     moments: Any, references: Any, times: Any, members: Any, values: Any, group_of: Any, current: Any, shares: Any,
     above: Any, present: Any, room: Any, at: Any, out_moment: Any, out_group: Any, out_share: Any,
 ) -> Any:  # fmt: skip
-    """The shares of groups that changed, at each moment from ``at[0]`` on; returns how many.
+    """Write the changed shares of groups at each reference time from index ``at[0]`` on; return their number.
 
-    Row i says that from ``times[i]`` on a member has ``values[i]``, NaN for none; rows are in order of time, and
-    those up to ``at[1]`` have been seen. Returns early where there is no room for a moment more.
+    Row i sets the value of a member to ``values[i]`` (NaN: none) from ``times[i]`` on; rows are in order of time, and
+    those before ``at[1]`` have been applied. Returns early when the output has no room for another reference.
     """
     found = 0
     r = at[1]
@@ -58,7 +60,7 @@ def _shares(
         for g in range(above.size):
             if present[g] > 0:
                 share = 100.0 * above[g] / present[g]
-                if share != shares[g]:  # of a group that is new it is NaN
+                if share != shares[g]:  # NaN for a new group
                     shares[g] = share
                     out_moment[found] = m
                     out_group[found] = g
@@ -73,45 +75,45 @@ def _shares(
 @register
 @dataclass(frozen=True, kw_only=True)
 class ShareAbove(KeyedTask):
-    """Tell which share of each group's members has a value above that of a reference, whenever it changes.
+    """Compute which share of each group's members has a value above a reference, and emit it when it changes.
 
-    Two streams come in, told apart by ``scope``: what members have from a time on, and what the reference is at a time.
-    With a reference of time t the members of each group that have a value at t are counted:
-    ``100 * (members above) / (members)``. A member is without one where its ``count`` is 0.
+    The input merges two streams, which the field ``scope`` distinguishes: values of members, each valid from its time
+    on, and references. A reference of time t is compared with the members of each group that have a value at t:
+    ``100 * (members above) / (members)``. A member whose ``count`` is 0 has no value.
 
     Parameters
     ----------
     group : str, default "group"
         Field with the group.
     member : tuple of str, default ("member",)
-        Fields with the name of a member within its group.
+        Fields that identify a member within its group.
     value : str, default "median"
         Numeric field with the value, of a member or the reference.
     count : str, default "count"
         Numeric field: 0 where there is no value.
     reference : str, default "all"
-        What is in ``scope`` of a reference; records with any other scope are of members.
+        The ``scope`` of references; records with any other scope belong to members.
     size : timedelta or text such as "1h", default 1 hour
-        Length of the window that values are of, for ``window_start``.
+        Length of the window that the values cover, for ``window_start``.
     output : str, default "percentage"
         Field for the share, in percent.
     by : tuple of str, default ()
-        Must be empty. To spread the groups, use instances: members by the hash of the group, references to all.
+        Must be empty. To distribute the groups, use instances: partition members by group, broadcast references.
     ttl
-        Of no use here.
+        Not supported.
 
     Shapes and rates
     ----------------
-    float64[n] -> float64[m], N:M; O(members) time per reference. The state is a row per member and group, and what
-    members have from later times on than the last reference.
+    float64[n] -> float64[m], N:M; O(members) time per reference. The state is a row per member and group, and the
+    values of members that are later than the last reference.
 
-    A result has number and places of the reference; groups are in the order of their names. It has the fields
-    ``window_start`` and ``window_end``, which is the time of the reference, the group and the share.
+    A result has ``seq`` and ordinals of the reference, ``window_start``, ``window_end`` (the time of the reference),
+    the group and the share; the groups are in the order of their names.
 
     Missing values
     --------------
-    A null value is none; with a null reference nothing is told. A record without event time or scope is
-    an error. Groups and names may be null.
+    A null value means none; a null reference emits nothing. A record without event time or scope is an error. Groups
+    and members may be null.
 
     Errors
     ------
@@ -147,7 +149,7 @@ class ShareAbove(KeyedTask):
 
     def validate(self) -> None:
         if self.by or self.ttl is not None:
-            raise ConfigError(f"share_above has no use for by and ttl, got {self.by!r} and {self.ttl!r}")
+            raise ConfigError(f"share_above supports neither by nor ttl, got {self.by!r} and {self.ttl!r}")
         if self.size <= timedelta(0):
             raise ConfigError(f"size must be longer than 0, got {self.size!r}")
         if not self.member:
@@ -166,7 +168,7 @@ class ShareAbove(KeyedTask):
     def output_schema(self, schema: pa.Schema) -> pa.Schema:
         self.check_input(schema)
         check_time_field(self.name(), schema)
-        out = with_next_ordinal(pa.schema([schema.field(name) for name in carried(schema.names)]))
+        out = with_next_ordinal(pa.schema([schema.field(name) for name in carried_fields(schema.names)]))
         for field in (
             pa.field("window_start", TIMESTAMP), pa.field("window_end", TIMESTAMP), schema.field(self.group),
             pa.field(self.output, pa.float64()),
@@ -180,34 +182,34 @@ class ShareAbove(KeyedTask):
     def validate_rows(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
         timeless = np.asarray(batch.column("event_time").is_null())
         nameless = np.asarray(batch.column("scope").is_null()) & ~timeless
-        dead.reject(batch, timeless, "no_event_time", "it has no event time")
-        dead.reject(batch, nameless, "no_scope", "it has no scope")
+        dead.reject(batch, timeless, "no_event_time", "the event time is missing")
+        dead.reject(batch, nameless, "no_scope", "the scope is missing")
         wrong = timeless | nameless
         return batch.filter(pa.array(~wrong)) if wrong.any() else batch
 
     def update(self, batch: pa.RecordBatch, slots: Numbers, state: State, dead: DeadLetters) -> pa.RecordBatch:
         instances = np.flatnonzero(np.bincount(slots)).tolist()
         if len(instances) == 1:
-            return self._compared(batch, instances[0], state)
-        parts = [self._compared(batch.filter(pa.array(slots == one)), one, state) for one in instances]
-        return joined(parts) if parts else pa.RecordBatch.from_pylist([], self.output_schema(batch.schema))
+            return self._process(batch, instances[0], state)
+        parts = [self._process(batch.filter(pa.array(slots == one)), one, state) for one in instances]
+        return concat_batches(parts) if parts else pa.RecordBatch.from_pylist([], self.output_schema(batch.schema))
 
-    def _compared(self, batch: pa.RecordBatch, slot: int, state: State) -> pa.RecordBatch:
-        """What comes of the records of an instance."""
+    def _process(self, batch: pa.RecordBatch, slot: int, state: State) -> pa.RecordBatch:
+        """Process the records of one instance."""
         schema = self.output_schema(batch.schema)
         of_all = np.asarray(pc.equal(batch.column("scope").cast(pa.string()), self.reference))
-        references = batch.select([*carried(batch.schema.names), self.value]).filter(pa.array(of_all))
-        references = _by_time(references, "event_time")
-        rows = self._rows(batch).filter(pa.array(~of_all))
+        references = batch.select([*carried_fields(batch.schema.names), self.value]).filter(pa.array(of_all))
+        references = _sorted_by_time(references, "event_time")
+        rows = self._member_rows(batch).filter(pa.array(~of_all))
         if state["waiting"][slot] is not None:
-            rows = joined([state["waiting"][slot], rows])
-        rows = _by_time(rows, "time")
+            rows = concat_batches([state["waiting"][slot], rows])
+        rows = _sorted_by_time(rows, "time")
         if not references.num_rows:
             state["waiting"][slot] = rows if rows.num_rows else None
             return pa.RecordBatch.from_pylist([], schema)
         names = ["group", *(f"member_{i}" for i in range(len(self.member)))]
         known = state["members"][slot]
-        every = rows.select(names) if known is None else joined([known.select(names), rows.select(names)])
+        every = rows.select(names) if known is None else concat_batches([known.select(names), rows.select(names)])
         numbers = key_numbers([every.column(name) for name in names], every.num_rows)
         old = 0 if known is None else known.num_rows
         current = np.full(int(numbers.max()) + 1 if numbers.size else 0, np.nan)
@@ -237,8 +239,8 @@ class ShareAbove(KeyedTask):
         moment, group, share = (np.concatenate(one) for one in zip(*parts, strict=True))
         return self._output(references, schema, moments, moment, groups.take(pa.array(group)), share)
 
-    def _rows(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """What members have, and from when on."""
+    def _member_rows(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Build the rows of members: time, group, member and value."""
         values, _ = float_column(batch.column(self.value))
         counts, _ = float_column(batch.column(self.count))
         times, _ = microseconds(batch.column("event_time"))
@@ -247,7 +249,7 @@ class ShareAbove(KeyedTask):
         return pa.RecordBatch.from_pydict({**columns, "value": pa.array(np.where(counts > 0, values, np.nan))})
 
     def _groups(self, names: pa.Array, known: pa.RecordBatch | None) -> tuple[pa.Array, Any]:
-        """All groups in order, and their last shares (NaN where there is none)."""
+        """Return all groups in order, and their last shares (NaN where there is none)."""
         groups = pc.unique(names)
         groups = groups.take(pc.sort_indices(groups))
         shares = np.full(len(groups), np.nan)
@@ -265,15 +267,15 @@ class ShareAbove(KeyedTask):
         share: Any,
     ) -> pa.RecordBatch:
         taken = references.take(pa.array(moment))
-        columns = {name: taken.column(name) for name in carried(references.schema.names)}
+        columns = {name: taken.column(name) for name in carried_fields(references.schema.names)}
         starts = np.flatnonzero(np.diff(moment, prepend=-1))
         within = np.arange(moment.size) - np.repeat(starts, np.diff(np.append(starts, moment.size)))
         columns[next_ordinal(references.schema.names)] = pa.array(within)
-        columns["window_start"] = pa.array(moments[moment] - in_us(self.size)).cast(TIMESTAMP)
+        columns["window_start"] = pa.array(moments[moment] - to_microseconds(self.size)).cast(TIMESTAMP)
         columns["window_end"] = pa.array(moments[moment]).cast(TIMESTAMP)
         columns |= {self.group: groups, self.output: pa.array(share)}
         place = schema.get_field_index(self.group)
-        schema = schema.set(place, schema.field(place).with_type(groups.type))  # in this batch there may be nulls alone
+        schema = schema.set(place, schema.field(place).with_type(groups.type))  # all groups of this batch may be null
         return pa.RecordBatch.from_arrays([columns[f.name].cast(f.type) for f in schema], schema=schema)
 
     @classmethod
@@ -301,7 +303,7 @@ class ShareAbove(KeyedTask):
         yield Case(cls(group="member", member=("group", "scope"), output="share", size=timedelta(seconds=5)), batch)
 
 
-def _by_time(batch: pa.RecordBatch, name: str) -> pa.RecordBatch:
-    """The rows in the order of a field with times."""
+def _sorted_by_time(batch: pa.RecordBatch, name: str) -> pa.RecordBatch:
+    """Sort the rows by a field with times; rows of one time keep their order."""
     times = int_column(batch.column(name))
     return batch if are_sorted([times], times.size) else batch.take(pa.array(np.argsort(times, kind="stable")))

@@ -1,4 +1,4 @@
-"""Means over slices of time, and that of the slice that is going on, as time passes."""
+"""Slice means: the mean of each time slice, and of the open slice at every tick."""
 
 from __future__ import annotations
 
@@ -9,23 +9,35 @@ from typing import Annotated, Any, ClassVar
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
-from riot_ops.core.clock import END, Ticks, in_us
+from riot_ops.core.clock import END, Ticks, to_microseconds
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.schema import TIMESTAMP
-from riot_ops.dataflows.dspbench.operators.time_batches import Numbers
 from riot_ops.kernels.arrays.arrow import float_column
+from riot_ops.kernels.arrays.timestamps import check_time_field, microseconds
 from riot_ops.kernels.jit import kernel
-from riot_ops.kernels.stats.windows import NEVER, add
-from riot_ops.kernels.text.timestamps import check_time_field, microseconds
-from riot_ops.task import Case, Clock, Due, Requirement, State, StateField, ValueTask, register, with_tick_places
+from riot_ops.kernels.stats.windows import NEVER, neumaier_add
+from riot_ops.task import (
+    Case,
+    Clock,
+    Requirement,
+    State,
+    StateField,
+    TimerOutput,
+    ValueTask,
+    register,
+    with_timer_ordinals,
+)
 
 __all__ = ["SliceMeans"]
 
-#: A tick is past when time has gone on: it sees what comes at its own time.
-MOMENT = timedelta(microseconds=1)
+Numbers = npt.NDArray[np.int64]
+
+#: A tick fires once stream time has passed it, so that it sees the records of its own time.
+MICROSECOND = timedelta(microseconds=1)
 ROOM = 1 << 16
 
 
@@ -35,11 +47,11 @@ def _slices(
     slice_: Any, total: Any, rest: Any, n: Any, done: Any, done_mean: Any, late: Any, out_slot: Any, out_tick: Any,
     out_slice: Any, out_open: Any, out_mean: Any,
 ) -> Any:  # fmt: skip
-    """Add rows to slices, and put out what there is at each tick; returns how much.
+    """Add rows to slices, and write the results of each tick; return their number.
 
-    ``slice_`` is the latest slice of a key, of which all is told where n is 0; ``done`` one before, yet to be told.
-    Ticks are moments, before the row of the same place in ``tick_rows``. ``at`` has the row and the tick to go on with:
-    where there is no room for what all keys may give at one tick, this returns and is to be called again.
+    ``slice_`` is the latest slice of a key, completely emitted where n is 0; ``done`` is an earlier slice that is still
+    to be emitted. The tick at ``ticks[j]`` fires before the row ``tick_rows[j]``. ``at`` has the row and the tick to
+    resume at: the loop returns early when the output may not hold the results of all keys at one tick.
     """
     found = 0
     i, j = at[0], at[1]
@@ -77,7 +89,7 @@ def _slices(
                 rest[s] = 0.0
                 n[s] = 0
             if not late[i]:
-                total[s], rest[s] = add(total[s], rest[s], values[i])
+                total[s], rest[s] = neumaier_add(total[s], rest[s], values[i])
                 n[s] += 1
         i += 1
     at[0], at[1] = i, j
@@ -87,26 +99,26 @@ def _slices(
 @register
 @dataclass(frozen=True, kw_only=True)
 class SliceMeans(ValueTask):
-    """Average the readings of each key over slices of time, and tell at every tick how far the slice has come.
+    """Average the readings of each key over time slices, and emit the mean of the open slice at every tick.
 
     Slice i holds the readings with ``t0 + i length <= time < t0 + (i + 1) length``, where t0 is the first event time of
-    the stream. At every tick, ``t0 + k every`` with k = 1, 2 …, each key that has readings in the slice of the tick
-    (those at the very time of it are seen) gives their mean so far, ``open``; and a slice that has ended gives its own
-    once. So that they may be compared, a record has the place of a slice in the ``period``, in ``slot``: of an ended
-    slice its own, of an open one that of the slice ``ahead`` later, whose begin is in ``timestamp``.
+    the stream. At every tick, ``t0 + k every`` with k = 1, 2 …, each key with readings in the slice of the tick
+    (including those at the tick's own time) emits their mean so far, with ``open`` true; a slice that has ended emits
+    its mean once. For comparison, ``slot`` holds the position of a slice in the ``period`` and ``timestamp`` its start:
+    of the ended slice itself, or of the slice ``ahead`` slices after the open one.
 
     Parameters
     ----------
     length : timedelta or text such as "1min", > 0, default 1 minute
         Length of a slice.
     every : timedelta or text such as "30s", > 0, default 30 seconds
-        Time between two ticks, no more than a slice.
+        Time between two ticks, at most the length of a slice.
     period : timedelta or text such as "1d", > 0, default 1 day
-        A whole number of slices.
+        Length of the period, a multiple of ``length``.
     ahead : int >= 0, default 2
-        See above.
+        Number of slices by which ``slot`` and ``timestamp`` of an open slice lie ahead.
     partial : bool, default True
-        Whether the end of a bounded stream lets the tick at its last time pass.
+        Whether the end of a bounded stream fires the tick at its last time.
     by, value, output, ttl
         Key, input field, output field and time to live, see :class:`ValueTask`.
 
@@ -116,12 +128,12 @@ class SliceMeans(ValueTask):
 
     Missing values
     --------------
-    A null or NaN reading is skipped, and so is one without event time.
+    A null or NaN reading is skipped, and so is a reading without event time.
 
     Errors
     ------
-    An infinite reading goes to the errors stream as ``not_finite``; as ``late`` one whose slice has ended, or whose key
-    is in a later one.
+    An infinite reading goes to the errors stream as ``not_finite``; a reading whose slice has ended, or whose key has
+    moved on to a later slice, as ``late``.
 
     References
     ----------
@@ -153,10 +165,10 @@ class SliceMeans(ValueTask):
         if not timedelta(0) < self.every <= self.length:
             raise ConfigError(f"every must be longer than 0 and no longer than length, got {self.every!r}")
         if self.period <= timedelta(0) or self.period % self.length:
-            raise ConfigError(f"period must be a whole number of lengths, got {self.period!r} and {self.length!r}")
+            raise ConfigError(f"period must be a multiple of length, got {self.period!r} and {self.length!r}")
 
     def clock(self) -> Clock | None:
-        return Clock(self.every, allowed_lateness=MOMENT, from_first=True)
+        return Clock(self.every, allowed_lateness=MICROSECOND, from_first=True)
 
     def requires(self) -> Mapping[str, Requirement]:
         return {**super().requires(), "event_time": "any"}
@@ -168,12 +180,12 @@ class SliceMeans(ValueTask):
         self.check_input(schema)
         check_time_field(self.name(), schema)
         out = pa.schema([schema.field("seq")] if "seq" in schema.names else [])
-        out = with_tick_places(out) if out.names else out
-        made = [
+        out = with_timer_ordinals(out) if out.names else out
+        added = [
             ("event_time", TIMESTAMP), *((name, schema.field(name).type) for name in self.by), ("open", pa.bool_()),
             ("slot", pa.int64()), ("timestamp", TIMESTAMP), (self.target, pa.float64()),
         ]  # fmt: skip
-        return pa.schema([*out, *(pa.field(name, kind) for name, kind in made)])
+        return pa.schema([*out, *(pa.field(name, dtype) for name, dtype in added)])
 
     def state_fields(self) -> Mapping[str, StateField]:
         return {
@@ -186,21 +198,21 @@ class SliceMeans(ValueTask):
         }
 
     def update(self, batch: pa.RecordBatch, slots: Numbers, state: State, dead: DeadLetters) -> pa.RecordBatch:
-        raise NotImplementedError("it goes by stream time")
+        raise NotImplementedError("rows and ticks go through advance")
 
     def advance(
         self, batch: pa.RecordBatch | None, slots: Numbers, state: State, ticks: Ticks, dead: DeadLetters
-    ) -> tuple[pa.RecordBatch | None, Due | None]:
-        made, values, times = None, np.empty(0), np.empty(0, np.int64)
+    ) -> tuple[pa.RecordBatch | None, TimerOutput | None]:
+        empty, values, times = None, np.empty(0), np.empty(0, np.int64)
         if batch is not None:
-            made = pa.RecordBatch.from_pylist([], self.output_schema(batch.schema))
+            empty = pa.RecordBatch.from_pylist([], self.output_schema(batch.schema))
             values, _ = float_column(batch.column(self.value))
             times, timed = microseconds(batch.column("event_time"))
             if not timed.all():
                 values = np.where(timed, values, np.nan)
         rows, moments = self._ticks(ticks)
         if not values.size and not moments.size:
-            return made, None
+            return empty, None
         keys = state["n"].size
         origin, at = ticks.origin, np.zeros(2, np.int64)
         parts: list[tuple[Any, ...]] = []
@@ -208,34 +220,35 @@ class SliceMeans(ValueTask):
         while at[0] < values.size or at[1] < moments.size:
             out = (*(np.empty(room, np.int64) for _ in range(3)), np.empty(room, np.bool_), np.empty(room))
             found = _slices(
-                values, times, slots, keys, rows, moments, origin, in_us(self.length), at, state["slice"],
+                values, times, slots, keys, rows, moments, origin, to_microseconds(self.length), at, state["slice"],
                 state["total"], state["rest"], state["n"], state["done"], state["done_mean"], late, *out,
             )  # fmt: skip
             parts.append(tuple(one[:found] for one in out))
         if batch is not None:
-            dead.reject(batch, late, "late", "its slice is over")
+            dead.reject(batch, late, "late", "its slice has ended")
         slot, tick, number, is_open, means = (np.concatenate(one) for one in zip(*parts, strict=True))
         place = number + np.where(is_open, self.ahead, 0)
         columns = {
             "open": pa.array(is_open),
             "slot": pa.array(place % (self.period // self.length)),
-            "timestamp": pa.array(origin + place * in_us(self.length)).cast(TIMESTAMP),
+            "timestamp": pa.array(origin + place * to_microseconds(self.length)).cast(TIMESTAMP),
             self.target: pa.array(means, mask=~np.isfinite(means)),
         }
-        return made, Due(slot, pa.RecordBatch.from_pydict(columns), tick)
+        return empty, TimerOutput(slot, pa.RecordBatch.from_pydict(columns), tick)
 
     def _ticks(self, ticks: Ticks) -> tuple[Numbers, Numbers]:
-        """Rows and moments of the ticks that pass: of many at once those that find something."""
+        """Return rows and times of the ticks that fire; of a long run of ticks only those that can emit a result."""
         if ticks.origin == NEVER or not ticks.times.size:
             return np.empty(0, np.int64), np.empty(0, np.int64)
-        every, length = in_us(self.every), in_us(self.length)
+        every, length = to_microseconds(self.every), to_microseconds(self.length)
         ends = ticks.times - ticks.origin - 1
         if ticks.times[-1] == END:
             ends = np.array([ticks.start - ticks.origin if self.partial else -1])
         passed = np.maximum(ends // every, 0)
         start = 0 if ticks.start == NEVER else max((ticks.start - ticks.origin - 1) // every, 0)
         before = np.concatenate([[start], passed[:-1]])
-        # what is there has come at the time before: ticks behind the end of its slice find nothing, but for the first
+        # all held readings are from before the previous time: only the first tick after the end of their slice emits
+        # them
         known = ticks.start if ticks.start != NEVER else ticks.origin
         came = np.concatenate([[known], ticks.times[:-1]]) - ticks.origin
         last = np.minimum(passed, ((came // length + 1) * length + every - 1) // every)

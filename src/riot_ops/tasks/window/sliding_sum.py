@@ -1,4 +1,4 @@
-"""Sum of the latest readings."""
+"""Sliding sum over a number of readings."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ __all__ = ["SlidingSum"]
 @register
 @dataclass(frozen=True, kw_only=True)
 class SlidingSum(ValueTask):
-    """Sum the latest readings of each key, at every reading.
+    """Sum the latest readings of each key at every reading.
 
-    ``sum_i = x_(i-W+1) + … + x_i``, of fewer readings until there are W.
+    ``sum_i = x_(i-W+1) + … + x_i``, over fewer readings until there are W.
 
     Parameters
     ----------
@@ -37,7 +37,7 @@ class SlidingSum(ValueTask):
     ----------------
     float64[n] -> float64[n], 1:1; O(1) time (amortised); 24 bytes of state per key and 8 per reading of the window. The
     error is a few units in the last place of the sum of ``|x|``, however long the stream: nothing is ever subtracted.
-    Means are :class:`MovingAverage`'s.
+    For means see :class:`MovingAverage`.
 
     Missing values
     --------------
@@ -45,7 +45,7 @@ class SlidingSum(ValueTask):
 
     Errors
     ------
-    An infinite reading goes to the errors stream as ``not_finite``. A sum that no double holds is null.
+    An infinite reading goes to the errors stream as ``not_finite``. A sum beyond float64 is null.
 
     References
     ----------

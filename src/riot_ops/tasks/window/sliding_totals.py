@@ -1,4 +1,4 @@
-"""Totals over a window that slides from tick to tick."""
+"""Sliding totals: counts and integer sums over the latest ticks of stream time."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from riot_ops.core.clock import END, NEVER, Clock, Ticks, in_us
+from riot_ops.core.clock import END, NEVER, Clock, Ticks, to_microseconds
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
-from riot_ops.core.operator import Due
-from riot_ops.core.order import with_tick_places
+from riot_ops.core.operator import TimerOutput
+from riot_ops.core.order import with_timer_ordinals
 from riot_ops.core.schema import TIMESTAMP
+from riot_ops.kernels.arrays.timestamps import check_time_field
 from riot_ops.kernels.jit import kernel
-from riot_ops.kernels.text.timestamps import check_time_field
 from riot_ops.task import Case, KeyedTask, Requirement, State, StateField, register
-from riot_ops.tasks.window.totals import addends, check_summable, checked_totals
+from riot_ops.tasks.window.integer_totals import addends, check_summable, validate_totals
 
 __all__ = ["SlidingTotals"]
 
 LENGTH = "window_length"
-#: More ticks than there can be.
-FAR = 1 << 62
-#: Results for which there is room at once, besides those of one tick.
+#: Number of the tick at the end of the stream, beyond all others.
+END_TICK = 1 << 62
+#: Capacity of the output buffer, besides the results of one tick.
 ROOM = 1 << 14
 
 Numbers = npt.NDArray[np.int64]
@@ -38,9 +38,9 @@ Numbers = npt.NDArray[np.int64]
 def _emit(
     ring: Any, known: Any, keys: Any, size: Any, oldest: Any, slides: Any, totals: Any, found: Any, n: Any
 ) -> Any:  # fmt: skip
-    """Put the totals of the keys that are known behind the n that are there; returns how many there are then.
+    """Append the totals of all known keys to the n results; return the new number of results.
 
-    If the window slides its oldest slot is cleared, and a key with nothing in any slot is no longer known.
+    If the window slides, its oldest slot is cleared, and a key whose slots are all empty is forgotten.
     """
     for s in range(keys):
         if not known[s]:
@@ -63,20 +63,20 @@ def _emit(
 
 
 @kernel
-def _pass(
+def _advance(
     values: Any, slots: Any, moves: Any, numbers: Any, partial: Any, at: Any, size: Any, ring: Any, known: Any,
     totals: Any, found: Any, tick_of: Any,
 ) -> Any:  # fmt: skip
-    """Add rows to the slot of the window that is open, ``ring[key, total size + slot]``; put out what is due.
+    """Add rows to the open slot of the window, ``ring[key, total size + slot]``, and write the results of each tick.
 
-    Before row ``moves[m]`` there have been ``numbers[m]`` ticks. ``at`` has the row, the move and the ticks so far to
-    go on with: where there is no room for what all keys may give at one tick, this returns and is to be called again.
-    Returns how many results there are.
+    Before row ``moves[m]``, ``numbers[m]`` ticks have passed. ``at`` has the row, the move and the number of ticks to
+    resume at: the loop returns early when the output may not hold the results of all keys at one tick. Returns the
+    number of results.
     """
     i, m, tick = at[0], at[1], at[2]
     n = 0
     while True:
-        while m < numbers.size and (numbers[m] <= tick or (numbers[m] >= FAR and not partial)):
+        while m < numbers.size and (numbers[m] <= tick or (numbers[m] >= END_TICK and not partial)):
             m += 1
         stop = moves[m] if m < numbers.size else slots.size
         head = tick % size
@@ -88,7 +88,7 @@ def _pass(
             i += 1
         if m == numbers.size:
             break
-        last = numbers[m] >= FAR  # the end of the stream
+        last = numbers[m] >= END_TICK  # the end of the stream
         until = tick + 1 if last else numbers[m]
         while tick < until:
             if n + known.size > found.size:
@@ -99,7 +99,7 @@ def _pass(
             n = _emit(ring, known, known.size, size, tick % size, not last, totals, found, n)
             for k in range(before, n):
                 tick_of[k] = tick
-            if n == before:  # nobody is known until the next record
+            if n == before:  # no key is known until the next record
                 break
         tick = numbers[m]
         m += 1
@@ -110,43 +110,43 @@ def _pass(
 @register
 @dataclass(frozen=True, kw_only=True)
 class SlidingTotals(KeyedTask):
-    """Count records, or sum up whole numbers, over the latest ticks of stream time: one result of each key per tick.
+    """Count records, or sum integers, over the latest ticks of stream time, with one result per key and tick.
 
-    The window has ``slots`` slots; what comes is added to the open one. Ticks are at the first event time of the stream
-    plus multiples of ``every``. At a tick each key that is known puts out its sums over all slots; then the oldest slot
-    is cleared and opened. A key with nothing in any slot has put out zeros once, and is forgotten.
+    The window has ``slots`` slots; records are added to the open slot. Ticks are at the first event time of the stream
+    plus multiples of ``every``. At a tick, each known key emits its sums over all slots; then the oldest slot is
+    cleared and becomes the open one. A key whose slots are all empty emits zeros once and is forgotten.
 
     Parameters
     ----------
     totals : dict of str to (str or None)
-        By output field the field that is summed: of whole numbers, or of truth values of which the true ones count.
-        None: records.
+        The field to sum for each output field: integers, or booleans, of which the true ones count. None: count
+        records.
     every : timedelta > 0 or text such as "2s"
         Time from tick to tick.
     slots : int from 2 to 4096, default 5
-        Ticks that a window spans.
+        Number of ticks that a window spans.
     partial : bool, default True
-        Whether the end of a bounded stream is a tick as well.
+        Whether the end of a bounded stream counts as a tick.
     by, ttl
-        Key and time to live, see :class:`KeyedTask`; a ttl is refused, since keys are forgotten by themselves.
+        Key and time to live, see :class:`KeyedTask`; a ttl is refused, since empty keys are forgotten anyway.
 
     Shapes and rates
     ----------------
-    record[n] -> record[m], N:M: a result of each known key at each tick. O(1) time per record, O(slots) per key and
+    record[n] -> record[m], N:M: a result per known key and tick. O(1) time per record, O(slots) per key and
     tick; ``8 slots`` bytes of state per key and total.
 
-    A result has the key, the totals, and ``window_length``: how far the window reaches back, in whole seconds. Its
-    ``event_time`` is the microsecond before the tick, its ``seq`` the message that moved stream time there, see
-    :mod:`riot_ops.core.order`. A record of just a tick's time comes after the tick; one that comes late counts when it
-    comes.
+    A result has the key, the totals, and ``window_length``, the length of the window in whole seconds. Its
+    ``event_time`` is the microsecond before the tick, its ``seq`` the message that advanced stream time, see
+    :mod:`riot_ops.core.order`. A record with exactly a tick's time belongs to the next slot; a late record counts on
+    arrival.
 
     Missing values
     --------------
-    A null adds nothing. A record without event time counts when it comes.
+    A null adds nothing. A record without event time counts on arrival.
 
     Errors
     ------
-    None; a field that is not of whole numbers or truth values is refused.
+    None; a field that holds neither integers nor booleans is refused.
 
     References
     ----------
@@ -184,8 +184,8 @@ class SlidingTotals(KeyedTask):
         if self.every <= timedelta(0):
             raise ConfigError(f"every must be longer than 0, got {self.every!r}")
         if self.ttl is not None:
-            raise ConfigError(f"ttl = {self.ttl!r}: a key is forgotten when nothing is left of it in the window")
-        object.__setattr__(self, "totals", checked_totals(self.totals, (*self.by, LENGTH)))
+            raise ConfigError(f"ttl = {self.ttl!r} is not supported: a key is forgotten once its window is empty")
+        object.__setattr__(self, "totals", validate_totals(self.totals, (*self.by, LENGTH)))
 
     def __hash__(self) -> int:
         return hash(repr(self))
@@ -193,10 +193,10 @@ class SlidingTotals(KeyedTask):
     # -- contract ----------------------------------------------------------------------------------
 
     def clock(self) -> Clock:
-        return Clock(self.every, from_first=True, whole=True)
+        return Clock(self.every, from_first=True, whole_periods=True)
 
     @property
-    def keys_live(self) -> timedelta:
+    def key_retention(self) -> timedelta:
         return self.every * (self.slots + 2)
 
     def requires(self) -> Mapping[str, Requirement]:
@@ -210,7 +210,7 @@ class SlidingTotals(KeyedTask):
 
     def output_schema(self, schema: pa.Schema) -> pa.Schema:
         self.check_input(schema)
-        out = with_tick_places(pa.schema([schema.field("seq")])) if "seq" in schema.names else pa.schema([])
+        out = with_timer_ordinals(pa.schema([schema.field("seq")])) if "seq" in schema.names else pa.schema([])
         out = out.append(pa.field("event_time", TIMESTAMP))
         for name in self.by:
             if name not in out.names:
@@ -226,7 +226,7 @@ class SlidingTotals(KeyedTask):
         return {"ring": StateField("int64", len(self.totals) * self.slots), "known": StateField("bool", initial=False)}
 
     def decode_state(self, table: pa.Table) -> pa.Table:
-        """Each total's slots as a list."""
+        """Return the slots of each total as a list."""
         ring = np.asarray(table.column("ring").combine_chunks().flatten()).reshape(-1, len(self.totals), self.slots)
         parts = {f"{name}_slots": pa.FixedSizeListArray.from_arrays(pa.array(ring[:, c].ravel()), self.slots)
                  for c, name in enumerate(self.totals)}  # fmt: skip
@@ -239,38 +239,40 @@ class SlidingTotals(KeyedTask):
 
     def advance(
         self, batch: pa.RecordBatch | None, slots: Numbers, state: State, ticks: Ticks, dead: DeadLetters
-    ) -> tuple[pa.RecordBatch | None, Due | None]:
+    ) -> tuple[pa.RecordBatch | None, TimerOutput | None]:
         rows = 0 if batch is None else batch.num_rows
         values = np.empty((len(self.totals), rows), np.int64)
         for c, of in enumerate(self.totals.values()):
             values[c] = 1 if batch is None or of is None else addends(batch, of)
-        numbers = self._numbers(ticks.times, ticks)
-        at = np.array([0, 0, self._numbers(np.array([ticks.start]), ticks)[0]])
+        numbers = self._tick_numbers(ticks.times, ticks)
+        at = np.array([0, 0, self._tick_numbers(np.array([ticks.start]), ticks)[0]])
         room = state["known"].size + ROOM
         parts: list[tuple[Numbers, Numbers, Numbers]] = []
         while at[0] < rows or at[1] < numbers.size:
             out = np.empty((len(self.totals), room), np.int64), np.empty(room, np.int64), np.empty(room, np.int64)
-            n = _pass(
+            n = _advance(
                 values, slots, ticks.rows, numbers, self.partial, at, self.slots, state["ring"], state["known"], *out
             )  # fmt: skip
             if n:
                 parts.append((out[0][:, :n], out[1][:n], out[2][:n]))
-        return None, self._due(parts, ticks.origin)
+        return None, self._timer_output(parts, ticks.origin)
 
-    def _due(self, parts: list[tuple[Numbers, Numbers, Numbers]], origin: int) -> Due | None:
-        """What keys put out at ticks, as (totals, keys, ticks)."""
+    def _timer_output(self, parts: list[tuple[Numbers, Numbers, Numbers]], origin: int) -> TimerOutput | None:
+        """Build the output of the ticks from parts of (totals, keys, ticks)."""
         if not parts:
             return None
         totals, keys, tick = (np.concatenate(one, axis=-1) for one in zip(*parts, strict=True))
         columns = dict(zip(self.totals, totals, strict=True))
-        columns[LENGTH] = np.minimum(tick, self.slots) * in_us(self.every) // 1_000_000
-        return Due(keys, pa.RecordBatch.from_pydict(columns), origin + tick * in_us(self.every))
+        columns[LENGTH] = np.minimum(tick, self.slots) * to_microseconds(self.every) // 1_000_000
+        return TimerOutput(keys, pa.RecordBatch.from_pydict(columns), origin + tick * to_microseconds(self.every))
 
-    def _numbers(self, times: Numbers, ticks: Ticks) -> Numbers:
-        """How many ticks there were up to each time; beyond all times that there are it is FAR."""
+    def _tick_numbers(self, times: Numbers, ticks: Ticks) -> Numbers:
+        """Return the number of ticks up to each time, END_TICK at the end of the stream."""
         if ticks.origin == NEVER:
-            return np.where(times >= END, FAR, 0)
-        return np.where(times >= END, FAR, np.where(times == NEVER, 0, (times - ticks.origin) // in_us(self.every)))
+            return np.where(times >= END, END_TICK, 0)
+        return np.where(
+            times >= END, END_TICK, np.where(times == NEVER, 0, (times - ticks.origin) // to_microseconds(self.every))
+        )
 
     @classmethod
     def cases(cls) -> Iterable[Case]:

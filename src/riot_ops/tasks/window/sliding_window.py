@@ -1,4 +1,4 @@
-"""A sliding window of time, as the values that come into it and those that leave it."""
+"""Sliding window: each record as it enters a time window, and again as it leaves."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from datetime import timedelta
 from typing import Any, ClassVar
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from riot_ops.core.clock import in_us
+from riot_ops.core.clock import to_microseconds
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
-from riot_ops.core.order import carried
-from riot_ops.dataflows.dspbench.operators.time_batches import Numbers
+from riot_ops.core.order import carried_fields
 from riot_ops.kernels.arrays.arrow import int_column
-from riot_ops.kernels.arrays.index import distinct
-from riot_ops.kernels.arrays.rows import taken_rows
+from riot_ops.kernels.arrays.index import distinct_slots
+from riot_ops.kernels.arrays.rows import take_rows
+from riot_ops.kernels.arrays.timestamps import check_time_field, microseconds
 from riot_ops.kernels.jit import kernel
 from riot_ops.kernels.stats.windows import NEVER
-from riot_ops.kernels.text.timestamps import check_time_field, microseconds
 from riot_ops.task import (
     Case,
     KeyedTask,
@@ -36,9 +36,11 @@ from riot_ops.task import (
 
 __all__ = ["SlidingWindow"]
 
+Numbers = npt.NDArray[np.int64]
 
-#: Entries of a key's ring at first.
-FEW = 8
+
+#: Initial entries of a key's ring.
+INITIAL_CAPACITY = 8
 
 
 @kernel
@@ -46,9 +48,9 @@ def _slide(
     slots: Any, at: Any, words: Any, valid: Any, size: Any, newest: Any, head: Any, count: Any, room: Any, times: Any,
     ring: Any, present: Any, late: Any, rows: Any, places: Any, out: Any, out_valid: Any,
 ) -> Any:  # fmt: skip
-    """Put records into the rings of their keys, and what is too old out of these; returns how many rows there are.
+    """Insert records into the rings of their keys and evict those that are too old; return the number of output rows.
 
-    ``rows`` has for each the record that is the cause: -1 - it, where something leaves, whose words ``out`` gets.
+    ``rows`` has the record that causes each output row, -1 - record for an eviction, whose words go to ``out``.
     """
     width = words.shape[1]
     found = 0
@@ -70,7 +72,7 @@ def _slide(
             place += 1
             head[s] = e + 1 if e + 1 < room[s] else 0
             count[s] -= 1
-        if count[s] == room[s]:  # what stands before the head moves behind the end
+        if count[s] == room[s]:  # double the ring: entries before the head move to its new half
             for e in range(head[s]):
                 times[s, room[s] + e] = times[s, e]
                 present[s, room[s] + e] = present[s, e]
@@ -94,29 +96,30 @@ def _slide(
 @register
 @dataclass(frozen=True, kw_only=True)
 class SlidingWindow(KeyedTask):
-    """Put out each record as it comes into a window of time, and again as it leaves the window.
+    """Emit each record when it enters a time window, and again when it leaves.
 
-    At a record of time t the records with times up to ``t - size`` leave, the oldest first, and then it comes in
-    itself. So the window at t holds the records with ``t - size < time <= t``.
+    A record of time t first evicts the records with times up to ``t - size``, the oldest first, and then enters itself.
+    So the window at t holds the records with ``t - size < time <= t``.
 
     Parameters
     ----------
     size : timedelta or text such as "1h", > 0
         Length of the window.
     fields : tuple of str
-        Numeric fields, at most 63, that a record still has when it leaves, besides its key. All others are null then.
+        Numeric fields, at most 63, that a leaving record keeps besides its key. All others are null.
     action : str, default "action"
-        Field with what is done: 1 where a record comes in, -1 where it leaves.
+        Field for the action: 1 where a record enters, -1 where it leaves.
     by, ttl
-        Key and time to live, see :class:`KeyedTask`: windows are of the records of a key. Records leave when one of
-        their key comes.
+        Key and time to live, see :class:`KeyedTask`: each key has its own window. Records leave when a later record of
+        their key arrives.
 
     Shapes and rates
     ----------------
     any[n] -> any[m], 1:N (about 2); O(1) time per record (amortised). The state of a key is 16 bytes and 8 per field
-    for each record in the window, for as many as any key of the bucket has had at most (rounded up to a power of two).
+    for each record in the window, for the largest window that any key of the bucket has had (rounded up to a power of
+    two).
 
-    What leaves has number, places and event time of the record that is the cause.
+    A leaving record has ``seq``, ordinals and event time of the record that evicts it.
 
     Missing values
     --------------
@@ -124,7 +127,7 @@ class SlidingWindow(KeyedTask):
 
     Errors
     ------
-    ``no_event_time``; ``late``: a record of the key with a later time came before.
+    ``no_event_time``; ``late``: a record of the key with a later time came earlier.
 
     References
     ----------
@@ -152,7 +155,7 @@ class SlidingWindow(KeyedTask):
             raise ConfigError(f"size must be longer than 0, got {self.size!r}")
         if len(self.fields) > 63 or len({*self.fields, self.action, "event_time"}) < len(self.fields) + 2:
             raise ConfigError(
-                f"fields must be up to 63 others than action and event_time, none twice; got {self.fields!r}"
+                f"fields must be up to 63 different fields other than action and event_time, got {self.fields!r}"
             )
 
     def requires(self) -> Mapping[str, Requirement]:
@@ -167,8 +170,8 @@ class SlidingWindow(KeyedTask):
     def output_schema(self, schema: pa.Schema) -> pa.Schema:
         self.check_input(schema)
         check_time_field(self.name(), schema)
-        kept = {*carried(schema.names), *self.by}
-        schema = pa.schema([f if f.name in kept else f.with_nullable(True) for f in schema])
+        unchanged = {*carried_fields(schema.names), *self.by}
+        schema = pa.schema([f if f.name in unchanged else f.with_nullable(True) for f in schema])
         return with_next_ordinal(with_field(schema, pa.field(self.action, pa.int64())))
 
     def state_fields(self) -> Mapping[str, StateField]:
@@ -176,17 +179,17 @@ class SlidingWindow(KeyedTask):
             "newest": StateField("int64", initial=NEVER),
             "head": StateField("int64"),
             "size": StateField("int64"),
-            "room": StateField("int64", initial=FEW),
-            "times": StateField("int64", FEW, grows=True),
-            "present": StateField("int64", FEW, grows=True),
-            "words": StateField("int64", FEW * max(1, len(self.fields)), grows=True),
+            "room": StateField("int64", initial=INITIAL_CAPACITY),
+            "times": StateField("int64", INITIAL_CAPACITY, growable=True),
+            "present": StateField("int64", INITIAL_CAPACITY, growable=True),
+            "words": StateField("int64", INITIAL_CAPACITY * max(1, len(self.fields)), growable=True),
         }
 
     def validate_rows(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
         column = batch.column("event_time")
         if not column.null_count:
             return batch
-        dead.reject(batch, np.asarray(column.is_null()), "no_event_time", "a window of time needs an event time")
+        dead.reject(batch, np.asarray(column.is_null()), "no_event_time", "a time window needs an event time")
         return batch.filter(column.is_valid())
 
     def update(self, batch: pa.RecordBatch, slots: Numbers, state: State, dead: DeadLetters) -> pa.RecordBatch:
@@ -195,17 +198,17 @@ class SlidingWindow(KeyedTask):
         words, valid = np.zeros((n, width), np.int64), np.zeros(n, np.int64)
         for i, name in enumerate(self.fields):
             column = batch.column(name)
-            words[:, i] = _words(column)
+            words[:, i] = _to_words(column)
             valid |= np.asarray(column.is_valid()).astype(np.int64) << i
         sizes = np.bincount(slots, minlength=state["size"].size) + state["size"]
-        least = int(max(sizes.max(initial=0), state["room"].max(initial=FEW)))
+        room = int(max(sizes.max(initial=0), state["room"].max(initial=INITIAL_CAPACITY)))
         for name, field in self.state_fields().items():
-            if field.grows:
-                state[name] = field.widened(state[name], least * (width if name == "words" else 1))
+            if field.growable:
+                state[name] = field.widen(state[name], room * (width if name == "words" else 1))
         late = np.zeros(n, np.bool_)
-        most = n + int(sizes[distinct(slots, sizes.size)].sum())  # memory that is not written to costs nothing
-        rows, places, out_valid = (np.empty(most, np.int64) for _ in range(3))
-        out = np.empty((most, width), np.int64)
+        capacity = n + int(sizes[distinct_slots(slots, sizes.size)].sum())  # untouched pages cost no memory
+        rows, places, out_valid = (np.empty(capacity, np.int64) for _ in range(3))
+        out = np.empty((capacity, width), np.int64)
         rings = (
             state["newest"],
             state["head"],
@@ -215,25 +218,25 @@ class SlidingWindow(KeyedTask):
             state["words"],
             state["present"],
         )
-        found = _slide(slots, at, words, valid, in_us(self.size), *rings, late, rows, places, out, out_valid)
-        dead.reject(batch, late, "late", "a record with a later time came before")
+        found = _slide(slots, at, words, valid, to_microseconds(self.size), *rings, late, rows, places, out, out_valid)
+        dead.reject(batch, late, "late", "a record with a later time came earlier")
         return self._output(batch, rows[:found], places[:found], out[:found], out_valid[:found])
 
     def _output(
         self, batch: pa.RecordBatch, rows: Numbers, places: Numbers, words: Numbers, valid: Numbers
     ) -> pa.RecordBatch:
         schema = self.output_schema(batch.schema)
-        left = rows < 0
-        taken = taken_rows(batch, np.where(left, -1 - rows, rows))
+        leaving = rows < 0
+        taken = take_rows(batch, np.where(leaving, -1 - rows, rows))
         columns = dict(zip(taken.schema.names, taken.columns, strict=True))
-        leaves, valid = pa.array(left), np.where(left, valid, 0)
-        for name in {*columns} - {*carried(columns), *self.by}:
-            gone = pa.scalar(None, columns[name].type)
+        mask, valid = pa.array(leaving), np.where(leaving, valid, 0)
+        for name in {*columns} - {*carried_fields(columns), *self.by}:
+            evicted = pa.scalar(None, columns[name].type)
             if name in self.fields:
                 i = self.fields.index(name)
-                gone = _from_words(words[:, i], valid >> i & 1 == 1, columns[name].type)
-            columns[name] = pc.if_else(leaves, gone, columns[name])
-        columns[self.action] = pa.array(np.where(left, -1, 1))
+                evicted = _from_words(words[:, i], valid >> i & 1 == 1, columns[name].type)
+            columns[name] = pc.if_else(mask, evicted, columns[name])
+        columns[self.action] = pa.array(np.where(leaving, -1, 1))
         columns[next_ordinal(batch.schema.names)] = pa.array(places)
         return pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
 
@@ -254,8 +257,8 @@ class SlidingWindow(KeyedTask):
         yield Case(cls(size=timedelta(seconds=5), by=("key",), fields=()), batch)
 
 
-def _words(column: pa.Array) -> Numbers:
-    """Values as 64 bits, anything where null."""
+def _to_words(column: pa.Array) -> Numbers:
+    """Convert values to 64-bit words; nulls give arbitrary words."""
     if pa.types.is_floating(column.type):
         column = column.cast(pa.float64()).fill_null(0.0)
     elif pa.types.is_boolean(column.type) or pa.types.is_uint64(column.type):
@@ -266,13 +269,13 @@ def _words(column: pa.Array) -> Numbers:
     return words
 
 
-def _from_words(words: Numbers, valid: Any, kind: pa.DataType) -> pa.Array:
-    """The values of a type again."""
+def _from_words(words: Numbers, valid: Any, dtype: pa.DataType) -> pa.Array:
+    """Convert 64-bit words back to values of a type."""
     words = np.where(valid, words, 0)
-    if pa.types.is_null(kind):
+    if pa.types.is_null(dtype):
         return pa.nulls(words.size)
-    if pa.types.is_floating(kind):
-        return pa.array(words.view(np.float64), mask=~valid).cast(kind)
-    if pa.types.is_boolean(kind) or pa.types.is_uint64(kind):
-        return pa.array(words.view(np.uint64), mask=~valid).cast(kind)
-    return pa.array(words, mask=~valid).cast(kind)
+    if pa.types.is_floating(dtype):
+        return pa.array(words.view(np.float64), mask=~valid).cast(dtype)
+    if pa.types.is_boolean(dtype) or pa.types.is_uint64(dtype):
+        return pa.array(words.view(np.uint64), mask=~valid).cast(dtype)
+    return pa.array(words, mask=~valid).cast(dtype)

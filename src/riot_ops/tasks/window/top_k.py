@@ -1,4 +1,4 @@
-"""The items with the largest values."""
+"""Top k: the items with the largest values at every tick of stream time."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from riot_ops.core.casting import plain
-from riot_ops.core.clock import END, NEVER, Clock, Ticks, in_us
+from riot_ops.core.casting import plain_type
+from riot_ops.core.clock import END, NEVER, Clock, Ticks, to_microseconds
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
-from riot_ops.core.operator import Due
-from riot_ops.core.order import ordinals, with_tick_places
+from riot_ops.core.operator import TimerOutput
+from riot_ops.core.order import ordinals, with_timer_ordinals
 from riot_ops.core.parameters import Count
 from riot_ops.core.schema import TIMESTAMP
-from riot_ops.kernels.arrays.arrow import float_column, int_column, joined, present, readonly, words
-from riot_ops.kernels.arrays.codes import coded, decoded
-from riot_ops.kernels.arrays.ordering import are_sorted, by_number_within, edges_of, order_within
-from riot_ops.kernels.arrays.rows import filtered, taken
-from riot_ops.kernels.stats.ranking import best, first_places, ticks_to_come
-from riot_ops.kernels.text.timestamps import check_time_field, microseconds
+from riot_ops.kernels.arrays.arrow import concat_batches, float_column, int64_column, int_column, readonly, valid_mask
+from riot_ops.kernels.arrays.dictionaries import decode_dictionaries, dictionary_codes
+from riot_ops.kernels.arrays.ordering import are_sorted, order_by_number_within, run_edges, sort_runs
+from riot_ops.kernels.arrays.rows import filter_rows, take
+from riot_ops.kernels.arrays.timestamps import check_time_field, microseconds
+from riot_ops.kernels.stats.ranking import next_ticks, select_candidates, top_rows
 from riot_ops.task import Case, KeyedTask, Requirement, State, StateField, register
 
 __all__ = ["TopK"]
 
-#: The tick behind the end of the stream.
-LAST = 1 << 60
+#: Number of the tick at the end of the stream.
+LAST_TICK = 1 << 60
 SLOT, TICK = "slot", "tick"
 
 Numbers = npt.NDArray[np.int64]
@@ -40,12 +40,12 @@ Numbers = npt.NDArray[np.int64]
 @register
 @dataclass(frozen=True, kw_only=True)
 class TopK(KeyedTask):
-    """Rank the items that came since the last tick by a value: the k largest, a record for each rank.
+    """Rank the items since the last tick by a value, and emit the k largest, one record per rank.
 
-    Ticks are at the first event time of the stream plus multiples of ``every``. What has an event time from one tick
-    up to the next is ranked at that: behind :class:`SlidingTotals` of the same ``every`` the results of a tick are
-    ranked at that very tick. Of an item that comes several times the last value counts; of equal values the smaller
-    item is first. Rankings of parts of a stream, ranked again, are those of the whole.
+    Ticks are at the first event time of the stream plus multiples of ``every``. Records from one tick up to the next
+    are ranked at the latter: downstream of :class:`SlidingTotals` with the same ``every``, the results of a tick are
+    ranked at that tick. The last value of an item counts; among equal values the smaller item ranks first. Ranking the
+    rankings of the parts of a stream gives the ranking of the whole.
 
     Parameters
     ----------
@@ -54,19 +54,19 @@ class TopK(KeyedTask):
     value : str, default "count"
         Numeric field to rank by.
     k : int >= 1, default 10
-        How many are put out.
+        Number of ranks to emit.
     every : timedelta > 0 or text such as "2s"
         Time from tick to tick.
     zeros : bool, default False
         Whether items with the value 0 are ranked.
     partial : bool, default True
-        Whether the end of a bounded stream is a tick as well.
+        Whether the end of a bounded stream counts as a tick.
     by, ttl
         Key and time to live, see :class:`KeyedTask`; a ttl is refused, since rankings hold nothing beyond a tick.
 
     Shapes and rates
     ----------------
-    record[n] -> record[m], N:M: up to k of each key at each tick. O(log n) time per record; the state of a key is the
+    record[n] -> record[m], N:M: up to k records per key and tick. O(log n) time per record; the state of a key is the
     last record of each item since the last tick.
 
     A result has the key, ``tick_time``, ``rank`` (from 1 on), the item and the value. Its ``event_time`` is the
@@ -78,7 +78,7 @@ class TopK(KeyedTask):
 
     Errors
     ------
-    ``late``: the tick of its event time has been. ``no_event_time``.
+    ``late``: the tick of the record's event time has passed. ``no_event_time``.
 
     References
     ----------
@@ -112,7 +112,7 @@ class TopK(KeyedTask):
         if self.every <= timedelta(0):
             raise ConfigError(f"every must be longer than 0, got {self.every!r}")
         if self.ttl is not None:
-            raise ConfigError(f"ttl = {self.ttl!r}: nothing is held beyond a tick")
+            raise ConfigError(f"ttl = {self.ttl!r} is not supported: rankings hold nothing beyond a tick")
         names = [*self.by, self.item, self.value, "tick_time", "rank", "event_time", "seq"]
         if len(set(names)) < len(names) or ordinals(names):
             raise ConfigError(f"item, value and by must be different fields other than tick_time and rank, got {names}")
@@ -120,10 +120,10 @@ class TopK(KeyedTask):
     # -- contract ----------------------------------------------------------------------------------
 
     def clock(self) -> Clock:
-        return Clock(self.every, from_first=True, whole=True)
+        return Clock(self.every, from_first=True, whole_periods=True)
 
     @property
-    def keys_live(self) -> timedelta:
+    def key_retention(self) -> timedelta:
         return self.every * 3
 
     def requires(self) -> Mapping[str, Requirement]:
@@ -135,11 +135,11 @@ class TopK(KeyedTask):
 
     def output_schema(self, schema: pa.Schema) -> pa.Schema:
         self.check_input(schema)
-        out = with_tick_places(pa.schema([schema.field("seq")])) if "seq" in schema.names else pa.schema([])
+        out = with_timer_ordinals(pa.schema([schema.field("seq")])) if "seq" in schema.names else pa.schema([])
         fields = [pa.field("event_time", TIMESTAMP), *(schema.field(name) for name in self.by)]
-        made = [pa.field("tick_time", TIMESTAMP), pa.field("rank", pa.int64())]
-        for field in (*fields, *made, schema.field(self.item), schema.field(self.value)):
-            out = out if field.name in out.names else out.append(field.with_type(plain(field.type)))
+        added = [pa.field("tick_time", TIMESTAMP), pa.field("rank", pa.int64())]
+        for field in (*fields, *added, schema.field(self.item), schema.field(self.value)):
+            out = out if field.name in out.names else out.append(field.with_type(plain_type(field.type)))
         return out
 
     def writes(self) -> frozenset[str] | None:
@@ -153,24 +153,24 @@ class TopK(KeyedTask):
 
     def advance(
         self, batch: pa.RecordBatch | None, slots: Numbers, state: State, ticks: Ticks, dead: DeadLetters
-    ) -> tuple[pa.RecordBatch | None, Due | None]:
-        rows = self._waiting(batch, slots, state, ticks, dead)
+    ) -> tuple[pa.RecordBatch | None, TimerOutput | None]:
+        rows = self._rows_to_rank(batch, slots, state, ticks, dead)
         if rows is None:
             return None, None
         slot, tick = (int_column(rows.column(name)) for name in (SLOT, TICK))
-        passed = int(self._passed(np.array([ticks.end]), ticks)[0])
+        passed = int(self._tick_numbers(np.array([ticks.end]), ticks)[0])
         if ticks.end >= END:
-            passed = LAST if self.partial else -1
+            passed = LAST_TICK if self.partial else -1
         values, _ = float_column(rows.column(self.value))
-        codes, known = coded(_alike(rows.column(self.item)))
-        order = _by_tick(tick, slot, len(state["held"]))
-        # only those which reach the k-th value are told apart by their names
+        codes, known = dictionary_codes(_normalise_zeros(rows.column(self.item)))
+        order = _order_by_tick(tick, slot, len(state["held"]))
+        # only items that reach the k-th value are compared by name
         found, ends, used = (
             np.empty(order.size, np.int64),
             np.zeros(order.size + 1, np.int64),
             np.zeros(len(known), bool),
         )
-        runs, n, all_ = best(
+        runs, n, all_ = select_candidates(
             order, tick, slot, codes, values, passed, self.k, self.zeros, np.zeros(len(known), np.int64), used,
             np.empty(min(self.k, order.size)), found, ends,
         )  # fmt: skip
@@ -180,61 +180,67 @@ class TopK(KeyedTask):
         if not n:
             return None, None
         ends, order = ends[: runs + 1], found[:n]
-        order = order[order_within(ends, np.arange(n), -values[order], _names(known, used)[codes[order]])]
+        order = order[sort_runs(ends, np.arange(n), -values[order], _name_ranks(known, used)[codes[order]])]
         row, rank, times, key, item = (np.empty(n, np.int64) for _ in range(5))
-        n = first_places(
-            ends, order, self.k, tick, slot, codes, ticks.origin, in_us(self.every), row, rank, times, key, item
+        n = top_rows(
+            ends, order, self.k, tick, slot, codes, ticks.origin, to_microseconds(self.every), row, rank, times, key,
+            item,
         )  # fmt: skip
         columns = [
-            words(times[:n], TIMESTAMP),
-            words(rank[:n]),
-            taken(known, item[:n]),
-            taken(rows.column(self.value), row[:n]),
+            int64_column(times[:n], TIMESTAMP),
+            int64_column(rank[:n]),
+            take(known, item[:n]),
+            take(rows.column(self.value), row[:n]),
         ]
         names = ["tick_time", "rank", self.item, self.value]
-        return None, Due(key[:n], pa.RecordBatch.from_arrays(columns, names=names), times[:n])
+        return None, TimerOutput(key[:n], pa.RecordBatch.from_arrays(columns, names=names), times[:n])
 
-    def _passed(self, times: Numbers, ticks: Ticks) -> Numbers:
-        """How many ticks there were up to each time."""
+    def _tick_numbers(self, times: Numbers, ticks: Ticks) -> Numbers:
+        """Return the number of ticks up to each time."""
         if ticks.origin == NEVER:
             return np.zeros(times.size, np.int64)
-        return np.where(times == NEVER, 0, (times - ticks.origin) // in_us(self.every))
+        return np.where(times == NEVER, 0, (times - ticks.origin) // to_microseconds(self.every))
 
-    def _waiting(
+    def _rows_to_rank(
         self, batch: pa.RecordBatch | None, slots: Numbers, state: State, ticks: Ticks, dead: DeadLetters
     ) -> pa.RecordBatch | None:
-        """What is to be ranked, with slot and tick: rows that were held, and those that come; None: nothing."""
+        """Return held and new rows with slot and tick, or None if there are none; the held rows leave the state."""
         parts = []
         for number, held in enumerate(state["held"]):
             if held is not None:
                 parts.append(held.append_column(SLOT, pa.array(np.full(held.num_rows, number))))
                 state["held"][number] = None
         if batch is not None and batch.num_rows:
-            parts.append(self._ranked_later(batch, slots, ticks, dead))
-        return joined(parts if len(parts) == 1 else [decoded(part) for part in parts]) if parts else None
+            parts.append(self._pending_rows(batch, slots, ticks, dead))
+        return (
+            concat_batches(parts if len(parts) == 1 else [decode_dictionaries(part) for part in parts])
+            if parts
+            else None
+        )
 
-    def _ranked_later(self, batch: pa.RecordBatch, slots: Numbers, ticks: Ticks, dead: DeadLetters) -> pa.RecordBatch:
-        """The rows that are ranked at a tick to come, with slot and tick."""
+    def _pending_rows(self, batch: pa.RecordBatch, slots: Numbers, ticks: Ticks, dead: DeadLetters) -> pa.RecordBatch:
+        """Return the rows to rank at a later tick, with slot and tick, and reject the others."""
         n = batch.num_rows
         times, timed = microseconds(batch.column("event_time"))
         values, _ = float_column(batch.column(self.value))
         tick, late, good = np.empty(n, np.int64), np.empty(n, np.bool_), np.empty(n, np.bool_)
-        bad = ticks_to_come(
-            times, timed, values, readonly(present(batch.column(self.item))), ticks.origin, in_us(self.every),
-            readonly(ticks.rows), self._passed(ticks.moments, ticks), tick, late, good,
+        bad = next_ticks(
+            times, timed, values, readonly(valid_mask(batch.column(self.item))), ticks.origin,
+            to_microseconds(self.every), readonly(ticks.rows), self._tick_numbers(ticks.moments, ticks), tick, late,
+            good,
         )  # fmt: skip
-        columns = [batch.column(self.item), batch.column(self.value), words(tick), words(slots)]
+        columns = [batch.column(self.item), batch.column(self.value), int64_column(tick), int64_column(slots)]
         rows = pa.RecordBatch.from_arrays(columns, names=[self.item, self.value, TICK, SLOT])
         if not bad:
             return rows
-        dead.reject(batch, ~timed, "no_event_time", "a ranking needs an event time")
-        dead.reject(batch, late, "late", "the tick of its event time has been")
-        return filtered(rows, good)
+        dead.reject(batch, ~timed, "no_event_time", "ranking needs an event time")
+        dead.reject(batch, late, "late", "the tick of its event time has passed")
+        return filter_rows(rows, good)
 
     def _hold(self, rows: pa.RecordBatch, slots: Numbers, state: State) -> None:
-        kept = rows.drop_columns([SLOT])
+        waiting = rows.drop_columns([SLOT])
         for slot in np.unique(slots).tolist():
-            state["held"][slot] = kept.filter(pa.array(slots == slot))
+            state["held"][slot] = waiting.filter(pa.array(slots == slot))
 
     @classmethod
     def cases(cls) -> Iterable[Case]:
@@ -253,22 +259,22 @@ class TopK(KeyedTask):
         yield Case(cls(item="item", value="n", every=five, k=1, zeros=True, partial=False), batch, "one key")
 
 
-def _by_tick(tick: Numbers, slot: Numbers, keys: int) -> Numbers:
-    """The order of rows by tick and slot, of which there are so many keys; those of one stay in order."""
+def _order_by_tick(tick: Numbers, slot: Numbers, keys: int) -> Numbers:
+    """Return the stable order of rows by tick and slot; slots are below ``keys``."""
     if are_sorted([tick, slot], tick.size):
         return np.arange(tick.size)
     if keys <= tick.size and are_sorted([tick], tick.size):
-        return by_number_within(edges_of(tick), np.arange(tick.size), slot, keys)
+        return order_by_number_within(run_edges(tick), np.arange(tick.size), slot, keys)
     return np.lexsort((slot, tick))
 
 
-def _names(known: pa.Array, used: npt.NDArray[np.bool_]) -> Numbers:
-    """The places of the items that are used among each other."""
+def _name_ranks(known: pa.Array, used: npt.NDArray[np.bool_]) -> Numbers:
+    """Rank the used items by name."""
     places, some = np.empty(used.size, np.int64), np.flatnonzero(used)
-    places[some[np.asarray(pc.sort_indices(taken(known, some)))]] = np.arange(some.size)
+    places[some[np.asarray(pc.sort_indices(take(known, some)))]] = np.arange(some.size)
     return places
 
 
-def _alike(items: pa.Array) -> pa.Array:
-    """Items of which equal ones are the same to the last bit: -0.0 is 0.0."""
+def _normalise_zeros(items: pa.Array) -> pa.Array:
+    """Turn -0.0 into 0.0, so that equal items have equal bits."""
     return pc.add(items, 0.0) if pa.types.is_floating(items.type) else items

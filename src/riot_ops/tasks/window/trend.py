@@ -1,4 +1,4 @@
-"""Trend: statistics and a straight line over a sliding window of time, and an alarm when a value grows."""
+"""Trend: statistics and a least-squares line over a sliding time window, with an alarm when a value grows."""
 
 from __future__ import annotations
 
@@ -11,31 +11,34 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from riot_ops.core.clock import in_us
+from riot_ops.core.clock import to_microseconds
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.parameters import NonNegative
-from riot_ops.kernels.arrays.arrow import float_column, int_column, joined
+from riot_ops.kernels.arrays.arrow import concat_batches, float_column, int_column
 from riot_ops.kernels.jit import kernel
 from riot_ops.task import Case, KeyedTask, Requirement, State, StateField, register, replace_column, with_field
 
 __all__ = ["Trend"]
 
-NUMBERS = ("mean", "min", "max", "slope", "intercept")
+STATISTICS = ("mean", "min", "max", "slope", "intercept")
 BASELINES = ("min", "first", "mean")
-#: The sums of a window: the time from which it counts, the value, x, y, x^2, xy, and evictions since.
-#: Of so many values sums are made anew whenever one goes.
-FEW = 32
-#: What was so many times as far away as the rest is wide has taken digits of the sums along: they are made anew, too.
-FAR = 1000
+#: Up to this many values in a window, every eviction recomputes the sums.
+RECOMPUTE_BELOW = 32
+#: An evicted value further from the origin than this multiple of the remaining range has cost the sums digits:
+#: recompute.
+OUTLIER_RATIO = 1000
+#: Columns of ``sums``: the value that y is relative to, then the sums of x, y, x^2 and xy, and the evictions since the
+#: sums were last computed. x is relative to the time in ``origin``, in hours.
+SUMS = 6
 
 
 @kernel
-def _again(times: Any, values: Any, first: Any, end: Any, hour: Any, origin: Any, sums: Any, s: Any) -> None:
-    """The sums anew, from the oldest value of the window on."""
+def _recompute_sums(times: Any, values: Any, first: Any, end: Any, hour: Any, origin: Any, sums: Any, s: Any) -> None:
+    """Recompute the sums relative to the oldest value of the window."""
     origin[s] = times[first]
     sums[s, 0] = values[first]
-    for j in range(1, 6):
+    for j in range(1, SUMS):
         sums[s, j] = 0.0
     for k in range(first, end):
         x = (times[k] - origin[s]) / hour
@@ -52,11 +55,12 @@ def _trend(
     baseline: Any, times: Any, values: Any, low: Any, high: Any, origin: Any, sums: Any,
     first: Any, last: Any, counts: Any, found: Any, alarms: Any, late: Any,
 ) -> None:  # fmt: skip
-    """Go on with the windows of some keys.
+    """Advance the windows of the touched keys by their new rows.
 
-    Of key ``touched[t]`` the window is in ``times`` and ``values`` from ``edges[t]`` on, ``held[t]`` long, with room
-    for its new ones up to ``edges[t + 1]``; its new rows are the next in ``rows``. ``first`` and ``last`` get where it
-    is then. ``low`` and ``high`` are room for the places of values that may become the least or the greatest.
+    The window of key ``touched[t]`` stands in ``times`` and ``values`` from ``edges[t]`` on and is ``held[t]`` long;
+    its new values fill the space up to ``edges[t + 1]``, and its new rows are the next ones in ``rows``. ``first`` and
+    ``last`` receive its bounds after the batch. ``low`` and ``high`` are scratch space for monotonic queues: positions
+    of values that can still become the minimum or the maximum.
     """
     r = 0
     for t in range(touched.size):
@@ -64,7 +68,7 @@ def _trend(
         a = edges[t]
         end = a + held[t]
         new = edges[t + 1] - end
-        # places of values that no later one undercuts (low) or exceeds (high), the best first
+        # positions of values that no later value undercuts (low) or exceeds (high), the extreme first
         low_a = a
         low_z = a
         high_a = a
@@ -100,10 +104,10 @@ def _trend(
                     high_a += 1
                 a += 1
                 if a < end:
-                    far = FAR * (values[high[high_a]] - values[low[low_a]])
+                    far = OUTLIER_RATIO * (values[high[high_a]] - values[low[low_a]])
                     lost = abs(y) > far or abs(values[a] - sums[s, 0]) > far
-                    if lost or end - a <= FEW or sums[s, 5] >= end - a:
-                        _again(times, values, a, end, hour, origin, sums, s)
+                    if lost or end - a <= RECOMPUTE_BELOW or sums[s, 5] >= end - a:
+                        _recompute_sums(times, values, a, end, hour, origin, sums, s)
             n = end - a
             alarms[i] = False
             if n > 0:
@@ -116,7 +120,7 @@ def _trend(
             times[end] = now
             values[end] = v
             if n == 0:
-                _again(times, values, end, end, hour, origin, sums, s)
+                _recompute_sums(times, values, end, end, hour, origin, sums, s)
                 low_a = low_z = high_a = high_z = end
             x = (now - origin[s]) / hour
             y = v - sums[s, 0]
@@ -153,20 +157,20 @@ def _trend(
 @register
 @dataclass(frozen=True, kw_only=True)
 class Trend(KeyedTask):
-    """Follow a value of each key over the last day: statistics, a least-squares line, and an alarm when it grows.
+    """Monitor a value of each key over a sliding time window: statistics, least-squares line, alarm when it grows.
 
-    At time t the window has the values of ``(t - size, t]``. The line is that of least squares over the time in hours;
-    ``slope = (n Σxy - Σx Σy) / (n Σx² - (Σx)²)``. There is an alarm if the value exceeds ``(1 + growth)`` times the
-    baseline of the values that were in the window before it.
+    At time t the window holds the values of ``(t - size, t]``. The line is the least-squares fit over the time in
+    hours; ``slope = (n Σxy - Σx Σy) / (n Σx² - (Σx)²)``. A value raises an alarm if it exceeds ``(1 + growth)`` times
+    the baseline of the values that were in the window before it.
 
     Parameters
     ----------
-    size : timedelta > 0 or text such as "1d", default 86400.0
+    size : timedelta > 0 or text such as "1d", default 1 day
         Length of the window.
     growth : float >= 0, default 0.01
-        By which share a value may exceed the baseline.
+        Share by which a value may exceed the baseline without an alarm.
     baseline : "min", "first" or "mean", default "min"
-        Smallest, oldest or mean value of the window before.
+        Minimum, oldest or mean value of the window before the record.
     value : str, default "value"
         Numeric input field.
     time : str, default "event_time"
@@ -178,16 +182,17 @@ class Trend(KeyedTask):
     ----------------
     float64[n] -> record[n], 1:1, with ``count`` (int64), ``mean``, ``min``, ``max``, ``slope`` (per hour),
     ``intercept`` (the line at the oldest value of the window) and ``alarm``. O(1) time per record, and O(W) for each
-    key and batch; 16 W + 56 bytes of state per key. Sums are made anew when the window has been replaced once, so that
-    errors do not build up, and when an outlier leaves it.
+    key and batch; 16 W + 56 bytes of state per key. The sums are recomputed once every value of the window has been
+    replaced, so that rounding errors do not accumulate, and whenever an outlier leaves the window.
 
     Missing values
     --------------
-    A record without value or time is an error. Slope and intercept are null where all values are of one time.
+    A record without value or time is an error. Slope and intercept are null where all values have one time.
 
     Errors
     ------
-    ``missing``; ``not_finite`` (an infinite value); ``late`` (earlier than another of its key: see :class:`SortByEventTime`).
+    ``missing``; ``not_finite`` (an infinite value); ``late`` (an earlier time than another record of its key, see
+    :class:`SortByEventTime`).
 
     References
     ----------
@@ -225,24 +230,22 @@ class Trend(KeyedTask):
 
     def output_schema(self, schema: pa.Schema) -> pa.Schema:
         self.check_input(schema)
-        kind = schema.field(self.time).type
-        if not (pa.types.is_timestamp(kind) or pa.types.is_integer(kind) or pa.types.is_null(kind)):
-            raise ConfigError(
-                f"{self.name()} needs a timestamp or whole numbers in {self.time!r}, its input has {kind}"
-            )
+        dtype = schema.field(self.time).type
+        if not (pa.types.is_timestamp(dtype) or pa.types.is_integer(dtype) or pa.types.is_null(dtype)):
+            raise ConfigError(f"{self.name()} needs timestamps or integers in {self.time!r}, its input has {dtype}")
         schema = with_field(schema, pa.field("count", pa.int64()))
-        for name in NUMBERS:
+        for name in STATISTICS:
             schema = with_field(schema, pa.field(name, pa.float64()))
         return with_field(schema, pa.field("alarm", pa.bool_()))
 
     def writes(self) -> frozenset[str] | None:
-        return frozenset({"count", *NUMBERS, "alarm"})
+        return frozenset({"count", *STATISTICS, "alarm"})
 
     def state_fields(self) -> Mapping[str, StateField]:
         return {
             "window": StateField("rows", initial=None),
             "origin": StateField("int64"),
-            "sums": StateField("float64", 6),
+            "sums": StateField("float64", SUMS),
         }
 
     def validate_rows(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
@@ -271,27 +274,28 @@ class Trend(KeyedTask):
         edges = np.concatenate([[0], np.cumsum(held + new)])
         all_times, all_values = np.empty(edges[-1], np.int64), np.empty(edges[-1])
         if held.any():
-            pool = joined([w for w in windows if w is not None])
+            pool = concat_batches([w for w in windows if w is not None])
             to = np.repeat(edges[:-1] - np.concatenate([[0], np.cumsum(held)[:-1]]), held) + np.arange(held.sum())
             all_times[to], all_values[to] = (pool.column(i).to_numpy() for i in (0, 1))
         low, high = np.empty_like(all_times), np.empty_like(all_times)
         first, last = np.empty(touched.size, np.int64), np.empty(touched.size, np.int64)
-        counts, found = np.empty(n, np.int64), np.empty((len(NUMBERS), n))
+        counts, found = np.empty(n, np.int64), np.empty((len(STATISTICS), n))
         alarms, late = np.empty(n, np.bool_), np.empty(n, np.bool_)
         unit = 1 if micros else 1000  # of a microsecond
-        how = (in_us(self.size) * unit, 3.6e9 * unit, self.growth, BASELINES.index(self.baseline))
-        given: tuple[Any, ...] = (times, values, rows, edges, held, touched, *how, all_times, all_values, low, high)
-        _trend(*(*given, state["origin"], state["sums"], first, last, counts, found, alarms, late))
+        parameters = (to_microseconds(self.size) * unit, 3.6e9 * unit, self.growth, BASELINES.index(self.baseline))
+        inputs: tuple[Any, ...] = (times, values, rows, edges, held, touched, *parameters)
+        buffers, outputs = (all_times, all_values, low, high), (first, last, counts, found, alarms, late)
+        _trend(*(*inputs, *buffers, state["origin"], state["sums"], *outputs))
         for s, a, b in zip(touched.tolist(), first.tolist(), last.tolist(), strict=True):
-            # copies, so that the window of a key keeps nothing else alive
-            kept = [pa.array(all_times[a:b].copy()), pa.array(all_values[a:b].copy())]
-            state["window"][s] = pa.RecordBatch.from_arrays(kept, names=["time", "value"])
+            # copies, so that a key's window does not keep the arrays of the whole batch alive
+            window = [pa.array(all_times[a:b].copy()), pa.array(all_values[a:b].copy())]
+            state["window"][s] = pa.RecordBatch.from_arrays(window, names=["time", "value"])
         if late.any():
             dead.reject(batch, late, "late", "another record of its key has a later time")
             good = ~late
             batch, counts, found, alarms = batch.filter(pa.array(good)), counts[good], found[:, good], alarms[good]
         batch = replace_column(batch, "count", pa.array(counts))
-        for name, numbers in zip(NUMBERS, found, strict=True):
+        for name, numbers in zip(STATISTICS, found, strict=True):
             batch = replace_column(batch, name, numbers)
         return replace_column(batch, "alarm", pa.array(alarms))
 

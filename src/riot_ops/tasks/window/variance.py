@@ -39,7 +39,7 @@ def welford(values: Any, slots: Any, n: Any, mean: Any, square: Any, ddof: Any, 
 @register
 @dataclass(frozen=True, kw_only=True)
 class Variance(ValueTask):
-    """Give after every reading the variance of all readings of its key so far.
+    """Compute the running variance of each key's readings.
 
     ``variance = Σ (x - mean)² / (n - ddof)``, updated by Welford's method:
     ``mean' = mean + (x - mean) / n;  Q' = Q + (x - mean) (x - mean')``.
@@ -47,7 +47,7 @@ class Variance(ValueTask):
     Parameters
     ----------
     ddof : 0 or 1, default 0
-        0: of the readings as a population; 1: estimated from a sample.
+        0: population variance; 1: sample variance.
     by, value, output, ttl
         Key, input field, output field and time to live, see :class:`ValueTask`.
 
@@ -57,13 +57,13 @@ class Variance(ValueTask):
 
     Missing values
     --------------
-    A null or NaN is skipped; its record carries the variance so far. Null while there are not
-    more than ddof readings.
+    A null or NaN is skipped; its record carries the variance so far, which is null until there are more than ddof
+    readings.
 
     Errors
     ------
-    An infinite reading goes to the errors stream as ``not_finite``, one that would take the sum of
-    squares beyond float64 as ``overflow``; neither touches the state.
+    An infinite reading goes to the errors stream as ``not_finite``, a reading whose squared distance overflows float64
+    as ``overflow``; neither changes the state.
 
     References
     ----------

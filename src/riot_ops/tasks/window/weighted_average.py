@@ -1,4 +1,4 @@
-"""Average of readings by weight: the volume-weighted average price, over the last trades or a calendar period."""
+"""Weighted average, such as the volume-weighted average price, over the last records or a calendar period."""
 
 from __future__ import annotations
 
@@ -15,48 +15,48 @@ from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.parameters import Count
 from riot_ops.kernels.arrays.arrow import float_column
+from riot_ops.kernels.arrays.timestamps import check_time_field, from_microseconds, microseconds
 from riot_ops.kernels.jit import kernel
-from riot_ops.kernels.text.timestamps import check_time_field, from_microseconds, microseconds
 from riot_ops.task import Case, KeyedTask, Requirement, State, StateField, register, with_field
 
 __all__ = ["WeightedAverage"]
 
 Period = Literal["minute", "hour", "day", "week", "month", "year"]
 _DAY = 86_400_000_000
-#: Microseconds of the periods that have as many, and from which day on after 1 January 1970 they are counted.
-_EVEN: dict[str, tuple[int, int]] = {
+#: Length of the periods of fixed length, in microseconds, and the offset of their origin from 1 January 1970.
+_FIXED_PERIODS: dict[str, tuple[int, int]] = {
     "minute": (60_000_000, 0),
     "hour": (3_600_000_000, 0),
     "day": (_DAY, 0),
-    "week": (7 * _DAY, -3 * _DAY),  # that was a Thursday; weeks begin on Monday
+    "week": (7 * _DAY, -3 * _DAY),  # 1 January 1970 was a Thursday; weeks begin on Monday
 }
-#: What becomes of a record.
-NOTHING, GIVEN, LATE = 0, 1, 2
+#: Outcome of a record.
+NO_RESULT, RESULT, LATE = 0, 1, 2
 
 
 @kernel
 def _average(total: Any, weight: Any, out: Any, i: Any) -> Any:
-    """Write the average, where there is one; returns what becomes of the record."""
+    """Write the average, if it exists, and return the outcome of the record."""
     mean = total / weight if weight > 0.0 else np.nan
     out[i] = mean
-    return GIVEN if np.isfinite(mean) else NOTHING
+    return RESULT if np.isfinite(mean) else NO_RESULT
 
 
 @kernel
-def _last(
-    values: Any, weights: Any, times: Any, slots: Any, sums: Any, heads: Any, begun: Any, seen: Any, out: Any,
-    start: Any, became: Any,
+def _average_last(
+    values: Any, weights: Any, times: Any, slots: Any, sums: Any, heads: Any, started: Any, seen: Any, out: Any,
+    start: Any, outcome: Any,
 ) -> None:  # fmt: skip
-    """Averages over the last n records of each key, ``sums.shape[1] // 2`` of them.
+    """Average the last n records of each key, with n = ``sums.shape[1] // 2``.
 
-    Records come in blocks of n. Of the block before, ``sums`` holds what its last records add up to, from each place
-    on; these places are overwritten one by one by the records of the present block, whose own sums are in ``heads``.
-    So a window is one of each, nothing is ever subtracted, and a record costs the same for any n.
+    Records come in blocks of n. ``sums`` holds the suffix sums of the previous block; the records of the current block
+    overwrite them one by one, and ``heads`` holds the running sum of the current block. So a window is one suffix sum
+    plus one running sum, nothing is ever subtracted, and a record costs the same for any n.
     """
     n = sums.shape[1] // 2
     for i in range(values.size):
         if np.isnan(values[i]) or np.isnan(weights[i]):
-            became[i] = NOTHING
+            outcome[i] = NO_RESULT
             continue
         s = slots[i]
         k = seen[s] % n
@@ -74,45 +74,45 @@ def _last(
         if seen[s] >= n and k + 1 < n:
             total += sums[s, 2 * k + 2]
             weight += sums[s, 2 * k + 3]
-        if begun.shape[1] > 0:
-            begun[s, k] = times[i]
-            start[i] = begun[s, k + 1 if seen[s] >= n and k + 1 < n else 0]
+        if started.shape[1] > 0:
+            started[s, k] = times[i]
+            start[i] = started[s, k + 1 if seen[s] >= n and k + 1 < n else 0]
         seen[s] += 1
-        became[i] = _average(total, weight, out, i)
+        outcome[i] = _average(total, weight, out, i)
 
 
 @kernel
-def _running(
-    values: Any, weights: Any, times: Any, periods: Any, slots: Any, heads: Any, period: Any, begun: Any, out: Any,
-    start: Any, became: Any,
+def _average_period(
+    values: Any, weights: Any, times: Any, periods: Any, slots: Any, heads: Any, period: Any, started: Any, out: Any,
+    start: Any, outcome: Any,
 ) -> None:  # fmt: skip
-    """Averages over the records of each key so far in their period."""
+    """Average the records of each key so far in their period."""
     for i in range(values.size):
         s = slots[i]
         if periods[i] < period[s]:
-            became[i] = LATE
+            outcome[i] = LATE
             continue
         if np.isnan(values[i]) or np.isnan(weights[i]):
-            became[i] = NOTHING
+            outcome[i] = NO_RESULT
             continue
         if periods[i] > period[s]:
             period[s] = periods[i]
-            begun[s] = times[i]
+            started[s] = times[i]
             heads[s, 0] = 0.0
             heads[s, 1] = 0.0
         heads[s, 0] += values[i] * weights[i]
         heads[s, 1] += weights[i]
-        start[i] = begun[s]
-        became[i] = _average(heads[s, 0], heads[s, 1], out, i)
+        start[i] = started[s]
+        outcome[i] = _average(heads[s, 0], heads[s, 1], out, i)
 
 
 @register
 @dataclass(frozen=True, kw_only=True)
 class WeightedAverage(KeyedTask):
-    """Average the readings of each key by weight, such as prices by volume (VWAP).
+    """Compute the weighted average of each key's readings, such as prices weighted by volume (VWAP).
 
-    ``average = (w1 x1 + … + wn xn) / (w1 + … + wn)`` over the last records of the key, or over those so far in the
-    calendar period of the latest.
+    ``average = (w1 x1 + … + wn xn) / (w1 + … + wn)`` over the last records of the key, or over its records so far in
+    the current calendar period.
 
     Parameters
     ----------
@@ -121,14 +121,13 @@ class WeightedAverage(KeyedTask):
     weight : str, default "volume"
         Field with its weight, >= 0.
     last : int >= 1, optional
-        How many records count; before there are so many, those there are.
+        Number of records in the average; fewer while the key has fewer.
     period : "minute", "hour", "day", "week", "month" or "year", optional
-        In place of ``last``: the period of the calendar, in UTC, whose records count; weeks are those of ISO 8601, from
-        Monday on.
+        Instead of ``last``: the calendar period, in UTC, whose records are averaged; weeks begin on Monday (ISO 8601).
     output : str, default "vwap"
         Field for the average.
     start : str, optional
-        Field for the event time of the first record that counts.
+        Field for the event time of the first record in the average.
     by, ttl
         Key and time to live, see :class:`KeyedTask`.
 
@@ -140,13 +139,13 @@ class WeightedAverage(KeyedTask):
 
     Missing values
     --------------
-    A record with a null or NaN reading or weight counts for nothing, and nothing comes of it. So it is where all
-    weights are 0.
+    A record with a null or NaN reading or weight does not count and is not emitted. Nothing is emitted while all
+    weights are 0 either.
 
     Errors
     ------
-    ``not_finite`` (an infinite reading or weight), ``out_of_range`` (a weight below 0); with a period ``late`` (the
-    key is in a later period) and ``no_event_time``.
+    ``not_finite`` (an infinite reading or weight), ``out_of_range`` (a negative weight); with a period also ``late``
+    (the key is in a later period) and ``no_event_time``.
 
     References
     ----------
@@ -176,7 +175,7 @@ class WeightedAverage(KeyedTask):
 
     def validate(self) -> None:
         if (self.last is None) == (self.period is None):
-            raise ConfigError(f"give one of last and period, got last={self.last!r} and period={self.period!r}")
+            raise ConfigError(f"give either last or period, got last={self.last!r} and period={self.period!r}")
         if self.start == self.output:
             raise ConfigError(f"start must not be {self.start!r}, the field for the average")
 
@@ -199,14 +198,14 @@ class WeightedAverage(KeyedTask):
             return {
                 "heads": StateField("float64", 2),
                 "period": StateField("int64", initial=NEVER),
-                "begun": StateField("int64"),
+                "started": StateField("int64"),
             }
         fields = {
             "sums": StateField("float64", 2 * self.last),
             "heads": StateField("float64", 2),
             "seen": StateField("int64"),
         }
-        return fields if self.start is None else {**fields, "begun": StateField("int64", self.last)}
+        return fields if self.start is None else {**fields, "started": StateField("int64", self.last)}
 
     def validate_rows(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
         bad = np.zeros(batch.num_rows, np.bool_)
@@ -217,10 +216,10 @@ class WeightedAverage(KeyedTask):
 
         for name in dict.fromkeys((self.value, self.weight)):
             reject(np.isinf(float_column(batch.column(name))[0]), "not_finite", f"{name} is infinite")
-        reject(float_column(batch.column(self.weight))[0] < 0, "out_of_range", f"{self.weight} is below 0")
+        reject(float_column(batch.column(self.weight))[0] < 0, "out_of_range", f"{self.weight} is negative")
         if self.period is not None or self.start is not None:
             _, present = microseconds(batch.column("event_time"))
-            reject(~present, "no_event_time", "the event time is null")
+            reject(~present, "no_event_time", "the event time is missing")
         return batch.filter(pa.array(~bad)) if bad.any() else batch
 
     def update(
@@ -228,27 +227,37 @@ class WeightedAverage(KeyedTask):
     ) -> pa.RecordBatch:
         n = batch.num_rows
         values, weights = (float_column(batch.column(name))[0] for name in (self.value, self.weight))
-        out, start, became = np.empty(n), np.zeros(n, np.int64), np.empty(n, np.int8)
+        out, start, outcome = np.empty(n), np.zeros(n, np.int64), np.empty(n, np.int8)
         timed = self.period is not None or self.start is not None
         times = microseconds(batch.column("event_time"))[0] if timed else np.empty(0, np.int64)
         if self.period is None:
-            begun = state.get("begun", np.empty((0, 0), np.int64))
-            _last(
-                values, weights, times, slots, state["sums"], state["heads"], begun, state["seen"], out, start, became
+            started = state.get("started", np.empty((0, 0), np.int64))
+            _average_last(
+                values,
+                weights,
+                times,
+                slots,
+                state["sums"],
+                state["heads"],
+                started,
+                state["seen"],
+                out,
+                start,
+                outcome,
             )
         else:
-            periods = _numbers(times, self.period)
-            heads, period, begun = state["heads"], state["period"], state["begun"]
-            _running(values, weights, times, periods, slots, heads, period, begun, out, start, became)
-            dead.reject(batch, became == LATE, "late", f"the key is in a later {self.period}")
-        made = {self.output: pa.array(out)}
+            periods = _period_numbers(times, self.period)
+            heads, period, started = state["heads"], state["period"], state["started"]
+            _average_period(values, weights, times, periods, slots, heads, period, started, out, start, outcome)
+            dead.reject(batch, outcome == LATE, "late", f"the key is in a later {self.period}")
+        columns = {self.output: pa.array(out)}
         if self.start is not None:
-            made[self.start] = from_microseconds(start, batch.schema.field("event_time").type)
+            columns[self.start] = from_microseconds(start, batch.schema.field("event_time").type)
         schema = self.output_schema(batch.schema)
-        whole = [made[f.name] if f.name in made else batch.column(f.name) for f in schema]
-        result = pa.RecordBatch.from_arrays(whole, schema=schema)
-        given = became == GIVEN
-        return result if given.all() else result.filter(pa.array(given))
+        arrays = [columns[f.name] if f.name in columns else batch.column(f.name) for f in schema]
+        result = pa.RecordBatch.from_arrays(arrays, schema=schema)
+        emitted = outcome == RESULT
+        return result if emitted.all() else result.filter(pa.array(emitted))
 
     @classmethod
     def cases(cls) -> Iterable[Case]:
@@ -268,10 +277,10 @@ class WeightedAverage(KeyedTask):
         yield Case(cls(last=3, start="start", output="price"), batch, "start")
 
 
-def _numbers(times: npt.NDArray[np.int64], period: str) -> npt.NDArray[np.int64]:
-    """The number of the period that each time is in."""
-    if period in _EVEN:
-        length, first = _EVEN[period]
+def _period_numbers(times: npt.NDArray[np.int64], period: str) -> npt.NDArray[np.int64]:
+    """Compute the number of the period that contains each time."""
+    if period in _FIXED_PERIODS:
+        length, first = _FIXED_PERIODS[period]
         return (times - first) // length
     unit = "datetime64[M]" if period == "month" else "datetime64[Y]"
     return times.view("datetime64[us]").astype(unit).astype(np.int64)

@@ -1,4 +1,4 @@
-"""Aggregates over windows of stream time, of sessions, or of a number of records."""
+"""Window aggregation: tumbling, hopping, session and count windows."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from riot_ops.core.clock import Clock, Ticks, in_us
+from riot_ops.core.clock import Clock, Ticks, to_microseconds
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
-from riot_ops.core.operator import Due
-from riot_ops.core.order import next_ordinal, ordinals, with_tick_places
+from riot_ops.core.operator import TimerOutput
+from riot_ops.core.order import next_ordinal, ordinals, with_timer_ordinals
 from riot_ops.core.parameters import Count
 from riot_ops.core.schema import TIMESTAMP
 from riot_ops.kernels.arrays.arrow import float_column
+from riot_ops.kernels.arrays.timestamps import check_time_field
 from riot_ops.kernels.stats.panes import FUTURE, LATE, UNTIMED
-from riot_ops.kernels.text.timestamps import check_time_field
 from riot_ops.task import Case, KeyedTask, Lookback, Requirement, State, StateField, register
-from riot_ops.tasks.window.windowing.aggregates import Reading, reading
+from riot_ops.tasks.window.windowing.accumulators import cell_state_fields, distinct_stats
+from riot_ops.tasks.window.windowing.aggregates import BoundAggregate, bind_aggregate
 from riot_ops.tasks.window.windowing.count_windows import CountWindows
-from riot_ops.tasks.window.windowing.groups import cell_fields, stats_of
+from riot_ops.tasks.window.windowing.frame import WindowFrame
 from riot_ops.tasks.window.windowing.session_windows import SessionWindows
 from riot_ops.tasks.window.windowing.stats import Aggregate
 from riot_ops.tasks.window.windowing.time_windows import TimeWindows
-from riot_ops.tasks.window.windowing.windows import Windows
 
 __all__ = ["Aggregate", "Window"]
 
-#: Most panes or sessions of a key that may be open at once.
-MOST_OPEN = 100_000
+#: Maximum number of panes or sessions of a key that may be open at once.
+MAX_OPEN_WINDOWS = 100_000
 ZERO = timedelta(0)
 
 
@@ -43,83 +43,84 @@ ZERO = timedelta(0)
 class Window(KeyedTask):
     """Aggregate the records of each key over windows.
 
-    Windows are tumbling (``size``), hopping (``size`` and ``every``), sessions (``gap``) or by count (``count``).
+    Windows are tumbling (``size``), hopping (``size`` and ``every``), sessions (``gap``) or count windows (``count``).
 
     Parameters
     ----------
     size : timedelta > 0 or text such as "1min", optional
-        Length of windows of time: ``[k every, k every + size)``, aligned to the epoch.
+        Length of time windows: ``[k every, k every + size)``, aligned to the epoch.
     every : timedelta > 0, default size
-        A window begins at each multiple of it; ``size`` must be a multiple.
+        Hop: a window begins at each multiple of it. ``size`` must be a multiple of ``every``.
     gap : timedelta > 0, optional
-        In place of size: a session is a run of records each less than a gap after the one before, in event time.
-        It ends a gap behind its last record, and is closed at the next multiple of an eighth of the gap.
+        Instead of size: a session is a run of records, each less than a gap of event time after the previous one.
+        It ends a gap after its last record, and is closed at the next multiple of an eighth of the gap.
     count : int >= 1, optional
-        In place of size: records per window, in the order in which they come.
+        Instead of size: records per window, in order of arrival.
     allowed_lateness : timedelta >= 0, default 0
-        How far a record may lag behind stream time: a window is closed when stream time less the delay reaches its end.
+        How far a record may lag behind stream time: a window is closed when stream time less this duration reaches its
+        end.
     max_ahead : timedelta > 0, optional
-        A record further ahead of stream time goes to the errors stream and does not move it: a clock that is wrong
-        then closes no windows. It must be longer than any gap of the whole stream. None: any time is believed.
+        A record further ahead of stream time goes to the errors stream and does not advance it, so that a wrong clock
+        closes no windows. It must be longer than any gap of the whole stream. None: no limit.
     aggregates : dict of str to tuple, default {"count": ("count", None)}
         By output field ``(function, field, option …)``, see below.
     emit : "final" or "update", default "final"
-        A result when a window is closed, or for each record one of every window that it falls into, as it then stands.
+        Emit a result when a window is closed; or, for each record, the current result of every window that contains it.
     partial : bool, default False
-        Whether the end of a bounded stream gives windows by count that are not full. Windows of time it always closes.
+        Whether the end of a bounded stream emits count windows that are not full. It always closes time windows.
     by, ttl
-        Key and time to live, see :class:`KeyedTask`; a ttl is for windows by count: of time nothing is left of a key
-        when its windows are closed.
+        Key and time to live, see :class:`KeyedTask`; a ttl is for count windows: a key without open time windows has no
+        state.
 
     Aggregates
     ----------
     ====================================  ============================================================================
-    ``("count", None)``                   records; with a field: values that are there
+    ``("count", None)``                   records; with a field: non-missing values
     ``("sum", f)``, ``("mean", f)``       compensated sums
     ``("min", f)``, ``("max", f)``
-    ``("first", f)``, ``("last", f)``     the value of the smallest and the largest event time, of equal ones the first
-                                          and the last that came; by count in order of arrival
+    ``("first", f)``, ``("last", f)``     the value of the smallest and the largest event time, among equal times the
+                                          first and the last to arrive; in count windows by order of arrival
     ``("std", f, otherwise)``             sample standard deviation; below two values ``otherwise`` (null)
     ``("quantile", f, q, accuracy)``      ``q`` in [0, 1]; within ``accuracy`` (relative, default 0.01) of the value of
                                           rank ``floor(q (n - 1))``, for sizes from 1e-6 to 1e9 (smaller ones are 0)
     ``("distinct", f, precision)``        number of distinct values, HyperLogLog with ``2^precision`` registers (10),
                                           standard error ``1.04 / sqrt(2^precision)``
-    ``("unique", f)``                     number of distinct values, exact: it keeps a hash of 64 bits of each
-    ``("matches", f, relation, x)``       number of values to which ``== x`` applies (or ``!= < <= > >=``); with ``&``
-                                          those that have bits of ``x``
-    ``("share", f, relation, x)``         the same as a share of the values
+    ``("unique", f)``                     number of distinct values, exact: it keeps a 64-bit hash of each
+    ``("matches", f, relation, x)``       number of values with ``== x`` (or ``!= < <= > >=``); with ``&``: that share
+                                          a bit with ``x``
+    ``("share", f, relation, x)``         share of the values that match
     ``("duration", f)``                   seconds from the first to the last event time of a value (``None``: a record)
-    ``("mean_gap", f, otherwise)``        mean of the seconds between a value and the one that came before it (or, with
-                                          ``None``, records); below two values ``otherwise`` (null)
-    ``("std_gap", f, otherwise)``         sample standard deviation of these, below three values ``otherwise`` (null)
-    ``("top", f, k)``                     the k most frequent values with their numbers, exact; equal ones by value
-    ``(Aggregate(…), f)``                 one of your own, see :class:`Aggregate`
+    ``("mean_gap", f, otherwise)``        mean of the seconds between consecutive values (with ``None``: records);
+                                          below two values ``otherwise`` (null)
+    ``("std_gap", f, otherwise)``         sample standard deviation of those, below three values ``otherwise`` (null)
+    ``("top", f, k)``                     the k most frequent values with their counts, exact; ties by value
+    ``(Aggregate(…), f)``                 a custom aggregate, see :class:`Aggregate`
     ====================================  ============================================================================
 
     Shapes and rates
     ----------------
     record[n] -> record[m], N:M. O(1) time per record and O(size / every) per result; a record is added to one pane of
-    length ``every``. State per key: what the aggregates need, times ``size / every + ceil(delay / every)`` panes, or
-    ``ceil(delay / gap) + 3`` sessions.
+    length ``every``. State per key: the cells of the aggregates, times
+    ``size / every + ceil(allowed_lateness / every)`` panes, or ``ceil(allowed_lateness / gap) + 3`` sessions.
 
     A result has the key, ``window_start``, ``window_end`` and the aggregates. Its ``event_time`` is the microsecond
-    before the window's end (of a session: of the multiple at which it was closed), its ``seq`` the message that
-    moved stream time there, see :mod:`riot_ops.core.order`. By count it has the number and time of the record that
-    filled it, and starts and ends at the first and the last event time in it.
+    before the window's end (for a session: before the multiple at which it was closed), its ``seq`` the message that
+    advanced stream time, see :mod:`riot_ops.core.order`. A count window has ``seq`` and event time of the record that
+    filled it, and starts and ends at its first and last event time.
 
-    The results are the same however the stream is cut, to the last bit: the records of a key are added one by one in
-    their order, and panes merged from the earliest on.
+    The results are the same to the last bit however the stream is cut: the records of a key are added one by one in
+    their order, and panes are merged from the earliest on.
 
     Missing values
     --------------
-    A null or NaN value is skipped by the aggregates of its field. A window without any value gives null; one without
-    records gives nothing.
+    The aggregates of a field skip its null and NaN values. The aggregate of no values is null; a window without records
+    emits nothing.
 
     Errors
     ------
-    In windows of time a record without event time goes to the errors stream as ``no_event_time``, one of which all
-    windows are closed as ``late``, one beyond ``max_ahead`` as ``from_the_future``; an infinite number as
-    ``not_finite``.
+    In time windows, a record without event time goes to the errors stream as ``no_event_time``, a record whose windows
+    are all closed as ``late``, and a record beyond ``max_ahead`` as ``from_the_future``; in all windows an infinite
+    number as ``not_finite``.
 
     References
     ----------
@@ -158,9 +159,9 @@ class Window(KeyedTask):
     partial: bool = False
 
     def validate(self) -> None:
-        given = [name for name in ("size", "gap", "count") if getattr(self, name) is not None]
-        if len(given) != 1:
-            raise ConfigError(f"Window takes one of size, gap and count, got {' and '.join(given) or 'none of them'}")
+        chosen = [name for name in ("size", "gap", "count") if getattr(self, name) is not None]
+        if len(chosen) != 1:
+            raise ConfigError(f"Window needs exactly one of size, gap and count, got {' and '.join(chosen) or 'none'}")
         for name in ("size", "every", "gap", "max_ahead"):
             value = getattr(self, name)
             if value is not None and value <= ZERO:
@@ -168,16 +169,16 @@ class Window(KeyedTask):
         if self.allowed_lateness < ZERO:
             raise ConfigError(f"allowed_lateness must not be negative, got {self.allowed_lateness!r}")
         if self.every is not None and self.size is None:
-            raise ConfigError(f"every = {self.every!r} is for windows of a size")
+            raise ConfigError(f"every = {self.every!r} needs size")
         if self.every is not None and self.size is not None and self.size % self.every:
             raise ConfigError(f"size must be a multiple of every, got {self.size!r} and {self.every!r}")
         if self.partial and self.count is None:
-            raise ConfigError("partial is for windows by count: windows of time are closed at the end of a stream")
+            raise ConfigError("partial is for count windows: the end of a stream closes time windows anyway")
         for name in ("allowed_lateness", "max_ahead"):
             if self.count is not None and getattr(self, name):
-                raise ConfigError(f"{name} = {getattr(self, name)!r} is for windows of time, not by count")
+                raise ConfigError(f"{name} = {getattr(self, name)!r} is for time windows, not for count windows")
         if self.ttl is not None and self.count is None:
-            raise ConfigError(f"ttl = {self.ttl!r} is for windows by count; of time nothing is left of a closed window")
+            raise ConfigError(f"ttl = {self.ttl!r} is for count windows; a closed time window leaves no state")
         if not isinstance(self.aggregates, Mapping) or not self.aggregates:
             raise ConfigError(f"aggregates must be a dict of field to (function, field), got {self.aggregates!r}")
         object.__setattr__(
@@ -185,38 +186,40 @@ class Window(KeyedTask):
             "aggregates",
             {name: tuple(one) if isinstance(one, list) else one for name, one in self.aggregates.items()},
         )
-        taken = {"seq", "event_time", "window_start", "window_end", *self.by}
+        reserved = {"seq", "event_time", "window_start", "window_end", *self.by}
         for name in self.aggregates:
-            if not isinstance(name, str) or not name or name in taken or ordinals([name]):
+            if not isinstance(name, str) or not name or name in reserved or ordinals([name]):
                 raise ConfigError(
-                    f"aggregates: {name!r} cannot be the name of a result: {', '.join(sorted(taken))} are there"
+                    f"aggregates: {name!r} cannot be the name of a result; reserved are {', '.join(sorted(reserved))}"
                 )
-        timed = [name for name, one in self.readings().items() if one.timed]
+        timed = [name for name, one in self.bound_aggregates().items() if one.timed]
         if timed and self.count is not None:
-            raise ConfigError(f"aggregates: {timed[0]!r} is about times of records, for windows of time, not by count")
-        if self.windows.room > MOST_OPEN:
+            raise ConfigError(f"aggregates: {timed[0]!r} measures event times, which count windows do not support")
+        if self.frame.room > MAX_OPEN_WINDOWS:
             raise ConfigError(
-                f"size, every, gap and delay keep {self.windows.room:,} windows of a key open; at most {MOST_OPEN:,} "
-                "are allowed"
+                f"size, every, gap and allowed_lateness keep {self.frame.room:,} windows of a key open; the maximum is "
+                f"{MAX_OPEN_WINDOWS:,}"
             )
 
-    def readings(self, schema: pa.Schema | None = None) -> dict[str, Reading]:
-        """The aggregates, by output field."""
-        return {name: reading(name, one, schema) for name, one in self.aggregates.items()}
+    def bound_aggregates(self, schema: pa.Schema | None = None) -> dict[str, BoundAggregate]:
+        """The aggregates by output field, bound to the types of ``schema``."""
+        return {name: bind_aggregate(name, one, schema) for name, one in self.aggregates.items()}
 
     @functools.cached_property
-    def windows(self) -> Windows:
-        """How records fall into windows."""
-        stats = stats_of(self.readings().values())
+    def frame(self) -> WindowFrame:
+        """The frame that assigns records to windows."""
+        stats = distinct_stats(self.bound_aggregates().values())
         update = self.emit == "update"
         if self.count is not None:
             return CountWindows(stats, update, self.count)
         if self.gap is not None:
-            gap = in_us(self.gap)
-            return SessionWindows(stats, update, gap, max(gap // 8, 1), in_us(self.allowed_lateness))
+            gap = to_microseconds(self.gap)
+            return SessionWindows(stats, update, gap, max(gap // 8, 1), to_microseconds(self.allowed_lateness))
         assert self.size is not None
-        every = in_us(self.every or self.size)
-        return TimeWindows(stats, update, every, in_us(self.size) // every, in_us(self.allowed_lateness))
+        every = to_microseconds(self.every or self.size)
+        return TimeWindows(
+            stats, update, every, to_microseconds(self.size) // every, to_microseconds(self.allowed_lateness)
+        )
 
     def __hash__(self) -> int:
         return hash((self.size, self.every, self.gap, self.count, self.by, repr(self.aggregates)))
@@ -227,16 +230,18 @@ class Window(KeyedTask):
         if self.count is not None:
             return None
         period = (
-            timedelta(microseconds=max(in_us(self.gap) // 8, 1)) if self.gap is not None else self.every or self.size
+            timedelta(microseconds=max(to_microseconds(self.gap) // 8, 1))
+            if self.gap is not None
+            else self.every or self.size
         )
         assert period is not None
         return Clock(period, self.allowed_lateness, self.max_ahead)
 
-    def with_lateness(self, by: timedelta) -> Self:
-        return self if self.count is not None else self.replace(allowed_lateness=self.allowed_lateness + by)
+    def with_lateness(self, lateness: timedelta) -> Self:
+        return self if self.count is not None else self.replace(allowed_lateness=self.allowed_lateness + lateness)
 
     @property
-    def keys_live(self) -> timedelta | None:
+    def key_retention(self) -> timedelta | None:
         if self.count is not None:
             return self.ttl
         length = self.size or 2 * (self.gap or ZERO)
@@ -244,7 +249,7 @@ class Window(KeyedTask):
 
     def requires(self) -> Mapping[str, Requirement]:
         needs: dict[str, Requirement] = {} if self.count is not None else {"event_time": "any"}
-        for name, one in self.readings().items():
+        for name, one in self.bound_aggregates().items():
             of = self.aggregates[name][1]
             if of is not None and needs.get(of) != "number":
                 needs[of] = one.needs
@@ -259,27 +264,27 @@ class Window(KeyedTask):
         out = pa.schema(fields)
         if fields:
             if self.emit == "final" and self.count is None:
-                out = with_tick_places(out)
+                out = with_timer_ordinals(out)
             else:
                 names = ordinals(schema.names)
                 names += [next_ordinal(schema.names)] if self.emit == "update" else []
                 for name in names:
                     out = out.append(pa.field(name, pa.int64()))
-        kind = self._time_type(schema)
+        dtype = self._time_type(schema)
         if timed:
-            out = out.append(pa.field("event_time", kind))
+            out = out.append(pa.field("event_time", dtype))
         for name in self.by:
             if name not in out.names:
                 out = out.append(schema.field(name))
         if timed:
-            out = out.append(pa.field("window_start", kind)).append(pa.field("window_end", kind))
-        for name, one in self.readings(schema).items():
-            out = out.append(pa.field(name, one.kind))
+            out = out.append(pa.field("window_start", dtype)).append(pa.field("window_end", dtype))
+        for name, one in self.bound_aggregates(schema).items():
+            out = out.append(pa.field(name, one.dtype))
         return out
 
     def _time_type(self, schema: pa.Schema) -> pa.DataType:
-        kind = schema.field("event_time").type if "event_time" in schema.names else TIMESTAMP
-        return kind if pa.types.is_timestamp(kind) else TIMESTAMP
+        dtype = schema.field("event_time").type if "event_time" in schema.names else TIMESTAMP
+        return dtype if pa.types.is_timestamp(dtype) else TIMESTAMP
 
     def expands(self) -> bool:
         return self.emit == "update"
@@ -289,18 +294,18 @@ class Window(KeyedTask):
 
     def lookback(self) -> Lookback | None:
         if self.emit == "update" or self.gap is not None:
-            return None  # a window that is not full, or one that may go on for ever
-        if self.size is None:  # where a window begins depends on how many records came before
+            return None  # updates of windows that are not full; sessions of unlimited length
+        if self.size is None:  # where a window begins depends on the number of earlier records
             return Lookback() if self.count == 1 else None
         return Lookback(span=self.size + self.allowed_lateness)
 
     def state_fields(self) -> Mapping[str, StateField]:
-        windows = self.windows
-        return {**windows.fields(), **cell_fields(windows.stats, windows.room)}
+        frame = self.frame
+        return {**frame.state_fields(), **cell_state_fields(frame.stats, frame.room)}
 
     def decode_state(self, table: pa.Table) -> pa.Table:
-        """The windows (of time: panes; sessions) that are open, a list per key: where each begins, and its cells."""
-        return self.windows.decoded(table)
+        """Return the open windows (panes or sessions) as a list per key, with start and cells of each."""
+        return self.frame.decode_state(table)
 
     def validate_rows(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
         for name, needed in self.requires().items():
@@ -315,25 +320,25 @@ class Window(KeyedTask):
     def update(
         self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, dead: DeadLetters
     ) -> pa.RecordBatch:
-        assert isinstance(self.windows, CountWindows)
-        return self.windows.run(self, batch, slots, state)
+        assert isinstance(self.frame, CountWindows)
+        return self.frame.run(self, batch, slots, state)
 
     def advance(
         self, batch: pa.RecordBatch | None, slots: npt.NDArray[np.int64], state: State, ticks: Ticks, dead: DeadLetters
-    ) -> tuple[pa.RecordBatch | None, Due | None]:
-        assert isinstance(self.windows, (TimeWindows, SessionWindows))
+    ) -> tuple[pa.RecordBatch | None, TimerOutput | None]:
+        assert isinstance(self.frame, (TimeWindows, SessionWindows))
         bad = np.zeros(0 if batch is None else batch.num_rows, np.uint8)
-        made, due = self.windows.run(self, batch, slots, state, ticks, bad)
+        batch_results, timer_results = self.frame.run(self, batch, slots, state, ticks, bad)
         if batch is not None:
-            for code, (reason, text) in _REASONS.items():
+            for code, (reason, text) in REJECTIONS.items():
                 dead.reject(batch, bad == code, reason, text)
-        return made, due
+        return batch_results, timer_results
 
     def flush(self, keys: pa.RecordBatch, state: State) -> pa.RecordBatch | None:
         if not self.partial:
             return None
-        assert isinstance(self.windows, CountWindows)
-        return self.windows.left(self, keys, state)
+        assert isinstance(self.frame, CountWindows)
+        return self.frame.flush_partial(self, keys, state)
 
     @classmethod
     def cases(cls) -> Iterable[Case]:
@@ -375,8 +380,8 @@ class Window(KeyedTask):
         yield Case(cls(size=2 * five, every=five, emit="update", by=("key",), aggregates=timed), batch, "updates")
 
 
-_REASONS = {
+REJECTIONS = {
     LATE: ("late", "all windows of its event time are closed"),
-    UNTIMED: ("no_event_time", "a window of time needs an event time"),
+    UNTIMED: ("no_event_time", "a time window needs an event time"),
     FUTURE: ("from_the_future", "its event time is too far ahead of stream time"),
 }

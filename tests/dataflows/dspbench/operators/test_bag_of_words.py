@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 from riot_ops import tasks as t
 from riot_ops.core.errors import ConfigError
 
-#: Words about as long as are looked at at once, and alike but for an end.
+#: Words about as long as one comparison step, which differ only in one end.
 ends = st.sampled_from(["a" * n + end for n in (1, 7, 8, 9, 15, 16, 61, 62, 63, 64, 65, 130) for end in ("", "b", "B")])
 long_texts = st.lists(ends | st.sampled_from([" ", "é", ", "]), max_size=12).map(" ".join)
 texts = st.lists(st.one_of(st.none(), st.text("abA9_ -éÉ\0", max_size=20), long_texts), max_size=5)
 
 
 @given(texts, st.booleans())
-def test_words_are_those_of_a_counter(texts, lowercase):
+def test_words_equal_a_counter(texts, lowercase):
     batch = pa.RecordBatch.from_pydict({"seq": range(len(texts)), "text": pa.array(texts, pa.string())})
     out = t.BagOfWords(field="text", lowercase=lowercase, whole=("text",)).session().push_batch(batch)
     wanted = []
@@ -48,7 +48,7 @@ def test_many_words_and_long_ones():
     assert set(out["count"].to_pylist()) == {2}
 
 
-def test_more_words_than_there_was_room_for():
+def test_table_grows_with_the_words():
     lines = [" ".join(f"word{i * j % 12_000}" for j in range(1, 120)) for i in range(1, 400)]
     out = t.BagOfWords(field="text").session().push_batch(pa.table({"text": lines}))
     wanted = [pair for line in lines for pair in Counter(line.split()).items()]
@@ -56,7 +56,7 @@ def test_more_words_than_there_was_room_for():
     assert list(zip(out["word"].to_pylist(), out["count"].to_pylist(), strict=True)) == wanted
 
 
-def test_words_as_numbers_into_a_list():
+def test_dictionary_encoded_words():
     bag = t.BagOfWords(field="text", coded=True).session()
     words = bag.push_batch(pa.table({"text": ["a b a", "b c"]}))["word"]
     assert (words.to_pylist(), words.dictionary.to_pylist()) == (["a", "b", "b", "c"], ["a", "b", "c"])

@@ -1,4 +1,4 @@
-"""Bandits: bounds of intervals, what is chosen at random, and what is rejected."""
+"""Bandits: bounds of intervals, random choices, and rejected records."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from riot_ops import tasks as t
 from riot_ops.core.errors import ConfigError
-from riot_ops.kernels.stats.bandits import settle
+from riot_ops.kernels.stats.bandits import move_interval
 from tests.reference.dspbench.reinforcement_learner import IntervalEstimator, bounds
 
 FIELDS = {"round": pa.int64(), "action": pa.string(), "reward": pa.int64()}
@@ -24,11 +24,11 @@ def batch_of(rows):
     )
 
 
-def told(*rewards):
+def reward_rows(*rewards):
     return [(None, action, reward) for action, reward in rewards]
 
 
-def asked(many):
+def event_rows(many):
     return [(i, None, None) for i in range(1, many + 1)]
 
 
@@ -43,7 +43,7 @@ def test_upper_bounds(rewards, limit, width):
     for reward in rewards:
         bins[reward // width - first] += 1
     interval = np.full((1, 1), -1), np.zeros((1, 1), np.int64), np.zeros((1, 1), np.int64)
-    settle(bins, first, width, len(rewards), sum(rewards), limit, 0, 0, *interval)
+    move_interval(bins, first, width, len(rewards), sum(rewards), limit, 0, 0, *interval)
     half = width / 2 if width > 1 else 0
     assert (first + (interval[0] + interval[1]).item()) * width + half == bounds(rewards, limit, width)[1]
 
@@ -54,11 +54,11 @@ def test_upper_bounds(rewards, limit, width):
     st.sampled_from([(95, 50, 5), (100, 90, 3), (60, 0, 40), (80, 20, 0)]),
 )
 def test_intervals_follow_the_rewards(steps, width, falling):
-    """An interval that goes on from where it was is that which is found anew."""
+    """An interval updated in place equals one computed from scratch."""
     limit, lowest, step = falling
-    rows = told(("a", 0), ("b", 0))
+    rows = reward_rows(("a", 0), ("b", 0))
     for n, (action, reward, ask) in enumerate(steps):
-        rows += told((action, reward)) + ([(n, None, None)] if ask else [])
+        rows += reward_rows((action, reward)) + ([(n, None, None)] if ask else [])
     options = {"confidence": limit, "min_confidence": lowest, "confidence_step": step, "confidence_rounds": 7}
     task = t.Bandit(actions=("a", "b"), rewards=(-20, 40), bin_width=width, min_sample=1, **options)
     naive = IntervalEstimator(actions=("a", "b"), width=width, least=1, pause=7, limit=limit, lowest=lowest, step=step)
@@ -75,64 +75,66 @@ def test_the_example_of_the_specification():
     assert bounds([10, 10, 11, 12, 9, 10, 8, 10, 13, 7], 90) == (7, 13)
 
 
-def test_of_equals_the_first_and_below_zero():
+def test_ties_go_to_the_first_action():
     task = t.Bandit(actions=("b", "a", "c"), rewards=(-50, 50), min_sample=1)
-    assert choices(task, told(("a", -3), ("b", -3), ("c", -4)) + asked(2)) == ["b", "b"]
-    assert choices(task, told(("a", -3), ("b", -7), ("c", -4)) + asked(1)) == ["a"]
+    assert choices(task, reward_rows(("a", -3), ("b", -3), ("c", -4)) + event_rows(2)) == ["b", "b"]
+    assert choices(task, reward_rows(("a", -3), ("b", -7), ("c", -4)) + event_rows(1)) == ["a"]
     greedy = t.Bandit(actions=("b", "a"), rewards=(-50, 50), learner="greedy", explore=0.0)
-    assert choices(greedy, asked(1) + told(("b", -3)) + asked(1) + told(("a", -2)) + asked(1)) == ["b", "a", "a"]
+    assert choices(
+        greedy, event_rows(1) + reward_rows(("b", -3)) + event_rows(1) + reward_rows(("a", -2)) + event_rows(1)
+    ) == ["b", "a", "a"]
 
 
-def test_choices_at_random_are_even():
-    found = Counter(choices(t.Bandit(actions=("a", "b", "c", "d"), seed=1), asked(8000)))
+def test_random_choices_are_uniform():
+    found = Counter(choices(t.Bandit(actions=("a", "b", "c", "d"), seed=1), event_rows(8000)))
     assert all(abs(found[action] - 2000) < 160 for action in "abcd")
     greedy = t.Bandit(actions=("a", "b"), learner="greedy", reduction_constant=1e9, explore=0.6)
-    found = Counter(choices(greedy, told(("b", 5)) + asked(8000)))
+    found = Counter(choices(greedy, reward_rows(("b", 5)) + event_rows(8000)))
     assert abs(found["a"] - 0.3 * 8000) < 160
 
 
-def test_what_is_drawn_are_the_numbers_of_splitmix64():
+def test_draws_equal_splitmix64():
     """The first outputs for the seed 0, as published: 0xe220a8397b1dcdaf, 0x6e789e6aa1b965f4, 0x06c45d188009454f."""
     names = tuple(map(str, range(1000)))
-    found = choices(t.Bandit(actions=names, rewards=(0, 0)), asked(3))
+    found = choices(t.Bandit(actions=names, rewards=(0, 0)), event_rows(3))
     assert found == [str(1000 * x >> 64) for x in (0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4, 0x06C45D188009454F)]
 
 
 def test_exploration_falls():
     linear = t.Bandit(actions=("a", "b"), learner="greedy", explore=1.0, reduction_constant=100.0, seed=2)
-    found = choices(linear, told(("b", 5)) + asked(100_000))
+    found = choices(linear, reward_rows(("b", 5)) + event_rows(100_000))
     assert abs(found[:100].count("a") - 50) < 20
     assert abs(found[50_000:].count("a") - 100 / 2 * np.log(2)) < 25
     slower = linear.replace(reduction="logarithmic", reduction_constant=10.0)
-    found = choices(slower, told(("b", 5)) + asked(100_000))
+    found = choices(slower, reward_rows(("b", 5)) + event_rows(100_000))
     assert abs(found[50_000:].count("a") - 10 / 2 * (np.log(1e5) ** 2 - np.log(5e4) ** 2) / 2) < 25
 
 
 def test_thompson_samplers_draw_past_rewards():
-    rows = told(*[("a", 0)] * 3, ("a", 10), *[("b", 5)] * 4, *[("c", 99)] * 2) + asked(4000)
+    rows = reward_rows(*[("a", 0)] * 3, ("a", 10), *[("b", 5)] * 4, *[("c", 99)] * 2) + event_rows(4000)
     task = t.Bandit(actions=("a", "b", "c"), learner="thompson", min_sample=3, max_reward=4, rewards=(0, 99))
     found = Counter(choices(task, rows))
     assert abs(found["a"] - 1000) < 120
-    assert found["c"] == 0  # too few rewards: below 4
+    assert found["c"] == 0  # at most min_sample rewards: draws below 4
     last = Counter(choices(task.replace(learner="optimistic"), rows))
     assert abs(last["a"] - 1000) < 120
-    low = rows[:4] + told(*[("b", 2)] * 4) + rows[8:]
+    low = rows[:4] + reward_rows(*[("b", 2)] * 4) + rows[8:]
     assert Counter(choices(task.replace(learner="optimistic", max_reward=2), low)) == {"a": 4000}
 
 
 def earned(rounds, **options):
-    """What choices of one action bring in."""
+    """Return the rewards of choices of one action."""
     task = t.Bandit(actions=("a",), **{"learner": "greedy", **options})
-    return task.session().push_batch(batch_of(asked(rounds)))["reward"].to_pylist()
+    return task.session().push_batch(batch_of(event_rows(rounds)))["reward"].to_pylist()
 
 
-def test_confidence_falls_by_steps_down_to_its_least():
+def test_confidence_falls_by_steps_to_its_minimum():
     """Of rewards 0 … 99 an interval of p % around 49 reaches about p / 2 to the right; "b" has all of its at 60."""
 
     def turns(**options):
         task = t.Bandit(actions=("a", "b"), rewards=(0, 99), min_sample=100, confidence_rounds=10, **options)
-        rows = [row for i in range(100) for row in told(("a", i), ("b", 60))]
-        found = choices(task, [*rows, *asked(200)])
+        rows = [row for i in range(100) for row in reward_rows(("a", i), ("b", 60))]
+        found = choices(task, [*rows, *event_rows(200)])
         return [i + 1 for i in range(1, 200) if found[i] != found[i - 1]]
 
     # "a" reaches to 49 + 47 at 95 %; it is below 60 when the limit is at most 21, which are 8 steps of 10 rounds
@@ -142,7 +144,7 @@ def test_confidence_falls_by_steps_down_to_its_least():
     assert turns(confidence_step=0, min_confidence=15) == []
 
 
-def test_an_environment_gives_a_reward_at_every_so_many_choices():
+def test_simulated_environment_rewards_every_nth_choice():
     assert earned(7, feedback={"a": (7.9, 0.0)}, feedback_every=3) == [None, None, 7, None, None, 7, None]
     assert earned(100, feedback={"a": (7.9, 0.0)}) == [*[None] * 49, 7, *[None] * 49, 7]
     rewards = np.array(earned(4000, feedback={"a": (1000, 100)}, feedback_every=1))
@@ -153,10 +155,10 @@ def test_an_environment_gives_a_reward_at_every_so_many_choices():
     assert below[1] == pytest.approx(4000 * 0.1359, abs=70)  # between one and two deviations
 
 
-def test_an_environment_is_learnt_from():
+def test_learner_learns_from_a_simulated_environment():
     task = t.Bandit(actions=("a", "b"), learner="greedy", explore=1.0, reduction_constant=20.0, feedback_every=1,
                     feedback={"a": (10, 1), "b": (20, 1)})  # fmt: skip
-    assert set(choices(task, asked(2000))[-50:]) == {"b"}
+    assert set(choices(task, event_rows(2000))[-50:]) == {"b"}
 
 
 def test_keys_learn_apart():
@@ -172,7 +174,7 @@ def test_other_fields():
     assert task.push({"r": 1, "page": None, "earned": None}) == [{"r": 1, "page": "a", "earned": None}]
 
 
-def test_what_is_rejected():
+def test_rejected_records():
     session = t.Bandit(actions=("a", "b"), rewards=(0, 9)).session()
     for number, action, reward in (
         (None, "c", 1),
@@ -198,7 +200,7 @@ def test_misuse_is_refused():
         ({"confidence": 40}, "confidence"),
         ({"min_sample": 0}, "min_sample"),
         ({"learner": "optimistic"}, "max_reward"),
-        ({"round": "action"}, "three fields"),
+        ({"round": "action"}, "must be different fields"),
         ({"feedback": {"b": (1, 1)}}, "feedback"),
         ({"feedback": {"a": (1, -1)}}, "feedback"),
         ({"feedback": {"a": (9000, 1000)}}, "feedback"),

@@ -1,4 +1,4 @@
-"""What stands out at one time, against sorting."""
+"""Batch outliers, against sorting."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_the_latest_reading_must_stand_out_as_well():
     assert outcome(t.BatchOutliers(latest="now", partial=False), rows) == []
 
 
-def test_keys_have_batches_of_their_own():
+def test_each_key_has_its_own_batches():
     rows = records([[1.0, 1.0, 9.0]], key="a") + records([[9.0, 9.0, 9.0]], key="b")
     assert [(row["key"], row["i"]) for row in outcome(t.BatchOutliers(by=("key",)), rows)] == [("a", 2)]
 
@@ -95,7 +95,7 @@ def test_defaults_are_those_of_the_unit_square():
 def test_misuse_is_refused():
     for wrong, message in (
         ({"top": 0}, "top"), ({"method": "mean"}, "method"), ({"emit": "some"}, "emit"),
-        ({"output": "x", "time": "x"}, "must be different fields"), ({"ttl": "1h"}, "has no use for ttl"),
+        ({"output": "x", "time": "x"}, "must be different fields"), ({"ttl": "1h"}, "does not support ttl"),
     ):  # fmt: skip
         with pytest.raises(ConfigError, match=message):
             t.BatchOutliers(**wrong)

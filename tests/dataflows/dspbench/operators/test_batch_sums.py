@@ -1,4 +1,4 @@
-"""Sums over all records of one time, against dicts."""
+"""Batch sums, against dicts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ROWS = st.lists(
 
 
 @given(ROWS, st.booleans())
-def test_sums_are_those_of_dicts(rows, by_key):
+def test_sums_equal_dicts(rows, by_key):
     rows = sorted(rows, key=lambda row: row[1])
     task = t.BatchSums(
         by=("key",) if by_key else (), groups=("kind",) if by_key else ("kind", "key"), value="v", time="at"
@@ -40,7 +40,7 @@ def test_sums_are_those_of_dicts(rows, by_key):
     assert found == wanted
 
 
-def test_the_end_may_lose_the_last():
+def test_end_may_drop_the_last_batch():
     rows = [{"event_time": NOON, "value": 1.0}]
     for partial in (True, False):
         session = t.BatchSums(partial=partial).session()
@@ -48,7 +48,7 @@ def test_the_end_may_lose_the_last():
         assert len(session.flush()) == partial
 
 
-def test_a_sum_that_is_too_large_is_null():
+def test_overflowing_sum_is_null():
     session = t.BatchSums().session()
     session.push_many({"event_time": NOON, "value": 1.7e308} for _ in range(2))
     assert [row["value"] for row in session.flush()] == [None]

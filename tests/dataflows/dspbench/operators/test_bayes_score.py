@@ -28,7 +28,7 @@ def message(seq, counts, totals=(9, 6)):
 
 
 def wanted(counts, most, unknown, least, totals=(9, 6)):
-    shares = [(spam_share(*both, *totals, unknown=unknown, least=least), word) for word, both in counts.items()]
+    shares = [(spam_share(*both, *totals, unknown=unknown, min_share=least), word) for word, both in counts.items()]
     chosen = sorted(shares, key=lambda s: (-abs(s[0] - 0.5), s[1]))[:most]
     spam, ham = math.prod(p for p, _ in chosen), math.prod(1 - p for p, _ in chosen)
     return spam / (spam + ham)
@@ -37,7 +37,7 @@ def wanted(counts, most, unknown, least, totals=(9, 6)):
 @given(st.lists(words, min_size=1, max_size=4), st.sampled_from([1, 3, 15]), st.randoms(use_true_random=False))
 def test_scores(messages, most, choose):
     rows = [row for seq, counts in enumerate(messages) for row in message(seq, counts)]
-    order = sorted(rows, key=lambda row: choose.random())  # but the whole before its words
+    order = sorted(rows, key=lambda row: choose.random())  # the whole message still precedes its words
     rows = sorted(order, key=lambda row: row["word"] is not None)
     task = t.BayesScore(words=most, unknown=0.45, least=0.125)
     session = task.session()
@@ -61,7 +61,7 @@ def test_counts_may_change_from_message_to_message(messages, numbered):
 
 
 @pytest.mark.parametrize("most", [2, 3, 100])
-def test_a_word_that_is_there_more_than_once_counts_so_often(most):
+def test_repeated_word_counts_repeatedly(most):
     rows = message(1, {"a": (3, 1), "b": (9, 1), "c": (1, 1)})  # 0.5, 0.75, 0.25: b before c before a
     rows = [{**rows[0], "n_words": 202}, *[rows[2]] * 200, rows[3], rows[1]]
     row = t.BayesScore(words=most).session().push_many(rows)[0]
@@ -104,12 +104,12 @@ def test_many_words_do_not_underflow():
     ("totals", "p"),
     [((0, 6), 0.01), ((9, 0), 0.99), ((0, 0), 0.4), ((9, 6), 1 / 2)],
 )
-def test_words_of_which_one_kind_of_message_has_none(totals, p):
-    rows = message(1, {"a": (3, 1)}, totals)  # 3 / 9 and 2 / 6 where there are such messages
+def test_words_in_only_one_class(totals, p):
+    rows = message(1, {"a": (3, 1)}, totals)  # 3 / 9 and 2 / 6 if there are such messages
     assert t.BayesScore().session().push_many(rows)[0]["spam_probability"] == pytest.approx(p)
 
 
-def test_of_words_that_say_as_much_the_first_by_bytes_count():
+def test_ties_are_broken_by_bytes():
     counts = {"ü": (9, 0), "ab": (0, 6), "a": (9, 0), "b": (0, 6), "": (0, 6)}  # 0.99 and 0.01, as far from 0.5
     for most, spam, ham in ((1, 0, 1), (2, 1, 1), (3, 1, 2), (4, 1, 3), (5, 2, 3)):
         row = t.BayesScore(words=most).session().push_many(message(1, counts))[0]
@@ -126,7 +126,7 @@ def test_parameters():
 
 
 @pytest.mark.parametrize(
-    ("parameters", "said"),
+    ("parameters", "error_text"),
     [
         ({"ttl": "1s"}, "ttl"),
         ({"by": ()}, "by"),
@@ -136,21 +136,21 @@ def test_parameters():
     ],
     ids=str,
 )
-def test_misuse_is_refused(parameters, said):
-    with pytest.raises(ConfigError, match=said):
+def test_misuse_is_refused(parameters, error_text):
+    with pytest.raises(ConfigError, match=error_text):
         t.BayesScore(**parameters)
 
 
 @pytest.mark.parametrize("most", [15, 100])
-def test_of_many_words_with_one_beginning_the_first_count(most):
+def test_ties_with_a_common_prefix_are_broken_by_bytes(most):
     names = [f"beginning{'x' * (i % 4)}{i}" for i in range(150)] + [f"begin{i}" for i in range(60)]
     counts = {name: (i % 5, i % 3) for i, name in enumerate(names)}
     row = t.BayesScore(words=most).session().push_many(message(1, counts))[0]
     assert row["spam_probability"] == pytest.approx(wanted(counts, most, 0.4, 0.01), rel=1e-9)
 
 
-def test_of_words_that_say_nearly_as_much_the_one_that_says_more_counts():
-    counts = {"a": (6, 1), "b": (3, 8)}  # 2/3 and 1/5 of what is said, and what a difference of the last bits decides
+def test_nearly_equal_words_are_ranked_exactly():
+    counts = {"a": (6, 1), "b": (3, 8)}  # 2/3 and 1/5, where the last bits decide
     for bad in range(9):
         for good in range(6):
             counts |= {f"c{bad}{good}": (bad, good), f"d{good}{bad}": (good, bad)}

@@ -1,4 +1,4 @@
-"""Distances from the centre of a time, against NumPy; and what a batch of a time is."""
+"""Distances from the centre of an event time, against NumPy; and the batches of a time."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
     st.integers(1, 9),
     st.booleans(),
 )
-def test_distances_are_those_of_numpy(rows, batch_size, by_key):
+def test_distances_equal_numpy(rows, batch_size, by_key):
     by = ("key",) if by_key else ()
     task = t.CenterDistance(fields=("x", "y"), scales=(2, 0.5), offset=3.0, by=by, output="far", time="at")
     flow = ro.Dataflow("far")
@@ -50,7 +50,7 @@ def test_distances_are_those_of_numpy(rows, batch_size, by_key):
     assert sorted((e["seq"], e["reason"]) for e in result.errors.to_pylist()) == late
 
 
-def test_a_batch_comes_out_when_its_time_is_over():
+def test_batch_is_emitted_when_its_time_is_over():
     session = t.CenterDistance(fields=("x",)).session()
     out = [session.push({"event_time": NOON + timedelta(seconds=s), "x": x}) for s, x in ((0, 1.0), (0, 3.0), (1, 8.0))]
     assert [[row["score"] for row in rows] for rows in out] == [[], [], [1.0, 1.0]]
@@ -59,7 +59,7 @@ def test_a_batch_comes_out_when_its_time_is_over():
     assert kept.push({"event_time": NOON, "x": 1.0}) + kept.flush() == []
 
 
-def test_what_has_no_place_is_an_error():
+def test_records_without_time_or_scope_are_errors():
     session = t.CenterDistance(fields=("x", "y")).session()
     session.push({"event_time": NOON, "x": 5, "y": 5})
     for time, x, y in ((None, 1, 1), (NOON, None, 1), (NOON, 1, float("inf")), (NOON, None, float("inf"))):
@@ -72,7 +72,7 @@ def test_misuse_is_refused():
     for wrong, message in (
         ({"fields": ()}, "at least one field"), ({"fields": ("x", "x")}, "none twice"),
         ({"scales": (1.0, 2.0)}, "scales must be 1 numbers > 0"), ({"scales": (0.0,)}, "scales must be"),
-        ({"time": "score"}, "must be different fields"), ({"ttl": "1h"}, "has no use for ttl"),
+        ({"time": "score"}, "must be different fields"), ({"ttl": "1h"}, "does not support ttl"),
     ):  # fmt: skip
         with pytest.raises(ConfigError, match=message):
             t.CenterDistance(**{"fields": ("x",), **wrong})

@@ -1,4 +1,4 @@
-"""Scores that fade, against dicts."""
+"""Decayed scores, against dicts."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def records(batches):
 
 
 @given(BATCHES, st.sampled_from([0.1, 0.9]), st.sampled_from([None, 1.0, 4.0]))
-def test_sums_are_those_of_dicts(batches, decay, threshold):
+def test_sums_equal_dicts(batches, decay, threshold):
     session = t.DecayedScores(decay=decay, threshold=threshold).session()
     rows = session.push_many(records(batches)) + session.flush()
     limit = 0.5 / (1 - math.exp(-decay)) if threshold is None else threshold
@@ -57,7 +57,7 @@ def test_misuse_is_refused():
     for wrong, message in (
         ({"decay": 0}, "decay"), ({"threshold": -1}, "threshold"), ({"by": ("a",)}, "by must be empty"),
         ({"output": "score"}, "must be different fields"), ({"time": "id"}, "must be different fields"),
-        ({"ttl": "1h"}, "has no use for ttl"),
+        ({"ttl": "1h"}, "does not support ttl"),
     ):  # fmt: skip
         with pytest.raises(ConfigError, match=message):
             t.DecayedScores(**wrong)

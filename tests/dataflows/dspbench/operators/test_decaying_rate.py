@@ -1,4 +1,4 @@
-"""Rates that fade, against the sum over all events."""
+"""Decaying rates, against the sum over all events."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def batch_of(rows):
 
 
 def summed(batch, decay):
-    """``λ Σ amount decay^(t - t_i)`` at each event."""
+    """Compute ``λ Σ amount decay^(t - t_i)`` at each event."""
     rows = batch.to_pylist()
     for i, row in enumerate(rows):
         before = [r for r in rows[: i + 1] if r["key"] == row["key"] and r["adds"] and r["amount"] is not None]
@@ -72,7 +72,7 @@ def test_the_example_of_the_specification():
 
 
 @pytest.mark.parametrize("sketch", [False, True])
-def test_late_records_count_what_would_be_left(sketch):
+def test_late_records_count_with_their_decayed_share(sketch):
     common = {"decay": 0.5, "adds": "adds"}
     task = t.DecayingRate(fields=("key",), capacity=100, **common) if sketch else t.DecayingRate(by="key", **common)
     session = task.session()
@@ -89,7 +89,7 @@ def test_late_records_count_what_would_be_left(sketch):
     assert rate(-500) == pytest.approx(1.25 * one)
 
 
-def test_a_sketch_tells_the_rate_of_another_key():
+def test_sketch_query_of_another_key():
     session = t.DecayingRate(fields=("callee",), asks=("caller",), capacity=100).session()
     calls = [("a", "b"), ("b", "a"), ("b", "a")]
     rates = [session.push({"event_time": NOON, "caller": a, "callee": b})[0]["rate"] for a, b in calls]
@@ -115,7 +115,7 @@ def test_sizes_of_a_sketch():
     assert (fields["times"].shape, fields["buckets"].shape) == (7, 56)
 
 
-def test_what_is_rejected():
+def test_rejected_records():
     session = t.DecayingRate(amount="n", output="n").session()
     good = {"event_time": NOON, "n": 2.0}
     for wrong in ({"event_time": None}, {"n": -1.0}, {"n": float("inf")}):

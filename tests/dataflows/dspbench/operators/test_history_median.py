@@ -1,4 +1,4 @@
-"""Forecasts from the median of what was, against lists."""
+"""Forecasts from the median of past values, against lists."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ STEPS = st.lists(
 
 
 @given(STEPS, st.integers(1, 5))
-def test_forecasts_are_those_of_lists(steps, window):
+def test_forecasts_equal_lists(steps, window):
     rows = (
         t.HistoryMedian(by=("key",), now="is_now", value="x", output="to_come", window=window)
         .session()
@@ -42,6 +42,6 @@ def test_forecasts_are_those_of_lists(steps, window):
 def test_a_month_by_default():
     session = t.HistoryMedian().session()
     session.push_many({"open": False, "value": 100.0 if day < 17 else 0.0} for day in range(33))
-    assert session.push({"open": True, "value": 0.0}) == [{"open": True, "value": 0.0}]  # of 31 there are 15 of 100
+    assert session.push({"open": True, "value": 0.0}) == [{"open": True, "value": 0.0}]  # 15 of the 31 values are 100
     with pytest.raises(ConfigError, match="window"):
         t.HistoryMedian(window=0)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from riot_ops import tasks as t
 from riot_ops.core.errors import ConfigError
-from riot_ops.dataflows.dspbench.operators.lexicons import STOP_WORDS, VALENCES
+from riot_ops.dataflows.dspbench.operators.sentiment_lexicons import STOP_WORDS, VALENCES
 from tests.reference.dspbench.sentiment_analysis import judge
 
 terms = st.lists(st.sampled_from(["a", "B", "ab", "ü", "É", "no-go"]), min_size=1, max_size=3).map(" ".join)
@@ -39,7 +39,7 @@ def test_counts(lexicon, texts, neutral):
     assert judged(task, texts) == [judge(text, lexicon, "counts", neutral=neutral) for text in texts]
 
 
-def test_the_longest_phrase_counts_and_the_next_begins_behind_it():
+def test_longest_phrase_wins_and_the_next_starts_after_it():
     lexicon = {"a": 1, "a b c": 10, "b": 100, "c d": 1000, "d": 10000}
     task = t.LexiconSentiment(lexicon=lexicon, phrases=True)
     assert judged(task, ["a b c d", "a b d", "a-b'c"]) == [("Positive", 10010), ("Positive", 10101), ("Positive", 10)]

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from riot_ops import tasks as t
 from riot_ops.core.errors import ConfigError
 from riot_ops.models import MarkovModel
-from riot_ops.models.markov import PURCHASES, purchases
+from riot_ops.models.markov import purchase_model
 from tests.reference.dspbench.fraud_detection import read_model, score
+from tests.samples import MADE
 
 METRICS = ("miss_probability", "miss_rate", "entropy_reduction")
 
@@ -30,14 +31,16 @@ METRICS = ("miss_probability", "miss_rate", "entropy_reduction")
         ("HHN LHS MHS HHS HHL", (0.9919510, 1.0, 0.9844944)),
     ],
 )
-def test_the_scores_of_the_specification(shared_data, chain, wanted):
-    path = shared_data / "dspbench" / "fraud-markov-model.txt"
+def test_the_scores_of_the_specification(sample_data, chain, wanted):
+    path = sample_data / "dspbench" / "fraud-markov-model.txt"
     for metric, value in zip(METRICS, wanted, strict=True):
         session = t.MarkovScore(model=str(path), metric=metric).session()
         rows = session.push_many({"state": state} for state in chain.split())
         assert [row["states"] for row in rows] == [chain.replace(" ", ",")]
-        assert rows[0]["score"] == pytest.approx(value, abs=6e-8)
-        assert score(chain.split(), *read_model(path), metric) == pytest.approx(value, abs=6e-8)
+        by_hand = score(chain.split(), *read_model(path), metric)
+        assert rows[0]["score"] == pytest.approx(by_hand, abs=6e-8)
+        if sample_data != MADE:
+            assert by_hand == pytest.approx(value, abs=6e-8)
 
 
 @given(st.lists(st.sampled_from("abc"), max_size=30), st.integers(2, 6), st.sampled_from(METRICS), st.booleans())
@@ -46,7 +49,7 @@ def test_windows_slide_by_one(chain, window, metric, local):
     task = t.MarkovScore(metric=metric, window=window, scope="window" if local else "all")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            "riot_ops.dataflows.dspbench.operators.markov_score.purchases", lambda: MarkovModel(names, matrix)
+            "riot_ops.dataflows.dspbench.operators.markov_score.purchase_model", lambda: MarkovModel(names, matrix)
         )
         rows = task.session().push_many({"state": s} for s in chain)
     least = window if local else 2
@@ -57,15 +60,15 @@ def test_windows_slide_by_one(chain, window, metric, local):
 
 def test_no_error_builds_up():
     rng = np.random.default_rng(3)
-    names = purchases().states
+    names = purchase_model().states
     chain = pa.array(names).take(pa.array(rng.integers(0, 18, 200_000)))
     rows = t.MarkovScore(window=50, states=None).session().push_batch(pa.table({"state": chain}))
     places = [names.index(s) for s in chain[-50:].to_pylist()]
-    exact = math.fsum(1 - purchases().matrix[a, b] for a, b in itertools.pairwise(places)) / 49
+    exact = math.fsum(1 - purchase_model().matrix[a, b] for a, b in itertools.pairwise(places)) / 49
     assert rows["score"][-1].as_py() == pytest.approx(exact, rel=4e-16)
 
 
-def test_thresholds_are_not_reached_by_what_equals_them():
+def test_score_equal_to_the_threshold_is_not_emitted():
     def scores(threshold):
         task = t.MarkovScore(metric="miss_rate", window=3, threshold=threshold, output="miss", states="chain")
         return task.session().push_many({"state": s} for s in ("MNN", "MNN", "HHS"))
@@ -74,7 +77,7 @@ def test_thresholds_are_not_reached_by_what_equals_them():
     assert scores(0.5) == []
 
 
-def test_unknown_states_are_errors_and_leave_no_trace():
+def test_unknown_states_are_errors_and_do_not_enter_the_window():
     session = t.MarkovScore(window=2, by="card", states=None, state="s").session()
     rows = session.push_many({"card": c, "s": s} for c, s in [("a", "MNN"), ("a", "?"), ("b", None), ("a", "MNN")])
     assert len(rows) == 1
@@ -88,35 +91,11 @@ def test_models_of_many_states(tmp_path):
     n = 300
     names = [f"s{i}" for i in range(n)]
     path = tmp_path / "model.txt"
-    path.write_text(MarkovModel(names, np.full((n, n), 1 / n)).text())
+    path.write_text(MarkovModel(names, np.full((n, n), 1 / n)).to_text())
     rows = t.MarkovScore(model=str(path), window=2).session().push_many({"state": s} for s in ("s299", "s0", "s299"))
     assert [(row["states"], round(row["score"], 6)) for row in rows] == [
         ("s299,s0", round(1 - 1 / n, 6)), ("s0,s299", round(1 - 1 / n, 6)),
     ]  # fmt: skip
-
-
-def test_training_counts_transitions_by_chain():
-    model = MarkovModel.trained(list("abc"), [1, 2, 1, 2, 1, 1], list("abbcaa"))
-    # chain 1: a b a a, chain 2: b c; the rows have zeros, so that 1 is added to each of their cells
-    assert model.matrix * [[5], [5], [3]] == pytest.approx(np.array([[2, 2, 1], [2, 1, 2], [1, 1, 1]]))
-    again = MarkovModel.from_text(model.text() + "\n")
-    assert (again.states, again.matrix.tolist()) == (model.states, model.matrix.tolist())
-    with pytest.raises(ConfigError, match="seen has the state 'd', the model a, b, c"):
-        MarkovModel.trained(list("abc"), [1], ["d"])
-
-
-def test_rows_without_zeros_are_counted_as_they_are():
-    model = MarkovModel.trained(list("ab"), [0] * 6, list("aabbab"))
-    assert model.matrix.tolist() == [[1 / 3, 2 / 3], [0.5, 0.5]]
-
-
-def test_the_default_has_the_shares_of_its_purchases():
-    model = purchases()
-    assert len(model.states) == 18
-    for i, name in enumerate(model.states):
-        share = math.prod(shares[letter] for shares, letter in zip(PURCHASES, name, strict=True))
-        assert model.matrix[:, i].mean() == pytest.approx(share, rel=0.2)
-    assert model.states[int(model.matrix[0].argmax())] == "MNN"
 
 
 @pytest.mark.parametrize(
@@ -133,7 +112,7 @@ def test_the_default_has_the_shares_of_its_purchases():
         ("a,b\nnan,1\n0.5,0.5", "the row of the state 'a' must be probabilities"),
     ],
 )
-def test_what_is_no_model_is_refused(tmp_path, text, message):
+def test_invalid_models_are_refused(tmp_path, text, message):
     path = tmp_path / "model.txt"
     path.write_text(text)
     with pytest.raises(ConfigError, match=message):

@@ -1,4 +1,4 @@
-"""What is new, against a set; and filters that change places."""
+"""Novelty flags, against a set; and filters that swap roles."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def batch_of(pairs):
 
 
 @given(st.lists(st.tuples(names, names), max_size=30), st.integers(1, 9))
-def test_new_is_what_a_set_lacks(pairs, size):
+def test_flags_equal_a_set(pairs, size):
     wanted = [pair not in pairs[:i] for i, pair in enumerate(pairs)]
     for task in (
         t.NoveltyFlag(by=("a", "b")),
@@ -35,7 +35,7 @@ def test_new_is_what_a_set_lacks(pairs, size):
         assert [new for part in parts for new in part["new"].to_pylist()] == wanted
 
 
-def test_a_full_detector_gives_way_to_the_learner():
+def test_full_detector_is_replaced_by_the_learner():
     task = t.NoveltyFlag(fields="n", capacity=1000, output="fresh")
     session = task.session()
 
@@ -48,11 +48,11 @@ def test_a_full_detector_gives_way_to_the_learner():
     assert 1750 < full < 1790
     assert sum(new(0, 1700)) > 1600
     assert not any(new(0, 1700))  # the detector is not yet full
-    new(10_000, 10_400)  # now it is, and the learner, which knows the same, is as well
+    new(10_000, 10_400)  # now it is full, and so is the learner, which has the same values
     assert sum(new(0, 1000)) > 900
 
 
-def test_the_error_is_that_of_a_filter_for_so_many_values():
+def test_error_rate_of_a_full_filter():
     session = t.NoveltyFlag(fields="n", capacity=2000, error=0.05).session()
     session.push_batch(pa.table({"n": list(range(2000))}))
     known = [not new for new in session.push_batch(pa.table({"n": list(range(5000, 5400))}))["new"].to_pylist()]

@@ -1,4 +1,4 @@
-"""Spikes: what passes, and what does not."""
+"""Spikes, against the formula."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ numbers = st.one_of(st.none(), st.sampled_from([0.0, 1.0, 1.5, -1.0, -1.5, 2.0])
 
 
 @given(st.lists(st.tuples(numbers, numbers), max_size=20), st.sampled_from([0.0, 0.3, 0.5]), st.booleans())
-def test_spikes_are_those_of_the_formula(pairs, threshold, relative):
+def test_spikes_equal_the_formula(pairs, threshold, relative):
     task = t.SpikeFilter(value="x", expected="y", threshold=threshold, deviation="relative" if relative else "absolute")
     batch = pa.table(
         {
@@ -39,7 +39,7 @@ def test_defaults():
     assert [row["value"] for row in rows] == [103.01, 96.99]
 
 
-def test_an_infinite_reading_is_a_spike_and_nan_is_none():
+def test_infinite_reading_is_a_spike_and_nan_is_not():
     rows = t.SpikeFilter().session().push_many({"value": v, "expected": 1.0} for v in (math.inf, -math.inf, math.nan))
     assert [row["value"] for row in rows] == [math.inf, -math.inf]
 

@@ -1,4 +1,4 @@
-"""Times from numbers, against whole numbers of Python."""
+"""Synthetic event times, against Python's integers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LAST = datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC)
 
 
 @given(st.lists(st.integers(0, 2**40), max_size=9), st.integers(0, 10**7), st.integers(1, 10**6), st.integers(1, 3))
-def test_so_many_messages_take_so_long(numbers, every, messages, sources):
+def test_times_follow_the_message_numbers(numbers, every, messages, sources):
     task = t.SyntheticEventTime(every=timedelta(microseconds=every), messages=messages, sources=sources)
     session = task.session()
     made = session.push_batch(pa.RecordBatch.from_pydict({"seq": pa.array(numbers, pa.int64())}))
@@ -30,9 +30,9 @@ def test_so_many_messages_take_so_long(numbers, every, messages, sources):
 
 
 def test_misuse_is_refused():
-    for options, said in (
+    for options, error_text in (
         ({"every": "-1s"}, "every"), ({"every": "1s", "messages": 0}, "messages"), ({"every": "1s", "sources": 0}, "sources"),
         ({"every": timedelta(days=10**6), "messages": 10**9}, "every times messages"),
     ):  # fmt: skip
-        with pytest.raises(ConfigError, match=said):
+        with pytest.raises(ConfigError, match=error_text):
             t.SyntheticEventTime(**options)

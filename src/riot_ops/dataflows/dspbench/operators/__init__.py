@@ -1,1 +1,1 @@
-"""Operators that one application of this suite needs."""
+"""Operators that only the applications of DSPBench need."""

@@ -1,4 +1,4 @@
-"""Text to its different words, each with how often it is there."""
+"""Bag of words: the distinct words of a text with their frequencies."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import pyarrow as pa
 
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
-from riot_ops.core.order import carried
-from riot_ops.kernels.arrays.arrow import byte_spans, joined, pieces, text_sizes
+from riot_ops.core.order import carried_fields
+from riot_ops.kernels.arrays.arrow import byte_spans, chunk_ranges, concat_batches, text_lengths
 from riot_ops.kernels.arrays.derived import Derived
-from riot_ops.kernels.text.strings import not_utf8
-from riot_ops.kernels.text.word_counts import word_counts
+from riot_ops.kernels.text.strings import non_utf8
+from riot_ops.kernels.text.word_counts import count_words
 from riot_ops.task import Case, Requirement, StatelessTask, next_ordinal, register, with_next_ordinal
 
 __all__ = ["BagOfWords"]
@@ -25,42 +25,43 @@ CODED = pa.dictionary(pa.int32(), pa.string())
 @register
 @dataclass(frozen=True, kw_only=True)
 class BagOfWords(StatelessTask):
-    """Make a record of each different word of a text, with how often it is there.
+    """Split a text into its distinct words, and emit a record per word with its frequency.
 
-    A word is a run of ASCII letters, digits and underscores. Words come in the order in which each is there first.
+    A word is a run of ASCII letters, digits and underscores. Words are emitted in order of first occurrence.
 
     Parameters
     ----------
     field : str, default "payload"
         Field with the text.
     output : str, default "word"
-        Field for a word.
+        Field for the word.
     count : str, default "count"
-        Field for how often it is in the text.
+        Field for its frequency in the text.
     different : str, default "n_words"
-        Field for the number of different words of the text.
+        Field for the number of distinct words in the text.
     lowercase : bool, default True
-        Whether words are in lower case.
+        Whether to convert words to lower case.
     keep : tuple of str, default ()
-        Fields of the text's record that those of its words carry, besides its order and time.
+        Fields of the input record to carry in the records of its words, besides order and time.
     whole : tuple of str or None, default None
-        If given, a record of the whole text comes ahead of its words: it carries these fields, its word is null and its
-        count that of all words, a word that comes twice counted twice. Texts without a word have one as well.
+        If given, a record of the whole text precedes its words: it carries these fields, its word is null and its count
+        is the number of all words, with repetitions. A text without words has such a record, too.
     coded : bool, default False
-        Whether the words are numbers into a list of the different words of a batch (a dictionary column of Arrow): the
-        same words, which cost those less who look at a word once, such as :class:`CountSpamWords` and :class:`BayesScore`.
+        Whether the words are dictionary-encoded (an Arrow dictionary column per batch): the same values, which is
+        faster for tasks that process each distinct word once, such as :class:`CountSpamWords` and :class:`BayesScore`.
 
     Shapes and rates
     ----------------
-    text[n] -> text[m], int64[m], int64[m], 1:N; O(bytes) time, no state. Records are told apart by a further ``ordinal``.
+    text[n] -> text[m], int64[m], int64[m], 1:N; O(bytes) time, no state. A further ``ordinal``
+    distinguishes the records of one text.
 
     Missing values
     --------------
-    Of a null there are no records. The fields of ``whole`` are null in the records of words.
+    A null text emits no records. The fields of ``whole`` are null in the records of words.
 
     Errors
     ------
-    ``invalid_utf8``: binary that is no text.
+    ``invalid_utf8``: binary that is not UTF-8.
 
     References
     ----------
@@ -91,13 +92,13 @@ class BagOfWords(StatelessTask):
     coded: bool = False
 
     def validate(self) -> None:
-        names = [*self._made, *self.keep, *(self.whole or ())]
+        names = [*self._output_fields, *self.keep, *(self.whole or ())]
         for name in names:
             if names.count(name) > 1:
                 raise ConfigError(f"output, count, different, keep and whole must not name {name!r} twice")
 
     @property
-    def _made(self) -> tuple[str, str, str]:
+    def _output_fields(self) -> tuple[str, str, str]:
         return self.output, self.count, self.different
 
     def requires(self) -> Mapping[str, Requirement]:
@@ -105,13 +106,13 @@ class BagOfWords(StatelessTask):
 
     def output_schema(self, schema: pa.Schema) -> pa.Schema:
         self.check_input(schema)
-        names = dict.fromkeys([*carried(schema.names), *self.keep])
-        out = pa.schema([schema.field(name) for name in names if name not in self._made])
+        names = dict.fromkeys([*carried_fields(schema.names), *self.keep])
+        out = pa.schema([schema.field(name) for name in names if name not in self._output_fields])
         for name in self.whole or ():
             out = out.append(schema.field(name).with_nullable(True))
         word = CODED if self.coded else pa.string()
-        for name, kind in zip(self._made, (word, pa.int64(), pa.int64()), strict=True):
-            out = out.append(pa.field(name, kind))
+        for name, dtype in zip(self._output_fields, (word, pa.int64(), pa.int64()), strict=True):
+            out = out.append(pa.field(name, dtype))
         return with_next_ordinal(out)
 
     def writes(self) -> frozenset[str] | None:
@@ -121,17 +122,17 @@ class BagOfWords(StatelessTask):
         return True
 
     def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
-        return joined(list(self.batches(batch, dead)))
+        return concat_batches(list(self.batches(batch, dead)))
 
     def batches(self, batch: pa.RecordBatch, dead: DeadLetters) -> Iterator[pa.RecordBatch]:
-        return map(Derived.whole, self.derived(batch, dead))
+        return map(Derived.materialize, self.derived(batch, dead))
 
     def derived(self, batch: pa.RecordBatch, dead: DeadLetters) -> Iterator[Derived]:
-        spoiled = not_utf8(batch.column(self.field))
+        spoiled = non_utf8(batch.column(self.field))
         if spoiled.any():
-            dead.reject(batch, spoiled, "invalid_utf8", f"{self.field} is no UTF-8")
+            dead.reject(batch, spoiled, "invalid_utf8", f"{self.field} is not UTF-8")
             batch = batch.filter(pa.array(~spoiled))
-        for start, stop in pieces(text_sizes(batch.column(self.field))):
+        for start, stop in chunk_ranges(text_lengths(batch.column(self.field))):
             yield self._counted(batch.slice(start, stop - start))
 
     def _counted(self, batch: pa.RecordBatch) -> Derived:
@@ -139,16 +140,16 @@ class BagOfWords(StatelessTask):
         if pa.types.is_null(column.type):
             column = column.cast(pa.string())
         headed = self.whole is not None
-        found = word_counts(*byte_spans(column), self.lowercase, headed)
+        found = count_words(*byte_spans(column), self.lowercase, headed)
         buffers = [None, pa.py_buffer(found.offsets), pa.py_buffer(found.text)]
         words = pa.Array.from_buffers(pa.string(), found.offsets.size - 1, buffers, 0)
         schema, place = self.output_schema(batch.schema), next_ordinal(batch.schema.names)
         own = {self.count: pa.array(found.counts)}
-        names = dict.fromkeys(n for n in schema.names if n not in (*self._made, place))
+        names = dict.fromkeys(n for n in schema.names if n not in (*self._output_fields, place))
         shared = {**{name: batch.column(name) for name in names}, self.different: pa.array(found.different)}
         of = pa.RecordBatch.from_arrays([*shared.values()], names=[*shared])
-        given = (found.entries, found.codes, words, self.output, place, own, headed)
-        return Derived(schema, of, *given, self.whole or ())
+        arguments = (found.entries, found.codes, words, self.output, place, own, headed)
+        return Derived(schema, of, *arguments, self.whole or ())
 
     @classmethod
     def cases(cls) -> Iterable[Case]:

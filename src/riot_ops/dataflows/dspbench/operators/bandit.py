@@ -1,4 +1,4 @@
-"""Choose among actions, and learn from their rewards: multi-armed bandits."""
+"""Multi-armed bandits: choose among actions, and learn from their rewards."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from riot_ops.core.dead_letters import DeadLetters
-from riot_ops.core.errors import ConfigError, short
+from riot_ops.core.errors import ConfigError, value_text
 from riot_ops.core.parameters import Count, NonNegative
-from riot_ops.kernels.arrays.arrow import float_column, masked, present
-from riot_ops.kernels.arrays.rows import filtered
+from riot_ops.kernels.arrays.arrow import float_column, nullable_column, valid_mask
+from riot_ops.kernels.arrays.rows import filter_rows
 from riot_ops.kernels.stats.bandits import (
-    BEYOND,
-    BROKEN,
+    FRACTIONAL,
     GREEDY,
     INTERVAL,
     MISSING,
     NEITHER,
     OPTIMISTIC,
+    OUT_OF_RANGE,
     THOMPSON,
     UNKNOWN,
     choose,
-    judge,
+    validate_records,
 )
-from riot_ops.kernels.text.strings import code_of
+from riot_ops.kernels.text.strings import name_codes
 from riot_ops.task import Case, KeyedTask, Requirement, State, StateField, register, with_field
 
 __all__ = ["Bandit"]
@@ -37,10 +37,10 @@ __all__ = ["Bandit"]
 Percent = Annotated[int, msgspec.Meta(ge=0, le=100)]
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 LEARNERS = {"interval": INTERVAL, "greedy": GREEDY, "thompson": THOMPSON, "optimistic": OPTIMISTIC}
-#: Beyond, numbers that came as float64 may not be what they were.
-EXACT = 1 << 53
-#: A sum of twelve uniform numbers less 6 is at most so far from 0.
-FARTHEST = 6.0
+#: Largest integer up to which float64 is exact.
+MAX_EXACT_INTEGER = 1 << 53
+#: Maximum deviation of the roughly normal numbers: the sum of twelve uniform numbers minus 6 lies in [-6, 6].
+MAX_DEVIATIONS = 6.0
 _ALL = np.empty(0, np.bool_)
 
 
@@ -49,51 +49,53 @@ _ALL = np.empty(0, np.bool_)
 class Bandit(KeyedTask):
     """Choose one of several actions for each event, and learn from rewards which is best.
 
-    Both come in one stream: a record that names an action is its reward, and ends here; any other is an event, and
-    comes out with the action chosen. How far to try and how far to use what is known is up to the learner:
+    Both come in one stream: a record with an action is a reward for it, and is not emitted; any other record is an
+    event, and is emitted with the chosen action. The learner balances exploration and exploitation:
 
-    - ``interval``: choose at random until each action has ``min_sample`` rewards; then that with the largest upper
-      bound of an interval around its mean that holds ``confidence`` percent of its rewards, which falls as rounds pass;
-    - ``greedy``: with a probability that falls as rounds pass at random, else that with the best mean (0 without any);
-    - ``thompson``: draw a past reward of each action, or where there are no more than ``min_sample`` a number below
-      ``max_reward``; choose that with the largest draw;
-    - ``optimistic``: the same, but no draw is below the mean of the past rewards.
+    - ``interval``: choose at random until each action has ``min_sample`` rewards; then choose the action with the
+      largest upper bound of an interval around its mean that holds ``confidence`` percent of its rewards; the
+      percentage falls as rounds pass;
+    - ``greedy``: choose at random with a probability that falls as rounds pass, else choose the action with the best
+      mean (0 without rewards);
+    - ``thompson``: draw a past reward of each action, or with at most ``min_sample`` rewards a number below
+      ``max_reward``; choose the action with the largest draw;
+    - ``optimistic``: like ``thompson``, but no draw is below the mean of the past rewards.
 
-    Of equals the first is chosen.
+    Ties go to the first action.
 
     Parameters
     ----------
     actions : tuple of str
-        What there is to choose from.
+        Actions to choose from.
     learner : "interval", "greedy", "thompson" or "optimistic", default "interval"
-        How, see above.
+        Learner, see above.
     rewards : pair of int, default (0, 9999)
-        The least and the greatest reward that there can be.
+        Minimum and maximum reward.
     bin_width : int >= 1, default 1
-        With ``interval``: how many rewards, in whole numbers, make a bin of the histogram.
+        With ``interval``: width of a histogram bin, in rewards.
     min_sample : int >= 0, default 30
-        With ``interval``, ``thompson`` and ``optimistic``: rewards of an action by which it is judged.
+        With ``interval``, ``thompson`` and ``optimistic``: minimum number of rewards by which an action is judged.
     confidence, min_confidence : int, 0 to 100, default 95 and 50
-        With ``interval``: percent of the rewards that an interval holds, at first and in the end.
+        With ``interval``: initial and final percentage of the rewards that an interval holds.
     confidence_step : int, 0 to 100, default 5
-        By how much it falls at a time.
+        With ``interval``: step by which that percentage falls.
     confidence_rounds : int >= 1, default 50
-        After how many rounds it falls again.
+        With ``interval``: number of rounds between two steps.
     explore : float, 0 to 1, default 0.5
-        With ``greedy``: probability of a choice at random, at first.
+        With ``greedy``: initial probability of a random choice.
     reduction : "linear" or "logarithmic", default "linear"
-        How it falls: ``min(explore, explore k / round)``, or ``explore k ln(round) / round``.
+        With ``greedy``: ``min(explore, explore k / round)``, or ``explore k ln(round) / round``.
     reduction_constant : float, >= 0, default 1.0
-        The k in it.
+        The constant k of the reduction.
     max_reward : int >= 1, optional
-        With ``thompson`` and ``optimistic``, which need it: what a draw without rewards is below.
+        With ``thompson`` and ``optimistic``, which need it: upper bound of draws without rewards.
     feedback : dict of str to (mean, deviation), optional
-        An environment in place of rewards from outside: each ``feedback_every``-th choice of an action is rewarded at
-        once by a roughly normal number, cut to a whole one that is not below 0. It is put out in ``reward``.
+        Simulated environment instead of reward records: each ``feedback_every``-th choice of an action is rewarded at
+        once with a roughly normal number, truncated to a non-negative integer and emitted in ``reward``.
     feedback_every : int >= 1, default 50
-        How often.
+        Number of choices of an action per simulated reward.
     seed : int, default 0
-        Of all that is random: the numbers that a key draws are those of splitmix64 that begins with it.
+        Seed of splitmix64, which draws the random numbers of each key.
     round : str, default "round"
         Field with the number of an event's round, from 1 on.
     action : str, default "action"
@@ -101,13 +103,13 @@ class Bandit(KeyedTask):
     reward : str, default "reward"
         Field with the reward.
     by, ttl
-        Key and time to live, see :class:`KeyedTask`; each key has a learner of its own.
+        Key and time to live, see :class:`KeyedTask`; each key has its own learner.
 
     Shapes and rates
     ----------------
-    record[n] -> record[m], 1:0/1. O(1) time per event of ``interval`` (amortised: the interval of an action moves
-    with its rewards) and ``greedy``. A draw costs O(bins). State per key: 8 bytes per bin and action; there are
-    ``(greatest - least) / bin_width``: by default 240 KB for three actions.
+    record[n] -> record[m], 1:0/1. O(1) time per event with ``interval`` (amortised: the interval of an action moves
+    with its rewards) and ``greedy``; a draw costs O(bins). State per key: 8 bytes per bin and action, with
+    ``(maximum - minimum) / bin_width`` bins: by default 240 KB for three actions.
 
     Missing values
     --------------
@@ -115,13 +117,13 @@ class Bandit(KeyedTask):
 
     Errors
     ------
-    ``unknown_action``, ``missing``, ``not_whole`` (a round or a reward that is no whole number), ``out_of_range`` (a
+    ``unknown_action``, ``missing``, ``not_whole`` (a round or a reward that is not an integer), ``out_of_range`` (a
     reward, or a round beyond 2^53).
 
     References
     ----------
     .. [1] L. P. Kaelbling, *Learning in embedded systems*, MIT Press 1993, section 4: interval estimation.
-    .. [2] O. Chapelle, L. Li, *An empirical evaluation of Thompson sampling*, NIPS 2011: also the optimistic one.
+    .. [2] O. Chapelle, L. Li, *An empirical evaluation of Thompson sampling*, NIPS 2011: also the optimistic variant.
     .. [3] M. V. Bordin et al., *DSPBench*, IEEE Access 8, 2020: reinforcement learner.
 
     Examples
@@ -162,12 +164,12 @@ class Bandit(KeyedTask):
 
     def validate(self) -> None:
         if not self.actions or len(set(self.actions)) < len(self.actions):
-            raise ConfigError(f"actions must name at least one action, none twice; got {self.actions!r}")
+            raise ConfigError(f"actions must name at least one action, and none twice; got {self.actions!r}")
         low, high = self.rewards
-        if not -EXACT <= low <= high <= EXACT or self._bins * len(self.actions) > 1 << 24:
+        if not -MAX_EXACT_INTEGER <= low <= high <= MAX_EXACT_INTEGER or self._bins * len(self.actions) > 1 << 24:
             raise ConfigError(
-                f"rewards must be the least and the greatest one, for all actions together at most 2^24 bins of "
-                f"{self.bin_width}, got {self.rewards!r}"
+                f"rewards must be the minimum and the maximum, with at most 2^24 bins of width {self.bin_width} "
+                f"over all actions; got {self.rewards!r}"
             )
         if self.confidence < self.min_confidence:
             raise ConfigError(
@@ -178,23 +180,25 @@ class Bandit(KeyedTask):
         if self.learner in ("thompson", "optimistic") and self.max_reward is None:
             raise ConfigError(f"learner={self.learner!r} needs max_reward")
         if len({self.round, self.action, self.reward}) < 3:
-            raise ConfigError(f"round, action and reward must be three fields, got {self.round!r}, {self.action!r}, "
-                              f"{self.reward!r}")  # fmt: skip
+            raise ConfigError(
+                f"round, action and reward must be different fields, got {self.round!r}, {self.action!r}, "
+                f"{self.reward!r}"
+            )
         if self.feedback is not None:
-            object.__setattr__(self, "feedback", self._environment())
+            object.__setattr__(self, "feedback", self._checked_feedback())
 
-    def _environment(self) -> dict[str, tuple[float, float]]:
-        given = self.feedback
-        if not isinstance(given, Mapping) or set(given) != set(self.actions):
-            raise ConfigError(f"feedback must have each of the actions, got {short(given)}")
+    def _checked_feedback(self) -> dict[str, tuple[float, float]]:
+        feedback = self.feedback
+        if not isinstance(feedback, Mapping) or set(feedback) != set(self.actions):
+            raise ConfigError(f"feedback must have every action, and no others; got {value_text(feedback)}")
         checked: dict[str, tuple[float, float]] = {}
-        for name, pair in given.items():
+        for name, pair in feedback.items():
             numbers = [x for x in pair if isinstance(x, int | float)] if isinstance(pair, list | tuple) else []
             good = len(numbers) == 2 == len(pair) and np.isfinite(numbers).all() and numbers[1] >= 0
-            if not good or not self.rewards[0] <= 0 <= numbers[0] + FARTHEST * numbers[1] <= self.rewards[1]:
+            if not good or not self.rewards[0] <= 0 <= numbers[0] + MAX_DEVIATIONS * numbers[1] <= self.rewards[1]:
                 raise ConfigError(
-                    f"feedback: {name!r} must have a mean and a deviation, such that rewards from 0 to six deviations "
-                    f"above the mean are within {self.rewards}, got {short(pair)}"
+                    f"feedback: {name!r} must have a mean and a deviation such that 0 and the mean plus six deviations "
+                    f"are within {self.rewards}, got {value_text(pair)}"
                 )
             checked[name] = float(numbers[0]), float(numbers[1])
         return checked
@@ -236,43 +240,44 @@ class Bandit(KeyedTask):
         }
 
     def validate_rows(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
-        """Of several keys what is wrong must not make one; else :meth:`update` passes it over, which costs less."""
+        """Reject invalid records, so that they create no key; without a key :meth:`update` does so, at lower cost."""
         if not self.by:
             return batch
-        wrong = self._wrong(batch, *self._read(batch), dead)
+        wrong = self._reject_invalid(batch, *self._read(batch), dead)
         return batch.filter(pa.array(wrong == 0)) if wrong.any() else batch
 
     def _read(self, batch: pa.RecordBatch) -> tuple[Any, Any, Any]:
-        """The number of each record's action, its round and its reward."""
+        """Return each record's action code, round and reward."""
         rounds, rewards = (float_column(batch.column(name))[0] for name in (self.round, self.reward))
-        return code_of(batch.column(self.action), self.actions), rounds, rewards
+        return name_codes(batch.column(self.action), self.actions), rounds, rewards
 
-    def _wrong(self, batch: pa.RecordBatch, given: Any, rounds: Any, rewards: Any, dead: DeadLetters) -> Any:
-        """What is wrong with each record, 0 if nothing; such are rejected."""
+    def _reject_invalid(self, batch: pa.RecordBatch, actions: Any, rounds: Any, rewards: Any, dead: DeadLetters) -> Any:
+        """Reject invalid records, and return the reason of each record (0: valid)."""
         column, wrong = batch.column(self.action), np.empty(batch.num_rows, np.int8)
-        named = present(column) if column.null_count else _ALL
+        named = valid_mask(column) if column.null_count else _ALL
         low, high = self.rewards
-        if judge(named, given, rounds, rewards, float(low), float(high), float(EXACT), wrong):
+        if validate_records(named, actions, rounds, rewards, float(low), float(high), float(MAX_EXACT_INTEGER), wrong):
             names, what = ", ".join(self.actions), f"{self.round} or {self.reward}"
-            dead.reject(batch, wrong == UNKNOWN, "unknown_action", f"{self.action} is none of {names}")
+            dead.reject(batch, wrong == UNKNOWN, "unknown_action", f"{self.action} is not one of {names}")
             dead.reject(batch, wrong == MISSING, "missing", f"{what} is missing")
             bounds = f"{what} is out of range: rewards are from {low} to {high}"
-            dead.reject(batch, wrong == BEYOND, "out_of_range", bounds)
-            dead.reject(batch, wrong == BROKEN, "not_whole", f"{what} is no whole number")
+            dead.reject(batch, wrong == OUT_OF_RANGE, "out_of_range", bounds)
+            dead.reject(batch, wrong == FRACTIONAL, "not_whole", f"{what} is not an integer")
         return wrong
 
     def update(
         self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, dead: DeadLetters
     ) -> pa.RecordBatch:
         n, (low, _) = batch.num_rows, self.rewards
-        given, rounds, rewards = self._read(batch)
-        if not self.by and (wrong := self._wrong(batch, given, rounds, rewards, dead)).any():
-            given = np.where(wrong, np.int32(NEITHER), given)
+        actions, rounds, rewards = self._read(batch)
+        if not self.by and (wrong := self._reject_invalid(batch, actions, rounds, rewards, dead)).any():
+            actions = np.where(wrong, np.int32(NEITHER), actions)
         chosen, earned = np.empty(n, np.int32), np.empty(n, np.int64)
         world = [(self.feedback or {}).get(name, (0.0, 0.0)) for name in self.actions]
         means, spreads = (np.array([pair[i] for pair in world]) for i in range(2))
         choose(
-            LEARNERS[self.learner], slots, rounds, given, rewards, np.uint64(self.seed % (1 << 64)), low // self._width,
+            LEARNERS[self.learner], slots, rounds, actions, rewards, np.uint64(self.seed % (1 << 64)),
+            low // self._width,
             self._width, self.min_sample, self.min_confidence, self.confidence_step, self.confidence_rounds,
             self.explore, self.reduction_constant, self.reduction == "logarithmic", float(self.max_reward or 0), means,
             spreads, self.feedback_every if self.feedback else 0, state["bins"], state["counts"],
@@ -280,19 +285,19 @@ class Bandit(KeyedTask):
             state["since"], state["ready"], state["drawn"], state["selected"], chosen, earned,
         )  # fmt: skip
         events = chosen >= 0
-        made = {
+        outputs = {
             self.action: pa.array(self.actions, pa.string()).take(pa.array(chosen[events])),
-            self.reward: self._earned(earned[events]),
+            self.reward: self._reward_column(earned[events]),
         }
         schema = self.output_schema(batch.schema)
-        rest = batch.select([name for name in schema.names if name not in made])
-        rest = rest if events.all() else filtered(rest, events)
-        columns = [made[f.name] if f.name in made else rest.column(f.name) for f in schema]
+        rest = batch.select([name for name in schema.names if name not in outputs])
+        rest = rest if events.all() else filter_rows(rest, events)
+        columns = [outputs[f.name] if f.name in outputs else rest.column(f.name) for f in schema]
         return pa.RecordBatch.from_arrays(columns, schema=schema)
 
-    def _earned(self, rewards: npt.NDArray[np.int64]) -> pa.Array:
-        """What choices brought in, null where they brought nothing."""
-        return pa.nulls(rewards.size, pa.int64()) if self.feedback is None else masked(rewards, rewards < 0)
+    def _reward_column(self, rewards: npt.NDArray[np.int64]) -> pa.Array:
+        """Build the column of simulated rewards, null without a reward."""
+        return pa.nulls(rewards.size, pa.int64()) if self.feedback is None else nullable_column(rewards, rewards < 0)
 
     @classmethod
     def cases(cls) -> Iterable[Case]:
@@ -303,8 +308,8 @@ class Bandit(KeyedTask):
                 "seq": pa.array(range(12), pa.int64()),
                 "user": ["x", "x", "x", "y", "x", "x", None, "y", "x", "x", "y", "x"],
                 **{
-                    name: pa.array([row[i] for row in rows], kind)
-                    for i, (name, kind) in enumerate(
+                    name: pa.array([row[i] for row in rows], dtype)
+                    for i, (name, dtype) in enumerate(
                         (("round", pa.int64()), ("action", pa.string()), ("reward", pa.int64()))
                     )
                 },

@@ -1,4 +1,4 @@
-"""How good a bargain an offer is, against what its goods are worth."""
+"""Bargain index: score an offer by its price below a reference."""
 
 from __future__ import annotations
 
@@ -16,38 +16,38 @@ from riot_ops.task import Case, Requirement, StatelessTask, register, replace_co
 
 __all__ = ["BargainIndex"]
 
-#: The greatest exponent: of what is beyond it, exp would be no number any more.
-MOST = 700.0
+#: Maximum exponent: exp overflows soon above it.
+MAX_EXPONENT = 700.0
 
 
 @register
 @dataclass(frozen=True, kw_only=True)
 class BargainIndex(StatelessTask):
-    """Score offers that are below what they are worth, by how much and for how many, and pass the good ones.
+    """Score offers below their reference price by discount and volume, and pass those above a threshold.
 
-    ``index = exp(reference - price) size`` where the price is below the reference, else 0; a record passes where its
-    index is above the threshold.
+    ``index = exp(reference - price) size`` where the price is below the reference, else 0; a record passes if its
+    index exceeds the threshold.
 
     Parameters
     ----------
     threshold : float, >= 0, default 0.001
-        Index that a record must be above.
+        Index that a record must exceed.
     price : str, default "price"
-        Field with the price asked.
+        Field with the asked price.
     size : str, default "volume"
-        Field with how much is offered.
+        Field with the offered volume.
     reference : str, default "vwap"
-        Field with what one is worth.
+        Field with the reference price.
     output : str, default "bargain_index"
         Field for the index.
 
     Shapes and rates
     ----------------
-    float64[n] x 3 -> float64[m], 1:0/1; no state. The exponent is 700 at most, and the index the greatest number.
+    float64[n] x 3 -> float64[m], 1:0/1; no state. The exponent is capped at 700, and the index at the largest float64.
 
     Missing values
     --------------
-    A record in which a number is null or NaN has no index and does not pass.
+    A record with a null or NaN number has no index and does not pass.
 
     Errors
     ------
@@ -91,13 +91,13 @@ class BargainIndex(StatelessTask):
     def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
         price, size, worth = (float_column(batch.column(name))[0] for name in (self.price, self.size, self.reference))
         with np.errstate(all="ignore"):
-            index = np.exp(np.minimum(worth - price, MOST)) * size
+            index = np.exp(np.minimum(worth - price, MAX_EXPONENT)) * size
             index = np.where(
                 np.isfinite(price) & np.isfinite(size), np.minimum(index, np.finfo(np.float64).max), np.nan
             )
             good = (worth > price) & np.isfinite(worth) & (index > self.threshold)
-        kept = batch if good.all() else batch.filter(pa.array(good))
-        return replace_column(kept, self.output, index[good])
+        passed = batch if good.all() else batch.filter(pa.array(good))
+        return replace_column(passed, self.output, index[good])
 
     @classmethod
     def cases(cls) -> Iterable[Case]:

@@ -1,4 +1,4 @@
-"""Which of the records of one time stand out: by the median of their scores, or the largest."""
+"""Batch outliers: the records of one event time whose scores stand out."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.parameters import Count
-from riot_ops.dataflows.dspbench.operators.center_distance import some_batches
-from riot_ops.dataflows.dspbench.operators.time_batches import Numbers, TimeBatchTask
+from riot_ops.dataflows.dspbench.operators.center_distance import example_batches
+from riot_ops.dataflows.dspbench.operators.time_batch_task import Numbers, TimeBatchTask
 from riot_ops.kernels.arrays.arrow import float_column, replace_column
 from riot_ops.kernels.jit import kernel
 from riot_ops.task import Case, State, register, with_field
@@ -23,7 +23,7 @@ __all__ = ["BatchOutliers"]
 
 @kernel
 def _select(values: Any, first: Any, last: Any, k: Any) -> Any:
-    """The value that would stand at k if ``values[first:last + 1]`` were sorted; they are moved. Hoare's selection."""
+    """Return the value at k of the sorted ``values[first:last + 1]``; reorders them (Hoare's selection)."""
     while first < last:
         a, b, c = values[first], values[(first + last) >> 1], values[last]
         pivot = max(min(a, b), min(max(a, b), c))
@@ -49,38 +49,38 @@ def _select(values: Any, first: Any, last: Any, k: Any) -> Any:
 
 @kernel
 def _by_median(scores: Any, latest: Any, edges: Any, spread: Any, margin: Any, room: Any, out: Any) -> None:
-    """Whether each score is far above the median of its batch, and the latest reading above the least of them."""
+    """Mark scores far above the median of their batch whose latest reading exceeds the batch's minimum."""
     for b in range(edges.size - 1):
         start, stop = edges[b], edges[b + 1]
         low = np.inf
-        least = np.inf
+        minimum = np.inf
         for i in range(start, stop):
             room[i] = scores[i]
             low = min(low, scores[i])
-            least = min(least, latest[i])
+            minimum = min(minimum, latest[i])
         median = _select(room, start, stop - 1, start + (stop - start) // 2)
         for i in range(start, stop):
             far = scores[i] > 2 * median - low and scores[i] > low + spread
-            out[i] = far and latest[i] > least + margin
+            out[i] = far and latest[i] > minimum + margin
 
 
 @kernel
 def _largest(scores: Any, edges: Any, top: Any, room: Any, out: Any) -> None:
-    """Whether each score is among the largest of its batch; of equal ones the first are."""
+    """Mark the largest scores of each batch; among ties the first."""
     for b in range(edges.size - 1):
         start, stop = edges[b], edges[b + 1]
         for i in range(start, stop):
             room[i] = scores[i]
-        least = -np.inf if stop - start <= top else _select(room, start, stop - 1, stop - top)
-        left = top
+        minimum = -np.inf if stop - start <= top else _select(room, start, stop - 1, stop - top)
+        remaining = top
         for i in range(start, stop):
-            if scores[i] > least:
-                left -= 1
+            if scores[i] > minimum:
+                remaining -= 1
         for i in range(start, stop):
-            out[i] = scores[i] > least
-            if scores[i] == least and left > 0:
+            out[i] = scores[i] > minimum
+            if scores[i] == minimum and remaining > 0:
                 out[i] = True
-                left -= 1
+                remaining -= 1
 
 
 @register
@@ -88,35 +88,35 @@ def _largest(scores: Any, edges: Any, top: Any, room: Any, out: Any) -> None:
 class BatchOutliers(TimeBatchTask):
     """Find the records whose scores stand out among all records with their event time.
 
-    With the scores S of a time, their median m (of n the one of rank ⌊n/2⌋ from 0), the least score ``lo`` and the
-    least latest reading d, a record is an outlier by ``median`` if ``S > 2m - lo``, ``S > lo + spread`` and its latest
-    reading is above ``d + margin``; by ``top`` the ``top`` largest scores are. They come out when a later record has
-    come, or at the end.
+    With the scores S of a time, their median m (rank ⌊n/2⌋ of n, from 0), the minimum score ``lo`` and the minimum
+    latest reading d, ``median`` marks a record as an outlier if ``S > 2m - lo``, ``S > lo + spread`` and its latest
+    reading exceeds ``d + margin``; ``top`` marks the ``top`` largest scores. Records are emitted when a later record
+    arrives, or at the end.
 
     Parameters
     ----------
     score : str, default "score"
         Numeric field with the score.
     latest : str or None, default None
-        Numeric field with the latest reading, which must stand out as well; None: the score itself.
+        Numeric field with the latest reading, which must also stand out; None: the score itself.
     method : "median" or "top", default "median"
-        How outliers are told.
+        How to detect outliers.
     spread : float, default 2√2
-        See above: for sums of distances in the unit square, the longest of which is √2.
+        See above; the default suits sums of distances in the unit square, of which the longest is √2.
     margin : float, default 0.1
         See above.
     top : int >= 1, default 3
-        How many are outliers by ``top``; of equal scores the earlier records.
+        Number of outliers with ``top``; among equal scores the earlier records.
     emit : "outliers" or "all", default "outliers"
-        Which records come out.
+        Which records to emit.
     output : str, default "is_outlier"
-        Field that says whether the record is one.
+        Field for whether the record is an outlier.
     time, partial
         A field for the time, and whether the end closes the last batch, see :class:`TimeBatchTask`.
     by : tuple of str, default ()
-        Key: medians are of the records of a key.
+        Key: each key has its own medians.
     ttl
-        Of no use here.
+        Not supported.
 
     Shapes and rates
     ----------------
@@ -129,7 +129,7 @@ class BatchOutliers(TimeBatchTask):
 
     Errors
     ------
-    ``no_event_time``, ``missing``, ``not_finite``; ``late``: a record with a later time came before.
+    ``no_event_time``, ``missing``, ``not_finite``; ``late``: a record with a later time came earlier.
 
     References
     ----------
@@ -165,7 +165,7 @@ class BatchOutliers(TimeBatchTask):
         if self.output == self.time:
             raise ConfigError(f"output and time must be different fields, got {self.output!r} for both")
 
-    def numbers(self) -> tuple[str, ...]:
+    def numeric_fields(self) -> tuple[str, ...]:
         return (self.score,) if self.latest is None else (self.score, self.latest)
 
     def writes(self) -> frozenset[str] | None:
@@ -173,7 +173,7 @@ class BatchOutliers(TimeBatchTask):
 
     def output_schema(self, schema: pa.Schema) -> pa.Schema:
         self.check_input(schema)
-        return with_field(self.timed(schema), pa.field(self.output, pa.bool_()))
+        return with_field(self.with_time_field(schema), pa.field(self.output, pa.bool_()))
 
     def results(self, batch: pa.RecordBatch, edges: Numbers, state: State) -> pa.RecordBatch:
         scores, _ = float_column(batch.column(self.score))
@@ -192,7 +192,7 @@ class BatchOutliers(TimeBatchTask):
 
     @classmethod
     def cases(cls) -> Iterable[Case]:
-        batch = some_batches()
+        batch = example_batches()
         yield Case(cls(score="cpu", spread=1.0), batch)
         yield Case(cls(score="memory", latest="cpu", spread=-10.0, by=("rack",), emit="all", time="at"), batch)
         yield Case(cls(score="cpu", method="top", top=1, output="best", partial=False), batch)

@@ -1,4 +1,4 @@
-"""Sums over all records of one time."""
+"""Batch sums: sums over all records of one event time."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import numpy as np
 import pyarrow as pa
 
 from riot_ops.core.errors import ConfigError
-from riot_ops.core.order import carried
-from riot_ops.dataflows.dspbench.operators.center_distance import some_batches
-from riot_ops.dataflows.dspbench.operators.time_batches import Numbers, TimeBatchTask
+from riot_ops.core.order import carried_fields
+from riot_ops.dataflows.dspbench.operators.center_distance import example_batches
+from riot_ops.dataflows.dspbench.operators.time_batch_task import Numbers, TimeBatchTask
 from riot_ops.kernels.arrays.arrow import float_column
 from riot_ops.kernels.arrays.index import key_numbers
 from riot_ops.kernels.jit import kernel
-from riot_ops.kernels.stats.windows import add
+from riot_ops.kernels.stats.windows import neumaier_add
 from riot_ops.task import Case, Requirement, State, register
 
 __all__ = ["BatchSums"]
@@ -24,49 +24,49 @@ __all__ = ["BatchSums"]
 
 @kernel
 def _sums(values: Any, groups: Any, total: Any, rest: Any, first: Any, last: Any) -> None:
-    """The sum of each group, and its first and last row."""
+    """Compute the sum of each group, and its first and last row."""
     for i in range(values.size):
         g = groups[i]
         if last[g] < 0:
             first[g] = i
         last[g] = i
-        total[g], rest[g] = add(total[g], rest[g], values[i])
+        total[g], rest[g] = neumaier_add(total[g], rest[g], values[i])
 
 
 @register
 @dataclass(frozen=True, kw_only=True)
 class BatchSums(TimeBatchTask):
-    """Add up a field over all records of a key that have the same event time, by the values of other fields.
+    """Sum a field over all records of a key with the same event time, grouped by other fields.
 
-    The sums come out when a later record of the key has come, or at the end: then the time is complete.
+    The sums are emitted when a later record of the key arrives, or at the end: then the time is complete.
 
     Parameters
     ----------
     value : str, default "value"
-        Numeric field that is added up; it receives the sum.
+        Numeric field to sum; it receives the sum.
     groups : tuple of str, default ()
-        Fields whose values must agree as well.
+        Fields to group by, besides the key.
     time, partial
         A field for the time, and whether the end closes the last batch, see :class:`TimeBatchTask`.
     by : tuple of str, default ()
         Key.
     ttl
-        Of no use here.
+        Not supported.
 
     Shapes and rates
     ----------------
     float64[n] -> float64[groups], N:1, delayed; O(1) time per record. The state is the records of the latest time.
 
-    A sum has number, places and time of its last record, key and groups; all other fields are null.
+    A sum has ``seq``, ordinals and time of its last record, key and groups; all other fields are null.
 
     Missing values
     --------------
-    A record without event time or with a null or NaN as its value is an error.
+    A record without event time, or with a null or NaN value, is an error.
 
     Errors
     ------
-    ``no_event_time``, ``missing``, ``not_finite``; ``late``: a record of the key with a later time came before. A sum
-    that no double holds is null.
+    ``no_event_time``, ``missing``, ``not_finite``; ``late``: a record of the key with a later time came earlier. A sum
+    beyond float64 is null.
 
     References
     ----------
@@ -93,11 +93,9 @@ class BatchSums(TimeBatchTask):
     def validate(self) -> None:
         super().validate()
         if self.value in (*self.groups, *self.by, self.time) or self.time in (*self.groups, *self.by):
-            raise ConfigError(
-                f"value and time must be other fields than groups and key, got {self.value!r}, {self.time!r}"
-            )
+            raise ConfigError(f"value and time must differ from groups and key, got {self.value!r}, {self.time!r}")
 
-    def numbers(self) -> tuple[str, ...]:
+    def numeric_fields(self) -> tuple[str, ...]:
         return (self.value,)
 
     def requires(self) -> Any:
@@ -109,8 +107,8 @@ class BatchSums(TimeBatchTask):
 
     def output_schema(self, schema: pa.Schema) -> pa.Schema:
         self.check_input(schema)
-        kept = {*carried(schema.names), *self.by, *self.groups}
-        fields = [f if f.name in kept else f.with_nullable(True) for f in self.timed(schema)]
+        carried = {*carried_fields(schema.names), *self.by, *self.groups}
+        fields = [f if f.name in carried else f.with_nullable(True) for f in self.with_time_field(schema)]
         return pa.schema([pa.field(f.name, pa.float64()) if f.name == self.value else f for f in fields])
 
     def results(self, batch: pa.RecordBatch, edges: Numbers, state: State) -> pa.RecordBatch:
@@ -121,10 +119,10 @@ class BatchSums(TimeBatchTask):
         total, rest = np.zeros(n), np.zeros(n)
         first, last = np.full(n, -1), np.full(n, -1)
         _sums(float_column(batch.column(self.value))[0], groups, total, rest, first, last)
-        with np.errstate(invalid="ignore"):  # of a sum that is too large
+        with np.errstate(invalid="ignore"):  # inf - inf, where a sum overflowed
             sums = total + rest
-        kept = dict.fromkeys([*carried(batch.schema.names), *self.by, *self.groups])
-        taken = batch.select(list(kept)).take(pa.array(last))
+        carried = dict.fromkeys([*carried_fields(batch.schema.names), *self.by, *self.groups])
+        taken = batch.select(list(carried)).take(pa.array(last))
         columns = dict(zip(taken.schema.names, taken.columns, strict=True))
         columns[self.value] = pa.array(sums, mask=~np.isfinite(sums))
         if self.time is not None:
@@ -135,7 +133,7 @@ class BatchSums(TimeBatchTask):
 
     @classmethod
     def cases(cls) -> Iterable[Case]:
-        batch = some_batches()
+        batch = example_batches()
         yield Case(cls(value="cpu"), batch)
         yield Case(cls(value="memory", by=("rack",), time="at"), batch)
         yield Case(cls(value="cpu", groups=("rack",), partial=False), batch)

@@ -1,4 +1,4 @@
-"""Bayes score: whether a message is spam, by what is known of its words."""
+"""Bayes score: classify messages as spam by the spam counts of their words."""
 
 from __future__ import annotations
 
@@ -14,34 +14,34 @@ import pyarrow as pa
 
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
-from riot_ops.core.order import carried
+from riot_ops.core.order import carried_fields
 from riot_ops.core.parameters import Count, Positive, Probability
 from riot_ops.kernels.arrays.arrow import count_column, readonly
-from riot_ops.kernels.arrays.codes import coded
 from riot_ops.kernels.arrays.derived import Derived
-from riot_ops.kernels.arrays.ordering import are_sorted, ranks_of
-from riot_ops.kernels.arrays.rows import taken
+from riot_ops.kernels.arrays.dictionaries import dictionary_codes
+from riot_ops.kernels.arrays.ordering import are_sorted, dense_ranks
+from riot_ops.kernels.arrays.rows import take
 from riot_ops.kernels.jit import kernel
 from riot_ops.task import Case, KeyedTask, Requirement, State, StateField, register
 
 __all__ = ["BayesScore"]
 
-MADE = ("spam_probability", "is_spam")
-#: What becomes of a message; above 0: so many words are missing.
+OUTPUTS = ("spam_probability", "is_spam")
+#: Status of a message; above 0: the number of missing words.
 COMPLETE, GIVEN_UP, NO_MESSAGE = 0, -1, -2
-#: Words that are compared at once, and rows that are looked at together at least.
-TOGETHER, LEAST_CHOSEN = 16, 64
-#: The number of no word.
-NEVER = np.int32(np.iinfo(np.int32).max)
+#: Words compared per vectorised loop, and minimum capacity of the selection buffer.
+TOGETHER, MIN_CHOSEN = 16, 64
+#: Padding: greater than the number of any word.
+NO_WORD = np.int32(np.iinfo(np.int32).max)
 
 
 @kernel
 def _gather(slots: Any, whole: Any, different: Any, current: Any, entry: Any, head: Any, last: Any, status: Any) -> Any:
-    """The message of each row, an entry; returns how many there are. A word without the whole before it is in none.
+    """Assign rows to messages (entries); return the number of entries. A word before its whole message gets none.
 
-    Of each entry there are the row of the whole, the last row, and whether it is open, complete or given up.
-    ``current`` is room for the open entry of each key, -1: none; in ``status`` stands how many words are missing while
-    it is open.
+    For each entry, ``head`` is the row of the whole message, ``last`` the last row, and ``status`` COMPLETE, GIVEN_UP
+    or the number of missing words while it is open. ``current`` is scratch space for the open entry of each key (-1:
+    none).
     """
     n = 0
     for i in range(slots.size):
@@ -78,11 +78,11 @@ def _weigh(
     entry: Any, codes: Any, bad: Any, good: Any, head: Any, status: Any, unknown: Any, least: Any, ham_weight: Any,
     newest: Any, counts: Any, shares: Any, known: Any, begins: Any, grouped: Any,
 ) -> Any:  # fmt: skip
-    """How much each word of a message that is complete speaks for spam; returns how many different ones were found.
+    """Compute the spam probability of each word of the complete messages; return the number of distinct results.
 
-    What is found of a word, ``shares`` and its code ``known``, holds as long as neither its ``counts`` nor those of
-    all words change: ``newest`` has the last of each code, -1: none. What message s has goes to ``grouped`` from
-    ``begins[s]`` on, which moves on.
+    A result, ``shares`` and the word's code ``known``, is reused while neither the word's ``counts`` nor those of all
+    words change: ``newest`` has the latest result of each code (-1: none). The results of message s are written to
+    ``grouped`` from ``begins[s]`` on, which advances.
     """
     n = 0
     for i in range(entry.size):
@@ -117,22 +117,21 @@ def _weigh(
 
 @kernel
 def _shares(bad: Any, good: Any, unknown: Any, least: Any, ham_weight: Any, shares: Any) -> None:
-    """How much each word speaks for spam; the counts of all words stand ahead of those of each."""
+    """Compute the spam probability of each word; the counts of all words precede those of each word."""
     for k in range(shares.size):
         shares[k] = _share(bad[k + 1], good[k + 1], bad[0], good[0], unknown, least, ham_weight)
 
 
 @kernel
-def _best(n: Any, most: Any, chosen: Any, room: Any) -> Any:
-    """Bring the least of n numbers to the front, in order; returns how many these are.
+def _smallest(n: Any, most: Any, chosen: Any, room: Any) -> Any:
+    """Move the ``most`` smallest of n numbers to the front, sorted; return how many there are.
 
-    The place of each is the number of those below. To count them takes no branch that the processor would foretell
-    wrongly, and so less than sorting. ``chosen`` has room for so many that the loop over them has no rest; ``room`` is
-    as much room.
+    The position of each number is the count of smaller ones. Counting has no unpredictable branches and is therefore
+    faster than sorting. ``chosen`` has capacity for padding to whole loops; ``room`` is scratch space of the same size.
     """
     padded = (n + TOGETHER - 1) // TOGETHER * TOGETHER
     for k in range(n, padded):
-        chosen[np.uint64(k)] = NEVER
+        chosen[np.uint64(k)] = NO_WORD
     for k in range(n):
         room[np.uint64(k)] = -1
     for k in range(n):
@@ -143,7 +142,7 @@ def _best(n: Any, most: Any, chosen: Any, room: Any) -> Any:
         room[np.uint64(place)] = number
     n = min(n, most)
     for k in range(n):
-        if room[np.uint64(k)] < 0:  # behind a number that is there more than once
+        if room[np.uint64(k)] < 0:  # after a repeated number
             room[np.uint64(k)] = room[np.uint64(k - 1)]
         chosen[np.uint64(k)] = room[np.uint64(k)]
     return n
@@ -153,9 +152,9 @@ def _best(n: Any, most: Any, chosen: Any, room: Any) -> Any:
 def _score(
     size: Any, begins: Any, grouped: Any, numbers: Any, against: Any, most: Any, chosen: Any, room: Any, odds: Any
 ) -> None:
-    """The logarithm of the odds against spam of each message, by its most interesting words, the first one first.
+    """Compute the log odds against spam of each message from its most significant words, in order.
 
-    ``numbers`` has the place of each word among all, the most interesting first, ``against`` what the word there adds.
+    ``numbers`` has the rank of each word by significance, ``against`` the term that the word of each rank adds.
     """
     full = chosen.size - TOGETHER
     for s in range(size.size):
@@ -164,8 +163,8 @@ def _score(
             chosen[np.uint64(n)] = numbers[np.uint64(grouped[np.uint64(at)])]
             n += 1
             if n == full:
-                n = _best(n, most, chosen, room)
-        n = _best(n, most, chosen, room)
+                n = _smallest(n, most, chosen, room)
+        n = _smallest(n, most, chosen, room)
         odds[s] = 0.0
         for k in range(n):
             odds[s] += against[np.uint64(chosen[np.uint64(k)])]
@@ -180,43 +179,43 @@ def _logs(shares: Any, against: Any) -> None:
 @register
 @dataclass(frozen=True, kw_only=True)
 class BayesScore(KeyedTask):
-    """Judge each message by the words that say most, with P. Graham's form of naive Bayes.
+    """Score each message by its most significant words, with P. Graham's variant of naive Bayes.
 
-    With the counts B and G of the record of the whole message ``r_bad = bad / B``, ``r_good = 2 good / G``,
-    ``p = r_bad / (r_bad + r_good)`` within 0.01 and 0.99; 0.4 for a word that has never been there. Of the 15 words
-    with the largest ``|p - 0.5|`` (equal ones by their bytes) ``P = prod p / (prod p + prod (1 - p))``; spam if it is
-    above 0.9.
+    With the counts B and G of the record of the whole message, ``r_bad = bad / B``, ``r_good = 2 good / G`` and
+    ``p = r_bad / (r_bad + r_good)``, clipped to [0.01, 0.99]; 0.4 for an unknown word. Over the 15 words with the
+    largest ``|p - 0.5|`` (ties by their bytes), ``P = prod p / (prod p + prod (1 - p))``; the message is spam if P
+    exceeds 0.9.
 
-    The record of the whole message comes first, and says how many words there are; with the last of them the message is
-    judged, see :class:`BagOfWords` and :class:`CountSpamWords`.
+    The record of the whole message comes first and has the number of distinct words; the last word completes the
+    message, see :class:`BagOfWords` and :class:`CountSpamWords`.
 
     Parameters
     ----------
     keep : tuple of str, default ("id",)
         Fields of the record of the whole message that its result carries, besides order and time.
     words : int >= 1, default 15
-        Most words that count.
+        Maximum number of words that count.
     threshold : float, in (0, 1), default 0.9
-        A message is spam above it.
+        A message is spam if P exceeds the threshold.
     unknown : float, in (0, 1), default 0.4
-        p of a word that has never been there.
+        p of an unknown word.
     least : float, in (0, 0.5), default 0.01
-        Smallest p of another one; the greatest is as far below 1.
+        Minimum p of a known word; the maximum is ``1 - least``.
     ham_weight : float > 0, default 2.0
-        How much more a word in a message that is no spam counts.
+        Weight of the counts in other messages, relative to those in spam.
     emit_empty : bool, default False
-        Whether a message without a word has a result, P = 0.5 and no spam; else it goes to the errors stream.
+        Whether a message without words has a result, P = 0.5 and not spam; else it goes to the errors stream.
     word, different : str, default "word" and "n_words"
-        Fields with the word (null: the whole message), and with the number of different words.
+        Fields with the word (null: the whole message), and with the number of distinct words.
     by : tuple of str, default ("seq",)
         Fields that identify a message.
     ttl
-        Has no use here.
+        Not supported.
 
     Shapes and rates
     ----------------
-    record[n] -> float64[m] in ``spam_probability``, bool[m] in ``is_spam``, N:1; O(words) time per record. State is the
-    records of messages that are not complete, no more.
+    record[n] -> float64[m] in ``spam_probability``, bool[m] in ``is_spam``, N:1; O(words) time per record. The state is
+    the records of incomplete messages.
 
     Missing values
     --------------
@@ -224,8 +223,8 @@ class BayesScore(KeyedTask):
 
     Errors
     ------
-    ``no_words`` (a message without a word), ``incomplete`` (a record of a message of which words are missing when it
-    begins anew, or at the end of the stream), ``no_message`` (a word whose message has not begun).
+    ``no_words`` (a message without words), ``incomplete`` (a record of a message that lacks words when the same message
+    starts again, or at the end of the stream), ``no_message`` (a word before the record of its whole message).
 
     References
     ----------
@@ -262,11 +261,11 @@ class BayesScore(KeyedTask):
 
     def validate(self) -> None:
         if self.ttl is not None:
-            raise ConfigError(f"bayes_score has no use for ttl, got {self.ttl!r}")
+            raise ConfigError(f"bayes_score does not support ttl, got {self.ttl!r}")
         if not self.by:
             raise ConfigError("by must name the fields that identify a message, got ()")
-        if both := {*MADE} & {*self.keep, *self.by}:
-            raise ConfigError(f"keep and by must not have {min(both)!r}, which is made here")
+        if both := {*OUTPUTS} & {*self.keep, *self.by}:
+            raise ConfigError(f"keep and by must not name {min(both)!r}, an output of bayes_score")
 
     def requires(self) -> Mapping[str, Requirement]:
         numbers: dict[str, Requirement] = dict.fromkeys((self.different, "count_bad", "count_good"), "number")
@@ -277,9 +276,9 @@ class BayesScore(KeyedTask):
 
     def output_schema(self, schema: pa.Schema) -> pa.Schema:
         self.check_input(schema)
-        names = dict.fromkeys([*carried(schema.names), *self.by, *self.keep])
-        made = [pa.field(MADE[0], pa.float64()), pa.field(MADE[1], pa.bool_())]
-        return pa.schema([*(schema.field(name) for name in names), *made])
+        names = dict.fromkeys([*carried_fields(schema.names), *self.by, *self.keep])
+        added = [pa.field(OUTPUTS[0], pa.float64()), pa.field(OUTPUTS[1], pa.bool_())]
+        return pa.schema([*(schema.field(name) for name in names), *added])
 
     def state_fields(self) -> Mapping[str, StateField]:
         return {"held": StateField("rows", initial=None)}
@@ -287,7 +286,7 @@ class BayesScore(KeyedTask):
     def update(
         self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, dead: DeadLetters
     ) -> pa.RecordBatch:
-        codes, words = coded(batch.column(self.word))
+        codes, words = dictionary_codes(batch.column(self.word))
         different, bad, good = (count_column(batch.column(n)) for n in (self.different, "count_bad", "count_good"))
         current = np.full(int(slots.max(initial=-1)) + 1, -1)
         entry, head, last, status = (np.empty(slots.size, np.int64) for _ in range(4))
@@ -300,27 +299,29 @@ class BayesScore(KeyedTask):
         rule: tuple[Any, ...] = (self.unknown, self.least, self.ham_weight)
         found: tuple[Any, ...] = (newest, counts, shares, known, begins.copy(), grouped)
         judged = _weigh(*(entry, codes, bad, good, head, status, *rule, *found))
-        odds = self._odds(begins, size, grouped, shares[:judged], ranks_of(words)[known[:judged]])
+        odds = self._odds(begins, size, grouped, shares[:judged], dense_ranks(words)[known[:judged]])
         done = status == COMPLETE
         state["held"][0] = None
-        if n + grouped.size < slots.size or not done.all():  # not every row is of a message that is complete
+        if n + grouped.size < slots.size or not done.all():  # some rows belong to no complete message
             of_row = np.append(status, NO_MESSAGE)[entry]
             dead.reject(
-                batch, of_row == NO_MESSAGE, "no_message", "the record of the whole message has not come before"
+                batch, of_row == NO_MESSAGE, "no_message", "the record of the whole message has not arrived yet"
             )
-            dead.reject(batch, of_row == GIVEN_UP, "incomplete", "the message began anew before all its words had come")
+            dead.reject(
+                batch, of_row == GIVEN_UP, "incomplete", "the message started again before all its words had arrived"
+            )
             rest = np.flatnonzero(of_row > COMPLETE)
             state["held"][0] = batch.take(pa.array(rest)) if rest.size else None
         if not self.emit_empty and (empty := done & (size == 0)).any():
-            dead.reject(batch, head[empty], "no_words", "the message has no word")
+            dead.reject(batch, head[empty], "no_words", "the message has no words")
             done &= ~empty
         order = np.flatnonzero(done)
         if not are_sorted([last[order]], order.size):
             order = order[np.argsort(last[order])]
         heads = head[order]
         schema = self.output_schema(batch.schema)
-        carried = [taken(batch.column(name), heads) for name in schema.names[:-2]]
-        return self._judged(schema, carried, odds[order], size[order] > 0)
+        carried = [take(batch.column(name), heads) for name in schema.names[:-2]]
+        return self._results(schema, carried, odds[order], size[order] > 0)
 
     def update_derived(
         self, rows: Derived, slots: npt.NDArray[np.int64], state: State, dead: DeadLetters
@@ -328,21 +329,23 @@ class BayesScore(KeyedTask):
         different, bad, good = rows.shared(self.different), rows.told.get("count_bad"), rows.told.get("count_good")
         texts = np.flatnonzero(rows.times)
         size = rows.times[texts] - 1
-        whole = rows.headed and rows.word == self.word and self.by == ("seq",)  # which rises, and so is told apart
+        whole = (
+            rows.headed and rows.word == self.word and self.by == ("seq",)
+        )  # seq increases, so that it identifies a message
         if not whole or different is None or bad is None or good is None:
             return None
         if not np.array_equal(count_column(different)[texts], size):
             return None
         shares = np.empty(len(rows.words))
         _shares(readonly(bad), readonly(good), self.unknown, self.least, self.ham_weight, shares)
-        odds = self._odds(rows.starts[texts] + 1, size, rows.codes, shares, ranks_of(rows.words))
+        odds = self._odds(rows.starts[texts] + 1, size, rows.codes, shares, dense_ranks(rows.words))
         if not self.emit_empty and not (worded := size > 0).all():
             empty = rows.heads(texts[~worded])
-            dead.reject(empty, np.arange(empty.num_rows), "no_words", "the message has no word")
+            dead.reject(empty, np.arange(empty.num_rows), "no_words", "the message has no words")
             texts, odds, size = texts[worded], odds[worded], size[worded]
         schema = self.output_schema(rows.schema)
         heads = rows.heads(texts, schema.names[:-2])
-        return self._judged(schema, heads.columns, odds, size > 0)
+        return self._results(schema, heads.columns, odds, size > 0)
 
     def _odds(
         self,
@@ -352,25 +355,29 @@ class BayesScore(KeyedTask):
         shares: npt.NDArray[np.float64],
         ranks: npt.NDArray[np.int64],
     ) -> npt.NDArray[np.float64]:
-        """The logarithm of the odds against spam of each message, given how much words speak for it."""
+        """Compute the log odds against spam of each message from the spam probabilities of its words."""
         order = np.lexsort((ranks, -np.abs(shares - 0.5)))
         numbers, against, odds = np.empty(order.size, np.int32), np.empty(order.size), np.empty(size.size)
         numbers[order] = np.arange(order.size, dtype=np.int32)
         _logs(shares[order], against)
-        chosen = np.empty(self.words + max(self.words, LEAST_CHOSEN) + TOGETHER, np.int32)
+        chosen = np.empty(self.words + max(self.words, MIN_CHOSEN) + TOGETHER, np.int32)
         _score(size, begins, grouped, numbers, against, self.words, chosen, np.empty_like(chosen), odds)
         return odds
 
-    def _judged(
-        self, schema: pa.Schema, carried: list[pa.Array], odds: npt.NDArray[np.float64], worded: npt.NDArray[np.bool_]
+    def _results(
+        self,
+        schema: pa.Schema,
+        carried: list[pa.Array],
+        odds: npt.NDArray[np.float64],
+        worded: npt.NDArray[np.bool_],
     ) -> pa.RecordBatch:
-        """The results of messages, of which the records of the whole have these fields."""
+        """Build the results of messages from the carried fields of their whole records."""
         with np.errstate(over="ignore"):
             share = 1.0 / (1.0 + np.exp(odds))
         spam = (share > self.threshold) & worded
         return pa.RecordBatch.from_arrays([*carried, pa.array(share), pa.array(spam)], schema=schema)
 
-    def end(
+    def flush_held(
         self, held: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, dead: DeadLetters
     ) -> pa.RecordBatch | None:
         dead.reject(held, np.arange(held.num_rows), "incomplete", "words of the message are missing")

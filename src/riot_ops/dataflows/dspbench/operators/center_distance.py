@@ -1,4 +1,4 @@
-"""How far each record lies from the centre of all that have its time."""
+"""Center distance: the distance of each record from the centre of its event time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from riot_ops.core.errors import ConfigError
-from riot_ops.dataflows.dspbench.operators.time_batches import Numbers, TimeBatchTask
+from riot_ops.dataflows.dspbench.operators.time_batch_task import Numbers, TimeBatchTask
 from riot_ops.kernels.arrays.arrow import float_column, replace_column
 from riot_ops.kernels.jit import kernel
 from riot_ops.task import Case, State, register, with_field
@@ -21,7 +21,7 @@ __all__ = ["CenterDistance"]
 
 @kernel
 def _distances(x: Any, edges: Any, offset: Any, centre: Any, out: Any) -> None:
-    """``offset + |x - mean|`` of each point (a column of x), by batch."""
+    """Compute ``offset + |x - mean|`` of each point (a column of x), by batch."""
     for b in range(edges.size - 1):
         n = edges[b + 1] - edges[b]
         for d in range(x.shape[0]):
@@ -41,25 +41,25 @@ def _distances(x: Any, edges: Any, offset: Any, centre: Any, out: Any) -> None:
 class CenterDistance(TimeBatchTask):
     """Score each record by its distance from the centre of all records with its event time.
 
-    Of the n points ``x_i`` of a time, ``c = Σ x_i / n`` and the score is ``offset + |x_i - c|``. It comes out when
-    a later record has come, or at the end: then the time is complete.
+    With the n points ``x_i`` of a time and their centre ``c = Σ x_i / n``, the score is ``offset + |x_i - c|``. It is
+    emitted when a later record arrives, or at the end: then the time is complete.
 
     Parameters
     ----------
     fields : tuple of str
         Numeric fields that make up a point.
     scales : tuple of float > 0, optional
-        What each field is divided by; by default 1.
-    offset : float, default 0
-        What is added to the distance.
+        Divisor of each field; by default 1.
+    offset : float, default 0.0
+        Number added to the distance.
     output : str, default "score"
         Field for the score.
     time, partial
         A field for the time, and whether the end closes the last batch, see :class:`TimeBatchTask`.
     by : tuple of str, default ()
-        Key: centres are of the records of a key.
+        Key: each key has its own centres.
     ttl
-        Of no use here.
+        Not supported.
 
     Shapes and rates
     ----------------
@@ -68,11 +68,11 @@ class CenterDistance(TimeBatchTask):
 
     Missing values
     --------------
-    A record without event time or with a null or NaN in one of the fields is an error.
+    A record without event time, or with a null or NaN in one of the fields, is an error.
 
     Errors
     ------
-    ``no_event_time``, ``missing``, ``not_finite``; ``late``: a record with a later time came before.
+    ``no_event_time``, ``missing``, ``not_finite``; ``late``: a record with a later time came earlier.
 
     References
     ----------
@@ -101,13 +101,13 @@ class CenterDistance(TimeBatchTask):
     def validate(self) -> None:
         super().validate()
         if not self.fields or len(set(self.fields)) < len(self.fields):
-            raise ConfigError(f"fields must name at least one field, none twice; got {self.fields!r}")
+            raise ConfigError(f"fields must name at least one field, and none twice; got {self.fields!r}")
         if self.scales is not None and (len(self.scales) != len(self.fields) or min(self.scales) <= 0):
             raise ConfigError(f"scales must be {len(self.fields)} numbers > 0, one per field; got {self.scales!r}")
         if self.output == self.time:
             raise ConfigError(f"output and time must be different fields, got {self.output!r} for both")
 
-    def numbers(self) -> tuple[str, ...]:
+    def numeric_fields(self) -> tuple[str, ...]:
         return self.fields
 
     def writes(self) -> frozenset[str] | None:
@@ -115,7 +115,7 @@ class CenterDistance(TimeBatchTask):
 
     def output_schema(self, schema: pa.Schema) -> pa.Schema:
         self.check_input(schema)
-        return with_field(self.timed(schema), pa.field(self.output, pa.float64()))
+        return with_field(self.with_time_field(schema), pa.field(self.output, pa.float64()))
 
     def results(self, batch: pa.RecordBatch, edges: Numbers, state: State) -> pa.RecordBatch:
         n = batch.num_rows
@@ -129,15 +129,15 @@ class CenterDistance(TimeBatchTask):
 
     @classmethod
     def cases(cls) -> Iterable[Case]:
-        yield Case(cls(fields=("cpu",), offset=1.0), some_batches())
+        yield Case(cls(fields=("cpu",), offset=1.0), example_batches())
         yield Case(
-            cls(fields=("cpu", "memory"), scales=(100, 1), by=("rack",), time="at", output="far"), some_batches()
+            cls(fields=("cpu", "memory"), scales=(100, 1), by=("rack",), time="at", output="far"), example_batches()
         )
-        yield Case(cls(fields=("memory",), partial=False), some_batches())
+        yield Case(cls(fields=("memory",), partial=False), example_batches())
 
 
-def some_batches() -> pa.RecordBatch:
-    """Records of some times, with ties, late ones and such as miss something."""
+def example_batches() -> pa.RecordBatch:
+    """Build records of several times, with ties, late records and missing values."""
     times = pa.array([0, 0, 1, 1, 0, None, 1, 3, 3, 2, 4], pa.timestamp("s", tz="UTC"))
     return pa.RecordBatch.from_pydict(
         {

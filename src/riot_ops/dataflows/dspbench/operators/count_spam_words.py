@@ -1,4 +1,4 @@
-"""Spam counts: how often each word has been in spam and in other messages."""
+"""Spam counts: occurrences of each word in spam and in other messages."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import pyarrow as pa
 
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
-from riot_ops.core.order import carried
-from riot_ops.kernels.arrays.arrow import count_column, truths
-from riot_ops.kernels.arrays.codes import decoded
+from riot_ops.core.order import carried_fields
+from riot_ops.kernels.arrays.arrow import count_column, truth_codes
 from riot_ops.kernels.arrays.derived import Derived
-from riot_ops.kernels.arrays.rows import taken_or_null
+from riot_ops.kernels.arrays.dictionaries import decode_dictionaries
+from riot_ops.kernels.arrays.rows import take_or_null
 from riot_ops.kernels.jit import kernel
 from riot_ops.models.word_table import WordTable
 from riot_ops.task import Case, KeyedTask, Requirement, State, StateField, register, replace_column, with_field
@@ -28,7 +28,7 @@ OUTPUTS = ("count_bad", "count_good")
 
 @kernel
 def _learn(slots: Any, labels: Any, counts: Any, bad: Any, good: Any, found_bad: Any, found_good: Any) -> None:
-    """Add the counts of rows with a label (1: spam, 0: none, -1: unknown); what is known goes to all."""
+    """Add the counts of labelled rows (1: spam, 0: not spam, -1: no label), and write the counts after each row."""
     for i in range(slots.size):
         s = slots[i]
         if labels[i] == 1:
@@ -43,7 +43,7 @@ def _learn(slots: Any, labels: Any, counts: Any, bad: Any, good: Any, found_bad:
 def _learn_words(
     times: Any, labels: Any, codes: Any, counts: Any, headed: Any, slots: Any, bad: Any, good: Any
 ) -> None:  # fmt: skip
-    """The same of the words of texts that have one label, where nobody asks; the first of each may be of the whole."""
+    """Add the counts of labelled texts without writing results; the first row of a text may be its whole record."""
     begin = 0
     for text in range(times.size):
         end = begin + times[text]
@@ -63,24 +63,24 @@ def _learn_words(
 @register
 @dataclass(frozen=True, kw_only=True)
 class CountSpamWords(KeyedTask):
-    """Keep how often each word has been in spam and in other messages; tell it of words that are yet to be judged.
+    """Count the occurrences of each word in spam and in other messages, and add the counts to unlabelled records.
 
-    A record with a label adds its count to those of its word and goes no further; one without gets the counts so far.
-    The record of a whole message, whose word is null (see :class:`BagOfWords`), is treated like one of a word: so the
-    key null has the totals.
+    A labelled record adds its count to its word's counts and is not emitted; an unlabelled record receives the counts
+    so far. The record of a whole message, whose word is null (see :class:`BagOfWords`), is counted like a word, so that
+    the null key has the totals.
 
     Parameters
     ----------
     label : str, default "spam"
-        Field that says whether the message is spam; null: that is to be found out.
+        Field with whether the message is spam; null: unlabelled.
     count : str, default "count"
-        Field with how often the word is in the message.
+        Field with the frequency of the word in the message.
     table : str, optional
-        Path of a table of words that is there from the beginning, see :class:`riot_ops.models.WordTable`.
+        Path of an initial table of words, see :class:`riot_ops.models.WordTable`.
     emit : "each" or "end", default "each"
-        Whether records without a label get what is known; or nothing comes out but, at the end of a bounded stream,
-        all that has been learned, a record a word: of these ``WordTable.of`` makes a table. Of a ``table`` that was
-        there only the words that have come are among them.
+        Emit unlabelled records with the counts so far; or emit only, at the end of a bounded stream, the counts of all
+        words, a record per word, from which ``WordTable.of`` builds a table. Words of an initial ``table`` are emitted
+        only if they have occurred.
     by : tuple of str, default ("word",)
         Field with the word.
     ttl
@@ -89,11 +89,11 @@ class CountSpamWords(KeyedTask):
     Shapes and rates
     ----------------
     record[n] -> int64[m], int64[m] in ``count_bad`` and ``count_good``, 1:0/1; O(1) time, 16 bytes of state per word
-    that has come (17 with a table).
+    that has occurred (17 with a table).
 
     Missing values
     --------------
-    A null count counts as 0.
+    A null count is 0.
 
     Errors
     ------
@@ -134,14 +134,14 @@ class CountSpamWords(KeyedTask):
 
     def output_schema(self, schema: pa.Schema) -> pa.Schema:
         self.check_input(schema)
-        kind = schema.field(self.label).type
-        if not pa.types.is_boolean(kind) and not pa.types.is_null(kind):
-            raise ConfigError(f"{self.name()} needs a truth value in the field {self.label!r}, its input has {kind}")
+        dtype = schema.field(self.label).type
+        if not pa.types.is_boolean(dtype) and not pa.types.is_null(dtype):
+            raise ConfigError(f"{self.name()} needs booleans in the field {self.label!r}, its input has {dtype}")
         if self.emit == "end":
             word = schema.field(self.by[0])
             if pa.types.is_dictionary(word.type):  # the state holds words
                 word = word.with_type(word.type.value_type)
-            schema = pa.schema([*(schema.field(name) for name in carried(schema.names)), word])
+            schema = pa.schema([*(schema.field(name) for name in carried_fields(schema.names)), word])
         for name in OUTPUTS:
             schema = with_field(schema, pa.field(name, pa.int64()))
         return schema
@@ -157,19 +157,19 @@ class CountSpamWords(KeyedTask):
         self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, dead: DeadLetters
     ) -> pa.RecordBatch:
         if self.table is not None:
-            self._recall(batch.column(self.by[0]), slots, state, WordTable.load(self.table))
-        labels = truths(batch.column(self.label))
+            self._load_from_table(batch.column(self.by[0]), slots, state, WordTable.load(self.table))
+        labels = truth_codes(batch.column(self.label))
         found = [np.empty(slots.size, np.int64) for _ in OUTPUTS]
         _learn(slots, labels, count_column(batch.column(self.count)), state["bad"], state["good"], *found)
         schema = self.output_schema(batch.schema)
-        asked = labels < 0 if self.emit == "each" else np.zeros(slots.size, np.bool_)
-        if not asked.any():
+        unlabelled = labels < 0 if self.emit == "each" else np.zeros(slots.size, np.bool_)
+        if not unlabelled.any():
             batch, found = batch.slice(0, 0), [one[:0] for one in found]
-        elif not asked.all():
-            batch, found = batch.filter(pa.array(asked)), [one[asked] for one in found]
+        elif not unlabelled.all():
+            batch, found = batch.filter(pa.array(unlabelled)), [one[unlabelled] for one in found]
         for name, values in zip(OUTPUTS, found, strict=True):
             batch = replace_column(batch, name, pa.array(values))
-        return batch if self.emit == "each" else decoded(batch.select(schema.names))
+        return batch if self.emit == "each" else decode_dictionaries(batch.select(schema.names))
 
     def update_derived(
         self, rows: Derived, slots: npt.NDArray[np.int64], state: State, dead: DeadLetters
@@ -177,47 +177,52 @@ class CountSpamWords(KeyedTask):
         label, counts = rows.shared(self.label), rows.own.get(self.count)
         if label is None or counts is None:
             return None
-        labels = truths(label)
-        asked = self.emit == "each" and bool((labels < 0).all())
-        if self.emit == "each" and not asked and (labels < 0).any():
+        labels = truth_codes(label)
+        unlabelled = self.emit == "each" and bool((labels < 0).all())
+        if self.emit == "each" and not unlabelled and (labels < 0).any():
             return None
         if self.table is not None:
-            self._recall(rows.keys(), slots, state, WordTable.load(self.table))
+            self._load_from_table(rows.keys(), slots, state, WordTable.load(self.table))
         schema = self.output_schema(rows.schema)
-        if asked:
+        if unlabelled:
             return rows.telling(schema, {n: state[n.removeprefix("count_")][slots] for n in OUTPUTS})
-        given = (rows.times, labels, rows.codes, count_column(counts), int(rows.headed))
-        _learn_words(*given, slots, state["bad"], state["good"])
+        arguments = (rows.times, labels, rows.codes, count_column(counts), int(rows.headed))
+        _learn_words(*arguments, slots, state["bad"], state["good"])
         return pa.RecordBatch.from_pylist([], schema)
 
-    def condensed_derived(self, rows: Derived) -> pa.RecordBatch | None:
+    def precombine_derived(self, rows: Derived) -> pa.RecordBatch | None:
         label, counts = rows.shared(self.label), rows.own.get(self.count)
         texts = np.flatnonzero(rows.times)[:1]
-        if label is None or counts is None or not texts.size or ((labels := truths(label)) < 0).any():
+        if label is None or counts is None or not texts.size or ((labels := truth_codes(label)) < 0).any():
             return None
         keys = rows.keys()
         bad, good = np.zeros(len(keys), np.int64), np.zeros(len(keys), np.int64)
-        given = (rows.times, labels, rows.codes, count_column(counts), int(rows.headed))
-        _learn_words(*given, np.arange(len(keys)), bad, good)
-        in_spam, elsewhere = np.flatnonzero((bad != 0) | (good == 0)), np.flatnonzero(good)  # no word is left out
+        arguments = (rows.times, labels, rows.codes, count_column(counts), int(rows.headed))
+        _learn_words(*arguments, np.arange(len(keys)), bad, good)
+        in_spam, elsewhere = np.flatnonzero((bad != 0) | (good == 0)), np.flatnonzero(good)  # every word is represented
         found = np.concatenate([in_spam, elsewhere])
-        made = rows.heads(np.repeat(texts, found.size))
+        representatives = rows.heads(np.repeat(texts, found.size))
         values = {
-            rows.word: taken_or_null(rows.words, found - rows.headed, found >= rows.headed),
+            rows.word: take_or_null(rows.words, found - rows.headed, found >= rows.headed),
             self.count: pa.array(np.concatenate([bad[in_spam], good[elsewhere]])),
             self.label: pa.array(np.arange(found.size) < in_spam.size),
             rows.place: pa.array(np.arange(found.size)),
         }
         for name, column in values.items():
-            made = replace_column(made, name, column)
-        return made
+            representatives = replace_column(representatives, name, column)
+        return representatives
 
-    def only_tells(self, rows: Derived) -> bool:
+    def is_lookup_only(self, rows: Derived) -> bool:
         label = rows.shared(self.label)
-        return self.emit == "each" and label is not None and self.count in rows.own and bool((truths(label) < 0).all())
+        return (
+            self.emit == "each"
+            and label is not None
+            and self.count in rows.own
+            and bool((truth_codes(label) < 0).all())
+        )
 
-    def _recall(self, words: pa.Array, slots: npt.NDArray[np.int64], state: State, table: WordTable) -> None:
-        """What the table says of words that come for the first time."""
+    def _load_from_table(self, words: pa.Array, slots: npt.NDArray[np.int64], state: State, table: WordTable) -> None:
+        """Load the counts of words that occur for the first time from the table."""
         new = np.flatnonzero(~state["known"][slots])
         if not new.size:
             return

@@ -1,4 +1,4 @@
-"""Scores that fade, of all things that there are, at every time."""
+"""Decayed scores: exponentially decaying sums of all items at every event time."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from riot_ops.core.errors import ConfigError
-from riot_ops.core.order import carried
+from riot_ops.core.order import carried_fields
 from riot_ops.core.parameters import Positive
-from riot_ops.dataflows.dspbench.operators.center_distance import some_batches
-from riot_ops.dataflows.dspbench.operators.time_batches import Numbers, TimeBatchTask
-from riot_ops.kernels.arrays.arrow import float_column, joined
+from riot_ops.dataflows.dspbench.operators.center_distance import example_batches
+from riot_ops.dataflows.dspbench.operators.time_batch_task import Numbers, TimeBatchTask
+from riot_ops.kernels.arrays.arrow import concat_batches, float_column
 from riot_ops.kernels.arrays.index import key_numbers
 from riot_ops.kernels.jit import kernel
 from riot_ops.task import Case, Requirement, State, StateField, next_ordinal, register, with_next_ordinal
@@ -29,9 +29,9 @@ def _decay(
     things: Any, scores: Any, edges: Any, factor: Any, threshold: Any, reset: Any, known: Any, total: Any, last: Any,
     out_thing: Any, out_batch: Any, out_total: Any, out_last: Any,
 ) -> Any:  # fmt: skip
-    """All totals at the end of each batch; things are numbered in the order in which they came.
+    """Write all totals at the end of each batch; things are numbered in order of first occurrence.
 
-    Returns how many things there are now, and whether totals are to be 0 from the next batch on.
+    Returns the number of known things, and whether the next batch resets the totals to 0.
     """
     n = 0
     for b in range(edges.size - 1):
@@ -59,44 +59,43 @@ def _decay(
 @register
 @dataclass(frozen=True, kw_only=True)
 class DecayedScores(TimeBatchTask):
-    """Add up scores of each thing that fade by its further ones, and put out those of all things at every time.
+    """Keep a decaying sum of scores per thing, and emit the sums of all things at every event time.
 
-    ``S = S e^-decay + score`` at each score of a thing. When all records of an event time are there, every thing that
-    was ever seen comes out with its S and its last score. Has any S come to be above the threshold, all are 0 from then
-    on.
+    ``S = S e^-decay + score`` at each score of a thing. When an event time is complete, every thing seen so far is
+    emitted with its S and its last score. Once any S exceeds the threshold, all sums are reset to 0 afterwards.
 
     Parameters
     ----------
     thing : str, default "id"
-        Field that says what a score is of.
+        Field that identifies the thing of a score.
     score : str, default "score"
         Numeric field with the score.
     decay : float > 0, default 0.02
         See above.
     threshold : float > 0, optional
-        See above; by default ``0.5 / (1 - e^-decay)``: half of what scores of 1 add up to.
+        See above; by default ``0.5 / (1 - e^-decay)``: half of the limit of scores of 1.
     output : str, default "decayed"
         Field for S.
     time, partial
         A field for the time, and whether the end closes the last batch, see :class:`TimeBatchTask`.
     by : tuple of str, default ()
-        Must be empty: the things of all records are looked at together.
+        Must be empty: the things of all records are processed together.
     ttl
-        Of no use here.
+        Not supported.
 
     Shapes and rates
     ----------------
     float64[n] -> float64[times * things], N:M; O(things) per time. The state is a row per thing and the records of the
-    latest time. Records have the number and the order of the last of their time, and places by the order in which the
-    things were seen first; of other fields they have ``event_time``, the thing and its last score alone.
+    latest time. A result has ``seq`` and ordinals of the last record of its time and a further ordinal, the order in
+    which the things were first seen; its other fields are ``event_time``, the thing, its last score and S.
 
     Missing values
     --------------
-    A record without event time or with a null or NaN as its score is an error. A null thing is a thing like others.
+    A record without event time, or with a null or NaN score, is an error. A null thing is a thing of its own.
 
     Errors
     ------
-    ``no_event_time``, ``missing``, ``not_finite``; ``late``: a record with a later time came before.
+    ``no_event_time``, ``missing``, ``not_finite``; ``late``: a record with a later time came earlier.
 
     References
     ----------
@@ -125,12 +124,14 @@ class DecayedScores(TimeBatchTask):
     def validate(self) -> None:
         super().validate()
         if self.by:
-            raise ConfigError(f"by must be empty, as the things of all records are looked at together; got {self.by!r}")
+            raise ConfigError(
+                f"by must be empty, since the things of all records are processed together; got {self.by!r}"
+            )
         names = [self.thing, self.score, self.output, *([] if self.time is None else [self.time])]
         if len(set(names)) < len(names):
             raise ConfigError(f"thing, score, output and time must be different fields, got {', '.join(names)}")
 
-    def numbers(self) -> tuple[str, ...]:
+    def numeric_fields(self) -> tuple[str, ...]:
         return (self.score,)
 
     def requires(self) -> Mapping[str, Requirement]:
@@ -144,10 +145,10 @@ class DecayedScores(TimeBatchTask):
 
     def output_schema(self, schema: pa.Schema) -> pa.Schema:
         self.check_input(schema)
-        kept = [schema.field(name) for name in carried(schema.names)]
-        made = [schema.field(self.thing), pa.field(self.score, pa.float64()), pa.field(self.output, pa.float64())]
-        return self.timed(
-            with_next_ordinal(pa.schema([*kept, *(f for f in made if f.name not in {k.name for k in kept})]))
+        carried = [schema.field(name) for name in carried_fields(schema.names)]
+        added = [schema.field(self.thing), pa.field(self.score, pa.float64()), pa.field(self.output, pa.float64())]
+        return self.with_time_field(
+            with_next_ordinal(pa.schema([*carried, *(f for f in added if f.name not in {k.name for k in carried})]))
         )
 
     def state_fields(self) -> Mapping[str, StateField]:
@@ -160,13 +161,13 @@ class DecayedScores(TimeBatchTask):
         before = state["things"][0]
         known = 0 if before is None else before.num_rows
         rows = pa.RecordBatch.from_arrays([batch.column(self.thing)], names=["thing"])
-        every = rows if before is None else joined([before.select(["thing"]), rows])
+        every = rows if before is None else concat_batches([before.select(["thing"]), rows])
         numbers = key_numbers([every.column("thing")], every.num_rows)
         things = numbers[known:]
-        # after each batch there are as many things as the highest number so far tells
-        most = np.maximum(known, np.maximum.accumulate(things)[edges[1:] - 1] + 1)
-        total, last = (_grown(before, name, int(most[-1])) for name in ("total", "last"))
-        n = int(most.sum())
+        # number of known things after each batch: the highest number so far, plus one
+        known_after = np.maximum(known, np.maximum.accumulate(things)[edges[1:] - 1] + 1)
+        total, last = (_padded(before, name, int(known_after[-1])) for name in ("total", "last"))
+        n = int(known_after.sum())
         out_thing, out_batch, out_total, out_last = (
             np.empty(n, np.int64),
             np.empty(n, np.int64),
@@ -185,7 +186,7 @@ class DecayedScores(TimeBatchTask):
             [names, pa.array(total), pa.array(last)], names=["thing", "total", "last"]
         )
         final = batch.take(pa.array(edges[1:] - 1)).take(pa.array(out_batch))
-        columns = {name: final.column(name) for name in carried(batch.schema.names)}
+        columns = {name: final.column(name) for name in carried_fields(batch.schema.names)}
         columns |= {self.score: pa.array(out_last), self.output: pa.array(out_total)}
         columns |= {self.thing: names.take(pa.array(out_thing)), next_ordinal(batch.schema.names): pa.array(out_thing)}
         if self.time is not None:
@@ -194,13 +195,13 @@ class DecayedScores(TimeBatchTask):
 
     @classmethod
     def cases(cls) -> Iterable[Case]:
-        batch = some_batches()
+        batch = example_batches()
         yield Case(cls(thing="rack", score="cpu", decay=0.5), batch)
         yield Case(cls(thing="rack", score="memory", threshold=3.0, output="sum", time="at", partial=False), batch)
 
 
-def _grown(table: pa.RecordBatch | None, name: str, size: int) -> npt.NDArray[np.float64]:
-    """A column with room for more."""
+def _padded(table: pa.RecordBatch | None, name: str, size: int) -> npt.NDArray[np.float64]:
+    """Copy a column into a longer array, padded with zeros."""
     grown = np.zeros(size)
     if table is not None:
         grown[: table.num_rows] = table.column(name).to_numpy()

@@ -1,4 +1,4 @@
-"""Rates of events that fade as time passes: exactly by key, or of any number of keys in a sketch."""
+"""Decaying rate: exponentially decaying event rates, exact per key or in a sketch of bounded size."""
 
 from __future__ import annotations
 
@@ -17,51 +17,51 @@ from riot_ops.core.errors import ConfigError
 from riot_ops.core.parameters import Count, Probability
 from riot_ops.kernels.arrays.arrow import float_column
 from riot_ops.kernels.arrays.hashing import hash_columns
+from riot_ops.kernels.arrays.timestamps import check_time_field, microseconds
 from riot_ops.kernels.stats.decay import UNTOUCHED, decay_table, rates, sketched_rates
-from riot_ops.kernels.text.timestamps import check_time_field, microseconds
 from riot_ops.task import Case, KeyedTask, Requirement, State, StateField, register, replace_column, with_field
 
 __all__ = ["DecayingRate"]
 
-#: Cells of a sketch are scaled anew after a time in which e to this power is left of 1.
-FADED = 30.0
+#: A sketch rescales its cells once they have decayed by e to this power.
+MAX_FADE_EXPONENT = 30.0
 _NO_HASHES = np.empty(0, np.uint64)
 
 
 @register
 @dataclass(frozen=True, kw_only=True)
 class DecayingRate(KeyedTask):
-    """Tell how many events a second a key has of late: an average in which events fade exponentially.
+    """Compute the current event rate of each key, per second, as an exponentially decaying average.
 
     ``rate(t) = λ Σ amount_i decay^(t - t_i)`` with ``λ = -ln decay``, over the events of the key up to t, in seconds of
-    event time: a key with one event (of amount 1) a second comes to a rate of about 1.
+    event time: a key with one event (of amount 1) per second reaches a rate of about 1.
 
-    Exactly, where ``by`` is the key. Or in bounded memory, where ``fields`` are the key and there is a ``capacity``: in
-    an on-demand time-decaying Bloom filter. A key has several of many buckets, shared with other keys, and its rate is
-    the least of theirs, so that it is never too low (but for late events); buckets decay where they are looked at.
+    The rate is exact if ``by`` is the key. With ``fields`` as the key and a ``capacity``, memory is bounded: an
+    on-demand time-decaying Bloom filter maps a key to several buckets that it shares with other keys; its rate is the
+    minimum of theirs, so that it is never too low (except for late events). Buckets decay when they are accessed.
 
     Parameters
     ----------
     decay : float, in (0, 1), default 0.9672
-        What is left of an event after a second.
+        Share of an event that remains after one second.
     amount : str, optional
-        Numeric field, >= 0, with how much a record counts; by default 1.
+        Numeric field, >= 0, with the weight of a record; by default 1.
     adds : str, optional
-        Field with whether a record counts at all, or only asks for the rate; by default all count.
+        Boolean field: whether a record counts, or only queries the rate; by default all records count.
     output : str, default "rate"
-        Field for the rate: behind a record that counts, and at the time of one that asks.
+        Field for the rate, after a record that counts or at the time of a query.
     fields : tuple of str, default ()
         With capacity: the fields of the key.
     asks : tuple of str, default ()
-        With capacity: the fields of the key whose rate is told, where it is another than that which counts.
+        With capacity: the fields of the key to query, if it differs from the key that counts.
     capacity : int >= 1, optional
-        Keys that a sketch is made for.
+        Number of keys that the sketch is sized for.
     per_element : int >= 1, default 10
-        Buckets of a sketch for each of these; a key has ``round(per_element ln 2)`` of them.
+        Buckets of the sketch per key of the capacity; a key uses ``round(per_element ln 2)`` of them.
     per_word : int >= 1, default 16
-        Buckets that decay together, as they have one time.
+        Buckets that share a timestamp and decay together.
     by, ttl
-        Key and time to live, see :class:`KeyedTask`; with capacity, each key has a sketch of its own.
+        Key and time to live, see :class:`KeyedTask`; with capacity, each key has its own sketch.
 
     Shapes and rates
     ----------------
@@ -70,13 +70,13 @@ class DecayingRate(KeyedTask):
 
     Missing values
     --------------
-    A record whose amount is null or NaN, or of which ``adds`` is null, only asks. A null key is one like others.
+    A record whose amount is null or NaN, or whose ``adds`` is null, is a query. A null key is a key of its own.
 
     Errors
     ------
-    ``no_event_time``, ``not_finite`` (an infinite amount), ``out_of_range`` (an amount below 0). A late record is none:
-    it counts as much as is left of it at the key's time (in a sketch, at that of the words of its buckets), and is told
-    the rate of then.
+    ``no_event_time``, ``not_finite`` (an infinite amount), ``out_of_range`` (a negative amount). A late record is no
+    error: it counts with the share that remains at the key's time (in a sketch, at the time of its buckets), and
+    receives the rate of that time.
 
     References
     ----------
@@ -111,17 +111,15 @@ class DecayingRate(KeyedTask):
     def validate(self) -> None:
         for name in ("fields", "asks"):
             if self.capacity is None and getattr(self, name):
-                raise ConfigError(f"{name} = {getattr(self, name)!r} is for a capacity; without it, by is the key")
+                raise ConfigError(f"{name} = {getattr(self, name)!r} needs a capacity; without it, by is the key")
         if self.capacity is not None and (not self.fields or len(set(self.fields)) < len(self.fields)):
-            raise ConfigError(f"a capacity needs fields, the different names of at least one; got {self.fields!r}")
+            raise ConfigError(f"a capacity needs fields, at least one and none twice; got {self.fields!r}")
         if self.capacity is not None and self.capacity * self.per_element >= 1 << 31:
-            raise ConfigError(
-                f"capacity = {self.capacity} of {self.per_element} buckets each is more than 2^31 of them"
-            )
+            raise ConfigError(f"capacity = {self.capacity} with {self.per_element} buckets each exceeds 2^31 buckets")
 
     @property
     def _sizes(self) -> tuple[int, int]:
-        """Words of the sketch, and the buckets of a key."""
+        """Number of words in the sketch, and of buckets per key."""
         words = ((self.capacity or 1) * self.per_element + 20) // self.per_word
         return max(1, words), max(1, round(self.per_element * math.log(2)))
 
@@ -137,9 +135,9 @@ class DecayingRate(KeyedTask):
     def output_schema(self, schema: pa.Schema) -> pa.Schema:
         self.check_input(schema)
         check_time_field(self.name(), schema)
-        kind = pa.bool_() if self.adds is None else schema.field(self.adds).type
-        if not (pa.types.is_boolean(kind) or pa.types.is_null(kind)):
-            raise ConfigError(f"{self.name()} needs truth values in the field {self.adds!r}, its input has {kind}")
+        dtype = pa.bool_() if self.adds is None else schema.field(self.adds).type
+        if not (pa.types.is_boolean(dtype) or pa.types.is_null(dtype)):
+            raise ConfigError(f"{self.name()} needs booleans in the field {self.adds!r}, its input has {dtype}")
         return with_field(schema, pa.field(self.output, pa.float64()))
 
     def writes(self) -> frozenset[str] | None:
@@ -156,12 +154,12 @@ class DecayingRate(KeyedTask):
 
     def validate_rows(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
         wrong = ~microseconds(batch.column("event_time"))[1]
-        dead.reject(batch, wrong, "no_event_time", "the event time is null")
+        dead.reject(batch, wrong, "no_event_time", "the event time is missing")
         if self.amount is not None:
             amounts, _ = float_column(batch.column(self.amount))
             for bad, reason, text in (
                 (np.isinf(amounts), "not_finite", "infinite"),
-                (amounts < 0, "out_of_range", "below 0"),
+                (amounts < 0, "out_of_range", "negative"),
             ):
                 dead.reject(batch, bad & ~wrong, reason, f"{self.amount} is {text}")
                 wrong |= bad
@@ -190,7 +188,7 @@ class DecayingRate(KeyedTask):
         added = hash_columns([batch.column(name) for name in self.fields], n)
         asked = hash_columns([batch.column(name) for name in self.asks], n) if self.asks else (_NO_HASHES, _NO_HASHES)
         sizes = (self._sizes[1], self.per_word)
-        period = max(1, int(FADED / rate))
+        period = max(1, int(MAX_FADE_EXPONENT / rate))
         sketched_rates(
             slots, times, amounts, adds, *added, *asked, *sizes, rate, period, state["buckets"], state["times"], out
         )

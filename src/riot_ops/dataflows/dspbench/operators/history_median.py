@@ -1,4 +1,4 @@
-"""Forecasts from a value and the median of what was there before."""
+"""History median: forecasts from the current value and the median of past values."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pyarrow as pa
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.parameters import Count
 from riot_ops.kernels.arrays.arrow import float_column
-from riot_ops.kernels.arrays.rows import taken_rows
+from riot_ops.kernels.arrays.rows import take_rows
 from riot_ops.kernels.jit import kernel
 from riot_ops.task import Case, Requirement, State, StateField, ValueTask, register, replace_column
 
@@ -25,10 +25,10 @@ def _forecast(
     values: Any, now: Any, slots: Any, window: Any, ring: Any, ranked: Any, n: Any, start: Any, found: Any, rows: Any,
     out: Any,
 ) -> Any:  # fmt: skip
-    """Keep what has been, forecast from what is, from row ``start`` on.
+    """Store past values, and forecast from current ones, from row ``start`` on.
 
-    ``ring`` has the values of a key as they came, ``ranked`` the same in ascending order. Returns how many forecasts
-    there are, and the row reached: before the last where a ring has no room.
+    ``ring`` has the past values of a key in order of arrival, ``ranked`` the same in ascending order. Returns the
+    number of forecasts and the next row: the loop stops early where a ring is full and must grow.
     """
     for i in range(start, values.size):
         if np.isnan(values[i]):
@@ -49,7 +49,7 @@ def _forecast(
             return found, i
         place = n[s] % window
         p = size
-        if n[s] >= window:  # the oldest makes room
+        if n[s] >= window:  # remove the oldest
             p = 0
             while ranked[s, p] != ring[s, place]:
                 p += 1
@@ -68,29 +68,28 @@ def _forecast(
 @register
 @dataclass(frozen=True, kw_only=True)
 class HistoryMedian(ValueTask):
-    """Forecast a value of each key from what it is like now and the median of what it was like before.
+    """Forecast a value of each key from its current value and the median of its past values.
 
-    ``forecast = (now + median(before)) / 2``, and ``now`` alone where nothing was before. With a key that has the time
-    of day in it, before is the days before, see :class:`SliceMeans`.
+    ``forecast = (now + median(past)) / 2``, or ``now`` without past values. With a key that includes the time of day,
+    the past values are those of the previous days, see :class:`SliceMeans`.
 
     Parameters
     ----------
     now : str, default "open"
-        Boolean field: whether the value is what it is like now, from which a forecast comes, or what it was like, which
-        is kept.
+        Boolean field: true for a current value, which emits a forecast; false for a past value, which is stored.
     window : int >= 1, default 31
-        How many values that were are kept of a key, the latest.
+        Number of latest past values stored per key.
     by, value, output, ttl
         Key, input field, output field and time to live, see :class:`ValueTask`.
 
     Shapes and rates
     ----------------
-    float64[n] -> float64[m], 1:0/1; O(1) time per forecast, O(window) per value that is kept. State per key: 8 bytes,
-    and 16 for each of as many values as any key of the bucket has had at most (rounded up to a power of two).
+    float64[n] -> float64[m], 1:0/1; O(1) time per forecast, O(window) per stored value. State per key: 8 bytes, and 16
+    per value, for the largest number of values that any key of the bucket has had (rounded up to a power of two).
 
     Missing values
     --------------
-    A null or NaN value is skipped, and so is one of which null says whether it is now.
+    A null or NaN value is skipped, and so is a value whose field ``now`` is null.
 
     Errors
     ------
@@ -121,8 +120,8 @@ class HistoryMedian(ValueTask):
 
     def state_fields(self) -> Mapping[str, StateField]:
         return {
-            "ring": StateField("float64", 1, grows=True),
-            "ranked": StateField("float64", 1, grows=True),
+            "ring": StateField("float64", 1, growable=True),
+            "ranked": StateField("float64", 1, growable=True),
             "n": StateField("int64"),
         }
 
@@ -143,9 +142,9 @@ class HistoryMedian(ValueTask):
             if row == values.size:
                 break
             for name, field in self.state_fields().items():
-                if field.grows:
-                    state[name] = field.widened(state[name], state[name].shape[1] + 1)
-        return replace_column(taken_rows(batch, rows[:found]), self.target, out[:found])
+                if field.growable:
+                    state[name] = field.widen(state[name], state[name].shape[1] + 1)
+        return replace_column(take_rows(batch, rows[:found]), self.target, out[:found])
 
     @classmethod
     def cases(cls) -> Iterable[Case]:

@@ -1,4 +1,4 @@
-"""How unlikely the latest states of a key are, by a Markov chain."""
+"""Markov score: how unlikely the latest states of a key are under a Markov chain."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ import pyarrow.compute as pc
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.kernels.jit import kernel
-from riot_ops.kernels.stats.windows import add
-from riot_ops.models.markov import MarkovModel, purchases, stored
+from riot_ops.kernels.stats.windows import neumaier_add
+from riot_ops.models.markov import MarkovModel, load_model, purchase_model
 from riot_ops.task import Case, KeyedTask, Requirement, State, StateField, register, with_field
 
 __all__ = ["MarkovScore"]
@@ -30,10 +30,10 @@ def _score(
     codes: Any, slots: Any, costs: Any, wholes: Any, sliding: Any, threshold: Any, ring: Any, place: Any, seen: Any,
     top: Any, top_rest: Any, bottom: Any, bottom_rest: Any, rows: Any, scores: Any, chains: Any,
 ) -> Any:  # fmt: skip
-    """Scores above the threshold, their rows and (where ``chains`` has room) states; returns how many.
+    """Write scores above the threshold, their rows and (if ``chains`` has columns) their states; return their number.
 
-    What a transition adds to the sums is taken out again when it leaves the window. Since the sums are compensated, and
-    a transition adds no more than a few units, no error builds up by that.
+    The contribution of a transition is subtracted from the sums when it leaves the window. Since the sums are
+    compensated, and a transition contributes at most a few units, no error accumulates.
     """
     window = ring.shape[1]
     found = 0
@@ -44,15 +44,15 @@ def _score(
         n = seen[s]
         if n > 0:
             last = np.int64(ring[s, (at if at > 0 else window) - 1])
-            top[s], top_rest[s] = add(top[s], top_rest[s], costs[last, c])
+            top[s], top_rest[s] = neumaier_add(top[s], top_rest[s], costs[last, c])
             if bottom.size:
-                bottom[s], bottom_rest[s] = add(bottom[s], bottom_rest[s], wholes[last])
+                bottom[s], bottom_rest[s] = neumaier_add(bottom[s], bottom_rest[s], wholes[last])
             if sliding and n >= window:
                 old = np.int64(ring[s, at])
                 after = np.int64(ring[s, at + 1 if at + 1 < window else 0])
-                top[s], top_rest[s] = add(top[s], top_rest[s], -costs[old, after])
+                top[s], top_rest[s] = neumaier_add(top[s], top_rest[s], -costs[old, after])
                 if bottom.size:
-                    bottom[s], bottom_rest[s] = add(bottom[s], bottom_rest[s], -wholes[old])
+                    bottom[s], bottom_rest[s] = neumaier_add(bottom[s], bottom_rest[s], -wholes[old])
         ring[s, at] = c
         place[s] = at + 1 if at + 1 < window else 0
         n += 1
@@ -66,7 +66,7 @@ def _score(
         if score > threshold:
             rows[found] = i
             scores[found] = score
-            for j in range(chains.shape[1]):  # the latest is last
+            for j in range(chains.shape[1]):  # the latest state is last
                 k = place[s] + j
                 chains[found, j] = ring[s, k if k < window else k - window] if j >= window - n else -1
             found += 1
@@ -76,42 +76,42 @@ def _score(
 @register
 @dataclass(frozen=True, kw_only=True)
 class MarkovScore(KeyedTask):
-    """Score how unlikely the latest states of each key are, given how one usually follows another.
+    """Score how unlikely the latest states of each key are, given the transition probabilities of a model.
 
-    Over the states ``s_1 … s_W`` of a window and the probabilities P of a model the score is, by ``metric``,
+    Over the states ``s_1 … s_W`` of a window and the transition probabilities P, the score is, by ``metric``,
 
     - ``miss_probability``: the mean over i = 2 … W of ``1 - P[s_(i-1), s_i]``;
-    - ``miss_rate``: the share of those i at which s_i is not what most often follows s_(i-1);
+    - ``miss_rate``: the share of those i at which s_i is not the most probable successor of s_(i-1);
     - ``entropy_reduction``: ``Σ_i Σ_(j ≠ s_i) h(s_(i-1), j) / Σ_i Σ_j h(s_(i-1), j)`` with ``h = -P ln P``.
 
     Parameters
     ----------
     model : str, optional
-        Path of a model: a line with the names of the states, separated by commas, then for each of them a line of the
-        probabilities of what follows it, see :class:`riot_ops.models.MarkovModel`, which trains one. By default one of
-        purchases by card, trained on generated ones, whose states are three letters: amount L, M or H (low to high),
-        dear item in the basket N or H (no, yes), time since the last L, N or S (long to short).
+        Path of a model: a line with the names of the states, separated by commas, then a line per state with the
+        probabilities of its successors, see :class:`riot_ops.models.MarkovModel`, which also trains models. By default
+        a model of card purchases, trained on generated data, whose states are three letters: amount L, M or H (low to
+        high), expensive item in the basket N or H (no, yes), time since the last purchase L, N or S (long to short).
     state : str, default "state"
         Text field with the state.
     metric : "miss_probability", "miss_rate" or "entropy_reduction", default "miss_probability"
-        What is scored, see above.
+        Score, see above.
     window : int >= 2, default 5
-        States in a window.
+        Number of states in a window.
     scope : "window" or "all", default "window"
-        Whether the score is of the window, from the first full one on, or of all transitions so far, from the first on.
+        Score the window, from the first full one on, or all transitions so far, from the first one on.
     threshold : float, optional
-        Only scores above it come out; by default all do.
+        Emit only scores above it; by default all scores.
     output : str, default "score"
-        Field for the score, of 0 to 1.
+        Field for the score, from 0 to 1.
     states : str or None, default "states"
-        Field for the states of the window, the latest last, with commas between them; None: no such field.
+        Field for the comma-separated states of the window, the latest last; None: no such field.
     by, ttl
         Key and time to live, see :class:`KeyedTask`.
 
     Shapes and rates
     ----------------
-    text[n] -> float64[n], 1:0/1; O(1) time (and O(window) where the states are put out). State per key: 28 bytes and
-    one per state of the window (two for models of more than 256 states), 16 more for ``entropy_reduction``.
+    text[n] -> float64[n], 1:0/1; O(1) time (O(window) if the states are emitted). State per key: 28 bytes and one
+    per state of the window (two for models with more than 256 states), 16 more for ``entropy_reduction``.
 
     Missing values
     --------------
@@ -119,7 +119,7 @@ class MarkovScore(KeyedTask):
 
     Errors
     ------
-    ``missing``; ``unknown_state``: the model does not have it. Neither enters the window.
+    ``missing``; ``unknown_state``: the model lacks the state. Neither enters the window.
 
     References
     ----------
@@ -149,12 +149,12 @@ class MarkovScore(KeyedTask):
     def validate(self) -> None:
         if self.states == self.output:
             raise ConfigError(f"output and states must be different fields, got {self.output!r} for both")
-        _ = self.chain  # raises where it cannot be read
+        _ = self.chain  # raises if the model cannot be read
 
     @property
     def chain(self) -> MarkovModel:
         """The model in use."""
-        return purchases() if self.model is None else stored(self.model)
+        return purchase_model() if self.model is None else load_model(self.model)
 
     def requires(self) -> Mapping[str, Requirement]:
         return {**super().requires(), self.state: "text"}
@@ -168,8 +168,8 @@ class MarkovScore(KeyedTask):
         return schema if self.states is None else with_field(schema, pa.field(self.states, pa.string()))
 
     def state_fields(self) -> Mapping[str, StateField]:
-        kind = "uint8" if len(self.chain.states) <= 256 else "uint16"
-        fields = {"ring": StateField(kind, self.window), "place": StateField("int32"), "seen": StateField("int64")}
+        dtype = "uint8" if len(self.chain.states) <= 256 else "uint16"
+        fields = {"ring": StateField(dtype, self.window), "place": StateField("int32"), "seen": StateField("int64")}
         parts = ("top", "bottom") if self.metric == "entropy_reduction" else ("top",)
         return fields | {name + rest: StateField("float64") for name in parts for rest in ("", "_rest")}
 
@@ -210,7 +210,7 @@ class MarkovScore(KeyedTask):
         return pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
 
     def _joined(self, chains: npt.NDArray[np.int32]) -> pa.Array:
-        """The names of the states of each row, with commas; -1 stands for none."""
+        """Join the names of each row's states with commas; -1 means none."""
         here = chains >= 0
         ends = np.concatenate([[0], np.cumsum(here.sum(axis=1))]).astype(np.int32)
         names = pa.array(self.chain.states, pa.string()).take(pa.array(chains[here]))

@@ -1,4 +1,4 @@
-"""Map matching: which road a position is on."""
+"""Map matching: find the road of a position."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ __all__ = ["MatchRoads"]
 @register
 @dataclass(frozen=True, kw_only=True)
 class MatchRoads(StatelessTask):
-    """Find the road that each position is on, and drop positions that are on none.
+    """Find the road of each position, and drop positions off every road.
 
-    A position is on the nearest road if that is less than ``sqrt(width^2 + tolerance^2)`` away; of roads at one
-    distance on that with the smallest id. Distances are in the plane that touches the earth at the position,
-    ``dx = dlon cos(lat) 111 320 m``, ``dy = dlat 111 320 m``; segments of roads are found by a grid, in which each
-    is in all cells that have a point near it.
+    A position is on the nearest road if that is less than ``sqrt(width^2 + tolerance^2)`` away; among roads at equal
+    distance on the one with the smallest id. Distances are in the tangent plane at the position,
+    ``dx = dlon cos(lat) 111 320 m``, ``dy = dlat 111 320 m``; a grid finds the road segments, each of which is in all
+    cells with a point near it.
 
     Parameters
     ----------
@@ -39,22 +39,23 @@ class MatchRoads(StatelessTask):
     latitude, longitude : str, default "latitude" and "longitude"
         Fields with the position, in degrees (WGS 84).
     output : str, default "road_id"
-        Field for the road: int64 where the ids of all roads are whole numbers, else text.
+        Field for the road: int64 if the ids of all roads are integers, else text.
     box : tuple of 4 float, optional
-        Least and greatest latitude, least and greatest longitude; positions outside are dropped, those on its border
-        are not.
+        Minimum and maximum latitude, minimum and maximum longitude; positions outside are dropped, positions on the
+        border are not.
     speed : str, optional
-        Field with a speed: positions whose speed is not above 0 are dropped.
+        Field with a speed: positions with a speed of at most 0 are dropped.
     least_speed : float >= 0, default 0.0
-        And those whose speed is lower than this.
+        Minimum speed: slower positions are dropped.
     width : float > 0, default 5.0
-        Half the width of roads that do not tell it, in metres.
+        Half the width, in metres, of roads without a width of their own.
     tolerance : float >= 0, default 10.0
-        How far a position may be off, in metres.
+        Position error, in metres.
     id_key : str, default "osm_id"
         Property of a GeoJSON or shapefile with a road's id.
     width_key : str, optional
-        Property, or column, with half of its width in metres; where that is missing or not above 0 it is ``width``.
+        Property, or column, with half of a road's width in metres; ``width`` applies where it is missing or not
+        positive.
 
     Shapes and rates
     ----------------
@@ -100,10 +101,12 @@ class MatchRoads(StatelessTask):
 
     def validate(self) -> None:
         if self.box is not None and not (self.box[0] <= self.box[1] and self.box[2] <= self.box[3]):
-            raise ConfigError(f"box must be least and greatest latitude, least and greatest longitude, got {self.box}")
+            raise ConfigError(
+                f"box must be minimum and maximum latitude, minimum and maximum longitude, got {self.box}"
+            )
         if self.speed is None and self.least_speed:
-            raise ConfigError(f"least_speed = {self.least_speed} needs speed, the field with it")
-        self._network  # noqa: B018 (so that a file that cannot be read is told now)
+            raise ConfigError(f"least_speed = {self.least_speed} needs speed, the name of a field")
+        self._network  # noqa: B018 (so that an unreadable file raises at once)
 
     @property
     def _network(self) -> Roads:
@@ -111,7 +114,7 @@ class MatchRoads(StatelessTask):
 
     @property
     def index(self) -> RoadIndex:
-        """The network, ready for use."""
+        """The search index of the network."""
         return _index(self._network, self.width, self.tolerance)
 
     def requires(self) -> Mapping[str, Requirement]:
@@ -130,9 +133,9 @@ class MatchRoads(StatelessTask):
         lat, lon = (_floats(batch.column(name)) for name in (self.latitude, self.longitude))
         speed = None if self.speed is None else _floats(batch.column(self.speed))
         found = self.index.find(lat, lon, self.box, speed, self.least_speed)
-        kept = found >= 0
-        if not kept.all():
-            batch, found = batch.filter(pa.array(kept)), found[kept]
+        matched = found >= 0
+        if not matched.all():
+            batch, found = batch.filter(pa.array(matched)), found[matched]
         return replace_column(batch, self.output, self.index.ids.take(pa.array(found)))
 
     @classmethod

@@ -1,4 +1,4 @@
-"""Flag what is new: values, or pairs of them, that have not been seen lately."""
+"""Novelty flag: whether a value, or a combination of values, is new."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ _ONE, _ZERO = np.uint64(1), np.uint64(0)
 
 
 @kernel
-def _varied(
+def _flag_novel(
     h1: Any, h2: Any, slots: Any, m: Any, k: Any, most: Any, bits: Any, ones: Any, learner: Any, new: Any
 ) -> None:
-    """Whether each value is new to the detector of its key; both filters get it.
+    """Flag the values that are new to the detector of their key, and add them to both filters.
 
-    The filters stand side by side in ``bits[s]``, each with ``ones[s, f]`` bits set. Filter ``learner[s]`` learns; when
-    more than ``most`` bits of the other are set, they change places, and the learner begins empty.
+    The two filters are adjacent in ``bits[s]``, with ``ones[s, f]`` bits set in filter f. Filter ``learner[s]`` learns;
+    when more than ``most`` bits of the detector are set, the filters swap roles, and the new learner starts empty.
     """
     words = bits.shape[1] // 2
     for i in range(h1.size):
@@ -59,11 +59,11 @@ def _varied(
 @register
 @dataclass(frozen=True, kw_only=True)
 class NoveltyFlag(KeyedTask):
-    """Flag the records whose value has not been seen, such as calls to somebody whom the caller never called.
+    """Flag records with a new value, such as a caller's first call to a number.
 
-    Exactly, where ``by`` is the value. Or in bounded memory, where ``fields`` are the value and ``capacity`` is given:
-    by two Bloom filters, a detector that decides and a learner. Both get every value; when the detector fills up, the
-    learner takes its place, with what it learned since they changed the last time, and a new one begins.
+    The flag is exact if ``by`` is the value. With ``fields`` as the value and a ``capacity``, memory is bounded: two
+    Bloom filters, a detector and a learner, receive every value, and the detector decides. When the detector fills up,
+    the learner, which has the values since the last swap, becomes the detector, and an empty learner starts.
 
     Parameters
     ----------
@@ -72,20 +72,21 @@ class NoveltyFlag(KeyedTask):
     fields : tuple of str, default ()
         With capacity: the fields of the value.
     capacity : int >= 1, optional
-        Values that a filter is made for: it is full when ``1/√2`` of its bits are set, which takes 1.77 times as many.
+        Number of values that a filter is sized for; it is full when ``1/√2`` of its bits are set, after about 1.77
+        times as many values.
     error : float, in (0, 1), default 0.01
         Share of new values that a filter with ``capacity`` values takes for known.
     by, ttl
-        Key and time to live, see :class:`KeyedTask`; with capacity, each key has filters of its own.
+        Key and time to live, see :class:`KeyedTask`; with capacity, each key has its own filters.
 
     Shapes and rates
     ----------------
-    any[n] -> bool[n], 1:1; O(1) time: in filters ``k = ceil(-log2 error)`` bits each. State: 1 byte per value, or with
-    capacity two times ``capacity k / ln 2`` bits: 454 KB for 180,000 values at 1 %.
+    any[n] -> bool[n], 1:1; O(1) time, with filters ``k = ceil(-log2 error)`` bits per value. State: 1 byte per value,
+    or with capacity two times ``capacity k / ln 2`` bits: 454 KB for 180,000 values at 1 %.
 
     Missing values
     --------------
-    A null is a value like any other.
+    A null is a value of its own.
 
     Errors
     ------
@@ -119,18 +120,18 @@ class NoveltyFlag(KeyedTask):
     def validate(self) -> None:
         if self.capacity is None and (self.fields or not self.by):
             raise ConfigError(
-                f"give by, the value, or fields with a capacity; got by={self.by!r}, fields={self.fields!r}"
+                f"the value is either by, or fields with a capacity; got by={self.by!r}, fields={self.fields!r}"
             )
         if self.capacity is not None and (not self.fields or len(set(self.fields)) < len(self.fields)):
-            raise ConfigError(f"a capacity needs fields, the different names of at least one; got {self.fields!r}")
+            raise ConfigError(f"a capacity needs fields, at least one and none twice; got {self.fields!r}")
         if self.capacity is not None and self._size[0] >= 1 << 32:
             raise ConfigError(
-                f"capacity = {self.capacity} at an error of {self.error} is a filter of more than 2^32 bits"
+                f"capacity = {self.capacity} with error = {self.error} needs a filter of more than 2^32 bits"
             )
 
     @property
     def _size(self) -> tuple[int, int]:
-        """Bits and hash functions of a filter."""
+        """Number of bits and of hash functions of a filter."""
         k = math.ceil(-math.log2(self.error))
         return math.ceil((self.capacity or 1) * k / math.log(2)), k
 
@@ -164,7 +165,7 @@ class NoveltyFlag(KeyedTask):
             m, k = self._size
             h1, h2 = hash_columns([batch.column(name) for name in self.fields], batch.num_rows)
             most = math.floor(m / math.sqrt(2))
-            _varied(h1, h2, slots, m, k, most, state["bits"], state["ones"], state["learner"], new)
+            _flag_novel(h1, h2, slots, m, k, most, state["bits"], state["ones"], state["learner"], new)
         return replace_column(batch, self.output, pa.array(new))
 
     def merge(self, state: State, other: State) -> State | None:

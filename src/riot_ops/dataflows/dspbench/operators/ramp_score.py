@@ -1,4 +1,4 @@
-"""A score from 0 to 1 for how large a number or a ratio is."""
+"""Ramp score: map a number or a ratio to a score from 0 to 1."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ __all__ = ["RampScore"]
 @register
 @dataclass(frozen=True, kw_only=True)
 class RampScore(StatelessTask):
-    """Score a number, or its ratio to others, by a ramp from 0 to 1.
+    """Score a number, or its ratio to others, on a linear ramp from 0 to 1.
 
-    ``score = (r - low) / (high - low)``, 0 below and 1 above, with ``r = value / over1 / over2 …``.
+    ``score = (r - low) / (high - low)``, clipped to [0, 1], with ``r = value / over1 / over2 …``.
 
     Parameters
     ----------
     value : str, default "value"
         Field with the number.
     over : tuple of str, default ()
-        Fields by which it is divided.
+        Fields by which the number is divided.
     low, high : float, low < high, default 0.0 and 1.0
-        Where the ramp begins and ends; what lies between them must be a finite number.
+        Start and end of the ramp; their difference must be finite.
     falling : bool, default False
-        Whether the score is 1 below the ramp and 0 above.
+        Whether the score falls from 1 to 0 along the ramp.
     undefined : float, in [0, 1], default 0.0
-        Score where there is no ratio, as a divisor is 0.
+        Score where a divisor is 0.
     output : str, default "score"
         Field for the score.
 

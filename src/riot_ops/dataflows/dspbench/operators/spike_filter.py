@@ -1,4 +1,4 @@
-"""Readings that lie far from what was to be expected."""
+"""Spike filter: readings far from their expected value."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ __all__ = ["SpikeFilter"]
 
 @kernel
 def _spikes(values: Any, expected: Any, threshold: Any, relative: Any, rows: Any) -> Any:
-    """The rows that deviate by more than the threshold; returns how many. NaN deviates by nothing."""
+    """Write the rows that deviate by more than the threshold; return their number. NaN never deviates."""
     found = 0
     for i in range(values.size):
-        most = threshold * abs(expected[i]) if relative else threshold
-        if abs(values[i] - expected[i]) > most:
+        limit = threshold * abs(expected[i]) if relative else threshold
+        if abs(values[i] - expected[i]) > limit:
             rows[found] = i
             found += 1
     return found
@@ -33,20 +33,20 @@ def _spikes(values: Any, expected: Any, threshold: Any, relative: Any, rows: Any
 @register
 @dataclass(frozen=True, kw_only=True)
 class SpikeFilter(StatelessTask):
-    """Pass the readings that lie far from an expected value, such as a moving average: spikes.
+    """Pass readings that deviate strongly from an expected value, such as a moving average.
 
     A record passes iff ``|value - expected| > threshold |expected|`` (``relative``) or ``> threshold`` (``absolute``).
 
     Parameters
     ----------
     value : str, default "value"
-        Numeric field that is judged.
+        Numeric field to check.
     expected : str, default "expected"
-        Numeric field with what it should be.
+        Numeric field with the expected value.
     threshold : float >= 0, default 0.03
-        How far away is no spike yet: a share of the expected value, or in the unit of both.
+        Maximum deviation that is no spike: a share of the expected value, or an absolute number.
     deviation : "relative" or "absolute", default "relative"
-        How the threshold is meant.
+        Whether the threshold is relative or absolute.
 
     Shapes and rates
     ----------------
@@ -54,7 +54,7 @@ class SpikeFilter(StatelessTask):
 
     Missing values
     --------------
-    A record without one of the two, or with NaN, does not pass.
+    A record with a null or NaN in either field does not pass.
 
     Errors
     ------

@@ -1,4 +1,4 @@
-"""A time for records that have none: their number."""
+"""Synthetic event time: derive the time of records from their number."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
-from riot_ops.core.clock import in_us
+from riot_ops.core.clock import to_microseconds
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.parameters import Count
 from riot_ops.core.schema import LATEST, TIMESTAMP
 from riot_ops.kernels.arrays.arrow import int_column
-from riot_ops.kernels.text.timestamps import from_microseconds
+from riot_ops.kernels.arrays.timestamps import from_microseconds
 from riot_ops.task import Case, Requirement, StatelessTask, register, replace_column, with_field
 
 __all__ = ["SyntheticEventTime"]
@@ -25,20 +25,19 @@ __all__ = ["SyntheticEventTime"]
 @register
 @dataclass(frozen=True, kw_only=True)
 class SyntheticEventTime(StatelessTask):
-    """Give messages that tell no time one by their number: so many of them in a span of stream time.
+    """Assign event times to messages without time, by their number: ``messages`` messages per ``every``.
 
-    ``event_time = 1970 + floor(n every / messages)``, where n counts the messages of a source from 0 on. So tasks that
-    go by stream time have a tick of ``every`` just before each of so many messages.
+    ``event_time = 1970 + floor(n every / messages)``, where n counts the messages of a source from 0 on. Tasks with
+    ticks of ``every`` in stream time then have a tick just before every ``messages`` messages.
 
     Parameters
     ----------
     every : timedelta >= 0 or text such as "2s"
-        How much time goes by in so many messages; 0: none, all have the same.
+        Stream time that passes during ``messages`` messages; 0: all messages have the same time.
     messages : int >= 1, default 1
-        See ``every``.
+        Number of messages per ``every``.
     sources : int >= 1, default 1
-        How many sources number their messages together, see :mod:`riot_ops.core.order`: those that flow together into
-        some task.
+        Number of sources that share one numbering, since their streams are merged, see :mod:`riot_ops.core.order`.
 
     Shapes and rates
     ----------------
@@ -46,7 +45,7 @@ class SyntheticEventTime(StatelessTask):
 
     Missing values
     --------------
-    None: each message has a number.
+    None: every message has a number.
 
     Errors
     ------
@@ -74,7 +73,7 @@ class SyntheticEventTime(StatelessTask):
     def validate(self) -> None:
         if self.every < timedelta(0):
             raise ConfigError(f"every must not be negative, got {self.every!r}")
-        if in_us(self.every) * self.messages >= 1 << 62:
+        if to_microseconds(self.every) * self.messages >= 1 << 62:
             raise ConfigError(
                 f"every times messages must be below 146,000 years, got {self.every!r} and {self.messages}"
             )
@@ -90,8 +89,8 @@ class SyntheticEventTime(StatelessTask):
         return with_field(schema, pa.field("event_time", TIMESTAMP))
 
     def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
-        spans, every = int_column(batch.column("seq")), in_us(self.every)
-        if self.sources > 1:  # a division takes longer than all else
+        spans, every = int_column(batch.column("seq")), to_microseconds(self.every)
+        if self.sources > 1:  # skip the division if possible: it dominates the cost
             spans = spans // self.sources
         rest: Any = 0
         if self.messages > 1:
@@ -100,7 +99,7 @@ class SyntheticEventTime(StatelessTask):
         beyond = spans > LATEST // max(1, every)
         times = np.where(beyond, 0, spans) * every + rest if every else np.zeros(spans.size, np.int64)
         if beyond.any():
-            dead.reject(batch, beyond, "out_of_range", "its time is not within the years 1 to 9999")
+            dead.reject(batch, beyond, "out_of_range", "its time lies after the year 9999")
             batch, times = batch.filter(pa.array(~beyond)), times[~beyond]
         return replace_column(batch, "event_time", from_microseconds(times))
 

@@ -1,4 +1,4 @@
-"""Numbers of a record added up by weight."""
+"""Weighted sum of the numbers of a record."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from riot_ops.core.dead_letters import DeadLetters
-from riot_ops.core.errors import ConfigError, short
+from riot_ops.core.errors import ConfigError, value_text
 from riot_ops.kernels.arrays.arrow import float_column
 from riot_ops.task import Case, Requirement, StatelessTask, register, replace_column, with_field
 
@@ -20,7 +20,7 @@ __all__ = ["WeightedSum"]
 @register
 @dataclass(frozen=True, kw_only=True)
 class WeightedSum(StatelessTask):
-    """Add numbers of a record up by weight: a score from several.
+    """Compute the weighted sum of several fields of a record.
 
     ``sum = w1 x1 + … + wn xn``
 
@@ -33,11 +33,11 @@ class WeightedSum(StatelessTask):
 
     Shapes and rates
     ----------------
-    float64[n] x k -> float64[n], 1:1; no state. They are added in the order of the weights.
+    float64[n] x k -> float64[n], 1:1; no state. The terms are added in the order of the weights.
 
     Missing values
     --------------
-    Where one of the numbers is null, NaN or infinite, or their sum is no number any more, it is null.
+    The sum is null where a number is null, NaN or infinite, or where the sum overflows.
 
     Errors
     ------
@@ -60,13 +60,13 @@ class WeightedSum(StatelessTask):
     output: str = "score"
 
     def validate(self) -> None:
-        given = self.weights
-        if isinstance(given, Mapping) and given:
-            numbers = [w for w in given.values() if isinstance(w, int | float) and not isinstance(w, bool)]
-            if len(numbers) == len(given) and np.isfinite(numbers).all() and all(isinstance(n, str) for n in given):
-                object.__setattr__(self, "weights", {name: float(weight) for name, weight in given.items()})
+        weights = self.weights
+        if isinstance(weights, Mapping) and weights:
+            numbers = [w for w in weights.values() if isinstance(w, int | float) and not isinstance(w, bool)]
+            if len(numbers) == len(weights) and np.isfinite(numbers).all() and all(isinstance(n, str) for n in weights):
+                object.__setattr__(self, "weights", {name: float(weight) for name, weight in weights.items()})
                 return
-        raise ConfigError(f"weights must be a dict of at least one field to a finite number, got {short(given)}")
+        raise ConfigError(f"weights must map at least one field to a finite number, got {value_text(weights)}")
 
     def __hash__(self) -> int:
         return hash((self.output, *self.weights.items()))

@@ -1,4 +1,4 @@
-"""Pair delay: how long after its cause an effect comes."""
+"""Pair delay: the time between a cause and its effect."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ import pyarrow as pa
 
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
-from riot_ops.core.order import carried
+from riot_ops.core.order import carried_fields
 from riot_ops.core.parameters import Count
 from riot_ops.kernels.arrays.arrow import float_column, int_column, readonly
-from riot_ops.kernels.arrays.rows import filtered
+from riot_ops.kernels.arrays.rows import filter_rows
 from riot_ops.kernels.jit import kernel
-from riot_ops.kernels.text.strings import code_of
+from riot_ops.kernels.text.strings import name_codes
 from riot_ops.task import Case, KeyedTask, Requirement, State, StateField, register, with_field
 
 __all__ = ["PairDelay"]
 
 ROLES = ("cause", "effect")
-#: What an effect without a cause has for a delay; and a cause, which has none.
+#: In place of a delay: an effect without a cause, and a cause.
 UNMATCHED, WAITING = np.iinfo(np.int64).min, np.iinfo(np.int64).min + 1
 
 
@@ -33,9 +33,10 @@ def _match(
     queue: Any, waiting: Any, since: Any, size: Any,
     delays: Any, missed: Any, missed_time: Any, missed_number: Any,
 ) -> Any:  # fmt: skip
-    """The delay of each effect. Causes that are given up stand in ``missed``, by the row that drives them out.
+    """Compute the delay of each effect; write causes evicted from the queue to ``missed``, with the evicting row.
 
-    A key's queue has value, time and message of the causes that wait, the oldest first. Returns how many were missed.
+    A key's queue has value, time and message number of the pending causes, the oldest first. Returns the number of
+    missed causes.
     """
     n = 0
     for i in range(slots.size):
@@ -76,20 +77,20 @@ def _match(
 @register
 @dataclass(frozen=True, kw_only=True)
 class PairDelay(KeyedTask):
-    """Measure how long each effect comes after its cause, such as a valve after its sensor.
+    """Measure the delay of each effect after its cause, such as a valve after its sensor.
 
-    An effect belongs to the oldest cause of the same value that waits for one.
+    An effect belongs to the oldest pending cause with the same value.
 
     Parameters
     ----------
     max_pending : int >= 1, default 16
-        Causes of a key that may wait; with one more the oldest is given up.
+        Pending causes of a key; a further cause evicts the oldest.
     role : str, default "role"
-        Text field that says what a record is: "cause" or "effect".
+        Text field with the role of a record: "cause" or "effect".
     value : str, default "value"
-        Field with the value that both must have: a number or a truth value.
+        Field with the value to match: a number or a boolean.
     time : str, default "event_time"
-        Field with the time: a timestamp, whose delays are in µs, or a whole number, whose delays are in its unit.
+        Field with the time: a timestamp, with delays in µs, or an integer, with delays in its unit.
     output : str, default "delay"
         Field for the delay.
     by, ttl
@@ -97,7 +98,7 @@ class PairDelay(KeyedTask):
 
     Shapes and rates
     ----------------
-    record[n] -> int64[m], 1:0/1: an effect that has a cause comes out. O(max_pending) time; 24 max_pending + 8 bytes of
+    record[n] -> int64[m], 1:0/1: effects with a cause are emitted. O(max_pending) time; 24 max_pending + 8 bytes of
     state per key.
 
     Missing values
@@ -106,8 +107,8 @@ class PairDelay(KeyedTask):
 
     Errors
     ------
-    ``unmatched_effect``; ``missed`` (a cause that is given up); ``missing``; ``unknown_role``. Effects must not come
-    before their causes: see :class:`SortByEventTime`.
+    ``unmatched_effect``; ``missed`` (an evicted cause); ``missing``; ``unknown_role``. Effects must not arrive before
+    their causes: see :class:`SortByEventTime`.
 
     References
     ----------
@@ -139,7 +140,7 @@ class PairDelay(KeyedTask):
 
     def validate(self) -> None:
         if self.output in (self.time, self.role, self.value, *self.by):
-            raise ConfigError(f"output must be a field of its own, got {self.output!r}")
+            raise ConfigError(f"output must differ from by, role, value and time, got {self.output!r}")
 
     def requires(self) -> Mapping[str, Requirement]:
         return {**super().requires(), self.role: "text", self.value: "any", self.time: "any"}
@@ -147,9 +148,9 @@ class PairDelay(KeyedTask):
     def output_schema(self, schema: pa.Schema) -> pa.Schema:
         self.check_input(schema)
         for name, fits in ((self.time, _TIMES), (self.value, _VALUES)):
-            kind = schema.field(name).type
-            if not any(is_such(kind) for is_such in fits):
-                raise ConfigError(f"{self.name()} cannot use the field {name!r}, its input has {kind}")
+            dtype = schema.field(name).type
+            if not any(is_type(dtype) for is_type in fits):
+                raise ConfigError(f"{self.name()} cannot use the field {name!r}, its input has {dtype}")
         return with_field(schema, pa.field(self.output, pa.int64()))
 
     def writes(self) -> frozenset[str] | None:
@@ -165,7 +166,7 @@ class PairDelay(KeyedTask):
         }
 
     def validate_rows(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
-        strange = code_of(batch.column(self.role), ROLES) < 0
+        strange = name_codes(batch.column(self.role), ROLES) < 0
         absent = ~strange & (np.asarray(batch.column(self.time).is_null()) | np.isnan(self._values(batch)))
         dead.reject(batch, strange, "unknown_role", f"{self.role} must be cause or effect")
         dead.reject(batch, absent, "missing", f"{self.value} or {self.time} is missing")
@@ -180,26 +181,26 @@ class PairDelay(KeyedTask):
         self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, dead: DeadLetters
     ) -> pa.RecordBatch:
         n = batch.num_rows
-        roles = code_of(batch.column(self.role), ROLES)
+        roles = name_codes(batch.column(self.role), ROLES)
         column = batch.column(self.time)
         if pa.types.is_timestamp(column.type):
             column = column.cast(pa.timestamp("us", column.type.tz), safe=False)
         times = int_column(column.cast(pa.int64()))
         numbers = int_column(batch.column("seq")) if "seq" in batch.schema.names else readonly(np.zeros(n, np.int64))
         delays, missed, missed_time, missed_number = (np.empty(n, np.int64) for _ in range(4))
-        kept = (state[name].reshape(-1, self.max_pending) for name in ("queue", "waiting", "since"))
-        given: tuple[Any, ...] = (roles, self._values(batch), times, numbers, slots, *kept, state["size"])
-        count = int(_match(*(*given, delays, missed, missed_time, missed_number)))
+        queues = (state[name].reshape(-1, self.max_pending) for name in ("queue", "waiting", "since"))
+        inputs: tuple[Any, ...] = (roles, self._values(batch), times, numbers, slots, *queues, state["size"])
+        count = int(_match(*(*inputs, delays, missed, missed_time, missed_number)))
         if count:
-            self._give_up(batch, missed[:count], missed_time[:count], missed_number[:count], dead)
+            self._reject_missed(batch, missed[:count], missed_time[:count], missed_number[:count], dead)
         dead.reject(batch, delays == UNMATCHED, "unmatched_effect", "no cause of this value waits for an effect")
         found = delays > WAITING
-        out = filtered(batch, found)
+        out = filter_rows(batch, found)
         place = out.schema.get_field_index(self.output)
         field, values = pa.field(self.output, pa.int64()), pa.array(delays[found])
         return out.append_column(field, values) if place < 0 else out.set_column(place, field, values)
 
-    def _give_up(
+    def _reject_missed(
         self,
         batch: pa.RecordBatch,
         rows: npt.NDArray[np.int64],
@@ -207,14 +208,14 @@ class PairDelay(KeyedTask):
         numbers: npt.NDArray[np.int64],
         dead: DeadLetters,
     ) -> None:
-        """Reject causes that wait no longer; of each the key, time and number are known."""
+        """Reject evicted causes with their key, time and message number."""
         keys = batch.select(list(self.by)).take(pa.array(rows))
-        kind = batch.schema.field(self.time).type
+        dtype = batch.schema.field(self.time).type
         when = pa.array(times)
-        if pa.types.is_timestamp(kind):
-            when = when.cast(pa.timestamp("us", kind.tz)).cast(kind, safe=False)
+        if pa.types.is_timestamp(dtype):
+            when = when.cast(pa.timestamp("us", dtype.tz)).cast(dtype, safe=False)
         columns = dict(zip(keys.schema.names, keys.columns, strict=True))
-        order = {"seq": pa.array(numbers)} if "seq" in carried(batch.schema.names) else {}
+        order = {"seq": pa.array(numbers)} if "seq" in carried_fields(batch.schema.names) else {}
         lost = pa.RecordBatch.from_pydict({**order, **columns, self.time: when})
         dead.reject(lost, np.arange(rows.size), "missed", f"{self.max_pending} later causes wait for an effect")
 

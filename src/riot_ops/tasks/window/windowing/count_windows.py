@@ -1,4 +1,4 @@
-"""Windows by the number of their records."""
+"""Count windows: windows with a fixed number of records."""
 
 from __future__ import annotations
 
@@ -11,56 +11,56 @@ import pyarrow as pa
 from riot_ops.core.operator import State, StateField
 from riot_ops.core.schema import TIMESTAMP
 from riot_ops.kernels.arrays.arrow import int_column
-from riot_ops.kernels.stats.panes import NONE, count_off
-from riot_ops.kernels.text.timestamps import microseconds
-from riot_ops.tasks.window.windowing.groups import Groups, Numbers, local_numbers, window_columns
+from riot_ops.kernels.arrays.timestamps import microseconds
+from riot_ops.kernels.stats.panes import NONE, assign_count_windows
+from riot_ops.tasks.window.windowing.accumulators import Accumulators, Numbers, dense_key_numbers, window_columns
+from riot_ops.tasks.window.windowing.frame import Updates, WindowFrame, time_type
 from riot_ops.tasks.window.windowing.stats import Cells, Stat
-from riot_ops.tasks.window.windowing.windows import Updates, Windows, time_type
 
 __all__ = ["CountWindows"]
 
 ORDER = ("seq", "ordinal")
-#: Later than any time.
-EVER = 1 << 61
+#: Beyond any event time.
+MAX_TIME = 1 << 61
 
 
-class CountWindows(Windows):
-    """Windows by the number of their records."""
+class CountWindows(WindowFrame):
+    """Windows with a fixed number of records."""
 
     def __init__(self, stats: Sequence[Stat], update: bool, window: int) -> None:
         super().__init__(stats, update)
         self.window = window
 
-    def fields(self) -> Mapping[str, StateField]:
+    def state_fields(self) -> Mapping[str, StateField]:
         whole = {name: StateField("int64", 0, NONE) for name in ("begin", "until", *(f"last_{name}" for name in ORDER))}
         return {"filled": StateField("int64"), **whole}
 
     def run(self, task: Any, batch: pa.RecordBatch, slots: Numbers, state: State) -> pa.RecordBatch:
-        """What comes of rows."""
-        columns = self.columns(batch)
-        arrival = np.zeros(slots.size, np.int64)  # the first that came is the first, whatever its time
-        numbers, most = local_numbers(slots, len(state["filled"]))
-        held = np.full(most, -1, np.int64)
+        """Add the rows of a batch, and return the results of filled windows (or the updates)."""
+        columns = self.stat_columns(batch)
+        arrival = np.zeros(slots.size, np.int64)  # first and last go by arrival, not by event time
+        numbers, key_count = dense_key_numbers(slots, len(state["filled"]))
+        held = np.full(key_count, -1, np.int64)
         groups = np.empty(slots.size, np.int64)
         group_slots, taken, full_rows, full_groups = (np.empty(slots.size, np.int64) for _ in range(4))
-        n, full = count_off(
+        n, full = assign_count_windows(
             slots, numbers, self.window, state["filled"], held, groups, group_slots, taken, full_rows, full_groups
         )
-        work = Groups(self.stats, state, 1, taken[:n])
-        spans = _Spans(batch, groups, state, taken[:n])
+        work = Accumulators(self.stats, state, 1, taken[:n])
+        spans = _EventTimeSpans(batch, groups, state, taken[:n])
         if self.update:
             updates = Updates(task, batch)
-            for added in work.add_each(groups, groups, columns, arrival, 0, slots.size):
+            for added in work.add_in_rounds(groups, groups, columns, arrival, 0, slots.size):
                 spans.add(added)
-                updates.add(added, *spans.of(groups[added]), work.copied(groups[added]))
-            made = updates.made()
+                updates.add(added, *spans.of(groups[added]), work.snapshot(groups[added]))
+            results = updates.to_batch()
         else:
             work.add(groups, columns, arrival, 0, slots.size)
             spans.add(np.arange(slots.size))
             rows, whole = full_rows[:full], full_groups[:full]
             places = np.arange(full)
-            made = self._made(
-                task, batch.take(pa.array(rows)), work.together(whole, places, places + 1), *spans.of(whole)
+            results = self._results(
+                task, batch.take(pa.array(rows)), work.merge_ranges(whole, places, places + 1), *spans.of(whole)
             )
         open_ = held[held >= 0]
         work.keep(open_, group_slots[open_])
@@ -69,15 +69,15 @@ class CountWindows(Windows):
             for name in ORDER:
                 if name in batch.schema.names:
                     state[f"last_{name}"][slots] = int_column(batch.column(name))
-        return made
+        return results
 
-    def left(self, task: Any, keys: pa.RecordBatch, state: State) -> pa.RecordBatch | None:
-        """The windows that are not full."""
+    def flush_partial(self, task: Any, keys: pa.RecordBatch, state: State) -> pa.RecordBatch | None:
+        """Return the results of the windows that are not full."""
         slots = np.flatnonzero(state["filled"] > 0)
         if not slots.size:
             return None
         places = np.arange(slots.size)
-        cells = Groups(self.stats, state, 1, slots).together(places, places, places + 1)
+        cells = Accumulators(self.stats, state, 1, slots).merge_ranges(places, places, places + 1)
         columns = {name: keys.column(name).take(pa.array(slots)) for name in keys.schema.names}
         if state["last_seq"][slots].min() != NONE:
             columns |= {
@@ -85,24 +85,26 @@ class CountWindows(Windows):
                 for name in ORDER
                 if state[f"last_{name}"][slots].min() != NONE
             }
-        found = window_columns(task.readings(), cells, state["begin"][slots], state["until"][slots], TIMESTAMP)
+        found = window_columns(task.bound_aggregates(), cells, state["begin"][slots], state["until"][slots], TIMESTAMP)
         columns["event_time"] = found["window_end"]
         return pa.RecordBatch.from_pydict(columns | found)
 
-    def _made(self, task: Any, taken: pa.RecordBatch, cells: Cells, starts: Numbers, ends: Numbers) -> pa.RecordBatch:
+    def _results(
+        self, task: Any, taken: pa.RecordBatch, cells: Cells, starts: Numbers, ends: Numbers
+    ) -> pa.RecordBatch:
         schema = task.output_schema(taken.schema)
         columns = dict(zip(taken.schema.names, taken.columns, strict=True))
-        columns |= window_columns(task.readings(taken.schema), cells, starts, ends, time_type(taken))
+        columns |= window_columns(task.bound_aggregates(taken.schema), cells, starts, ends, time_type(taken))
         return pa.RecordBatch.from_arrays([columns[f.name].cast(f.type) for f in schema], schema=schema)
 
 
-class _Spans:
-    """First and last event time of groups; NONE of those without any."""
+class _EventTimeSpans:
+    """First and last event time of groups; the last is NONE for groups without event times."""
 
     def __init__(self, batch: pa.RecordBatch, groups: Numbers, state: State, taken: Numbers) -> None:
         self._state = state
         self._groups = groups
-        self.begins, self.lasts = np.full(taken.size, EVER), np.full(taken.size, NONE)
+        self.begins, self.lasts = np.full(taken.size, MAX_TIME), np.full(taken.size, NONE)
         known = np.flatnonzero(taken >= 0)
         known = known[state["until"][taken[known]] != NONE]
         self.begins[known], self.lasts[known] = state["begin"][taken[known]], state["until"][taken[known]]
@@ -112,15 +114,15 @@ class _Spans:
             self._times, self._present = groups, np.zeros(groups.size, np.bool_)
 
     def add(self, rows: Numbers) -> None:
-        """Rows of the batch."""
+        """Include rows of the batch."""
         rows = rows[self._present[rows]]
         np.minimum.at(self.begins, self._groups[rows], self._times[rows])
         np.maximum.at(self.lasts, self._groups[rows], self._times[rows])
 
     def of(self, groups: Any) -> tuple[Any, Any]:
-        """First and last time of groups."""
+        """Return first and last event time of groups."""
         return self.begins[groups], self.lasts[groups]
 
     def keep(self, groups: Numbers, places: Numbers) -> None:
-        """Put them into the state."""
+        """Store the spans of groups in the state."""
         self._state["begin"][places], self._state["until"][places] = self.of(groups)

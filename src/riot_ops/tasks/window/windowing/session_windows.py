@@ -1,4 +1,4 @@
-"""Sessions, and when they are closed."""
+"""Session windows, and when they are closed."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from riot_ops.core.clock import NEVER, Ticks
-from riot_ops.core.operator import Due, State, StateField
+from riot_ops.core.operator import State, StateField, TimerOutput
+from riot_ops.kernels.arrays.timestamps import from_microseconds
 from riot_ops.kernels.stats.panes import NONE
-from riot_ops.kernels.stats.sessions import belong, load_ended, stay
-from riot_ops.kernels.text.timestamps import from_microseconds
-from riot_ops.tasks.window.windowing.groups import Groups, Numbers, local_numbers, window_columns
+from riot_ops.kernels.stats.sessions import assign_sessions, load_ended_sessions, store_open_sessions
+from riot_ops.tasks.window.windowing.accumulators import Accumulators, Numbers, dense_key_numbers, window_columns
+from riot_ops.tasks.window.windowing.frame import NOTHING, Updates, WindowFrame, event_times, time_type
 from riot_ops.tasks.window.windowing.stats import Stat
-from riot_ops.tasks.window.windowing.windows import NOTHING, Updates, Windows, event_times, time_type
 
 __all__ = ["SessionWindows"]
 
 
-class SessionWindows(Windows):
-    """Sessions; see :mod:`riot_ops.kernels.stats.sessions`."""
+class SessionWindows(WindowFrame):
+    """Session windows; see :mod:`riot_ops.kernels.stats.sessions`."""
 
     def __init__(self, stats: Sequence[Stat], update: bool, gap: int, period: int, allowed_lateness: int) -> None:
         super().__init__(stats, update)
         self.gap, self.period, self.allowed_lateness = gap, period, allowed_lateness
         self.room = -(-allowed_lateness // gap) + 3
 
-    def fields(self) -> Mapping[str, StateField]:
+    def state_fields(self) -> Mapping[str, StateField]:
         return {"begin": StateField("int64", self.room), "until": StateField("int64", self.room, NONE)}
 
-    def decoded(self, table: pa.Table) -> pa.Table:
-        spans = {name: np.asarray(table.column(name).combine_chunks().flatten()) for name in self.fields()}
+    def decode_state(self, table: pa.Table) -> pa.Table:
+        spans = {name: np.asarray(table.column(name).combine_chunks().flatten()) for name in self.state_fields()}
         known = spans["until"] != NONE
         heads = {name: from_microseconds(np.where(known, times, 0)) for name, times in spans.items()}
         return self._listed(table, known.reshape(-1, self.room), heads)
@@ -43,83 +43,93 @@ class SessionWindows(Windows):
 
     def run(
         self, task: Any, batch: pa.RecordBatch | None, slots: Numbers, state: State, ticks: Ticks, bad: npt.NDArray[Any]
-    ) -> tuple[pa.RecordBatch | None, Due | None]:
-        """As :meth:`TimeWindows.run`."""
+    ) -> tuple[pa.RecordBatch | None, TimerOutput | None]:
+        """Add rows and advance time, like :meth:`TimeWindows.run`."""
         times, present = event_times(batch)
-        columns = self.columns(batch)
+        columns = self.stat_columns(batch)
         updates = Updates(task, batch) if self.update and batch is not None else None
         lasts = state["until"]
-        numbers, most = local_numbers(slots, len(lasts))
-        held = np.full((most, self.room), -1, np.int64)
+        numbers, key_count = dense_key_numbers(slots, len(lasts))
+        held = np.full((key_count, self.room), -1, np.int64)
         groups = np.empty(slots.size, np.int64)
         size = slots.size + min(slots.size, len(lasts)) * self.room
         found: list[Any] = [np.empty(size, np.int64) for _ in range(4)]
         merges: list[Any] = [np.empty(size, np.int64) for _ in range(3)]
         begins: Any = np.empty(slots.size, np.int64), np.empty(slots.size, np.int64)
-        n, m = belong(
-            times, present, slots, numbers, ticks.rows, ticks.times, ticks.start, self.gap, self.period, self.allowed_lateness,
-            ticks.resolution, state["begin"], lasts, np.zeros(most, np.bool_), held, groups, bad, *found, *merges,
-            *begins,
+        n, m = assign_sessions(
+            times, present, slots, numbers, ticks.rows, ticks.times, ticks.start, self.gap, self.period,
+            self.allowed_lateness, ticks.resolution, state["begin"], lasts,
+            np.zeros(key_count, np.bool_), held, groups, bad, *found, *merges, *begins,
         )  # fmt: skip
         found = [one[:n] for one in found]
         closed = self._closed(ticks.end)
         if closed > self._closed(ticks.start):
             found = self._with_ended(state, closed, found)
         group_slots, first, last, taken = found
-        work = Groups(self.stats, state, self.room, taken)
+        work = Accumulators(self.stats, state, self.room, taken)
         at = 0
         for row, into, other in zip(*(one[:m].tolist() for one in merges), strict=True):
             self._add(work, updates, groups, columns, times, begins, at, row)
             work.merge(np.array([into]), np.array([other]))
             at = row
         self._add(work, updates, groups, columns, times, begins, at, slots.size)
-        due = None if self.update else self._due(task, batch, work, group_slots, first, last, closed)
-        kept, places = np.empty_like(group_slots), np.empty_like(group_slots)
-        n = stay(
-            group_slots, first, last, taken, group_slots.size, self.gap, closed, state["begin"], lasts, kept, places
+        due = None if self.update else self._timer_output(task, batch, work, group_slots, first, last, closed)
+        open_groups, places = np.empty_like(group_slots), np.empty_like(group_slots)
+        n = store_open_sessions(
+            group_slots,
+            first,
+            last,
+            taken,
+            group_slots.size,
+            self.gap,
+            closed,
+            state["begin"],
+            lasts,
+            open_groups,
+            places,
         )
-        work.keep(kept[:n], places[:n])
-        return None if updates is None else updates.made(), due
+        work.keep(open_groups[:n], places[:n])
+        return None if updates is None else updates.to_batch(), due
 
     def _with_ended(self, state: State, closed: int, found: list[Numbers]) -> list[Numbers]:
         lasts, n = state["until"], found[0].size
         taken = np.zeros(lasts.size, np.bool_)
         taken[found[3][found[3] >= 0]] = True
         none = [NOTHING] * 4
-        more = load_ended(state["begin"], lasts, taken, len(lasts), self.gap, closed, 0, *none)
+        more = load_ended_sessions(state["begin"], lasts, taken, len(lasts), self.gap, closed, 0, *none)
         if not more:
             return found
         found = [np.concatenate([one, np.empty(more, np.int64)]) for one in found]
-        load_ended(state["begin"], lasts, taken, len(lasts), self.gap, closed, n, *found)
+        load_ended_sessions(state["begin"], lasts, taken, len(lasts), self.gap, closed, n, *found)
         return found
 
     def _add(
-        self, work: Groups, updates: Updates | None, groups: Numbers, columns: list[Any], times: Numbers,
+        self, work: Accumulators, updates: Updates | None, groups: Numbers, columns: list[Any], times: Numbers,
         spans: tuple[Numbers, Numbers], start: int, stop: int,
     ) -> None:  # fmt: skip
         if updates is None:
             work.add(groups, columns, times, start, stop)
             return
-        for rows in work.add_each(groups, groups, columns, times, start, stop):
-            updates.add(rows, spans[0][rows], spans[1][rows] + self.gap, work.copied(groups[rows]))
+        for rows in work.add_in_rounds(groups, groups, columns, times, start, stop):
+            updates.add(rows, spans[0][rows], spans[1][rows] + self.gap, work.snapshot(groups[rows]))
 
-    def _due(
+    def _timer_output(
         self,
         task: Any,
         batch: pa.RecordBatch | None,
-        work: Groups,
+        work: Accumulators,
         slots: Numbers,
         first: Numbers,
         last: Numbers,
         closed: int,
-    ) -> Due | None:
+    ) -> TimerOutput | None:
         ended = np.flatnonzero((last != NONE) & (last + self.gap <= closed)) if closed != NONE else NOTHING
         if not ended.size:
             return None
         ended = ended[np.lexsort((first[ended], slots[ended]))]
         places = np.arange(ended.size)
-        cells = work.together(ended, places, places + 1)
+        cells = work.merge_ranges(ended, places, places + 1)
         ends = last[ended] + self.gap
         schema = None if batch is None else batch.schema
-        columns = window_columns(task.readings(schema), cells, first[ended], ends, time_type(batch))
-        return Due(slots[ended], pa.RecordBatch.from_pydict(columns), -(-ends // self.period) * self.period)
+        columns = window_columns(task.bound_aggregates(schema), cells, first[ended], ends, time_type(batch))
+        return TimerOutput(slots[ended], pa.RecordBatch.from_pydict(columns), -(-ends // self.period) * self.period)

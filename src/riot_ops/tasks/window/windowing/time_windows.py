@@ -10,20 +10,20 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from riot_ops.core.clock import NEVER, Ticks
-from riot_ops.core.operator import Due, State, StateField
-from riot_ops.kernels.stats.panes import NONE, fall, full_windows, keep, load_due
-from riot_ops.kernels.text.timestamps import from_microseconds
-from riot_ops.tasks.window.windowing.groups import Groups, Numbers, local_numbers, window_columns
+from riot_ops.core.operator import State, StateField, TimerOutput
+from riot_ops.kernels.arrays.timestamps import from_microseconds
+from riot_ops.kernels.stats.panes import NONE, assign_panes, full_windows, load_due_panes, store_open_panes
+from riot_ops.tasks.window.windowing.accumulators import Accumulators, Numbers, dense_key_numbers, window_columns
+from riot_ops.tasks.window.windowing.frame import NOTHING, Updates, WindowFrame, event_times, time_type
 from riot_ops.tasks.window.windowing.stats import Stat
-from riot_ops.tasks.window.windowing.windows import NOTHING, Updates, Windows, event_times, time_type
 
 __all__ = ["TimeWindows"]
 
-#: More than any number of a pane.
-EVER = 1 << 61
+#: Beyond any pane number.
+MAX_PANE = 1 << 61
 
 
-class TimeWindows(Windows):
+class TimeWindows(WindowFrame):
     """Tumbling and hopping windows; see :mod:`riot_ops.kernels.stats.panes`."""
 
     def __init__(self, stats: Sequence[Stat], update: bool, every: int, panes: int, allowed_lateness: int) -> None:
@@ -31,10 +31,10 @@ class TimeWindows(Windows):
         self.every, self.panes, self.allowed_lateness = every, panes, allowed_lateness
         self.room = panes + -(-allowed_lateness // every)
 
-    def fields(self) -> Mapping[str, StateField]:
+    def state_fields(self) -> Mapping[str, StateField]:
         return {"pane": StateField("int64", self.room, NONE)}
 
-    def decoded(self, table: pa.Table) -> pa.Table:
+    def decode_state(self, table: pa.Table) -> pa.Table:
         panes = np.asarray(table.column("pane").combine_chunks().flatten()).reshape(-1, self.room)
         known = panes != NONE
         begins = from_microseconds(np.where(known, panes, 0).ravel() * self.every)
@@ -45,19 +45,19 @@ class TimeWindows(Windows):
 
     def run(
         self, task: Any, batch: pa.RecordBatch | None, slots: Numbers, state: State, ticks: Ticks, bad: npt.NDArray[Any]
-    ) -> tuple[pa.RecordBatch | None, Due | None]:
-        """What comes of rows and of the time that passes; ``bad`` gets the reasons of rows that fall nowhere."""
+    ) -> tuple[pa.RecordBatch | None, TimerOutput | None]:
+        """Add rows and advance time; ``bad`` receives the reasons of rows that belong to no open window."""
         times, present = event_times(batch)
-        columns = self.columns(batch)
+        columns = self.stat_columns(batch)
         updates = Updates(task, batch) if self.update and batch is not None else None
-        numbers, most = local_numbers(slots, len(state["pane"]))
+        numbers, key_count = dense_key_numbers(slots, len(state["pane"]))
         groups = np.empty(slots.size, np.int64)
-        parts: list[Due] = []
+        parts: list[TimerOutput] = []
         start, now, first = 0, ticks.start, 0
         while True:
-            held = np.full((most, self.room), -1, np.int32)
+            held = np.full((key_count, self.room), -1, np.int32)
             found: list[Any] = [np.empty(slots.size - start, np.int64) for _ in range(3)]
-            n, stop = fall(
+            n, stop = assign_panes(
                 times, present, slots, numbers, ticks.rows[first:], ticks.times[first:], now, self.every, self.panes,
                 self.allowed_lateness, ticks.resolution, start, state["pane"], held, groups, bad, *found,
             )  # fmt: skip
@@ -65,96 +65,108 @@ class TimeWindows(Windows):
             before, now = self._closed(now), now if last == first else int(ticks.times[last - 1])
             closed = self._closed(now)
             group_slots, group_panes, taken = self._with_due(state, before, closed, [one[:n] for one in found])
-            work = Groups(self.stats, state, self.room, taken)
+            work = Accumulators(self.stats, state, self.room, taken)
             if updates is None:
                 work.add(groups, columns, times, start, stop)
             else:
                 self._each(updates, work, groups, columns, times, ticks, group_slots, group_panes, start, stop)
             if closed > before or before == NONE:
-                due = self._due(task, batch, work, group_slots, group_panes, before, closed)
+                due = self._timer_output(task, batch, work, group_slots, group_panes, before, closed)
                 if due is not None and not self.update:
                     parts.append(due)
-            kept, places = np.empty_like(group_slots), np.empty_like(group_slots)
-            n = keep(group_slots, group_panes, taken, group_slots.size, self.panes, closed, state["pane"], kept, places)
-            work.keep(kept[:n], places[:n])
+            open_groups, places = np.empty_like(group_slots), np.empty_like(group_slots)
+            n = store_open_panes(
+                group_slots,
+                group_panes,
+                taken,
+                group_slots.size,
+                self.panes,
+                closed,
+                state["pane"],
+                open_groups,
+                places,
+            )
+            work.keep(open_groups[:n], places[:n])
             start, first = stop, last
             if start == slots.size and first == ticks.rows.size:
                 break
-        return None if updates is None else updates.made(), _joined(parts)
+        return None if updates is None else updates.to_batch(), _joined(parts)
 
     def _with_due(self, state: State, before: int, closed: int, found: list[Numbers]) -> list[Numbers]:
-        """The groups of a batch, and those of the state that are part of windows that are to be closed."""
+        """Add to the groups of a batch the groups of the state that belong to windows about to close."""
         n = found[0].size
-        whole = self.update and self.panes > 1  # windows of the records at hand have panes from before
+        whole = self.update and self.panes > 1  # windows of the new records include earlier panes
         if not whole and before in (closed, NONE):
             return found
         ring = state["pane"]
         taken = np.zeros(ring.size, np.bool_)
         taken[found[2][found[2] >= 0]] = True
-        limit = EVER if whole else closed
+        limit = MAX_PANE if whole else closed
         size = len(ring)
         none = [NOTHING] * 3
-        more = load_due(ring, taken, size, limit, 0, *none)
+        more = load_due_panes(ring, taken, size, limit, 0, *none)
         if not more:
             return found
         found = [np.concatenate([one, np.empty(more, np.int64)]) for one in found]
-        load_due(ring, taken, size, limit, n, *found)
+        load_due_panes(ring, taken, size, limit, n, *found)
         return found
 
-    def _due(
+    def _timer_output(
         self,
         task: Any,
         batch: pa.RecordBatch | None,
-        work: Groups,
+        work: Accumulators,
         slots: Numbers,
         panes: Numbers,
         before: int,
         closed: int,
-    ) -> Due | None:
+    ) -> TimerOutput | None:
         order = np.lexsort((panes, slots))
         n = full_windows(order, slots, panes, self.panes, before, closed, NOTHING, NOTHING, NOTHING)
         if not n:
             return None
         ends, first, last = (np.empty(n, np.int64) for _ in range(3))
         full_windows(order, slots, panes, self.panes, before, closed, ends, first, last)
-        cells = work.together(order, first, last)
+        cells = work.merge_ranges(order, first, last)
         ends = ends * self.every
         schema = None if batch is None else batch.schema
-        columns = window_columns(task.readings(schema), cells, ends - self.panes * self.every, ends, time_type(batch))
-        return Due(slots[order[first]], pa.RecordBatch.from_arrays([*columns.values()], names=[*columns]), ends)
+        columns = window_columns(
+            task.bound_aggregates(schema), cells, ends - self.panes * self.every, ends, time_type(batch)
+        )
+        return TimerOutput(slots[order[first]], pa.RecordBatch.from_arrays([*columns.values()], names=[*columns]), ends)
 
     def _each(
-        self, updates: Updates, work: Groups, groups: Numbers, columns: list[Any], times: Numbers, ticks: Ticks,
+        self, updates: Updates, work: Accumulators, groups: Numbers, columns: list[Any], times: Numbers, ticks: Ticks,
         slots: Numbers, panes: Numbers, start: int, stop: int,
     ) -> None:  # fmt: skip
-        """Add rows, with the windows of each as they then stand."""
+        """Add rows one by one per key, and record the windows of each row as an update."""
         if not slots.size:
             return
         order = np.lexsort((panes, slots))
-        place = _Places(slots[order], panes[order])
+        place = _PaneIndex(slots[order], panes[order])
         now = ticks.at_rows(groups.size)
         closed = np.where(now == NEVER, NONE, (now - self.allowed_lateness) // self.every)
         apart = groups
         if self.panes > 1:  # windows of a key share panes
             apart = np.empty_like(groups)
             apart[start:stop] = slots[groups[start:stop]]
-        for added in work.add_each(apart, groups, columns, times, start, stop):
+        for added in work.add_in_rounds(apart, groups, columns, times, start, stop):
             of = groups[added]
             if self.panes == 1:
                 begins = panes[of] * self.every
-                updates.add(added, begins, begins + self.every, work.copied(of))
+                updates.add(added, begins, begins + self.every, work.snapshot(of))
                 continue
-            least = np.maximum(panes[of], closed[added]) + 1  # the first window that is open
-            counts = panes[of] + self.panes + 1 - least
+            first_open = np.maximum(panes[of], closed[added]) + 1
+            counts = panes[of] + self.panes + 1 - first_open
             rows = np.repeat(np.arange(added.size), counts)
-            ends = least[rows] + np.arange(rows.size) - np.repeat(np.cumsum(counts) - counts, counts)
-            mine = slots[of][rows]
-            cells = work.together(order, place.of(mine, ends - self.panes), place.of(mine, ends))
+            ends = first_open[rows] + np.arange(rows.size) - np.repeat(np.cumsum(counts) - counts, counts)
+            keys = slots[of][rows]
+            cells = work.merge_ranges(order, place.of(keys, ends - self.panes), place.of(keys, ends))
             updates.add(added[rows], (ends - self.panes) * self.every, ends * self.every, cells)
 
 
-class _Places:
-    """Where the groups of a key from a pane on begin, among groups (one at least) in order of key and pane."""
+class _PaneIndex:
+    """Index of the first group of a key from a pane on, among at least one group in order of key and pane."""
 
     def __init__(self, slots: Numbers, panes: Numbers) -> None:
         self._keys = np.unique(slots)
@@ -163,7 +175,7 @@ class _Places:
         self._codes = self._code(slots, panes)
 
     def of(self, slots: Numbers, panes: Numbers) -> Numbers:
-        """By slot and pane."""
+        """Look up the first group of each slot from a pane on."""
         found: Numbers = np.searchsorted(self._codes, self._code(slots, panes))
         return found
 
@@ -173,10 +185,10 @@ class _Places:
         return code
 
 
-def _joined(parts: Iterable[Due]) -> Due | None:
+def _joined(parts: Iterable[TimerOutput]) -> TimerOutput | None:
     found = list(parts)
     if len(found) < 2:
         return found[0] if found else None
     times = [one.times for one in found if one.times is not None]
     rows = pa.Table.from_batches([one.rows for one in found]).combine_chunks().to_batches()[0]
-    return Due(np.concatenate([one.slots for one in found]), rows, np.concatenate(times))
+    return TimerOutput(np.concatenate([one.slots for one in found]), rows, np.concatenate(times))

@@ -1,0 +1,130 @@
+"""The values of a batch of JSON lines, as cells."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from riot_ops.core.dead_letters import DeadLetters
+from riot_ops.kernels.arrays.arrow import byte_spans, readonly
+from riot_ops.kernels.text.json_fields import (
+    ABSENT,
+    ESCAPED,
+    NESTED,
+    PLAIN,
+    TEXT,
+    find_values,
+    new_line_buffers,
+    paths_table,
+)
+from riot_ops.kernels.text.strings import non_utf8
+from riot_ops.tasks.parse.line_cells import LineCells, Mask, Numbers
+
+__all__ = ["JSONCells"]
+
+
+class JSONCells(LineCells):
+    """A batch of JSON objects, one per line: cell i is the value at the first of the i-th paths that has one."""
+
+    def __init__(self, batch: pa.RecordBatch, lines: pa.Array, paths: Sequence[Sequence[str]]) -> None:
+        self.batch = batch
+        data, starts, ends, valid = byte_spans(lines)
+        n = len(lines)
+        first, last = (int(starts[0]), int(ends[-1])) if n else (0, 0)
+        # only the slice's own bytes: unescaping copies them
+        self.data, starts, ends = data[first:last], readonly(starts - first), readonly(ends - first)
+        table, above, nodes = paths_table(path for one in paths for path in one)
+        at = np.zeros((2, above.size, n), np.int64)
+        kinds, read = np.zeros((above.size, n), np.int8), np.zeros(n, np.bool_)
+        room: tuple[Any, ...] = (*table, readonly(above), *new_line_buffers(above.size))
+        find_values(self.data, starts, ends, valid, *(*room, *at, kinds, read))
+        self.good = np.ones(n, np.bool_)
+        self._invalid = non_utf8(lines)
+        self._null = ~valid if valid.size else np.zeros(n, np.bool_)
+        self._no_json = np.zeros(n, np.bool_)
+        self._unescape(read & ~self._invalid, at, kinds)
+        self._decode(np.flatnonzero(~(read | self._invalid | self._null)), starts, ends, nodes, at, kinds)
+        chosen = [self._first_of([nodes[path] for path in one], kinds) for one in paths]
+        self._starts, self._ends = ([part[place] for place in chosen] for part in at)
+        self._kinds = [kinds[place] for place in chosen]
+        self._places = np.arange(len(paths))
+        self.counts = np.full(n, len(paths))
+
+    def reject_non_text(self, dead: DeadLetters) -> None:
+        super().reject_non_text(dead)
+        self.reject(dead, self._no_json, "not_json", "the line is not valid JSON")
+
+    def absent(self, cell: int) -> Mask:
+        """Where the cell has no value, or null."""
+        return np.asarray(self._kinds[cell] == ABSENT)
+
+    def nested(self, cell: int) -> Mask:
+        """Where the cell is an object or a list."""
+        return np.asarray(self._kinds[cell] == NESTED)
+
+    def _has_text(self, cell: int, starts: Numbers, ends: Numbers) -> Mask:
+        return ~self.absent(cell)
+
+    def _unescape(self, rows: Mask, at: Any, kinds: Any) -> None:
+        """Decode the texts with escapes in these lines and append them to the data."""
+        nodes, places = np.nonzero((kinds == ESCAPED) & rows)
+        if not nodes.size:
+            return
+        spans = zip(at[0, nodes, places].tolist(), at[1, nodes, places].tolist(), strict=True)
+        quoted = [self.data[start - 1 : end + 1].tobytes() for start, end in spans]
+        texts = [msgspec.json.decode(text, type=str).encode() for text in quoted]
+        ends = self.data.size + np.cumsum([len(text) for text in texts])
+        at[0, nodes, places] = np.append(self.data.size, ends[:-1])
+        at[1, nodes, places] = ends
+        kinds[nodes, places] = TEXT
+        self.data = readonly(np.concatenate([self.data, np.frombuffer(b"".join(texts), np.uint8)]))
+
+    def _decode(
+        self, rows: Numbers, starts: Numbers, ends: Numbers, nodes: dict[str, int], at: Any, kinds: Any
+    ) -> None:
+        """Decode with msgspec the lines that the kernel left open, and append their values to the data."""
+        more, data = bytearray(), self.data.data
+        for row, start, end in zip(rows.tolist(), starts[rows].tolist(), ends[rows].tolist(), strict=True):
+            try:
+                document = msgspec.json.decode(data[start:end])
+            except (msgspec.DecodeError, RecursionError):
+                self._no_json[row] = True
+                continue
+            for path, node in nodes.items():
+                value = _at(document, path)
+                kinds[node, row] = _kind(value)
+                if kinds[node, row] in (TEXT, PLAIN):
+                    text = value.encode() if isinstance(value, str) else msgspec.json.encode(value)
+                    at[:, node, row] = self.data.size + len(more), self.data.size + len(more) + len(text)
+                    more += text
+        if more:
+            self.data = readonly(np.concatenate([self.data, np.frombuffer(bytes(more), np.uint8)]))
+
+    def _first_of(self, nodes: list[int], kinds: Any) -> Any:
+        """Index of the first of several nodes that has a value, per line; for a single node, its row."""
+        if len(nodes) == 1:
+            return nodes[0]
+        chosen = np.full(kinds.shape[1], nodes[0])
+        for node in nodes[:0:-1]:
+            chosen = np.where(kinds[node] != ABSENT, node, chosen)
+        return np.where(kinds[nodes[0]] != ABSENT, nodes[0], chosen), np.arange(kinds.shape[1])
+
+
+def _at(document: Any, path: str) -> Any:
+    for name in path.split("."):
+        if not isinstance(document, dict):
+            return None
+        document = document.get(name)
+    return document
+
+
+def _kind(value: Any) -> int:
+    if value is None:
+        return ABSENT
+    if isinstance(value, dict | list):
+        return NESTED
+    return TEXT if isinstance(value, str) else PLAIN

@@ -1,0 +1,143 @@
+"""Base of the tasks that read a record from each line according to a table of fields."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from riot_ops.core.dead_letters import DeadLetters
+from riot_ops.core.errors import ConfigError, did_you_mean, value_text
+from riot_ops.core.order import carried_fields
+from riot_ops.kernels.arrays.arrow import boolean_column
+from riot_ops.kernels.arrays.rows import filter_rows
+from riot_ops.task import Requirement, StatelessTask
+from riot_ops.tasks.parse.line_cells import CELL_TYPES, LineCells, Mask
+
+__all__ = ["LineParser"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LineParser(StatelessTask):
+    """A task that reads a record from each line; ``fields`` maps names to location, kind and maybe default."""
+
+    fields: Any
+    field: str = "payload"
+    keep: tuple[str, ...] = ()
+
+    def validate(self) -> None:
+        if not isinstance(self.fields, Mapping) or not self.fields:
+            raise ConfigError(f"fields must be a dict of name to (place, kind), got {value_text(self.fields)}")
+        object.__setattr__(self, "fields", {name: self._field_spec(name, one) for name, one in self.fields.items()})
+        if both := set(self.keep) & set(self.fields):
+            raise ConfigError(f"keep and fields must not both have {sorted(both)[0]!r}")
+
+    def _field_spec(self, name: str, entry: Any) -> tuple[Any, ...]:
+        """Check and normalise the entry of a field in ``fields``."""
+        one = tuple(entry) if isinstance(entry, list | tuple) else ()
+        if len(one) not in (2, 3):
+            raise ConfigError(
+                f"fields: {name!r} must be (place, kind) or (place, kind, default), got {value_text(entry)}"
+            )
+        place = tuple(one[0]) if isinstance(one[0], list | tuple) else one[0]
+        self._check_location(name, place)
+        kind = one[1]
+        if kind not in CELL_TYPES:
+            known = f"{', '.join(CELL_TYPES)}, got {value_text(kind)}{did_you_mean(str(kind), CELL_TYPES)}"
+            raise ConfigError(f"fields: the kind of {name!r} must be one of {known}")
+        try:
+            pa.array(one[2:], CELL_TYPES[kind])
+        except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError, ValueError):
+            raise ConfigError(f"fields: the default of {name!r} is not a valid {kind}: {value_text(one[2])}") from None
+        return (place, *one[1:])
+
+    @abstractmethod
+    def _check_location(self, name: str, place: Any) -> None:
+        """Raise :class:`ConfigError` unless ``place`` is a valid location of a value in a line."""
+
+    def requires(self) -> Mapping[str, Requirement]:
+        return {self.field: "text", **dict.fromkeys(self.keep, "any")}
+
+    def output_schema(self, schema: pa.Schema) -> pa.Schema:
+        self.check_input(schema)
+        names = [n for n in dict.fromkeys([*carried_fields(schema.names), *self.keep]) if n not in self.fields]
+        parsed = [pa.field(name, CELL_TYPES[kind]) for name, (_, kind, *_) in self.fields.items()]
+        return pa.schema([*(schema.field(name) for name in names), *parsed])
+
+    def writes(self) -> frozenset[str] | None:
+        return frozenset(self.fields)
+
+    def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
+        text = batch.column(self.field)
+        if pa.types.is_null(text.type):
+            text = text.cast(pa.string())
+        found = self.read_fast(text)
+        if found is None or 2 * np.count_nonzero(found[1]) < batch.num_rows:
+            return self._make_records(batch, *self._read_columns(batch, text, dead))
+        columns, plain = found
+        records = self._make_records(batch, columns, plain)
+        if plain.all():
+            return records
+        rows = np.flatnonzero(~plain)
+        rest = batch.take(pa.array(rows))
+        rest_text = rest.column(self.field)
+        columns, good = self._read_columns(
+            rest, rest_text if rest_text.type.equals(text.type) else rest_text.cast(text.type), dead
+        )
+        if not good.any():
+            return records
+        order = np.argsort(np.concatenate([np.flatnonzero(plain), rows[good]]), kind="stable")
+        return pa.concat_batches([records, self._make_records(rest, columns, good)]).take(pa.array(order))
+
+    def _read_columns(
+        self, batch: pa.RecordBatch, text: pa.Array, dead: DeadLetters
+    ) -> tuple[dict[str, pa.Array], Mask]:
+        """Read lines of any form: the fields of the valid lines, and which lines are valid."""
+        lines = self._cut_lines(batch, text, dead)
+        columns = {}
+        for number, (name, (_, kind, *default)) in enumerate(self.fields.items()):
+            if not lines.good.any():  # every line is rejected already
+                return {name: pa.nulls(0, CELL_TYPES[kind]) for name, (_, kind, *_) in self.fields.items()}, lines.good
+            first, last = self._cells(number, name)
+            column, empty = lines.column(name, first, last, kind, self._missing(lines, first, name, dead), dead)
+            if not empty.any():
+                pass
+            elif not default:
+                lines.reject(dead, empty, "missing", f"{name} is missing")
+            else:
+                column = pc.if_else(pa.array(empty), pa.scalar(default[0], CELL_TYPES[kind]), column)
+            columns[name] = column
+        if lines.good.all() or not lines.good.any():
+            return {name: column[: np.count_nonzero(lines.good)] for name, column in columns.items()}, lines.good
+        keep = boolean_column(lines.good)
+        return {name: column.filter(keep) for name, column in columns.items()}, lines.good
+
+    def _make_records(self, batch: pa.RecordBatch, columns: Mapping[str, pa.Array], good: Mask) -> pa.RecordBatch:
+        """Join the parsed columns with the kept fields of the valid lines' records."""
+        schema = self.output_schema(batch.schema)
+        others = batch.select([f.name for f in schema if f.name not in columns])
+        if others.num_columns and not good.all():
+            others = filter_rows(others, good)
+        all_columns = [columns[f.name] if f.name in columns else others.column(f.name) for f in schema]
+        return pa.RecordBatch.from_arrays(all_columns, schema=schema)
+
+    def read_fast(self, text: pa.Array) -> tuple[dict[str, pa.Array], Mask] | None:
+        """Read the lines that the fast path accepts: their fields, and which lines those are; None without one."""
+        return None
+
+    @abstractmethod
+    def _cut_lines(self, batch: pa.RecordBatch, text: pa.Array, dead: DeadLetters) -> LineCells:
+        """Split the lines into cells and reject those that cannot be split."""
+
+    @abstractmethod
+    def _cells(self, number: int, name: str) -> tuple[int, int]:
+        """The first and the last cell of the field with this number and name."""
+
+    def _missing(self, lines: Any, cell: int, name: str, dead: DeadLetters) -> Mask:
+        """Where the content of a cell counts as missing; lines whose content can be no value are rejected."""
+        return np.zeros(lines.good.size, np.bool_)

@@ -1,0 +1,233 @@
+"""The fields that :class:`ParseSenML` reads from a message, and the output columns built from them."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Hashable
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from riot_ops.core.order import next_ordinal, ordinals
+from riot_ops.core.schema import TIMESTAMP, StreamSchema, stream_schema
+from riot_ops.kernels.arrays.arrow import byte_spans, int_column, readonly, strings_from_spans
+from riot_ops.kernels.text.senml import messages as senml
+
+__all__ = ["Layout", "assemble_batch", "resolve_layout", "select_messages"]
+
+I64 = npt.NDArray[np.int64]
+
+
+class SenMLOptions(Hashable, Protocol):
+    """The parameters of :class:`~riot_ops.tasks.ParseSenML`, which imports this module."""
+
+    @property
+    def schema(self) -> str | StreamSchema | None: ...
+    @property
+    def fields(self) -> tuple[str, ...] | None: ...
+    @property
+    def layout(self) -> str: ...
+    @property
+    def meta(self) -> bool: ...
+    @property
+    def raw(self) -> bool: ...
+    @property
+    def field(self) -> str: ...
+    @property
+    def concatenate_names(self) -> bool: ...
+    @property
+    def units(self) -> bool: ...
+    @property
+    def on_bad(self) -> str: ...
+    @property
+    def max_bytes(self) -> int: ...
+    @property
+    def max_output_bytes(self) -> int: ...
+    def output_schema(self, schema: pa.Schema) -> pa.Schema: ...
+
+
+class Layout(NamedTuple):
+    """The resolved fields of a task; ``wanted`` are the emitted fields and those for sensor and meta."""
+
+    schema: StreamSchema
+    fields: tuple[str, ...]
+    is_text: tuple[bool, ...]
+    wanted: tuple[str, ...]
+    plan: senml.Plan
+    with_text: bool
+    with_unit: bool
+    wide: bool
+    meta: bool
+    meta_texts: tuple[str, ...]
+
+
+@functools.lru_cache(maxsize=64)
+def resolve_layout(task: SenMLOptions) -> Layout:
+    """Resolve the fields that a task with a schema reads from a message."""
+    assert task.schema is not None
+    schema = stream_schema(task.schema)
+    kinds = dict(zip(schema.columns, schema.kinds, strict=True))
+    chosen = set(schema.observed if task.fields is None else task.fields)
+    fields = tuple(c for c in schema.columns if c in chosen and c != schema.time_field)
+    meta = tuple(c for c in schema.meta if c != schema.time_field) if task.meta else ()
+    wanted = tuple(dict.fromkeys([*fields, schema.id_field, *meta]))
+    wide = task.layout == "wide"
+    values, texts = 0, 0
+    value_of, text_of = [-1] * len(wanted), [-1] * len(wanted)
+    for j, name in enumerate(wanted):
+        emitted = j < len(fields)
+        if emitted and not (wide and kinds[name] == "sv"):
+            value_of[j] = values
+            values += 1
+        if name == schema.id_field or name in meta or (emitted and (task.raw or kinds[name] == "sv")):
+            text_of[j] = texts
+            texts += 1
+    unit_of = [-1] * len(wanted)
+    if task.units:
+        unit_of[: len(fields)] = range(texts, texts + len(fields))
+    is_text = tuple(kinds[f] == "sv" for f in fields)
+    plan = senml.make_plan(
+        wanted,
+        value_of,
+        text_of,
+        unit_of,
+        [kinds[n] == "sv" for n in wanted],
+        wanted.index(schema.id_field),
+        0 if wide else len(fields),
+        task.concatenate_names,
+    )
+    with_text = not wide and (task.raw or any(is_text))
+    return Layout(schema, fields, is_text, wanted, plan, with_text, task.units, wide, task.meta, meta)
+
+
+# -- output columns --------------------------------------------------------------------------------
+
+
+def select_messages(columns: senml.Columns, plan: senml.Plan, rows: I64) -> senml.Columns:
+    """The columns of the messages in ``rows``."""
+    n = len(columns.base)
+    return columns._replace(
+        base=columns.base[rows],
+        values=columns.values.reshape(n, plan.n_values)[rows].ravel(),
+        starts=columns.starts.reshape(n, plan.n_texts)[rows].ravel(),
+        lengths=columns.lengths.reshape(n, plan.n_texts)[rows].ravel(),
+        offsets=columns.offsets.reshape(n, plan.n_times)[rows].ravel(),
+    )
+
+
+def assemble_batch(
+    batch: pa.RecordBatch,
+    schema: pa.Schema,
+    layout: Layout,
+    columns: senml.Columns,
+    data: npt.NDArray[np.uint8],
+) -> pa.RecordBatch:
+    """Build the output batch from the columns read; ``data`` is the text that they point into."""
+    plan = layout.plan
+    n = len(columns.base)
+    times = 1 if layout.wide else len(layout.fields)
+    starts, lengths = columns.starts.reshape(n, plan.n_texts), columns.lengths.reshape(n, plan.n_texts)
+    values = columns.values.reshape(n, plan.n_values)
+    has_missing = bool(columns.found[0])
+
+    def texts(j: int, times: int = 1) -> pa.Array:
+        k = plan.text_of[j]
+        return strings_from_spans(
+            data, np.ascontiguousarray(starts[:, k]), np.ascontiguousarray(lengths[:, k]), times=times
+        )
+
+    named: dict[str, pa.Array] = {"sensor_id": texts(plan.identity, times)}
+    if layout.meta:
+        named["meta"] = _joined_meta(layout, columns.base, texts, times)
+    if "seq" in schema.names:
+        named["seq"] = _repeated_column(batch.column("seq"), times)
+    for name in ordinals(schema.names):
+        if name in batch.schema.names:
+            named[name] = _repeated_column(batch.column(name), times)
+    if layout.wide:
+        named["event_time"] = _timestamps(columns.base)
+        for j, name in enumerate(layout.fields):
+            named[name] = (
+                texts(j)
+                if plan.value_of[j] < 0
+                else _floats(np.ascontiguousarray(values[:, plan.value_of[j]]), has_missing)
+            )
+    else:
+        named["event_time"] = _timestamps(
+            (columns.base[:, None] + columns.offsets.reshape(n, times)).ravel()
+            if columns.found[1]
+            else _repeated(columns.base, times)
+        )
+        named["obs_type"], named[next_ordinal(batch.schema.names)] = _constant_columns(layout.fields, n)
+        named["value"] = _floats(columns.values, has_missing)
+        if layout.with_text:
+            chosen = plan.text_of[:times]
+            all_starts = np.where(chosen >= 0, starts[:, chosen], -1).ravel()
+            named["text"] = strings_from_spans(data, all_starts, lengths[:, chosen].ravel())
+        if layout.with_unit:
+            chosen = plan.unit_of[:times]
+            named["unit"] = strings_from_spans(data, starts[:, chosen].ravel(), lengths[:, chosen].ravel())
+    return pa.RecordBatch.from_arrays([named[name] for name in schema.names], schema=schema)
+
+
+def _floats(values: npt.NDArray[np.float64], has_missing: bool) -> pa.Array:
+    missing = np.isnan(values) if has_missing else None
+    return pa.array(values, pa.float64(), mask=missing)
+
+
+def _timestamps(us: I64) -> pa.Array:
+    return pa.Array.from_buffers(TIMESTAMP, us.size, [None, pa.py_buffer(us)], 0)
+
+
+def _repeated(values: I64, times: int) -> I64:
+    out = np.empty(values.size * times, np.int64)
+    senml.repeat(readonly(values), times, out)
+    return out
+
+
+def _repeated_column(column: pa.Array, times: int) -> pa.Array:
+    if times == 1:
+        return column
+    if pa.types.is_int64(column.type) and not column.null_count:
+        return pa.array(_repeated(int_column(column), times))
+    return column.take(pa.array(np.repeat(np.arange(len(column)), times)))
+
+
+def _joined_meta(layout: Layout, base: I64, texts: Any, times: int) -> pa.Array:
+    import pyarrow.compute as pc
+
+    parts = [
+        pa.array(base // 1000).cast(pa.string())
+        if name == layout.schema.time_field
+        else texts(layout.wanted.index(name))
+        for name in layout.schema.meta
+    ]
+    joined = pc.binary_join_element_wise(*parts, ",", null_handling="replace", null_replacement="")
+    data, starts, ends, _ = byte_spans(joined)
+    return strings_from_spans(data, starts, ends - starts, times=times)
+
+
+def _constant_columns(fields: tuple[str, ...], n: int) -> tuple[pa.Array, pa.Array]:
+    """``obs_type`` and ``ordinal`` of n messages: equal in every batch, so slices of a shared pair."""
+    size = n * len(fields)
+    if size > 1 << 20:
+        return _build_constant_columns(fields, n)
+    obs_type, ordinal = _shared_columns(fields, 1 << max(6, (n - 1).bit_length()))
+    return obs_type.slice(0, size), ordinal.slice(0, size)
+
+
+@functools.lru_cache(maxsize=8)
+def _shared_columns(fields: tuple[str, ...], n: int) -> tuple[pa.Array, pa.Array]:
+    return _build_constant_columns(fields, n)
+
+
+def _build_constant_columns(fields: tuple[str, ...], n: int) -> tuple[pa.Array, pa.Array]:
+    encoded = [name.encode() for name in fields]
+    lengths = np.tile(np.array([len(e) for e in encoded]), n)
+    offsets = np.zeros(lengths.size + 1, np.int32)
+    np.cumsum(lengths, out=offsets[1:])
+    text = np.tile(np.frombuffer(b"".join(encoded), np.uint8), n)
+    names = pa.Array.from_buffers(pa.string(), lengths.size, [None, pa.py_buffer(offsets), pa.py_buffer(text)], 0)
+    return names, pa.array(np.tile(np.arange(len(fields)), n))

@@ -1,0 +1,138 @@
+"""Base classes of the tasks that classify records, and of those that train classifiers."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from riot_ops.core.dead_letters import DeadLetters
+from riot_ops.core.errors import ConfigError, ModelError
+from riot_ops.core.schema import TIMESTAMP
+from riot_ops.models.model import Model
+from riot_ops.tasks.predict.prediction_task import PredictionTask
+from riot_ops.tasks.predict.training_task import TrainingTask
+
+__all__ = ["ClassificationTask", "ClassifierTrainingTask", "training_cases_batch"]
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassificationTask(PredictionTask):
+    """A task that assigns each record to a class by a stored model."""
+
+    classes: tuple[str, ...] = ()
+    probability: bool = False
+    probabilities: bool = False
+    output: str = "class"
+
+    def validate(self) -> None:
+        super().validate()
+        _check_classes(self.classes)
+
+    def check_model(self, model: Any, name: str) -> None:
+        if self.classes and model.classes != self.classes:
+            raise ModelError(
+                f"{name} has the classes {', '.join(model.classes)}; this task has {', '.join(self.classes)}"
+            )
+
+    def result_fields(self) -> list[pa.Field]:
+        fields = [pa.field(self.output, pa.string()), pa.field(f"{self.output}_index", pa.int64())]
+        if self.probability:
+            fields.append(pa.field(f"{self.output}_probability", pa.float64()))
+        if self.probabilities:
+            fields.append(pa.field(f"{self.output}_probabilities", pa.list_(pa.float64())))
+        return fields
+
+    @abstractmethod
+    def classify(self, model: Any, x: Floats) -> tuple[npt.NDArray[np.int64], Callable[[], Floats]]:
+        """Return the class index of each row (-1: none), and a function that computes all class probabilities."""
+
+    def results(self, model: Any, x: Floats) -> list[pa.Array]:
+        found, probabilities = self.classify(model, x)
+        missing = found < 0
+        mask = missing if missing.any() else None
+        index = pa.array(found, mask=mask)
+        columns = [pa.array(model.classes, pa.string()).take(index), index]
+        if not (self.probability or self.probabilities):
+            return columns
+        every = probabilities()
+        if self.probability:
+            columns.append(pa.array(every[np.arange(len(x)), found], mask=mask))
+        if self.probabilities:
+            offsets = pa.array(np.arange(len(x) + 1, dtype=np.int32) * len(model.classes))
+            columns.append(pa.ListArray.from_arrays(offsets, pa.array(every.ravel()), mask=pa.array(missing)))
+        return columns
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassifierTrainingTask(TrainingTask):
+    """A task that trains a classifier on each set of records."""
+
+    classes: tuple[str, ...] = ()
+    seed: int = 0
+
+    #: Function that trains the model; takes rows, labels, inputs, target and options by name.
+    trainer: ClassVar[Callable[..., Model]]
+
+    def validate(self) -> None:
+        super().validate()
+        _check_classes(self.classes)
+        if not 0 <= self.seed < 2**32:
+            raise ConfigError(f"seed must be 0 to 2^32 - 1, got {self.seed}")
+
+    @abstractmethod
+    def trainer_options(self) -> dict[str, Any]:
+        """Return the options of the trainer besides classes and seed."""
+
+    def usable_targets(self, targets: pa.Array) -> npt.NDArray[np.bool_]:
+        good = targets.is_valid()
+        if pa.types.is_floating(targets.type):
+            good = pc.and_(good, pc.is_finite(targets).fill_null(False))
+        return np.asarray(good)
+
+    def validate_rows(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
+        batch = super().validate_rows(batch, dead)
+        if self.size is None or not self.classes:
+            return batch
+        labels = batch.column(self.target_field).cast(pa.string())
+        known = pc.is_in(labels, pa.array(self.classes, pa.string()))
+        strange = ~np.asarray(known)
+        if not strange.any():
+            return batch
+        dead.reject(batch, strange, "unknown_class", f"the class is not one of {', '.join(self.classes)}")
+        return batch.filter(known)
+
+    def fit(self, inputs: Floats, targets: pa.Array, **facts: Any) -> Model:
+        labels: list[str] = targets.cast(pa.string()).to_pylist()
+        if self.classes and not set(labels) <= set(self.classes):
+            raise ModelError(f"the set has classes other than {', '.join(self.classes)}")
+        options = {"classes": self.classes, "seed": self.seed, **self.trainer_options()}
+        return type(self).trainer(inputs, labels, self.inputs, self.target_field, **options, **facts)
+
+
+def _check_classes(classes: Sequence[str]) -> None:
+    if len(set(classes)) < len(classes):
+        raise ConfigError(f"classes must not name a class twice, got {classes!r}")
+
+
+def training_cases_batch() -> pa.RecordBatch:
+    """Build records for the example cases of training tasks: any twelve consecutive ones have two classes."""
+    n = 24
+    return pa.RecordBatch.from_pydict(
+        {
+            "seq": pa.array(range(n), pa.int64()),
+            "event_time": pa.array([i * 7 % 11 for i in range(n)], TIMESTAMP),
+            "key": ["a", "ü"] * (n // 2),
+            "x": [(-1) ** i * 1e9 / (i + 1) ** 3 for i in range(n)],
+            "y": [i * 5 % 13 / 4 for i in range(n)],
+            "target": ["low", "low", "ü"] * (n // 3),
+        }
+    )

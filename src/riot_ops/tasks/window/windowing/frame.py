@@ -1,0 +1,122 @@
+"""Window frame: the base class of time, session and count windows, and their results per record."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from riot_ops.core.operator import StateField
+from riot_ops.core.order import next_ordinal
+from riot_ops.core.schema import TIMESTAMP
+from riot_ops.kernels.arrays.timestamps import microseconds
+from riot_ops.tasks.window.windowing.accumulators import Numbers, ranks_within_groups, window_columns
+from riot_ops.tasks.window.windowing.stats import Cells, Stat
+
+__all__ = ["NOTHING", "Updates", "WindowFrame", "event_times", "time_type"]
+
+NOTHING = np.empty(0, np.int64)
+
+
+class WindowFrame(ABC):
+    """Assigns records to windows, and decides when windows are closed.
+
+    Parameters
+    ----------
+    stats : list of Stat
+        Stats to keep for each window.
+    update : bool
+        Whether each record emits the windows that contain it, instead of a result when a window is closed.
+    """
+
+    #: Places for groups in the state of a key; 0: one group, without a place axis.
+    room = 0
+
+    def __init__(self, stats: Sequence[Stat], update: bool) -> None:
+        self.stats = stats
+        self.update = update
+
+    @abstractmethod
+    def state_fields(self) -> Mapping[str, StateField]:
+        """Declare the state besides the cells."""
+
+    def decode_state(self, table: pa.Table) -> pa.Table:
+        """Return the state in readable form."""
+        return table
+
+    def _listed(self, table: pa.Table, open_: Any, heads: Mapping[str, pa.Array]) -> pa.Table:
+        """Replace the columns of the places by one list per key, with a struct for each open place."""
+        parts = dict(heads)
+        for stat in self.stats:
+            for name, (dtype, width, _) in stat.cells().items():
+                if dtype != "json" and not width:
+                    parts[name] = table.column(name).combine_chunks().flatten()
+        flat = np.flatnonzero(open_.ravel())
+        items = pa.StructArray.from_arrays([part.take(pa.array(flat)) for part in parts.values()], list(parts))
+        ends = np.concatenate([[0], np.cumsum(open_.sum(axis=1))])
+        cells = {name for stat in self.stats for name in stat.cells()}
+        other_columns = [name for name in table.column_names if name not in cells and name not in self.state_fields()]
+        return table.select(other_columns).append_column(
+            "open", pa.ListArray.from_arrays(pa.array(ends, pa.int32()), items)
+        )
+
+    def stat_columns(self, batch: pa.RecordBatch | None) -> list[Any]:
+        """Return the input of each stat from a batch."""
+        return [stat.column(batch) for stat in self.stats]
+
+
+class Updates:
+    """Results per record: rows, their windows, and the cells after each row."""
+
+    def __init__(self, task: Any, batch: pa.RecordBatch) -> None:
+        self._task = task
+        self._batch = batch
+        self._spans: list[tuple[Numbers, Numbers, Numbers]] = [(NOTHING, NOTHING, NOTHING)]
+        self._cells: list[Cells] = []
+
+    def add(self, rows: Numbers, starts: Numbers, ends: Numbers, cells: Cells) -> None:
+        """Append windows of rows; the windows of one row must come in order."""
+        self._spans.append((rows, starts, ends))
+        self._cells.append(cells)
+
+    def to_batch(self) -> pa.RecordBatch:
+        """Build a batch of all results, in order of the rows."""
+        schema = self._task.output_schema(self._batch.schema)
+        if not self._cells:
+            return pa.RecordBatch.from_pylist([], schema)
+        rows, starts, ends = (np.concatenate(parts) for parts in zip(*self._spans, strict=True))
+        order = np.argsort(rows, kind="stable")
+        rows = rows[order]
+        taken = self._batch.take(pa.array(rows))
+        columns = dict(zip(taken.schema.names, taken.columns, strict=True))
+        columns[next_ordinal(self._batch.schema.names)] = pa.array(ranks_within_groups(rows))
+        cells = {name: _joined([one[name] for one in self._cells], order) for name in self._cells[0]}
+        dtype = time_type(self._batch)
+        columns |= window_columns(
+            self._task.bound_aggregates(self._batch.schema), cells, starts[order], ends[order], dtype
+        )
+        return pa.RecordBatch.from_arrays([columns[f.name].cast(f.type) for f in schema], schema=schema)
+
+
+def _joined(parts: list[Any], order: Numbers) -> Any:
+    if not isinstance(parts[0], list):
+        return np.concatenate(parts)[order]
+    flat = [one for part in parts for one in part]
+    return [flat[i] for i in order.tolist()]
+
+
+def event_times(batch: pa.RecordBatch | None) -> tuple[Numbers, npt.NDArray[np.bool_]]:
+    """Return event times in microseconds, and which of them are present."""
+    return (NOTHING, np.empty(0, np.bool_)) if batch is None else microseconds(batch.column("event_time"))
+
+
+def time_type(batch: pa.RecordBatch | None) -> pa.DataType:
+    """Return the type for the times of results."""
+    dtype = TIMESTAMP
+    if batch is not None and "event_time" in batch.schema.names:
+        dtype = batch.schema.field("event_time").type
+    return dtype if pa.types.is_timestamp(dtype) else TIMESTAMP

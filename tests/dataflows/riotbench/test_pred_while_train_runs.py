@@ -1,0 +1,48 @@
+"""TRAIN and PRED side by side, as ``riot-ops run learn`` runs them."""
+
+import io
+import itertools
+
+import pyarrow.parquet as pq
+import pytest
+from rich.console import Console
+
+from riot_ops.cli import learning_job
+from riot_ops.cli.learning_job import LearningJob
+from riot_ops.core.errors import ConfigError
+from riot_ops.models import ModelStore
+
+MESSAGES = 3000
+
+
+def run(tmp_path, monkeypatch, **options):
+    monkeypatch.setitem(learning_job.SPAN_INTERVAL_S, "local", 0.6)
+    console = Console(file=io.StringIO(), width=150)
+    job = LearningJob(
+        name="learn", stream="taxi", messages=MESSAGES, sensors=20, runner="local", out=tmp_path / "out", **options
+    )
+    job.run(console)
+    return job, console.file.getvalue()
+
+
+@pytest.mark.parametrize("servers", [False, True], ids=["files", "servers"])
+def test_pred_switches_to_models_trained_while_it_runs(tmp_path, monkeypatch, servers):
+    job, text = run(tmp_path, monkeypatch, servers=servers)
+    rows = pq.read_table(sorted((job.out / "publish_error").glob("*.parquet"))).sort_by("seq")
+    assert rows["seq"].to_pylist() == list(range(0, 2 * MESSAGES, 2)), "a gap, or a message twice"
+    models = rows["model"].to_pylist()
+    changes = [models[0], *(b for a, b in itertools.pairwise(models) if a != b)]
+    assert changes == sorted(set(models)), "each model follows an older one, and none comes back"
+    assert len(changes) >= 3
+    if not servers:  # the servers' stores are gone
+        assert set(models) <= set(ModelStore.open(job.out / "models").names("MLR", "TAXI"))
+    assert job.summary.errors == 0
+    assert "0 messages without a prediction, 0 models in use after their successor" in text
+    assert all(name in text for name in changes)
+    assert (job.out / "learn.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("pace", [{"speed": 1000.0}, {"curve": "city"}])
+def test_a_pace_by_event_time_is_refused(pace):
+    with pytest.raises(ConfigError, match="--rate, not --speed or --curve"):
+        LearningJob(name="learn", **pace)
