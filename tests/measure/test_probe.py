@@ -18,22 +18,22 @@ import numpy as np
 import psutil
 import pyarrow as pa
 import pytest
-from riot_bench.harness.data import Discard
 
 from riot_ops import tasks as t
 from riot_ops.core.buffering import Buffering
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.sink import MemorySink, ParquetSink
 from riot_ops.dataflow import Dataflow
-from riot_ops.graph.selectivity import declared
+from riot_ops.graph.selectivity import declared_selectivity
 from riot_ops.ingest.memory_source import MemorySource
-from riot_ops.ingest.pace import Paced
+from riot_ops.ingest.pace import PacedSource
 from riot_ops.measure import processes
 from riot_ops.measure.probe import Probe, ProbedSource, _Sampling
 from riot_ops.measure.probe_report import SENT, Report
 from riot_ops.measure.processes import ProcessTree, Usage
 from riot_ops.streams.riotbench.city import CitySource, city
 from riot_ops.task import StatelessTask
+from tests.discard_sink import DiscardSink
 
 
 def smooth() -> Dataflow:
@@ -88,7 +88,7 @@ def test_several_records_of_a_message_are_one_message() -> None:
     source = flow.source("city", schema=CitySource(format="observations").schema)
     flow.sink("out", source.to(t.KalmanFilter(by=("sensor_id", "obs_type")), id="kalman"))
     probe = Probe(every_s=None)
-    flow.run(city(sensors=7, messages=1000, format="observations"), sinks=Discard(), probe=probe)
+    flow.run(city(sensors=7, messages=1000, format="observations"), sinks=DiscardSink(), probe=probe)
     report = probe.report()
     assert (report.inputs, report.outputs, report.selectivity) == (1000, 5000, 5.0)
 
@@ -130,7 +130,7 @@ def test_latency_is_by_message_from_the_moment_it_was_due() -> None:
     """A sink of 20 ms per batch, at 100 messages per second: nothing is faster."""
     probe = Probe(every_s=None)
     begun = time.time()
-    smooth().run(Paced(MemorySource(values(60)), rate=100), sinks=Slow(), probe=probe)
+    smooth().run(PacedSource(MemorySource(values(60)), rate=100), sinks=Slow(), probe=probe)
     report = probe.report()
     assert begun <= report.begin <= begun + 5
     assert report.end - report.begin == pytest.approx(0.59, abs=1e-3)
@@ -142,7 +142,7 @@ def test_latency_of_a_window_is_that_of_the_message_that_closed_it() -> None:
     flow = Dataflow("windows")
     flow.sink("out", flow.source("in", schema={"value": "double"}).to(t.MovingAverage(window=50), id="avg"))
     probe = Probe(every_s=None)
-    flow.run(Paced(MemorySource(values(100)), rate=200), sinks=Discard(), probe=probe)
+    flow.run(PacedSource(MemorySource(values(100)), rate=200), sinks=DiscardSink(), probe=probe)
     latencies, weights = probe.report().latencies()
     assert weights.tolist() == [1.0, 1.0]
     assert latencies.max() < 0.2  # the first message of a window came 0.25 s before it closed
@@ -161,7 +161,7 @@ def test_what_only_the_end_brings_out_is_counted_and_not_timed() -> None:
 
 def test_rates_and_queue_of_a_steady_run() -> None:
     probe = Probe(every_s=None)
-    smooth().run(Paced(MemorySource(values(3000)), rate=3000), sinks=Discard(), probe=probe)
+    smooth().run(PacedSource(MemorySource(values(3000)), rate=3000), sinks=DiscardSink(), probe=probe)
     report = probe.report()
     run = report.series(0.1)
     assert run.times.size == 9
@@ -280,7 +280,10 @@ def losing() -> Dataflow:
 def test_a_run_that_loses_half_has_a_jitter_of_a_half(how: str) -> None:
     probe = Probe(every_s=None, selectivity=1.0 if how == "of the probe" else None)
     losing().run(
-        Paced(MemorySource(values(2000)), rate=4000), sinks=Discard(), probe=probe, buffering=Buffering(flush_ms=10)
+        PacedSource(MemorySource(values(2000)), rate=4000),
+        sinks=DiscardSink(),
+        probe=probe,
+        buffering=Buffering(flush_ms=10),
     )
     report = probe.report()
     assert report.selectivity == pytest.approx(0.5, abs=0.01)
@@ -296,9 +299,9 @@ def test_records_are_expected_as_the_tasks_declare_it() -> None:
     kalman = source.to(t.KalmanFilter(by=by), id="kalman")
     flow.sink("out", kalman, source.to(t.SecondOrderMoment(by=by), id="som"))
     flow.sink("again", kalman)
-    assert declared(flow) == {"city": 3.0}
+    assert declared_selectivity(flow) == {"city": 3.0}
     probe = Probe(every_s=None)
-    flow.run(city(sensors=7, messages=1000, format="observations"), sinks=Discard(), probe=probe)
+    flow.run(city(sensors=7, messages=1000, format="observations"), sinks=DiscardSink(), probe=probe)
     assert probe.report().expected == 15.0  # five readings in a message
 
 
@@ -306,7 +309,7 @@ def test_copies_for_instances_are_expected() -> None:
     flow = Dataflow("copies")
     source = flow.source("in", schema={"value": "double"})
     flow.sink("out", source.broadcast(3).to(t.KalmanFilter(), id="kalman"))
-    assert declared(flow) == {"in": 3.0}
+    assert declared_selectivity(flow) == {"in": 3.0}
 
 
 def test_without_a_declared_selectivity_there_is_no_jitter() -> None:
@@ -365,7 +368,7 @@ def test_a_wrong_clock_is_noted_and_corrected(
     elsewhere(monkeypatch, ahead)
     probe = Probe(every_s=None)
     source = MemorySource(values(100))
-    smooth().run(source if rate is None else Paced(source, rate=rate), sinks=Discard(), probe=probe)
+    smooth().run(source if rate is None else PacedSource(source, rate=rate), sinks=DiscardSink(), probe=probe)
     report = probe.report()
     assert report.skew == ({"elsewher": pytest.approx(ahead, abs=1)} if ahead else {})
     assert report.begin == pytest.approx(time.time(), abs=10)
@@ -524,7 +527,7 @@ def test_every_s_must_be_a_time() -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("sink", [Discard(), None], ids=["in the workers", "in memory"])
+@pytest.mark.parametrize("sink", [DiscardSink(), None], ids=["in the workers", "in memory"])
 def test_counts_and_times_on_spark(spark: Any, sink: Any) -> None:
     flow = smooth()
     probe = Probe(every_s=0.2)

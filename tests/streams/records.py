@@ -51,5 +51,5 @@ def check_any_split(source: Any, start: int, n: int, parts: int) -> None:
 
 def digest(call: str, start: int, end: int) -> str:
     """A hash of messages of a source such as ``city(sensors=40)``, to the last bit."""
-    source = eval(call, vars(streams))
+    source = eval(call, {name: getattr(streams, name) for name in streams.__all__})
     return hashlib.sha256(repr(table(source, start, end).to_pylist()).encode()).hexdigest()

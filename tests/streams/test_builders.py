@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from riot_ops.ingest import rates
-from riot_ops.streams import Paced, city, fit, grid, taxi
+from riot_ops.streams import PacedSource, city, fit, grid, taxi
 from riot_ops.streams.riotbench.city import CitySource
 from riot_ops.streams.riotbench.fit import FitSource
 from riot_ops.streams.riotbench.grid import GridSource
@@ -51,5 +51,5 @@ def test_each_option_of_a_stream(build, kind, sensors):
     curve = rates.taxi(1000)
     for name, value in (("rate", 5.0), ("speed", 2.0), ("curve", curve)):
         paced = build(**{sensors: 40, name: value})
-        assert isinstance(paced, Paced)
+        assert isinstance(paced, PacedSource)
         assert [getattr(paced, one) for one in PACE] == [value if one == name else None for one in PACE]

@@ -16,6 +16,7 @@ from riot_ops.ingest import rates
 from riot_ops.streams import CATALOG
 from riot_ops.streams.catalog import LINES as STREAMS
 from riot_ops.streams.figure import draw_rates
+from tests import samples
 from tests.streams.records import table
 
 
@@ -261,11 +262,13 @@ def test_stats_over_every_stream(name):
     assert ahead == {2 if name == "grid" else 10}
 
 
-def test_stats_over_the_fit_sample(shared_data):
-    source = streams.replay(shared_data / "riotbench" / "FIT_sample_data_senml.csv")
+def test_stats_over_the_fit_sample(sample_data):
+    source = streams.replay(sample_data / "riotbench" / "FIT_sample_data_senml.csv")
     result = dataflows.stats("fit", sliding=False).run(source=source, sinks=MemorySink())
-    # 45 messages with 11 readings of one subject
-    assert {k: result[k].num_rows for k in ("avg", "slr", "dac")} == {"avg": 11 * 4, "slr": 11 * 36, "dac": 11 * 45}
+    # messages with 11 readings of one subject, and windows of ten
+    n = samples.expected(sample_data, made=16, papers=45)
+    rows = {"avg": 11 * (n // 10), "slr": 11 * (n - 9), "dac": 11 * n}
+    assert {k: result[k].num_rows for k in rows} == rows
     assert result.summary.errors == 0
     assert set(result["dac"]["obs_type"].to_pylist()) == set(SCHEMAS["fit"].observed)
 

@@ -7,16 +7,16 @@ from typer.testing import CliRunner
 
 from riot_ops.cli import main as cli
 from riot_ops.cli.job import Job
-from riot_ops.cli.single_jobs import MicroJob
+from riot_ops.cli.single_source_jobs import MicroJob
 from riot_ops.core.errors import ConfigError
-from riot_ops.ingest.pace import Paced
+from riot_ops.ingest.pace import PacedSource
 from riot_ops.streams import CitySource, ReplaySource, write
 
 
 def due_after(job, seconds):
     """Messages that are due so many seconds after the first one."""
     source = job.source(paced=True)
-    assert isinstance(source, Paced)
+    assert isinstance(source, PacedSource)
     now = [0.0]
     source.clock = lambda: now[0]
     offset = source.latest(source.initial())

@@ -35,7 +35,7 @@ KEPT = {
 @pytest.mark.parametrize(("call", "start", "n"), KEPT, ids=str)
 def test_messages(call, start, n):
     maker, _, rest = call.partition("(")
-    source = eval(f"{maker}(format='csv', {rest}", vars(streams))
+    source = eval(f"{maker}(format='csv', {rest}", {name: getattr(streams, name) for name in streams.__all__})
     rows = table(source, start, start + n)
     state = hashlib.sha256()
     for at, text in zip(rows["event_time"].cast("int64").to_pylist(), rows["payload"].to_pylist(), strict=True):

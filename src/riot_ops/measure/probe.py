@@ -30,7 +30,7 @@ from riot_ops.core.sink import Message, Sink, Writer
 from riot_ops.core.source import Offset, Source, Split, WrappedSource
 from riot_ops.graph.graph import Graph
 from riot_ops.graph.nodes import ERRORS_STREAM
-from riot_ops.graph.selectivity import declared
+from riot_ops.graph.selectivity import declared_selectivity
 from riot_ops.kernels.arrays.arrow import int_column
 from riot_ops.measure.probe_clocks import Clocks
 from riot_ops.measure.probe_report import ARRIVED, COMMITTED, NO_SEQ, SENT, Report
@@ -67,7 +67,7 @@ class Probe:
         For what is noted; by default a temporary one. Spark's workers must reach it.
     selectivity : float, optional
         Records that the dataflow should deliver per message, which its jitter is measured against; by
-        default what its tasks declare (:func:`riot_ops.graph.selectivity.declared`).
+        default what its tasks declare (:func:`riot_ops.graph.selectivity.declared_selectivity`).
 
     Clocks
     ------
@@ -180,7 +180,7 @@ class Probe:
             (*self._flow.nodes, ERRORS_STREAM),
             _upstream(self._flow),
             None if self._tree is None else self._tree.usage(),
-            declared(self._flow) if self.selectivity is None else self.selectivity,
+            declared_selectivity(self._flow) if self.selectivity is None else self.selectivity,
             clocks.skew(),
             [self._flow.numbering()[name] for name in self._sources],
         )
@@ -197,8 +197,8 @@ def _entries(folder: Path, pattern: str, dtype: Any) -> Any:
 
 def _upstream(flow: Graph) -> dict[str, frozenset[str]]:
     """The sources that records of each stream may come from."""
-    found: dict[str, frozenset[str]] = {ERRORS_STREAM: frozenset(n.id for n in flow.kind("source"))}
-    for node in flow.order():
+    found: dict[str, frozenset[str]] = {ERRORS_STREAM: frozenset(n.id for n in flow.nodes_of_kind("source"))}
+    for node in flow.topological_order():
         before = [found[e.source] for e in flow.inputs(node.id)]
         found[node.id] = frozenset({node.id}) if node.kind == "source" else frozenset().union(*before)
     return found

@@ -6,7 +6,7 @@ from riot_ops.core.lazy import lazy_names
 
 if TYPE_CHECKING:
     from riot_ops.ingest import rates
-    from riot_ops.ingest.pace import Paced, TimedSource
+    from riot_ops.ingest.pace import PacedSource, TimedSource
     from riot_ops.ingest.replay import ReplaySource, replay
     from riot_ops.streams.catalog import CATALOG, generate
     from riot_ops.streams.riotbench.city import CitySource, city
@@ -20,7 +20,7 @@ __all__ = [
     "CitySource",
     "FitSource",
     "GridSource",
-    "Paced",
+    "PacedSource",
     "ReplaySource",
     "TaxiSource",
     "TimedSource",
@@ -40,7 +40,7 @@ _MODULES = {
     "CitySource": "riot_ops.streams.riotbench.city",
     "FitSource": "riot_ops.streams.riotbench.fit",
     "GridSource": "riot_ops.streams.riotbench.grid",
-    "Paced": "riot_ops.ingest.pace",
+    "PacedSource": "riot_ops.ingest.pace",
     "ReplaySource": "riot_ops.ingest.replay",
     "TaxiSource": "riot_ops.streams.riotbench.taxi",
     "TimedSource": "riot_ops.ingest.pace",

@@ -14,7 +14,7 @@ import pyarrow as pa
 from riot_ops.core.errors import ConfigError, did_you_mean
 from riot_ops.core.schema import OBSERVATIONS, RAW, StreamSchema
 from riot_ops.core.source import Split
-from riot_ops.kernels.arrays.buffers import timestamps
+from riot_ops.kernels.arrays.buffers import timestamp_column
 from riot_ops.streams.numbered import NumberedSource
 
 __all__ = ["FORMATS", "Format", "GeneratedSource"]
@@ -110,5 +110,5 @@ def observation_batch(
     n = len(seq)
     sub, kinds = observed_columns(stream, rows)
     return pa.RecordBatch.from_arrays(
-        [pa.array(seq), sub.slice(0, n), timestamps(times), ids, kinds.slice(0, n), values], schema=OBSERVATIONS
+        [pa.array(seq), sub.slice(0, n), timestamp_column(times), ids, kinds.slice(0, n), values], schema=OBSERVATIONS
     )

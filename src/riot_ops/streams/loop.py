@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from riot_ops.core.checks import check_count
 from riot_ops.core.errors import ConfigError
-from riot_ops.core.option_checks import check_count
 from riot_ops.core.schema import TIMESTAMP
 from riot_ops.core.source import Offset, Source, Split, fingerprint
 from riot_ops.kernels.arrays.arrow import int_column

@@ -6,8 +6,8 @@ import itertools
 from abc import abstractmethod
 from typing import Any
 
+from riot_ops.core.checks import check_count
 from riot_ops.core.errors import ConfigError
-from riot_ops.core.option_checks import check_count
 from riot_ops.core.source import Offset, Split
 from riot_ops.ingest.pace import TimedSource
 

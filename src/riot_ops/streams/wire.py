@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from riot_ops.core.option_checks import check_flag
+from riot_ops.core.checks import check_flag
 from riot_ops.core.schema import RAW, TIMESTAMP
 from riot_ops.core.source import Split
 from riot_ops.streams.numbered import NumberedSource

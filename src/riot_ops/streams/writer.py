@@ -9,7 +9,7 @@ from typing import Any
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.paths import local_path
 from riot_ops.core.source import Source
-from riot_ops.ingest.pace import Paced
+from riot_ops.ingest.pace import PacedSource
 from riot_ops.streams.generator import GeneratedSource
 from riot_ops.streams.numbered import NumberedSource
 
@@ -36,7 +36,7 @@ def write(source: Source, path: str | Path, messages: int | None = None) -> int:
     >>> write(city(sensors=90), file, messages=1000), len(file.read_bytes().splitlines())
     (1000, 1000)
     """
-    while isinstance(source, Paced):
+    while isinstance(source, PacedSource):
         source = source.source
     start = source.initial()
     if messages is None and isinstance(source, NumberedSource) and source.messages is None:

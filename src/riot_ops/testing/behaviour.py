@@ -16,9 +16,9 @@ import numpy as np
 import pyarrow as pa
 
 from riot_ops.core.dead_letters import DeadLetters
-from riot_ops.core.results import passing
-from riot_ops.kernels.arrays.selection import Selection, kept
-from riot_ops.kernels.arrays.selection import whole as all_of
+from riot_ops.core.output_checks import checked_mask
+from riot_ops.kernels.arrays.selection import Selection, select
+from riot_ops.kernels.arrays.selection import materialize as all_of
 from riot_ops.runtime.session import Session
 from riot_ops.runtime.state import KeyedState
 from riot_ops.runtime.state_table import state_table
@@ -103,9 +103,9 @@ def check_selection(case: Case) -> None:
     task, batch = case.task, case.batch
     if isinstance(task, FilterTask):
         here, there = DeadLetters(task.name()), DeadLetters(task.name())
-        if (passes := passing(task, batch, here)) is not None:
+        if (passes := checked_mask(task, batch, here)) is not None:
             wanted = exact(task.apply(batch, there).to_pylist())
-            assert exact(all_of(kept(batch, passes)).to_pylist()) == wanted, "other rows pass than apply returns"
+            assert exact(all_of(select(batch, passes)).to_pylist()) == wanted, "other rows pass than apply returns"
             assert exact([e.to_pylist() for e in here.take()]) == exact([e.to_pylist() for e in there.take()])
     elif isinstance(task, KeyedTask):
         twice = batch.take(pa.array(np.arange(batch.num_rows).repeat(2)))

@@ -20,10 +20,10 @@ import pyarrow as pa
 
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
-from riot_ops.core.order import TICK_PLACES, next_ordinal
+from riot_ops.core.order import TIMER_ORDINALS, next_ordinal
 from riot_ops.core.schema import StreamSchema
 from riot_ops.core.secret import Secret
-from riot_ops.ingest.step import declared as as_declared
+from riot_ops.ingest.step import declared_schema as as_declared
 from riot_ops.runtime.state import KeyedState
 from riot_ops.task import Case, KeyedTask, Task
 from riot_ops.testing.running import Run, clocked, exact, numbered, only, picklers
@@ -122,8 +122,8 @@ def check_docstring(case: Case) -> None:
     given = {f.name: f.default for f in fields(kind) if f.default is not MISSING}
     for name, stated in _defaults(parameters):
         default = given.get(name)
-        if isinstance(default, dt.timedelta):
-            default = default.total_seconds()
+        if default == dt.timedelta(0):
+            default = 0
         assert name not in given or default == stated, f"{name} is {default!r} by default, documented is {stated!r}"
     module = sys.modules[kind.__module__]
     found = doctest.DocTestFinder(recurse=False).find(kind, kind.__name__, module, vars(module).copy())
@@ -158,30 +158,30 @@ def check_schema(case: Case) -> None:
     with_seq = numbered(case.batch)
     for batch in (case.batch, case.batch.slice(0, 0), with_seq, with_seq.slice(0, 0)):
         given = as_declared(batch.schema, "the case")  # as it comes in
-        declared = case.task.output_schema(given)
+        declared_schema = case.task.output_schema(given)
         run = Run(case.task)
         out = run.push(batch)
-        assert out.schema.equals(declared), f"declared:\n{declared}\nbut the output has:\n{out.schema}"
+        assert out.schema.equals(declared_schema), f"declared:\n{declared_schema}\nbut the output has:\n{out.schema}"
         out.validate(full=True)
         assert batch.num_rows or not out.num_rows, "rows came out of an empty batch"
         for field, column in zip(out.schema, out.columns, strict=True):
             assert field.nullable or not column.null_count, f"nulls in {field.name}, declared as non-null"
         if isinstance(case.task, KeyedTask):
-            _check_flush(case.task, batch, declared)
+            _check_flush(case.task, batch, declared_schema)
         changed = case.task.writes()
         for field in given:
-            if changed is not None and field.name not in changed and field.name in declared.names:
-                assert declared.field(field.name).type == field.type, (
+            if changed is not None and field.name not in changed and field.name in declared_schema.names:
+                assert declared_schema.field(field.name).type == field.type, (
                     f"the field {field.name} changes its type, but writes() does not name it"
                 )
         if changed is not None:
             place = {next_ordinal(batch.schema.names)} if case.task.expands() else set()
-            place |= set(TICK_PLACES) if clocked(case) else set()
-            new = set(declared.names) - set(batch.schema.names) - changed - place
+            place |= set(TIMER_ORDINALS) if clocked(case) else set()
+            new = set(declared_schema.names) - set(batch.schema.names) - changed - place
             assert not new, f"writes() does not name the new fields {', '.join(sorted(new))}"
 
 
-def _check_flush(task: KeyedTask, batch: pa.RecordBatch, declared: pa.Schema) -> None:
+def _check_flush(task: KeyedTask, batch: pa.RecordBatch, declared_schema: pa.Schema) -> None:
     state = KeyedState(task)
     state.update(batch, DeadLetters(task.name()))
     out = state.flush()
@@ -189,8 +189,8 @@ def _check_flush(task: KeyedTask, batch: pa.RecordBatch, declared: pa.Schema) ->
         return
     out.validate(full=True)
     for field in out.schema:
-        assert field.name in declared.names, f"at the end the undeclared field {field.name} comes out"
-        out.column(field.name).cast(declared.field(field.name).type)
+        assert field.name in declared_schema.names, f"at the end the undeclared field {field.name} comes out"
+        out.column(field.name).cast(declared_schema.field(field.name).type)
 
 
 @only(lambda case: bool(case.task.requires()))

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from riot_ops.core.errors import ConfigError, ConnectorError
-from riot_ops.core.source import Offset, Source, Split, heartbeat, heartbeat_of
+from riot_ops.core.source import Offset, Source, Split, heartbeat, parse_heartbeat
 
 __all__ = ["ABORT", "ADVANCE", "EOF", "PAUSE", "ManualClock", "ScriptedSource"]
 
@@ -222,7 +222,7 @@ class ScriptedSource(Source):
                 continue
             first = start["row"] if item == start["item"] else 0
             last = end["row"] if item == end["item"] else self._items[item].num_rows
-            if first < last or (item < end["item"] and heartbeat_of(self._items[item]) is not None):
+            if first < last or (item < end["item"] and parse_heartbeat(self._items[item]) is not None):
                 pieces.append([item, first, last])
         return pieces
 

@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from riot_ops.core.errors import ConfigError
-from riot_ops.models.markov import PURCHASES
+from riot_ops.models.markov import PURCHASE_SHARES
 from riot_ops.streams import generate
 from riot_ops.streams.dspbench import CardsSource
 from tests.streams.wire_lines import lines
@@ -22,7 +22,7 @@ def cells(**options):
 
 def test_the_shares_of_the_specification():
     found = cells(fraud=0.0)
-    for i, shares in enumerate(PURCHASES):
+    for i, shares in enumerate(PURCHASE_SHARES):
         counts = Counter(state[i] for _, _, state in found)
         for letter, share in shares.items():
             assert counts[letter] / len(found) == pytest.approx(share, abs=0.01)

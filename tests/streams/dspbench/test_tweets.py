@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from riot_ops.core.errors import ConfigError
-from riot_ops.dataflows.dspbench.operators.lexicons import VALENCES
+from riot_ops.dataflows.dspbench.operators.sentiment_lexicons import VALENCES
 from riot_ops.streams import generate
 from riot_ops.streams.dspbench import TweetsSource
 from riot_ops.streams.dspbench.tweets import BAD, GOOD

@@ -93,12 +93,12 @@ def test_text_holds_what_the_observations_say():
     assert nulls > 0
 
 
-def test_text_looks_like_the_sample(shared_data):
+def test_text_looks_like_the_sample(sample_data):
     def pattern(line):
         message = json.loads(line.partition(",")[2])
         return [(*((k, v) for k, v in e.items() if k in "nu"), "sv" in e, list(e)) for e in message["e"]]
 
-    sample = (shared_data / "riotbench" / "SYS_sample_data_senml.csv").read_text().splitlines()
+    sample = (sample_data / "riotbench" / "SYS_sample_data_senml.csv").read_text().splitlines()
     ours = [p.decode() for p in table(CitySource(1000), 0, 5000)["payload"].to_pylist()]
     assert pattern(ours[0]) == pattern(sample[0])
     lengths = [len(line) for line in ours]

@@ -79,13 +79,13 @@ def test_csv_has_the_columns_of_the_schema():
     assert json.loads(made)["bt"] == BASE_MS
 
 
-def test_text_looks_like_the_sample(shared_data):
+def test_text_looks_like_the_sample(sample_data):
     def pattern(line):
         message = json.loads(line.partition(",")[2])
         assert isinstance(message["bt"], str)
         return [(e["n"], e["u"].strip(), "sv" in e, list(e)) for e in message["e"]]
 
-    sample = (shared_data / "riotbench" / "FIT_sample_data_senml.csv").read_text().splitlines()
+    sample = (sample_data / "riotbench" / "FIT_sample_data_senml.csv").read_text().splitlines()
     ours = [p.decode() for p in table(FitSource(10, 5000))["payload"].to_pylist()]
     assert pattern(ours[0]) == pattern(sample[0])
     assert "\\/" in sample[0]
@@ -94,8 +94,8 @@ def test_text_looks_like_the_sample(shared_data):
     assert np.mean([len(line) for line in ours]) == pytest.approx(np.mean([len(line) for line in sample]), abs=5)
 
 
-def test_a_standing_person_measures_what_the_sample_does(shared_data, clean):
-    sample = (shared_data / "riotbench" / "FIT_sample_data_senml.csv").read_bytes().splitlines()
+def test_a_standing_person_measures_what_the_sample_does(sample_data, clean):
+    sample = (sample_data / "riotbench" / "FIT_sample_data_senml.csv").read_bytes().splitlines()
     session = t.ParseSenML(schema="fit", layout="wide", fields=FIT.columns[2:]).session()
     found = pa.Table.from_batches([session.push_batch(pa.RecordBatch.from_pydict({"payload": sample}))]).to_pandas()
     standing = clean[clean["label"] == 1]
@@ -129,7 +129,7 @@ def test_every_subject_reports_every_20_ms():
 
 def test_the_rate_is_constant():
     times = table(FitSource(10, days=1 / 1440, format="wide"))["event_time"].combine_chunks()
-    assert rates.observed(times).tolist() == [500] * 60
+    assert rates.observed_rates(times).tolist() == [500] * 60
     assert rates.fit().cumulative(60) == len(times)
     assert FitSource(3, days=1).messages == 3 * 50 * 86_400
 

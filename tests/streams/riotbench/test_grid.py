@@ -93,12 +93,12 @@ def test_each_meter_reports_once_per_half_hour_at_its_own_offset(meters, spread)
 
 def test_rates_are_bursts_or_uniform():
     times = table(GridSource(6000, days=0.5, format="wide"))["event_time"].combine_chunks()
-    per_second = rates.observed(times)
+    per_second = rates.observed_rates(times)
     assert set(per_second) == {0.0, 10.0}
     curve = rates.grid(speedup=1)
     second = np.arange(per_second.size)
     assert per_second.tolist() == [curve.rate(s + 0.5) for s in second]
-    uniform = rates.observed(
+    uniform = rates.observed_rates(
         table(GridSource(18_000, days=0.1, format="wide", spread=1800))["event_time"].combine_chunks()
     )
     assert set(uniform) == {10.0}

@@ -68,8 +68,8 @@ def test_text_holds_what_the_observations_say():
             assert wide[i][name] == (float(value) if kinds[name] == "v" else value)
 
 
-def test_text_looks_like_the_sample(shared_data):
-    sample = (shared_data / "riotbench" / "TAXI_sample_data_senml.csv").read_text().splitlines()
+def test_text_looks_like_the_sample(sample_data):
+    sample = (sample_data / "riotbench" / "TAXI_sample_data_senml.csv").read_text().splitlines()
     ours = [p.decode() for p in table(TaxiSource(), 0, 3000)["payload"].to_pylist()]
     keys = [[list(e) for e in json.loads(line.partition(",")[2])["e"]] for line in (sample[0], ours[0])]
     assert keys[0] == keys[1]

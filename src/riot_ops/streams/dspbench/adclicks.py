@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 import pyarrow as pa
 
-from riot_ops.core.option_checks import check_count
+from riot_ops.core.checks import check_count
 from riot_ops.streams.wire import Numbers, WireSource, draws, joined_cells, zipf
 
 __all__ = ["AdclicksSource"]

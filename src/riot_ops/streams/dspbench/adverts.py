@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 import pyarrow as pa
 
-from riot_ops.core.option_checks import check_count, check_positive, check_share
+from riot_ops.core.checks import check_count, check_positive, check_share
 from riot_ops.streams.wire import Numbers, WireSource, joined_cells
 
 __all__ = ["ADS_PER_CAMPAIGN", "AdvertsSource", "campaigns"]

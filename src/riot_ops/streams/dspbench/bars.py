@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from riot_ops.core.option_checks import check_count
+from riot_ops.core.checks import check_count
 from riot_ops.kernels.jit import kernel
 from riot_ops.streams.noise import key_of, ou, ou_table
 from riot_ops.streams.wire import Numbers, WireSource, decimals, joined_cells, moments, normals

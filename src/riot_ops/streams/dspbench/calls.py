@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from riot_ops.core.checks import check_count, check_positive, check_share
 from riot_ops.core.errors import ConfigError
-from riot_ops.core.option_checks import check_count, check_positive, check_share
 from riot_ops.streams.wire import Numbers, WireSource, draws, joined_cells, moments
 
 __all__ = ["CallsSource"]

@@ -9,16 +9,21 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from riot_ops.core.option_checks import check_count, check_share
-from riot_ops.models.markov import PURCHASES
+from riot_ops.core.checks import check_count, check_share
+from riot_ops.models.markov import PURCHASE_SHARES
 from riot_ops.streams.wire import Numbers, WireSource, draws, joined_cells
 
 __all__ = ["CardsSource"]
 
 LETTERS = np.array(list("ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"))
-STATES = [a + b + c for a in PURCHASES[0] for b in PURCHASES[1] for c in PURCHASES[2]]
+STATES = [a + b + c for a in PURCHASE_SHARES[0] for b in PURCHASE_SHARES[1] for c in PURCHASE_SHARES[2]]
 SHARES = np.array(
-    [a * b * c for a in PURCHASES[0].values() for b in PURCHASES[1].values() for c in PURCHASES[2].values()]
+    [
+        a * b * c
+        for a in PURCHASE_SHARES[0].values()
+        for b in PURCHASE_SHARES[1].values()
+        for c in PURCHASE_SHARES[2].values()
+    ]
 )
 #: What a stolen card is used for: dear purchases in a hurry.
 FRAUD = ("HHS", "MHS", "LHS", "HHN", "HHL")

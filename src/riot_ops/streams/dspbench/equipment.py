@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from riot_ops.core.option_checks import check_flag, check_positive, check_share
+from riot_ops.core.checks import check_flag, check_positive, check_share
 from riot_ops.streams.noise import normal
 from riot_ops.streams.wire import Numbers, WireSource, joined_cells
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from riot_ops.core.option_checks import check_count, check_share
+from riot_ops.core.checks import check_count, check_share
 from riot_ops.streams.dspbench.text import SYLLABLES
 from riot_ops.streams.wire import Numbers, WireSource, joined_cells
 

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from riot_ops.core.option_checks import check_count, check_share
+from riot_ops.core.checks import check_count, check_share
 from riot_ops.streams.wire import Numbers, WireSource, decimals, draws, joined_cells, uniforms
 
 __all__ = ["MetersSource"]

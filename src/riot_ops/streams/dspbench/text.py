@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from riot_ops.core.option_checks import check_count
+from riot_ops.core.checks import check_count
 from riot_ops.streams.wire import Numbers, WireSource
 
 __all__ = ["TextSource"]

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
-from riot_ops.core.option_checks import check_count, check_share
+from riot_ops.core.checks import check_count, check_share
 from riot_ops.models.roads import grid_roads
 from riot_ops.streams.wire import Numbers, WireSource, decimals, joined_cells, moments, normals
 

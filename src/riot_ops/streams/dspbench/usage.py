@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 import pyarrow as pa
 
-from riot_ops.core.option_checks import check_count, check_share
+from riot_ops.core.checks import check_count, check_share
 from riot_ops.streams.wire import Numbers, WireSource, decimals, joined_cells, normals
 
 __all__ = ["UsageSource"]

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import pyarrow as pa
 
-from riot_ops.core.option_checks import check_count
+from riot_ops.core.checks import check_count
 from riot_ops.streams.dspbench.weblog import addresses
 from riot_ops.streams.wire import Numbers, WireSource, joined_cells, zipf
 

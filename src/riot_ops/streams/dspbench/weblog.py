@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from riot_ops.core.option_checks import check_count, check_positive, check_share
+from riot_ops.core.checks import check_count, check_positive, check_share
 from riot_ops.streams.wire import Numbers, WireSource, draws, joined_cells, normals, uniforms, zipf
 from riot_ops.tasks.lookup.sample_networks import BLOCKS
 

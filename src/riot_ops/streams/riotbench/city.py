@@ -8,14 +8,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from riot_ops.core.checks import check_count, check_days, check_flag, is_number
 from riot_ops.core.errors import ConfigError
-from riot_ops.core.option_checks import check_count, check_days, check_flag, is_number
 from riot_ops.core.schema import CITY, RAW
 from riot_ops.core.source import Source
 from riot_ops.ingest import rates
 from riot_ops.ingest.pace import paced
 from riot_ops.kernels.arrays.arrow import readonly
-from riot_ops.kernels.arrays.buffers import null_bitmap, text_column, timestamps
+from riot_ops.kernels.arrays.buffers import nullable_floats, text_column, timestamp_column
 from riot_ops.streams.generator import Format, GeneratedSource, observation_batch, wide_schema
 from riot_ops.streams.losses import Losses
 from riot_ops.streams.noise import ou_table
@@ -285,7 +285,8 @@ class CitySource(GeneratedSource):
         )
         times = (BASE_MS + tick * PERIOD_MS + t["offsets"][t["rank"][sensor]]) * 1000
         return pa.RecordBatch.from_arrays(
-            [pa.array(np.arange(start, end)), timestamps(times), text_column(out[:size], ends, pa.binary())], schema=RAW
+            [pa.array(np.arange(start, end)), timestamp_column(times), text_column(out[:size], ends, pa.binary())],
+            schema=RAW,
         )
 
     def _columns(self, start: int, end: int, repeat: int) -> tuple[Any, ...]:
@@ -318,7 +319,7 @@ class CitySource(GeneratedSource):
     def observations(self, start: int, end: int) -> pa.RecordBatch:
         _, _, seq, times, ids, number = self._columns(start, end, 5)
         return observation_batch(
-            CITY, self.rows_per_batch["observations"], seq, times, ids, null_bitmap(number.reshape(-1))
+            CITY, self.rows_per_batch["observations"], seq, times, ids, nullable_floats(number.reshape(-1))
         )
 
     def wide(self, start: int, end: int) -> pa.RecordBatch:
@@ -327,10 +328,10 @@ class CitySource(GeneratedSource):
         return pa.RecordBatch.from_arrays(
             [
                 pa.array(seq),
-                timestamps(times),
+                timestamp_column(times),
                 ids,
-                *(null_bitmap(np.ascontiguousarray(where[:, i])) for i in (0, 1)),
-                *(null_bitmap(np.ascontiguousarray(number[:, f])) for f in range(5)),
+                *(nullable_floats(np.ascontiguousarray(where[:, i])) for i in (0, 1)),
+                *(nullable_floats(np.ascontiguousarray(number[:, f])) for f in range(5)),
             ],
             schema=wide_schema(CITY),
         )
@@ -357,7 +358,7 @@ def city(
     """The CITY stream, generated; see :class:`CitySource` for the parameters.
 
     ``rate`` (messages per second), ``speed`` (event time per wall time) or ``curve`` (a rate over time,
-    such as :func:`~riot_ops.ingest.rates.city`) paces it, see :class:`~riot_ops.ingest.pace.Paced`.
+    such as :func:`~riot_ops.ingest.rates.city`) paces it, see :class:`~riot_ops.ingest.pace.PacedSource`.
 
     >>> city(sensors=7, messages=3).count({"message": 0}, {"message": 3})
     3

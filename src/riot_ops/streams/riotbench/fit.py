@@ -189,7 +189,7 @@ def fit(
     """The FIT stream, generated; see :class:`FitSource` for the parameters.
 
     ``rate`` (messages per second), ``speed`` (event time per wall time) or ``curve`` (a rate over time,
-    such as :func:`~riot_ops.ingest.rates.fit`) paces it, see :class:`~riot_ops.ingest.pace.Paced`.
+    such as :func:`~riot_ops.ingest.rates.fit`) paces it, see :class:`~riot_ops.ingest.pace.PacedSource`.
 
     >>> fit(subjects=3, messages=7).finished({"message": 7})
     True

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from riot_ops.core.checks import is_number
 from riot_ops.core.errors import ConfigError
-from riot_ops.core.option_checks import is_number
 from riot_ops.core.schema import GRID
 from riot_ops.core.source import Source
 from riot_ops.ingest.pace import paced
@@ -158,7 +158,7 @@ def grid(
     """The GRID stream, generated; see :class:`GridSource` for the parameters.
 
     ``rate`` (messages per second), ``speed`` (event time per wall time) or ``curve`` (a rate over time,
-    such as :func:`~riot_ops.ingest.rates.grid`) paces it, see :class:`~riot_ops.ingest.pace.Paced`.
+    such as :func:`~riot_ops.ingest.rates.grid`) paces it, see :class:`~riot_ops.ingest.pace.PacedSource`.
 
     >>> grid(meters=5, days=1).count({"message": 0}, {"message": 240})
     240

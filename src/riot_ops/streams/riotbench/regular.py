@@ -9,10 +9,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from riot_ops.core.option_checks import check_count, check_days, check_flag
+from riot_ops.core.checks import check_count, check_days, check_flag
 from riot_ops.core.schema import RAW
 from riot_ops.kernels.arrays.arrow import readonly
-from riot_ops.kernels.arrays.buffers import null_bitmap, text_column, timestamps
+from riot_ops.kernels.arrays.buffers import nullable_floats, text_column, timestamp_column
 from riot_ops.streams.generator import GeneratedSource, observation_batch, wide_schema
 from riot_ops.streams.riotbench.regular_kernels import numbered_ids, regular_slots, regular_text, unscaled
 from riot_ops.streams.text import pack
@@ -144,7 +144,11 @@ class RegularSource(GeneratedSource):
             ends,
         )
         return pa.RecordBatch.from_arrays(
-            [pa.array(np.arange(start, end)), timestamps(time * 1000), text_column(out[:size], ends, pa.binary())],
+            [
+                pa.array(np.arange(start, end)),
+                timestamp_column(time * 1000),
+                text_column(out[:size], ends, pa.binary()),
+            ],
             schema=RAW,
         )
 
@@ -169,7 +173,7 @@ class RegularSource(GeneratedSource):
             np.repeat(np.arange(start, end), columns.size),
             np.repeat(time * 1000, columns.size),
             self._ids(sensor, columns.size),
-            null_bitmap(self._numbers(values, columns).reshape(-1)),
+            nullable_floats(self._numbers(values, columns).reshape(-1)),
         )
 
     def wide(self, start: int, end: int) -> pa.RecordBatch:
@@ -178,9 +182,9 @@ class RegularSource(GeneratedSource):
         return pa.RecordBatch.from_arrays(
             [
                 pa.array(np.arange(start, end)),
-                timestamps(time * 1000),
+                timestamp_column(time * 1000),
                 self._ids(sensor, 1),
-                *(null_bitmap(np.ascontiguousarray(column)) for column in numbers.T),
+                *(nullable_floats(np.ascontiguousarray(column)) for column in numbers.T),
             ],
             schema=wide_schema(self.stream),
         )

@@ -8,13 +8,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from riot_ops.core.option_checks import check_count, check_flag
+from riot_ops.core.checks import check_count, check_flag
 from riot_ops.core.schema import RAW, TAXI
 from riot_ops.core.source import Source
 from riot_ops.ingest import rates
 from riot_ops.ingest.pace import paced
 from riot_ops.kernels.arrays.arrow import readonly
-from riot_ops.kernels.arrays.buffers import null_bitmap, text_column, timestamps
+from riot_ops.kernels.arrays.buffers import nullable_floats, text_column, timestamp_column
 from riot_ops.streams.generator import Format, GeneratedSource, observation_batch, wide_schema
 from riot_ops.streams.riotbench.taxi_kernels import taxi_decimals, taxi_ids, taxi_text, taxi_times, taxi_values
 from riot_ops.streams.text import pack
@@ -182,7 +182,7 @@ class TaxiSource(GeneratedSource):
         return pa.RecordBatch.from_arrays(
             [
                 pa.array(np.arange(start, end)),
-                timestamps(BASE_MS * 1000 + minutes * 60_000_000),
+                timestamp_column(BASE_MS * 1000 + minutes * 60_000_000),
                 text_column(out[:size], ends, pa.binary()),
             ],
             schema=RAW,
@@ -201,7 +201,7 @@ class TaxiSource(GeneratedSource):
             np.repeat(np.arange(start, end), width),
             np.repeat(BASE_MS * 1000 + minutes * 60_000_000, width),
             _ids(ids, 0, width),
-            null_bitmap(number.reshape(-1)),
+            nullable_floats(number.reshape(-1)),
         )
 
     def wide(self, start: int, end: int) -> pa.RecordBatch:
@@ -211,7 +211,7 @@ class TaxiSource(GeneratedSource):
         taxi_times(BASE_MS // 60_000, minutes, values, text)
         columns: dict[str, pa.Array] = {
             "seq": pa.array(np.arange(start, end)),
-            "event_time": timestamps(BASE_MS * 1000 + minutes * 60_000_000),
+            "event_time": timestamp_column(BASE_MS * 1000 + minutes * 60_000_000),
             "taxi_identifier": _ids(ids, 0, 1),
             "hack_license": _ids(ids, 2, 1),
             "pickup_datetime": text_column(text, np.arange(0, 19 * n + 1, 19, dtype=np.int32)),
@@ -248,7 +248,7 @@ def taxi(
     """The TAXI stream, generated; see :class:`TaxiSource` for the parameters.
 
     ``rate`` (messages per second), ``speed`` (event time per wall time) or ``curve`` (a rate over time,
-    such as :func:`~riot_ops.ingest.rates.taxi`) paces it, see :class:`~riot_ops.ingest.pace.Paced`.
+    such as :func:`~riot_ops.ingest.rates.taxi`) paces it, see :class:`~riot_ops.ingest.pace.PacedSource`.
 
     >>> taxi(messages=5).finished({"message": 5})
     True

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from riot_ops.core.option_checks import check_count
+from riot_ops.core.checks import check_count
 from riot_ops.streams.wire import Numbers, WireSource
 
 __all__ = ["CyclicSource"]

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from riot_ops.core.option_checks import check_share
+from riot_ops.core.checks import check_share
 from riot_ops.streams.streambench.cyclic import CyclicSource
 from riot_ops.streams.streambench.flow_packets import ICMP, TCP, UDP, Packets, classes_of, drawn, sizes_of
 from riot_ops.streams.streambench.traffic import hosts, servers

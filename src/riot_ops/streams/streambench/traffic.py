@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from riot_ops.core.option_checks import check_count, check_share
+from riot_ops.core.checks import check_count, check_share
 from riot_ops.streams.streambench.flow_packets import WINDOW_US, classes_of, drawn, sizes_of
 from riot_ops.streams.wire import Numbers, WireSource, draws, joined_cells, picks, zipf
 
