@@ -123,7 +123,7 @@ def test_columns_of_ones_own(file, end, last, mark, delimiter):
     source.check()
     assert observations(source) == EXPECTED
     assert source.total() == 40
-    assert source.own_columns
+    assert source.has_custom_columns
 
 
 def test_the_benchmarks_own_columns_need_no_names(file):
@@ -135,7 +135,7 @@ def test_the_benchmarks_own_columns_need_no_names(file):
             ("s1", "energyconsumed", 2.5),
             ("s2", "energyconsumed", 3.5),
         ]
-        assert not source.own_columns
+        assert not source.has_custom_columns
 
 
 @pytest.mark.parametrize(

@@ -19,9 +19,10 @@ from typer.testing import CliRunner
 import riot_ops as ro
 from riot_ops import ConfigError
 from riot_ops.cli import main as cli
-from riot_ops.core.source import sources
+from riot_ops.core.source import registered_sources
 from riot_ops.dataflows import RIOTBENCH
-from riot_ops.task import tasks
+from riot_ops.task import registered_tasks
+from tests.samples import expected
 from tests.sessions import used_by_the_command
 
 STREAMS = ("avg", "slr", "dac", "errors")
@@ -46,17 +47,19 @@ def stats(out, *args):
     return call("run", "stats", *args, "--out", str(out))
 
 
-def test_stats_of_the_real_city_sample(shared_data, tmp_path):
-    text = stats(tmp_path, "--runner", "local", "--input", str(shared_data / "riotbench" / "SYS_sample_data_senml.csv"))
-    assert "stats: 1,000 messages" in text
+def test_stats_of_the_city_sample(sample_data, tmp_path):
+    text = stats(tmp_path, "--runner", "local", "--input", str(sample_data / "riotbench" / "SYS_sample_data_senml.csv"))
+    messages = expected(sample_data, made=50, papers=1000)
+    assert f"stats: {messages:,} messages" in text
     found = results(tmp_path)
-    assert found["dac"].num_rows == 5_000, "one estimate per observation, five in a message"
+    assert found["dac"].num_rows == 5 * messages, "one estimate per observation, five in a message"
     assert found["errors"].num_rows == 0
     for name in ("avg", "slr", "dac"):
         assert {"obs_type", "event_time", "seq", "value"} <= set(found[name].column_names)
     assert {"sensor_id"} <= set(found["avg"].column_names) & set(found["slr"].column_names)
     assert found["slr"].schema.field("predictions").type == pa.list_(pa.float64())
-    assert "no picture: no sensor has enough values" in text, "the sample has a few messages per sensor"
+    few = expected(sample_data, made=False, papers=True)  # messages per sensor
+    assert ("no picture: no sensor has enough values" in text) == few
 
 
 def test_the_number_of_cores_reaches_the_run(tmp_path, monkeypatch):
@@ -84,8 +87,8 @@ def test_stats_draws_one_sensor(tmp_path):
     assert (tmp_path / "stats.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_stats_of_the_real_taxi_sample(shared_data, tmp_path):
-    path = shared_data / "riotbench" / "TAXI_sample_data_senml.csv"
+def test_stats_of_the_taxi_sample(sample_data, tmp_path):
+    path = sample_data / "riotbench" / "TAXI_sample_data_senml.csv"
     stats(tmp_path, "--stream", "taxi", "--runner", "local", "--input", str(path))
     lines = sum(1 for line in path.read_bytes().splitlines() if line.strip())
     found = results(tmp_path)
@@ -145,9 +148,9 @@ def test_the_registry_as_json():
     listed = json.loads(call("tasks", "--json"))
     assert {"KAL", "SML", "MQS", "JON"} <= {entry["code"] for entry in listed}
     assert all(set(entry) == {"code", "name", "category", "pattern", "selectivity", "stateful"} for entry in listed)
-    assert {kind.code for kind in tasks()} < {entry["code"] for entry in listed}
+    assert {kind.code for kind in registered_tasks()} < {entry["code"] for entry in listed}
     head, *rows = [line.split("\t") for line in call("tasks").splitlines()]
-    purposes = {kind.code: kind.__doc__.splitlines()[0] for kind in (*tasks(), *sources())}
+    purposes = {kind.code: kind.__doc__.splitlines()[0] for kind in (*registered_tasks(), *registered_sources())}
     assert {row[0]: row[-1] for row in rows} == purposes, "piped, nothing is cut off"
     assert [dict(zip(head, row, strict=True))["name"] for row in rows] == [entry["name"] for entry in listed]
 
@@ -163,7 +166,7 @@ def test_a_terminal_that_knows_ascii_alone():
     command = [sys.executable, "-m", "riot_ops", "tasks"]
     done = subprocess.run(command, env=os.environ | {"PYTHONIOENCODING": "ascii"}, capture_output=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert len(done.stdout.splitlines()) == len(tasks()) + len(sources()) + 1
+    assert len(done.stdout.splitlines()) == len(registered_tasks()) + len(registered_sources()) + 1
 
 
 def test_the_version():
@@ -230,10 +233,11 @@ def descriptor(tmp_path):
     return path
 
 
-def test_a_dataflow_from_its_descriptor(descriptor, tmp_path, shared_data):
-    given = str(shared_data / "riotbench" / "SYS_sample_data_senml.csv")
+def test_a_dataflow_from_its_descriptor(descriptor, tmp_path, sample_data):
+    given = str(sample_data / "riotbench" / "SYS_sample_data_senml.csv")
     options = ("--runner", "local", "--out", str(tmp_path / "out"))
-    assert "averages: 1,000 messages" in call("run", str(descriptor), "--input", given, *options)
+    messages = expected(sample_data, made=50, papers=1000)
+    assert f"averages: {messages:,} messages" in call("run", str(descriptor), "--input", given, *options)
     rows = pq.read_table(tmp_path / "out" / "avg").num_rows
     flow = ro.Dataflow.from_json(descriptor.read_text())
     assert rows == flow.run(ro.streams.replay(given))["avg"].num_rows > 0
@@ -254,8 +258,8 @@ def test_where_nothing_is_accepted_the_exit_code_says_so(descriptor, tmp_path):
     assert pq.read_table(out / "errors").num_rows == 41
 
 
-def test_where_some_is_accepted_it_does_not(descriptor, tmp_path, shared_data):
-    lines = (shared_data / "riotbench" / "SYS_sample_data_senml.csv").read_bytes().splitlines(keepends=True)[:50]
+def test_where_some_is_accepted_it_does_not(descriptor, tmp_path, sample_data):
+    lines = (sample_data / "riotbench" / "SYS_sample_data_senml.csv").read_bytes().splitlines(keepends=True)[:50]
     (tmp_path / "mixed.csv").write_bytes(b"nonsense\n" * 60 + b"".join(lines))
     text = call(
         "run",
@@ -313,7 +317,7 @@ def test_without_spark_the_command_says_so_first(tmp_path, monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     code, text, error = failing("run", "stats", "--out", str(tmp_path / "out"))
     assert code != 0
-    assert "pip install 'riot_ops[spark]'" in str(error)
+    assert "pip install 'riot-ops[spark]'" in str(error)
     assert text == ""
     assert not (tmp_path / "out").exists()
 
@@ -346,7 +350,6 @@ def test_plan_of_a_descriptor(tmp_path):
         (("run", "learn", "--checkpoint", "state"), "learn takes no --checkpoint"),
         (("run", "pred", "--input", "grid.csv", "--format", "csv", "--stream", "grid"), "--format csv is for stats"),
         (("plan", "nothing"), "unknown application 'nothing'"),
-        (("bench", "nothing"), "nothing"),
     ],
 )
 def test_misuse_ends_in_one_line(args, text, tmp_path, monkeypatch, capsys):

@@ -12,7 +12,7 @@ import time
 import pytest
 from rich.console import Console
 
-from riot_ops.cli.progress import Progress, Rate, aside, interrupts_announced, progress_line, warnings_shown
+from riot_ops.cli.progress import Progress, Rate, announce_interrupts, progress_line, run_in_thread, show_warnings
 from riot_ops.measure.metrics import Summary
 
 
@@ -85,7 +85,7 @@ def test_ctrl_c_is_answered_at_once():
     heard = []
     usual = signal.signal(signal.SIGINT, lambda *_: heard.append(out.getvalue()))
     try:
-        with interrupts_announced(Console(file=out)):
+        with announce_interrupts(Console(file=out)):
             os.kill(os.getpid(), signal.SIGINT)
             until = time.monotonic() + 5
             while "stopping" not in out.getvalue() and time.monotonic() < until:
@@ -103,7 +103,7 @@ def test_ctrl_c_does_not_wait_for_what_is_done_aside():
     begun = time.monotonic()
     try:
         with pytest.raises(KeyboardInterrupt):
-            aside(lambda: release.wait(30))
+            run_in_thread(lambda: release.wait(30))
         assert time.monotonic() - begun < 15
     finally:
         release.set()
@@ -112,11 +112,11 @@ def test_ctrl_c_does_not_wait_for_what_is_done_aside():
 
 def test_an_error_aside_is_raised():
     with pytest.raises(ZeroDivisionError):
-        aside(lambda: 1 // 0)
+        run_in_thread(lambda: 1 // 0)
 
 
 def test_warnings_of_the_library_are_shown(capsys):
-    with warnings_shown():
+    with show_warnings():
         logging.getLogger("riot_ops.connectors").warning("lost %d", 3)
         logging.getLogger("riot_ops").info("nothing to see")
     logging.getLogger("riot_ops").warning("later")

@@ -1,4 +1,4 @@
-"""What is asked of a manager that serves may be anything: it is answered with what is wrong, and the manager goes on."""
+"""Any request gets an answer that says what is wrong with it, and the manager continues."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from typer.testing import CliRunner
 import riot_ops as ro
 from riot_ops import tasks as t
 from riot_ops.cli import main as cli
-from riot_ops.cli.reuse_requests import FORMS, decoded, requested
+from riot_ops.cli.reuse_requests import FORMS, decode_request, parse_request
 from riot_ops.cli.reuse_server import ReuseServer
-from riot_ops.cli.reuse_socket import answered
+from riot_ops.cli.reuse_socket import answer_line
 from riot_ops.core.errors import ConfigError
 from tests.search import depth
 
 SCHEMA = {"device": "string", "value": "double"}
-#: What a fault in the program would be answered as.
+#: Beginnings of answers that reveal a defect of the program.
 FAULT = re.compile(r"^[A-Z]\w*(Error|Exception): ")
 
 
@@ -33,7 +33,7 @@ def flow():
 
 
 def request(readings):
-    """A request that is granted."""
+    """A valid request."""
     one = {"dataflow": flow().to_dict(), "sources": {"readings": {"file": str(readings)}}, "sinks": {"out": "discard"}}
     return {"do": "submit", "dataflows": [{**one, "name": "a", "owner": "ada", "fold": False}]}
 
@@ -53,15 +53,15 @@ def server(tmp_path_factory):
 
 
 def answer(server, line):
-    """What is answered, as it goes over the socket; what came goes again."""
-    found = json.loads(json.dumps(answered(line, server.answer), default=str).encode())
+    """The answer as sent over the socket; submitted dataflows are removed again."""
+    found = json.loads(json.dumps(answer_line(line, server.handle), default=str).encode())
     assert found.keys() in ({"result"}, {"error"})
     if "error" in found:
         assert isinstance(found["error"], str) and not FAULT.match(found["error"]), found["error"]
     for name in server.manager.names:
         server.manager.remove(name)
-    server.over.clear()
-    assert answered(b'{"do": "list"}', server.answer) == {"result": []}
+    server.stopping.clear()
+    assert answer_line(b'{"do": "list"}', server.handle) == {"result": []}
     return found
 
 
@@ -79,32 +79,32 @@ JSON = st.recursive(
 
 @given(st.binary(max_size=60) | JSON.map(lambda data: json.dumps(data).encode()))
 @settings(max_examples=depth(300), deadline=None)
-def test_any_bytes_are_answered(server, line):
+def test_any_line_is_answered(server, line):
     answer(server, line + b"\n")
 
 
 @pytest.mark.parametrize("line", [b"[" * 100_000, b'{"do":' * 50_000, b'{"do": "\xff"}', b'{"do": NaN}', b""])
-def test_what_is_no_json_is_refused(server, line):
+def test_malformed_json_is_refused(server, line):
     assert "must be a line of JSON" in answer(server, line)["error"]
 
 
-def test_half_a_character_is_refused(server):
+def test_lone_surrogate_is_refused(server):
     assert "must be a line of JSON" in answer(server, b'{"do": "remove", "name": "\\uD800"}')["error"]
-    assert decoded(b'{"do": "\\ud83d\\ude00"}') == {"do": "\U0001f600"}
+    assert decode_request(b'{"do": "\\ud83d\\ude00"}') == {"do": "\U0001f600"}
 
 
 WRONG = (None, 7, -1, 1.5, True, "x", "", [], ["x"], [[]], {}, {"x": 1}, [{"x": []}], "a\x00b", 10**30)
 
 
 def places(data, path=()):
-    """Each place in nested data."""
+    """The path to each value in nested data."""
     yield path
     for key, value in data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ():
         yield from places(value, (*path, key))
 
 
 def changed(data, path, wrong):
-    """The data with another value at a place; with none where that is ``places``."""
+    """The data with another value at a path; without the value if it is ``places``."""
     made = copy.deepcopy(data)
     holder = made
     for key in path[:-1]:
@@ -116,7 +116,7 @@ def changed(data, path, wrong):
     return made
 
 
-def test_any_value_at_any_place_of_a_submission_is_answered(server, readings):
+def test_any_value_in_a_submission_is_answered(server, readings):
     whole = request(readings)
     assert "result" in answer(server, json.dumps(whole).encode())
     choose = random.Random(1)
@@ -141,9 +141,9 @@ def test_any_value_at_any_place_of_a_submission_is_answered(server, readings):
         ({"do": "submit", "dataflows": [{"dataflow": {}, "fould": 1}]}, "unknown field `fould`; known are .*fold"),
     ],
 )
-def test_what_is_wrong_with_a_request_is_told(asked, told):
+def test_malformed_request_reports_why(asked, told):
     with pytest.raises(ConfigError, match=told):
-        requested(asked)
+        parse_request(asked)
 
 
 # -- files -----------------------------------------------------------------------------------------
@@ -157,7 +157,7 @@ def test_what_is_wrong_with_a_request_is_told(asked, told):
         (lambda d: d["nodes"][2].pop("id"), r"nodes\[2\] = an object with kind: .*`id`"),
         (lambda d: d["nodes"][0].update(schema=[{"name": "a"}]), r"nodes\[0\]\.schema\[0\] = .*`type`"),
         (lambda d: d["nodes"][0].pop("kind"), r"nodes\[0\] = .*`kind`"),
-        (lambda d: d["edges"].pop(), "average: its output goes nowhere"),
+        (lambda d: d["edges"].pop(), "average: its output is not read"),
         (lambda d: d["edges"][0].update({"from": "x"}), "no node 'x'"),
         (lambda d: {"dataflow": d, "sinks": [1]}, "sinks must be an object, by name, got .*list"),
         (lambda d: {"dataflow": d, "sources": {"readings": 4}}, "source readings must be a text or an object"),
@@ -165,9 +165,9 @@ def test_what_is_wrong_with_a_request_is_told(asked, told):
     ],
 )
 @pytest.mark.parametrize("out", [(), ("--out", "somewhere")])
-def test_what_is_wrong_with_a_file_is_told_with_its_name_before_anyone_is_asked(tmp_path, change, told, out):
+def test_malformed_file_is_reported_before_a_request(tmp_path, change, told, out):
     data = flow().to_dict()
-    other = change(data)  # in place, or something else
+    other = change(data)  # changed in place, or replaced
     data = other if isinstance(other, int) or (isinstance(other, dict) and "dataflow" in other) else data
     file = tmp_path / "flow.json"
     file.write_text(json.dumps(data))
@@ -176,8 +176,8 @@ def test_what_is_wrong_with_a_file_is_told_with_its_name_before_anyone_is_asked(
     assert str(result.exception).startswith(f"{file}: ") and re.search(told, str(result.exception))
 
 
-def test_a_file_that_is_nested_too_deep_is_no_json(tmp_path):
+def test_deeply_nested_file_is_refused(tmp_path):
     file = tmp_path / "flow.json"
     file.write_text("[" * 200_000)
     result = CliRunner().invoke(cli.app, ["reuse", "submit", str(file), "--dir", str(tmp_path)])
-    assert isinstance(result.exception, ConfigError) and f"{file} is no JSON" in str(result.exception)
+    assert isinstance(result.exception, ConfigError) and f"{file} is not JSON" in str(result.exception)

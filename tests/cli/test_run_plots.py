@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from riot_ops.cli import run_plots as pictures
-from riot_ops.cli.canvas import figure_of, finish, robust_range
+from riot_ops.cli.canvas import new_figure, robust_range, save_figure
 from riot_ops.cli.feed import Feed
 from riot_ops.cli.run_plots import draw_errors, draw_sensor
 
@@ -19,13 +19,13 @@ pytest.importorskip("matplotlib")
 def axes(monkeypatch):
     """The axes of the pictures that were drawn."""
     found = []
-    finish = pictures.finish
+    save_figure = pictures.save_figure
 
     def kept(figure, one, path):
-        finish(figure, one, path)
+        save_figure(figure, one, path)
         found.append(one)
 
-    monkeypatch.setattr(pictures, "finish", kept)
+    monkeypatch.setattr(pictures, "save_figure", kept)
     return found
 
 
@@ -137,8 +137,8 @@ def test_the_robust_range(values, expected):
 
 
 def test_characters_that_the_font_lacks_are_no_news(tmp_path, recwarn):
-    figure = figure_of()
+    figure = new_figure()
     axes = figure.subplots()
     axes.barh(["漢字", "\x0e"], [1, 2])
-    finish(figure, axes, tmp_path / "words.png")
+    save_figure(figure, axes, tmp_path / "words.png")
     assert not recwarn and (tmp_path / "words.png").stat().st_size

@@ -10,9 +10,9 @@ import pyarrow as pa
 from rich.console import Console
 
 from riot_ops import streams
-from riot_ops.cli import result_plots as findings
+from riot_ops.cli import result_plots
 from riot_ops.cli.job import Job
-from riot_ops.cli.settings import setting
+from riot_ops.cli.settings import configure
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.sink import MemorySink
 from riot_ops.core.source import Source
@@ -21,14 +21,14 @@ from riot_ops.dataflows.applications import Application, application
 from riot_ops.dataflows.local_services import LocalServices
 from riot_ops.ingest.memory_source import MemorySource
 from riot_ops.ingest.pace import paced
-from riot_ops.tasks.parse.field_table import FieldTable
+from riot_ops.tasks.parse.line_parser import LineParser
 
 __all__ = ["ApplicationJob"]
 
 #: Messages that a picture may look at.
-PARSED = 500_000
+MAX_PARSED = 500_000
 #: Messages that are run beforehand, so that kernels are compiled.
-FIRST = 200
+WARM_UP_MESSAGES = 200
 
 
 @dataclass
@@ -39,7 +39,7 @@ class ApplicationJob(Job):
     are those of ``--set``.
     """
 
-    unused: ClassVar[tuple[str, ...]] = (
+    unsupported_options: ClassVar[tuple[str, ...]] = (
         *("stream", "sensors", "format", "time", "time_unit", "key", "curve"),
         *("form", "table", "models", "broker", "servers"),
     )
@@ -52,58 +52,58 @@ class ApplicationJob(Job):
         self.application: Application = application(self.name)
         self.name = self.application.name
         self._prepare()
-        found = setting(self.application, self.inputs, self.given)
-        self._files, self._parameters, self._flow = dict(found.files), found.parameters, found.flow
+        configured = configure(self.application, self.inputs, self.given)
+        self._files, self._parameters, self._flow = dict(configured.files), configured.parameters, configured.flow
         #: The generated stream of each source that there is with these parameters.
-        feeds = {**self.application.inputs, **self.application.others}
-        self._inputs = {node.id: feeds[node.id] for node in self._flow.kind("source")}
+        feeds = {**self.application.inputs, **self.application.optional_inputs}
+        self._inputs = {node.id: feeds[node.id] for node in self._flow.nodes_of_kind("source")}
         if self.speed is not None:
             for name, source in self._inputs.items():
-                if name in self._files and self._times(name) is None:
+                if name in self._files and self._timestamp_parser(name) is None:
                     raise ConfigError(f"--speed needs records with times, which those of {source} lack; use --rate")
 
-    def _times(self, source: str) -> FieldTable | None:
+    def _timestamp_parser(self, source: str) -> LineParser | None:
         """The task that reads the times of a source's lines, if one does."""
         parser = self._parser(source)
         return parser if parser is not None and "event_time" in parser.fields else None
 
-    def _parser(self, source: str) -> FieldTable | None:
+    def _parser(self, source: str) -> LineParser | None:
         """The task that reads a source's lines by a table of fields, if one does."""
-        behind = (self._flow.nodes[edge.target].task for edge in self._flow.outputs(source))
-        return next((task for task in behind if isinstance(task, FieldTable)), None)
+        consumers = (self._flow.nodes[edge.target].task for edge in self._flow.outputs(source))
+        return next((task for task in consumers if isinstance(task, LineParser)), None)
 
     # -- input -------------------------------------------------------------------------------------
 
-    def _one(self, name: str) -> Source:
+    def _open_source(self, name: str) -> Source:
         """A source as fast as possible."""
         if name in self._files:
-            return streams.replay(self._files[name], times=self._times(name))
+            return streams.replay(self._files[name], times=self._timestamp_parser(name))
         return streams.generate(self._inputs[name], messages=self.messages, seed=self.seed)
 
     def sources(self, console: Console) -> dict[str, Source]:
-        return {name: paced(self._one(name), self.speed, self.rate) for name in self._inputs}
+        return {name: paced(self._open_source(name), self.speed, self.rate) for name in self._inputs}
 
     def total(self) -> int | None:
         """How many messages there are."""
-        found = 0
+        messages = 0
         for name in self._inputs:
-            source = self._one(name)
+            source = self._open_source(name)
             start = source.initial()
-            found += source.count(start, source.latest(start)) or 0
-        return found
+            messages += source.count(start, source.latest(start)) or 0
+        return messages
 
     def check(self) -> None:
         for name, path in self._files.items():
-            source = self._one(name)
+            source = self._open_source(name)
             if source.latest(source.initial(), 1) == source.initial():
                 raise ConfigError(f"--input {path} is empty")
 
-    def input_text(self) -> str:
+    def describe_input(self) -> str:
         if self._files:
             return ", ".join(map(str, dict.fromkeys(self._files.values())))
         return f"{self.messages:,} generated {' and '.join(dict.fromkeys(self._inputs.values()))} messages"
 
-    def described(self) -> dict[str, Any]:
+    def run_identity(self) -> dict[str, Any]:
         return {
             "application": self.name,
             "input": {n: str(p.absolute()) for n, p in self._files.items()} or self._inputs,
@@ -114,16 +114,16 @@ class ApplicationJob(Job):
 
     # -- run ---------------------------------------------------------------------------------------
 
-    def dataflow(self, around: LocalServices) -> Dataflow:
+    def dataflow(self, services: LocalServices) -> Dataflow:
         return self._flow
 
     def _warm_up(self) -> None:
         """Run over a few messages, so that the kernels are compiled once and not in every worker."""
         first = {}
         for name in self._inputs:
-            source = self._one(name)
+            source = self._open_source(name)
             start = source.initial()
-            end = source.latest(start, FIRST)
+            end = source.latest(start, WARM_UP_MESSAGES)
             batches = [b for split in source.splits(start, end, 1) for b in source.read(split)]
             first[name] = MemorySource(pa.Table.from_batches(batches, source.schema))
         self._flow.run(first, sinks=MemorySink())
@@ -131,15 +131,15 @@ class ApplicationJob(Job):
     def draw(self, console: Console) -> None:
         """A picture of what was found."""
         path = self.folder / f"{self.name}.png"
-        drawn = findings.draw(self.name, findings.Results(self.folder, self._parsed), path)
+        drawn = result_plots.draw(self.name, result_plots.Results(self.folder, self._parse_source), path)
         console.print(f"picture: {path}" if drawn else "no picture: there is nothing to draw", soft_wrap=True)
 
-    def _parsed(self, name: str) -> pa.Table:
+    def _parse_source(self, name: str) -> pa.Table:
         """The first records of a source as the first parser behind it makes them."""
         parser = self._parser(name)
         assert parser is not None, f"no picture looks at the lines of {name}"
-        source, session = self._one(name), parser.session()
+        source, session = self._open_source(name), parser.session()
         start = source.initial()
-        splits = source.splits(start, source.latest(start, PARSED), 1)
+        splits = source.splits(start, source.latest(start, MAX_PARSED), 1)
         made = [session.push_batch(batch) for split in splits for batch in source.read(split)]
         return pa.Table.from_batches(made, parser.output_schema(source.schema))

@@ -13,7 +13,7 @@ import pyarrow as pa
 from riot_ops.core.errors import MissingExtraError
 from riot_ops.core.schema import TIMESTAMP
 
-__all__ = ["COLOURS", "dates", "figure_of", "finish", "robust_range", "times_of"]
+__all__ = ["COLOURS", "date_formatter", "event_times", "new_figure", "robust_range", "save_figure"]
 
 F64 = npt.NDArray[np.float64]
 
@@ -41,7 +41,7 @@ def robust_range(values: F64) -> tuple[float, float]:
     return float(max(values.min(), low - reach)), float(min(values.max(), high + reach))
 
 
-def figure_of() -> Any:
+def new_figure() -> Any:
     """An empty figure."""
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -53,7 +53,7 @@ def figure_of() -> Any:
     return figure
 
 
-def finish(figure: Any, axes: Any, path: Path) -> None:
+def save_figure(figure: Any, axes: Any, path: Path) -> None:
     """Grid, a legend beside or below the axes (one or several), and the file."""
     every = axes if isinstance(axes, list) else [axes]
     for one in every:
@@ -74,13 +74,13 @@ def finish(figure: Any, axes: Any, path: Path) -> None:
         figure.savefig(path, dpi=110)
 
 
-def dates(axes: Any) -> Any:
-    """How dates stand on an axis."""
+def date_formatter(axes: Any) -> Any:
+    """Return a formatter for an axis of dates."""
     from matplotlib.dates import ConciseDateFormatter
 
     return ConciseDateFormatter(axes.xaxis.get_major_locator())  # type: ignore[no-untyped-call]
 
 
-def times_of(table: pa.Table) -> Any:
-    """Event times as matplotlib takes them without pandas: UTC, without a zone."""
+def event_times(table: pa.Table) -> Any:
+    """Return event times in UTC and without a zone, as matplotlib takes them without pandas."""
     return table["event_time"].cast(TIMESTAMP).cast(pa.timestamp("us")).to_numpy()

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 
 import pyarrow as pa
 
-from riot_ops.core.errors import RiotError
+from riot_ops.core.errors import ConfigError, RiotError
 from riot_ops.core.source import Source
 from riot_ops.dataflows.applications import APPLICATIONS, RIOTBENCH, application
 from riot_ops.streams import generate
 from riot_ops.streams.catalog import CATALOG
-from riot_ops.task import KeyedTask, find_task, tasks
+from riot_ops.task import KeyedTask, find_task, registered_tasks
 
-__all__ = ["UNITS", "warm", "warm_unit"]
+__all__ = ["UNITS", "units_of", "warm", "warm_unit"]
 
 #: Applications that run on nothing but streams; the tasks of the others are warmed one by one.
-ALONE = ("stats", "etl", *(one.code for one in APPLICATIONS.values() if one.inputs))
+SELF_CONTAINED = ("stats", "etl", *(one.code for one in APPLICATIONS.values() if one.inputs))
 #: Enough that windows close.
 MESSAGES = 500
 
@@ -31,8 +31,8 @@ def _units() -> tuple[str, ...]:
         "application stats",
         "task XML",
         *(f"stream {name}" for name in CATALOG),
-        *(f"task {kind.code}" for kind in tasks() if kind.code not in ("SML", "XML")),
-        *(f"application {name}" for name in ALONE if name != "stats"),
+        *(f"task {kind.code}" for kind in registered_tasks() if kind.code not in ("SML", "XML")),
+        *(f"application {name}" for name in SELF_CONTAINED if name != "stats"),
     )
 
 
@@ -40,15 +40,34 @@ def _units() -> tuple[str, ...]:
 UNITS = _units()
 
 
-def warm(processes: int | None = None, progress: Callable[[int, int, str], None] | None = None) -> dict[str, str]:
-    """Compile the kernels of all tasks, streams and applications; kept machine code is taken as it is.
+def units_of(names: Iterable[str]) -> tuple[str, ...]:
+    """The units of some applications.
+
+    >>> units_of(["stats", "word_count"])
+    ('application stats', 'application wc')
+    """
+    labels = [one.code if one.inputs else one.name for one in map(application, names)]
+    for label in labels:
+        if label not in SELF_CONTAINED:
+            raise ConfigError(f"NAME must be one of {', '.join(SELF_CONTAINED)}, got {label!r}")
+    return tuple(f"application {label}" for label in dict.fromkeys(labels))
+
+
+def warm(
+    processes: int | None = None,
+    progress: Callable[[int, int, str], None] | None = None,
+    units: Sequence[str] = UNITS,
+) -> dict[str, str]:
+    """Compile the kernels of tasks, streams and applications, except those whose machine code is kept already.
 
     Parameters
     ----------
     processes : int, optional
         Default: as many as there are cores for this process.
     progress : function, optional
-        Called with the number of units done, of all units, and the name of the one just done.
+        Called with the number of units done, the number of all units, and the name of the one just done.
+    units : sequence of str, default :data:`UNITS`
+        What to compile.
 
     Returns
     -------
@@ -58,14 +77,14 @@ def warm(processes: int | None = None, progress: Callable[[int, int, str], None]
     failed = {}
     workers = processes or len(os.sched_getaffinity(0))
     with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
-        waiting = {pool.submit(warm_unit, unit): unit for unit in UNITS}
+        waiting = {pool.submit(warm_unit, unit): unit for unit in units}
         for done, future in enumerate(as_completed(waiting), 1):
             unit = waiting[future]
             error = future.result()
             if error is not None:
                 failed[unit] = error
             if progress is not None:
-                progress(done, len(UNITS), unit)
+                progress(done, len(units), unit)
     return failed
 
 

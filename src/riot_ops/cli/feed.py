@@ -23,12 +23,12 @@ from riot_ops.streams.catalog import catalog_entry
 __all__ = ["Feed", "guess_delimiter"]
 
 #: Lines that are looked at before a run.
-LOOKED_AT = 100
+SAMPLE_LINES = 100
 DELIMITERS = ",;\t|"
 #: How values of a time begin: milliseconds of this century, or a date.
-TIME = r"\d{12,13}$|\d{4}-\d\d-\d\d"
+TIME_PATTERN = r"\d{12,13}$|\d{4}-\d\d-\d\d"
 #: Step that turns CSV lines into messages.
-CSV = "csv"
+CSV_STEP = "csv"
 
 _log = logging.getLogger("riot_ops")
 
@@ -78,7 +78,7 @@ class Feed:
                 raise ConfigError(f"--curve {self.curve} and --rate {self.rate:g} both set the pace: give one of them")
 
     @property
-    def own_columns(self) -> bool:
+    def has_custom_columns(self) -> bool:
         """Whether the columns are the user's and not those of a stream of the benchmark."""
         return self.schema is not stream_schema(self.stream)
 
@@ -130,12 +130,12 @@ class Feed:
             offset = end
         source.close()
 
-    def fitted(self, flow: Dataflow) -> Dataflow:
+    def adapt(self, flow: Dataflow) -> Dataflow:
         """The dataflow with one source, made to read CSV lines where that is what comes in."""
         if self._csv is not None:
-            (source,) = flow.kind("source")
-            flow.edges = [Edge(CSV, e.target, e.distribution) if e.source == source.id else e for e in flow.edges]
-            flow.add(self._csv, flow.stream(source.id), id=CSV)
+            (source,) = flow.nodes_of_kind("source")
+            flow.edges = [Edge(CSV_STEP, e.target, e.distribution) if e.source == source.id else e for e in flow.edges]
+            flow.add(self._csv, flow.stream(source.id), id=CSV_STEP)
         return flow
 
     # -- the first look ----------------------------------------------------------------------------
@@ -144,10 +144,10 @@ class Feed:
         """Raise :class:`ConfigError` unless some of the first lines can be read, and say what they look like."""
         if self.input is None:
             return
-        first = self.first(LOOKED_AT)
+        first = self.first(SAMPLE_LINES)
         if first is None:
             raise ConfigError(f"--input {self.input} is empty")
-        messages = first if self._csv is None else self._checked_csv(first, self._csv)
+        messages = first if self._csv is None else self._check_csv(first, self._csv)
         parse = t.ParseSenML(schema=self.schema, layout="wide").session()
         if parse.push_batch(messages).num_rows:
             return
@@ -155,26 +155,26 @@ class Feed:
         raise ConfigError(
             f"none of the first {first.num_rows} lines of {self.input} is a message of the stream {self.stream}: "
             f"{wrong['reason']} ({wrong['message']})\n"
-            f"  the file begins: {_shown(first)}\n"
+            f"  the file begins: {_first_line(first)}\n"
             f"  expected: {_example(self.schema)}\n"
             f"  {self._advice(first)}"
         )
 
-    def _checked_csv(self, first: pa.RecordBatch, task: t.CSVToSenML) -> pa.RecordBatch:
+    def _check_csv(self, first: pa.RecordBatch, task: t.CSVToSenML) -> pa.RecordBatch:
         session = task.session()
         messages = session.push_batch(first)
         if not messages.num_rows:
             wrong = session.errors[0]
             raise ConfigError(
                 f"none of the first {first.num_rows} lines of {self.input} can be read: "
-                f"{wrong['reason']} ({wrong['message']})\n  the first is {_shown(first)}\n"
+                f"{wrong['reason']} ({wrong['message']})\n  the first is {_first_line(first)}\n"
                 f"  expected columns: {', '.join(self.schema.columns)}; "
                 f"{self.schema.time_field} in milliseconds since 1970 or as an ISO date-time"
             )
         return messages
 
     def _advice(self, first: pa.RecordBatch) -> str:
-        table = _table(_lines(first))
+        table = _split_table(_lines(first))
         if bytes(first.column("payload")[0].as_py() or b"").startswith(b"\x1f\x8b"):
             return "the file is compressed by gzip: its name must end in .gz"
         if any(b"\0" in bytes(line or b"") for line in first.column("payload").to_pylist()):
@@ -184,19 +184,19 @@ class Feed:
         header, rows = table
         if list(header) == list(self.schema.columns):
             return "the columns are those of the stream: add --format csv"
-        time, key = _guessed(header, rows)
+        time, key = _guess_columns(header, rows)
         return (
             f"the file looks like CSV with the columns {', '.join(header)}: for statistics of its columns use\n"
             f"  riot-ops run stats --input {self.input} --format csv --time {time} --key {key}"
         )
 
     def _read_header(self) -> None:
-        first = self.first(LOOKED_AT)
+        first = self.first(SAMPLE_LINES)
         if first is None:
             raise ConfigError(f"--input {self.input} is empty")
         lines = _lines(first)
         delimiter = guess_delimiter(lines)
-        header = [_plain(name) for name in lines[0].split(delimiter)]
+        header = [_strip_quotes(name) for name in lines[0].split(delimiter)]
         if self.time is None:
             columns = self.schema.columns
             self._header = header == list(columns)
@@ -218,7 +218,7 @@ class Feed:
         ]
         if not observed:
             raise ConfigError(f"{self.input} has no column of numbers besides --time and --key")
-        name = re.sub(r"[^\w.-]", "_", (self.input or Path(CSV)).name.partition(".")[0])
+        name = re.sub(r"[^\w.-]", "_", (self.input or Path(CSV_STEP)).name.partition(".")[0])
         assert self.time is not None
         assert self.key is not None
         self.schema = StreamSchema(
@@ -231,7 +231,7 @@ class Feed:
             tuple(column for column in header if column not in observed),
         )
         self._csv = t.CSVToSenML(schema=self.schema, delimiter=delimiter)
-        times = [_plain(row[header.index(self.time)]) for row in rows if len(row) == len(header)]
+        times = [_strip_quotes(row[header.index(self.time)]) for row in rows if len(row) == len(header)]
         if times and all(re.fullmatch(r"[1-4]\d{9}", value) for value in times):
             _log.warning("--time %s looks like seconds since 1970, and is read as milliseconds", self.time)
 
@@ -243,16 +243,16 @@ def _lines(batch: pa.RecordBatch) -> list[str]:
     ]
 
 
-def _shown(batch: pa.RecordBatch) -> str:
+def _first_line(batch: pa.RecordBatch) -> str:
     return repr(excerpt(_lines(batch)[0], 100))
 
 
-def _plain(text: str) -> str:
+def _strip_quotes(text: str) -> str:
     return text.strip().strip('"')
 
 
 def _is_number(text: str) -> bool:
-    text = _plain(text)
+    text = _strip_quotes(text)
     if text in ("", "null"):
         return True
     try:
@@ -267,7 +267,7 @@ def guess_delimiter(lines: Sequence[str]) -> str:
     return max(DELIMITERS, key=lambda d: min(line.count(d) for line in lines[:10]))
 
 
-def _table(lines: Sequence[str]) -> tuple[list[str], list[list[str]]] | None:
+def _split_table(lines: Sequence[str]) -> tuple[list[str], list[list[str]]] | None:
     """Header and rows, where the lines look like a table."""
     delimiter = guess_delimiter(lines)
     rows = [line.split(delimiter) for line in lines if line]
@@ -275,23 +275,25 @@ def _table(lines: Sequence[str]) -> tuple[list[str], list[list[str]]] | None:
         return None
     if len({len(row) for row in rows[:10]}) > 1 or any(_is_number(name) for name in rows[0]):
         return None
-    return [_plain(name) for name in rows[0]], rows[1:]
+    return [_strip_quotes(name) for name in rows[0]], rows[1:]
 
 
-def _guessed(header: Sequence[str], rows: Sequence[Sequence[str]]) -> tuple[str, str]:
+def _guess_columns(header: Sequence[str], rows: Sequence[Sequence[str]]) -> tuple[str, str]:
     """Which columns may be the time and the sensor."""
     text = [name for i, name in enumerate(header) if not all(_is_number(row[i]) for row in rows if i < len(row))]
     full = [row for row in rows if len(row) == len(header)]
-    times = [name for i, name in enumerate(header) if all(re.match(TIME, _plain(row[i])) for row in full)]
-    time = _first(r"time|date|stamp|^ts$", header) or next(iter(times), "COLUMN")
+    times = [
+        name for i, name in enumerate(header) if all(re.match(TIME_PATTERN, _strip_quotes(row[i])) for row in full)
+    ]
+    time = _first_match(r"time|date|stamp|^ts$", header) or next(iter(times), "COLUMN")
     others = [name for name in header if name != time]
-    key = _first(r"sensor|device|station|meter|source|name|(^|_)id$", others) or next(
+    key = _first_match(r"sensor|device|station|meter|source|name|(^|_)id$", others) or next(
         (name for name in text if name != time), "COLUMN"
     )
     return time, key
 
 
-def _first(pattern: str, names: Sequence[str]) -> str | None:
+def _first_match(pattern: str, names: Sequence[str]) -> str | None:
     return next((name for name in names if re.search(pattern, name, re.IGNORECASE)), None)
 
 

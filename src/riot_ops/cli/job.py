@@ -22,7 +22,7 @@ from rich.table import Table
 from riot_ops import dataflows
 from riot_ops import tasks as t
 from riot_ops.cli.feed import Feed
-from riot_ops.cli.progress import Progress, aside, interrupts_announced, stderr_to, warnings_shown
+from riot_ops.cli.progress import Progress, announce_interrupts, redirect_stderr, run_in_thread, show_warnings
 from riot_ops.cli.run_folder import RunFolder
 from riot_ops.cli.run_plots import draw_sensor
 from riot_ops.connectors.stores.azure import AZURE_VARIABLE
@@ -43,9 +43,18 @@ __all__ = ["Job"]
 #: Messages per micro-batch on Spark, so that a run shows how it goes.
 BATCH = 100_000
 #: Options that are not for an application, as it has no use for them.
-NOT_FOR = {"stats": ("table", "models"), "etl": ("models",)}
+UNSUPPORTED_OPTIONS = {"stats": ("table", "models"), "etl": ("models",)}
 #: What an application may make in its folder beside its streams.
-MADE = ("store.db", "models", "broker", "spool", "annotations.txt", "known_sensors.bloom", "charts", "spark.log")
+RUN_ARTIFACTS = (
+    "store.db",
+    "models",
+    "broker",
+    "spool",
+    "annotations.txt",
+    "known_sensors.bloom",
+    "charts",
+    "spark.log",
+)
 
 
 @dataclass
@@ -85,10 +94,10 @@ class Job:
     start: int | None = None
     summary: Summary = field(default_factory=Summary)
     #: Streams that end in a sink.
-    _ending: set[str] = field(default_factory=set, init=False, repr=False)
+    _sink_streams: set[str] = field(default_factory=set, init=False, repr=False)
     #: How a run in process gathers records where nothing else is said, and options that are not for this kind of job.
-    gathering: ClassVar[Buffering | None] = None
-    unused: ClassVar[tuple[str, ...]] = ()
+    default_buffering: ClassVar[Buffering | None] = None
+    unsupported_options: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self) -> None:
         known = (*dataflows.BUILDERS, "learn", "micro")  # all but those of RIoTBench are jobs of their own
@@ -103,7 +112,7 @@ class Job:
         self._prepare()
         if self.format == "csv" and self.name not in ("stats", "etl"):
             raise ConfigError(f"--format csv is for stats and etl; {self.name} reads SenML")
-        if self.feed.own_columns and self.name != "stats":
+        if self.feed.has_custom_columns and self.name != "stats":
             raise ConfigError(
                 f"--time and --key are for stats; {self.name} needs the columns of the stream {self.stream}: "
                 f"{', '.join(self.feed.schema.columns)}"
@@ -111,7 +120,7 @@ class Job:
 
     def _prepare(self) -> None:
         """What all kinds of jobs check before anything is made."""
-        for option in (*self.unused, *NOT_FOR.get(self.name, ())):
+        for option in (*self.unsupported_options, *UNSUPPORTED_OPTIONS.get(self.name, ())):
             if (value := getattr(self, option)) != getattr(Job, option):
                 raise ConfigError(f"--{option.replace('_', '-')} is not for {self.name}, got {value!r}; leave it out")
         for name in ("out", "input", "checkpoint"):
@@ -160,7 +169,7 @@ class Job:
 
     def run(self, console: Console) -> Summary:
         """Run it, with progress and a summary on the console."""
-        with warnings_shown(), interrupts_announced(console):
+        with show_warnings(), announce_interrupts(console):
             self.check()
             for option in ("messages", "sensors", "seed") if self.input is not None else ():
                 if getattr(self, option) != getattr(Job, option):
@@ -168,26 +177,26 @@ class Job:
                     logging.getLogger(__name__).warning(told)
             kept = RunFolder(
                 self.folder,
-                self.described(),
-                (*MADE, f"{self.name}.png", "learn.png"),
+                self.run_identity(),
+                (*RUN_ARTIFACTS, f"{self.name}.png", "learn.png"),
                 checkpoint=self.checkpoint,
                 overwrite=self.overwrite,
             )
             with self._servers(console):
                 source = self.sources(console)
-                flow = self.dataflow(self._around)
+                flow = self.dataflow(self.services)
                 kept.add(set(flow.schemas()))
                 how = f"runner {self.runner}{', continued' if kept.continued else ''}"
-                console.print(f"[bold]{self.name}[/bold] over {self.input_text()}, {how}", soft_wrap=True)
+                console.print(f"[bold]{self.name}[/bold] over {self.describe_input()}, {how}", soft_wrap=True)
                 with console.status("compiling kernels …"):
                     self._warm_up()
-                self._watched(flow, source, None if kept.continued else self.total(), console)
+                self._run_with_progress(flow, source, None if kept.continued else self.total(), console)
             if self.plot:
                 self.draw(console)
         return self.summary
 
-    def _watched(self, flow: Dataflow, source: Any, total: int | None, console: Console) -> None:
-        self._ending = {edge.source for sink in flow.kind("sink") for edge in flow.inputs(sink.id)}
+    def _run_with_progress(self, flow: Dataflow, source: Any, total: int | None, console: Console) -> None:
+        self._sink_streams = {edge.source for sink in flow.nodes_of_kind("sink") for edge in flow.inputs(sink.id)}
         progress = Progress(console, total)
         ended = False
         try:
@@ -229,10 +238,10 @@ class Job:
                 self.table, self.models, self.broker = "azure-table://", "azure-blob://models", mosquitto.url
                 console.print(f"Mosquitto at {mosquitto.url}, Azurite at ports {', '.join(map(str, azurite.ports()))}")
             if self.name in ("etl", "pred", "train"):
-                self._around.create()
+                self.services.create()
             yield
 
-    def beside(self, spark: Any = None) -> contextlib.AbstractContextManager[None]:
+    def concurrent_work(self, spark: Any = None) -> contextlib.AbstractContextManager[None]:
         """What runs at the same time."""
         return contextlib.nullcontext()
 
@@ -240,7 +249,7 @@ class Job:
         """Look at the input before anything is made."""
         self.feed.check()
 
-    def described(self) -> dict[str, Any]:
+    def run_identity(self) -> dict[str, Any]:
         """What tells this run from others."""
         return {
             "application": self.name,
@@ -258,7 +267,7 @@ class Job:
         """The source that the options describe."""
         return self.feed.source(paced=paced)
 
-    def input_text(self) -> str:
+    def describe_input(self) -> str:
         """What goes in, in words."""
         return self.feed.text()
 
@@ -266,25 +275,25 @@ class Job:
         """What the application reads; for that, a table is filled and models are trained where there are none."""
         if self.name in ("etl", "stats"):
             return self.source(paced=True)
-        around = self._around
-        if not around.trained():
+        services = self.services
+        if not services.has_models():
             with console.status("training the first models …"):
-                around.train().run(around.load(self.source(paced=False)), sinks=MemorySink())
-        news = UPDATES_SCHEMA.empty_table() if self.broker is None else around.news()
+                services.train().run(services.load(self.source(paced=False)), sinks=MemorySink())
+        news = UPDATES_SCHEMA.empty_table() if self.broker is None else services.model_updates()
         return {MODELS: news, self.stream: self.source(paced=True)}
 
     @property
-    def _around(self) -> LocalServices:
+    def services(self) -> LocalServices:
         return LocalServices(self.feed.schema.name, self.folder, self.table, self.models, self.broker)
 
-    def dataflow(self, around: LocalServices) -> Dataflow:
+    def dataflow(self, services: LocalServices) -> Dataflow:
         """The application among its stores, its Bloom filter trained on the sensors of the source."""
         if self.name == "etl":
-            return self.feed.fitted(around.etl(self._sensors()))
+            return self.feed.adapt(services.etl(self._sensors()))
         if self.name == "pred":
             sensors = len(self._sensors()) if self.form == "paper" else 1
-            return around.pred(self.cores or os.cpu_count() or 1, self.form, sensors)
-        return self.feed.fitted(around.stats(self._sensors(), self.form, self.feed.schema))
+            return services.pred(self.cores or os.cpu_count() or 1, self.form, sensors)
+        return self.feed.adapt(services.stats(self._sensors(), self.form, self.feed.schema))
 
     def _warm_up(self) -> None:
         """Run over a few records among other stores, so that the kernels are compiled once and not in every worker."""
@@ -294,8 +303,8 @@ class Job:
         records = MemorySource(first)
         news = {MODELS: UPDATES_SCHEMA.empty_table(), self.stream: records}
         with tempfile.TemporaryDirectory(prefix="riot_ops-") as folder:
-            around = LocalServices(self.stream, Path(folder), "memory", self._around.models_url, "memory://warm-up")
-            self.dataflow(around).run(source=news if self.name == "pred" else records, sinks=MemorySink())
+            services = LocalServices(self.stream, Path(folder), "memory", self.services.models_url, "memory://warm-up")
+            self.dataflow(services).run(source=news if self.name == "pred" else records, sinks=MemorySink())
 
     def _sensors(self) -> list[str]:
         ids: list[pa.Array] = []
@@ -309,14 +318,14 @@ class Job:
             self.summary = summary  # also that of a run which is interrupted
             progress.show(summary)
 
-        with self.beside():
+        with self.concurrent_work():
             self.summary = flow.run(
                 source=source,
                 sinks=ParquetSink(self.folder),
                 checkpoint=self.checkpoint,
                 overwrite=self.overwrite,
                 batch_size=self.batch,
-                buffering=self.buffering or self.gathering,
+                buffering=self.buffering or self.default_buffering,
                 cores=self.cores,
                 progress=show,
             ).summary
@@ -341,8 +350,8 @@ class Job:
             )
             return spark, query
 
-        with stderr_to(log), console.status("starting Spark …"):
-            spark, query = aside(start)  # there Ctrl-C does not break a call into the JVM, nor wait for its end
+        with redirect_stderr(log), console.status("starting Spark …"):
+            spark, query = run_in_thread(start)  # there Ctrl-C does not break a call into the JVM, nor wait for its end
         console.print(f"Spark {spark.version}, {spark.sparkContext.master}, log in {log}", soft_wrap=True)
 
         def show(running: Any) -> None:
@@ -350,7 +359,7 @@ class Job:
             progress.show(running.summary, f"micro-batch {last} ms" if last is not None else "first micro-batch …")
 
         try:
-            with self.beside(spark):
+            with self.concurrent_work(spark):
                 query.wait(progress=show)
         finally:
             self.summary = query.summary
@@ -366,7 +375,7 @@ class Job:
         table = Table()
         table.add_column("result")
         table.add_column("value", justify="right")
-        for stream in sorted({*s.rows, *self._ending}):
+        for stream in sorted({*s.rows, *self._sink_streams}):
             table.add_row(f"records in {stream}", f"{s.rows.get(stream, 0):,}")
         for share, value in (("p50", p50), ("p95", p95), ("p99", p99)):
             table.add_row(f"latency {share}", "–" if math.isnan(value) else f"{value * 1000:,.1f} ms")

@@ -29,13 +29,13 @@ from riot_ops.ingest.pace import paced
 __all__ = ["LearningJob"]
 
 #: Seconds from one span that TRAIN learns from to the next, by runner: Spark takes that long to start up.
-EVERY_S = {"local": 5.0, "spark": 12.0}
+SPAN_INTERVAL_S = {"local": 5.0, "spark": 12.0}
 #: How many of these the stream takes where no rate is given, and PRED waits for one more model.
-STREAM, PATIENCE = 4.8, 3
+STREAM_SPANS, PATIENCE_SPANS = 4.8, 3
 #: PRED numbers the messages of two sources together: the stream, and the models.
 SOURCES = 2
 #: Messages per second where their number is not known before.
-RATE = 1000.0
+DEFAULT_RATE = 1000.0
 
 
 @dataclass
@@ -43,7 +43,7 @@ class LearningJob(Job):
     """A run of PRED beside which TRAIN learns and announces the models that PRED goes over to."""
 
     #: Each batch is a file of the embedded broker.
-    gathering: ClassVar[Buffering | None] = Buffering(flush_ms=100)
+    default_buffering: ClassVar[Buffering | None] = Buffering(flush_ms=100)
 
     def __post_init__(self) -> None:
         self.name = "pred"
@@ -52,31 +52,36 @@ class LearningJob(Job):
             raise ConfigError("learn takes --rate, not --speed or --curve: its models come by the clock")
         if self.checkpoint is not None:
             raise ConfigError("learn takes no --checkpoint: what it learns and predicts begins with the run")
-        self.rate = self.rate or (RATE if self.input is not None else self.messages / (STREAM * self._every_s))
+        self.rate = self.rate or (
+            DEFAULT_RATE if self.input is not None else self.messages / (STREAM_SPANS * self._span_interval_s)
+        )
         self.feed.rate = self.rate
         self._spans = pa.table({})
 
     @property
-    def _every_s(self) -> float:
-        return EVERY_S[self.runner]
+    def _span_interval_s(self) -> float:
+        return SPAN_INTERVAL_S[self.runner]
 
     def sources(self, console: Console) -> dict[str, Source | pa.Table]:
         """The stream, and the models that TRAIN announces; the first ones are learnt at once."""
         with console.status("storing readings and learning the first models …"):
-            self._spans = self._around.load(self.source(paced=False))
-            self._around.train().run(self._spans.slice(0, 1), sinks=MemorySink())
-        return {MODELS: self._around.news(PATIENCE * self._every_s), self.stream: self.source(paced=True)}
+            self._spans = self.services.load(self.source(paced=False))
+            self.services.train().run(self._spans.slice(0, 1), sinks=MemorySink())
+        return {
+            MODELS: self.services.model_updates(PATIENCE_SPANS * self._span_interval_s),
+            self.stream: self.source(paced=True),
+        }
 
     @contextlib.contextmanager
-    def beside(self, spark: Any = None) -> Iterator[None]:
+    def concurrent_work(self, spark: Any = None) -> Iterator[None]:
         """TRAIN over the other spans, one every few seconds, with the same runner."""
-        flow = self._around.train()
-        spans = paced(MemorySource(self._spans.slice(1)), None, 1 / self._every_s)
+        flow = self.services.train()
+        spans = paced(MemorySource(self._spans.slice(1)), None, 1 / self._span_interval_s)
         if spark is not None:
             query = flow.start(spark, spans, sinks=MemorySink())
             try:
                 yield
-                query.wait(timeout_s=PATIENCE * self._every_s)
+                query.wait(timeout_s=PATIENCE_SPANS * self._span_interval_s)
             finally:
                 query.stop()
             return
@@ -107,13 +112,14 @@ class LearningJob(Job):
             table.add_column(column, justify="left" if column == "model" else "right", no_wrap=column == "model")
         for row in known.to_pylist():
             counts = (f"{row[name]:,}" for name in ("seq_min", "seq_max", "seq_count"))
-            table.add_row(str(row["model"]), *counts, f"{row['seq_min'] / (self.rate or RATE):.1f} s")
+            table.add_row(str(row["model"]), *counts, f"{row['seq_min'] / (self.rate or DEFAULT_RATE):.1f} s")
         console.print(table)
         first, last = known["seq_min"].to_pylist(), known["seq_max"].to_pylist()
         overlaps = sum(a >= b for a, b in zip(last, first[1:], strict=False))
-        missed = (self.messages if self.input is None else last[-1] + 1) - predicted.num_rows
+        unpredicted = (self.messages if self.input is None else last[-1] + 1) - predicted.num_rows
         console.print(
-            f"PRED went over to another model {known.num_rows - 1} times: {missed:,} messages without a prediction, "
+            f"PRED went over to another model {known.num_rows - 1} times: {unpredicted:,} messages without a "
+            f"prediction, "
             f"{overlaps} models in use after their successor"
         )
 
@@ -124,7 +130,7 @@ class LearningJob(Job):
             console.print("no picture: there are too few predictions")
             return
         errors = np.asarray(predicted["error"].to_numpy(zero_copy_only=False), np.float64)
-        seconds = predicted["seq"].to_numpy() / (self.rate or RATE)
+        seconds = predicted["seq"].to_numpy() / (self.rate or DEFAULT_RATE)
         path = self.folder / "learn.png"
         draw_errors(path, seconds, errors, predicted["model"].to_pylist())
         console.print(f"picture: {path}", soft_wrap=True)

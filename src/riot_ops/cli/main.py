@@ -21,9 +21,9 @@ from riot_ops.cli import warm as cli_warm
 from riot_ops.cli.plugins import add_plugins
 from riot_ops.cli.run import TaskCode, check_task
 from riot_ops.core.errors import ConfigError, RiotError, did_you_mean
-from riot_ops.core.source import Source, sources
+from riot_ops.core.source import Source, registered_sources
 from riot_ops.dataflow import Dataflow
-from riot_ops.task import Task, find_task, tasks
+from riot_ops.task import Task, find_task, registered_tasks
 
 __all__ = ["app", "main"]
 
@@ -61,25 +61,25 @@ app.command("run", epilog=cli_run.EXAMPLES)(cli_run.run)
 @app.command("tasks", epilog="**Examples**\n\n`riot-ops tasks`\n\n`riot-ops tasks --json`")
 def list_tasks(as_json: Annotated[bool, typer.Option("--json", help="Print a JSON list.")] = False) -> None:
     """List the registered tasks and sources."""
-    kinds: list[type[Task] | type[Source]] = [*tasks(), *sources()]
+    classes: list[type[Task] | type[Source]] = [*registered_tasks(), *registered_sources()]
     entries = [
         {
-            "code": k.code,
-            "name": k.name(),
-            "category": k.category,
-            "pattern": k.pattern,
-            "selectivity": k.selectivity,
-            "stateful": k.stateful,
+            "code": cls.code,
+            "name": cls.name(),
+            "category": cls.category,
+            "pattern": cls.pattern,
+            "selectivity": cls.selectivity,
+            "stateful": cls.stateful,
         }
-        for k in kinds
+        for cls in classes
     ]
     if as_json:
         print(json.dumps(entries, indent=1))
         return
     columns = ("code", "name", "category", "pattern", "selectivity", "state", "purpose")
     rows = [
-        (*(str(entry[c]) for c in columns[:5]), "yes" if entry["stateful"] else "", (k.__doc__ or "").splitlines()[0])
-        for k, entry in zip(kinds, entries, strict=True)
+        (*(str(entry[c]) for c in columns[:5]), "yes" if entry["stateful"] else "", (cls.__doc__ or "").splitlines()[0])
+        for cls, entry in zip(classes, entries, strict=True)
     ]
     if not console.is_terminal:  # whole lines, for grep and cut
         print(*("\t".join(row) for row in (columns, *rows)), sep="\n")
@@ -129,7 +129,7 @@ def show(
         if given is not None:
             raise ConfigError(f"{option} is for applications, got {given!r} for {name}")
 
-    known = {label: s for s in sources() for label in (s.code, s.name())}
+    known = {label: s for s in registered_sources() for label in (s.code, s.name())}
     kind: type[Task] | type[Source] = known.get(name) or find_task(name)
     console.print(f"[bold]{kind.__name__}[/bold] ({kind.code}, {kind.category}, {kind.pattern} {kind.selectivity})\n")
     console.print(inspect.getdoc(kind) or "", markup=False, highlight=False)

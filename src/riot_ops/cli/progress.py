@@ -22,7 +22,7 @@ from rich.text import Text
 
 from riot_ops.measure.metrics import Summary
 
-__all__ = ["Progress", "Rate", "aside", "interrupts_announced", "stderr_to", "warnings_shown"]
+__all__ = ["Progress", "Rate", "announce_interrupts", "redirect_stderr", "run_in_thread", "show_warnings"]
 
 LINE_SECONDS = 2.0
 LIVE_SECONDS = 0.25
@@ -121,10 +121,10 @@ def progress_line(summary: Summary, total: int | None, rate: float, extra: str) 
     return "  ".join(part for part in parts if part)
 
 
-def aside(work: Callable[[], T]) -> T:
+def run_in_thread(work: Callable[[], T]) -> T:
     """The result of work in a thread of its own, for which Ctrl-C does not wait.
 
-    >>> aside(lambda: 2 + 2)
+    >>> run_in_thread(lambda: 2 + 2)
     4
     """
     done: Future[T] = Future()
@@ -141,29 +141,29 @@ def aside(work: Callable[[], T]) -> T:
 
 
 @contextlib.contextmanager
-def interrupts_announced(console: Console) -> Iterator[None]:
+def announce_interrupts(console: Console) -> Iterator[None]:
     """Say a word at once when Ctrl-C is pressed, whatever the program is doing; to end in order takes a moment."""
     if threading.current_thread() is not threading.main_thread():
         yield  # only the main thread gets signals
         return
-    ear, mouth = socket.socketpair()
-    mouth.setblocking(False)
+    receiver, sender = socket.socketpair()
+    sender.setblocking(False)
 
     def listen() -> None:
-        while data := ear.recv(64):
+        while data := receiver.recv(64):
             if signal.SIGINT in data:
                 console.print("stopping … (press Ctrl-C again to stop without waiting)")
 
     listener = threading.Thread(target=listen, daemon=True, name="riot_ops-interrupts")
     listener.start()
-    usual = signal.set_wakeup_fd(mouth.fileno(), warn_on_full_buffer=False)
+    previous_fd = signal.set_wakeup_fd(sender.fileno(), warn_on_full_buffer=False)
     try:
         yield
     finally:
-        signal.set_wakeup_fd(usual)
-        mouth.close()
+        signal.set_wakeup_fd(previous_fd)
+        sender.close()
         listener.join()
-        ear.close()
+        receiver.close()
 
 
 class _ToStderr(logging.Handler):
@@ -172,7 +172,7 @@ class _ToStderr(logging.Handler):
 
 
 @contextlib.contextmanager
-def warnings_shown() -> Iterator[None]:
+def show_warnings() -> Iterator[None]:
     """Show what the library warns of, a line each."""
     handler, log = _ToStderr(logging.WARNING), logging.getLogger("riot_ops")
     log.addHandler(handler)
@@ -183,7 +183,7 @@ def warnings_shown() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def stderr_to(path: Path) -> Iterator[None]:
+def redirect_stderr(path: Path) -> Iterator[None]:
     """Let programs started meanwhile (the JVM) write their standard error to a file."""
     sys.stderr.flush()
     kept = os.dup(2)

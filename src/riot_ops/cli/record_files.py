@@ -12,14 +12,14 @@ from riot_ops.cli.feed import Feed, guess_delimiter
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.schema import stream_schema
 from riot_ops.core.source import Source
-from riot_ops.ingest.file_formats import Csv, failing
+from riot_ops.ingest.file_formats import CSVFormat, naming_file
 from riot_ops.ingest.files import FileSource, read
-from riot_ops.ingest.step import check_types
+from riot_ops.ingest.step import check_source_fields
 
 __all__ = ["RecordFeed"]
 
 #: Bytes at the beginning of a CSV file that are looked at for what stands between its cells.
-LOOKED_AT = 1 << 16
+SAMPLE_BYTES = 1 << 16
 
 
 @dataclass
@@ -59,9 +59,9 @@ class RecordFeed(Feed):
     def check(self) -> None:
         """Raise :class:`ConfigError` unless there are records, which have the fields that the dataflow declares."""
         assert self.fields is not None
-        source = self._read().declared(self.fields)
+        source = self._read().project(self.fields)
         try:
-            check_types(self.source_id, source.schema, self.fields)
+            check_source_fields(self.source_id, source.schema, self.fields)
         except ConfigError as error:
             if self.time is None and "event_time" in {*self.fields.names} - {*source.schema.names}:
                 raise ConfigError(f"{error}; --time names the column with the time") from None
@@ -74,12 +74,12 @@ class RecordFeed(Feed):
         assert self.input is not None
         given: dict[str, Any] = {"format": self.format}
         files = read(self.input, **given)
-        if isinstance(files.files, Csv):
+        if isinstance(files.files, CSVFormat):
             given["delimiter"] = _delimiter(files.paths)
         return read(self.input, time=self.time, time_unit=self.time_unit, **given)  # type: ignore[arg-type]
 
 
 def _delimiter(paths: Sequence[str]) -> str:
-    with failing(paths[0]), pa.input_stream(paths[0], compression="detect") as file:
-        text = file.read(LOOKED_AT).decode("utf-8", "replace")
+    with naming_file(paths[0]), pa.input_stream(paths[0], compression="detect") as file:
+        text = file.read(SAMPLE_BYTES).decode("utf-8", "replace")
     return guess_delimiter([line for line in text.splitlines() if line])

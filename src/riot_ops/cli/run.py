@@ -58,8 +58,8 @@ EXAMPLES = """**Examples**
 **Exit codes**: 0 done, 1 nothing was accepted, 2 misuse or failure, 130 Ctrl-C"""
 
 
-def _option(panel: str, text: str, *names: str, **more: Any) -> Any:
-    return typer.Option(*names, help=text, rich_help_panel=panel, **more)
+def _option(panel: str, text: str, *names: str, **input_options: Any) -> Any:
+    return typer.Option(*names, help=text, rich_help_panel=panel, **input_options)
 
 
 def run(
@@ -155,28 +155,28 @@ def run(
     from riot_ops.cli.application_job import ApplicationJob
     from riot_ops.cli.job import Job
     from riot_ops.cli.learning_job import LearningJob
-    from riot_ops.cli.single_jobs import FlowJob, MicroJob
+    from riot_ops.cli.single_source_jobs import FlowJob, MicroJob
     from riot_ops.cli.train_job import TrainJob
     from riot_ops.dataflows import BUILDERS, RIOTBENCH
 
     name = name.lower() if name.lower() in BUILDERS else name
     check_task(name, task)
-    more: dict[str, Any]
-    kinds: dict[str, Any] = {
+    input_options: dict[str, Any]
+    job_classes: dict[str, Any] = {
         "learn": LearningJob,
         "train": TrainJob,
         "micro": functools.partial(MicroJob, task=task or ""),
     }
-    kind = kinds.get(name, FlowJob if name.endswith(".json") else Job)
+    job_class = job_classes.get(name, FlowJob if name.endswith(".json") else Job)
     if name in BUILDERS and name not in RIOTBENCH:
-        kind, more = ApplicationJob, {"inputs": tuple(input or ()), "given": tuple(given or ())}
+        job_class, input_options = ApplicationJob, {"inputs": tuple(input or ()), "given": tuple(given or ())}
     else:
         if given:
             raise ConfigError(f"--set is for applications of DSPBench; got {given[0]!r} for {name}")
         if len(input or ()) > 1:
             raise ConfigError(f"{name} has one --input, got {', '.join(input or ())}")
-        more = {"input": Path(input[0]) if input else None}
-    job = kind(
+        input_options = {"input": Path(input[0]) if input else None}
+    job = job_class(
         name=name,
         stream=stream,
         messages=messages,
@@ -207,7 +207,7 @@ def run(
         models=models,
         broker=broker,
         servers=servers,
-        **more,
+        **input_options,
     )
     job.run(console)
     if job.nothing_accepted:
@@ -226,8 +226,8 @@ def _list_applications(as_json: bool) -> None:
                     "code": one.code,
                     "name": one.name,
                     "suite": one.suite,
-                    "streams": [edge.source for node in flow.kind("sink") for edge in flow.inputs(node.id)],
-                    "sources": [node.id for node in flow.kind("source")],
+                    "streams": [edge.source for node in flow.nodes_of_kind("sink") for edge in flow.inputs(node.id)],
+                    "sources": [node.id for node in flow.nodes_of_kind("source")],
                 }
             )
         print(json.dumps(entries, indent=1))

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from riot_ops.core.errors import ConfigError
-from riot_ops.core.paths import write_whole
+from riot_ops.core.paths import write_atomic
 
 __all__ = ["RunFolder"]
 
@@ -51,25 +51,25 @@ class RunFolder:
         overwrite: bool = False,
     ) -> None:
         self._folder = folder
-        self.continued = checkpoint is not None and _holds_something(checkpoint)
+        self.continued = checkpoint is not None and _is_nonempty_folder(checkpoint)
         place = None if checkpoint is None else str(checkpoint.absolute())
         try:
             folder.mkdir(parents=True, exist_ok=True)
             earlier = self._earlier()
             if self.continued:
                 self._check_continued(earlier, run, place, overwrite)
-                self._own = list((earlier or {}).get("made", ()))
+                self._artifacts = list((earlier or {}).get("made", ()))
                 self._write(earlier or {})
                 return
             if earlier is not None and not overwrite:
                 raise ConfigError(
-                    f"{folder} holds the results of {_named(earlier)}: name another folder with --out, "
+                    f"{folder} holds the results of {_describe_run(earlier)}: name another folder with --out, "
                     "or replace them with --overwrite"
                     + (f", or go on with --checkpoint {earlier['checkpoint']}" if earlier.get("checkpoint") else "")
                 )
             for name in (earlier or {}).get("made", ()):
-                _remove(folder, str(name))
-            self._own = [name for name in made if not (folder / name).exists()]
+                _remove_artifact(folder, str(name))
+            self._artifacts = [name for name in made if not (folder / name).exists()]
             begun = datetime.now(UTC).isoformat(timespec="seconds")
             self._manifest = {"run": dict(run), "begun": begun, "checkpoint": place}
             self._write(self._manifest)
@@ -79,7 +79,7 @@ class RunFolder:
     def add(self, streams: Iterable[str]) -> None:
         """Note that the run makes folders for these streams."""
         if not self.continued:
-            self._own += [name for name in sorted(streams) if not (self._folder / name).exists()]
+            self._artifacts += [name for name in sorted(streams) if not (self._folder / name).exists()]
             self._write(self._manifest)
 
     def _earlier(self) -> dict[str, Any] | None:
@@ -104,7 +104,7 @@ class RunFolder:
                 "or name a new folder with --checkpoint"
             )
         if earlier is None or earlier.get("checkpoint") != place:
-            held = "no results of a run" if earlier is None else f"the results of {_named(earlier)}"
+            held = "no results of a run" if earlier is None else f"the results of {_describe_run(earlier)}"
             raise ConfigError(
                 f"--checkpoint {place} holds a run to go on with, but {self._folder} holds {held}: "
                 "name that run's folder with --out, or a new one with --checkpoint"
@@ -118,19 +118,19 @@ class RunFolder:
                 )
 
     def _write(self, manifest: dict[str, Any]) -> None:
-        write_whole(self._folder / MANIFEST, json.dumps({**manifest, "made": self._own}, indent=1).encode())
+        write_atomic(self._folder / MANIFEST, json.dumps({**manifest, "made": self._artifacts}, indent=1).encode())
 
 
-def _holds_something(folder: Path) -> bool:
+def _is_nonempty_folder(folder: Path) -> bool:
     return folder.is_dir() and any(folder.iterdir())
 
 
-def _named(manifest: Mapping[str, Any]) -> str:
+def _describe_run(manifest: Mapping[str, Any]) -> str:
     run = manifest["run"]
     return f"{run.get('application')} over {run.get('input')} of {manifest.get('begun')}"
 
 
-def _remove(folder: Path, name: str) -> None:
+def _remove_artifact(folder: Path, name: str) -> None:
     path = folder / name
     if path.parent != folder or path.name in ("", ".."):
         raise ConfigError(f"{folder / MANIFEST} names {name!r}, which no run makes: remove the results yourself")

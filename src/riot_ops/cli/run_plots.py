@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from riot_ops import tasks as t
-from riot_ops.cli.canvas import COLOURS, dates, figure_of, finish, robust_range, times_of
+from riot_ops.cli.canvas import COLOURS, date_formatter, event_times, new_figure, robust_range, save_figure
 from riot_ops.core.schema import StreamSchema
 from riot_ops.core.sink import MemorySink
 from riot_ops.dataflow import Dataflow
@@ -22,23 +22,23 @@ __all__ = ["WINDOWS", "draw_errors", "draw_sensor"]
 F64 = npt.NDArray[np.float64]
 
 #: Readings of the one sensor, and the least that make a picture.
-PLOTTED, LEAST = 300, 12
+MAX_READINGS, MIN_READINGS = 300, 12
 #: Predictions are drawn at every so manieth reading.
-EVERY = 25
+PREDICTION_STEP = 25
 #: Stretches of the stream whose median error is drawn.
 WINDOWS = 120
 #: Most models in a legend.
-NAMED = 12
+MAX_LEGEND_MODELS = 12
 
-Parsed = Callable[[t.Task], Iterator[pa.RecordBatch]]
+Parse = Callable[[t.Task], Iterator[pa.RecordBatch]]
 
 
-def draw_sensor(path: Path, schema: StreamSchema, parsed: Parsed) -> bool:
+def draw_sensor(path: Path, schema: StreamSchema, parsed: Parse) -> bool:
     """Draw raw, smoothed and predicted values of the sensor with the most messages; False where there are too few."""
     key = ("sensor_id", "obs_type")
     field = schema.numeric[0]
     rows = _one_sensor(parsed(t.ParseSenML(schema=schema, fields=(field,))))
-    if rows is None or rows.num_rows < LEAST:
+    if rows is None or rows.num_rows < MIN_READINGS:
         return False
     flow = Dataflow("one-sensor")
     smooth = flow.source("rows", schema=rows.schema).to(t.KalmanFilter(by=key), id="smooth")
@@ -65,15 +65,15 @@ def _one_sensor(batches: Iterator[pa.RecordBatch]) -> pa.Table | None:
             chosen = pc.unique(batch.column("sensor_id"))[modes[0]["mode"].as_py()]
         found.append(batch.filter(pc.equal(batch.column("sensor_id"), chosen)))
         rows += found[-1].num_rows
-        if rows >= PLOTTED:
+        if rows >= MAX_READINGS:
             break
-    return pa.Table.from_batches(found).slice(0, PLOTTED) if found else None
+    return pa.Table.from_batches(found).slice(0, MAX_READINGS) if found else None
 
 
 def _draw_sensor(path: Path, title: str, label: str, raw: pa.Table, smooth: pa.Table, predicted: pa.Table) -> None:
-    figure = figure_of()
+    figure = new_figure()
     axes = figure.subplots()
-    times, values = times_of(raw), raw["value"].to_numpy()
+    times, values = event_times(raw), raw["value"].to_numpy()
     low, high = robust_range(values)
     room = 0.06 * (high - low) or 0.5
     low, high = low - room, high + room
@@ -88,17 +88,18 @@ def _draw_sensor(path: Path, title: str, label: str, raw: pa.Table, smooth: pa.T
                 color="#ea580c",
                 clip_on=False,
                 zorder=5,
-                label=f"{n} {'above' if marker == '^' else 'below'} the axis, up to {_furthest(values[outside])}",
+                label=f"{n} {'above' if marker == '^' else 'below'} the axis, "
+                f"up to {_format_furthest(values[outside])}",
             )
-    smooth_times, smooth_values = times_of(smooth), smooth["value"].to_numpy()
+    smooth_times, smooth_values = event_times(smooth), smooth["value"].to_numpy()
     axes.plot(smooth_times, smooth_values, color="#2563eb", linewidth=1.4, label="smoothed (KAL)")
     _draw_predictions(axes, smooth, smooth_times, smooth_values, predicted)
     axes.set_ylim(low, high)
     axes.set_title(title, parse_math=False)
     axes.set_xlabel("event time (UTC)")
-    axes.xaxis.set_major_formatter(dates(axes))
+    axes.xaxis.set_major_formatter(date_formatter(axes))
     axes.set_ylabel(label, parse_math=False)
-    finish(figure, axes, path)
+    save_figure(figure, axes, path)
 
 
 def _draw_predictions(axes: Any, smooth: pa.Table, times: Any, values: F64, predicted: pa.Table) -> None:
@@ -107,7 +108,7 @@ def _draw_predictions(axes: Any, smooth: pa.Table, times: Any, values: F64, pred
     steps = np.diff(times)
     step = np.median(steps) if steps.size else np.timedelta64(1, "s")
     label: str | None = "predicted (SLR), from the moment of the dot on"
-    for row in predicted.slice(EVERY - 1).to_pylist()[::EVERY]:
+    for row in predicted.slice(PREDICTION_STEP - 1).to_pylist()[::PREDICTION_STEP]:
         at = places[row["seq"]]
         ahead = row["predictions"]
         known = times[at + 1 : at + 1 + len(ahead)]
@@ -126,14 +127,14 @@ def draw_errors(path: Path, seconds: F64, errors: F64, models: Sequence[str]) ->
         window = errors[start : start + each]
         median = float(np.median(window[np.isfinite(window)])) if np.isfinite(window).any() else np.nan
         points.setdefault(models[start + each // 2], []).append((float(seconds[start + each // 2]), median))
-    figure = figure_of()
+    figure = new_figure()
     axes = figure.subplots()
     everything = np.array([y for line in points.values() for _, y in line])
     low, high = robust_range(everything)
     room = 0.06 * (high - low) or 0.5
     for i, (name, line) in enumerate(points.items()):
         x, y = np.array(line).T
-        shown = name if i < NAMED else None
+        shown = name if i < MAX_LEGEND_MODELS else None
         axes.plot(x, y, ".-", color=COLOURS[i % len(COLOURS)], linewidth=1.3, markersize=4, label=shown)
         if i:
             axes.axvline(x[0], color="#cbd5e1", linewidth=1, zorder=0)
@@ -142,8 +143,8 @@ def draw_errors(path: Path, seconds: F64, errors: F64, models: Sequence[str]) ->
     axes.set_title("PRED: median relative error, by model" + (f" ({outside} beyond the axis)" if outside else ""))
     axes.set_xlabel("seconds since the start of the stream")
     axes.set_ylabel("median relative error")
-    finish(figure, axes, path)
+    save_figure(figure, axes, path)
 
 
-def _furthest(values: F64) -> str:
+def _format_furthest(values: F64) -> str:
     return f"{values[np.argmax(np.abs(values))]:,.4g}"

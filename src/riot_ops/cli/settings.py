@@ -14,18 +14,18 @@ from typing import Any
 import msgspec
 
 from riot_ops.core.errors import ConfigError, did_you_mean
-from riot_ops.core.parameters import duration, what_fits
+from riot_ops.core.parameters import describe_mismatch, duration
 from riot_ops.core.paths import local_path
 from riot_ops.dataflow import Dataflow
 from riot_ops.dataflows.applications import Application
 
-__all__ = ["Setting", "named", "setting", "settings"]
+__all__ = ["ConfiguredApplication", "configure", "parse_assignments", "parse_settings"]
 
 
-def named(texts: Sequence[str], option: str) -> dict[str, str]:
+def parse_assignments(texts: Sequence[str], option: str) -> dict[str, str]:
     """``NAME=VALUE`` texts by name.
 
-    >>> named(["window=100", "by=a=b"], "--set")
+    >>> parse_assignments(["window=100", "by=a=b"], "--set")
     {'window': '100', 'by': 'a=b'}
     """
     found: dict[str, str] = {}
@@ -39,16 +39,16 @@ def named(texts: Sequence[str], option: str) -> dict[str, str]:
     return found
 
 
-def settings(builder: Callable[..., Any], given: Mapping[str, str]) -> dict[str, Any]:
+def parse_settings(builder: Callable[..., Any], given: Mapping[str, str]) -> dict[str, Any]:
     """The parameters of a builder that texts set, with the types that it declares.
 
     A tuple is given with commas, a duration such as ``1h30m``, None as an empty text.
 
     >>> def build(*, window: int = 5, pages: tuple[str, ...] = (), every: timedelta | None = None): ...
-    >>> settings(build, {"window": "7", "pages": "a,b", "every": "2s"})
+    >>> parse_settings(build, {"window": "7", "pages": "a,b", "every": "2s"})
     {'window': 7, 'pages': ('a', 'b'), 'every': datetime.timedelta(seconds=2)}
     """
-    kinds = typing.get_type_hints(builder)
+    types = typing.get_type_hints(builder)
     known = [p.name for p in inspect.signature(builder).parameters.values() if p.kind is p.KEYWORD_ONLY]
     found = {}
     for name, text in given.items():
@@ -57,14 +57,14 @@ def settings(builder: Callable[..., Any], given: Mapping[str, str]) -> dict[str,
                 f"{builder.__name__} has no parameter {name!r}; it has {', '.join(known)}{did_you_mean(name, known)}"
             )
         try:
-            found[name] = _converted(text, kinds[name])
+            found[name] = _converted(text, types[name])
         except (msgspec.ValidationError, ValueError) as error:
-            raise ConfigError(f"--set {name}={text}: {what_fits(error, text, kinds[name])}") from None
+            raise ConfigError(f"--set {name}={text}: {describe_mismatch(error, text, types[name])}") from None
     return found
 
 
 @dataclass(frozen=True)
-class Setting:
+class ConfiguredApplication:
     """An application as it is set: parameters, the dataflow with them, and the files of its sources by name."""
 
     parameters: Mapping[str, Any]
@@ -72,9 +72,9 @@ class Setting:
     files: Mapping[str, Path]
 
 
-def setting(application: Application, inputs: Sequence[str], given: Sequence[str]) -> Setting:
+def configure(application: Application, inputs: Sequence[str], given: Sequence[str]) -> ConfiguredApplication:
     """What ``--input FILE``, ``--input NAME=FILE`` (a source, or a parameter that names a file) and ``--set`` say."""
-    known = [*application.inputs, *application.others, *application.files]
+    known = [*application.inputs, *application.optional_inputs, *application.files]
     files: dict[str, Path] = {}
     nameless = []
 
@@ -94,13 +94,13 @@ def setting(application: Application, inputs: Sequence[str], given: Sequence[str
             )
         else:
             nameless.append(text)
-    parameters = settings(application.builder, named(given, "--set"))
+    parameters = parse_settings(application.builder, parse_assignments(given, "--set"))
     parameters |= {name: str(files.pop(name)) for name in application.files if name in files}
     flow = application.builder(**parameters)
     # which sources there are may depend on the parameters
-    sources = [node.id for node in flow.kind("source")]
+    sources = [node.id for node in flow.nodes_of_kind("source")]
     for text in nameless:
-        if len(sources) > 1 and not application.one_file:
+        if len(sources) > 1 and not application.shared_file:
             raise ConfigError(f"{application.name} reads {', '.join(sources)}: say which, --input {sources[0]}={text}")
         for name in sources:
             add(name, text)
@@ -113,14 +113,14 @@ def setting(application: Application, inputs: Sequence[str], given: Sequence[str
     lacking = [name for name in sources if name not in files]
     if files and lacking:
         raise ConfigError(f"{application.name} reads {', '.join(sources)}: --input {lacking[0]}=FILE is missing")
-    return Setting(parameters, flow, files)
+    return ConfiguredApplication(parameters, flow, files)
 
 
-def _converted(text: str, kind: Any) -> Any:
-    choices = typing.get_args(kind) if typing.get_origin(kind) in (typing.Union, types.UnionType) else (kind,)
+def _converted(text: str, dtype: Any) -> Any:
+    choices = typing.get_args(dtype) if typing.get_origin(dtype) in (typing.Union, types.UnionType) else (dtype,)
     if type(None) in choices and not text:
         return None
-    problem: Exception = ValueError(f"{text!r} is none of {kind}")
+    problem: Exception = ValueError(f"{text!r} is none of {dtype}")
     for choice in sorted((c for c in choices if c is not type(None)), key=lambda c: c is str):  # text as the last
         try:
             return _one(text, choice)
@@ -129,17 +129,17 @@ def _converted(text: str, kind: Any) -> Any:
     raise problem
 
 
-def _one(text: str, kind: Any) -> Any:
-    if kind is timedelta:
+def _one(text: str, dtype: Any) -> Any:
+    if dtype is timedelta:
         return duration(text)
-    if typing.get_origin(kind) is tuple:
-        inner = typing.get_args(kind)
+    if typing.get_origin(dtype) is tuple:
+        inner = typing.get_args(dtype)
         parts = text.split(",") if text else []
         if len(inner) == 2 and inner[1] is Ellipsis:
             return tuple(_converted(part.strip(), inner[0]) for part in parts)
         if len(parts) != len(inner):
             raise ValueError(f"{text!r} must have {len(inner)} parts with commas")
         return tuple(_converted(part.strip(), one) for part, one in zip(parts, inner, strict=True))
-    if kind is Any:
+    if dtype is Any:
         return text
-    return msgspec.convert(text, kind, strict=False)
+    return msgspec.convert(text, dtype, strict=False)

@@ -78,12 +78,15 @@ def streams(
     if name in LINES:
         if speedup is not None:
             raise ConfigError(f"--plot and --speedup are for {', '.join(CATALOG)}, got {name!r}")
-        told = LINES[name]().describe()
+        description = LINES[name]().describe()
         if as_json:
-            print(json.dumps(told, indent=1, ensure_ascii=False))
+            print(json.dumps(description, indent=1, ensure_ascii=False))
             return
-        console.print(f"[bold]{name}[/]: {told['domain']}, {told['bytes']} bytes a line, {told['rate']:g} lines/s")
-        console.print(told["example"], markup=False, highlight=False, soft_wrap=True)
+        console.print(
+            f"[bold]{name}[/]: {description['domain']}, {description['bytes']} bytes a line, "
+            f"{description['rate']:g} lines/s"
+        )
+        console.print(description["example"], markup=False, highlight=False, soft_wrap=True)
         console.print(inspect.getdoc(LINES[name]) or "", markup=False, highlight=False)
         return
     figures = catalog_entry(name).describe(speedup)

@@ -17,12 +17,17 @@ EXAMPLES = """**Examples**
 
 `riot-ops warm` · once after installation, or after an update
 
+`riot-ops warm stats` · only what this application needs
+
 `riot-ops warm --processes 1`
 
 `riot-ops warm --spark` · sessions then start in two thirds of the time; 180 MB in the user's cache"""
 
 
 def warm(
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[NAME]...", help="Applications by name; default: everything.")
+    ] = None,
     processes: Annotated[int | None, typer.Option(min=1, help="Default: as many as there are cores.")] = None,
     spark: Annotated[
         bool, typer.Option("--spark", help="Archive the classes of Spark instead: its JVM starts in less time.")
@@ -30,11 +35,16 @@ def warm(
 ) -> None:
     """Compile all loops now instead of each at its first use; the machine code is kept for later runs."""
     if spark:
+        if names:
+            raise ConfigError(f"--spark archives the classes of Spark for all applications, got {' '.join(names)}")
         if processes is not None:
             raise ConfigError(f"--processes {processes} does not go with --spark: there is one archive of classes")
         _archive()
         return
+    from riot_ops.cli.compile_all import UNITS, units_of
     from riot_ops.cli.compile_all import warm as warm_all
+
+    units = units_of(names) if names else UNITS
 
     if os.environ.get("NUMBA_DISABLE_JIT") == "1":
         print("warm: compiling is off (NUMBA_DISABLE_JIT=1), so there is nothing to do")
@@ -50,7 +60,7 @@ def warm(
             if not console.is_terminal and (done % every == 0 or done == total):
                 print(f"warm: {line}", flush=True)
 
-        failed = warm_all(processes, progress)
+        failed = warm_all(processes, progress, units)
     for unit, error in failed.items():
         print(f"warm: {unit} was left out: {error}")
     print(f"warm: done in {time.perf_counter() - start:.0f} s")

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from riot_ops.cli.canvas import figure_of, finish
+from riot_ops.cli.canvas import new_figure, save_figure
 from riot_ops.cli.result_plots import alerts, counts, scores
 from riot_ops.cli.result_plots.results import Results
 
@@ -14,7 +14,7 @@ __all__ = ["DRAWN", "Results", "draw"]
 
 #: By application: draws on a figure and returns its axes, or None where there is nothing to see. Of those that pass
 #: lines on there is no picture.
-DRAWN: dict[str, Callable[[Any, Results], list[Any] | None]] = {
+PLOTS: dict[str, Callable[[Any, Results], list[Any] | None]] = {
     "word_count": counts.words,
     "log_processing": counts.log,
     "click_analytics": counts.visits,
@@ -41,11 +41,11 @@ DRAWN: dict[str, Callable[[Any, Results], list[Any] | None]] = {
 
 def draw(name: str, results: Results, path: Path) -> bool:
     """Draw what an application found; False where there is nothing to see."""
-    if name not in DRAWN:
+    if name not in PLOTS:
         return False
-    figure = figure_of()
-    axes = DRAWN[name](figure, results)
+    figure = new_figure()
+    axes = PLOTS[name](figure, results)
     if axes is None:
         return False
-    finish(figure, axes, path)
+    save_figure(figure, axes, path)
     return True

@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 import pyarrow.compute as pc
 
-from riot_ops.cli.canvas import COLOURS, dates, robust_range
-from riot_ops.cli.result_plots.results import Results, most, thinned, times
+from riot_ops.cli.canvas import COLOURS, date_formatter, robust_range
+from riot_ops.cli.result_plots.results import Results, datetimes, downsample, most_frequent
 
 __all__ = ["bargains", "callers", "delays", "machines", "purchases", "spikes"]
 
 GREY, RED = "#94a3b8", "#dc2626"
 #: Lines in a picture.
-LINES = 5
+MAX_LINES = 5
 
 
 def machines(figure: Any, results: Results) -> list[Any] | None:
@@ -23,15 +23,15 @@ def machines(figure: Any, results: Results) -> list[Any] | None:
     if not usage.num_rows:
         return None
     axes = figure.subplots()
-    shown = thinned(usage, 20_000)
-    axes.plot(times(shown["event_time"]), shown["cpu"], ".", color=GREY, markersize=2, label="all machines")
-    for i, machine in enumerate(most(alerts["machine_id"], LINES) if alerts.num_rows else []):
+    shown = downsample(usage, 20_000)
+    axes.plot(datetimes(shown["event_time"]), shown["cpu"], ".", color=GREY, markersize=2, label="all machines")
+    for i, machine in enumerate(most_frequent(alerts["machine_id"], MAX_LINES) if alerts.num_rows else []):
         its = usage.filter(pc.equal(usage["machine_id"], machine)).sort_by("event_time")
         colour = COLOURS[i % len(COLOURS)]
-        axes.plot(times(its["event_time"]), its["cpu"], color=colour, linewidth=1.2, label=machine)
-        at = times(alerts.filter(pc.equal(alerts["machine_id"], machine))["timestamp"])
+        axes.plot(datetimes(its["event_time"]), its["cpu"], color=colour, linewidth=1.2, label=machine)
+        at = datetimes(alerts.filter(pc.equal(alerts["machine_id"], machine))["timestamp"])
         axes.plot(at, np.full(at.size, 1.02), "v", color=colour, transform=axes.get_xaxis_transform(), clip_on=False)
-    axes.xaxis.set_major_formatter(dates(axes))
+    axes.xaxis.set_major_formatter(date_formatter(axes))
     axes.set_title(f"Load of the processor, {alerts.num_rows:,} alerts (triangles)", pad=14)
     axes.set_ylabel("load (%)")
     return [axes]
@@ -44,7 +44,7 @@ def purchases(figure: Any, results: Results) -> list[Any] | None:
         return None
     axes = figure.subplots()
     axes.plot(outliers["seq"], outliers["score"], ".", color=GREY, markersize=4, label="outliers")
-    for i, who in enumerate(most(outliers["entity_id"], LINES)):
+    for i, who in enumerate(most_frequent(outliers["entity_id"], MAX_LINES)):
         its = outliers.filter(pc.equal(outliers["entity_id"], who))
         axes.plot(its["seq"], its["score"], ".-", color=COLOURS[i % len(COLOURS)], linewidth=0.8, label=who)
     axes.set_title(f"{outliers.num_rows:,} outliers of {pc.count_distinct(outliers['entity_id']).as_py():,} customers")
@@ -60,7 +60,7 @@ def spikes(figure: Any, results: Results) -> list[Any] | None:
     if not found.num_rows or not readings.num_rows:
         return None
     axes = figure.subplots()
-    (device,) = most(found["device_id"], 1)
+    (device,) = most_frequent(found["device_id"], 1)
     readings = readings.filter(pc.equal(readings["device_id"], device))
     found = found.filter(pc.equal(found["device_id"], device))
     values = np.asarray(readings["value"], np.float64)
@@ -85,20 +85,20 @@ def bargains(figure: Any, results: Results) -> list[Any] | None:
     if not found.num_rows or not trades.num_rows:
         return None
     axes = figure.subplots()
-    (stock,) = most(found["stock"], 1)
+    (stock,) = most_frequent(found["stock"], 1)
     trades = trades.filter(pc.equal(trades["stock"], stock))
     its = found.filter(pc.equal(found["stock"], stock))
-    axes.plot(times(trades["event_time"]), trades["price"], color=GREY, linewidth=1, label=f"price of {stock}")
+    axes.plot(datetimes(trades["event_time"]), trades["price"], color=GREY, linewidth=1, label=f"price of {stock}")
     size = np.log10(np.maximum(np.asarray(its["bargain_index"], np.float64), 1))
     axes.scatter(
-        times(its["event_time"]),
+        datetimes(its["event_time"]),
         its["price"],
         s=4 + 6 * size,
         color=COLOURS[2],
         label="bargains, by their index",
         zorder=3,
     )
-    axes.xaxis.set_major_formatter(dates(axes))
+    axes.xaxis.set_major_formatter(date_formatter(axes))
     axes.set_title(f"{stock}: {its.num_rows:,} bargains ({found.num_rows:,} of all stocks)", parse_math=False)
     axes.set_ylabel("price")
     return [axes]
@@ -113,9 +113,11 @@ def callers(figure: Any, results: Results) -> list[Any] | None:
     means = found.group_by("caller").aggregate([("score", "mean"), ("score", "count")])
     means = means.sort_by([("score_mean", "descending")])
     axes.scatter(means["score_count"], means["score_mean"], s=14, color=COLOURS[0], alpha=0.6)
-    highest = means.filter(pc.greater(means["score_count"], 9)).slice(0, LINES).to_pylist()
-    named = "\n".join(f"{row['caller']}: {row['score_mean']:.2f}" for row in highest)
-    axes.text(0.02, 0.97, f"highest of 10 calls or more\n{named}", transform=axes.transAxes, va="top", fontsize=8)
+    highest = means.filter(pc.greater(means["score_count"], 9)).slice(0, MAX_LINES).to_pylist()
+    parse_assignments = "\n".join(f"{row['caller']}: {row['score_mean']:.2f}" for row in highest)
+    axes.text(
+        0.02, 0.97, f"highest of 10 calls or more\n{parse_assignments}", transform=axes.transAxes, va="top", fontsize=8
+    )
     axes.set_xscale("log")
     axes.set_title(f"Mean scores of {means.num_rows:,} callers")
     axes.set_xlabel("calls")
@@ -132,13 +134,13 @@ def delays(figure: Any, results: Results) -> list[Any] | None:
     for i, pair in enumerate(sorted(pc.unique(found["pair"]).to_pylist())):
         colour = COLOURS[i % len(COLOURS)]
         for table, marker, label in ((found, ".", pair), (alarms, "x", f"{pair}, alarm")):
-            its = thinned(table.filter(pc.equal(table["pair"], pair))) if table.num_rows else table
+            its = downsample(table.filter(pc.equal(table["pair"], pair))) if table.num_rows else table
             if its.num_rows:
                 at = np.asarray(its["ts"], np.int64).view("datetime64[ns]")
                 axes.plot(
                     at, np.asarray(its["delay"], np.float64) / 1e6, marker, color=colour, markersize=4, label=label
                 )
-    axes.xaxis.set_major_formatter(dates(axes))
+    axes.xaxis.set_major_formatter(date_formatter(axes))
     axes.set_title(f"{found.num_rows:,} delays from sensor to valve, {alarms.num_rows:,} alarms")
     axes.set_ylabel("delay (ms)")
     return [axes]

@@ -8,13 +8,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from riot_ops.cli.canvas import COLOURS, dates
-from riot_ops.cli.result_plots.results import Results, most, thinned, times
+from riot_ops.cli.canvas import COLOURS, date_formatter
+from riot_ops.cli.result_plots.results import Results, datetimes, downsample, most_frequent
 
 __all__ = ["campaigns", "clicks", "figures", "log", "sizes", "topics", "visits", "words"]
 
 #: Lines in a picture.
-LINES = 8
+MAX_LINES = 8
 
 
 def words(figure: Any, results: Results) -> list[Any] | None:
@@ -24,10 +24,10 @@ def words(figure: Any, results: Results) -> list[Any] | None:
         return None
     axes = figure.subplots()
     last = counts.group_by("word").aggregate([("count", "max")]).sort_by([("count_max", "descending")])
-    for i, word in enumerate(last["word"].slice(0, LINES).to_pylist()):
-        its = thinned(counts.filter(pc.equal(counts["word"], word)))
+    for i, word in enumerate(last["word"].slice(0, MAX_LINES).to_pylist()):
+        its = downsample(counts.filter(pc.equal(counts["word"], word)))
         axes.plot(its["seq"], its["count"], color=COLOURS[i % len(COLOURS)], label=word)
-    axes.set_title(f"Counts of the {min(LINES, last.num_rows)} most frequent of {last.num_rows:,} words")
+    axes.set_title(f"Counts of the {min(MAX_LINES, last.num_rows)} most frequent of {last.num_rows:,} words")
     axes.set_xlabel("line")
     axes.set_ylabel("count so far")
     return [axes]
@@ -44,8 +44,8 @@ def log(figure: Any, results: Results) -> list[Any] | None:
         return None
     left, middle, right = figure.subplots(1, 3, width_ratios=[2, 1, 1])
     minutes = volume.group_by("minute").aggregate([("count", "max")]).sort_by("minute")
-    left.plot(times(minutes["minute"]), minutes["count_max"], color=COLOURS[0])
-    left.xaxis.set_major_formatter(dates(left))
+    left.plot(datetimes(minutes["minute"]), minutes["count_max"], color=COLOURS[0])
+    left.xaxis.set_major_formatter(date_formatter(left))
     left.set_title("Requests per minute")
     _bars(middle, _totals(status, "response", "count"), "Requests by status")
     _bars(right, _totals(countries, "country", "country_total"), "Requests by country")
@@ -54,7 +54,7 @@ def log(figure: Any, results: Results) -> list[Any] | None:
 
 def visits(figure: Any, results: Results) -> list[Any] | None:
     """Visits and first visits as the stream goes on, and where they come from."""
-    totals = thinned(results.stream("visits", "total_count", "total_unique"))
+    totals = downsample(results.stream("visits", "total_count", "total_unique"))
     countries = results.stream("locations", "country", "country_total")
     if not totals.num_rows:
         return None
@@ -73,10 +73,10 @@ def topics(figure: Any, results: Results) -> list[Any] | None:
     if not rankings.num_rows:
         return None
     axes = figure.subplots()
-    for i, topic in enumerate(most(rankings.filter(pc.less_equal(rankings["rank"], 3))["topic"], LINES)):
+    for i, topic in enumerate(most_frequent(rankings.filter(pc.less_equal(rankings["rank"], 3))["topic"], MAX_LINES)):
         its = rankings.filter(pc.equal(rankings["topic"], topic)).sort_by("tick_time")
-        axes.plot(times(its["tick_time"]), its["count"], ".-", color=COLOURS[i % len(COLOURS)], label=topic)
-    axes.xaxis.set_major_formatter(dates(axes))
+        axes.plot(datetimes(its["tick_time"]), its["count"], ".-", color=COLOURS[i % len(COLOURS)], label=topic)
+    axes.xaxis.set_major_formatter(date_formatter(axes))
     axes.set_title("Topics that were most often among the first three")
     axes.set_ylabel("mentions in the window")
     return [axes]
@@ -107,11 +107,11 @@ def campaigns(figure: Any, results: Results) -> list[Any] | None:
     axes = figure.subplots()
     windows = counts.group_by("window_start").aggregate([("count", "mean"), ("count", "min"), ("count", "max")])
     windows = windows.sort_by("window_start")
-    at = times(windows["window_start"])
+    at = datetimes(windows["window_start"])
     low, high = (np.asarray(windows[f"count_{side}"], np.float64) for side in ("min", "max"))
     axes.fill_between(at, low, high, color=COLOURS[0], alpha=0.2, label="fewest to most of a campaign")
     axes.plot(at, windows["count_mean"], ".-", color=COLOURS[0], label="mean of the campaigns")
-    axes.xaxis.set_major_formatter(dates(axes))
+    axes.xaxis.set_major_formatter(date_formatter(axes))
     axes.set_title(f"Views of {pc.count_distinct(counts['campaign_id']).as_py():,} campaigns per window")
     axes.set_ylabel("views")
     return [axes]
@@ -119,7 +119,7 @@ def campaigns(figure: Any, results: Results) -> list[Any] | None:
 
 def sizes(figure: Any, results: Results) -> list[Any] | None:
     """How many different values there have been as the stream goes on."""
-    found = thinned(results.stream("sizes", "count"))
+    found = downsample(results.stream("sizes", "count"))
     if not found.num_rows:
         return None
     axes = figure.subplots()
@@ -131,7 +131,7 @@ def sizes(figure: Any, results: Results) -> list[Any] | None:
 
 def figures(figure: Any, results: Results) -> list[Any] | None:
     """The least, the mean and the greatest value as the stream goes on."""
-    found = thinned(results.stream("figures", "min", "mean", "max"))
+    found = downsample(results.stream("figures", "min", "mean", "max"))
     if not found.num_rows:
         return None
     axes = figure.subplots()
@@ -148,7 +148,7 @@ def _totals(table: pa.Table, field: str, total: str) -> list[tuple[str, int]]:
     if not table.num_rows:
         return []
     last = table.group_by(field).aggregate([(total, "max")]).sort_by([(f"{total}_max", "descending")])
-    return [(str(row[field]), row[f"{total}_max"]) for row in last.slice(0, LINES).to_pylist()]
+    return [(str(row[field]), row[f"{total}_max"]) for row in last.slice(0, MAX_LINES).to_pylist()]
 
 
 def _bars(axes: Any, totals: list[tuple[str, int]], title: str) -> None:

@@ -13,12 +13,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-__all__ = ["Results", "most", "thinned", "times"]
+__all__ = ["Results", "datetimes", "downsample", "most_frequent"]
 
 #: Records of a stream that are looked at.
-MOST = 1_000_000
+MAX_RECORDS = 1_000_000
 #: Points of a line.
-POINTS = 2_000
+MAX_POINTS = 2_000
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Results:
             columns = list(dict.fromkeys(["seq", *fields]))
             tables.append(pq.read_table(file, columns=columns))
             rows += tables[-1].num_rows
-            if rows >= MOST:
+            if rows >= MAX_RECORDS:
                 break
         if not tables:
             return pa.table({name: pa.nulls(0) for name in ("seq", *fields)})
@@ -52,10 +52,10 @@ class Results:
         return whole.take(pc.sort_indices(whole, [("seq", "ascending")]))
 
 
-def most(column: Any, n: int) -> list[Any]:
+def most_frequent(column: Any, n: int) -> list[Any]:
     """The n most frequent values, most frequent first.
 
-    >>> most(pa.array(["a", "b", "b"]), 1)
+    >>> most_frequent(pa.array(["a", "b", "b"]), 1)
     ['b']
     """
     found = pc.value_counts(column).to_pylist()
@@ -63,14 +63,14 @@ def most(column: Any, n: int) -> list[Any]:
     return [one["values"] for one in found[:n]]
 
 
-def thinned(table: pa.Table, points: int = POINTS) -> pa.Table:
+def downsample(table: pa.Table, points: int = MAX_POINTS) -> pa.Table:
     """Evenly so many of the rows, the last among them."""
     if table.num_rows <= points:
         return table
     return table.take(pa.array(np.linspace(0, table.num_rows - 1, points).round().astype(np.int64)))
 
 
-def times(column: Any) -> npt.NDArray[np.datetime64]:
+def datetimes(column: Any) -> npt.NDArray[np.datetime64]:
     """Times as matplotlib takes them: UTC, without a zone."""
     made: npt.NDArray[np.datetime64] = column.cast(pa.timestamp("us", "UTC")).cast(pa.timestamp("us")).to_numpy()
     return made

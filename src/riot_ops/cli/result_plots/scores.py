@@ -9,17 +9,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from riot_ops.cli.canvas import COLOURS, dates
-from riot_ops.cli.result_plots.results import Results, thinned, times
+from riot_ops.cli.canvas import COLOURS, date_formatter
+from riot_ops.cli.result_plots.results import Results, datetimes, downsample
 from riot_ops.measure.classification import judged
 from riot_ops.streams.streambench.flow_packets import CLASSES
 
 __all__ = ["choices", "loads", "roads", "sentiment", "spam", "threats"]
 
 #: Stretches of a stream in which shares are counted.
-STRETCHES = 100
+INTERVALS = 100
 #: Positions on a map.
-POSITIONS = 40_000
+MAX_POSITIONS = 40_000
 
 
 def sentiment(figure: Any, results: Results) -> list[Any] | None:
@@ -36,7 +36,7 @@ def sentiment(figure: Any, results: Results) -> list[Any] | None:
     left.set_title("Messages by score")
     left.set_xlabel("score")
     seq, scores = (np.asarray(found[name], np.float64) for name in ("seq", "score"))
-    at, mean = _by_stretch(seq, scores)
+    at, mean = _interval_means(seq, scores)
     right.plot(at, mean, color=COLOURS[0])
     right.set_title("Mean score")
     right.set_xlabel("message")
@@ -69,21 +69,21 @@ def threats(figure: Any, results: Results) -> list[Any] | None:
         found = results.stream("threats", "class_index")
     if not found.num_rows:
         return None
-    told = "label" in found.column_names
-    left, right = figure.subplots(1, 2) if told else (figure.subplots(), None)
-    kind = np.asarray(found["class_index"], np.int64)
-    place = np.arange(kind.size)
-    edges = np.linspace(0, kind.size, min(STRETCHES, kind.size) + 1)
+    has_labels = "label" in found.column_names
+    left, right = figure.subplots(1, 2) if has_labels else (figure.subplots(), None)
+    classes = np.asarray(found["class_index"], np.int64)
+    place = np.arange(classes.size)
+    edges = np.linspace(0, classes.size, min(INTERVALS, classes.size) + 1)
     for i, name in enumerate(CLASSES[1:], start=1):
-        share = np.histogram(place[kind == i], edges)[0] / np.maximum(np.histogram(place, edges)[0], 1)
-        left.step(edges[1:], 100 * share, where="pre", color=COLOURS[i], label=f"{name}: {(kind == i).sum():,}")
-    left.set_title(f"{np.count_nonzero(kind):,} of {kind.size:,} flows were taken for attacks")
+        share = np.histogram(place[classes == i], edges)[0] / np.maximum(np.histogram(place, edges)[0], 1)
+        left.step(edges[1:], 100 * share, where="pre", color=COLOURS[i], label=f"{name}: {(classes == i).sum():,}")
+    left.set_title(f"{np.count_nonzero(classes):,} of {classes.size:,} flows were taken for attacks")
     left.set_xlabel("flow")
     left.set_ylabel("% of the flows")
     left.set_ylim(bottom=0)
     if right is None:
         return [left]
-    judgement = judged(np.asarray(found["label"], np.float64), kind, CLASSES)
+    judgement = judged(np.asarray(found["label"], np.float64), classes, CLASSES)
     share = judgement.confusion / np.maximum(judgement.confusion.sum(axis=1, keepdims=True), 1)
     right.imshow(share, cmap="Blues", vmin=0, vmax=1)
     for row, line in enumerate(judgement.confusion):
@@ -106,7 +106,7 @@ def roads(figure: Any, results: Results) -> list[Any] | None:
     axes = figure.subplots()
     last = found.group_by("road_id", use_threads=False).aggregate([("average_speed", "last")])
     speeds = dict(zip(last["road_id"].to_pylist(), last["average_speed_last"].to_pylist(), strict=True))
-    shown = thinned(found, POSITIONS)
+    shown = downsample(found, MAX_POSITIONS)
     colour = [speeds[road] for road in shown["road_id"].to_pylist()]
     points = axes.scatter(shown["longitude"], shown["latitude"], c=colour, s=3, cmap="RdYlGn")
     middle = float(np.mean(np.asarray(shown["latitude"], np.float64)))
@@ -128,7 +128,7 @@ def choices(figure: Any, results: Results) -> list[Any] | None:
     shares = []
     for name in names:
         chosen = np.asarray(pc.equal(found["action"], name)).astype(np.float64)
-        at, share = _by_stretch(np.arange(1.0, chosen.size + 1), chosen, growing=True)
+        at, share = _interval_means(np.arange(1.0, chosen.size + 1), chosen, growing=True)
         shares.append(100 * share)
     axes.stackplot(at, *shares, labels=names, colors=COLOURS)
     axes.set_ylim(0, 100)
@@ -151,14 +151,14 @@ def loads(figure: Any, results: Results) -> list[Any] | None:
     house = pc.min(predicted["house_id"]).as_py()
     its = predicted.filter(pc.equal(predicted["house_id"], house)).sort_by("timestamp")
     upper.plot(*_measured(readings, house), color="#94a3b8", label="measured")
-    upper.plot(times(its["timestamp"]), its["predicted_load"], color=COLOURS[1], linewidth=1, label="predicted")
+    upper.plot(datetimes(its["timestamp"]), its["predicted_load"], color=COLOURS[1], linewidth=1, label="predicted")
     upper.set_title(f"Load of house {house}, by the minute")
     upper.set_ylabel("load (W)")
     ends = outliers.filter(pc.equal(outliers["house_id"], house)).sort_by("window_end")
     if ends.num_rows:
-        lower.step(times(ends["window_end"]), ends["percentage"], where="post", color=COLOURS[0])
+        lower.step(datetimes(ends["window_end"]), ends["percentage"], where="post", color=COLOURS[0])
     lower.set_ylabel("plugs above\nthe median (%)")
-    lower.xaxis.set_major_formatter(dates(lower))
+    lower.xaxis.set_major_formatter(date_formatter(lower))
     return [upper, lower]
 
 
@@ -168,12 +168,12 @@ def _measured(readings: pa.Table, house: Any) -> tuple[Any, Any]:
     minute = pc.floor_temporal(its["event_time"], unit="minute")
     plugs = its.append_column("minute", minute).group_by(["minute", "household_id", "plug_id"])
     means = plugs.aggregate([("value", "mean")]).group_by("minute").aggregate([("value_mean", "sum")]).sort_by("minute")
-    return times(means["minute"]), means["value_mean_sum"]
+    return datetimes(means["minute"]), means["value_mean_sum"]
 
 
-def _by_stretch(at: Any, values: Any, growing: bool = False) -> tuple[Any, Any]:
+def _interval_means(at: Any, values: Any, growing: bool = False) -> tuple[Any, Any]:
     """Means over stretches of a stream, of one length or each longer than the one before."""
-    n = min(STRETCHES, max(1, at.size // 20)) + 1
+    n = min(INTERVALS, max(1, at.size // 20)) + 1
     edges = np.linspace(0, at.size, n).astype(np.int64)
     if growing and at.size > 20:
         edges = np.unique(np.append(0, np.geomspace(20, at.size, n).astype(np.int64)))

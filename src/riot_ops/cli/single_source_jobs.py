@@ -30,7 +30,7 @@ __all__ = ["FlowJob", "MicroJob"]
 class MicroJob(Job):
     """A run of one task between a source and a sink; see :func:`riot_ops.dataflows.micro`."""
 
-    unused: ClassVar[tuple[str, ...]] = (
+    unsupported_options: ClassVar[tuple[str, ...]] = (
         *("stream", "sensors", "seed", "format", "form", "table", "models", "broker", "servers"),
     )
 
@@ -50,13 +50,13 @@ class MicroJob(Job):
         source = micro_source(self.task, self.messages)
         return self.feed.at_pace(source) if paced else source
 
-    def input_text(self) -> str:
+    def describe_input(self) -> str:
         return f"{self.messages:,} messages for the task {self.task}"
 
     def sources(self, console: Console) -> Source:
         return self.source(paced=True)
 
-    def dataflow(self, around: LocalServices) -> Dataflow:
+    def dataflow(self, services: LocalServices) -> Dataflow:
         return dataflows.micro(self.task)
 
     def _warm_up(self) -> None:
@@ -72,7 +72,7 @@ class MicroJob(Job):
 class FlowJob(Job):
     """A run of a dataflow from the file of its descriptor."""
 
-    unused: ClassVar[tuple[str, ...]] = ("form", "table", "models", "broker", "servers")
+    unsupported_options: ClassVar[tuple[str, ...]] = ("form", "table", "models", "broker", "servers")
 
     def __post_init__(self) -> None:
         self._path = Path(self.name)
@@ -80,13 +80,13 @@ class FlowJob(Job):
             raise ConfigError(f"no file {self.name}")
         self._flow = Dataflow.from_json(self._path.read_bytes())
         self._flow.validate()
-        found = [node.id for node in self._flow.kind("source")]
+        found = [node.id for node in self._flow.nodes_of_kind("source")]
         if len(found) != 1:
             raise ConfigError(
                 f"{self.name} has {len(found)} sources ({', '.join(found)}): the command feeds one; "
                 "run it from Python with a mapping of name to source"
             )
-        (self._source,) = self._flow.kind("source")
+        (self._source,) = self._flow.nodes_of_kind("source")
         self._prepare()
         self.name = self._flow.name
         self.plot = False
@@ -120,9 +120,9 @@ class FlowJob(Job):
         elif self.input is not None and self.feed.first(1) is None:
             raise ConfigError(f"--input {self.input} is empty")
 
-    def described(self) -> dict[str, Any]:
+    def run_identity(self) -> dict[str, Any]:
         return {
-            **super().described(),
+            **super().run_identity(),
             "dataflow": self._flow.to_dict(),
             "time": self.time,
             "time_unit": self.time_unit,
@@ -131,8 +131,8 @@ class FlowJob(Job):
     def sources(self, console: Console) -> Source:
         return self.source(paced=True)
 
-    def dataflow(self, around: LocalServices) -> Dataflow:
-        return self.feed.fitted(Dataflow.from_json(self._path.read_bytes()))
+    def dataflow(self, services: LocalServices) -> Dataflow:
+        return self.feed.adapt(Dataflow.from_json(self._path.read_bytes()))
 
     def _warm_up(self) -> None:
         """Its tasks may write to stores: nothing is run beforehand."""

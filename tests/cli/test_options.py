@@ -1,0 +1,419 @@
+"""Every option of every command: what it does is seen where it arrives, or by the test that is named here."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import re
+from dataclasses import fields
+from importlib.metadata import entry_points
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import typer
+from rich.console import Console
+from typer.testing import CliRunner
+
+import riot_ops as ro
+from riot_ops.cli import main as cli
+from riot_ops.cli import reuse as cli_reuse
+from riot_ops.cli.job import Job
+from riot_ops.cli.plugins import GROUP, KNOWN
+from riot_ops.cli.train_job import TrainJob
+from riot_ops.core.errors import ConfigError
+
+TESTS = Path(__file__).parents[1]
+
+
+def invoked(*args):
+    return CliRunner().invoke(cli.app, [*map(str, args)])
+
+
+def refused(*args):
+    error = invoked(*args).exception
+    assert isinstance(error, ConfigError), error
+    return str(error)
+
+
+class Recorder:
+    """In place of what a command starts: keeps what it is given."""
+
+    def __init__(self):
+        self.positional, self.given = (), {}
+
+    def __call__(self, *positional, **given):
+        self.positional, self.given = positional, given
+        return SimpleNamespace(run=lambda console: None, nothing_accepted=False, **given)
+
+
+RUN = {
+    "--stream": ("taxi", "stream", "taxi"),
+    "--messages": ("7", "messages", 7),
+    "--sensors": ("8", "sensors", 8),
+    "--seed": ("9", "seed", 9),
+    "--input": ("a.csv", "input", Path("a.csv")),
+    "--format": ("csv", "format", "csv"),
+    "--time": ("at", "time", "at"),
+    "--time-unit": ("ms", "time_unit", "ms"),
+    "--key": ("id", "key", "id"),
+    "--rate": ("1.5", "rate", 1.5),
+    "--speed": ("2.5", "speed", 2.5),
+    "--curve": ("fit", "curve", "fit"),
+    "--out": ("o", "out", Path("o")),
+    "--overwrite": (None, "overwrite", True),
+    "--checkpoint": ("c", "checkpoint", Path("c")),
+    "--form": ("plots", "form", "plots"),
+    "--no-plot": (None, "plot", False),
+    "--runner": ("local", "runner", "local"),
+    "--cores": ("3", "cores", 3),
+    "--batch": ("10", "batch", 10),
+    "--buffering": ("latency", "buffering", "latency"),
+    "--trigger": ("2 seconds", "trigger", "2 seconds"),
+    "--target-s": ("0.5", "target_s", 0.5),
+    "--ticks": ("t.csv", "ticks", "t.csv"),
+    "--spans": ("4", "spans", 4),
+    "--start": ("5", "start", 5),
+    "--table": ("memory", "table", "memory"),
+    "--models": ("m", "models", "m"),
+    "--broker": ("memory://b", "broker", "memory://b"),
+    "--servers": (None, "servers", True),
+}
+#: Options that are the business of the command itself, and the test that fails where one is ignored.
+ELSEWHERE = {
+    "--version": "cli/test_main.py::test_the_version",
+    "run --set": "cli/test_application_job.py::test_file_parameter_and_seed_change_results",
+    "run --list": "cli/test_run.py::test_list_names_every_application",
+    "run --json": "cli/test_run.py::test_list_names_every_application",
+    "tasks --json": "cli/test_main.py::test_the_registry_as_json",
+    "show --stream": "cli/test_options.py::test_the_stream_of_what_is_shown_and_planned",
+    "show --format": "cli/test_main.py::test_show_and_plan",
+    "plan --stream": "cli/test_options.py::test_the_stream_of_what_is_shown_and_planned",
+    "plan --fuse": "cli/test_options.py::test_the_stages_are_those_of_the_fusion",
+    "streams --plot": "streams/test_catalog.py::test_the_command_draws",
+    "streams --speedup": "cli/test_options.py::test_the_picture_of_a_stream_has_its_speed",
+    "streams --write": "cli/test_main.py::test_a_stream_written_as_a_file_is_what_the_generator_makes",
+    "streams --messages": "cli/test_main.py::test_a_stream_written_as_a_file_is_what_the_generator_makes",
+    "streams --sensors": "cli/test_main.py::test_a_stream_written_as_a_file_is_what_the_generator_makes",
+    "streams --seed": "cli/test_main.py::test_a_stream_written_as_a_file_is_what_the_generator_makes",
+    "streams --json": "cli/test_streams.py::test_streams_of_lines_are_described_and_written",
+    "warm --processes": "cli/test_options.py::test_the_processes_that_compile",
+    "warm --spark": "cli/test_options.py::test_the_archive_of_spark_is_made_instead",
+    "reuse serve --dir": "cli/test_options.py::test_what_a_manager_is_made_with",
+    "reuse serve --backend": "cli/test_options.py::test_what_a_manager_is_made_with",
+    "reuse serve --policy": "cli/test_options.py::test_what_a_manager_is_made_with",
+    "reuse serve --epoch": "cli/test_options.py::test_what_a_manager_is_made_with",
+    "reuse serve --cores": "cli/test_options.py::test_what_a_manager_is_made_with",
+    "reuse submit --sink": "cli/test_options.py::test_what_is_asked_of_a_manager",
+    "reuse submit --out": "cli/test_options.py::test_what_is_asked_of_a_manager",
+    **{
+        f"reuse submit --{option}": "cli/test_options.py::test_what_is_asked_of_a_manager"
+        for option in (
+            "dir",
+            "name",
+            "owner",
+            "source",
+            "on-slow",
+            "on-failure",
+            "fold",
+            "flag-warm",
+            "explain",
+            "json",
+        )
+    },
+    **{
+        f"reuse {command} --dir": "cli/test_options.py::test_the_folder_of_a_manager"
+        for command in ("remove", "pause", "resume", "list", "show", "stats", "defragment", "stop")
+    },
+    **{
+        f"reuse {command}": "cli/test_reuse.py::test_dataflow_life_cycle"
+        for command in ("remove --json", "list --json", "show --format", "show --out", "stats --json")
+    },
+}
+
+
+def options_of(command, path=()):
+    """``"run --seed"`` for each option of a command and of those below it, with all its names."""
+    for one in command.params:
+        if one.param_type_name == "option" and "--help" not in one.opts:
+            yield {" ".join((*path, name)) for name in (*one.opts, *one.secondary_opts)}
+    for name, below in getattr(command, "commands", {}).items():
+        yield from options_of(below, (*path, name))
+
+
+def test_every_option_has_a_test():
+    tested = {*ELSEWHERE, *(f"run {name}" for name in RUN)}
+    command = typer.main.get_command(cli.app)
+    for name in [*KNOWN, *(entry.name for entry in entry_points(group=GROUP))]:
+        command.commands.pop(name, None)  # the distribution that adds a command has its tests
+    there = list(options_of(command))
+    assert [sorted(names) for names in there if not names & tested] == []
+    assert tested <= set().union(*there)
+    for place in set(ELSEWHERE.values()):
+        file, name = place.split("::")
+        assert re.search(rf"^def {name}\(", (TESTS / file).read_text(encoding="utf-8"), re.MULTILINE), place
+
+
+def test_each_option_of_a_run_is_one_of_the_job(monkeypatch):
+    for kind in ("application_job", "learning_job", "single_source_jobs"):  # made of it, so before it is another
+        importlib.import_module(f"riot_ops.cli.{kind}")
+    kept = Recorder()
+    monkeypatch.setattr("riot_ops.cli.job.Job", kept)
+    usual = {field.name: field.default for field in fields(Job)}
+    for option, (word, field, value) in RUN.items():
+        result = invoked("run", "stats", option, *([] if word is None else [word]))
+        assert result.exit_code == 0, result.exception
+        changed = {name: one for name, one in kept.given.items() if one != usual[name] and name != "name"}
+        assert changed == {field: value}, option
+
+
+# -- where the options of a job arrive -------------------------------------------------------------
+
+
+def test_a_run_in_process_has_its_options(tmp_path, monkeypatch):
+    kept, run = Recorder(), ro.Dataflow.run
+
+    def recorded(flow, source, **options):
+        kept(flow, **options)
+        return run(flow, source, **options)
+
+    monkeypatch.setattr(ro.Dataflow, "run", recorded)
+    args = ["--runner", "local", "--messages", 200, "--out", tmp_path / "out", "--no-plot"]
+    assert "picture" not in invoked("run", "stats", *args).output
+    assert [kept.given[n] for n in ("batch_size", "cores", "buffering", "checkpoint", "overwrite")] == [
+        *(None, None, None, None, False)
+    ]
+    more = ["--batch", 77, "--cores", 2, "--buffering", "latency", "--checkpoint", tmp_path / "kept", "--overwrite"]
+    result = invoked("run", "stats", *args, *more)
+    assert result.exit_code == 0, result.exception
+    assert [kept.given[n] for n in ("batch_size", "cores", "buffering", "checkpoint", "overwrite")] == [
+        *(77, 2, "latency", tmp_path / "kept", True),
+    ]
+    assert not (tmp_path / "out" / "stats.png").exists()
+
+
+def test_a_run_on_spark_has_its_options(tmp_path, monkeypatch):
+    spark = SimpleNamespace(version="4", sparkContext=SimpleNamespace(master="local"), stop=lambda: None)
+    kept_cores = []
+    monkeypatch.setattr("riot_ops.spark.session", lambda cores: kept_cores.append(cores) or spark)
+    kept = Recorder()
+
+    class Flow:
+        @staticmethod
+        def start(*positional, **given):
+            kept(*positional, **given)
+            return SimpleNamespace(wait=lambda progress: None, summary="done")
+
+    for options, wanted in (
+        ({}, (None, None, None, False, 100_000, None)),
+        ({"target_s": 2.0}, (None, None, None, False, 100_000, 2.0)),
+        (
+            {
+                "cores": 3,
+                "trigger": "2 seconds",
+                "buffering": "latency",
+                "overwrite": True,
+                "batch": 5,
+                "target_s": 0.5,
+            },
+            (3, "2 seconds", "latency", True, 5, 0.5),
+        ),
+    ):
+        job = Job("stats", out=tmp_path / f"{len(options)}", checkpoint=tmp_path / "kept", **options)
+        job.folder.mkdir()
+        job._run_spark(Flow, "source", None, Console(quiet=True))
+        given = kept.given
+        names = ("trigger", "buffering", "overwrite", "max_records", "target_s")
+        found = (kept_cores.pop(), *(given[n] for n in names))
+        assert found == wanted
+        assert (given["checkpoint"], given["out"], given["source"]) == (tmp_path / "kept", job.out, "source")
+        assert job.summary == "done"
+
+
+def test_stores_and_brokers_are_those_of_the_options(tmp_path):
+    for name in ("etl", "pred", "train"):
+        given = {"table": "memory", "broker": "memory://b", **({} if name == "etl" else {"models": "memory://m"})}
+        kind = TrainJob if name == "train" else Job
+        services = kind(name, runner="local", out=tmp_path, **given).services
+        assert (services.table, services.broker, services.models) == ("memory", "memory://b", given.get("models")), name
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (["run", "stats", "--json"], "--json goes with --list"),
+        (["run", "stats", "--table", "memory"], "--table is not for stats, got 'memory'; leave it out"),
+        (["run", "etl", "--models", "m"], "--models is not for etl"),
+        (["run", "micro", "KAL", "--stream", "taxi"], "--stream is not for micro, got 'taxi'"),
+        (["run", "micro", "KAL", "--seed", "3"], "--seed is not for micro, got 3"),
+        (["run", "micro", "KAL", "--form", "x"], "--form is not for micro"),
+        (["run", "micro", "KAL", "--servers"], "--servers is not for micro, got True"),
+        (["run", "flow.json", "--broker", "memory://b"], "--broker is not for flow.json"),
+        (["run", "wc", "--curve", "city"], "--curve is not for word_count"),
+        (["run", "stats", "--runner", "local", "--trigger", "1 second"], "--trigger is for --runner spark"),
+        (["run", "stats", "--runner", "local", "--target-s", "1"], "--target-s is for --runner spark, got 1.0;"),
+        (["run", "stats", "--target-s", "0"], "target_s must be a finite number of seconds > 0, got 0.0"),
+        (["show", "KAL", "--format", "svg"], "--format is for applications, got 'svg' for KAL"),
+        (["show", "KAL", "--stream", "fit"], "--stream is for applications, got 'fit' for KAL"),
+        (["show", "KAL", "KAL"], "a second name is for applications, got 'KAL' for KAL"),
+        (["show", "wc", "--stream", "fit"], "--stream is for etl, stats, pred, train, got 'fit' for wc"),
+        (["plan", "micro", "KAL", "--stream", "fit"], "--stream is for etl, stats, pred, train, got 'fit' for micro"),
+        (["plan", "stats", "--fuse", "all"], "fuse"),
+        (["streams", "city", "--messages", "5"], "--messages goes with --write"),
+        (["streams", "city", "--sensors", "5"], "--sensors goes with --write"),
+        (["streams", "city", "--seed", "5"], "--seed goes with --write"),
+        (["streams", "city", "--write", "x", "--json"], "--json does not go with --write"),
+        (["streams", "city", "--write", "x", "--plot", "x"], "--plot does not go with --write"),
+        (["streams", "city", "--write", "x", "--speedup", "2"], "--speedup does not go with --write"),
+        (["warm", "--spark", "--processes", "2"], "--processes 2 does not go with --spark"),
+        (["reuse", "serve", "--dir", "d", "--cores", "2"], "--cores is for --backend spark, got 2 with local"),
+        (["reuse", "serve", "--dir", "d", "--backend", "spark", "--epoch", "2"], "--epoch is for --backend local"),
+    ],
+    ids=lambda one: " ".join(one) if isinstance(one, list) else "",
+)
+def test_an_option_that_would_do_nothing_is_refused(args, said, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    flow = ro.Dataflow("plain")
+    Path("flow.json").write_text(flow.sink("out", flow.source("lines")).to_json())
+    assert said in refused(*args)
+    assert [path.name for path in tmp_path.iterdir()] == ["flow.json"]
+
+
+def test_options_of_generated_messages_beside_a_file_are_told(tmp_path):
+    file = tmp_path / "readings.csv"
+    file.write_text("time,device,temperature\n2024-05-01T00:00:00Z,a,1.5\n")
+    given = ("--input", file, "--format", "csv", "--time", "time", "--key", "device", "--out", tmp_path / "out")
+    text = invoked("run", "stats", "--runner", "local", *given, "--messages", "5", "--seed", "3").stderr
+    assert f"warning: --messages is for generated messages; of {file} all are read" in text
+    assert "warning: --seed" in text and "--sensors" not in text
+
+
+# -- options of the other commands -----------------------------------------------------------------
+
+
+def test_the_stream_of_what_is_shown_and_planned():
+    for command in ("show", "plan"):
+        shown = {stream: invoked(command, "etl", "--stream", stream).output for stream in ("city", "fit")}
+        assert shown["city"] == invoked(command, "etl").output
+    for stream, column in (("city", "temperature"), ("fit", "acc_chest_x")):
+        text = invoked("show", "etl", "--stream", stream, "--format", "json").output
+        assert column in text
+
+
+def test_the_stages_are_those_of_the_fusion(tmp_path):
+    """Two keyed steps with keys that overlap: two stages, coarsely one."""
+    flow = ro.Dataflow("two")
+    values = flow.source("v", schema={"a": "string", "b": "string", "value": "double"})
+    first = values.to(ro.tasks.MovingAverage(by=("a", "b"), window=2), id="first")
+    flow.sink("out", first.to(ro.tasks.MovingAverage(by=("a",), window=2), id="second"))
+    path = tmp_path / "flow.json"
+    path.write_text(flow.to_json())
+    stages = {fuse: len(re.findall(r"^stage \d", invoked("plan", path, "--fuse", fuse).output, re.MULTILINE))
+              for fuse in ("exact", "coarse")}  # fmt: skip
+    assert stages == {"exact": 3, "coarse": 2}
+
+
+def test_the_picture_of_a_stream_has_its_speed(monkeypatch):
+    kept = Recorder()
+    monkeypatch.setattr("riot_ops.streams.figure.draw_rates", kept)
+    invoked("streams", "city", "--plot", "x.png", "--speedup", "12")
+    assert kept.positional[1:] == (Path("x.png"), 12.0)
+    rates = [json.loads(invoked("streams", "city", "--json", "--speedup", n).output)["rate"]["mean"] for n in (10, 20)]
+    assert rates[1] == pytest.approx(2 * rates[0], rel=1e-4)
+
+
+def test_the_processes_that_compile(monkeypatch):
+    monkeypatch.delenv("NUMBA_DISABLE_JIT", raising=False)
+    given = []
+    monkeypatch.setattr("riot_ops.cli.compile_all.warm", lambda processes, *_: given.append(processes) or {})
+    invoked("warm")
+    invoked("warm", "--processes", 3)
+    assert given == [None, 3]
+
+
+@pytest.mark.parametrize(("archive", "code", "said"), [("a.jsa", 0, "a.jsa is there"), (None, 1, "not of this")])
+def test_the_archive_of_spark_is_made_instead(archive, code, said, monkeypatch):
+    monkeypatch.setattr("riot_ops.cli.compile_all.warm", lambda *_: pytest.fail("it compiled"))
+    monkeypatch.setattr("riot_ops.spark.launcher.archive_classes", lambda: archive)
+    result = invoked("warm", "--spark")
+    assert (result.exit_code, said in result.output) == (code, True)
+
+
+def test_what_a_manager_is_made_with(tmp_path, monkeypatch):
+    from riot_ops.cli import reuse_server
+
+    made = []
+    monkeypatch.setattr(reuse_server, "LocalBackend", lambda **given: made.append(given) or 1 / 0)
+    for more, epoch in (([], 10.0), (["--epoch", 0.5], 0.5)):
+        assert isinstance(invoked("reuse", "serve", "--dir", tmp_path / "d", *more).exception, ZeroDivisionError)
+        assert made.pop()["epoch_s"] == epoch
+    assert (tmp_path / "d" / "control").is_dir()
+    monkeypatch.setattr("riot_ops.spark.session", lambda cores: f"session of {cores}")
+    monkeypatch.setattr("riot_ops.reuse.spark.spark_backend.SparkBackend", lambda *given: made.append(given) or 1 / 0)
+    for more, session in (([], "session of None"), (["--cores", 3], "session of 3")):
+        invoked("reuse", "serve", "--dir", tmp_path / "d", "--backend", "spark", *more)
+        assert made.pop()[0] == session
+    monkeypatch.undo()
+    monkeypatch.setattr(reuse_server, "ReuseManager", lambda backend, policy, **_: made.append(policy) or 1 / 0)
+    for more in ([], ["--policy", "stateless"]):
+        invoked("reuse", "serve", "--dir", tmp_path / "d", *more)
+    assert made == ["always", "stateless"]
+    assert "--backend must be local or spark, got 'flink'" in refused(
+        "reuse", "serve", "--dir", tmp_path / "d", "--backend", "flink"
+    )
+
+
+def test_what_is_asked_of_a_manager(tmp_path, monkeypatch):
+    asked = []
+
+    def answer(folder, request):
+        asked.append((folder, request))
+        return {"text": "told", "n": 1} if request["do"] == "explain" else [{"text": "told", "n": 1}]
+
+    monkeypatch.setattr(cli_reuse, "send_request", answer)
+    monkeypatch.setattr(cli_reuse.getpass, "getuser", lambda: "me")
+    flow = ro.Dataflow("plain")
+    path = tmp_path / "flow.json"
+    path.write_text(flow.sink("out", flow.source("lines")).to_json())
+
+    def submitted(*more):
+        result = invoked("reuse", "submit", path, "--dir", tmp_path, *more)
+        assert result.exit_code == 0, result.exception
+        folder, request = asked.pop()
+        assert folder == tmp_path
+        return request, result.output
+
+    plain, text = submitted()
+    (usual,) = plain["dataflows"]
+    assert (plain["do"], text) == ("submit", "told\n")
+    rest = {"owner": "me", "on_slow": "detach", "on_failure": "detach", "fold": False, "flag_warm": False}
+    assert usual == {"dataflow": json.loads(path.read_text()), "sources": {}, "sinks": {}, **rest}
+    for words, changed in (
+        (["--name", "n"], {"name": "n"}),
+        (["--owner", "ada"], {"owner": "ada"}),
+        (["--on-slow", "block"], {"on_slow": "block"}),
+        (["--on-failure", "stop"], {"on_failure": "stop"}),
+        (["--fold"], {"fold": True}),
+        (["--flag-warm"], {"flag_warm": True}),
+    ):
+        assert submitted(*words)[0]["dataflows"] == [{**usual, **changed}], words
+    assert "city" in str(submitted("--source", "lines=city")[0]["dataflows"][0]["sources"]["lines"])
+    (to_folder,) = submitted("--out", tmp_path / "o")[0]["dataflows"]
+    assert str(tmp_path / "o") in str(to_folder["sinks"]["out"])
+    (both,) = submitted("--out", tmp_path / "o", "--sink", "out=discard")[0]["dataflows"]
+    assert both["sinks"]["out"] == submitted("--sink", "out=discard")[0]["dataflows"][0]["sinks"]["out"]
+    assert both["sinks"] != to_folder["sinks"]
+    assert json.loads(submitted("--json")[1]) == {"n": 1}
+    explained = submitted("--explain", "--fold", "--flag-warm")[0]
+    assert {name: explained[name] for name in ("do", "fold", "flag_warm")} == {
+        "do": "explain", "fold": True, "flag_warm": True
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("command", ["remove", "pause", "resume", "list", "show", "stats", "defragment", "stop"])
+def test_the_folder_of_a_manager(command, tmp_path, monkeypatch):
+    folders = []
+    for name in ("send_request", "stop_manager"):
+        monkeypatch.setattr(cli_reuse, name, lambda folder, what: folders.append(folder) or 1 / 0)
+    invoked("reuse", command, *(["x"] if command in ("remove", "pause", "resume") else []), "--dir", tmp_path)
+    assert folders == [tmp_path]
