@@ -1,4 +1,4 @@
-"""Which tests share a worker of pytest-xdist: those of a file, and all files that use the session of Spark."""
+"""A scheduler of pytest-xdist that gives all files whose tests use the Spark session to one worker."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ TAKES_SPARK = re.compile(r"^ *def \w+\([^)]*\bspark\b", re.MULTILINE)
 
 @functools.cache
 def group(file: str) -> str:
-    """What the tests of a file go with."""
+    """The group of a file: the files on Spark are one group, every other file is its own."""
     path = ROOT / file
     return "spark" if path.suffix == ".py" and TAKES_SPARK.search(path.read_text(encoding="utf-8")) else file
 
 
 class OneSpark(LoadFileScheduling):
-    """One worker has Spark: a second JVM takes as much as thirty tests until its first query has run."""
+    """One worker has Spark: a second JVM costs as much as thirty tests before its first query has run."""
 
     def _split_scope(self, nodeid: str) -> str:
         return group(super()._split_scope(nodeid))

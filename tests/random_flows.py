@@ -1,4 +1,4 @@
-"""Random small dataflows and inputs, for laws that hold for all of them."""
+"""Random small dataflows and inputs, for laws that hold for all dataflows."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ KEYS = [(), ("device",), ("obs_type",), ("device", "obs_type"), ("obs_type", "de
 
 
 def random_input(choose: random.Random, rows: int) -> pa.Table:
-    """Records with missing, infinite and plain values; times out of order, and missing."""
+    """Return records with missing, infinite and plain values; times are out of order or missing."""
     values = [None, float("nan"), float("inf"), 0.0, -0.0, 1e300]
     return pa.Table.from_pylist(
         [
@@ -53,7 +53,7 @@ def random_input(choose: random.Random, rows: int) -> pa.Table:
 
 
 def random_task(choose: random.Random) -> ro.tasks.Task:
-    """A task over ``value``, with or without state."""
+    """Return a task over ``value``, with or without state."""
     by = choose.choice(KEYS)
     return choose.choice(
         [
@@ -73,7 +73,7 @@ def random_task(choose: random.Random) -> ro.tasks.Task:
 
 
 def random_time_window(choose: random.Random, by: tuple[str, ...]) -> ro.tasks.Task:
-    """Aggregates over windows of time or sessions, whose results have the fields that tasks behind them read."""
+    """Return a time or session window whose results have the fields that downstream tasks read."""
     size = timedelta(seconds=choose.choice([2, 5]))
     kind = choose.choice([{"size": size}, {"size": 2 * size, "every": size}, {"gap": size}])
     return t.Window(
@@ -86,9 +86,9 @@ def random_time_window(choose: random.Random, by: tuple[str, ...]) -> ro.tasks.T
 
 
 def random_spread(choose: random.Random, stream: ro.Stream, *, functions: bool) -> ro.Stream:
-    """The stream, or the stream with a distribution."""
+    """Return the stream with a random distribution, or unchanged."""
 
-    # named inside a function, so that it travels to other processes by value
+    # defined within a function, so that it is pickled by value
     def by_place(batch: pa.RecordBatch) -> Any:
         return np.asarray(batch.column("seq")) % 5 % 3  # instance 2 is out of range sometimes
 
@@ -111,14 +111,14 @@ def random_spread(choose: random.Random, stream: ro.Stream, *, functions: bool) 
 
 
 def random_flow(choose: random.Random, *, sources: int = 1, functions: bool = True) -> ro.Dataflow:
-    """A connected, valid dataflow of up to seven tasks with merges and fan-out."""
+    """Return a valid dataflow of up to seven tasks with merges and fan-out."""
     flow = ro.Dataflow("random")
     streams = [flow.source(f"in{i}", schema=SCHEMA) for i in range(sources)]
     made: list[ro.Stream] = []
     while len(made) < choose.randint(1, 7):
         chosen = choose.choice(streams)
         # streams of one schema can be merged
-        schemas = flow._schemas([])
+        schemas = flow.infer_schemas([])
         alike = [s for s in streams if s.id != chosen.id and schemas[s.id].equals(schemas[chosen.id])]
         if alike and choose.random() < 0.35:
             chosen = ro.merge(chosen, *choose.sample(alike, choose.randint(1, min(2, len(alike)))))
@@ -132,23 +132,25 @@ def random_flow(choose: random.Random, *, sources: int = 1, functions: bool = Tr
 
 
 def everything(result: Any, flow: ro.Dataflow, nodes: set[str] | None = None) -> dict[str, Counter[str]]:
-    """All records of all streams that end in a sink, in a form to compare; or those of some nodes alone."""
-    streams = {e.source for n in flow.kind("sink") for e in flow.inputs(n.id)}
+    """Return the records of all streams that end in a sink, or of some nodes, in a comparable form."""
+    streams = {e.source for n in flow.nodes_of_kind("sink") for e in flow.inputs(n.id)}
     found = {name: list(map(exact, result[name].to_pylist())) for name in streams if nodes is None or name in nodes}
     errors = [exact(row) for row in result["errors"].to_pylist() if nodes is None or row["task"] in nodes]
     return {name: Counter(rows) for name, rows in {**found, "errors": errors}.items()}
 
 
 def ordered(flow: ro.Dataflow) -> set[str]:
-    """Nodes whose records do not depend on when which source is read.
+    """Return the nodes whose records do not depend on the order in which sources are read.
 
-    Where a task with state, or one before it, gets records of several sources, these have no order.
+    The records of several sources have no order at a task with state, nor downstream of it.
     """
     origin: dict[str, frozenset[str]] = {}
     found: set[str] = set()
-    for node in flow.order():
+    for node in flow.topological_order():
         before = [e.source for e in flow.inputs(node.id)]
-        origin[node.id] = frozenset({node.id}).union(*(origin[b] for b in before)) & {n.id for n in flow.kind("source")}
+        origin[node.id] = frozenset({node.id}).union(*(origin[b] for b in before)) & {
+            n.id for n in flow.nodes_of_kind("source")
+        }
         mixed = node.task is not None and node.task.stateful and len(origin[node.id]) > 1
         if not mixed and found.issuperset(before):
             found.add(node.id)
@@ -156,7 +158,7 @@ def ordered(flow: ro.Dataflow) -> set[str]:
 
 
 def assert_same(got: dict[str, Counter[str]], wanted: dict[str, Counter[str]], flow: ro.Dataflow) -> None:
-    """Compare record for record."""
+    """Assert that the records are equal."""
     for name in wanted:
         more, less = got[name] - wanted[name], wanted[name] - got[name]
         assert not more and not less, "\n".join(

@@ -1,22 +1,29 @@
-"""How far a random search goes."""
+"""How far random searches go: ``make test-all`` takes all examples, ``make test`` a third, ``make test-fast`` a tenth."""
 
 from __future__ import annotations
 
 import os
 
-__all__ = ["depth", "seeds"]
+__all__ = ["FAST", "depth", "seeds"]
 
-_WHOLE = os.environ.get("HYPOTHESIS_PROFILE", "default") != "default"
+_PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "default")
+#: Whether the tests run between two edits.
+FAST = _PROFILE == "fast"
+_WHOLE = _PROFILE not in ("default", "fast")
 
 
 def depth(examples: int, few: int | None = None) -> int:
-    """How many examples a test takes: all in a search for faults, in between a third of them, but 10 where it has so many.
+    """The number of examples of a test that takes ``examples`` in a search for faults.
 
-    A test whose examples take half a second each says how ``few`` it takes in between.
+    A test whose examples take half a second each states how ``few`` it takes otherwise.
     """
-    return examples if _WHOLE else few or max(min(examples, 10), examples // 3)
+    if _WHOLE:
+        return examples
+    if FAST:
+        return max(min(examples, few or 5, 5), examples // 10)
+    return few or max(min(examples, 10), examples // 3)
 
 
 def seeds(number: int) -> range:
-    """Seeds of a test that runs for seconds with each: all in a search for faults, in between half of them."""
-    return range(number if _WHOLE else (number + 1) // 2)
+    """Seeds of a test that takes seconds with each: all in a search for faults, half of them in ``make test``."""
+    return range(number if _WHOLE else 1 if FAST else (number + 1) // 2)

@@ -1,4 +1,4 @@
-"""The generated pages are up to date, and what they measure is what the benchmark describes."""
+"""The documentation is built whole, and the selectivities on its pages are those of the benchmark."""
 
 import builtins
 import functools
@@ -12,26 +12,37 @@ from pathlib import Path
 import pytest
 
 import riot_ops
-from riot_ops.cli import result_plots as findings
+from riot_ops.cli import result_plots
 
 ROOT = Path(__file__).resolve().parent.parent
-DATAFLOWS = ROOT / "docs" / "dataflows"
+DOCS = ROOT / "docs"
 STREAMS = ("city", "taxi", "fit", "grid")
 
 
-def test_generated_pages_are_current():
-    done = subprocess.run(
-        [sys.executable, str(ROOT / "tools" / "write_docs.py"), "--check"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    """The folder of the built documentation, without pictures."""
+    folder = tmp_path_factory.mktemp("docs") / "built"
+    command = [sys.executable, str(ROOT / "tools" / "build_docs.py"), str(folder), "--no-pictures"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+    return folder
 
 
-def measured(page, step, place=0):
+def test_every_generated_part_is_filled_in(built):
+    pages = sorted(built.rglob("*.md"))
+    assert {page.relative_to(built) for page in pages} == {
+        *(page.relative_to(DOCS) for page in DOCS.rglob("*.md")),
+        Path("tasks.md"),
+    }
+    for page in pages:
+        left = re.findall(r"<!-- (?:generated|results|paper): .*-->", page.read_text(encoding="utf-8"))
+        assert not left, f"{page}: {left}"
+
+
+def measured(built, page, step, place=0):
     """Messages per source message of a step on the four streams, from the page's n-th table with it."""
-    text = (DATAFLOWS / f"{page}.md").read_text(encoding="utf-8")
+    text = (built / "dataflows" / f"{page}.md").read_text(encoding="utf-8")
     head = re.search(r"^\| step \| task \| reads \| (.+) \| RIoTBench \|$", text, re.MULTILINE)
     assert tuple(head[1].split(" | ")) == STREAMS
     row = re.findall(rf"^\| {step} \| .*", text, re.MULTILINE)[place].strip("| ").split(" | ")
@@ -59,40 +70,56 @@ OBSERVED, NUMERIC = (5, 10, 11, 1), (5, 8, 11, 1)
         ("train", "models", (2, 2, 2, 2)),
     ],
 )
-def test_selectivities_are_the_benchmarks(page, step, wanted):
-    assert measured(page, step) == wanted
+def test_selectivities_are_the_benchmarks(built, page, step, wanted):
+    assert measured(built, page, step) == wanted
 
 
-def test_windows_shrink_the_stream_as_they_should():
+def test_windows_shrink_the_stream_as_they_should(built):
     """100 messages of each of 10 sensors, some values missing: a window of W is full from the W-th value on."""
     for sliding, blocks, numbers, window in zip(
-        measured("stats", "avg"), measured("stats", "avg", 1), NUMERIC, (90, 10, 10, 10), strict=True
+        measured(built, "stats", "avg"), measured(built, "stats", "avg", 1), NUMERIC, (90, 10, 10, 10), strict=True
     ):
         assert sliding == pytest.approx(numbers * (101 - window) / 100, rel=0.35)
         assert 0.9 * numbers / 10 <= blocks <= numbers / 10  # blocks of 10, the last of a key still open
-    for predicted, numbers in zip(measured("stats", "slr"), NUMERIC, strict=True):
+    for predicted, numbers in zip(measured(built, "stats", "slr"), NUMERIC, strict=True):
         assert predicted == pytest.approx(numbers * 91 / 100, rel=0.02)
 
 
-@pytest.mark.parametrize("page", sorted([*DATAFLOWS.glob("*.md"), *(ROOT / "docs" / "howto").glob("*.md")]))
-def test_links_lead_somewhere(page):
-    for link in re.findall(r"\]\(([^)]+)\)", page.read_text(encoding="utf-8")):
-        target, _, heading = link.partition("#")
-        file = page.parent / target if target else page
-        assert file.exists(), link
-        if heading:
-            titles = re.findall(r"^#+ (.+)$", file.read_text(encoding="utf-8"), re.MULTILINE)
-            assert heading in [re.sub(r"[^\w -]", "", title).lower().replace(" ", "-") for title in titles], link
+def titles(page):
+    found = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return [re.sub(r"[^\w -]", "", title).lower().replace(" ", "-") for title in found]
 
 
-def test_every_application_has_a_page_and_what_can_be_drawn_a_picture():
+def test_links_of_built_pages_lead_somewhere(built):
+    broken = []
+    for page in sorted(built.rglob("*.md")):
+        for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8")):
+            target, _, heading = link.partition("#")
+            if re.match(r"https?:|mailto:", target) or "pictures/" in target:
+                continue
+            file = (page.parent / target).resolve() if target else page
+            if built not in file.parents:  # a file of the repository, outside of the documentation
+                file = (DOCS / page.relative_to(built).parent / target).resolve()
+            if not file.exists() or (heading and heading not in titles(file)):
+                broken.append(f"{page.relative_to(built)}: {link}")
+    assert not broken, broken
+
+
+def test_links_of_the_front_pages_lead_somewhere():
+    for page in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "benchmarks" / "README.md"):
+        for link in re.findall(r"\]\((?!https?:)([^)#\s]+)", page.read_text(encoding="utf-8")):
+            built_only = link in ("docs/tasks.md",)
+            assert built_only or (page.parent / link).exists(), f"{page}: {link}"
+
+
+def test_every_application_has_a_page_with_its_parts():
     names = [name for name, one in riot_ops.dataflows.APPLICATIONS.items() if one.suite != "riotbench"]
     assert names
     for name in names:
-        page = (DATAFLOWS / f"{name}.md").read_text(encoding="utf-8")
+        page = (DOCS / "dataflows" / f"{name}.md").read_text(encoding="utf-8")
         for part in ("diagram", "steps", "parameters", "results"):
-            assert f"<!-- begin {name}_{part}: made by make docs -->" in page
-        assert (DATAFLOWS / "pictures" / f"{name}.png").exists() == (name in findings.DRAWN)
+            assert f"<!-- generated: {name}_{part} -->" in page
+        assert (f"(pictures/{name}.png)" in page) == (name in result_plots.PLOTS)
 
 
 DOCUMENTS = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])

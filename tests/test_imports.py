@@ -1,4 +1,4 @@
-"""What may import what, and what ``import riot_ops`` may not load."""
+"""The layers of packages, the absence of import cycles, and what ``import riot_ops`` loads."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ import riot_ops
 
 PACKAGE = Path(riot_ops.__file__).parent
 
-#: The rooms of the house, floor by floor from the ground up: a module may import its own room and those below.
-FLOORS = (
+#: The layers of packages from the bottom up: a module may import its own package and those of lower layers.
+LAYERS = (
     ("core",),
     ("kernels", "connectors"),
     ("ingest", "models", "sketches"),
@@ -34,10 +34,14 @@ FLOORS = (
     ("cli",),
     ("__main__",),
 )
-FLOOR = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
+LAYER = {package: layer for layer, packages in enumerate(LAYERS) for package in packages}
 
-#: A task offers its runners as methods, which load them when they are called: the only imports that point upwards.
-FACES = {("riot_ops.task", "runtime"), ("riot_ops.task", "spark"), ("riot_ops.tasks.predict.prediction", "runtime")}
+#: Methods of tasks import the runners when they are called: the only imports of higher layers.
+UPWARD = {
+    ("riot_ops.task", "runtime"),
+    ("riot_ops.task", "spark"),
+    ("riot_ops.tasks.predict.prediction_task", "runtime"),
+}
 
 HEAVY = (
     "pyspark",
@@ -57,6 +61,31 @@ HEAVY = (
     "maxminddb",
 )
 
+#: What ``import riot_ops`` loads only at first use, with all submodules.
+LAZY = (
+    "riot_ops.cli",
+    "riot_ops.graph",
+    "riot_ops.ingest",
+    "riot_ops.measure",
+    "riot_ops.reuse",
+    "riot_ops.runtime",
+    "riot_ops.spark",
+    "riot_ops.testing",
+    "pyarrow.parquet",
+    "asyncio",
+    "ssl",
+    "xml",
+    "zoneinfo",
+)
+#: Packages of which it loads only ``__init__``.
+LAZY_SUBMODULES = (
+    "riot_ops.connectors.",
+    "riot_ops.dataflows.",
+    "riot_ops.models.",
+    "riot_ops.sketches.",
+    "riot_ops.streams.",
+    "riot_ops.tasks.",
+)
 
 MODULES = {
     ".".join(("riot_ops", *path.relative_to(PACKAGE).with_suffix("").parts)).removesuffix(".__init__"): path
@@ -66,7 +95,7 @@ MODULES = {
 
 @functools.cache
 def _imports(path: Path, everywhere: bool = True) -> list[str]:
-    """What a module imports: anywhere, also in functions and for type checkers; or only when it is imported itself."""
+    """The imports of a module: all, including those in functions and for type checkers; or only those at import time."""
     found: list[str] = []
     waiting: list[ast.AST] = [ast.parse(path.read_text(encoding="utf-8"))]
     while waiting:
@@ -92,16 +121,16 @@ def _own(path: Path, module: str) -> set[str]:
     return {name for name in _imports(path) if name in MODULES and name != module}
 
 
-def _room(module: str) -> str:
+def _package(module: str) -> str:
     parts = module.split(".")[1:]
     if not parts:
         return "__init__"
     if (parts[0] == "tasks" and len(parts) > 1) or "operators" in parts[2:3]:
-        return "operators"  # the tasks themselves; the package ``riot_ops.tasks`` offers them all
+        return "operators"  # the modules of tasks; the package ``riot_ops.tasks`` exports them
     return parts[0]
 
 
-def test_no_imports_go_in_a_circle():
+def test_imports_have_no_cycle():
     graph = graphlib.TopologicalSorter({module: _own(path, module) for module, path in MODULES.items()})
     try:
         graph.prepare()
@@ -111,35 +140,53 @@ def test_no_imports_go_in_a_circle():
 
 @pytest.mark.parametrize("module", MODULES)
 def test_imports_point_downwards(module):
-    path, room = MODULES[module], _room(module)
-    assert room in FLOOR, f"{room} has no place in the house"
+    path, package = MODULES[module], _package(module)
+    assert package in LAYER, f"{package} is in no layer"
     for name in _own(path, module):
-        other = _room(name)
-        allowed = other == room or FLOOR[other] < FLOOR[room] or (module, other) in FACES
-        assert allowed, f"{module} imports {name}, which is not below it"
+        other = _package(name)
+        allowed = other == package or LAYER[other] < LAYER[package] or (module, other) in UPWARD
+        assert allowed, f"{module} imports {name}, which is not in a lower layer"
     for name in _imports(path, everywhere=False):
         root = name.partition(".")[0]
         if root in {"pyspark", "pandas"}:
-            assert room == "spark", f"{module} imports {root} outside of spark/"
+            assert package == "spark", f"{module} imports {root} outside of spark/"
         allowed = module in (
-            "riot_ops.spark.worker_daemon",  # which is there to read it beforehand
-            "riot_ops.kernels.arrays.vectors",  # which numba alone reads
+            "riot_ops.spark.worker_daemon",  # which imports it in advance
+            "riot_ops.kernels.arrays.simd",  # which only numba imports
         )
         assert root not in set(HEAVY) - {"pyspark", "pandas"} or allowed, f"{module} imports {root} at once"
 
 
-def test_the_library_does_not_know_the_benchmarks():
+def test_library_does_not_import_the_benchmarks():
     for folder in (PACKAGE, Path(__file__).parent):
         for path in folder.rglob("*.py"):
             roots = {name.partition(".")[0] for name in _imports(path)}
             assert "riot_bench" not in roots, f"{path} imports riot_bench"
 
 
+def _loaded(module: str) -> set[str]:
+    """The modules that a new process has loaded after an import."""
+    code = f"import sys, {module}\nprint(*sys.modules)"
+    return set(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split())
+
+
 @pytest.mark.parametrize("module", ["riot_ops", "riot_ops.tasks", "riot_ops.testing", "riot_ops.runtime.local"])
-def test_an_import_stays_light(module):
-    code = f"import sys, {module}\nprint(*sorted({{m.partition('.')[0] for m in sys.modules}} & {set(HEAVY)!r}))"
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-    assert found == [], f"import {module} loads {', '.join(found)}"
+def test_import_loads_no_heavy_package(module):
+    found = {name.partition(".")[0] for name in _loaded(module)} & set(HEAVY)
+    assert not found, f"import {module} loads {', '.join(sorted(found))}"
+
+
+@pytest.mark.parametrize("module", ["riot_ops", "riot_ops.tasks"])
+def test_import_loads_applications_runners_and_clients_lazily(module):
+    found = {name for name in _loaded(module) if name.startswith((*LAZY, *LAZY_SUBMODULES))}
+    assert not found, f"import {module} loads {', '.join(sorted(found))}"
+
+
+def test_package_offers_every_public_name():
+    code = (
+        "from riot_ops import *; import riot_ops; missing = set(riot_ops.__all__) - set(globals()); assert not missing"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_optional_packages_may_be_missing():

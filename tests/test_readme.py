@@ -45,7 +45,7 @@ def smaller(words):
 
 def test_the_commands_run_in_order(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setitem(learning_job.EVERY_S, "local", 0.3)
+    monkeypatch.setitem(learning_job.SPAN_INTERVAL_S, "local", 0.3)
     rows = [f"2024-05-01T00:{n // 60:02}:{n % 60:02}Z,d{n % 2},{n / 10}" for n in range(600)]
     Path("readings.csv").write_text("\n".join(["time,device,temperature", *rows]) + "\n", encoding="utf-8")
     flow = ro.Dataflow("mine")

@@ -1,4 +1,4 @@
-"""Servers of the connector tests; they fail, and do not skip, where one cannot be started."""
+"""Servers of the connector tests; a test fails, and is not skipped, if its server cannot start."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PASSWORD = "pässwörd-never-shown"
 
 
 def write_certificates(folder: Path, days: int = 2) -> Path:
-    """An authority of one's own and a certificate for localhost; with negative days it has expired."""
+    """Create a certificate authority and a certificate for localhost, expired if ``days`` is negative."""
     folder.mkdir(parents=True, exist_ok=True)
     now = dt.datetime.now(dt.UTC)
     start, end = sorted((now - dt.timedelta(days=3), now + dt.timedelta(days=days)))
@@ -58,11 +58,11 @@ def write_certificates(folder: Path, days: int = 2) -> Path:
 
 @pytest.fixture
 def short_pauses(monkeypatch):
-    """A client whose connections do not last pauses a tenth as long as otherwise."""
+    """Reduce the pauses of a client after short connections to a tenth."""
     from riot_ops.connectors.mqtt import client
 
     monkeypatch.setattr(client, "FIRST_PAUSE_S", client.FIRST_PAUSE_S / 10)
-    monkeypatch.setattr(client, "LONGEST_PAUSE_S", client.LONGEST_PAUSE_S / 10)
+    monkeypatch.setattr(client, "MAX_PAUSE_S", client.MAX_PAUSE_S / 10)
 
 
 @pytest.fixture(scope="session")
@@ -73,6 +73,6 @@ def certificates(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="session")
 def secured(certificates):
-    """A broker with TLS, where the user ``riot`` has to log in."""
+    """A broker with TLS that requires a login of the user ``riot``."""
     with Mosquitto(password=PASSWORD, certificates=certificates) as broker:
         yield broker

@@ -1,4 +1,4 @@
-"""Names and keys made from fields."""
+"""Templates of names and keys."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ INTS = st.integers(-(1 << 63), (1 << 64) - 1)
 
 
 @given(st.text())
-def test_a_key_is_plain_ascii_and_gives_its_text_back(text):
+def test_key_is_ascii_and_decodes_to_its_text(text):
     key = encode_key(text)
     assert decode_key(key) == text
     assert key.isascii() and key.isprintable() and not set(key) & set("/\\#?%'&\" |")
 
 
 @given(INTS, INTS)
-def test_numbers_sort_as_numbers(a, b):
+def test_keys_sort_like_their_numbers(a, b):
     assert (encode_key(a) < encode_key(b)) == (a < b)
     assert (encode_key(a) == encode_key(b)) == (a == b)
 
 
 @given(st.tuples(st.text(), st.text()), st.tuples(st.text(), st.text()))
-def test_a_separator_keeps_fields_apart(a, b):
+def test_separator_distinguishes_fields(a, b):
     batch = pa.RecordBatch.from_pylist([{"x": a[0], "y": a[1]}, {"x": b[0], "y": b[1]}])
     one, two = Template("{x}|{y}", key=True).render(batch)
     assert (one == two) == (a == b)
 
 
-def test_each_type_has_its_text():
+def test_text_of_each_type():
     time = dt.datetime(2015, 2, 1, tzinfo=dt.UTC)
     batch = pa.RecordBatch.from_pydict(
         {
@@ -63,13 +63,13 @@ def test_times_before_1970_round_down():
 
 
 @pytest.mark.parametrize("text", ["", "{", "}", "{}", "{0.x!r}", "{t:h}", "{t:>10}"])
-def test_malformed_templates(text):
+def test_malformed_templates_are_refused(text):
     with pytest.raises(ConfigError, match="template"):
         Template(text)
 
 
 @pytest.mark.parametrize("text", ["a/b", "ü", "a b{x}", "=41", "%41"])
-def test_forbidden_text_between_fields_of_a_key(text):
+def test_forbidden_text_between_fields_of_a_key_is_refused(text):
     with pytest.raises(ConfigError, match="template"):
         Template(text, key=True)
     assert Template(text).text == text

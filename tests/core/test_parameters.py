@@ -1,4 +1,4 @@
-"""Parameters in their short forms: a duration as text, one name instead of a tuple."""
+"""Short forms of parameters: a duration as text, one name instead of a tuple."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from riot_ops.core.parameters import duration
         ("P1DT2H", timedelta(hours=26)),
     ],
 )
-def test_durations(text, expected):
+def test_duration_text_is_parsed(text, expected):
     assert duration(text) == expected
     assert t.Window(size="1d", allowed_lateness=text).allowed_lateness == expected
 
@@ -38,12 +38,12 @@ def test_durations(text, expected):
     "text",
     ["", "10", "min", "1 day", "1s1h", "1h1h", "1m1min", "-1s", "1,5s", "0.0000001s", "P", "PTX", "9999999999999d"],
 )
-def test_other_texts_are_no_durations(text):
-    with pytest.raises(ConfigError, match=r"ttl: .*is no duration"):
+def test_other_text_is_not_a_duration(text):
+    with pytest.raises(ConfigError, match=r"ttl: .*is not a duration"):
         t.KalmanFilter(ttl=text)
 
 
-def test_every_duration_of_a_task_may_be_text():
+def test_task_accepts_durations_as_text():
     assert t.KalmanFilter(ttl="1h").ttl == timedelta(hours=1)
     assert t.AssembleMessage(schema="city", timeout="1.5s").timeout == timedelta(seconds=1.5)
     assert t.KalmanFilter().replace(ttl="1h").ttl == timedelta(hours=1)
@@ -55,13 +55,13 @@ def test_every_duration_of_a_task_may_be_text():
     assert t.Task.from_dict(task.to_dict()) == task
 
 
-def test_one_name_is_a_tuple_of_one():
+def test_single_name_becomes_a_tuple():
     assert t.KalmanFilter(by="device").by == ("device",)
     assert t.Project(fields="value").fields == ("value",)
-    assert t.CheckBloomFilter(field="id", members="a1").members == ("a1",)  # also where None is allowed
+    assert t.CheckBloomFilter(field="id", members="a1").members == ("a1",)  # also if None is allowed
     assert t.Collect(groups="device").groups == ("device",)
     assert ro.keyed(lambda state, row: (state, row), by="device").by == ("device",)
     assert ro.Distribution("hash", "device").fields == ("device",)
-    assert t.SlidingRegression(value="device").value == "device"  # a text that is meant as one stays
+    assert t.SlidingRegression(value="device").value == "device"  # a parameter of type str stays a text
     with pytest.raises(ConfigError, match="by = 3"):
         t.KalmanFilter(by=3)

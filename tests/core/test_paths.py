@@ -1,4 +1,4 @@
-"""Paths and file: URIs, wherever a path is taken; other addresses make no folder of their name."""
+"""Paths and file: URIs in every path that accepts a path; a URI of another scheme never creates a folder."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 import riot_ops as ro
 from riot_ops import tasks as t
 from riot_ops.cli.job import Job
-from riot_ops.cli.single_jobs import MicroJob
+from riot_ops.cli.single_source_jobs import MicroJob
 from riot_ops.connectors.mqtt.folder import folder_of
 from riot_ops.connectors.mqtt.source import MQTTSource
 from riot_ops.connectors.stores import open_blobs
@@ -24,7 +24,7 @@ from riot_ops.streams.writer import write
 
 
 @pytest.mark.parametrize(
-    ("given", "path"),
+    ("value", "path"),
     [
         ("/tmp/x", "/tmp/x"),
         ("x/y", "x/y"),
@@ -38,45 +38,45 @@ from riot_ops.streams.writer import write
         ("C:/x", "C:/x"),
     ],
 )
-def test_what_a_path_names(given, path):
-    assert local_path(given) == Path(path)
+def test_local_path_of_paths_and_uris(value, path):
+    assert local_path(value) == Path(path)
 
 
-@pytest.mark.parametrize("given", ["file://host/x", "file://", "file:///x?y", "file:///x#y", b"/x", 7, None])
-def test_what_is_no_path(given):
+@pytest.mark.parametrize("value", ["file://host/x", "file://", "file:///x?y", "file:///x#y", b"/x", 7, None])
+def test_other_hosts_and_objects_are_not_paths(value):
     with pytest.raises(ConfigError, match=r"^out must be "):
-        local_path(given, "out")
+        local_path(value, "out")
 
 
 def flow():
-    made = ro.Dataflow("paths")
-    made.sink("out", made.source("readings", schema={"value": "double"}).to(t.KalmanFilter(), id="smooth"))
-    return made
+    dataflow = ro.Dataflow("paths")
+    dataflow.sink("out", dataflow.source("readings", schema={"value": "double"}).to(t.KalmanFilter(), id="smooth"))
+    return dataflow
 
 
-#: How to name a place, and what comes to be there.
+#: By API, a function that creates files at a path.
 PLACES = {
-    "out": lambda place: flow().run([{"value": 1.0}], out=place),
-    "checkpoint": lambda place: flow().run([{"value": 1.0}], checkpoint=place),
-    "sink": lambda place: flow().run([{"value": 1.0}], sinks=ParquetSink(place)),
-    "spool": lambda place: os.makedirs(MQTTSource(url="memory://x", topics=["#"], client_id="a", spool=place).spool),
-    "blobs": lambda place: FolderBlobs(place).write("a", b""),
-    "store": lambda place: open_blobs(str(place)).write("a", b""),
-    "bloom": lambda place: (BloomFilter.of(["a"], 0.01).save(place), BloomFilter.load(place)),
-    "filter": lambda place: (
-        BloomFilter.of(["a"], 0.01).save(place),
-        t.CheckBloomFilter(model=str(place)).session().push({"sensor_id": "a", "value": 1.0}),
+    "out": lambda path: flow().run([{"value": 1.0}], out=path),
+    "checkpoint": lambda path: flow().run([{"value": 1.0}], checkpoint=path),
+    "sink": lambda path: flow().run([{"value": 1.0}], sinks=ParquetSink(path)),
+    "spool": lambda path: os.makedirs(MQTTSource(url="memory://x", topics=["#"], client_id="a", spool=path).spool),
+    "blobs": lambda path: FolderBlobs(path).write("a", b""),
+    "store": lambda path: open_blobs(str(path)).write("a", b""),
+    "bloom": lambda path: (BloomFilter.of(["a"], 0.01).save(path), BloomFilter.load(path)),
+    "filter": lambda path: (
+        BloomFilter.of(["a"], 0.01).save(path),
+        t.CheckBloomFilter(model=str(path)).session().push({"sensor_id": "a", "value": 1.0}),
     ),
-    "zip": lambda place: t.ZipToFolder(directory=str(place), size=1).session().push({"name": "a", "data": b""}),
-    "probe": lambda place: ro.Probe(folder=place),
-    "write": lambda place: (write(city(sensors=2, messages=3), place), replay(place)),
-    "command": lambda place: Job("stats", out=place).out.mkdir(),
-    "micro": lambda place: MicroJob("micro", out=place).out.mkdir(),
+    "zip": lambda path: t.ZipToFolder(directory=str(path), size=1).session().push({"name": "a", "data": b""}),
+    "probe": lambda path: ro.Probe(folder=path),
+    "write": lambda path: (write(city(sensors=2, messages=3), path), replay(path)),
+    "command": lambda path: Job("stats", out=path).out.mkdir(),
+    "micro": lambda path: MicroJob("micro", out=path).out.mkdir(),
 }
 
 
 @pytest.mark.parametrize("kind", PLACES)
-def test_wherever_a_path_is_taken(tmp_path, monkeypatch, kind):
+def test_every_api_accepts_file_uris_and_refuses_others(tmp_path, monkeypatch, kind):
     monkeypatch.chdir(tmp_path)
     PLACES[kind](f"file://{tmp_path}/a%20b")
     assert (tmp_path / "a b").exists()
@@ -88,7 +88,7 @@ def test_wherever_a_path_is_taken(tmp_path, monkeypatch, kind):
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_the_broker_in_a_folder(tmp_path):
+def test_folder_of_a_broker_url(tmp_path):
     assert folder_of(f"file://{tmp_path}/a%20b") == tmp_path / "a b"
     for url in ("file:///", "/tmp/x", "file://host/x"):
         with pytest.raises(ConfigError, match="url must be"):

@@ -1,4 +1,4 @@
-"""Secrets work, and are never seen."""
+"""Secrets: their values are usable, and never appear in texts, JSON or errors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.operator import StateField
 from riot_ops.core.secret import check_secret
 from riot_ops.runtime.snapshot import task_identity
-from riot_ops.task import _REGISTRY, KeyedTask, StatelessTask, Task, register
+from riot_ops.task import KeyedTask, StatelessTask, Task, isolated_tasks, register
 
 WORD = "s3cr3t-pässword"
 
@@ -49,12 +49,13 @@ class KeyedLogin(KeyedTask):
 
 
 @pytest.fixture
-def registered(monkeypatch):
-    monkeypatch.setattr("riot_ops.task._REGISTRY", dict(_REGISTRY))
-    register(Login)
+def registered():
+    with isolated_tasks():
+        register(Login)
+        yield
 
 
-def test_it_is_never_seen():
+def test_value_never_appears_in_a_text():
     secret = Secret(WORD)
     task = Login(password=secret)
     for text in (
@@ -79,19 +80,20 @@ def test_equality_and_hash():
     assert Login(password=Secret("a")) == Login(password=Secret("a"))
 
 
-def test_it_cannot_be_changed():
-    with pytest.raises(AttributeError):
-        Secret("a")._value = "b"
-    with pytest.raises(AttributeError):
-        del Secret("a")._value
+def test_secret_is_immutable():
+    for name in Secret.__slots__:
+        with pytest.raises(AttributeError, match="cannot be changed"):
+            setattr(Secret("a"), name, "b")
+        with pytest.raises(AttributeError, match="cannot be changed"):
+            delattr(Secret("a"), name)
 
 
 @pytest.mark.parametrize("secret", [Secret(WORD), Secret.env("SOME_NAME")])
-def test_copies_and_pickles(secret):
+def test_copy_and_pickle_preserve_the_secret(secret):
     assert pickle.loads(pickle.dumps(secret)) == secret == copy.deepcopy(secret)
 
 
-def test_from_the_environment(monkeypatch):
+def test_secret_from_an_environment_variable(monkeypatch):
     secret = Secret.env("RIOT_OPS_TEST_SECRET")
     monkeypatch.delenv("RIOT_OPS_TEST_SECRET", raising=False)
     with pytest.raises(ConfigError, match=r"RIOT_OPS_TEST_SECRET.* is not set"):
@@ -105,7 +107,7 @@ def test_from_the_environment(monkeypatch):
     assert WORD not in repr(secret)
 
 
-def test_json_and_identity_hold_the_name_alone(registered):
+def test_json_and_identity_contain_only_the_variable(registered):
     named, given = Login(password=Secret.env("BROKER")), Login(password=Secret(WORD))
     assert named.to_dict() == {"task": "login", "user": "u", "password": {"env": "BROKER"}}
     assert given.to_dict() == {"task": "login", "user": "u"}
@@ -116,7 +118,7 @@ def test_json_and_identity_hold_the_name_alone(registered):
 
 
 @pytest.mark.parametrize("wrong", [WORD, WORD.encode(), {"password": WORD}])
-def test_a_bare_text_is_refused_without_showing_it(registered, wrong):
+def test_plain_text_is_refused_without_showing_it(registered, wrong):
     for attempt in (
         lambda: Login(password=wrong),
         lambda: Task.from_dict({"task": "login", "password": wrong}),
@@ -127,7 +129,7 @@ def test_a_bare_text_is_refused_without_showing_it(registered, wrong):
         assert "s3cr3t" not in str(caught.value)
 
 
-def test_wrong_secrets():
+def test_invalid_secrets_are_refused():
     for value in ("", None, 5):
         with pytest.raises(ConfigError, match="not empty"):
             Secret(value)

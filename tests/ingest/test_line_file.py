@@ -1,4 +1,4 @@
-"""Lines of files; of long ones, which have hardly any bytes: a hole takes no room on the disk."""
+"""Lines of files; large files are sparse, so that they take no room on the disk."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ GIB = 1 << 30
 
 
 def sparse(path, ends):
-    """A file of zeros with line breaks that end lines at these places."""
+    """Write a sparse file of zeros whose lines end at these positions."""
     with open(path, "wb") as file:
         for end in ends:
             file.seek(end - 1)
@@ -20,7 +20,7 @@ def sparse(path, ends):
     return LineFile(str(path), -1, False)
 
 
-def test_lines_far_into_a_file(tmp_path):
+def test_lines_beyond_two_gibibytes_are_found(tmp_path):
     start = 2 * GIB - 5
     file = sparse(tmp_path / "x", [start, start + 4, start + 9])
     ((ends, starts),) = file.chunks(start, file.size)
@@ -30,8 +30,8 @@ def test_lines_far_into_a_file(tmp_path):
 
 
 @pytest.mark.parametrize("odd", ["12,x", "-7,x", "123456789,x", "1,", "12345678,y"])
-def test_one_time_among_lines_without(tmp_path, odd):
-    """Lines that begin with a date, or with anything else, are passed over; one that begins with a time is not."""
+def test_single_time_among_lines_without_times(tmp_path, odd):
+    """Lines that begin with a date or other text have no time; a line that begins with a number has one."""
     lines = ["2004-03-01 00:00:31 1", "", ",5", "12", "x,1", odd, "2004-03-01", "1" * 9, "123456789x,1"]
     (tmp_path / "x").write_text("\n".join(lines))
     file = LineFile(str(tmp_path / "x"), -1, False)
@@ -41,7 +41,7 @@ def test_one_time_among_lines_without(tmp_path, odd):
 
 
 @pytest.mark.slow
-def test_a_batch_has_at_most_a_gibibyte(tmp_path):
+def test_batch_has_at_most_one_gibibyte(tmp_path):
     at = 1000
     places = [at + 8, at + GIB - 2, at + GIB, at + GIB + 1]
     file = sparse(tmp_path / "x", [at, *places])
@@ -50,7 +50,7 @@ def test_a_batch_has_at_most_a_gibibyte(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_line_of_more_than_a_gibibyte_is_a_batch_of_its_own_and_one_of_two_is_refused(tmp_path):
+def test_line_over_one_gibibyte_is_a_batch_and_over_two_is_refused(tmp_path):
     file = sparse(tmp_path / "x", [GIB + 7, GIB + 9])
     assert [ends.tolist() for ends, _ in file.chunks(0, file.size)] == [[GIB + 7], [GIB + 9]]
     at = 16
@@ -64,12 +64,12 @@ def test_a_line_of_more_than_a_gibibyte_is_a_batch_of_its_own_and_one_of_two_is_
 
 
 @pytest.mark.parametrize("at", range(6))
-def test_times_are_found_wherever_the_first_line_with_one_is(tmp_path, at):
+def test_times_do_not_depend_on_the_position_of_the_first(tmp_path, at):
     lines = [b"a,1\n", b"\n", b"-x\n", b"{}\n", b" 9,\n"]
     lines.insert(at, b"7,z\n")
     path = tmp_path / "lines"
     path.write_bytes(b"".join(lines))
-    for some in (1, 2, 6):  # lines that are looked at together, first to last and once more
+    for some in (1, 2, 6):  # number of lines per scan
         file = LineFile(str(path), -1, False)
         byte = 0
         while byte < file.size:

@@ -1,4 +1,4 @@
-"""Pacing with a clock that the test moves."""
+"""Pacing with a simulated clock."""
 
 import pickle
 
@@ -10,7 +10,7 @@ from riot_ops.core.schema import TIMESTAMP
 from riot_ops.core.source import Source
 from riot_ops.ingest import rates
 from riot_ops.ingest.memory_source import MemorySource
-from riot_ops.streams import Paced, city, replay, taxi
+from riot_ops.streams import PacedSource, city, replay, taxi
 from riot_ops.streams.riotbench.city import BASE_MS, CitySource
 from riot_ops.streams.riotbench.taxi import TaxiSource
 
@@ -29,7 +29,7 @@ def clock():
 
 
 def drain(source, clock, seconds, step=0.1, limit=None):
-    """Poll for some time; the number of records at each poll, and all (event time, due) of splits."""
+    """Poll for some time; return the number of records at each poll, and all (event time, due) of the splits."""
     at, found, splits = source.initial(), [], []
     for _ in range(round(seconds / step) + 1):
         end = source.latest(at, limit)
@@ -41,8 +41,8 @@ def drain(source, clock, seconds, step=0.1, limit=None):
 
 
 @pytest.mark.parametrize("step", [0.01, 0.25, 1.0])
-def test_rate_is_met_whatever_the_polling(clock, step):
-    source = Paced(city(sensors=50, messages=100_000), rate=700, clock=clock)
+def test_rate_does_not_depend_on_polling(clock, step):
+    source = PacedSource(city(sensors=50, messages=100_000), rate=700, clock=clock)
     found, splits, _ = drain(source, clock, 5, step)
     assert sum(found) == pytest.approx(5 * 700 + 1, abs=1)
     due = [d for s in splits for d in s["due"]]
@@ -52,7 +52,7 @@ def test_rate_is_met_whatever_the_polling(clock, step):
 
 
 def test_due_is_position_over_rate(clock):
-    source = Paced(CitySource(sensors=50, messages=1000), rate=10, clock=clock)
+    source = PacedSource(CitySource(sensors=50, messages=1000), rate=10, clock=clock)
     source.latest(source.initial())
     clock.now += 99
     splits = source.splits({"message": 0}, {"message": 991}, 4)
@@ -62,16 +62,16 @@ def test_due_is_position_over_rate(clock):
 
 
 @pytest.mark.parametrize(("records", "n", "wanted"), [(1, 1, [1]), (1, 3, [1]), (2, 3, [1, 1]), (4, 3, [1, 1, 2])])
-def test_no_record_is_left_out_of_few(clock, records, n, wanted):
-    source = Paced(CitySource(sensors=50, messages=1000), rate=10, clock=clock)
+def test_few_records_are_all_due(clock, records, n, wanted):
+    source = PacedSource(CitySource(sensors=50, messages=1000), rate=10, clock=clock)
     source.latest(source.initial())
     splits = source.splits({"message": 5}, {"message": 5 + records}, n)
     assert [s["end"] - s["start"] for s in splits] == wanted
     assert [i for s in splits for i in range(s["start"], s["end"])] == list(range(5, 5 + records))
 
 
-def test_a_slow_consumer_finds_a_backlog_and_a_limit_holds(clock):
-    source = Paced(city(sensors=50), rate=1000, clock=clock)
+def test_slow_consumer_finds_a_backlog_within_its_limit(clock):
+    source = PacedSource(city(sensors=50), rate=1000, clock=clock)
     at = source.latest(source.initial())
     clock.now += 60
     end = source.latest(at, 500)
@@ -79,8 +79,8 @@ def test_a_slow_consumer_finds_a_backlog_and_a_limit_holds(clock):
     assert source.latest(end) == {"message": 60_001}
 
 
-def test_a_restart_goes_on_at_the_pace(clock):
-    source = Paced(city(sensors=50), rate=1000, clock=clock)
+def test_restart_continues_at_the_pace(clock):
+    source = PacedSource(city(sensors=50), rate=1000, clock=clock)
     assert source.splits({"message": 0}, {"message": 10}, 1) == [{"start": 0, "end": 10}]  # planned before the crash
     assert source.latest({"message": 5000}) == {"message": 5001}
     clock.now += 1
@@ -89,7 +89,7 @@ def test_a_restart_goes_on_at_the_pace(clock):
 
 @pytest.mark.parametrize("inner", [CitySource(sensors=30, messages=20_000), TaxiSource(taxis=2000, messages=50_000)])
 def test_speed_follows_event_time(clock, inner):
-    source = Paced(inner, speed=1000, clock=clock)
+    source = PacedSource(inner, speed=1000, clock=clock)
     at = source.initial()
     first = inner.time_at(at)
     total = 0
@@ -112,9 +112,9 @@ def test_speed_follows_event_time(clock, inner):
 def test_speed_works_on_any_source_with_event_time(clock):
     rows = [{"event_time": t, "value": 1.0} for t in (None, 0, 500_000, None, 400_000, 1_000_000, 9_000_000)]
     memory = MemorySource(rows, schema=pa.schema([("event_time", TIMESTAMP), ("value", pa.float64())]))
-    source = Paced(memory, speed=2, clock=clock)
+    source = PacedSource(memory, speed=2, clock=clock)
     at = source.latest({"row": 0})
-    assert at == {"row": 1}  # no time: at once
+    assert at == {"row": 1}  # a record without a time is available immediately
     at = source.latest(at)
     assert at == {"row": 2}
     clock.now += 0.25  # half a second of event time
@@ -127,9 +127,9 @@ def test_speed_works_on_any_source_with_event_time(clock):
     assert source.finished({"row": 7})
 
 
-def test_curve(clock):
+def test_curve_sets_the_rate(clock):
     curve = rates.burst(10, 1000, period=10, duration=1)
-    source = Paced(city(sensors=90), curve=curve, clock=clock)
+    source = PacedSource(city(sensors=90), curve=curve, clock=clock)
     at = source.latest(source.initial())
     clock.now += 1
     end = source.latest(at)
@@ -140,8 +140,8 @@ def test_curve(clock):
     assert split["due"] == [1_000_000_001_000, 1_000_001_000_000]
 
 
-def test_a_clock_set_back_gives_nothing(clock):
-    source = Paced(city(sensors=90), rate=10, clock=clock)
+def test_clock_set_back_releases_no_record(clock):
+    source = PacedSource(city(sensors=90), rate=10, clock=clock)
     at = source.latest(source.initial())
     clock.now -= 5
     assert source.latest(at) == at
@@ -150,7 +150,7 @@ def test_a_clock_set_back_gives_nothing(clock):
 def test_replayed_file_is_paced_by_its_times(tmp_path, clock):
     file = tmp_path / "log.csv"
     file.write_text("".join(f"{1000 * t},m{t}\n" for t in (0, 0, 1, 2, 2, 5)))
-    source = Paced(replay(file), speed=1, clock=clock)
+    source = PacedSource(replay(file), speed=1, clock=clock)
     at, found = source.initial(), []
     for _ in range(7):
         end = source.latest(at)
@@ -161,15 +161,15 @@ def test_replayed_file_is_paced_by_its_times(tmp_path, clock):
     assert source.finished(at)
 
 
-def test_the_wrapper_reads_and_pickles_like_its_source():
+def test_paced_source_reads_and_pickles_like_its_source():
     source = city(sensors=20, messages=100, rate=1e9)
-    assert isinstance(source, Paced)
+    assert isinstance(source, PacedSource)
     copy = pickle.loads(pickle.dumps(source))
     split = {"start": 3, "end": 9, "due": [0, 1]}
     assert next(copy.read(split)).equals(next(source.source.read(split)))
     assert source.finished({"message": 100})
     assert not source.finished({"message": 99})
-    assert isinstance(taxi(messages=1, speed=1000), Paced)
+    assert isinstance(taxi(messages=1, speed=1000), PacedSource)
     assert source.schema == source.source.schema
     source.commit({"message": 4})
     source.close()
@@ -177,13 +177,13 @@ def test_the_wrapper_reads_and_pickles_like_its_source():
     assert source.source.time_at({"message": 0}) // 1000 >= BASE_MS
 
 
-def test_misuse_is_refused():
+def test_invalid_arguments_are_refused():
     class Unnumbered(CitySource):
         def count(self, start, end):
             return None
 
     with pytest.raises(ConfigError, match="exactly one"):
-        Paced(city())
+        PacedSource(city())
     with pytest.raises(ConfigError, match="exactly one"):
         city(rate=1, speed=1)
     with pytest.raises(ConfigError, match="rate must be a finite number > 0, got 0"):
@@ -191,16 +191,16 @@ def test_misuse_is_refused():
     with pytest.raises(ConfigError, match="speed must be"):
         city(speed=float("inf"))
     with pytest.raises(ConfigError, match="event_time"):
-        Paced(MemorySource([{"value": 1.0}]), speed=1)
+        PacedSource(MemorySource([{"value": 1.0}]), speed=1)
     with pytest.raises(ConfigError, match="number its records"):
-        Paced(Unnumbered(), rate=1)
-    assert issubclass(Paced, Source)
+        PacedSource(Unnumbered(), rate=1)
+    assert issubclass(PacedSource, Source)
 
 
-def test_nothing_is_released_before_it_is_due_where_the_rate_is_zero():
+def test_no_record_is_released_early_after_a_pause_of_the_curve():
     now = [50.0]
     curve = rates.burst(0, 10, period=18, duration=6)  # 60 messages, then a pause of 12 s
-    source = Paced(MemorySource([{"value": 1.0}] * 200), curve=curve, clock=lambda: now[0])
+    source = PacedSource(MemorySource([{"value": 1.0}] * 200), curve=curve, clock=lambda: now[0])
     offset = source.latest(source.initial())
     for seconds, expected in ((5.95, 60), (6.0, 60), (17.9, 60), (18.0, 61), (19.0, 71)):
         now[0] = 50 + seconds

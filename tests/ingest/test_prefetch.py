@@ -1,4 +1,4 @@
-"""An iterator whose next record is still to come keeps nothing waiting: neither records that are there nor the end."""
+"""Prefetching: an iterator that blocks delays neither the records before nor the end of the run."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ SCHEMA = {"device": "string", "value": "double"}
 
 
 def flow():
-    made = ro.Dataflow("ahead")
-    return made.sink("out", made.source("in", schema=SCHEMA).to(t.NoOp(), id="same"))
+    dataflow = ro.Dataflow("prefetch")
+    return dataflow.sink("out", dataflow.source("in", schema=SCHEMA).to(t.NoOp(), id="same"))
 
 
 def row(value):
@@ -28,21 +28,21 @@ def batches(rows):
     return pa.RecordBatchReader.from_batches(schema, (pa.RecordBatch.from_pylist([r], schema) for r in rows))
 
 
-@pytest.mark.parametrize("given", [iter, batches], ids=["dicts", "batches"])
-def test_a_record_does_not_wait_for_the_next(given):
-    came, waited = threading.Event(), []
+@pytest.mark.parametrize("wrap", [iter, batches], ids=["dicts", "batches"])
+def test_record_does_not_wait_for_the_next(wrap):
+    arrived, waited = threading.Event(), []
 
     def rows():
         yield row(1.0)
-        waited.append(came.wait(5))
+        waited.append(arrived.wait(5))
         yield row(2.0)
 
-    flow().run(given(rows()), sinks=ro.CallbackSink(lambda s, b: came.set()))
+    flow().run(wrap(rows()), sinks=ro.CallbackSink(lambda s, b: arrived.set()))
     assert waited == [True]
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError])
-def test_an_iterator_that_waits_does_not_hold_up_the_end(error):
+def test_blocked_iterator_does_not_delay_the_end(error):
     gate, closed = threading.Event(), threading.Event()
 
     def rows():
@@ -66,7 +66,7 @@ def test_an_iterator_that_waits_does_not_hold_up_the_end(error):
     assert closed.wait(5)
 
 
-def test_a_generator_that_is_not_read_to_its_end_is_closed():
+def test_unfinished_generator_is_closed():
     closed = threading.Event()
 
     def rows():
@@ -79,7 +79,7 @@ def test_a_generator_that_is_not_read_to_its_end_is_closed():
     def fail(stream, batch):
         raise LookupError
 
-    given = rows()
+    generator = rows()
     with pytest.raises(LookupError):
-        flow().run(given, sinks=ro.CallbackSink(fail))
+        flow().run(generator, sinks=ro.CallbackSink(fail))
     assert closed.wait(5)

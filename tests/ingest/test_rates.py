@@ -30,7 +30,7 @@ def test_cumulative_is_the_integral_and_time_of_its_inverse(values, step, t):
 
 def test_city_is_a_narrow_normal_distribution():
     curve = rates.city()
-    assert curve.mean == pytest.approx(6400, abs=30)  # cut unevenly: 4.5 sigma below, 3 above
+    assert curve.mean == pytest.approx(6400, abs=30)  # clipped asymmetrically: 4.5 sigma below, 3 above
     assert curve.rates.std() == pytest.approx(200, rel=0.05)
     assert curve.rates.min() >= 5500
     assert curve.rates.max() <= 7000
@@ -46,7 +46,7 @@ def test_taxi_has_two_modes():
     assert curve.mean == pytest.approx(2620, rel=0.02)
     assert curve.total == pytest.approx(1.6e6, rel=0.02)
     share, edges = rates.histogram(curve, bins=[0, 200, 450, 2000, 2700, 4000.01])
-    # 01-06 h without half of its two ramps, which are slow at their ends
+    # the hours 01-06 without half of the two ramps, which are flat at their ends
     assert share[1] == pytest.approx(4 / 24, abs=0.02)
     assert share[4] > 0.7
     assert share[0] == 0
@@ -63,7 +63,7 @@ def test_curves_are_seeded_and_scale():
     assert native.duration == pytest.approx(1000 * rates.taxi(seed=2).duration)
 
 
-def test_shapes():
+def test_simple_shapes():
     saw = rates.saw_tooth(100, 200, period=10)
     assert saw.rate(0.01) < 101
     assert saw.rate(9.99) > 199
@@ -74,30 +74,30 @@ def test_shapes():
     assert rates.constant(5).time_of(10) == 2
 
 
-def test_observed_counts_windows():
+def test_observed_rates_count_windows():
     times = pa.array([0, 10, 999_999, 1_000_000, 3_500_000], TIMESTAMP)
-    assert rates.observed(times).tolist() == [3, 1, 0, 1]
-    assert rates.observed(times.slice(0, 0)).tolist() == []
-    assert rates.observed(np.array([5, 500_005]), window=0.5).tolist() == [2, 2]
+    assert rates.observed_rates(times).tolist() == [3, 1, 0, 1]
+    assert rates.observed_rates(times.slice(0, 0)).tolist() == []
+    assert rates.observed_rates(np.array([5, 500_005]), window=0.5).tolist() == [2, 2]
 
 
 @pytest.mark.parametrize("values", [[], [0], [-1], [float("nan")], [float("inf")]])
-def test_bad_rates_are_refused(values):
+def test_invalid_rates_are_refused(values):
     with pytest.raises(ConfigError, match="rates"):
         rates.Curve(values)
 
 
-def test_bad_shapes_are_refused():
+def test_invalid_shapes_are_refused():
     with pytest.raises(ConfigError, match="step"):
         rates.Curve([1], 0)
     with pytest.raises(ConfigError, match="duration"):
         rates.burst(1, 2, period=5, duration=5)
 
 
-def test_normal_is_cut_and_correlated():
+def test_normal_is_clipped_and_correlated():
     curve = rates.normal(50, 10, 30, 70, duration=20_000, correlation=0.5, seed=3)
     assert curve.mean == pytest.approx(50, abs=0.3)
-    assert curve.rates.std() == pytest.approx(10 * 0.96, rel=0.03)  # cut at two deviations
+    assert curve.rates.std() == pytest.approx(10 * 0.96, rel=0.03)  # clipped at two deviations
     assert curve.rates.min() == 30
     assert curve.rates.max() == 70
     x = curve.rates - curve.mean
@@ -158,17 +158,17 @@ def test_arrivals_are_when_messages_are_due(values, n):
         (lambda: rates.Curve([[1, 2]]), "rates must be"),
     ],
 )
-def test_impossible_shapes_are_refused(make, text):
+def test_inconsistent_shapes_are_refused(make, text):
     with pytest.raises(ConfigError, match=text):
         make()
 
 
-def test_shapes_by_hand():
+def test_shapes_equal_hand_computed_rates():
     assert rates.saw_tooth(100, 200, period=2, steps=4).rates.tolist() == [112.5, 137.5, 162.5, 187.5]
     assert rates.saw_tooth(100, 200, period=2, steps=4).step == 0.5
     assert rates.saw_tooth(0, 1, period=2).rates.size == 100
     two = rates.bimodal(10, 20, period=20, share=0.2, ramp=0.2, noise=0, periods=2, steps=10)
-    # low up to a fifth, high from two fifths to four; the middles of the steps of the ramps are a quarter up or down
+    # low up to 1/5, high from 2/5 to 4/5; the middle of a step on a ramp is a quarter up or down
     assert two.rates.tolist() == pytest.approx([10, 10, 12.5, 17.5, 20, 20, 20, 20, 17.5, 12.5] * 2)
     assert two.step == 2
     assert rates.bimodal(1, 2, period=96).rates.size == 7 * 96
@@ -187,7 +187,7 @@ def test_bursts_have_their_messages(period, duration, steps):
         assert set(curve.rates) == {10, 110}
 
 
-def test_normal_by_its_recursion():
+def test_normal_equals_its_recursion():
     rng = np.random.default_rng([7, 1])
     x = [rng.standard_normal()]
     for e in rng.standard_normal(99):
@@ -198,16 +198,16 @@ def test_normal_by_its_recursion():
     assert rates.normal(50, 2, duration=2.5).rates.size == 3
 
 
-def test_noise_keeps_within_four_deviations():
+def test_noise_stays_within_four_deviations():
     curve = rates.bimodal(100, 100, period=1, ramp=0, noise=0.1, periods=3000, steps=100, seed=1)
     assert curve.rates.min() == pytest.approx(60)
     assert curve.rates.max() == pytest.approx(140)
     assert curve.rates.std() == pytest.approx(10, rel=0.02)
 
 
-def test_a_day_of_taxi_by_hand():
+def test_day_of_taxi_equals_hand_computed_rates():
     hours = [0, 0.25, 1, 1.75, 3, 5.25, 6, 6.75, 12, 18, 19, 20, 21, 22, 23.99]
-    # half a cosine down between 0.25 and 1.75, up between 5.25 and 6.75; half a sine between 18 and 22
+    # half a cosine down from 0.25 to 1.75 h and up from 5.25 to 6.75 h; half a sine from 18 to 22 h
     side = 3200 + 500 * 0.5**0.5
     wanted = [3200, 3200, 1750, 300, 300, 300, 1750, 3200, 3200, 3200, side, 3700, side, 3200, 3200]
     assert rates.taxi_profile(np.array(hours)).tolist() == pytest.approx(wanted)

@@ -1,4 +1,4 @@
-"""Replay of files, against splitting lines in plain Python."""
+"""Replay of files, compared with splitting lines in plain Python."""
 
 import gzip
 import json
@@ -12,11 +12,12 @@ from riot_ops import tasks as t
 from riot_ops.core.errors import ConfigError, ConnectorError
 from riot_ops.core.schema import RAW, TIMESTAMP
 from riot_ops.streams import ReplaySource, city, replay, write
+from tests.samples import MADE, expected
 from tests.search import depth
 
 
 def naive(contents, header=False):
-    """(seq, ms or None, line) of files, one line at a time."""
+    """Read files line by line: (seq, ms or None, line)."""
     records = []
     for content in contents:
         lines = content.removeprefix(b"\xef\xbb\xbf").split(b"\n")
@@ -49,7 +50,7 @@ def read(source, start=None, end=None, n=1):
     end = source.latest(start) if end is None else end
     splits = source.splits(start, end, n)
     assert len(splits) <= n
-    copy = pickle.loads(pickle.dumps(source))  # splits are read elsewhere
+    copy = pickle.loads(pickle.dumps(source))  # another process reads the splits
     splits = json.loads(json.dumps(splits))
     return rows(b for s in splits for b in copy.read(s))
 
@@ -61,7 +62,7 @@ content = st.builds(bytes.__add__, mark, st.lists(line, max_size=12).map(b"\n".j
 
 @settings(max_examples=depth(80), deadline=None)
 @given(st.lists(content, min_size=1, max_size=3), st.integers(1, 5), st.integers(1, 7), st.booleans())
-def test_any_files_read_in_any_steps_give_all_lines(tmp_path_factory, contents, n, step, header):
+def test_all_lines_are_read_for_any_files_and_steps(tmp_path_factory, contents, n, step, header):
     folder = tmp_path_factory.mktemp("files")
     for i, data in enumerate(contents):
         (folder / f"part-{i}").write_bytes(data)
@@ -81,16 +82,18 @@ def test_any_files_read_in_any_steps_give_all_lines(tmp_path_factory, contents, 
     assert at == source.latest(source.initial())
 
 
-def test_the_real_sample_is_read_from_its_first_line(shared_data):
-    path = shared_data / "riotbench" / "SYS_sample_data_senml.csv"
+def test_sample_is_read_from_its_first_line(sample_data):
+    path = sample_data / "riotbench" / "SYS_sample_data_senml.csv"
     found = read(replay(path), n=7)
     assert found == naive([path.read_bytes()])
-    assert len(found) == 1000
-    assert found[0][1] == 1_422_748_800_000
-    assert all(json.loads(line.partition(b",")[2])["bt"] == ms for _, ms, line in found)
-    taxi = shared_data / "riotbench" / "TAXI_sample_data_senml.csv"  # no final newline
+    assert len(found) == expected(sample_data, made=50, papers=1000)
+    assert found[0][1] == expected(sample_data, made=1_422_316_803_413, papers=1_422_748_800_000)
+    assert all(int(line.partition(b",")[0]) == ms for _, ms, line in found)
+    if sample_data != MADE:
+        assert all(json.loads(line.partition(b",")[2])["bt"] == ms for _, ms, line in found)
+    taxi = sample_data / "riotbench" / "TAXI_sample_data_senml.csv"  # no final newline
     both = read(replay([path, taxi]), n=3)
-    assert [r[0] for r in both] == list(range(2000))
+    assert [r[0] for r in both] == list(range(expected(sample_data, made=76, papers=2000)))
     assert both[-1][2] == taxi.read_bytes().splitlines()[-1]
 
 
@@ -135,7 +138,7 @@ def test_line_breaks(tmp_path, data, lines):
         ("999999999999999,x", 999999999999999),
     ],
 )
-def test_leading_time(tmp_path, text, ms):
+def test_leading_time_is_parsed(tmp_path, text, ms):
     file = tmp_path / "x"
     file.write_text(text + "\n")
     [(_, found, payload)] = read(replay(file))
@@ -143,7 +146,7 @@ def test_leading_time(tmp_path, text, ms):
     assert payload == text.encode() + b"\n"
 
 
-def test_compressed_and_unicode_paths(tmp_path):
+def test_compressed_files_and_unicode_paths(tmp_path):
     folder = tmp_path / "données ü 数据"
     folder.mkdir()
     (folder / "a.csv").write_bytes(b"1,a\n2,b")
@@ -162,7 +165,7 @@ def test_repeat_shifts_times_and_numbers(tmp_path):
     (tmp_path / "b").write_bytes(b"1000,b\n")
     source = replay(tmp_path, repeat=3)
     found = read(source, n=4)
-    # from 1000 to 5000 ms: each round 5 s later
+    # from 1000 to 5000 ms: each repetition is 5 s later
     assert [r[1] for r in found] == [5000, None, 1000, 10_000, None, 6000, 15_000, None, 11_000]
     assert [r[0] for r in found] == list(range(9))
     assert [r[2] for r in found] == [b"5000,a\n", b"x\n", b"1000,b\n"] * 3
@@ -182,7 +185,7 @@ def test_until_stops_before_the_first_later_record(tmp_path):
     assert source.time_at({"file": 2, "byte": 0, "line": 6}) is None
 
 
-def test_a_growing_file_is_followed(tmp_path):
+def test_growing_file_is_followed(tmp_path):
     file = tmp_path / "log"
     file.write_bytes(b"")
     source = replay(file, follow=True)
@@ -203,7 +206,7 @@ def test_a_growing_file_is_followed(tmp_path):
 
 
 @pytest.mark.parametrize("header", [False, True])
-def test_a_file_whose_beginning_is_still_written_is_followed(header, tmp_path):
+def test_file_with_an_incomplete_first_line_is_followed(header, tmp_path):
     file = tmp_path / "log"
     file.write_bytes(b"")
     source = ReplaySource(file, header=header, follow=True)
@@ -218,7 +221,7 @@ def test_a_file_whose_beginning_is_still_written_is_followed(header, tmp_path):
     assert found[-2:] == [(1 - header, 1, b"1,a\n"), (2 - header, 2, b"2,b\n")]
 
 
-def test_a_file_that_has_shrunk_is_refused(tmp_path):
+def test_truncated_file_is_refused(tmp_path):
     file = tmp_path / "log"
     file.write_bytes(b"1,a\n2,b\n")
     source = replay(file)
@@ -229,7 +232,7 @@ def test_a_file_that_has_shrunk_is_refused(tmp_path):
         list(source.read(split))
 
 
-def test_many_lines(tmp_path):
+def test_file_of_many_lines(tmp_path):
     file = tmp_path / "many"
     n = 100_000
     file.write_bytes(b"".join(b"%d,%s\n" % (i, b"x" * (i % 40)) for i in range(n)))
@@ -252,10 +255,10 @@ def test_payload_is_not_copied(tmp_path):
     assert first.column("payload").buffers()[2].address == second.column("payload").buffers()[2].address
     source.close()
     source.close()
-    assert first.column("payload")[999].as_py() == b"1,a\n"  # the batch keeps the mapping
+    assert first.column("payload")[999].as_py() == b"1,a\n"  # the batch keeps the file mapped
 
 
-def test_written_streams_read_back_the_same(tmp_path):
+def test_written_stream_is_read_back_unchanged(tmp_path):
     source = city(sensors=30)
     for name in ("city.csv", "city.csv.gz"):
         assert write(source, tmp_path / name, 20_000) == 20_000
@@ -269,7 +272,7 @@ def test_written_streams_read_back_the_same(tmp_path):
         write(source, tmp_path / "endless")
 
 
-def test_misuse_is_refused(tmp_path):
+def test_invalid_arguments_are_refused(tmp_path):
     with pytest.raises(ConnectorError, match=r"no such file: .*nowhere\.csv"):
         replay(tmp_path / "nowhere.csv")
     with pytest.raises(ConnectorError, match="no such file"):
@@ -286,8 +289,8 @@ def test_misuse_is_refused(tmp_path):
         replay(tmp_path / "b.gz").initial()
 
 
-def test_times_of_lines_of_another_format(tmp_path):
-    """Pacing goes by what a parser reads; the records have no event time of their own."""
+def test_task_parses_the_times_of_another_format(tmp_path):
+    """Pacing uses the parsed times; the records themselves have no event time."""
     path = tmp_path / "sensors.csv"
     path.write_text("7,1970-01-01T00:00:01\n8,bad\n9,1970-01-01T00:00:03\n7,1970-01-01T00:00:09\n")
     fields = {"id": (0, "int64"), "event_time": (1, "iso")}

@@ -1,4 +1,4 @@
-"""Azure through its emulator: what fails, what is tried again, and what is never shown."""
+"""Azure stores with the emulator: failures, retries, and secrets that are never shown."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ import pytest
 import riot_ops as ro
 from riot_ops import ConfigError, ConnectorError, Secret
 from riot_ops import tasks as t
-from riot_ops.connectors.retry import close_shared
+from riot_ops.connectors.retry import close_shared_clients
 from riot_ops.connectors.stores import open_blobs, open_table
 from riot_ops.connectors.stores.table import Row
 from riot_ops.testing.services import Azurite
 
 pytestmark = pytest.mark.integration
 
-#: Endpoints where nobody listens.
+#: Endpoints without a server.
 NOWHERE = "BlobEndpoint=http://127.0.0.1:1/a;TableEndpoint=http://127.0.0.1:1/a"
 OTHER_KEY = "aHVzaA" * 14 + "aHU="
 
@@ -56,13 +56,13 @@ def _errors(calls):
         yield str(caught.value), "".join(traceback.format_exception(caught.value))
 
 
-def test_a_missing_container_or_table_is_named(azurite):
+def test_missing_container_or_table_is_named(azurite):
     name = _name()
-    for text, _ in _errors(_calls(azurite.connection, name, retry_s=30)):  # which is not waited for
+    for text, _ in _errors(_calls(azurite.connection, name, retry_s=30)):  # fails without retries
         assert name in text and "NotFound" in text and "does not exist" in text
 
 
-def test_a_wrong_key_is_said_at_once_and_not_shown(azurite, caplog):
+def test_wrong_key_fails_immediately_and_is_not_shown(azurite, caplog):
     caplog.set_level(logging.DEBUG)
     connection = azurite.connection.replace(azurite.key, OTHER_KEY)
     for text, trace in _errors([*_calls(connection, _name(), retry_s=30)]):
@@ -72,7 +72,7 @@ def test_a_wrong_key_is_said_at_once_and_not_shown(azurite, caplog):
 
 
 @pytest.mark.parametrize("connection", ["hush", f"AccountName=a;AccountKey=hush;{NOWHERE}", "AccountKey=hush;hush;;="])
-def test_a_malformed_connection_string_is_not_shown(connection):
+def test_malformed_connection_string_is_not_shown(connection):
     def blobs():
         open_blobs("azure-blob://models", Secret(connection), retry_s=0).list()
 
@@ -85,13 +85,13 @@ def test_a_malformed_connection_string_is_not_shown(connection):
         assert "hush" not in "".join(traceback.format_exception(caught.value))
 
 
-def test_an_environment_variable_that_is_missing_is_named(monkeypatch):
+def test_missing_environment_variable_is_named(monkeypatch):
     monkeypatch.delenv("AZURE_STORAGE_CONNECTION_STRING", raising=False)
     with pytest.raises(ConfigError, match="AZURE_STORAGE_CONNECTION_STRING"):
         open_blobs("azure-blob://models")
 
 
-def test_a_server_that_is_away(azurite):
+def test_unreachable_server_is_an_error(azurite):
     connection = f"AccountName=a;AccountKey={OTHER_KEY};{NOWHERE}"
     started = time.monotonic()
     for text, trace in _errors(_calls(connection, _name(), retry_s=0.3)):
@@ -100,7 +100,7 @@ def test_a_server_that_is_away(azurite):
     assert time.monotonic() - started < 40
 
 
-def test_a_token_shows_neither_in_errors_nor_in_logs(azurite, caplog):
+def test_token_appears_neither_in_errors_nor_in_logs(azurite, caplog):
     from azure.storage.blob import AccountSasPermissions, ResourceTypes, generate_account_sas
 
     token = generate_account_sas(
@@ -120,13 +120,13 @@ def test_a_token_shows_neither_in_errors_nor_in_logs(azurite, caplog):
         store.create()
         store.write("a", b"x")
         assert store.read("a") == b"x"
-        (text, trace), *_ = _errors([lambda: store.delete("a")])  # which the token does not allow
+        (text, trace), *_ = _errors([lambda: store.delete("a")])  # the token does not allow it
         assert "HTTP 403" in text
     with open_blobs(f"azure-blob://{name}", Secret(f"{NOWHERE};SharedAccessSignature={token}"), retry_s=0) as store:
         (_, more), *_ = _errors([lambda: store.read("a")])
     for shown in (caplog.text, trace, more):
         assert signature not in shown
-    assert "sig=***" in caplog.text  # the addresses were logged
+    assert "sig=***" in caplog.text  # the URLs were logged
 
 
 def test_tasks_do_not_show_their_credential(azurite):
@@ -146,10 +146,10 @@ def own_azurite(monkeypatch):
     with Azurite() as service:
         monkeypatch.setenv("AZURE_STORAGE_CONNECTION_STRING", service.connection)
         yield service
-    close_shared()
+    close_shared_clients()
 
 
-def test_restarted_in_mid_stream_all_arrives_and_nothing_twice(own_azurite):
+def test_restart_of_the_server_loses_and_repeats_no_row(own_azurite):
     name, rows = _name(), 1000
     blobs, table = open_blobs(f"azure-blob://{name}"), open_table("azure-table://", name)
     blobs.create()
@@ -168,13 +168,13 @@ def test_restarted_in_mid_stream_all_arrives_and_nothing_twice(own_azurite):
             some.set()
 
     records = [{"seq": i, "sensor": f"s{i % 3}", "text": f"v{i}"} for i in range(rows)]
-    # the server is started by the main thread: it ends with the thread that started it
+    # the main thread starts the server, which ends with the thread that started it
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(flow.run, records, batch_size=100, epoch_rows=100, progress=progress)
         assert some.wait(60)
         own_azurite.stop()
         time.sleep(1)
-        assert not running.done(), "it was over before the server went away"
+        assert not running.done(), "the run ended before the server stopped"
         own_azurite.start()
         result = running.result(120)
     assert result["ati"].num_rows == result["abu"].num_rows == rows and result.errors.num_rows == 0
@@ -184,7 +184,7 @@ def test_restarted_in_mid_stream_all_arrives_and_nothing_twice(own_azurite):
     assert len(lines) == len(set(lines)) == rows
 
 
-def test_restarted_in_the_middle_of_a_large_upload(own_azurite):
+def test_large_upload_survives_a_restart_of_the_server(own_azurite):
     store = open_blobs(f"azure-blob://{_name()}")
     store.create()
     data = os.urandom(1 << 20) * 50

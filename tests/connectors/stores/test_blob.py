@@ -1,4 +1,4 @@
-"""All blob stores do the same: folders, memory, SQLite, and Azure by its emulator."""
+"""All blob stores behave alike: folders, memory, SQLite, and Azure with the emulator."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from riot_ops import ConfigError, ConnectorError, RecordError, Secret
-from riot_ops.connectors.retry import in_parallel
+from riot_ops.connectors.retry import map_parallel
 from riot_ops.connectors.stores import open_blobs
 from riot_ops.connectors.stores.blob import check_name
 from riot_ops.connectors.stores.folder import FolderBlobs
@@ -27,8 +27,8 @@ ODD_NAMES = (
     "semi;colon+plus=equal@at:colon,comma~tilde!$()*[]{}|^`<>",
     "..a/b..c/.hidden",
     "CON",
-    "é",  # one character, and
-    "e\u0301",  # two that look like it
+    "é",  # one code point, and
+    "e\u0301",  # two code points with the same glyph
     "x" * 255,
     "/".join(["seg"] * 100),
     "percent%2Fslash",
@@ -51,10 +51,10 @@ def store(request, tmp_path):
     if request.param == "azure":
         url["azure"] = f"azure-blob://test-{uuid.uuid4().hex[:20]}"
         credential = Secret(request.getfixturevalue("azurite").connection)
-    with open_blobs(url[request.param], credential, retry_s=5) as made:
-        made.create()
-        made.create()
-        yield made
+    with open_blobs(url[request.param], credential, retry_s=5) as opened:
+        opened.create()
+        opened.create()
+        yield opened
 
 
 def _reason(call, *arguments, **options):
@@ -63,7 +63,7 @@ def _reason(call, *arguments, **options):
     return caught.value.reason
 
 
-def test_what_is_written_is_read(store):
+def test_written_blobs_are_read_back(store):
     assert list(store.list()) == []
     store.write("models/a.bin", b"\x00\xff")
     store.write("models/a.bin", b"two")
@@ -83,7 +83,7 @@ def test_what_is_written_is_read(store):
 
 def test_conditional_writes(store):
     store.write("a", b"1", overwrite=False)
-    store.write("a", b"1", overwrite=False)  # as when the first answer was lost
+    store.write("a", b"1", overwrite=False)  # as after a lost response
     assert _reason(store.write, "a", b"2", overwrite=False) == "exists"
     assert store.read("a") == b"1"
     store.delete("a")
@@ -100,7 +100,7 @@ def test_one_of_many_writers_wins(store):
             return None
         return i
 
-    winners = [i for i in in_parallel(write, range(6), workers=1 if "memory" in store.label else 6) if i is not None]
+    winners = [i for i in map_parallel(write, range(6), workers=1 if "memory" in store.label else 6) if i is not None]
     assert [store.read("race")] == [str(i).encode() for i in winners]
 
 
@@ -111,7 +111,7 @@ def test_size_limit(store):
     assert _reason(store.read, "b", 4) == "not_found"
 
 
-def test_odd_names(store):
+def test_unusual_names_are_accepted(store):
     for name in ODD_NAMES:
         store.write(name, name.encode())
     assert list(store.list()) == sorted(ODD_NAMES)
@@ -121,14 +121,14 @@ def test_odd_names(store):
     assert list(store.list()) == []
 
 
-def test_bad_names(store):
+def test_invalid_names_are_refused(store):
     for name in BAD_NAMES:
         for call in (store.read, store.delete, lambda n: store.write(n, b"")):
             assert _reason(call, name) == "bad_name", repr(name)
     assert list(store.list()) == []
 
 
-def test_fifty_megabytes_in_chunks(store):
+def test_large_blob_is_written_in_blocks(store):
     data = os.urandom(1 << 20) * 50
     store.write("big", data)
     assert store.read("big") == data
@@ -148,7 +148,7 @@ STEPS = st.lists(
 
 @given(steps=STEPS)
 @settings(max_examples=depth(25), suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_any_sequence_gives_what_a_dict_gives(store, steps):
+def test_any_sequence_of_operations_equals_a_dict(store, steps):
     for name in list(store.list()):
         store.delete(name)
     model = Blobs()
@@ -167,7 +167,7 @@ def test_any_sequence_gives_what_a_dict_gives(store, steps):
 
 
 @given(st.text(max_size=40))
-def test_a_name_is_allowed_or_refused_with_a_reason(name):
+def test_any_name_is_accepted_or_refused_with_a_reason(name):
     try:
         assert check_name(name) == name
     except RecordError as error:
@@ -197,7 +197,7 @@ def test_no_name_leads_out_of_a_folder(tmp_path):
     assert [p.name for p in outside.iterdir()] == ["secret"]
 
 
-def test_a_folder_in_the_place_of_a_blob(tmp_path):
+def test_folder_in_place_of_a_blob_is_an_error(tmp_path):
     store = FolderBlobs(tmp_path)
     store.write("a", b"")
     assert _reason(store.write, "a/b", b"") == "bad_name"
@@ -214,7 +214,7 @@ def test_a_folder_in_the_place_of_a_blob(tmp_path):
 
 
 @pytest.mark.parametrize("overwrite", [True, False])
-def test_a_full_disk_leaves_the_old_blob_and_nothing_else(tmp_path, monkeypatch, overwrite):
+def test_full_disk_leaves_only_the_old_blob(tmp_path, monkeypatch, overwrite):
     store = FolderBlobs(tmp_path)
     store.write("a", b"old")
 
@@ -229,11 +229,11 @@ def test_a_full_disk_leaves_the_old_blob_and_nothing_else(tmp_path, monkeypatch,
     assert list(store.list()) == ["a"] and not list((tmp_path / ".riot_ops").iterdir())
 
 
-def test_a_store_that_is_no_folder(tmp_path):
+def test_file_in_place_of_the_store_is_an_error(tmp_path):
     (tmp_path / "file").touch()
     store = FolderBlobs(tmp_path / "file")
     for call in (store.create, lambda: store.write("a", b""), store.list):
-        with pytest.raises(ConnectorError, match=r"cannot be (made|listed): (File exists|Not a directory)"):
+        with pytest.raises(ConnectorError, match=r"cannot be (created|listed): (File exists|Not a directory)"):
             call()
     assert list(FolderBlobs(tmp_path / "missing").list()) == []
 
@@ -257,13 +257,13 @@ def test_a_store_that_is_no_folder(tmp_path):
         "ftp://hush",
     ],
 )
-def test_wrong_addresses_are_refused_and_not_shown(url):
+def test_invalid_urls_are_refused_and_not_shown(url):
     with pytest.raises(ConfigError, match=r"\bstore\b") as caught:
         open_blobs(url)
     assert "hush" not in str(caught.value)
 
 
-def test_addresses_of_folders(tmp_path, monkeypatch):
+def test_folder_urls(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for url in ("with space", f"file://{tmp_path}/with%20space", f"file://localhost{tmp_path}/with%20space"):
         assert open_blobs(url).folder == tmp_path / "with space"

@@ -1,4 +1,4 @@
-"""Rows in databases: SQLite for real, the statements for others."""
+"""Database tables: with SQLite, and the statements for other databases."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from sqlalchemy.schema import CreateTable
 from riot_ops import ConfigError, ConnectorError, Secret
 from riot_ops.connectors.stores import sql
 from riot_ops.connectors.stores.sql import SqlTable, upsert
-from riot_ops.connectors.stores.sql_address import check_sql_url
+from riot_ops.connectors.stores.sql_url import check_sql_url
 
 SCHEMA = pa.schema(
     [
@@ -36,15 +36,15 @@ SCHEMA = pa.schema(
 
 @pytest.fixture
 def table(tmp_path):
-    with SqlTable(f"sqlite:///{tmp_path}/rows.db", "rows", SCHEMA, ("sensor", "n"), retry_s=5) as made:
-        yield made
+    with SqlTable(f"sqlite:///{tmp_path}/rows.db", "rows", SCHEMA, ("sensor", "n"), retry_s=5) as opened:
+        yield opened
 
 
 def _row(sensor="s", n=1, **values):
     return {**dict.fromkeys(SCHEMA.names), "sensor": sensor, "n": n, **values}
 
 
-def test_columns_have_types(table, tmp_path):
+def test_columns_keep_their_types(table, tmp_path):
     time = dt.datetime(2015, 2, 1, 0, 0, 59, 5, dt.UTC)
     row = _row(value=0.1, flag=True, time=time, raw=b"\x00\xff", list="[1.5]")
     assert table.write([row, _row(n=2)])
@@ -69,11 +69,11 @@ ROWS = st.lists(st.tuples(st.sampled_from("aü'"), st.integers(0, 3), st.integer
 
 @pytest.mark.parametrize("dialect", ["sqlite", "other"])
 @given(batches=st.lists(ROWS, max_size=4))
-def test_upserts_give_what_a_dict_gives(dialect, batches):
+def test_upserts_equal_a_dict(dialect, batches):
     latest = {}
     columns = pa.schema([("sensor", pa.string()), ("n", pa.int64()), ("v", pa.int64())])
     with pytest.MonkeyPatch.context() as patch, SqlTable("sqlite://", "rows", columns, ("sensor", "n")) as table:
-        patch.setattr(sql, "upsert", lambda made, name: upsert(made, dialect))
+        patch.setattr(sql, "upsert", lambda opened, name: upsert(opened, dialect))
         for batch in batches:
             rows = {(sensor, n): {"sensor": sensor, "n": n, "v": v} for sensor, n, v in batch}
             latest.update(rows)
@@ -82,14 +82,14 @@ def test_upserts_give_what_a_dict_gives(dialect, batches):
 
 
 @pytest.mark.parametrize("dialect", ["sqlite", "other"])
-def test_a_table_of_keys_alone(dialect, monkeypatch):
-    monkeypatch.setattr(sql, "upsert", lambda made, name: upsert(made, dialect))
+def test_table_with_only_key_columns(dialect, monkeypatch):
+    monkeypatch.setattr(sql, "upsert", lambda opened, name: upsert(opened, dialect))
     with SqlTable("sqlite://", "rows", pa.schema([("k", pa.string())]), ("k",)) as table:
         assert table.write([{"k": "a"}]) and table.write([{"k": "a"}, {"k": "b"}])
         assert table.read() == [{"k": "a"}, {"k": "b"}]
 
 
-def test_a_refused_batch_leaves_nothing(table):
+def test_refused_batch_writes_no_row(table):
     assert not table.write([_row(n=1), _row(n=1 << 63)])
     assert table.read() == []
 
@@ -106,7 +106,7 @@ def test_statements_of_other_databases():
     assert [s.is_delete for s in upsert(table, "mysql")] == [True, False]
 
 
-def test_a_locked_database_is_waited_for(table, tmp_path, monkeypatch):
+def test_locked_database_is_retried(table, tmp_path, monkeypatch):
     table.write([_row()])
     other = sqlite3.connect(tmp_path / "rows.db", check_same_thread=False, isolation_level=None)
     other.execute("begin immediate")
@@ -123,7 +123,7 @@ def test_a_locked_database_is_waited_for(table, tmp_path, monkeypatch):
     assert len(table.read()) == 2
 
 
-def test_many_writers_at_once(tmp_path):
+def test_concurrent_writers(tmp_path):
     def write(w):
         with SqlTable(f"sqlite:///{tmp_path}/rows.db", "rows", SCHEMA, ("sensor", "n")) as table:
             for n in range(20):
@@ -138,7 +138,7 @@ def test_many_writers_at_once(tmp_path):
         assert len(table.read()) == 5 * 20
 
 
-def test_a_table_with_other_columns_is_said(tmp_path):
+def test_table_with_other_columns_is_an_error(tmp_path):
     url = f"sqlite:///{tmp_path}/rows.db"
     with SqlTable(url, "rows", pa.schema([("k", pa.string())]), ("k",)) as old:
         old.create()
@@ -148,18 +148,18 @@ def test_a_table_with_other_columns_is_said(tmp_path):
         assert "4711" not in str(caught.value)
 
 
-def test_a_folder_that_is_missing_is_said(tmp_path):
+def test_missing_folder_is_an_error(tmp_path):
     table = SqlTable(f"sqlite:///{tmp_path}/no/rows.db", "rows", SCHEMA, ("n",), retry_s=0)
     with pytest.raises(ConnectorError, match="unable to open database file"):
         table.write([_row()])
 
 
-def test_a_full_disk_is_said_and_the_old_rows_stay(table):
+def test_full_disk_is_an_error_and_keeps_the_old_rows(table):
     table.write([_row()])
     with table.begin() as connection:
         pages = connection.exec_driver_sql("pragma page_count").scalar()
 
-    @sa.event.listens_for(table._engine, "checkout")
+    @sa.event.listens_for(table.engine, "checkout")
     def small(connection, *_):
         connection.execute(f"pragma max_page_count={pages}")
 
@@ -168,32 +168,37 @@ def test_a_full_disk_is_said_and_the_old_rows_stay(table):
     assert [row["n"] for row in table.read()] == [1]
 
 
-def test_passwords_are_given_apart_and_not_shown(monkeypatch):
+def _mocked_table(monkeypatch):
+    """A table with a password and without a connection, and the address that it would connect to."""
+    addresses = []
+
+    def create_engine(address, **options):
+        addresses.append(address)
+        return sa.create_mock_engine("sqlite://", None)
+
+    monkeypatch.setattr(sa, "create_engine", create_engine)
+    return SqlTable("postgresql://me@h/d", "rows", SCHEMA, ("n",), Secret("hush")), addresses[0]
+
+
+def test_password_is_a_separate_parameter_and_never_shown(monkeypatch):
     for url in ("postgresql://me:hush@h/d", "mysql+pymysql://:hush@h/d", "postgresql://h/d?password=hush"):
         with pytest.raises(ConfigError, match=r"holds? a password") as caught:
             check_sql_url("store", url)
         assert "hush" not in str(caught.value)
-    made = {}
-
-    def create(address, **options):
-        made["address"] = address
-        return sa.create_mock_engine("sqlite://", None)
-
-    monkeypatch.setattr(sa, "create_engine", create)
-    table = SqlTable("postgresql://me@h/d", "rows", SCHEMA, ("n",), Secret("hush"))
-    assert made["address"].password == "hush"
-    assert "hush" not in f"{table.label} {table!r} {made['address']}"
+    table, address = _mocked_table(monkeypatch)
+    assert address.password == "hush"
+    assert "hush" not in f"{table.label} {table!r} {address}"
 
 
-def test_an_error_that_quotes_the_password_is_blanked(table):
-    table._password = "hush"
+def test_password_in_an_error_is_masked(monkeypatch):
+    table, _ = _mocked_table(monkeypatch)
     error = sa.exc.OperationalError("connect", {}, sqlite3.OperationalError("no entry for me:hush"))
-    failure = table._explain(error)
+    failure = table.explain_failure(error)
     assert failure.message == "no entry for me:***"
     assert "hush" not in "".join(traceback.format_exception(ConnectorError(failure.message)))
 
 
 @pytest.mark.parametrize("url", ["", "file.db", "postgres://h/d", "redis://h"])
-def test_wrong_addresses(url):
+def test_invalid_urls_are_refused(url):
     with pytest.raises(ConfigError, match="address of a database"):
         check_sql_url("store", url)

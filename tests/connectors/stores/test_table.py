@@ -1,4 +1,4 @@
-"""Tables on SQLite and on Azure, by its emulator, do the same."""
+"""Table stores behave alike: SQLite, and Azure with the emulator."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from riot_ops import ConfigError, RecordError, Secret
 from riot_ops.connectors.stores import open_table
-from riot_ops.connectors.stores.table import BATCH, Row, check_row, plain
+from riot_ops.connectors.stores.table import MAX_BATCH_ROWS, Row, check_row, storable_value
 from riot_ops.connectors.template import encode_key
 from tests.reference.stores import Table
 from tests.search import depth
@@ -22,10 +22,10 @@ def table(request, tmp_path):
     url, credential = {"sqlite": f"sqlite:///{tmp_path}/rows.db", "memory": "memory", "azure": "azure-table://"}, None
     if request.param == "azure":
         credential = Secret(request.getfixturevalue("azurite").connection)
-    with open_table(url[request.param], f"t{uuid.uuid4().hex}", credential, retry_s=5) as made:
-        made.create()
-        made.create()
-        yield made
+    with open_table(url[request.param], f"t{uuid.uuid4().hex}", credential, retry_s=5) as opened:
+        opened.create()
+        opened.create()
+        yield opened
 
 
 def _rows(n, partition="p", **values):
@@ -34,17 +34,17 @@ def _rows(n, partition="p", **values):
 
 def _count_writes(table, monkeypatch):
     sizes = []
-    write = table._write
+    write = table.upsert_chunks
 
     def counted(chunks):
         sizes.extend(len(chunk) for chunk in chunks)
         return write(chunks)
 
-    monkeypatch.setattr(table, "_write", counted)
+    monkeypatch.setattr(table, "upsert_chunks", counted)
     return sizes
 
 
-def test_values_come_back_as_they_were(table):
+def test_values_are_read_back_unchanged(table):
     values = {
         "flag": True,
         "small": -1,
@@ -64,13 +64,13 @@ def test_values_come_back_as_they_were(table):
     assert {name: type(value) for name, value in found.items()} == {n: type(v) for n, v in values.items()}
 
 
-def test_insert_again_replaces_the_whole_row(table):
+def test_second_insert_replaces_the_whole_row(table):
     table.insert([Row("p", "r", {"a": 1, "b": 2})])
     table.insert([Row("p", "r", {"b": 3, "c": None})])
     assert table.get([("p", "r"), ("p", "s"), ("q", "r")]) == [{"b": 3}, None, None]
 
 
-def test_the_last_of_the_same_keys_stays(table):
+def test_last_row_with_the_same_keys_wins(table):
     assert table.insert([Row("p", "r", {"a": i}) for i in range(5)]) == {}
     assert table.get([("p", "r"), ("p", "r")]) == [{"a": 4}, {"a": 4}]
 
@@ -89,7 +89,7 @@ def test_the_last_of_the_same_keys_stays(table):
     ],
     ids=["101", "250", "100", "0", "three partitions"],
 )
-def test_batches_of_at_most_a_hundred_per_partition(table, monkeypatch, rows, sizes):
+def test_batches_have_at_most_a_hundred_rows_of_one_partition(table, monkeypatch, rows, sizes):
     written = _count_writes(table, monkeypatch)
     assert table.insert(rows) == {}
     assert sorted(written) == sorted(sizes)
@@ -104,7 +104,7 @@ def test_smaller_batches(table, monkeypatch):
     assert written == [10, 10, 5]
 
 
-def test_a_range_is_half_open_and_sorted(table):
+def test_range_is_half_open_and_sorted(table):
     table.insert([Row("p", encode_key(i), {"i": i}) for i in (-5, 3, 7, -1, 1000, 0)])
     table.insert([Row("q", encode_key(3), {"i": 99})])
 
@@ -120,7 +120,7 @@ def test_a_range_is_half_open_and_sorted(table):
         span(-10, 2000, 5)
 
 
-def test_rows_that_no_table_takes_are_named_and_the_others_written(table):
+def test_invalid_rows_are_reported_and_the_others_written(table):
     rows = [
         Row("p", "good", {"a": "x"}),
         Row("p", "", {"a": 1}),
@@ -144,7 +144,7 @@ def test_rows_that_no_table_takes_are_named_and_the_others_written(table):
     assert all(table.get([(rows[i].partition, rows[i].row)])[0] for i in (0, 11))
 
 
-def test_a_hundred_rows_that_are_too_much_for_one_transaction(table):
+def test_transaction_that_is_too_large_is_split(table):
     rows = [Row("p", encode_key(i), {"a": "ü" * 30_000, "b": "x" * 30_000}) for i in range(100)]
     assert table.insert(rows) == {}
     assert len(table.range("p", "0", "9")) == 100
@@ -168,8 +168,8 @@ STEPS = st.lists(
 
 @given(steps=STEPS)
 @settings(max_examples=depth(25), suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_any_sequence_gives_what_a_dict_gives(table, steps):
-    prefix = uuid.uuid4().hex  # a table of its own within the table
+def test_any_sequence_of_operations_equals_a_dict(table, steps):
+    prefix = uuid.uuid4().hex  # separates this test within the table
     model = Table()
     for step, *arguments in steps:
         if step == "insert":
@@ -185,7 +185,7 @@ def test_any_sequence_gives_what_a_dict_gives(table, steps):
 
 
 @given(st.text(min_size=1, max_size=150), st.text(min_size=1, max_size=150))
-def test_encoded_keys_are_taken_and_keep_texts_apart(a, b):
+def test_encoded_keys_are_accepted_and_distinct(a, b):
     if len(encode_key(a)) <= 512:
         check_row(Row(encode_key(a), f"{encode_key(a)[:200]}|{encode_key(b)[:200]}", {}))
     assert (encode_key(a) == encode_key(b)) == (a == b)
@@ -194,25 +194,25 @@ def test_encoded_keys_are_taken_and_keep_texts_apart(a, b):
 @pytest.mark.integration
 @given(text=st.text(min_size=1, max_size=30))
 @settings(max_examples=depth(30), suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_any_text_is_a_key(table, text):
+def test_any_text_can_be_a_key(table, text):
     key = encode_key(text)
     assert table.insert([Row(key, key, {"text": text})]) == {}
     assert table.get([(key, key)]) == [{"text": text}]
     assert table.range(key, key, key + "~") == [Row(key, key, {"text": text})]
 
 
-def test_values_of_arrow_columns():
+def test_arrow_values_become_storable():
     naive = dt.datetime.fromisoformat("2015-02-01T00:00:00")
     zoned = dt.datetime(2015, 2, 1, 1, tzinfo=dt.timezone(dt.timedelta(hours=1)))
-    assert plain(naive) == plain(zoned) == dt.datetime(2015, 2, 1, tzinfo=dt.UTC)
-    assert plain({"a": [1.5, None]}) == '{"a":[1.5,null]}'
-    assert plain(dt.date(2015, 2, 1)) == "2015-02-01"
-    assert plain(float("nan")) is None and plain(float("inf")) == float("inf")
-    assert BATCH == 100
+    assert storable_value(naive) == storable_value(zoned) == dt.datetime(2015, 2, 1, tzinfo=dt.UTC)
+    assert storable_value({"a": [1.5, None]}) == '{"a":[1.5,null]}'
+    assert storable_value(dt.date(2015, 2, 1)) == "2015-02-01"
+    assert storable_value(float("nan")) is None and storable_value(float("inf")) == float("inf")
+    assert MAX_BATCH_ROWS == 100
 
 
 @pytest.mark.parametrize("name", ["", "ab", "1abc", "a-b", "ü12", "a" * 64])
-def test_wrong_names_of_tables(name):
+def test_invalid_table_names_are_refused(name):
     with pytest.raises(ConfigError, match="table must be"):
         open_table("memory", name)
 
@@ -220,7 +220,7 @@ def test_wrong_names_of_tables(name):
 @pytest.mark.parametrize(
     "url", ["", "azure-table://acc:hush@x", "postgresql://me:hush@h/d", "https://a?sig=hush", "file.db"]
 )
-def test_wrong_addresses_are_refused_and_not_shown(url):
+def test_invalid_urls_are_refused_and_not_shown(url):
     with pytest.raises(ConfigError, match="store") as caught:
         open_table(url, "rows")
     assert "hush" not in str(caught.value)
