@@ -2,14 +2,14 @@
 
 from collections.abc import Callable
 
-from riot_bench.baselines.engines.programs import PROGRAMS, Count, lines_of, main
+from riot_bench.baselines.engines.programs import PROGRAMS, RowCounter, main, read_lines
 
 
-def build(name: str, files: list[str], into: Count) -> Callable[[], None]:
+def build(name: str, files: list[str], into: RowCounter) -> Callable[[], None]:
     program, states = PROGRAMS[name], dict[str, object]()
 
     def run() -> None:
-        for line in lines_of(files):
+        for line in read_lines(files):
             for key, value in program.expand(line):
                 states[key], rows = program.step(states.get(key), value)
                 for row in rows:

@@ -2,14 +2,14 @@
 
 from collections.abc import Callable
 
-from riot_bench.baselines.engines.programs import PROGRAMS, Count, lines_of, main
+from riot_bench.baselines.engines.programs import PROGRAMS, RowCounter, main, read_lines
 
 
-def build(name: str, files: list[str], into: Count) -> Callable[[], None]:
+def build(name: str, files: list[str], into: RowCounter) -> Callable[[], None]:
     program = PROGRAMS[name]
 
     def run() -> None:
-        for line in lines_of(files):
+        for line in read_lines(files):
             for _, value in program.expand(line):
                 for row in program.step(None, value)[1]:
                     into.add(row)

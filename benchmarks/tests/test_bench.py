@@ -12,13 +12,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from riot_bench.baselines.windows import means, plain_means
-from riot_bench.harness import registry as bench
-from riot_bench.harness.data import Discard, LineFiles, RecordFiles, block_stats, write_city, write_readings
-from riot_bench.harness.measure import Measure, kernel_times
+from riot_bench.baselines.python.windows import plain_window_means
+from riot_bench.baselines.spark.windows import spark_window_means
+from riot_bench.harness.data import LineFiles, RecordFiles, write_city, write_readings
+from riot_bench.harness.discard import DiscardSink
+from riot_bench.harness.measure import Measure
 from riot_bench.harness.micro_batches import rate_of
+from riot_bench.harness.timing import kernel_times
+from riot_bench.harness.workload import tumbling_stats
+from riot_bench.suites import registry as bench
 from riot_bench.suites import windows
-from riot_bench.suites.kernels import CODES, LOOKUP, task_under_test
+from riot_bench.suites.kernels import CODES, LOOKUP_KERNELS, task_under_test
 from riot_bench.suites.keyed import kalman_flow
 
 from riot_ops import tasks as t
@@ -37,7 +41,7 @@ def city(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def expected(city: Path) -> dict[str, Any]:
     """What riot_ops gives, sorted."""
-    result = block_stats().run(LineFiles(city, MESSAGES // FILES))
+    result = tumbling_stats().run(LineFiles(city, MESSAGES // FILES))
     assert result.summary.errors == 0
     return {kind: by_record(result[kind]) for kind in ("avg", "slr", "dac")}
 
@@ -59,14 +63,14 @@ def same(ours: Any, theirs: Any, keys: list[str]) -> None:
 # -- suites ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", bench.describe())
+@pytest.mark.parametrize("name", bench.describe_suites())
 def test_suite_exists(name: str) -> None:
-    assert callable(bench.suite(name))
+    assert callable(bench.find_suite(name))
 
 
 def test_unknown_suite_is_refused_with_a_hint() -> None:
     with pytest.raises(ConfigError, match='did you mean "kernels"'):
-        bench.suite("kernel")
+        bench.find_suite("kernel")
 
 
 def test_run_prints_a_json_object_per_measure(
@@ -77,7 +81,7 @@ def test_run_prints_a_json_object_per_measure(
         yield Measure("growth/c", float("nan"), "ms")
 
     monkeypatch.setattr("riot_bench.suites.growth.measures", measures)
-    found = bench.run("growth", as_json=True)
+    found = bench.run_suite("growth", as_json=True)
     assert [m.met for m in found] == [True, None]
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [list(line) for line in lines] == [
@@ -105,7 +109,7 @@ def test_run_prints_a_table(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
         "riot_bench.suites.growth.measures",
         lambda quick: iter([Measure("growth/a", 3.0, "ms", "on local[2]", 2, at_most=True)]),
     )
-    bench.run("growth")
+    bench.run_suite("growth")
     shown = capsys.readouterr().out
     assert "growth/a" in shown
     assert "on local[2]" in shown
@@ -117,7 +121,7 @@ def test_a_table_marks_lower_bounds_and_shows_the_range_of_micro_batches(
 ) -> None:
     one = Measure("growth/a", 3.0, "ratio", sample=(2.0, 3.0, 5.0), lower_bound=True)
     monkeypatch.setattr("riot_bench.suites.growth.measures", lambda quick: iter([one]))
-    bench.run("growth")
+    bench.run_suite("growth")
     shown = capsys.readouterr().out
     assert ">= 3" in shown
     assert "2–5" in shown
@@ -137,18 +141,18 @@ def test_runs_are_repeated(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
         "riot_bench.suites.growth.measures", lambda quick: iter([Measure("growth/a", next(values), "ms")])
     )
     monkeypatch.setattr(os, "getloadavg", lambda: (next(loads), 7.0, 7.0))
-    (found,) = bench.run("growth", as_json=True, repeat=3)
+    (found,) = bench.run_suite("growth", as_json=True, repeat=3)
     (line,) = map(json.loads, capsys.readouterr().out.splitlines())
     assert (found.value, found.values) == (4.0, (3.0, 9.0, 4.0))
     assert (line["value"], line["values"]) == (4.0, [3.0, 9.0, 4.0])
     assert line["load"] == [[0.25, 1.5], [1.75, 2.0], [2.25, 2.5]]
     values = iter([3.0, 9.0, 4.0])
-    bench.run("growth", repeat=3)
+    bench.run_suite("growth", repeat=3)
     shown = capsys.readouterr().out
     assert "3–9" in shown
     assert "load 2.25 before, up to 2.5 meanwhile" in " ".join(shown.split())
     with pytest.raises(ConfigError, match="repeat must be >= 1, got 0"):
-        bench.run("growth", repeat=0)
+        bench.run_suite("growth", repeat=0)
 
 
 def test_the_median_leaves_out_runs_without_a_figure() -> None:
@@ -206,7 +210,7 @@ def test_a_table_tells_of_which_measures_it_shows_the_worst(
         yield Measure("growth/once", 7.0, "ms", reach=9, at_most=True)
 
     monkeypatch.setattr("riot_bench.suites.growth.measures", measures)
-    bench.run("growth", repeat=3)
+    bench.run_suite("growth", repeat=3)
     shown = capsys.readouterr().out
     assert "worst 812" in shown
     assert shown.count("worst") == 1
@@ -223,7 +227,7 @@ def test_the_time_of_a_kernel_is_without_finding_the_state_of_the_key() -> None:
     session.push_batch(batch)
     with kernel_times() as times:
         session.push_batch(batch)
-    assert set(times.spent) - set(LOOKUP) == {"kalman_filter.kalman"}
+    assert set(times.spent) - set(LOOKUP_KERNELS) == {"kalman_filter.kalman"}
 
 
 # -- same results ----------------------------------------------------------------------------------
@@ -249,15 +253,15 @@ def test_orjson_parses_the_same() -> None:
 
 @pytest.mark.parametrize("code", ["MLR", "DTC"])
 def test_models_give_what_scikit_learn_gives(code: str) -> None:
-    from riot_bench.baselines.python.models import predict_all_at_once, predict_one_at_a_time
-    from riot_bench.suites.models import INPUTS, prepared, readings
+    from riot_bench.baselines.python.models import predict_batch, predict_each
+    from riot_bench.suites.models import INPUTS, readings, train_models
 
-    task, estimator = prepared()[code]
+    task, estimator = train_models()[code]
     batch = readings(300, seed=9)
     ours = task.session().push_batch(batch).column(task.output)
     rows = np.column_stack([batch.column(name) for name in INPUTS]).tolist()
-    theirs = predict_all_at_once(estimator, rows)
-    single = predict_one_at_a_time(estimator, rows[:20])
+    theirs = predict_batch(estimator, rows)
+    single = predict_each(estimator, rows[:20])
     if code == "MLR":  # sums are taken in another order, in their two ways as well
         np.testing.assert_allclose(ours, theirs, rtol=1e-12)
         np.testing.assert_allclose(single, theirs[:20], rtol=1e-12)
@@ -284,7 +288,7 @@ def test_plain_python_counts_what_riot_ops_counts(tmp_path: Path) -> None:
     parsed = t.ParseSenML(schema="city").session().push_batch(next(lines.batches(0))).to_pandas()
     first = parsed.drop_duplicates(["sensor_id", "obs_type"])
     assert first["value"].isna().any()
-    counted = block_stats().run(lines, sinks=Discard()).summary.rows
+    counted = tumbling_stats().run(lines, sinks=DiscardSink()).summary.rows
     assert stats(lines.files) == counted
 
 
@@ -293,15 +297,15 @@ def test_counting_is_measured_where_both_sides_agree(
     city: Path, monkeypatch: pytest.MonkeyPatch, theirs: dict[str, int] | None
 ) -> None:
     from riot_bench.baselines.python import stats as stats_python
-    from riot_bench.suites import stats
+    from riot_bench.suites.stats import suite as stats
 
-    monkeypatch.setattr(stats, "EACH", MESSAGES // FILES)
+    monkeypatch.setattr(stats, "MESSAGES_PER_FILE", MESSAGES // FILES)
     if theirs is not None:
         monkeypatch.setattr(stats_python, "stats", lambda files: theirs)
-        with pytest.raises(RiotError, match=r"do not agree on the number of records: .*\{'avg': 1\}"):
-            list(stats._counting(city, MESSAGES // FILES, MESSAGES, 1))
+        with pytest.raises(RiotError, match=r"differ in the number of records: .*\{'avg': 1\}"):
+            list(stats._count_only(city, MESSAGES // FILES, MESSAGES, 1))
         return
-    found = {m.measure: m for m in stats._counting(city, MESSAGES // FILES, MESSAGES, 1)}
+    found = {m.measure: m for m in stats._count_only(city, MESSAGES // FILES, MESSAGES, 1)}
     assert all(m.value > 0 for m in found.values())
     reaches = {name: m.reach for name, m in found.items() if m.unit == "ratio"}
     assert reaches == {"stats/local-all-cores-vs-one": 1.6, "stats/count-only-vs-plain-python": 12}
@@ -359,10 +363,10 @@ def test_keyed_sides_give_the_same(spark: Any, tmp_path: Path) -> None:
 
 def test_windows_in_plain_python_are_the_same() -> None:
     table = windows.readings(150_000)
-    ours = windows.flow(windows.KINDS["tumbling"][0]).run(table)["window"].to_pandas()
+    ours = windows.window_flow(windows.WINDOWS["tumbling"][0]).run(table)["window"].to_pandas()
     minutes = ours.window_start.astype("int64") // 60_000_000
     found = {(d, m): (mean, n) for d, m, mean, n in zip(ours.device, minutes, ours["mean"], ours.n, strict=True)}
-    theirs = plain_means(table)
+    theirs = plain_window_means(table)
     assert len(theirs) == len(found) == 3000
     for device, minute, mean, n in theirs:
         assert found[device, minute] == (pytest.approx(mean, rel=1e-12), n)
@@ -376,14 +380,14 @@ def test_windows_of_spark_are_the_same(spark: Any, tmp_path: Path) -> None:
     data.mkdir()
     for i in range(3):  # Spark closes a window when the micro-batch after it is there
         pq.write_table(windows.readings(100_000, 100_000 * i), data / f"{i}.parquet")
-    query = windows.flow(windows.KINDS["tumbling"][0]).start(
+    query = windows.window_flow(windows.WINDOWS["tumbling"][0]).start(
         spark, RecordFiles(data, 100_000, windows.SCHEMA), max_records=100_000
     )
     query.wait()
     ours = {(row["device"], row["window_start"]): row for row in query["window"].to_pylist()}
     fields = "seq long, event_time timestamp, device string, value double"
     stream = spark.readStream.schema(fields).option("maxFilesPerTrigger", 1).parquet(str(data))
-    timed_query(means(stream), tmp_path / "checkpoint", "parquet", out=tmp_path / "out")
+    timed_query(spark_window_means(stream), tmp_path / "checkpoint", "parquet", out=tmp_path / "out")
     frame = spark.read.parquet(str(tmp_path / "out")).selectExpr("device", "window.start", "mean", "n")
     theirs = [row for row in frame.toArrow().to_pylist()]
     assert len(theirs) >= 3000
@@ -393,6 +397,6 @@ def test_windows_of_spark_are_the_same(spark: Any, tmp_path: Path) -> None:
 
 
 def test_discard_takes_everything(city: Path) -> None:
-    summary = block_stats().run(LineFiles(city, MESSAGES // FILES), sinks=Discard()).summary
+    summary = tumbling_stats().run(LineFiles(city, MESSAGES // FILES), sinks=DiscardSink()).summary
     assert summary.messages == MESSAGES
     assert summary.rows["dac"] == 5 * MESSAGES

@@ -6,9 +6,9 @@ import time
 
 import pyarrow as pa
 import pytest
-from riot_bench.harness import registry as bench
+from riot_bench.suites import registry as bench
 from riot_bench.suites.reuse import local as reuse_local
-from riot_bench.suites.reuse import many as reuse_many
+from riot_bench.suites.reuse import many_dataflows as reuse_many
 from riot_bench.suites.reuse import suite as reuse
 from riot_bench.suites.reuse.workloads import pi_series, riot21
 
@@ -31,7 +31,7 @@ def test_counted_alone_it_gives_the_figures_of_the_books():
     assert set(found) - used == {"reuse/submit/p95-ms", *(f"reuse/riot/seq/{n}" for n in books)}
     assert sum(found[name].value for name in used) == pytest.approx(1)
     peak = found["reuse/riot/seq/tasks-peak-reduction"]
-    assert round(peak.value, 3) == 0.453 and peak.met and peak.against == "steps that run, of 192 apart"
+    assert round(peak.value, 3) == 0.453 and peak.met and peak.against == "saved steps, of 192 separate ones"
 
 
 def test_each_trace_and_workload_is_another():
@@ -47,7 +47,7 @@ def test_each_trace_and_workload_is_another():
 def test_run_in_process_both_sides_take_time_and_give_the_same(monkeypatch):
     some = [flow for flow in riot21() if flow.name in ("grid-kalman", "grid-short", "grid-cleaned-stats")]
     monkeypatch.setattr(reuse, "riot21", lambda: some)
-    monkeypatch.setitem(reuse_local.PEAK, "riot", 0.3)
+    monkeypatch.setitem(reuse_local.PEAK_SAVINGS, "riot", 0.3)
     found = {m.measure: m for m in reuse.measures(quick=True, trace=("rw1",))}
     assert found["reuse/riot/outputs-equal"].value == found["reuse/riot/rw1/outputs-equal"].value == 1
     assert found["reuse/riot/rw1/after-drain"].value == 0
@@ -59,7 +59,7 @@ def test_records_may_move_behind_some_actions_alone():
     flows = {flow.name: flow for flow in riot21() if flow.name in ("grid-kalman", "grid-short")}
 
     def points(**every):
-        found = reuse_local.run("x", "riot", reuse_local.trace_of("seq", flows), flows, **every)
+        found = reuse_local.cpu_measures("x", "riot", reuse_local.make_trace("seq", flows), flows, **every)
         return [m.measure for m in found if "/cpu/together/" in m.measure]
 
     assert points() == [f"x/cpu/together/{n}" for n in (1, 2, 3, 4)]
@@ -67,16 +67,16 @@ def test_records_may_move_behind_some_actions_alone():
 
 
 def test_the_quick_form_does_a_tenth_of_the_work():
-    assert reuse._tenth({}) == pi_series({}, 300) != pi_series({})
+    assert reuse._tenth_of_work({}) == pi_series({}, 300) != pi_series({})
 
 
 def test_records_that_differ_are_seen(monkeypatch):
     flows = {f.name: f for f in riot21() if f.name in ("grid-kalman", "grid-stats")}
-    assert reuse_local.equal("x", flows, 400).value == 1
-    whole = reuse_local.source
+    assert reuse_local.check_outputs("x", flows, 400).value == 1
+    whole = reuse_local.open_source
     lengths = iter([400, 400, 399, 400])
-    monkeypatch.setattr(reuse_local, "source", lambda name, messages=None: whole(name, next(lengths)))
-    assert reuse_local.equal("x", flows, 400).value == 0
+    monkeypatch.setattr(reuse_local, "open_source", lambda name, messages=None: whole(name, next(lengths)))
+    assert reuse_local.check_outputs("x", flows, 400).value == 0
 
 
 def test_fragments_are_counted_by_hand():
@@ -88,23 +88,23 @@ def test_fragments_are_counted_by_hand():
         return made.sink("out", source.to(tasks.MovingAverage(window=window), id=name))
 
     flows = {"a": flow("a", 2), "b": flow("b", 3)}
-    found = {m.measure: m for m in reuse_local.counted("x", "opmw", "seq", flows)}
+    found = {m.measure: m for m in reuse_local.step_measures("x", "opmw", "seq", flows)}
     # who comes first goes last: the other's two steps go; or the source stays with two that rest
-    first, *_, last = reuse_local.trace_of("seq", flows)
+    first, *_, last = reuse_local.make_trace("seq", flows)
     assert found["x/fragmentation"].value == pytest.approx(4 / 3 if first.name == last.name else 5 / 3)
     assert found["x/idle-share"].value == pytest.approx(0 if first.name == last.name else 2 / 5 / 3)
 
 
 def test_names_are_checked():
     for wrong in ({"trace": ("sex",)}, {"workload": ("riott",)}, {"backend": "spork"}):
-        with pytest.raises(ConfigError, match="is none of"):
+        with pytest.raises(ConfigError, match="is not one of"):
             list(reuse.measures(**wrong))
-    assert "reuse" in bench.describe()
+    assert "reuse" in bench.describe_suites()
 
 
 def test_many_dataflows_over_one_stream(monkeypatch):
-    monkeypatch.setitem(reuse_many.WARM, "local", (10.0, 0.5))
-    monkeypatch.setattr(reuse_many, "COUNTED", (30.0, 1.5))
+    monkeypatch.setitem(reuse_many.WARM_UP_S, "local", (10.0, 0.5))
+    monkeypatch.setattr(reuse_many, "MEASURED_S", (30.0, 1.5))
     found = {m.measure: m for m in reuse.measures(quick=True, many=4)}
     assert set(found) == {f"reuse/many/4/{n}" for n in ("p95-ms", "records-per-s", "bytes-per-dataflow", "submit-ms")}
     late, pace = found["reuse/many/4/p95-ms"], found["reuse/many/4/records-per-s"]
@@ -112,7 +112,7 @@ def test_many_dataflows_over_one_stream(monkeypatch):
     assert pace.value > 0 and pace.reach == 0.95 * 500 * 4
     size = found["reuse/many/4/bytes-per-dataflow"]
     assert size.reach == 1 << 20 and size.at_most and found["reuse/many/4/submit-ms"].value > 0
-    with pytest.raises(ConfigError, match="'local' or 'spark', got 'null'"):
+    with pytest.raises(ConfigError, match="--backend local or spark, got 'null'"):
         list(reuse.measures(many=4, backend="null"))
 
 
@@ -128,7 +128,7 @@ def test_latency_counts_from_when_the_message_was_due():
 def test_each_of_many_dataflows_has_a_filter_of_its_own_and_one_parser_for_all():
     manager = ReuseManager()
     for i in range(5):
-        manager.submit(reuse_many.flow(i, 5))
+        manager.submit(reuse_many.make_flow(i, 5))
     assert manager.stats()["steps"] == 2 + 3 * 5 and manager.stats()["sources"] == 1
 
 
@@ -160,7 +160,7 @@ def test_the_figures_show_each_trace_step_by_step(monkeypatch):
 
 
 def test_a_long_line_has_some_of_its_points():
-    line = list(reuse_local._line("reuse/x", list(range(100)), "steps", ""))
+    line = list(reuse_local._line_points("reuse/x", list(range(100)), "steps", ""))
     assert [m.measure for m in line[:2]] == ["reuse/x/1", "reuse/x/4"] and len(line) == 34
     assert [m.value for m in line[:2]] == [0, 3]
 

@@ -11,19 +11,19 @@ from types import SimpleNamespace
 import pyarrow as pa
 import pytest
 from riot_bench.harness.measure import Measure
-from riot_bench.suites.reuse import carried as reuse_carried
+from riot_bench.suites.reuse import capacity as reuse_carried
+from riot_bench.suites.reuse import executions as reuse_sides
 from riot_bench.suites.reuse import local as reuse_local
-from riot_bench.suites.reuse import many as reuse_many
-from riot_bench.suites.reuse import sides as reuse_sides
+from riot_bench.suites.reuse import many_dataflows as reuse_many
 from riot_bench.suites.reuse import spark as reuse_spark
 from riot_bench.suites.reuse import suite as reuse
-from riot_bench.suites.reuse.traces import Action, sequence
+from riot_bench.suites.reuse.traces import Action, sequential_trace
 from riot_bench.suites.reuse.workloads import riot21
 
-import riot_ops.reuse.spark.session
+import riot_ops.reuse.spark.spark_backend
 from riot_ops.core.errors import ConfigError
-from riot_ops.reuse.spark.session import SparkBackend
-from tests.reuse.queries import FakeSpark
+from riot_ops.reuse.spark.spark_backend import SparkBackend
+from tests.reuse.spark.fake_spark import FakeSpark
 
 TRIGGER_S = 0.3
 
@@ -49,15 +49,15 @@ class Scripted:
         for flow in self.there:
             self.sinks[flow].function("out", pa.record_batch({"seq": pa.array([int(self.clock.now)])}))
 
-    def up(self):
+    def is_started(self):
         return True
 
-    def queries(self):
+    def query_count(self):
         return len(self.there)
 
-    groups = queries
+    group_count = query_count
 
-    def batches(self):
+    def batch_count(self):
         return self.done
 
     def cores(self):
@@ -89,27 +89,27 @@ def clock(monkeypatch):
 def went(clock, side, between=4.0):
     clock.side = side
     actions = [Action(0, "submit", "a"), Action(1, "submit", "b"), Action(2, "remove", "a"), Action(3, "remove", "b")]
-    return reuse_spark.course(side, {"a": "a", "b": "b"}, actions, between)
+    return reuse_spark.run_trace(side, {"a": "a", "b": "b"}, actions, between)
 
 
 def test_what_runs_between_actions_and_what_actions_take_are_told_apart(clock):
     apart = went(clock, Scripted(clock, 0.5, 2.0))
-    assert apart.cores == pytest.approx([0.5, 1.0, 0.5, 0.0]) and apart.acting == pytest.approx([2, 2, 0, 0])
-    assert apart.took(60) == pytest.approx(4 + 60 * 2.0)
-    assert [one.seconds for one in apart.between] == pytest.approx([4] * 4) and apart.batch_s == pytest.approx(0.5)
+    assert apart.cores == pytest.approx([0.5, 1.0, 0.5, 0.0]) and apart.action_cpu_s == pytest.approx([2, 2, 0, 0])
+    assert apart.cpu_seconds(60) == pytest.approx(4 + 60 * 2.0)
+    assert [one.seconds for one in apart.intervals] == pytest.approx([4] * 4) and apart.batch_s == pytest.approx(0.5)
     together = went(clock, Scripted(clock, 0.0, 3.0, shared=0.6))
-    assert together.cores == pytest.approx([0.6, 0.6, 0.6, 0.0]) and [s.flow for s in together.stays] == ["a", "b"]
-    assert [one.fragmentation for one in together.between] == [1, 1, 1, None]
-    found = {m.measure: m for m in reuse_spark._compared("x", "", "", apart, together, 2, 0.25)}
+    assert together.cores == pytest.approx([0.6, 0.6, 0.6, 0.0]) and [s.flow for s in together.lifetimes] == ["a", "b"]
+    assert [one.fragmentation for one in together.intervals] == [1, 1, 1, None]
+    found = {m.measure: m for m in reuse_spark._comparison_measures("x", "", "", apart, together, 2, 0.25)}
     assert found["x/cpu-reduction"].value == pytest.approx(1 - 1.8 / 2) and found["x/cpu-reduction"].reach == 0.25
     assert found["x/cpu-reduction-60s"].value == pytest.approx(1 - (6 + 108) / (4 + 120))
     assert found["x/cross-over"].value == pytest.approx(0.1) and not found["x/cross-over"].met
     assert [found[f"x/cores/together/{i}"].value for i in (1, 4)] == pytest.approx([0.6, 0.0])
     assert found["x/micro-batch-ms/apart"].value == pytest.approx(500)
-    assert found["x/micro-batch-ms/apart"].against.endswith("mean of 16; 16 were due")
+    assert found["x/micro-batch-ms/apart"].against.endswith("mean CPU time of 16 micro-batches; 16 were due")
     [better] = [
         m
-        for m in reuse_spark._compared("x", "-defragmented", "", apart, together, 2, 0.25)
+        for m in reuse_spark._comparison_measures("x", "-defragmented", "", apart, together, 2, 0.25)
         if "reduction-d" in m.measure
     ]
     assert better.reach == 0.51
@@ -120,20 +120,20 @@ def test_micro_batches_that_a_busy_machine_left_out_count_as_the_others(clock):
     slow.pace = 0.5  # half of what is due
     found = went(clock, slow)
     assert found.batch_s == pytest.approx(0.5) and found.cores == pytest.approx([0.5, 1.0, 0.5, 0.0])
-    stuck = reuse_spark.Course(between=[reuse_spark.Stretch(4, 1, 8, 2, 1), reuse_spark.Stretch(4, 0.1, 4, 0, 1)])
+    stuck = reuse_spark.TraceRun(intervals=[reuse_spark.Interval(4, 1, 8, 2, 1), reuse_spark.Interval(4, 0.1, 4, 0, 1)])
     assert stuck.cores == pytest.approx([1.0, 0.55]), "the mean stands in for what did nothing"
 
 
 def test_a_side_is_up_when_each_query_has_compiled_its_code():
     """The first micro-batch of one that others become is empty, the second the first with records."""
-    together, apart = (object.__new__(kind) for kind in (reuse_sides.Together, reuse_sides.Apart))
+    together, apart = (object.__new__(kind) for kind in (reuse_sides.SharedQueries, reuse_sides.SeparateQueries))
     for batches, up in ((2, False), (3, True)):
         together.backend = SimpleNamespace(micro_batches=lambda n=batches: {"f0": 9, "f1": n})
         apart._running = {
             "a": SimpleNamespace(micro_batches=[{}] * 9),
             "b": SimpleNamespace(micro_batches=[{}] * batches),
         }
-        assert together.up() == apart.up() == up
+        assert together.is_started() == apart.is_started() == up
 
 
 def test_outputs_that_differ_are_seen(monkeypatch, tmp_path):
@@ -147,7 +147,9 @@ def test_outputs_that_differ_are_seen(monkeypatch, tmp_path):
             self.flow, self.sink = flow, sink
 
         def defragment(self):
-            self.flow.run({node.id: self.opened(node.id) for node in self.flow.kind("source")}, sinks=self.sink)
+            self.flow.run(
+                {node.id: self.opened(node.id) for node in self.flow.nodes_of_kind("source")}, sinks=self.sink
+            )
 
         def wait(self, timeout_s):
             return True
@@ -155,15 +157,15 @@ def test_outputs_that_differ_are_seen(monkeypatch, tmp_path):
         def close(self):
             pass
 
-    monkeypatch.setattr(reuse_sides, "Together", Same)
+    monkeypatch.setattr(reuse_sides, "SharedQueries", Same)
     lengths = itertools.cycle([50])
 
     def opened(stream, messages):
         return reuse_local.riot_source(stream, next(lengths))
 
-    assert reuse_sides.equal("x", None, tmp_path, flows, opened).value == 1
+    assert reuse_sides.check_outputs("x", None, tmp_path, flows, opened).value == 1
     lengths = itertools.cycle([50, 49])
-    assert reuse_sides.equal("x", None, tmp_path, flows, opened).value == 0
+    assert reuse_sides.check_outputs("x", None, tmp_path, flows, opened).value == 0
 
 
 def test_what_two_cores_carry_is_told_by_processor_time(clock, monkeypatch):
@@ -181,18 +183,18 @@ def test_what_two_cores_carry_is_told_by_processor_time(clock, monkeypatch):
         return make
 
     monkeypatch.setattr(reuse_carried, "spark_session", lambda cores: contextlib.nullcontext())
-    monkeypatch.setattr(reuse_carried, "Apart", opened(0.5, 0.0))
-    monkeypatch.setattr(reuse_carried, "Together", opened(0.01, 0.2))
+    monkeypatch.setattr(reuse_carried, "SeparateQueries", opened(0.5, 0.0))
+    monkeypatch.setattr(reuse_carried, "SharedQueries", opened(0.01, 0.2))
     flows = dict.fromkeys("abcd")
     flows = {name: name for name in flows}
-    found = {m.measure: m.value for m in reuse_carried.carried("x", flows, True, None)}
+    found = {m.measure: m.value for m in reuse_carried.capacity_measures("x", flows, True, None)}
     assert found["x/apart"] == pytest.approx(4) and found["x/together"] == pytest.approx(2 * 4 / 0.24)
     assert found["x/ratio"] == pytest.approx(2 / 0.24)
     assert len(sides) == 4, "three at a time"
 
 
 def test_options_are_checked():
-    with pytest.raises(ConfigError, match="'spark', got 'local'"):
+    with pytest.raises(ConfigError, match="--backend spark, got 'local'"):
         list(reuse.measures(carried=True))
     with pytest.raises(ConfigError, match="at_once must be >= 1, got 0"):
         list(reuse.measures(backend="spark", at_once=0))
@@ -242,8 +244,10 @@ def test_the_report_has_traces_on_spark_and_many_dataflows(monkeypatch):
         return of
 
     monkeypatch.setattr(reuse_spark, "measures", measured)
-    monkeypatch.setattr(reuse_carried, "carried", lambda name, flows, *_: asked.append((name, len(flows))) or iter(()))
-    monkeypatch.setattr(reuse_many, "many", counted("many"))
+    monkeypatch.setattr(
+        reuse_carried, "capacity_measures", lambda name, flows, *_: asked.append((name, len(flows))) or iter(())
+    )
+    monkeypatch.setattr(reuse_many, "many_measures", counted("many"))
     spark, many = reuse.EXPERIMENTS[2:]
     assert [spark.key, many.key] == ["reuse/spark", "reuse/many"]
     [one] = spark.measures(False)
@@ -252,7 +256,7 @@ def test_the_report_has_traces_on_spark_and_many_dataflows(monkeypatch):
     assert not re.search(r"\d", "".join(figure.title for figure in spark.figures)), "it is of either form"
     asked.clear()
     assert len([*spark.measures(True)]) == 1 and asked == [("reuse/spark", 3, ["seq"], True)]
-    assert " 12 at once (3 in the quick form)" in spark.about
+    assert "At most 12 run concurrently (3 in the quick form)" in spark.about
     asked.clear()
     assert [m.measure for m in many.measures(False)] == ["reuse/many/local/3000/p95-ms", "reuse/many/spark/300/p95-ms"]
     assert [m.measure for m in many.measures(True)] == ["reuse/many/local/300/p95-ms"]
@@ -264,7 +268,7 @@ def measured(spark, monkeypatch):
     """The measures of a small trace, in the session of all tests."""
     monkeypatch.setattr(reuse_spark, "spark_session", lambda cores: contextlib.nullcontext(spark))
     for module, name, value in (
-        (reuse_spark, "BETWEEN", (9.0, 0.4)),
+        (reuse_spark, "INTERVAL_S", (9.0, 0.4)),
         (reuse_spark, "WARM", (40.0, 0.4)),
         (reuse_spark, "TRIGGER", (3.0, TRIGGER_S)),
         (reuse_carried, "MESSAGES", (400, 10)),
@@ -277,7 +281,9 @@ def measured(spark, monkeypatch):
         flows = {flow.name: flow for flow in riot21() if flow.name in names}
         found = {
             m.measure.removeprefix("reuse/riot/seq/"): m
-            for m in reuse_spark.measures("reuse/riot", flows, {"seq": sequence([*flows])}, True, reuse_local.source)
+            for m in reuse_spark.measures(
+                "reuse/riot", flows, {"seq": sequential_trace([*flows])}, True, reuse_local.open_source
+            )
         }
         assert found["reuse/riot/outputs-equal"].value == 1
         stayed = found["outputs-equal"]
@@ -305,9 +311,9 @@ def test_a_trace_beside_queries_of_spark(measured, monkeypatch):
         opened.append(options)
         return FakeSpark(folder, **{"max_records": None, "join": True, **options})
 
-    monkeypatch.setattr(riot_ops.reuse.spark.session, "SparkBackend", threads)
+    monkeypatch.setattr(riot_ops.reuse.spark.spark_backend, "SparkBackend", threads)
     found = measured("grid-kalman", "grid-stats")
-    assert opened == [{}, {"join": False}, {"max_queries": None}, {"max_queries": reuse_spark.MOST_QUERIES}]
+    assert opened == [{}, {"join": False}, {"max_queries": None}, {"max_queries": reuse_spark.MAX_QUERIES}]
     assert found["micro-batch-ms/apart"].value > 0
 
 
@@ -321,7 +327,7 @@ def test_a_trace_on_spark(measured):
 @pytest.mark.spark
 @pytest.mark.integration
 def test_many_dataflows_are_measured_as_in_process(monkeypatch):
-    monkeypatch.setattr(reuse_many, "COUNTED", (30.0, 4.0))
+    monkeypatch.setattr(reuse_many, "MEASURED_S", (30.0, 4.0))
     found = {m.measure: m for m in reuse.measures(quick=True, many=5, backend="spark")}
     assert set(found) == {f"reuse/many/5/{n}" for n in ("p95-ms", "records-per-s", "bytes-per-dataflow", "submit-ms")}
     assert 0 < found["reuse/many/5/p95-ms"].value < 60_000

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from riot_bench.suites.reuse import submit as reuse_submit
+from riot_bench.suites.reuse import submission as reuse_submit
 from riot_bench.suites.reuse import suite as reuse
 from riot_bench.suites.reuse.traces import Action
 
@@ -24,7 +24,7 @@ def test_twenty_steps_come_while_a_thousand_run_and_the_95th_percentile_counts(m
     # a clock by which the n-th submission takes n milliseconds
     ticks = itertools.chain.from_iterable((0.0, n / 1000) for n in itertools.count(1))
     monkeypatch.setattr(reuse_submit.time, "process_time", lambda: next(ticks))
-    found = reuse_submit.submitting(200)
+    found = reuse_submit.submit_measure(200)
     assert running[-200:] == [1000] * 200
     assert (found.measure, found.unit, found.reach, found.at_most) == ("reuse/submit/p95-ms", "ms", 5, True)
     assert found.value == pytest.approx(191) and not found.met
@@ -35,10 +35,10 @@ def test_what_is_left_when_all_have_gone_is_told(monkeypatch):
     flow = ro.Dataflow("a")
     flow.sink("out", flow.source("in", schema={"value": "double"}).to(ro.tasks.KalmanFilter(), id="k"))
     actions = [Action(0, "submit", "a"), Action(1, "remove", "a")]
-    assert reuse_submit.drained("x", actions, {"a": flow}).value == 0
-    assert reuse_submit.drained("x", actions[:1], {"a": flow}).value == 0
+    assert reuse_submit.drain_measure("x", actions, {"a": flow}).value == 0
+    assert reuse_submit.drain_measure("x", actions[:1], {"a": flow}).value == 0
     monkeypatch.setattr(ReuseManager, "remove", lambda manager, name: None)
-    found = reuse_submit.drained("x", actions, {"a": flow})
+    found = reuse_submit.drain_measure("x", actions, {"a": flow})
     assert found.value == 4 and not found.met  # three steps in a query
 
 

@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 from rich.console import Console
+from riot_bench.harness.input_lines import FILES_PER_BATCH, InputLines, write_input_lines
 from riot_bench.harness.measure import Measure
 from riot_bench.harness.validation import compare, plain_results
 from riot_bench.suites.dspbench import suite as dspbench
-from riot_bench.suites.dspbench.lines import PARTS, Lines, write_lines
-from riot_bench.suites.dspbench.paced import paced
-from riot_bench.suites.dspbench.page import PAPER
-from riot_bench.suites.dspbench.plots import TITLES, of_operators
-from riot_bench.suites.dspbench.spark import opponent, text
+from riot_bench.suites.dspbench.paced_run import paced_measures
+from riot_bench.suites.dspbench.page import PAPER_FINDINGS
+from riot_bench.suites.dspbench.plots import TITLES, by_operator
+from riot_bench.suites.dspbench.spark_comparison import find_baseline, text_frames
 from typer.testing import CliRunner
 
 from riot_ops.cli.main import app
@@ -28,7 +28,7 @@ from riot_ops.core.errors import ConfigError, RiotError
 from riot_ops.dataflows import APPLICATIONS, application
 
 LINES = [name for name, one in APPLICATIONS.items() if one.suite in dspbench.SUITES]
-OPPONENTS = [name for name in LINES if opponent(name) is not None]
+OPPONENTS = [name for name in LINES if find_baseline(name) is not None]
 
 
 @pytest.fixture(scope="module")
@@ -56,20 +56,20 @@ def test_word_count_beside_plain_python(found: tuple[dict[str, Measure], Path]) 
 
 
 def test_half_of_the_peak_of_all_cores_alone(tmp_path: Path) -> None:
-    lines = write_lines(application("wc"), tmp_path, 400, 400)
-    found = [m.measure.removeprefix("dspbench/wc/local-") for m in paced(lines, 4000.0, None, 0.2)]
+    lines = write_input_lines(application("wc"), tmp_path, 400, 400)
+    found = [m.measure.removeprefix("dspbench/wc/local-") for m in paced_measures(lines, 4000.0, None, 0.2)]
     assert found == ["latency-p50", "latency-p95", "sink", "cpu", "memory"]
 
 
 def test_a_paced_run_that_fails_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.executable", shutil.which("false"))
-    lines = write_lines(application("wc"), tmp_path, 400, 400)
-    with pytest.raises(RiotError, match="word_count at 1,000 lines/s ended with 1"):
-        list(paced(lines, 1000.0, 500.0, 0.1))
+    lines = write_input_lines(application("wc"), tmp_path, 400, 400)
+    with pytest.raises(RiotError, match="word_count at 1,000 lines/s ended with exit code 1"):
+        list(paced_measures(lines, 1000.0, 500.0, 0.1))
 
 
 def test_operators_of_word_count(found: tuple[dict[str, Measure], Path]) -> None:
-    operators = of_operators({name: m.value for name, m in found[0].items()})
+    operators = by_operator({name: m.value for name, m in found[0].items()})
     assert list(operators) == ["wc/lines", "wc/split", "wc/counts"]
     split, counts = operators["wc/split"], operators["wc/counts"]
     assert split["selectivity"] == pytest.approx(9.8, abs=0.1)
@@ -88,8 +88,8 @@ def test_the_page(found: tuple[dict[str, Measure], Path]) -> None:
     pictures = {path.stem for path in out.glob("*.png")}
     assert pictures == set(TITLES)
     for name in pictures:
-        assert TITLES[name] in page
-        assert escape(PAPER.get(name, "")) in page
+        assert escape(TITLES[name]) in page
+        assert escape(PAPER_FINDINGS.get(name, "")) in page
     results = json.loads((out / "results.json").read_text())
     assert [m["measure"] for m in results["measures"]] == list(measures)
     assert results["quick"] is True
@@ -101,7 +101,9 @@ def test_the_page(found: tuple[dict[str, Measure], Path]) -> None:
 
 
 def test_the_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(dspbench, "_parts", lambda chosen, *_: [Measure(f"dspbench/{chosen[0].code}/local", 1.0, "x")])
+    monkeypatch.setattr(
+        dspbench, "_all_measures", lambda chosen, *_: [Measure(f"dspbench/{chosen[0].code}/local", 1.0, "x")]
+    )
     arguments = ["bench", "dspbench", "--app", "wc", "--runner", "local", "--quick", "--out", str(tmp_path), "--json"]
     result = CliRunner().invoke(app, arguments, catch_exceptions=False)
     assert json.loads(result.stdout.splitlines()[0])["measure"] == "dspbench/wc/local"
@@ -110,7 +112,7 @@ def test_the_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 def test_sides_that_do_not_agree(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dspbench, "plain_results", lambda *_: {"counts": [("a", 1)]})
-    with pytest.raises(RiotError, match=r"do not agree on the number of results of word_count: .* and \{'counts': 1\}"):
+    with pytest.raises(RiotError, match=r"of word_count differ in the number of results: .* and \{'counts': 1\}"):
         list(dspbench.measures(True, app=["word_count"], runner="local"))
 
 
@@ -130,12 +132,12 @@ def test_misuse(options: dict[str, Any], said: str) -> None:
 
 @pytest.mark.parametrize("name", LINES)
 def test_lines_are_the_same_for_all(name: str, tmp_path: Any) -> None:
-    data = write_lines(application(name), tmp_path, 200, 100)
+    data = write_input_lines(application(name), tmp_path, 200, 100)
     assert data.total == 200 * len(data.files)
-    part = data.first(100)
+    part = data.take(100)
     for source, files in part.files.items():
-        assert len(files) == PARTS
-        plain = [line.rstrip() for line in part.plain()[source]]
+        assert len(files) == FILES_PER_BATCH
+        plain = [line.rstrip() for line in part.plain_lines()[source]]
         replayed = part.sources()[source]
         end = replayed.latest(replayed.initial())
         batches = [b for s in replayed.splits(replayed.initial(), end, 1) for b in replayed.read(s)]
@@ -161,12 +163,12 @@ LINES_OF = {"yahoo_streaming": 40_000, "smart_grid": 6000, "equipment_monitoring
 ELSEWHERE = {"country_total", "total_unique"}
 
 
-def put_out(spark: Any, data: Lines, folder: Any) -> dict[str, list[tuple[Any, ...]]]:
+def put_out(spark: Any, data: InputLines, folder: Any) -> dict[str, list[tuple[Any, ...]]]:
     """The results of plain PySpark by stream; of those of a key the last."""
     one = data.application
-    given, build = opponent(one.name)  # type: ignore[misc]
+    given, build = find_baseline(one.name)  # type: ignore[misc]
     rows: list[Any] = []
-    frame = build({name: lines.coalesce(1) for name, lines in text(spark, data, folder, 1, given.first).items()})
+    frame = build({name: lines.coalesce(1) for name, lines in text_frames(spark, data, folder, 1, given.take).items()})
     query = (
         frame.writeStream.outputMode(given.mode)
         .foreachBatch(lambda batch, _: rows.extend(batch.collect()))
@@ -189,12 +191,12 @@ def put_out(spark: Any, data: Lines, folder: Any) -> dict[str, list[tuple[Any, .
 @pytest.mark.parametrize("name", OPPONENTS)
 def test_plain_pyspark_gives_the_same(name: str, spark: Any, tmp_path: Any) -> None:
     lines = LINES_OF.get(name, 2000)
-    data = write_lines(application(name), tmp_path / "written", lines, lines)
-    given, _ = opponent(name)  # type: ignore[misc]
-    wanted = plain_results(data.application, data.plain(), given.parameters)
+    data = write_input_lines(application(name), tmp_path / "written", lines, lines)
+    given, _ = find_baseline(name)  # type: ignore[misc]
+    wanted = plain_results(data.application, data.plain_lines(), given.parameters)
     found = put_out(spark, data, tmp_path)
     for stream, rows in wanted.items():
         kept = [i for i, name in enumerate(data.application.results[stream]) if name not in ELSEWHERE]
         difference = compare(stream, (tuple(row[i] for i in kept) for row in rows), found[stream])
-        assert difference.equal or (given.open_end and not difference.unexpected), difference
+        assert difference.equal or (given.omits_open_windows and not difference.unexpected), difference
         assert difference.found > 0

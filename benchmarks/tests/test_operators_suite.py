@@ -8,13 +8,13 @@ from riot_bench.suites import operators
 
 @pytest.mark.parametrize("name", operators.KEYED)
 def test_a_task_runs_with_few_and_many_keys(name):
-    assert operators._cost(operators.KEYED[name](), 50, 500, 1) > 0
+    assert operators._record_cost(operators.KEYED[name](), 50, 500, 1) > 0
 
 
 @pytest.mark.parametrize("name", operators.WINDOWED)
 def test_a_task_runs_with_short_and_long_windows(name):
     for length in (2, 50):
-        assert operators._cost(operators.WINDOWED[name](length), 3, 500, 1) > 0
+        assert operators._record_cost(operators.WINDOWED[name](length), 3, 500, 1) > 0
 
 
 def test_measures_tell_how_the_cost_grows(monkeypatch):
@@ -25,7 +25,7 @@ def test_measures_tell_how_the_cost_grows(monkeypatch):
     def cost(task, keys, rows, repetitions):
         return costs[keys] if task == "task" else task * 1e-9
 
-    monkeypatch.setattr(operators, "_cost", cost)
+    monkeypatch.setattr(operators, "_record_cost", cost)
     found = {m.measure: m for m in operators.measures()}
     assert found["operators/slow/keys"].value == pytest.approx(10)
     growth = found["operators/slow/keys/growth"]

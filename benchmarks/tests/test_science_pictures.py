@@ -15,9 +15,9 @@ from riot_bench.harness.experiment import Figure
 from riot_bench.harness.measure import Measure
 from riot_bench.report import charts as drawing
 from riot_bench.report import files
-from riot_bench.report.intervals import sure
-from riot_bench.report.store import Store
-from riot_bench.report.tables import COLUMNS, confidence
+from riot_bench.report.intervals import interval_of
+from riot_bench.report.store import ResultStore
+from riot_bench.report.tables import COLUMNS, format_interval
 from scipy import stats
 
 from benchmarks.tests.test_science_report import Page
@@ -28,7 +28,7 @@ def measure(name: str, value: float, *values: float, published: float | None = N
     return Measure(name, value, "s", values=values, published=published)
 
 
-def texts(picture: drawing.Picture | None) -> list[str]:
+def texts(picture: drawing.Chart | None) -> list[str]:
     assert picture is not None
     return ["".join(node.itertext()).strip() for node in ET.fromstring(picture.svg).iter("text")]
 
@@ -42,7 +42,7 @@ def test_a_picture_shows_its_points(kind: str) -> None:
         measure("s/b/100B", 1.0),
         measure("t", 1.0),
     ]
-    picture = drawing.draw(figure, points)
+    picture = drawing.draw_chart(figure, points)
     shown = texts(picture)
     assert picture is not None
     assert {"size in bytes", "rate in 1/s", "a", "b"} <= set(shown)
@@ -52,23 +52,24 @@ def test_a_picture_shows_its_points(kind: str) -> None:
     assert "currentColor" in picture.svg
     assert drawing.INK not in picture.svg
     assert "Too few repetitions" in picture.note
-    without = drawing.draw(figure, points[1:])
+    without = drawing.draw_chart(figure, points[1:])
     assert not any("published" in text for text in texts(without))
-    assert drawing.draw(figure, points[3:]) is None
-    assert drawing.draw(figure, [measure("s/a/1", math.nan)]) is None
+    assert drawing.draw_chart(figure, points[3:]) is None
+    assert drawing.draw_chart(figure, [measure("s/a/1", math.nan)]) is None
 
 
 @pytest.mark.parametrize("kind", ["bar", "line"])
 def test_intervals_are_drawn_where_there_are_enough_values(kind: str) -> None:
     figure = Figure("f", "T", r"s/(?P<x>\w+)", "x", "y", kind)
-    assert confidence(measure("s/a", 2.0, 1.0, 3.0)) == "too few: 2"
-    assert confidence(measure("s/a", 2.0, 1.0, 3.0, math.nan)) == "too few: 2"
-    assert confidence(measure("s/a", 2.0, 2.0, 2.0, 2.0)) == "2 (2–2)"
+    assert format_interval(measure("s/a", 2.0, 1.0, 3.0)) == "too few: 2"
+    assert format_interval(measure("s/a", 2.0, 1.0, 3.0, math.nan)) == "too few: 2"
+    assert format_interval(measure("s/a", 2.0, 2.0, 2.0, 2.0)) == "2 (2–2)"
     few, many = measure("s/a", 2.0, 1.0, 3.0), measure("s/b", 2.0, 1.0, 2.0, 3.0, 2.5)
-    pictures = [drawing.draw(figure, [few, one]) for one in (measure("s/b", 2.0), many)]
+    pictures = [drawing.draw_chart(figure, [few, one]) for one in (measure("s/b", 2.0), many)]
     assert [p.note for p in pictures if p] == [
-        "Too few repetitions for a confidence interval: 2, and 3 are needed.",
-        "Whiskers: means and their 95 % confidence intervals, of 4 repetitions. 1 of 2 points have too few repetitions for one.",
+        "Too few repetitions for a confidence interval: 2 instead of at least 3.",
+        "Whiskers: mean and 95 % confidence interval of 4 repetitions. "
+        "1 of 2 points have too few repetitions for an interval.",
     ]
     drawn = [p.svg.count("LineCollection") for p in pictures if p]
     assert drawn[1] > drawn[0]
@@ -78,11 +79,11 @@ def test_an_interval_of_ratios_is_geometric() -> None:
     """Student's t on logarithms: 2, 4 and 8 are as far apart as 1, 2 and 3."""
     half = 4.302653 / math.sqrt(3)
     ratios = Measure("x", 4.0, "ratio", values=(2.0, 4.0, 8.0))
-    assert sure(ratios)[:2] == pytest.approx((2 ** (2 - half), 2 ** (2 + half)), rel=1e-6)
+    assert interval_of(ratios)[:2] == pytest.approx((2 ** (2 - half), 2 ** (2 + half)), rel=1e-6)
     upside_down = replace(ratios, values=(1 / 2, 1 / 4, 1 / 8))
-    assert sure(upside_down)[:2] == pytest.approx([1 / v for v in sure(ratios)[1::-1]])
-    assert sure(replace(ratios, values=(), sample=ratios.values)) == sure(ratios)._replace(within=True)
-    plain = [sure(replace(ratios, unit="s")), sure(replace(ratios, values=(0.0, 4.0, 8.0)))]
+    assert interval_of(upside_down)[:2] == pytest.approx([1 / v for v in interval_of(ratios)[1::-1]])
+    assert interval_of(replace(ratios, values=(), sample=ratios.values)) == interval_of(ratios)._replace(within=True)
+    plain = [interval_of(replace(ratios, unit="s")), interval_of(replace(ratios, values=(0.0, 4.0, 8.0)))]
     for found, values in zip(plain, ((2.0, 4.0, 8.0), (0.0, 4.0, 8.0)), strict=True):
         low, high = stats.t.interval(0.95, 2, sum(values) / 3, stats.sem(values))
         assert found[:2] == pytest.approx((max(low, 0) if values[0] else low, high))
@@ -93,12 +94,12 @@ def test_an_interval_is_of_the_mean_that_stands_beside_it(unit: str) -> None:
     """The value is the median, which may lie outside of it."""
     values = (1.0, *[100.0] * 9)
     one = Measure("x", 100.0, unit, values=values)
-    found = sure(one)
+    found = interval_of(one)
     mean = stats.gmean(values) if unit == "ratio" else sum(values) / 10
     assert found.low < found.mean < found.high
     assert found.mean == pytest.approx(mean)
-    assert confidence(one).startswith(f"{mean:.3g} (")
-    parts = sure(replace(one, values=(), sample=values))
+    assert format_interval(one).startswith(f"{mean:.3g} (")
+    parts = interval_of(replace(one, values=(), sample=values))
     assert parts == found._replace(within=True)
 
 
@@ -107,22 +108,22 @@ def test_no_rate_and_no_time_is_below_0(unit: str, cut: bool) -> None:
     values = (1.0, 2.0, 30.0)
     low, high = stats.t.interval(0.95, 2, 11, stats.sem(values))
     assert low < 0
-    found = sure(Measure("x", 2.0, unit, values=values))
+    found = interval_of(Measure("x", 2.0, unit, values=values))
     assert (found.low, found.high, found.mean) == (0 if cut else pytest.approx(low), pytest.approx(high), 11)
-    signed = sure(Measure("x", 2.0, unit, values=(-1.0, *values)))
+    signed = interval_of(Measure("x", 2.0, unit, values=(-1.0, *values)))
     assert signed.low < -1
 
 
 def test_runs_that_never_came_about_are_not_counted(tmp_path: Path) -> None:
-    store = Store(tmp_path)
+    store = ResultStore(tmp_path)
     writer = store.begin(RELAY, quick=True)
     some = measure("made_up/relay/local/7B", 2.0, 1.0, 2.0, math.nan, 3.0, math.inf)
     writer.measure(some.to_json())
     writer.end("done")
-    page = Page(files.write(store, [RELAY]).read_text(encoding="utf-8"))
+    page = Page(files.write_report(store, [RELAY]).read_text(encoding="utf-8"))
     (row,) = (row for row in page.rows if row[0] == some.measure)
     assert row[1:4] == ["2", "2 (0–4.48)", "3"]
-    assert "1 of 1 measures did not come about in each run; those runs are not counted." in page.text
+    assert "1 of 1 measures have no value in some run; those runs are not counted." in page.text
     (row,) = csv.DictReader(io.StringIO((tmp_path / f"{SUITE}.csv").read_text(encoding="utf-8")))
     assert [row[name] for name in ("mean", "low", "high", "runs", "values")] == [
         "2",
@@ -140,7 +141,7 @@ def test_whiskers_stand_around_the_mean() -> None:
         def errorbar(self, _: object, y: float, *, yerr: list[list[float]], **__: object) -> None:
             drawn.append((y - yerr[0][0], y, y + yerr[1][0]))
 
-    found = sure(Measure("x", 4.0, "ratio", values=(2.0, 4.0, 64.0)))
+    found = interval_of(Measure("x", 4.0, "ratio", values=(2.0, 4.0, 64.0)))
     drawing._whisker(Axes(), 1.0, found, False)
     assert drawn == [pytest.approx((found.low, 8.0, found.high))]
 
@@ -148,24 +149,24 @@ def test_whiskers_stand_around_the_mean() -> None:
 def test_micro_batches_have_an_interval_within_their_run() -> None:
     values = [1.0, 9.0] * 30  # by threes they hardly differ
     one = Measure("x", 5.0, "s", sample=tuple(values))
-    low, high, of, within, mean = sure(one)
+    low, high, of, within, mean = interval_of(one)
     means = [11 / 3, 19 / 3] * 10
     assert (low, high) == pytest.approx(stats.t.interval(0.95, 19, 5, stats.sem(means)))
     assert (of, within, mean) == (60, True, pytest.approx(5))
-    assert sure(replace(one, values=(4.0, 5.0, 6.0)))[2:4] == (3, False)
-    assert sure(replace(one, sample=(1.0, 2.0)))[2:4] == (1, False)
-    assert sure(replace(one, sample=(1.0, math.nan, 2.0, 3.0)))[2:4] == (3, True)
-    assert sure(Measure.of_runs([one, one]))[2:4] == (2, False), "parts of one run say nothing of several"
+    assert interval_of(replace(one, values=(4.0, 5.0, 6.0)))[2:4] == (3, False)
+    assert interval_of(replace(one, sample=(1.0, 2.0)))[2:4] == (1, False)
+    assert interval_of(replace(one, sample=(1.0, math.nan, 2.0, 3.0)))[2:4] == (3, True)
+    assert interval_of(Measure.of_runs([one, one]))[2:4] == (2, False), "parts of one run say nothing of several"
     repeated = Measure("x", 2.0, "s", values=(1.0, 2.0, 3.0))
-    twice = sure(Measure.of_runs([repeated, repeated]))
-    assert twice.known and twice[2:4] == (6, True), "but the repetitions of two are more than those of one"
-    assert sure(Measure.of_runs([repeated] * 3))[2:4] == (3, False)
-    assert sure(Measure.of_runs([one])) == sure(one)
+    twice = interval_of(Measure.of_runs([repeated, repeated]))
+    assert twice.is_known and twice[2:4] == (6, True), "but the repetitions of two are more than those of one"
+    assert interval_of(Measure.of_runs([repeated] * 3))[2:4] == (3, False)
+    assert interval_of(Measure.of_runs([one])) == interval_of(one)
 
 
 @pytest.mark.parametrize("kind", ["bar", "line"])
 def test_parts_of_one_run_and_lower_bounds_are_told(kind: str, tmp_path: Path) -> None:
-    store = Store(tmp_path)
+    store = ResultStore(tmp_path)
     writer = store.begin(RELAY, quick=True)
     bound = Measure("made_up/relay/local/7B", 5.0, "messages/s", reach=9.0, lower_bound=True)
     parts = Measure("made_up/relay/local/50B", 4.0, "messages/s", sample=(3.0, 4.0, 5.0, 4.0))
@@ -173,12 +174,12 @@ def test_parts_of_one_run_and_lower_bounds_are_told(kind: str, tmp_path: Path) -
         assert Measure.from_json(one.to_json()) == one
         writer.measure(one.to_json())
     writer.end("done")
-    page = Page(files.write(store, [RELAY]).read_text(encoding="utf-8"))
+    page = Page(files.write_report(store, [RELAY]).read_text(encoding="utf-8"))
     cells = {row[0]: row for row in page.rows if len(row) == len(COLUMNS)}
     assert cells[bound.measure][1:4] == ["≥ 5", "too few: 1", "1"]
     assert cells[bound.measure][7] == ""
     assert cells[parts.measure][1:4] == ["4", "4 (2.7–5.3) within the run", "1"]
-    assert "1 of 2 measures have the interval within one run" in page.text
+    assert "1 of 2 measures have an interval within one run" in page.text
     assert "1 of 2 measures are lower bounds" in page.text
     rows = list(csv.DictReader(io.StringIO((tmp_path / f"{SUITE}.csv").read_text(encoding="utf-8"))))
     assert [(row["within_run"], row["sample"], row["lower_bound"]) for row in rows] == [
@@ -186,13 +187,13 @@ def test_parts_of_one_run_and_lower_bounds_are_told(kind: str, tmp_path: Path) -
         ("True", "3 4 5 4", "False"),
     ]
     figure = Figure("f", "T", r"made_up/relay/local/(?P<x>\w+)", "x", "y", kind)
-    picture = drawing.draw(figure, [bound, parts])
+    picture = drawing.draw_chart(figure, [bound, parts])
     assert picture is not None
     assert picture.note == (
-        "Thin whiskers: means and their 95 % confidence intervals within one run, of 4 parts of it. 1 of 2 points have "
-        "too few repetitions for one. 1 of 2 points are lower bounds, marked by an arrow."
+        "Thin whiskers: mean and 95 % confidence interval within one run, of 4 parts. 1 of 2 points have "
+        "too few repetitions for an interval. 1 of 2 points are lower bounds, marked by an arrow."
     )
-    plain = drawing.draw(figure, [replace(bound, lower_bound=False), parts])
+    plain = drawing.draw_chart(figure, [replace(bound, lower_bound=False), parts])
     assert plain is not None
     assert len(plain.svg) < len(picture.svg)
 
@@ -210,7 +211,7 @@ def test_what_a_lower_bound_leaves_open_is_not_told(value: float, at_most: bool,
 def test_logarithmic_axes(kind: str) -> None:
     points = [measure(f"s/{x}", v) for x, v in ((1, 1e2), (10, 1e4), (1000, 1e6))]
     made = {
-        log: set(texts(drawing.draw(Figure("f", "T", r"s/(?P<x>\d+)", "x", "y", kind, log), points)))
+        log: set(texts(drawing.draw_chart(Figure("f", "T", r"s/(?P<x>\d+)", "x", "y", kind, log), points)))
         for log in ("", "x", "y", "xy")
     }
     assert "10,000" in made["y"]
@@ -219,26 +220,26 @@ def test_logarithmic_axes(kind: str) -> None:
     if kind == "line":
         figure = Figure("f", "T", r"s/(?P<x>\d+)", "x", "y", "line")
         places = [
-            drawing.draw(figure, points),
-            drawing.draw(Figure("f", "T", figure.pattern, "x", "y", "line", "x"), points),
+            drawing.draw_chart(figure, points),
+            drawing.draw_chart(Figure("f", "T", figure.pattern, "x", "y", "line", "x"), points),
         ]
         assert places[0] is not None
         assert places[1] is not None
         assert places[0].svg != places[1].svg
     zero = [*points, measure("s/5", 0.0)]
-    assert drawing.draw(Figure("f", "T", r"s/(?P<x>\d+)", "x", "y", kind, "xy"), zero) is not None
+    assert drawing.draw_chart(Figure("f", "T", r"s/(?P<x>\d+)", "x", "y", kind, "xy"), zero) is not None
 
 
 def test_a_line_of_one_position_tells_what_each_series_has_there() -> None:
     figure = Figure("f", "T", r"s/(?P<series>\w+)/(?P<x>\d+)x", "scale", "y", "line", "xy")
-    shown = texts(drawing.draw(figure, [measure("s/a/3x", 2.0), measure("s/b/3x", 4.0)]))
+    shown = texts(drawing.draw_chart(figure, [measure("s/a/3x", 2.0), measure("s/b/3x", 4.0)]))
     assert {"a", "b", "scale: 3"} <= set(shown)
-    assert "scale" in texts(drawing.draw(figure, [measure("s/a/3x", 2.0), measure("s/a/4x", 4.0)]))
+    assert "scale" in texts(drawing.draw_chart(figure, [measure("s/a/3x", 2.0), measure("s/a/4x", 4.0)]))
 
 
 def test_of_many_positions_below_a_line_some_are_told() -> None:
     figure = Figure("f", "T", r"s/(?P<x>\d+)", "actions", "y", "line")
-    few, many = (texts(drawing.draw(figure, [measure(f"s/{i}", 2.0) for i in range(n)])) for n in (12, 40))
+    few, many = (texts(drawing.draw_chart(figure, [measure(f"s/{i}", 2.0) for i in range(n)])) for n in (12, 40))
     assert {str(i) for i in range(12)} <= set(few)
     assert "40" in many or "30" in many
     assert not {"11", "13", "17"} & set(many)
@@ -248,7 +249,7 @@ def test_many_bars_lie() -> None:
     figure = Figure("f", "T", r"s/(?P<x>\w+)", "x", "y")
     boxes = []
     for n in (3, 40):
-        picture = drawing.draw(figure, [measure(f"s/word{i}", i + 1.0) for i in range(n)])
+        picture = drawing.draw_chart(figure, [measure(f"s/word{i}", i + 1.0) for i in range(n)])
         assert picture is not None
         found = re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', picture.svg)
         assert found

@@ -21,8 +21,8 @@ import psutil
 import pytest
 from riot_bench.report import files, tables
 from riot_bench.report import runner as running
-from riot_bench.report.plan import Planned, planned
-from riot_bench.report.store import Result, Store
+from riot_bench.report.plan import PlannedExperiment, plan_experiments
+from riot_bench.report.store import Result, ResultStore
 from riot_bench.report.tables import COLUMNS, to_csv
 from scipy import stats
 from typer.testing import CliRunner
@@ -31,7 +31,7 @@ from benchmarks.tests import made_up
 from benchmarks.tests.test_science_store import COUNTS, RELAY, SUITE, of, stored, where
 from riot_ops.cli.main import app
 from riot_ops.core.errors import ConfigError, ConnectorError
-from riot_ops.runtime.claim import Claim
+from riot_ops.runtime.folder_lock import FolderLock
 
 __all__ = ["where"]
 WORDS = of(made_up.WORDS)
@@ -86,8 +86,8 @@ class Page(HTMLParser):
             self.rows[-1][-1] += data
 
 
-def filled(folder: Path, plan: Sequence[Planned] = (RELAY, WORDS)) -> Store:
-    store = Store(folder)
+def filled(folder: Path, plan: Sequence[PlannedExperiment] = (RELAY, WORDS)) -> ResultStore:
+    store = ResultStore(folder)
     for one in plan:
         writer = store.begin(one, quick=True)
         for measure in one.experiment.measures(True):
@@ -99,21 +99,21 @@ def filled(folder: Path, plan: Sequence[Planned] = (RELAY, WORDS)) -> Store:
 def test_a_figure_that_the_form_shown_does_not_have(tmp_path: Path) -> None:
     """A full run is shown though a quick one has more, which is told; a picture of what is not shown goes."""
     store = filled(tmp_path, [RELAY])
-    files.write(store, [RELAY])
+    files.write_report(store, [RELAY])
     picture, another = tmp_path / "pictures" / "made_up-relay-size.png", tmp_path / "pictures" / "mine.png"
     another.touch()
     assert picture.exists()
     stored(store, RELAY, quick=False)  # nothing that the figure is of
     [result] = store.shown([RELAY])
-    assert tables.state(result).startswith("done; the quick form alone has Rate by size")
-    files.write(store, [RELAY])
+    assert tables.describe_state(result).startswith("done; the quick form alone has Rate by size")
+    files.write_report(store, [RELAY])
     assert not picture.exists() and another.exists()
 
 
 def test_a_page_is_whole_and_needs_nothing_else(tmp_path: Path) -> None:
     store = filled(tmp_path / "ü")
     stored(store, COUNTS, state="failed")
-    made = files.write(store, [RELAY, WORDS, COUNTS, of(made_up.SILENT)], title="A & <b>")
+    made = files.write_report(store, [RELAY, WORDS, COUNTS, of(made_up.SILENT)], title="A & <b>")
     text = made.read_text(encoding="utf-8")
     page = Page(text)
     assert not re.search(r"https?:|@import|url\((?!#)", text)
@@ -138,25 +138,25 @@ def test_a_page_is_whole_and_needs_nothing_else(tmp_path: Path) -> None:
     for words in (
         f"Message relay {made_up.NASTY}",
         "A & <b>",
-        "Nothing was measured for: Nothing of it",
+        "No measures for: Nothing of it",
         "not for quoting",
     ):
         assert words in page.text
     assert "<b>" not in text
-    assert "5 of the 7 measures that should reach something do" in page.text
-    files.write(filled(tmp_path / "words", [WORDS]), [WORDS])
+    assert "5 of 7 measures with a target reach it" in page.text
+    files.write_report(filled(tmp_path / "words", [WORDS]), [WORDS])
     text = (tmp_path / "words" / "index.html").read_text(encoding="utf-8")
-    assert "should reach something" not in Page(text).text.partition("<svg")[0]
+    assert "with a target" not in Page(text).text.partition("<svg")[0]
 
 
-@pytest.mark.parametrize(("other", "told"), [("commit", "done; of commit 0ld"), ("machine", "done; on 0ld")])
+@pytest.mark.parametrize(("other", "told"), [("commit", "done; of commit 0ld"), ("describe_machine", "done; on 0ld")])
 def test_results_of_another_commit_or_machine_are_marked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, other: str, told: str
 ) -> None:
     monkeypatch.setattr(f"riot_bench.report.store.{other}", lambda **_: "0ld")
     store = filled(tmp_path, [RELAY])
     monkeypatch.undo()
-    made = files.write(store, [RELAY])
+    made = files.write_report(store, [RELAY])
     assert told in Page(made.read_text(encoding="utf-8")).text
     assert told in (tmp_path / "report.md").read_text(encoding="utf-8")
 
@@ -172,10 +172,10 @@ def test_a_page_shows_all_that_is_stored_each_in_its_best_form(tmp_path: Path) -
     stored(store, WORDS, quick=False, state="failed")
     gone = of(replace(made_up.COUNTS, key="made_up/gone"))
     stored(store, gone)
-    micro = next(one for one in planned(["riotbench"]))
+    micro = next(one for one in plan_experiments(["riotbench"]))
     stored(store, micro, quick=False)
-    stored(store, Planned("sys.tool", "sys.tool", replace(made_up.COUNTS, key="sys/other")))
-    made = files.write(store, [RELAY, of(made_up.SILENT)])
+    stored(store, PlannedExperiment("sys.tool", "sys.tool", replace(made_up.COUNTS, key="sys/other")))
+    made = files.write_report(store, [RELAY, of(made_up.SILENT)])
     page = Page(made.read_text(encoding="utf-8"))
     rows = [row for row in page.rows if len(row) == 7][1:]
     assert list(map(form_of, rows)) == [
@@ -187,7 +187,7 @@ def test_a_page_shows_all_that_is_stored_each_in_its_best_form(tmp_path: Path) -
         ("sys/other", "done", "quick"),
     ]
     assert "2 experiments in the full form, 3 in the quick form" in page.text
-    assert "With --suite sys.tool there is more" in page.text
+    assert "--suite sys.tool loads its figures." in page.text
     values = {row[0]: row[1] for row in page.rows if len(row) == len(COLUMNS)}
     assert values["made_up/x"] == "1"
     assert "made_up/relay/local/50B" not in values
@@ -222,7 +222,7 @@ def test_a_column_is_sorted_by_its_button(tmp_path: Path) -> None:
     node = shutil.which("node")
     if node is None:
         pytest.skip("there is no node")
-    made = files.write(filled(tmp_path), [RELAY])
+    made = files.write_report(filled(tmp_path), [RELAY])
     text = made.read_text(encoding="utf-8")
     script = text.partition("<script>")[2].partition("</script>")[0]
     heads = re.findall(r"<th [^>]*>(.*?)</th>", text)
@@ -245,7 +245,7 @@ def test_a_column_is_sorted_by_its_button(tmp_path: Path) -> None:
 
 def test_beside_the_page(tmp_path: Path) -> None:
     store = filled(tmp_path)
-    files.write(store, [RELAY, WORDS])
+    files.write_report(store, [RELAY, WORDS])
     text = (tmp_path / "report.md").read_text(encoding="utf-8")
     assert "![Rate by size](pictures/made_up-relay-size.png)" in text
     assert r"a \<b\>&\"quoted\"\</b\> \| \*x\*".replace(r"\"", '"') in text
@@ -275,20 +275,20 @@ def test_beside_the_page(tmp_path: Path) -> None:
 
 
 def test_a_page_tells_what_there_is_beside_it(tmp_path: Path) -> None:
-    reuse, suites = planned(["reuse"]), "all of riotbench, dspbench, neptune, streambench, threat"
+    reuse, suites = plan_experiments(["reuse"]), "all of riotbench, dspbench, neptune, streambench, threat"
     store = filled(tmp_path, [RELAY])
     stored(store, reuse[1])
-    files.write(store, [RELAY, reuse[2]])
+    files.write_report(store, [RELAY, reuse[2]])
     others = ", ".join(one.key for one in reuse if one not in reuse[1:3])
     told = f"Not in this report: {others}; {suites}."
     assert told in Page((tmp_path / "index.html").read_text(encoding="utf-8")).text
     assert told.replace("_", r"\_") in (tmp_path / "report.md").read_text(encoding="utf-8")
-    everything = [Result(one, [], 0, "missing", "", 0.0, {}) for one in planned()]
-    assert tables.lacking(everything) == ""
-    assert tables.lacking(everything[:-1]) == f"Not in this report: {everything[-1].planned.key}."
+    everything = [Result(one, [], 0, "missing", "", 0.0, {}) for one in plan_experiments()]
+    assert tables.describe_missing(everything) == ""
+    assert tables.describe_missing(everything[:-1]) == f"Not in this report: {everything[-1].planned.key}."
     of_reuse = [one for one in everything if one.planned.suite == "reuse"]
-    assert tables.lacking(of_reuse) == f"Not in this report: {suites}."
-    files.write(filled(tmp_path / "own", [RELAY]), [RELAY])
+    assert tables.describe_missing(of_reuse) == f"Not in this report: {suites}."
+    files.write_report(filled(tmp_path / "own", [RELAY]), [RELAY])
     for name in ("index.html", "report.md"):
         assert "Not in this report" not in (tmp_path / "own" / name).read_text(encoding="utf-8")
 
@@ -296,12 +296,12 @@ def test_a_page_tells_what_there_is_beside_it(tmp_path: Path) -> None:
 def test_nothing_in_the_markdown_is_taken_for_markup(tmp_path: Path) -> None:
     nasty, escaped = "<b> *x* [y](z) `c`", r"\<b\> \*x\* \[y\](z) \`c\`"
     words = of(replace(made_up.WORDS, title=f"T {nasty}", about=f"A {nasty}\n# more"))
-    writer = Store(tmp_path).begin(words, quick=True)
+    writer = ResultStore(tmp_path).begin(words, quick=True)
     for measure in words.experiment.measures(True):
         writer.measure(measure.to_json())
     writer.end("failed", "TypeError: <class 'x.Y'> is not *callable*")
     pictures = {"made_up/words": [("p.png", f"F {nasty}", f"N {nasty}")]}
-    lines = tables.to_markdown(f"R {nasty}", Store(tmp_path).shown([words]), pictures).splitlines()
+    lines = tables.to_markdown(f"R {nasty}", ResultStore(tmp_path).shown([words]), pictures).splitlines()
     for line in (
         f"# R {escaped}",
         f"## T {escaped}",
@@ -317,7 +317,7 @@ def test_nothing_in_the_markdown_is_taken_for_markup(tmp_path: Path) -> None:
 def test_files_are_replaced_as_a_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever looks meanwhile, and whatever the disk refuses: the earlier file is there, and nothing beside."""
     store = filled(tmp_path, [WORDS])
-    files.write(store, [WORDS])
+    files.write_report(store, [WORDS])
 
     def found() -> dict[str, bytes]:
         return {path.name: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
@@ -337,12 +337,12 @@ def test_files_are_replaced_as_a_whole(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(Path, "write_text", lambda *_, **__: pytest.fail("not as a whole"))
     refused.add("index.html")
     with pytest.raises(OSError, match="the disk is full"):
-        files.write(store, [WORDS], title="new")
+        files.write_report(store, [WORDS], title="new")
     assert set(found()) == set(made)
     assert found()["index.html"] == made["index.html"]
     refused.clear()
     touched.clear()
-    files.write(store, [WORDS], title="new")
+    files.write_report(store, [WORDS], title="new")
     assert set(found()) == set(made)
     assert b"<title>new</title>" in found()["index.html"]
     assert len(touched) == 4
@@ -403,7 +403,7 @@ def test_misuse(tmp_path: Path) -> None:
 
 def test_two_reports_at_once_need_two_folders(tmp_path: Path, where: Path) -> None:
     chosen = ("report", "--suite", SUITE, "--experiment", "made_up/counts", "--out", str(tmp_path / "r"))
-    with Claim([tmp_path / "r"]):
+    with FolderLock([tmp_path / "r"]):
         command = [sys.executable, "-m", "riot_ops", *chosen]
         second = subprocess.run(command, capture_output=True, text=True, env=os.environ, check=False)
         assert second.returncode == 2
@@ -416,7 +416,7 @@ def test_two_reports_at_once_need_two_folders(tmp_path: Path, where: Path) -> No
     assert not (tmp_path / "r" / ".riot_ops.lock").exists()
 
 
-@pytest.mark.parametrize("what", ["missing", "run"])
+@pytest.mark.parametrize("what", ["missing_runs", "run_all"])
 def test_a_report_has_its_folder_while_it_looks_and_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
@@ -424,14 +424,14 @@ def test_a_report_has_its_folder_while_it_looks_and_runs(
 
     def looks(*_: object) -> None:
         with pytest.raises(ConnectorError, match="is in use by this process"):
-            Claim([tmp_path])
+            FolderLock([tmp_path])
         raise RuntimeError("it was looked")
 
     monkeypatch.setattr(running, what, looks)
     arguments = ["report", "--suite", SUITE, "--experiment", "made_up/counts", "--out", str(tmp_path)]
     result = CliRunner().invoke(app, arguments)
     assert str(result.exception) == "it was looked"
-    Claim([tmp_path]).release()
+    FolderLock([tmp_path]).release()
 
 
 def test_the_list() -> None:

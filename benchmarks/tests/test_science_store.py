@@ -16,10 +16,11 @@ from typing import Any
 
 import psutil
 import pytest
-from riot_bench.harness.measure import Measure, machine
+from riot_bench.harness.machine import describe_machine
+from riot_bench.harness.measure import Measure
 from riot_bench.report import runner as running
-from riot_bench.report.plan import REPORTS, Planned, find, planned
-from riot_bench.report.store import Store, code_of, commit, commit_of
+from riot_bench.report.plan import REPORTS, PlannedExperiment, find_experiment, plan_experiments
+from riot_bench.report.store import ResultStore, code_digest, commit, commit_of
 
 import riot_ops
 from benchmarks.tests import made_up
@@ -28,8 +29,8 @@ from riot_ops.core.errors import ConfigError
 SUITE = "benchmarks.tests.made_up"
 
 
-def of(experiment: Any) -> Planned:
-    return Planned(SUITE, SUITE, experiment)
+def of(experiment: Any) -> PlannedExperiment:
+    return PlannedExperiment(SUITE, SUITE, experiment)
 
 
 RELAY, COUNTS = of(made_up.RELAY), of(made_up.COUNTS)
@@ -42,14 +43,14 @@ class Shown:
         self.ends: list[tuple[str, str, str]] = []
         self.interrupt = interrupt
 
-    def begin(self, one: Planned) -> None:
+    def begin(self, one: PlannedExperiment) -> None:
         pass
 
     def tick(self, seconds: float, measures: int) -> None:
         if self.interrupt and Path(os.environ["MADE_UP"]).exists():
             raise KeyboardInterrupt
 
-    def end(self, one: Planned, state: str, reason: str) -> None:
+    def end(self, one: PlannedExperiment, state: str, reason: str) -> None:
         self.ends.append((one.key, state, reason))
 
 
@@ -62,7 +63,9 @@ def where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "made-up"
 
 
-def stored(store: Store, one: Planned = RELAY, quick: bool = True, value: float = 1.0, state: str = "done") -> None:
+def stored(
+    store: ResultStore, one: PlannedExperiment = RELAY, quick: bool = True, value: float = 1.0, state: str = "done"
+) -> None:
     writer = store.begin(one, quick)
     writer.measure(Measure("made_up/x", value, "s", published=4.0, machine="m", load=((0.5, 1.0),)).to_json())
     if state:
@@ -73,42 +76,42 @@ def stored(store: Store, one: Planned = RELAY, quick: bool = True, value: float 
 
 
 def test_experiments_are_found_by_suite_and_key() -> None:
-    keys = [one.key for one in planned([SUITE])]
+    keys = [one.key for one in plan_experiments([SUITE])]
     assert keys == [one.key for one in made_up.EXPERIMENTS]
-    assert [one.key for one in planned([SUITE], ["made_up/words", "made_up/relay"])] == keys[:2]
-    assert len(planned([SUITE, SUITE], ["made_up"])) == len(keys)
-    assert find(SUITE, "made_up/words") is made_up.WORDS
-    everything = planned()
-    assert [one.key for one in planned(REPORTS)] == [one.key for one in everything]
+    assert [one.key for one in plan_experiments([SUITE], ["made_up/words", "made_up/relay"])] == keys[:2]
+    assert len(plan_experiments([SUITE, SUITE], ["made_up"])) == len(keys)
+    assert find_experiment(SUITE, "made_up/words") is made_up.WORDS
+    everything = plan_experiments()
+    assert [one.key for one in plan_experiments(REPORTS)] == [one.key for one in everything]
     assert {one.suite for one in everything} <= set(REPORTS)
     assert len({one.key for one in everything}) == len(everything)
 
 
 def test_all_in_the_quick_form_is_declared_to_take_28_minutes() -> None:
-    assert sum(one.experiment.seconds[0] for one in planned()) <= 1680
-    assert all(one.experiment.seconds[0] <= one.experiment.seconds[1] for one in planned())
+    assert sum(one.experiment.seconds[0] for one in plan_experiments()) <= 1680
+    assert all(one.experiment.seconds[0] <= one.experiment.seconds[1] for one in plan_experiments())
 
 
 @pytest.mark.parametrize(
     ("suites", "experiments", "text"),
     [
         (["riotbnch"], [], "--suite must be one of .*'riotbnch'.*riotbench"),
-        (["no.module"], [], "no experiments in the module 'no.module'"),
-        (["json.tool"], [], "no experiments in the module 'json.tool'.*EXPERIMENTS"),
+        (["no.module"], [], "the module 'no.module' has no experiments"),
+        (["json.tool"], [], "the module 'json.tool' has no experiments.*EXPERIMENTS"),
         ([SUITE], ["made_up/rely"], "unknown experiment 'made_up/rely'.*made_up/relay"),
         ([SUITE], ["made"], "unknown experiment 'made'"),
     ],
 )
 def test_what_is_not_there_is_told(suites: list[str], experiments: list[str], text: str) -> None:
     with pytest.raises(ConfigError, match=text):
-        planned(suites, experiments)
+        plan_experiments(suites, experiments)
 
 
 # -- store -----------------------------------------------------------------------------------------
 
 
 def test_a_line_tells_how_it_came_about(tmp_path: Path) -> None:
-    stored(Store(tmp_path / "ü"), quick=False, value=math.nan)
+    stored(ResultStore(tmp_path / "ü"), quick=False, value=math.nan)
     first, last = map(json.loads, (tmp_path / "ü" / "results.jsonl").read_text(encoding="utf-8").splitlines())
     told = {
         "suite": SUITE,
@@ -119,14 +122,14 @@ def test_a_line_tells_how_it_came_about(tmp_path: Path) -> None:
         "measure": "made_up/x",
         "value": None,
         "published": 4.0,
-        "machine": machine(),
+        "machine": describe_machine(),
         "load": [[0.5, 1.0]],
     }
     assert told.items() <= first.items()
     assert first["versions"]["numpy"]
     assert first["time"].endswith("+00:00")
     assert {"state": "done", "reason": "why", "run": first["run"], "quick": False}.items() <= last.items()
-    (result,) = Store(tmp_path / "ü").results([RELAY], quick=False)
+    (result,) = ResultStore(tmp_path / "ü").results([RELAY], quick=False)
     assert result.state == "done"
     assert math.isnan(result.measures[0].value)
 
@@ -163,7 +166,7 @@ def test_a_commit_tells_what_was_changed_since(tmp_path: Path, monkeypatch: pyte
             (package / f"new{number}ü.py").write_text(text)
             found.add(commit_of(package))
     assert len(found) == 9
-    monkeypatch.setattr("riot_bench.report.store.SMALL", 2)
+    monkeypatch.setattr("riot_bench.report.store.MAX_HASHED_BYTES", 2)
     found.add(commit_of(package))
     (package / "new0ü.py").write_text("OLD")  # of a large one its size alone
     found.add(commit_of(package))
@@ -176,16 +179,18 @@ def test_a_commit_tells_what_was_changed_since(tmp_path: Path, monkeypatch: pyte
 
 def test_git_is_asked_once_and_anew_for_each_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Path] = []
-    monkeypatch.setattr("riot_bench.report.store.commit_of", lambda package: asked.append(package) or str(len(asked)))
-    monkeypatch.setattr("riot_bench.report.store._ASKED", {})
+    monkeypatch.setattr(
+        "riot_bench.report.store.commit_of", lambda *packages: asked.append(packages[0]) or str(len(asked))
+    )
+    monkeypatch.setattr("riot_bench.report.store._COMMITS", {})
     assert [commit(), commit()] == ["1", "1"]
-    writer = Store(tmp_path).begin(RELAY, True)
+    writer = ResultStore(tmp_path).begin(RELAY, True)
     assert (writer.about["commit"], commit()) == ("2", "2")
     assert set(asked) == {Path(riot_ops.__file__).parent}
 
 
 def test_forms_and_experiments_are_kept_apart(tmp_path: Path) -> None:
-    store = Store(tmp_path)
+    store = ResultStore(tmp_path)
     stored(store, value=1)
     stored(store, quick=False, value=2)
     stored(store, COUNTS, value=3)
@@ -194,11 +199,11 @@ def test_forms_and_experiments_are_kept_apart(tmp_path: Path) -> None:
     ]
     assert values == [1, 3, 2]
     assert [r.state for r in store.results([RELAY, COUNTS], quick=False)] == ["done", "missing"]
-    assert Store(tmp_path / "none").results([RELAY], quick=True)[0].measures == []
+    assert ResultStore(tmp_path / "none").results([RELAY], quick=True)[0].measures == []
 
 
 def test_torn_lines_are_no_obstacle(tmp_path: Path) -> None:
-    store = Store(tmp_path)
+    store = ResultStore(tmp_path)
     stored(store, value=5)
     with store.path.open("ab") as file:
         file.write(b'[1]\nnull\n\xff\xfe\n{"experiment": "made_up/relay", "quick": true, "run": "x", "measure": "mad')
@@ -211,7 +216,7 @@ def test_torn_lines_are_no_obstacle(tmp_path: Path) -> None:
 
 
 def test_files_that_were_put_together_tell_each_run_once(tmp_path: Path) -> None:
-    store = Store(tmp_path)
+    store = ResultStore(tmp_path)
     for value in (1, 2):
         stored(store, value=value)
     before = store.path.read_bytes()
@@ -222,7 +227,7 @@ def test_files_that_were_put_together_tell_each_run_once(tmp_path: Path) -> None
 
 
 def test_what_papers_found_is_told_as_it_is_known_now(tmp_path: Path) -> None:
-    store = Store(tmp_path)
+    store = ResultStore(tmp_path)
     writer = store.begin(COUNTS, True)
     for measure in (Measure("known", 1.0, "ms"), Measure("other", 1.0, "ms"), Measure("own", 1.0, "ms", published=4.0)):
         writer.measure(measure.to_json())
@@ -235,7 +240,7 @@ def test_what_papers_found_is_told_as_it_is_known_now(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("line", ["measure", "end"])
 def test_a_run_of_which_a_line_is_damaged_does_not_count(tmp_path: Path, line: str) -> None:
-    store = Store(tmp_path)
+    store = ResultStore(tmp_path)
     stored(store, value=5)
     first, last = store.path.read_text().splitlines()
     for damage in ('"values"', '"value": 5.0'):
@@ -246,17 +251,17 @@ def test_a_run_of_which_a_line_is_damaged_does_not_count(tmp_path: Path, line: s
             ("damaged", "1 of its lines cannot be read") if line == "measure" else ("stopped", "the program was killed")
         )
         assert (result.runs, result.state, result.reason) == (0, *told)
-        assert running.missing(store, [RELAY], True) == [RELAY]
+        assert running.missing_runs(store, [RELAY], True) == [RELAY]
     stored(store, value=6)
     (result,) = store.results([RELAY], quick=True)
     assert (result.runs, result.state, result.measures[0].value) == (1, "done", 6)
 
 
-@pytest.mark.parametrize("other", ["commit", "machine"])
+@pytest.mark.parametrize("other", ["commit", "describe_machine"])
 def test_several_runs_of_one_commit_and_machine_are_one_result(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, other: str
 ) -> None:
-    store = Store(tmp_path)
+    store = ResultStore(tmp_path)
     monkeypatch.setattr(f"riot_bench.report.store.{other}", lambda **_: "old")
     stored(store, value=100)
     monkeypatch.undo()
@@ -271,7 +276,7 @@ def test_several_runs_of_one_commit_and_machine_are_one_result(
 
 
 def test_a_run_with_more_lines_than_it_wrote_does_not_count(tmp_path: Path) -> None:
-    store = Store(tmp_path)
+    store = ResultStore(tmp_path)
     stored(store, value=5)
     first, last = store.path.read_text().splitlines()
     again = json.dumps(dict(reversed(json.loads(first).items())), separators=(",", ":"))
@@ -280,11 +285,11 @@ def test_a_run_with_more_lines_than_it_wrote_does_not_count(tmp_path: Path) -> N
     assert (result.runs, result.state, result.measures[0].value, result.measures[0].values) == (1, "done", 5, ())
     store.path.write_text(f"{first}\n{again.replace('5.0', '7.0')}\n{last}\n")
     (result,) = store.results([RELAY], quick=True)
-    assert (result.runs, result.state, result.reason) == (0, "damaged", "it has 1 lines more than it wrote")
+    assert (result.runs, result.state, result.reason) == (0, "damaged", "it has 1 more lines than it wrote")
 
 
 def test_what_a_run_found_before_it_ended_is_shown_where_there_is_nothing_else(tmp_path: Path) -> None:
-    store = Store(tmp_path)
+    store = ResultStore(tmp_path)
     stored(store, value=1, state="failed")
     stored(store, value=2, state="")  # killed
     (result,) = store.results([RELAY], quick=True)
@@ -296,10 +301,10 @@ def test_what_a_run_found_before_it_ended_is_shown_where_there_is_nothing_else(t
 
 
 def test_what_is_there_is_not_run_again(tmp_path: Path) -> None:
-    store, plan = Store(tmp_path), [RELAY, COUNTS]
+    store, plan = ResultStore(tmp_path), [RELAY, COUNTS]
 
     def keys(**options: Any) -> list[str]:
-        return [one.experiment.key[8:] for one in running.missing(store, plan, True, **options)]
+        return [one.experiment.key[8:] for one in running.missing_runs(store, plan, True, **options)]
 
     stored(store)
     stored(store, COUNTS, state="late")
@@ -307,8 +312,8 @@ def test_what_is_there_is_not_run_again(tmp_path: Path) -> None:
     assert keys(repeat=2) == ["relay", "counts", "counts"]
     assert keys(again=True) == ["relay", "counts"]
     assert keys(again=True, repeat=2) == ["relay", "counts"] * 2
-    assert [one.key for one in running.missing(store, plan, False)] == ["made_up/relay", "made_up/counts"]
-    for other in ("commit", "machine"):
+    assert [one.key for one in running.missing_runs(store, plan, False)] == ["made_up/relay", "made_up/counts"]
+    for other in ("commit", "describe_machine"):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(f"riot_bench.report.store.{other}", lambda **_: "new")
             assert keys() == ["counts"]  # of another commit or machine: told, not run again
@@ -317,45 +322,45 @@ def test_what_is_there_is_not_run_again(tmp_path: Path) -> None:
         keys(repeat=0)
 
 
-@pytest.mark.parametrize("other", ["commit", "machine"])
+@pytest.mark.parametrize("other", ["commit", "describe_machine"])
 def test_runs_of_here_count_also_where_others_came_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, other: str
 ) -> None:
     """As where the results of two machines were put together."""
-    store = Store(tmp_path)
+    store = ResultStore(tmp_path)
     for value in (1, 2):
         stored(store, value=value)
     with monkeypatch.context() as patch:
         patch.setattr(f"riot_bench.report.store.{other}", lambda **_: "other")
         stored(store, value=9)
         assert store.results([RELAY], quick=True)[0].measures[0].value == 9
-        assert running.missing(store, [RELAY], True, repeat=3) == [RELAY] * 2
+        assert running.missing_runs(store, [RELAY], True, repeat=3) == [RELAY] * 2
     (result,) = store.results([RELAY], quick=True)
     assert (result.runs, result.measures[0].values) == (2, (1, 2)), "what is counted is shown"
-    assert running.missing(store, [RELAY], True, repeat=2) == []
-    assert running.missing(store, [RELAY], True, repeat=3) == [RELAY]
-    assert running.missing(store, [RELAY], True, repeat=1) == []
+    assert running.missing_runs(store, [RELAY], True, repeat=2) == []
+    assert running.missing_runs(store, [RELAY], True, repeat=3) == [RELAY]
+    assert running.missing_runs(store, [RELAY], True, repeat=1) == []
 
 
 def test_quick_and_full_runs_are_not_counted_together(tmp_path: Path) -> None:
-    store = Store(tmp_path)
+    store = ResultStore(tmp_path)
     for quick in (True, False, False):
         stored(store, quick=quick)
-    assert running.missing(store, [RELAY], True, repeat=3) == [RELAY] * 2, "of the quick ones there would be two"
-    assert running.missing(store, [RELAY], True, repeat=2) == [], "the full ones are shown"
-    assert running.missing(store, [RELAY], False, repeat=3) == [RELAY]
+    assert running.missing_runs(store, [RELAY], True, repeat=3) == [RELAY] * 2, "of the quick ones there would be two"
+    assert running.missing_runs(store, [RELAY], True, repeat=2) == [], "the full ones are shown"
+    assert running.missing_runs(store, [RELAY], False, repeat=3) == [RELAY]
 
 
 # -- running ---------------------------------------------------------------------------------------
 
 
 def test_an_experiment_that_fails_stops_nothing(tmp_path: Path, where: Path) -> None:
-    store, show = Store(tmp_path / "out"), Shown()
+    store, show = ResultStore(tmp_path / "out"), Shown()
     plan = [of(made_up.BREAKS), of(made_up.SILENT), COUNTS]
-    assert running.run(store, plan, True, show) is False
+    assert running.run_all(store, plan, True, show) is False
     assert show.ends == [
         ("made_up/breaks", "failed", "ValueError: no <luck>"),
-        ("made_up/silent", "failed", "it found nothing"),
+        ("made_up/silent", "failed", "it yielded no measures"),
         ("made_up/counts", "done", ""),
     ]
     breaks, _, counts = store.results(plan, quick=True)
@@ -363,8 +368,8 @@ def test_an_experiment_that_fails_stops_nothing(tmp_path: Path, where: Path) -> 
     (measure,) = counts.measures
     assert measure.machine
     assert len(measure.load) == 1
-    assert running.missing(store, plan, True) == plan[:2]
-    assert running.run(store, [COUNTS], False, show) is True
+    assert running.missing_runs(store, plan, True) == plan[:2]
+    assert running.run_all(store, [COUNTS], False, show) is True
     assert store.results([COUNTS], quick=False)[0].measures[0].value == 2
 
 
@@ -372,22 +377,22 @@ def test_a_run_during_which_the_code_was_changed_does_not_count(
     tmp_path: Path, where: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is of neither commit; the next run is of the new one."""
-    store, show = Store(tmp_path / "out"), Shown()
-    for what in ("commit_of", "code_of"):
-        monkeypatch.setattr(f"riot_bench.report.store.{what}", lambda _: "new" if where.exists() else "old")
-    monkeypatch.setattr("riot_bench.report.store._ASKED", {})
-    assert running.run(store, [COUNTS], True, show) is False
+    store, show = ResultStore(tmp_path / "out"), Shown()
+    for what in ("commit_of", "code_digest"):
+        monkeypatch.setattr(f"riot_bench.report.store.{what}", lambda *_: "new" if where.exists() else "old")
+    monkeypatch.setattr("riot_bench.report.store._COMMITS", {})
+    assert running.run_all(store, [COUNTS], True, show) is False
     assert show.ends == [("made_up/counts", "failed", "the code was changed meanwhile")]
     (result,) = store.results([COUNTS], quick=True)
     assert (result.runs, result.state, result.about["commit"]) == (0, "failed", "old")
-    assert running.missing(store, [COUNTS], True) == [COUNTS]
-    assert running.run(store, [COUNTS], True, show) is True
+    assert running.missing_runs(store, [COUNTS], True) == [COUNTS]
+    assert running.run_all(store, [COUNTS], True, show) is True
     (result,) = store.results([COUNTS], quick=True)
     assert (result.runs, result.state, result.about["commit"]) == (1, "done", "new")
     where.unlink()
-    monkeypatch.setattr(running, "_one", lambda *_: (where.touch(), ("late", "not through after 9 s"))[1])
-    assert running.run(store, [COUNTS], True, show) is False
-    assert show.ends[-1] == ("made_up/counts", "late", "not through after 9 s; the code was changed meanwhile")
+    monkeypatch.setattr(running, "_run_one", lambda *_: (where.touch(), ("late", "not done after 9 s"))[1])
+    assert running.run_all(store, [COUNTS], True, show) is False
+    assert show.ends[-1] == ("made_up/counts", "late", "not done after 9 s; the code was changed meanwhile")
 
 
 def test_code_is_what_is_in_its_files(tmp_path: Path) -> None:
@@ -396,21 +401,21 @@ def test_code_is_what_is_in_its_files(tmp_path: Path) -> None:
     for name in ("__init__.py", "in/a.py", "in/b.model"):
         (package / name).parent.mkdir(parents=True, exist_ok=True)
         (package / name).write_text(name)
-    found = code_of(package)
+    found = code_digest(package)
     for name in (".git/HEAD", "in/.a.py.swp", "in/__pycache__/a.pyc"):
         (package / name).parent.mkdir(exist_ok=True)
         (package / name).write_text("x")
     (tmp_path / "beside.py").write_text("x")
-    assert code_of(package) == found
+    assert code_digest(package) == found
     (package / "in" / "b.model").write_text("in/B.model")
-    changed = {found, code_of(package)}
+    changed = {found, code_digest(package)}
     (package / "in" / "c.py").write_text("")
-    changed.add(code_of(package))
+    changed.add(code_digest(package))
     (package / "in" / "c.py").rename(package / "in" / "d.py")
-    changed.add(code_of(package))
+    changed.add(code_digest(package))
     (package / "in" / "d.py").unlink()
     assert len(changed) == 4
-    assert code_of(package) in changed
+    assert code_digest(package) in changed
 
 
 @pytest.mark.parametrize("error", [OSError("the disk is full"), SystemExit("enough"), KeyboardInterrupt()])
@@ -420,10 +425,10 @@ def test_an_error_of_the_report_itself_is_told_as_what_it_is(
     def raises(*_: object) -> None:
         raise error
 
-    store, show = Store(tmp_path), Shown()
-    monkeypatch.setattr(running, "_one", raises)
+    store, show = ResultStore(tmp_path), Shown()
+    monkeypatch.setattr(running, "_run_one", raises)
     with pytest.raises(type(error)):
-        running.run(store, [COUNTS], True, show)
+        running.run_all(store, [COUNTS], True, show)
     stopped = isinstance(error, KeyboardInterrupt)
     state, reason = ("stopped", "stopped by the user") if stopped else ("failed", f"{type(error).__name__}: {error}")
     (result,) = store.results([COUNTS], quick=True)
@@ -434,11 +439,11 @@ def test_an_error_of_the_report_itself_is_told_as_what_it_is(
 def test_a_process_that_was_killed_is_told_by_the_signal(tmp_path: Path, where: Path) -> None:
     """Such as by the system, for want of memory: what it said last is not the reason."""
     show, plan = Shown(), [of(made_up.KILLED)]
-    assert running.run(Store(tmp_path / "out"), plan, True, show) is False
+    assert running.run_all(ResultStore(tmp_path / "out"), plan, True, show) is False
     assert show.ends == [("made_up/killed", "failed", "killed by SIGKILL; last printed: all is well")]
-    assert running._why(-signal.SIGSEGV, "") == "killed by SIGSEGV"
-    assert running._why(-40, "") == "killed by signal 40"
-    assert [running._why(3, words) for words in ("", "E: x")] == ["exit code 3", "E: x"]
+    assert running._exit_reason(-signal.SIGSEGV, "") == "killed by SIGSEGV"
+    assert running._exit_reason(-40, "") == "killed by signal 40"
+    assert [running._exit_reason(3, words) for words in ("", "E: x")] == ["exit code 3", "E: x"]
 
 
 def ended(pids: list[int]) -> bool:
@@ -462,19 +467,19 @@ def test_an_experiment_that_hangs_is_ended_with_all_that_it_started(
     show, plan = Shown(), [of(made_up.HANGS), COUNTS]
     monkeypatch.setattr(show, "tick", lambda seconds, measures: ticks.append(seconds))
     with pytest.raises(ConfigError, match="patience must be > 0, got 0"):
-        running.run(Store(tmp_path / "out"), plan, True, show, patience=0)
-    assert running.run(Store(tmp_path / "out"), plan[:1], True, show, patience=200.0) is False
+        running.run_all(ResultStore(tmp_path / "out"), plan, True, show, patience=0)
+    assert running.run_all(ResultStore(tmp_path / "out"), plan[:1], True, show, patience=200.0) is False
     assert ticks[-2] <= 200 * made_up.HANGS.seconds[0] < ticks[-1]
     ((_, state, reason),) = show.ends
     assert state == "late"
-    assert reason.startswith("not through after 2")
+    assert reason.startswith("not done after 2")
     assert ended([int(pid) for pid in where.read_text().split()])
 
 
 def test_ctrl_c_keeps_what_is_done(tmp_path: Path, where: Path) -> None:
-    store, show = Store(tmp_path / "out"), Shown(interrupt=True)
+    store, show = ResultStore(tmp_path / "out"), Shown(interrupt=True)
     with pytest.raises(KeyboardInterrupt):
-        running.run(store, [of(made_up.HANGS), RELAY], True, show)
+        running.run_all(store, [of(made_up.HANGS), RELAY], True, show)
     assert show.ends == [("made_up/hangs", "stopped", "")]
     (result,) = store.results([of(made_up.HANGS)], quick=True)
     assert [m.measure for m in result.measures] == ["made_up/hangs/first"]
@@ -485,7 +490,15 @@ def test_ctrl_c_keeps_what_is_done(tmp_path: Path, where: Path) -> None:
 def test_one_experiment_alone(where: Path, tmp_path: Path) -> None:
     """What is printed goes nowhere but to its own output."""
     mouth, ear = os.pipe()
-    arguments = [sys.executable, "-m", "riot_bench.report.run_one", str(ear), SUITE, "made_up/relay", "quick"]
+    arguments = [
+        sys.executable,
+        "-m",
+        "riot_bench.report.experiment_process",
+        str(ear),
+        SUITE,
+        "made_up/relay",
+        "quick",
+    ]
     done = subprocess.run(arguments, pass_fds=(ear,), capture_output=True, text=True, check=True)
     os.close(ear)
     with os.fdopen(mouth) as file:

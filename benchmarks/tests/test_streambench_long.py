@@ -21,31 +21,36 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from riot_bench.harness import cluster
-from riot_bench.harness import micro_batches as sparks
+from riot_bench.harness.child_process import die_with_parent, kill_group, module_process, wait_for_exit
 from riot_bench.harness.cluster import Cluster
-from riot_bench.harness.jobs import finish, job, kill, with_us
-from riot_bench.harness.peak_rate import Peak
-from riot_bench.suites.streambench import driver as streambench_driver
+from riot_bench.harness.numbered_lines import write_numbered
+from riot_bench.harness.peak_rate import PeakRate
+from riot_bench.suites.streambench import driver_loss as streambench_driver
 from riot_bench.suites.streambench import durability as streambench_durability
 from riot_bench.suites.streambench import factorial as streambench_factorial
 from riot_bench.suites.streambench import faults as streambench_faults
-from riot_bench.suites.streambench import knobs as streambench_knobs
 from riot_bench.suites.streambench import recipients as streambench_recipients
 from riot_bench.suites.streambench import saturation as streambench_saturation
-from riot_bench.suites.streambench.data import write_numbered
-from riot_bench.suites.streambench.durability import LIMIT_S, Marked, Seen
-from riot_bench.suites.streambench.forms import PROGRAMS
-from riot_bench.suites.streambench.formulas import availability, lost_and_doubled, pareto, penalty, slope
-from riot_bench.suites.streambench.results import Expected, Numbers, written
-from riot_bench.suites.streambench.runs import flow_of
+from riot_bench.suites.streambench import tuning as streambench_knobs
+from riot_bench.suites.streambench.durability import LIMIT_S, MarkedSource, MarkObserver
+from riot_bench.suites.streambench.formulas import (
+    availability,
+    count_lost_and_duplicated,
+    pareto_front,
+    penalty,
+    relative_slope,
+)
+from riot_bench.suites.streambench.programs import PROGRAMS
+from riot_bench.suites.streambench.result_check import ExpectedResults, NumberedResults, read_results
+from riot_bench.suites.streambench.runs import program_flow
 
 from riot_ops import streams
 from riot_ops.core.buffering import Buffering
 from riot_ops.core.errors import ConfigError, RiotError
 from riot_ops.dataflows import application
 from riot_ops.dataflows.streambench import wordcount
+from riot_ops.ingest.pace import PacedSource
 from riot_ops.measure.processes import Usage
-from riot_ops.ingest.pace import Paced
 
 # -- formulas ----------------------------------------------------------------------------------------
 
@@ -73,23 +78,23 @@ def test_availability() -> None:
 
 
 def test_lost_and_doubled() -> None:
-    assert lost_and_doubled("aabc", "abccd") == (1, 2)
-    assert lost_and_doubled([], []) == (0, 0)
+    assert count_lost_and_duplicated("aabc", "abccd") == (1, 2)
+    assert count_lost_and_duplicated([], []) == (0, 0)
 
 
 def test_slope() -> None:
-    assert slope([0.0, 60.0], [100.0, 102.0]) == pytest.approx(100 * 2 / 101)
-    assert slope([0, 60, 120, 180], [100, 100, 100, 100]) == 0
-    assert slope([0, 60, 120, 180, 240], [100, 100, 900, 100, 100]) == 0  # one sample says nothing
-    assert slope([0.0, 60.0, 60.0], [101.0, 100.0, 99.0]) == pytest.approx(-1.5)
+    assert relative_slope([0.0, 60.0], [100.0, 102.0]) == pytest.approx(100 * 2 / 101)
+    assert relative_slope([0, 60, 120, 180], [100, 100, 100, 100]) == 0
+    assert relative_slope([0, 60, 120, 180, 240], [100, 100, 900, 100, 100]) == 0  # one sample says nothing
+    assert relative_slope([0.0, 60.0, 60.0], [101.0, 100.0, 99.0]) == pytest.approx(-1.5)
     for times, values, said in (
-        ([1.0], [1.0], "as many, at least 2, got 1 and 1"),
-        ([1.0, 2.0], [1.0], "as many, at least 2, got 2 and 1"),
+        ([1.0], [1.0], "must have the same length of at least 2, got 1 and 1"),
+        ([1.0, 2.0], [1.0], "must have the same length of at least 2, got 2 and 1"),
         ([0.0, 1.0], [0.0, 0.0], "the mean of the values must be > 0"),
         ([1.0, 1.0], [2.0, 3.0], "times_s must differ"),
     ):
         with pytest.raises(ConfigError, match=said):
-            slope(times, values)
+            relative_slope(times, values)
 
 
 def test_slope_of_many_samples() -> None:
@@ -101,23 +106,23 @@ def test_slope_of_many_samples() -> None:
     first, second = np.triu_indices(times.size, 1)
     rises = (values[second] - values[first]) / (times[second] - times[first])
     pairs = 100 * 60 * float(np.median(rises)) / float(np.mean(values))
-    assert slope(times.tolist(), values.tolist()) == pytest.approx(pairs, rel=0.05)
+    assert relative_slope(times.tolist(), values.tolist()) == pytest.approx(pairs, rel=0.05)
     seconds = [float(n) for n in range(130_000)]
-    assert slope(seconds, [1e6 + 2 * s for s in seconds]) == pytest.approx(100 * 60 * 2 / (1e6 + 129_999))
+    assert relative_slope(seconds, [1e6 + 2 * s for s in seconds]) == pytest.approx(100 * 60 * 2 / (1e6 + 129_999))
 
 
 @given(st.dictionaries(st.text(max_size=3), st.tuples(st.integers(1, 9), st.integers(1, 9))))
 def test_pareto(points: dict[str, tuple[int, int]]) -> None:
-    best = pareto(points)
+    best = pareto_front(points)
     for name, (rate, latency) in points.items():
         better = [o for o in points.values() if (o[0] > rate and o[1] <= latency) or (o[0] >= rate and o[1] < latency)]
         assert (name in best) == (not better)
 
 
 def test_effect() -> None:
-    assert [streambench_knobs.effect(100.0, x) for x in (100.0, 50.0, 169.0)] == [0.0, -50.0, 69.0]
+    assert [streambench_knobs.relative_effect(100.0, x) for x in (100.0, 50.0, 169.0)] == [0.0, -50.0, 69.0]
     with pytest.raises(ConfigError, match="first must be > 0, got 0"):
-        streambench_knobs.effect(0.0, 1.0)
+        streambench_knobs.relative_effect(0.0, 1.0)
 
 
 # -- results lost and doubled ---------------------------------------------------------------------------
@@ -125,7 +130,7 @@ def test_effect() -> None:
 
 def test_lost_and_doubled_of_many_numbers_in_five_bytes_each() -> None:
     lines, each = 2_000_000, 100_000
-    numbers = Numbers(lines)
+    numbers = NumberedResults(lines)
     for first in range(0, lines, each):
         numbers.want(np.arange(first, first + each), (b"%d" % n for n in range(first, first + each)))
     assert numbers.wanted.nbytes == 4 * lines
@@ -142,9 +147,9 @@ def test_lost_and_doubled_of_many_numbers_in_five_bytes_each() -> None:
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_what_a_folder_holds_is_held_against_a_run_in_process(name: str, tmp_path: Path) -> None:
     data = write_numbered(application(name).inputs["lines"], tmp_path / "lines", 2, 400)
-    wanted = Expected(name, data)
-    flow_of(name).run(data.source(), out=tmp_path / "out")
-    whole = list(written(name, tmp_path / "out"))
+    wanted = ExpectedResults(name, data)
+    program_flow(name).run(data.source(), out=tmp_path / "out")
+    whole = list(read_results(name, tmp_path / "out"))
     assert wanted.difference(whole) == (0, 0)
     lost, doubled = wanted.difference([])
     assert (lost > 0, doubled) == (True, 0)
@@ -167,9 +172,9 @@ def test_the_limit_of_a_run_grows_with_the_scale(monkeypatch: pytest.MonkeyPatch
     assert limits == [30.0, 30.0, 1500.0]
     limits.clear()
     noted = lambda *of, **_: limits.append(of[3]) or streambench_knobs.Run((1.0,), 40, (1.0,))  # noqa: E731
-    for name in ("spark_session", "agreed", "proved"):
+    for name in ("spark_session", "check_implementations", "check_on_spark"):
         monkeypatch.setattr(streambench_recipients, name, lambda *_, **__: contextlib.nullcontext())
-    monkeypatch.setattr(streambench_recipients, "packed", noted)
+    monkeypatch.setattr(streambench_recipients, "run_packed", noted)
     for scale in (0.5, 20.0):
         few = streambench_recipients.Sizes(4, 1, ("grep",), 30.0)
         assert list(streambench_recipients.recipients(True, ["grep"], scale, few))
@@ -206,7 +211,7 @@ def test_what_a_failure_costs_is_told_where_no_result_is_lost_or_doubled(
     seconds = {"warm-0": 1.0, "whole": 1.0, "failing": 4.0, "fewer": 3.0}
 
     def run(_: Any, name: str, some: Any, at: Path, sizes: Any, strike: Any = None, parts: int = 1) -> Any:
-        return streambench_faults.Outcome((seconds[at.name],) * 4, some.batch, at / "out")
+        return streambench_faults.FaultRun((seconds[at.name],) * 4, some.batch, at / "out")
 
     class Held:
         def __init__(self, *_: Any) -> None:
@@ -217,11 +222,11 @@ def test_what_a_failure_costs_is_told_where_no_result_is_lost_or_doubled(
 
     nodes = SimpleNamespace(pids={"worker-0": 1}, add=lambda: None)
     monkeypatch.setattr(streambench_faults, "_run", run)
-    monkeypatch.setattr(streambench_faults, "Expected", Held)
+    monkeypatch.setattr(streambench_faults, "ExpectedResults", Held)
     monkeypatch.setattr(streambench_faults, "wait_for_executors", lambda *_: None)
-    monkeypatch.setattr(streambench_faults, "cold", lambda _: [])
+    monkeypatch.setattr(streambench_faults, "idle_executors", lambda _: [])
     monkeypatch.setattr(
-        streambench_faults, "lost_driver", lambda *_: streambench_driver.Restarted(tmp_path / "out", 2.0)
+        streambench_faults, "run_with_lost_driver", lambda *_: streambench_driver.RestartedRun(tmp_path / "out", 2.0)
     )
     worker = list(streambench_faults._lost_worker(None, nodes, "grep", data, tmp_path, SMALL))  # type: ignore[arg-type]
     crash = list(streambench_faults._crashed_executor(None, "grep", data, tmp_path, SMALL))
@@ -250,7 +255,7 @@ def test_executors_are_warm_before_a_run_without_failure(
         what = at.name.partition("-")[0]
         done.append(what)
         assert (parts, some.total) == ((2, 80) if what == "warm" else (1, 200))
-        return streambench_faults.Outcome((1.0,) * 4, some.batch, at / "out")
+        return streambench_faults.FaultRun((1.0,) * 4, some.batch, at / "out")
 
     def cold(_: Any) -> list[str]:
         warm = itertools.takewhile("warm".__eq__, reversed(done))
@@ -258,8 +263,8 @@ def test_executors_are_warm_before_a_run_without_failure(
 
     nodes = SimpleNamespace(pids={"worker-0": 1}, add=lambda: done.append("add"))
     monkeypatch.setattr(streambench_faults, "_run", run)
-    monkeypatch.setattr(streambench_faults, "cold", cold)
-    monkeypatch.setattr(streambench_faults, "Expected", lambda *_: SimpleNamespace(difference=lambda _: (0, 0)))
+    monkeypatch.setattr(streambench_faults, "idle_executors", cold)
+    monkeypatch.setattr(streambench_faults, "ExpectedResults", lambda *_: SimpleNamespace(difference=lambda _: (0, 0)))
     monkeypatch.setattr(streambench_faults, "wait_for_executors", lambda *_: None)
     assert list(streambench_faults._lost_worker(None, nodes, "grep", data, tmp_path, SMALL))  # type: ignore[arg-type]
     warm = ["warm"] * (left + 1)
@@ -267,9 +272,9 @@ def test_executors_are_warm_before_a_run_without_failure(
     done.clear()
     assert list(streambench_faults._crashed_executor(None, "grep", data, tmp_path, SMALL))
     assert done == [*warm, "whole", "failing"] * 2
-    monkeypatch.setattr(streambench_faults, "cold", lambda _: ["3", "4"])
-    with pytest.raises(RiotError, match="grep on a cluster: the executors 3, 4 have done no task in 10 runs"):
-        streambench_faults._warm(None, "grep", data, tmp_path, SMALL)
+    monkeypatch.setattr(streambench_faults, "idle_executors", lambda _: ["3", "4"])
+    with pytest.raises(RiotError, match="grep on a cluster: the executors 3, 4 completed no task in 10 runs"):
+        streambench_faults._warm_up(None, "grep", data, tmp_path, SMALL)
 
 
 def test_executors_that_have_done_no_task() -> None:
@@ -278,7 +283,7 @@ def test_executors_that_have_done_no_task() -> None:
     found = SimpleNamespace(size=lambda: len(told), apply=told.__getitem__)
     store = SimpleNamespace(executorList=lambda active: found if active else None)
     context = SimpleNamespace(_jsc=SimpleNamespace(sc=lambda: SimpleNamespace(statusStore=lambda: store)))
-    assert cluster.cold(SimpleNamespace(sparkContext=context)) == ["1"]
+    assert cluster.idle_executors(SimpleNamespace(sparkContext=context)) == ["1"]
 
 
 @pytest.mark.parametrize("fails", [1, 2])
@@ -295,7 +300,7 @@ def test_a_run_that_was_done_too_soon_is_made_once_more_over_twice_the_lines(fai
 
     again = pytest.raises(RiotError, match="give more records") if fails > 1 else contextlib.nullcontext()
     with again:
-        assert streambench_faults._once_more(runs, data, tmp_path, SMALL) == ["told before", "told"]
+        assert streambench_faults._retry_longer(runs, data, tmp_path, SMALL) == ["told before", "told"]
     assert asked == [(5, tmp_path, 4, 30.0), (9, tmp_path / "twice", 8, 60.0)]
 
 
@@ -308,8 +313,8 @@ def test_a_cluster_ends_what_it_started(monkeypatch: pytest.MonkeyPatch, tmp_pat
     script = tmp_path / "bin" / "spark-class"
     script.write_text("#!/bin/bash\ntrap '' TERM\necho \"$@\"\nsleep 60 &\nwait\nsleep 60\n")
     script.chmod(0o755)
-    monkeypatch.setattr(cluster, "_home", lambda: tmp_path)
-    monkeypatch.setattr(cluster, "GRACE_S", 0.2)
+    monkeypatch.setattr(cluster, "_spark_home", lambda: tmp_path)
+    monkeypatch.setattr(cluster, "SHUTDOWN_S", 0.2)
     monkeypatch.setattr(Cluster, "_wait_for_port", lambda *_: None)
 
     def groups(pids: list[int]) -> list[int]:
@@ -353,7 +358,7 @@ def test_settings_of_a_session_on_a_cluster(copies: bool, monkeypatch: pytest.Mo
         return contextlib.nullcontext("a session")
 
     waited: list[Any] = []
-    monkeypatch.setattr(sparks, "spark_session", session)
+    monkeypatch.setattr("riot_bench.harness.session.spark_session", session)
     monkeypatch.setattr(cluster, "wait_for_executors", lambda *of: waited.append(of))
     with cluster.cluster_session("spark://there", 3, copies=copies) as spark:
         assert spark == "a session"
@@ -364,9 +369,9 @@ def test_settings_of_a_session_on_a_cluster(copies: bool, monkeypatch: pytest.Mo
 
 
 def test_workers_are_machines_of_their_own() -> None:
-    found = {cluster._host(number) for number in range(250)}
+    found = {cluster._loopback_address(number) for number in range(250)}
     assert len(found) == 250 or found == {"127.0.0.1"}
-    assert cluster._host(3) == cluster._host(253)
+    assert cluster._loopback_address(3) == cluster._loopback_address(253)
 
 
 def test_an_executor_of_a_worker_crashes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -374,7 +379,7 @@ def test_an_executor_of_a_worker_crashes(monkeypatch: pytest.MonkeyPatch, tmp_pa
     script = tmp_path / "bin" / "spark-class"
     script.write_text("#!/bin/bash\n(exec -a CoarseGrainedExecutorBackend sleep 60) &\nsleep 60 &\nwait\n")
     script.chmod(0o755)
-    monkeypatch.setattr(cluster, "_home", lambda: tmp_path)
+    monkeypatch.setattr(cluster, "_spark_home", lambda: tmp_path)
     monkeypatch.setattr(Cluster, "_wait_for_port", lambda *_: None)
 
     def below(pid: int) -> list[str]:
@@ -410,12 +415,12 @@ def test_a_job_ends_with_what_it_started(monkeypatch: pytest.MonkeyPatch, tmp_pa
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     for how in ("killed", "left"):
         noted = tmp_path / how
-        with job("starts_another", str(noted)) as process:
+        with module_process("starts_another", str(noted)) as process:
             while not (noted.exists() and noted.read_text().endswith("\n")):
                 assert process.poll() is None
                 time.sleep(0.02)
             if how == "killed":
-                kill(process)
+                kill_group(process)
                 assert process.returncode == -9
         assert process.returncode == -9
         child, until = int(noted.read_text()), time.monotonic() + 10
@@ -427,20 +432,20 @@ def test_a_job_ends_with_what_it_started(monkeypatch: pytest.MonkeyPatch, tmp_pa
 def test_a_job_that_does_not_end_in_time_or_ends_with_an_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "goes_on.py").write_text("import sys, time\ntime.sleep(float(sys.argv[1]))\nsys.exit(7)\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    with job("goes_on", "60") as process, pytest.raises(RiotError, match=r"it was not done in 0\.2 s"):
-        finish(process, "it", 0.2)
+    with module_process("goes_on", "60") as process, pytest.raises(RiotError, match=r"it was not done in 0\.2 s"):
+        wait_for_exit(process, "it", 0.2)
     assert process.returncode == -9
-    with job("goes_on", "0") as process, pytest.raises(RiotError, match="it ended with 7"):
-        finish(process, "it", 60.0)
+    with module_process("goes_on", "0") as process, pytest.raises(RiotError, match="it ended with exit code 7"):
+        wait_for_exit(process, "it", 60.0)
 
 
-@pytest.mark.skipif(not with_us(), reason="no setpriv")
+@pytest.mark.skipif(not die_with_parent(), reason="no setpriv")
 @pytest.mark.parametrize("patience", [0.0, 0.5])
 def test_nothing_is_left_of_a_harness_that_is_killed(patience: float) -> None:
     """Also where it is killed before its child has asked for the signal."""
     code = (
-        "import subprocess, sys, time; from riot_bench.harness.jobs import with_us; "
-        "print(subprocess.Popen([*with_us(), 'sleep', '60'], start_new_session=True).pid, flush=True); time.sleep(60)"
+        "import subprocess, sys, time; from riot_bench.harness.child_process import die_with_parent; "
+        "print(subprocess.Popen([*die_with_parent(), 'sleep', '60'], start_new_session=True).pid, flush=True); time.sleep(60)"
     )
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as harness:
         assert harness.stdout is not None
@@ -458,9 +463,9 @@ def test_who_has_another_parent_does_not_begin() -> None:
     """As a child that asks for the signal when its parent is gone."""
     between = "import subprocess, sys; sys.exit(subprocess.run(sys.argv[1:]).returncode)"
     done = subprocess.run(
-        [sys.executable, "-c", between, *with_us(), "echo", "begun"], capture_output=True, check=False
+        [sys.executable, "-c", between, *die_with_parent(), "echo", "begun"], capture_output=True, check=False
     )
-    assert done.stdout == (b"begun\n" if not with_us() else b"")
+    assert done.stdout == (b"begun\n" if not die_with_parent() else b"")
 
 
 def test_a_master_that_does_not_start(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -468,7 +473,7 @@ def test_a_master_that_does_not_start(monkeypatch: pytest.MonkeyPatch, tmp_path:
     script = tmp_path / "bin" / "spark-class"
     script.write_text("#!/bin/bash\necho no such class $1\nexit 1\n")
     script.chmod(0o755)
-    monkeypatch.setattr(cluster, "_home", lambda: tmp_path)
+    monkeypatch.setattr(cluster, "_spark_home", lambda: tmp_path)
     with pytest.raises(RiotError, match="Spark's master did not start: no such class org"):
         Cluster(1).__enter__()
     with pytest.raises(ConfigError, match="workers must be >= 1, got 0"):
@@ -517,26 +522,26 @@ class Ended:
 
 def test_a_driver_that_is_not_there_to_be_lost(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     data, killed = write_numbered("searches", tmp_path / "lines", 11, 4), list[Any]()
-    monkeypatch.setattr(streambench_driver, "kill", killed.append)
+    monkeypatch.setattr(streambench_driver, "kill_group", killed.append)
     for batches, said in (
-        (5, "identity ended with 3 before its driver was to be lost"),
-        (11, "identity was done before its driver was lost: .*--scale 10"),
-        (6, "identity, started again, ended with 3"),
+        (5, "identity ended with exit code 3 before its driver was to be killed"),
+        (11, "identity was done before its driver was killed: .*--scale 10"),
+        (6, "identity, restarted, ended with exit code 3"),
     ):
         process = Ended(tmp_path / str(batches) / "out", batches)
         if batches > 5:
             process.poll()
-        monkeypatch.setattr(streambench_driver, "job", lambda *_, one=process: contextlib.nullcontext(one))
+        monkeypatch.setattr(streambench_driver, "module_process", lambda *_, one=process: contextlib.nullcontext(one))
         with pytest.raises(RiotError, match=said):
-            streambench_driver.lost_driver("identity", data, tmp_path / str(batches), 1.0)
+            streambench_driver.run_with_lost_driver("identity", data, tmp_path / str(batches), 1.0)
     assert len(killed) == 2
 
     def endless(limit_s: float) -> int:
         raise subprocess.TimeoutExpired("a driver", limit_s)
 
     process.wait = endless  # type: ignore[method-assign]
-    with pytest.raises(RiotError, match="identity, started again, was not done in 2 s"):
-        streambench_driver.lost_driver("identity", data, tmp_path / "6", 2.0)
+    with pytest.raises(RiotError, match="identity, restarted, was not done in 2 s"):
+        streambench_driver.run_with_lost_driver("identity", data, tmp_path / "6", 2.0)
 
 
 @pytest.mark.spark
@@ -576,14 +581,14 @@ def test_a_strike_comes_half_way(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     monkeypatch.setattr(streambench_faults, "durations", lambda _: [9.0, 2.0, 4.0])
     for told, wanted in (((1, 5, 6, 7, 11), [6]), ((3, 8, 9), [8]), ((1, 2, 5), None)):
         query = Fake(*told)
-        monkeypatch.setattr(streambench_faults, "flow_of", lambda _, query=query: query)
+        monkeypatch.setattr(streambench_faults, "program_flow", lambda _, query=query: query)
 
-        def run(query: Fake = query) -> streambench_faults.Outcome:
+        def run(query: Fake = query) -> streambench_faults.FaultRun:
             strike = lambda: struck.append(query.summary.batches)  # noqa: E731
             return streambench_faults._run(None, "identity", data, tmp_path, sizes, strike)
 
         if wanted is None:
-            with pytest.raises(RiotError, match=r"identity was done before a worker was to be lost: .*--scale 10"):
+            with pytest.raises(RiotError, match=r"identity was done before a worker was to be killed: .*--scale 10"):
                 run()
             break
         struck.clear()
@@ -597,7 +602,7 @@ def test_a_strike_comes_half_way(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 
 def test_marks_come_through_and_tell_their_delay() -> None:
     now = [1000.0]
-    source = Paced(Marked(streams.generate("searches", messages=100), 25), rate=10, clock=lambda: now[0])
+    source = PacedSource(MarkedSource(streams.generate("searches", messages=100), 25), rate=10, clock=lambda: now[0])
     start = source.latest(source.initial())
     now[0] = 1010.0
     splits = source.splits(source.initial(), source.latest(start), 2)
@@ -607,7 +612,7 @@ def test_marks_come_through_and_tell_their_delay() -> None:
     assert [float(due) / 1e6 for *_, due in marks] == pytest.approx([1000.0, 1002.5, 1005.0, 1007.5], abs=0.01)
     assert len(lines) == 100
 
-    seen = Seen()
+    seen = MarkObserver()
     begun = time.time()
     rows = [{"payload": f"a mark!{n}!{(begun - n) * 1e6:.0f} b".encode()} for n in (3, 5, 3)]
     for batch in wordcount().run(rows)["counts"].to_batches():
@@ -621,7 +626,7 @@ def test_marks_come_through_and_tell_their_delay() -> None:
     told = [{"stateOperators": [{"memoryUsedBytes": 5}]}, {"stateOperators": stores}]
     streaming = SimpleNamespace(recentProgress=told)
     query = SimpleNamespace(active=True, summary=SimpleNamespace(messages=7), streaming=streaming)
-    seen = Seen()
+    seen = MarkObserver()
     seen.delays = {2: 0.5, 0: 0.25}
     found = {m.measure: m for m in streambench_durability._figures("at", query, seen, 30.0)}
     assert (found["at/latency"].sample, found["at/latency"].values) == ((250.0, 500.0), ())
@@ -647,14 +652,14 @@ def test_each_slot_has_one_mark_whatever_the_rate(
     """Also where lines per slot are no whole number, as 1,666.7 of 10,000 a minute; each when its slot begins."""
     asked: list[Any] = []
     flow = SimpleNamespace(start=lambda _, source, **__: asked.append(source))
-    monkeypatch.setattr(streambench_durability, "flow_of", lambda _: flow)
+    monkeypatch.setattr(streambench_durability, "program_flow", lambda _: flow)
     streambench_durability._start(None, per_minute, seconds)
     marked = asked[0].source
     assert marked.count(marked.initial(), marked.latest(marked.initial())) == lines
     numbers, due = list[int](), list[float]()
     for first in range(0, lines, 1_000_000):
         seq = np.arange(first, min(first + 1_000_000, lines))
-        places, found = streambench_durability.marks_of(seq, marked.every)
+        places, found = streambench_durability.mark_positions(seq, marked.every)
         numbers += found.tolist()
         due += (seq[places] * 60 / per_minute).tolist()
     assert numbers == list(range(slots))
@@ -690,7 +695,7 @@ def test_the_time_that_was_asked_for_is_over_before_a_run_ends() -> None:
 def test_a_run_is_as_long_as_it_says(
     samples: tuple[float, ...], told: float | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    now, seen = [0.0], Seen()
+    now, seen = [0.0], MarkObserver()
     seen.delays = {0: 0.5}
 
     def sleep(seconds: float) -> None:
@@ -716,7 +721,7 @@ def test_a_run_is_as_long_as_it_says(
     for delays, ended in (({0: 0.5}, False), ({}, True)):
         seen.delays = delays
         [first, *_] = streambench_durability._figures("at", query, seen, 19.0)
-        assert ("; the query ended before" in first.against) == ended
+        assert ("; the query ended early" in first.against) == ended
 
 
 @pytest.fixture
@@ -768,18 +773,18 @@ def test_all_programs_that_are_named_are_measured(suite: Any, monkeypatch: pytes
     proved: list[str] = []
     run = streambench_knobs.Run((1.0,), 40, (1.0,))
     monkeypatch.setattr(suite, "spark_session", lambda *_, **__: contextlib.nullcontext(None))
-    monkeypatch.setattr(suite, "agreed", lambda *_: "")
-    monkeypatch.setattr(suite, "proved", lambda _, name, *__, **___: proved.append(name))
-    monkeypatch.setattr(suite, "packed", lambda *_, **__: run)
+    monkeypatch.setattr(suite, "check_implementations", lambda *_: "")
+    monkeypatch.setattr(suite, "check_on_spark", lambda _, name, *__, **___: proved.append(name))
+    monkeypatch.setattr(suite, "run_packed", lambda *_, **__: run)
     usual = replace(suite.QUICK, lines=40, programs=("wordcount", "grep"))
-    run_suite = getattr(suite, suite.__name__.rpartition("_")[2])
+    run_suite = getattr(suite, suite.__name__.rpartition(".")[2])
     for named, wanted in (
         (("distinct", "grep"), ["distinct", "grep"]),
         (tuple(PROGRAMS), list(PROGRAMS)),
         ((), ["wordcount", "grep"]),
     ):
         proved.clear()
-        sizes = replace(usual, most=40, search_s=0.0) if suite is streambench_saturation else usual
+        sizes = replace(usual, max_lines=40, search_s=0.0) if suite is streambench_saturation else usual
         assert list(run_suite(True, named, 1.0, sizes))
         assert list(dict.fromkeys(proved)) == wanted
 
@@ -787,10 +792,10 @@ def test_all_programs_that_are_named_are_measured(suite: Any, monkeypatch: pytes
 @pytest.mark.spark
 @pytest.mark.slow
 def test_knobs(alone: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    every = streambench_knobs.settings(20)
+    every = streambench_knobs.tuning_settings(20)
     assert list(every) == ["records", "partitions", "block", "compression", "state", "checksum", "store", "crossing"]
     chosen = {"partitions": {"1": every["partitions"]["1"], "4": every["partitions"]["4"]}, "store": every["store"]}
-    monkeypatch.setattr(streambench_knobs, "settings", lambda each: chosen if each == 20 else {})
+    monkeypatch.setattr(streambench_knobs, "tuning_settings", lambda each: chosen if each == 20 else {})
     together: list[tuple[Any, ...]] = []
 
     def factorial(*given: Any) -> Any:
@@ -801,7 +806,7 @@ def test_knobs(alone: None, monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = streambench_knobs.Sizes(
         10, 8, ("0 seconds", "1 second"), 50.0, 2.0, 60.0, ("wordcount", "identity"), (1, 3), 1
     )
-    found = {m.measure: m for m in streambench_knobs.knobs(True, ["grep", "wordcount"], 2.0, sizes)}
+    found = {m.measure: m for m in streambench_knobs.tuning(True, ["grep", "wordcount"], 2.0, sizes)}
     assert together == [("wordcount", "searches", (0.0, 1.0), [20, 60], (1, 4), 120.0)]
     at = "streambench/knobs"
     for setting in ("partitions/1", "partitions/4", "store/memory", "store/rocksdb", "trigger/0", "trigger/1"):
@@ -818,7 +823,7 @@ def test_knobs(alone: None, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_effects_have_a_value_for_each_repetition() -> None:
     of = {"1": [(100.0, 10.0), (100.0, 20.0), (200.0, 10.0)], "4": [(150.0, 20.0), (300.0, 10.0), (200.0, 10.0)]}
-    found = {label: [streambench_knobs.Found(*run) for run in runs] for label, runs in of.items()}
+    found = {label: [streambench_knobs.SettingRun(*run) for run in runs] for label, runs in of.items()}
     rate, latency = streambench_knobs._effects("partitions", found)
     assert (rate.value, rate.values, rate.published) == (50.0, (50.0, 200.0, 0.0), 69.0)
     assert (latency.value, latency.values, latency.published) == (0.0, (100.0, -50.0, 0.0), 33.0)
@@ -830,11 +835,11 @@ def test_effects_have_a_value_for_each_repetition() -> None:
     [one, _] = streambench_knobs._figures("x", "1", found["1"], "how")
     assert (one.value, one.values, one.against) == (100.0, (100.0, 100.0, 200.0), "how")
     assert (streambench_knobs.FULL.repetitions, streambench_knobs.QUICK.repetitions) == (3, 1)
-    stopped = {"1": found["1"], "4": [one._replace(mark="saturated") for one in found["4"]]}
+    stopped = {"1": found["1"], "4": [one._replace(caveat="saturated") for one in found["4"]]}
     for told in (streambench_knobs._effects("x", stopped), streambench_knobs._figures("x", "4", stopped["4"], "how")):
         assert [one.against.count("; saturated") for one in told] == [1, 1]
     assert not any("saturated" in one.against for one in streambench_knobs._effects("x", found))
-    paced = {label: [one._replace(rate=math.nan, mark="kept up") for one in runs] for label, runs in found.items()}
+    paced = {label: [one._replace(rate=math.nan, caveat="kept up") for one in runs] for label, runs in found.items()}
     [late] = streambench_knobs._figures("trigger", "4", paced["4"], "how")
     assert (late.measure, late.value, late.against) == ("streambench/knobs/trigger/4/latency-p95", 10.0, "how; kept up")
     [grown] = streambench_knobs._effects("trigger", paced)
@@ -843,8 +848,8 @@ def test_effects_have_a_value_for_each_repetition() -> None:
 
 @pytest.mark.parametrize("sizes", [streambench_knobs.FULL, streambench_knobs.QUICK])
 def test_each_number_of_records_has_a_micro_batch_behind_the_first(sizes: streambench_knobs.Sizes) -> None:
-    total = sizes.files // 4 * 4 * sizes.each
-    for setting in streambench_knobs.settings(sizes.each)["records"].values():
+    total = sizes.files // 4 * 4 * sizes.lines_per_file
+    for setting in streambench_knobs.tuning_settings(sizes.lines_per_file)["records"].values():
         assert total // setting.options["max_records"] >= 2
 
 
@@ -878,14 +883,14 @@ def test_whether_a_trigger_kept_up(
             asked.append("stop")
 
     asked: list[Any] = []
-    monkeypatch.setattr(streambench_knobs, "flow_of", lambda _: Query())
+    monkeypatch.setattr(streambench_knobs, "program_flow", lambda _: Query())
     monkeypatch.setattr(streambench_knobs, "durations", lambda _: list(spent))
     times = iter((100.0, 100.0 + took))
     monkeypatch.setattr(streambench_knobs, "time", SimpleNamespace(monotonic=lambda: next(times)))
     lines, sizes = SimpleNamespace(stream="searches"), replace(streambench_knobs.QUICK, seconds=2.0, limit_s=5.0)
-    found = streambench_knobs._paced(None, "wordcount", lines, trigger, sizes)  # type: ignore[arg-type]
+    found = streambench_knobs._run_paced(None, "wordcount", lines, trigger, sizes)  # type: ignore[arg-type]
     assert math.isnan(found.rate)
-    assert (found.latency, found.mark) == (950.0, said)
+    assert (found.latency, found.caveat) == (950.0, said)
     assert asked == [trigger, 7.0, *([] if done else ["stop"])]
 
 
@@ -910,12 +915,12 @@ def test_settings_of_knobs_reach_the_run(monkeypatch: pytest.MonkeyPatch) -> Non
 
     others: list[tuple[str, str | None]] = []
     checksums: list[str] = []
-    monkeypatch.setattr(streambench_knobs, "packed", packed)
-    monkeypatch.setattr(streambench_knobs, "on_spark", on_spark)
-    for knob in streambench_knobs.settings(10).values():
+    monkeypatch.setattr(streambench_knobs, "run_packed", packed)
+    monkeypatch.setattr(streambench_knobs, "run_pyspark", on_spark)
+    for knob in streambench_knobs.tuning_settings(10).values():
         for setting in knob.values():
             found = streambench_knobs._run(Session(), "wordcount", None, setting, 1.0)  # type: ignore[arg-type]
-            stopped = "saturated" if setting.form == "udf" else ""
+            stopped = "saturated" if setting.implementation == "udf" else ""
             assert found == (setting.options["max_records"] * 2 / 4.0, pytest.approx(2900.0), stopped)
     assert others == [
         ("expressions", "HDFSBackedStateStoreProvider"),
@@ -948,7 +953,7 @@ def test_all_combinations_are_run_and_compared(monkeypatch: pytest.MonkeyPatch) 
         run = streambench_knobs.Run((slow, slow), options["max_records"], saturated=rate > 400)
         return streambench_knobs.replace(run, span_s=2 * run.lines / rate)
 
-    monkeypatch.setattr(streambench_factorial, "packed", packed)
+    monkeypatch.setattr(streambench_factorial, "run_packed", packed)
     found = {
         m.measure.removeprefix("streambench/knobs/factorial/grep/"): m
         for m in streambench_factorial.factorial(None, "grep", None, (0.0, 1.0), (100, 200), (1, 4), 9.0)  # type: ignore[arg-type]
@@ -970,7 +975,7 @@ def test_all_combinations_are_run_and_compared(monkeypatch: pytest.MonkeyPatch) 
         "effect-partitions-latency": 0.0,
     }
     assert (found["pareto"].value, found["pareto"].against.rpartition(": ")[2]) == (1, "0s-200-4")
-    with pytest.raises(ConfigError, match="records must have two settings at least, got 5"):
+    with pytest.raises(ConfigError, match="records must have at least two settings, got 5"):
         streambench_factorial.main_effect({streambench_factorial.Combination(0.0, 5, 1): (1.0, 1.0)}, "records", 0)
 
 
@@ -985,7 +990,7 @@ def test_the_volume_that_is_taken_is_found_to_a_tenth(holds: int, most: int) -> 
         tried.append(lines)
         return lines <= holds
 
-    found, saturated = streambench_saturation.volume(takes, 100, most, 60.0)
+    found, saturated = streambench_saturation.find_volume(takes, 100, most, 60.0)
     assert found.rate <= min(holds, most) <= found.rate * 1.11
     assert saturated == (max(tried) > holds)
     assert max(tried) <= most
@@ -993,8 +998,8 @@ def test_the_volume_that_is_taken_is_found_to_a_tenth(holds: int, most: int) -> 
 
 
 def test_lines_come_over_and_over_again_with_other_numbers(tmp_path: Path) -> None:
-    data = write_numbered("searches", tmp_path / "lines", 1, 8).lines(13)
-    assert (data.total, data.each, len(set(data.files))) == (14, 2, 4)
+    data = write_numbered("searches", tmp_path / "lines", 1, 8).repeated_to(13)
+    assert (data.total, data.lines_per_file, len(set(data.files))) == (14, 2, 4)
     read = [batch for split in data.source().splits({"file": 0}, {"file": 7}, 3) for batch in data.source().read(split)]
     table = pa.Table.from_batches(read)
     assert table["seq"].to_pylist() == list(range(14))
@@ -1024,8 +1029,8 @@ def test_a_volume_is_too_much_where_it_takes_too_long_or_fails(monkeypatch: pyte
             seconds = 1.5 if fails or stop else some.total / 500
             return streambench_knobs.Run((seconds,), some.total, saturated=stop and some.total > 1_600)
 
-        monkeypatch.setattr(streambench_saturation, "packed", packed)
-        found = streambench_saturation._volume(None, "grep", "packed", data, sizes, 10_000)
+        monkeypatch.setattr(streambench_saturation, "run_packed", packed)
+        found = streambench_saturation._volume_measure(None, "grep", "packed", data, sizes, 10_000)
         assert holds / 1.2 <= found.value <= holds
         assert "at least" not in found.against and not found.lower_bound
 
@@ -1040,10 +1045,10 @@ def test_where_every_volume_is_too_much_it_says_which_were_tried(
         tried.append(some.total)
         return streambench_knobs.Run((30.0,), some.total, saturated=len(tried) > 1)
 
-    monkeypatch.setattr(streambench_saturation, "packed", packed)
+    monkeypatch.setattr(streambench_saturation, "run_packed", packed)
     sizes = streambench_saturation.Sizes(8, 100, 2.0, 60.0, ("packed",), False, ())
-    found = streambench_saturation._volume(None, "grep", "packed", data, sizes, 100)
-    assert (found.value, found.against) == (0, "packed, all in one micro-batch within 2 s; too many: 8, 4, 1")
+    found = streambench_saturation._volume_measure(None, "grep", "packed", data, sizes, 100)
+    assert (found.value, found.against) == (0, "packed, one micro-batch within 2 s; too many: 8, 4, 1")
     assert tried == [8, 8, 4, 2]  # the first warms up; lines are whole files of two
 
 
@@ -1063,18 +1068,18 @@ def test_a_small_search_for_saturation(alone: None, monkeypatch: pytest.MonkeyPa
     sizes = streambench_saturation.Sizes(40, 100, 60.0, 60.0, ("packed", "expressions"), True, ("wordcount",))
     found = {m.measure: m for m in streambench_saturation.saturation(True, ["grep"], 2.0, sizes)}
     at = "streambench/saturation/grep"
-    for form in ("packed", "expressions"):
-        one = found[f"{at}/{form}/volume"]
+    for implementation in ("packed", "expressions"):
+        one = found[f"{at}/{implementation}/volume"]
         assert 182 <= one.value <= 200
         assert "at least: no more were tried" in one.against and one.lower_bound
     assert not found[f"{at}/packed/rate"].lower_bound
     monkeypatch.setattr(Trials, "search_s", 0.0)
-    rate = streambench_saturation._rate(Trials(), "grep")
+    rate = streambench_saturation._rate_measure(Trials(), "grep")
     assert rate.lower_bound and "to the nearest that was tried in the time" in rate.against
     assert 1234 / 1.1 <= found[f"{at}/packed/rate"].value <= 1234
     assert len(found) == 3
-    searched = Peak(80.0, (), closed=True), True
-    monkeypatch.setattr(streambench_saturation, "volume", lambda takes, *_: takes(80) and searched)
+    searched = PeakRate(80.0, (), converged=True), True
+    monkeypatch.setattr(streambench_saturation, "find_volume", lambda takes, *_: takes(80) and searched)
     sizes = streambench_saturation.Sizes(40, 100, 60.0, 60.0, ("packed",), False, ("grep",))
     [one] = streambench_saturation.saturation(True, ["grep"], 2.0, sizes)
     assert (one.measure, one.value, one.lower_bound) == (f"{at}/packed/volume", 80, False)

@@ -13,24 +13,25 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from riot_bench.baselines.python.streambench_arrow import PARTS, batched
+from riot_bench.baselines.arrow.streambench import BATCH_FUNCTIONS, run_batched
 from riot_bench.harness import micro_batches as sparks
-from riot_bench.harness import registry
+from riot_bench.harness.digest import digest
 from riot_bench.harness.experiment import Experiment
 from riot_bench.harness.measure import Measure
+from riot_bench.harness.numbered_lines import NumberedLines, measure_read_rate, write_numbered
 from riot_bench.harness.validation import plain_results
 from riot_bench.report import tables
+from riot_bench.suites import registry
 from riot_bench.suites.streambench import cost as streambench_cost
 from riot_bench.suites.streambench import durability as streambench_durability
 from riot_bench.suites.streambench import performance as streambench_performance
 from riot_bench.suites.streambench import runs as streambench_runs
 from riot_bench.suites.streambench import suite as streambench
-from riot_bench.suites.streambench.cost import Cost, Watch
-from riot_bench.suites.streambench.data import NumberedLines, read_rate, write_numbered
-from riot_bench.suites.streambench.forms import PROGRAMS, digest, settled
+from riot_bench.suites.streambench.cost import Cost, CostMonitor
+from riot_bench.suites.streambench.paper import paper_value
 from riot_bench.suites.streambench.performance import Sizes
-from riot_bench.suites.streambench.published import published
-from riot_bench.suites.streambench.runs import Run, agreed, in_process
+from riot_bench.suites.streambench.programs import PROGRAMS, final_results
+from riot_bench.suites.streambench.runs import Run, check_implementations, run_in_process
 from typer.testing import CliRunner
 
 from riot_ops.cli.main import app
@@ -50,7 +51,7 @@ def lines(tmp_path_factory: pytest.TempPathFactory) -> dict[str, NumberedLines]:
 
 def test_lines_are_numbered_and_cyclic(tmp_path: Path) -> None:
     data = write_numbered("searches", tmp_path / "s", 3, 8_000)
-    assert (len(data.files), data.each, data.batch, data.total) == (12, 2_000, 8_000, 24_000)
+    assert (len(data.files), data.lines_per_file, data.batch, data.total) == (12, 2_000, 8_000, 24_000)
     source = data.source()
     read = [b for split in source.splits({"file": 0}, {"file": 12}, 5) for b in source.read(split)]
     table = pa.Table.from_batches(read)
@@ -60,8 +61,8 @@ def test_lines_are_numbered_and_cyclic(tmp_path: Path) -> None:
     seed = [v for b in generate("searches", messages=10, seed=1).read({"start": 0, "end": 10}) for v in b["payload"]]
     assert payload[:10] == [v.as_py() for v in seed]
     assert data.line_bytes == pytest.approx(60, abs=1)
-    assert data.first(2).total == 16_000
-    assert read_rate(data) > 0
+    assert data.first_batches(2).total == 16_000
+    assert measure_read_rate(data) > 0
 
 
 def test_a_source_is_read_in_so_many_parts(lines: dict[str, NumberedLines]) -> None:
@@ -74,21 +75,29 @@ def test_a_source_is_read_in_so_many_parts(lines: dict[str, NumberedLines]) -> N
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_forms_in_process_come_to_the_same(name: str, lines: dict[str, NumberedLines]) -> None:
-    found = agreed(name, lines[application(name).inputs["lines"]])
+    found = check_implementations(name, lines[application(name).inputs["lines"]])
     assert not found.startswith("0-")
 
 
 def test_forms_that_differ_are_refused(lines: dict[str, NumberedLines], monkeypatch: pytest.MonkeyPatch) -> None:
-    for form in ("loop", "numpy"):
+    for implementation in ("loop", "numpy"):
         with monkeypatch.context() as patch:
-            opponent = streambench_runs._opponent
+            opponent = streambench_runs._run_baseline
 
-            def one_less(name: str, which: str, data: NumberedLines, form: str = form, opponent: Any = opponent) -> Any:
-                return opponent(name, which, data.first(2 if which == form else 3))
+            def one_less(
+                name: str,
+                which: str,
+                data: NumberedLines,
+                implementation: str = implementation,
+                opponent: Any = opponent,
+            ) -> Any:
+                return opponent(name, which, data.first_batches(2 if which == implementation else 3))
 
-            patch.setattr(streambench_runs, "_opponent", one_less)
-            with pytest.raises(RiotError, match=r"the forms of grep do not come to the same: .*'numpy'.*'loop'"):
-                agreed("grep", lines["searches"])
+            patch.setattr(streambench_runs, "_run_baseline", one_less)
+            with pytest.raises(
+                RiotError, match=r"the implementations of grep have different results: .*'numpy'.*'loop'"
+            ):
+                check_implementations("grep", lines["searches"])
 
 
 def test_results_are_proved_with_the_store_of_state_that_figures_are_taken_with(
@@ -97,42 +106,48 @@ def test_results_are_proved_with_the_store_of_state_that_figures_are_taken_with(
     class Conf(dict[str, str]):
         set = dict.__setitem__
 
-    spark = SimpleNamespace(conf=Conf({streambench_runs.PROVIDER: "the session's"}))
-    result = streambench_runs.flow_of("wordcount").run(lines["searches"].source())["counts"].to_pylist()
+    spark = SimpleNamespace(conf=Conf({streambench_runs.STORE_PROVIDER: "the session's"}))
+    result = streambench_runs.program_flow("wordcount").run(lines["searches"].source())["counts"].to_pylist()
     stores: dict[bool, set[str]] = {}
 
-    def collected(_: Any, form: Any, __: Path) -> Any:
-        stores.setdefault(form.python, set()).add(spark.conf[streambench_runs.PROVIDER])
+    def collected(_: Any, implementation: Any, __: Path) -> Any:
+        stores.setdefault(implementation.python, set()).add(spark.conf[streambench_runs.STORE_PROVIDER])
         return result
 
-    monkeypatch.setattr(streambench_runs, "_packed", lambda *_: settled("wordcount", result))
-    monkeypatch.setattr(streambench_runs, "collected", collected)
+    monkeypatch.setattr(streambench_runs, "_packed_results", lambda *_: final_results("wordcount", result))
+    monkeypatch.setattr(streambench_runs, "collect_rows", collected)
     monkeypatch.setattr(NumberedLines, "frame", lambda *_, **__: None)
-    known = streambench_runs.forms("wordcount")
-    fakes = {name: replace(form, build=lambda _: None) for name, form in known.items()}
-    monkeypatch.setattr(streambench_runs, "forms", lambda _: fakes)
-    assert agreed("wordcount", lines["searches"], spark) == digest(settled("wordcount", result))
-    assert stores == {False: {streambench_runs.IN_MEMORY}, True: {"the session's"}}
-    assert spark.conf[streambench_runs.PROVIDER] == "the session's"
+    known = streambench_runs.find_implementations("wordcount")
+    fakes = {name: replace(implementation, build=lambda _: None) for name, implementation in known.items()}
+    monkeypatch.setattr(streambench_runs, "find_implementations", lambda _: fakes)
+    assert check_implementations("wordcount", lines["searches"], spark) == digest(final_results("wordcount", result))
+    assert stores == {False: {streambench_runs.IN_MEMORY_STORE}, True: {"the session's"}}
+    assert spark.conf[streambench_runs.STORE_PROVIDER] == "the session's"
+
+
+#: The module of a suite, where it has another name.
+MODULES = {"knobs": "tuning"}
 
 
 @pytest.mark.parametrize("suite", ["recipients", "saturation", "knobs"])
 def test_no_figure_is_told_of_a_form_that_differs(suite: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Spark's results lack the last one of what a run in process has; no query is ever timed."""
-    module = importlib.import_module(f"riot_bench.streambench_{suite}")
+    module = importlib.import_module(f"riot_bench.suites.streambench.{MODULES.get(suite, suite)}")
 
     def one_less(_: Any, name: str, data: NumberedLines, **__: Any) -> Any:
-        return settled(name, streambench_runs.flow_of(name).run(data.source())[PROGRAMS[name].stream])[:-1]
+        return final_results(name, streambench_runs.program_flow(name).run(data.source())[PROGRAMS[name].stream])[:-1]
 
     def timed(*_: Any, **__: Any) -> Run:
         return Run((1.0,), 40)
 
-    monkeypatch.setattr(streambench_runs, "_packed", one_less)
-    monkeypatch.setattr(module, "packed", timed)
+    monkeypatch.setattr(streambench_runs, "_packed_results", one_less)
+    monkeypatch.setattr(module, "run_packed", timed)
     monkeypatch.setattr(module, "spark_session", lambda *_, **__: contextlib.nullcontext(None))
-    sizes = replace(module.QUICK, **({"each": 20} if suite == "knobs" else {"lines": 80}))
-    told = getattr(module, suite)(True, ["wordcount"], 1.0, sizes)
-    with pytest.raises(RiotError, match=r"the packed form of wordcount comes to \d+-.* in place of \d+-"):
+    sizes = replace(module.QUICK, **({"lines_per_file": 20} if suite == "knobs" else {"lines": 80}))
+    told = getattr(module, MODULES.get(suite, suite))(True, ["wordcount"], 1.0, sizes)
+    with pytest.raises(
+        RiotError, match=r"the packed implementation of wordcount has the results \d+-.* instead of \d+-"
+    ):
         next(told)
 
 
@@ -161,31 +176,33 @@ def test_batches_of_arrow_by_plain_python(name: str, options: dict[str, Any]) ->
     ]
     found = [
         row
-        for one in batched(name, batches, **options)
+        for one in run_batched(name, batches, **options)
         for row in (one.to_pylist() if isinstance(one, pa.RecordBatch) else [one])
     ]
     rows = plain_results(application(name), {"lines": [text.encode() for text in texts]}, options)
     one = PROGRAMS[name]
     fields = application(name).results[one.stream]
-    wanted = settled(name, [{"seq": 0, **dict(zip(fields, row, strict=True))} for row in rows[one.stream]])
-    got = settled(name, [{**row, "seq": 0} for row in found])
+    wanted = final_results(name, [{"seq": 0, **dict(zip(fields, row, strict=True))} for row in rows[one.stream]])
+    got = final_results(name, [{**row, "seq": 0} for row in found])
     assert digest(got) == digest(wanted)
 
 
 def test_nothing_comes_of_no_batches() -> None:
-    assert [batched(name, []) for name in PARTS] == [[]] * 7
+    assert [run_batched(name, []) for name in BATCH_FUNCTIONS] == [[]] * 7
 
 
 def test_a_run_in_process(lines: dict[str, NumberedLines]) -> None:
-    run = in_process("wordcount", "local", lines["searches"], 2)
+    run = run_in_process("wordcount", "local", lines["searches"], 2)
     assert (len(run.spent), run.lines, len(run.latency_s)) == (2, 1_200, 2)
     assert all(0 < a < 10 for a in (*run.spent, *run.latency_s))
 
 
-@pytest.mark.parametrize("form", ["numpy", "loop"])
+@pytest.mark.parametrize("implementation", ["numpy", "loop"])
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_batches_of_other_forms_in_process_are_timed(name: str, form: str, lines: dict[str, NumberedLines]) -> None:
-    run = in_process(name, form, lines[application(name).inputs["lines"]], 2)
+def test_batches_of_other_forms_in_process_are_timed(
+    name: str, implementation: str, lines: dict[str, NumberedLines]
+) -> None:
+    run = run_in_process(name, implementation, lines[application(name).inputs["lines"]], 2)
     assert len(run.latency_s) == 2
     assert all(0 < latency < spent for latency, spent in zip(run.latency_s, run.spent, strict=True))
 
@@ -193,7 +210,7 @@ def test_batches_of_other_forms_in_process_are_timed(name: str, form: str, lines
 def test_time_at_a_batch_counts_by_its_records(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
     monkeypatch.setattr(streambench_runs.time, "perf_counter", lambda: now[0])
-    batches = streambench_runs.Batches()
+    batches = streambench_runs.BatchTimer()
     for batch in batches(["a" * 30, "b" * 10]):
         now[0] += 1.0 if batch[0] == "a" else 5.0
     assert batches.mean == (30 * 1.0 + 10 * 5.0) / 40
@@ -209,7 +226,7 @@ def test_a_watch_is_from_a_micro_batch_to_another(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(streambench_cost.ProcessTree, "spent", lambda _: 2 * now[0])
     monkeypatch.setattr(streambench_cost.time, "perf_counter", lambda: now[0])
-    with Watch(5) as watch:
+    with CostMonitor(5) as watch:
         burnt(3.0)
         for last in told:
             burnt(1.0)
@@ -224,10 +241,10 @@ def test_a_watch_is_from_a_micro_batch_to_another(monkeypatch: pytest.MonkeyPatc
     stopped = Run((1.0, 1.0), 100, saturated=True)
     assert streambench_runs._cost(stopped, watch) is None
     assert streambench_runs._cost(Run((1.0,) * 7, 100), watch) is None, "more than half was not seen"
-    with Watch(5) as watch:
+    with CostMonitor(5) as watch:
         watch(SimpleNamespace(lastProgress={"batchId": 4}))
     assert streambench_runs._cost(Run((1.0,), 100), watch) is None
-    with Watch() as watch:
+    with CostMonitor() as watch:
         burnt(4.0)
     assert (watch.cost.seconds, watch.cost.cores, watch.cost.parts) == (8.0, 2.0, 1), "of what is no query all counts"
 
@@ -254,7 +271,7 @@ def test_a_query_in_plain_pyspark_is_watched_to_its_end(monkeypatch: pytest.Monk
     query.awaitTermination = ended
 
     def watch(of: Any) -> None:
-        seen.append(sparks.finished(of))
+        seen.append(sparks.completed_batches(of))
 
     sparks.timed_query(SimpleNamespace(writeStream=Writer()), tmp_path, watch=watch)
     assert seen == [1, 4]
@@ -264,7 +281,7 @@ def test_a_query_in_plain_pyspark_is_watched_to_its_end(monkeypatch: pytest.Monk
 
 
 def test_what_is_said_against_a_run() -> None:
-    marks = streambench_performance._marks
+    marks = streambench_performance._caveats
     good = Run((1.0,) * 10, 100)
     assert marks(good, True, 200.0) == ""
     assert marks(good, True, 199.0) == "; source-bound"
@@ -275,18 +292,22 @@ def test_what_is_said_against_a_run() -> None:
 
 def test_micro_batches_of_a_run_are_no_runs(lines: dict[str, NumberedLines], monkeypatch: pytest.MonkeyPatch) -> None:
     run = Run((1.0, 2.0, 4.0), 100, (1.0, 2.0, 4.0))
-    monkeypatch.setattr(streambench_performance, "in_process", lambda *_: run)
+    monkeypatch.setattr(streambench_performance, "run_in_process", lambda *_: run)
     monkeypatch.setattr(streambench_performance, "_on_spark", lambda *_: run)
     spark = SimpleNamespace(sparkContext=SimpleNamespace(master="local"))
     rates, spent = (100.0, 50.0, 25.0), (1000.0, 2000.0, 4000.0)
     highest = [3800.0, 3960.0]  # between the second and the third, of which the one is at 50 % and the other at 100
-    for form, several in (("local", "values"), ("packed", "sample"), ("udf", "sample")):
-        given = (spark, "grep", form, lines["searches"], "1x", 1e9, streambench_performance.QUICK)
-        found = list(streambench_performance._of_form(*given))
-        names = [one.measure.removeprefix(f"streambench/grep/{form}/1x/") for one in found]
-        assert names == ["throughput", "latency", *(["latency-p95", "latency-p99"] if form != "local" else [])]
-        assert [one.value for one in found[2:]] == pytest.approx(highest if form != "local" else [])
-        over = "runs" if form == "local" else "micro-batches"
+    for implementation, several in (("local", "values"), ("packed", "sample"), ("udf", "sample")):
+        given = (spark, "grep", implementation, lines["searches"], "1x", 1e9, streambench_performance.QUICK)
+        found = list(streambench_performance._implementation_measures(*given))
+        names = [one.measure.removeprefix(f"streambench/grep/{implementation}/1x/") for one in found]
+        assert names == [
+            "throughput",
+            "latency",
+            *(["latency-p95", "latency-p99"] if implementation != "local" else []),
+        ]
+        assert [one.value for one in found[2:]] == pytest.approx(highest if implementation != "local" else [])
+        over = "runs" if implementation == "local" else "micro-batches"
         assert found[1].against.startswith(f"median over {over} of the mean time from fetching a record to the end of")
         assert all(one.against.startswith(("95th", "99th")) and "micro-batches" in one.against for one in found[2:])
         found = found[:2]
@@ -307,7 +328,7 @@ def test_programs_against_one_another(lines: dict[str, NumberedLines]) -> None:
     }
     found = {f"streambench/{k}": Measure(f"streambench/{k}", v[0] * 1e6, "x", sample=v) for k, v in of.items()}
     data = {name: lines[application(name).inputs["lines"]] for name in ("identity", "wordcount", "statistics")}
-    made = {m.measure: m for m in streambench_performance.between(data, found, 2)}
+    made = {m.measure: m for m in streambench_performance.program_ratios(data, found, 2)}
     at = "streambench/between"
     assert list(made) == [f"{at}/fastest/2x", f"{at}/identity-vs-wordcount/2x", f"{at}/statistics-vs-identity/2x"]
     fastest, rates, latencies = made.values()
@@ -315,9 +336,9 @@ def test_programs_against_one_another(lines: dict[str, NumberedLines]) -> None:
     assert fastest.against == "packed statistics, the fastest program"
     assert (rates.value, rates.sample) == (3.0, (4.0, 2.0))
     assert (latencies.value, latencies.sample) == (7.5, (10.0, 5.0))
-    (alone,) = streambench_performance.between(data, found, 1)
+    (alone,) = streambench_performance.program_ratios(data, found, 1)
     assert alone.measure == f"{at}/fastest/1x"
-    assert list(streambench_performance.between(data, {}, 1)) == []
+    assert list(streambench_performance.program_ratios(data, {}, 1)) == []
 
 
 def test_the_papers_figures_stand_beside_ours(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -341,14 +362,16 @@ def test_the_papers_figures_stand_beside_ours(monkeypatch: pytest.MonkeyPatch) -
         streambench, "SUITES", {"knobs": lambda *_: iter([*(Measure(name, 1.0, "x") for name in wanted), own])}
     )
     assert {m.measure: m.published for m in streambench.measures()} == {**wanted, own.measure: 7.0}
-    known = {form for name in PROGRAMS for form in streambench_runs.form_names(name)} - {*streambench_runs.IN_PROCESS}
-    assert all(published(f"streambench/grep/{form}/1x/latency") == 1000.0 for form in known)
+    known = {implementation for name in PROGRAMS for implementation in streambench_runs.implementation_names(name)} - {
+        *streambench_runs.IN_PROCESS
+    }
+    assert all(paper_value(f"streambench/grep/{implementation}/1x/latency") == 1000.0 for implementation in known)
 
 
 @pytest.mark.parametrize("saturated", [True, False])
 def test_against_what_was_stopped_a_ratio_is_a_lower_bound(saturated: bool) -> None:
     runs = {"packed": Run((1.0, 2.0, 1.0), 100), "udf": Run((4.0, 4.0), 100, saturated=saturated)}
-    (found,) = streambench_performance._ratio("grep", "packed", "udf", runs, "how", 10.0)
+    (found,) = streambench_performance._ratio_measures("grep", "packed", "udf", runs, "how", 10.0)
     assert (found.value, found.sample, found.values, found.lower_bound) == (3.0, (4.0, 2.0), (), saturated)
     assert found.met is (None if saturated else False)
 
@@ -360,27 +383,27 @@ def test_against_what_was_stopped_a_ratio_is_a_lower_bound(saturated: bool) -> N
 def test_of_what_was_stopped_itself_no_ratio_is_told(theirs: bool, met: bool | None, told: str) -> None:
     """However much faster it was up to then: it may have come to a standstill."""
     runs = {"packed": Run((1.0, 2.0, 1.0), 100, saturated=True), "udf": Run((4.0, 4.0), 100, saturated=theirs)}
-    (found,) = streambench_performance._ratio("grep", "packed", "udf", runs, "how", 2.0)
+    (found,) = streambench_performance._ratio_measures("grep", "packed", "udf", runs, "how", 2.0)
     assert math.isnan(found.value)
     assert (found.sample, found.met) == ((), met)
     assert found.against.startswith(f"how{told}")
-    assert tables.amount(found) == "–"
+    assert tables.format_value(found) == "–"
     finished = replace(found, value=5.0, lower_bound=False, values=())
     several = Measure.of_runs([finished, found, finished])
-    assert (several.value, several.known, several.met) == (5.0, (5.0, 5.0), True)
+    assert (several.value, several.measured, several.met) == (5.0, (5.0, 5.0), True)
 
 
 def test_limits_grow_with_the_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[float, float]] = []
     monkeypatch.setattr(streambench_performance, "spark_session", lambda *_, **__: contextlib.nullcontext(None))
-    monkeypatch.setattr(streambench_performance, "agreed", lambda *_, **__: "")
-    monkeypatch.setattr(streambench_performance, "_of_form", lambda *_: iter(()))
+    monkeypatch.setattr(streambench_performance, "check_implementations", lambda *_, **__: "")
+    monkeypatch.setattr(streambench_performance, "_implementation_measures", lambda *_: iter(()))
 
     def compared(*given: Any) -> Any:
         asked.append((given[-1].limit_s, given[-1].large_limit_s))
         return iter(())
 
-    monkeypatch.setattr(streambench_performance, "_compared", compared)
+    monkeypatch.setattr(streambench_performance, "_large_batch_measures", compared)
     sizes = replace(streambench_performance.QUICK, lines=40, large=80, written=40, limit_s=15.0, large_limit_s=45.0)
     for scale in (0.5, 1.0, 3.0):
         assert list(streambench_performance.performance(True, ["grep"], scale, sizes))
@@ -393,10 +416,13 @@ def test_limits_grow_with_the_lines(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_processor_times_too_short_to_be_told_are_not_compared(
     spent: float, told: bool, lines: dict[str, NumberedLines], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(streambench_performance, "packed", lambda *_, **__: Run((1.0,), 1, cost=Cost(spent, 1, 1)))
-    monkeypatch.setattr(streambench_performance, "on_spark", lambda *_, **__: Run((2.0,), 1, cost=Cost(3.0, 1, 1)))
+    monkeypatch.setattr(streambench_performance, "run_packed", lambda *_, **__: Run((1.0,), 1, cost=Cost(spent, 1, 1)))
+    monkeypatch.setattr(streambench_performance, "run_pyspark", lambda *_, **__: Run((2.0,), 1, cost=Cost(3.0, 1, 1)))
     sizes = replace(streambench_performance.QUICK, large_batches=1, against=("expressions",))
-    found = {m.measure: m.value for m in streambench_performance._compared(None, "grep", lines["searches"], 1, sizes)}
+    found = {
+        m.measure: m.value
+        for m in streambench_performance._large_batch_measures(None, "grep", lines["searches"], 1, sizes)
+    }
     at = "streambench/grep/packed-vs-expressions"
     assert found == {at: 2.0} | ({f"{at}-processor": 3.0} if told else {})
 
@@ -415,7 +441,7 @@ def test_a_small_performance_suite(spark: Any, monkeypatch: pytest.MonkeyPatch) 
 
     def noted(name: str, data: NumberedLines, *_: Any, **options: Any) -> str:
         proved.append((name, data.total))
-        return agreed(name, data)
+        return check_implementations(name, data)
 
     written: list[tuple[str, int, int]] = []
 
@@ -426,13 +452,13 @@ def test_a_small_performance_suite(spark: Any, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(streambench_performance, "write_numbered", write)
     held: list[Any] = []
 
-    def proof(_: Any, name: str, form: str, data: NumberedLines, wanted: str) -> None:
-        held.append((name, form, data.total, len(sessions), wanted == agreed(name, data)))
+    def proof(_: Any, name: str, implementation: str, data: NumberedLines, wanted: str) -> None:
+        held.append((name, implementation, data.total, len(sessions), wanted == check_implementations(name, data)))
 
-    monkeypatch.setattr(streambench_performance, "agreed", noted)
+    monkeypatch.setattr(streambench_performance, "check_implementations", noted)
     monkeypatch.setattr(streambench_performance, "proved", proof)
-    monkeypatch.setattr(streambench_performance, "form_names", lambda _: (*chosen, "udf"))
-    chosen = ("local", "loop", "packed", "expressions")
+    monkeypatch.setattr(streambench_performance, "implementation_names", lambda _: (*chosen, "udf"))
+    chosen = ("local", "loop", "run_packed", "expressions")
     against = ("expressions", "pickled")
     sizes = Sizes((1,), 40, 1, 80, 1, 40, 1, False, 1, 60.0, 90.0, ("wordcount", "grep"), ("udf", "state"), against)
     found = {}
@@ -442,7 +468,7 @@ def test_a_small_performance_suite(spark: Any, monkeypatch: pytest.MonkeyPatch) 
         assert proved or measure.measure.startswith("streambench/source/")  # no figure before the proof
         found[measure.measure] = measure
     assert proved == [("grep", 80)]
-    assert held == [("grep", "packed", 80, 3, True)]  # in the second session
+    assert held == [("grep", "run_packed", 80, 3, True)]  # in the second session
     assert written == [("searches-1x", 2, 80), ("searches-large", 1, 40)]
     assert "micro-batches of 160 records" in found["streambench/grep/packed-vs-expressions"].against
     assert sessions == [(None,), (2, "local-cluster[2,1,1024]"), 2]
@@ -451,19 +477,23 @@ def test_a_small_performance_suite(spark: Any, monkeypatch: pytest.MonkeyPatch) 
     assert "streambench/grep/udf/1x/throughput" not in found
     fastest = found["streambench/between/fastest/1x"]
     assert f", {fastest.value:.3g} MB/s" in found["streambench/grep/packed/1x/throughput"].against
-    for form in chosen:
-        one = found[f"streambench/grep/{form}/1x/throughput"]
+    for implementation in chosen:
+        one = found[f"streambench/grep/{implementation}/1x/throughput"]
         assert one.value > 0
         assert one.unit == "records/s"
-        assert ("; short" in one.against) == (form not in streambench_runs.IN_PROCESS)
-        assert f"streambench/grep/{form}/1x/latency" in found
-        assert (f"streambench/grep/{form}/1x/latency-p99" in found) == (form not in streambench_runs.IN_PROCESS)
+        assert ("; short" in one.against) == (implementation not in streambench_runs.IN_PROCESS)
+        assert f"streambench/grep/{implementation}/1x/latency" in found
+        assert (f"streambench/grep/{implementation}/1x/latency-p99" in found) == (
+            implementation not in streambench_runs.IN_PROCESS
+        )
     assert "micro-batches of 80 records" in found["streambench/grep/packed/1x/throughput"].against
-    assert [found[f"streambench/grep/packed-vs-{form}"].reach for form in ("expressions", "pickled")] == [0.7, 10.0]
+    assert [
+        found[f"streambench/grep/packed-vs-{implementation}"].reach for implementation in ("expressions", "pickled")
+    ] == [0.7, 10.0]
     assert "streambench/grep/packed-vs-udf" not in found and "streambench/grep/expressions-vs-expressions" not in found
     bound = found["streambench/grep/expressions-vs-pickled"]
     assert bound.reach is None and bound.against.startswith("what bounds packed-vs-pickled; micro-batches of 160 rec")
-    ratios = [found[f"streambench/grep/packed-vs-{form}"].value for form in against]
+    ratios = [found[f"streambench/grep/packed-vs-{implementation}"].value for implementation in against]
     assert bound.value == pytest.approx(ratios[1] / ratios[0], rel=1e-3)
     # of micro-batches that are over at once nobody may see the first end
     spent = {name: one.value for name, one in found.items() if name.endswith("processor")}
@@ -473,7 +503,9 @@ def test_a_small_performance_suite(spark: Any, monkeypatch: pytest.MonkeyPatch) 
     assert shown == {
         "streambench-forms": 4,
         "streambench-scales": 1,
-        "streambench-processor": sum(f"streambench/grep/{form}/1x/processor" in spent for form in chosen),
+        "streambench-processor": sum(
+            f"streambench/grep/{implementation}/1x/processor" in spent for implementation in chosen
+        ),
         "streambench-ratios": 3,
         "streambench-between": 0,
         "streambench-latency": 1,
@@ -530,7 +562,7 @@ def test_rates_and_seconds_reach_durability(monkeypatch: pytest.MonkeyPatch) -> 
         with pytest.raises(Enough):
             CliRunner().invoke(app, [*words, *more], catch_exceptions=False)
         assert asked == wanted
-    assert streambench_durability.plain(2_880_000_000.0) == "2880000000"
+    assert streambench_durability.format_plain(2_880_000_000.0) == "2880000000"
 
 
 @pytest.mark.parametrize(
@@ -569,7 +601,7 @@ def test_misuse(options: dict[str, Any], said: str) -> None:
 
 
 def test_experiments_are_the_suites() -> None:
-    found = registry.experiments("streambench")
+    found = registry.find_experiments("streambench")
     assert [one.key for one in found] == [f"streambench/{name}" for name in streambench.SUITES]
     assert all(isinstance(one, Experiment) and one.about and one.figures for one in found)
 
@@ -577,4 +609,4 @@ def test_experiments_are_the_suites() -> None:
 def test_the_help_names_all_suites() -> None:
     shown = " ".join(CliRunner().invoke(app, ["bench", "--help"], env={"COLUMNS": "400"}).output.split())
     *others, last = streambench.SUITES
-    assert f"Of streambench: {', '.join(others)} or {last};" in shown
+    assert f"streambench: {', '.join(others)} or {last};" in shown

@@ -16,14 +16,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from riot_bench.harness import registry as bench
 from riot_bench.harness.measure import Measure
 from riot_bench.harness.outcome import Outcome
-from riot_bench.harness.peak_rate import Peak
-from riot_bench.suites.riotbench.page import Results
+from riot_bench.harness.peak_rate import PeakRate
+from riot_bench.suites import registry as bench
+from riot_bench.suites.riotbench.page import ResultFiles
+from riot_bench.suites.riotbench.paper import APPS, CATALOGUE, MICRO, paper_figures
 from riot_bench.suites.riotbench.plots import TITLES
-from riot_bench.suites.riotbench.published import APPS, CATALOGUE, MICRO, published
-from riot_bench.suites.riotbench.tables import notes, table
+from riot_bench.suites.riotbench.tables import comparison_table, measure_notes
 from typer.testing import CliRunner
 
 from riot_ops.cli.main import app
@@ -58,7 +58,7 @@ def outcome(name: str = "KAL", *, silent: bool = False, stable: bool = True, sig
     arrived = np.array([(0, i, 1.0, 50.0 + i / 100 + 0.02) for i in range(0 if silent else 1000)], ARRIVED)
     usage = Usage(50.0 + np.arange(1.0, 10.0), np.full(9, 0.5), np.full(9, 100.0 * 2**20))
     report = Report(sent, arrived.reshape(-1), ["s"], ["s"], {"s": frozenset("s")}, usage)
-    peak = Peak(100.0, ((80.0, True), (100.0, True), (105.0, False)), closed=stable)
+    peak = PeakRate(100.0, ((80.0, True), (100.0, True), (105.0, False)), converged=stable)
     kept_up = Stability(stable, 0.0, 0.0)
     nothing = ("s",) if silent else ()
     sigma = math.nan if silent else sigma
@@ -105,16 +105,21 @@ def test_a_task_that_puts_nothing_out_has_no_latency_and_no_jitter() -> None:
 
 def test_measures_say_what_they_are_beside() -> None:
     one = outcome()
-    found = {m.measure: m for m in one.measures("micro", notes(one, published("micro", "KAL"), "in process"))}
+    found = {
+        m.measure: m for m in one.measures("micro", measure_notes(one, paper_figures("micro", "KAL"), "in process"))
+    }
     assert set(found) == {f"micro/KAL/{name}" for name in FIGURES}
-    assert found["micro/KAL/peak"].against == "highest stable rate; in process; paper, another machine: 68,000"
+    assert found["micro/KAL/peak"].against == "highest stable rate; in process; paper, on another machine: 68,000"
     behind = outcome(stable=False)
-    texts = notes(behind, published("micro", "VAR"), "in process")
-    assert "not kept up with" in texts["cpu"]
+    texts = measure_notes(behind, paper_figures("micro", "VAR"), "in process")
+    assert "did not keep up" in texts["cpu"]
     assert "ran out" in texts["peak"]
     assert "paper" not in texts["peak"]
-    assert texts["silent"] == "no record came in: (all had some); in process"
-    assert notes(outcome(silent=True), published("micro", "BLT"), "x")["silent"] == "no record came in: s; x"
+    assert texts["silent"] == "streams without records: none; in process"
+    assert (
+        measure_notes(outcome(silent=True), paper_figures("micro", "BLT"), "x")["silent"]
+        == "streams without records: s; x"
+    )
     assert all("in process" in text for text in texts.values())
 
 
@@ -125,9 +130,9 @@ def test_the_papers_figures() -> None:
     thirteen = {"XML", "BLF", "AVG", "DAC", "KAL", "SOM", "DTC", "MLR", "SLR", "ABD", "ABU", "ATQ", "MQP"}
     assert set(MICRO) == thirteen
     assert thirteen < set(CATALOGUE) and len(set(CATALOGUE)) == len(CATALOGUE) == 33, "and the twenty that came later"
-    assert published("micro", "MQS").peak == ""
+    assert paper_figures("micro", "MQS").peak == ""
     assert set(APPS) == {"stats/city", "stats/taxi", "pred/city", "pred/taxi"}
-    assert published("micro", "VAR").peak == ""
+    assert paper_figures("micro", "VAR").peak == ""
 
 
 def test_table_in_the_terminal() -> None:
@@ -135,10 +140,12 @@ def test_table_in_the_terminal() -> None:
 
     measures = [*outcome().measures("micro", {}), *outcome("VAR", silent=True).measures("micro", {})]
     console = Console(width=80, record=True, file=io.StringIO())
-    console.print(table("micro", "task", [*measures, Measure("micro/probe-cost/x", 1.01, "ratio", "y", 1.03)]))
+    console.print(
+        comparison_table("micro", "task", [*measures, Measure("micro/probe-cost/x", 1.01, "ratio", "y", 1.03)])
+    )
     shown = console.export_text()
     assert "68,000" in shown
-    assert "another machine" in shown
+    assert "on other machines" in " ".join(shown.split())
     assert "probe-cost" in shown
     assert max(map(len, shown.splitlines())) <= 80
 
@@ -172,7 +179,7 @@ class Page(HTMLParser):
 
 @pytest.mark.parametrize("suite", ["micro", "app"])
 def test_page_has_every_figure_and_needs_nothing_else(tmp_path: Path, suite: str) -> None:
-    with Results(suite, "local", quick=True, folder=tmp_path / "ü") as results:
+    with ResultFiles(suite, "local", quick=True, folder=tmp_path / "ü") as results:
         results.where = "in process, <one> core"
         for one in (outcome("KAL"), outcome("BLT", silent=True), outcome("stats/city", stable=False)):
             results.add(one)
@@ -188,15 +195,15 @@ def test_page_has_every_figure_and_needs_nothing_else(tmp_path: Path, suite: str
         *(TITLES[n] for n in names),
         "KAL",
         "BLT",
-        "another machine",
+        "other machines",
         "<one> core",
         "not for quoting",
         "σ",
         "load",
     ):
         assert words in page.text
-    assert "Not kept up with in the long run: stats/city" in page.text
-    assert "Nothing at all came out of s of BLT (in 10 s)" in page.text
+    assert "The final run did not keep up: stats/city" in page.text
+    assert "No records in s of BLT (in 10 s)" in page.text
     data = json.loads((tmp_path / "ü" / "results.json").read_text(encoding="utf-8"))
     assert [o["name"] for o in data["outcomes"]] == ["KAL", "BLT", "stats/city"]
     assert data["quick"] is True
@@ -205,14 +212,14 @@ def test_page_has_every_figure_and_needs_nothing_else(tmp_path: Path, suite: str
 
 def test_what_was_measured_before_a_failure_is_written(tmp_path: Path) -> None:
     def interrupted() -> None:
-        with Results("micro", "local", quick=True, folder=tmp_path) as results:
+        with ResultFiles("micro", "local", quick=True, folder=tmp_path) as results:
             results.add(outcome())
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         interrupted()
     assert (tmp_path / "index.html").exists()
-    with Results("micro", "local", quick=True, folder=tmp_path / "none"):
+    with ResultFiles("micro", "local", quick=True, folder=tmp_path / "none"):
         pass
     assert not any((tmp_path / "none").iterdir())
 
@@ -233,7 +240,7 @@ def test_micro(tmp_path: Path) -> None:
     found = {m["measure"]: m for m in lines("micro", "--task", "XML", "--task", "blt".upper(), "--out", str(tmp_path))}
     assert set(found) == {f"micro/{code}/{name}" for code in ("XML", "BLT") for name in FIGURES}
     assert found["micro/XML/peak"]["value"] > 310 / 10
-    assert "paper, another machine: 310" in found["micro/XML/peak"]["against"]
+    assert "paper, on another machine: 310" in found["micro/XML/peak"]["against"]
     assert found["micro/XML/latency-p25"]["value"] <= found["micro/XML/latency-p75"]["value"]
     assert found["micro/XML/memory"]["value"] > 20
     assert found["micro/BLT/latency-p50"]["value"] is None
@@ -269,7 +276,7 @@ def test_app(tmp_path: Path) -> None:
 def test_misuse(name: str, options: dict[str, Any], text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError, match=text):
-        bench.run(name, quick=True, **options)
+        bench.run_suite(name, quick=True, **options)
 
 
 @pytest.mark.spark
@@ -293,13 +300,14 @@ def test_app_runs_the_whole_week_unless_told_otherwise(monkeypatch: pytest.Monke
     monkeypatch.setattr("riot_bench.harness.trial.Runner.outcome", measured)
     for duration in (None, 30.0):
         with pytest.raises(Stop):
-            next(bench.suite("app")(name=["stats"], stream=["taxi"], out=tmp_path, duration=duration))
+            next(bench.find_suite("app")(name=["stats"], stream=["taxi"], out=tmp_path, duration=duration))
     assert lengths == [("stats/taxi", 604.8, pytest.approx(604.8)), ("stats/taxi", 30.0, pytest.approx(604.8))]
 
 
 def test_a_run_tells_which_streams_stayed_empty() -> None:
     """Two streams, one of which needs more records of a key than come."""
-    from riot_bench.harness.trial import Feed, Local
+    from riot_bench.harness.trial import LocalRunner
+    from riot_bench.harness.workload import Workload
 
     from riot_ops import tasks as t
     from riot_ops.dataflow import Dataflow
@@ -309,8 +317,8 @@ def test_a_run_tells_which_streams_stayed_empty() -> None:
     source = flow.source("city", schema=CitySource(format="observations").schema)
     by = ("sensor_id", "obs_type")
     flow.sink("out", source.to(t.KalmanFilter(by=by), id="kalman"), source.to(t.MovingAverage(window=10**9), id="avg"))
-    feed = Feed(flow, {"city": CitySource(90, format="observations")})
-    outcome = Local(quick=True).outcome("two", "x", feed, {"rate": 500.0})
+    feed = Workload(flow, {"city": CitySource(90, format="observations")})
+    outcome = LocalRunner(quick=True).outcome("two", "x", feed, {"rate": 500.0})
     assert outcome.silent == ("avg",)
     assert outcome.sigma == pytest.approx(5.0, rel=0.02)
     assert outcome.figures()["jitter"][0] == pytest.approx(0, abs=0.1)
@@ -327,23 +335,24 @@ def test_what_trials_took_is_given_back_before_the_run_that_counts(monkeypatch: 
     source = flow.source("city", schema=CitySource(format="observations").schema)
     flow.sink("out", source.to(t.KalmanFilter(by=("sensor_id", "obs_type"))))
     done: list[str] = []
-    run = trial.Local.run
+    run = trial.LocalRunner.run
 
-    def noted(self: trial.Local, *given: Any, **options: Any) -> Report:
+    def noted(self: trial.LocalRunner, *given: Any, **options: Any) -> Report:
         done.append("run")
         return run(self, *given, **options)
 
     pool = SimpleNamespace(release_unused=lambda: done.append("given back"))
     monkeypatch.setattr(trial.gc, "collect", lambda: done.append("collected"))
-    monkeypatch.setattr(trial.Local, "run", noted)
+    monkeypatch.setattr(trial.LocalRunner, "run", noted)
     monkeypatch.setattr(trial.pa, "default_memory_pool", lambda: pool)
-    feed = trial.Feed(flow, {"city": CitySource(90, format="observations")})
-    trial.Local(quick=True).outcome("one", "x", feed, {"rate": 500.0})
+    feed = trial.Workload(flow, {"city": CitySource(90, format="observations")})
+    trial.LocalRunner(quick=True).outcome("one", "x", feed, {"rate": 500.0})
     assert done.count("given back") == 1 and done[-3:] == ["collected", "given back", "run"]
 
 
 def test_windows_that_a_trial_is_too_short_for_count_in_what_is_expected(monkeypatch: pytest.MonkeyPatch) -> None:
-    from riot_bench.harness.trial import Feed, Local
+    from riot_bench.harness.trial import LocalRunner
+    from riot_bench.harness.workload import Workload
 
     from riot_ops import tasks as t
     from riot_ops.dataflow import Dataflow
@@ -352,20 +361,21 @@ def test_windows_that_a_trial_is_too_short_for_count_in_what_is_expected(monkeyp
     flow.sink("s", flow.source("in", schema={"value": "double"}).to(t.MovingAverage(window=250), id="avg"))
     lengths = []
 
-    def run(self: Local, feed: Any, seconds: float, pace: Any, every_s: float | None = None) -> Report:
+    def run(self: LocalRunner, feed: Any, seconds: float, pace: Any, every_s: float | None = None) -> Report:
         lengths.append(seconds)
         sent = np.array([(0, 0, 499, 500, 0.0, seconds, seconds, 500, math.nan)], SENT)
         late = [(1, i, 1.0, seconds) for i in (249, 499)] if seconds > 1 else []
         return Report(sent, np.array(late, ARRIVED), ["in"], ["in", "avg"], {"avg": frozenset({"in"})})
 
-    monkeypatch.setattr(Local, "run", run)
-    *_, sigma = Local(quick=True).sized(Feed(flow, {}))
+    monkeypatch.setattr(LocalRunner, "run", run)
+    *_, sigma = LocalRunner(quick=True).calibrate(Workload(flow, {}))
     assert lengths[-2:] == [0.3, 1.2]
     assert sigma == pytest.approx(1 / 250)
 
 
 def test_what_is_read_and_waits_is_not_taken_for_done() -> None:
-    from riot_bench.harness.trial import Feed, runner
+    from riot_bench.harness.trial import runner
+    from riot_bench.harness.workload import Workload
 
     from riot_ops import tasks as t
     from riot_ops.dataflow import Dataflow
@@ -378,6 +388,6 @@ def test_what_is_read_and_waits_is_not_taken_for_done() -> None:
     given = flow.source("in", schema={"value": "double"})
     flow.sink("out", given.to(t.MapFunction(function=slow, adds={"slow": "double"}), id="slow"))
     with runner("local", quick=True) as run:
-        feed, rate, _ = run.sized(Feed(flow, {"in": source}))
+        feed, rate, _ = run.calibrate(Workload(flow, {"in": source}))
         assert 50 < rate < 450  # 200 per second is what it takes; twice as many where the machine is busy
         assert not run.keeps_up(feed, 2000)

@@ -16,11 +16,11 @@ from riot_bench.harness.variants import (
     Case,
     Outcome,
     Variant,
-    case,
-    groups,
-    in_process,
-    like_plain_python,
-    together,
+    combine,
+    matches_plain_python,
+    prepare_case,
+    query_groups,
+    run_local,
 )
 from typer.testing import CliRunner
 
@@ -31,19 +31,19 @@ from riot_ops.dataflows.applications import APPLICATIONS, application
 from riot_ops.streams import generate
 from riot_ops.testing import exact
 
-FORMS = ("whole", "cut", "restarted")
+MODES = ("whole", "cut", "restarted")
 LOCAL = [v for v in variants.variants() if v.runner == "local"]
 
 
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
     """Few messages."""
-    monkeypatch.setattr(variants, "USUAL", 200)
+    monkeypatch.setattr(variants, "DEFAULT_MESSAGES", 200)
 
 
 def test_variants_are_all_combinations() -> None:
     every = variants.variants()
-    assert len({(v.runner, v.partitions, v.form) for v in every}) == len(every) == 2 * 2 * 3
+    assert len({(v.runner, v.partitions, v.mode) for v in every}) == len(every) == 2 * 2 * 3
     assert every[0] == REFERENCE == Variant("local", 1, "whole")
     quick = variants.variants(quick=True)
     assert [v for v in quick if v.runner == "local"] == LOCAL
@@ -62,46 +62,46 @@ def read(source: Any, most: int | None = None) -> int:
 
 def test_the_first_part_of_a_source_ends_waits_or_fails() -> None:
     whole = generate("text", messages=50)
-    parts = {then: variants._First(whole, 20, then) for then in ("end", "wait", "fail")}
+    parts = {then: variants._FirstMessages(whole, 20, then) for then in ("end", "wait", "fail")}
     assert read(parts["end"]) == read(parts["end"], 7) == read(parts["wait"], 7) == 20
     at = parts["wait"].latest(parts["wait"].initial())
     assert [parts[then].finished(at) for then in parts] == [True, False, False]
     assert [parts[then].waits() for then in parts] == [False, True, True]
-    with pytest.raises(ConnectorError, match="lost behind message 20"):
+    with pytest.raises(ConnectorError, match="lost after message 20"):
         parts["fail"].latest(at)
-    assert read(variants._First(whole, 80)) == 50
+    assert read(variants._FirstMessages(whole, 80)) == 50
 
 
 @pytest.mark.usefixtures("few")
 @pytest.mark.parametrize("name", ["word_count", "bargain_index", "spam_filter", "statistics"])
 def test_variants_in_process_come_to_the_same(name: str, tmp_path: Path) -> None:
-    given = case(application(name), tmp_path / "in")
-    found = {v: in_process(given, v, tmp_path / v.name) for v in LOCAL}
+    given = prepare_case(application(name), tmp_path / "in")
+    found = {v: run_local(given, v, tmp_path / v.name) for v in LOCAL}
     digests = {one.digest for one in found.values()}
     assert len(digests) == 1
     assert not digests.pop().startswith("0-")
     assert all(one.records == found[REFERENCE].records for one in found.values())
     assert (tmp_path / "local-2-restarted" / "checkpoint").exists()
-    assert like_plain_python(given) is True
-    other = case(application(name), tmp_path / "in", seed=8)
-    assert in_process(other, REFERENCE, tmp_path).digest != found[REFERENCE].digest
+    assert matches_plain_python(given) is True
+    other = prepare_case(application(name), tmp_path / "in", seed=8)
+    assert run_local(other, REFERENCE, tmp_path).digest != found[REFERENCE].digest
 
 
 @pytest.mark.usefixtures("few")
 def test_a_run_is_restarted_from_the_middle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a dataflow whose state is lost, the second half begins anew: the digest tells."""
-    given = case(application("statistics"), tmp_path)
-    restarted, wanted = Variant("local", 1, "restarted"), in_process(given, REFERENCE, tmp_path)
+    given = prepare_case(application("statistics"), tmp_path)
+    restarted, wanted = Variant("local", 1, "restarted"), run_local(given, REFERENCE, tmp_path)
     run, calls = type(given.flow).run, []
 
     def forgetful(self: Any, sources: Any, **options: Any) -> Any:
         calls.append(options)
         if len(calls) == 2:
-            sources = {name: variants._First(one, 150) for name, one in sources.items()}
+            sources = {name: variants._FirstMessages(one, 150) for name, one in sources.items()}
         return run(self, sources, **options)
 
     monkeypatch.setattr(type(given.flow), "run", forgetful)
-    found = in_process(given, restarted, tmp_path / "kept")
+    found = run_local(given, restarted, tmp_path / "kept")
     assert [set(options) >= {"out", "checkpoint"} for options in calls] == [True, True]
     assert found.digest != wanted.digest
     assert found.records["figures"] == 150
@@ -109,17 +109,17 @@ def test_a_run_is_restarted_from_the_middle(tmp_path: Path, monkeypatch: pytest.
 
 @pytest.mark.usefixtures("few")
 def test_what_plain_python_says_otherwise_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    given = case(application("identity"), tmp_path)
+    given = prepare_case(application("identity"), tmp_path)
     monkeypatch.setattr(variants, "plain_results", lambda *_: {"records": [(b"x",)]})
-    assert like_plain_python(given) is False
-    assert like_plain_python(Case(APPLICATIONS["stats"], given.flow, given.sources, 1)) is None
+    assert matches_plain_python(given) is False
+    assert matches_plain_python(Case(APPLICATIONS["stats"], given.flow, given.sources, 1)) is None
 
 
 @pytest.mark.usefixtures("few")
 def test_applications_together_come_to_what_each_comes_to(tmp_path: Path) -> None:
     """In process; on Spark they run as this one dataflow."""
-    cases = [case(application(name), tmp_path) for name in ("word_count", "voip_stream", "sentiment_analysis")]
-    flow = together({given.name: given.flow for given in cases})
+    cases = [prepare_case(application(name), tmp_path) for name in ("word_count", "voip_stream", "sentiment_analysis")]
+    flow = combine({given.name: given.flow for given in cases})
     result = flow.run({f"{g.name}.{n}": s for g in cases for n, s in g.sources.items()}, batch_size=70)
     for given in cases:
         alone = given.flow.run(given.sources)
@@ -134,7 +134,7 @@ def test_applications_together_come_to_what_each_comes_to(tmp_path: Path) -> Non
 @pytest.mark.usefixtures("few")
 def test_groups_are_of_one_length_and_of_streams_that_do_not_meet(tmp_path: Path) -> None:
     names = ("word_count", "bargain_index", "grep", "ads_analytics", "equipment_monitoring")
-    found = [[g.name for g in group] for group in groups([case(application(n), tmp_path) for n in names])]
+    found = [[g.name for g in group] for group in query_groups([prepare_case(application(n), tmp_path) for n in names])]
     assert sorted(map(sorted, found)) == [
         ["ads_analytics"],
         ["bargain_index"],
@@ -144,21 +144,21 @@ def test_groups_are_of_one_length_and_of_streams_that_do_not_meet(tmp_path: Path
 
 
 def test_a_failure_is_an_outcome(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    given = case(application("grep"), tmp_path)
+    given = prepare_case(application("grep"), tmp_path)
 
     def broken() -> Any:
         raise ConfigError("no Spark <here>")
 
     wanted = [REFERENCE, Variant("spark", 2, "cut")]
     told: list[str] = []
-    local, spark = variants.run([given], wanted, broken, tmp_path, told.append)
+    local, spark = variants.run_variants([given], wanted, broken, tmp_path, told.append)
     assert local.digest
     assert (spark.digest, spark.reason) == ("", "ConfigError: no Spark <here>")
     assert told == ["local-1-whole: grep", "spark-2-cut: grep"]
 
 
 def test_of_a_query_of_several_that_fails_each_is_tried_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    cases = [case(application(name), tmp_path) for name in ("grep", "wordcount", "identity")]
+    cases = [prepare_case(application(name), tmp_path) for name in ("grep", "wordcount", "identity")]
     tried: list[list[str]] = []
 
     def on_spark(spark: Any, group: Any, variant: Variant, folder: Path) -> Any:
@@ -168,8 +168,8 @@ def test_of_a_query_of_several_that_fails_each_is_tried_alone(tmp_path: Path, mo
                 raise ValueError("worn out")
             yield Outcome(given.name, variant, "1-a")
 
-    monkeypatch.setattr(variants, "on_spark", on_spark)
-    found = list(variants.run(cases, [Variant("spark", 2, "cut")], lambda: None, tmp_path, lambda _: None))
+    monkeypatch.setattr(variants, "run_on_spark", on_spark)
+    found = list(variants.run_variants(cases, [Variant("spark", 2, "cut")], lambda: None, tmp_path, lambda _: None))
     together, *alone = tried
     assert sorted(together) == ["grep", "identity", "wordcount"]
     assert alone == [[name] for name in together]
@@ -214,7 +214,7 @@ def test_the_command_in_process(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("how", ["digest", "reason", "plain"])
 def test_a_difference_is_told_by_the_exit_code(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(variants, "variants", lambda quick: LOCAL[:2])
-    run = variants.in_process
+    run = variants.run_local
 
     def other(given: Case, variant: Variant, folder: Path) -> Any:
         found = run(given, variant, folder)
@@ -224,9 +224,9 @@ def test_a_difference_is_told_by_the_exit_code(how: str, monkeypatch: pytest.Mon
             raise ValueError("lost")
         return replace(found, digest="0-0")
 
-    monkeypatch.setattr(variants, "in_process", other)
+    monkeypatch.setattr(variants, "run_local", other)
     if how == "plain":
-        monkeypatch.setattr(variants, "like_plain_python", lambda given: False)
+        monkeypatch.setattr(variants, "matches_plain_python", lambda given: False)
     shown = validate("--all", "grep", code=1)
     assert {"digest": "differs", "reason": "failed", "plain": "differs"}[how] in shown
     lines = [json.loads(line) for line in validate("--all", "grep", "--json", code=1).splitlines()]
@@ -237,8 +237,8 @@ def test_a_difference_is_told_by_the_exit_code(how: str, monkeypatch: pytest.Mon
 @pytest.mark.usefixtures("few")
 def test_one_that_fails_takes_nobodys_row(monkeypatch: pytest.MonkeyPatch) -> None:
     """One cannot be made, one fails in process, one is right; and there is no Spark."""
-    monkeypatch.setattr(variants, "variants", lambda quick: [*LOCAL[:2], *(Variant("spark", 2, f) for f in FORMS)])
-    made, run, starts = variants.case, Dataflow.run, []
+    monkeypatch.setattr(variants, "variants", lambda quick: [*LOCAL[:2], *(Variant("spark", 2, f) for f in MODES)])
+    made, run, starts = variants.prepare_case, Dataflow.run, []
 
     def made_or_not(one: Any, folder: Path) -> Case:
         if one.name == "grep":
@@ -254,13 +254,13 @@ def test_one_that_fails_takes_nobodys_row(monkeypatch: pytest.MonkeyPatch) -> No
         starts.append(1)
         raise ConnectorError("no Java")
 
-    monkeypatch.setattr(variants, "case", made_or_not)
+    monkeypatch.setattr(variants, "prepare_case", made_or_not)
     monkeypatch.setattr(Dataflow, "run", runs_or_not)
-    monkeypatch.setattr("riot_bench.harness.micro_batches.spark_session", spark_session)
+    monkeypatch.setattr("riot_bench.harness.session.spark_session", spark_session)
     names = ("grep", "wordcount", "identity")
     rows = [json.loads(line) for line in validate("--all", *names, "--json", code=1).splitlines()]
     assert [(row["application"], row["runner"], row["form"]) for row in rows] == [
-        (name, *of) for name in names for of in [("local", "whole"), ("local", "cut"), *(("spark", f) for f in FORMS)]
+        (name, *of) for name in names for of in [("local", "whole"), ("local", "cut"), *(("spark", f) for f in MODES)]
     ]
     why = ["RuntimeError: no [data]"] * 5 + ["ValueError: lost\nfor ever"] * 2 + ["ConnectorError: no Java"] * 3
     assert [row["reason"] for row in rows] == [*why, "", "", *["ConnectorError: no Java"] * 3]
@@ -279,14 +279,14 @@ def test_one_that_fails_takes_nobodys_row(monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.mark.usefixtures("few")
 def test_what_was_run_before_ctrl_c_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    run = variants.in_process
+    run = variants.run_local
 
     def interrupted(given: Case, variant: Variant, folder: Path) -> Any:
         if variant == LOCAL[1]:
             raise KeyboardInterrupt
         return run(given, variant, folder)
 
-    monkeypatch.setattr(variants, "in_process", interrupted)
+    monkeypatch.setattr(variants, "run_local", interrupted)
     rows = [json.loads(line) for line in validate("--all", "grep", "--quick", "--json", code=130).splitlines()]
     assert [row["result"] for row in rows[:3]] == ["equal", "not run", "not run"]
 
@@ -294,14 +294,14 @@ def test_what_was_run_before_ctrl_c_is_shown(monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.parametrize(
     ("args", "text"),
     [
-        (["--all", "--out", "x"], "--all generates what it reads"),
-        (["--all", "--set", "x=1"], "--all generates what it reads"),
+        (["--all", "--out", "x"], "--all generates its input"),
+        (["--all", "--set", "x=1"], "--all generates its input"),
         (["--all", "wcc"], "unknown application 'wcc'"),
-        (["wc", "--quick", "--input", "x", "--out", "x"], "--quick goes with --all"),
+        (["wc", "--quick", "--input", "x", "--out", "x"], "--quick needs --all"),
         (["wc", "fd", "--input", "x", "--out", "x"], "NAME must be one application without --all, got wc, fd"),
         ([], "NAME must be one application without --all, got none"),
-        (["wc", "--out", "x"], "--input and --out must tell of a run"),
-        (["wc", "--input", "x"], "--input and --out must tell of a run"),
+        (["wc", "--out", "x"], "give --input and --out of a run"),
+        (["wc", "--input", "x"], "give --input and --out of a run"),
     ],
 )
 def test_misuse(args: list[str], text: str) -> None:
@@ -312,10 +312,10 @@ def test_misuse(args: list[str], text: str) -> None:
 
 @pytest.mark.spark
 def test_variants_on_spark(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(variants, "USUAL", 200)
-    cases = [case(application(name), tmp_path) for name in ("word_count", "statistics")]
+    monkeypatch.setattr(variants, "DEFAULT_MESSAGES", 200)
+    cases = [prepare_case(application(name), tmp_path) for name in ("word_count", "statistics")]
     wanted = [REFERENCE, Variant("spark", 2, "restarted")]
-    found = list(variants.run(cases, wanted, lambda: spark, tmp_path, lambda _: None))
+    found = list(variants.run_variants(cases, wanted, lambda: spark, tmp_path, lambda _: None))
     assert [one.reason for one in found] == [""] * 4
     for given in cases:
         assert len({one.digest for one in found if one.application == given.name}) == 1
@@ -333,7 +333,7 @@ def test_an_application_without_a_counterpart_in_plain_python(tmp_path: Path, mo
         raise ModuleNotFoundError
 
     monkeypatch.setattr(variants, "plain_results", none)
-    assert like_plain_python(case(application("word_count"), tmp_path)) is None
+    assert matches_plain_python(prepare_case(application("word_count"), tmp_path)) is None
 
 
 def test_a_counterpart_that_lacks_a_package_is_not_taken_for_none(
@@ -342,18 +342,18 @@ def test_a_counterpart_that_lacks_a_package_is_not_taken_for_none(
     """Of the extra bench; and it is told before anything is run."""
     monkeypatch.setitem(sys.modules, "orjson", None)
     monkeypatch.delitem(sys.modules, "riot_bench.baselines.python.dspbench.click_analytics", raising=False)
-    one, needs = application("click_analytics"), r"plain Python needs .* 'riot_ops\[bench\]'"
+    one, needs = application("click_analytics"), r"plain Python needs .* 'riot-bench'"
     with pytest.raises(MissingExtraError, match=needs):
         plain_program(one)
-    monkeypatch.setattr(variants, "USUAL", 5)
+    monkeypatch.setattr(variants, "DEFAULT_MESSAGES", 5)
     with pytest.raises(MissingExtraError, match=needs):
-        like_plain_python(case(one, tmp_path))
-    monkeypatch.setattr(variants, "run", lambda *_: pytest.fail("it was run"))
+        matches_plain_python(prepare_case(one, tmp_path))
+    monkeypatch.setattr(variants, "run_variants", lambda *_: pytest.fail("it was run"))
     lines = tmp_path / "lines"
     lines.touch()
     for args in (["--all"], ["--out", str(tmp_path), "--input", str(lines)]):
         result = CliRunner().invoke(app, ["validate", one.name, *args])
         assert isinstance(result.exception, MissingExtraError), result.output
     assert plain_program(application("word_count"))({"lines": []}) == {"counts": []}
-    with pytest.raises(ModuleNotFoundError, match=r"opponents\.dspbench\.stats"):
+    with pytest.raises(ModuleNotFoundError, match=r"baselines\.python\.dspbench\.stats"):
         plain_program(APPLICATIONS["stats"])

@@ -6,7 +6,7 @@ import math
 import sys
 
 import pytest
-from riot_bench.harness.confidence import batch_means, interval, tukey_kramer, welch
+from riot_bench.harness.confidence import batch_means, confidence_interval, tukey_kramer, welch
 
 from riot_ops.core.errors import ConfigError, MissingExtraError
 
@@ -33,37 +33,39 @@ def below_3(t: float) -> float:
 def test_intervals_of_the_mean(values, level, quantile):
     mean = sum(values) / len(values)
     error = math.sqrt(sum((v - mean) ** 2 for v in values) / (len(values) - 1) / len(values))
-    assert interval(values, level) == pytest.approx((mean - quantile * error, mean + quantile * error), rel=1e-6)
+    assert confidence_interval(values, level) == pytest.approx(
+        (mean - quantile * error, mean + quantile * error), rel=1e-6
+    )
     if level == 0.95:
-        assert interval(values) == interval(values, level)
+        assert confidence_interval(values) == confidence_interval(values, level)
 
 
 def test_two_values_have_an_interval_and_one_has_none():
-    assert interval([4.0, 4.0]) == (4.0, 4.0)
-    assert interval([0.1, 0.1, 0.1]) == (0.1, 0.1)
-    assert all(map(math.isnan, (*interval([4.0]), *interval([]))))
+    assert confidence_interval([4.0, 4.0]) == (4.0, 4.0)
+    assert confidence_interval([0.1, 0.1, 0.1]) == (0.1, 0.1)
+    assert all(map(math.isnan, (*confidence_interval([4.0]), *confidence_interval([]))))
 
 
 def test_an_interval_ends_at_the_least_that_there_can_be():
-    low, high = interval([1, 5, 3, 3])
-    assert interval([1, 5, 3, 3], least=2.0) == (2.0, high)
-    assert interval([1, 5, 3, 3], least=low - 1) == (low, high)
-    assert all(map(math.isnan, interval([4.0], least=0.0)))
+    low, high = confidence_interval([1, 5, 3, 3])
+    assert confidence_interval([1, 5, 3, 3], minimum=2.0) == (2.0, high)
+    assert confidence_interval([1, 5, 3, 3], minimum=low - 1) == (low, high)
+    assert all(map(math.isnan, confidence_interval([4.0], minimum=0.0)))
 
 
 def test_batch_means_are_of_successive_parts():
     assert batch_means([5.0, 1.0, 2.0]) == [5.0, 1.0, 2.0]
-    assert batch_means([1.0, 3.0, 10.0, 20.0, 30.0], most=2) == [14 / 3, 25.0]
+    assert batch_means([1.0, 3.0, 10.0, 20.0, 30.0], max_batches=2) == [14 / 3, 25.0]
     assert batch_means([]) == []
     assert len(batch_means([1.0] * 1000)) == 20
-    with pytest.raises(ConfigError, match="most must be >= 1, got 0"):
-        batch_means([1.0], most=0)
+    with pytest.raises(ConfigError, match="max_batches must be >= 1, got 0"):
+        batch_means([1.0], max_batches=0)
 
 
 @pytest.mark.parametrize("level", [0, 1, -0.5, 95, math.nan])
 def test_a_level_is_a_share(level):
     with pytest.raises(ConfigError, match=f"level must lie between 0 and 1, got {level}"):
-        interval([1.0, 2.0], level)
+        confidence_interval([1.0, 2.0], level)
 
 
 def test_welch_asks_whether_the_first_is_greater():
@@ -99,13 +101,13 @@ def test_each_pair_of_groups_has_its_difference():
 def test_one_value_tells_nothing(first, second):
     with pytest.raises(ConfigError, match=f"at least 2 values, got {len(first)} and {len(second)}"):
         welch(first, second)
-    with pytest.raises(ConfigError, match="groups must be at least 2"):
+    with pytest.raises(ConfigError, match="there must be at least 2 groups"):
         tukey_kramer({"a": first, "b": second})
-    with pytest.raises(ConfigError, match="groups must be at least 2"):
+    with pytest.raises(ConfigError, match="there must be at least 2 groups"):
         tukey_kramer({"a": [1.0, 2.0]})
 
 
 def test_without_scipy_it_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "scipy", None)
     with pytest.raises(MissingExtraError, match="confidence intervals"):
-        interval([1.0, 2.0])
+        confidence_interval([1.0, 2.0])

@@ -17,7 +17,7 @@ from riot_ops.dataflows.riotbench.pred import MODELS
 from riot_ops.models import ModelStore
 from riot_ops.tasks.plot.plot_lines import file_name
 from riot_ops.testing import exact
-from tests.dataflows.inputs import NO_NEWS, N, observations, sensors, source
+from tests.dataflows.riotbench_inputs import NO_NEWS, N, observations, sensors, source
 
 SVG = "{http://www.w3.org/2000/svg}"
 ORDER = [("seq", "ascending"), ("ordinal", "ascending")]

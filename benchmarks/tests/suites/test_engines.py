@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import re
 import sys
 from collections.abc import Callable
@@ -11,10 +12,9 @@ from types import SimpleNamespace
 
 import pytest
 from riot_bench.baselines.engines import programs, riot_ops_engine
-from riot_bench.baselines.engines.programs import Checksum, Count
-from riot_bench.harness import registry
-from riot_bench.suites import engines
-from riot_bench.suites.engines import PROGRAMS, environments, on_engine
+from riot_bench.baselines.engines.programs import Checksum, RowCounter
+from riot_bench.suites import engines, registry
+from riot_bench.suites.engines import PROGRAMS, find_engines, run_on_engine
 
 from benchmarks.tests import plain_engine
 from riot_ops.core.errors import ConfigError, RiotError
@@ -47,8 +47,8 @@ def test_a_checksum_knows_rows_and_their_number() -> None:
 
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_programs_come_to_what_riot_ops_comes_to(program: str, tmp_path: Path) -> None:
-    files = [str(path) for path in engines._given(program, tmp_path, 2000)]
-    ours, counted, plain = Checksum(), Count(), Checksum()
+    files = [str(path) for path in engines._write_input(program, tmp_path, 2000)]
+    ours, counted, plain = Checksum(), RowCounter(), Checksum()
     for build, into in ((riot_ops_engine.build, ours), (riot_ops_engine.build, counted), (plain_engine.build, plain)):
         build(program, files, into)()
     assert ours.count == counted.count > 0
@@ -59,9 +59,9 @@ def test_what_an_engine_does_once_and_the_checksum_are_not_timed(monkeypatch: py
     now = [0.0]
     for clock in ("perf_counter", "process_time"):
         monkeypatch.setattr(programs.time, clock, lambda: now[0])
-    taken: list[type[Count]] = []
+    taken: list[type[RowCounter]] = []
 
-    def build(name: str, files: list[str], into: Count) -> Callable[[], None]:
+    def build(name: str, files: list[str], into: RowCounter) -> Callable[[], None]:
         now[0] += 1000.0
 
         def run() -> None:
@@ -72,38 +72,38 @@ def test_what_an_engine_does_once_and_the_checksum_are_not_timed(monkeypatch: py
 
         return run
 
-    found, seconds, cpu_seconds = programs.timed(build, "wc", ["a", "b"])
+    found, seconds, cpu_seconds = programs.run_timed(build, "wc", ["a", "b"])
     assert (seconds, cpu_seconds) == (2.0, 2.0)
-    assert taken == [Checksum, Count]
+    assert taken == [Checksum, RowCounter]
     assert found == Checksum.of([("wc", 1), ("a", 2), ("b", 2)])
 
 
 def test_a_second_run_with_other_results_is_an_error() -> None:
     """Such as that of an engine which runs what was built first once more."""
-    built: list[Count] = []
+    built: list[RowCounter] = []
 
-    def build(name: str, files: list[str], into: Count) -> Callable[[], None]:
+    def build(name: str, files: list[str], into: RowCounter) -> Callable[[], None]:
         built.append(into)
         return lambda: [built[-1].add((name,)) for _ in built] and None
 
-    with pytest.raises(RuntimeError, match="a second run has 2 results, the first had 1"):
-        programs.timed(build, "wc", [])
+    with pytest.raises(RuntimeError, match="the second run has 2 results, the first had 1"):
+        programs.run_timed(build, "wc", [])
 
 
 def test_engines_that_are_there_have_rows(there: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    assert environments() == {"plain": there}
-    files = engines._given("wc", tmp_path, 1000)
-    found = {m.measure: m for m in engines._of("engines/wc", "wc", files, 1000, 2)}
+    assert find_engines() == {"plain": there}
+    files = engines._write_input("wc", tmp_path, 1000)
+    found = {m.measure: m for m in engines._compare_engines("engines/wc", "wc", files, 1000, 2)}
     assert list(found) == ["engines/wc/riot_ops", "engines/wc/plain", "engines/wc/vs-plain"]
     assert all(len(m.values) == 2 and m.value > 0 for m in found.values())
     (figure,) = engines.EXPERIMENTS[0].figures
     assert [(s, x) for s, x, _ in figure.points(found.values())] == [("riot_ops", "wc"), ("plain", "wc")]
     monkeypatch.setattr(engines, "ENGINES", {"plain": "benchmarks.tests.plain_engine_wrong"})
     with pytest.raises(RiotError, match="the results of wc differ on plain"):
-        list(engines._of("engines/wc", "wc", files, 1000, 1))
+        list(engines._compare_engines("engines/wc", "wc", files, 1000, 1))
     monkeypatch.setattr(engines, "ENGINES", {"plain": "benchmarks.tests.no_engine"})
     with pytest.raises(RiotError, match=r"plain failed with wc: .*no_engine"):
-        on_engine(there, "plain", "wc", files)
+        run_on_engine(there, "plain", "wc", files)
 
 
 def test_an_environment_without_its_engine_is_left_out(
@@ -111,7 +111,7 @@ def test_an_environment_without_its_engine_is_left_out(
 ) -> None:
     """As pip leaves it where there is no network."""
     monkeypatch.setattr(engines, "PACKAGES", {"plain": "no_such_engine"})
-    assert environments() == {}
+    assert find_engines() == {}
     assert "plain is left out: its package is not in" in caplog.text
 
 
@@ -125,14 +125,15 @@ def test_an_engine_sees_riot_ops_and_nothing_that_is_beside_it(
     seen: list[list[str]] = []
 
     def run(command: list[str], env: dict[str, str], **_: object) -> SimpleNamespace:
-        seen.append(sorted(path.name for path in Path(env["PYTHONPATH"]).iterdir()))
+        own = env["PYTHONPATH"].partition(os.pathsep)[0]
+        seen.append(sorted(path.name for path in Path(own).iterdir()))
         return SimpleNamespace(returncode=0, stdout='{"count": 1, "exact": 1, "total": 1, "seconds": 1}')
 
     monkeypatch.setattr(engines.subprocess, "run", run)
     (beside / "numpy").mkdir()
     for engine in ("plain", "riot_ops"):
-        on_engine(there, engine, "wc", [])
-    assert seen == [["riot_ops"], ["numpy", "riot_ops"]]
+        run_on_engine(there, engine, "wc", [])
+    assert seen == [["riot_bench", "riot_ops"], ["numpy", "riot_ops"]]
 
 
 def test_both_sides_are_timed_in_the_same_way(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,9 +143,9 @@ def test_both_sides_are_timed_in_the_same_way(monkeypatch: pytest.MonkeyPatch) -
         asked.append((python, engine))
         return Checksum(7, 1, 0.5), 2.0 if engine == "riot_ops" else 10.0
 
-    monkeypatch.setattr(engines, "on_engine", on)
-    monkeypatch.setattr(engines, "environments", lambda: {"flink": Path("/flink")})
-    ours, theirs, ratio = engines._of("engines/wc", "wc", [], 1000, 2)
+    monkeypatch.setattr(engines, "run_on_engine", on)
+    monkeypatch.setattr(engines, "find_engines", lambda: {"flink": Path("/flink")})
+    ours, theirs, ratio = engines._compare_engines("engines/wc", "wc", [], 1000, 2)
     assert asked == [(Path(sys.executable), "riot_ops"), (Path("/flink"), "flink")] * 2
     assert (ours.values, theirs.values, ratio.values) == ((500.0, 500.0), (100.0, 100.0), (5.0, 5.0))
     included = ["start of its cluster" in one.against for one in (ours, theirs, ratio)]
@@ -152,19 +153,19 @@ def test_both_sides_are_timed_in_the_same_way(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_each_engine_has_its_programs_and_can_be_installed() -> None:
-    script = (Path(engines.__file__).parents[3] / "tools" / "opponents.sh").read_text(encoding="utf-8")
+    script = (Path(__file__).resolve().parents[3] / "tools" / "baseline_engines.sh").read_text(encoding="utf-8")
     assert (
         [*engines.ENGINES]
         == ["bytewax", "flink", "pathway"]
         == sorted(re.findall(r"^    (\w+)\) package=", script, re.M))
     )
-    modules = (engines.OURS, *engines.ENGINES.values())
+    modules = (engines.RIOT_OPS_ENGINE, *engines.ENGINES.values())
     assert all(callable(importlib.import_module(module).build) for module in modules)
 
 
 def test_without_engines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RIOT_OPS_ENGINES", str(tmp_path))
-    found = [m.measure for m in registry.suite("engines")(quick=True, program=["fd"])]
+    found = [m.measure for m in registry.find_suite("engines")(quick=True, program=["fd"])]
     assert found == ["engines/fd/riot_ops"]
     with pytest.raises(ConfigError, match="--program must be one of wc, fd, stats, got 'x'"):
-        next(registry.suite("engines")(program=["x"]))
+        next(registry.find_suite("engines")(program=["x"]))

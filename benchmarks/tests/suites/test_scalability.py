@@ -8,10 +8,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from riot_bench.harness import registry
-from riot_bench.harness.peak_rate import highest
-from riot_bench.suites import scalability
-from riot_bench.suites.scalability import EXPERIMENTS, LOADS, Objective, demand, some_cores
+from riot_bench.harness.machine import pinned_to_cores
+from riot_bench.harness.peak_rate import find_peak
+from riot_bench.suites import registry, scalability
+from riot_bench.suites.scalability import EXPERIMENTS, LOADS, Objective, find_demand
 
 from riot_ops.core.errors import ConfigError
 
@@ -23,12 +23,12 @@ def test_the_least_that_carries_a_load() -> None:
         tried.append((n, load))
         return load <= 100 * n
 
-    assert [demand(carries, (1, 2, 4), load) for load in (99, 100, 101, 400, 401)] == [1, 1, 2, 4, None]
+    assert [find_demand(carries, (1, 2, 4), load) for load in (99, 100, 101, 400, 401)] == [1, 1, 2, 4, None]
     tried.clear()
-    demand(carries, (1, 2), 150, attempts=3)
+    find_demand(carries, (1, 2), 150, attempts=3)
     assert tried == [(1, 150), (1, 150), (1, 150), (2, 150)]
     lucky = iter([False, True])
-    assert demand(lambda n, load: next(lucky), (1,), 5) == 1
+    assert find_demand(lambda n, load: next(lucky), (1,), 5) == 1
 
 
 @pytest.mark.parametrize(("lag", "stable", "holds"), [(0.4, True, True), (0.6, True, False), (0.4, False, False)])
@@ -49,22 +49,22 @@ def test_an_objective(lag: float, stable: bool, holds: bool) -> None:
 
 def test_some_cores() -> None:
     before = os.sched_getaffinity(0)
-    with some_cores(1):
+    with pinned_to_cores(1):
         assert len(os.sched_getaffinity(0)) == 1
     assert os.sched_getaffinity(0) == before
     for wrong in (0, len(before) + 1):
-        with pytest.raises(ConfigError, match=f"n must be 1 to {len(before)}, got {wrong}"), some_cores(wrong):
+        with pytest.raises(ConfigError, match=f"n must be 1 to {len(before)}, got {wrong}"), pinned_to_cores(wrong):
             pass
 
 
-class Made(scalability._Bench):
+class Made(scalability._Trials):
     """Carries 12,000 messages a second with each core."""
 
     tried: list[tuple[int, float]] = []  # noqa: RUF012
 
     def on(self, n: int) -> Any:
         self._cores, self.where = n, f"{n} cores"
-        self._sized[n] = self.given, 1000.0
+        self._sized[n] = self.workload, 1000.0
         self._run = SimpleNamespace(trial_s=0.1)  # type: ignore[assignment]
         return contextlib.nullcontext()
 
@@ -74,10 +74,10 @@ class Made(scalability._Bench):
 
 
 def test_both_functions(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scalability, "_Bench", Made)
-    monkeypatch.setattr(scalability, "feed", lambda name, stream, base: name)
+    monkeypatch.setattr(scalability, "_Trials", Made)
+    monkeypatch.setattr(scalability, "application_workload", lambda name, stream, base: name)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2})
-    found = {m.measure: m for m in registry.suite("scalability")(quick=True, name=["stats", "etl"])}
+    found = {m.measure: m for m in registry.find_suite("scalability")(quick=True, name=["stats", "etl"])}
     at = "scalability/etl/local"
     assert [name.rpartition("/")[2] for name in found if name.startswith(f"{at}/capacity/")] == ["1", "2", "3"]
     for n in (1, 2, 3):
@@ -93,13 +93,13 @@ def test_both_functions(monkeypatch: pytest.MonkeyPatch) -> None:
     capacity, needed = (figure.points(found.values()) for figure in experiment.figures)
     assert [(s, x) for s, x, _ in capacity][:3] == [("stats", "1"), ("stats", "2"), ("stats", "3")]
     assert [x for s, x, _ in needed if s == "etl"] == ["1000", "2000", "5000", "10000", "20000"]
-    on_spark = {m.measure: m for m in registry.suite("scalability")(quick=True, name=["stats"], runner="spark")}
+    on_spark = {m.measure: m for m in registry.find_suite("scalability")(quick=True, name=["stats"], runner="spark")}
     assert "at most 10 s" in on_spark["scalability/stats/spark/capacity/1"].against
     assert on_spark["scalability/stats/spark/capacity/1"].values == (
         on_spark["scalability/stats/spark/capacity/1"].value,
     )
     with pytest.raises(ConfigError, match="--runner must be local or spark, got 'flink'"):
-        next(registry.suite("scalability")(runner="flink"))
+        next(registry.find_suite("scalability")(runner="flink"))
 
 
 def carrying(quick: bool) -> Made:
@@ -112,7 +112,7 @@ def test_repetitions_of_a_search_try_other_rates() -> None:
     for precision, quick in ((1.15, True), (1.05, False)):
         bench = carrying(quick)
         found = bench.capacities(3)
-        assert all(12_000 / precision <= peak.rate <= 12_000 and peak.closed for peak in found)
+        assert all(12_000 / precision <= peak.rate <= 12_000 and peak.converged for peak in found)
         tried = [{rate for rate, _ in peak.tried} for peak in found]
         assert not tried[0] & tried[1] and not tried[1] & tried[2] and not tried[0] & tried[2]
         assert len({peak.rate for peak in found}) == 3
@@ -123,17 +123,17 @@ def test_repetitions_of_a_search_try_other_rates() -> None:
 
 def test_a_search_that_ran_out_of_time_is_a_lower_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = map(float, range(0, 10**6, 4))  # a look at it every four seconds
-    monkeypatch.setitem(highest.__kwdefaults__, "clock", lambda: next(clock))
-    monkeypatch.setattr(scalability, "_Bench", Made)
-    found = list(scalability._of("at", None, [1], Objective(0.25), "local", True))  # type: ignore[arg-type]
+    monkeypatch.setitem(find_peak.__kwdefaults__, "clock", lambda: next(clock))
+    monkeypatch.setattr(scalability, "_Trials", Made)
+    found = list(scalability._measure_workload("at", None, [1], Objective(0.25), "local", True))  # type: ignore[arg-type]
     assert (found[0].measure, found[0].lower_bound) == ("at/capacity/1", True)
     assert found[0].value < 12_000 / 1.15
-    assert found[0].against.endswith("; to the nearest that was tried in the time")
+    assert found[0].against.endswith("; time limit reached, the nearest rate tried")
 
 
 def test_a_trial_of_a_dataflow() -> None:
     """In process, of a dataflow that takes what it gets."""
-    from riot_bench.harness.trial import Feed
+    from riot_bench.harness.workload import Workload
 
     from riot_ops import tasks as t
     from riot_ops.dataflow import Dataflow
@@ -142,8 +142,8 @@ def test_a_trial_of_a_dataflow() -> None:
     flow = Dataflow("one")
     source = flow.source("city", schema=CitySource(format="observations").schema)
     flow.sink("out", source.to(t.KalmanFilter(by=("sensor_id", "obs_type")), id="kalman"))
-    bench = scalability._Bench(
-        Feed(flow, {"city": CitySource(90, format="observations")}), Objective(0.3), "local", True
+    bench = scalability._Trials(
+        Workload(flow, {"city": CitySource(90, format="observations")}), Objective(0.3), "local", True
     )
     assert bench.carries(1, 200.0) is True
     assert "one core" in bench.where

@@ -1,4 +1,4 @@
-"""The commands ``riot-ops bench``, ``report`` and ``validate``, which riot_ops loads by entry points."""
+"""The commands ``riot-ops bench``, ``report`` and ``validate``, which riot_ops loads through entry points."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ __all__ = ["EXAMPLES", "bench"]
 
 EXAMPLES = (
     "**Examples**\n\n`riot-ops bench --list`\n\n`riot-ops bench kernels`\n\n`riot-ops bench keyed --json`\n\n"
-    "`riot-ops bench micro --task KAL --task XML` · single tasks, beside the RIoTBench paper\n\n"
+    "`riot-ops bench micro --task KAL --task XML` · single tasks, with the RIoTBench paper's values\n\n"
     "`riot-ops bench app --name stats --stream city --runner spark --out results`\n\n"
     "`riot-ops bench dspbench --app wc --app fd --runner local`\n\n"
     "`riot-ops bench reuse --workload riot --trace seq --backend local`"
@@ -22,54 +22,57 @@ def bench(
     name: Annotated[str | None, typer.Argument(help="Benchmark to run.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per measure and line.")] = False,
     list_names: Annotated[bool, typer.Option("--list", help="List the benchmarks.")] = False,
-    quick: Annotated[bool, typer.Option("--quick", help="Small data, for a look; not for quoting.")] = False,
-    repeat: Annotated[int, typer.Option(min=1, help="Runs; figures are medians, what must hold the worst.")] = 1,
-    task: Annotated[list[str] | None, typer.Option(help="Of micro: code of a task; default: all.")] = None,
-    application: Annotated[
-        list[str] | None, typer.Option("--name", help="Of app: an application; default: all.")
-    ] = None,
-    stream: Annotated[list[str] | None, typer.Option(help="Of app: a stream; default: city and taxi.")] = None,
-    apps: Annotated[list[str] | None, typer.Option("--app", help="Of dspbench: an application; default: all.")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Use small data: for trying out, not for quoting.")] = False,
+    repeat: Annotated[
+        int, typer.Option(min=1, help="Runs; measures are their median, or their worst if all must hold.")
+    ] = 1,
+    task: Annotated[list[str] | None, typer.Option(help="micro: code of a task; default: all.")] = None,
+    application: Annotated[list[str] | None, typer.Option("--name", help="app: an application; default: all.")] = None,
+    stream: Annotated[list[str] | None, typer.Option(help="app: a stream; default: city and taxi.")] = None,
+    apps: Annotated[list[str] | None, typer.Option("--app", help="dspbench: an application; default: all.")] = None,
     runner: Annotated[
-        str | None, typer.Option(help="Of micro and app: local (default) or spark; of dspbench also all (default).")
+        str | None,
+        typer.Option(help="micro, app: local (default) or spark; dspbench: all (default), local or spark."),
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Of micro, app and dspbench: folder for page and pictures.")] = None,
+    out: Annotated[Path | None, typer.Option(help="micro, app, dspbench: folder for the page and its plots.")] = None,
     duration: Annotated[
-        float | None, typer.Option(help="Of app: seconds at the stream's pace; default: its week in 604.8.")
+        float | None, typer.Option(help="app: seconds at the stream's pace; default: its week in 604.8.")
     ] = None,
-    trace: Annotated[list[str] | None, typer.Option(help="Of reuse: seq, rw1 or rw2; default: all.")] = None,
-    workload: Annotated[list[str] | None, typer.Option(help="Of reuse: riot (default) or opmw.")] = None,
-    backend: Annotated[str | None, typer.Option(help="Of reuse: local (default), null or spark.")] = None,
-    many: Annotated[int | None, typer.Option(min=1, help="Of reuse: so many dataflows over one stream.")] = None,
+    trace: Annotated[list[str] | None, typer.Option(help="reuse: seq, rw1 or rw2; default: all.")] = None,
+    workload: Annotated[list[str] | None, typer.Option(help="reuse: riot (default) or opmw.")] = None,
+    backend: Annotated[str | None, typer.Option(help="reuse: local (default), null or spark.")] = None,
+    many: Annotated[int | None, typer.Option(min=1, help="reuse: number of dataflows over one stream.")] = None,
     carried: Annotated[
-        bool, typer.Option("--carried", help="Of reuse on Spark: how many dataflows two cores carry.")
+        bool, typer.Option("--carried", help="reuse on Spark: measure how many dataflows two cores carry.")
     ] = False,
     at_once: Annotated[
-        int | None, typer.Option(min=1, help="Of reuse on Spark: so many dataflows at once; default: 12.")
+        int | None, typer.Option(min=1, help="reuse on Spark: maximum number of running dataflows; default: 12.")
     ] = None,
     suite: Annotated[
         str | None,
         typer.Option(
-            help="Of streambench: performance, saturation, recipients, faults, durability or knobs; of threat: "
-            "classifier, throughput …; default: all."
+            help="streambench: performance, saturation, recipients, faults, durability or knobs; threat: "
+            "classifier, throughput, failure or at-most-once; default: all."
         ),
     ] = None,
-    program: Annotated[list[str] | None, typer.Option(help="Of streambench: a program; default: all.")] = None,
-    scale: Annotated[float | None, typer.Option(help="Of streambench: times the records; 50 is the paper's.")] = None,
+    program: Annotated[list[str] | None, typer.Option(help="streambench: a program; default: all.")] = None,
+    scale: Annotated[
+        float | None, typer.Option(help="streambench: factor of the number of records; 50 is the paper's size.")
+    ] = None,
     rate: Annotated[
         list[float] | None,
-        typer.Option(help="Of streambench's durability: records per minute; default: 10000 and 200000."),
+        typer.Option(help="streambench durability: records per minute; default: 10000 and 200000."),
     ] = None,
     seconds: Annotated[
-        float | None, typer.Option(help="Of streambench's durability: for how long; default: 1800, quick 120.")
+        float | None, typer.Option(help="streambench durability: duration in seconds; default: 1800, quick 120.")
     ] = None,
 ) -> None:
-    """Measure riot_ops against other ways to do the same work, side by side."""
-    from riot_bench.harness import registry as suites
+    """Measure riot_ops against other ways of doing the same work."""
+    from riot_bench.suites import registry
 
     if list_names or name is None:
-        for known, purpose in suites.describe().items():
-            print(f"{known:10} {purpose}")
+        for known, description in registry.describe_suites().items():
+            print(f"{known:10} {description}")
         return
     options = {
         "task": task,
@@ -91,6 +94,6 @@ def bench(
         "rate": rate,
         "seconds": seconds,
     }
-    suites.run(
+    registry.run_suite(
         name, as_json=as_json, quick=quick, repeat=repeat, **{k: v for k, v in options.items() if v not in (None, [])}
     )

@@ -16,17 +16,17 @@ EXAMPLES = """**Examples**
 
 `riot-ops report --quick --out report` · all suites, in half an hour
 
-`riot-ops report --suite streambench --full --repeat 5 --out report` · one, with intervals
+`riot-ops report --suite streambench --full --repeat 5 --out report` · one suite, with confidence intervals
 
-`riot-ops report --experiment neptune/relay --again --out report` · one experiment anew
+`riot-ops report --experiment neptune/relay --again --out report` · repeat one experiment
 
-`riot-ops report --list` · what there is, and how long it takes
+`riot-ops report --list` · all experiments, and how long they take
 
-A report goes on where an earlier one was stopped: what `results.jsonl` in the folder has is not run again. The page
-shows all that is there, whatever is run, each experiment in the full form if it has one. Two reports at once need two
-folders; `--page` may be given meanwhile.
+A report continues where an earlier one was stopped: experiments in the folder's `results.jsonl` are not run again. The
+page shows all stored experiments, each in the full form if it has one. Reports that run at the same time need separate
+folders; `--page` may be used while a report runs.
 
-**Exit codes**: 0 all through, 1 an experiment failed, 2 misuse, 130 stopped by Ctrl-C, with a page all the same"""
+**Exit codes**: 0 all completed, 1 an experiment failed, 2 misuse, 130 stopped by Ctrl-C (the page is written)"""
 
 
 def report(
@@ -35,51 +35,54 @@ def report(
         typer.Option(help="riotbench, dspbench, neptune, streambench, threat, reuse, all (default), or a module."),
     ] = None,
     quick: Annotated[
-        bool, typer.Option("--quick/--full", help="Small data and few repetitions, or the experiments as they are.")
+        bool, typer.Option("--quick/--full", help="Small data and few repetitions, or the complete experiments.")
     ] = True,
     out: Annotated[Path, typer.Option(help="Folder of the report.")] = Path("out/report"),
     experiment: Annotated[list[str] | None, typer.Option(help="An experiment, such as neptune/relay.")] = None,
     repeat: Annotated[int, typer.Option(min=1, help="Runs of each experiment, for confidence intervals.")] = 1,
-    again: Annotated[bool, typer.Option("--again", help="Run what is there already, too.")] = False,
-    page: Annotated[bool, typer.Option("--page", help="Run nothing: write the page of what is there.")] = False,
-    patience: Annotated[float, typer.Option(help="An experiment ends after so many times its declared seconds.")] = 4,
+    again: Annotated[bool, typer.Option("--again", help="Also run experiments that are stored already.")] = False,
+    page: Annotated[bool, typer.Option("--page", help="Run nothing, only write the page of stored results.")] = False,
+    patience: Annotated[
+        float, typer.Option(help="Time limit of an experiment, as a factor of its declared seconds.")
+    ] = 4,
     list_them: Annotated[bool, typer.Option("--list", help="List the experiments.")] = False,
 ) -> None:
-    """Repeat the papers' experiments, and write a page with figures, intervals and the published numbers."""
+    """Repeat the papers' experiments and write a page with figures, intervals and the published values."""
     from rich.console import Console
 
-    from riot_bench.harness.data import needs
-    from riot_bench.report import files, plan
-    from riot_bench.report import runner as running
-    from riot_bench.report.store import Store
+    from riot_bench.harness.requirements import require_extra
+    from riot_bench.report import files, plan, runner
+    from riot_bench.report.store import ResultStore
     from riot_ops.core.paths import local_path
-    from riot_ops.runtime.claim import Claim
+    from riot_ops.runtime.folder_lock import FolderLock
 
-    wanted = plan.planned(suite or ["all"], experiment or ())
+    wanted = plan.plan_experiments(suite or ["all"], experiment or ())
     if list_them:
         for one in wanted:
             short, long = one.experiment.seconds
             print(f"{one.key:28} {one.suite:12} {_clock(short):>8} {_clock(long):>8}  {one.experiment.title}")
         return
-    needs("the report", "plot", "matplotlib")
-    needs("the report", "ml", "scipy")
-    needs("the report", "bench", "psutil")
-    store = Store(local_path(out, "--out"))
+    require_extra("the report", "plot", "matplotlib")
+    require_extra("the report", "ml", "scipy")
+    require_extra("the report", "bench", "psutil")
+    store = ResultStore(local_path(out, "--out"))
     console = Console(stderr=True)
     good = True
     with contextlib.ExitStack() as held:
         if not page:
-            held.enter_context(Claim([store.folder]))  # another would run the same, and both be slower
+            held.enter_context(
+                FolderLock([store.folder])
+            )  # a second report would run the same experiments, and both would be slower
         try:
             if not page:
-                runs = running.missing(store, wanted, quick, repeat, again)
-                with _Show(console, [one.experiment.seconds[0 if quick else 1] for one in runs]) as show:
-                    good = running.run(store, runs, quick, show, patience)
+                runs = runner.missing_runs(store, wanted, quick, repeat, again)
+                with _ProgressBar(console, [one.experiment.seconds[0 if quick else 1] for one in runs]) as show:
+                    good = runner.run_all(store, runs, quick, show, patience)
         except KeyboardInterrupt:
-            console.print("stopped; writing the page of what there is")
+            console.print("stopped; writing the page of the stored results")
             raise
         finally:
-            print(files.write(store, wanted))
+            print(files.write_report(store, wanted))
     if not good:
         raise typer.Exit(1)
 
@@ -89,8 +92,8 @@ def _clock(seconds: float) -> str:
     return f"{minutes}:{rest:02d}"
 
 
-class _Show:
-    """A bar with the remaining time, by what the experiments declare; elsewhere than on a terminal a line for each."""
+class _ProgressBar:
+    """A progress bar with the remaining declared time; without a terminal, a line per experiment."""
 
     def __init__(self, console: Any, seconds: Sequence[float]) -> None:
         from rich.progress import BarColumn, Progress, TextColumn
@@ -107,7 +110,7 @@ class _Show:
         total = sum(seconds)
         self._task = self._bar.add_task("", total=max(1.0, total), at="", left=_clock(total), key="", found="")
 
-    def __enter__(self) -> _Show:
+    def __enter__(self) -> _ProgressBar:
         self._bar.start()
         return self
 

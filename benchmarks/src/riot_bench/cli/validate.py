@@ -17,13 +17,13 @@ EXAMPLES = """**Examples**
 
 `riot-ops run wc --input books.txt --out results` and then
 
-`riot-ops validate wc --input books.txt --out results` · the same in plain Python, record by record
+`riot-ops validate wc --input books.txt --out results` · compare with plain Python, record by record
 
 `riot-ops validate fd --input cards.csv --out results --set threshold=0.98` · with the parameters of the run
 
-`riot-ops validate --all --quick` · every application on both runners, whole, cut and restarted; minutes
+`riot-ops validate --all --quick` · every application on both runners, whole, cut and restarted; takes minutes
 
-`riot-ops validate --all wc fd` · two of them, in all variants
+`riot-ops validate --all wc fd` · two applications in all variants
 
 **Exit codes**: 0 equal, 1 different, 2 misuse"""
 
@@ -32,36 +32,34 @@ def validate(
     names: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="NAME", help="An application that reads lines, by name or code; with --all any, several."
+            metavar="NAME", help="An application that reads lines, by name or code; with --all, any applications."
         ),
     ] = None,
     input: Annotated[
-        list[str] | None, typer.Option(help="The file or folder of the run, or NAME=FILE, repeatedly.")
+        list[str] | None, typer.Option(help="Input file or folder of the run, or NAME=FILE; may be repeated.")
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="The folder with its results.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder with the results of the run.")] = None,
     given: Annotated[
-        list[str] | None, typer.Option("--set", help="A parameter of the run, NAME=VALUE, repeatedly.")
+        list[str] | None, typer.Option("--set", help="Parameter of the run, NAME=VALUE; may be repeated.")
     ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print a JSON object per stream; with --all per application and variant.")
     ] = False,
     everything: Annotated[
         bool,
-        typer.Option(
-            "--all", help="Run applications in all variants over generated data, and hold these against each other."
-        ),
+        typer.Option("--all", help="Run applications in all variants over generated data and compare the results."),
     ] = False,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Of --all: on Spark cut on two partitions and restarted on one alone.")
+        bool, typer.Option("--quick", help="With --all: on Spark only cut on two partitions and restarted on one.")
     ] = False,
 ) -> None:
-    """Hold the results of a run against the application in plain Python, or all variants of runs against each other.
+    """Compare the results of a run with plain Python, or those of all variants with each other.
 
-    Records are compared in any order.
+    The order of the records does not matter.
     """
     from riot_bench.cli.validate_all import validate_all
     from riot_bench.harness import validation
-    from riot_ops.cli.settings import setting
+    from riot_ops.cli.settings import configure
     from riot_ops.core.errors import ConfigError, ConnectorError
     from riot_ops.core.paths import local_path
     from riot_ops.dataflows.applications import application
@@ -69,20 +67,20 @@ def validate(
 
     if everything:
         if input or out or given:
-            raise ConfigError("--all generates what it reads: it takes no --input, --out or --set")
+            raise ConfigError("--all generates its input: it takes no --input, --out or --set")
         if not validate_all(names or (), quick, as_json):
             raise typer.Exit(1)
         return
     if quick:
-        raise ConfigError("--quick goes with --all")
+        raise ConfigError("--quick needs --all")
     if not names or len(names) > 1:
         raise ConfigError(f"NAME must be one application without --all, got {', '.join(names or ()) or 'none'}")
     if not input or out is None:
-        raise ConfigError("--input and --out must tell of a run; or give --all")
+        raise ConfigError("give --input and --out of a run, or --all")
     one = application(names[0])
     if not one.results:
-        raise ConfigError(f"{one.name} has no plain-Python counterpart; it is of the suite {one.suite}")
-    found = setting(one, input, given or ())
+        raise ConfigError(f"{one.name} of the suite {one.suite} has no counterpart in plain Python")
+    found = configure(one, input, given or ())
     if not found.files:
         raise ConfigError(f"--input must name a file for {', '.join(one.inputs)}")
     try:

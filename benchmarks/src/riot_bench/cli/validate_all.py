@@ -1,4 +1,4 @@
-"""``riot-ops validate --all``: the table of all applications by variant."""
+"""``riot-ops validate --all``: all applications in all variants, as a table."""
 
 from __future__ import annotations
 
@@ -11,56 +11,57 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from riot_bench.harness.variants import REFERENCE, Case, Outcome, Variant, failure
+from riot_bench.harness.variants import REFERENCE, Case, Outcome, Variant, describe_error
 
 __all__ = ["validate_all"]
 
-#: Characters of a reason in the table; all of it is told beside.
+#: Characters of a reason in the table; standard error has all of it.
 REASON = 200
 
 
 def validate_all(names: Sequence[str], quick: bool, as_json: bool) -> bool:
-    """Run all variants, print the table; returns whether everything is equal.
+    """Run all variants, print the table, and return whether all results are equal.
 
-    The table is there whatever fails, and after Ctrl-C.
+    The table is also printed after failures and after Ctrl-C.
     """
     from riot_bench.harness import variants
-    from riot_bench.harness.micro_batches import folder, spark_session
+    from riot_bench.harness.folders import temporary_folder
+    from riot_bench.harness.session import spark_session
     from riot_bench.harness.validation import plain_program
     from riot_ops.dataflows.applications import APPLICATIONS, application
 
-    told = Console(stderr=True)
+    errors = Console(stderr=True)
 
-    def tell(text: str) -> None:
-        told.print(text, markup=False, highlight=False, soft_wrap=True)
+    def log(text: str) -> None:
+        errors.print(text, markup=False, highlight=False, soft_wrap=True)
 
     wanted = variants.variants(quick)
     chosen = [application(name) for name in names] or list(APPLICATIONS.values())
     for one in chosen:
-        if one.results:  # what it needs that is not installed is told now, not when all has run
+        if one.results:  # a missing package is reported now, not after all runs
             with contextlib.suppress(ModuleNotFoundError):
                 plain_program(one)
     found: dict[tuple[str, Variant], Outcome] = {}
     plain: dict[str, bool | None] = {}
     try:
         with contextlib.ExitStack() as stack:
-            base = stack.enter_context(folder())
+            base = stack.enter_context(temporary_folder())
             spark = _once(lambda: stack.enter_context(spark_session()))
             cases = list[Case]()
             for one in chosen:
                 try:
-                    cases.append(variants.case(one, base / "inputs" / one.name))
-                except Exception as error:  # whatever it is, the others go on
-                    found |= {(one.name, v): Outcome(one.name, v, "", reason=failure(error)) for v in wanted}
-            for outcome in variants.run(cases, wanted, spark, base, tell):
+                    cases.append(variants.prepare_case(one, base / "inputs" / one.name))
+                except Exception as error:  # any error: the other applications continue
+                    found |= {(one.name, v): Outcome(one.name, v, "", reason=describe_error(error)) for v in wanted}
+            for outcome in variants.run_variants(cases, wanted, spark, base, log):
                 found[outcome.application, outcome.variant] = outcome
             for given in cases:
                 if found[given.name, REFERENCE].digest:
                     try:
-                        plain[given.name] = variants.like_plain_python(given)
-                    except Exception as error:  # this is a difference, too
+                        plain[given.name] = variants.matches_plain_python(given)
+                    except Exception as error:  # an error counts as a difference
                         plain[given.name] = False
-                        tell(f"{given.name} in plain Python: {failure(error)}")
+                        log(f"{given.name} in plain Python: {describe_error(error)}")
     finally:
         suites = {one.name: one.suite for one in chosen}
         rows = list(_rows(suites, wanted, found, plain))
@@ -71,23 +72,23 @@ def validate_all(names: Sequence[str], quick: bool, as_json: bool) -> bool:
             Console().print(_table(rows))
             for outcome in found.values():
                 if outcome.reason:
-                    tell(f"{outcome.application}, {outcome.variant.name}: {outcome.reason}")
+                    log(f"{outcome.application}, {outcome.variant.name}: {outcome.reason}")
     return all(row["equal"] and row["plain_python"] is not False for row in rows)
 
 
 def _once(start: Callable[[], Any]) -> Callable[[], Any]:
-    """What is started when it is needed first; what cannot be is not tried again."""
-    made: list[Any] = []
+    """Return a function that calls ``start`` at its first call only; a failure is not retried."""
+    result: list[Any] = []
 
     def get() -> Any:
-        if not made:
+        if not result:
             try:
-                made.append(start())
-            except Exception as error:  # raised below, and for whoever asks next
-                made.append(error)
-        if isinstance(made[0], Exception):
-            raise made[0]
-        return made[0]
+                result.append(start())
+            except Exception as error:  # raised below at every call
+                result.append(error)
+        if isinstance(result[0], Exception):
+            raise result[0]
+        return result[0]
 
     return get
 
@@ -98,7 +99,7 @@ def _rows(
     found: Mapping[tuple[str, Variant], Outcome],
     plain: Mapping[str, bool | None],
 ) -> Iterator[dict[str, Any]]:
-    """One for each application and variant."""
+    """Yield a row for each application and variant."""
     for name, suite in suites.items():
         reference = found.get((name, REFERENCE))
         for variant in wanted:
@@ -109,7 +110,7 @@ def _rows(
                 "suite": suite,
                 "runner": variant.runner,
                 "partitions": variant.partitions,
-                "form": variant.form,
+                "form": variant.mode,
                 "result": result,
                 "equal": result == "equal",
                 "records": dict(one.records) if one else {},
@@ -130,10 +131,10 @@ def _result(one: Outcome | None, reference: Outcome | None) -> str:
 
 
 def _table(rows: Sequence[Mapping[str, Any]]) -> Table:
-    """What differs stands out."""
+    """Build the table; differences are highlighted."""
     table = Table(
-        caption="Partitions on Spark, cores in process. Equal: the digest of all records of all streams is that of the "
-        "run in process on one core in one batch."
+        caption="Partitions on Spark, cores in process. Equal: the digest of all records of all streams equals that of "
+        "the run in process on one core in one batch."
     )
     for column in ("application", "runner", "partitions", "cut", "records", "plain Python", "result"):
         number = column in ("partitions", "records")

@@ -1,1 +1,1 @@
-"""Measuring: runs, probes, trials, clusters and what they give."""
+"""What all suites use: measures, trials, generated input, Spark sessions and clusters."""

@@ -1,4 +1,4 @@
-"""A Spark cluster of processes on this machine, of which some may be killed."""
+"""A Spark cluster of local processes that a benchmark can kill."""
 
 from __future__ import annotations
 
@@ -15,26 +15,34 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from riot_bench.harness.data import needs
-from riot_bench.harness.jobs import with_us
+from riot_bench.harness.child_process import die_with_parent
+from riot_bench.harness.requirements import require_extra
 from riot_ops.core.errors import ConfigError, RiotError
-from riot_ops.spark.session import LIGHT
+from riot_ops.spark.session import LIGHT_JVM
 from riot_ops.testing.services import free_port
 
-__all__ = ["Cluster", "addresses", "cluster_session", "cold", "crashing", "kill_executor", "wait_for_executors"]
+__all__ = [
+    "Cluster",
+    "cluster_session",
+    "executor_addresses",
+    "idle_executors",
+    "kill_executor",
+    "local_cluster_master",
+    "wait_for_executors",
+]
 
-#: A process that is told to end has so many seconds.
-GRACE_S = 5.0
-#: Workers must be there within so many seconds.
+#: Seconds between the termination signal and the kill.
+SHUTDOWN_S = 5.0
+#: Seconds within which the workers must have registered.
 START_S = 60.0
-#: Memory of a worker, and of the executor in it.
-WORKER, EXECUTOR = "1g", "768m"
-#: So long a task with state waits for the executor that had it, and then for its machine, though both be lost: three
-#: seconds by Spark's default.
-LOCALITY = "100ms"
-#: The first tasks of a new executor take seconds, as it starts its Python processes: those that have nothing to do
-#: run them meanwhile. Spark gives such a copy to another machine only.
-COPIES = {
+#: Memory of a worker and of its executor.
+WORKER_MEMORY, EXECUTOR_MEMORY = "1g", "768m"
+#: How long a stateful task waits for the executor that held its state, and then for its machine, even if both are lost.
+#: Spark's default is three seconds.
+LOCALITY_WAIT = "100ms"
+#: The first tasks of a new executor take seconds because it starts its Python processes. Idle executors run copies of
+#: these tasks meanwhile; Spark places such a copy on another machine only.
+SPECULATION = {
     "spark.speculation": "true",
     "spark.speculation.interval": "100ms",
     "spark.speculation.quantile": "0.5",
@@ -44,10 +52,10 @@ COPIES = {
 
 
 class Cluster:
-    """Spark's own master and workers, of one core each, on loopback.
+    """Spark's standalone master and workers of one core each, on loopback.
 
-    They are those of the installed PySpark, each in a process group of its own. What was started is ended at the end of
-    the ``with``, however it comes about.
+    The processes are those of the installed PySpark, each in its own process group. Leaving the ``with`` block ends
+    all of them, also after an error.
 
     Parameters
     ----------
@@ -56,9 +64,9 @@ class Cluster:
     Attributes
     ----------
     url : str
-        Of the master.
+        Address of the master.
     pids : dict of str to int
-        Processes that run, by name: ``master``, ``worker-0`` …
+        Running processes by name: ``master``, ``worker-0`` …
 
     Examples
     --------
@@ -81,7 +89,7 @@ class Cluster:
         return {name: process.pid for name, process in self._running.items()}
 
     def __enter__(self) -> Self:
-        needs("a cluster", "spark", "pyspark")
+        require_extra("a cluster", "spark", "pyspark")
         self._folder = Path(tempfile.mkdtemp(prefix="riot_ops-cluster-"))
         try:
             port = free_port()
@@ -100,23 +108,23 @@ class Cluster:
         self.close()
 
     def add(self) -> str:
-        """Start one more worker; returns its name."""
+        """Start another worker and return its name."""
         name = f"worker-{self._started}"
         self._started += 1
-        host = _host(self._started)
-        own = ["--host", host, "--cores", "1", "--memory", WORKER, "--webui-port", "0"]
+        host = _loopback_address(self._started)
+        own = ["--host", host, "--cores", "1", "--memory", WORKER_MEMORY, "--webui-port", "0"]
         folder = ["--work-dir", str(self._folder / name)]
         self._start(name, "org.apache.spark.deploy.worker.Worker", [*own, *folder, self.url], host)
         return name
 
     def kill(self, name: str) -> None:
-        """Kill a process and its executors at once, as when a machine is lost."""
+        """Kill a process and its executors immediately, as if a machine were lost."""
         if name not in self._running:
             raise ConfigError(f"name must be one of {', '.join(self._running)}, got {name!r}")
         self._end(self._running.pop(name), signal.SIGKILL)
 
     def crash(self, name: str) -> None:
-        """Kill the executors of a worker, and leave the worker: Spark starts others in their place."""
+        """Kill the executors of a worker but not the worker itself, so that Spark replaces them."""
         if not name.startswith("worker-") or name not in self._running:
             workers = ", ".join(one for one in self._running if one.startswith("worker-"))
             raise ConfigError(f"name must be one of {workers}, got {name!r}")
@@ -124,19 +132,19 @@ class Cluster:
             raise RiotError(f"{name} has no executor")
 
     def close(self) -> None:
-        """End all of it."""
+        """End all processes."""
         running, self._running = list(self._running.values()), {}
         for process in reversed(running):
             _signal(process, signal.SIGTERM)
-        until = time.monotonic() + GRACE_S
+        until = time.monotonic() + SHUTDOWN_S
         while time.monotonic() < until and any(process.poll() is None for process in running):
             time.sleep(0.05)
-        for process in running:  # its group may be left without it
+        for process in running:  # its group may outlive it
             self._end(process, signal.SIGKILL)
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def log(self, name: str) -> str:
-        """What a process has written."""
+        """Return the output of a process."""
         return (self._folder / f"{name}.log").read_text(encoding="utf-8", errors="replace")
 
     @staticmethod
@@ -144,12 +152,12 @@ class Cluster:
         _signal(process, how)
         process.wait()
 
-    def _start(self, name: str, kind: str, arguments: list[str], host: str = "127.0.0.1") -> None:
+    def _start(self, name: str, main_class: str, arguments: list[str], host: str = "127.0.0.1") -> None:
         from riot_ops.spark.launcher import find_java
 
         find_java()
-        command = [*with_us(), str(_home() / "bin" / "spark-class"), kind, *arguments]
-        own = {"SPARK_HOME": str(_home()), "SPARK_DAEMON_MEMORY": "512m", "SPARK_DAEMON_JAVA_OPTS": LIGHT}
+        command = [*die_with_parent(), str(_spark_home() / "bin" / "spark-class"), main_class, *arguments]
+        own = {"SPARK_HOME": str(_spark_home()), "SPARK_DAEMON_MEMORY": "512m", "SPARK_DAEMON_JAVA_OPTS": LIGHT_JVM}
         environment = {**os.environ, "SPARK_LOCAL_IP": host, **own}
         with open(self._folder / f"{name}.log", "wb") as log:
             self._running[name] = subprocess.Popen(  # noqa: S603
@@ -173,18 +181,18 @@ def _signal(process: subprocess.Popen[bytes], how: signal.Signals) -> None:
         os.killpg(process.pid, how)
 
 
-def _home() -> Path:
-    """Where sessions of riot_ops start Spark from: its Python processes then read no archive of modules anew."""
+def _spark_home() -> Path:
+    """Return the Spark home that sessions of riot_ops use, so that Python workers need not read the module archive."""
     import pyspark
 
-    from riot_ops.spark.launcher import started_from
+    from riot_ops.spark.launcher import linked_spark_home
 
-    with started_from():
+    with linked_spark_home():
         return Path(os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent)
 
 
-def _host(number: int) -> str:
-    """An address of loopback for each worker, where there are several: Spark takes them for machines of their own."""
+def _loopback_address(number: int) -> str:
+    """Return a separate loopback address for each worker, so that Spark treats workers as different machines."""
     host = f"127.0.0.{2 + number % 250}"
     with socket.socket() as one:
         try:
@@ -196,77 +204,77 @@ def _host(number: int) -> str:
 
 @contextmanager
 def cluster_session(master: str, executor_count: int, *, copies: bool = False) -> Iterator[Any]:
-    """A session on a cluster, when all executors are there; stopped at the end.
+    """Open a session on a cluster, wait for its executors, and stop the session at the end.
 
     Parameters
     ----------
     master : str
-        Of a :class:`Cluster`, or such as :func:`crashing` gives.
+        Address of a :class:`Cluster`, or one from :func:`local_cluster_master`.
     executor_count : int
     copies : bool, default False
-        Whether executors that have nothing to do run the tasks of others that take long: for dataflows without state.
+        Whether idle executors run copies of slow tasks (speculation); for stateless dataflows.
     """
-    from riot_bench.harness.micro_batches import spark_session
+    from riot_bench.harness.session import spark_session
 
     settings = {
-        **(COPIES if copies else {}),
+        **(SPECULATION if copies else {}),
         "spark.master": master,
-        "spark.executor.memory": EXECUTOR,
+        "spark.executor.memory": EXECUTOR_MEMORY,
         "spark.executor.cores": "1",
-        "spark.executor.extraJavaOptions": LIGHT,
-        "spark.locality.wait": LOCALITY,
+        "spark.executor.extraJavaOptions": LIGHT_JVM,
+        "spark.locality.wait": LOCALITY_WAIT,
     }
     with spark_session(executor_count, settings=settings) as spark:
         wait_for_executors(spark, executor_count)
         yield spark
 
 
-def crashing(workers: int) -> str:
-    """The address of workers of one core each whose executors are processes below the driver's.
+def local_cluster_master(workers: int) -> str:
+    """Return the master address for one-core workers whose executors are child processes of the driver.
 
-    >>> crashing(2)
+    >>> local_cluster_master(2)
     'local-cluster[2,1,1024]'
     """
     return f"local-cluster[{workers},1,1024]"
 
 
-def addresses(spark: Any) -> set[str]:
-    """Those of a session's driver and executors; who comes in the place of another has one of its own."""
+def executor_addresses(spark: Any) -> set[str]:
+    """Return the addresses of a session's driver and executors; a replaced executor has a new address."""
     status = spark.sparkContext._jsc.sc().getExecutorMemoryStatus()  # noqa: SLF001 (no public word)
     return set(status.keySet().mkString(" ").split())
 
 
-def cold(spark: Any) -> list[str]:
-    """The executors of a session that have not done any task, by the names that Spark gives them."""
+def idle_executors(spark: Any) -> list[str]:
+    """Return the ids of the executors that have not completed any task."""
     found = spark.sparkContext._jsc.sc().statusStore().executorList(True)  # noqa: SLF001 (no public word)
     every = [found.apply(number) for number in range(found.size())]
     return [one.id() for one in every if one.id() != "driver" and not one.completedTasks()]
 
 
 def wait_for_executors(spark: Any, count: int, limit_s: float = START_S) -> None:
-    """Wait until there are so many executors; raises where there are not within a time."""
+    """Wait until ``count`` executors have registered; raise if they have not after ``limit_s`` seconds."""
     until = time.monotonic() + limit_s
-    while (there := len(addresses(spark)) - 1) != count:
+    while (there := len(executor_addresses(spark)) - 1) != count:
         if time.monotonic() > until:
             raise RiotError(f"{there} executors instead of {count} after {limit_s:g} s")
         time.sleep(0.1)
 
 
 def kill_executor(spark: Any) -> int:
-    """Kill an executor that is a process below this session's JVM, as with ``local-cluster``; returns its id."""
-    for killed in _kill_executors(spark.sparkContext._gateway.proc.pid, most=1):  # noqa: SLF001
+    """Kill an executor that is a child process of this session's JVM (``local-cluster``) and return its process id."""
+    for killed in _kill_executors(spark.sparkContext._gateway.proc.pid, limit=1):  # noqa: SLF001
         return killed
-    raise RiotError("this session has no executors in processes of their own")
+    raise RiotError("the executors of this session are not separate processes")
 
 
-def _kill_executors(above: int, most: int | None = None) -> list[int]:
-    """Kill executors below a process; returns their ids."""
+def _kill_executors(above: int, limit: int | None = None) -> list[int]:
+    """Kill up to ``limit`` executors below a process and return their process ids."""
     import psutil
 
     found = list[int]()
     for process in psutil.Process(above).children(recursive=True):
-        with suppress(psutil.Error):  # one that has just ended
-            if len(found) != most and any("CoarseGrainedExecutorBackend" in part for part in process.cmdline()):
+        with suppress(psutil.Error):  # the process has just ended
+            if len(found) != limit and any("CoarseGrainedExecutorBackend" in part for part in process.cmdline()):
                 process.kill()
                 found.append(int(process.pid))
     return found

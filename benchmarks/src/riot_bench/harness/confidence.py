@@ -1,4 +1,4 @@
-"""How sure a figure is: intervals, and tests of whether two or more settings differ. All of it is SciPy's."""
+"""Confidence intervals and significance tests, computed by SciPy."""
 
 from __future__ import annotations
 
@@ -11,77 +11,80 @@ import numpy as np
 
 from riot_ops.core.errors import ConfigError, MissingExtraError
 
-__all__ = ["Difference", "batch_means", "interval", "tukey_kramer", "welch"]
+__all__ = ["Difference", "batch_means", "confidence_interval", "tukey_kramer", "welch"]
 
 
 class Difference(NamedTuple):
-    """What a test found: the statistic, its degrees of freedom (NaN where there are none), and the p-value."""
+    """Result of a test: the statistic, its degrees of freedom (NaN if not defined) and the p-value."""
 
     statistic: float
     df: float
     p: float
 
 
-def interval(values: Sequence[float], level: float = 0.95, least: float = -math.inf) -> tuple[float, float]:
-    """Confidence interval of the mean by Student's t; NaN of fewer than two values, of no width where all are equal.
+def confidence_interval(
+    values: Sequence[float], level: float = 0.95, minimum: float = -math.inf
+) -> tuple[float, float]:
+    """Return the confidence interval of the mean by Student's t.
 
-    It ends at the least that there can be: there is no rate below 0.
+    The interval is NaN for fewer than two values and has no width if all values are equal. Its lower end is cut at
+    ``minimum``, such as 0 for rates.
 
     ``m ± t(1 − (1 − level) / 2, n − 1) · s / √n``
 
-    >>> low, high = interval([9.0, 10.0, 11.0])
+    >>> low, high = confidence_interval([9.0, 10.0, 11.0])
     >>> round(low, 3), round(high, 3)
     (7.516, 12.484)
-    >>> interval([4.0])
+    >>> confidence_interval([4.0])
     (nan, nan)
     """
     if not 0 < level < 1:
         raise ConfigError(f"level must lie between 0 and 1, got {level}")
     if len(values) < 2:
         return math.nan, math.nan
-    if min(values) == max(values):  # whose mean may be another in the last digit
+    if min(values) == max(values):  # rounding would change the last digit of the mean
         return float(values[0]), float(values[0])
     mean, error = float(np.mean(values)), float(np.std(values, ddof=1)) / math.sqrt(len(values))
     half = float(_stats().t.ppf(0.5 + level / 2, len(values) - 1)) * error
-    return max(mean - half, least), mean + half
+    return max(mean - half, minimum), mean + half
 
 
-def batch_means(values: Sequence[float], most: int = 20) -> list[float]:
-    """Means of successive parts of a run, as equal as can be, and no more than so many.
+def batch_means(values: Sequence[float], max_batches: int = 20) -> list[float]:
+    """Return the means of at max_batches ``max_batches`` successive parts of nearly equal length.
 
-    What follows on one another in a run is alike; means of long parts are that hardly.
+    Successive values of a run are correlated; the means of long parts hardly are.
 
-    >>> batch_means([1.0, 3.0, 5.0, 7.0], most=2)
+    >>> batch_means([1.0, 3.0, 5.0, 7.0], max_batches=2)
     [2.0, 6.0]
     """
-    if most < 1:
-        raise ConfigError(f"most must be >= 1, got {most}")
-    parts = np.array_split(np.asarray(values, np.float64), min(most, len(values)) or 1)
+    if max_batches < 1:
+        raise ConfigError(f"max_batches must be >= 1, got {max_batches}")
+    parts = np.array_split(np.asarray(values, np.float64), min(max_batches, len(values)) or 1)
     return [float(part.mean()) for part in parts if part.size]
 
 
 def welch(first: Sequence[float], second: Sequence[float]) -> Difference:
-    """Welch's t-test: whether the mean of the first is greater than that of the second.
+    """Test whether the mean of ``first`` is greater than that of ``second`` (Welch's t-test).
 
     >>> found = welch([10.0, 11.0, 12.0, 13.0], [1.0, 2.0, 3.0, 5.0])
     >>> round(found.statistic, 2), round(found.df, 2), found.p < 0.001
     (8.18, 5.58, True)
     """
     if min(len(first), len(second)) < 2:
-        raise ConfigError(f"both sides must have at least 2 values, got {len(first)} and {len(second)}")
+        raise ConfigError(f"both samples must have at least 2 values, got {len(first)} and {len(second)}")
     found = _stats().ttest_ind(first, second, equal_var=False, alternative="greater")
     return Difference(float(found.statistic), float(found.df), float(found.pvalue))
 
 
 def tukey_kramer(groups: Mapping[str, Sequence[float]]) -> dict[tuple[str, str], Difference]:
-    """Tukey–Kramer's honestly significant differences of all pairs; the statistic is the difference of the means.
+    """Test the differences of all pairs (Tukey–Kramer); the statistic is the difference of the means.
 
     >>> found = tukey_kramer({"off": [1.0, 2.0, 3.0], "total": [7.0, 8.0, 9.0, 8.0], "selective": [1.5, 2.5, 2.0]})
     >>> found["off", "total"].p < 0.01, found["off", "selective"].p > 0.5
     (True, True)
     """
     if len(groups) < 2 or min(map(len, groups.values())) < 2:
-        raise ConfigError("groups must be at least 2, of at least 2 values each")
+        raise ConfigError("there must be at least 2 groups of at least 2 values each")
     found = _stats().tukey_hsd(*groups.values())
     return {
         (a, b): Difference(float(found.statistic[i, j]), math.nan, float(found.pvalue[i, j]))

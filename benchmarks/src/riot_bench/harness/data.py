@@ -1,4 +1,4 @@
-"""Data that every side of a comparison reads: files of messages, files of readings."""
+"""Input files that all implementations of a comparison read: messages as text, readings as Parquet."""
 
 from __future__ import annotations
 
@@ -12,45 +12,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from riot_ops import dataflows
-from riot_ops.core.errors import MissingExtraError
 from riot_ops.core.schema import RAW, TIMESTAMP
-from riot_ops.core.sink import Message, Sink, Writer
 from riot_ops.core.source import Offset, Source, Split
-from riot_ops.dataflow import Dataflow
 
-__all__ = [
-    "READINGS",
-    "Discard",
-    "LineFiles",
-    "RecordFiles",
-    "block_stats",
-    "needs",
-    "numbered",
-    "write_city",
-    "write_readings",
-]
+__all__ = ["READINGS", "LineFiles", "RecordFiles", "set_file_order", "write_city", "write_readings"]
 
 #: One reading of a device.
 READINGS = pa.schema([pa.field("seq", pa.int64(), nullable=False), ("device", pa.string()), ("value", pa.float64())])
 
 
-def block_stats() -> Dataflow:
-    """STATS as every side of a comparison computes it: averages of blocks of ten values, no meta fields."""
-    return dataflows.stats(average_window=10, sliding=False, meta=False)
-
-
-def needs(feature: str, extra: str, *modules: str) -> None:
-    """Raise where a module of an extra is not installed."""
-    for module in modules:
-        try:
-            __import__(module)
-        except ImportError:
-            raise MissingExtraError(feature, extra) from None
-
-
 def write_city(folder: Path, messages: int, files: int, sensors: int = 1000) -> Path:
-    """CITY messages as text files, a message per line."""
+    """Write CITY messages as text files, one message per line."""
     from riot_ops.streams.riotbench.city import CitySource
 
     folder.mkdir(parents=True)
@@ -59,17 +31,17 @@ def write_city(folder: Path, messages: int, files: int, sensors: int = 1000) -> 
     for i in range(files):
         lines = source.lines(i * each, (i + 1) * each, newline=True).column("payload")
         path = folder / f"{i:05d}.txt"
-        path.write_bytes(memoryview(lines.buffers()[2])[: _length(lines)])
-        numbered(path, i)
+        path.write_bytes(memoryview(lines.buffers()[2])[: _payload_bytes(lines)])
+        set_file_order(path, i)
     return folder
 
 
-def numbered(path: Path, number: int) -> None:
-    """Give a file a time by its number: Spark's own sources take the oldest first, and many are of one moment."""
+def set_file_order(path: Path, number: int) -> None:
+    """Set a file's modification time by its number: Spark's sources read the oldest file first, and times may tie."""
     os.utime(path, (1e9 + number, 1e9 + number))
 
 
-def _length(lines: pa.Array) -> int:
+def _payload_bytes(lines: pa.Array) -> int:
     offsets = np.frombuffer(lines.buffers()[1], np.int32, len(lines) + 1)
     return int(offsets[-1])
 
@@ -84,9 +56,22 @@ def write_readings(
     files: int = 2,
     first: int = 0,
 ) -> Path:
-    """Readings of random devices as Parquet files, ``files`` of them for each of the batches.
+    """Write readings of random devices as Parquet files, ``files`` of them per batch.
 
-    ``of``: only the first so many of the keys occur.
+    Parameters
+    ----------
+    folder : Path
+    batches, rows : int
+        Number of batches, and rows of each.
+    keys : int
+        Number of devices.
+    of : int, optional
+        Only the first ``of`` devices occur.
+    seed : int, default 0
+    files : int, default 2
+        Files of a batch.
+    first : int, default 0
+        Number of the first batch.
     """
     folder.mkdir(parents=True, exist_ok=True)
     rng = np.random.default_rng([seed, keys, first])
@@ -103,12 +88,12 @@ def write_readings(
         )
         path = folder / f"{i:05d}.parquet"
         pq.write_table(table, path)
-        numbered(path, i)
+        set_file_order(path, i)
     return folder
 
 
-class _Files(Source):
-    """Files of one folder with equally many records each; an offset is a number of files."""
+class _FolderSource(Source):
+    """Files of a folder with the same number of records each; the offset is a number of files."""
 
     def __init__(self, folder: Path, records: int) -> None:
         self.files = sorted(str(f) for f in folder.iterdir())
@@ -118,8 +103,8 @@ class _Files(Source):
         return {"file": 0}
 
     def latest(self, start: Offset, limit: int | None = None) -> Offset:
-        most = len(self.files) if limit is None else max(1, limit // self.records)
-        return {"file": min(len(self.files), start["file"] + most)}
+        limit_files = len(self.files) if limit is None else max(1, limit // self.records)
+        return {"file": min(len(self.files), start["file"] + limit_files)}
 
     def finished(self, offset: Offset) -> bool:
         return bool(offset["file"] >= len(self.files))
@@ -134,14 +119,14 @@ class _Files(Source):
 
     @abstractmethod
     def batches(self, number: int) -> Iterator[pa.RecordBatch]:
-        """The records of one file."""
+        """Read the records of one file."""
 
     def count(self, start: Offset, end: Offset) -> int | None:
         return int(end["file"] - start["file"]) * self.records
 
 
-class LineFiles(_Files):
-    """The text files that :func:`write_city` wrote."""
+class LineFiles(_FolderSource):
+    """Source of the text files that :func:`write_city` writes."""
 
     @property
     def schema(self) -> pa.Schema:
@@ -157,8 +142,8 @@ class LineFiles(_Files):
         yield pa.RecordBatch.from_arrays([seq, pa.nulls(n, TIMESTAMP), payload], schema=RAW)
 
 
-class RecordFiles(_Files):
-    """Parquet files of records with a schema."""
+class RecordFiles(_FolderSource):
+    """Source of Parquet files with a schema."""
 
     def __init__(self, folder: Path, records: int, schema: pa.Schema = READINGS) -> None:
         super().__init__(folder, records)
@@ -171,18 +156,3 @@ class RecordFiles(_Files):
     def batches(self, number: int) -> Iterator[pa.RecordBatch]:
         table = pq.read_table(self.files[number], use_threads=False).cast(self._schema)
         yield from table.to_batches(max_chunksize=65_536)
-
-
-class Discard(Sink):
-    """Takes records and forgets them: what Spark's ``noop`` format does."""
-
-    def writer(self, batch_id: int, partition: int) -> Writer:
-        return _Nothing()
-
-
-class _Nothing(Writer):
-    def write(self, stream: str, batch: pa.RecordBatch) -> None:
-        pass
-
-    def finish(self) -> Message:
-        return {}

@@ -1,4 +1,4 @@
-"""An experiment: what is run, stored and shown as one piece of a suite."""
+"""Experiments of a suite and the figures that show their measures."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ __all__ = ["Experiment", "Figure"]
 
 @dataclass(frozen=True)
 class Figure:
-    r"""A picture of measures that belong together; which, and where each stands, is told by their names.
+    r"""A chart of related measures, selected and positioned by their names.
 
     Parameters
     ----------
     key : str
-        Name of its file.
+        Name of the file.
     title : str
     pattern : str
-        A regular expression that the whole name of a measure matches, with the group ``x`` (position: a number with
-        or without a unit, or a word) and perhaps ``series``.
+        Regular expression that the whole name of a measure must match. Its group ``x`` is the position (a word, or a
+        number with or without a unit), the optional group ``series`` the series.
     x, y : str
-        Titles of the axes, with units.
+        Axis titles with units.
     kind : "bar" or "line", default "bar"
     log : "", "x", "y" or "xy", default ""
-        Axes that are logarithmic.
+        Logarithmic axes.
 
     Examples
     --------
@@ -58,32 +58,32 @@ class Figure:
             raise ConfigError(f"log must be '', 'x', 'y' or 'xy', got {self.log!r}")
 
     def points(self, measures: Iterable[Measure]) -> list[tuple[str, str, Measure]]:
-        """Series, position and measure of what it shows."""
+        """Return the series, position and measure of each point."""
         matched = ((re.fullmatch(self.pattern, one.measure), one) for one in measures)
         return [(m.groupdict().get("series") or "", m["x"], one) for m, one in matched if m]
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """A piece of a suite.
+    """A part of a suite that is run, stored and shown as one.
 
     Parameters
     ----------
     key : str
-        Such as ``streambench/performance``; names of its measures begin with the suite.
+        Key such as ``streambench/performance``; the names of its measures begin with the suite.
     title : str
     measures : function
-        Runs it and yields each measure as it is found; the argument says whether in the quick form. A measure that was
-        taken several times has all of them in ``values``.
+        Runs the experiment and yields each measure when it is known; the argument selects the quick form. The
+        ``values`` of a repeated measure hold all repetitions.
     about : str, default ""
-        What is done and what the paper found: a paragraph.
+        A paragraph on what is done and what the paper found.
     figures : tuple of Figure, default ()
     seconds : (float, float), default (60, 600)
-        About how long it takes on two cores in the quick and in the full form.
+        Approximate duration on two cores in the quick and in the full form.
     seed : int, default 1
-        Of its generated data; kept with the results.
+        Seed of the generated data, stored with the results.
     published : function, optional
-        What the papers found, of a measure by its name, where the measure does not tell it itself.
+        Value that the papers report for a measure's name, if the measure itself has none.
     """
 
     key: str

@@ -1,4 +1,4 @@
-"""Records that agree but for a tolerance of their numbers, in pairs."""
+"""Matching of two record sets whose numbers may differ within a tolerance."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-__all__ = ["Row", "is_tolerated", "unmatched"]
+__all__ = ["Row", "is_approximate", "unmatched"]
 
 Row = tuple[Any, ...]
 
-#: Numbers agree that differ by no more than this part of them, or by this much.
+#: Relative and absolute tolerance within which numbers agree.
 RELATIVE, ABSOLUTE = 1e-6, 1e-9
 
 
-class Entry(NamedTuple):
-    """A record of one side, and its numbers."""
+class _Entry(NamedTuple):
+    """A record, its side and its numbers."""
 
     numbers: tuple[float, ...]
     side: int
@@ -24,12 +24,12 @@ class Entry(NamedTuple):
 
 
 def unmatched(left: Sequence[Row], right: Sequence[Row]) -> tuple[list[Row], list[Row]]:
-    """What is left over of each side when as many records as possible are in pairs that agree.
+    """Return the records of each side that remain when as many agreeing pairs as possible are formed.
 
     Parameters
     ----------
     left, right : sequence of tuple
-        Records that agree in all but finite floats, which stand in the same places.
+        Records that are equal except for finite floats, which are at the same positions.
 
     Examples
     --------
@@ -39,35 +39,35 @@ def unmatched(left: Sequence[Row], right: Sequence[Row]) -> tuple[list[Row], lis
     over: tuple[list[Row], list[Row]] = ([], [])
     if len(left) == len(right) and all(_agree(_numbers(a), _numbers(b)) for a, b in zip(left, right, strict=True)):
         return over
-    entries = [Entry(_numbers(row), side, row) for side, rows in enumerate((left, right)) for row in rows]
-    for part in _parts(entries):
+    entries = [_Entry(_numbers(row), side, row) for side, rows in enumerate((left, right)) for row in rows]
+    for part in _split_at_gaps(entries):
         sides = [[entry for entry in part if entry.side == side] for side in (0, 1)]
-        found = _pairs(*([entry.numbers for entry in one] for one in sides)) if all(sides) else {}
+        found = _match(*([entry.numbers for entry in one] for one in sides)) if all(sides) else {}
         for one, paired, rest in zip(sides, (found.keys(), set(found.values())), over, strict=True):
             rest += [entry.row for i, entry in enumerate(one) if i not in paired]
     return over
 
 
-def is_tolerated(value: Any) -> bool:
-    """Whether a value may differ a little."""
+def is_approximate(value: Any) -> bool:
+    """Return whether a value is compared with a tolerance."""
     return isinstance(value, float) and math.isfinite(value)
 
 
 def _numbers(row: Row) -> tuple[float, ...]:
-    return tuple(filter(is_tolerated, row))
+    return tuple(filter(is_approximate, row))
 
 
 def _agree(a: Sequence[float], b: Sequence[float]) -> bool:
     return all(math.isclose(x, y, rel_tol=RELATIVE, abs_tol=ABSOLUTE) for x, y in zip(a, b, strict=True))
 
 
-def _reach(value: float) -> float:
-    """More than any number that agrees is away."""
+def _tolerance(value: float) -> float:
+    """Return an upper bound of the distance between ``value`` and a number that agrees with it."""
     return 2 * max(RELATIVE * abs(value), ABSOLUTE)
 
 
-def _parts(entries: list[Entry]) -> Iterator[list[Entry]]:
-    """Cut where there is a gap in the numbers of a column, until no column has one: no pair is of two parts."""
+def _split_at_gaps(entries: list[_Entry]) -> Iterator[list[_Entry]]:
+    """Split the entries at gaps in the numbers of a column until no column has a gap: no pair crosses two parts."""
     width = len(entries[0].numbers) if entries else 0
     waiting = [(entries, 0, 0)]
     while waiting:
@@ -77,13 +77,13 @@ def _parts(entries: list[Entry]) -> Iterator[list[Entry]]:
             continue
         part.sort(key=lambda entry, at=column: entry.numbers[at])  # type: ignore[misc]
         values = [entry.numbers[column] for entry in part]
-        cuts = [i for i in range(1, len(part)) if values[i] - values[i - 1] > _reach(values[i])]
+        cuts = [i for i in range(1, len(part)) if values[i] - values[i - 1] > _tolerance(values[i])]
         pieces = [part[a:b] for a, b in zip([0, *cuts], [*cuts, len(part)], strict=True)]
         waiting += [(piece, (column + 1) % width, 1 if cuts else whole + 1) for piece in pieces]
 
 
-class _Places:
-    """Places in a row, of which one after the other is taken."""
+class _FreeSlots:
+    """Slots in a row that are taken one after the other."""
 
     def __init__(self, number: int) -> None:
         self._next = list(range(number + 1))
@@ -92,19 +92,19 @@ class _Places:
         self._next[i] = i + 1
 
     def first(self, i: int) -> int:
-        """The first that is left, from a place on."""
+        """Return the first free slot at or after slot ``i``."""
         after = self._next
         while after[i] != i:
-            after[i] = after[after[i]]  # whoever asks next has half the way
+            after[i] = after[after[i]]  # halves the path of later calls
             i = after[i]
         return i
 
 
-def _pairs(left: list[tuple[float, ...]], right: list[tuple[float, ...]]) -> dict[int, int]:
-    """As many pairs as there can be, by place on the left.
+def _match(left: list[tuple[float, ...]], right: list[tuple[float, ...]]) -> dict[int, int]:
+    """Return a maximum matching as left index to right index.
 
-    Each takes the first free place in the order of a column. Where a record agrees with several, that may have been
-    the wrong one: so who is left over looks for paths along which pairs change, in rounds that look at a place once.
+    Each left record takes the first free slot in the order of one column. A record that agrees with several slots may
+    have taken the wrong one, so unmatched records search augmenting paths, in rounds that visit each slot once.
     """
     if not left[0]:
         return {i: i for i in range(min(len(left), len(right)))}
@@ -112,30 +112,30 @@ def _pairs(left: list[tuple[float, ...]], right: list[tuple[float, ...]]) -> dic
     order = sorted(range(len(right)), key=lambda i: right[i][column])
     values = [right[i][column] for i in order]
 
-    def near(one: int, places: _Places) -> Iterator[int]:
-        """Those left of the places where a record agrees with one."""
+    def candidates(one: int, places: _FreeSlots) -> Iterator[int]:
+        """Yield the free slots whose record agrees with record ``one``."""
         value = left[one][column]
-        i = places.first(bisect_left(values, value - _reach(value)))
-        while i < len(values) and values[i] <= value + _reach(value):
+        i = places.first(bisect_left(values, value - _tolerance(value)))
+        while i < len(values) and values[i] <= value + _tolerance(value):
             if _agree(left[one], right[order[i]]):
                 yield i
             i = places.first(i + 1)
 
     owner, found = dict[int, int](), dict[int, int]()
 
-    def finds_a_place(one: int, unseen: _Places) -> bool:
-        """Whether there is a free place for one, at the end of a path along which each takes the place of the next."""
-        came, queue = dict[int, int](), [one]
+    def augment(one: int, unseen: _FreeSlots) -> bool:
+        """Return whether an augmenting path from ``one`` to a free slot exists, and if so match along it."""
+        reached_from, queue = dict[int, int](), [one]
         for other in queue:
-            for place in near(other, unseen):
+            for place in candidates(other, unseen):
                 unseen.take(place)
-                came[place] = other
+                reached_from[place] = other
                 if place in owner:
                     queue.append(owner[place])
                     continue
                 end: int | None = place
                 while end is not None:
-                    taker = came[end]
+                    taker = reached_from[end]
                     before = found.get(taker)
                     owner[end], found[taker] = taker, end
                     end = before
@@ -144,13 +144,13 @@ def _pairs(left: list[tuple[float, ...]], right: list[tuple[float, ...]]) -> dic
 
     rest, more = sorted(range(len(left)), key=lambda i: left[i][column]), True
     while more and len(owner) < len(right):
-        # of all in a round, of which the first is without paths; where nobody finds a place, nobody can
-        unseen = _Places(len(right))
-        still = [one for one in rest if not finds_a_place(one, unseen)]
+        # the slots of one round; paths are empty in the first round, and a round without success is the last
+        unseen = _FreeSlots(len(right))
+        still = [one for one in rest if not augment(one, unseen)]
         more, rest = len(still) < len(rest), still
     return {one: order[place] for one, place in found.items()}
 
 
 def _spread(values: list[float]) -> float:
     low, high = min(values), max(values)
-    return (high - low) / _reach(max(abs(low), abs(high)))
+    return (high - low) / _tolerance(max(abs(low), abs(high)))

@@ -1,40 +1,25 @@
-"""Timing micro-batches."""
+"""Timing of micro-batches and of streaming queries."""
 
 from __future__ import annotations
 
 import itertools
 import json
-import shutil
-import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
-from riot_bench.harness.data import needs
-from riot_bench.harness.measure import median
+from riot_bench.harness.timing import median
 from riot_ops.core.errors import RiotError
 
-__all__ = [
-    "Rate",
-    "durations",
-    "finished",
-    "folder",
-    "intervals",
-    "micro_batches",
-    "progress",
-    "rate_of",
-    "spark_session",
-    "timed_query",
-]
+__all__ = ["Rate", "completed_batches", "durations", "intervals", "micro_batches", "progress", "rate_of", "timed_query"]
 
 
 class Rate(NamedTuple):
-    """Rows per second of a query, a remark, and whether it was stopped before a micro-batch was done.
+    """Rows per second of a query, a note, and whether it was stopped before a micro-batch was done.
 
-    In that case it is at most so fast, and what is compared with it by so much faster, or more.
+    The rate of a stopped query is an upper bound, and a ratio against it a lower bound.
     """
 
     value: float
@@ -42,49 +27,23 @@ class Rate(NamedTuple):
     stopped: bool
 
 
-@contextmanager
-def folder() -> Iterator[Path]:
-    """A temporary folder."""
-    path = Path(tempfile.mkdtemp(prefix="riot_ops-bench-"))
-    try:
-        yield path
-    finally:
-        shutil.rmtree(path, ignore_errors=True)
-
-
-@contextmanager
-def spark_session(
-    cores: int = 2, *, jvm: Literal["light", "full"] = "light", settings: dict[str, str] | None = None
-) -> Iterator[Any]:
-    """A local session, stopped at the end; beside Spark's own operators with all that Spark gives them."""
-    needs("this benchmark", "bench", "psutil", "orjson")
-    needs("this benchmark", "spark", "pyspark", "pandas")
-    from riot_ops.spark import session
-
-    spark = session(cores=cores, jvm=jvm, settings=settings)
-    try:
-        yield spark
-    finally:
-        spark.stop()
-
-
 def progress(streaming: Any) -> list[dict[str, Any]]:
-    """What Spark reports on each micro-batch of a query."""
-    return [_as_dict(p) for p in streaming.recentProgress]
+    """Return Spark's progress reports on the micro-batches of a query."""
+    return [_parse_progress(p) for p in streaming.recentProgress]
 
 
-def finished(streaming: Any) -> int:
-    """How many micro-batches of a query are through: the last one tells, while all are a hundred calls of the JVM."""
+def completed_batches(streaming: Any) -> int:
+    """Return the number of completed micro-batches, from the last report: reading all takes a hundred JVM calls."""
     last = streaming.lastProgress
-    return 0 if last is None else 1 + int(_as_dict(last)["batchId"])
+    return 0 if last is None else 1 + int(_parse_progress(last)["batchId"])
 
 
-def _as_dict(told: Any) -> dict[str, Any]:
-    return told if isinstance(told, dict) else json.loads(told.json)
+def _parse_progress(report: Any) -> dict[str, Any]:
+    return report if isinstance(report, dict) else json.loads(report.json)
 
 
 def micro_batches(streaming: Any) -> list[tuple[float, float]]:
-    """When each micro-batch began (seconds since the epoch) and what it took, in order; those without data left out."""
+    """Return begin (seconds since the epoch) and duration of each micro-batch with data, in order."""
     found = {
         p["batchId"]: (datetime.fromisoformat(p["timestamp"]).timestamp(), p["durationMs"]["triggerExecution"] / 1000)
         for p in progress(streaming)
@@ -94,13 +53,13 @@ def micro_batches(streaming: Any) -> list[tuple[float, float]]:
 
 
 def durations(streaming: Any) -> list[float]:
-    """Seconds that each micro-batch took, in order; those without data left out."""
+    """Return the duration of each micro-batch with data in seconds, in order."""
     return [seconds for _, seconds in micro_batches(streaming)]
 
 
-def intervals(streaming: Any, most: int) -> list[float]:
-    """Seconds from the end of each of the first micro-batches to that of the next: waiting for the trigger counts."""
-    ends = [begun + seconds for begun, seconds in micro_batches(streaming)[:most]]
+def intervals(streaming: Any, limit: int) -> list[float]:
+    """Return the seconds between the ends of the first ``limit`` micro-batches, the wait for the trigger included."""
+    ends = [begun + seconds for begun, seconds in micro_batches(streaming)[:limit]]
     return [after - before for before, after in itertools.pairwise(ends)]
 
 
@@ -115,22 +74,30 @@ def timed_query(
 ) -> tuple[list[float], float | None]:
     """Run a streaming DataFrame to its end.
 
-    Returns the seconds of each finished micro-batch, and those spent in an unfinished one where the
-    limit ran out. Meanwhile ``watch`` is called with the query every tenth of a second, and at the end. Raises
-    :class:`RiotError` where the query fails.
+    ``watch`` is called with the query every tenth of a second, and at the end.
+
+    Returns
+    -------
+    tuple of list of float and float or None
+        The seconds of each finished micro-batch, and those spent in an unfinished one if the limit was reached.
+
+    Raises
+    ------
+    RiotError
+        The query failed.
     """
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
-    from riot_ops.spark.query import cause_of
+    from riot_ops.spark.query import find_cause
 
     try:
-        return _timed(frame, checkpoint, form, limit_s, out, mode, watch)
+        return _run_timed(frame, checkpoint, form, limit_s, out, mode, watch)
     except (PySparkException, Py4JError) as error:
-        raise RiotError(f"a query in plain PySpark failed: {cause_of(str(error))[1]}") from error
+        raise RiotError(f"a query in plain PySpark failed: {find_cause(str(error))[1]}") from error
 
 
-def _timed(
+def _run_timed(
     frame: Any,
     checkpoint: Path,
     form: str,
@@ -157,7 +124,9 @@ def _timed(
 
 
 def rate_of(timed: tuple[list[float], float | None], rows: int, limit_s: float) -> Rate:
-    """What :func:`timed_query` found, of micro-batches of so many rows; the first counts where it is the only one.
+    """Return the rate of a :func:`timed_query` with ``rows`` per micro-batch.
+
+    The first micro-batch counts only if it is the only one.
 
     >>> rate_of(([9.0, 2.0, 1.0, 4.0], None), 100, 60.0)
     Rate(value=50.0, note='', stopped=False)

@@ -1,4 +1,4 @@
-"""What a run at a given pace came to."""
+"""The outcome of a run at a given pace."""
 
 from __future__ import annotations
 
@@ -10,56 +10,56 @@ from typing import Any, Self
 import numpy as np
 
 from riot_bench.harness.measure import Measure
-from riot_bench.harness.peak_rate import Peak
+from riot_bench.harness.peak_rate import PeakRate
 from riot_ops.measure.metrics import Stability, quantiles
 from riot_ops.measure.probe_report import Floats, Report, Series
 
-__all__ = ["BOX", "Outcome"]
+__all__ = ["BOX_QUANTILES", "Outcome"]
 
-#: Shares of the records at the parts of a box plot: whiskers, box, median.
-BOX = (0.05, 0.25, 0.5, 0.75, 0.95)
+#: Quantiles of a box plot: whiskers, box, median.
+BOX_QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """A dataflow measured.
+    """Figures of a measured dataflow.
 
     Attributes
     ----------
     name, group : str
-        What was measured, such as ``KAL``, and what it is shown with, such as ``Statistical``.
-    peak : Peak
+        What was measured, such as ``KAL``, and the group that it is shown in, such as ``Statistical``.
+    peak : PeakRate
         Highest sustainable rate.
     stability : Stability
-        Whether it kept up in the run that the other figures are of.
+        Whether the dataflow kept up in the final run, from which the other figures are.
     since, until : float
-        The part of that run, in seconds, that counts.
+        Part of the final run that counts, in seconds.
     interval_s : float
-        For throughput and jitter.
+        Interval of throughput and jitter.
     cores : int
-        Cores that there were.
+        Available cores.
     sigma : float
-        Records that each message should lead to, which the jitter is measured against: what the tasks
-        declare, else what a run that had no pace to keep delivered of its later messages.
+        Expected records per message, the base of the jitter: as the tasks declare, else as an unpaced run delivered
+        for its later messages.
     silent : tuple of str
-        Streams that no record came in.
+        Streams without any record.
     rate, selectivity : float
-        Messages per second of that part, and records per message of the run.
+        Messages per second of the counted part, and records per message of the run.
     latency_ms : list of float
-        At the shares of :data:`BOX`, and at 99 %.
+        Latency at :data:`BOX_QUANTILES` and at 99 %.
     jitter : ndarray
-        Of each interval; none where it is not known what should come out.
+        Jitter of each interval; empty if the expected output is unknown.
     cpu_percent, memory_mib : ndarray
-        Of each sample; CPU in percent of the cores that there were.
+        CPU, in percent of the available cores, and memory of each sample.
     run : Series
-        The run from its beginning, by intervals.
+        The whole final run by intervals.
     task_us : float
-        Time of the task alone per record that it puts out (µs); NaN where that is not known.
+        Time of the task alone per output record (µs); NaN if not measured.
     """
 
     name: str
     group: str
-    peak: Peak
+    peak: PeakRate
     stability: Stability
     since: float
     until: float
@@ -81,7 +81,7 @@ class Outcome:
         cls,
         name: str,
         group: str,
-        peak: Peak,
+        peak: PeakRate,
         report: Report,
         stability: Stability,
         *,
@@ -92,7 +92,7 @@ class Outcome:
         sigma: float = math.nan,
         silent: tuple[str, ...] = (),
     ) -> Self:
-        """What a report comes to, without its samples, which would be counted as memory of what is measured next."""
+        """Summarize a report; its samples are dropped, as they would count as memory of the next run."""
         known = math.isfinite(sigma)
         swings = report.jitter(interval_s, since, until, selectivity=sigma) if known else np.empty(0)
         usage = report.usage
@@ -112,7 +112,7 @@ class Outcome:
             silent,
             rate=report.input_rate(since, until),
             selectivity=report.selectivity,
-            latency_ms=[1e3 * v for v in report.latency(*BOX, 0.99, since_s=since, until_s=until)],
+            latency_ms=[1e3 * v for v in report.latency(*BOX_QUANTILES, 0.99, since_s=since, until_s=until)],
             jitter=swings,
             cpu_percent=100 * usage.cpu / cores,
             memory_mib=usage.memory / 2**20,
@@ -120,7 +120,7 @@ class Outcome:
         )
 
     def figures(self) -> dict[str, tuple[float, str]]:
-        """The figures by name, with their units."""
+        """Return the figures by name, with their units."""
         box = dict(zip(("p5", "p25", "p50", "p75", "p95", "p99"), self.latency_ms, strict=True))
         return {
             "peak": (self.peak.rate, "messages/s"),
@@ -139,14 +139,14 @@ class Outcome:
     def measures(
         self, prefix: str, notes: Mapping[str, str], published: Mapping[str, float] | None = None
     ) -> Iterator[Measure]:
-        """A measure per figure, with how each came about and what the paper found, where that is known."""
+        """Yield a measure for each figure, with a note on how it was measured and the paper's value if known."""
         theirs = published or {}
         for name, (value, unit) in self.figures().items():
             note = notes.get(name, "")
             yield Measure(f"{prefix}/{self.name}/{name}", value, unit, note, published=theirs.get(name))
 
     def as_dict(self) -> dict[str, Any]:
-        """All of it as JSON-able data, the series included."""
+        """Return all figures and series as JSON-compatible data."""
 
         def plain(values: Any) -> list[float | None]:
             return [float(f"{v:.6g}") if math.isfinite(v) else None for v in np.asarray(values).tolist()]
@@ -157,9 +157,9 @@ class Outcome:
             "figures": {k: plain([v])[0] for k, (v, _) in self.figures().items()},
             "stable": self.stability.stable,
             "silent": list(self.silent),
-            "closed": self.peak.closed,
+            "closed": self.peak.converged,
             "tried": [[round(rate, 1), good] for rate, good in self.peak.tried],
-            "latency_ms": dict(zip(map(str, (*BOX, 0.99)), plain(self.latency_ms), strict=True)),
+            "latency_ms": dict(zip(map(str, (*BOX_QUANTILES, 0.99)), plain(self.latency_ms), strict=True)),
             "jitter": plain(self.jitter),
             "cpu_percent": plain(self.cpu_percent),
             "memory_mib": plain(self.memory_mib),
@@ -179,7 +179,7 @@ def _median(values: Floats) -> float:
 
 
 def _spread(values: Floats) -> float:
-    """Distance of the quartiles."""
+    """Return the interquartile range."""
     known = values[np.isfinite(values)]
     low, high = quantiles(known, np.ones(known.size), (0.25, 0.75))
     return high - low

@@ -1,4 +1,4 @@
-"""The highest rate that a dataflow keeps up with: by trying."""
+"""Search for the highest sustainable rate of a dataflow."""
 
 from __future__ import annotations
 
@@ -7,50 +7,50 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-__all__ = ["LEAST", "Peak", "highest", "starts"]
+__all__ = ["MIN_RATE", "PeakRate", "find_peak", "start_rates"]
 
-#: Rates below this are not looked for (messages per second).
-LEAST = 0.1
-MOST_FACTOR = 4.0
+#: The search ends below this rate (messages per second).
+MIN_RATE = 0.1
+MAX_FACTOR = 4.0
 
 
 @dataclass(frozen=True)
-class Peak:
-    """What a search found.
+class PeakRate:
+    """Result of a search.
 
     Attributes
     ----------
     rate : float
-        The highest rate that was kept up with; 0 where there was none.
+        The highest sustained rate; 0 if none was sustained.
     tried : tuple of (float, bool)
-        Rates in the order they were tried, and whether they were kept up with.
-    closed : bool
-        Whether a rate at most ``precision`` times as high was not kept up with; else the time ran out.
+        Rates in the order of the trials, and whether each was sustained.
+    converged : bool
+        Whether a rate at most ``precision`` times as high was not sustained; otherwise the time ran out.
     """
 
     rate: float
     tried: tuple[tuple[float, bool], ...]
-    closed: bool
+    converged: bool
 
     @property
-    def mark(self) -> str:
-        """What is to be said against it, behind how it came about."""
-        return "" if self.closed else "; to the nearest that was tried in the time"
+    def caveat(self) -> str:
+        """A caveat to append to the description of the measure; empty if there is none."""
+        return "" if self.converged else "; time limit reached, the nearest rate tried"
 
 
-def starts(start: float, precision: float, n: int) -> list[float]:
-    """First guesses of so many searches, within one step of the precision.
+def start_rates(start: float, precision: float, n: int) -> list[float]:
+    """Return first guesses for ``n`` searches, spread over one step of the precision.
 
-    A search tries the rates of a grid that its first guess fixes: from one and the same, all would come to the same
-    rate, and their spread would be nothing, however far off the grid is.
+    The first guess fixes the grid of rates that a search tries. From the same guess, all searches would find the same
+    rate without any spread, however far off the grid is.
 
-    >>> [round(one, 1) for one in starts(100.0, 1.21, 2)]
+    >>> [round(one, 1) for one in start_rates(100.0, 1.21, 2)]
     [100.0, 110.0]
     """
     return [start * precision ** (i / n) for i in range(n)]
 
 
-def highest(
+def find_peak(
     keeps_up: Callable[[float], bool],
     start: float,
     *,
@@ -59,40 +59,40 @@ def highest(
     attempts: int = 2,
     limit_s: float = math.inf,
     clock: Callable[[], float] = time.monotonic,
-) -> Peak:
+) -> PeakRate:
     """Search for the highest sustainable rate.
 
-    From a first guess the rate goes up (or down) in growing steps until it is no longer (or first) kept
-    up with; then the interval is halved, in the logarithm, until it is narrow.
+    From the first guess, the rate rises (or falls) in growing steps until it is no longer (or first) sustained. Then
+    the interval is bisected on a logarithmic scale until it is narrow.
 
     Parameters
     ----------
     keeps_up : function of a rate
-        One trial.
+        Runs one trial.
     start : float, messages per second
         First guess.
     precision : float, > 1, default 1.05
-        Ratio of the rates at the ends of the interval that is narrow enough.
+        Ratio of the interval's ends at which the search stops.
     step : float, > 1, default 1.25
-        Ratio of the second guess to the first; squared for each one after it, up to 4.
+        Ratio of the second guess to the first; squared for each further guess, up to 4.
     attempts : int, default 2
-        A rate counts as not kept up with after so many trials: something else may have taken the machine.
+        Failed trials after which a rate counts as not sustained: another process may have disturbed a single one.
     limit_s : float, default no limit
-        No trial begins after this time.
+        Seconds after which no trial begins.
 
     Examples
     --------
-    >>> peak = highest(lambda rate: rate <= 1000, start=300)
-    >>> 1000 / 1.05 <= peak.rate <= 1000, peak.closed
+    >>> peak = find_peak(lambda rate: rate <= 1000, start=300)
+    >>> 1000 / 1.05 <= peak.rate <= 1000, peak.converged
     (True, True)
     """
     tried: list[tuple[float, bool]] = []
     low, high, rate, begun = 0.0, math.inf, start, clock()
     factor = step
-    while high > precision * low and rate >= LEAST:
+    while high > precision * low and rate >= MIN_RATE:
         for _ in range(attempts):
             if tried and clock() - begun >= limit_s:
-                return Peak(low, tuple(tried), closed=False)
+                return PeakRate(low, tuple(tried), converged=False)
             good = keeps_up(rate)
             tried.append((rate, good))
             if good:
@@ -102,5 +102,5 @@ def highest(
             rate = math.sqrt(low * high)
         else:
             rate = rate * factor if good else rate / factor
-            factor = min(factor * factor, MOST_FACTOR)
-    return Peak(low, tuple(tried), closed=low > 0)
+            factor = min(factor * factor, MAX_FACTOR)
+    return PeakRate(low, tuple(tried), converged=low > 0)

@@ -1,1 +1,1 @@
-"""The science report: the experiments of the papers run one by one, stored, and shown on one page."""
+"""The report: runs the papers' experiments one by one, stores their results and shows them on one page."""

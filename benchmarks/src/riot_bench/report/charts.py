@@ -1,4 +1,4 @@
-"""Pictures of declared figures: bars or lines with their intervals, and what the paper found beside them."""
+"""Charts of the declared figures: bars or lines with intervals and the published values."""
 
 from __future__ import annotations
 
@@ -9,38 +9,38 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from riot_bench.harness.canvas import canvas
 from riot_bench.harness.experiment import Figure
 from riot_bench.harness.measure import Measure
-from riot_bench.report.intervals import ENOUGH, Sure, sure
+from riot_bench.harness.plotting import styled_pyplot
+from riot_bench.report.intervals import MIN_VALUES, Interval, interval_of
 
-__all__ = ["Picture", "draw", "position"]
+__all__ = ["Chart", "axis_position", "draw_chart"]
 
 COLOURS = ("#3b82f6", "#10b981", "#a855f7", "#d97706", "#ec4899", "#64748b", "#0891b2", "#84cc16")
-THEIRS = "#ea580c"
-#: Colours of text and grid as they are drawn, and what they are in the page, which has two schemes.
+PUBLISHED = "#ea580c"
+#: Colours of text and grid as drawn, and their replacements in the page, which has two colour schemes.
 INK, GRID = "#010203", "#d7dce3"
 IN_PAGE = {INK: "currentColor", GRID: "var(--line)"}
 UNIT = re.compile(r"([+-]?\d+(?:\.\d+)?)\s*([kKMG]?)(?:i?B|[^\d]*)")
 TIMES = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9}
-#: Characters of all labels below an axis that there is room for.
-ROOM = 48
-#: Positions below a line that are all told.
-MOST_TICKS = 12
+#: Characters of all labels that fit below an axis.
+MAX_LABEL_CHARACTERS = 48
+#: Numeric positions that are all labelled.
+MAX_TICKS = 12
 
 
 @dataclass(frozen=True)
-class Picture:
-    """A figure drawn.
+class Chart:
+    """A drawn figure.
 
     Attributes
     ----------
     figure : Figure
     svg : str
-        For a page: in the colours of its text, without references to anything else.
+        Drawing for an HTML page: in its text colours and without external references.
     png : bytes
     note : str
-        How sure it is.
+        What the intervals are based on.
     """
 
     figure: Figure
@@ -49,18 +49,18 @@ class Picture:
     note: str
 
 
-def position(label: str) -> float | None:
-    """A label as a number, with the multiples of its unit; None for words.
+def axis_position(label: str) -> float | None:
+    """Parse a label as a number with a unit prefix; None for words.
 
-    >>> position("50B"), position("10KB"), position("0.5"), position("1M"), position("city")
+    >>> axis_position("50B"), axis_position("10KB"), axis_position("0.5"), axis_position("1M"), axis_position("city")
     (50.0, 10000.0, 0.5, 1000000.0, None)
     """
     found = UNIT.fullmatch(label)
     return float(found[1]) * TIMES[found[2]] if found else None
 
 
-def draw(figure: Figure, measures: Sequence[Measure]) -> Picture | None:
-    """Draw a figure; None where nothing of it was measured."""
+def draw_chart(figure: Figure, measures: Sequence[Measure]) -> Chart | None:
+    """Draw a figure; None if none of its measures has a value."""
     points = [point for point in figure.points(measures) if math.isfinite(point[2].value)]
     if not points:
         return None
@@ -68,37 +68,35 @@ def draw(figure: Figure, measures: Sequence[Measure]) -> Picture | None:
     style = {"grid.color": GRID, "grid.linewidth": 0.7, "svg.hashsalt": figure.key, **dict.fromkeys(ink, INK)}
     places = {x for _, x, _ in points}
     shown = figure
-    if figure.kind == "line" and len(places) == 1:  # no line, but what each series has there
+    if figure.kind == "line" and len(places) == 1:  # a bar for each series instead of a line
         shown = replace(figure, kind="bar", x=f"{figure.x}: {places.pop()}")
         points = [("", s or x, m) for s, x, m in points]
-    with canvas(style) as plt:
+    with styled_pyplot(style) as plt:
         drawn = _bars(plt, shown, points) if shown.kind == "bar" else _lines(plt, shown, points)
         vector, pixels = io.StringIO(), io.BytesIO()
         drawn.savefig(vector, format="svg", transparent=True, metadata={"Date": None})
         drawn.savefig(pixels, format="png", dpi=130, facecolor="white")
         plt.close(drawn)
-    return Picture(figure, _embedded(vector.getvalue(), figure), pixels.getvalue(), _note(points))
+    return Chart(figure, _for_html(vector.getvalue(), figure), pixels.getvalue(), _note(points))
 
 
 def _note(points: Sequence[tuple[str, str, Measure]]) -> str:
-    """How sure a figure is, in words."""
-    found = [sure(m) for _, _, m in points]
-    runs, parts = ([one.of for one in found if one.known and one.within == within] for within in (False, True))
-    told = []
+    """Describe what the intervals of a figure are based on."""
+    found = [interval_of(m) for _, _, m in points]
+    runs, parts = ([one.of for one in found if one.is_known and one.within == within] for within in (False, True))
+    notes = []
     if runs:
-        told.append(f"Whiskers: means and their 95 % confidence intervals, of {_span(runs)} repetitions.")
+        notes.append(f"Whiskers: mean and 95 % confidence interval of {_span(runs)} repetitions.")
     if parts:
-        told.append(
-            f"Thin whiskers: means and their 95 % confidence intervals within one run, of {_span(parts)} parts of it."
-        )
-    few = [one.of for one in found if not one.known]
-    if few and not told:
-        told.append(f"Too few repetitions for a confidence interval: {max(few)}, and {ENOUGH} are needed.")
+        notes.append(f"Thin whiskers: mean and 95 % confidence interval within one run, of {_span(parts)} parts.")
+    few = [one.of for one in found if not one.is_known]
+    if few and not notes:
+        notes.append(f"Too few repetitions for a confidence interval: {max(few)} instead of at least {MIN_VALUES}.")
     elif few:
-        told.append(f"{len(few)} of {len(found)} points have too few repetitions for one.")
+        notes.append(f"{len(few)} of {len(found)} points have too few repetitions for an interval.")
     if bounds := sum(m.lower_bound for _, _, m in points):
-        told.append(f"{bounds} of {len(found)} points are lower bounds, marked by an arrow.")
-    return " ".join(told)
+        notes.append(f"{bounds} of {len(found)} points are lower bounds, marked by an arrow.")
+    return " ".join(notes)
 
 
 def _span(numbers: Sequence[int]) -> str:
@@ -107,16 +105,16 @@ def _span(numbers: Sequence[int]) -> str:
 
 
 def _order(points: Sequence[tuple[str, str, Measure]]) -> tuple[list[str], list[str], bool]:
-    """Series and positions in the order in which they come, numbers by size; and whether positions are numbers."""
+    """Return series and positions in order of appearance, numeric positions by size, and whether they are numeric."""
     series = list(dict.fromkeys(s for s, _, _ in points))
     places = list(dict.fromkeys(x for _, x, _ in points))
-    numbers = all(position(x) is not None for x in places)
-    return series, sorted(places, key=lambda x: position(x) or 0.0) if numbers else places, numbers
+    numbers = all(axis_position(x) is not None for x in places)
+    return series, sorted(places, key=lambda x: axis_position(x) or 0.0) if numbers else places, numbers
 
 
 def _bars(plt: Any, figure: Figure, points: Sequence[tuple[str, str, Measure]]) -> Any:
     series, places, _ = _order(points)
-    lying = sum(len(x) + 2 for x in places) > ROOM
+    lying = sum(len(x) + 2 for x in places) > MAX_LABEL_CHARACTERS
     bars = len(places) * len(series)
     size = (6.4, 1.5 + max(0.24 * len(places), 0.15 * bars)) if lying else (6.4, 3.8)
     drawn, axes = plt.subplots(figsize=size, layout="constrained")
@@ -129,12 +127,12 @@ def _bars(plt: Any, figure: Figure, points: Sequence[tuple[str, str, Measure]]) 
         colour = COLOURS[series.index(s) % len(COLOURS)]
         label = _once(shown, s or "measured here")
         (axes.barh if lying else axes.bar)(place, m.value, 0.92 * width, color=colour, label=label)
-        _whisker(axes, place, sure(m), lying)
+        _whisker(axes, place, interval_of(m), lying)
         if m.lower_bound:
             _arrow(axes, place, m.value, lying)
         if m.published is not None and math.isfinite(m.published):
             xy = (m.published, place) if lying else (place, m.published)
-            axes.plot(*xy, "D", color=THEIRS, markeredgecolor="white", ms=6.5, label=_once(shown, "published"))
+            axes.plot(*xy, "D", color=PUBLISHED, markeredgecolor="white", ms=6.5, label=_once(shown, "published"))
     if lying:
         axes.set_yticks(range(len(places)), places)
         axes.set_ylim(len(places) - 0.4, -0.6)
@@ -155,7 +153,7 @@ def _lines(plt: Any, figure: Figure, points: Sequence[tuple[str, str, Measure]])
     drawn, axes = plt.subplots(figsize=(6.4, 3.8), layout="constrained")
     values = [v for _, _, m in points for v in (m.value, m.published) if v is not None and math.isfinite(v)]
     _scale(axes, figure, "y", values)
-    at = {x: position(x) if numbers else float(i) for i, x in enumerate(places)}
+    at = {x: axis_position(x) if numbers else float(i) for i, x in enumerate(places)}
     if numbers and "x" in figure.log and min(v for v in at.values() if v is not None) > 0:
         axes.set_xscale("log")
     for number, s in enumerate(series):
@@ -165,16 +163,16 @@ def _lines(plt: Any, figure: Figure, points: Sequence[tuple[str, str, Measure]])
             [x for x, _ in mine], [m.value for _, m in mine], "o-", ms=4, color=colour, label=s or "measured here"
         )
         for x, m in mine:
-            _whisker(axes, x, sure(m), False, colour)
+            _whisker(axes, x, interval_of(m), False, colour)
             if m.lower_bound:
                 _arrow(axes, x, m.value, False, colour)
         theirs = [(x, m.published) for x, m in mine if m.published is not None and math.isfinite(m.published)]
         if theirs:
             label = f"{s}, published" if s else "published"
             axes.plot(
-                *zip(*theirs, strict=True), "D--", color=colour, mfc="none", mec=THEIRS, ms=6, lw=0.8, label=label
+                *zip(*theirs, strict=True), "D--", color=colour, mfc="none", mec=PUBLISHED, ms=6, lw=0.8, label=label
             )
-    if numbers and len(places) > MOST_TICKS and axes.get_xscale() == "linear":
+    if numbers and len(places) > MAX_TICKS and axes.get_xscale() == "linear":
         axes.locator_params("x", integer=True)
     else:
         axes.set_xticks([at[x] for x in places], places, rotation=0 if len(places) < 9 else 45)
@@ -189,15 +187,15 @@ def _lines(plt: Any, figure: Figure, points: Sequence[tuple[str, str, Measure]])
 
 
 def _once(shown: set[str], label: str) -> str | None:
-    """A label for the legend, the first time."""
+    """Return a legend label at its first use."""
     if label in shown:
         return None
     shown.add(label)
     return label
 
 
-def _whisker(axes: Any, place: Any, found: Sure, lying: bool, colour: str = INK) -> None:
-    if not found.known:
+def _whisker(axes: Any, place: Any, found: Interval, lying: bool, colour: str = INK) -> None:
+    if not found.is_known:
         return
     ends = [[found.mean - found.low], [found.high - found.mean]]
     xy, error = ((found.mean, place), {"xerr": ends}) if lying else ((place, found.mean), {"yerr": ends})
@@ -206,13 +204,13 @@ def _whisker(axes: Any, place: Any, found: Sure, lying: bool, colour: str = INK)
 
 
 def _arrow(axes: Any, place: Any, value: float, lying: bool, colour: str = INK) -> None:
-    """Of a lower bound, which way it goes on."""
+    """Mark a lower bound by an arrow towards larger values."""
     xy = (value, place) if lying else (place, value)
     axes.plot(*xy, ">" if lying else "^", color=colour, ms=7)
 
 
 def _scale(axes: Any, figure: Figure, axis: str, values: Sequence[float]) -> None:
-    """A logarithmic axis of values where the figure asks for it, and there is nothing at or below 0."""
+    """Make the value axis logarithmic if the figure asks for it and all values are positive."""
     set_scale, ticks, limits = (
         (axes.set_xscale, axes.xaxis, axes.set_xlim) if axis == "x" else (axes.set_yscale, axes.yaxis, axes.set_ylim)
     )
@@ -220,7 +218,7 @@ def _scale(axes: Any, figure: Figure, axis: str, values: Sequence[float]) -> Non
         set_scale("log")
         low = 10 ** (math.floor(math.log10(min(values)) * 2 - 0.2) / 2)
         limits(low, max(values) * 2)
-        if max(values) < 30 * low:  # one power of ten at most is in sight
+        if max(values) < 30 * low:  # at most one power of ten is visible
             ticks.set_minor_formatter(lambda v, _: f"{v:,g}" if f"{v:e}"[0] in "25" else "")
     ticks.set_major_formatter(lambda v, _: f"{v:,.0f}" if abs(v) >= 1000 else f"{v:g}")
 
@@ -233,8 +231,8 @@ def _legend(drawn: Any, axes: Any) -> None:
         drawn.legend(*shown, loc="outside upper center", ncols=4, frameon=False, fontsize=9)
 
 
-def _embedded(svg: str, figure: Figure) -> str:
-    """The picture for a page: names of its parts that no other has, colours of the page, no addresses."""
+def _for_html(svg: str, figure: Figure) -> str:
+    """Prepare an SVG for the page: unique ids, the page's colours, no namespaces."""
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>\s*", "", svg, flags=re.DOTALL)
     svg = re.sub(r'\sxmlns(:\w+)?="[^"]*"', "", svg)

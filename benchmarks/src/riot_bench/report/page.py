@@ -1,4 +1,4 @@
-"""The report as one page that needs no other file and no network."""
+"""The report as a single HTML page without external resources."""
 
 from __future__ import annotations
 
@@ -8,12 +8,21 @@ from html import escape
 from itertools import groupby
 
 from riot_bench.harness.measure import Measure
-from riot_bench.report.charts import Picture
-from riot_bench.report.intervals import ENOUGH
+from riot_bench.report.charts import Chart
+from riot_bench.report.intervals import MIN_VALUES
 from riot_bench.report.store import DONE, MISSING, Result
-from riot_bench.report.tables import COLUMNS, cells, forms, lacking, remarks, reproduced, state, where
+from riot_bench.report.tables import (
+    COLUMNS,
+    count_reached,
+    describe_forms,
+    describe_missing,
+    describe_origin,
+    describe_state,
+    list_remarks,
+    measure_cells,
+)
 
-__all__ = ["HEADINGS", "page"]
+__all__ = ["HEADINGS", "render_page"]
 
 HEADINGS = {
     "riotbench": "RIoTBench",
@@ -57,7 +66,7 @@ th[aria-sort=descending] button::after { content: " ↓"; }
 summary { cursor: pointer; margin: .5rem 0; }
 @media print { details:not([open]) > * { display: block; } }
 """
-#: A column of numbers is sorted by what its cells begin with, ``data-v`` where there is one; what has no value is last.
+#: Numeric columns are sorted by the number that a cell begins with, or by ``data-v``; empty cells are last.
 SCRIPT = r"""
 const NUMBER = /^[≤≥<>≈~\s]*([-+−]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?)/i;
 function valueOf(cell, number) {
@@ -80,39 +89,42 @@ for (const button of document.querySelectorAll("th button"))
   button.addEventListener("click", () => sortBy(button.closest("th")));
 """
 METHOD = {
-    "Value": "of a measure that was taken several times: the median; of what must hold in each run, such as that "
-    "nothing is lost or that results are equal: the worst. The column “load” is the load average of the "
-    "machine over a minute, before the experiment and when the figure was found, at most.",
-    "Interval": f"the mean and its confidence interval of 95 %, by Student's t, of {ENOUGH} or more repetitions; of "
-    "ratios the geometric mean and its interval, from their logarithms; of rates and times it ends at 0. Runs in "
-    "which a measure did not come about count neither there nor in the column “runs”. A measure of one run with as "
-    "many parts, such as micro-batches, has the interval “within the run”, of the means of successive parts; other "
-    "runs may lie outside of it. A measure with fewer has none, and says so.",
-    "≥": "all that is known is that it is so much or more, as where something was stopped or no more was tried.",
-    "Published": "what the paper found, on its machines and with its engines: compare orders of magnitude and the "
-    "order among figures, not digits.",
-    "Reach": "what a measure should come to here; measures without one inform.",
-    "Process": "each experiment runs in a process of its own, with a limit of time; one that fails or hangs is told "
-    "here and stops nothing.",
+    "Value": "the median of repeated runs. A measure that must hold in each run, for example that nothing is lost or "
+    "that results are equal, shows the worst run. The column “load” is the machine's highest load average over a "
+    "minute, before the experiment and when the value was measured.",
+    "Interval": f"the mean and its 95 % confidence interval by Student's t, of {MIN_VALUES} or more repetitions; for "
+    "ratios the geometric mean and its interval, from their logarithms; for rates and times cut at 0. Runs without a "
+    "value count neither here nor in the column “runs”. A measure of a single run with as many parts, such as "
+    "micro-batches, has an interval “within the run”, of the means of successive parts; other runs may lie outside "
+    "it. A measure with fewer values has no interval.",
+    "≥": "a lower bound: the true value is this or more, for example because a run was stopped or no larger input was "
+    "tried.",
+    "Published": "the paper's value, on its machines and with its engines: compare orders of magnitude and the order "
+    "of figures, not digits.",
+    "Reach": "the target of a measure; measures without a target only inform.",
+    "Process": "each experiment runs in its own process with a time limit; an experiment that fails or hangs is "
+    "reported here and does not stop the others.",
 }
 
 
-def page(title: str, results: Sequence[Result], pictures: Mapping[str, Sequence[Picture]]) -> str:
-    """The page.
+def render_page(title: str, results: Sequence[Result], charts: Mapping[str, Sequence[Chart]]) -> str:
+    """Render the page.
 
     Parameters
     ----------
-    pictures : mapping of str to sequence of Picture
-        By experiment.
+    title : str
+    results : sequence of Result
+    charts : mapping of str to sequence of Chart
+        Charts by experiment.
     """
-    met, asked = reproduced(results)
-    reached = f" {met} of the {asked} measures that should reach something do." if asked else ""
-    beside = lacking(results)
-    about = "".join(f"<dt>{escape(k)}</dt><dd>{escape(v)}</dd>" for k, v in where(results).items())
+    met, asked = count_reached(results)
+    reached = f" {met} of {asked} measures with a target reach it." if asked else ""
+    beside = describe_missing(results)
+    about = "".join(f"<dt>{escape(k)}</dt><dd>{escape(v)}</dd>" for k, v in describe_origin(results).items())
     method = "".join(f"<dt>{escape(k)}</dt><dd>{escape(v)}</dd>" for k, v in METHOD.items())
     parts = [
         f"<section><h2>{escape(HEADINGS.get(suite, suite))}</h2>\n"
-        + "".join(_experiment(one, pictures.get(one.planned.key, ())) for one in of_suite)
+        + "".join(_experiment(one, charts.get(one.planned.key, ())) for one in of_suite)
         + "</section>\n"
         for suite, of_suite in groupby(results, key=lambda one: one.planned.suite)
     ]
@@ -129,7 +141,7 @@ def page(title: str, results: Sequence[Result], pictures: Mapping[str, Sequence[
 <body>
 <header>
 <h1>{escape(title)}</h1>
-<p>{escape(forms(results) + reached)}</p>{f'<p class="dim">{escape(beside)}</p>' if beside else ""}
+<p>{escape(describe_forms(results) + reached)}</p>{f'<p class="dim">{escape(beside)}</p>' if beside else ""}
 <dl>{about}</dl>
 </header>
 <main>
@@ -148,13 +160,13 @@ def page(title: str, results: Sequence[Result], pictures: Mapping[str, Sequence[
 def _summary(results: Sequence[Result]) -> str:
     rows = []
     for one in results:
-        met, asked = reproduced([one])
+        met, asked = count_reached([one])
         short = f" ({asked - met} short)" if met < asked else ""
         kind = ["bad"] if one.state not in (DONE, MISSING) else ["dim"] if one.state != DONE else []
         rows.append(
             f'<tr><td><a href="#{_anchor(one.planned.key)}">{escape(one.planned.key)}</a></td>'
             f'<td class="n" data-v="{met - asked if asked else ""}">{f"{met} of {asked}{short}" if asked else ""}</td>'
-            f"<td{_class(['state', *kind])}>{escape(state(one))}</td>"
+            f"<td{_class(['state', *kind])}>{escape(describe_state(one))}</td>"
             f"<td>{one.form}</td>"
             f'<td class="n">{one.seconds:.0f}</td><td class="n">{len(one.measures)}</td>'
             f'<td class="n">{one.runs}</td></tr>'
@@ -164,7 +176,7 @@ def _summary(results: Sequence[Result]) -> str:
     return _table(columns, rows)
 
 
-def _experiment(result: Result, pictures: Sequence[Picture]) -> str:
+def _experiment(result: Result, charts: Sequence[Chart]) -> str:
     experiment = result.planned.experiment
     command = f"riot-ops report --experiment {experiment.key}"
     if result.form == "full":
@@ -175,44 +187,46 @@ def _experiment(result: Result, pictures: Sequence[Picture]) -> str:
     parts.append(f'<p class="dim"><code>{escape(command)}</code></p>')
     if experiment.about:
         parts.append(f"<p>{escape(experiment.about)}</p>")
-    parts += [f'<p class="dim">{escape(text)}</p>' for text in remarks(result)]
-    if pictures:
+    parts += [f'<p class="dim">{escape(text)}</p>' for text in list_remarks(result)]
+    if charts:
         parts.append('<div class="figures">')
         parts += [
             f'<figure><h4>{escape(p.figure.title)}</h4><div class="wide">{_named(p)}</div>'
             f"<figcaption>{escape(p.note)}</figcaption></figure>"
-            for p in pictures
+            for p in charts
         ]
         parts.append("</div>")
-    undrawn = [f.title for f in experiment.figures if f not in [p.figure for p in pictures]]
+    undrawn = [f.title for f in experiment.figures if f not in [p.figure for p in charts]]
     if undrawn and result.measures:
-        parts.append(f'<p class="dim">Nothing was measured for: {escape("; ".join(undrawn))}.</p>')
+        parts.append(f'<p class="dim">No measures for: {escape("; ".join(undrawn))}.</p>')
     if result.measures:
         rows = [_row(m) for m in result.measures]
         parts.append(
-            f"<details{'' if len(rows) > 15 and pictures else ' open'}><summary>{len(rows)} measures</summary>"
+            f"<details{'' if len(rows) > 15 and charts else ' open'}><summary>{len(rows)} measures</summary>"
             f"{_table(COLUMNS, rows)}</details>"
         )
     return "\n".join(parts) + "</article>\n"
 
 
-def _named(picture: Picture) -> str:
-    """The drawing, with its title for those who do not see it."""
-    title = escape(picture.figure.title, quote=True)
-    return picture.svg.replace("<svg ", f'<svg aria-label="{title}" ', 1)
+def _named(chart: Chart) -> str:
+    """Return the drawing with its title for screen readers."""
+    title = escape(chart.figure.title, quote=True)
+    return chart.svg.replace("<svg ", f'<svg aria-label="{title}" ', 1)
 
 
 def _row(measure: Measure) -> str:
     exact = {"value": measure.value, "published": measure.published, "reach": measure.reach}
-    made = []
-    for column, text in zip(COLUMNS, cells(measure), strict=True):
-        kinds = ["n"] if COLUMNS[column] else []
-        kinds += {"how": ["how"], "published": ["theirs"], "met": ["good" if text == "yes" else "bad"]}.get(column, [])
+    row = []
+    for column, text in zip(COLUMNS, measure_cells(measure), strict=True):
+        classes = ["n"] if COLUMNS[column] else []
+        classes += {"how": ["how"], "published": ["theirs"], "met": ["good" if text == "yes" else "bad"]}.get(
+            column, []
+        )
         value = exact.get(column)
         sort = f' data-v="{value:.6g}"' if value is not None and math.isfinite(value) else ""
         shown = escape(text).replace("/", "/<wbr>") if column == "measure" else escape(text)
-        made.append(f"<td{_class(kinds)}{sort}>{shown}</td>")
-    return f"<tr>{''.join(made)}</tr>"
+        row.append(f"<td{_class(classes)}{sort}>{shown}</td>")
+    return f"<tr>{''.join(row)}</tr>"
 
 
 def _table(columns: Mapping[str, bool], rows: Sequence[str]) -> str:
@@ -227,8 +241,8 @@ def _table(columns: Mapping[str, bool], rows: Sequence[str]) -> str:
     )
 
 
-def _class(kinds: Sequence[str]) -> str:
-    return f' class="{" ".join(kinds)}"' if kinds else ""
+def _class(classes: Sequence[str]) -> str:
+    return f' class="{" ".join(classes)}"' if classes else ""
 
 
 def _anchor(key: str) -> str:

@@ -1,4 +1,4 @@
-"""What a report runs: the experiments of the papers' suites."""
+"""The experiments that a report runs and shows."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import importlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from riot_bench.harness import registry
 from riot_bench.harness.experiment import Experiment
+from riot_bench.suites import registry
 from riot_ops.core.errors import ConfigError, did_you_mean
 
-__all__ = ["REPORTS", "Planned", "absent", "find", "planned", "with_stored"]
+__all__ = ["REPORTS", "PlannedExperiment", "find_experiment", "not_shown", "plan_experiments", "plan_with_stored"]
 
-#: The suites of a report, and the benchmarks that each is made of.
+#: Suites of a report, and the benchmarks that each consists of.
 REPORTS: dict[str, tuple[str, ...]] = {
     "riotbench": ("micro", "app", "stats", "scalability"),
     "dspbench": ("dspbench",),
@@ -21,19 +21,19 @@ REPORTS: dict[str, tuple[str, ...]] = {
     "threat": ("threat",),
     "reuse": ("reuse",),
 }
-UNKNOWN = "Not known here: what is stored of it."
+UNKNOWN = "Unknown experiment, shown from stored results only."
 
 
 @dataclass(frozen=True)
-class Planned:
+class PlannedExperiment:
     """An experiment in a report.
 
     Attributes
     ----------
     suite : str
-        One of :data:`REPORTS`, or a module of one's own.
+        One of :data:`REPORTS`, or a user's module.
     source : str
-        The benchmark, or module, that has it.
+        Benchmark or module that defines the experiment.
     experiment : Experiment
     """
 
@@ -43,26 +43,26 @@ class Planned:
 
     @property
     def key(self) -> str:
-        """The experiment's."""
+        """Key of the experiment."""
         return self.experiment.key
 
 
-def planned(suites: Iterable[str] = ("all",), experiments: Iterable[str] = ()) -> list[Planned]:
-    """The experiments of some suites, in order.
+def plan_experiments(suites: Iterable[str] = ("all",), experiments: Iterable[str] = ()) -> list[PlannedExperiment]:
+    """Return the selected experiments of some suites, in order.
 
     Parameters
     ----------
     suites : iterable of str, default ``("all",)``
-        Of :data:`REPORTS`, ``all``, or names of modules that have ``EXPERIMENTS``, such as ``my_package.my_suite``.
+        Names in :data:`REPORTS`, ``all``, or modules with ``EXPERIMENTS`` such as ``my_package.my_suite``.
     experiments : iterable of str, default all
-        Keys, or their beginnings up to a ``/``, of those wanted.
+        Keys, or prefixes of keys up to a ``/``.
 
     Examples
     --------
-    >>> [one.key for one in planned(["reuse"])][0].partition("/")[0]
+    >>> [one.key for one in plan_experiments(["reuse"])][0].partition("/")[0]
     'reuse'
     """
-    found: dict[str, Planned] = {}
+    found: dict[str, PlannedExperiment] = {}
     for suite in suites:
         for one in _of_suite(suite):
             found.setdefault(one.key, one)
@@ -73,38 +73,38 @@ def planned(suites: Iterable[str] = ("all",), experiments: Iterable[str] = ()) -
     return [one for key, one in found.items() if not wanted or any(_within(key, w) for w in wanted)]
 
 
-def with_stored(chosen: Sequence[Planned], stored: Mapping[str, str]) -> list[Planned]:
-    """Experiments that were chosen, and all others that have results: what the page of a report shows.
+def plan_with_stored(chosen: Sequence[PlannedExperiment], stored: Mapping[str, str]) -> list[PlannedExperiment]:
+    """Return the experiments that the page shows: the chosen ones and all others with stored results.
 
     Parameters
     ----------
-    chosen : sequence of Planned
+    chosen : sequence of PlannedExperiment
     stored : mapping of str to str
-        Suites by the keys of experiments, as the results tell. No module is loaded because results name it: of those
-        that were not chosen, as of experiments that are not there any more, only the measures are known.
+        Suite of each stored experiment, by key. A module is not loaded just because results name it: for experiments
+        of such modules, and for experiments that no longer exist, only the stored measures are known.
     """
     wanted = {**stored, **{one.key: one.suite for one in chosen}}
     suites = list(dict.fromkeys([*REPORTS, *wanted.values()]))
     loaded = {one.suite for one in chosen} | (REPORTS.keys() & wanted.values())
     known = (one for suite in suites if suite in loaded for one in _of_suite(suite))
-    found: dict[str, Planned] = {}
+    found: dict[str, PlannedExperiment] = {}
     for one in known:
         if one.key in wanted:
             found.setdefault(one.key, one)
     for key, suite in wanted.items():
-        about = UNKNOWN + (f" With --suite {suite} there is more." if "." in suite and suite not in loaded else "")
-        found.setdefault(key, Planned(suite, suite, Experiment(key, key, lambda quick: iter(()), about)))
+        about = UNKNOWN + (f" --suite {suite} loads its figures." if "." in suite and suite not in loaded else "")
+        found.setdefault(key, PlannedExperiment(suite, suite, Experiment(key, key, lambda quick: iter(()), about)))
     return sorted(found.values(), key=lambda one: suites.index(one.suite))
 
 
-def absent(shown: Sequence[Planned]) -> tuple[list[str], list[str]]:
-    """The experiments that suites have and a report does not show, by key, and the suites that it shows none of.
+def not_shown(shown: Sequence[PlannedExperiment]) -> tuple[list[str], list[str]]:
+    """Return the keys of experiments that a report leaves out, and the suites of which it shows none.
 
-    Suites that are not shown are not loaded for it. Of a report of one's own suites nothing is absent.
+    Suites that are not shown are not loaded. A report of user modules only leaves nothing out.
 
-    >>> some = planned(["reuse"])
-    >>> experiments, suites = absent(some[1:])
-    >>> experiments == [some[0].key], "reuse" in suites, "threat" in suites, absent([])
+    >>> some = plan_experiments(["reuse"])
+    >>> experiments, suites = not_shown(some[1:])
+    >>> experiments == [some[0].key], "reuse" in suites, "threat" in suites, not_shown([])
     (True, False, True, ([], []))
     """
     keys, suites = {one.key for one in shown}, {one.suite for one in shown}
@@ -113,8 +113,8 @@ def absent(shown: Sequence[Planned]) -> tuple[list[str], list[str]]:
     return experiments, [suite for suite in REPORTS if there and suite not in suites]
 
 
-def find(source: str, key: str) -> Experiment:
-    """An experiment of a benchmark or module."""
+def find_experiment(source: str, key: str) -> Experiment:
+    """Find an experiment of a benchmark or module by its key."""
     return next(one for one in _experiments(source) if one.key == key)
 
 
@@ -122,7 +122,7 @@ def _within(key: str, wanted: str) -> bool:
     return key == wanted or key.startswith(f"{wanted}/")
 
 
-def _of_suite(suite: str) -> list[Planned]:
+def _of_suite(suite: str) -> list[PlannedExperiment]:
     if suite == "all":
         return [one for name in REPORTS for one in _of_suite(name)]
     if suite in REPORTS:
@@ -135,14 +135,14 @@ def _of_suite(suite: str) -> list[Planned]:
             f"--suite must be one of {', '.join(known)}, or a module's name with dots, got {suite!r}"
             f"{did_you_mean(suite, known)}"
         )
-    return [Planned(suite, source, one) for source in there for one in _experiments(source)]
+    return [PlannedExperiment(suite, source, one) for source in there for one in _experiments(source)]
 
 
 def _experiments(source: str) -> tuple[Experiment, ...]:
     if "." not in source:
-        return registry.experiments(source)
+        return registry.find_experiments(source)
     try:
         found: tuple[Experiment, ...] = importlib.import_module(source).EXPERIMENTS
     except (ImportError, AttributeError) as error:
-        raise ConfigError(f"no experiments in the module {source!r}: {error}") from None
+        raise ConfigError(f"the module {source!r} has no experiments: {error}") from None
     return found

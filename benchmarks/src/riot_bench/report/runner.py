@@ -1,4 +1,4 @@
-"""Runs what a report lacks, each experiment in a process of its own."""
+"""Runs the experiments that a report lacks, each in its own process."""
 
 from __future__ import annotations
 
@@ -13,61 +13,74 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
-from riot_bench.report.plan import Planned
-from riot_bench.report.store import DONE, FAILED, LATE, STOPPED, Store, Writer, elsewhere
+from riot_bench.report.plan import PlannedExperiment
+from riot_bench.report.store import DONE, FAILED, LATE, STOPPED, ResultStore, RunWriter, differing_origin
 from riot_ops.core.errors import ConfigError
 
-__all__ = ["Show", "missing", "run"]
+__all__ = ["Progress", "missing_runs", "run_all"]
 
-#: Seconds that any experiment may take: workers and the JVM have to start.
+#: Seconds that every experiment may take in addition: workers and the JVM have to start.
 START_S = 60.0
-#: Seconds for an experiment to put away what it started.
+#: Seconds for an experiment to clean up.
 GRACE_S = 10.0
 TICK_S = 0.25
-#: Where experiments run, so that what a suite writes besides stays with the report.
+#: Folder in which experiments run, so that files of the suites stay with the report.
 RUNS = "runs"
 
 
-class Show(Protocol):
-    """Who is told how it goes."""
+class Progress(Protocol):
+    """Receives the progress of the runs."""
 
-    def begin(self, one: Planned) -> None: ...
+    def begin(self, one: PlannedExperiment) -> None: ...
 
     def tick(self, seconds: float, measures: int) -> None: ...
 
-    def end(self, one: Planned, state: str, reason: str) -> None: ...
+    def end(self, one: PlannedExperiment, state: str, reason: str) -> None: ...
 
 
-def missing(store: Store, plan: Sequence[Planned], quick: bool, repeat: int = 1, again: bool = False) -> list[Planned]:
-    """The runs that are to be made, in turns.
+def missing_runs(
+    store: ResultStore, plan: Sequence[PlannedExperiment], quick: bool, repeat: int = 1, again: bool = False
+) -> list[PlannedExperiment]:
+    """Return the runs that are still to be made, alternating between experiments.
 
     Parameters
     ----------
+    store : ResultStore
+    plan : sequence of PlannedExperiment
+    quick : bool
+        Whether to run the quick form.
     repeat : int, >= 1, default 1
-        Runs of each experiment that are wanted: those of one commit on one machine.
+        Runs of each experiment, all of the same commit and machine.
     again : bool, default False
-        Make all of them anew, whatever is there. Otherwise an experiment that is through counts, also one of
-        another commit or machine, which the report tells; where more runs are wanted, those do not count. A full run
-        counts where a quick one is wanted, too: it is what the report shows.
+        Whether to repeat runs that are stored. Otherwise a completed experiment counts even from another commit or
+        machine, which the report states; with ``repeat`` above 1 it does not. A full run also counts for the quick
+        form, since the report shows it.
     """
     if repeat < 1:
         raise ConfigError(f"repeat must be >= 1, got {repeat}")
     lacking = {one.key: repeat for one in plan}
     for form in () if again else (False, True) if quick else (False,):
         for result in store.results(plan, form):
-            there = result.runs if repeat == 1 or not elsewhere(result.about) else 0
-            if form == quick or there >= repeat:  # runs of both forms are never put together
+            there = result.runs if repeat == 1 or not differing_origin(result.about) else 0
+            if form == quick or there >= repeat:  # runs of both forms are never combined
                 lacking[result.planned.key] = min(lacking[result.planned.key], max(0, repeat - there))
     return [one for turn in range(repeat) for one in plan if lacking[one.key] > turn]
 
 
-def run(store: Store, plan: Sequence[Planned], quick: bool, show: Show, patience: float = 4.0) -> bool:
-    """Make runs and store what they find; returns whether all went through.
+def run_all(
+    store: ResultStore, plan: Sequence[PlannedExperiment], quick: bool, show: Progress, patience: float = 4.0
+) -> bool:
+    """Run experiments and store their measures; return whether all were completed.
 
     Parameters
     ----------
+    store : ResultStore
+    plan : sequence of PlannedExperiment
+    quick : bool
+        Whether to run the quick form.
+    show : Progress
     patience : float, > 0, default 4
-        An experiment is ended when it takes longer than a minute and so many times its declared seconds.
+        An experiment is ended after a minute plus ``patience`` times its declared seconds.
     """
     if not patience > 0:
         raise ConfigError(f"patience must be > 0, got {patience}")
@@ -79,14 +92,14 @@ def run(store: Store, plan: Sequence[Planned], quick: bool, show: Show, patience
         log = store.folder / RUNS / one.key.replace("/", "-") / f"{'quick' if quick else 'full'}.log"
         log.parent.mkdir(parents=True, exist_ok=True)
         try:
-            state, reason = _of_one_code(writer, *_one(one, quick, writer, log, limit, show))
+            state, reason = _checked_code(writer, *_run_one(one, quick, writer, log, limit, show))
         except KeyboardInterrupt:
             writer.end(STOPPED, "stopped by the user")
             show.end(one, STOPPED, "")
             raise
         except BaseException as error:
             reason = f"{type(error).__name__}: {error}"
-            with contextlib.suppress(OSError):  # the disk may be full, which is what is raised
+            with contextlib.suppress(OSError):  # the disk may be full, which is the error raised below
                 writer.end(FAILED, reason)
             show.end(one, FAILED, reason)
             raise
@@ -96,31 +109,33 @@ def run(store: Store, plan: Sequence[Planned], quick: bool, show: Show, patience
     return good
 
 
-def _one(one: Planned, quick: bool, writer: Writer, log: Path, limit: float, show: Show) -> tuple[str, str]:
-    """Run one; returns how it ended, and why."""
-    mouth, ear = os.pipe()
+def _run_one(
+    one: PlannedExperiment, quick: bool, writer: RunWriter, log: Path, limit: float, show: Progress
+) -> tuple[str, str]:
+    """Run one experiment; return how it ended, and why."""
+    reader, pipe = os.pipe()
     begun, found, rest = time.monotonic(), 0, b""
-    program = [sys.executable, "-m", "riot_bench.report.run_one", str(ear), one.source, one.key]
+    program = [sys.executable, "-m", "riot_bench.report.experiment_process", str(pipe), one.source, one.key]
     with log.open("wb") as output, selectors.DefaultSelector() as selector:
         child = subprocess.Popen(  # noqa: S603
             [*program, "quick" if quick else "full"],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
-            pass_fds=(ear,),
+            pass_fds=(pipe,),
             cwd=log.parent,
-            env={**os.environ, "PYTHONPATH": _paths()},
-            start_new_session=True,  # Ctrl-C is for us, who tell it
+            env={**os.environ, "PYTHONPATH": _python_path()},
+            start_new_session=True,  # this process receives Ctrl-C and then ends the child
         )
-        os.close(ear)
-        selector.register(mouth, selectors.EVENT_READ)
+        os.close(pipe)
+        selector.register(reader, selectors.EVENT_READ)
         try:
             while True:
-                over = child.poll() is not None  # asked first: what it wrote before is read below
+                over = child.poll() is not None  # checked first, so that all it wrote is read below
                 while selector.select(0 if over else TICK_S):
-                    data = os.read(mouth, 1 << 16)
+                    data = os.read(reader, 1 << 16)
                     if not data:
-                        selector.unregister(mouth)
+                        selector.unregister(reader)
                         break
                     *lines, rest = (rest + data).split(b"\n")
                     for line in lines:
@@ -133,17 +148,17 @@ def _one(one: Planned, quick: bool, writer: Writer, log: Path, limit: float, sho
                 if over:
                     break
                 if seconds > limit:
-                    return LATE, f"not through after {seconds:.0f} s"
+                    return LATE, f"not done after {seconds:.0f} s"
         finally:
-            _end(child)
-            os.close(mouth)  # now: whom nobody listens to ends by itself
+            _terminate(child)
+            os.close(reader)  # last: the child ends itself when its pipe is closed
     if child.returncode == 0:
-        return (DONE, "") if found else (FAILED, "it found nothing")
-    return FAILED, _why(child.returncode, _last_words(log))
+        return (DONE, "") if found else (FAILED, "it yielded no measures")
+    return FAILED, _exit_reason(child.returncode, _last_line(log))
 
 
-def _why(code: int, words: str) -> str:
-    """Why a process failed: what it said last, which of one that was killed is not the reason."""
+def _exit_reason(code: int, words: str) -> str:
+    """Describe why a process failed; the last output of a killed process is not the reason."""
     if code > 0:
         return words or f"exit code {code}"
     try:
@@ -153,22 +168,22 @@ def _why(code: int, words: str) -> str:
     return f"killed by {name}" + (f"; last printed: {words}" if words else "")
 
 
-def _of_one_code(writer: Writer, state: str, reason: str) -> tuple[str, str]:
-    """How a run ended; where the code was changed since it began, nobody knows which of both it ran."""
+def _checked_code(writer: RunWriter, state: str, reason: str) -> tuple[str, str]:
+    """Return how a run ended; a run whose code was changed meanwhile fails, as it may have used either version."""
     if not writer.changed():
         return state, reason
-    told = "the code was changed meanwhile"
-    return (FAILED, told) if state == DONE else (state, f"{reason}; {told}")
+    note = "the code was changed meanwhile"
+    return (FAILED, note) if state == DONE else (state, f"{reason}; {note}")
 
 
-def _paths() -> str:
-    """Where modules are found that are found here, from another folder too."""
+def _python_path() -> str:
+    """Return a ``PYTHONPATH`` that finds the modules of this process from another folder."""
     given = (path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path)
     return os.pathsep.join([*(os.path.abspath(path) for path in given), os.getcwd()])
 
 
-def _end(child: subprocess.Popen[bytes]) -> None:
-    """End a process and all that it started; it may put things away first."""
+def _terminate(child: subprocess.Popen[bytes]) -> None:
+    """End a process and all that it started; it may clean up first."""
     import psutil
 
     try:
@@ -186,10 +201,10 @@ def _end(child: subprocess.Popen[bytes]) -> None:
         with contextlib.suppress(psutil.NoSuchProcess):
             process.kill()
     with contextlib.suppress(ProcessLookupError):
-        os.killpg(child.pid, signal.SIGKILL)  # whoever began before the family was asked for, or after
+        os.killpg(child.pid, signal.SIGKILL)  # processes that the list of children missed
 
 
-def _last_words(log: Path) -> str:
-    """The last line of what it printed: of a traceback, the error."""
+def _last_line(log: Path) -> str:
+    """Return the last line of the log; in a traceback, this is the error."""
     lines = [line.strip() for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
     return lines[-1][:500] if lines else ""

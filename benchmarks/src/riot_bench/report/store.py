@@ -1,4 +1,4 @@
-"""Results as lines of JSON, each written as soon as it is found, and what they come to."""
+"""Results as lines of JSON, each written as soon as it is known, and their evaluation."""
 
 from __future__ import annotations
 
@@ -15,36 +15,49 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+import riot_bench
 import riot_ops
-from riot_bench.harness.measure import Measure, load, machine
-from riot_bench.report.plan import Planned
+from riot_bench.harness.machine import describe_machine, load_average
+from riot_bench.harness.measure import Measure
+from riot_bench.report.plan import PlannedExperiment
 
-__all__ = ["FILE", "Result", "Run", "Store", "code_of", "commit", "commit_of", "elsewhere", "versions"]
+__all__ = [
+    "RESULTS_FILE",
+    "Result",
+    "ResultStore",
+    "Run",
+    "code_digest",
+    "commit",
+    "commit_of",
+    "differing_origin",
+    "versions",
+]
 
-FILE = "results.jsonl"
-#: Ends of a run: through, raised an error, took too long, stopped by Ctrl-C; and one whose lines are not all there.
+RESULTS_FILE = "results.jsonl"
+#: States of a run: completed, raised an error, took too long, stopped by Ctrl-C, or with missing lines.
 DONE, FAILED, LATE, STOPPED, DAMAGED = "done", "failed", "late", "stopped", "damaged"
-#: There was no run.
+#: State of an experiment without any run.
 MISSING = "missing"
 PACKAGES = ("pyspark", "numba", "numpy", "pyarrow", "scipy", "scikit-learn")
-PACKAGE = Path(riot_ops.__file__).parent
-#: Bytes up to which a file that git does not keep is read to tell one change from another.
-SMALL = 1 << 20
-#: What :func:`commit` found, by folder.
-_ASKED: dict[Path, str] = {}
+#: Packages whose code the results depend on.
+CODE = (Path(riot_ops.__file__).parent, Path(riot_bench.__file__).parent)
+#: Size in bytes up to which an untracked file is hashed as part of the commit.
+MAX_HASHED_BYTES = 1 << 20
+#: Results of :func:`commit` by package folders.
+_COMMITS: dict[tuple[Path, ...], str] = {}
 
 
 @dataclass
 class Run:
-    """One run of an experiment, as it was stored.
+    """A stored run of an experiment.
 
     Attributes
     ----------
     about : mapping
-        What each of its lines tells: machine, versions, commit, time of its beginning …
+        Fields that all of its lines have: machine, versions, commit, begin …
     measures : list of Measure
     end : mapping or None
-        Its last line; None where the program was killed.
+        Its last line; None if the program was killed.
     """
 
     about: Mapping[str, Any]
@@ -53,52 +66,52 @@ class Run:
 
     @property
     def state(self) -> str:
-        """How it ended."""
+        """How the run ended."""
         if self.end is None:
             return STOPPED
         return DAMAGED if self._damage else str(self.end["state"])
 
     @property
     def reason(self) -> str:
-        """Why."""
+        """Why the run ended so."""
         if self.end is None:
             return "the program was killed"
         return self._damage or str(self.end.get("reason", ""))
 
     @property
     def _damage(self) -> str:
-        """What its last line tells otherwise; nothing where all is well."""
+        """How the measures differ from the count in the last line; empty if they do not."""
         lacking = int((self.end or {}).get("measures", len(self.measures))) - len(self.measures)
         if lacking < 0:
-            return f"it has {-lacking} lines more than it wrote"
+            return f"it has {-lacking} more lines than it wrote"
         return f"{lacking} of its lines cannot be read" if lacking else ""
 
 
 @dataclass(frozen=True)
 class Result:
-    """What is known of an experiment in one form, the quick or the full one.
+    """The result of an experiment in one form, quick or full.
 
     Attributes
     ----------
     planned : Planned
     measures : list of Measure
-        Of the runs that count: those that are through of this commit and machine, else of those of the last that is
-        through; where there is none, what the last run found before it ended.
+        Measures of the runs that count: the completed runs of this commit and machine, else those of the last
+        completed run's commit and machine. Without a completed run, the measures of the last run.
     runs : int
-        How many count.
+        Number of runs that count.
     state : str
-        How the last run ended; ``missing`` where there was none.
+        How the last run ended; ``missing`` if there was none.
     reason : str
-        Why, where it was not through.
+        Why the last run was not completed.
     seconds : float
-        How long the last of those took.
+        Duration of the last run that counts.
     about : mapping
-        What the lines of that tell.
+        Common fields of the lines of that run.
     besides : str
-        What the other form, which is not shown, came to.
+        Note on the other form, which is not shown.
     """
 
-    planned: Planned
+    planned: PlannedExperiment
     measures: list[Measure]
     runs: int
     state: str
@@ -109,15 +122,15 @@ class Result:
 
     @property
     def form(self) -> str:
-        """``quick`` or ``full``; empty where there was no run."""
+        """``quick`` or ``full``; empty if there was no run."""
         return "" if not self.about else "quick" if self.about.get("quick") else "full"
 
 
-class Store:
+class ResultStore:
     """The file ``results.jsonl`` of a folder.
 
-    Lines that are torn, as by a power cut, or damaged are passed over, and a run that lacks some does not count. What
-    is written next begins on a line of its own.
+    Incomplete or damaged lines, for example after a power cut, are skipped, and a run that lacks lines does not count.
+    The next write begins on a new line.
 
     Parameters
     ----------
@@ -126,15 +139,15 @@ class Store:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.path = folder / FILE
+        self.path = folder / RESULTS_FILE
 
-    def begin(self, one: Planned, quick: bool) -> Writer:
+    def begin(self, one: PlannedExperiment, quick: bool) -> RunWriter:
         """Begin a run."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        return Writer(self.path, one, quick)
+        return RunWriter(self.path, one, quick)
 
-    def results(self, plan: Sequence[Planned], quick: bool) -> list[Result]:
-        """What is known of experiments in one form."""
+    def results(self, plan: Sequence[PlannedExperiment], quick: bool) -> list[Result]:
+        """Return the results of experiments in one form."""
         found: dict[str, dict[str, Run]] = {}
         for line in self._lines():
             if line.get("quick") != quick:
@@ -143,18 +156,18 @@ class Store:
             if "state" in line:
                 run.end = line
             elif "measure" in line:
-                with contextlib.suppress(KeyError, TypeError, ValueError):  # the run's last line tells how many it has
+                with contextlib.suppress(KeyError, TypeError, ValueError):  # the run's last line has the count
                     run.measures.append(Measure.from_json(json.dumps(line)))
-        now = commit(), machine()
+        now = commit(), describe_machine()
         return [_result(one, list(found.get(one.key, {}).values()), now) for one in plan]
 
-    def shown(self, plan: Sequence[Planned]) -> list[Result]:
-        """What is known of experiments: of each in the full form where that is through, else in that which there is."""
+    def shown(self, plan: Sequence[PlannedExperiment]) -> list[Result]:
+        """Return the results of experiments, each in the full form if completed, else in the form that exists."""
         quick, full = (self.results(plan, form) for form in (True, False))
-        return [_rather(*pair) for pair in zip(full, quick, strict=True)]
+        return [_preferred(*pair) for pair in zip(full, quick, strict=True)]
 
     def stored(self) -> dict[str, str]:
-        """Experiments that were run, by key, and their suites."""
+        """Return the suite of each experiment with stored runs, by key."""
         return {str(line["experiment"]): str(line.get("suite")) for line in self._lines() if "experiment" in line}
 
     def _lines(self) -> Iterator[dict[str, Any]]:
@@ -167,18 +180,18 @@ class Store:
                     line = json.loads(text)
                 except ValueError:
                     continue
-                said = json.dumps(line, sort_keys=True)  # by other programs it may be written otherwise
-                if isinstance(line, dict) and said not in seen:  # files that were put together
-                    seen.add(said)
+                canonical = json.dumps(line, sort_keys=True)  # other programs may format it differently
+                if isinstance(line, dict) and canonical not in seen:  # merged files may contain duplicates
+                    seen.add(canonical)
                     yield line
 
 
-def _result(one: Planned, runs: Sequence[Run], now: tuple[str, str]) -> Result:
+def _result(one: PlannedExperiment, runs: Sequence[Run], now: tuple[str, str]) -> Result:
     if not runs:
         return Result(one, [], 0, MISSING, "", 0.0, {})
     through = [run for run in runs if run.state == DONE]
-    count = [run for run in through if _circumstances(run.about) == now]
-    count = count or [run for run in through if _circumstances(run.about) == _circumstances(through[-1].about)]
+    count = [run for run in through if _origin(run.about) == now]
+    count = count or [run for run in through if _origin(run.about) == _origin(through[-1].about)]
     of_name: dict[str, list[Measure]] = {}
     for run in count or runs[-1:]:
         for measure in run.measures:
@@ -186,7 +199,7 @@ def _result(one: Planned, runs: Sequence[Run], now: tuple[str, str]) -> Result:
     shown, last = (count or runs)[-1], runs[-1]
     return Result(
         one,
-        [_beside(one, Measure.of_runs(several)) for several in of_name.values()],
+        [_with_published(one, Measure.of_runs(several)) for several in of_name.values()],
         len(count),
         last.state,
         last.reason,
@@ -195,14 +208,14 @@ def _result(one: Planned, runs: Sequence[Run], now: tuple[str, str]) -> Result:
     )
 
 
-def _beside(one: Planned, measure: Measure) -> Measure:
-    """With what the papers found, as it is known today."""
+def _with_published(one: PlannedExperiment, measure: Measure) -> Measure:
+    """Add the published value that the experiment knows."""
     if measure.published is not None:
         return measure
     return replace(measure, published=one.experiment.published(measure.measure))
 
 
-def _rather(full: Result, quick: Result) -> Result:
+def _preferred(full: Result, quick: Result) -> Result:
     def worth(result: Result) -> tuple[bool, bool, bool]:
         return result.runs > 0, bool(result.measures), result.state != MISSING
 
@@ -213,24 +226,28 @@ def _rather(full: Result, quick: Result) -> Result:
     return quick if full.state == MISSING else replace(quick, besides=f"in the full form {full.state}: {full.reason}")
 
 
-def _circumstances(about: Mapping[str, Any]) -> tuple[Any, Any]:
+def _origin(about: Mapping[str, Any]) -> tuple[Any, Any]:
     return about.get("commit"), about.get("machine")
 
 
-def elsewhere(about: Mapping[str, Any]) -> list[str]:
-    """What of a run's circumstances is other than now, in words.
+def differing_origin(about: Mapping[str, Any]) -> list[str]:
+    """Describe how a run's commit and machine differ from the current ones.
 
-    >>> elsewhere({"commit": commit(), "machine": "a laptop"})
+    >>> differing_origin({"commit": commit(), "machine": "a laptop"})
     ['on a laptop']
     """
     then = {"of commit": about.get("commit"), "on": about.get("machine")}
-    return [f"{word} {then[word]}" for word, now in (("of commit", commit()), ("on", machine())) if then[word] != now]
+    return [
+        f"{word} {then[word]}"
+        for word, now in (("of commit", commit()), ("on", describe_machine()))
+        if then[word] != now
+    ]
 
 
-class Writer:
+class RunWriter:
     """Appends the lines of one run."""
 
-    def __init__(self, path: Path, one: Planned, quick: bool) -> None:
+    def __init__(self, path: Path, one: PlannedExperiment, quick: bool) -> None:
         self.begun = datetime.now(UTC)
         self.path = path
         self.about = {
@@ -238,85 +255,89 @@ class Writer:
             "experiment": one.key,
             "quick": quick,
             "run": f"{self.begun.isoformat(timespec='microseconds')}-{os.getpid()}",
-            "commit": commit(anew=True),  # the run is a process of its own, of what is on disk now
+            "commit": commit(refresh=True),  # the run is a new process with the code on disk
             "seed": one.experiment.seed,
             "versions": versions(),
-            "machine": machine(),
+            "machine": describe_machine(),
         }
-        self._code = code_of(PACKAGE)
+        self._code = list(map(code_digest, CODE))
         self._measures = 0
 
     def changed(self) -> bool:
-        """Whether the library's code is other than it was when the run began."""
-        return code_of(PACKAGE) != self._code
+        """Whether the code of the library or of the benchmarks has changed since the run began."""
+        return list(map(code_digest, CODE)) != self._code
 
     def measure(self, line: str) -> None:
-        """Append what :meth:`Measure.to_json` wrote."""
+        """Append a line from :meth:`Measure.to_json`."""
         self._append(json.loads(line))
         self._measures += 1
 
     def end(self, state: str, reason: str = "") -> None:
-        """Append how it ended."""
+        """Append how the run ended."""
         seconds = round((datetime.now(UTC) - self.begun).total_seconds(), 1)
         end = {"state": state, "reason": reason, "seconds": seconds, "measures": self._measures}
-        self._append({**end, "load": [[load(), load()]]})
+        self._append({**end, "load": [[load_average(), load_average()]]})
 
     def _append(self, line: Mapping[str, Any]) -> None:
         now = datetime.now(UTC).isoformat(timespec="seconds")
         text = json.dumps({**line, **self.about, "time": now}, ensure_ascii=False) + "\n"
         with self.path.open("ab+") as file:
-            if file.tell() and _torn(file):
+            if file.tell() and _is_torn(file):
                 text = "\n" + text
             file.write(text.encode())
 
 
-def _torn(file: Any) -> bool:
-    """Whether the last line has no end."""
+def _is_torn(file: Any) -> bool:
+    """Return whether the last line lacks its newline."""
     file.seek(-1, os.SEEK_END)
     return bool(file.read(1) != b"\n")
 
 
-def commit(anew: bool = False) -> str:
-    """The commit of the code on disk, which the next process runs, as it was when git was last asked.
+def commit(refresh: bool = False) -> str:
+    """Return the commit of the code on disk, which the next process runs; the result is cached.
 
     Parameters
     ----------
-    anew : bool, default False
-        Ask again: while a report runs, somebody may change the code. See :func:`commit_of`.
+    refresh : bool, default False
+        Whether to ask git again: the code may change while a report runs. See :func:`commit_of`.
 
     Examples
     --------
     >>> commit() != ""
     True
     """
-    if anew or PACKAGE not in _ASKED:
-        _ASKED[PACKAGE] = commit_of(PACKAGE)
-    return _ASKED[PACKAGE]
+    if refresh or CODE not in _COMMITS:
+        _COMMITS[CODE] = commit_of(*CODE)
+    return _COMMITS[CODE]
 
 
-def commit_of(package: Path) -> str:
-    """The commit of a package's folder; the library's version where the folder is not kept by git.
+def commit_of(*packages: Path) -> str:
+    """Return the commit of package folders, or the library's version if one of them is not tracked by git.
 
-    Behind a ``+`` stands what tells one change since then from another, also of files that are new. A folder of
-    installed packages within a work tree of something else is not kept there.
+    A suffix after ``+`` identifies uncommitted changes in these folders, new files included. Packages that are
+    installed within the work tree of another project are not tracked there.
     """
     try:
-        _git(package, "ls-files", "--error-unmatch", "__init__.py")
-        head = _git(package, "rev-parse", "--short=12", "HEAD")
-        changed = _git(package, "status", "--porcelain", "--untracked-files=all", "--", ".")
-        if not changed:
-            return head.decode().strip()
-        change = sha256(changed + _git(package, "diff", "--no-ext-diff", "HEAD", "--", "."))
-        new = _git(package, "ls-files", "-z", "--others", "--exclude-standard", "--", ".")
-        for name in filter(None, new.split(b"\0")):
-            change.update(_contents(package / os.fsdecode(name)))
-        return f"{head.decode().strip()}+{change.hexdigest()[:6]}"
+        change, head = sha256(), b""
+        changed = False
+        for package in packages:
+            _git(package, "ls-files", "--error-unmatch", "__init__.py")
+            head = head or _git(package, "rev-parse", "--short=12", "HEAD")
+            status = _git(package, "status", "--porcelain", "--untracked-files=all", "--", ".")
+            if not status:
+                continue
+            changed = True
+            change.update(status + _git(package, "diff", "--no-ext-diff", "HEAD", "--", "."))
+            new = _git(package, "ls-files", "-z", "--others", "--exclude-standard", "--", ".")
+            for name in filter(None, new.split(b"\0")):
+                change.update(_contents(package / os.fsdecode(name)))
+        return head.decode().strip() + (f"+{change.hexdigest()[:6]}" if changed else "")
     except (OSError, subprocess.CalledProcessError):
         return riot_ops.__version__
 
 
-def code_of(package: Path) -> str:
-    """A digest of a package's files but hidden and compiled ones; unlike :func:`commit_of`, of nothing beside it."""
+def code_digest(package: Path) -> str:
+    """Return a digest of a package's files except hidden and compiled ones; unlike :func:`commit_of`, without git."""
     digest = sha256()
     for path in sorted(package.rglob("*")):
         within = path.relative_to(package)
@@ -326,10 +347,10 @@ def code_of(package: Path) -> str:
 
 
 def _contents(path: Path) -> bytes:
-    """What is in a file: of a large one its size; nothing where there is none, or it is gone meanwhile."""
+    """Return the content of a file, or the size of a large one; empty if the file is missing."""
     try:
         size = path.stat().st_size if path.is_file() else 0
-        return path.read_bytes() if 0 < size <= SMALL else str(size).encode()
+        return path.read_bytes() if 0 < size <= MAX_HASHED_BYTES else str(size).encode()
     except OSError:
         return b""
 
@@ -341,7 +362,7 @@ def _git(where: Path, *arguments: str) -> bytes:
 
 @cache
 def versions() -> dict[str, str]:
-    """Versions of what the figures depend on.
+    """Return the versions of the packages that results depend on.
 
     >>> versions()["numpy"] >= "2"
     True

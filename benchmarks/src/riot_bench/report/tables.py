@@ -1,4 +1,4 @@
-"""Results as tables: for the page, in Markdown and as CSV."""
+"""Results as tables: for the HTML page, in Markdown and as CSV."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from riot_bench.harness.formatting import format_load, format_number
 from riot_bench.harness.measure import Measure
-from riot_bench.report.intervals import ENOUGH, sure
-from riot_bench.report.plan import absent
-from riot_bench.report.store import DONE, LATE, MISSING, Result, elsewhere
-from riot_bench.suites.riotbench.tables import loads, short
+from riot_bench.report.intervals import MIN_VALUES, interval_of
+from riot_bench.report.plan import not_shown
+from riot_bench.report.store import DONE, LATE, MISSING, Result, differing_origin
 
 __all__ = [
     "COLUMNS",
-    "amount",
-    "cells",
-    "confidence",
-    "forms",
-    "lacking",
-    "remarks",
-    "reproduced",
-    "state",
+    "count_reached",
+    "describe_forms",
+    "describe_missing",
+    "describe_origin",
+    "describe_state",
+    "format_interval",
+    "format_value",
+    "list_remarks",
+    "measure_cells",
     "to_csv",
     "to_markdown",
-    "where",
 ]
 
-#: Columns of a table of measures, and whether they are numbers.
+#: Columns of a table of measures, and whether they are numeric.
 COLUMNS = {
     "measure": False,
     "value": True,
@@ -42,7 +42,7 @@ COLUMNS = {
     "how": False,
     "load": True,
 }
-CSV = (
+CSV_COLUMNS = (
     *(
         "suite",
         "experiment",
@@ -74,61 +74,64 @@ CSV = (
 )
 
 
-def confidence(measure: Measure) -> str:
-    """The mean of a measure and its interval, whether they are of one run, or how few values there are for one.
+def format_interval(measure: Measure) -> str:
+    """Format the mean of a measure with its interval, or the number of values if they are too few.
 
-    >>> confidence(Measure("x", 2.0, "s", values=(1.0, 2.0, 3.0))), confidence(Measure("x", 2.0, "s"))
+    >>> format_interval(Measure("x", 2.0, "s", values=(1.0, 2.0, 3.0))), format_interval(Measure("x", 2.0, "s"))
     ('2 (0–4.48)', 'too few: 1')
-    >>> confidence(Measure("x", 2.0, "s", sample=(1.0, 2.0, 3.0)))
+    >>> format_interval(Measure("x", 2.0, "s", sample=(1.0, 2.0, 3.0)))
     '2 (0–4.48) within the run'
     """
-    found = sure(measure)
-    if not found.known:
+    found = interval_of(measure)
+    if not found.is_known:
         return f"too few: {found.of}"
-    return f"{short(found.mean)} ({short(found.low)}–{short(found.high)})" + " within the run" * found.within
+    return (
+        f"{format_number(found.mean)} ({format_number(found.low)}–{format_number(found.high)})"
+        + " within the run" * found.within
+    )
 
 
-def amount(measure: Measure) -> str:
-    """The value, and whether it is a lower bound; of what nothing is known neither is told.
+def format_value(measure: Measure) -> str:
+    """Format the value, with ``≥`` for a lower bound.
 
-    >>> amount(Measure("x", 2.0, "s", lower_bound=True))
+    >>> format_value(Measure("x", 2.0, "s", lower_bound=True))
     '≥ 2'
     """
-    return "≥ " * (measure.lower_bound and math.isfinite(measure.value)) + short(measure.value)
+    return "≥ " * (measure.lower_bound and math.isfinite(measure.value)) + format_number(measure.value)
 
 
-def cells(measure: Measure) -> list[str]:
-    """A row of :data:`COLUMNS`."""
+def measure_cells(measure: Measure) -> list[str]:
+    """Return the cells of a row of :data:`COLUMNS`."""
     return [
         measure.measure,
-        amount(measure),
-        confidence(measure),
-        str(len(measure.known)),
+        format_value(measure),
+        format_interval(measure),
+        str(len(measure.measured)),
         measure.unit,
-        "" if measure.published is None else short(measure.published),
-        "" if measure.reach is None else f"{'≤' if measure.at_most else '≥'} {short(measure.reach)}",
+        "" if measure.published is None else format_number(measure.published),
+        "" if measure.reach is None else f"{'≤' if measure.at_most else '≥'} {format_number(measure.reach)}",
         {None: "", True: "yes", False: "no"}[measure.met],
         measure.against,
-        loads(measure),
+        format_load(measure),
     ]
 
 
-def state(result: Result) -> str:
-    """How an experiment stands, in words."""
+def describe_state(result: Result) -> str:
+    """Describe the state of an experiment."""
     text = {MISSING: "not run", LATE: "took too long"}.get(result.state, result.state)
     if result.state not in (DONE, MISSING):
         text += f": {result.reason}"
     if result.runs and result.state != DONE:
-        text += "; shown is an earlier run"
-    return "; ".join(filter(None, [text, result.besides, *(elsewhere(result.about) if result.measures else ())]))
+        text += "; an earlier run is shown"
+    return "; ".join(filter(None, [text, result.besides, *(differing_origin(result.about) if result.measures else ())]))
 
 
-def forms(results: Iterable[Result]) -> str:
-    """In which form the results are, in words."""
+def describe_forms(results: Iterable[Result]) -> str:
+    """Describe the forms of the results."""
     of = [result.form for result in results if result.form]
-    quick = "small data and few repetitions, for a look at everything; not for quoting."
+    quick = "small data and few repetitions, as an overview; not for quoting."
     if not of:
-        return "Nothing was run."
+        return "No experiment was run."
     if "full" not in of:
         return f"Quick form: {quick}"
     if "quick" not in of:
@@ -136,23 +139,23 @@ def forms(results: Iterable[Result]) -> str:
     return f"{of.count('full')} experiments in the full form, {of.count('quick')} in the quick form: {quick}"
 
 
-def lacking(results: Iterable[Result]) -> str:
-    """What there is beside these results that could be run, in words; empty where there is nothing."""
-    experiments, suites = absent([result.planned for result in results])
-    told = [", ".join(experiments)] if experiments else []
+def describe_missing(results: Iterable[Result]) -> str:
+    """Describe the experiments and suites that the results leave out; empty if there are none."""
+    experiments, suites = not_shown([result.planned for result in results])
+    parts = [", ".join(experiments)] if experiments else []
     if suites:
-        told.append(f"all of {', '.join(suites)}")
-    return f"Not in this report: {'; '.join(told)}." if told else ""
+        parts.append(f"all of {', '.join(suites)}")
+    return f"Not in this report: {'; '.join(parts)}." if parts else ""
 
 
-def reproduced(results: Iterable[Result]) -> tuple[int, int]:
-    """How many measures reach what they should, and how many should."""
+def count_reached(results: Iterable[Result]) -> tuple[int, int]:
+    """Count the measures that reach their target, and those that have one."""
     met = [m.met for result in results for m in result.measures if m.met is not None]
     return sum(met), len(met)
 
 
-def where(results: Sequence[Result]) -> dict[str, str]:
-    """Machines, versions, commits and loads that the results are of."""
+def describe_origin(results: Sequence[Result]) -> dict[str, str]:
+    """Return the machines, versions, commits, seeds, times and loads of the results."""
     of = [result for result in results if result.measures]
     versions = [
         ", ".join(f"{name} {number}" for name, number in result.about.get("versions", {}).items()) for result in of
@@ -179,53 +182,60 @@ def _span(times: Sequence[str]) -> str:
     return "" if not times else min(times) if min(times) == max(times) else f"{min(times)} to {max(times)}"
 
 
-def remarks(result: Result) -> list[str]:
-    """What a reader must know of an experiment beside its figures."""
-    told = []
-    if (text := state(result)) != DONE:
-        told.append(f"{text[0].upper()}{text[1:]}.")
+def list_remarks(result: Result) -> list[str]:
+    """Return the remarks that a reader of an experiment's measures must know."""
+    notes = []
+    if (text := describe_state(result)) != DONE:
+        notes.append(f"{text[0].upper()}{text[1:]}.")
     if result.form == "quick":
-        told.append("Quick form: not for quoting.")
-    of, found = len(result.measures), [sure(m) for m in result.measures]
-    if few := sum(not one.known for one in found):
-        told.append(f"{few} of {of} measures have fewer than {ENOUGH} repetitions and so no interval.")
+        notes.append("Quick form: not for quoting.")
+    of, found = len(result.measures), [interval_of(m) for m in result.measures]
+    if few := sum(not one.is_known for one in found):
+        notes.append(f"{few} of {of} measures have fewer than {MIN_VALUES} repetitions and so no interval.")
     if within := sum(one.within for one in found):
-        told.append(f"{within} of {of} measures have the interval within one run: runs may differ more.")
-    if lost := sum(len(m.known) < len(m.runs) for m in result.measures):
-        told.append(f"{lost} of {of} measures did not come about in each run; those runs are not counted.")
-    if bounds := sum(amount(m).startswith("≥") for m in result.measures):
-        told.append(f"{bounds} of {of} measures are lower bounds, marked by ≥.")
-    return told
+        notes.append(f"{within} of {of} measures have an interval within one run: runs may differ more.")
+    if lost := sum(len(m.measured) < len(m.runs) for m in result.measures):
+        notes.append(f"{lost} of {of} measures have no value in some run; those runs are not counted.")
+    if bounds := sum(format_value(m).startswith("≥") for m in result.measures):
+        notes.append(f"{bounds} of {of} measures are lower bounds, marked by ≥.")
+    return notes
 
 
-def to_markdown(title: str, results: Sequence[Result], pictures: Mapping[str, Sequence[tuple[str, str, str]]]) -> str:
-    """The report as Markdown; ``pictures``: by experiment the path, title and note of each."""
-    lines = [f"# {_cell(title)}", "", _cell(forms(results)), ""]
-    if beside := lacking(results):
+def to_markdown(title: str, results: Sequence[Result], charts: Mapping[str, Sequence[tuple[str, str, str]]]) -> str:
+    """Format the report as Markdown; ``charts`` has the path, title and note of each chart by experiment."""
+    lines = [f"# {_cell(title)}", "", _cell(describe_forms(results)), ""]
+    if beside := describe_missing(results):
         lines += [_cell(beside), ""]
-    lines += [f"- {name}: {_cell(text)}" for name, text in where(results).items()]
+    lines += [f"- {name}: {_cell(text)}" for name, text in describe_origin(results).items()]
     lines += ["", "| experiment | state | form | seconds | measures | reached |", "|---|---|---|---:|---:|---:|"]
     for result in results:
-        met, asked = reproduced([result])
+        met, asked = count_reached([result])
         reached = f"{met} of {asked}" if asked else ""
-        row = (result.planned.key, state(result), result.form, f"{result.seconds:.0f}", len(result.measures), reached)
+        row = (
+            result.planned.key,
+            describe_state(result),
+            result.form,
+            f"{result.seconds:.0f}",
+            len(result.measures),
+            reached,
+        )
         lines.append("| " + " | ".join(_cell(str(cell)) for cell in row) + " |")
     for result in results:
         experiment = result.planned.experiment
         about = _cell(experiment.about)
         lines += ["", f"## {_cell(experiment.title)}", "", f"`{experiment.key}`. {about}".rstrip(), ""]
-        lines += [f"*{_cell(text)}*  " for text in remarks(result)]
-        for path, name, note in pictures.get(experiment.key, ()):
+        lines += [f"*{_cell(text)}*  " for text in list_remarks(result)]
+        for path, name, note in charts.get(experiment.key, ()):
             lines += ["", f"![{_cell(name)}]({path})", "", f"{_cell(name)}. {_cell(note)}"]
         if result.measures:
             lines += ["", "| " + " | ".join(COLUMNS) + " |"]
             lines.append("|" + "|".join("---:" if number else "---" for number in COLUMNS.values()) + "|")
-            lines += ["| " + " | ".join(map(_cell, cells(m))) + " |" for m in result.measures]
+            lines += ["| " + " | ".join(map(_cell, measure_cells(m))) + " |" for m in result.measures]
     return "\n".join(lines) + "\n"
 
 
 def _cell(text: str) -> str:
-    """Text that ends neither a cell, a row nor a line, nor is markup."""
+    """Escape text for a table cell: one line, without markup."""
     text = " ".join(text.split()).replace("\\", "\\\\")
     for sign in "|<>*_`[]":
         text = text.replace(sign, f"\\{sign}")
@@ -233,18 +243,18 @@ def _cell(text: str) -> str:
 
 
 def to_csv(results: Iterable[Result]) -> str:
-    """The measures of a suite as CSV."""
+    """Format the measures of a suite as CSV."""
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(CSV)
+    writer.writerow(CSV_COLUMNS)
     for result in results:
         for m in result.measures:
-            found = sure(m)
+            found = interval_of(m)
             about = result.about
-            value = float(f"{m.value:.6g}")  # a median of two has the digits that halving made
+            value = float(f"{m.value:.6g}")  # the median of two values has more digits than they have
             row: list[Any] = [result.planned.suite, result.planned.key, m.measure, value, m.unit]
             row += [_number(found.mean), _number(found.low), _number(found.high)]
-            row += [len(m.known), " ".join(f"{v:g}" for v in m.runs)]
+            row += [len(m.measured), " ".join(f"{v:g}" for v in m.runs)]
             row += [found.within, " ".join(f"{v:g}" for v in m.sample), m.lower_bound]
             row += [m.published, m.reach, m.at_most, m.met, m.against]
             row += [" ".join(f"{a:g}/{b:g}" for a, b in m.load), m.machine]

@@ -1,1 +1,1 @@
-"""The suites: one module or package each."""
+"""The suites, one module or package each."""

@@ -1,4 +1,4 @@
-"""Single tasks on one core: the compiled loops alone, the task with all that surrounds them, parsers."""
+"""Single tasks on one core: the compiled kernels alone, whole tasks, and parsers."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
-from riot_bench.harness.data import needs
-from riot_bench.harness.measure import Measure, kernel_times, median, one_core, seconds
+from riot_bench.harness.machine import pinned_to_one_core
+from riot_bench.harness.measure import Measure
+from riot_bench.harness.requirements import require_extra
+from riot_bench.harness.timing import kernel_times, median, median_seconds
 from riot_ops import tasks as t
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.schema import CITY
@@ -21,10 +23,10 @@ __all__ = ["measures", "task_under_test"]
 
 CODES = ("KAL", "AVG", "SLR", "SOM", "DAC", "BLF", "RGF")
 KEYS = (1000, 100_000)
-#: Bare Kalman loop.
+#: Target of the Kalman filter's kernel in rows per second.
 REACH = {"KAL": 50e6}
 BATCH = 65_536
-#: A document of the kind that the benchmark's sample is.
+#: Document like the sample of RIoTBench.
 STUDENTS = '<?xml version="1.0"?>\n<class>\n{}</class>\n'
 STUDENT = """    <student rollno="{i}">
         <firstname>first{i}</firstname>
@@ -33,40 +35,47 @@ STUDENT = """    <student rollno="{i}">
         <marks>{i}</marks>
     </student>
 """
-#: Kernels that find the state of a key, and note that it changes, whatever the task.
-LOOKUP = ("hashing.hash_spans", "hashing.hash_words", "hashing.combine", "index.lookup", "index.resolve", "index.mark")
+#: Kernels that look up a key's state and mark it as changed, in every keyed task.
+LOOKUP_KERNELS = (
+    "hashing.hash_spans",
+    "hashing.hash_words",
+    "hashing.combine",
+    "index.lookup",
+    "index.resolve",
+    "index.mark_slots",
+)
 
 
 def measures(quick: bool = False) -> Iterator[Measure]:
-    """The suite."""
-    needs("this benchmark", "bench", "orjson")
+    """Run the suite."""
+    require_extra("this benchmark", "bench", "orjson")
     repetitions, batches, messages = (2, 4, 20_000) if quick else (7, 16, 100_000)
-    with one_core():
-        yield from _parse(messages, repetitions)
-        yield from _parse_xml(messages // 100, repetitions)
+    with pinned_to_one_core():
+        yield from _senml_parsing(messages, repetitions)
+        yield from _xml_parsing(messages // 100, repetitions)
         for keys in KEYS:
             data = _readings(keys, batches)
             for code in CODES:
                 yield from _throughput(code, keys, data, repetitions)
 
 
-def _parse(messages: int, repetitions: int) -> Iterator[Measure]:
+def _senml_parsing(messages: int, repetitions: int) -> Iterator[Measure]:
     from riot_bench.baselines.python.senml import parse
 
     lines = CitySource(1000, messages).lines(0, messages)
     task, dead = t.ParseSenML(schema="city"), DeadLetters("parse")
     slices = [lines.slice(i, 8192) for i in range(0, messages, 8192)]
     payloads = [s.column("payload").to_pylist() for s in slices]
-    ours = messages / seconds(lambda: [task.apply(s, dead) for s in slices], repetitions)
-    theirs = messages / seconds(lambda: [parse(p) for p in payloads], max(2, repetitions // 2))
+    ours = messages / median_seconds(lambda: [task.apply(s, dead) for s in slices], repetitions)
+    theirs = messages / median_seconds(lambda: [parse(p) for p in payloads], max(2, repetitions // 2))
     yield Measure("kernels/senml", ours, "messages/s", "CITY, 8,192 messages at once, to columns, one core")
     yield Measure("kernels/orjson", theirs, "messages/s", "the same with orjson.loads")
     yield Measure("kernels/senml-vs-orjson", ours / theirs, "ratio", "orjson.loads to the same columns, one core", 10)
 
 
-def _parse_xml(messages: int, repetitions: int) -> Iterator[Measure]:
-    """XML to a checksum or to columns; the ratios are of runs next to each other."""
-    from riot_bench.baselines.python.xml_readers import expat_alone, sax_alone
+def _xml_parsing(messages: int, repetitions: int) -> Iterator[Measure]:
+    """Measure XML parsing to a checksum or to columns; ratios compare adjacent runs."""
+    from riot_bench.baselines.python.xml_readers import parse_with_expat, parse_with_sax
 
     texts = [STUDENTS.format("".join(STUDENT.format(i=i) for i in range(40)))] * messages
     batch, dead = pa.RecordBatch.from_pydict({"payload": texts}), DeadLetters("parse")
@@ -75,19 +84,17 @@ def _parse_xml(messages: int, repetitions: int) -> Iterator[Measure]:
     for task in (t.ParseXML(), t.ParseXML(layout="records")):
         ours, against_expat, against_sax = [], [], []
         for _ in range(repetitions):
-            ours.append(messages / seconds(functools.partial(task.apply, batch, dead), 1))
-            against_expat.append(ours[-1] * seconds(lambda: expat_alone(texts), 1, warm=0) / messages)
-            against_sax.append(ours[-1] * seconds(lambda: sax_alone(few), 1, warm=0) / len(few))
+            ours.append(messages / median_seconds(functools.partial(task.apply, batch, dead), 1))
+            against_expat.append(ours[-1] * median_seconds(lambda: parse_with_expat(texts), 1, warm=0) / messages)
+            against_sax.append(ours[-1] * median_seconds(lambda: parse_with_sax(few), 1, warm=0) / len(few))
         yield Measure(f"kernels/xml/{task.layout}", median(ours), "messages/s", what)
         for name, ratios, reach in (("Expat", against_expat, 1), ("xml.sax", against_sax, 3)):
             label = f"kernels/xml-vs-{name.lower().removeprefix('xml.')}/{task.layout}"
-            yield Measure(
-                label, median(ratios), "ratio", f"{name}, which does nothing with what it finds; {what}", reach
-            )
+            yield Measure(label, median(ratios), "ratio", f"{name} without handlers; {what}", reach)
 
 
 def _readings(keys: int, batches: int) -> list[pa.RecordBatch]:
-    """Readings of random sensors; each value is one of 10,000."""
+    """Generate readings of random sensors with about 10,000 distinct values."""
     rng = np.random.default_rng(0)
     names = pa.array([f"sensor-{k:06d}" for k in range(keys)])
     kinds = pa.array(CITY.observed)
@@ -108,7 +115,7 @@ def _readings(keys: int, batches: int) -> list[pa.RecordBatch]:
 
 
 def task_under_test(code: str, keys: int) -> Task:
-    """The task of a code, keyed by sensor; DAC by type of observation, as in STATS."""
+    """Create the task of a code, keyed by sensor; DAC by observation type, as in STATS."""
     if code == "RGF":
         return t.RangeFilter(bounds="city")
     if code == "BLF":
@@ -125,9 +132,9 @@ def task_under_test(code: str, keys: int) -> Task:
 
 
 def _throughput(code: str, keys: int, data: list[pa.RecordBatch], repetitions: int) -> Iterator[Measure]:
-    """Rows per second of a warm task: all of push_batch, and its kernels but for the key lookup."""
+    """Measure rows per second of a warm task: all of push_batch, and its kernels without the key lookup."""
     session = task_under_test(code, keys).session()
-    for batch in data:  # all keys are known then
+    for batch in data:  # afterwards, all keys are known
         session.push_batch(batch)
     whole, inner, shares = [], [], ""
     for _ in range(repetitions):
@@ -137,9 +144,9 @@ def _throughput(code: str, keys: int, data: list[pa.RecordBatch], repetitions: i
                 session.push_batch(batch)
             whole.append(time.perf_counter() - start)
         shares = times.shares(whole[-1])
-        lookup = LOOKUP if session.task.stateful else ()
+        lookup = LOOKUP_KERNELS if session.task.stateful else ()
         inner.append(sum(s for name, s in times.spent.items() if name not in lookup))
     rows = BATCH * len(data)
-    bare = "compiled loops alone" + (", the keys' slots given" if session.task.stateful else ", hashing included")
+    bare = "kernels alone" + (", without the key lookup" if session.task.stateful else ", with hashing")
     yield Measure(f"kernels/{code}/kernel/{keys}", rows / median(inner), "rows/s", bare, REACH.get(code))
     yield Measure(f"kernels/{code}/task/{keys}", rows / median(whole), "rows/s", f"push_batch; time: {shares}")

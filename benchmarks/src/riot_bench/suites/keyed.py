@@ -7,53 +7,64 @@ from pathlib import Path
 from typing import Any
 
 import riot_ops as ro
-from riot_bench.harness.data import READINGS, Discard, RecordFiles, write_readings
-from riot_bench.harness.measure import Measure, median
-from riot_bench.harness.micro_batches import durations, folder, rate_of, spark_session, timed_query
+from riot_bench.harness.data import READINGS, RecordFiles, write_readings
+from riot_bench.harness.discard import DiscardSink
+from riot_bench.harness.folders import temporary_folder
+from riot_bench.harness.measure import Measure
+from riot_bench.harness.micro_batches import durations, rate_of, timed_query
+from riot_bench.harness.session import spark_session
+from riot_bench.harness.timing import median
 from riot_ops import tasks as t
 
 __all__ = ["kalman", "kalman_flow", "measures"]
 
-#: Numbers of keys, and how many times as fast as per-key state it should be.
+#: Numbers of keys, and the target ratio against per-key state.
 KEYS = {1000: 8, 100_000: 50}
-#: Rows of the micro-batches with which the JVM warms up: it compiles what has run often, not what has run long.
+#: Rows of a warm-up micro-batch; they are small, as the JVM compiles code that has run often, not long.
 WARM_UP_ROWS = 5_000
-#: Spark's own batches between the JVM and Python, which a session of riot_ops' bounds otherwise.
-SPARKS_BATCHES = {
+#: Spark's default batches between the JVM and Python; sessions of riot_ops set other limits.
+SPARK_ARROW_BATCHES = {
     "spark.sql.execution.arrow.maxBytesPerBatch": "64MB",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
 }
 
 
 def kalman() -> t.KalmanFilter:
-    """The task of all sides."""
+    """Create the task that all implementations run."""
     return t.KalmanFilter(by=("device",))
 
 
 def kalman_flow() -> ro.Dataflow:
-    """Source, task, sink."""
+    """Create the dataflow of source, task and sink."""
     flow = ro.Dataflow("keyed")
     return flow.sink("out", flow.source("readings", schema=READINGS).to(kalman(), id="kalman"))
 
 
 def measures(quick: bool = False) -> Iterator[Measure]:
-    """The suite."""
+    """Run the suite."""
     rows, batches, warm_up, repetitions, limit_s = (50_000, 4, 2, 1, 15.0) if quick else (2_000_000, 6, 40, 2, 100.0)
-    with spark_session(jvm="full") as spark, folder() as base:
-        sides = _Sides(spark, base)
+    with spark_session(jvm="full") as spark, temporary_folder() as base:
+        implementations = _Implementations(spark, base)
         few = write_readings(base / "warm-up", warm_up, WARM_UP_ROWS, 1000)
-        for side in (sides.packed, sides.transform, sides.bare_pass, sides.bare_pass_here):
-            side(few, WARM_UP_ROWS, WARM_UP_ROWS)
-        sides.per_key(few, WARM_UP_ROWS, WARM_UP_ROWS, limit_s / 3)
+        for run in (
+            implementations.packed,
+            implementations.transform,
+            implementations.bare_pass,
+            implementations.bare_pass_here,
+        ):
+            run(few, WARM_UP_ROWS, WARM_UP_ROWS)
+        implementations.per_key(few, WARM_UP_ROWS, WARM_UP_ROWS, limit_s / 3)
         for keys, reach in KEYS.items():
             data = write_readings(base / f"keys-{keys}", batches, rows, keys)
-            yield from _against_bare_pass(sides, data, keys, rows, repetitions)
-            yield from _against_per_key(sides, data, keys, rows, 2 * rows, repetitions, limit_s, reach)
-            yield from _against_per_key(sides, data, keys, rows, rows, repetitions, limit_s, reach, "-small-batches")
+            yield from _against_bare_pass(implementations, data, keys, rows, repetitions)
+            yield from _against_per_key(implementations, data, keys, rows, 2 * rows, repetitions, limit_s, reach)
+            yield from _against_per_key(
+                implementations, data, keys, rows, rows, repetitions, limit_s, reach, "-small-batches"
+            )
 
 
-class _Sides:
-    """The ways to run the filter over files of readings; each gives the seconds of its micro-batches.
+class _Implementations:
+    """Implementations of the filter over files of readings; each method returns the seconds of its micro-batches.
 
     ``rows`` is the size of a micro-batch, ``each`` that of two files.
     """
@@ -65,7 +76,7 @@ class _Sides:
 
     def packed(self, data: Path, each: int, rows: int) -> list[float]:
         source = RecordFiles(data, each // 2)
-        query = kalman_flow().start(self._spark, source, sinks=Discard(), max_records=rows)
+        query = kalman_flow().start(self._spark, source, sinks=DiscardSink(), max_records=rows)
         query.wait()
         return durations(query.streaming)
 
@@ -73,20 +84,20 @@ class _Sides:
         return self._timed(kalman().transform(self._read(data, each, rows)))[0]
 
     def bare_pass(self, data: Path, each: int, rows: int) -> list[float]:
-        """With the batches between the JVM and Python that Spark has by itself."""
-        from riot_ops.spark.session import settings_of_query
+        """Run a bare pass with Spark's default batches between the JVM and Python."""
+        from riot_ops.spark.session import query_settings
 
-        with settings_of_query(self._spark, SPARKS_BATCHES):
+        with query_settings(self._spark, SPARK_ARROW_BATCHES):
             return self.bare_pass_here(data, each, rows)
 
     def bare_pass_here(self, data: Path, each: int, rows: int) -> list[float]:
-        """With those of a session of ours."""
+        """Run a bare pass with the batches of a riot_ops session."""
         from riot_bench.baselines.spark.keyed import bare_pass
 
         return self._timed(bare_pass(self._read(data, each, rows)))[0]
 
     def per_key(self, data: Path, each: int, rows: int, limit_s: float) -> tuple[list[float], float | None]:
-        """Also the seconds of an unfinished micro-batch, where the limit ran out."""
+        """Run per-key state; also return the seconds of an unfinished micro-batch if the limit was reached."""
         from riot_bench.baselines.spark.keyed import kalman_per_key
 
         return self._timed(kalman_per_key(self._read(data, each, rows)), limit_s)
@@ -103,32 +114,37 @@ class _Sides:
         )
 
 
-def _against_bare_pass(sides: _Sides, data: Path, keys: int, rows: int, repetitions: int) -> Iterator[Measure]:
-    """The packed dataflow and ``transform``, in turns with a bare pass."""
+def _against_bare_pass(
+    implementations: _Implementations, data: Path, keys: int, rows: int, repetitions: int
+) -> Iterator[Measure]:
+    """Compare the packed dataflow and ``transform`` with a bare pass, alternating."""
     how = f"micro-batches of {rows:,} rows, {keys:,} keys, local[2], after a warm-up"
     rates: dict[str, list[float]] = {"packed": [], "transform": [], "bare-pass": [], "here": []}
     for _ in range(repetitions):
-        taking = (sides.packed, sides.transform, sides.bare_pass, sides.bare_pass_here)
-        for name, side in zip(rates, taking, strict=True):
-            rates[name] += [rows / s for s in side(data, rows, rows)[1:]]
+        runs = (
+            implementations.packed,
+            implementations.transform,
+            implementations.bare_pass,
+            implementations.bare_pass_here,
+        )
+        for name, run in zip(rates, runs, strict=True):
+            rates[name] += [rows / s for s in run(data, rows, rows)[1:]]
     packed, transform, bare, here = (median(values) for values in rates.values())
     yield Measure(f"keyed/packed/{keys}", packed, "rows/s", how)
     yield Measure(f"keyed/transform/{keys}", transform, "rows/s", how)
-    yield Measure(f"keyed/bare-pass/{keys}", bare, "rows/s", f"{how}; batches to Python as Spark has them by itself")
-    what = "repartition(key).mapInArrow(identity), same files and micro-batches; batches to Python as Spark has them"
+    yield Measure(f"keyed/bare-pass/{keys}", bare, "rows/s", f"{how}; Spark's default batches to Python")
+    what = "repartition(key).mapInArrow(identity), same files and micro-batches; Spark's default batches to Python"
     yield Measure(f"keyed/vs-bare-pass/{keys}", packed / bare, "ratio", what, 1.5)
     what = "the same, for transform(df): rows in, rows out"
     yield Measure(f"keyed/transform-vs-bare-pass/{keys}", transform / bare, "ratio", what, 0.7)
-    yield Measure(
-        f"keyed/bare-pass-in-our-session/{keys}", here, "rows/s", f"{how}; batches to Python as riot_ops sets them"
-    )
-    what = "a bare pass with batches to Python as riot_ops sets them in sessions of its own"
+    yield Measure(f"keyed/bare-pass-in-our-session/{keys}", here, "rows/s", f"{how}; riot_ops' batches to Python")
+    what = "a bare pass with the batches to Python of riot_ops' sessions"
     yield Measure(f"keyed/vs-bare-pass-in-our-session/{keys}", packed / here, "ratio", what)
     yield Measure(f"keyed/transform-vs-bare-pass-in-our-session/{keys}", transform / here, "ratio", what)
 
 
 def _against_per_key(
-    sides: _Sides,
+    implementations: _Implementations,
     data: Path,
     keys: int,
     each: int,
@@ -138,11 +154,11 @@ def _against_per_key(
     reach: float,
     suffix: str = "",
 ) -> Iterator[Measure]:
-    """The packed dataflow against per-key state, of which less may be seen where it is slow."""
+    """Compare the packed dataflow with per-key state, which is stopped at the limit if it is slow."""
     how = f"micro-batches of {rows:,} rows, {keys:,} keys, local[2], after a warm-up"
-    ours = median(rows / s for _ in range(repetitions) for s in sides.packed(data, each, rows)[1:])
+    ours = median(rows / s for _ in range(repetitions) for s in implementations.packed(data, each, rows)[1:])
     what = f"transformWithStateInPandas per key, Python arithmetic; both with micro-batches of {rows:,} rows"
-    theirs = rate_of(sides.per_key(data, each, rows, limit_s), rows, limit_s)
+    theirs = rate_of(implementations.per_key(data, each, rows, limit_s), rows, limit_s)
     what += theirs.note
     yield Measure(f"keyed/packed-beside-per-key{suffix}/{keys}", ours, "rows/s", how)
     yield Measure(f"keyed/per-key{suffix}/{keys}", theirs.value, "rows/s", what)

@@ -1,4 +1,4 @@
-"""Predictions by stored models, against scikit-learn one message at a time."""
+"""Predictions by stored models, against scikit-learn message by message."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
-from riot_bench.harness.data import needs
-from riot_bench.harness.measure import Measure, one_core, seconds
+from riot_bench.harness.machine import pinned_to_one_core
+from riot_bench.harness.measure import Measure
+from riot_bench.harness.requirements import require_extra
+from riot_bench.harness.timing import median_seconds
 from riot_ops import tasks as t
 from riot_ops.models import LinearModel, TreeModel
-from riot_ops.tasks.predict.prediction import PredictionTask
+from riot_ops.tasks.predict.prediction_task import PredictionTask
 
-__all__ = ["measures", "prepared"]
+__all__ = ["measures", "train_models"]
 
 INPUTS = ("temperature", "humidity", "light", "dust")
 LABELS = ("BAD", "GOOD", "VERYGOOD", "EXCELLENT")
@@ -21,19 +23,19 @@ TRAINING, BATCH = 3000, 65_536
 
 
 def measures(quick: bool = False) -> Iterator[Measure]:
-    """The suite."""
-    needs("this benchmark", "ml", "sklearn")
-    from riot_bench.baselines.python.models import predict_all_at_once, predict_one_at_a_time
+    """Run the suite."""
+    require_extra("this benchmark", "ml", "sklearn")
+    from riot_bench.baselines.python.models import predict_batch, predict_each
 
     repetitions, one_by_one = (3, 200) if quick else (15, 3000)
     batch = readings(BATCH, seed=1)
     rows = np.column_stack([batch.column(name) for name in INPUTS]).tolist()
-    with one_core():
-        for code, (task, estimator) in prepared().items():
+    with pinned_to_one_core():
+        for code, (task, estimator) in train_models().items():
             session = task.session()
-            ours = BATCH / seconds(lambda: session.push_batch(batch), repetitions)  # noqa: B023
-            single = one_by_one / seconds(lambda: predict_one_at_a_time(estimator, rows[:one_by_one]), 3)  # noqa: B023
-            whole = BATCH / seconds(lambda: predict_all_at_once(estimator, rows), max(3, repetitions // 3))  # noqa: B023
+            ours = BATCH / median_seconds(lambda: session.push_batch(batch), repetitions)  # noqa: B023
+            single = one_by_one / median_seconds(lambda: predict_each(estimator, rows[:one_by_one]), 3)  # noqa: B023
+            whole = BATCH / median_seconds(lambda: predict_batch(estimator, rows), max(3, repetitions // 3))  # noqa: B023
             yield Measure(f"models/{code}/task", ours, "rows/s", f"push_batch of {BATCH:,} rows, one core")
             yield Measure(f"models/{code}/one-at-a-time", single, "rows/s", "scikit-learn, predict([row]) per message")
             yield Measure(f"models/{code}/all-at-once", whole, "rows/s", "scikit-learn, predict of all rows as a list")
@@ -41,7 +43,7 @@ def measures(quick: bool = False) -> Iterator[Measure]:
 
 
 def readings(n: int, seed: int) -> pa.RecordBatch:
-    """Wide CITY records with a class."""
+    """Generate wide CITY records with a class."""
     rng = np.random.default_rng(seed)
     columns = {name: np.round(rng.normal(30, 10, n), 2) for name in INPUTS}
     air = np.round(20 + columns["dust"] / 4 + columns["humidity"] / 10 + rng.normal(0, 3, n), 2)
@@ -49,8 +51,8 @@ def readings(n: int, seed: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict({"seq": np.arange(n), **columns, "airquality_raw": air, "class": label})
 
 
-def prepared() -> dict[str, tuple[PredictionTask, object]]:
-    """For each code the task and the estimator of scikit-learn that its model is of."""
+def train_models() -> dict[str, tuple[PredictionTask, object]]:
+    """Return the task and the scikit-learn estimator of its model, by code."""
     from sklearn.linear_model import LinearRegression
     from sklearn.tree import DecisionTreeClassifier
 

@@ -1,4 +1,4 @@
-"""MQTT: publishing and receiving through a broker beside us, and with paho alone."""
+"""MQTT: publishing and receiving through a local broker, against paho-mqtt alone."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from urllib.parse import urlsplit
 
 import pyarrow as pa
 
-from riot_bench.harness.data import needs
-from riot_bench.harness.measure import Measure, median
+from riot_bench.harness.measure import Measure
+from riot_bench.harness.requirements import require_extra
+from riot_bench.harness.timing import median
 from riot_ops import tasks as t
 from riot_ops.connectors import MQTTSource
 from riot_ops.core.dead_letters import DeadLetters
@@ -22,26 +23,26 @@ from riot_ops.testing.services import Mosquitto
 __all__ = ["measures"]
 
 QoS = Literal[0, 1, 2]
-ALL: tuple[QoS, ...] = (0, 1, 2)
+QOS_LEVELS: tuple[QoS, ...] = (0, 1, 2)
 
-#: Of what paho alone reaches.
+#: Target ratio against paho alone.
 REACH = 0.8
 
 
 def measures(quick: bool = False) -> Iterator[Measure]:
-    """The suite; it starts a Mosquitto of its own."""
-    needs("this benchmark", "mqtt", "paho.mqtt.client")
+    """Run the suite with its own Mosquitto."""
+    require_extra("this benchmark", "mqtt", "paho.mqtt.client")
     repetitions, n = (1, 500) if quick else (5, 5000)
     batch = CitySource(100, n).lines(0, n)
     with Mosquitto(options=("queue_qos0_messages true",)) as broker, tempfile.TemporaryDirectory() as folder:
-        for qos in ALL:
+        for qos in QOS_LEVELS:
             yield from _publish(broker, batch, qos, repetitions)
-        for qos in ALL:
+        for qos in QOS_LEVELS:
             yield from _receive(broker, batch, qos, repetitions, Path(folder))
 
 
 def _publish(broker: Mosquitto, batch: pa.RecordBatch, qos: QoS, repetitions: int) -> Iterator[Measure]:
-    from riot_bench.baselines.python import mqtt as mqtt_paho
+    from riot_bench.baselines.python.mqtt import publish
 
     task, dead = t.PublishMQTT(url=broker.url, topic="bench", qos=qos), DeadLetters("bench")
     task.apply(batch.slice(0, 100), dead)
@@ -52,13 +53,13 @@ def _publish(broker: Mosquitto, batch: pa.RecordBatch, qos: QoS, repetitions: in
         start = time.perf_counter()
         task.apply(batch, dead)
         ours.append(time.perf_counter() - start)
-        theirs.append(mqtt_paho.publish(port, "bench", payloads, qos))
-    yield from _compare(f"mqtt/publish/qos{qos}", batch.num_rows, ours, theirs, "100 messages under way at most")
+        theirs.append(publish(port, "bench", payloads, qos))
+    yield from _compare(f"mqtt/publish/qos{qos}", batch.num_rows, ours, theirs, "at most 100 messages unacknowledged")
 
 
 def _receive(broker: Mosquitto, batch: pa.RecordBatch, qos: QoS, repetitions: int, folder: Path) -> Iterator[Measure]:
-    """From a queue at the broker: into the spool (fsync before each acknowledgement), and into a list."""
-    from riot_bench.baselines.python import mqtt as mqtt_paho
+    """Receive a queue of the broker: into the spool (fsync before each acknowledgement), and into a list."""
+    from riot_bench.baselines.python.mqtt import receive, subscribe
 
     n, port = batch.num_rows, urlsplit(broker.url).port or 0
     publish, dead = t.PublishMQTT(url=broker.url, topic=f"bench/{qos}", qos=qos), DeadLetters("bench")
@@ -73,14 +74,14 @@ def _receive(broker: Mosquitto, batch: pa.RecordBatch, qos: QoS, repetitions: in
         start = time.perf_counter()
         source.open()
         while source.latest({"seq": 0})["seq"] < n:
-            time.sleep(0.005)  # a look takes the interpreter lock from the receiver
+            time.sleep(0.005)  # polling takes the interpreter lock from the receiver
         ours.append(time.perf_counter() - start)
         source.close()
-        client_id = mqtt_paho.subscribe(port, f"bench/{qos}", qos)
+        client_id = subscribe(port, f"bench/{qos}", qos)
         publish.apply(batch, dead)
-        theirs.append(mqtt_paho.receive(port, client_id, n)[0])
+        theirs.append(receive(port, client_id, n)[0])
     yield from _compare(
-        f"mqtt/receive/qos{qos}", n, ours, theirs, "a queue at the broker, onto disk; paho: into a list"
+        f"mqtt/receive/qos{qos}", n, ours, theirs, "from a queue of the broker to disk; paho: to a list"
     )
 
 

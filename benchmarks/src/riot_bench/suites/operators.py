@@ -1,4 +1,4 @@
-"""How the cost of a record grows with the number of keys, and with the length of a window, task by task."""
+"""Growth of each task's cost per record with the number of keys and with the window length."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from riot_bench.harness.measure import Measure, median, one_core
+from riot_bench.harness.machine import pinned_to_one_core
+from riot_bench.harness.measure import Measure
+from riot_bench.harness.timing import median
 from riot_ops import tasks as t
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.schema import TIMESTAMP
@@ -22,12 +24,12 @@ __all__ = ["KEYED", "WINDOWED", "measures"]
 BATCH = 65_536
 #: Milliseconds between two records.
 GAP_MS = 1
-#: What the cost may grow by.
-MOST = 4
+#: Maximum growth of the cost.
+MAX_GROWTH = 4
 STATES = ("LNL", "LNN", "LNS", "MNN", "HHS")
 
 BY = ("key",)
-#: Tasks with a state per key. A tick comes each 100,000 records, and what it puts out counts as records, too.
+#: Tasks with state per key. A tick occurs every 100,000 records, and its output counts as records, too.
 KEYED: dict[str, Callable[[], KeyedTask]] = {
     "running_count": lambda: t.RunningCount(by=BY),
     "running_totals": lambda: t.RunningTotals(by=BY, totals={"n": None, "total": "number"}),
@@ -46,7 +48,7 @@ KEYED: dict[str, Callable[[], KeyedTask]] = {
     "sliding_totals": lambda: t.SlidingTotals(by=BY, totals={"n": None}, every=timedelta(seconds=100)),
     "top_k": lambda: t.TopK(item="key", value="number", k=10, every=timedelta(seconds=100)),
 }
-#: Tasks with the latest records of a key in a window of a given length.
+#: Tasks with a window of given length over the latest records of a key.
 WINDOWED: dict[str, Callable[[int], KeyedTask]] = {
     "moving_average": lambda n: t.MovingAverage(by=BY, window=n, mode="growing", output="mean"),
     "weighted_average": lambda n: t.WeightedAverage(by=BY, value="value", weight="number", last=n),
@@ -60,26 +62,26 @@ WINDOWED: dict[str, Callable[[int], KeyedTask]] = {
 
 
 def measures(quick: bool = False) -> Iterator[Measure]:
-    """The suite."""
+    """Run the suite."""
     keys, rows, repetitions = (10_000, 131_072, 1) if quick else (1_000_000, 1_048_576, 3)
     lengths = (10, 1_000) if quick else (10, 100_000)
-    with one_core():
+    with pinned_to_one_core():
         for name, make in KEYED.items():
-            few, many = (_cost(make(), n, rows, repetitions) for n in (1_000, keys))
-            yield from _pair(f"operators/{name}/keys", few, many, f"1,000 keys and {keys:,}, {rows:,} records")
+            few, many = (_record_cost(make(), n, rows, repetitions) for n in (1_000, keys))
+            yield from _growth(f"operators/{name}/keys", few, many, f"1,000 keys and {keys:,}, {rows:,} records")
         for name, of in WINDOWED.items():
-            short, long = (_cost(of(n), 8, rows, repetitions) for n in lengths)
+            short, long = (_record_cost(of(n), 8, rows, repetitions) for n in lengths)
             what = f"windows of {lengths[0]} and {lengths[1]:,}, 8 keys, {rows:,} records"
-            yield from _pair(f"operators/{name}/window", short, long, what)
+            yield from _growth(f"operators/{name}/window", short, long, what)
 
 
-def _pair(name: str, small: float, large: float, how: str) -> Iterator[Measure]:
-    yield Measure(name, 1e9 * large, "ns/record", f"{how}; {1e9 * small:.0f} of the first, one core")
-    yield Measure(f"{name}/growth", large / small, "ratio", how, MOST, at_most=True)
+def _growth(name: str, small: float, large: float, how: str) -> Iterator[Measure]:
+    yield Measure(name, 1e9 * large, "ns/record", f"{how}; {1e9 * small:.0f} for the first, one core")
+    yield Measure(f"{name}/growth", large / small, "ratio", how, MAX_GROWTH, at_most=True)
 
 
-def _cost(task: KeyedTask, keys: int, rows: int, repetitions: int) -> float:
-    """CPU seconds per record in or out, with all keys known and windows as full as they get."""
+def _record_cost(task: KeyedTask, keys: int, rows: int, repetitions: int) -> float:
+    """Return the CPU seconds per input or output record, with all keys known and windows full."""
     state, dead = KeyedState(task), DeadLetters(task.name())
     rng = np.random.default_rng(1)
     seq = 0

@@ -1,4 +1,4 @@
-"""Windows of stream time: in process against plain Python, on Spark against Spark's own aggregation."""
+"""Event-time windows: in process against plain Python, on Spark against Spark's own aggregation."""
 
 from __future__ import annotations
 
@@ -13,16 +13,22 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import riot_ops as ro
-from riot_bench.baselines.windows import means, plain_means
-from riot_bench.harness.data import Discard, RecordFiles
-from riot_bench.harness.measure import Measure, median, one_core, seconds
-from riot_bench.harness.micro_batches import durations, folder, spark_session, timed_query
+from riot_bench.baselines.python.windows import plain_window_means
+from riot_bench.baselines.spark.windows import spark_window_means
+from riot_bench.harness.data import RecordFiles
+from riot_bench.harness.discard import DiscardSink
+from riot_bench.harness.folders import temporary_folder
+from riot_bench.harness.machine import pinned_to_one_core
+from riot_bench.harness.measure import Measure
+from riot_bench.harness.micro_batches import durations, timed_query
+from riot_bench.harness.session import spark_session
+from riot_bench.harness.timing import median, median_seconds
 from riot_ops import tasks as t
 from riot_ops.core.schema import TIMESTAMP
 
-__all__ = ["KINDS", "SCHEMA", "flow", "measures", "readings"]
+__all__ = ["SCHEMA", "WINDOWS", "measures", "readings", "window_flow"]
 
-#: One reading of a device, with its time.
+#: A reading of a device with its time.
 SCHEMA = pa.schema(
     [
         pa.field("seq", pa.int64(), nullable=False),
@@ -34,8 +40,8 @@ SCHEMA = pa.schema(
 KEYS = 1000
 MINUTE = timedelta(minutes=1)
 MEANS = {"mean": ("mean", "value"), "n": ("count", None)}
-#: What is measured in process, and what it should reach in rows per second.
-KINDS: dict[str, tuple[t.Window, float]] = {
+#: Windows that are measured in process, and their target in rows per second.
+WINDOWS: dict[str, tuple[t.Window, float]] = {
     "tumbling": (t.Window(by=("device",), size=MINUTE, aggregates=MEANS), 10e6),
     "hopping": (t.Window(by=("device",), size=MINUTE, every=MINUTE / 6, aggregates=MEANS), 3e6),
     "session": (t.Window(by=("device",), gap=timedelta(seconds=5), aggregates=MEANS), 5e6),
@@ -43,7 +49,7 @@ KINDS: dict[str, tuple[t.Window, float]] = {
 
 
 def readings(rows: int, first: int = 0) -> pa.Table:
-    """Readings of 1,000 devices, a thousand a second, in the order of their times."""
+    """Generate readings of 1,000 devices in order of time, 1,000 per second."""
     rng = np.random.default_rng([1, first])
     names = pa.array([f"device-{k:07d}" for k in range(KEYS)])
     seq = np.arange(first, first + rows)
@@ -57,31 +63,33 @@ def readings(rows: int, first: int = 0) -> pa.Table:
     return pa.table(columns, schema=SCHEMA)
 
 
-def flow(task: t.Window) -> ro.Dataflow:
-    """Source, window, sink."""
-    made = ro.Dataflow("windows")
-    return made.sink("out", made.source("readings", schema=SCHEMA).to(task, id="window"))
+def window_flow(task: t.Window) -> ro.Dataflow:
+    """Create the dataflow of source, window and sink."""
+    flow = ro.Dataflow("windows")
+    return flow.sink("out", flow.source("readings", schema=SCHEMA).to(task, id="window"))
 
 
 def measures(quick: bool = False) -> Iterator[Measure]:
-    """The suite."""
+    """Run the suite."""
     rows, repetitions = (200_000, 1) if quick else (4_000_000, 3)
     table = readings(rows)
     rates = {}
-    with one_core():
-        for name, (task, reach) in KINDS.items():
-            run = flow(task)
-            run.run(table.slice(0, 100_000), sinks=Discard(), cores=1)
-            rates[name] = rows / seconds(functools.partial(run.run, table, sinks=Discard(), cores=1), repetitions)
-            how = f"mean and count per key and {_length(task)}, {KEYS:,} keys, one core, nothing written"
+    with pinned_to_one_core():
+        for name, (task, reach) in WINDOWS.items():
+            run = window_flow(task)
+            run.run(table.slice(0, 100_000), sinks=DiscardSink(), cores=1)
+            rates[name] = rows / median_seconds(
+                functools.partial(run.run, table, sinks=DiscardSink(), cores=1), repetitions
+            )
+            how = f"mean and count per key and {_frame_name(task)}, {KEYS:,} keys, one core, nothing written"
             yield Measure(f"windows/{name}", rates[name], "rows/s", how, reach)
-        plain = rows / seconds(lambda: plain_means(table), repetitions)
-    yield Measure("windows/plain-python", plain, "rows/s", "a dict per minute, one core, over lists in memory")
+        plain = rows / median_seconds(lambda: plain_window_means(table), repetitions)
+    yield Measure("windows/plain-python", plain, "rows/s", "a dict per minute over lists in memory, one core")
     yield Measure("windows/vs-plain-python", rates["tumbling"] / plain, "ratio", "tumbling, one core each")
     yield from _on_spark(quick)
 
 
-def _length(task: t.Window) -> str:
+def _frame_name(task: t.Window) -> str:
     return "session" if task.gap is not None else "minute" + (" each ten seconds" if task.every is not None else "")
 
 
@@ -89,20 +97,22 @@ def _length(task: t.Window) -> str:
 
 
 def _on_spark(quick: bool) -> Iterator[Measure]:
-    """The packed dataflow and ``transform`` in turns with Spark's own windows, over the same files."""
+    """Compare the packed dataflow and ``transform`` with Spark's own windows over the same files, alternating."""
     sizes = {"": 50_000} if quick else {"": 4_000_000, "-small-batches": 2_000_000}
     batches, repetitions = (4, 1) if quick else (5, 2)
-    with spark_session(jvm="full") as spark, folder() as base:
+    with spark_session(jvm="full") as spark, temporary_folder() as base:
         small = _write(base / "warm-up", 20, 10_000)
-        sides = _Sides(spark, base)
-        for side in (sides.packed, sides.transform, sides.sql):
-            side(small, 10_000)
+        implementations = _Implementations(spark, base)
+        for run in (implementations.packed, implementations.transform, implementations.sql):
+            run(small, 10_000)
         for suffix, rows in sizes.items():
             data = _write(base / f"rows-{rows}", batches, rows)
             rates: dict[str, list[float]] = {"packed": [], "transform": [], "sql": []}
             for _ in range(repetitions):
-                for name, side in zip(rates, (sides.packed, sides.transform, sides.sql), strict=True):
-                    rates[name] += [rows / s for s in side(data, rows)[1:]]
+                for name, run in zip(
+                    rates, (implementations.packed, implementations.transform, implementations.sql), strict=True
+                ):
+                    rates[name] += [rows / s for s in run(data, rows)[1:]]
             packed, transform, sql = (median(values) for values in rates.values())
             how = f"micro-batches of {rows:,} rows, {KEYS:,} keys, local[2], after a warm-up"
             yield Measure(f"windows/packed{suffix}", packed, "rows/s", how)
@@ -114,15 +124,18 @@ def _on_spark(quick: bool) -> Iterator[Measure]:
 
 
 def _write(path: Path, batches: int, rows: int) -> Path:
-    """Two files for each micro-batch."""
+    """Write two files for each micro-batch."""
     path.mkdir()
     for i in range(2 * batches):
         pq.write_table(readings(rows // 2, i * rows // 2), path / f"{i:05d}.parquet")
     return path
 
 
-class _Sides:
-    """The ways to aggregate files of readings; each gives the seconds of its micro-batches of so many rows."""
+class _Implementations:
+    """Implementations of the aggregation over files of readings.
+
+    Each method returns the seconds of its micro-batches.
+    """
 
     def __init__(self, spark: Any, base: Path) -> None:
         self._spark = spark
@@ -130,19 +143,19 @@ class _Sides:
         self._queries = 0
 
     def packed(self, data: Path, rows: int) -> list[float]:
-        """The dataflow with the source that reads the files itself."""
+        """Run the dataflow with a source that reads the files."""
         source = RecordFiles(data, rows // 2, SCHEMA)
-        query = flow(KINDS["tumbling"][0]).start(self._spark, source, sinks=Discard(), max_records=rows)
+        query = window_flow(WINDOWS["tumbling"][0]).start(self._spark, source, sinks=DiscardSink(), max_records=rows)
         query.wait()
         return durations(query.streaming)
 
     def transform(self, data: Path, rows: int) -> list[float]:
-        """Rows of a DataFrame in, rows out."""
-        return self._timed(KINDS["tumbling"][0].transform(self._read(data)))
+        """Transform a DataFrame."""
+        return self._timed(WINDOWS["tumbling"][0].transform(self._read(data)))
 
     def sql(self, data: Path, rows: int) -> list[float]:
-        """Spark's own."""
-        return self._timed(means(self._read(data)))
+        """Aggregate with Spark SQL."""
+        return self._timed(spark_window_means(self._read(data)))
 
     def _timed(self, frame: Any) -> list[float]:
         self._queries += 1

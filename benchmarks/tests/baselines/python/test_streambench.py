@@ -13,10 +13,10 @@ from riot_bench.harness.validation import plain_results
 from riot_ops.core.errors import ConfigError
 from riot_ops.dataflows import application
 from riot_ops.streams import generate
-from tests.dataflows.dspbench.streams_of import messages, rows
+from tests.dataflows.dspbench.line_messages import messages, rows
 from tests.reference.streambench import programs
 from tests.search import depth
-from tests.staged import Staged
+from tests.simulated_query import SimulatedQuery
 
 NAMES = ["identity", "sample", "projection", "grep", "wordcount", "distinct", "statistics"]
 OPTIONS = {
@@ -64,7 +64,7 @@ def test_results_are_the_same_in_stages(name):
     choose = random.Random(name)
     source = generate(stream, messages=300, records=130, dirt=True)
     whole = application(name).builder().run(source)
-    staged = Staged(application(name).builder(), source, choose, max_records=70, partitions=2)
+    staged = SimulatedQuery(application(name).builder(), source, choose, max_records=70, partitions=2)
     assert found(name, staged) == found(name, whole)
     assert found(name, whole)
 

@@ -12,55 +12,55 @@ import pytest
 from riot_bench.harness.measure import Measure
 from riot_bench.suites.neptune import backpressure as neptune_pressure
 from riot_bench.suites.neptune import backpressure_spark as neptune_pressure_spark
-from riot_bench.suites.neptune.backpressure import STEPS, Stairs, exponent
+from riot_bench.suites.neptune.backpressure import STEPS, Staircase, rate_exponent
 from riot_bench.suites.neptune.backpressure_spark import (
     LEVELS,
-    Climbed,
-    Settled,
-    Sleeping,
+    SettledStep,
+    SleepingStage,
+    StaircaseRun,
     batch_seconds,
-    rates,
-    settled,
+    settled_steps,
+    step_rates,
 )
-from riot_bench.suites.neptune.messages import SAMPLES, Received, Relayed
+from riot_bench.suites.neptune.messages import SAMPLES, ReceivingSink, RelayResult
 
 from riot_ops.core.errors import RiotError
 
 
 def test_rates_of_stairs_by_hand():
-    stairs = Stairs(10.0, began=0.0)
+    stairs = Staircase(10.0, began=0.0)
     for level, sleep in enumerate(STEPS):
         spacing = sleep / 1e3 + 0.001  # a message costs 1 ms besides
         for i in range(int(10 / spacing)):
             when = 10 * level + i * spacing
             stairs.served.append((when, sleep / 1e3))
             stairs.sent.append((when, 1))
-    for (sleep, rate, wanted), step in zip(stairs.rates(), STEPS[:-1], strict=True):
+    for (sleep, rate, wanted), step in zip(stairs.step_rates(), STEPS[:-1], strict=True):
         assert sleep == step
         assert wanted == pytest.approx(1 / (step / 1e3 + 0.001), rel=0.01)
         assert rate == pytest.approx(wanted, rel=0.01)
-    assert stairs.recovered_s() == pytest.approx(1.0)
+    assert stairs.recovery_s() == pytest.approx(1.0)
 
 
 def test_the_power_that_the_rate_goes_with():
     steps = [(s, 1000 / (s + 1), 1000 / (s + 1)) for s in (1.0, 2.0, 3.0)]
-    assert exponent(steps) == pytest.approx(-1)
-    assert exponent([(s, rate**0.5, rate) for s, rate, _ in steps]) == pytest.approx(-0.5)
-    assert exponent([(s, 40.0, rate) for s, rate, _ in steps]) == pytest.approx(0)  # a source that does not follow
-    assert np.isnan(exponent([(1.0, 0.0, 500.0), *steps[1:]]))
-    assert np.isnan(exponent([(1.0, 400.0, 500.0), (2.0, 300.0, 500.0)]))
+    assert rate_exponent(steps) == pytest.approx(-1)
+    assert rate_exponent([(s, rate**0.5, rate) for s, rate, _ in steps]) == pytest.approx(-0.5)
+    assert rate_exponent([(s, 40.0, rate) for s, rate, _ in steps]) == pytest.approx(0)  # a source that does not follow
+    assert np.isnan(rate_exponent([(1.0, 0.0, 500.0), *steps[1:]]))
+    assert np.isnan(rate_exponent([(1.0, 400.0, 500.0), (2.0, 300.0, 500.0)]))
 
 
 def test_the_source_follows_the_last_stage():
-    stairs, sink, waited = neptune_pressure.staircase(0.2)
+    stairs, sink, waited = neptune_pressure.run_staircase(0.2)
     given = sum(n for _, n in stairs.sent)
-    assert given == sink.relayed(given).messages == len(stairs.served)
-    assert waited <= neptune_pressure.STAIRS.room + neptune_pressure.STAIRS.capacity
+    assert given == sink.result(given).messages == len(stairs.served)
+    assert waited <= neptune_pressure.STAGE_BUFFERING.room + neptune_pressure.STAGE_BUFFERING.capacity
 
 
 def climbed(hold_s, at_the_end):
     """Stairs of ten readings each; by default of one message, of the second step of two, of the last as many as told."""
-    stairs = Stairs(hold_s, began=0.0)
+    stairs = Staircase(hold_s, began=0.0)
     for level in range(len(STEPS)):
         for i in range(10):
             when = hold_s * (level + (i + 0.5) / 10)
@@ -82,24 +82,24 @@ def climbed(hold_s, at_the_end):
 )
 def test_a_source_recovers_once_it_is_quicker_than_before(at_the_end, recovered):
     stairs = climbed(10.0, at_the_end)
-    assert stairs.rate_within(*stairs.span(1)) == pytest.approx(2)
-    assert stairs.recovered_s() == recovered
+    assert stairs.rate_within(*stairs.settled_span(1)) == pytest.approx(2)
+    assert stairs.recovery_s() == recovered
 
 
 def test_a_source_that_gives_nothing_at_all_has_not_recovered():
     stairs = climbed(10.0, [0] * 10)
     stairs.sent = [(when, 0) for when, _ in stairs.sent]
-    assert stairs.recovered_s() == math.inf
+    assert stairs.recovery_s() == math.inf
 
 
 @pytest.mark.parametrize(("at_the_end", "met"), [(8, True), (1, False), (0, False)])
 def test_a_source_that_does_not_recover_is_told(monkeypatch, at_the_end, met):
     def made_up(hold_s):
-        stairs, sink = climbed(hold_s, [at_the_end] * 10), Received()
+        stairs, sink = climbed(hold_s, [at_the_end] * 10), ReceivingSink()
         sink.notes = [[float(i), float(i), 1.0, 0.0, *[1e6] * SAMPLES] for i in range(9)]
         return stairs, sink, 1700
 
-    monkeypatch.setattr(neptune_pressure, "staircase", made_up)
+    monkeypatch.setattr(neptune_pressure, "run_staircase", made_up)
     found = {m.measure.removeprefix("neptune/backpressure/"): m for m in neptune_pressure.backpressure(True)}
     assert found["recovered"].met is met
     assert Measure.from_json(found["recovered"].to_json()).met is met
@@ -109,13 +109,13 @@ def test_figures_of_the_staircase(monkeypatch):
     kept = iter([1.0, 0.0, 1.0])
 
     def made_up(hold_s):
-        stairs, sink, doubled = climbed(hold_s, [8] * 10), Received(), next(kept)
+        stairs, sink, doubled = climbed(hold_s, [8] * 10), ReceivingSink(), next(kept)
         n = sum(rows for _, rows in stairs.sent)
         sink.notes = [[float(i), float(i), 1.0 + doubled * (i == n - 2), 0.0, *[1e6] * SAMPLES] for i in range(n - 1)]
         sink.notes += [[float(n), float(n - 2), 1.0, 0.0, *[1e6] * SAMPLES]] * int(doubled)
         return stairs, sink, 1700
 
-    monkeypatch.setattr(neptune_pressure, "staircase", made_up)
+    monkeypatch.setattr(neptune_pressure, "run_staircase", made_up)
     found = {m.measure.removeprefix("neptune/backpressure/"): m for m in neptune_pressure.backpressure(True)}
     # in the first and the third run one comes twice, in the second the last one is lost
     assert (found["lost"].value, found["lost"].met) == (5, False)
@@ -139,14 +139,14 @@ def micro_batches(services):
 
 
 def test_rates_on_spark_by_hand():
-    found = rates([*micro_batches([5.0, *[0.01] * 6]), (999.0, 1.0)], 10, 2)  # what starts workers does not count
+    found = step_rates([*micro_batches([5.0, *[0.01] * 6]), (999.0, 1.0)], 10, 2)  # what starts workers does not count
     assert [sleep for sleep, _, _ in found] == list(STEPS[:-1])
     for sleep, rate, wanted in found:
         assert rate == pytest.approx(wanted) == pytest.approx(1000 / (sleep + 1))
-    slow = rates(micro_batches([5.0, 0.02, *[0.01] * 5]), 10, 2)
+    slow = step_rates(micro_batches([5.0, 0.02, *[0.01] * 5]), 10, 2)
     assert slow[0][1:] == pytest.approx((1000 / 3, 1000 / 2))
-    with pytest.raises(RiotError, match="14 micro-batches were due, and Spark tells of 13"):
-        rates(micro_batches([1.0] * 7)[:-1], 10, 2)
+    with pytest.raises(RiotError, match="14 micro-batches were expected, but Spark reports 13"):
+        step_rates(micro_batches([1.0] * 7)[:-1], 10, 2)
 
 
 def test_what_micro_batches_took_by_hand():
@@ -163,7 +163,7 @@ def test_the_stage_sleeps_by_the_numbers_of_messages(monkeypatch):
 
     monkeypatch.setattr(neptune_pressure_spark, "time", SimpleNamespace(monotonic=lambda: now[0], sleep=sleep))
     batch = pa.record_batch({"seq": [0, 1, 2, 3, 4, 6, 12, 99]})
-    assert Sleeping((2, 4, 6, 8, 10, 12, 14)).serve(batch) is batch
+    assert SleepingStage((2, 4, 6, 8, 10, 12, 14)).serve(batch) is batch
     assert slept == [1, 0.5, 2, 3]  # numbers 2, 3, 4 and 6; none where the steps are over
 
 
@@ -176,21 +176,39 @@ def test_what_the_staircase_on_spark_loses_is_told(monkeypatch):
 
     def made_up(session, batch, batches):
         steps = [(s, 500 / s, 1000 / s) for s in STEPS[:-1]]
-        return Climbed(steps, [2 * s for s in STEPS[:-1]], Relayed(9, 1.0, 1.0, 0.0, 1.0, next(lost), 1))
+        return StaircaseRun(steps, [2 * s for s in STEPS[:-1]], RelayResult(9, 1.0, 1.0, 0.0, 1.0, next(lost), 1))
 
     monkeypatch.setattr(neptune_pressure_spark, "spark_session", session)
     twice = iter([2, 0, -1])
     adapted = [
-        [Settled(300, 0.9), Settled(150, 1.0), Settled(90, 1.1), Settled(150, 0.9), Settled(300, 0.9)],
-        [Settled(300, 0.9), Settled(150, 1.0), Settled(180, 1.3), Settled(150, 0.9), Settled(300, 0.9)],
-        [Settled(300, 0.7), Settled(150, 1.0), Settled(180, 1.0), Settled(150, 0.9), Settled(100, 0.9)],
+        [
+            SettledStep(300, 0.9),
+            SettledStep(150, 1.0),
+            SettledStep(90, 1.1),
+            SettledStep(150, 0.9),
+            SettledStep(300, 0.9),
+        ],
+        [
+            SettledStep(300, 0.9),
+            SettledStep(150, 1.0),
+            SettledStep(180, 1.3),
+            SettledStep(150, 0.9),
+            SettledStep(300, 0.9),
+        ],
+        [
+            SettledStep(300, 0.7),
+            SettledStep(150, 1.0),
+            SettledStep(180, 1.0),
+            SettledStep(150, 0.9),
+            SettledStep(100, 0.9),
+        ],
     ]
     runs = iter(adapted)
-    monkeypatch.setattr(neptune_pressure_spark, "staircase", made_up)
+    monkeypatch.setattr(neptune_pressure_spark, "run_staircase", made_up)
     monkeypatch.setattr(
         neptune_pressure_spark,
-        "adaptive_staircase",
-        lambda session, most, target_s, hold_s: (next(runs), Relayed(9, 1.0, 1.0, 0.0, 1.0, next(twice), 0)),
+        "run_adaptive_staircase",
+        lambda session, most, target_s, hold_s: (next(runs), RelayResult(9, 1.0, 1.0, 0.0, 1.0, next(twice), 0)),
     )
     made = neptune_pressure_spark.backpressure_on_spark(False)
     found = {m.measure.removeprefix("neptune/backpressure/spark/"): m for m in made}
@@ -211,10 +229,13 @@ def test_what_micro_batches_have_once_their_limit_has_settled():
     """At each step ten messages, of which three may go by before the limit has settled."""
     step = [(2, 9.0), (1, 9.0), (3, 1.0), (4, 2.0)]  # the last two begin behind three and six messages
     taken = step * len(LEVELS)
-    assert settled(taken, [10] * len(LEVELS)) == [Settled(3.5, 1.5)] * 5
+    assert settled_steps(taken, [10] * len(LEVELS)) == [SettledStep(3.5, 1.5)] * 5
     early = [(2, 9.0), (0, 9.0), (8, 1.0)]  # the last one begins before
-    with pytest.raises(RiotError, match="no micro-batch lies within step 3: it is too short for the target"):
-        settled([*step * 3, *early, *step * 3], [10] * len(LEVELS))
+    with pytest.raises(RiotError, match="no micro-batch is within step 3: the step is too short for the target"):
+        settled_steps([*step * 3, *early, *step * 3], [10] * len(LEVELS))
     across = [*step[:2], (5, 1.0), (4, 8.0)]  # and here the last one ends with two messages of the next step
     beyond = [(1, 9.0), (3, 2.0), (4, 2.0)]
-    assert settled([*step, *across, *beyond, *step * 4], [10] * len(LEVELS))[:2] == [Settled(5, 1.0), Settled(3.5, 2.0)]
+    assert settled_steps([*step, *across, *beyond, *step * 4], [10] * len(LEVELS))[:2] == [
+        SettledStep(5, 1.0),
+        SettledStep(3.5, 2.0),
+    ]

@@ -1,13 +1,13 @@
 """Neptune's staircase on Spark with a limit that adapts: every message comes once, at each step."""
 
 from riot_bench.suites.neptune import backpressure_spark as neptune_pressure_spark
-from riot_bench.suites.neptune.backpressure_spark import LEVELS, Settled, adaptive_staircase
+from riot_bench.suites.neptune.backpressure_spark import LEVELS, SettledStep, run_adaptive_staircase
 
 
 def test_a_staircase_with_a_target(spark, monkeypatch):
     """A target that no micro-batch comes to, whatever else the machine does: the limit stays where it begins."""
-    monkeypatch.setattr(neptune_pressure_spark, "held", lambda *_: [10] * len(LEVELS))
-    steps, found = adaptive_staircase(spark, 5, 60.0, 0.0)
+    monkeypatch.setattr(neptune_pressure_spark, "messages_per_step", lambda *_: [10] * len(LEVELS))
+    steps, found = run_adaptive_staircase(spark, 5, 60.0, 0.0)
     assert (found.messages, found.faults) == (10 * len(LEVELS), 0)
-    assert [Settled(one.messages, 0) for one in steps] == [Settled(5, 0)] * 5
+    assert [SettledStep(one.messages, 0) for one in steps] == [SettledStep(5, 0)] * 5
     assert all(0 < one.seconds < 60 for one in steps)

@@ -14,11 +14,11 @@ import pytest
 from riot_bench.suites.neptune import processes as neptune_processes
 from riot_bench.suites.neptune import scaling as neptune_scaling
 from riot_bench.suites.neptune import suite as neptune
-from riot_bench.suites.neptune.equipment import monitored, write_readings
-from riot_bench.suites.neptune.link import LinkSink, LinkSource, connected
-from riot_bench.suites.neptune.messages import Messages
+from riot_bench.suites.neptune.equipment import run_monitoring, write_readings
+from riot_bench.suites.neptune.link import LinkSink, LinkSource, connect
+from riot_bench.suites.neptune.messages import MessageSource
 from riot_bench.suites.neptune.processes import run_stage
-from riot_bench.suites.neptune.scaling import senders, steady
+from riot_bench.suites.neptune.scaling import run_senders, steady_rate
 
 from riot_ops.core.buffering import Buffering
 from riot_ops.core.errors import RiotError
@@ -29,26 +29,26 @@ from riot_ops.streams.dspbench.equipment import EquipmentSource
 
 @pytest.mark.slow
 def test_senders_and_jobs():
-    rate, lost = senders(2, 0.1)
+    rate, lost = run_senders(2, 0.1)
     assert rate > 0
     assert lost == 0
-    found = {m.measure: m for m in neptune_scaling.relays_at_once((1, 2), 1, 0.1)}
+    found = {m.measure: m for m in neptune_scaling.relay_measures((1, 2), 1, 0.1)}
     assert found["neptune/jobs/relay/2"].value > 0
     assert found["neptune/jobs/relay/lost"].met is True
-    found = {m.measure: m for m in neptune_scaling.equipment_at_once((1, 2), 1, 3000)}
+    found = {m.measure: m for m in neptune_scaling.equipment_measures((1, 2), 1, 3000)}
     assert found["neptune/jobs/equipment/2"].value > 0
     assert found["neptune/jobs/equipment/lost"].met is True
 
 
 def test_a_job_monitors_all_readings_of_the_file(tmp_path):
     path = write_readings(tmp_path / "readings.arrow", 30_000)
-    found = monitored(path, Buffering())
+    found = run_monitoring(path, Buffering())
     source = EquipmentSource(messages=30_000, seed=1, dirt=False)
     result = equipment_monitoring().run(source)
     assert found["messages"] == 30_000
     assert found["rows"] == {name: result[name].num_rows for name in ("monitor", "delays", "alarms")}
     assert found["rows"]["delays"] > 5
-    assert monitored(path, Buffering(), 500)["messages"] == 500
+    assert run_monitoring(path, Buffering(), 500)["messages"] == 500
 
 
 def of_equipment(n, lost=0):
@@ -59,8 +59,8 @@ def of_equipment(n, lost=0):
 
 
 def test_jobs_that_monitor_equipment_count_until_the_last_is_done(monkeypatch):
-    monkeypatch.setattr(neptune_scaling, "jobs", lambda kind, n, path: of_equipment(n))
-    found = {m.measure: m for m in neptune_scaling.equipment_at_once((1, 2, 4), 3, 1000)}
+    monkeypatch.setattr(neptune_scaling, "run_jobs", lambda kind, n, path: of_equipment(n))
+    found = {m.measure: m for m in neptune_scaling.equipment_measures((1, 2, 4), 3, 1000)}
     at = "neptune/jobs/equipment"
     assert [found[f"{at}/{n}"].values for n in (1, 2, 4)] == [(1000,) * 3, (1000,) * 3, (1000,) * 3]
     assert [found[f"{at}/{n}"].published for n in (1, 2, 4)] == [300_000, None, None]
@@ -69,15 +69,15 @@ def test_jobs_that_monitor_equipment_count_until_the_last_is_done(monkeypatch):
     assert found[f"{at}/lost"].met is True
     shown = [point for one in neptune.EXPERIMENTS for f in one.figures for point in f.points(found.values())]
     assert [(series, x) for series, x, _ in shown] == [("equipment", x) for x in ("1", "2", "4", "2", "4")]
-    monkeypatch.setattr(neptune_scaling, "jobs", lambda kind, n, path: of_equipment(n, lost=n - 1))
-    *_, lost = neptune_scaling.equipment_at_once((1, 2), 1, 1000)
+    monkeypatch.setattr(neptune_scaling, "run_jobs", lambda kind, n, path: of_equipment(n, lost=n - 1))
+    *_, lost = neptune_scaling.equipment_measures((1, 2), 1, 1000)
     assert (lost.value, lost.met) == (1 + 1 + 1, False)  # a reading, a delay, an alarm
 
 
 def test_relays_at_once_count_together(monkeypatch):
     told = [{"rate": 100.0, "lost": 0, "disorder": 0}, {"rate": 50.0, "lost": -2, "disorder": 1}]
-    monkeypatch.setattr(neptune_scaling, "jobs", lambda kind, n, *_: told[:n])
-    found = {m.measure.removeprefix("neptune/jobs/relay/"): m for m in neptune_scaling.relays_at_once((1, 2), 2, 0.1)}
+    monkeypatch.setattr(neptune_scaling, "run_jobs", lambda kind, n, *_: told[:n])
+    found = {m.measure.removeprefix("neptune/jobs/relay/"): m for m in neptune_scaling.relay_measures((1, 2), 2, 0.1)}
     assert (found["1"].values, found["2"].values) == ((100.0, 100.0), (150.0, 150.0))
     assert (found["1"].published, found["2"].published) == (2e6, None)
     assert found["2/fairness"].value == pytest.approx(0.9)
@@ -87,17 +87,17 @@ def test_relays_at_once_count_together(monkeypatch):
 @pytest.mark.parametrize("lines", [990, 1010])
 def test_a_job_that_takes_more_or_fewer_readings_is_noticed(monkeypatch, lines):
     told = {"messages": lines, "rows": {"delays": 5}, "seconds": 1.0}
-    monkeypatch.setattr(neptune_scaling, "jobs", lambda kind, n, path: [told] * n)
-    *_, lost = neptune_scaling.equipment_at_once((1,), 1, 1000)
+    monkeypatch.setattr(neptune_scaling, "run_jobs", lambda kind, n, path: [told] * n)
+    *_, lost = neptune_scaling.equipment_measures((1,), 1, 1000)
     assert (lost.value, lost.met) == (10, False)
 
 
 def test_senders_count_while_all_of_them_send():
     notes = [(100.0, 7), (101.9, 7), (102.0, 7), (103.0, 10), (106.0, 30), (108.0, 20), (108.1, 7), (110.0, 7)]
-    assert steady(notes) == pytest.approx(60 / 6)  # what came from second 102 to 108, behind the first
-    assert math.isnan(steady(notes[:1]))
-    assert math.isnan(steady([]))
-    assert math.isnan(steady([(0.0, 1), (5.0, 1), (10.0, 1)]))
+    assert steady_rate(notes) == pytest.approx(60 / 6)  # what came from second 102 to 108, behind the first
+    assert math.isnan(steady_rate(notes[:1]))
+    assert math.isnan(steady_rate([]))
+    assert math.isnan(steady_rate([(0.0, 1), (5.0, 1), (10.0, 1)]))
 
 
 class Sender:
@@ -121,11 +121,11 @@ class Sender:
         return self.code
 
     def send(self, path, more):
-        link = LinkSink(connected(path), neptune_scaling.BUFFERS)
+        link = LinkSink(connect(path), neptune_scaling.BUFFERS)
         self.told.put("ready\n")
         assert self.word.wait(20)
         self.begun.wait(20)  # the others are told before this one is done
-        run_stage(Messages(neptune_scaling.SIZE, total=5000), link, neptune_scaling.BUFFERS)
+        run_stage(MessageSource(neptune_scaling.SIZE, total=5000), link, neptune_scaling.BUFFERS)
         self.told.put("" if self.code else f"{link.sent + more}\n")
         link.link.close()
 
@@ -139,20 +139,20 @@ def test_senders_begin_together_and_tell_what_they_sent(monkeypatch, more, code)
         yield sender
         sender.thread.join(20)
 
-    monkeypatch.setattr(neptune_scaling, "stage", stage)
+    monkeypatch.setattr(neptune_scaling, "stage_process", stage)
     monkeypatch.setattr(Sender, "begun", threading.Barrier(2))
     if code:
-        with pytest.raises(RiotError, match="did not end as it should: its exit code is -9"):
-            senders(2, 0.5)
+        with pytest.raises(RiotError, match="a job process failed with exit code -9"):
+            run_senders(2, 0.5)
     else:
-        assert senders(2, 0.5)[1] == 2 * more
+        assert run_senders(2, 0.5)[1] == 2 * more
 
 
 def test_what_senders_lose_is_told(monkeypatch):
     told = iter([(10.0, 0), (20.0, 8), (30.0, -8)])
-    monkeypatch.setattr(neptune_scaling, "senders", lambda n, seconds: next(told))
-    monkeypatch.setattr(neptune_scaling, "relays_at_once", lambda *_: iter(()))
-    monkeypatch.setattr(neptune_scaling, "equipment_at_once", lambda *_: iter(()))
+    monkeypatch.setattr(neptune_scaling, "run_senders", lambda n, seconds: next(told))
+    monkeypatch.setattr(neptune_scaling, "relay_measures", lambda *_: iter(()))
+    monkeypatch.setattr(neptune_scaling, "equipment_measures", lambda *_: iter(()))
     found = {m.measure.removeprefix("neptune/senders/"): m for m in neptune_scaling.scaling(True)}
     assert [found[str(n)].value for n in (1, 2, 4)] == [10, 20, 30]
     assert (found["lost"].value, found["lost"].met) == (16, False)
@@ -161,12 +161,12 @@ def test_what_senders_lose_is_told(monkeypatch):
 def test_a_sender_that_is_warm_has_sent_nothing():
     a, b = socket.socketpair()
     link = LinkSink(a, Buffering(codec=None))
-    assert neptune_processes._sent(link, 50, None, link.buffering) == 0
-    thread = threading.Thread(target=lambda: neptune_processes._sent(link, 50, 0.02, link.buffering))
+    assert neptune_processes._send(link, 50, None, link.buffering) == 0
+    thread = threading.Thread(target=lambda: neptune_processes._send(link, 50, 0.02, link.buffering))
     thread.start()
     rows = []
     sink = CallbackSink(lambda _, batch: rows.append(batch.num_rows))
-    run_stage(LinkSource(b, Messages(50).schema), sink, link.buffering)
+    run_stage(LinkSource(b, MessageSource(50).schema), sink, link.buffering)
     thread.join(20)
     assert link.sent == sum(rows) > 0
 
@@ -174,14 +174,14 @@ def test_a_sender_that_is_warm_has_sent_nothing():
 def test_a_job_that_does_not_start_or_end_is_an_error(monkeypatch):
     for word, code, text in (
         ("", 0, "did not start"),
-        ("ready\n", 0, "did not end as it should: its exit code is 0"),
-        ("ready\n{}\n", 3, "did not end as it should: its exit code is 3"),
+        ("ready\n", 0, "a job process failed with exit code 0"),
+        ("ready\n{}\n", 3, "a job process failed with exit code 3"),
     ):
 
         @contextmanager
         def stage(*_, word=word, code=code):
             yield SimpleNamespace(stdin=io.StringIO(), stdout=io.StringIO(word), wait=lambda seconds: code)
 
-        monkeypatch.setattr(neptune_scaling, "stage", stage)
+        monkeypatch.setattr(neptune_scaling, "stage_process", stage)
         with pytest.raises(RiotError, match=text):
-            neptune_scaling.jobs("equipment-job", 2, "readings")
+            neptune_scaling.run_jobs("equipment-job", 2, "readings")

@@ -15,22 +15,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from riot_bench.harness.measure import Measure
-from riot_bench.harness.registry import SUITES, experiments
 from riot_bench.suites.neptune import compression as neptune_compression
 from riot_bench.suites.neptune import processes as neptune_processes
 from riot_bench.suites.neptune import relay as neptune_relay
 from riot_bench.suites.neptune import relay_spark as neptune_relay_spark
 from riot_bench.suites.neptune import suite as neptune
-from riot_bench.suites.neptune.link import COMPRESSED, HEADER, LinkSink, LinkSource, connected, framed, unframed
-from riot_bench.suites.neptune.messages import FRAME, SAMPLES, Messages, Received, Relayed
-from riot_bench.suites.neptune.processes import OverProcesses, run_stage
-from riot_bench.suites.neptune.published import BANDWIDTH, COMPRESSION, LATENCY, THROUGHPUT
-from riot_bench.suites.neptune.relay import in_process, label
+from riot_bench.suites.neptune.link import COMPRESSED, HEADER, LinkSink, LinkSource, connect, decode_frame, encode_frame
+from riot_bench.suites.neptune.messages import FRAME, SAMPLES, MessageSource, ReceivingSink, RelayResult
+from riot_bench.suites.neptune.processes import ProcessRelay, run_stage
+from riot_bench.suites.neptune.relay import run_local, size_label
+from riot_bench.suites.neptune.thesis import BANDWIDTH, COMPRESSION, LATENCY, THROUGHPUT
+from riot_bench.suites.registry import SUITES, find_experiments
 
 from riot_ops.core.buffering import Buffering
 from riot_ops.core.errors import ConnectorError
-from riot_ops.core.payload import encode, packed
-from riot_ops.ingest.pace import Paced
+from riot_ops.core.ipc import encode, encode_with_flag
+from riot_ops.ingest.pace import PacedSource
 
 RAW = Buffering(capacity=4096, flush_ms=2, codec=None)
 
@@ -40,42 +40,42 @@ RAW = Buffering(capacity=4096, flush_ms=2, codec=None)
 
 @pytest.mark.parametrize("size", [50, 10_240])
 def test_a_message_has_its_size(size):
-    batch = next(Messages(size, total=3).read({"start": 0, "end": 3}))
+    batch = next(MessageSource(size, total=3).read({"start": 0, "end": 3}))
     assert batch.nbytes == 3 * size
     assert batch.column("seq").to_pylist() == [0, 1, 2]
     assert abs(time.time_ns() - batch.column("sent")[0].as_py()) < 1e9
 
 
 def test_messages_end_by_number_or_time_and_may_hold_anything():
-    some = Messages(50, total=5, first=100)
+    some = MessageSource(50, total=5, first=100)
     assert some.latest({"row": 0}, 3) == {"row": 3}
     assert some.finished(some.latest({"row": 3}))
     assert next(some.read({"start": 4, "end": 5})).column("seq").to_pylist() == [104]
-    short = Messages(50, seconds=0.02)
+    short = MessageSource(50, seconds=0.02)
     assert short.latest({"row": 0}, 10) == {"row": 10}
     time.sleep(0.03)
     assert short.latest({"row": 10}) == {"row": 10}
     assert short.finished({"row": 10})
-    other = next(Messages(50, total=3, fillers=[b"a", b"bb"]).read({"start": 0, "end": 3}))
+    other = next(MessageSource(50, total=3, fillers=[b"a", b"bb"]).read({"start": 0, "end": 3}))
     assert other.column("filler").to_pylist() == [b"a", b"bb", b"a"]
 
 
 def test_messages_know_how_many_were_given():
-    some = Messages(50, total=9, first=100, read=150)  # three at once
-    assert some.given == 0
+    some = MessageSource(50, total=9, first=100, read=150)  # three at once
+    assert some.messages_read == 0
     next(some.read({"start": 0, "end": 5}))
     next(some.read({"start": 2, "end": 4}))  # again
-    assert some.given == 5
+    assert some.messages_read == 5
 
 
 def test_a_message_that_was_due_is_sent_then_and_not_when_it_is_read():
-    some = Messages(50, total=20, read=150)
+    some = MessageSource(50, total=20, read=150)
     found = [*some.read({"start": 10, "end": 14, "due": [1000, 1300]})]  # one each 100 us
     assert [batch.column("sent").to_pylist() for batch in found] == [[1_000_000, 1_100_000, 1_200_000], [1_300_000]]
     (one,) = some.read({"start": 7, "end": 8, "due": [1000, 1000]})
     assert one.column("sent").to_pylist() == [1_000_000]
     now = [100.0]
-    paced = Paced(Messages(50, total=20), rate=2, clock=lambda: now[0])
+    paced = PacedSource(MessageSource(50, total=20), rate=2, clock=lambda: now[0])
     assert paced.latest({"row": 0}) == {"row": 1}
     now[0] += 1.75  # the source is looked at late: 1, 2 and 3 were due at 100.5, 101 and 101.5
     splits = paced.splits({"row": 1}, paced.latest({"row": 1}), 1)
@@ -85,14 +85,14 @@ def test_a_message_that_was_due_is_sent_then_and_not_when_it_is_read():
 
 def test_latency_of_what_is_paced_has_the_wait_in_the_source():
     now = [time.time() - 2.0]
-    paced = Paced(Messages(50, total=200, read=2500), rate=100, clock=lambda: now[0])
+    paced = PacedSource(MessageSource(50, total=200, read=2500), rate=100, clock=lambda: now[0])
     batches, offset = [], {"row": 0}
     for wait in (0.0, 1.5):  # for a second and a half nobody looks, and half a second later they come
         now[0] += wait
         start, offset = offset, paced.latest(offset)
         batches += [batch for split in paced.splits(start, offset, 1) for batch in paced.read(split)]
     assert [batch.num_rows for batch in batches] == [1, 50, 50, 50]
-    found = noted(*batches).relayed(paced.source.given, warm=0)
+    found = noted(*batches).result(paced.source.messages_read, warm=0)
     assert (found.messages, found.faults) == (151, 0)
     assert 1200 < found.mean < 1800  # from 1.99 to 0.5 s
     assert 1900 < found.p99 < 2500
@@ -104,7 +104,7 @@ def batch_of(numbers, sent_ms_ago=0.0):
 
 
 def noted(*batches):
-    sink = Received()
+    sink = ReceivingSink()
     writer = sink.writer(0, 0)
     for batch in batches:
         writer.write("out", batch)
@@ -127,16 +127,16 @@ def noted(*batches):
     ],
 )
 def test_what_is_lost_doubled_or_out_of_order_is_noticed(batches, given, lost, disorder):
-    found = noted(*map(batch_of, batches)).relayed(given, warm=0)
+    found = noted(*map(batch_of, batches)).result(given, warm=0)
     assert (found.lost, found.disorder) == (lost, disorder)
     assert found.faults == abs(lost) + disorder
     assert found.messages == sum(map(len, batches))
 
 
 def test_figures_leave_the_beginning_out():
-    sink = Received()  # a batch of ten each second; each takes as many ms as its number
+    sink = ReceivingSink()  # a batch of ten each second; each takes as many ms as its number
     sink.notes = [[1000.0 + i, 10.0 * i, 10, 0, *[1e6 * i] * SAMPLES] for i in range(11)]
-    found = sink.relayed(110, warm=0.5)
+    found = sink.result(110, warm=0.5)
     assert found.rate == pytest.approx(10)
     assert found.mean == pytest.approx(np.mean([6, 7, 8, 9, 10]))
     assert found.deviation == pytest.approx(np.std([6, 7, 8, 9, 10]))
@@ -144,7 +144,7 @@ def test_figures_leave_the_beginning_out():
 
 
 def test_a_relay_in_process_loses_nothing_and_is_as_late_as_it_says():
-    found = in_process(Messages(50, total=20_000), RAW)
+    found = run_local(MessageSource(50, total=20_000), RAW)
     assert (found.messages, found.lost, found.disorder) == (20_000, 0, 0)
     assert 0 < found.mean < 5000
     assert found.rate > 0
@@ -164,8 +164,8 @@ def test_a_frame_comes_out_as_it_went_in(rows, buffering, names):
         [pa.array(c, f.type) for c, f in zip(zip(*rows, strict=True), schema, strict=True)], schema=schema
     )
     link, sender, first = names
-    sent = framed(batch, buffering, first, link, sender)
-    found = unframed(sent[: HEADER.size], sent[HEADER.size :])
+    sent = encode_frame(batch, buffering, first, link, sender)
+    found = decode_frame(sent[: HEADER.size], sent[HEADER.size :])
     assert found[:3] == (link, sender, first)
     assert found[3].equals(batch) or str(found[3].to_pydict()) == str(batch.to_pydict())  # NaN is not itself
     smaller = buffering.codec and (
@@ -184,7 +184,7 @@ def test_a_frame_says_whether_it_is_compressed(buffering, repetitive, random):
     link = LinkSink(a, buffering)
     for content, wanted in (([b"0" * 100] * 100, repetitive), ([chance.bytes(100) for _ in range(100)], random)):
         batch = pa.record_batch({"payload": content})
-        assert HEADER.unpack(framed(batch, buffering, 0)[: HEADER.size])[2] == wanted * COMPRESSED
+        assert HEADER.unpack(encode_frame(batch, buffering, 0)[: HEADER.size])[2] == wanted * COMPRESSED
         link.writer(0, 0).write("out", batch)
     assert (link.frames, link.compressed, link.sent) == (2, repetitive + random, 200)
     a.close()
@@ -192,36 +192,36 @@ def test_a_frame_says_whether_it_is_compressed(buffering, repetitive, random):
 
 
 def test_a_damaged_frame_is_refused():
-    sent = framed(batch_of([0, 1]), RAW, 0)
+    sent = encode_frame(batch_of([0, 1]), RAW, 0)
     header, payload = sent[: HEADER.size], sent[HEADER.size :]
     other = bytearray(payload)
     other[len(other) // 2] ^= 1
     for bad, text in (
-        ((b"XXXX" + header[4:], payload), "a link brought b'XXXX'"),
-        ((header[:4] + b"\x02" + header[5:], payload), "version 2; known is"),
+        ((b"XXXX" + header[4:], payload), "a frame begins with b'XXXX', version 1"),
+        ((header[:4] + b"\x02" + header[5:], payload), "version 2, not b'RIOT', version 1"),
         ((header, bytes(other)), "is damaged"),
         ((header, payload[:-1]), "is damaged"),
         ((header[:20] + b"\x03" + header[21:], payload), "has 2 records instead of 3"),
     ):
         with pytest.raises(ConnectorError, match=text):
-            unframed(*bad)
+            decode_frame(*bad)
 
 
 def linked(messages, buffering, receiver=None):
     """Over a link between two dataflows of this process."""
     a, b = socket.socketpair()
-    sending, received = LinkSink(a, buffering), Received()
+    sending, received = LinkSink(a, buffering), ReceivingSink()
     thread = threading.Thread(target=run_stage, args=(messages, sending, buffering))
     thread.start()
     run_stage(LinkSource(b, messages.schema), receiver or received, buffering)
     thread.join(20)
-    return sending, received.relayed(messages.given, warm=0) if receiver is None else None
+    return sending, received.result(messages.messages_read, warm=0) if receiver is None else None
 
 
 @pytest.mark.parametrize("buffering", [RAW, Buffering(), Buffering(capacity=0), Buffering(capacity=500, ratio=0.5)])
 def test_a_link_hands_on_each_message_once_and_in_order(buffering):
     total = 300 if buffering.capacity == 0 else 5000
-    sending, found = linked(Messages(60, total=total), buffering)
+    sending, found = linked(MessageSource(60, total=total), buffering)
     assert (found.messages, found.lost, found.disorder) == (total, 0, 0)
     assert sending.bytes > total * (60 if buffering.codec is None else 1)
 
@@ -230,7 +230,7 @@ def test_a_link_tells_of_all_that_came_as_far_as_it_is_asked_for():
     a, b = socket.socketpair()
     source = LinkSource(b, batch_of([0]).schema)
     for first in (0, 3, 6):  # one frame per three
-        a.sendall(framed(batch_of([first, first + 1, first + 2]), RAW, first))
+        a.sendall(encode_frame(batch_of([first, first + 1, first + 2]), RAW, first))
     assert source.latest({"row": 0}, 2) == {"row": 2}
     assert source.latest({"row": 2}, 3) == {"row": 5}  # one of the first frame, two of the second
     assert source.latest({"row": 5}, 50) == {"row": 9}
@@ -245,10 +245,10 @@ def test_a_slow_receiver_holds_the_sender_back():
     for one in (a, b):
         one.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
     buffering = Buffering(capacity=1000, queue=2000, codec=None)
-    messages = Messages(100, total=600)
+    messages = MessageSource(100, total=600)
     sending = LinkSink(a, buffering)
 
-    class Slow(Received):
+    class Slow(ReceivingSink):
         def writer(self, batch_id, partition):
             writer = super().writer(batch_id, partition)
             write = writer.write
@@ -268,20 +268,20 @@ def test_a_slow_receiver_holds_the_sender_back():
     thread.start()
     run_stage(LinkSource(b, messages.schema), sink, buffering)
     thread.join(20)
-    assert sink.relayed(messages.given, warm=0).messages == seen == messages.given == 600
+    assert sink.result(messages.messages_read, warm=0).messages == seen == messages.messages_read == 600
     assert max(ahead) < 300  # what the two queues and the socket hold
 
 
 def test_a_link_that_breaks_off_is_an_error():
     a, b = socket.socketpair()
-    a.sendall(framed(batch_of([0, 1]), RAW, 0)[:-3])
+    a.sendall(encode_frame(batch_of([0, 1]), RAW, 0)[:-3])
     a.close()
-    with pytest.raises(ConnectorError, match="ended within a batch"):
-        run_stage(LinkSource(b, batch_of([0]).schema), Received(), RAW)
+    with pytest.raises(ConnectorError, match="ended within a frame"):
+        run_stage(LinkSource(b, batch_of([0]).schema), ReceivingSink(), RAW)
     a, b = socket.socketpair()
-    a.sendall(framed(batch_of([0, 1]), RAW, 5))
-    with pytest.raises(ConnectorError, match="record 5 came over a link where 0 was due"):
-        run_stage(LinkSource(b, batch_of([0]).schema), Received(), RAW)
+    a.sendall(encode_frame(batch_of([0, 1]), RAW, 5))
+    with pytest.raises(ConnectorError, match="the link delivered record 5 instead of 0"):
+        run_stage(LinkSource(b, batch_of([0]).schema), ReceivingSink(), RAW)
     a.close()
 
 
@@ -290,7 +290,7 @@ def test_a_receiver_that_goes_away_wakes_a_sender_that_is_held_back():
     closing = threading.Timer(0.2, b.close)
     closing.start()
     with pytest.raises(OSError, match=r"Broken pipe|reset"):
-        run_stage(Messages(1000), LinkSink(a, RAW), RAW)
+        run_stage(MessageSource(1000), LinkSink(a, RAW), RAW)
     a.close()
 
 
@@ -316,27 +316,27 @@ def cut_short(sink, most):
 
 
 def test_a_relay_over_processes_loses_nothing_in_one_run_after_the_other(monkeypatch):
-    with OverProcesses() as run:
-        for messages in (Messages(50, total=4000), Messages(300, total=1000, fillers=[b"a" * 99, b"b" * 7])):
+    with ProcessRelay() as run:
+        for messages in (MessageSource(50, total=4000), MessageSource(300, total=1000, fillers=[b"a" * 99, b"b" * 7])):
             found, sent = run.counted(messages, RAW)
             assert (found.messages, found.lost, found.disorder) == (messages.total, 0, 0)
             assert sent.bytes > messages.total * FRAME
-            assert (sent.sent, messages.given, sent.compressed) == (messages.total, messages.total, 0)
+            assert (sent.sent, messages.messages_read, sent.compressed) == (messages.total, messages.total, 0)
         monkeypatch.setattr(neptune_processes, "LinkSink", lambda *given: cut_short(LinkSink(*given), 3000))
-        found, sent = run.counted(Messages(50, total=4000), RAW)
+        found, sent = run.counted(MessageSource(50, total=4000), RAW)
         assert (found.messages, found.lost, found.disorder) == (sent.sent, 4000 - sent.sent, 0)
         assert 1000 <= found.lost < 1100  # a batch has less than a hundred
 
 
 @pytest.mark.parametrize("where", [neptune_relay, neptune_processes])
 def test_a_relay_that_loses_what_comes_last_tells_it(monkeypatch, where):
-    monkeypatch.setattr(where, "Received", lambda: cut_short(Received(), 3000))
-    given = Messages(50, total=4000)
+    monkeypatch.setattr(where, "ReceivingSink", lambda: cut_short(ReceivingSink(), 3000))
+    given = MessageSource(50, total=4000)
     if where is neptune_relay:
-        found = in_process(given, RAW)
+        found = run_local(given, RAW)
     else:
         monkeypatch.setattr(where, "Messages", lambda size, seconds: given)
-        found = Relayed(**neptune_processes._relayed(50, 1.0, RAW))
+        found = RelayResult(**neptune_processes._relay_in_process(50, 1.0, RAW))
     assert (found.messages, found.disorder) == (4000 - found.lost, 0)
     assert 1000 <= found.lost < 1100  # a batch has less than a hundred
 
@@ -360,7 +360,7 @@ def made_up(rates):
     left = iter(rates)
 
     def run(messages, buffering):
-        return Relayed(1000, next(left), 2.0, 0.5, 3.0, 0, 0)
+        return RelayResult(1000, next(left), 2.0, 0.5, 3.0, 0, 0)
 
     return run
 
@@ -401,7 +401,7 @@ def test_what_one_run_doubles_does_not_make_up_for_what_another_one_loses(monkey
     losses, chance = iter([0, 0, 8, -8, 0, 0, 5, -5, 0]), np.random.default_rng(0)
 
     def run(messages, buffering):
-        return Relayed(1000, 9.0 + chance.random(), 2.0, 0.5, 3.0, next(losses), 0)
+        return RelayResult(1000, 9.0 + chance.random(), 2.0, 0.5, 3.0, next(losses), 0)
 
     made = neptune_relay._sweep("local", run, True, 0.1)
     found = {m.measure.removeprefix("neptune/relay/local/"): m for m in made}
@@ -413,13 +413,15 @@ def test_what_is_paced_has_to_keep_pace_and_to_be_whole(monkeypatch):
     monkeypatch.setattr(neptune_relay, "_sweep", lambda *_: iter(()))
     runs = []
 
-    def relayed(messages, buffering):
+    def result(messages, buffering):
         runs.append((getattr(messages, "rate", None), messages, buffering))
         first = len(runs) == 2
-        return Relayed(1000, 960_000.0 if first else 930_000.0, 2.0, 0.5, 9.0 if first else 12.0, -8 if first else 7, 1)
+        return RelayResult(
+            1000, 960_000.0 if first else 930_000.0, 2.0, 0.5, 9.0 if first else 12.0, -8 if first else 7, 1
+        )
 
-    monkeypatch.setattr(neptune_relay, "in_process", relayed)
-    found = {m.measure.removeprefix("neptune/relay/local/50B/paced/"): m for m in neptune_relay.local(True)}
+    monkeypatch.setattr(neptune_relay, "run_local", result)
+    found = {m.measure.removeprefix("neptune/relay/local/50B/paced/"): m for m in neptune_relay.local_relay(True)}
     assert [(rate, buffering) for rate, _, buffering in runs[1:]] == [(1e6, Buffering.named("latency"))] * 2
     assert found["p99"].values == (9.0, 12.0)
     assert (found["rate"].value, found["rate"].reach, found["rate"].met) == (945_000, 950_000, False)
@@ -436,9 +438,9 @@ def test_a_relay_over_links_has_a_share_of_what_a_link_can_take(monkeypatch):
 
     monkeypatch.setattr(neptune_relay, "QUICK_SIZES", (50, 400))
     monkeypatch.setattr(neptune_relay, "QUICK_BUFFERS", ())
-    monkeypatch.setattr(neptune_relay, "OverProcesses", Made)
-    monkeypatch.setattr(neptune_relay, "capacity", lambda rounds: [8.0, 10.0, 12.0, 9.0, 11.0][:rounds])
-    found = {m.measure.removeprefix("neptune/relay/processes/"): m for m in neptune_relay.processes(True)}
+    monkeypatch.setattr(neptune_relay, "ProcessRelay", Made)
+    monkeypatch.setattr(neptune_relay, "measure_link_capacity", lambda rounds: [8.0, 10.0, 12.0, 9.0, 11.0][:rounds])
+    found = {m.measure.removeprefix("neptune/relay/processes/"): m for m in neptune_relay.process_relay(True)}
     assert found["capacity"].values == (8.0, 10.0, 12.0, 9.0, 11.0)
     assert found["50B/share"].values == pytest.approx((0.2, 0.28, 0.24))  # 5e6 messages of 400 bits: 2 of 10 Gbit/s
     assert found["400B/share"].value == pytest.approx(0.64)
@@ -455,7 +457,7 @@ def test_the_capacity_of_a_link_is_that_of_plain_bytes(monkeypatch):
     @contextmanager
     def stage(kind, buffering, place):
         def other():
-            neptune_processes.drain(connected(place))
+            neptune_processes.drain(connect(place))
             ended.append(kind)
 
         threads.append(threading.Thread(target=other))
@@ -463,9 +465,9 @@ def test_the_capacity_of_a_link_is_that_of_plain_bytes(monkeypatch):
         yield None
         threads[0].join(20)
 
-    monkeypatch.setattr(neptune_processes, "stage", stage)
+    monkeypatch.setattr(neptune_processes, "stage_process", stage)
     monkeypatch.setattr(neptune_processes, "time", SimpleNamespace(perf_counter=lambda: next(now)))
-    assert neptune_processes.capacity(2) == pytest.approx([40_000 / 1e9 / 0.5, 40_000 / 1e9 / 0.25])
+    assert neptune_processes.measure_link_capacity(2) == pytest.approx([40_000 / 1e9 / 0.5, 40_000 / 1e9 / 0.25])
     assert ended == ["drain"]
 
 
@@ -483,7 +485,7 @@ def test_the_relay_on_spark_tells_what_is_missing_and_what_a_buffer_does(monkeyp
 
     monkeypatch.setattr(neptune_relay_spark.Dataflow, "start", start)
     monkeypatch.setattr(neptune_relay_spark, "durations", durations)
-    made = neptune_relay_spark.relays(None, 50, 2, 100_000, (1 << 10, 1 << 17), 50_000)
+    made = neptune_relay_spark.relay_measures(None, 50, 2, 100_000, (1 << 10, 1 << 17), 50_000)
     found = {m.measure.removeprefix("neptune/relay/spark/50B"): m for m in made}
     block = 1 << 20
     assert started == [
@@ -502,7 +504,7 @@ def test_the_relay_on_spark_tells_what_is_missing_and_what_a_buffer_does(monkeyp
     assert found["/buffer-1KB"].sample == (100, 80)
     assert found["/buffer-128KB"].sample == (1000, 800)
     assert found["/micro-batch-1KB"].sample == (20, 16)
-    told = "Welch, of micro-batches of one run each, H0: blocks of 128KB are no faster than those of 1KB"
+    told = "Welch over micro-batches of a run each, H0: blocks of 128KB are not faster than those of 1KB"
     assert found["/welch-p"].against == f"{told}; t = 8.06, df = 1.02"
     (figures,) = (one.figures for one in neptune.EXPERIMENTS if one.key == "neptune/relay/spark")
     wanted = {(series, x) for series in ("buffer", "micro-batch") for x in ("1KB", "128KB")}
@@ -531,9 +533,9 @@ def test_compression_compares_all_settings(monkeypatch):
             compressed = 0 if buffering.codec is None else 1 if buffering.ratio == 0.2 else 3
             link = SimpleNamespace(bytes=1000 + int(chance.integers(9)), sent=10, frames=4, compressed=compressed)
             lost = {7: 3, 8: -3}.get(len(counts), 0)  # of equipment
-            return Relayed(10 - lost, rate, chance.random(), 0.1, 2.0, lost, 0), link
+            return RelayResult(10 - lost, rate, chance.random(), 0.1, 2.0, lost, 0), link
 
-    monkeypatch.setattr(neptune_compression, "OverProcesses", Made)
+    monkeypatch.setattr(neptune_compression, "ProcessRelay", Made)
     found = {m.measure: m for m in neptune_compression.compression(True)}
     assert [found[f"neptune/compression/{data}/lost"].value for data in ("equipment", "mixed", "random")] == [6, 0, 0]
     assert found["neptune/compression/equipment/lost"].met is False
@@ -560,14 +562,14 @@ def test_data_lie_below_between_and_above_the_coefficients(monkeypatch):
     assert len({tuple(map(len, lines)) for lines in found.values()}) == 1
     for name, lines in found.items():
         batch = pa.record_batch({"filler": lines})
-        assert [packed([batch], mode)[1] for mode in neptune_compression.MODES.values()] == wanted[name]
+        assert [encode_with_flag([batch], mode)[1] for mode in neptune_compression.MODES.values()] == wanted[name]
     assert not set(found["mixed"]) & set(found["equipment"])
     assert found["mixed"][7][-100:] == found["equipment"][7][-100:]
 
 
 def test_the_suite_is_known_and_its_figures_fit():
     assert "neptune" in SUITES
-    assert {one.key for one in experiments("neptune")} == {
+    assert {one.key for one in find_experiments("neptune")} == {
         *(f"neptune/relay/{name}" for name in ("local", "processes", "spark")),
         *(f"neptune/{name}" for name in ("compression", "backpressure", "backpressure/spark", "scaling")),
     }
@@ -589,4 +591,4 @@ def test_the_suite_is_known_and_its_figures_fit():
     ("size", "text"), [(50, "50B"), (1024, "1KB"), (10_240, "10KB"), (1 << 20, "1MB"), (1000, "1000B")]
 )
 def test_labels(size, text):
-    assert label(size) == text
+    assert size_label(size) == text

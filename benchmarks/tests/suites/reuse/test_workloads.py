@@ -9,7 +9,14 @@ import statistics
 from collections import Counter
 
 import pytest
-from riot_bench.suites.reuse.traces import Action, load, random_walk, replay, save, sequence
+from riot_bench.suites.reuse.traces import (
+    Action,
+    count_steps,
+    load_trace,
+    random_walk_trace,
+    save_trace,
+    sequential_trace,
+)
 from riot_bench.suites.reuse.workloads import opmw_like, pi_series, riot21, riot_source
 
 import riot_ops as ro
@@ -32,7 +39,7 @@ def test_riot21_has_the_steps_that_are_stated():
         of = [found for name, found in RIOT.items() if name.startswith(stream)]
         assert sorted(map(len, of)) == [6, 8, 8, 9, 11, 11, 11]
         assert len({mark for found in of for mark in found}) == 35
-    saved = replay(sequence(list(RIOT)), RIOT)
+    saved = count_steps(sequential_trace(list(RIOT)), RIOT)
     assert round(100 * saved.peak, 1) == 45.3 and len(saved.alone) == 42
 
 
@@ -45,8 +52,10 @@ def test_riot21_has_stores_of_ones_own():
 
 def test_traces_of_riot21_save_what_was_measured_elsewhere():
     names = list(RIOT)
-    assert statistics.mean(replay(sequence(names, s), RIOT).total for s in range(60)) == pytest.approx(0.365, abs=0.02)
-    walks = [replay(random_walk(names, seed=s), RIOT) for s in range(60)]
+    assert statistics.mean(count_steps(sequential_trace(names, s), RIOT).total for s in range(60)) == pytest.approx(
+        0.365, abs=0.02
+    )
+    walks = [count_steps(random_walk_trace(names, seed=s), RIOT) for s in range(60)]
     begun = [1 - sum(w.shared[10:111]) / sum(w.alone[10:111]) for w in walks]
     assert statistics.mean(begun) == pytest.approx(0.337, abs=0.02)
 
@@ -56,7 +65,7 @@ def test_opmw_like_saves_38_percent():
     for seed in range(20):
         found = marks(opmw_like(seed))
         assert len(found) == 35 and all(len(set(one)) == len(one) for one in found.values())
-        peaks.append(replay(sequence(list(found), seed), found).peak)
+        peaks.append(count_steps(sequential_trace(list(found), seed), found).peak)
     assert statistics.mean(peaks) == pytest.approx(0.38, abs=0.015)
     assert marks(opmw_like(3)) == marks(opmw_like(3)) != marks(opmw_like(4))
 
@@ -71,13 +80,13 @@ def test_parameters_of_opmw_like_count():
     assert len(opmw_like(0, 5)) == 5
 
     def sizes(**options):
-        return [len(f.kind("task")) + 1 for f in opmw_like(0, **options)]
+        return [len(f.nodes_of_kind("task")) + 1 for f in opmw_like(0, **options)]
 
     assert min(sizes()) >= 2 and max(sizes()) <= 38
-    assert set(sizes(least=7, most=9)) <= {7, 8, 9}
+    assert set(sizes(min_steps=7, max_steps=9)) <= {7, 8, 9}
     assert statistics.median(sizes(median=20)) > statistics.median(sizes())
     assert statistics.stdev(sizes(sigma=0.1)) < statistics.stdev(sizes())
-    for wrong in ({"share": 1.1}, {"least": 1}, {"most": 41}, {"least": 9, "most": 8}):
+    for wrong in ({"share": 1.1}, {"min_steps": 1}, {"max_steps": 41}, {"min_steps": 9, "max_steps": 8}):
         with pytest.raises(ConfigError, match="must be"):
             opmw_like(0, **wrong)
 
@@ -95,15 +104,15 @@ def test_opmw_like_takes_any_function():
     assert marks(opmw_like(0, 3, work=few)) == marks(opmw_like(0, 3, work=functools.partial(pi_series, terms=1)))
     flow = opmw_like(0, 1, work=few)[0]
     result = flow.run([{"value": 1.0, "pi": 0.0}])
-    ends = {edge.source for node in flow.kind("sink") for edge in flow.inputs(node.id)}
+    ends = {edge.source for node in flow.nodes_of_kind("sink") for edge in flow.inputs(node.id)}
     assert {pi for end in ends for pi in result[end]["pi"].to_pylist()} == {4.0}
 
 
 def test_the_books_of_the_manager_agree_with_the_count():
     flows = {flow.name: flow for flow in riot21()}
     manager = ReuseManager()
-    trace = random_walk(list(flows), steps=20, seed=1)
-    saved = replay(trace, RIOT)
+    trace = random_walk_trace(list(flows), steps=20, seed=1)
+    saved = count_steps(trace, RIOT)
     uses = Counter()
     for action, alone, shared in zip(trace, saved.alone, saved.shared, strict=True):
         manager.submit(flows[action.name]) if action.op == "submit" else manager.remove(action.name)
@@ -114,7 +123,7 @@ def test_the_books_of_the_manager_agree_with_the_count():
 
 
 def test_saved_shares_by_hand():
-    saved = replay(
+    saved = count_steps(
         [Action(0, "submit", "a"), Action(1, "submit", "b"), Action(2, "remove", "a"), Action(3, "remove", "b")],
         {"a": "sxy", "b": "sx"},
     )
@@ -125,29 +134,35 @@ def test_saved_shares_by_hand():
 
 def test_where_nothing_runs_nothing_is_saved():
     for trace in ([], [Action(0, "submit", "a"), Action(1, "remove", "a")]):
-        saved = replay(trace, {"a": []})
+        saved = count_steps(trace, {"a": []})
         assert (saved.peak, saved.total, saved.mean, dict(saved.uses)) == (0, 0, 0, {})
 
 
 def test_traces_are_valid_and_are_read_back(tmp_path):
     names = [f"d{i}" for i in range(11)]
-    for trace in (sequence(names, 3), random_walk(names, 50, 3), random_walk(names, 50, 3, preload=0.0)):
+    for trace in (
+        sequential_trace(names, 3),
+        random_walk_trace(names, 50, 3),
+        random_walk_trace(names, 50, 3, preload=0.0),
+    ):
         there = set()
         for i, action in enumerate(trace):
             assert action.step == i and (action.name in there) == (action.op == "remove")
             (there.add if action.op == "submit" else there.remove)(action.name)
         assert not there
-        save(trace, tmp_path / "trace.jsonl")
-        assert load(tmp_path / "trace.jsonl") == trace
-    assert sequence(names, 3) != sequence(names, 4) and random_walk(names, seed=1) != random_walk(names, seed=2)
-    assert [a.op for a in random_walk(names, 0, preload=1.0)] == ["submit"] * 11 + ["remove"] * 11
-    assert len(random_walk(names, 7, preload=0.5)) >= 6 + 7
+        save_trace(trace, tmp_path / "trace.jsonl")
+        assert load_trace(tmp_path / "trace.jsonl") == trace
+    assert sequential_trace(names, 3) != sequential_trace(names, 4) and random_walk_trace(
+        names, seed=1
+    ) != random_walk_trace(names, seed=2)
+    assert [a.op for a in random_walk_trace(names, 0, preload=1.0)] == ["submit"] * 11 + ["remove"] * 11
+    assert len(random_walk_trace(names, 7, preload=0.5)) >= 6 + 7
     (tmp_path / "bad").write_text('{"step": 1, "op": "stop", "name": "x"}\n')
-    with pytest.raises(ConfigError, match=r"line 1 .* is no action"):
-        load(tmp_path / "bad")
+    with pytest.raises(ConfigError, match=r"line 1 .* is not an action"):
+        load_trace(tmp_path / "bad")
     for wrong in ({"names": []}, {"names": names, "steps": -1}, {"names": names, "preload": 2}):
         with pytest.raises(ConfigError, match="a walk needs"):
-            random_walk(**wrong)
+            random_walk_trace(**wrong)
 
 
 def test_riot21_together_gives_each_what_it_gives_alone():  # P15, with the real tasks
@@ -157,15 +172,15 @@ def test_riot21_together_gives_each_what_it_gives_alone():  # P15, with the real
     manager = ReuseManager(backend, "stateless")
     sinks, first = {}, {}
     for flow in flows:
-        source = flow.kind("source")[0].id
+        source = flow.nodes_of_kind("source")[0].id
         sinks[flow.name] = ro.MemorySink()
         first[flow.name] = manager.submit(flow, riot_source(source, 500), sinks[flow.name]).first[source]
     assert manager.stats()["steps"] == 70 and set(first.values()) == {0}
     backend.run()
     assert backend.stats()["messages"] == 1000
     for flow in flows:
-        alone = flow.run(riot_source(flow.kind("source")[0].id, 500))
-        streams = {e.source for n in flow.kind("sink") for e in flow.inputs(n.id)} | {"errors"}
+        alone = flow.run(riot_source(flow.nodes_of_kind("source")[0].id, 500))
+        streams = {e.source for n in flow.nodes_of_kind("sink") for e in flow.inputs(n.id)} | {"errors"}
         for stream in streams:
             got = Counter(map(exact, sinks[flow.name].table(stream).to_pylist()))
             assert got == Counter(map(exact, alone[stream].to_pylist())), (flow.name, stream)
@@ -174,9 +189,9 @@ def test_riot21_together_gives_each_what_it_gives_alone():  # P15, with the real
 
 
 def test_the_work_of_opmw_like_is_done():
-    flow = next(f for f in opmw_like(0) if len(f.kind("task")) == 3)
+    flow = next(f for f in opmw_like(0) if len(f.nodes_of_kind("task")) == 3)
     got = flow.run([{"value": 1.0, "pi": 0.0}])
-    end = flow.inputs(flow.kind("sink")[0].id)[0].source
+    end = flow.inputs(flow.nodes_of_kind("sink")[0].id)[0].source
     assert got[end].column("pi")[0].as_py() == pi_series({})["pi"]
 
 
@@ -184,11 +199,11 @@ def test_other_work_is_done_and_makes_other_steps():
     def three(row):
         return {"pi": 3.0}
 
-    flow = next(f for f in opmw_like(0, work=three) if len(f.kind("task")) == 3)
+    flow = next(f for f in opmw_like(0, work=three) if len(f.nodes_of_kind("task")) == 3)
     got = flow.run([{"value": 1.0, "pi": 0.0}])
-    assert got[flow.inputs(flow.kind("sink")[0].id)[0].source].column("pi").to_pylist()[0] == 3.0
+    assert got[flow.inputs(flow.nodes_of_kind("sink")[0].id)[0].source].column("pi").to_pylist()[0] == 3.0
     usual, others = (
-        {signatures(flow)[node.id] for flow in flows for node in flow.kind("task")}
+        {signatures(flow)[node.id] for flow in flows for node in flow.nodes_of_kind("task")}
         for flows in (opmw_like(0, 5), opmw_like(0, 5, work=three))
     )
     assert usual and not usual & others

@@ -1,1 +1,1 @@
-"""The same programs in other engines of Python, each run by an environment of its own that has the engine."""
+"""The same programs on other Python engines, each run in a virtual environment that has the engine."""

@@ -1,19 +1,19 @@
-"""The programs on bytewax, one worker: ``python -m … PROGRAM FILE...``."""
+"""The programs on bytewax with one worker: ``python -m … PROGRAM FILE...``."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-from riot_bench.baselines.engines.programs import PROGRAMS, Count, lines_of, main
+from riot_bench.baselines.engines.programs import PROGRAMS, RowCounter, main, read_lines
 
 __all__ = ["build"]
 
-#: Lines that the source gives at once.
+#: Lines of a source batch.
 BATCH = 1000
 
 
-def build(name: str, files: list[str], into: Count) -> Callable[[], None]:
+def build(name: str, files: list[str], into: RowCounter) -> Callable[[], None]:
     """Build a program."""
     import bytewax.operators as op
     from bytewax.dataflow import Dataflow
@@ -32,7 +32,7 @@ def build(name: str, files: list[str], into: Count) -> Callable[[], None]:
             return Partition()
 
     flow = Dataflow("program")
-    lines = op.input("lines", flow, TestingSource(lines_of(files), batch_size=BATCH))
+    lines = op.input("lines", flow, TestingSource(read_lines(files), batch_size=BATCH))
     keyed = op.flat_map("expand", lines, program.expand)
     op.output("out", op.stateful_flat_map("step", keyed, program.step), Sink())
     return lambda: run_main(flow)

@@ -1,6 +1,6 @@
-"""The programs on PyFlink, parallelism one: ``python -m … PROGRAM FILE...``.
+"""The programs on PyFlink with parallelism one: ``python -m … PROGRAM FILE...``.
 
-Each job starts a cluster and a worker of its own, also where another ran in this process.
+Each job starts its own cluster and worker, even if another job ran in this process before.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from riot_bench.baselines.engines.programs import PROGRAMS, Count, main
+from riot_bench.baselines.engines.programs import PROGRAMS, RowCounter, main
 
 __all__ = ["build"]
 
 
-def build(name: str, files: list[str], into: Count) -> Callable[[], None]:
+def build(name: str, files: list[str], into: RowCounter) -> Callable[[], None]:
     """Build a program."""
     from pyflink.common import Configuration, Types, WatermarkStrategy
     from pyflink.datastream import KeyedProcessFunction, RuntimeContext, StreamExecutionEnvironment

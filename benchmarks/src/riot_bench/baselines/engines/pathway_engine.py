@@ -1,21 +1,21 @@
-"""The programs on pathway, one worker: ``python -m … PROGRAM FILE...``."""
+"""The programs on pathway with one worker: ``python -m … PROGRAM FILE...``."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-from riot_bench.baselines.engines.programs import PROGRAMS, Count, lines_of, main
+from riot_bench.baselines.engines.programs import PROGRAMS, RowCounter, main, read_lines
 
 __all__ = ["build"]
 
 
-def build(name: str, files: list[str], into: Count) -> Callable[[], None]:
-    """Build a program: what a key gets in one commit is a call of its reducer, in any order."""
+def build(name: str, files: list[str], into: RowCounter) -> Callable[[], None]:
+    """Build a program; a key's rows of one commit reach its reducer in one call, in any order."""
     import pathway as pw
     from pathway.internals.parse_graph import G
 
-    G.clear()  # or what was built before runs as well
+    G.clear()  # otherwise, programs built earlier run as well
     program = PROGRAMS[name]
 
     class Line(pw.Schema):
@@ -24,16 +24,16 @@ def build(name: str, files: list[str], into: Count) -> Callable[[], None]:
 
     class Lines(pw.io.python.ConnectorSubject):
         def run(self) -> None:
-            for at, line in enumerate(lines_of(files)):
+            for at, line in enumerate(read_lines(files)):
                 self.next(at=at, text=line)
 
     def expand(at: int, text: bytes) -> tuple[Any, ...]:
         pairs = enumerate(program.expand(text))
         return tuple((key, (at, n), pw.wrap_py_object(value)) for n, (key, value) in pairs)
 
-    def step(kept: Any, given: list[Any]) -> Any:
-        state, rows = (None, []) if kept is None else (kept.value[0], [])
-        for (_, value), _ in sorted(given, key=lambda one: one[0][0]):
+    def step(stored: Any, rows_of_commit: list[Any]) -> Any:
+        state, rows = (None, []) if stored is None else (stored.value[0], [])
+        for (_, value), _ in sorted(rows_of_commit, key=lambda one: one[0][0]):
             state, more = program.step(state, value.value)
             rows += more
         return pw.wrap_py_object((state, rows))

@@ -1,4 +1,4 @@
-"""Word count, fraud detection and STATS for other engines: what a line becomes, and what a key does with it."""
+"""Word count, fraud detection and STATS for other engines: a function per line and a function per key."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from functools import cache
 from itertools import pairwise
 from typing import Any
 
-__all__ = ["PROGRAMS", "Build", "Checksum", "Count", "Program", "lines_of", "main", "timed"]
+__all__ = ["PROGRAMS", "Builder", "Checksum", "Program", "RowCounter", "main", "read_lines", "run_timed"]
 
 Row = tuple[Any, ...]
 
 
 @dataclass
-class Count:
-    """How many rows there were."""
+class RowCounter:
+    """Number of rows."""
 
     count: int = 0
 
@@ -30,10 +30,10 @@ class Count:
 
 
 @dataclass
-class Checksum(Count):
-    """Of rows in any order: how many, a sum over what is exact in each, and one of all fractions.
+class Checksum(RowCounter):
+    """Order-independent checksum: the number of rows, a sum over their exact values, and one over their floats.
 
-    Each fraction weighs from 1 to 2, by what is exact in its row and its place in that.
+    Each float has a weight from 1 to 2, given by the exact values of its row and its position.
 
     >>> rows = [("a", 1, 0.5), ("b", 2, 0.25)]
     >>> Checksum.of(rows) == Checksum.of(rows[::-1]), Checksum.of(rows) == Checksum.of(rows[:1])
@@ -56,28 +56,28 @@ class Checksum(Count):
 
     @classmethod
     def of(cls, rows: Iterable[Row]) -> Checksum:
-        """That of some rows."""
-        made = cls()
+        """Compute the checksum of rows."""
+        checksum = cls()
         for row in rows:
-            made.add(row)
-        return made
+            checksum.add(row)
+        return checksum
 
     def like(self, other: Checksum) -> bool:
-        """Whether both are of the same rows, fractions to nine digits."""
+        """Return whether both are of the same rows, comparing floats to nine digits."""
         near = abs(self.total - other.total) <= 1e-9 * max(1.0, abs(self.total))
         return (self.count, self.exact) == (other.count, other.exact) and near
 
 
 @dataclass(frozen=True)
 class Program:
-    """A program.
+    """A stateful program.
 
     Attributes
     ----------
     expand : function
-        A line to keys and values.
+        Maps a line to pairs of key and value.
     step : function
-        The state of a key (None at first) and a value to the new state and the results.
+        Maps the state of a key (None at first) and a value to the new state and the results.
     """
 
     expand: Callable[[bytes], Iterable[tuple[str, Any]]]
@@ -101,10 +101,10 @@ WINDOW, THRESHOLD = 5, 0.96
 
 @cache
 def _misses() -> dict[tuple[str, str], float]:
-    """What each transition adds to the score of fraud detection."""
-    from riot_ops.models.markov import purchases
+    """Return what each transition adds to the score of fraud detection."""
+    from riot_ops.models.markov import purchase_model
 
-    model = purchases()
+    model = purchase_model()
     pairs = zip(model.states, model.matrix.tolist(), strict=True)
     return {(a, b): 1 - p for a, row in pairs for b, p in zip(model.states, row, strict=True)}
 
@@ -166,35 +166,36 @@ PROGRAMS = {
 }
 
 
-def lines_of(files: Iterable[str]) -> Iterator[bytes]:
-    """All lines of files."""
+def read_lines(files: Iterable[str]) -> Iterator[bytes]:
+    """Read all lines of files."""
     for path in files:
         with open(path, "rb") as file:
             yield from file
 
 
-#: Builds a program, by its name, over files: what is returned runs it and hands all results to the last argument.
-Build = Callable[[str, list[str], Count], Callable[[], None]]
+#: Builds a program by name over files; the returned function runs it and adds all results to the last argument.
+Builder = Callable[[str, list[str], RowCounter], Callable[[], None]]
 
 
-def timed(build: Build, name: str, files: list[str]) -> tuple[Checksum, float, float]:
-    """What a program comes to, and in how many seconds and seconds of processor a second run only counts it.
+def run_timed(build: Builder, name: str, files: list[str]) -> tuple[Checksum, float, float]:
+    """Run a program twice; return the checksum of the first run, and wall and CPU seconds of the second.
 
-    The first run is the warm-up as well: what an engine imports, starts and compiles once is in no time.
+    The first run is also the warm-up, so the times contain no imports, start-up or compilation. The second run only
+    counts its results.
     """
-    found, counted = Checksum(), Count()
+    found, counted = Checksum(), RowCounter()
     build(name, files, found)()
     run = build(name, files, counted)
     begun, used = time.perf_counter(), time.process_time()
     run()
     spent = time.perf_counter() - begun, time.process_time() - used
     if counted.count != found.count:
-        raise RuntimeError(f"a second run has {counted.count} results, the first had {found.count}")
+        raise RuntimeError(f"the second run has {counted.count} results, the first had {found.count}")
     return found, *spent
 
 
-def main(build: Build) -> None:
-    """Run a program by name over files, as the arguments say, and print what it took and came to."""
+def main(build: Builder) -> None:
+    """Run the program and files of the command line and print checksum and times as JSON."""
     name, *files = sys.argv[1:]
-    found, seconds, cpu_seconds = timed(build, name, files)
+    found, seconds, cpu_seconds = run_timed(build, name, files)
     print(json.dumps({**vars(found), "seconds": seconds, "cpu_seconds": cpu_seconds}))

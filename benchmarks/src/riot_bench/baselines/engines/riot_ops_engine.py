@@ -1,4 +1,4 @@
-"""The programs on riot_ops, one core: ``python -m … PROGRAM FILE...``."""
+"""The programs on riot_ops with one core: ``python -m … PROGRAM FILE...``."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pyarrow as pa
 
-from riot_bench.baselines.engines.programs import Checksum, Count, main
-from riot_bench.harness.data import block_stats
+from riot_bench.baselines.engines.programs import Checksum, RowCounter, main
+from riot_bench.harness.workload import tumbling_stats
 from riot_ops import streams
 from riot_ops.core.sink import CallbackSink
 from riot_ops.dataflow import Dataflow
@@ -15,7 +15,7 @@ from riot_ops.dataflows.applications import application
 
 __all__ = ["FIELDS", "build"]
 
-#: By program and result stream the fields that are compared; of STATS the name of the stream is the first.
+#: Compared fields by program and result stream; rows of STATS begin with the name of the stream.
 FIELDS: dict[str, dict[str, tuple[str, ...]]] = {
     "wc": {"counts": ("word", "count")},
     "fd": {"outliers": ("entity_id", "score", "states")},
@@ -27,10 +27,10 @@ FIELDS: dict[str, dict[str, tuple[str, ...]]] = {
 }
 
 
-def build(name: str, files: list[str], into: Count) -> Callable[[], None]:
+def build(name: str, files: list[str], into: RowCounter) -> Callable[[], None]:
     """Build a program."""
     fields = FIELDS[name]
-    flow: Dataflow = block_stats() if name == "stats" else application(name).builder()
+    flow: Dataflow = tumbling_stats() if name == "stats" else application(name).builder()
 
     def take(stream: str, batch: pa.RecordBatch) -> None:
         if stream not in fields:

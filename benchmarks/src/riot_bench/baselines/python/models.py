@@ -1,4 +1,4 @@
-"""Predictions with scikit-learn, as its tutorials do it."""
+"""Predictions with scikit-learn, as in its tutorials."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["predict_all_at_once", "predict_one_at_a_time"]
+__all__ = ["predict_batch", "predict_each"]
 
 
-def predict_one_at_a_time(estimator: Any, rows: Iterable[list[float]]) -> list[Any]:
-    """A prediction per message, when it comes."""
+def predict_each(estimator: Any, rows: Iterable[list[float]]) -> list[Any]:
+    """Predict each message when it arrives."""
     return [estimator.predict([row])[0] for row in rows]
 
 
-def predict_all_at_once(estimator: Any, rows: list[list[float]]) -> Any:
-    """A prediction for many messages."""
+def predict_batch(estimator: Any, rows: list[list[float]]) -> Any:
+    """Predict many messages in one call."""
     return estimator.predict(np.array(rows))

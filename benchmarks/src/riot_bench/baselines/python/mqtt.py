@@ -1,4 +1,4 @@
-"""Publishing and receiving with paho-mqtt alone, as one would write it."""
+"""Publishing and receiving with paho-mqtt alone."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["publish", "receive", "subscribe"]
 
 
 def publish(port: int, topic: str, payloads: Sequence[bytes], qos: int, window: int = 100) -> float:
-    """Send messages, up to ``window`` of them under way; returns the seconds until the last acknowledgement."""
+    """Send messages, at most ``window`` unacknowledged; return the seconds until the last acknowledgement."""
     client = mqtt.Client(CallbackAPIVersion.VERSION2, protocol=mqtt.MQTTv5)
     client.max_inflight_messages_set(window)
     room = threading.Semaphore(window)
@@ -40,7 +40,7 @@ def publish(port: int, topic: str, payloads: Sequence[bytes], qos: int, window: 
 
 
 def subscribe(port: int, topic: str, qos: int) -> str:
-    """Begin a session for which the broker keeps messages; returns the client id."""
+    """Open a session for which the broker queues messages; return the client id."""
     client_id = uuid.uuid4().hex
     client = _client(client_id)
     subscribed = threading.Event()
@@ -54,7 +54,7 @@ def subscribe(port: int, topic: str, qos: int) -> str:
 
 
 def receive(port: int, client_id: str, n: int) -> tuple[float, list[bytes]]:
-    """Take up the session and receive n messages; returns the seconds that took, and their payloads."""
+    """Resume the session and receive ``n`` messages; return the elapsed seconds and the payloads."""
     client = _client(client_id)
     payloads: list[bytes] = []
     done = threading.Event()

@@ -1,4 +1,4 @@
-"""SenML messages to columns with ``orjson``."""
+"""Parsing of SenML messages to columns with ``orjson``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FIELDS = ("temperature", "humidity", "light", "dust", "airquality_raw")
 
 
 def parse(payloads: Iterable[bytes]) -> pa.RecordBatch:
-    """Messages ``<ms>,<SenML>`` of CITY to observations."""
+    """Parse CITY messages ``<ms>,<SenML>`` to observations."""
     times, sensors, values = [], [], []
     for line in payloads:
         message = orjson.loads(line[line.index(b",") + 1 :])

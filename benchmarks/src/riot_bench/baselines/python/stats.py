@@ -1,4 +1,4 @@
-"""STATS in plain Python: ``orjson``, dicts, one process."""
+"""STATS in plain Python with ``orjson`` and dicts, in one process."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ AHEAD = [WINDOW + h - MIDDLE for h in range(HORIZON)]
 
 
 class SensorState:
-    """Average, Kalman filter and regression of one value of one sensor."""
+    """Average, Kalman filter and regression of one observation type of one sensor."""
 
     __slots__ = ("n", "p", "total", "window", "x")
 
@@ -40,7 +40,7 @@ class SensorState:
         self.window: deque[float] = deque(maxlen=WINDOW)
 
     def average(self, z: float) -> float | None:
-        """The mean of each ten readings."""
+        """Return the mean after every ten readings."""
         self.total += z
         self.n += 1
         if self.n < WINDOW:
@@ -50,7 +50,7 @@ class SensorState:
         return mean
 
     def smooth(self, z: float | None) -> float | None:
-        """The Kalman filter's estimate; there is none before the first reading."""
+        """Return the Kalman filter's estimate; None before the first reading."""
         self.p += Q
         if z is not None:
             gain = self.p / (self.p + R)
@@ -60,7 +60,7 @@ class SensorState:
         return self.x
 
     def predict(self, y: float | None) -> list[float] | None:
-        """The next ten values on the line through the last ten."""
+        """Extrapolate the next ten values from a line through the last ten."""
         if y is None:
             return None
         window = self.window
@@ -73,7 +73,7 @@ class SensorState:
 
 
 class HyperLogLog:
-    """Number of distinct values, with the harmonic sum kept up to date."""
+    """Number of distinct values, with an incremental harmonic sum."""
 
     def __init__(self, precision: int = 10, registers: bytes = b"", total: float = 0.0, zeros: int = 0) -> None:
         self.precision = precision
@@ -94,7 +94,7 @@ class HyperLogLog:
             self.zeros -= old == 0
 
     def estimate(self) -> int:
-        """How many distinct values there were."""
+        """Estimate the number of distinct values."""
         raw = 0.7213 / (1 + 1.079 / self.m) * self.m * self.m / self.total
         if raw <= 2.5 * self.m and self.zeros:
             raw = self.m * math.log(self.m / self.zeros)
@@ -114,8 +114,8 @@ COLUMNS = pa.schema(
 SCHEMAS = {"avg": COLUMNS, "slr": COLUMNS.append(pa.field("predictions", pa.list_(pa.float64()))), "dac": COLUMNS}
 
 
-class Counted:
-    """Rows of one kind, of which only the number is kept."""
+class RowCount:
+    """Number of rows of a stream."""
 
     def __init__(self) -> None:
         self.rows = 0
@@ -125,11 +125,11 @@ class Counted:
         self.rows += 1
 
     def close(self) -> None:
-        """Nothing is left to do."""
+        """Do nothing."""
 
 
-class Results(Counted):
-    """Rows of one kind, written to a Parquet file a hundred thousand at a time."""
+class ParquetResults(RowCount):
+    """Rows of a stream, written to a Parquet file in batches of 100,000."""
 
     def __init__(self, folder: Path, kind: str) -> None:
         super().__init__()
@@ -138,13 +138,13 @@ class Results(Counted):
         self._held: list[tuple[Any, ...]] = []
 
     def add(self, *row: Any) -> None:
-        """Keep a row."""
+        """Buffer a row."""
         self._held.append(row)
         if len(self._held) == 100_000:
             self.flush()
 
     def flush(self) -> None:
-        """Write the rows that are held."""
+        """Write the buffered rows."""
         if self._held:
             columns = [pa.array(c, f.type) for c, f in zip(zip(*self._held, strict=True), self._schema, strict=True)]
             self._file.write_batch(pa.RecordBatch.from_arrays(columns, schema=self._schema))
@@ -158,10 +158,10 @@ class Results(Counted):
 
 
 def stats(files: Iterable[str], folder: Path | None = None) -> dict[str, int]:
-    """Run STATS over text files of CITY; returns the number of rows of each kind, which are written to a folder."""
+    """Run STATS over CITY text files; return the number of rows by stream, and write them if a folder is given."""
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
-    avg, slr, dac = (Counted() if folder is None else Results(folder, kind) for kind in ("avg", "slr", "dac"))
+    avg, slr, dac = (RowCount() if folder is None else ParquetResults(folder, kind) for kind in ("avg", "slr", "dac"))
     states: dict[tuple[str, str], SensorState] = {}
     sketches = {name: HyperLogLog() for name in FIELDS}
     seq = 0

@@ -1,4 +1,4 @@
-"""XML documents read one by one by parsers that nobody listens to: no work with what they find."""
+"""XML parsing without handlers: the parsers' cost alone."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import xml.sax
 from collections.abc import Iterable
 from xml.parsers import expat
 
-__all__ = ["expat_alone", "sax_alone"]
+__all__ = ["parse_with_expat", "parse_with_sax"]
 
 
-def expat_alone(documents: Iterable[str]) -> None:
-    """Expat without handlers: it checks the document, and Python is never called."""
+def parse_with_expat(documents: Iterable[str]) -> None:
+    """Parse with Expat without handlers: it checks the document and never calls Python."""
     for document in documents:
         expat.ParserCreate().Parse(document, True)
 
 
-def sax_alone(documents: Iterable[str]) -> None:
-    """``xml.sax`` with a handler that does nothing."""
+def parse_with_sax(documents: Iterable[str]) -> None:
+    """Parse with ``xml.sax`` and a handler that does nothing."""
     handler = xml.sax.ContentHandler()
     for document in documents:
         xml.sax.parseString(document, handler)  # noqa: S317 (documents of our own)

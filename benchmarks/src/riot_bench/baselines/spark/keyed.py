@@ -12,7 +12,7 @@ __all__ = ["KalmanPerKey", "bare_pass", "kalman_per_key"]
 
 
 class KalmanPerKey(StatefulProcessor):
-    """Filters the readings of one key after the other."""
+    """Kalman filter over the readings of a key."""
 
     def __init__(self, q: float = 0.125, r: float = 0.32, p0: float = 30.0) -> None:
         self._parameters = q, r, p0
@@ -47,7 +47,7 @@ def kalman_per_key(readings: Any) -> Any:
 
 
 def bare_pass(readings: Any) -> Any:
-    """Shuffle by device, and hand the rows through Python."""
+    """Shuffle by device and pass the rows through Python unchanged."""
 
     def identity(batches: Iterator[Any]) -> Iterator[Any]:
         yield from batches

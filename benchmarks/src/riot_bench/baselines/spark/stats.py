@@ -1,4 +1,4 @@
-"""STATS in plain PySpark: JSON functions, and state per key."""
+"""STATS in plain PySpark with JSON functions and state per key."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ COLUMNS = ["kind", "event_time", "sensor_id", "obs_type", "value", "predictions"
 
 
 class PerSensor(StatefulProcessor):
-    """Averages, and predictions of the smoothed readings, of one value of one sensor."""
+    """Averages, and predictions of the smoothed readings, of one observation type of one sensor."""
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         self._state = handle.getValueState("sensor", "total double, n int, x double, p double, window array<double>")
@@ -51,7 +51,7 @@ class PerSensor(StatefulProcessor):
 
 
 class PerType(StatefulProcessor):
-    """The number of distinct readings of one type."""
+    """Number of distinct readings of an observation type."""
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         self._state = handle.getValueState("sketch", "registers binary, total double, zeros int")
@@ -73,7 +73,7 @@ class PerType(StatefulProcessor):
 
 
 def stats(lines: Any) -> Any:
-    """STATS over a streaming DataFrame of text lines."""
+    """Build STATS over a streaming DataFrame of text lines."""
     message = f.from_json(f.expr("substr(value, instr(value, ',') + 1)"), MESSAGE)
     observations = (
         lines.select(message.alias("m"))

@@ -1,1 +1,1 @@
-"""The suite dspbench."""
+"""The suite dspbench: applications of DSPBench against plain Python and plain PySpark."""

@@ -1,26 +1,26 @@
-"""What a report says and draws of the experiments of DSPBench."""
+"""Descriptions and figures of DSPBench's experiments in the report."""
 
 from __future__ import annotations
 
 from riot_bench.harness.experiment import Figure
 
-__all__ = ["FEW", "IN_PROCESS", "ON_SPARK"]
+__all__ = ["IN_PROCESS", "ON_SPARK", "QUICK_APPLICATIONS"]
 
-#: Applications that run on Spark in the quick form: those of which the paper has throughput and latency.
-FEW = ("wc", "tm")
+#: Applications that run on Spark in the quick form; the paper has throughput and latency of these.
+QUICK_APPLICATIONS = ("wc", "tm")
 
 _AT = r"dspbench/(?P<x>\w+)/"
 _OF = r"dspbench/(?P<x>\w+/operator/[^/]+)/"
 _LATENCY = "at half of the peak rate"
 
 IN_PROCESS = (
-    "All applications in process beside plain Python: lines per second on one core and on all, latency, CPU and "
-    "memory at half of the peak, and what each operator costs, as the paper characterises them.",
+    "All applications in process against plain Python: lines per second on one core and on all cores, latency, CPU and "
+    "memory at half of the peak rate, and the cost of each operator, as in the paper.",
     (
         Figure(
             "rate", "Throughput, one core", _AT + "(?P<series>local|plain-python)", "application", "lines/s", log="y"
         ),
-        Figure("cores", "All cores against one", _AT + "local-all-cores-vs-one", "application", "ratio"),
+        Figure("cores", "All cores against one core", _AT + "local-all-cores-vs-one", "application", "ratio"),
         Figure(
             "latency",
             f"Latency {_LATENCY}",
@@ -37,9 +37,9 @@ IN_PROCESS = (
     (125.0, 1200.0),
 )
 ON_SPARK = (
-    "Applications on Spark beside the same in plain PySpark, in the same micro-batches. The paper has Storm above "
-    "Spark Streaming for word count, log processing and traffic monitoring, at a latency that is lower but less "
-    "steady. The quick form runs the first and the last of these.",
+    "Applications on Spark against the same in plain PySpark, with the same micro-batches. In the paper, Storm has a "
+    "higher throughput than Spark Streaming for word count, log processing and traffic monitoring, and a latency that "
+    "is lower but varies more. The quick form runs word count and traffic monitoring.",
     (
         Figure(
             "rate",
@@ -53,7 +53,7 @@ ON_SPARK = (
             "latency", f"Latency {_LATENCY}", _AT + "spark-latency-(?P<series>p50|p95)", "application", "ms", log="y"
         ),
         Figure("cpu", f"CPU {_LATENCY}", _AT + "spark-cpu", "application", "cores"),
-        Figure("cores", "Two cores against one", _AT + "spark-vs-one-core", "application", "ratio"),
+        Figure("cores", "Two cores against one core", _AT + "spark-vs-one-core", "application", "ratio"),
     ),
     (102.0, 4000.0),
 )

@@ -1,4 +1,4 @@
-"""The characterisation of DSPBench as files: pictures, figures as JSON, and one page with all of it."""
+"""The characterization of DSPBench as files: plots, measures as JSON, and an HTML page with all of them."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from riot_bench.harness.measure import Measure, load, machine
-from riot_bench.harness.measure import table as measure_table
-from riot_bench.suites.dspbench.plots import TITLES, draw, of_applications, of_operators
-from riot_bench.suites.riotbench.page import PAGE, STYLE
+from riot_bench.harness.html import PAGE_NAME, STYLE
+from riot_bench.harness.machine import describe_machine, load_average
+from riot_bench.harness.measure import Measure
+from riot_bench.harness.measure_table import measure_table
+from riot_bench.suites.dspbench.plots import TITLES, by_application, by_operator, draw_plots
 
-__all__ = ["FOLDER", "PAPER", "table", "write"]
+__all__ = ["FOLDER", "PAPER_FINDINGS", "table", "write_page"]
 
-#: Where the files go by default.
+#: Default folder of the files.
 FOLDER = Path("out") / "bench" / "dspbench"
 SOURCE = (
     "M. V. Bordin et al., DSPBench: a suite of benchmark applications for distributed data stream processing systems, "
@@ -27,23 +28,23 @@ MACHINES = (
     "operators on an Intel i7-5500U with 8 GB, the Java originals; applications on Apache Storm and Spark Streaming, "
     "with batches of a second, on 1 to 8 virtual machines of 2 cores and 3.5 GB"
 )
-#: What the paper's text says of its figures 18 to 22, by the figure here that shows the same.
-PAPER = {
-    "selectivity": "Above 1 in the splitter of word count, the counter of trending topics and, by far the most, the "
-    "tokenizer of the spam filter; the others are maps with 1 and filters below it.",
+#: The paper's text on its figures 18 to 22, by the plot that shows the same here.
+PAPER_FINDINGS = {
+    "selectivity": "Above 1 in the splitter of word count, the counter of trending topics and, by far the highest, the "
+    "tokenizer of the spam filter; the others are maps at 1 and filters below 1.",
     "operator-time": "The spam filter's tokenizer is the slowest, then the map matching of traffic monitoring; in word "
     "count the splitter, in machine outlier and trending topics the source, in VoIP stream the "
     "variation detector.",
     "record-size": "Records mostly shrink from source to sink; they grow in machine outlier, fraud detection, "
-    "sentiment analysis, smart grid and reinforcement learner, which carry their input along.",
+    "sentiment analysis, smart grid and reinforcement learner, whose records contain their input.",
     "memory": "A wide spread over time in ads analytics, bargain index, VoIP stream and traffic monitoring, a "
     "narrow one in word count, spike detection, sentiment analysis, log processing and spam filter; "
-    "large records do not mean much memory.",
+    "large records do not imply much memory.",
     "throughput": "Measured for word count, log processing and traffic monitoring: higher with Storm than with "
     "Spark Streaming for all three.",
-    "latency": "95th percentile, under full load: with Storm lower for all three, for word count mostly below 15 "
-    "s; with Spark higher but steadier; highest for traffic monitoring, low for log processing.",
-    "cpu": "Use of CPU falls as nodes are added without a gain in throughput; what has the highest "
+    "latency": "95th percentile under full load: with Storm lower for all three, for word count mostly below 15 "
+    "s; with Spark higher but with less variation; highest for traffic monitoring, low for log processing.",
+    "cpu": "CPU usage falls as nodes are added without a gain in throughput; the configuration with the highest "
     "throughput uses most.",
     "scaling": "Throughput grows slowly with the nodes; skewed keys limit the gain; traffic monitoring on Spark "
     "gains nothing.",
@@ -75,26 +76,27 @@ OPERATOR_COLUMNS = {
     "state": "state (bytes)",
 }
 METHOD = {
-    "Throughput": "generated lines from files, nothing written, every result handed to a sink. On Spark the later "
-    "micro-batches of a query in a warm session.",
-    "Latency": "from the moment when a line is due to that when a record that it triggered is delivered, at half "
-    "of the rate that was reached on all cores; on one core at half of what that reached. On Spark a record is "
-    "delivered when its micro-batch is committed.",
-    "Time of operators": "of a call over what comes of 4,096 lines, per record that it takes, in process on one core; "
-    "that of a source is reading.",
-    "Size of records": "as Arrow holds them, with the number of the message and the event time.",
-    "CPU and memory": "of the process and all that it started; pages that processes share count by share.",
+    "Throughput": "generated lines from files, nothing written, every result passed to a sink. On Spark, all "
+    "micro-batches of a query in a warm session except the first.",
+    "Latency": "from when a line is due until a record that it triggered is delivered, at half of the peak rate of all "
+    "cores; on one core at half of the peak rate of one core. On Spark a record is delivered when its micro-batch is "
+    "committed.",
+    "Time of operators": "time of a call over the records that 4,096 lines lead to, per input record, in "
+    "process on one "
+    "core; for a source, the time of reading.",
+    "Size of records": "in Arrow's memory format, with the number of the message and the event time.",
+    "CPU and memory": "of the process and all that it started; shared pages count proportionally.",
 }
 
 
-def write(folder: Path, found: Sequence[Measure], load_before: float, quick: bool) -> Path:
-    """Write the files; returns the page."""
+def write_page(folder: Path, found: Sequence[Measure], load_before: float, quick: bool) -> Path:
+    """Write the files and return the path of the page."""
     folder.mkdir(parents=True, exist_ok=True)
     values = {m.measure: m.value for m in found}
-    pictures = draw(values)
+    pictures = draw_plots(values)
     for name, data in pictures.items():
         (folder / f"{name}.png").write_bytes(data)
-    where = f"{machine()} · load {load_before:g} before, {load():g} after"
+    where = f"{describe_machine()} · load {load_before:g} before, {load_average():g} after"
     where += " · short runs, not for quoting" if quick else ""
     results = {
         "suite": "dspbench",
@@ -103,18 +105,18 @@ def write(folder: Path, found: Sequence[Measure], load_before: float, quick: boo
         "measures": [json.loads(m.to_json()) for m in found],
     }
     (folder / "results.json").write_text(json.dumps(results, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
-    path = folder / PAGE
+    path = folder / PAGE_NAME
     path.write_text(_page(where, values, pictures), encoding="utf-8")
     return path
 
 
 def table(found: Iterable[Measure]) -> Any:
-    """Applications as other suites show theirs, operators in a row each, for the terminal."""
+    """Build the table for the terminal: measures of applications, and a row for each operator."""
     from rich.console import Group
     from rich.table import Table
 
     found = list(found)
-    operators = of_operators({m.measure: m.value for m in found})
+    operators = by_operator({m.measure: m.value for m in found})
     shown = Table(show_edge=False)
     for title in ("operator", *OPERATOR_COLUMNS.values()):
         shown.add_column(title, justify="right" if title != "operator" else "left")
@@ -125,12 +127,12 @@ def table(found: Iterable[Measure]) -> Any:
 
 
 def _page(where: str, values: dict[str, float], pictures: dict[str, bytes]) -> str:
-    """The page: it needs no other file and no network."""
+    """Render the page without external resources."""
     sections = "".join(
         f"<h2>{escape(TITLES[name])}</h2>\n"
         + (
-            f'<p><span class="paper">The paper, on other machines</span>: {escape(PAPER[name])}</p>\n'
-            if name in PAPER
+            f'<p><span class="paper">The paper, on other machines</span>: {escape(PAPER_FINDINGS[name])}</p>\n'
+            if name in PAPER_FINDINGS
             else ""
         )
         + f'<img src="data:image/png;base64,{base64.b64encode(data).decode()}" alt="{escape(TITLES[name])}">\n'
@@ -149,12 +151,12 @@ def _page(where: str, values: dict[str, float], pictures: dict[str, bytes]) -> s
 <body>
 <h1>DSPBench</h1>
 <p class="dim">{escape(where)}</p>
-<p>What is said of the <span class="paper">paper</span> is from the text on its figures 18 to 22: {escape(SOURCE)}
+<p>Statements of the <span class="paper">paper</span> are from the text on its figures 18 to 22: {escape(SOURCE)}
 ({escape(MACHINES)}).</p>
 <h2>Applications</h2>
-{_table("application", of_applications(values), COLUMNS)}
+{_table("application", by_application(values), COLUMNS)}
 <h2>Sources and operators</h2>
-{_table("operator", of_operators(values), OPERATOR_COLUMNS)}
+{_table("operator", by_operator(values), OPERATOR_COLUMNS)}
 {sections}
 <h2>How it was measured</h2>
 <dl>{method}</dl>

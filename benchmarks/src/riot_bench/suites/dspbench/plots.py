@@ -1,4 +1,4 @@
-"""The figures of the characterisation: operators, then applications."""
+"""Plots of the characterization: operators, then applications."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from riot_bench.harness.canvas import canvas, png
+from riot_bench.harness.plotting import styled_pyplot, to_png
 
-__all__ = ["TITLES", "draw", "of_applications", "of_operators"]
+__all__ = ["TITLES", "by_application", "by_operator", "draw_plots"]
 
-#: Figures by name, and what they show.
+#: Titles of the plots by name.
 TITLES = {
     "selectivity": "Selectivity of operators",
     "operator-time": "Time of operators per record",
-    "record-size": "Size of records behind operators",
+    "record-size": "Size of operators' output records",
     "state": "State of operators",
     "throughput": "Throughput",
     "latency": "Latency at half of the peak rate, source to sink",
@@ -27,10 +27,10 @@ LOCAL, SPARK, PLAIN, IDIOMATIC = "#2563eb", "#0d9488", "#a1a1aa", "#ea580c"
 Figures = Mapping[str, float]
 
 
-def of_operators(values: Figures) -> dict[str, dict[str, float]]:
-    """Figures of each operator, ``code/operator``, from the values of measures by name.
+def by_operator(values: Figures) -> dict[str, dict[str, float]]:
+    """Group the values of measures by operator (``code/operator``) and figure.
 
-    >>> of_operators({"dspbench/wc/operator/split/selectivity": 9.8, "dspbench/wc/local": 1e6})
+    >>> by_operator({"dspbench/wc/operator/split/selectivity": 9.8, "dspbench/wc/local": 1e6})
     {'wc/split': {'selectivity': 9.8}}
     """
     found: dict[str, dict[str, float]] = {}
@@ -42,10 +42,10 @@ def of_operators(values: Figures) -> dict[str, dict[str, float]]:
     return found
 
 
-def of_applications(values: Figures) -> dict[str, dict[str, float]]:
-    """Figures of each application by its code.
+def by_application(values: Figures) -> dict[str, dict[str, float]]:
+    """Group the values of measures by application code and figure.
 
-    >>> of_applications({"dspbench/wc/operator/split/selectivity": 9.8, "dspbench/wc/local": 1e6})
+    >>> by_application({"dspbench/wc/operator/split/selectivity": 9.8, "dspbench/wc/local": 1e6})
     {'wc': {'local': 1000000.0}}
     """
     found: dict[str, dict[str, float]] = {}
@@ -56,9 +56,9 @@ def of_applications(values: Figures) -> dict[str, dict[str, float]]:
     return found
 
 
-def draw(values: Figures) -> dict[str, bytes]:
-    """The figures as PNG, by name, of what there are values of."""
-    operators, applications = of_operators(values), of_applications(values)
+def draw_plots(values: Figures) -> dict[str, bytes]:
+    """Draw the plots that have values; return PNG by name."""
+    operators, applications = by_operator(values), by_application(values)
     makers: dict[str, Callable[[Any], Any]] = {
         "selectivity": lambda p: _bars(
             p, operators, {"selectivity": ("", LOCAL)}, "records out per record in", log=True
@@ -117,9 +117,9 @@ def draw(values: Figures) -> dict[str, bytes]:
             "throughput with all cores over that with one",
         ),
     }  # fmt: skip
-    with canvas() as plt:
+    with styled_pyplot() as plt:
         made = {name: make(plt) for name, make in makers.items()}
-        return {name: png(plt, figure) for name, figure in made.items() if figure is not None}
+        return {name: to_png(plt, figure) for name, figure in made.items() if figure is not None}
 
 
 def _bars(
@@ -129,7 +129,7 @@ def _bars(
     label: str,
     log: bool = False,
 ) -> Any:
-    """A group of bars for each row; None where no row has any of the columns."""
+    """Draw a group of bars for each row; None if no row has any of the columns."""
     shown = [name for name in columns if any(math.isfinite(f.get(name, math.nan)) for f in rows.values())]
     names = [name for name, f in rows.items() if any(math.isfinite(f.get(column, math.nan)) for column in shown)]
     if not shown:

@@ -1,1 +1,1 @@
-"""The suite neptune."""
+"""The suite neptune: the experiments of the thesis on Neptune."""

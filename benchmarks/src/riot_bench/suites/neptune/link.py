@@ -1,4 +1,4 @@
-"""Links: batches from one process to another over a socket, framed, numbered and checked."""
+"""Links that send batches between processes over sockets in numbered frames with checksums."""
 
 from __future__ import annotations
 
@@ -15,71 +15,71 @@ import pyarrow as pa
 
 from riot_ops.core.buffering import Buffering
 from riot_ops.core.errors import ConnectorError
-from riot_ops.core.payload import decode, packed
+from riot_ops.core.ipc import decode, encode_with_flag
 from riot_ops.core.sink import Message, Sink, Writer
 from riot_ops.core.source import Offset, Source, Split, row_splits
 
-__all__ = ["Frame", "LinkSink", "LinkSource", "accepted", "connected", "framed", "unframed"]
+__all__ = ["Frame", "LinkSink", "LinkSource", "accept", "connect", "decode_frame", "encode_frame"]
 
 #: Magic, version, flags, link, sender, number of the first record, records, length, CRC-32 of the payload.
 HEADER = struct.Struct("<4sBBHIQIII")
 MAGIC, VERSION, COMPRESSED = b"RIOT", 1, 1
-#: How long a look at a link waits, and a process for the other end.
-LOOK_SECONDS, CONNECT_SECONDS = 0.001, 30.0
+#: Seconds that a poll of a link waits, and that a process waits for the other end.
+POLL_SECONDS, CONNECT_SECONDS = 0.001, 30.0
 
 Frame = tuple[int, int, int, pa.RecordBatch]
 
 
-def framed(batch: pa.RecordBatch, buffering: Buffering, first: int, link: int = 0, sender: int = 0) -> bytes:
-    """A batch as it goes over a link.
+def encode_frame(batch: pa.RecordBatch, buffering: Buffering, first: int, link: int = 0, sender: int = 0) -> bytes:
+    """Encode a batch as a frame.
 
     >>> batch = pa.record_batch({"value": [1.0, 2.0]})
-    >>> sent = framed(batch, Buffering(), 7, link=1)
-    >>> unframed(sent[: HEADER.size], sent[HEADER.size :]) == (1, 0, 7, batch)
+    >>> sent = encode_frame(batch, Buffering(), 7, link=1)
+    >>> decode_frame(sent[: HEADER.size], sent[HEADER.size :]) == (1, 0, 7, batch)
     True
     """
-    payload, compressed = packed([batch], buffering)
+    payload, compressed = encode_with_flag([batch], buffering)
     flags = COMPRESSED if compressed else 0
     header = (MAGIC, VERSION, flags, link, sender, first, batch.num_rows, len(payload), zlib.crc32(payload))
     return HEADER.pack(*header) + payload
 
 
-def unframed(header: bytes, payload: bytes) -> Frame:
-    """Link, sender, number of the first record, and the batch; ConnectorError where it is damaged."""
+def decode_frame(header: bytes, payload: bytes) -> Frame:
+    """Decode a frame to link, sender, number of the first record and batch; raise ConnectorError if it is damaged."""
     magic, version, _, link, sender, first, rows, size, crc = HEADER.unpack(header)
     if (magic, version) != (MAGIC, VERSION):
-        raise ConnectorError(f"a link brought {magic!r}, version {version}; known is {MAGIC!r}, version {VERSION}")
+        raise ConnectorError(f"a frame begins with {magic!r}, version {version}, not {MAGIC!r}, version {VERSION}")
     if size != len(payload) or zlib.crc32(payload) != crc:
-        raise ConnectorError(f"a batch of {size:,} bytes, from record {first:,} on, is damaged: its checksum differs")
+        raise ConnectorError(f"the frame of {size:,} bytes from record {first:,} on is damaged: its checksum differs")
     (batch,) = decode(payload)
     if batch.num_rows != rows:
-        raise ConnectorError(f"a batch from record {first:,} on has {batch.num_rows:,} records instead of {rows:,}")
+        raise ConnectorError(f"the frame from record {first:,} on has {batch.num_rows:,} records instead of {rows:,}")
     return link, sender, first, batch
 
 
-def accepted(server: socket.socket) -> socket.socket:
-    """The other end, once it calls."""
+def accept(server: socket.socket) -> socket.socket:
+    """Wait for the other end to connect and return its socket."""
     server.settimeout(CONNECT_SECONDS)
     other, _ = server.accept()
     return other
 
 
-def connected(path: Path) -> socket.socket:
-    """A link to a process that waits at a path."""
-    made = socket.socket(socket.AF_UNIX)
-    made.settimeout(CONNECT_SECONDS)
-    made.connect(str(path))
-    made.settimeout(None)
-    return made
+def connect(path: Path) -> socket.socket:
+    """Connect to the process that listens at a path."""
+    link = socket.socket(socket.AF_UNIX)
+    link.settimeout(CONNECT_SECONDS)
+    link.connect(str(path))
+    link.settimeout(None)
+    return link
 
 
 class LinkSink(Sink):
-    """Sends batches over a link, by a codec and a ratio; a receiver that is slow holds it back.
+    """Sink that sends batches over a link; a slow receiver blocks it.
 
     Attributes
     ----------
     sent, bytes, frames, compressed : int
-        Records, bytes, batches, and those of them that went compressed.
+        Number of records, bytes, frames and compressed frames.
     """
 
     in_process = True
@@ -89,20 +89,20 @@ class LinkSink(Sink):
         self.sent = self.bytes = self.frames = self.compressed = 0
 
     def writer(self, batch_id: int, partition: int) -> Writer:
-        return _Sending(self)
+        return _LinkWriter(self)
 
     def end(self, schemas: Mapping[str, pa.Schema]) -> None:
         with contextlib.suppress(OSError):
             self.link.shutdown(socket.SHUT_WR)
 
 
-class _Sending(Writer):
+class _LinkWriter(Writer):
     def __init__(self, sink: LinkSink) -> None:
         self._sink = sink
 
     def write(self, stream: str, batch: pa.RecordBatch) -> None:
         sink = self._sink
-        frame = framed(batch, sink.buffering, sink.sent, sink.number)
+        frame = encode_frame(batch, sink.buffering, sink.sent, sink.number)
         sink.link.sendall(frame)
         sink.sent += batch.num_rows
         sink.bytes += len(frame)
@@ -114,7 +114,7 @@ class _Sending(Writer):
 
 
 class LinkSource(Source):
-    """The records that come over a link, once: it cannot be read again."""
+    """Source of the records of a link, which can be read only once."""
 
     replayable = False
 
@@ -135,10 +135,10 @@ class LinkSource(Source):
     def latest(self, start: Offset, limit: int | None = None) -> Offset:
         while self._held and self._held[0][0] + self._held[0][1].num_rows <= start["row"]:
             self._held.popleft()
-        wanted, patience = int(start["row"]) + (limit or 1), LOOK_SECONDS
+        wanted, patience = int(start["row"]) + (limit or 1), POLL_SECONDS
         while self._end < wanted and not self._over and select.select([self.link], [], [], patience)[0]:
             self._receive()
-            patience = 0.0  # what else is there: who gets less than asked for takes it that no more is
+            patience = 0.0  # take all that is available: fewer records than the limit mean that no more are
         return {"row": self._end if limit is None else min(self._end, start["row"] + limit)}
 
     def finished(self, offset: Offset) -> bool:
@@ -168,21 +168,21 @@ class LinkSource(Source):
             self._over = True
             return
         payload = self._exactly(HEADER.unpack(header)[7])
-        _, _, first, batch = unframed(header, payload)
+        _, _, first, batch = decode_frame(header, payload)
         if first != self._end:
-            raise ConnectorError(f"record {first:,} came over a link where {self._end:,} was due")
+            raise ConnectorError(f"the link delivered record {first:,} instead of {self._end:,}")
         self._held.append((self._end, batch))
         self._end += batch.num_rows
 
     def _exactly(self, size: int) -> bytes:
-        """So many bytes; none at the end of the link, where no batch is under way."""
+        """Receive exactly ``size`` bytes; none if the link ends between two frames."""
         found = bytearray(size)
         view, done = memoryview(found), 0
         while done < size:
             n = self.link.recv_into(view[done:])
             if n == 0:
                 if done or size != HEADER.size:
-                    raise ConnectorError("a link ended within a batch: its other end is gone")
+                    raise ConnectorError("the link ended within a frame: the other end was closed")
                 return b""
             done += n
         return bytes(found)

@@ -1,4 +1,4 @@
-"""Messages of one size that know when they were sent, and a sink that checks that all come, once and in order."""
+"""Messages of one size with number and send time, and a sink that checks that all arrive once and in order."""
 
 from __future__ import annotations
 
@@ -15,38 +15,38 @@ from riot_ops.core.sink import Message, Sink, Writer
 from riot_ops.core.source import Offset, Source, Split, row_splits
 from riot_ops.measure.metrics import quantiles
 
-__all__ = ["FRAME", "POOL_BYTES", "Messages", "Received", "Relayed"]
+__all__ = ["FRAME", "POOL_BYTES", "MessageSource", "ReceivingSink", "RelayResult"]
 
-#: Bytes of a message besides its filler: number and time of sending.
+#: Bytes of a message without its filler: number and send time.
 FRAME = 16
-#: Messages whose fillers are made once and for all, and bytes of these: on Spark they travel to each task.
-POOL, POOL_BYTES = 65_536, 4 << 20
-#: Latencies that stand for those of a batch.
+#: Maximum number and bytes of the fillers that are generated once; on Spark they are sent with each task.
+MAX_POOL, POOL_BYTES = 65_536, 4 << 20
+#: Sampled latencies of a batch.
 SAMPLES = 8
 
 
-class Messages(Source):
-    """Messages, as fast as they are asked for, for a time or up to a number.
+class MessageSource(Source):
+    """Source of messages without a pace, for a time or up to a number.
 
     Parameters
     ----------
     size : int, bytes
-        Of a message: number, time of sending in ns, and filler.
+        Size of a message: number, send time in ns, and filler.
     seconds : float, optional
-        How long from the first look on.
+        Duration from the first poll on.
     total : int, optional
-        How many; without either there is no end.
+        Number of messages; without ``seconds`` and ``total`` the source is unbounded.
     fillers : sequence of bytes, optional
-        What the messages hold by turns, of any length; by default bytes that are alike.
+        Fillers of the messages, used cyclically, of any length; by default equal bytes.
     first : int, default 0
-        Number of the first.
+        Number of the first message.
     read : int, bytes
-        Size of the batches in which they are read.
+        Size of the batches.
 
     Attributes
     ----------
-    given : int
-        Messages that were read in this process, up to the last one.
+    messages_read : int
+        Messages that were read in this process.
     """
 
     def __init__(
@@ -61,14 +61,14 @@ class Messages(Source):
         self.size, self.seconds, self.total, self.first = size, seconds, total, first
         kind = pa.binary(size - FRAME) if fillers is None else pa.binary()
         pool = [b"x" * (size - FRAME)] if fillers is None else list(fillers)
-        self.pool = min(POOL, max(1, min(read, POOL_BYTES) // size))
+        self.pool = min(MAX_POOL, max(1, min(read, POOL_BYTES) // size))
         self._fillers = pa.array(pool, kind).take(pa.array(np.arange(self.pool) % len(pool)))
         self._schema = pa.schema([pa.field(name, pa.int64(), nullable=False) for name in ("seq", "sent")]).append(
             pa.field("filler", kind, nullable=False)
         )
         self._until: float | None = None
         self._over = False
-        self.given = 0
+        self.messages_read = 0
 
     @property
     def schema(self) -> pa.Schema:
@@ -98,38 +98,43 @@ class Messages(Source):
         return row_splits(start, end, n)
 
     def read(self, split: Split) -> Iterator[pa.RecordBatch]:
-        """Messages, sent when they are read, or when they were due where the split tells it."""
-        self.given = max(self.given, split["end"])
+        """Read messages; they count as sent when they are read, or when they were due if the split has due times."""
+        self.messages_read = max(self.messages_read, split["end"])
         for row in range(split["start"], split["end"], self.pool):
             rows = np.arange(row, min(row + self.pool, split["end"]))
-            columns = [pa.array(self.first + rows), pa.array(_sent(split, rows)), self._fillers.slice(0, rows.size)]
+            columns = [
+                pa.array(self.first + rows),
+                pa.array(_send_times(split, rows)),
+                self._fillers.slice(0, rows.size),
+            ]
             yield pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
 
-def _sent(split: Split, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """When some rows of a split were sent, in ns: else what waits in a source that falls behind would not count."""
+def _send_times(split: Split, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Return the send times of rows in ns; due times include the wait in a source that falls behind."""
     if "due" not in split:
         return np.full(rows.size, time.time_ns())
     first, last = (1000 * int(due) for due in split["due"])
-    since = np.interp(rows, (split["start"], split["end"] - 1), (0, last - first))  # of the whole only 256 ns are exact
+    since = np.interp(
+        rows, (split["start"], split["end"] - 1), (0, last - first)
+    )  # relative, as floats of whole times resolve 256 ns only
     return first + since.astype(np.int64)
 
 
 @dataclass(frozen=True)
-class Relayed:
-    """What came of a relay.
+class RelayResult:
+    """Result of a relay.
 
     Attributes
     ----------
     messages : int
-        That arrived.
+        Received messages.
     rate : float
-        Messages per second behind the warm-up.
+        Messages per second after the warm-up.
     mean, deviation, p99 : float
-        Latency there, in milliseconds.
+        Latency after the warm-up in milliseconds.
     lost, disorder : int
-        Messages that did not come, less than 0 where some came twice; and batches or messages that did not follow the
-        one before.
+        Missing messages, negative if there are duplicates; batches or messages that do not follow their predecessor.
     """
 
     messages: int
@@ -142,21 +147,21 @@ class Relayed:
 
     @property
     def faults(self) -> int:
-        """All that is wrong: what came twice does not make up for what is lost or out of order.
+        """Number of all faults; duplicates do not compensate for lost or misordered messages.
 
-        >>> Relayed(8, 1.0, 1.0, 0.0, 1.0, lost=-4, disorder=1).faults
+        >>> RelayResult(8, 1.0, 1.0, 0.0, 1.0, lost=-4, disorder=1).faults
         5
         """
         return abs(self.lost) + self.disorder
 
 
-class Received(Sink):
-    """Notes what arrives: when, how many, with which numbers, and how long it took.
+class ReceivingSink(Sink):
+    """Sink that records the time, number, order and latency of arriving messages.
 
     Parameters
     ----------
     folder : Path, optional
-        Where other processes leave their notes.
+        Folder to which other processes write their records.
     """
 
     def __init__(self, folder: Path | None = None) -> None:
@@ -164,14 +169,14 @@ class Received(Sink):
         self.notes: list[list[float]] = []  # time, first number, rows, breaks of the order, latencies
 
     def writer(self, batch_id: int, partition: int) -> Writer:
-        return _Noting(self.folder and self.folder / f"{batch_id:08d}-{partition:08d}.npy")
+        return _NoteWriter(self.folder and self.folder / f"{batch_id:08d}-{partition:08d}.npy")
 
     def commit(self, batch_id: int, messages: Sequence[Message]) -> None:
         for message in messages:
             self.notes += message["notes"]
 
-    def relayed(self, given: int, warm: float = 0.2) -> Relayed:
-        """The figures, of so many messages that were given, without a first share of the time."""
+    def result(self, given: int, warm: float = 0.2) -> RelayResult:
+        """Compute the result for ``given`` sent messages, without the first ``warm`` share of the time."""
         left = [] if self.folder is None else [np.load(path) for path in sorted(self.folder.glob("*.npy"))]
         notes = np.concatenate(left) if left else np.array(self.notes)
         times, begins, rows, breaks = notes[:, 0], notes[:, 1], notes[:, 2], notes[:, 3]
@@ -179,16 +184,16 @@ class Received(Sink):
         disorder = int(breaks.sum() + np.count_nonzero(begins != following))
         lost = given - int(rows.sum())
         steady = times >= times[0] + warm * (times[-1] - times[0])
-        steady[np.argmax(steady)] = False  # what had come when the time began
+        steady[np.argmax(steady)] = False  # messages that arrived before the time began
         spent = times[-1] - times[int(np.argmax(steady)) - 1] if steady.any() else np.nan
         latencies, weights = notes[steady, 4:].ravel() / 1e6, np.repeat(rows[steady] / SAMPLES, SAMPLES)
         mean = float(np.average(latencies, weights=weights)) if weights.size else np.nan
         spread = float(np.sqrt(np.average((latencies - mean) ** 2, weights=weights))) if weights.size else np.nan
         p99 = quantiles(latencies, weights, (0.99,))[0] if weights.size else np.nan
-        return Relayed(int(rows.sum()), float(rows[steady].sum() / spent), mean, spread, float(p99), lost, disorder)
+        return RelayResult(int(rows.sum()), float(rows[steady].sum() / spent), mean, spread, float(p99), lost, disorder)
 
 
-class _Noting(Writer):
+class _NoteWriter(Writer):
     def __init__(self, path: Path | None) -> None:
         self._path = path
         self._notes: list[list[float]] = []

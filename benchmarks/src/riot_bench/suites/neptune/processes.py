@@ -1,4 +1,4 @@
-"""Stages of a relay in processes of their own."""
+"""Stages of a relay in separate processes."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from riot_bench.harness.data import Discard
-from riot_bench.suites.neptune.equipment import monitored
-from riot_bench.suites.neptune.link import LinkSink, LinkSource, accepted, connected
-from riot_bench.suites.neptune.messages import Messages, Received, Relayed
+from riot_bench.harness.discard import DiscardSink
+from riot_bench.suites.neptune.equipment import run_monitoring
+from riot_bench.suites.neptune.link import LinkSink, LinkSource, accept, connect
+from riot_bench.suites.neptune.messages import MessageSource, ReceivingSink, RelayResult
 from riot_ops import tasks as t
 from riot_ops.core.buffering import Buffering
 from riot_ops.core.errors import RiotError
@@ -28,26 +28,26 @@ from riot_ops.core.sink import Sink
 from riot_ops.core.source import Source
 from riot_ops.dataflow import Dataflow
 
-__all__ = ["OverProcesses", "capacity", "drain", "listening", "run_stage", "stage"]
+__all__ = ["ProcessRelay", "drain", "listen", "measure_link_capacity", "run_stage", "stage_process"]
 
-#: How long a stage that has nothing left to do may take to end.
-ENDING_SECONDS = 10
-#: Readings that a job takes before it counts, and how long relays and senders do.
+#: Seconds that a finished stage may take to exit.
+EXIT_SECONDS = 10
+#: Warm-up of jobs: readings of equipment monitoring, and seconds of relays and senders.
 WARM_LINES, WARM_SECONDS = 1000, 0.1
-#: Bytes that are sent at once where the link itself is measured, and how often in a round.
+#: Bytes of a send when the link's capacity is measured, and sends in a round.
 CHUNK, CHUNKS = 1 << 20, 256
 
 
 def run_stage(source: Source, sink: Sink, buffering: Buffering) -> None:
-    """A source, a step that hands on, a sink."""
+    """Run a source, a step that forwards, and a sink."""
     flow = Dataflow("relay")
     flow.sink("out", flow.source("messages", schema=source.schema).to(t.NoOp(), id="relay"))
     flow.run(source, sinks=sink, buffering=buffering, cores=1)
 
 
 @contextmanager
-def listening(path: Path) -> Iterator[socket.socket]:
-    """A place that other processes call."""
+def listen(path: Path) -> Iterator[socket.socket]:
+    """Listen at a path for other processes."""
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(str(path))
         server.listen(16)
@@ -55,49 +55,49 @@ def listening(path: Path) -> Iterator[socket.socket]:
 
 
 @contextmanager
-def stage(kind: str, buffering: Buffering, *arguments: Any) -> Iterator[subprocess.Popen[str]]:
-    """A process of this module; ended with the block, whatever happens in it."""
+def stage_process(kind: str, buffering: Buffering, *arguments: Any) -> Iterator[subprocess.Popen[str]]:
+    """Run this module as a process that ends with the block, also after an error."""
     command = [sys.executable, "-m", __name__, kind, json.dumps(asdict(buffering)), *map(str, arguments)]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)  # noqa: S603
     try:
         yield process
     except BaseException:
-        process.kill()  # it may wait for a word that does not come
+        process.kill()  # it may wait for input that never arrives
         raise
     finally:
         with suppress(subprocess.TimeoutExpired):
-            process.wait(ENDING_SECONDS)
+            process.wait(EXIT_SECONDS)
         process.kill()
         process.communicate()
 
 
-class OverProcesses:
-    """Relays of which source and sink are in this process, whose clock times both ends, and the relay in another."""
+class ProcessRelay:
+    """Relays through another process; source and sink are in this process, so one clock times both."""
 
     def __init__(self) -> None:
         self._stack = ExitStack()
 
-    def __enter__(self) -> OverProcesses:
+    def __enter__(self) -> ProcessRelay:
         folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory()))
-        self._stack.enter_context(stage("relay", Buffering(), folder / "there", folder / "back"))
-        self._there, self._back = (self._stack.enter_context(listening(folder / name)) for name in ("there", "back"))
+        self._stack.enter_context(stage_process("relay", Buffering(), folder / "there", folder / "back"))
+        self._there, self._back = (self._stack.enter_context(listen(folder / name)) for name in ("there", "back"))
         (folder / "ready").touch()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
-    def __call__(self, messages: Messages, buffering: Buffering) -> Relayed:
-        """Let messages go there and back."""
+    def __call__(self, messages: MessageSource, buffering: Buffering) -> RelayResult:
+        """Send messages there and back."""
         return self.counted(messages, buffering)[0]
 
-    def counted(self, messages: Messages, buffering: Buffering) -> tuple[Relayed, LinkSink]:
-        """What came of it, and the first link, which counts what went over it."""
-        received, failed = Received(), list[BaseException]()
+    def counted(self, messages: MessageSource, buffering: Buffering) -> tuple[RelayResult, LinkSink]:
+        """Send messages there and back; return the result and the first link with its counters."""
+        received, failed = ReceivingSink(), list[BaseException]()
         text = pa.types.is_binary(messages.schema.field("filler").type)
-        with accepted(self._there) as out:
-            told = json.dumps([asdict(buffering), messages.size, text]).encode()
-            out.sendall(len(told).to_bytes(4, "little") + told)
+        with accept(self._there) as out:
+            settings = json.dumps([asdict(buffering), messages.size, text]).encode()
+            out.sendall(len(settings).to_bytes(4, "little") + settings)
             sending = LinkSink(out, buffering)
 
             def feed() -> None:
@@ -107,62 +107,62 @@ class OverProcesses:
                     failed.append(error)
                     sending.end({})
 
-            with accepted(self._back) as home:
+            with accept(self._back) as home:
                 feeding = threading.Thread(target=feed, daemon=True)
                 feeding.start()
                 run_stage(LinkSource(home, messages.schema), received, buffering)
                 feeding.join()
         if failed:
             raise failed[0]
-        return received.relayed(messages.given), sending
+        return received.result(messages.messages_read), sending
 
 
-def relay(there: Path, back: Path) -> None:
-    """Hand on what comes from one link to the other, one run after the other, until nobody listens any more."""
+def run_relay(there: Path, back: Path) -> None:
+    """Forward messages from one link to another, run by run, until the other process ends."""
     while not (there.parent / "ready").exists():
         time.sleep(0.005)
     with suppress(OSError):
         while True:
-            out = connected(there)
+            out = connect(there)
             size = int.from_bytes(out.recv(4, socket.MSG_WAITALL), "little")
             if not size:
                 return
             buffering, size, text = json.loads(out.recv(size, socket.MSG_WAITALL))
-            given, schema = Buffering(**buffering), Messages(size, fillers=[b""] if text else None).schema
-            with connected(back) as home:
+            given, schema = Buffering(**buffering), MessageSource(size, fillers=[b""] if text else None).schema
+            with connect(back) as home:
                 run_stage(LinkSource(out, schema), LinkSink(home, given), given)
 
 
 def main(kind: str, buffering: str, arguments: Sequence[str]) -> None:
-    """What a process of its own does: hand on from one link to another, send, take, or be one of several jobs."""
+    """Run a process: a relay between links, a sender, a receiver, or one of several jobs."""
     given = Buffering(**json.loads(buffering))
     if kind == "relay":
-        relay(Path(arguments[0]), Path(arguments[1]))
+        run_relay(Path(arguments[0]), Path(arguments[1]))
     elif kind == "send":
         place, size, seconds = arguments
-        link = LinkSink(connected(Path(place)), given)
-        _job(lambda warm: _sent(link, int(size), None if warm else float(seconds), given))
+        link = LinkSink(connect(Path(place)), given)
+        _run_job(lambda warm: _send(link, int(size), None if warm else float(seconds), given))
     elif kind == "drain":
-        drain(connected(Path(arguments[0])))
+        drain(connect(Path(arguments[0])))
     elif kind == "relay-job":
         size, seconds = arguments
-        _job(lambda warm: _relayed(int(size), WARM_SECONDS if warm else float(seconds), given))
+        _run_job(lambda warm: _relay_in_process(int(size), WARM_SECONDS if warm else float(seconds), given))
     else:  # equipment-job
         path = Path(arguments[0])
-        _job(lambda warm: monitored(path, given, WARM_LINES if warm else None))
+        _run_job(lambda warm: run_monitoring(path, given, WARM_LINES if warm else None))
 
 
-def _sent(link: LinkSink, size: int, seconds: float | None, buffering: Buffering) -> int:
-    """How many messages went over a link; without a time none, but all is compiled."""
+def _send(link: LinkSink, size: int, seconds: float | None, buffering: Buffering) -> int:
+    """Send messages for ``seconds`` and return their number; without a time, only compile."""
     if seconds is None:
-        run_stage(Messages(size, seconds=WARM_SECONDS), Discard(), buffering)
+        run_stage(MessageSource(size, seconds=WARM_SECONDS), DiscardSink(), buffering)
     else:
-        run_stage(Messages(size, seconds=seconds), link, buffering)
+        run_stage(MessageSource(size, seconds=seconds), link, buffering)
     return link.sent
 
 
 def drain(link: socket.socket) -> None:
-    """Take what comes over a link, and answer each round of it by a byte."""
+    """Receive all bytes of a link and answer each round with a byte."""
     room = memoryview(bytearray(CHUNK))
     with link:
         while True:
@@ -174,32 +174,32 @@ def drain(link: socket.socket) -> None:
             link.sendall(b".")
 
 
-def capacity(rounds: int) -> list[float]:
-    """Gbit/s of plain bytes from this process to another one, over a socket like those of the links, in some rounds."""
+def measure_link_capacity(rounds: int) -> list[float]:
+    """Measure Gbit/s of plain bytes to another process over a socket like those of the links, for some rounds."""
     chunk, spent = bytes(CHUNK), list[float]()
     with ExitStack() as stack:
         place = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "drain"
-        server = stack.enter_context(listening(place))
-        stack.enter_context(stage("drain", Buffering(), place))
-        with accepted(server) as link:
-            for _ in range(1 + rounds):  # the first one warms
+        server = stack.enter_context(listen(place))
+        stack.enter_context(stage_process("drain", Buffering(), place))
+        with accept(server) as link:
+            for _ in range(1 + rounds):  # the first round is the warm-up
                 begun = time.perf_counter()
                 for _ in range(CHUNKS):
                     link.sendall(chunk)
                 if not link.recv(1):
-                    raise RiotError("a process that takes what comes over a link ended")
+                    raise RiotError("the process that receives over a link ended")
                 spent.append(time.perf_counter() - begun)
     return [CHUNK * CHUNKS * 8 / 1e9 / seconds for seconds in spent[1:]]
 
 
-def _relayed(size: int, seconds: float, buffering: Buffering) -> dict[str, Any]:
-    messages, sink = Messages(size, seconds=seconds), Received()
+def _relay_in_process(size: int, seconds: float, buffering: Buffering) -> dict[str, Any]:
+    messages, sink = MessageSource(size, seconds=seconds), ReceivingSink()
     run_stage(messages, sink, buffering)
-    return asdict(sink.relayed(messages.given))
+    return asdict(sink.result(messages.messages_read))
 
 
-def _job(run: Callable[[bool], Any]) -> None:
-    """Compile, wait for the word to begin, and tell what came of it."""
+def _run_job(run: Callable[[bool], Any]) -> None:
+    """Compile, wait for the signal to begin, run, and print the result."""
     run(True)
     print("ready", flush=True)
     sys.stdin.readline()

@@ -9,8 +9,8 @@ from riot_bench.harness.measure import Measure
 from riot_bench.suites.neptune.backpressure import backpressure
 from riot_bench.suites.neptune.backpressure_spark import backpressure_on_spark
 from riot_bench.suites.neptune.compression import compression
-from riot_bench.suites.neptune.relay import local, processes
-from riot_bench.suites.neptune.relay_spark import spark
+from riot_bench.suites.neptune.relay import local_relay, process_relay
+from riot_bench.suites.neptune.relay_spark import spark_relay
 from riot_bench.suites.neptune.scaling import scaling
 
 __all__ = ["EXPERIMENTS", "measures"]
@@ -39,35 +39,35 @@ def _buffers(name: str, title: str, at: str) -> tuple[Figure, ...]:
 
 BY_SIZE = r"(?P<series>\d+K?B)/"
 _ABOUT = (
-    "Source, relay and sink; messages of one size that carry a number and the time of sending; a fifth of the time is "
-    "warm-up. The paper's relay crosses a network of 1 Gbit/s between two nodes and reaches two million messages of 50 "
-    "B per second, 0.94 Gbit/s from 100 B on. Compare shapes: a plateau as buffers grow, latency that grows with them."
+    "Source, relay and sink; messages of one size with a number and a send time; a fifth of the time is warm-up. The "
+    "paper's relay uses a 1 Gbit/s network between two nodes and reaches two million messages of 50 B per second, and "
+    "0.94 Gbit/s from 100 B on. Compare shapes: throughput reaches a plateau as buffers grow, latency grows with them."
 )
 
 EXPERIMENTS = (
     Experiment(
         "neptune/relay/local",
         "Message relay in process",
-        local,
-        _ABOUT + " Here the stages are threads of one process, and batches are handed on without a copy.",
+        local_relay,
+        _ABOUT + " Here the stages are threads of one process, and batches are passed on without a copy.",
         (*_relay("local", "Relay in process"), *_buffers("local", "Relay in process", BY_SIZE)),
         (15.0, 840.0),
     ),
     Experiment(
         "neptune/relay/processes",
         "Message relay over processes",
-        processes,
-        _ABOUT + " Here the relay is another process, and batches cross two sockets, of which plain "
-        "bytes tell the capacity first.",
+        process_relay,
+        _ABOUT + " Here the relay is another process, and batches cross two sockets, whose capacity is first measured "
+        "with plain bytes.",
         (*_relay("processes", "Relay over processes"), *_buffers("processes", "Relay over processes", BY_SIZE)),
         (18.0, 830.0),
     ),
     Experiment(
         "neptune/relay/spark",
         "Message relay on Spark",
-        spark,
-        _ABOUT + " Here the relay is a worker behind a shuffle, which counts the messages. What stands for a buffer is "
-        "a block, in which messages cross between workers and the JVM, and at most a micro-batch: both are swept over.",
+        spark_relay,
+        _ABOUT + " Here the relay is a worker after a shuffle, which counts the messages. Blocks, in which messages "
+        "cross between workers and the JVM, and micro-batches correspond to buffers: both sizes are swept.",
         (*_relay("spark", "Relay on Spark"), *_buffers("spark", "Relay on Spark", r"50B/(?P<series>[a-z-]+)-")),
         (51.0, 190.0),
     ),
@@ -76,9 +76,9 @@ EXPERIMENTS = (
         "Compression by a measured ratio",
         compression,
         "The relay over processes with compression off, selective with coefficients of 0.2 and 0.5, and total, on "
-        "readings of equipment, on random bytes of the same lengths, and on readings of which the first 30 % are "
-        "random, which compress to a share between the two coefficients. The paper found no significant effect on "
-        "readings, and off significantly best on random bytes; the test is Tukey and Kramer's over the four settings.",
+        "equipment readings, on random bytes of the same lengths, and on readings whose first 30 % are random, which "
+        "compress to a ratio between the two coefficients. The paper found no significant effect on readings, and off "
+        "significantly best on random bytes; the test is Tukey–Kramer's over the four settings.",
         (
             Figure(
                 "compression",
@@ -101,12 +101,12 @@ EXPERIMENTS = (
         "neptune/backpressure",
         "Back-pressure staircase",
         backpressure,
-        "The last of three stages sleeps 1, 2, 3, 2, 1 and 0 ms per message. The source has to follow, with a rate of "
-        "1/(sleep + service), and nothing may be lost; the paper shows the inverse law.",
+        "The last of three stages sleeps 1, 2, 3, 2, 1 and 0 ms per message. The source must follow with a rate of "
+        "1/(sleep + service), and no message may be lost; the paper shows this inverse proportionality.",
         (
             Figure(
                 "backpressure",
-                "Source by the last stage's sleep",
+                "Source rate by the last stage's sleep",
                 r"neptune/backpressure/step-(?P<x>\d+)/.*",
                 "step: sleeps of 1, 2, 3, 2 and 1 ms",
                 "messages/s",
@@ -118,21 +118,22 @@ EXPERIMENTS = (
         "neptune/backpressure/spark",
         "Back-pressure staircase on Spark",
         backpressure_on_spark,
-        "The same behind a shuffle, with sleeps by the numbers of messages. Spark asks the source for the next "
-        "micro-batch once it is done with the one before: nothing waits between two of them, and the service holds "
-        "what a micro-batch costs. Then again with a limit of messages that follows a target for the time of a "
-        "micro-batch: it has to stay within 20 % of that at every step, and the messages have to fall.",
+        "The same after a shuffle, with sleeps by message number. Spark requests a micro-batch from the source "
+        "when the "
+        "previous one is done: no messages wait in between, and the service time includes the cost of a micro-batch. "
+        "Then the same with a record limit that follows a target duration: micro-batches must stay within 20 % of it "
+        "at every step, and their size must fall.",
         (
             Figure(
                 "backpressure-spark",
-                "Source by the last stage's sleep, on Spark",
+                "Source rate by the last stage's sleep, on Spark",
                 r"neptune/backpressure/spark/step-(?P<x>\d+)/[\d.]+ms",
                 "step: sleeps of 1, 2, 3, 2 and 1 ms",
                 "messages/s",
             ),
             Figure(
                 "backpressure-spark-adaptive",
-                "Messages of a micro-batch that takes a given time, on Spark",
+                "Messages of a micro-batch with a target duration, on Spark",
                 r"neptune/backpressure/spark/adaptive/step-(?P<x>\d+)/batch-messages",
                 "step: sleeps of 1, 2, 3, 2 and 1 ms",
                 "messages",
@@ -145,16 +146,16 @@ EXPERIMENTS = (
         "Many senders, many jobs",
         scaling,
         "k processes send 50 B messages to one receiver; k relays, and k jobs that monitor manufacturing equipment, "
-        "run at once on one machine. The paper found growth until the cores are busy, then a decline; 4.7 million "
-        "messages per second at one receiver of many; of 50 jobs on 50 nodes 100 million where they are relays, and 15 "
-        "million where they monitor equipment.",
+        "run concurrently on one machine. The paper found growth until the cores are busy, then a decline; 4.7 million "
+        "messages per second from many senders to one receiver; on 50 nodes, 100 million for 50 relays and 15 million "
+        "for 50 equipment monitoring jobs.",
         (
             Figure(
                 "senders", "Many senders, one receiver", r"neptune/senders/(?P<x>\d+)", "senders", "messages/s", "line"
             ),
             Figure(
                 "jobs",
-                "Many jobs at once",
+                "Many concurrent jobs",
                 r"neptune/jobs/(?P<series>relay|equipment)/(?P<x>\d+)",
                 "jobs",
                 "messages/s",
@@ -163,7 +164,7 @@ EXPERIMENTS = (
             ),
             Figure(
                 "fairness",
-                "How evenly jobs share a machine",
+                "Fairness between jobs",
                 r"neptune/jobs/(?P<series>relay|equipment)/(?P<x>\d+)/fairness",
                 "jobs",
                 "Jain's index",
@@ -176,6 +177,6 @@ EXPERIMENTS = (
 
 
 def measures(quick: bool = False) -> Iterator[Measure]:
-    """The suite."""
+    """Run the suite."""
     for one in EXPERIMENTS:
         yield from one.measures(quick)

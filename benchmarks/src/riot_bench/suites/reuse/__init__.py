@@ -1,1 +1,1 @@
-"""The suite reuse."""
+"""The suite reuse: dataflows with shared steps against separate ones."""

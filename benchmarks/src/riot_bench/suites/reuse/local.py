@@ -1,4 +1,7 @@
-"""What sharing saves in process: steps that run, CPU time, and whether each dataflow gets what it gets by itself."""
+"""Savings by sharing in process: running steps and CPU time.
+
+The outputs are compared with those of separate runs.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +14,9 @@ import numpy as np
 import pyarrow as pa
 
 from riot_bench.harness.measure import Measure
-from riot_bench.suites.reuse.sides import compared
-from riot_bench.suites.reuse.stays import Stay, alike
-from riot_bench.suites.reuse.traces import Action, Saved, random_walk, replay, sequence
+from riot_bench.suites.reuse.executions import compare_outputs
+from riot_bench.suites.reuse.lifetimes import Lifetime, outputs_equal
+from riot_bench.suites.reuse.traces import Action, Savings, count_steps, random_walk_trace, sequential_trace
 from riot_bench.suites.reuse.workloads import riot_source
 from riot_ops.core.sink import CallbackSink, MemorySink
 from riot_ops.core.source import Source
@@ -22,70 +25,80 @@ from riot_ops.ingest.memory_source import MemorySource
 from riot_ops.reuse import LocalBackend, NullBackend, ReuseManager, signatures
 from riot_ops.reuse.reports import Submitted
 
-__all__ = ["WALK", "counted", "equal", "run", "source", "stayed", "trace_of"]
+__all__ = [
+    "WALK_ACTIONS",
+    "check_lifetimes",
+    "check_outputs",
+    "cpu_measures",
+    "make_trace",
+    "open_source",
+    "step_measures",
+]
 
-#: Actions of a walk.
-WALK = 100
-#: What the trace with all dataflows should save at its peak: with riot exactly, with opmw 38 % less 3.
-PEAK = {"riot": 0.4531, "opmw": 0.35}
-#: What the paper found: fewer running tasks, less CPU time. It gives ranges, and that RIoT gains more.
-TASKS = {"riot": 0.46, "opmw": 0.38}
-CPU = {"riot": 0.51, "opmw": 0.36}
-#: Points of a line of its figures.
-POINTS = 40
-#: Messages that come of each source between two actions: with riot 10 per second for 5 seconds.
-EACH = {"riot": 50, "opmw": 1}
+#: Actions of a random walk.
+WALK_ACTIONS = 100
+#: Target of the saved steps at the peak of the sequential trace: exact for riot, the paper's 38 % minus 3 for opmw.
+PEAK_SAVINGS = {"riot": 0.4531, "opmw": 0.35}
+#: Savings of running tasks and of CPU time in the paper, which gives ranges and states that RIoT saves more.
+PAPER_TASK_SAVINGS = {"riot": 0.46, "opmw": 0.38}
+PAPER_CPU_SAVINGS = {"riot": 0.51, "opmw": 0.36}
+#: Maximum number of points of a line in a figure.
+MAX_POINTS = 40
+#: Messages of each source between two actions; for riot, 10 per second for 5 seconds.
+MESSAGES_PER_ACTION = {"riot": 50, "opmw": 1}
 
 
-def _line(name: str, values: Sequence[float], unit: str, against: str, actions: int = 1) -> Iterator[Measure]:
-    """Some of the values, which are of so many actions each, as points of a line."""
-    every = -(-len(values) // POINTS)
+def _line_points(name: str, values: Sequence[float], unit: str, against: str, actions: int = 1) -> Iterator[Measure]:
+    """Yield some of the values, each of ``actions`` actions, as points of a line."""
+    every = -(-len(values) // MAX_POINTS)
     for at in range(0, len(values), every):
         yield Measure(f"{name}/{at * actions + 1}", values[at], unit, against)
 
 
-def trace_of(name: str, flows: dict[str, Dataflow], walk: int = WALK) -> list[Action]:
-    """A trace of these dataflows; a walk has so many actions besides those in which the first come and the last go."""
+def make_trace(name: str, flows: dict[str, Dataflow], walk: int = WALK_ACTIONS) -> list[Action]:
+    """Create a trace; a random walk has ``walk`` actions between the first submissions and the last removals."""
     if name == "seq":
-        return sequence(list(flows))
-    return random_walk(list(flows), walk, seed=int(name[2:]))
+        return sequential_trace(list(flows))
+    return random_walk_trace(list(flows), walk, seed=int(name[2:]))
 
 
-def counted(name: str, load: str, walk: str, flows: dict[str, Dataflow]) -> Iterator[Measure]:
-    """Steps that run, in how many fragments, and how long the books take; that is the same with every back end."""
-    actions = trace_of(walk, flows)
-    saved: Saved = replay(actions, {flow.name: signatures(flow).values() for flow in flows.values()})
+def step_measures(name: str, load: str, walk: str, flows: dict[str, Dataflow]) -> Iterator[Measure]:
+    """Measure running steps, fragments and the manager's CPU time, which are the same for every back end."""
+    actions = make_trace(walk, flows)
+    saved: Savings = count_steps(actions, {flow.name: signatures(flow).values() for flow in flows.values()})
     manager = ReuseManager(NullBackend())
     took, parts, idle = [], [], []
     for action, steps in zip(actions, saved.shared, strict=True):
         begin = time.process_time()
-        _act(manager, action, flows, None)
+        _apply(manager, action, flows, None)
         took.append(1e3 * (time.process_time() - begin))
         stats = manager.stats()
         if stats["steps"] != steps:
-            raise AssertionError(f"{stats['steps']} steps run, {steps} are distinct")
+            raise AssertionError(f"{stats['steps']} steps run, but {steps} are distinct")
         if steps:
             parts.append(stats["fragments"] / stats["groups"])
             idle.append(stats["idle"] / (steps + stats["idle"]))
-    what = f"steps that run, of {max(saved.alone)} apart"
-    reach = round(PEAK[load], 3) if walk == "seq" else None
-    paper = TASKS[load] if walk == "seq" else None
+    what = f"saved steps, of {max(saved.alone)} separate ones"
+    reach = round(PEAK_SAVINGS[load], 3) if walk == "seq" else None
+    paper = PAPER_TASK_SAVINGS[load] if walk == "seq" else None
     yield Measure(f"{name}/tasks-peak-reduction", saved.peak, "share", what, reach, published=paper)
     yield Measure(f"{name}/tasks-sum-reduction", saved.total, "share", "the same, summed over the trace")
     p95 = sorted(took)[int(0.95 * len(took))]
-    yield Measure(f"{name}/manager-p95-ms", p95, "ms", "CPU time of the books per action", 5, at_most=True)
-    what = "fragments of dataflows that hang together, mean over the trace, where none is made anew"
+    yield Measure(f"{name}/manager-p95-ms", p95, "ms", "CPU time of the manager per action", 5, at_most=True)
+    what = "fragments per group of connected dataflows without compaction, mean over the trace"
     yield Measure(f"{name}/fragmentation", mean(parts), "fragments", what)
-    what = "steps that nobody wants, of all in the fragments, mean over the trace"
+    what = "idle steps as a share of all steps in fragments, mean over the trace"
     yield Measure(f"{name}/idle-share", mean(idle), "share", what)
-    yield from _line(f"{name}/tasks/apart", saved.alone, "steps", "each dataflow by itself, after so many actions")
-    yield from _line(f"{name}/tasks/together", saved.shared, "steps", "each distinct step once, after so many actions")
+    yield from _line_points(f"{name}/tasks/apart", saved.alone, "steps", "separate dataflows, by the number of actions")
+    yield from _line_points(
+        f"{name}/tasks/together", saved.shared, "steps", "each distinct step once, by the number of actions"
+    )
     for k, n in saved.uses.items():
         share = n / sum(saved.shared)
-        yield Measure(f"{name}/used-by/{k}", share, "share", f"of all steps through the trace, used by {k} dataflows")
+        yield Measure(f"{name}/used-by/{k}", share, "share", f"of all steps over the trace, used by {k} dataflows")
 
 
-def _act(
+def _apply(
     manager: ReuseManager, action: Action, flows: dict[str, Dataflow], sink: CallbackSink | None
 ) -> Submitted | None:
     if action.op == "remove":
@@ -94,11 +107,11 @@ def _act(
     flow = flows[action.name]
     if sink is None:
         return manager.submit(flow)
-    return manager.submit(flow, {node.id: source(node.id) for node in flow.kind("source")}, sink)
+    return manager.submit(flow, {node.id: open_source(node.id) for node in flow.nodes_of_kind("source")}, sink)
 
 
-def source(name: str, messages: int | None = None) -> Source:
-    """The stream that a source node of a workload names, of so many messages, or without end."""
+def open_source(name: str, messages: int | None = None) -> Source:
+    """Open the stream that a source node of a workload names, with ``messages`` messages or unbounded."""
     if not name.startswith("opmw"):
         return riot_source(name, messages)
     return MemorySource(_numbers(100_000 if messages is None else messages))
@@ -109,15 +122,18 @@ def _numbers(rows: int) -> pa.Table:
     return pa.table({"value": np.arange(rows, dtype=np.float64), "pi": np.zeros(rows)})
 
 
-def _nothing() -> CallbackSink:
+def _discarding_sink() -> CallbackSink:
     return CallbackSink(lambda stream, batch: None)
 
 
-def run(
+def cpu_measures(
     name: str, load: str, actions: Sequence[Action], flows: dict[str, Dataflow], every: int = 1
 ) -> Iterator[Measure]:
-    """CPU time through a trace in process, both sides by turns behind every so many actions."""
-    each = EACH[load]
+    """Measure CPU time over a trace in process.
+
+    Shared and separate dataflows alternate after every ``every`` actions.
+    """
+    each = MESSAGES_PER_ACTION[load]
     together = ReuseManager(LocalBackend(each, epoch_s=1e9))
     apart: dict[str, ReuseManager] = {}
     shared: list[float] = []
@@ -125,14 +141,14 @@ def run(
     held: list[float] = []
     for number, action in enumerate(actions):
         begin, wall = time.process_time(), time.perf_counter()
-        _act(together, action, flows, _nothing())
+        _apply(together, action, flows, _discarding_sink())
         held.append(1e3 * (time.perf_counter() - wall))
         if not number % every:
             _turn(together)
         middle = time.process_time()
         if action.op == "submit":
             apart[action.name] = ReuseManager(LocalBackend(each, epoch_s=1e9))
-            _act(apart[action.name], action, flows, _nothing())
+            _apply(apart[action.name], action, flows, _discarding_sink())
         else:
             apart.pop(action.name).close()
         for one in apart.values() if not number % every else ():
@@ -146,16 +162,16 @@ def run(
         f"{name}/cpu-reduction",
         1 - sum(shared) / sum(alone),
         "share",
-        f"CPU seconds together ({sum(shared):.1f}) and each by itself ({sum(alone):.1f}), {each} messages of a source "
+        f"CPU seconds shared ({sum(shared):.1f}) and separate ({sum(alone):.1f}), {each} messages of each source "
         + ("per action" if every == 1 else f"per {every} actions"),
-        published=CPU[load],
+        published=PAPER_CPU_SAVINGS[load],
     )
     for side, took in (("apart", alone), ("together", shared)):
         spent = [1e3 * one for one in took]
-        yield from _line(f"{name}/cpu/{side}", spent, "ms", f"for {each} messages of each source", every)
-    yield Measure(f"{name}/disruption-ms", max(held), "ms", "longest time for which an action holds others up")
-    left = len(together.backend.running()) + together.stats()["readings"]
-    yield Measure(f"{name}/after-drain", left, "steps", "steps and sources left when all are gone", 0, at_most=True)
+        yield from _line_points(f"{name}/cpu/{side}", spent, "ms", f"for {each} messages of each source", every)
+    yield Measure(f"{name}/disruption-ms", max(held), "ms", "longest time for which an action blocks other dataflows")
+    left = len(together.backend.running_steps()) + together.stats()["readings"]
+    yield Measure(f"{name}/after-drain", left, "steps", "steps and sources left after all removals", 0, at_most=True)
 
 
 def _turn(manager: ReuseManager) -> None:
@@ -163,33 +179,33 @@ def _turn(manager: ReuseManager) -> None:
     manager.backend.turn()
 
 
-def equal(name: str, flows: dict[str, Dataflow], messages: int) -> Measure:
-    """Whether each gets together what it gets by itself."""
+def check_outputs(name: str, flows: dict[str, Dataflow], messages: int) -> Measure:
+    """Check that each dataflow has the same output shared and alone."""
     manager = ReuseManager(LocalBackend(max(1, messages // 3)))
     sinks = {}
     for flow in flows.values():
         sinks[flow.name] = MemorySink()
-        sources = {node.id: source(node.id, messages) for node in flow.kind("source")}
+        sources = {node.id: open_source(node.id, messages) for node in flow.nodes_of_kind("source")}
         manager.submit(flow, sources, sinks[flow.name])
     assert isinstance(manager.backend, LocalBackend)
     manager.backend.run()
-    return compared(name, flows, sinks, lambda stream: source(stream, messages))
+    return compare_outputs(name, flows, sinks, lambda stream: open_source(stream, messages))
 
 
-def stayed(name: str, actions: Sequence[Action], flows: dict[str, Dataflow], each: int) -> Measure:
-    """Whether each dataflow gets through a trace what it gets by itself, where none shares state that is not fresh."""
+def check_lifetimes(name: str, actions: Sequence[Action], flows: dict[str, Dataflow], each: int) -> Measure:
+    """Check that each dataflow has the same output over a trace as alone, if only fresh state is shared."""
     manager = ReuseManager(LocalBackend(each, epoch_s=1e9), policy="stateless")
-    stays = []
-    there: dict[str, Stay] = {}
+    lifetimes = []
+    there: dict[str, Lifetime] = {}
     for action in actions:
         if action.op == "submit":
-            stays.append(Stay(flows[action.name], messages=0))
-            there[action.name] = stays[-1]
-            stays[-1].begun = _act(manager, action, flows, stays[-1].sink())
+            lifetimes.append(Lifetime(flows[action.name], messages=0))
+            there[action.name] = lifetimes[-1]
+            lifetimes[-1].submitted = _apply(manager, action, flows, lifetimes[-1].sink())
         else:
-            _act(manager, action, flows, None)
+            _apply(manager, action, flows, None)
             del there[action.name]
         _turn(manager)
-        for stay in there.values():
-            stay.messages = (stay.messages or 0) + each
-    return alike(name, stays, source)
+        for lifetime in there.values():
+            lifetime.messages = (lifetime.messages or 0) + each
+    return outputs_equal(name, lifetimes, open_source)

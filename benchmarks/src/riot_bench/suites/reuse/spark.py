@@ -1,8 +1,9 @@
-"""What sharing saves on Spark: processor time of driver, JVM and workers, each dataflow as a query, and together.
+"""Savings by sharing on Spark: CPU time of driver, JVM and workers, for separate queries and with shared steps.
 
-Processor time is what is compared, so that other work on the machine matters little; where it keeps queries from doing
-all micro-batches that are due, the others count as much as those. What an action takes, and what runs between two
-actions, are told apart: a trace has many actions because it is short, not because users are restless.
+CPU time is compared, so that other work on the machine matters little. If it keeps queries from completing all due
+micro-batches, the missing ones count with the mean CPU time of the others. The cost of an action and of the time
+between
+two actions are reported separately, since a short trace has more actions per time than real users.
 """
 
 from __future__ import annotations
@@ -15,95 +16,111 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from riot_bench.harness.measure import Measure, median
-from riot_bench.harness.micro_batches import folder, spark_session
-from riot_bench.suites.reuse.carried import boundary, let_run
-from riot_bench.suites.reuse.sides import Apart, Opened, Side, Together, equal
-from riot_bench.suites.reuse.stays import Stay, Stays, alike
-from riot_bench.suites.reuse.traces import Action, replay
+from riot_bench.harness.folders import temporary_folder
+from riot_bench.harness.measure import Measure
+from riot_bench.harness.session import spark_session
+from riot_bench.harness.timing import median
+from riot_bench.suites.reuse.capacity import boundary_latency, run_for
+from riot_bench.suites.reuse.executions import Execution, SeparateQueries, SharedQueries, SourceFactory, check_outputs
+from riot_bench.suites.reuse.lifetimes import Lifetime, Lifetimes, outputs_equal
+from riot_bench.suites.reuse.traces import Action, count_steps
 from riot_ops.core.source import Source
 from riot_ops.dataflow import Dataflow
+from riot_ops.ingest.pace import PacedSource
 from riot_ops.measure.processes import ProcessTree
-from riot_ops.reuse.identity import signatures
-from riot_ops.ingest.pace import Paced
+from riot_ops.reuse.signature import signatures
 
-__all__ = ["alive", "measures"]
+__all__ = ["measures", "running_counts"]
 
 #: Messages per second of each source.
 RATE = 10.0
-#: Seconds between two actions for which it counts, in the full and in the quick form.
-BETWEEN = 9.0, 2.0
-#: Seconds for which all dataflows run as queries before: the side that comes first would pay for the JVM's compiling.
-WARM = 40.0, 4.0
-#: Seconds from one micro-batch of a query to the next: with so many, two cores carry the walks of all 21 dataflows.
-TRIGGER = 3.0, 1.0
-#: The paper's seconds between two actions, about.
-PAPER_S = 60.0
-#: How long a dataflow may take to come up.
-UP_SECONDS = 20.0
-#: In the defragmented form more queries than these become one for each group.
-MOST_QUERIES = 1
+#: Measured seconds between two actions (full and quick form).
+INTERVAL_S = 9.0, 2.0
+#: Warm-up seconds of all dataflows as queries; otherwise, the first execution would include the JVM's compilation.
+WARM_UP_S = 40.0, 4.0
+#: Seconds between two micro-batches of a query; with these, two cores carry the walks of all 21 dataflows.
+TRIGGER_S = 3.0, 1.0
+#: Approximate seconds between two actions in the paper.
+PAPER_INTERVAL_S = 60.0
+#: Seconds that a dataflow may take to start.
+START_TIMEOUT_S = 20.0
+#: Number of queries above which a group is compacted into one, in the defragmented variant.
+MAX_QUERIES = 1
 
 
 @dataclass
-class Stretch:
-    """Between two actions: seconds, CPU seconds, micro-batches that were due and done, queries per group."""
+class Interval:
+    """The time between two actions: seconds, CPU seconds, due and completed micro-batches, queries per group."""
 
     seconds: float
-    spent: float
+    cpu_s: float
     due: float
     batches: int
     fragmentation: float | None
 
 
 @dataclass
-class Course:
-    """A trace on one side: by action the CPU seconds until it had effect, and what ran from there to the next."""
+class TraceRun:
+    """A trace run by one execution.
 
-    acting: list[float] = field(default_factory=list)
-    during: list[tuple[float, float]] = field(default_factory=list)
-    between: list[Stretch] = field(default_factory=list)
-    stays: Stays = field(default_factory=Stays)
+    Attributes
+    ----------
+    action_cpu_s : list of float
+        CPU seconds of each action until it had effect.
+    action_spans : list of (float, float)
+        Begin and end of each action's call.
+    intervals : list of Interval
+        The time after each action.
+    lifetimes : Lifetimes
+        Lifetimes of the dataflows.
+    """
+
+    action_cpu_s: list[float] = field(default_factory=list)
+    action_spans: list[tuple[float, float]] = field(default_factory=list)
+    intervals: list[Interval] = field(default_factory=list)
+    lifetimes: Lifetimes = field(default_factory=Lifetimes)
 
     @property
     def batch_s(self) -> float:
-        """CPU seconds of a micro-batch, mean."""
-        running = [one for one in self.between if one.due]
-        return sum(one.spent for one in running) / max(sum(one.batches for one in running), 1)
+        """Mean CPU seconds of a micro-batch."""
+        running = [one for one in self.intervals if one.due]
+        return sum(one.cpu_s for one in running) / max(sum(one.batches for one in running), 1)
 
     @property
     def cores(self) -> list[float]:
-        """What it takes after each action to keep up, with all micro-batches that are due."""
+        """Cores needed after each action, extrapolated to all due micro-batches."""
         found = []
-        for one in self.between:
-            each = one.spent / one.batches if one.batches else self.batch_s
-            found.append(max(one.spent, each * one.due) / one.seconds)
+        for one in self.intervals:
+            each = one.cpu_s / one.batches if one.batches else self.batch_s
+            found.append(max(one.cpu_s, each * one.due) / one.seconds)
         return found
 
-    def took(self, between_s: float) -> float:
-        """CPU seconds with so many seconds between two actions."""
-        return sum(self.acting) + between_s * sum(self.cores)
+    def cpu_seconds(self, between_s: float) -> float:
+        """Return the CPU seconds of the trace with ``between_s`` seconds between two actions."""
+        return sum(self.action_cpu_s) + between_s * sum(self.cores)
 
 
-def course(side: Side, flows: Mapping[str, Dataflow], actions: Sequence[Action], between_s: float) -> Course:
-    """Go through a trace."""
-    found, spent = Course(), ProcessTree().spent
+def run_trace(
+    execution: Execution, flows: Mapping[str, Dataflow], actions: Sequence[Action], between_s: float
+) -> TraceRun:
+    """Run a trace."""
+    found, spent = TraceRun(), ProcessTree().spent
     for action in actions:
         begin, before = time.monotonic(), spent()
         if action.op == "submit":
-            found.stays.append(stay := Stay(flows[action.name]))
-            stay.begun = side.submit(stay.flow, stay.sink())
+            found.lifetimes.append(lifetime := Lifetime(flows[action.name]))
+            lifetime.submitted = execution.submit(lifetime.flow, lifetime.sink())
         else:
-            side.remove(action.name)
-        found.during.append((begin, time.monotonic()))
-        let_run(side, UP_SECONDS, side.up)
-        begin, middle, done = time.monotonic(), spent(), side.batches()
-        let_run(side, between_s)
+            execution.remove(action.name)
+        found.action_spans.append((begin, time.monotonic()))
+        run_for(execution, START_TIMEOUT_S, execution.is_started)
+        begin, middle, done = time.monotonic(), spent(), execution.batch_count()
+        run_for(execution, between_s)
         seconds = time.monotonic() - begin
-        queries, groups = side.queries(), side.groups()
-        found.acting.append(middle - before)
-        due, did = queries * seconds / side.trigger_s, side.batches() - done
-        found.between.append(Stretch(seconds, spent() - middle, due, did, queries / groups if groups else None))
+        queries, groups = execution.query_count(), execution.group_count()
+        found.action_cpu_s.append(middle - before)
+        due, did = queries * seconds / execution.trigger_s, execution.batch_count() - done
+        found.intervals.append(Interval(seconds, spent() - middle, due, did, queries / groups if groups else None))
     return found
 
 
@@ -112,116 +129,119 @@ def measures(
     flows: Mapping[str, Dataflow],
     traces: Mapping[str, Sequence[Action]],
     quick: bool,
-    opened: Callable[..., Source],
+    open_source: Callable[..., Source],
     at_once: int | None = None,
 ) -> Iterator[Measure]:
-    """Both sides of some traces, one after the other, in one session.
+    """Measure both executions of some traces, one after the other, in one session.
 
     Parameters
     ----------
     name : str
-        What the measures' names begin with; that of the trace follows.
+        Prefix of the measures' names; the trace's name follows.
     flows : mapping of str to Dataflow
     traces : mapping of str to sequence of Action
-        By name, of these dataflows.
+        Traces of these dataflows by name.
     quick : bool
-    opened : function
-        ``opened(stream, messages=None)`` is a source.
+    open_source : function
+        ``open_source(stream, messages=None)`` returns a source.
     at_once : int, optional
-        How many of the dataflows run at once before that, to load and compile all code; by default all.
+        Number of dataflows that run concurrently in the warm-up; by default all.
     """
     few = dict([*flows.items()][:at_once])
 
     def paced(stream: str) -> Source:
-        return Paced(opened(stream), rate=RATE)
+        return PacedSource(open_source(stream), rate=RATE)
 
-    with folder() as place, spark_session(2) as spark:
-        yield equal(f"{name}/outputs-equal", spark, place, few, opened)  # which loads all code
-        yield boundary(f"{name}/boundary-latency-ms", spark, place, quick, opened)
+    with temporary_folder() as folder, spark_session(2) as spark:
+        yield check_outputs(f"{name}/outputs-equal", spark, folder, few, open_source)  # loads all code
+        yield boundary_latency(f"{name}/boundary-latency-ms", spark, folder, quick, open_source)
         coming = list(dict.fromkeys(action.name for actions in traces.values() for action in actions))
         for at in range(0, len(coming), len(few)):
-            with closing(Apart(spark, place / f"warm-{at}", paced, TRIGGER[quick])) as side:
+            with closing(SeparateQueries(spark, folder / f"warm-{at}", paced, TRIGGER_S[quick])) as execution:
                 for name_of in coming[at : at + len(few)]:
-                    side.submit(flows[name_of], Stay(flows[name_of]).sink())
-                let_run(side, WARM[quick])
+                    execution.submit(flows[name_of], Lifetime(flows[name_of]).sink())
+                run_for(execution, WARM_UP_S[quick])
         for trace, actions in traces.items():
-            found = _both(f"{name}/{trace}", spark, place / trace, flows, actions, quick, paced)
-            stays = yield from found
-            yield alike(f"{name}/{trace}/outputs-equal", stays, opened, " on Spark")
+            found = _trace_measures(f"{name}/{trace}", spark, folder / trace, flows, actions, quick, paced)
+            lifetimes = yield from found
+            yield outputs_equal(f"{name}/{trace}/outputs-equal", lifetimes, open_source, " on Spark")
 
 
-def _both(
+def _trace_measures(
     name: str,
     spark: Any,
-    place: Path,
+    folder: Path,
     flows: Mapping[str, Dataflow],
     actions: Sequence[Action],
     quick: bool,
-    paced: Opened,
-) -> Generator[Measure, None, list[Stay]]:
-    """Both sides of a trace; returns what the sinks got together."""
-    between, trigger = BETWEEN[quick], TRIGGER[quick]
-    stays: list[Stay] = []
-    steps = replay(actions, {flow.name: signatures(flow).values() for flow in flows.values()})
-    with closing(Apart(spark, place / "apart", paced, trigger)) as side:
-        apart = course(side, flows, actions, between)
-    silent = "by how much longer than usual a sink is silent around an action"
-    longest, what = apart.stays.longest(apart.during), f"{silent}, where each dataflow is a query of its own"
+    paced: SourceFactory,
+) -> Generator[Measure, None, list[Lifetime]]:
+    """Measure both executions of a trace; return the lifetimes of the shared dataflows."""
+    between, trigger = INTERVAL_S[quick], TRIGGER_S[quick]
+    lifetimes: list[Lifetime] = []
+    steps = count_steps(actions, {flow.name: signatures(flow).values() for flow in flows.values()})
+    with closing(SeparateQueries(spark, folder / "apart", paced, trigger)) as execution:
+        apart = run_trace(execution, flows, actions, between)
+    silent = "additional silence of a sink around an action, against its longest silence at other times"
+    longest, what = (
+        apart.lifetimes.longest_silence_ms(apart.action_spans),
+        f"{silent}, separate queries",
+    )
     yield Measure(f"{name}/disruption-ms/apart", longest, "ms", what)
-    for form, words, most in (("", "", None), ("-defragmented", ", queries that hang together made one", MOST_QUERIES)):
-        with closing(Together(spark, place / f"together{form}", paced, trigger, max_queries=most)) as shared:
-            together = course(shared, flows, actions, between)
+    for suffix, description, most in (("", "", None), ("-defragmented", ", connected queries merged", MAX_QUERIES)):
+        with closing(SharedQueries(spark, folder / f"together{suffix}", paced, trigger, max_queries=most)) as shared:
+            together = run_trace(shared, flows, actions, between)
             stats = shared.manager.stats()
-        yield from _compared(name, form, words, apart, together, max(alive(actions)), steps.total)
-        longest, reach = together.stays.longest(together.during), 5000 if form else 0
-        yield Measure(f"{name}/disruption-ms{form}", longest, "ms", silent, reach, at_most=True)
-        moves = [1e3 * (end - begin) for begin, end in together.during]
-        yield Measure(f"{name}/action-ms{form}", median(moves), "ms", "an action, until it has effect, p50")
-        left = "queries left when all are gone"
-        yield Measure(f"{name}/after-drain{form}", stats["queries"], "queries", left, 0, at_most=True)
-        if form:
+        yield from _comparison_measures(
+            name, suffix, description, apart, together, max(running_counts(actions)), steps.total
+        )
+        longest, reach = together.lifetimes.longest_silence_ms(together.action_spans), 5000 if suffix else 0
+        yield Measure(f"{name}/disruption-ms{suffix}", longest, "ms", silent, reach, at_most=True)
+        moves = [1e3 * (end - begin) for begin, end in together.action_spans]
+        yield Measure(f"{name}/action-ms{suffix}", median(moves), "ms", "an action until its call returns, p50")
+        left = "queries left after all removals"
+        yield Measure(f"{name}/after-drain{suffix}", stats["queries"], "queries", left, 0, at_most=True)
+        if suffix:
             longest = max(stats["interrupted_s"], default=0.0)
-            what = f"longest of {len(stats['interrupted_s'])} times that queries became one, to its second micro-batch"
+            what = f"longest of {len(stats['interrupted_s'])} merges of queries, until the second micro-batch"
             yield Measure(f"{name}/defragment-ms", 1e3 * longest, "ms", what)
-        parts = [one.fragmentation for one in together.between if one.fragmentation is not None]
-        what = "queries of dataflows that hang together, mean over the trace"
-        yield Measure(f"{name}/queries-per-group{form}", mean(parts), "queries", what)
-        stays += together.stays
-    return stays
+        parts = [one.fragmentation for one in together.intervals if one.fragmentation is not None]
+        what = "queries per group of connected dataflows, mean over the trace"
+        yield Measure(f"{name}/queries-per-group{suffix}", mean(parts), "queries", what)
+        lifetimes += together.lifetimes
+    return lifetimes
 
 
-def _compared(
-    name: str, form: str, words: str, apart: Course, together: Course, at_once: int, tasks: float
+def _comparison_measures(
+    name: str, suffix: str, description: str, apart: TraceRun, together: TraceRun, at_once: int, tasks: float
 ) -> Iterator[Measure]:
-    """What two courses tell."""
+    """Compare the runs of a trace by both executions."""
     a, t = sum(apart.cores) / len(apart.cores), sum(together.cores) / len(together.cores)
+    what = f"mean cores between actions: shared {t:.2f}, separate {a:.2f}, at most {at_once} dataflows{description}"
+    reach = 0.51 if suffix else round(tasks, 3)
+    yield Measure(f"{name}/cpu-reduction{suffix}", 1 - t / a, "share", what, reach, published=0.51)
+    a, t = apart.cpu_seconds(PAPER_INTERVAL_S), together.cpu_seconds(PAPER_INTERVAL_S)
     what = (
-        f"cores that it takes between actions, mean: together {t:.2f}, each by itself {a:.2f}, {at_once} at once{words}"
+        f"CPU seconds with {PAPER_INTERVAL_S:g} s between actions: shared {t:.0f}, separate {a:.0f}; of that "
+        f"the actions {sum(together.action_cpu_s):.1f} and {sum(apart.action_cpu_s):.1f}"
     )
-    reach = 0.51 if form else round(tasks, 3)
-    yield Measure(f"{name}/cpu-reduction{form}", 1 - t / a, "share", what, reach, published=0.51)
-    a, t = apart.took(PAPER_S), together.took(PAPER_S)
-    what = (
-        f"CPU seconds with {PAPER_S:g} s from action to action: together {t:.0f}, each by itself {a:.0f}; of that "
-        f"the actions {sum(together.acting):.1f} and {sum(apart.acting):.1f}"
-    )
-    yield Measure(f"{name}/cpu-reduction-60s{form}", 1 - t / a, "share", what)
+    yield Measure(f"{name}/cpu-reduction-60s{suffix}", 1 - t / a, "share", what)
     drain = [*zip(apart.cores, together.cores, strict=True)][len(apart.cores) // 2 :]
     more = max((t - a for a, t in drain), default=0.0)
-    what = "most by which sharing takes more than not sharing while dataflows go"
-    yield Measure(f"{name}/cross-over{form}", more, "cores", what, 0.05, at_most=True)
-    for side, one in (("apart", apart), (f"together{form}", together)):
-        if not (form and side == "apart"):
-            done = sum(stretch.batches for stretch in one.between)
-            due = sum(stretch.due for stretch in one.between)
-            what = f"CPU time of a micro-batch, mean of {done:.0f}; {due:.0f} were due"
-            yield Measure(f"{name}/micro-batch-ms/{side}", 1e3 * one.batch_s, "ms", what)
+    what = "maximum by which sharing needs more cores than separate queries while dataflows are removed"
+    yield Measure(f"{name}/cross-over{suffix}", more, "cores", what, 0.05, at_most=True)
+    for execution, one in (("apart", apart), (f"together{suffix}", together)):
+        if not (suffix and execution == "apart"):
+            done = sum(interval.batches for interval in one.intervals)
+            due = sum(interval.due for interval in one.intervals)
+            what = f"mean CPU time of {done:.0f} micro-batches; {due:.0f} were due"
+            yield Measure(f"{name}/micro-batch-ms/{execution}", 1e3 * one.batch_s, "ms", what)
             for at, cores in enumerate(one.cores):
-                yield Measure(f"{name}/cores/{side}/{at + 1}", cores, "cores", "after so many actions")
+                yield Measure(f"{name}/cores/{execution}/{at + 1}", cores, "cores", "by the number of actions")
 
 
-def alive(actions: Sequence[Action]) -> Iterator[int]:
-    """How many dataflows there are after each action."""
+def running_counts(actions: Sequence[Action]) -> Iterator[int]:
+    """Yield the number of dataflows after each action."""
     n = 0
     for action in actions:
         n += 1 if action.op == "submit" else -1

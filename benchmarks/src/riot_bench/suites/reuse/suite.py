@@ -1,4 +1,4 @@
-"""What sharing saves: the same dataflows come and go, each by itself and together."""
+"""Savings by sharing: the same dataflows are submitted and removed, separately and with shared steps."""
 
 from __future__ import annotations
 
@@ -9,12 +9,9 @@ from dataclasses import replace
 from typing import Any
 
 from riot_bench.harness.experiment import Experiment, Figure
-from riot_bench.harness.measure import Measure, one_core
-from riot_bench.suites.reuse import carried as reuse_carried
-from riot_bench.suites.reuse import local as reuse_local
-from riot_bench.suites.reuse import many as reuse_many
-from riot_bench.suites.reuse import spark as reuse_spark
-from riot_bench.suites.reuse import submit as reuse_submit
+from riot_bench.harness.machine import pinned_to_one_core
+from riot_bench.harness.measure import Measure
+from riot_bench.suites.reuse import capacity, local, many_dataflows, spark, submission
 from riot_bench.suites.reuse.traces import Action
 from riot_bench.suites.reuse.workloads import TERMS, opmw_like, pi_series, riot21
 from riot_ops.core.errors import ConfigError, did_you_mean
@@ -26,16 +23,16 @@ TRACES = ("seq", "rw1", "rw2")
 WORKLOADS = ("riot", "opmw")
 BACKENDS = ("null", "local", "spark")
 
-#: Dataflows on Spark: as many as two cores carry where each is a query of its own.
-AT_ONCE = 12
-#: Actions of a walk, in the full and in the quick form; on Spark one takes about fifteen seconds, three times.
-WALK, WALK_ON_SPARK = (reuse_local.WALK, 10), (16, 10)
-#: In the quick form records move behind every so many actions of a trace.
-TURNS = {"riot": 1, "opmw": 3}
-#: Messages of each source whose results are compared, of dataflows that come at once, and between two actions of a
-#: trace, in the full and in the quick form; a task of opmw works for a millisecond on each.
-EQUAL = {"riot": (1000, 100), "opmw": (10, 1)}
-STAYED = {"riot": (20, 2), "opmw": (1, 1)}
+#: Maximum number of dataflows on Spark: as many as two cores carry as separate queries.
+MAX_CONCURRENT = 12
+#: Actions of a walk (full and quick form); on Spark each takes about fifteen seconds, three times.
+WALK, WALK_ON_SPARK = (local.WALK_ACTIONS, 10), (16, 10)
+#: In the quick form, records are processed after every this many actions.
+QUICK_TURN_EVERY = {"riot": 1, "opmw": 3}
+#: Messages of each source whose results are compared (full and quick form): for dataflows that are submitted together,
+#: and between two actions of a trace. A task of opmw works for a millisecond on each.
+COMPARED_MESSAGES = {"riot": (1000, 100), "opmw": (10, 1)}
+LIFETIME_MESSAGES = {"riot": (20, 2), "opmw": (1, 1)}
 
 
 def measures(
@@ -45,116 +42,121 @@ def measures(
     backend: str = "local",
     many: int | None = None,
     carried: bool = False,
-    at_once: int = AT_ONCE,
+    at_once: int = MAX_CONCURRENT,
     steps: bool = False,
 ) -> Iterator[Measure]:
-    """The suite.
+    """Run the suite.
 
     Parameters
     ----------
+    quick : bool, default False
     trace : sequence of str, default all
-        ``seq``: all come, then all go; ``rw1``, ``rw2``: walks.
+        ``seq``: all dataflows are submitted, then all removed; ``rw1``, ``rw2``: random walks.
     workload : sequence of str, default ("riot",)
-        ``riot``: 21 dataflows of RIoTBench's tasks; ``opmw``: 35 synthetic ones, a millisecond per record and task.
+        ``riot``: 21 dataflows of RIoTBench's tasks; ``opmw``: 35 synthetic ones with a millisecond per record and task.
     backend : "local", "null" or "spark", default "local"
-        ``null`` counts steps alone. ``spark`` runs ``at_once`` dataflows of a workload as queries, each by itself and
-        together; walks have fewer actions there, so that a trace takes less than half an hour.
+        ``null`` only counts steps. ``spark`` runs up to ``at_once`` dataflows as queries, separate and shared; walks
+        have
+        fewer actions there, so that a trace takes less than half an hour.
     many : int, optional
-        In place of the others: so many dataflows over one stream, in process or on Spark.
+        Measure only this number of dataflows over one stream, in process or on Spark.
     carried : bool, default False
-        In place of the others, on Spark: how many dataflows at 100 messages per second two cores carry, each as a query
-        and together.
+        Measure only how many dataflows at 100 messages per second two cores carry on Spark, separate and shared.
     at_once : int, default 12
-        Of "spark": as many as two cores carry where each is a query of its own. The first seven of "riot" are over one
-        stream, and share as much as all do. Walks are over as many as leave no more than that at once.
+        Maximum number of dataflows on Spark; the default is what two cores carry as separate queries. The first seven
+        of "riot" read one stream and share as much as all. A walk takes as many dataflows as respect this maximum.
     steps : bool, default False
-        Whether to tell how it goes through each trace as well: what the paper's figures show.
+        Whether to yield the measures after each action, too, as the paper's figures show.
     """
     if many is not None:
         if backend not in ("local", "spark"):
-            raise ConfigError(f"many dataflows are measured with the back end 'local' or 'spark', got {backend!r}")
-        yield from reuse_many.many(many, quick, backend)
+            raise ConfigError(f"--many needs --backend local or spark, got {backend!r}")
+        yield from many_dataflows.many_measures(many, quick, backend)
         return
     if carried and backend != "spark":
-        raise ConfigError(f"what two cores carry is measured with the back end 'spark', got {backend!r}")
+        raise ConfigError(f"--carried needs --backend spark, got {backend!r}")
     if at_once < 1:
         raise ConfigError(f"at_once must be >= 1, got {at_once}")
     for given, known in ((trace, TRACES), (workload, WORKLOADS), ((backend,), BACKENDS)):
         for one in given:
             if one not in known:
-                raise ConfigError(f"{one!r} is none of {', '.join(known)}{did_you_mean(one, known)}")
-    if backend != "spark" and "riot" in workload:  # once, of the experiments that there are
-        yield reuse_submit.submitting()
+                raise ConfigError(f"{one!r} is not one of {', '.join(known)}{did_you_mean(one, known)}")
+    if backend != "spark" and "riot" in workload:  # once for all experiments
+        yield submission.submit_measure()
     for load in workload:
-        made = riot21() if load == "riot" else opmw_like(work=_tenth if quick else pi_series)
+        made = riot21() if load == "riot" else opmw_like(work=_tenth_of_work if quick else pi_series)
         flows = {flow.name: flow for flow in made}
-        light = flows if load == "riot" else {flow.name: flow for flow in opmw_like(work=_hundredth)}
+        light = flows if load == "riot" else {flow.name: flow for flow in opmw_like(work=_hundredth_of_work)}
         if carried:
-            some = dict(list(flows.items())[: reuse_carried.AT_ONCE if quick else None])
-            yield from reuse_carried.carried(f"reuse/{load}/carried", some, quick, reuse_local.source)
+            some = dict(list(flows.items())[: capacity.CONCURRENT if quick else None])
+            yield from capacity.capacity_measures(f"reuse/{load}/carried", some, quick, local.open_source)
             continue
-        if backend == "local":  # which also loads all code
-            yield reuse_local.equal(f"reuse/{load}/outputs-equal", flows, EQUAL[load][quick])
+        if backend == "local":  # also loads all code
+            yield local.check_outputs(f"reuse/{load}/outputs-equal", flows, COMPARED_MESSAGES[load][quick])
         for walk in trace:
-            found = reuse_local.counted(f"reuse/{load}/{walk}", load, walk, flows)
-            yield from (one for one in found if steps or not _is_step(one))
+            found = local.step_measures(f"reuse/{load}/{walk}", load, walk, flows)
+            yield from (one for one in found if steps or not _is_trace_point(one))
             if backend == "null":
-                yield reuse_submit.drained(f"reuse/{load}/{walk}/after-drain", reuse_local.trace_of(walk, flows), flows)
+                yield submission.drain_measure(f"reuse/{load}/{walk}/after-drain", local.make_trace(walk, flows), flows)
             if backend == "local":
-                actions = reuse_local.trace_of(walk, flows, WALK[quick])
-                yield reuse_local.stayed(f"reuse/{load}/{walk}/outputs-equal", actions, light, STAYED[load][quick])
-                with one_core():
-                    found = reuse_local.run(f"reuse/{load}/{walk}", load, actions, flows, TURNS[load] if quick else 1)
-                    yield from (one for one in found if steps or not _is_step(one))
+                actions = local.make_trace(walk, flows, WALK[quick])
+                yield local.check_lifetimes(
+                    f"reuse/{load}/{walk}/outputs-equal", actions, light, LIFETIME_MESSAGES[load][quick]
+                )
+                with pinned_to_one_core():
+                    found = local.cpu_measures(
+                        f"reuse/{load}/{walk}", load, actions, flows, QUICK_TURN_EVERY[load] if quick else 1
+                    )
+                    yield from (one for one in found if steps or not _is_trace_point(one))
         if backend == "spark":
             found = _spark(f"reuse/{load}", flows, trace, quick, at_once)
-            yield from (one for one in found if steps or not _is_step(one))
+            yield from (one for one in found if steps or not _is_trace_point(one))
 
 
 def _spark(
-    name: str, flows: dict[str, Dataflow], trace: Sequence[str], quick: bool, at_once: int = AT_ONCE
+    name: str, flows: dict[str, Dataflow], trace: Sequence[str], quick: bool, at_once: int = MAX_CONCURRENT
 ) -> Iterator[Measure]:
-    """Some of the dataflows as queries, each by itself and together."""
-    traces = {walk: _at_most(walk, flows, at_once, WALK_ON_SPARK[quick]) for walk in trace}
-    return reuse_spark.measures(name, flows, traces, quick, reuse_local.source, at_once)
+    """Measure some of the dataflows on Spark, separate and shared."""
+    traces = {walk: _limited_trace(walk, flows, at_once, WALK_ON_SPARK[quick]) for walk in trace}
+    return spark.measures(name, flows, traces, quick, local.open_source, at_once)
 
 
-def _at_most(walk: str, flows: dict[str, Dataflow], at_once: int, steps: int) -> Sequence[Action]:
-    """The trace of as many of the dataflows, in their order, as leave no more than so many at once."""
+def _limited_trace(walk: str, flows: dict[str, Dataflow], at_once: int, steps: int) -> Sequence[Action]:
+    """Create the trace of the longest prefix of the dataflows that runs at most ``at_once`` of them concurrently."""
     for n in range(len(flows), 1, -1):
-        actions = reuse_local.trace_of(walk, dict(list(flows.items())[:n]), steps)
-        if max(reuse_spark.alive(actions)) <= at_once:
+        actions = local.make_trace(walk, dict(list(flows.items())[:n]), steps)
+        if max(spark.running_counts(actions)) <= at_once:
             return actions
-    return reuse_local.trace_of(walk, dict(list(flows.items())[:1]), steps)
+    return local.make_trace(walk, dict(list(flows.items())[:1]), steps)
 
 
-def _tenth(row: dict[str, Any]) -> dict[str, Any]:
-    """A tenth of the work of a task: three walks with all of it take five minutes."""
+def _tenth_of_work(row: dict[str, Any]) -> dict[str, Any]:
+    """Do a tenth of a task's work: with all of it, three walks take five minutes."""
     return pi_series(row, TERMS // 10)
 
 
-def _hundredth(row: dict[str, Any]) -> dict[str, Any]:
-    """Of what is compared alone."""
+def _hundredth_of_work(row: dict[str, Any]) -> dict[str, Any]:
+    """Do a hundredth of a task's work, where only outputs are compared."""
     return pi_series(row, TERMS // 100)
 
 
-def _is_step(one: Measure) -> bool:
-    """Whether it is a point of a figure."""
+def _is_trace_point(one: Measure) -> bool:
+    """Return whether a measure is a point of a trace in a figure."""
     return re.search(r"/(tasks|cpu|cores)/", one.measure) is not None
 
 
 # -- the paper's figures ---------------------------------------------------------------------------
 
 NAMES = {"riot": "21 dataflows of RIoTBench's tasks", "opmw": "35 synthetic dataflows"}
-#: Dataflows over one stream, in process and on Spark, in the full and in the quick form.
+#: Dataflows over one stream, in process and on Spark (full and quick form).
 MANY = {"local": (3000, 300), "spark": (300, None)}
-WALKS = {"seq": "all come, then all go", "rw1": "first walk", "rw2": "second walk"}
+WALKS = {"seq": "all submitted, then all removed", "rw1": "first walk", "rw2": "second walk"}
 
 
-OPMW = (
-    " Here a step passes on what each step before it gives, so that records double where two meet: one of the 35 has "
-    "62 % of all the work, most of it in steps of its own, and CPU time falls by what is left to share. In the quick "
-    "form a task does a tenth of its work, and records move behind every third action."
+OPMW_NOTE = (
+    " Here a step forwards the records of all steps before it, so that records double where two streams meet: one of "
+    "the 35 dataflows has 62 % of all the work, most of it in steps that no other dataflow has, which limits the "
+    "savings. In the quick form a task does a tenth of its work, and records are processed after every third action."
 )
 
 
@@ -191,21 +193,21 @@ def _experiment(load: str, quick: bool) -> Iterator[Measure]:
 
 
 def _spark_experiment(quick: bool) -> Iterator[Measure]:
-    """The traces of RIoTBench's tasks on Spark, and what two cores carry; the quick form is less of the first trace."""
+    """Measure the traces of RIoTBench's tasks on Spark and the capacity of two cores; the quick form is one trace."""
     flows = {flow.name: flow for flow in riot21()}
     if quick:
-        yield from _spark("reuse/spark", flows, TRACES[:1], quick, reuse_carried.AT_ONCE)
+        yield from _spark("reuse/spark", flows, TRACES[:1], quick, capacity.CONCURRENT)
         return
     yield from _spark("reuse/spark", flows, TRACES, quick)
-    yield from reuse_carried.carried("reuse/spark/carried", flows, quick, reuse_local.source)
+    yield from capacity.capacity_measures("reuse/spark/carried", flows, quick, local.open_source)
 
 
 def _many_experiment(quick: bool) -> Iterator[Measure]:
-    """Many dataflows over one stream, in process and on Spark."""
+    """Measure many dataflows over one stream, in process and on Spark."""
     for backend, counts in MANY.items():
         n = counts[quick]
         if n:
-            for one in reuse_many.many(n, quick, backend):
+            for one in many_dataflows.many_measures(n, quick, backend):
                 yield replace(one, measure=one.measure.replace("many/", f"many/{backend}/"))
 
 
@@ -215,10 +217,10 @@ EXPERIMENTS = (
             f"reuse/{load}",
             f"Dataflows that share their steps: {NAMES[load]}",
             functools.partial(_experiment, load),
-            "Dataflows come and go, on one side each by itself, on the other with each distinct step run once. The "
-            "paper, with Storm on nodes of eight cores, has 38 to 46 % fewer running tasks and 36 to 51 % less CPU "
-            "time, the lower ends with the synthetic dataflows; there sharing costs more than it saves when most are "
-            "gone." + (OPMW if load == "opmw" else ""),
+            "Dataflows are submitted and removed, run separately and with each distinct step run once. The paper, with "
+            "Storm on nodes of eight cores, has 38 to 46 % fewer running tasks and 36 to 51 % less CPU time, the lower "
+            "ends for the synthetic dataflows; for these, sharing costs more than it saves when most dataflows have "
+            "been removed." + (OPMW_NOTE if load == "opmw" else ""),
             _figures(load),
             seconds,
         )
@@ -228,11 +230,12 @@ EXPERIMENTS = (
         "reuse/spark",
         "Dataflows that share their steps, on Spark",
         _spark_experiment,
-        "Dataflows come and go, on one side each as a query, on the other managed: as they come, and with queries "
-        f"that hang together made one. At most {AT_ONCE} at once ({reuse_carried.AT_ONCE} in the quick form), which "
-        "two cores carry where each is a query. CPU time is that of driver, JVM and workers. Then, in the full form, "
-        "what two cores carry at 100 messages per second each. The paper's dataflows take 36 to 51 % less CPU time "
-        "together.",
+        "Dataflows are submitted and removed, as separate queries and through the manager, without and with merging of "
+        f"connected queries. At most {MAX_CONCURRENT} run concurrently ({capacity.CONCURRENT} in the quick form), "
+        "which two cores carry as separate queries. CPU time is that of driver, JVM and workers. The full form also "
+        "measures how many dataflows at 100 messages per second two cores carry. In the paper, sharing takes 36 "
+        "to 51 % "
+        "less CPU time.",
         tuple(
             Figure(
                 f"{walk}-cores",
@@ -250,8 +253,9 @@ EXPERIMENTS = (
         "reuse/many",
         "Many dataflows over one stream",
         _many_experiment,
-        "Dataflows over one subscription of 500 messages per second, each a filter of its own and an average by "
-        "sensor: how late their results are, and what memory each takes.",
+        "Dataflows over one subscription of 500 messages per second, each with its own filter and an average by "
+        "sensor: "
+        "latency of the results, and memory of each dataflow.",
         (),
         (12.0, 300.0),
     ),

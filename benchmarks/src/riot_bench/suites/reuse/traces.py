@@ -1,4 +1,4 @@
-"""Who comes and goes when: traces of submissions and removals, as files that replay, and what they cost."""
+"""Traces of submissions and removals of dataflows, their files, and the steps that run over a trace."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ import msgspec
 
 from riot_ops.core.errors import ConfigError, excerpt
 
-__all__ = ["Action", "Saved", "load", "random_walk", "replay", "save", "sequence"]
+__all__ = ["Action", "Savings", "count_steps", "load_trace", "random_walk_trace", "save_trace", "sequential_trace"]
 
 
 @dataclass(frozen=True)
 class Action:
-    """At a step, a dataflow is submitted or removed."""
+    """Submission or removal of a dataflow at a step."""
 
     step: int
     op: Literal["submit", "remove"]
     name: str
 
 
-def sequence(names: Sequence[str], seed: int = 0) -> list[Action]:
-    """All come, one per step, in any order; then all go, in any order.
+def sequential_trace(names: Sequence[str], seed: int = 0) -> list[Action]:
+    """Create a trace that submits all dataflows in random order, one per step, then removes all in random order.
 
-    >>> [(a.step, a.op, a.name) for a in sequence(["x"])]
+    >>> [(a.step, a.op, a.name) for a in sequential_trace(["x"])]
     [(0, 'submit', 'x'), (1, 'remove', 'x')]
     """
     draw = random.Random(seed)  # noqa: S311 (no secret)
@@ -37,19 +37,19 @@ def sequence(names: Sequence[str], seed: int = 0) -> list[Action]:
     return _numbered([*(("submit", name) for name in come), *(("remove", name) for name in go)])
 
 
-def random_walk(names: Sequence[str], steps: int = 100, seed: int = 0, preload: float = 0.5) -> list[Action]:
-    """A share is there at first; then at each step one comes or goes, with equal chance; at last all go.
+def random_walk_trace(names: Sequence[str], steps: int = 100, seed: int = 0, preload: float = 0.5) -> list[Action]:
+    """Create a random walk: submit a share, then submit or remove one per step with equal chance, then remove all.
 
     Parameters
     ----------
     names : sequence of str
-        The dataflows; one that is there does not come again, and where none is left to come, one goes.
+        Dataflows; a running one is not submitted again, and if all are running, one is removed.
     steps : int, >= 0, default 100
-        Steps of the walk, without those in which the first come and the last go.
+        Steps of the walk, without the first submissions and the last removals.
     seed : int, default 0
-        Of all that is drawn.
+        Seed of all random choices.
     preload : float, 0 to 1, default 0.5
-        The share that comes first.
+        Share that is submitted first.
     """
     if not names or steps < 0 or not 0 <= preload <= 1:
         raise ConfigError(
@@ -75,21 +75,21 @@ def _numbered(actions: Iterable[tuple[Any, str]]) -> list[Action]:
 # -- files -----------------------------------------------------------------------------------------
 
 
-def save(trace: Iterable[Action], path: str | Path) -> None:
-    """Write a trace as lines of JSON."""
+def save_trace(trace: Iterable[Action], path: str | Path) -> None:
+    """Write a trace as JSON lines."""
     lines = (json.dumps({"step": a.step, "op": a.op, "name": a.name}, ensure_ascii=False) for a in trace)
     Path(path).write_text("".join(line + "\n" for line in lines), encoding="utf-8")
 
 
-def load(path: str | Path) -> list[Action]:
-    """The trace that :func:`save` wrote; :class:`ConfigError` for anything else."""
+def load_trace(path: str | Path) -> list[Action]:
+    """The trace that :func:`save_trace` wrote; raise :class:`ConfigError` for other content."""
     trace = []
     for number, line in enumerate(Path(path).read_bytes().splitlines(), 1):
         try:
             trace.append(msgspec.json.decode(line, type=Action))
         except msgspec.MsgspecError as error:
             text = excerpt(line.decode("utf-8", "replace"), 60)
-            raise ConfigError(f"line {number} of {path} is no action: {error}; it is {text!r}") from None
+            raise ConfigError(f"line {number} of {path} is not an action: {error}; it is {text!r}") from None
     return trace
 
 
@@ -97,17 +97,17 @@ def load(path: str | Path) -> list[Action]:
 
 
 @dataclass(frozen=True)
-class Saved:
-    """Steps that run, after each action of a trace.
+class Savings:
+    """Running steps after each action of a trace, with the savings by sharing.
 
     Attributes
     ----------
     alone : tuple of int
-        Where each dataflow runs by itself.
+        Steps of separate dataflows.
     shared : tuple of int
-        Where each distinct step runs once.
+        Distinct steps.
     uses : dict of int to int
-        How many steps were used by k dataflows, summed over the trace.
+        Number of steps used by k dataflows, summed over the trace, by k.
     """
 
     alone: tuple[int, ...]
@@ -116,31 +116,31 @@ class Saved:
 
     @property
     def peak(self) -> float:
-        """The share that is saved when most would run."""
+        """Saved share at the peak of separate steps."""
         pairs = zip(self.alone, self.shared, strict=True)
-        return _share(*max(pairs, key=lambda pair: pair[0], default=(0, 0)))
+        return _saved_share(*max(pairs, key=lambda pair: pair[0], default=(0, 0)))
 
     @property
     def total(self) -> float:
-        """The share that is saved of the sum over all steps of the trace."""
-        return _share(sum(self.alone), sum(self.shared))
+        """Saved share of the sum over the trace."""
+        return _saved_share(sum(self.alone), sum(self.shared))
 
     @property
     def mean(self) -> float:
-        """The mean of the shares that are saved at each step at which something runs."""
-        shares = [_share(a, s) for a, s in zip(self.alone, self.shared, strict=True) if a]
+        """Mean of the saved shares after each action with running steps."""
+        shares = [_saved_share(a, s) for a, s in zip(self.alone, self.shared, strict=True) if a]
         return sum(shares) / max(1, len(shares))
 
 
-def _share(alone: int, shared: int) -> float:
-    """What is saved; of nothing it is nothing."""
+def _saved_share(alone: int, shared: int) -> float:
+    """Return the saved share; 0 if no steps run."""
     return 1 - shared / alone if alone else 0.0
 
 
-def replay(trace: Iterable[Action], signatures: Mapping[str, Iterable[str]]) -> Saved:
-    """Count the steps that run through a trace, given the signatures of each dataflow.
+def count_steps(trace: Iterable[Action], signatures: Mapping[str, Iterable[str]]) -> Savings:
+    """Count the running steps over a trace, given the step signatures of each dataflow.
 
-    >>> saved = replay(sequence(["a", "b"]), {"a": ["source", "x"], "b": ["source", "y"]})
+    >>> saved = count_steps(sequential_trace(["a", "b"]), {"a": ["source", "x"], "b": ["source", "y"]})
     >>> saved.alone, saved.shared, saved.peak
     ((2, 4, 2, 0), (2, 3, 2, 0), 0.25)
     """
@@ -157,4 +157,4 @@ def replay(trace: Iterable[Action], signatures: Mapping[str, Iterable[str]]) -> 
         alone.append(there.total())
         shared.append(len(there))
         uses.update(there.values())
-    return Saved(tuple(alone), tuple(shared), dict(sorted(uses.items())))
+    return Savings(tuple(alone), tuple(shared), dict(sorted(uses.items())))

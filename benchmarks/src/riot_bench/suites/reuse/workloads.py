@@ -1,4 +1,4 @@
-"""Dataflows of many users, to measure what sharing saves: 35 synthetic ones, and 21 over the streams of RIoTBench."""
+"""Dataflows of many users, to measure savings by sharing: 35 synthetic ones, and 21 over the streams of RIoTBench."""
 
 from __future__ import annotations
 
@@ -21,16 +21,17 @@ from riot_ops.streams.riotbench.taxi import TaxiSource
 
 __all__ = ["SHARE", "opmw_like", "pi_series", "riot21", "riot_source"]
 
-#: Share of the beginning that a family has in common, at which 35 dataflows have 38 % fewer steps together than apart.
+#: Share of a dataflow's steps from its family's trunk; with this value, sharing saves 38 % of the steps of 35
+#: dataflows.
 SHARE = 0.69
-#: Terms of the series, about a millisecond's worth in plain Python.
+#: Terms of the series, about a millisecond of work in plain Python.
 TERMS = 3_000
-TRUNK, KINDS = 41, 25
+TRUNK, TASK_TYPES = 41, 25
 OPMW = {"value": "double", "pi": "double"}
 
 
 def pi_series(row: dict[str, Any], terms: int = TERMS) -> dict[str, Any]:
-    """A millisecond of work that depends on nothing: π by the series of Leibniz.
+    """Do a millisecond of work that does not depend on the row: π by the Leibniz series.
 
     >>> round(pi_series({})["pi"], 3), round(pi_series({}, 300)["pi"], 3)
     (3.141, 3.138)
@@ -46,80 +47,85 @@ def opmw_like(
     share: float = SHARE,
     median: float = 11,
     sigma: float = 0.6,
-    least: int = 2,
-    most: int = 38,
+    min_steps: int = 2,
+    max_steps: int = 38,
     work: Callable[[dict[str, Any]], dict[str, Any]] = pi_series,
 ) -> list[Dataflow]:
-    """Dataflows in the likeness of scientific workflows: of different size, each with the beginning of its family.
+    """Create dataflows like scientific workflows: of different size, each beginning with the trunk of its family.
 
     Parameters
     ----------
     seed : int, default 0
-        Of all that is drawn.
+        Seed of all random choices.
     n : int, default 35
-        Dataflows.
+        Number of dataflows.
     families : int, default 6
-        Each has a source and a trunk of tasks of its own.
+        Number of families, each with its own source and trunk of tasks.
     share : float, 0 to 1, default :data:`SHARE`
-        Of its size, how much a dataflow takes from the trunk.
+        Share of a dataflow's steps that are from the trunk.
     median, sigma : float
-        Of the sizes, which are lognormal.
-    least, most : int
-        Bounds of the sizes, sinks not counted.
+        Parameters of the lognormal sizes.
+    min_steps, max_steps : int
+        Bounds of the sizes without sinks.
     work : function, default :func:`pi_series`
-        What every task does with a record: gives ``pi``.
+        Function of every task, which returns ``pi`` for a record.
     """
     if not 0 <= share <= 1:
         raise ConfigError(f"share must be 0 to 1, got {share!r}")
-    if not 2 <= least <= most < TRUNK:
-        raise ConfigError(f"sizes must be 2 <= least <= most < {TRUNK}, got {least} and {most}")
+    if not 2 <= min_steps <= max_steps < TRUNK:
+        raise ConfigError(f"sizes must be 2 <= min_steps <= max_steps < {TRUNK}, got {min_steps} and {max_steps}")
     draw = random.Random(seed)  # noqa: S311 (no secret)
     trunks = [_trunk(draw, family) for family in range(families)]
-    return [_branched(draw, i, draw.choice(trunks), share, median, sigma, least, most, work) for i in range(n)]
+    return [
+        _make_dataflow(draw, i, draw.choice(trunks), share, median, sigma, min_steps, max_steps, work) for i in range(n)
+    ]
 
 
-def _name(work: Callable[..., Any]) -> str:
-    """A name that tells functions apart, also those with some arguments given."""
+def _function_name(work: Callable[..., Any]) -> str:
+    """Return a name that identifies a function, also with partially applied arguments."""
     if isinstance(work, functools.partial):
-        return f"{_name(work.func)} {work.args} {work.keywords}"
+        return f"{_function_name(work.func)} {work.args} {work.keywords}"
     return getattr(work, "__name__", None) or repr(work)
 
 
 def _trunk(draw: random.Random, family: int) -> list[tuple[str, int, list[int]]]:
-    """The tasks of a family: kind, place, and those before it that it reads; the first is the source."""
+    """Create the tasks of a family, each with type, position and the positions of its inputs.
+
+    The first is the source.
+    """
     trunk: list[tuple[str, int, list[int]]] = [(f"opmw.src{family}", 0, [])]
     for k in range(1, TRUNK):
         near = range(max(0, k - 4), k)
         parents = draw.sample(near, min(len(near), 2 if draw.random() < 0.25 else 1))
-        trunk.append((f"f{family}.t{draw.randrange(KINDS)}", k, parents))
+        trunk.append((f"f{family}.t{draw.randrange(TASK_TYPES)}", k, parents))
     return trunk
 
 
-def _branched(
+def _make_dataflow(
     draw: random.Random,
     i: int,
     trunk: Sequence[tuple[str, int, list[int]]],
     share: float,
     median: float,
     sigma: float,
-    least: int,
-    most: int,
+    min_steps: int,
+    max_steps: int,
     work: Callable[[dict[str, Any]], dict[str, Any]],
 ) -> Dataflow:
-    size = min(most, max(least, round(draw.lognormvariate(math.log(median), sigma))))
+    size = min(max_steps, max(min_steps, round(draw.lognormvariate(math.log(median), sigma))))
     core = min(size, max(1, round(share * size)))
     flow = Dataflow(f"opmw-{i}")
     streams = [flow.source(trunk[0][0], schema=OPMW)]
     read: set[int] = set()
 
-    def put(kind: str, config: Any, parents: Sequence[int]) -> None:
-        revision = f"{config} {_name(work)}"
-        task = t.MapFunction(function=work, label=kind, revision=revision, adds={"pi": "double"})
+    def put(task_type: str, config: Any, parents: Sequence[int]) -> None:
+        revision = f"{config} {_function_name(work)}"
+        task = t.MapFunction(function=work, label=task_type, revision=revision, adds={"pi": "double"})
         streams.append(merge(*(streams[p] for p in parents)).to(task, id=f"s{len(streams)}"))
         read.update(parents)
 
-    for kind, k, parents in trunk[1:core]:
-        put(kind, k, parents)
+    for task_type, k, parents in trunk[1:core]:
+        put(task_type, k, parents)
     for j in range(size - core):
         ends = [p for p in range(len(streams)) if p not in read]
         near = range(max(0, len(streams) - 4), len(streams))
@@ -137,14 +143,14 @@ SENSORS = 30
 
 
 def riot_source(stream: str, messages: int | None = None) -> GeneratedSource:
-    """The source of a stream for :func:`riot21`: 30 sensors, without end unless said otherwise."""
+    """Open the source of a stream for :func:`riot21`, with 30 sensors; unbounded without ``messages``."""
     return STREAMS[stream](SENSORS, messages=messages)
 
 
 def riot21(store: str = "memory", broker: str = "memory://riot21") -> list[Dataflow]:
-    """21 dataflows: over CITY, TAXI and GRID each seven in the manner of ETL, STATS and PRED.
+    """Create 21 dataflows: seven over each of CITY, TAXI and GRID, similar to ETL, STATS and PRED.
 
-    Of a stream's 64 steps 35 are distinct: together 192, of which 105.
+    Of each stream's 64 steps, 35 are distinct; in total 105 of 192.
 
     =============  ==============================================================================
     etl            parse, clean, annotate; insert into a table; SenML
@@ -156,12 +162,12 @@ def riot21(store: str = "memory", broker: str = "memory://riot21") -> list[Dataf
     cleaned-pred   parse, clean, annotate; decision tree, regression; publish
     =============  ==============================================================================
 
-    To clean is to filter by range and by known sensors, to interpolate and to join.
+    Cleaning filters by range and by known sensors, interpolates and joins.
 
     Parameters
     ----------
     store, broker : str
-        Where tables are kept and results are published.
+        Store of the tables, and broker of the published results.
     """
     return [variant(stream, store, broker) for stream in STREAMS for variant in _VARIANTS]
 
@@ -177,7 +183,7 @@ def _parsed(flow: Dataflow, stream: str) -> Stream:
 
 
 def _cleaned(flow: Dataflow, stream: str) -> Stream:
-    """The messages of known sensors as rows, what is out of range replaced."""
+    """Build the messages of known sensors as rows, with out-of-range values interpolated."""
     numeric = stream_schema(stream).numeric
     ranged = _parsed(flow, stream).to(t.RangeFilter(bounds=stream, on_fail="null"), id="range")
     known = t.CheckBloomFilter(field="sensor_id", members=_sensors(stream)[::2], on_fail="null")
@@ -210,7 +216,7 @@ def _line(value: str) -> t.Task:
 
 
 def _tree(value: str) -> t.Task:
-    """Low, middle and high."""
+    """Create a decision tree with the classes low, middle and high."""
     model = TreeModel(
         inputs=(value,),
         target="level",

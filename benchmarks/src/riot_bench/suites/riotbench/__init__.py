@@ -1,1 +1,1 @@
-"""The suite riotbench."""
+"""The suites micro and app: RIoTBench's tasks and applications."""

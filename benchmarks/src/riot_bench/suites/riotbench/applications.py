@@ -1,4 +1,4 @@
-"""Each application over each stream: its peak rate, and what it does at the stream's own pace."""
+"""Each application over each stream: its peak rate, and its figures at the stream's own pace."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from pathlib import Path
 from typing import Any
 
 from riot_bench.harness import trial
-from riot_bench.harness.data import needs
+from riot_bench.harness.application_workloads import application_workload
 from riot_bench.harness.experiment import Experiment
-from riot_bench.harness.feeds import feed
+from riot_bench.harness.folders import temporary_folder
 from riot_bench.harness.measure import Measure
-from riot_bench.harness.micro_batches import folder
 from riot_bench.harness.probe_cost import probe_cost
+from riot_bench.harness.requirements import require_extra
 from riot_bench.suites.riotbench import tables as paper_table
-from riot_bench.suites.riotbench.figures import figures
-from riot_bench.suites.riotbench.page import Results
-from riot_bench.suites.riotbench.published import published
+from riot_bench.suites.riotbench.figures import suite_figures
+from riot_bench.suites.riotbench.page import ResultFiles
+from riot_bench.suites.riotbench.paper import paper_figures
 from riot_ops import dataflows
 from riot_ops.core.errors import ConfigError, did_you_mean
 from riot_ops.streams.catalog import catalog_entry
@@ -38,52 +38,53 @@ def measures(
     out: Path | None = None,
     duration: float | None = None,
 ) -> Iterator[Measure]:
-    """The suite.
+    """Run the suite.
 
     Parameters
     ----------
-    name : sequence of str
-        Names of applications; by default all.
-    stream : sequence of str
-        Names of streams; by default city and taxi, which the paper has.
+    quick : bool, default False
+    name : sequence of str, default all
+        Names of applications.
+    stream : sequence of str, default ("city", "taxi")
+        Names of streams; the paper has city and taxi.
     runner : "local" or "spark", default "local"
     out : Path, default ``out/bench/app``
-        Folder for the page, its pictures and the figures as JSON.
+        Folder for the page, its plots and the figures as JSON.
     duration : float, seconds, default 604.8
-        How long each application runs at its stream's pace: by default the whole week, a thousandfold.
-        (With ``quick`` a moment.) A shorter run begins with the week, which is at night.
+        Length of the run at the stream's pace, which is a thousandfold: by default the whole week, with ``quick`` about
+        a second. A shorter run covers the begin of the week, which is at night.
     """
     if duration is not None and not 0 < duration < math.inf:
         raise ConfigError(f"--duration must be a finite number of seconds > 0, got {duration!r}")
-    needs("this benchmark", "bench", "psutil")
-    needs("drawing the results", "plot", "matplotlib")
+    require_extra("this benchmark", "bench", "psutil")
+    require_extra("drawing the results", "plot", "matplotlib")
     known = dataflows.RIOTBENCH
     for one in name:
         if one not in known:
             raise ConfigError(f"unknown application {one!r}; known are {', '.join(known)}{did_you_mean(one, known)}")
     streams = [catalog_entry(one) for one in stream or STREAMS]
     with (
-        folder() as base,
-        Results("app", runner, quick, out) as results,
+        temporary_folder() as base,
+        ResultFiles("app", runner, quick, out) as results,
         trial.runner(runner, quick) as run,
     ):
         results.where = run.where
         for one in name or known:
             for entry in streams:
-                given = feed(one, entry.name, base / f"{one}-{entry.name}")
-                pace = {"curve": entry.curve(entry.speedup)} if entry.name in given.sources else None
+                workload = application_workload(one, entry.name, base / f"{one}-{entry.name}")
+                pace = {"curve": entry.curve(entry.speedup)} if entry.name in workload.sources else None
                 length = duration or (run.run_s if quick else WEEK_S)
-                outcome = run.outcome(f"{one}/{entry.name}", one, given, pace, length)
+                outcome = run.outcome(f"{one}/{entry.name}", one, workload, pace, length)
                 results.add(outcome)
-                theirs = published("app", outcome.name)
-                found = outcome.measures("app", paper_table.notes(outcome, theirs, run.where), theirs.numbers)
-                yield from (one for one in found if not one.measure.endswith("/task-latency"))  # of tasks alone
+                theirs = paper_figures("app", outcome.name)
+                found = outcome.measures("app", paper_table.measure_notes(outcome, theirs, run.where), theirs.numbers)
+                yield from (one for one in found if not one.measure.endswith("/task-latency"))  # for single tasks only
     yield from probe_cost(quick)
 
 
 def table(found: Iterable[Measure]) -> Any:
-    """The applications beside the paper's figures, for the terminal."""
-    return paper_table.table("app", "application", found)
+    """Build the table of applications with the paper's values, for the terminal."""
+    return paper_table.comparison_table("app", "application", found)
 
 
 EXPERIMENTS = (
@@ -91,10 +92,10 @@ EXPERIMENTS = (
         "app",
         "Applications over their streams",
         measures,
-        "ETL, STATS, PRED and TRAIN in process, each over CITY and TAXI at the stream's own pace, a thousandfold: a "
+        "ETL, STATS, PRED and TRAIN in process, each over CITY and TAXI at a thousand times the stream's own pace: a "
         "week in ten minutes (in the quick form its first second). The paper has a median latency of 20 ms for "
-        "STATS, of 500 to 700 ms for PRED, and a jitter about 0, on five to seven virtual machines.",
-        figures("app", r"\w+/\w+", "application and stream"),
+        "STATS and of 500 to 700 ms for PRED, and a jitter near 0, on five to seven virtual machines.",
+        suite_figures("app", r"\w+/\w+", "application and stream"),
         (50, 4300),
     ),
 )

@@ -1,16 +1,16 @@
-"""The figures of RIoTBench's suites, as a report draws them."""
+"""Figures of RIoTBench's suites in the report."""
 
 from __future__ import annotations
 
 from riot_bench.harness.experiment import Figure
 
-__all__ = ["figures"]
+__all__ = ["suite_figures"]
 
 
-def figures(suite: str, name: str, what: str) -> tuple[Figure, ...]:
-    """Peak rate, latency, jitter, CPU and memory of what goes by names of a pattern.
+def suite_figures(suite: str, name: str, what: str) -> tuple[Figure, ...]:
+    """Return figures of peak rate, latency, jitter, CPU and memory for names that match a pattern.
 
-    >>> [one.key for one in figures("micro", "[A-Z]+", "task")]
+    >>> [one.key for one in suite_figures("micro", "[A-Z]+", "task")]
     ['peak', 'latency', 'jitter', 'cpu', 'memory']
     """
     at = rf"{suite}/(?P<x>{name})"

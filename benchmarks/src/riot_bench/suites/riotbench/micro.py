@@ -1,4 +1,4 @@
-"""Each task alone between a source and a sink: its peak rate, and what it does there."""
+"""Each task alone between a source and a sink: its peak rate, and its figures at that rate."""
 
 from __future__ import annotations
 
@@ -10,57 +10,58 @@ from pathlib import Path
 from typing import Any
 
 from riot_bench.harness import trial
-from riot_bench.harness.data import needs
 from riot_bench.harness.experiment import Experiment
 from riot_bench.harness.measure import Measure
-from riot_bench.harness.trial import Feed
+from riot_bench.harness.requirements import require_extra
+from riot_bench.harness.workload import Workload
 from riot_bench.suites.riotbench import tables as paper_table
-from riot_bench.suites.riotbench.figures import figures
-from riot_bench.suites.riotbench.page import Results
-from riot_bench.suites.riotbench.published import CATALOGUE, MICRO, published
+from riot_bench.suites.riotbench.figures import suite_figures
+from riot_bench.suites.riotbench.page import ResultFiles
+from riot_bench.suites.riotbench.paper import CATALOGUE, MICRO, paper_figures
 from riot_ops.dataflows.riotbench.micro import SOURCE, micro, micro_case, micro_source
-from riot_ops.task import find_task, tasks
+from riot_ops.task import find_task, registered_tasks
 
 __all__ = ["EXPERIMENTS", "measures", "table", "task_latency"]
 
-#: Messages that a task alone gets at once: at first, and at most.
-LEAST, BATCH = 16, 1024
+#: Batch size in messages for the time of a task alone: initially, and at most.
+MIN_BATCH, MAX_BATCH = 16, 1024
 
 
 def measures(
     quick: bool = False, *, task: Sequence[str] = (), runner: str = "local", out: Path | None = None
 ) -> Iterator[Measure]:
-    """The suite.
+    """Run the suite.
 
     Parameters
     ----------
-    task : sequence of str
-        Codes of the tasks; by default all that are registered.
+    quick : bool, default False
+    task : sequence of str, default all registered tasks
+        Codes of tasks.
     runner : "local" or "spark", default "local"
     out : Path, default ``out/bench/micro``
-        Folder for the page, its pictures and the figures as JSON.
+        Folder for the page, its plots and the figures as JSON.
     """
-    needs("this benchmark", "bench", "psutil")
-    needs("drawing the results", "plot", "matplotlib")
-    kinds = [find_task(code) for code in task] or tasks()
+    require_extra("this benchmark", "bench", "psutil")
+    require_extra("drawing the results", "plot", "matplotlib")
+    kinds = [find_task(code) for code in task] or registered_tasks()
     with (
-        Results("micro", runner, quick, out) as results,
+        ResultFiles("micro", runner, quick, out) as results,
         trial.runner(runner, quick, cores=1) as run,
     ):
         results.where = run.where
         for kind in kinds:
-            feed = Feed(micro(kind.code), {SOURCE: micro_source(kind.code)})
-            outcome = run.outcome(kind.code, kind.category, feed)
+            workload = Workload(micro(kind.code), {SOURCE: micro_source(kind.code)})
+            outcome = run.outcome(kind.code, kind.category, workload)
             outcome = replace(outcome, task_us=task_latency(kind.code, run.trial_s / 4))
             results.add(outcome)
-            theirs = published("micro", kind.code)
-            yield from outcome.measures("micro", paper_table.notes(outcome, theirs, run.where), theirs.numbers)
+            theirs = paper_figures("micro", kind.code)
+            yield from outcome.measures("micro", paper_table.measure_notes(outcome, theirs, run.where), theirs.numbers)
 
 
 def task_latency(code: str, seconds: float) -> float:
-    """Time of a task alone, in batches that it has done in a moment, per record that it puts out (µs).
+    """Return the time of a task alone per output record (µs), in batches that take only a moment.
 
-    What comes at the end of a stream alone does not count: NaN where there is nothing else.
+    Output at the end of the stream does not count; NaN if there is no other output.
 
     >>> 0 < task_latency("NOP", 0.01) < 1000
     True
@@ -69,7 +70,7 @@ def task_latency(code: str, seconds: float) -> float:
     source = micro_source(code)
     session = case.task.session()
     spent, records, offset = 0.0, 0, source.initial()
-    rounds, size = 0, LEAST
+    rounds, size = 0, MIN_BATCH
     while rounds < 2 or spent < seconds:
         end = source.latest(offset, size)
         (split,) = source.splits(offset, end, 1)
@@ -81,13 +82,13 @@ def task_latency(code: str, seconds: float) -> float:
             records += out.num_rows if rounds else 0
         spent += took if rounds else 0.0  # the first one compiles
         offset, rounds = end, rounds + 1
-        size = min(BATCH, 8 * size) if took < seconds / 16 else size
+        size = min(MAX_BATCH, 8 * size) if took < seconds / 16 else size
     return 1e6 * spent / records if records else math.nan
 
 
 def table(found: Iterable[Measure]) -> Any:
-    """The tasks beside the paper's figures, for the terminal."""
-    return paper_table.table("micro", "task", found)
+    """Build the table of tasks with the paper's values, for the terminal."""
+    return paper_table.comparison_table("micro", "task", found)
 
 
 def _report(quick: bool) -> Iterator[Measure]:
@@ -100,10 +101,10 @@ EXPERIMENTS = (
         "Each task alone",
         _report,
         "Each task between a source and a sink, in process on one core: the highest rate at which neither latency "
-        "nor queue grows, and what the task does at that rate. The paper has 310 messages/s for parsing XML, 68,000 "
-        "for the Bloom filter, the Kalman filter and the distinct count, 3,000 or more for the others but those "
-        "that call Azure.",
-        figures("micro", r"\w+", "task"),
+        "nor queue grows, and the task's figures at that rate. The paper has 310 messages/s for parsing XML, 68,000 "
+        "for the Bloom filter, the Kalman filter and the distinct count, and at least 3,000 for the others except "
+        "those that call Azure.",
+        suite_figures("micro", r"\w+", "task"),
         (60, 2100),
     ),
 )

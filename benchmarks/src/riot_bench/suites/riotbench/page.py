@@ -1,4 +1,4 @@
-"""The results of a benchmark as files: pictures, figures as JSON, and one page with all of it."""
+"""Results of the suites micro and app as files: plots, figures as JSON, and an HTML page with all of them."""
 
 from __future__ import annotations
 
@@ -10,78 +10,66 @@ from html import escape
 from pathlib import Path
 from typing import Self
 
-from riot_bench.harness.measure import load, machine
+from riot_bench.harness.formatting import format_number
+from riot_bench.harness.html import PAGE_NAME, STYLE
+from riot_bench.harness.machine import describe_machine, load_average
 from riot_bench.harness.outcome import Outcome
-from riot_bench.suites.riotbench import published as paper
-from riot_bench.suites.riotbench.plots import TITLES, draw
-from riot_bench.suites.riotbench.tables import COLUMNS, rows, short
+from riot_bench.suites.riotbench import paper
+from riot_bench.suites.riotbench.plots import TITLES, draw_plots
+from riot_bench.suites.riotbench.tables import COLUMNS, table_rows
 
-__all__ = ["Results", "page"]
+__all__ = ["ResultFiles", "render_page"]
 
-#: Where the files go by default, below the folder of the suite.
+#: Default folder, in which each suite has its own.
 FOLDER = Path("out") / "bench"
-PAGE = "index.html"
 
 HEADINGS = {"micro": "Single tasks", "app": "Applications"}
-STYLE = """
-body { font: 15px/1.5 system-ui, "DejaVu Sans", sans-serif; color: #0f172a; background: #fff; margin: 2rem auto;
-  max-width: 68rem; padding: 0 1rem; }
-h1 { font-size: 1.6rem; margin-bottom: .2rem; } h2 { font-size: 1.2rem; margin: 2.2rem 0 .4rem; }
-p, dl { max-width: 46rem; } .dim { color: #64748b; } dt { font-weight: 600; } dd { margin: 0 0 .5rem 0; }
-.wide { overflow-x: auto; } table { border-collapse: collapse; font-size: .85rem; }
-th, td { padding: .25rem .6rem; text-align: right; border-bottom: 1px solid #e2e8f0; white-space: nowrap; }
-th:first-child, td:first-child { text-align: left; font-weight: 600; position: sticky; left: 0; background: #fff; }
-th { vertical-align: bottom; white-space: normal; } .paper { text-align: left; color: #9a3412; background: #fff7ed; }
-img { max-width: 100%; height: auto; border: 1px solid #e2e8f0; border-radius: 4px; }
-"""
 METHOD = {
-    "Peak": "the highest input rate at which neither the latency of messages nor the queue of messages that are due "
-    "grows; found by trying rates, each from a fresh start, and confirmed by a longer run.",
-    "Latency": "time from the moment when a message is due to that when a record that it triggered is delivered, by "
-    "message number. In process a record is delivered when the sink gets it, on Spark when its micro-batch is "
-    "committed.",
-    "Task alone": "time that the task takes for the messages that led to a record, by record that it puts out; without "
-    "source, queue and sink.",
-    "Jitter": "J = (output rate − σ · input rate) / (σ · mean input rate) in each interval, σ being the records "
-    "that should be delivered per message: as the tasks declare it, else as a run without a pace to keep delivered of "
-    "its later messages. While windows fill it is below 0.",
-    "CPU and memory": "of the process and all that it started (the JVM and Python workers on Spark); source, probe and "
-    "sink included. Pages that processes share count by share.",
+    "Peak": "the highest input rate at which neither the latency of messages nor the queue of due messages grows; "
+    "searched by trials, each from a fresh start, and confirmed by a longer run.",
+    "Latency": "time from when a message is due until a record that it triggered is delivered, by message number. In "
+    "process a record is delivered when the sink receives it, on Spark when its micro-batch is committed.",
+    "Task alone": "time of the task per output record, without source, queue and sink.",
+    "Jitter": "J = (output rate − σ · input rate) / (σ · mean input rate) in each interval, where σ is the expected "
+    "number of records per message: as the tasks declare it, else as an unpaced run delivered for its later messages. "
+    "While windows fill, J is below 0.",
+    "CPU and memory": "of the process and all that it started (on Spark the JVM and Python workers), including source, "
+    "probe and sink. Shared pages count proportionally.",
 }
 
 
-class Results:
-    """Gathers outcomes and writes their files at the end, whatever ended it.
+class ResultFiles:
+    """Collects outcomes and writes their files at the end, also after an error.
 
     Parameters
     ----------
     suite : str
         ``micro`` or ``app``.
     runner : str
-        What runs the dataflows.
+        Name of the runner.
     quick : bool
-        Whether the runs were too short for figures to quote.
+        Whether the runs are too short for quoting.
     folder : Path, default ``out/bench/<suite>``
 
     Attributes
     ----------
     where : str
-        The runner in words.
+        Description of the runner.
     """
 
     def __init__(self, suite: str, runner: str, quick: bool, folder: Path | None = None) -> None:
         self.suite, self.where, self.quick = suite, runner, quick
-        self.machine = machine()
-        self.load = [load()]
+        self.machine = describe_machine()
+        self.load = [load_average()]
         self.folder = folder or FOLDER / (suite if runner == "local" else f"{suite}-{runner}")
         self.outcomes: list[Outcome] = []
 
     def add(self, outcome: Outcome) -> None:
-        """Add one."""
+        """Add an outcome."""
         self.outcomes.append(outcome)
 
     def __enter__(self) -> Self:
-        self.folder.mkdir(parents=True, exist_ok=True)  # tell at once where that is not allowed
+        self.folder.mkdir(parents=True, exist_ok=True)  # fail early if this is not allowed
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -89,9 +77,9 @@ class Results:
             print(f"page: {self.write()}", file=sys.stderr)
 
     def write(self) -> Path:
-        """Write the files; returns the page."""
-        self.load = [self.load[0], load()]
-        pictures = draw(self.suite, self.outcomes)
+        """Write the files and return the path of the page."""
+        self.load = [self.load[0], load_average()]
+        pictures = draw_plots(self.suite, self.outcomes)
         for name, data in pictures.items():
             (self.folder / f"{name}.png").write_bytes(data)
         found = {
@@ -104,24 +92,24 @@ class Results:
         }
         text = json.dumps(found, ensure_ascii=False, indent=1)
         (self.folder / "results.json").write_text(text + "\n", encoding="utf-8")
-        path = self.folder / PAGE
+        path = self.folder / PAGE_NAME
         before, after = self.load
         quick = " · short runs, not for quoting" if self.quick else ""
         where = f"{self.where} · {self.machine} · load {before:g} before, {after:g} after{quick}"
-        path.write_text(page(self.suite, where, self.outcomes, pictures), encoding="utf-8")
+        path.write_text(render_page(self.suite, where, self.outcomes, pictures), encoding="utf-8")
         return path
 
 
-def page(suite: str, where: str, outcomes: Sequence[Outcome], pictures: dict[str, bytes]) -> str:
-    """The page: it needs no other file and no network."""
+def render_page(suite: str, where: str, outcomes: Sequence[Outcome], pictures: dict[str, bytes]) -> str:
+    """Render the page without external resources."""
     title = f"RIoTBench: {HEADINGS[suite].lower()}"
     figures = {o.name: {name: value for name, (value, _) in o.figures().items()} for o in outcomes}
-    head = "".join(f"<th{_paper(c)}>{escape(c)}</th>" for c in (HEADINGS[suite][:-1], *COLUMNS))
+    head = "".join(f"<th{_paper_class(c)}>{escape(c)}</th>" for c in (HEADINGS[suite][:-1], *COLUMNS))
     body = "".join(
         "<tr>"
-        + "".join(f"<td{_paper(c)}>{escape(cell)}</td>" for c, cell in zip(("", *COLUMNS), row, strict=True))
+        + "".join(f"<td{_paper_class(c)}>{escape(cell)}</td>" for c, cell in zip(("", *COLUMNS), row, strict=True))
         + "</tr>"
-        for row in rows(suite, figures)
+        for row in table_rows(suite, figures)
     )
     sections = "".join(
         f'<h2>{escape(TITLES[name])}</h2>\n<img src="data:image/png;base64,{base64.b64encode(data).decode()}" '
@@ -141,9 +129,9 @@ def page(suite: str, where: str, outcomes: Sequence[Outcome], pictures: dict[str
 <body>
 <h1>{escape(title)}</h1>
 <p class="dim">{escape(where)}</p>
-{_remarks(outcomes)}
-<h2>Beside the paper</h2>
-<p>The columns headed <span class="paper">paper</span> are <em>another machine's</em> figures, from the text of
+{_format_remarks(outcomes)}
+<h2>Comparison with the paper</h2>
+<p>The columns headed <span class="paper">paper</span> are figures from <em>other machines</em>, from the text of
 {escape(paper.METHOD)} ({escape(paper.MACHINE)}). Compare orders of magnitude, not digits.</p>
 <div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>
 {sections}
@@ -154,20 +142,20 @@ def page(suite: str, where: str, outcomes: Sequence[Outcome], pictures: dict[str
 """
 
 
-def _paper(column: str) -> str:
+def _paper_class(column: str) -> str:
     return ' class="paper"' if column == "paper" else ""
 
 
-def _remarks(outcomes: Sequence[Outcome]) -> str:
-    """What a reader must know about single figures."""
-    behind = [f"{o.name} (at {short(o.figures()['rate'][0])}/s)" for o in outcomes if not o.stability.stable]
-    cut = [o.name for o in outcomes if not o.peak.closed]
+def _format_remarks(outcomes: Sequence[Outcome]) -> str:
+    """Format the remarks that a reader of the figures must know."""
+    behind = [f"{o.name} (at {format_number(o.figures()['rate'][0])}/s)" for o in outcomes if not o.stability.stable]
+    cut = [o.name for o in outcomes if not o.peak.converged]
     silent = [f"{', '.join(o.silent)} of {o.name} (in {o.until:g} s)" for o in outcomes if o.silent]
     texts = []
     if silent:
-        texts.append(f"Nothing at all came out of {'; '.join(silent)}: the figures are of the rest.")
+        texts.append(f"No records in {'; '.join(silent)}: the figures are of the other streams.")
     if behind:
-        texts.append(f"Not kept up with in the long run: {', '.join(behind)}.")
+        texts.append(f"The final run did not keep up: {', '.join(behind)}.")
     if cut:
-        texts.append(f"The search for the peak ran out of time, which may be higher: {', '.join(cut)}.")
+        texts.append(f"The search ran out of time, so the peak may be higher: {', '.join(cut)}.")
     return "".join(f"<p>{escape(text)}</p>" for text in texts)

@@ -1,4 +1,4 @@
-"""The paper's figures: throughput, latency, jitter, CPU and memory."""
+"""Plots like the paper's: throughput, latency, jitter, CPU and memory."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from riot_bench.harness.canvas import GRID, canvas, png
+from riot_bench.harness.formatting import format_number
 from riot_bench.harness.outcome import Outcome
-from riot_bench.suites.riotbench.published import published
-from riot_bench.suites.riotbench.tables import short
+from riot_bench.harness.plotting import GRID, styled_pyplot, to_png
+from riot_bench.suites.riotbench.paper import paper_figures
 
-__all__ = ["TITLES", "draw"]
+__all__ = ["TITLES", "draw_plots"]
 
 OURS, PAPER, EDGE = "#2563eb", "#ea580c", "#1e3a8a"
-#: Figures by name, and what they show.
+#: Titles of the plots by name.
 TITLES = {
     "throughput": "Peak throughput",
     "latency": "Latency, source to sink",
@@ -27,8 +27,8 @@ TITLES = {
 }
 
 
-def draw(suite: str, outcomes: Sequence[Outcome]) -> dict[str, bytes]:
-    """The figures as PNG, by name."""
+def draw_plots(suite: str, outcomes: Sequence[Outcome]) -> dict[str, bytes]:
+    """Draw the plots; return PNG by name."""
     makers: dict[str, Callable[[Any, str, Sequence[Outcome]], Any]] = {
         "throughput": _throughput,
         "latency": _latency,
@@ -38,12 +38,12 @@ def draw(suite: str, outcomes: Sequence[Outcome]) -> dict[str, bytes]:
     }
     if suite == "app":
         makers["over-time"] = _over_time
-    with canvas() as plt:
-        return {name: png(plt, make(plt, suite, outcomes)) for name, make in makers.items()}
+    with styled_pyplot() as plt:
+        return {name: to_png(plt, make(plt, suite, outcomes)) for name, make in makers.items()}
 
 
 def _axes(plt: Any, outcomes: Sequence[Outcome], label: str) -> tuple[Any, Any]:
-    """A figure with one row per outcome."""
+    """Create a figure with a row for each outcome."""
     n = len(outcomes)
     figure, axes = plt.subplots(figsize=(9.5, 1.1 + 0.32 * max(n, 3)), layout="constrained")
     axes.set_yticks(range(n), [o.name for o in outcomes])
@@ -57,7 +57,7 @@ def _axes(plt: Any, outcomes: Sequence[Outcome], label: str) -> tuple[Any, Any]:
 def _throughput(plt: Any, suite: str, outcomes: Sequence[Outcome]) -> Any:
     figure, axes = _axes(plt, outcomes, "messages per second (log scale)")
     rates = [o.peak.rate for o in outcomes]
-    theirs = [published(suite, o.name) for o in outcomes]
+    theirs = [paper_figures(suite, o.name) for o in outcomes]
     known = [r for r in [*rates, *(p.rate for p in theirs)] if r]
     low = 10 ** math.floor(math.log10(min(known, default=1.0)) - 0.3)
     axes.set_xscale("log")
@@ -66,7 +66,7 @@ def _throughput(plt: Any, suite: str, outcomes: Sequence[Outcome]) -> Any:
     axes.barh(range(len(rates)), rates, height=0.62, color=OURS, label="this machine")
     for y, rate in enumerate(rates):
         axes.annotate(
-            short(rate), (max(rate, low), y), xytext=(4, 0), textcoords="offset points", va="center", fontsize=8
+            format_number(rate), (max(rate, low), y), xytext=(4, 0), textcoords="offset points", va="center", fontsize=8
         )
     for at_least, marker, label in ((False, "D", "paper, another machine"), (True, ">", "paper: at least this")):
         places = [(p.rate, y) for y, p in enumerate(theirs) if p.rate and p.at_least == at_least]
@@ -83,22 +83,22 @@ def _latency(plt: Any, suite: str, outcomes: Sequence[Outcome]) -> Any:
     axes.set_xscale("log")
     if known:
         axes.set_xlim(min(known) / 1.5, max(known) * 1.5)
-    narrow = not known or max(known) / min(known) < 30  # then one power of ten at most is in sight
+    narrow = not known or max(known) / min(known) < 30  # at most one power of ten is visible
     axes.xaxis.set_major_formatter(lambda v, _: f"{v:,g}")
     axes.xaxis.set_minor_formatter(lambda v, _: f"{v:,g}" if narrow and f"{v:e}"[0] in "25" else "")
     _boxes(axes, [(y, [max(v, 1e-3) for v in b]) for y, b in boxes if math.isfinite(b[0])])
-    _absent(axes, [y for y, b in boxes if not math.isfinite(b[0])], "no record before the end of the input")
+    _annotate_empty(axes, [y for y, b in boxes if not math.isfinite(b[0])], "no record before the end of the input")
     return figure
 
 
 def _jitter(plt: Any, suite: str, outcomes: Sequence[Outcome]) -> Any:
     figure, axes = _axes(plt, outcomes, "share of the expected output rate, by intervals; ideally 0")
-    axes.axvline(0, color=PAPER, linewidth=1, label="ideal, and about what the paper found")
-    boxes = [(y, _five(o.jitter)) for y, o in enumerate(outcomes)]
+    axes.axvline(0, color=PAPER, linewidth=1, label="ideal, and approximately the paper's value")
+    boxes = [(y, _five_numbers(o.jitter)) for y, o in enumerate(outcomes)]
     _boxes(axes, [(y, b) for y, b in boxes if b])
     reach = max([0.1, *(abs(v) for _, b in boxes if b for v in b)])
     axes.set_xlim(-1.1 * min(reach, 2), 1.1 * min(reach, 2))
-    _absent(axes, [y for y, b in boxes if not b], "no record before the end of the input")
+    _annotate_empty(axes, [y for y, b in boxes if not b], "no record before the end of the input")
     _legend(axes)
     return figure
 
@@ -108,7 +108,7 @@ def _cpu(plt: Any, suite: str, outcomes: Sequence[Outcome]) -> Any:
     figure, axes = _axes(plt, outcomes, f"% of {cores} core{'s' if cores > 1 else ''}, all processes")
     if suite == "micro":
         axes.axvline(70, color=PAPER, linewidth=1, label="paper: at least 70 % (not the Azure tasks)")
-    _boxes(axes, [(y, b) for y, o in enumerate(outcomes) if (b := _five(o.cpu_percent))])
+    _boxes(axes, [(y, b) for y, o in enumerate(outcomes) if (b := _five_numbers(o.cpu_percent))])
     axes.set_xlim(0, max(105.0, *(float(np.nanmax(o.cpu_percent, initial=0.0)) + 5 for o in outcomes)))
     if suite == "micro":
         _legend(axes)
@@ -117,7 +117,7 @@ def _cpu(plt: Any, suite: str, outcomes: Sequence[Outcome]) -> Any:
 
 def _memory(plt: Any, suite: str, outcomes: Sequence[Outcome]) -> Any:
     figure, axes = _axes(plt, outcomes, "MiB, all processes")
-    _boxes(axes, [(y, b) for y, o in enumerate(outcomes) if (b := _five(o.memory_mib))])
+    _boxes(axes, [(y, b) for y, o in enumerate(outcomes) if (b := _five_numbers(o.memory_mib))])
     axes.set_xlim(left=0)
     return figure
 
@@ -135,7 +135,7 @@ def _over_time(plt: Any, suite: str, outcomes: Sequence[Outcome]) -> Any:
         axes.set_ylim(bottom=0)
         axes.set_title(outcome.name, loc="left", fontsize=10, fontweight="bold")
         empty = f" · nothing in {', '.join(outcome.silent)}" if outcome.silent else ""
-        axes.set_title(f"σ = {short(sigma)}{empty}", loc="right", fontsize=9, color="#64748b")
+        axes.set_title(f"σ = {format_number(sigma)}{empty}", loc="right", fontsize=9, color="#64748b")
         axes.yaxis.set_major_formatter(lambda v, _: f"{v:,.0f}")
     grid[-1, 0].set_xlabel("seconds since the first message")
     grid[0, 0].legend(loc="lower right", ncols=3, frameon=True, framealpha=0.9, fontsize=8)
@@ -161,13 +161,13 @@ def _boxes(axes: Any, boxes: Sequence[tuple[int, Sequence[float]]]) -> None:
     )
 
 
-def _absent(axes: Any, places: Sequence[int], text: str) -> None:
+def _annotate_empty(axes: Any, places: Sequence[int], text: str) -> None:
     for y in places:
         axes.annotate(text, (0.01, y), xycoords=("axes fraction", "data"), va="center", fontsize=8, color="#64748b")
 
 
-def _five(values: Any) -> list[float]:
-    """Least, quartiles and greatest; nothing where there are no values."""
+def _five_numbers(values: Any) -> list[float]:
+    """Return minimum, quartiles and maximum; empty without values."""
     known = values[np.isfinite(values)]
     return [float(v) for v in np.quantile(known, (0, 0.25, 0.5, 0.75, 1))] if known.size else []
 

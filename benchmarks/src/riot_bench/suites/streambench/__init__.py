@@ -1,1 +1,1 @@
-"""The suite streambench."""
+"""The suite streambench: programs and suites of StreamBench against plain PySpark."""

@@ -1,4 +1,4 @@
-"""What a run takes of the machine."""
+"""CPU time and memory of a run."""
 
 from __future__ import annotations
 
@@ -8,31 +8,31 @@ import time
 from dataclasses import dataclass
 from typing import Any, Self
 
-from riot_bench.harness.micro_batches import finished
+from riot_bench.harness.micro_batches import completed_batches
 from riot_ops.measure.processes import ProcessTree
 
-__all__ = ["Cost", "Watch"]
+__all__ = ["Cost", "CostMonitor"]
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What a run takes, with all of its processes.
+    """CPU time and memory of all processes of a run.
 
     Attributes
     ----------
     seconds : float
-        Processor time, on whichever cores.
+        CPU time on all cores.
     cores : float
-        How many were busy in the mean.
+        Mean number of busy cores.
     memory : float
-        Bytes, at most.
+        Maximum memory in bytes.
     parts : int
-        Micro-batches or repetitions in which these seconds were spent.
+        Micro-batches or repetitions that the CPU time is for.
 
     Examples
     --------
     >>> str(Cost(3.0, 1.52, 5e8))
-    '1.5 cores busy, 477 MiB at most'
+    '1.5 cores busy, at most 477 MiB'
     """
 
     seconds: float = math.nan
@@ -41,23 +41,23 @@ class Cost:
     parts: int = 1
 
     def __str__(self) -> str:
-        return f"{self.cores:.1f} cores busy, {self.memory / 2**20:,.0f} MiB at most"
+        return f"{self.cores:.1f} cores busy, at most {self.memory / 2**20:,.0f} MiB"
 
 
-class Watch:
-    """Watches this process and all that it started, from the beginning of the ``with`` to its end.
+class CostMonitor:
+    """Monitors this process and all that it started within the ``with`` block.
 
-    Called with a query again and again it begins when the first micro-batch of that is seen to be through, within which
-    everything starts, and ends when the last one is: what a query does then is none of it.
+    If it is called repeatedly with a query, it measures from the end of the first micro-batch, in which everything
+    starts, to the end of the last one. Work of the query after that does not count.
 
     Parameters
     ----------
     batches : int, optional
-        So many micro-batches count, with the first.
+        Number of micro-batches that count, the first included.
 
     Examples
     --------
-    >>> with Watch() as watch:
+    >>> with CostMonitor() as watch:
     ...     _ = sum(range(1_000_000))
     >>> 0 < watch.cost.seconds < 10, watch.cost.memory > 1e6
     (True, True)
@@ -75,13 +75,13 @@ class Watch:
         return self
 
     def __call__(self, streaming: Any) -> None:
-        if (through := min(finished(streaming), self.batches)) > self._last:
+        if (through := min(completed_batches(streaming), self.batches)) > self._last:
             self._end, self._last = self._look(), through
             if not self._first:
                 self._begin, self._first = self._end, through
 
     def __exit__(self, *_: object) -> None:
-        if not self._last:  # of what is no query all counts
+        if not self._last:  # without a query, the whole block counts
             self._end, self._last = self._look(), 1
         self._tree.stop()
         spent, wall = (after - before for before, after in zip(self._begin, self._end, strict=True))

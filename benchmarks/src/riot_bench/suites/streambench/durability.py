@@ -1,4 +1,4 @@
-"""StreamBench's suite of durability: word count at steady rates for long, with marks that tell whether it is up."""
+"""StreamBench's durability suite: word count at steady rates for a long time, with marks that show its availability."""
 
 from __future__ import annotations
 
@@ -13,32 +13,35 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from riot_bench.harness.measure import Measure, median
-from riot_bench.harness.micro_batches import progress, spark_session
-from riot_bench.suites.streambench.formulas import availability, slope
-from riot_bench.suites.streambench.runs import flow_of
+from riot_bench.harness.measure import Measure
+from riot_bench.harness.micro_batches import progress
+from riot_bench.harness.session import spark_session
+from riot_bench.harness.timing import median
+from riot_bench.suites.streambench.formulas import availability, relative_slope
+from riot_bench.suites.streambench.runs import program_flow
 from riot_ops import streams
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.sink import CallbackSink
 from riot_ops.core.source import Source, Split, WrappedSource
+from riot_ops.ingest.pace import PacedSource
 from riot_ops.kernels.arrays.arrow import int_column
 from riot_ops.measure.processes import ProcessTree
-from riot_ops.ingest.pace import Paced
 
-__all__ = ["Marked", "Seen", "Sizes", "check_rates", "durability"]
+__all__ = ["MarkObserver", "MarkedSource", "Sizes", "check_rates", "durability"]
 
-#: A mark begins with this, behind which are its number and when it was due (µs since the epoch).
+#: Prefix of a mark, followed by its number and its due time (µs since the epoch).
 MARK = "mark!"
-#: Seconds between marks, between micro-batches, and until a mark must be seen.
+#: Seconds between marks, and between micro-batches.
 SLOT_S, TRIGGER_S = 10.0, 1.0
+#: Seconds within which a mark must be seen.
 LIMIT_S = max(3 * TRIGGER_S, 30.0)
-#: Growth of memory that is a leak, % per minute, and the share of the time in which it settles.
-LEAK, SETTLING = 1.0, 0.25
+#: Memory growth in % per minute that counts as a leak, and the share of the time in which memory settles.
+MAX_GROWTH, SETTLING_SHARE = 1.0, 0.25
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """Records per minute of each query, all of them at once, and for how long (s)."""
+    """Records per minute of each of the concurrent queries, and the duration in seconds."""
 
     rates: tuple[float, ...]
     seconds: float
@@ -48,13 +51,14 @@ FULL = Sizes((10_000, 200_000), 1800.0)
 QUICK = Sizes((10_000, 200_000), 120.0)
 
 
-class Marked(WrappedSource):
-    """Lines some of which are marks: one word with its number, and when it was due.
+class MarkedSource(WrappedSource):
+    """Lines some of which are marks: a word with the number and the due time.
 
     Parameters
     ----------
+    source : Source
     every : float, >= 1
-        Lines from one mark to the next; where they are no whole number, a mark is the first line behind its place.
+        Lines between two marks; a mark at a fractional position is the next line.
     """
 
     def __init__(self, source: Source, every: float) -> None:
@@ -66,7 +70,7 @@ class Marked(WrappedSource):
         for batch in super().read(split):
             seq = int_column(batch.column("seq"))
             first = int(seq[0]) if first is None and seq.size else first
-            places, numbers = marks_of(seq, self.every)
+            places, numbers = mark_positions(seq, self.every)
             if not places.size:
                 yield batch
                 continue
@@ -84,10 +88,10 @@ class Marked(WrappedSource):
             yield batch.set_column(column, batch.schema.field(column), marked)
 
 
-def marks_of(seq: Any, every: float) -> tuple[Any, Any]:
-    """At which places of the numbers of lines there are marks, and the numbers of these.
+def mark_positions(seq: Any, every: float) -> tuple[Any, Any]:
+    """Return the positions of marks within line numbers, and the numbers of the marks.
 
-    >>> places, numbers = marks_of(np.arange(6), 2.5)
+    >>> places, numbers = mark_positions(np.arange(6), 2.5)
     >>> places.tolist(), numbers.tolist()
     ([0, 3, 5], [0, 1, 2])
     """
@@ -96,8 +100,8 @@ def marks_of(seq: Any, every: float) -> tuple[Any, Any]:
     return places, number[places]
 
 
-class Seen:
-    """Takes counts of words and notes when each mark was seen first, and how late (s)."""
+class MarkObserver:
+    """Sink callback that records how late each mark was first seen (s)."""
 
     def __init__(self) -> None:
         self.delays: dict[int, float] = {}
@@ -122,18 +126,21 @@ def durability(
     rate: Sequence[float] = (),
     seconds: float | None = None,
 ) -> Iterator[Measure]:
-    """Availability of word count at two rates, in two queries of one session, and how memory grows meanwhile.
+    """Measure the availability of word count at two rates, in two queries of one session, and the memory growth.
 
     Parameters
     ----------
+    quick : bool
     programs : sequence of str
-        Where some are named, nothing is done without ``wordcount``.
+        If programs are named and ``wordcount`` is not among them, nothing is measured.
     scale : float, default 1
-        Times the rates.
+        Factor of the rates.
+    sizes : Sizes, optional
+        By default those of the form.
     rate : sequence of float, > 0, optional
-        Records per minute, in place of those of the form; times the scale they are at least 6, one for each mark.
+        Records per minute instead of those of ``sizes``; times the scale at least 6, one for each mark.
     seconds : float, > 0, optional
-        For how long, in place of the time of the form.
+        Duration instead of that of ``sizes``.
     """
     sizes = sizes or (QUICK if quick else FULL)
     sizes = Sizes(tuple(rate) or sizes.rates, sizes.seconds if seconds is None else seconds)
@@ -149,69 +156,69 @@ def durability(
             time.sleep(0.1)
             for query, _ in running.values():
                 query.poll()
-        usage = tree.usage().between(begun + SETTLING * sizes.seconds, begun + sizes.seconds)
+        usage = tree.usage().between(begun + SETTLING_SHARE * sizes.seconds, begun + sizes.seconds)
         for each, (query, seen) in running.items():
-            yield from _figures(f"streambench/durability/{plain(each * scale)}", query, seen, sizes.seconds)
+            yield from _figures(f"streambench/durability/{format_plain(each * scale)}", query, seen, sizes.seconds)
     at, how, n = "streambench/durability/memory-slope", "memory of all processes, both queries", usage.times.size
     if n < 2:
         yield Measure(at, math.nan, "%/min", f"{how}; too few samples for a slope: {n} of 2")
         return
-    grown = slope(usage.times.tolist(), usage.memory.tolist())
+    grown = relative_slope(usage.times.tolist(), usage.memory.tolist())
     how += f", {np.mean(usage.memory) / 2**20:,.0f} MiB in the mean"
-    yield Measure(at, grown, "%/min", how, LEAK, at_most=True)
+    yield Measure(at, grown, "%/min", how, MAX_GROWTH, at_most=True)
 
 
 def check_rates(rates: Sequence[float] = FULL.rates, scale: float = 1.0) -> None:
-    """Raise where a rate has no record for some mark."""
+    """Raise :class:`ConfigError` if a rate has fewer records than marks."""
     for each in rates:
         if each * scale * SLOT_S < 60:
             least = f"{60 / SLOT_S:g} records per minute, one for each mark"
-            raise ConfigError(f"--rate times --scale must be at least {least}, got {plain(each * scale)}")
+            raise ConfigError(f"--rate times --scale must be at least {least}, got {format_plain(each * scale)}")
 
 
-def plain(number: float) -> str:
-    """A number with all of its digits, and without an exponent.
+def format_plain(number: float) -> str:
+    """Format a number with all digits and without an exponent.
 
-    >>> plain(2_880_000.0), plain(1_234_567), plain(0.5)
+    >>> format_plain(2_880_000.0), format_plain(1_234_567), format_plain(0.5)
     ('2880000', '1234567', '0.5')
     """
     return np.format_float_positional(number, trim="-")
 
 
-def _start(spark: Any, per_minute: float, seconds: float) -> tuple[Any, Seen]:
+def _start(spark: Any, per_minute: float, seconds: float) -> tuple[Any, MarkObserver]:
     per_second = per_minute / 60
     messages, every = math.ceil(per_minute * seconds / 60), max(1.0, per_minute * SLOT_S / 60)
-    source = Paced(Marked(streams.generate("searches", messages=messages), every), rate=per_second)
-    seen = Seen()
+    source = PacedSource(MarkedSource(streams.generate("searches", messages=messages), every), rate=per_second)
+    seen = MarkObserver()
     sink = CallbackSink(seen)
-    return flow_of("wordcount").start(spark, source, sinks=sink, trigger=f"{TRIGGER_S:g} seconds"), seen
+    return program_flow("wordcount").start(spark, source, sinks=sink, trigger=f"{TRIGGER_S:g} seconds"), seen
 
 
 def _slots(seconds: float) -> int:
     return max(1, int(seconds // SLOT_S))
 
 
-def _done(running: dict[float, tuple[Any, Seen]], seconds: float, left: float) -> bool:
-    """Whether no mark is to come behind the time, or before it marks are missing and nothing runs any more."""
+def _done(running: dict[float, tuple[Any, MarkObserver]], seconds: float, left: float) -> bool:
+    """Return whether all marks were seen after the time, or whether all queries ended before it with marks missing."""
     missing = [query.active for query, seen in running.values() if len(seen.delays) < _slots(seconds)]
     if left > 0:
         return bool(missing) and not any(query.active for query, _ in running.values())
     return not any(missing)
 
 
-def _figures(at: str, query: Any, seen: Seen, seconds: float) -> Iterator[Measure]:
+def _figures(at: str, query: Any, seen: MarkObserver, seconds: float) -> Iterator[Measure]:
     slots = _slots(seconds)
     delays = [seen.delays.get(number) for number in range(slots)]
     share = availability(delays, LIMIT_S)
-    ended = "; the query ended before" if None in delays and not query.active else ""
-    how = f"packed word count, {slots} marks in {seconds:g} s, each to be seen within {LIMIT_S:g} s{ended}"
+    ended = "; the query ended early" if None in delays and not query.active else ""
+    how = f"packed word count, {slots} marks in {seconds:g} s, to be seen within {LIMIT_S:g} s{ended}"
     yield Measure(f"{at}/availability", share, "%", how, 100)
     known = tuple(1000 * delay for delay in delays if delay is not None)
     if known:
-        yield Measure(f"{at}/latency", median(known), "ms", "from when a mark was due until it was seen", sample=known)
+        yield Measure(f"{at}/latency", median(known), "ms", "from when a mark is due until it is seen", sample=known)
     read = max(query.summary.messages, 1)
     yield Measure(f"{at}/failed", 100 * seen.rejected / read, "%", f"of {read:,} records", 0, at_most=True)
     stores = [store for last in progress(query.streaming)[-1:] for store in last["stateOperators"]]
     if stores:
         size = sum(int(store["memoryUsedBytes"]) for store in stores)
-        yield Measure(f"{at}/state", size, "bytes", "memory of Spark's stores of state at the end, as Spark tells it")
+        yield Measure(f"{at}/state", size, "bytes", "memory of Spark's state stores at the end, as reported by Spark")

@@ -1,4 +1,4 @@
-"""Trigger, records of a micro-batch and partitions together: what each does, and which combinations none beats."""
+"""Factorial experiment over trigger, records of a micro-batch and partitions: main effects and Pareto front."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from riot_bench.harness.measure import Measure
-from riot_bench.suites.streambench.data import NumberedLines
-from riot_bench.suites.streambench.formulas import pareto
-from riot_bench.suites.streambench.runs import packed
+from riot_bench.harness.numbered_lines import NumberedLines
+from riot_bench.suites.streambench.formulas import pareto_front
+from riot_bench.suites.streambench.runs import run_packed
 from riot_ops.core.errors import ConfigError
 
 __all__ = ["Combination", "factorial", "main_effect"]
@@ -23,7 +23,7 @@ Point = tuple[float, float]
 
 @dataclass(frozen=True)
 class Combination:
-    """One setting of each factor: seconds between micro-batches (0: one behind the other), their records, partitions.
+    """A setting of each factor: seconds between micro-batches (0: without a pause), their records, and partitions.
 
     >>> str(Combination(0.5, 100_000, 2))
     '0.5s-100000-2'
@@ -38,16 +38,17 @@ class Combination:
 
 
 def main_effect(points: Mapping[Combination, Point], factor: str, place: int) -> float:
-    """By how many % a figure is more with the highest setting of a factor than with the lowest.
+    """Return by how many % a figure is higher with the highest setting of a factor than with the lowest.
 
-    The geometric mean over all combinations of the others, each against its own.
+    It is the geometric mean over all combinations of the other factors.
 
     Parameters
     ----------
+    points : mapping of Combination to Point
     factor : str
         ``trigger``, ``records`` or ``partitions``.
     place : int
-        Of the figure in a point.
+        Index of the figure in a point.
 
     Examples
     --------
@@ -59,7 +60,7 @@ def main_effect(points: Mapping[Combination, Point], factor: str, place: int) ->
     settings = [getattr(one, factor) for one in points]
     sums = {setting: 0.0 for setting in (min(settings), max(settings))}
     if len(sums) < 2:
-        raise ConfigError(f"{factor} must have two settings at least, got {settings[0]}")
+        raise ConfigError(f"{factor} must have at least two settings, got {settings[0]}")
     for one, point in points.items():
         if getattr(one, factor) in sums:
             sums[getattr(one, factor)] += math.log(point[place])
@@ -76,19 +77,19 @@ def factorial(
     partitions: Sequence[int],
     limit_s: float,
 ) -> Iterator[Measure]:
-    """All combinations for a packed program, over lines that are there beforehand.
+    """Measure all combinations for a packed program over existing lines.
 
-    Throughput is from the beginning of the second micro-batch to the end of the last, latency the time from when a
-    record was fetched until its micro-batch was through.
+    Throughput is from the begin of the second micro-batch to the end of the last. Latency is the time from fetching a
+    record to the end of its micro-batch.
     """
     points: dict[Combination, Point] = {}
     for one in itertools.starmap(Combination, itertools.product(triggers, records, partitions)):
         options = {"trigger": f"{one.trigger:g} seconds"} if one.trigger else {}
-        run = packed(spark, name, data, limit_s, max_records=one.records, partitions=one.partitions, **options)
+        run = run_packed(spark, name, data, limit_s, max_records=one.records, partitions=one.partitions, **options)
         points[one] = run.lines * len(run.spent) / run.span_s, 1000 * float(np.percentile(run.spent, 95))
         late = one.trigger and sum(run.spent) / len(run.spent) > one.trigger
         marks = "; saturated" * run.saturated + "; a micro-batch takes longer than the trigger" * bool(late)
-        how = f"packed {name}, {len(run.spent)} micro-batches, trigger, their records, partitions{marks}"
+        how = f"packed {name}, {len(run.spent)} micro-batches; trigger, records per micro-batch, partitions{marks}"
         at = f"streambench/knobs/factorial/{name}/{one}"
         yield Measure(f"{at}/throughput", points[one][0], "records/s", how)
         yield Measure(f"{at}/latency-p95", points[one][1], "ms", how)
@@ -98,5 +99,7 @@ def factorial(
         how = f"{settings[-1]:g} against {settings[0]:g}, mean over {len(points)} combinations"
         found = main_effect(points, factor, place)
         yield Measure(f"{at}/effect-{factor}-{('throughput', 'latency')[place]}", found, "%", how)
-    best = pareto({str(one): point for one, point in points.items()})
-    yield Measure(f"{at}/pareto", len(best), "combinations", f"no other is better in both: {', '.join(best)}")
+    best = pareto_front({str(one): point for one, point in points.items()})
+    yield Measure(
+        f"{at}/pareto", len(best), "combinations", f"Pareto front of throughput and latency: {', '.join(best)}"
+    )

@@ -1,4 +1,4 @@
-"""The figures of StreamBench's suites, as formulas."""
+"""Formulas of StreamBench's metrics."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ import numpy as np
 
 from riot_ops.core.errors import ConfigError
 
-__all__ = ["availability", "lost_and_doubled", "pareto", "penalty", "slope"]
+__all__ = ["availability", "count_lost_and_duplicated", "pareto_front", "penalty", "relative_slope"]
 
-#: So many samples at most are compared with one another.
-MOST_SAMPLES = 1_000
+#: Maximum number of samples that are compared pairwise.
+MAX_SAMPLES = 1_000
 
 
 def penalty(failing: float, whole: float, fewer: float) -> float:
-    """What a failure costs: TPF of throughputs, LPF of latencies.
+    """Return the penalty factor of a failure: TPF for throughputs, LPF for latencies.
 
-    ``F / ((T_N + T_(N-1)) / 2)`` with the run in which one of N nodes fails half way, and those without failure on N
-    and on N − 1 nodes. 1 is a failure that costs nothing but the node.
+    ``F / ((T_N + T_(N-1)) / 2)`` for a run in which one of N nodes fails half way, against runs without failure on N
+    and on N − 1 nodes. At 1, a failure costs only the node.
 
     >>> penalty(120.0, 200.0, 100.0)
     0.8
@@ -32,12 +32,12 @@ def penalty(failing: float, whole: float, fewer: float) -> float:
 
 
 def availability(delays_s: Sequence[float | None], limit_s: float) -> float:
-    """Share, in %, of the slots whose mark was seen in time.
+    """Return the share, in %, of the slots whose mark was seen in time.
 
     Parameters
     ----------
     delays_s : sequence of float or None
-        Of each slot: from when its mark was due until it was seen; None: never.
+        For each slot, seconds from when its mark was due until it was seen; None if never.
     limit_s : float, > 0
 
     Examples
@@ -52,20 +52,22 @@ def availability(delays_s: Sequence[float | None], limit_s: float) -> float:
     return 100 * sum(delay is not None and delay <= limit_s for delay in delays_s) / len(delays_s)
 
 
-def lost_and_doubled(wanted: Iterable[Hashable], found: Iterable[Hashable]) -> tuple[int, int]:
-    """How many results are missing, and how many came too often or are none.
+def count_lost_and_duplicated(wanted: Iterable[Hashable], found: Iterable[Hashable]) -> tuple[int, int]:
+    """Count the missing results, and the duplicate or wrong ones.
 
-    >>> lost_and_doubled(["a", "b", "c"], ["a", "c", "c"])
+    >>> count_lost_and_duplicated(["a", "b", "c"], ["a", "c", "c"])
     (1, 1)
     """
     left, right = Counter(wanted), Counter(found)
     return (left - right).total(), (right - left).total()
 
 
-def pareto(points: Mapping[str, tuple[float, float]]) -> list[str]:
-    """The settings that no other one beats: with as much throughput (first) at less latency (second), or with more.
+def pareto_front(points: Mapping[str, tuple[float, float]]) -> list[str]:
+    """Return the settings that no other dominates.
 
-    >>> pareto({"a": (10.0, 5.0), "b": (20.0, 9.0), "c": (9.0, 6.0), "d": (20.0, 8.0)})
+    One setting dominates another with at least its throughput (first) and at most its latency.
+
+    >>> pareto_front({"a": (10.0, 5.0), "b": (20.0, 9.0), "c": (9.0, 6.0), "d": (20.0, 8.0)})
     ['a', 'd']
     """
 
@@ -75,23 +77,25 @@ def pareto(points: Mapping[str, tuple[float, float]]) -> list[str]:
     return [name for name, point in points.items() if not any(beats(other, point) for other in points.values())]
 
 
-def slope(times_s: Sequence[float], values: Sequence[float]) -> float:
-    """By how many % of their mean values grow per minute, by the median of all pairs (Theil and Sen).
+def relative_slope(times_s: Sequence[float], values: Sequence[float]) -> float:
+    """Return the growth of values per minute in % of their mean, as the median slope of all pairs (Theil–Sen).
 
-    More than 1,000 samples, whose pairs no memory would hold, are cut into 1,000 blocks of neighbours first; the
-    medians of the times and of the values of each stand for it.
+    More than 1,000 samples would have too many pairs; they are first grouped into 1,000 blocks of neighbours, which are
+    represented by the medians of their times and values.
 
-    >>> round(slope([0.0, 30.0, 60.0, 90.0], [100.0, 101.0, 102.0, 103.0]), 2)
+    >>> round(relative_slope([0.0, 30.0, 60.0, 90.0], [100.0, 101.0, 102.0, 103.0]), 2)
     1.97
     """
     if len(times_s) != len(values) or len(times_s) < 2:
-        raise ConfigError(f"times_s and values must be as many, at least 2, got {len(times_s)} and {len(values)}")
+        raise ConfigError(
+            f"times_s and values must have the same length of at least 2, got {len(times_s)} and {len(values)}"
+        )
     mean = sum(values) / len(values)
     if not mean > 0:
         raise ConfigError(f"the mean of the values must be > 0, got {mean}")
-    if len(values) > MOST_SAMPLES:
+    if len(values) > MAX_SAMPLES:
         times_s, values = (
-            [float(np.median(block)) for block in np.array_split(np.asarray(of, np.float64), MOST_SAMPLES)]
+            [float(np.median(block)) for block in np.array_split(np.asarray(of, np.float64), MAX_SAMPLES)]
             for of in (times_s, values)
         )
     rises = sorted(

@@ -1,4 +1,4 @@
-"""StreamBench's performance suite: each program in all its forms over data of several sizes."""
+"""StreamBench's performance suite: each program in all implementations over data of several sizes."""
 
 from __future__ import annotations
 
@@ -13,47 +13,62 @@ from typing import Any
 import numpy as np
 
 from riot_bench.harness.cluster import wait_for_executors
-from riot_bench.harness.measure import Measure, median
-from riot_bench.harness.micro_batches import folder, spark_session
-from riot_bench.suites.streambench.data import NumberedLines, read_rate, write_numbered
-from riot_bench.suites.streambench.forms import PROGRAMS, chosen, forms
-from riot_bench.suites.streambench.runs import IN_PROCESS, Run, agreed, form_names, in_process, on_spark, packed, proved
+from riot_bench.harness.folders import temporary_folder
+from riot_bench.harness.measure import Measure
+from riot_bench.harness.numbered_lines import NumberedLines, measure_read_rate, write_numbered
+from riot_bench.harness.session import spark_session
+from riot_bench.harness.timing import median
+from riot_bench.suites.streambench.programs import PROGRAMS, choose_programs, find_implementations
+from riot_bench.suites.streambench.runs import (
+    IN_PROCESS,
+    Run,
+    check_implementations,
+    check_on_spark,
+    implementation_names,
+    run_in_process,
+    run_packed,
+    run_pyspark,
+)
 from riot_ops.dataflows.applications import application
 
-__all__ = ["REACH", "Sizes", "between", "performance"]
+__all__ = ["TARGETS", "Sizes", "performance", "program_ratios"]
 
-#: The packed form against Spark's own expressions.
-REACH = {"wordcount": 1.0, "distinct": 1.0, "statistics": 1.0}
-STATELESS, AGAINST_FUNCTIONS = 0.7, 10.0
-#: Micro-batches that a run must have, and by how much a source must be faster.
-ENOUGH, SPARE = 10, 2.0
+#: Targets of the packed implementation against Spark's expressions.
+TARGETS = {"wordcount": 1.0, "distinct": 1.0, "statistics": 1.0}
+STATELESS_TARGET, UDF_TARGET = 0.7, 10.0
+#: Minimum number of micro-batches of a run, and minimum ratio of the source's rate to the run's.
+MIN_BATCHES, MIN_SOURCE_RATIO = 10, 2.0
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """How much is measured.
+    """Amount of work.
 
     Attributes
     ----------
     scales : tuple of int
-    lines : int
-        Of a micro-batch at scale 1; a run has ``batches`` of them behind the first, which does not count.
-    large : int
-        Lines of a micro-batch where forms are held against each other, and ``large_batches`` of them; at most
-        ``written`` of the lines are different ones, in files that are read again and again.
+        Factors of the number of lines.
+    lines, batches : int
+        Lines of a micro-batch at scale 1, and micro-batches of a run after the first, which does not count.
+    large, large_batches : int
+        Lines and number of the micro-batches over which implementations are compared.
+    written : int
+        Maximum number of different lines; their files are read repeatedly.
     proved : int
-        Micro-batches over which the digests of all forms are compared; on Spark they are ``streamed`` or one batch.
+        Micro-batches over which the digests of all implementations are compared.
+    streamed : bool
+        Whether plain PySpark reads these as micro-batches or as one batch.
     repetitions : int
-        In process.
+        Repetitions in process.
     limit_s, large_limit_s : float
-        After which a run on Spark is stopped, and one over large micro-batches.
+        Time limits of a run on Spark, and of one over large micro-batches.
     cluster : tuple of str
-        Programs that run on executors that are processes of their own as well.
+        Programs that also run on executors in separate processes.
     without : tuple of str
-        Forms that are left out at the scales.
+        Implementations that are left out at the scales.
     against : tuple of str
-        Forms that the packed one is held against over large micro-batches; the first where it is ``expressions``
-        against the others as well.
+        Implementations that the packed one is compared with over large micro-batches; ``expressions`` is also compared
+        with the others.
     """
 
     scales: tuple[int, ...]
@@ -90,7 +105,7 @@ FULL = Sizes(
 QUICK = Sizes(
     (1,), 10_000, 3, 400_000, 3, 100_000, 1, False, 3, 15.0, 45.0, (), ("pickled",), against=("expressions", "udf")
 )
-#: Executors of one core each, and what Spark gives them.
+#: Number of executors of one core each, and their settings.
 EXECUTORS = 2
 CLUSTER = {
     "spark.master": f"local-cluster[{EXECUTORS},1,1024]",
@@ -102,40 +117,49 @@ CLUSTER = {
 def performance(
     quick: bool, programs: Sequence[str], scale: float = 1.0, sizes: Sizes | None = None
 ) -> Iterator[Measure]:
-    """Throughput and latency of each form at each scale, and how the packed one compares with Spark's.
+    """Measure throughput and latency of each implementation at each scale, and compare the packed one with Spark's.
 
     Parameters
     ----------
+    quick : bool
+    programs : sequence of str
+        Programs; by default all.
     scale : float, default 1
-        Times the lines of each scale, and above 1 the limits of a run.
+        Factor of the lines of each scale and, above 1, of the time limits.
+    sizes : Sizes, optional
+        By default those of the form.
     """
     sizes = sizes or (QUICK if quick else FULL)
     longer = max(1.0, scale)
     sizes = replace(sizes, limit_s=sizes.limit_s * longer, large_limit_s=sizes.large_limit_s * longer)
-    order = chosen(programs, tuple(PROGRAMS))
+    order = choose_programs(programs, tuple(PROGRAMS))
     random.Random(1).shuffle(order)  # noqa: S311
     made: dict[tuple[str, int], tuple[NumberedLines, float]] = {}
     found: dict[str, Measure] = {}
     wanted: dict[str, str] = {}
-    with folder() as base:
+    with temporary_folder() as base:
         with spark_session(jvm="full") as spark:
             for stream in dict.fromkeys(map(_stream, order)):
                 names = [name for name in order if _stream(name) == stream]
                 for number, times in enumerate(sizes.scales):
-                    made[stream, times] = data, serving = yield from _prepared(base, stream, times, scale, sizes)
+                    made[stream, times] = data, serving = yield from _prepare_lines(base, stream, times, scale, sizes)
                     for name in names:
                         if not number:
-                            wanted[name] = agreed(name, data.first(sizes.proved), spark, streaming=sizes.streamed)
-                        for form in (one for one in form_names(name) if one not in sizes.without):
-                            for one in _of_form(spark, name, form, data, f"{times}x", serving, sizes):
+                            wanted[name] = check_implementations(
+                                name, data.first_batches(sizes.proved), spark, streaming=sizes.streamed
+                            )
+                        for implementation in (one for one in implementation_names(name) if one not in sizes.without):
+                            for one in _implementation_measures(
+                                spark, name, implementation, data, f"{times}x", serving, sizes
+                            ):
                                 yield one
                                 found[one.measure] = one
                 lines = sizes.large * scale
-                large = write_numbered(stream, base / f"{stream}-large", 1, _even(min(lines, sizes.written)))
+                large = write_numbered(stream, base / f"{stream}-large", 1, _round_lines(min(lines, sizes.written)))
                 for name in names:
-                    yield from _compared(spark, name, large, int(lines) // large.each, sizes)
+                    yield from _large_batch_measures(spark, name, large, int(lines) // large.lines_per_file, sizes)
             for times in sizes.scales:
-                yield from between({name: made[_stream(name), times][0] for name in order}, found, times)
+                yield from program_ratios({name: made[_stream(name), times][0] for name in order}, found, times)
         names = [name for name in order if name in sizes.cluster]
         if not names:
             return
@@ -143,15 +167,17 @@ def performance(
             wait_for_executors(spark, EXECUTORS)
             for name in names:
                 first = made[_stream(name), sizes.scales[0]][0]
-                proved(spark, name, "packed", first.first(sizes.proved), wanted[name])
-                packed(spark, name, first.first(1), sizes.limit_s)
+                check_on_spark(spark, name, "packed", first.first_batches(sizes.proved), wanted[name])
+                run_packed(spark, name, first.first_batches(1), sizes.limit_s)
                 for times in sizes.scales:
                     data, serving = made[_stream(name), times]
-                    yield from _of_form(spark, name, "packed", data, f"{times}x", serving, sizes, "-cluster")
+                    yield from _implementation_measures(
+                        spark, name, "packed", data, f"{times}x", serving, sizes, "-cluster"
+                    )
 
 
-def between(data: Mapping[str, NumberedLines], found: Mapping[str, Measure], times: int) -> Iterator[Measure]:
-    """How packed programs stand to one another at a scale, which is what the papers tell of them."""
+def program_ratios(data: Mapping[str, NumberedLines], found: Mapping[str, Measure], times: int) -> Iterator[Measure]:
+    """Yield the ratios between packed programs at a scale, which the papers report."""
 
     def packed_of(name: str, what: str) -> Measure | None:
         return found.get(f"streambench/{name}/packed/{times}x/{what}")
@@ -173,108 +199,123 @@ def _stream(name: str) -> str:
     return application(name).inputs["lines"]
 
 
-def _prepared(base: Path, stream: str, times: int, scale: float, sizes: Sizes) -> Any:
-    """The lines of a scale, and as how many per second they can be had."""
+def _prepare_lines(base: Path, stream: str, times: int, scale: float, sizes: Sizes) -> Any:
+    """Write the lines of a scale; yield the rates of writing and reading, and return lines and the lower rate."""
     begun = time.perf_counter()
-    batch = _even(sizes.lines * times * scale)
+    batch = _round_lines(sizes.lines * times * scale)
     data = write_numbered(stream, base / f"{stream}-{times}x", sizes.batches + 1, batch)
-    written, read = data.total / (time.perf_counter() - begun), read_rate(data)
+    written, read = data.total / (time.perf_counter() - begun), measure_read_rate(data)
     at, how = f"streambench/source/{stream}/{times}x", f"{data.total:,} lines of {data.line_bytes:.0f} bytes"
     yield Measure(f"{at}/publish", written, "records/s", f"{how}, generated and written by one process")
-    yield Measure(f"{at}/serve", read, "records/s", f"{how}, read and nothing done with them")
+    yield Measure(f"{at}/serve", read, "records/s", f"{how}, read without processing")
     return data, min(written, read)
 
 
-def _even(lines: float) -> int:
+def _round_lines(lines: float) -> int:
     return max(4, int(lines) // 4 * 4)
 
 
-def _of_form(
+def _implementation_measures(
     spark: Any,
     name: str,
-    form: str,
+    implementation: str,
     data: NumberedLines,
     scale: str,
     serving: float,
     sizes: Sizes,
     where: str = "",
 ) -> Iterator[Measure]:
-    """A form over the data of a scale; plain Python over the first micro-batch of it."""
-    if form in IN_PROCESS:
-        run = in_process(name, form, data.first(1) if form == "loop" else data, sizes.repetitions)
+    """Measure an implementation over the data of a scale; plain Python over its first micro-batch."""
+    if implementation in IN_PROCESS:
+        run = run_in_process(
+            name, implementation, data.first_batches(1) if implementation == "loop" else data, sizes.repetitions
+        )
     else:
-        run = _on_spark(spark, name, form, data, sizes)
-    marks = _marks(run, form not in IN_PROCESS, serving)
-    at, how = f"streambench/{name}/{form}{where}/{scale}", _how(spark, name, form, run, data)
+        run = _on_spark(spark, name, implementation, data, sizes)
+    marks = _caveats(run, implementation not in IN_PROCESS, serving)
+    at, how = (
+        f"streambench/{name}/{implementation}{where}/{scale}",
+        _describe_run(spark, name, implementation, run, data),
+    )
 
     def several(values: tuple[float, ...]) -> dict[str, Any]:
-        """Of runs in process, or of the micro-batches of one run."""
-        return {"values" if form in IN_PROCESS else "sample": values}
+        """Return the values as runs (in process) or as the sample of one run (micro-batches)."""
+        return {"values" if implementation in IN_PROCESS else "sample": values}
 
     yield Measure(f"{at}/throughput", run.rate, "records/s", how + marks, **several(run.rates))
     if run.latency_s:
         spent = tuple(1e3 * s for s in run.latency_s)
-        over, end = ("runs", "batch") if form in IN_PROCESS else ("micro-batches", "micro-batch")
+        over, end = ("runs", "batch") if implementation in IN_PROCESS else ("micro-batches", "micro-batch")
         text = f"over {over} of the mean time from fetching a record to the end of its {end}, {how}{marks}"
         yield Measure(f"{at}/latency", median(spent), "ms", f"median {text}", **several(spent))
-        for share in () if form in IN_PROCESS else (95, 99):  # micro-batches are equal in size
+        for share in () if implementation in IN_PROCESS else (95, 99):  # micro-batches are equal in size
             highest = float(np.percentile(spent, share))
             yield Measure(f"{at}/latency-p{share}", highest, "ms", f"{share}th percentile {text}")
-    if run.line_us > 0:  # what ends between two ticks of the system's clock is 0
-        text = f"processor time of all processes, {run.cost}"
+    if run.line_us > 0:  # a run within one tick of the system clock has 0
+        text = f"CPU time of all processes, {run.cost}"
         yield Measure(f"{at}/processor", run.line_us, "µs/record", f"{text}; {how}{marks}")
 
 
-def _on_spark(spark: Any, name: str, form: str, data: NumberedLines, sizes: Sizes) -> Run:
-    if form == "packed":
-        return packed(spark, name, data, sizes.limit_s)
-    return on_spark(spark, name, form, data, sizes.limit_s)
+def _on_spark(spark: Any, name: str, implementation: str, data: NumberedLines, sizes: Sizes) -> Run:
+    if implementation == "packed":
+        return run_packed(spark, name, data, sizes.limit_s)
+    return run_pyspark(spark, name, implementation, data, sizes.limit_s)
 
 
-def _how(spark: Any, name: str, form: str, run: Run, data: NumberedLines) -> str:
+def _describe_run(spark: Any, name: str, implementation: str, run: Run, data: NumberedLines) -> str:
     volume = f"{run.rate * data.line_bytes / 1e6:.3g} MB/s"
-    if form in IN_PROCESS:
-        by = {"local": "in process", "numpy": "Arrow and NumPy over batches", "loop": "plain Python"}[form]
+    if implementation in IN_PROCESS:
+        by = {"local": "in process", "numpy": "Arrow and NumPy over batches", "loop": "plain Python"}[implementation]
         return f"{by}, {run.lines:,} records, {volume}"
-    by = "packed" if form == "packed" else forms(name)[form].by
+    by = "packed" if implementation == "packed" else find_implementations(name)[implementation].description
     return f"{by}, {spark.sparkContext.master}, {len(run.spent)} micro-batches of {run.lines:,} records, {volume}"
 
 
-def _marks(run: Run, batches: bool, serving: float) -> str:
-    """What is to be said against a run."""
+def _caveats(run: Run, batches: bool, serving: float) -> str:
+    """Format the caveats of a run."""
     found = {
         "saturated": run.saturated,
-        "short": batches and len(run.spent) < ENOUGH,
-        "source-bound": run.rate * SPARE > serving,
+        "short": batches and len(run.spent) < MIN_BATCHES,
+        "source-bound": run.rate * MIN_SOURCE_RATIO > serving,
     }
     return "".join(f"; {mark}" for mark, holds in found.items() if holds)
 
 
-def _compared(spark: Any, name: str, lines: NumberedLines, files: int, sizes: Sizes) -> Iterator[Measure]:
-    """The packed form against Spark's own, over large micro-batches, which what each of them costs does not hide.
+def _large_batch_measures(spark: Any, name: str, lines: NumberedLines, files: int, sizes: Sizes) -> Iterator[Measure]:
+    """Compare the packed implementation with Spark's over large micro-batches, in which fixed costs matter little.
 
-    And Spark's own expressions against its functions of Python: so far comes a form whose steps are as cheap as the
-    JVM's, as both have the same files, micro-batches and sink.
+    Also compare Spark's expressions with its Python functions: this bounds the gain of any implementation with steps as
+    cheap as the JVM's, as both read the same files and have the same micro-batches and sink.
     """
-    batch = files * lines.each
-    data = lines.lines(batch * (sizes.large_batches + 1))
-    runs = {"packed": packed(spark, name, data, sizes.large_limit_s, max_records=batch)}
-    reaches = {"expressions": REACH.get(name, STATELESS), "udf": AGAINST_FUNCTIONS, "pickled": AGAINST_FUNCTIONS}
+    batch = files * lines.lines_per_file
+    data = lines.repeated_to(batch * (sizes.large_batches + 1))
+    runs = {"packed": run_packed(spark, name, data, sizes.large_limit_s, max_records=batch)}
+    reaches = {"expressions": TARGETS.get(name, STATELESS_TARGET), "udf": UDF_TARGET, "pickled": UDF_TARGET}
     how = f"micro-batches of {batch:,} records from the same files"
-    for form in sizes.against:
-        runs[form] = on_spark(spark, name, form, data, sizes.large_limit_s, files)
-        yield from _ratio(name, "packed", form, runs, f"{forms(name)[form].by}; {how}", reaches[form])
-        if form != "expressions" and "expressions" in runs:
-            yield from _ratio(name, "expressions", form, runs, f"what bounds packed-vs-{form}; {how}")
+    for implementation in sizes.against:
+        runs[implementation] = run_pyspark(spark, name, implementation, data, sizes.large_limit_s, files)
+        yield from _ratio_measures(
+            name,
+            "packed",
+            implementation,
+            runs,
+            f"{find_implementations(name)[implementation].description}; {how}",
+            reaches[implementation],
+        )
+        if implementation != "expressions" and "expressions" in runs:
+            yield from _ratio_measures(
+                name, "expressions", implementation, runs, f"bound of packed-vs-{implementation}; {how}"
+            )
 
 
-def _ratio(
+def _ratio_measures(
     name: str, one: str, other: str, runs: Mapping[str, Run], how: str, reach: float | None = None
 ) -> Iterator[Measure]:
-    """How many times as fast one form is as another, by time and by processor time.
+    """Yield the speedup of one implementation against another, by wall time and by CPU time.
 
-    Where the other was stopped it is so many times at least. Where the one was, there is no figure: it is so many times
-    at most, and of two that were stopped nothing is known.
+    If the other was stopped, the ratio is a lower bound. If the one was stopped, there is no value: the ratio would
+    be an
+    upper bound, or unknown if both were stopped.
     """
     ours, theirs = runs[one], runs[other]
     ratios = tuple(a / b for a, b in zip(ours.rates, theirs.rates, strict=False))
@@ -287,9 +328,9 @@ def _ratio(
             (),
         )
     elif theirs.saturated:
-        how += "; that was stopped"
+        how += f"; {other} was stopped"
     at = f"streambench/{name}/{one}-vs-{other}"
     yield Measure(at, value, "ratio", how, reach, sample=ratios, lower_bound=theirs.saturated)
     if ours.line_us > 0 and theirs.line_us > 0:
-        how = f"the same in processor time, {ours.line_us:.3g} µs per record against {theirs.line_us:.3g}"
+        how = f"the same in CPU time, {ours.line_us:.3g} µs per record against {theirs.line_us:.3g}"
         yield Measure(f"{at}-processor", theirs.line_us / ours.line_us, "ratio", how)

@@ -1,29 +1,31 @@
-"""StreamBench's suite of recipients: in how many parts the source is read, for as many partitions behind it."""
+"""StreamBench's recipient suite: throughput by the number of tasks that read the source."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from riot_bench.harness.measure import Measure, median
-from riot_bench.harness.micro_batches import folder, spark_session
-from riot_bench.suites.streambench.data import write_numbered
-from riot_bench.suites.streambench.forms import PROGRAMS, chosen
-from riot_bench.suites.streambench.runs import Run, agreed, packed, proved
+from riot_bench.harness.folders import temporary_folder
+from riot_bench.harness.measure import Measure
+from riot_bench.harness.numbered_lines import write_numbered
+from riot_bench.harness.session import spark_session
+from riot_bench.harness.timing import median
+from riot_bench.suites.streambench.programs import PROGRAMS, choose_programs
+from riot_bench.suites.streambench.runs import Run, check_implementations, check_on_spark, run_packed
 from riot_ops.dataflows.applications import application
-from riot_ops.runtime.parallel import available
+from riot_ops.runtime.parallel import available_cores
 
 __all__ = ["NODES", "Sizes", "recipients"]
 
-#: Partitions; the source is read by one task, by half as many and by as many.
+#: Number of partitions; the source is read by one task, by half as many and by as many tasks.
 NODES = 4
-#: How many times the throughput of the step before the paper found with half of the nodes, and with all.
+#: Gain over the previous step in the paper, with half of the nodes and with all.
 GAINS = {"half": 1.8, "all": 2.15}
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """Lines of a micro-batch, how many there are behind the first, and the programs where none are named."""
+    """Lines of a micro-batch, micro-batches after the first, default programs and time limit."""
 
     lines: int
     batches: int
@@ -38,33 +40,38 @@ QUICK = Sizes(50_000, 3, ("identity", "wordcount", "statistics"), 30.0)
 def recipients(
     quick: bool, programs: Sequence[str], scale: float = 1.0, sizes: Sizes | None = None
 ) -> Iterator[Measure]:
-    """Throughput and latency of packed programs by the tasks that read their source, and the gains.
+    """Measure throughput and latency of packed programs by the tasks that read their source, and the gains.
 
     Parameters
     ----------
+    quick : bool
+    programs : sequence of str
+        Programs; by default those of ``sizes``.
     scale : float, default 1
-        Times the lines of a micro-batch, and above 1 the limit of a run.
+        Factor of the lines of a micro-batch and, above 1, of the time limit.
+    sizes : Sizes, optional
+        By default those of the form.
     """
     sizes = sizes or (QUICK if quick else FULL)
     sizes = replace(sizes, limit_s=sizes.limit_s * max(1.0, scale))
     batch = max(NODES, int(sizes.lines * scale) // NODES * NODES)
-    cores = min(NODES, available())
+    cores = min(NODES, available_cores())
     crowded = f", on {cores} cores" if cores < NODES else ""
-    with folder() as base, spark_session(NODES, jvm="full") as spark:
+    with temporary_folder() as base, spark_session(NODES, jvm="full") as spark:
         made = {}
-        for name in chosen(programs, sizes.programs):
+        for name in choose_programs(programs, sizes.programs):
             stream = application(name).inputs["lines"]
             if stream not in made:
                 made[stream] = write_numbered(stream, base / stream, sizes.batches + 1, batch)
             data = made[stream]
-            first = data.first(1)
-            wanted = agreed(name, first)
+            first = data.first_batches(1)
+            wanted = check_implementations(name, first)
             for tasks in (1, NODES // 2, NODES):
-                proved(spark, name, "packed", first, wanted, partitions=NODES, source=first.source(tasks))
-            packed(spark, name, first, sizes.limit_s, partitions=NODES)  # the first query of all is slow
+                check_on_spark(spark, name, "packed", first, wanted, partitions=NODES, source=first.source(tasks))
+            run_packed(spark, name, first, sizes.limit_s, partitions=NODES)  # the very first query is slow
             runs: dict[int, Run] = {}
             for tasks in (1, NODES // 2, NODES):
-                runs[tasks] = run = packed(
+                runs[tasks] = run = run_packed(
                     spark, name, data, sizes.limit_s, partitions=NODES, source=data.source(tasks)
                 )
                 at = f"streambench/recipients/{name}/{tasks}of{NODES}"

@@ -1,4 +1,4 @@
-"""Saturation: how many lines at once, and how many per second, are too much for a program."""
+"""StreamBench's saturation suite: the largest micro-batch and the highest rate that a program sustains."""
 
 from __future__ import annotations
 
@@ -6,58 +6,69 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from riot_bench.harness.folders import temporary_folder
 from riot_bench.harness.measure import Measure
-from riot_bench.harness.micro_batches import folder, spark_session
-from riot_bench.harness.peak_rate import Peak, highest
-from riot_bench.harness.trial import Feed, runner
-from riot_bench.suites.streambench.data import PARTS, NumberedLines, write_numbered
-from riot_bench.suites.streambench.forms import chosen
-from riot_bench.suites.streambench.runs import Run, agreed, flow_of, on_spark, packed, proved
+from riot_bench.harness.numbered_lines import FILES_PER_BATCH, NumberedLines, write_numbered
+from riot_bench.harness.peak_rate import PeakRate, find_peak
+from riot_bench.harness.session import spark_session
+from riot_bench.harness.trial import runner
+from riot_bench.harness.workload import Workload
+from riot_bench.suites.streambench.programs import choose_programs
+from riot_bench.suites.streambench.runs import (
+    Run,
+    check_implementations,
+    check_on_spark,
+    program_flow,
+    run_packed,
+    run_pyspark,
+)
 from riot_ops import streams
 from riot_ops.core.errors import RiotError
 from riot_ops.dataflows.applications import application
 
-__all__ = ["Sizes", "saturation", "volume"]
+__all__ = ["Sizes", "find_volume", "saturation"]
 
-#: Between what was kept up with and what was not, at most.
+#: Maximum ratio between the lowest unsustained and the highest sustained value.
 PRECISION = 1.1
-#: Seconds that a query may take besides its micro-batch.
+#: Seconds that a query may take in addition to its micro-batch.
 START_S = 20.0
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """How much is tried.
+    """Amount of work.
 
     Attributes
     ----------
-    lines : int
-        The first volume; the next have twice and then four times as many, up to ``most``.
+    lines, max_lines : int
+        First volume, and maximum volume; the search doubles and then quadruples the volume.
     limit_s : float
-        A micro-batch that takes longer is saturated.
+        Seconds after which a micro-batch counts as saturated.
     search_s : float
-        After this time no further volume is tried.
-    forms : tuple of str
-        Those that take volumes; and whether the packed one is paced besides.
+        Seconds after which no further volume is tried.
+    implementations : tuple of str
+        Implementations whose volume is searched.
+    paced : bool
+        Whether to search the highest rate of the packed implementation, too.
     programs : tuple of str
-        Where none are named.
+        Default programs.
     """
 
     lines: int
-    most: int
+    max_lines: int
     limit_s: float
     search_s: float
-    forms: tuple[str, ...]
+    implementations: tuple[str, ...]
     paced: bool
     programs: tuple[str, ...]
 
 
 FULL = Sizes(
     lines=100_000,
-    most=50_000_000,
+    max_lines=50_000_000,
     limit_s=60.0,
     search_s=300.0,
-    forms=("packed", "expressions"),
+    implementations=("packed", "expressions"),
     paced=True,
     programs=("identity", "wordcount", "statistics"),
 )
@@ -67,33 +78,38 @@ QUICK = Sizes(700_000, 40_000_000, 3.0, 30.0, ("packed",), False, ("wordcount",)
 def saturation(
     quick: bool, programs: Sequence[str], scale: float = 1.0, sizes: Sizes | None = None
 ) -> Iterator[Measure]:
-    """The volume that a micro-batch holds, and the rate that micro-batches keep up with.
+    """Measure the largest micro-batch, and the highest rate that micro-batches sustain.
 
     Parameters
     ----------
+    quick : bool
+    programs : sequence of str
+        Programs; by default those of ``sizes``.
     scale : float, default 1
-        Times the lines of the first volume and of the last.
+        Factor of the first and of the maximum volume.
+    sizes : Sizes, optional
+        By default those of the form.
     """
     sizes = sizes or (QUICK if quick else FULL)
-    names = chosen(programs, sizes.programs)
-    with folder() as base, spark_session(jvm="full") as spark:
+    names = choose_programs(programs, sizes.programs)
+    with temporary_folder() as base, spark_session(jvm="full") as spark:
         for name in names:
             stream = application(name).inputs["lines"]
-            each = max(1, int(sizes.lines * scale)) // PARTS
-            data = write_numbered(stream, base / name, 1, PARTS * each)
-            wanted = agreed(name, data)
-            for form in sizes.forms:
-                proved(spark, name, form, data, wanted)
-                yield _volume(spark, name, form, data, sizes, int(sizes.most * scale))
+            each = max(1, int(sizes.lines * scale)) // FILES_PER_BATCH
+            data = write_numbered(stream, base / name, 1, FILES_PER_BATCH * each)
+            wanted = check_implementations(name, data)
+            for implementation in sizes.implementations:
+                check_on_spark(spark, name, implementation, data, wanted)
+                yield _volume_measure(spark, name, implementation, data, sizes, int(sizes.max_lines * scale))
     if not sizes.paced:
         return
     with runner("spark", quick) as paced:
         for name in names:
-            yield _rate(paced, name)
+            yield _rate_measure(paced, name)
 
 
-def volume(takes: Callable[[int], bool], first: int, most: int, search_s: float) -> tuple[Peak, bool]:
-    """The most lines that are taken, to a tenth, and whether more of them were tried and not taken."""
+def find_volume(takes: Callable[[int], bool], first: int, most: int, search_s: float) -> tuple[PeakRate, bool]:
+    """Search the largest volume to a tenth; return it and whether a larger one was tried and failed."""
     too_many: list[int] = []
 
     def tried(lines: float) -> bool:
@@ -104,48 +120,54 @@ def volume(takes: Callable[[int], bool], first: int, most: int, search_s: float)
         too_many.append(int(lines))
         return False
 
-    found = highest(tried, first, precision=PRECISION, step=2.0, attempts=1, limit_s=search_s)
+    found = find_peak(tried, first, precision=PRECISION, step=2.0, attempts=1, limit_s=search_s)
     return found, bool(too_many)
 
 
-def _volume(spark: Any, name: str, form: str, data: NumberedLines, sizes: Sizes, most: int) -> Measure:
-    """All lines at once, as many as there are: they are the same over and over again."""
+def _volume_measure(
+    spark: Any, name: str, implementation: str, data: NumberedLines, sizes: Sizes, most: int
+) -> Measure:
+    """Measure the largest volume in a single micro-batch; the lines are repeated."""
     took: dict[int, float] = {}
 
     def takes(lines: int) -> bool:
-        some = data.lines(lines)
+        some = data.repeated_to(lines)
         try:
-            run = _at_once(spark, name, form, some, START_S + sizes.limit_s)
+            run = _run_single_batch(spark, name, implementation, some, START_S + sizes.limit_s)
         except RiotError:
             return False
         took[some.total] = run.spent[0]
         return not run.saturated and run.spent[0] <= sizes.limit_s
 
-    _at_once(spark, name, form, data, START_S + sizes.limit_s)  # the first query is slow
-    found, saturated = volume(takes, data.total, most, sizes.search_s)
-    how = f"{form}, all in one micro-batch within {sizes.limit_s:g} s"
+    _run_single_batch(spark, name, implementation, data, START_S + sizes.limit_s)  # the very first query is slow
+    found, saturated = find_volume(takes, data.total, most, sizes.search_s)
+    how = f"{implementation}, one micro-batch within {sizes.limit_s:g} s"
     if not found.rate:
         tried = ", ".join(f"{lines:,.0f}" for lines, _ in found.tried if lines >= 1)
-        return Measure(f"streambench/saturation/{name}/{form}/volume", 0, "records", f"{how}; too many: {tried}")
-    taken = data.lines(int(found.rate)).total
+        return Measure(
+            f"streambench/saturation/{name}/{implementation}/volume", 0, "records", f"{how}; too many: {tried}"
+        )
+    taken = data.repeated_to(int(found.rate)).total
     how += f": {took[taken]:.1f} s"
-    known = saturated and found.closed
-    marks = "" if known else "; at least: no more were tried"
-    at = f"streambench/saturation/{name}/{form}/volume"
+    known = saturated and found.converged
+    marks = "" if known else "; lower bound: no larger volume was tried"
+    at = f"streambench/saturation/{name}/{implementation}/volume"
     return Measure(at, taken, "records", how + marks, lower_bound=not known)
 
 
-def _at_once(spark: Any, name: str, form: str, data: NumberedLines, limit_s: float) -> Run:
-    if form == "packed":
-        return packed(spark, name, data, limit_s, max_records=data.total)
-    return on_spark(spark, name, form, data, limit_s, files=len(data.files))
+def _run_single_batch(spark: Any, name: str, implementation: str, data: NumberedLines, limit_s: float) -> Run:
+    if implementation == "packed":
+        return run_packed(spark, name, data, limit_s, max_records=data.total)
+    return run_pyspark(spark, name, implementation, data, limit_s, files=len(data.files))
 
 
-def _rate(paced: Any, name: str) -> Measure:
-    """What micro-batches, one behind the other, keep up with: what waits does not grow."""
-    feed = Feed(flow_of(name), {"lines": streams.generate(application(name).inputs["lines"])})
-    feed, taken, _ = paced.sized(feed)
-    found = highest(lambda rate: paced.keeps_up(feed, rate), 0.8 * taken, precision=PRECISION, limit_s=paced.search_s)
-    how = f"packed, {paced.where}, {len(found.tried)} trials of {paced.trial_s:g} s{found.mark}"
+def _rate_measure(paced: Any, name: str) -> Measure:
+    """Measure the highest rate at which successive micro-batches have no growing backlog."""
+    workload = Workload(program_flow(name), {"lines": streams.generate(application(name).inputs["lines"])})
+    workload, taken, _ = paced.calibrate(workload)
+    found = find_peak(
+        lambda rate: paced.keeps_up(workload, rate), 0.8 * taken, precision=PRECISION, limit_s=paced.search_s
+    )
+    how = f"packed, {paced.where}, {len(found.tried)} trials of {paced.trial_s:g} s{found.caveat}"
     at = f"streambench/saturation/{name}/packed/rate"
-    return Measure(at, found.rate, "records/s", how, lower_bound=not found.closed)
+    return Measure(at, found.rate, "records/s", how, lower_bound=not found.converged)

@@ -1,4 +1,4 @@
-"""StreamBench: seven programs in all their forms, and its suites."""
+"""StreamBench: seven programs in all implementations, and its suites."""
 
 from __future__ import annotations
 
@@ -6,32 +6,32 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
-from riot_bench.harness.data import needs
 from riot_bench.harness.experiment import Experiment, Figure
 from riot_bench.harness.measure import Measure
+from riot_bench.harness.requirements import require_extra
 from riot_bench.suites.streambench.durability import FULL, check_rates, durability
 from riot_bench.suites.streambench.faults import faults
-from riot_bench.suites.streambench.forms import PROGRAMS
-from riot_bench.suites.streambench.knobs import knobs
+from riot_bench.suites.streambench.paper import paper_value
 from riot_bench.suites.streambench.performance import performance
-from riot_bench.suites.streambench.published import published
+from riot_bench.suites.streambench.programs import PROGRAMS
 from riot_bench.suites.streambench.recipients import recipients
 from riot_bench.suites.streambench.saturation import saturation
+from riot_bench.suites.streambench.tuning import tuning
 from riot_ops.core.errors import ConfigError, did_you_mean
 
 __all__ = ["EXPERIMENTS", "measures"]
 
-#: The suites by name: each takes whether it is quick, which programs are named, and by how much the records are more.
+#: Suites by name; each is called with ``quick``, the named programs and the scale.
 SUITES: Mapping[str, Callable[..., Iterator[Measure]]] = {
     "performance": performance,
     "saturation": saturation,
     "recipients": recipients,
     "faults": faults,
     "durability": durability,
-    "knobs": knobs,
+    "knobs": tuning,
 }
-#: Programs of suites that have not all of them.
-ONLY: Mapping[str, tuple[str, ...]] = {"durability": ("wordcount",)}
+#: Programs of suites that do not have all.
+SUITE_PROGRAMS: Mapping[str, tuple[str, ...]] = {"durability": ("wordcount",)}
 
 
 def measures(
@@ -43,25 +43,26 @@ def measures(
     rate: Sequence[float] = (),
     seconds: float | None = None,
 ) -> Iterator[Measure]:
-    """The suite.
+    """Run the suite.
 
     Parameters
     ----------
+    quick : bool, default False
     suite : str, optional
-        One of :data:`SUITES`; by default all of them.
+        One of :data:`SUITES`; by default all.
     program : sequence of str, optional
-        The programs; by default all that a suite has. Where no suite is named, one that has none of them is left out.
+        Programs; by default all of each suite. Without ``suite``, suites without any of them are left out.
     scale : float, > 0, default 1
-        Times the records: 50 is what the paper had.
+        Factor of the number of records; 50 is the paper's size.
     rate : sequence of float, > 0, optional
-        Of durability: records per minute of each query, by default 10,000 and 200,000; times the scale at least 6.
+        Durability only: records per minute of each query, by default 10,000 and 200,000; times the scale at least 6.
     seconds : float, > 0, optional
-        Of durability: for how long, by default half an hour, in the quick form two minutes.
+        Durability only: duration, by default 1800, in the quick form 120.
     """
-    needs("this benchmark", "bench", "orjson", "psutil")
+    require_extra("this benchmark", "bench", "orjson", "psutil")
     if suite is not None and suite not in SUITES:
         raise ConfigError(f"--suite must be one of {', '.join(SUITES)}, got {suite!r}{did_you_mean(suite, SUITES)}")
-    known_there = ONLY.get(suite or "", program)
+    known_there = SUITE_PROGRAMS.get(suite or "", program)
     for name in program:
         if name not in PROGRAMS:
             known = ", ".join(PROGRAMS)
@@ -81,12 +82,12 @@ def measures(
     own = {"rate": rate, "seconds": seconds}
     for name, run in SUITES.items() if suite is None else [(suite, SUITES[suite])]:
         for one in run(quick, program, scale, **(own if name == "durability" else {})):
-            yield one if one.published is not None else replace(one, published=published(one.measure))
+            yield one if one.published is not None else replace(one, published=paper_value(one.measure))
 
 
 def _experiment(name: str, title: str, about: str, seconds: tuple[float, float], *figures: Figure) -> Experiment:
     run = partial(measures, suite=name)
-    return Experiment(f"streambench/{name}", title, run, about, figures, seconds, published=published)
+    return Experiment(f"streambench/{name}", title, run, about, figures, seconds, published=paper_value)
 
 
 #: The suites as the report shows them.
@@ -94,15 +95,15 @@ EXPERIMENTS = (
     _experiment(
         "performance",
         "StreamBench: performance",
-        "Seven programs, each in all its forms, over lines that are there before the run begins and are taken as fast "
-        "as possible. All forms of a program read the same numbered files, and a digest of their results is equal "
-        "before any figure is told. The paper had 5 to 50 million records: on Spark Identity was more than 2.5 times "
-        "as fast as word count, in a later one four times, and latency about a second, whatever the scale, but that of "
-        "statistics five times that of identity.",
+        "Seven programs, each in all implementations, over lines that exist before the run and are read as fast as "
+        "possible. All implementations of a program read the same numbered files, and digests of their results are "
+        "compared before any measurement. The paper had 5 to 50 million records: on Spark, identity was more than 2.5 "
+        "times as fast as word count (four times in a later paper), and latency was about a second at all scales; that "
+        "of statistics was five times that of identity.",
         (160, 1900),
         Figure(
             "streambench-forms",
-            "StreamBench: forms of each program",
+            "StreamBench: implementations of each program",
             r"streambench/(?P<x>[a-z]+)/(?P<series>[a-z]+)/1x/throughput",
             "program",
             "records/s",
@@ -119,7 +120,7 @@ EXPERIMENTS = (
         ),
         Figure(
             "streambench-between",
-            "StreamBench: packed programs against one another",
+            "StreamBench: ratios between packed programs",
             r"streambench/between/(?P<series>[a-z]+-vs-[a-z]+)/(?P<x>\d+)x",
             "scale, times 100,000 records",
             "ratio",
@@ -137,7 +138,7 @@ EXPERIMENTS = (
         ),
         Figure(
             "streambench-processor",
-            "StreamBench: processor time of each form",
+            "StreamBench: CPU time of each implementation",
             r"streambench/(?P<x>[a-z]+)/(?P<series>[a-z]+)/1x/processor",
             "program",
             "µs/record",
@@ -145,7 +146,7 @@ EXPERIMENTS = (
         ),
         Figure(
             "streambench-ratios",
-            "StreamBench: packed against Spark's own forms",
+            "StreamBench: packed against Spark's own implementations",
             r"streambench/(?P<x>[a-z]+)/(?P<series>(?:packed|expressions)-vs-[a-z]+)",
             "program",
             "ratio",
@@ -155,14 +156,15 @@ EXPERIMENTS = (
     _experiment(
         "saturation",
         "StreamBench: saturation",
-        "How much is too much: lines that are there beforehand, all of them in one micro-batch, twice and four times "
-        "as many until one takes longer than its limit; and lines at a steady rate, higher and higher until "
-        "micro-batches no longer keep up. Then by halves, to a tenth. The paper's Spark was saturated by 50 million "
-        "records of statistics.",
+        "The largest volume and the highest rate that a program sustains. Existing lines are processed in one "
+        "micro-batch, with growing volume until it takes longer than the limit; lines at a steady rate, with growing "
+        "rate until micro-batches no longer keep up. Then the interval is bisected, to a tenth. In the paper, "
+        "Spark was "
+        "saturated by 50 million records of statistics.",
         (70, 1240),
         Figure(
             "streambench-saturation",
-            "StreamBench: the most lines of a micro-batch",
+            "StreamBench: largest micro-batch",
             r"streambench/saturation/(?P<x>[a-z]+)/(?P<series>[a-z]+)/volume",
             "program",
             "records",
@@ -172,15 +174,15 @@ EXPERIMENTS = (
     _experiment(
         "recipients",
         "StreamBench: recipients",
-        "The source is read by one task, by half as many as there are partitions, and by as many; the packed form "
-        "runs the steps without state in those tasks. On the paper's five nodes two recipients brought 1.8 times the "
-        "throughput of one, and five 2.15 times that of two.",
+        "The source is read by one task, by half as many tasks as there are partitions, and by as many; the packed "
+        "implementation runs stateless steps in these tasks. On the paper's five nodes, two recipients had 1.8 times "
+        "the throughput of one, and five 2.15 times that of two.",
         (72, 160),
         Figure(
             "streambench-recipients",
             "StreamBench: throughput by recipients",
             r"streambench/recipients/(?P<series>[a-z]+)/(?P<x>\d+)of\d+/throughput",
-            "tasks that read",
+            "reading tasks",
             "records/s",
             "line",
         ),
@@ -188,9 +190,9 @@ EXPERIMENTS = (
     _experiment(
         "faults",
         "StreamBench: faults",
-        "A worker of Spark's own standalone cluster is killed half way. TPF is the throughput of that run by the mean "
-        "of those without failure on all workers and on one less, LPF the same of the latency; results are held "
-        "against those in process. The paper found on Spark a TPF from 0.9 to 1.17, and an LPF of about 1.",
+        "A worker of a Spark standalone cluster is killed half way. TPF is the throughput of that run divided by the "
+        "mean of the runs without failure on all workers and on one less; LPF is the same for the latency. Results are "
+        "compared with those in process. The paper found a TPF from 0.9 to 1.17 and an LPF of about 1 on Spark.",
         (70, 1620),
         Figure(
             "streambench-faults",
@@ -203,9 +205,10 @@ EXPERIMENTS = (
     _experiment(
         "durability",
         "StreamBench: durability",
-        "Word count at two steady rates, in two queries of one session. Every ten seconds a mark is in the stream, "
-        "whose count must be there within thirty: the share of marks for which it is. The paper ran for two days, and "
-        "found 100 % at both rates.",
+        "Word count at two steady rates, in two queries of one session. Every ten seconds the stream has a mark, whose "
+        "count must be emitted within thirty seconds; availability is the share of marks for which it is. The "
+        "paper ran "
+        "for two days and found 100 % at both rates.",
         (132, 1860),
         Figure(
             "streambench-durability",
@@ -218,11 +221,11 @@ EXPERIMENTS = (
     _experiment(
         "knobs",
         "StreamBench: knobs",
-        "One setting of a run on Spark after the other, from where all others stand in the middle, with packed word "
-        "count; the effect is that of the last setting against the first. Records per micro-batch, partitions, size "
-        "of a block, compression and state are over lines that are there beforehand, the trigger at a steady rate. "
-        "Stores of state are compared with Spark's own expressions, pickles and Arrow with functions per record. "
-        "Trigger, records and partitions are combined besides, in the full form.",
+        "One setting of a run on Spark at a time, with default values of all others, for packed word count; the effect "
+        "is that of the last setting against the first. Records per micro-batch, partitions, block size, compression "
+        "and state are measured over existing lines, the trigger at a steady rate. State stores are compared with "
+        "Spark's own expressions, pickles and Arrow with functions per record. The full form also combines trigger, "
+        "records and partitions.",
         (112, 1600),
         Figure(
             "streambench-knobs-throughput",

@@ -1,1 +1,1 @@
-"""The suite threat."""
+"""The suite threat: threat detection of the paper on a streaming intrusion detection system."""

@@ -1,7 +1,8 @@
-"""Threat detection as a process of its own, which may be killed and started again.
+"""Threat detection as a separate process, which can be killed and restarted.
 
-``python -m riot_bench.suites.threat.job FOLDER MODE RATE MESSAGES``, with the mode ``replayed``, ``forgotten`` or
-``driver``, which is on Spark.
+``python -m riot_bench.suites.threat.job FOLDER MODE RATE MESSAGES``, where the mode is ``replayed``, ``at-most-once``
+or
+``driver`` (on Spark).
 """
 
 from __future__ import annotations
@@ -17,27 +18,27 @@ from riot_ops import dataflows
 from riot_ops.core.source import Offset, Source, WrappedSource
 from riot_ops.streams.streambench import FlowsSource
 
-__all__ = ["CORES", "OPENED", "Broker", "Forgetful", "main", "stream"]
+__all__ = ["CORES", "OPENED", "AtMostOnceBroker", "Broker", "main", "open_stream"]
 
-#: Seconds between two commits, and most messages of a batch.
+#: Seconds between two commits, and maximum messages of a batch.
 EPOCH_S, BATCH = 0.5, 8_192
-#: Of Spark.
+#: Cores of Spark.
 CORES = 2
-#: The file that a broker makes when messages begin to come, in the folder of a run.
+#: File in the folder of a run that the broker creates at the first message.
 OPENED = "opened"
 
 
 class Broker(WrappedSource):
-    """Messages that come at a constant rate, from when they are asked for first, whoever reads them.
+    """Messages at a constant rate from the first read on, independently of the reader.
 
-    Other than with :class:`riot_ops.streams.Paced`, what comes while nobody reads waits, as at a broker.
+    Other than with :class:`riot_ops.streams.PacedSource`, messages wait while no process reads, as at a broker.
 
     Parameters
     ----------
     source : Source
-        Of numbered messages.
+        Source of numbered messages.
     opened : Path
-        An empty file, made when the first message comes; it keeps this time for those who start again.
+        An empty file that is created at the first message; its time is the begin, also after a restart.
     rate : float
         Messages per second.
     """
@@ -60,8 +61,8 @@ class Broker(WrappedSource):
         return self.source.latest(start, ready) if ready > 0 else start
 
 
-class Forgetful(Broker):
-    """A broker that takes what it hands out for done: who starts again goes on behind that (at most once)."""
+class AtMostOnceBroker(Broker):
+    """Broker that acknowledges messages when they are read: a restarted reader continues after them (at most once)."""
 
     def __init__(self, source: Source, opened: Path, rate: float, kept: Path) -> None:
         super().__init__(source, opened, rate)
@@ -81,25 +82,25 @@ class Forgetful(Broker):
         return end
 
 
-def stream(messages: int) -> FlowsSource:
-    """The flows that come."""
+def open_stream(messages: int) -> FlowsSource:
+    """Create the source of flows."""
     return FlowsSource(messages=messages, seed=2)
 
 
 def main(folder: Path, mode: str, rate: float, messages: int) -> None:
-    """Run until all is analysed; each start of a forgotten one has a folder of results of its own."""
+    """Run until all messages are analysed; each start in at-most-once mode has its own output folder."""
     flow, opened, options = dataflows.threat(), folder / OPENED, {"epoch_s": EPOCH_S, "batch_size": BATCH}
-    broker = Broker(stream(messages), opened, rate)
+    broker = Broker(open_stream(messages), opened, rate)
     if mode == "driver":
         _on_spark(flow, broker, folder)
         return
     if not opened.exists():
-        flow.run(stream(2_000), cores=1)  # what is to be loaded is there before messages come
+        flow.run(open_stream(2_000), cores=1)  # loads all code before messages arrive
     if mode == "replayed":
         flow.run(broker, out=folder / "out", checkpoint=folder / "checkpoint", **options)
         return
     number = sum(path.name.startswith("out") for path in folder.iterdir())
-    source = Forgetful(stream(messages), opened, rate, folder / "position.json")
+    source = AtMostOnceBroker(open_stream(messages), opened, rate, folder / "position.json")
     flow.run(source, out=folder / f"out{number}", **options)
 
 
@@ -108,7 +109,7 @@ def _on_spark(flow: Any, broker: Broker, folder: Path) -> None:
 
     spark = session(cores=CORES)
     if not broker.opened.exists():
-        flow.start(spark, stream(2_000)).wait()
+        flow.start(spark, open_stream(2_000)).wait()
     flow.start(spark, broker, out=folder / "out", checkpoint=folder / "checkpoint", partitions=CORES).wait()
 
 

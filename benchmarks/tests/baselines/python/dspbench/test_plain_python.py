@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from riot_bench.harness.validation import compare, lines_of, plain_results
+from riot_bench.harness.validation import compare, plain_results, read_lines
 
 from riot_ops.dataflows import application
 from riot_ops.streams import generate, replay, write
@@ -70,16 +70,16 @@ LIVELY = {"equipment": {"holding_s": 0.4}, "searches": {"dirt": True}, "packets"
 
 
 @pytest.mark.parametrize(("code", "shared", "options"), CASES, ids=[f"{c[0]}-{i}" for i, c in enumerate(CASES)])
-def test_plain_python_finds_the_same(code, shared, options, tmp_path, shared_data):
+def test_plain_python_finds_the_same(code, shared, options, tmp_path, sample_data):
     one = application(code)
-    options = {k: str(shared_data / v) if k in one.files else v for k, v in options.items()}
-    files = {source: shared_data / path for source, path in shared.items()}
+    options = {k: str(sample_data / v) if k in one.files else v for k, v in options.items()}
+    files = {source: sample_data / path for source, path in shared.items()}
     for source, stream in one.inputs.items():
         if source not in files:
             files[source] = tmp_path / stream
             write(generate(stream, messages=1500, seed=3, **LIVELY.get(stream, {})), files[source])
     result = one.builder(**options).run({source: replay(path) for source, path in files.items()})
-    plain = plain_results(one, {source: lines_of(path) for source, path in files.items()}, options)
+    plain = plain_results(one, {source: read_lines(path) for source, path in files.items()}, options)
     assert set(plain) == set(one.results)
     for stream, fields in one.results.items():
         columns = [result[stream].column(name).to_pylist() for name in fields]
@@ -142,7 +142,7 @@ def test_plain_python_finds_the_same_in_lines_that_were_changed(code, seed, tmp_
         spoiled = [changed(rng, line, lines) if rng.random() < 0.2 else line + b"\n" for line in lines]
         files[source].write_bytes(b"".join(spoiled))
     result = one.builder().run({source: replay(path) for source, path in files.items()})
-    plain = plain_results(one, {source: lines_of(path) for source, path in files.items()}, {})
+    plain = plain_results(one, {source: read_lines(path) for source, path in files.items()}, {})
     for stream, fields in one.results.items():
         columns = [result[stream].column(name).to_pylist() for name in fields]
         found = compare(stream, plain[stream], zip(*columns, strict=True))

@@ -1,1 +1,1 @@
-"""The applications of DSPBench in plain Python: what they are measured against and validated by."""
+"""The applications of DSPBench in plain Python, as baselines and for validation."""

@@ -46,14 +46,14 @@ def ads_analytics(
     found: list[tuple[Any, ...]] = []
     last: dict[Pair, tuple[Any, ...]] = {}
 
-    def put_out() -> None:
+    def emit_totals() -> None:
         for (query, ad), (shown, clicked) in totals.items():
             if shown or not clicked:
                 found.append((query, ad, clicked / shown if clicked else 0.0, shown, clicked))
 
     def tick() -> None:
-        """Put out what is known; forget what has nothing left, and the oldest slot."""
-        put_out()
+        """Emit the totals, then drop empty pairs and the oldest slot."""
+        emit_totals()
         for pair in [pair for pair, (shown, clicked) in totals.items() if not shown and not clicked]:
             del totals[pair]
         if len(slots) == size:
@@ -82,5 +82,5 @@ def ads_analytics(
                     found.append(row)
                     last[pair] = row
     if emit == "tick" and seen:
-        put_out()
+        emit_totals()
     return {"ctr": list(last.values()) if emit == "update" else found}

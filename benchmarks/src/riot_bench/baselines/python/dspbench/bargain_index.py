@@ -22,13 +22,13 @@ _PERIOD: dict[str, Callable[[datetime], Any]] = {
 class _LastTrades:
     """Averages over the last trades of a stock."""
 
-    def __init__(self, most: int) -> None:
-        self.most = most
+    def __init__(self, max_trades: int) -> None:
+        self.max_trades = max_trades
         self.trades: deque[tuple[float, float]] = deque()
         self.money = self.volume = 0.0
 
     def add(self, price: float, volume: float, at: datetime) -> float | None:
-        if len(self.trades) == self.most:
+        if len(self.trades) == self.max_trades:
             money, oldest = self.trades.popleft()
             self.money -= money
             self.volume -= oldest
@@ -58,7 +58,7 @@ class _Period:
 
 
 def _bars(lines: Iterable[bytes]) -> Iterable[tuple[str, datetime, float, float] | None]:
-    """What is read of each line; None of one that is no bar."""
+    """Parse each line; None for a line that is no bar."""
     for line in lines:
         try:
             cells = line.decode().rstrip("\r\n").split(",")
@@ -114,12 +114,12 @@ def bargain_index(
 
     trades, quotes = _bars(inputs["trades"]), iter(_bars(inputs["quotes"]))
     for traded in trades:
-        asked = next(quotes, None)
+        bar = next(quotes, None)
         for which in ("trade", "quote") if first == "trade" else ("quote", "trade"):
             if which == "trade":
                 trade(traded)
             else:
-                quote(asked)
-    for asked in quotes:
-        quote(asked)
+                quote(bar)
+    for bar in quotes:
+        quote(bar)
     return {"bargains": bargains}

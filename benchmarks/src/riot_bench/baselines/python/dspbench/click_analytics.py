@@ -23,8 +23,8 @@ def click_analytics(
 ) -> dict[str, list[tuple[Any, ...]]]:
     """``visits``: total_count, total_unique; ``locations``: country, total, city, total. ``inputs`` has ``clicks``.
 
-    Visits are remembered exactly whatever the capacity, and for ever, since clicks in files have no time. With
-    ``emit="update"`` the totals and the counts of each place once, at the end.
+    Visits are remembered exactly and forever, whatever the capacity, since clicks in files have no time.
+    ``emit="update"`` gives the totals and the counts of each place once, at the end.
     """
     atlas = Atlas(geo)
     seen: set[tuple[str, str]] = set()

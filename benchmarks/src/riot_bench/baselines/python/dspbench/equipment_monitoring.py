@@ -15,7 +15,7 @@ __all__ = ["DelayWindow", "equipment_monitoring"]
 _SENSORS, _VALVES = ("bm05", "bm06", "bm07"), ("bm08", "bm09", "bm10")
 _STATES = (*_SENSORS, *_VALVES)
 _PAIRS = [f"{sensor}-{valve}" for sensor, valve in zip(_SENSORS, _VALVES, strict=True)]
-#: Where time and states stand without a header, and how many cells a line has.
+#: Positions of time and states in files without a header, and the number of cells of a line.
 _PLACES: tuple[int, ...] = (0, 12, 13, 14, 15, 16, 17)
 _CELLS = 66
 _TRUTH = {b"0": 0, b"1": 1, b"false": 0, b"true": 1}
@@ -26,7 +26,7 @@ Row = tuple[Any, ...]
 
 
 def _readings(lines: Iterable[bytes], delimiter: str) -> Iterator[Reading]:
-    """Time and states of each line that can be read."""
+    """Parse time and states of each valid line."""
     places, cells = _PLACES, _CELLS
     first, *others = delimiter.encode()
     comma = bytes([first])
@@ -56,7 +56,7 @@ def _readings(lines: Iterable[bytes], delimiter: str) -> Iterator[Reading]:
 
 
 def _ordered(readings: Iterable[Reading], allowed_lateness: int) -> Iterator[Reading]:
-    """Readings by time; those that come too late are left out."""
+    """Sort readings by time and drop late ones."""
     waiting: list[tuple[int, int, list[int]]] = []
     newest = -(1 << 63)
     for number, (at, states) in enumerate(readings):
@@ -73,7 +73,7 @@ def _ordered(readings: Iterable[Reading], allowed_lateness: int) -> Iterator[Rea
 
 
 def _delays(readings: Iterable[Reading], max_pending: int) -> Iterator[tuple[int, int, int]]:
-    """Pair, time and delay of each change of a valve that belongs to one of its sensor."""
+    """Yield pair, time and delay of each valve change that follows a change of its sensor."""
     queues: list[deque[tuple[int, int]]] = [deque(maxlen=max_pending) for _ in _PAIRS]
     before: list[int] | None = None
     for at, states in readings:
@@ -96,18 +96,18 @@ def _delays(readings: Iterable[Reading], max_pending: int) -> Iterator[tuple[int
 
 
 class DelayWindow:
-    """The delays of a pair over the last day, with sums and extremes."""
+    """Delays of a pair over the last day, with sums and extremes."""
 
     def __init__(self, size: int, growth: float, baseline: str) -> None:
         self.size, self.growth, self.baseline = size, growth, baseline
         self.held: deque[tuple[int, int]] = deque()
         self.low: deque[tuple[int, int]] = deque()
         self.high: deque[tuple[int, int]] = deque()
-        # exact sums of times from the first one on, and of delays: nothing builds up in whole numbers
+        # exact integer sums of delays and of times relative to the first: no rounding errors accumulate
         self.start = self.x = self.y = self.xx = self.xy = 0
 
     def add(self, at: int, delay: int) -> Row:
-        """``count, mean, min, max, slope, alarm`` with a delay more."""
+        """Add a delay and return ``count, mean, min, max, slope, alarm``."""
         held, low, high = self.held, self.low, self.high
         if not held:
             self.start = at

@@ -15,11 +15,11 @@ Pairs = dict[tuple[str, str], float]
 
 
 def _read(path: str | None) -> tuple[list[str], list[list[float]]]:
-    """States, and the probabilities of what follows each."""
+    """Read the states and the transition probabilities."""
     if path is None:
-        from riot_ops.models.markov import purchases
+        from riot_ops.models.markov import purchase_model
 
-        model = purchases()
+        model = purchase_model()
         return list(model.states), model.matrix.tolist()
     names, *rows = Path(path).read_text(encoding="utf-8-sig").split("\n")
     states = [name.strip() for name in names.split(",")]
@@ -27,7 +27,7 @@ def _read(path: str | None) -> tuple[list[str], list[list[float]]]:
 
 
 def _tables(states: list[str], matrix: list[list[float]], algorithm: str) -> tuple[Pairs, Pairs]:
-    """What each transition adds to the score, and to what it is divided by."""
+    """Return each transition's addend to the score and to its divisor."""
     above: Pairs = {}
     below: Pairs = {}
     for name, row in zip(states, matrix, strict=True):

@@ -13,14 +13,14 @@ from typing import Any
 __all__ = ["Atlas", "log_processing"]
 
 _LINE = re.compile(rb'([^\s"\[]\S*) [^\s"\[]\S* [^\s"\[]\S* \[([^\]]+)\] "([^"]+)" ([1-9]\d\d) (-|\d+)(?: |$)')
-#: Where names or bytes lack, or quotes are within the request.
+#: Lines without user names or bytes, or with quotes within the request.
 _ODD_LINE = re.compile(
     rb'([^\s"\[]\S*) (?:[^\s"\[]\S*)? (?:[^\s"\[]\S*)? \[([^\]]+)\] "((?:[^"]|"(?! ))+)" ([1-9]\d\d) (-|\d+)?(?: |$)'
 )
 
 
 class Atlas:
-    """Countries and cities of addresses, by a table of networks (None: that of the library's streams)."""
+    """Countries and cities of addresses, from a table of networks (None: that of the library's streams)."""
 
     def __init__(self, path: str | None) -> None:
         if path is None:
@@ -78,8 +78,9 @@ def log_processing(
 ) -> dict[str, list[tuple[Any, ...]]]:
     """``volume``: minute, count; ``status``: response, count; ``countries``: country, total, city, total.
 
-    ``inputs`` has ``log``. With ``emit="update"`` the counts of each key once, at the end (so that a minute that was
-    forgotten is as it was then); what ``keep`` adds is left out.
+    ``inputs`` has ``log``. ``emit="update"`` gives the counts of each key once, at the end; a dropped minute has the
+    count
+    that it was dropped with. Fields that ``keep`` adds are left out.
     """
     atlas = Atlas(geo)
     minutes: dict[datetime, int] = {}

@@ -12,17 +12,17 @@ __all__ = ["machine_outlier"]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LATEST = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1)
-#: By format: cells of a line, those of time, machine, processor and memory, the time's unit in µs, the largest load.
+#: By format: number of cells, positions of time, machine, CPU and memory, unit of time in µs, maximum load.
 _FORMATS = {"alibaba": (9, (1, 0, 2, 3), 1_000_000, 100.0), "google": (19, (0, 4, 5, 6), 1, 1.0)}
 
-#: Machine, processor, memory.
+#: Machine, CPU load, memory load.
 Load = tuple[str, float, float]
-#: Machine, its score over time, that of this time.
+#: Machine, its score over time, and its score at this time.
 Score = tuple[str, float, float]
 
 
 def _batches(lines: Iterable[bytes], format: str) -> Iterator[tuple[int, list[Load]]]:
-    """The loads of each time; those of an earlier one are dropped."""
+    """Group the loads by time and drop late ones."""
     n, (time, machine, cpu, memory), unit, _ = _FORMATS[format]
     now, batch = -1, list[Load]()
     for line in lines:
@@ -45,7 +45,7 @@ def _batches(lines: Iterable[bytes], format: str) -> Iterator[tuple[int, list[Lo
 
 
 def _distances(batch: list[Load], scales: tuple[float, float]) -> list[tuple[str, float]]:
-    """How far each machine is from the centre of all, and 1."""
+    """Return each machine's distance from the centre of all, plus 1."""
     points = [(cpu / scales[0], memory / scales[1]) for _, cpu, memory in batch]
     x = math.fsum(point[0] for point in points) / len(points)
     y = math.fsum(point[1] for point in points) / len(points)
@@ -53,7 +53,7 @@ def _distances(batch: list[Load], scales: tuple[float, float]) -> list[tuple[str
 
 
 class _Windows:
-    """Sums of the latest scores of each machine."""
+    """Sums of each machine's latest scores."""
 
     def __init__(self, window: int) -> None:
         self.window = window
@@ -71,11 +71,11 @@ class _Windows:
 
 
 class _Fading:
-    """Sums that fade, of all machines at every time."""
+    """Decaying sums of all machines' scores."""
 
     def __init__(self, decay: float) -> None:
         self.keep = math.exp(-decay)
-        self.most = 0.5 / (1 - self.keep)
+        self.min_total = 0.5 / (1 - self.keep)
         self.totals: dict[str, float] = {}
         self.last: dict[str, float] = {}
         self.clear = False
@@ -86,7 +86,7 @@ class _Fading:
         for machine, score in scores:
             self.totals[machine] = total = self.totals.get(machine, 0.0) * self.keep + score
             self.last[machine] = score
-            self.clear = self.clear or total > self.most
+            self.clear = self.clear or total > self.min_total
         return [(machine, total, self.last[machine]) for machine, total in self.totals.items()]
 
 
@@ -113,10 +113,10 @@ def machine_outlier(
         when = _EPOCH + timedelta(microseconds=at)
         if trigger == "median":
             sums = sorted([score for _, score, _ in scores])
-            low, least = sums[0], min([score for *_, score in scores]) + 0.1
-            most = max(2 * sums[len(sums) // 2] - low, low + 2 * math.sqrt(2))
-            scores = [one for one in scores if one[1] > most and one[2] > least]
+            low, min_score = sums[0], min([score for *_, score in scores]) + 0.1
+            min_total = max(2 * sums[len(sums) // 2] - low, low + 2 * math.sqrt(2))
+            scores = [one for one in scores if one[1] > min_total and one[2] > min_score]
         times.append([(machine, total, when, score) for machine, total, score in scores])
-    if not partial:  # each of the steps that wait for the end of a time loses the last one
+    if not partial:  # each step that waits for the end of a time loses the last time
         del times[-(2 if scorer == "window" else 3) :]
     return {"alerts": [row for rows in times for row in rows]}

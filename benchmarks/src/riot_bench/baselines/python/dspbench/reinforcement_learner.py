@@ -27,7 +27,7 @@ class _Random:
 
 
 def _upper(bins: dict[int, int], count: int, total: int, limit: int, width: int) -> int:
-    """The last bin of the interval around the mean with so many percent of the rewards."""
+    """Return the last bin of the interval around the mean that has ``limit`` percent of the rewards."""
     middle = int(total / count) // width
     need = count * limit // 100
     have = bins.get(middle, 0)
@@ -39,7 +39,7 @@ def _upper(bins: dict[int, int], count: int, total: int, limit: int, width: int)
 
 
 def _cells(line: bytes | None) -> list[str]:
-    """What stands in a line; nothing if it is no text."""
+    """Split a line into cells; empty if it is not text."""
     try:
         return [] if line is None else line.decode().rstrip("\r\n").split(",")
     except UnicodeDecodeError:
@@ -69,7 +69,7 @@ def reinforcement_learner(
     reward_every: int = 50,
     seed: int = 0,
 ) -> dict[str, list[tuple[Any, ...]]]:
-    """``actions``: event and action. ``inputs`` has lines of ``events``, and but for a closed loop of ``rewards``."""
+    """``actions``: event, action. ``inputs`` has lines of ``events`` and, without a closed loop, of ``rewards``."""
     random = _Random(seed)
     every = range(len(actions))
     places = {action: i for i, action in enumerate(actions)}
@@ -132,7 +132,7 @@ def reinforcement_learner(
 
     choose = {"interval": interval, "greedy": greedy}.get(learner, sampled)
 
-    def asked(line: bytes | None) -> None:
+    def handle_event(line: bytes | None) -> None:
         cells = _cells(line)
         if len(cells) != 2 or not cells[0]:
             return
@@ -151,7 +151,7 @@ def reinforcement_learner(
                 mean, spread = world[actions[a]]
                 reward(a, max(0, int(z * spread + mean)))
 
-    def told(line: bytes | None) -> None:
+    def handle_reward(line: bytes | None) -> None:
         cells = _cells(line)
         if len(cells) != 2 or cells[0] not in places:
             return
@@ -164,14 +164,14 @@ def reinforcement_learner(
 
     if closed_loop:
         for line in inputs["events"]:
-            asked(line)
+            handle_event(line)
     elif order == "rewards first":
         for line in inputs["rewards"]:
-            told(line)
+            handle_reward(line)
         for line in inputs["events"]:
-            asked(line)
+            handle_event(line)
     else:
-        for event, earned in zip_longest(inputs["events"], inputs["rewards"]):
-            asked(event)
-            told(earned)
+        for event, reward_line in zip_longest(inputs["events"], inputs["rewards"]):
+            handle_event(event)
+            handle_reward(reward_line)
     return {"actions": chosen}

@@ -17,7 +17,7 @@ Lexicon = dict[str, float]
 
 
 def tweets(lines: Iterable[bytes]) -> Iterator[tuple[str, datetime, str, str | None]]:
-    """Id, time, text and language of each tweet that has the first three, within ``data`` or not."""
+    """Yield id, time, text and language of each tweet that has the first three, at top level or in ``data``."""
     for line in lines:
         try:
             whole = orjson.loads(line)
@@ -38,7 +38,7 @@ def tweets(lines: Iterable[bytes]) -> Iterator[tuple[str, datetime, str, str | N
 
 def _lexicon(path: str | None) -> Lexicon:
     if path is None:
-        from riot_ops.dataflows.dspbench.operators.lexicons import VALENCES
+        from riot_ops.dataflows.dspbench.operators.sentiment_lexicons import VALENCES
 
         return dict(VALENCES)
     rows = (line.split("\t") for line in Path(path).read_text(encoding="utf-8-sig").splitlines() if line.strip())
@@ -47,7 +47,7 @@ def _lexicon(path: str | None) -> Lexicon:
 
 def _stop_words(given: str | Sequence[str] | None, mode: str) -> frozenset[str]:
     if given is None:
-        from riot_ops.dataflows.dspbench.operators.lexicons import STOP_WORDS
+        from riot_ops.dataflows.dspbench.operators.sentiment_lexicons import STOP_WORDS
 
         return frozenset(STOP_WORDS if mode == "counts" else ())
     if isinstance(given, str):
@@ -57,7 +57,7 @@ def _stop_words(given: str | Sequence[str] | None, mode: str) -> frozenset[str]:
 
 
 def _values(lexicon: Lexicon, phrases: bool) -> Callable[[list[str]], list[float]]:
-    """What the words of a text are worth, or the longest terms that begin with each."""
+    """Return a function for the valences of words, or of the longest phrases that begin with each."""
     if not phrases:
         return lambda words: [lexicon[word] for word in words if word in lexicon]
     terms: dict[str, list[tuple[list[str], float]]] = {}

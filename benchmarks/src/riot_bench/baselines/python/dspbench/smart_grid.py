@@ -22,7 +22,7 @@ Reading = tuple[int, float, int, Plug]
 
 
 def _readings(lines: Iterable[bytes]) -> Iterator[Reading]:
-    """Time, value, property and plug; what is bad or late is passed over."""
+    """Parse time, value, property and plug; skip invalid and late lines."""
     now = -1
     for line in lines:
         try:
@@ -40,10 +40,10 @@ def _readings(lines: Iterable[bytes]) -> Iterator[Reading]:
 
 
 class _Median:
-    """The median of numbers that come and go: two heaps, from which numbers that have gone are taken when on top."""
+    """Median of a changing multiset: two heaps, from which removed numbers are dropped when they reach the top."""
 
     def __init__(self) -> None:
-        self.low: list[float] = []  # negative
+        self.low: list[float] = []  # negated
         self.high: list[float] = []
         self.gone_low: Counter[float] = Counter()
         self.gone_high: Counter[float] = Counter()
@@ -85,16 +85,16 @@ class _Median:
         return -self.low[0] if self.n_low > self.n_high else (self.high[0] - self.low[0]) / 2
 
 
-def _prune(heap: list[float], gone: Counter[float]) -> None:
-    while heap and gone and gone.get(heap[0]):
+def _prune(heap: list[float], removed: Counter[float]) -> None:
+    while heap and removed and removed.get(heap[0]):
         x = heapq.heappop(heap)
-        gone[x] -= 1
-        if not gone[x]:
-            del gone[x]
+        removed[x] -= 1
+        if not removed[x]:
+            del removed[x]
 
 
 class Outliers:
-    """Shares of the plugs of each house whose median over the window is above that of all."""
+    """Share of the plugs of each house whose median over the window is above the median of all."""
 
     def __init__(self, window: int) -> None:
         self.window = window
@@ -124,7 +124,7 @@ class Outliers:
         self.touched.add(plug)
 
     def end(self) -> None:
-        """The time is complete."""
+        """Emit the outliers of the completed time."""
         for plug in self.touched:
             self.medians[plug] = self.plugs[plug].value()
         self.touched.clear()
@@ -148,7 +148,7 @@ class Outliers:
 
 
 class Slices:
-    """Predictions from the means of slices."""
+    """Load predictions from the means of time slices."""
 
     def __init__(self, length: int, every: int, history: int) -> None:
         self.length, self.every, self.history = length, every, history
@@ -160,12 +160,12 @@ class Slices:
         self.found: list[tuple[Any, ...]] = []
 
     def pass_to(self, time: int) -> None:
-        """Let the ticks before a time pass, and the slices that end up to it."""
+        """Process the ticks and the ends of slices up to a time."""
         if self.first is None:
             self.first, self.tick = time, time + self.every
         while self.tick < time:
             self._turn((self.tick - self.first) // self.length)
-            if not self.sums:  # nothing to tell until something comes
+            if not self.sums:  # nothing to emit before the next reading
                 self.tick += (time - self.tick - 1) // self.every * self.every
                 if self.tick >= time:
                     break
@@ -183,7 +183,7 @@ class Slices:
             self._tell()
 
     def _turn(self, number: int) -> None:
-        """Keep the means of the slice, if another one has begun."""
+        """Store the means of the slice if a new one has begun."""
         if number == self.slice:
             return
         slot = self.slice % (_DAY // self.length)
@@ -193,7 +193,7 @@ class Slices:
         self.slice = number
 
     def _means(self) -> list[tuple[tuple[Any, ...], float]]:
-        """The means of plugs, and for houses their sums."""
+        """Return the means of plugs, and their sums for houses."""
         found: list[tuple[tuple[Any, ...], float]] = []
         houses: dict[int, float] = {}
         for plug, (total, n) in self.sums.items():
@@ -229,7 +229,7 @@ def smart_grid(
     parallelism: int = 1,
     partial: bool = True,
 ) -> dict[str, list[tuple[Any, ...]]]:
-    """Outliers and predictions of ``readings``; ``parallelism`` makes no difference.
+    """Outliers and predictions of ``readings``; ``parallelism`` has no effect.
 
     ``outliers``: window_start, window_end, house_id, percentage; ``predictions``: timestamp, house_id, household_id,
     plug_id, predicted_load.

@@ -18,7 +18,7 @@ _words = re.compile(r"[A-Za-z0-9_]+").findall
 
 
 def _mails(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
-    """Lines that are mails, with an id and a message."""
+    """Parse the lines that are mails with an id and a message."""
     for line in lines:
         try:
             mail = orjson.loads(line)
@@ -29,7 +29,7 @@ def _mails(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
 
 
 class _Table:
-    """How often words were in spam and in other mails."""
+    """Counts of words in spam and in other mails."""
 
     def __init__(self, path: str | None) -> None:
         self.bad: Counter[str] = Counter()
@@ -73,12 +73,12 @@ def spam_filter(
 ) -> dict[str, list[tuple[Any, ...]]]:
     """``results``: id, spam_probability, is_spam. ``inputs`` has ``training`` and ``analysis``, lines of JSON.
 
-    With ``keep_table`` also ``table``: word, count_bad, count_good; the totals have no word.
+    ``keep_table`` adds ``table``: word, count_bad, count_good; the row of the totals has no word.
     """
     known = _Table(table)
     if training:
         known.learn(inputs["training"])
-    # of each word, once it was looked up: how little it says, the word, and what it adds to the logarithm of the odds
+    # cache by word: negative distance of its spam share from 0.5, the word, and its addend to the log odds
     judged: dict[str, tuple[float, str, float]] = {}
 
     def judge(word: str) -> tuple[float, str, float]:

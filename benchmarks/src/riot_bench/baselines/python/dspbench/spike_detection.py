@@ -11,12 +11,12 @@ from typing import Any
 __all__ = ["spike_detection"]
 
 _CELLS = {"temperature": 4, "humidity": 5, "light": 6, "voltage": 7}
-#: A running sum is summed up anew after so many readings, so that rounding does not build up.
+#: Readings after which a running sum is recomputed, so that rounding errors do not accumulate.
 _FRESH = 10_000
 
 
 class _Average:
-    """The mean of a device's latest readings."""
+    """Mean of a device's latest readings."""
 
     def __init__(self, window: int) -> None:
         self.window = window
@@ -51,7 +51,7 @@ def spike_detection(
             cells = line.decode().split()
             if len(cells) != 8:
                 continue
-            datetime.fromisoformat(f"{cells[0]} {cells[1]}")  # a line with a wrong time does not count
+            datetime.fromisoformat(f"{cells[0]} {cells[1]}")  # a line with an invalid time does not count
             value = float(cells[cell])
         except ValueError:
             continue

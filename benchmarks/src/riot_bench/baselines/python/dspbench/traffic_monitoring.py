@@ -12,14 +12,14 @@ from typing import Any
 __all__ = ["traffic_monitoring"]
 
 _METRES = 111_320.0
-#: Size of the cells of the grid in which roads are looked up, in degrees.
+#: Size of a cell of the road index in degrees.
 _CELL = 0.005
 
 Segment = tuple[int, float, float, float, float, float]
 
 
 class _Network:
-    """Roads by cells of a grid: each segment is in all cells that have a point near it."""
+    """Roads indexed by grid cells: each segment is in all cells that contain a point near it."""
 
     def __init__(self, roads: str | None, id_key: str, width_key: str | None, width: float, tolerance: float) -> None:
         from riot_ops.models.road_files import read_roads
@@ -42,7 +42,7 @@ class _Network:
                         self.cells[column, row].append((road, x1, y1, x2, y2, reach))
 
     def find(self, lat: float, lon: float) -> Any:
-        """The road that a position is on, None where there is none."""
+        """Return the road at a position, or None."""
         here = self.cells.get((math.floor(lon / _CELL), math.floor(lat / _CELL)))
         if here is None:
             return None
@@ -61,7 +61,7 @@ class _Network:
 
 
 class _Speed:
-    """The average speed of a road over its latest positions, without outliers."""
+    """Average speed on a road over its latest positions, without outliers."""
 
     def __init__(self, history: int, sigma: float, integer: bool) -> None:
         self.latest: deque[float] = deque(maxlen=history)

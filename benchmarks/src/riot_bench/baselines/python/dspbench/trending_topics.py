@@ -16,7 +16,7 @@ __all__ = ["trending_topics"]
 
 
 class _Counter:
-    """Counts of topics over the latest slots."""
+    """Topic counts over the latest slots."""
 
     def __init__(self, slots: int) -> None:
         self.slots: deque[dict[str, int]] = deque({} for _ in range(slots))
@@ -50,7 +50,7 @@ def trending_topics(
     rankers: int = 4,
     partial: bool = True,
 ) -> dict[str, list[tuple[Any, ...]]]:
-    """``rankings``: tick_time, rank, topic, count. ``inputs`` has ``tweets``; the rankers are one."""
+    """``rankings``: tick_time, rank, topic, count. ``inputs`` has ``tweets``; there is a single ranker."""
     length, period = (duration(given) if isinstance(given, str) else given for given in (window, every))
     counter = _Counter(max(2, length // period))
     rankings: list[tuple[Any, ...]] = []

@@ -30,8 +30,8 @@ def voip_stream(
     fast, slow = -math.log(decay), -math.log(decay24)
     alpha = 2.0 / (acd_decay_factor + 1.0)
     pairs: set[tuple[str, str]] = set()
-    # of each number the rate and its time
-    made: dict[str, tuple[float, float]] = {}
+    # rate and time of its last update, by number
+    outgoing: dict[str, tuple[float, float]] = {}
     received: dict[str, tuple[float, float]] = {}
     new_made: dict[str, tuple[float, float]] = {}
     made24: dict[str, tuple[float, float]] = {}
@@ -55,7 +55,7 @@ def voip_stream(
         rate, at = rates.get(number, nobody)
         return rate * exp(speed * (at - now)) if now > at else rate
 
-    def climb(ratio: float, ends: tuple[float, float]) -> float:
+    def ramp_score(ratio: float, ends: tuple[float, float]) -> float:
         low, high = ends if ramp == "linear" else (0.0, ends[1])
         return min(1.0, max(0.0, (ratio - low) / (high - low)))
 
@@ -83,20 +83,20 @@ def voip_stream(
         if established in ("false", "0"):
             continue
         add(received, callee, 1.0, now, fast)
-        ecr = add(made, caller, 1.0, now, fast)
+        ecr = add(outgoing, caller, 1.0, now, fast)
         rcr = read(received, caller, now, fast)
         encr = add(new_made, caller, 1.0, now, fast) if new else read(new_made, caller, now, fast)
         ecr24 = add(made24, caller, 1.0, now, slow)
         ct24 = add(talked24, caller, duration, now, slow) if new else read(talked24, caller, now, slow)
 
-        fofir = climb(ecr / rcr, fofir_ramp) if rcr else 1.0
-        url = climb(encr / ecr, url_ramp) if ecr else 0.0
+        fofir = ramp_score(ecr / rcr, fofir_ramp) if rcr else 1.0
+        url = ramp_score(encr / ecr, url_ramp) if ecr else 0.0
         if not ecr24 or not average:
             acd = 0.0
         elif acd_mode == "short":
             acd = 1.0 - min(1.0, ct24 / ecr24 / average)
         else:
-            acd = climb(ct24 / ecr24 / average, acd_ramp)
+            acd = ramp_score(ct24 / ecr24 / average, acd_ramp)
         score = fofir_weight * fofir + url_weight * url + acd_weight * acd
         if threshold is None or score >= threshold:
             scores.append((caller, time, score, fofir, url, acd))

@@ -12,7 +12,7 @@ __all__ = ["word_count"]
 def word_count(
     inputs: Mapping[str, Iterable[bytes]], *, lowercase: bool = False, unicode: bool = False, emit: str = "each"
 ) -> dict[str, list[tuple[Any, ...]]]:
-    """``counts``: word, count. ``inputs`` has ``lines``; with ``emit="update"`` each word once, at the end."""
+    """``counts``: word, count. ``inputs`` has ``lines``; ``emit="update"`` gives each word once, at the end."""
     find = re.compile(r"\w+" if unicode else r"[A-Za-z0-9_]+").findall
     counts: dict[str, int] = {}
     found: list[tuple[Any, ...]] = []

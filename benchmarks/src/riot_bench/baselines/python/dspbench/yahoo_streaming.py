@@ -20,7 +20,7 @@ _LAST = 253_402_300_799_999
 
 
 def _read(path: str | None) -> dict[str, str]:
-    """The campaign of each advertisement."""
+    """Read the campaign of each advertisement."""
     if path is None:
         return {str(ad): str(ad // 10) for ad in range(1000)}
     with open(path, newline="", encoding="utf-8-sig") as file:
@@ -49,7 +49,7 @@ def yahoo_streaming(
     loads = orjson.loads
 
     def close(before: float) -> None:
-        """Put out the windows that end by then."""
+        """Emit the windows that end up to a time."""
         for start in sorted(start for start in counts if start + size <= before):
             opened = _EPOCH + timedelta(milliseconds=start)
             found.extend((opened, campaign, count) for campaign, count in counts.pop(start).items())

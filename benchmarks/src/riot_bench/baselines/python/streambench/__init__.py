@@ -1,1 +1,1 @@
-"""The programs of StreamBench in plain Python: what they are measured against and validated by."""
+"""The programs of StreamBench in plain Python, as baselines and for validation."""

@@ -14,7 +14,7 @@ def projection(inputs: Mapping[str, Iterable[bytes]], *, field: int = 1) -> dict
 
 
 def cells(lines: Iterable[bytes], field: int) -> Iterable[str]:
-    """A cell of each line that is text, or an empty one."""
+    """Yield a cell of each line that is text; empty if the line has too few cells."""
     for line in lines:
         try:
             found = line.decode().rstrip("\r\n").split("\t")

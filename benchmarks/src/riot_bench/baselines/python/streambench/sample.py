@@ -13,7 +13,7 @@ P4, P5 = 0x85EBCA77C2B2AE63, 0x27D4EB2F165667C5
 
 
 def xxh64(number: int, seed: int) -> int:
-    """XXH64 of the eight bytes of a number, the least first."""
+    """Return XXH64 of a number as eight little-endian bytes."""
     h = (seed + P5 + 8) & WORD
     x = (number & WORD) * P2 & WORD
     h ^= (x << 31 | x >> 33) * P1 & WORD

@@ -15,9 +15,12 @@ __all__ = ["statistics"]
 def statistics(
     inputs: Mapping[str, Iterable[bytes]], *, field: str = "v4_pkts", emit: str = "each"
 ) -> dict[str, list[tuple[Any, ...]]]:
-    """``figures``: count, min, max, sum, mean. ``inputs`` has ``lines``; with ``emit="update"`` those at the end."""
+    """``figures``: count, min, max, sum, mean. ``inputs`` has ``lines``.
+
+    ``emit="update"`` gives the final values only.
+    """
     place = FIELDS.index(field)
-    count, least, most = 0, float("inf"), -float("inf")
+    count, minimum, maximum = 0, float("inf"), -float("inf")
     total = Fraction(0)
     found: list[tuple[Any, ...]] = []
     for line in inputs["lines"]:
@@ -27,8 +30,8 @@ def statistics(
             continue
         if not isfinite(value):
             continue
-        count, least, most = count + 1, min(least, value), max(most, value)
+        count, minimum, maximum = count + 1, min(minimum, value), max(maximum, value)
         total += int(value) if value.is_integer() else Fraction(value)
         rounded = float(total)
-        found.append((count, least, most, rounded, rounded / count))
+        found.append((count, minimum, maximum, rounded, rounded / count))
     return {"figures": found if emit == "each" else found[-1:]}

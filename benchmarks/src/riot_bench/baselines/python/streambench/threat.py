@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from riot_ops.core.parameters import duration
-from riot_ops.dataflows.streambench.threat import shipped, trained
+from riot_ops.dataflows.streambench.threat import packaged_model, train_model
 
 __all__ = ["threat"]
 
@@ -38,14 +38,14 @@ def threat(
 ) -> dict[str, list[tuple[Any, ...]]]:
     """``threats``: source, destination, class, its index and probability.
 
-    ``inputs`` has ``flows``, or ``packets``, which must not be late.
+    ``inputs`` has ``flows``, or ``packets`` without late records.
     """
-    text = model or (trained(training, seed) if training else shipped())
+    text = model or (train_model(training, seed) if training else packaged_model())
     net = json.loads(text if text.lstrip().startswith("{") else Path(text).read_text(encoding="utf-8"))
     window = round(duration(size).total_seconds() * 1e6)
-    told = _packets(inputs["packets"], labels, window) if from_packets else _flows(inputs["flows"], labels, net)
+    vectors = _packets(inputs["packets"], labels, window) if from_packets else _flows(inputs["flows"], labels, net)
     found = []
-    for source, target, features in told:
+    for source, target, features in vectors:
         shares = _shares(net, features)
         best = max(range(len(shares)), key=shares.__getitem__)
         found.append((source, target, net["classes"][best], best, shares[best]))
@@ -68,7 +68,7 @@ def _flows(lines: Iterable[bytes], labels: bool, net: Any) -> Iterator[tuple[str
 
 
 def _packets(lines: Iterable[bytes], labels: bool, window: int) -> Iterator[tuple[str, str, list[float]]]:
-    """The features of flows, in the order of :data:`riot_ops.streams.streambench.flows.FEATURES`."""
+    """Yield the features of flows in the order of :data:`riot_ops.streams.streambench.flows.FEATURES`."""
     gathered: dict[tuple[str, str, int], list[list[int]]] = {}
     for line in lines:
         try:
@@ -94,7 +94,7 @@ def _packets(lines: Iterable[bytes], labels: bool, window: int) -> Iterator[tupl
 
 
 def _shares(net: Any, features: list[float]) -> list[float]:
-    """The probability of each class."""
+    """Return the probability of each class."""
     values = [(x - mean) / scale for x, mean, scale in zip(features, net["mean"], net["scale"], strict=True)]
     act, last = ACTIVATIONS[net["activation"]], len(net["weights"]) - 1
     for layer, (weights, biases) in enumerate(zip(net["weights"], net["biases"], strict=True)):

@@ -9,7 +9,7 @@ __all__ = ["wordcount"]
 
 
 def wordcount(inputs: Mapping[str, Iterable[bytes]], *, emit: str = "each") -> dict[str, list[tuple[Any, ...]]]:
-    """``counts``: word, count. ``inputs`` has ``lines``; with ``emit="update"`` each word once, at the end."""
+    """``counts``: word, count. ``inputs`` has ``lines``; ``emit="update"`` gives each word once, at the end."""
     counts: dict[str, int] = {}
     found: list[tuple[Any, ...]] = []
     for line in inputs["lines"]:

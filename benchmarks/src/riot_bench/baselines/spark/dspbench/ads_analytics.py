@@ -7,11 +7,11 @@ from typing import Any
 
 from pyspark.sql import functions as f
 
-from riot_bench.baselines.spark.dspbench.opponent import Opponent
+from riot_bench.baselines.spark.dspbench.baseline import Baseline
 
-__all__ = ["OPPONENT", "ads_analytics"]
+__all__ = ["BASELINE", "ads_analytics"]
 
-OPPONENT = Opponent(
+BASELINE = Baseline(
     "split, groupBy(query, ad).sum; the file is read once for clicks and impressions",
     "update",
     {"emit": "update"},
@@ -25,12 +25,12 @@ def _number(cell: int) -> Any:
 
 
 def _some(cell: int) -> Any:
-    """A number of clicks or impressions, 0 for what is none."""
+    """Parse a number of clicks or impressions; 0 if invalid."""
     return f.when(_number(cell).between(1, MOST), _number(cell)).otherwise(0)
 
 
 def ads_analytics(inputs: Mapping[str, Any]) -> Any:
-    """``query_id``, ``ad_id``, ``ctr``, ``impressions``, ``clicks``: one row for each pair of a micro-batch."""
+    """``query_id``, ``ad_id``, ``ctr``, ``impressions``, ``clicks``: a row for each pair of a micro-batch."""
     records = (
         inputs["clicks"]
         .select(f.split("value", "\t").alias("cells"))

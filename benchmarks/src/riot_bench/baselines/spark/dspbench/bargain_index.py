@@ -11,16 +11,16 @@ import pandas as pd
 from pyspark.sql import functions as f
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
-from riot_bench.baselines.spark.dspbench.opponent import Opponent
+from riot_bench.baselines.spark.dspbench.baseline import Baseline
 
-__all__ = ["OPPONENT", "bargain_index"]
+__all__ = ["BASELINE", "bargain_index"]
 
-OPPONENT = Opponent("split, transformWithStateInPandas per stock; the file is read once for trades and quotes")
+BASELINE = Baseline("split, transformWithStateInPandas per stock; the file is read once for trades and quotes")
 WINDOW, THRESHOLD = 15, 0.001
 
 
 class PerStock(StatefulProcessor):
-    """The average price of a stock's last trades, and quotes below it."""
+    """Average price of a stock's last trades, and the quotes below it."""
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         self._state = handle.getValueState("trades", "money array<double>, volume array<double>")
@@ -49,7 +49,7 @@ class PerStock(StatefulProcessor):
 
 
 def bargain_index(inputs: Mapping[str, Any]) -> Any:
-    """``stock``, ``price``, ``volume``, ``bargain_index``; every line is a trade and a quote behind it."""
+    """``stock``, ``price``, ``volume``, ``bargain_index``; every line is a trade followed by a quote."""
     cells = f.split(f.regexp_replace("value", ",$", ""), ",")
     bars = (
         inputs["trades"]

@@ -12,12 +12,12 @@ import pandas as pd
 from pyspark.sql import functions as f
 
 from riot_bench.baselines.python.dspbench.equipment_monitoring import DelayWindow
-from riot_bench.baselines.spark.dspbench.of_all import followed
-from riot_bench.baselines.spark.dspbench.opponent import Opponent
+from riot_bench.baselines.spark.dspbench.baseline import Baseline
+from riot_bench.baselines.spark.dspbench.global_state import with_global_state
 
-__all__ = ["OPPONENT", "equipment_monitoring"]
+__all__ = ["BASELINE", "equipment_monitoring"]
 
-OPPONENT = Opponent("split, transformWithStateInPandas over all readings, which are put in order first", open_end=True)
+BASELINE = Baseline("split, transformWithStateInPandas over all readings in order of time", omits_open_windows=True)
 PAIRS = ("bm05-bm08", "bm06-bm09", "bm07-bm10")
 STATES, CELLS = range(12, 18), 66
 LATENESS_US, PENDING = 1_000_000, 16
@@ -26,7 +26,7 @@ FOUND = f"stream string, pair string, ts long, delay long, {MONITOR}"
 
 
 class _Equipment:
-    """Readings that wait, the one before, and the delays of each pair over the last day."""
+    """Readings that wait for late ones, the previous reading, and the delays of each pair over the last day."""
 
     def __init__(self) -> None:
         self.waiting: list[tuple[int, int, list[int]]] = []
@@ -36,7 +36,7 @@ class _Equipment:
         day = timedelta(days=1) // timedelta(microseconds=1) * 1000
         self.windows = [DelayWindow(day, 0.01, "min") for _ in PAIRS]
 
-    def follow(self, frames: Iterator[pd.DataFrame]) -> list[tuple[Any, ...]]:
+    def update(self, frames: Iterator[pd.DataFrame]) -> list[tuple[Any, ...]]:
         found: list[tuple[Any, ...]] = []
         for frame in frames:
             for at, states in zip(frame["at"].tolist(), frame["states"].tolist(), strict=True):
@@ -72,11 +72,11 @@ class _Equipment:
 
 
 def equipment_monitoring(inputs: Mapping[str, Any]) -> Any:
-    """The fields of ``delays``, ``alarms`` and ``monitor``, with the ``stream`` that they belong to."""
+    """Fields of ``delays``, ``alarms`` and ``monitor``, each with its ``stream``."""
     cells = f.split("value", r"[\t,]")
     states = [f.lower(cells[place]) for place in STATES]
-    told = [f.when(state.isin("1", "true"), 1).when(state.isin("0", "false"), 0) for state in states]
+    bits = [f.when(state.isin("1", "true"), 1).when(state.isin("0", "false"), 0) for state in states]
     readings = inputs["readings"].where(f.size(cells) == CELLS)
-    readings = readings.select(cells[0].try_cast("long").alias("at"), f.array(*told).alias("states"))
+    readings = readings.select(cells[0].try_cast("long").alias("at"), f.array(*bits).alias("states"))
     known = f.col("at").isNotNull() & f.forall("states", lambda state: state.isNotNull())
-    return followed(readings.where(known), _Equipment, FOUND)
+    return with_global_state(readings.where(known), _Equipment, FOUND)

@@ -10,17 +10,17 @@ import pandas as pd
 from pyspark.sql import functions as f
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
-from riot_bench.baselines.spark.dspbench.opponent import Opponent
-from riot_ops.models.markov import purchases
+from riot_bench.baselines.spark.dspbench.baseline import Baseline
+from riot_ops.models.markov import purchase_model
 
-__all__ = ["OPPONENT", "fraud_detection"]
+__all__ = ["BASELINE", "fraud_detection"]
 
-OPPONENT = Opponent("split, transformWithStateInPandas per customer")
+BASELINE = Baseline("split, transformWithStateInPandas per customer")
 WINDOW, THRESHOLD = 5, 0.96
 
 
 class PerCustomer(StatefulProcessor):
-    """How unlikely the latest purchases of a customer are."""
+    """Score of a customer's latest purchases: how unlikely they are."""
 
     def __init__(self, misses: dict[tuple[str, str], float]) -> None:
         self._misses = misses
@@ -48,7 +48,7 @@ class PerCustomer(StatefulProcessor):
 
 def fraud_detection(inputs: Mapping[str, Any]) -> Any:
     """``entity_id``, ``score``, ``states``."""
-    model = purchases()
+    model = purchase_model()
     rows = dict(zip(model.states, model.matrix.tolist(), strict=True))
     misses = {(a, b): 1 - p for a, row in rows.items() for b, p in zip(model.states, row, strict=True)}
     cells = f.split("value", ",")

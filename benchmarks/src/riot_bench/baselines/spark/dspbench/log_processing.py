@@ -7,19 +7,20 @@ from typing import Any
 
 from pyspark.sql import functions as f
 
-from riot_bench.baselines.spark.dspbench.opponent import Opponent
-from riot_bench.baselines.spark.dspbench.places import kind, located
+from riot_bench.baselines.spark.dspbench.baseline import Baseline
+from riot_bench.baselines.spark.dspbench.count_key import count_key
+from riot_bench.baselines.spark.dspbench.geo_join import with_location
 
-__all__ = ["OPPONENT", "log_processing"]
+__all__ = ["BASELINE", "log_processing"]
 
-OPPONENT = Opponent("from_csv, joins with the networks, one groupBy", "update", {"emit": "update"}, python=False)
+BASELINE = Baseline("from_csv, joins with the networks, one groupBy", "update", {"emit": "update"}, python=False)
 CELLS = "ip string, ident string, user string, day string, zone string, request string, response string, bytes string"
 
 
 def log_processing(inputs: Mapping[str, Any]) -> Any:
-    """The counts by minute, by status, by country and by city, with the ``stream`` that they belong to.
+    """Counts by minute, status, country and city, each with its ``stream``.
 
-    Spark's update mode allows one aggregation, so all counts are in one; the totals of countries are rows of their own.
+    Spark's update mode allows a single aggregation, so it has all counts; the totals of countries are separate rows.
     """
     line = f.from_csv("value", f.lit(CELLS.replace(" string", " STRING")), {"sep": " "})
     time = f.expr("try_to_timestamp(concat(substr(day, 2), ' ', rtrim(']', zone)), 'dd/MMM/yyyy:HH:mm:ss Z')")
@@ -34,12 +35,12 @@ def log_processing(inputs: Mapping[str, Any]) -> Any:
     )
     known = f.col("country").isNotNull()
     counted = f.array(
-        kind("volume", f.col("minute").cast("string")),
-        kind("status", f.col("response")),
-        f.when(known, kind("country_totals", f.col("country"))),
-        f.when(known, kind("countries", f.col("country"), f.col("city"))),
+        count_key("volume", f.col("minute").cast("string")),
+        count_key("status", f.col("response")),
+        f.when(known, count_key("country_totals", f.col("country"))),
+        f.when(known, count_key("countries", f.col("country"), f.col("city"))),
     )
-    kinds = located(lines).select(f.explode(counted).alias("k")).where(f.col("k").isNotNull()).select("k.*")
+    kinds = with_location(lines).select(f.explode(counted).alias("k")).where(f.col("k").isNotNull()).select("k.*")
     counts = kinds.groupBy("stream", "a", "b").count()
     return counts.select(
         "stream",

@@ -12,12 +12,13 @@ import pandas as pd
 from pyspark.sql import functions as f
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
-from riot_bench.baselines.spark.dspbench.opponent import Opponent
+from riot_bench.baselines.spark.dspbench.baseline import Baseline
 
-__all__ = ["OPPONENT", "machine_outlier"]
+__all__ = ["BASELINE", "machine_outlier"]
 
-OPPONENT = Opponent(
-    "split, transformWithStateInPandas over all machines, since all of a time are compared", open_end=True
+BASELINE = Baseline(
+    "split, transformWithStateInPandas over all machines, whose loads of the same time are compared",
+    omits_open_windows=True,
 )
 WINDOW, SCALE = 10, 100.0
 ALERTS = "machine_id string, stream_score double, timestamp timestamp, instance_score double"
@@ -26,19 +27,19 @@ Load = tuple[str, float, float]
 
 
 class _Machines:
-    """The machines that reported at the latest time, and what all scored at the times before."""
+    """The loads of the latest time, and the latest scores of each machine."""
 
-    def __init__(self, kept: str = "[-1, [], {}]") -> None:
-        self.now, batch, latest = json.loads(kept)
+    def __init__(self, text: str = "[-1, [], {}]") -> None:
+        self.now, batch, latest = json.loads(text)
         self.batch: list[Load] = [(machine, cpu, memory) for machine, cpu, memory in batch]
         self.latest: dict[str, deque[float]] = {m: deque(scores, maxlen=WINDOW) for m, scores in latest.items()}
 
-    def text(self) -> str:
-        """All of it as JSON."""
+    def to_json(self) -> str:
+        """Serialize the state as JSON."""
         return json.dumps([self.now, self.batch, {machine: [*scores] for machine, scores in self.latest.items()}])
 
     def add(self, now: int, load: Load) -> list[tuple[Any, ...]]:
-        """The alerts of the time that this load ends."""
+        """Add a load; return the alerts of the previous time if it has ended."""
         if now < self.now:
             return []
         found = self._alerts() if now > self.now and self.batch else []
@@ -56,15 +57,17 @@ class _Machines:
             latest.append(score)
             scores.append((machine, sum(latest), score))
         sums = sorted(total for _, total, _ in scores)
-        least = min(score for *_, score in scores) + 0.1
-        most = max(2 * sums[n // 2] - sums[0], sums[0] + 2 * math.sqrt(2))
+        min_score = min(score for *_, score in scores) + 0.1
+        min_total = max(2 * sums[n // 2] - sums[0], sums[0] + 2 * math.sqrt(2))
         at = pd.Timestamp(self.now, unit="s")
         self.batch = []
-        return [(machine, total, at, score) for machine, total, score in scores if total > most and score > least]
+        return [
+            (machine, total, at, score) for machine, total, score in scores if total > min_total and score > min_score
+        ]
 
 
-class OfAll(StatefulProcessor):
-    """All machines as one key; what is kept is JSON."""
+class AllMachines(StatefulProcessor):
+    """All machines as one key, with JSON as state."""
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         self._state = handle.getValueState("machines", "data string")
@@ -77,7 +80,7 @@ class OfAll(StatefulProcessor):
             columns = (frame[name].tolist() for name in ("time", "machine_id", "cpu", "memory"))
             for now, machine, cpu, memory in zip(*columns, strict=True):
                 found += machines.add(now, (machine, cpu / SCALE, memory / SCALE))
-        self._state.update((machines.text(),))
+        self._state.update((machines.to_json(),))
         yield pd.DataFrame(found, columns=[part.split()[0] for part in ALERTS.split(", ")])
 
     def close(self) -> None:
@@ -101,5 +104,5 @@ def machine_outlier(inputs: Mapping[str, Any]) -> Any:
         .where(f.col("time").isNotNull() & (f.abs("cpu") < float("inf")) & (f.abs("memory") < float("inf")))
     )
     return loads.groupBy("all").transformWithStateInPandas(
-        OfAll(), outputStructType=ALERTS, outputMode="append", timeMode="None"
+        AllMachines(), outputStructType=ALERTS, outputMode="append", timeMode="None"
     )

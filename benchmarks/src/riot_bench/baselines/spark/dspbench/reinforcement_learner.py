@@ -10,12 +10,12 @@ from typing import Any
 import pandas as pd
 from pyspark.sql import functions as f
 
-from riot_bench.baselines.spark.dspbench.of_all import followed
-from riot_bench.baselines.spark.dspbench.opponent import Opponent
+from riot_bench.baselines.spark.dspbench.baseline import Baseline
+from riot_bench.baselines.spark.dspbench.global_state import with_global_state
 
-__all__ = ["OPPONENT", "reinforcement_learner"]
+__all__ = ["BASELINE", "reinforcement_learner"]
 
-OPPONENT = Opponent("split, union, transformWithStateInPandas over all rounds, whose order the choices depend on")
+BASELINE = Baseline("split, union, transformWithStateInPandas over all rounds, on whose order the choices depend")
 ACTIONS = ("page1", "page2", "page3")
 MOST, LEAST_SAMPLE = 9999, 30
 LIMIT, LEAST_LIMIT, STEP, INTERVAL = 95, 50, 5, 50
@@ -23,7 +23,7 @@ MASK = (1 << 64) - 1
 
 
 class _Learner:
-    """Chooses the action whose interval of rewards reaches furthest up."""
+    """Chooses the action with the highest upper end of its reward interval."""
 
     def __init__(self) -> None:
         self.random = 0
@@ -34,7 +34,7 @@ class _Learner:
         self.stale = {*range(len(ACTIONS))}
         self.limit, self.last_round, self.sampling = LIMIT, -1, True
 
-    def follow(self, frames: Iterator[pd.DataFrame]) -> list[tuple[Any, ...]]:
+    def update(self, frames: Iterator[pd.DataFrame]) -> list[tuple[Any, ...]]:
         lines: dict[str, list[tuple[str, int]]] = {"event": [], "reward": []}
         for frame in frames:
             for kind, name, number in zip(*(frame[c].tolist() for c in ("kind", "name", "number")), strict=True):
@@ -42,18 +42,18 @@ class _Learner:
         found: list[tuple[Any, ...]] = []
         for event, reward in zip_longest(lines["event"], lines["reward"]):
             if event is not None and event[0] is not None:
-                found.append((event[0], ACTIONS[self._chosen(int(event[1]))]))
+                found.append((event[0], ACTIONS[self._choose(int(event[1]))]))
             if reward is not None and reward[0] in ACTIONS and 0 <= reward[1] <= MOST:
-                self._earned(ACTIONS.index(reward[0]), int(reward[1]))
+                self._reward(ACTIONS.index(reward[0]), int(reward[1]))
         return found
 
-    def _earned(self, action: int, amount: int) -> None:
+    def _reward(self, action: int, amount: int) -> None:
         self.bins[action][amount] += 1
         self.counts[action] += 1
         self.totals[action] += amount
         self.stale.add(action)
 
-    def _chosen(self, number: int) -> int:
+    def _choose(self, number: int) -> int:
         if self.sampling:
             if min(self.counts) < LEAST_SAMPLE:
                 return int(self._uniform() * len(ACTIONS))
@@ -69,7 +69,7 @@ class _Learner:
         return self.uppers.index(max(self.uppers))
 
     def _upper(self, action: int) -> int:
-        """The last bin of the interval around the mean with so many percent of the rewards."""
+        """Return the last bin of the interval around the mean that has ``limit`` percent of the rewards."""
         bins, count = self.bins[action], self.counts[action]
         middle, need = int(self.totals[action] / count), count * self.limit // 100
         have, offset = bins[middle], 0
@@ -79,7 +79,7 @@ class _Learner:
         return middle + offset
 
     def _uniform(self) -> float:
-        """The generator splitmix64, so that choices can be compared."""
+        """Draw from splitmix64, so that choices are reproducible."""
         self.random = x = (self.random + 0x9E3779B97F4A7C15) & MASK
         x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & MASK
         x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & MASK
@@ -87,13 +87,13 @@ class _Learner:
 
 
 def reinforcement_learner(inputs: Mapping[str, Any]) -> Any:
-    """``event_id``, ``action``; rounds and rewards of a micro-batch are taken in turns."""
+    """``event_id``, ``action``; rounds and rewards of a micro-batch alternate."""
     parts = []
     for kind, source in (("event", "events"), ("reward", "rewards")):
         cells = f.split("value", ",")
         number = cells[1].try_cast("long")
         good = (f.size(cells) == 2) & (cells[0] != "") & number.isNotNull()
-        # a line that is none keeps its place
+        # an invalid line keeps its position
         name, number = f.when(good, cells[0]), f.when(good, number).otherwise(0)
         parts.append(inputs[source].select(f.lit(kind).alias("kind"), name.alias("name"), number.alias("number")))
-    return followed(parts[0].union(parts[1]), _Learner, "event_id string, action string")
+    return with_global_state(parts[0].union(parts[1]), _Learner, "event_id string, action string")

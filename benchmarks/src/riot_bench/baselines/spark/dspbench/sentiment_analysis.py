@@ -8,17 +8,17 @@ from typing import Any
 
 from pyspark.sql import functions as f
 
-from riot_bench.baselines.spark.dspbench.opponent import Opponent
-from riot_ops.dataflows.dspbench.operators.lexicons import VALENCES
+from riot_bench.baselines.spark.dspbench.baseline import Baseline
+from riot_ops.dataflows.dspbench.operators.sentiment_lexicons import VALENCES
 
-__all__ = ["OPPONENT", "sentiment_analysis"]
+__all__ = ["BASELINE", "sentiment_analysis"]
 
-OPPONENT = Opponent("from_json, split, aggregate over the words", python=False)
+BASELINE = Baseline("from_json, split, aggregate over the words", python=False)
 TWEET = "id string, created_at string, text string, lang string"
 
 
 def _value(word: Any) -> Any:
-    """What a word is worth: sets of words by value, which Spark looks up by hash."""
+    """Return the valence of a word, from sets of words by value, which Spark looks up by hash."""
     by_value: dict[float, list[str]] = {}
     for term, value in VALENCES.items():
         by_value.setdefault(value, []).append(term)

@@ -9,13 +9,14 @@ import pandas as pd
 from pyspark.sql import functions as f
 
 from riot_bench.baselines.python.dspbench.smart_grid import Outliers, Slices
-from riot_bench.baselines.spark.dspbench.of_all import followed
-from riot_bench.baselines.spark.dspbench.opponent import Opponent
+from riot_bench.baselines.spark.dspbench.baseline import Baseline
+from riot_bench.baselines.spark.dspbench.global_state import with_global_state
 
-__all__ = ["OPPONENT", "smart_grid"]
+__all__ = ["BASELINE", "smart_grid"]
 
-OPPONENT = Opponent(
-    "split, transformWithStateInPandas over all plugs, whose median each is compared with", open_end=True
+BASELINE = Baseline(
+    "split, transformWithStateInPandas over all plugs, as each is compared with the median of all",
+    omits_open_windows=True,
 )
 CELLS = {"time": (1, "long"), "value": (2, "double"), "kind": (3, "long")} | {
     name: (place, "long") for name, place in (("plug", 4), ("household", 5), ("house", 6))
@@ -27,13 +28,13 @@ FOUND = (
 
 
 class _Grid:
-    """Medians of all plugs over an hour, and the loads of slices of a minute."""
+    """Medians of all plugs over an hour, and loads in slices of a minute."""
 
     def __init__(self) -> None:
         self.now = -1
         self.outliers, self.slices = Outliers(3600), Slices(60, 30, 31)
 
-    def follow(self, frames: Iterator[pd.DataFrame]) -> list[tuple[Any, ...]]:
+    def update(self, frames: Iterator[pd.DataFrame]) -> list[tuple[Any, ...]]:
         for frame in frames:
             times, values, kinds, *plugs = (frame[name].tolist() for name in CELLS)
             for time, value, kind, plug, household, house in zip(times, values, kinds, *plugs, strict=True):
@@ -58,8 +59,8 @@ def _naive(time: Any) -> Any:
 
 
 def smart_grid(inputs: Mapping[str, Any]) -> Any:
-    """The fields of ``outliers`` and of ``predictions``, with the ``stream`` that they belong to."""
+    """Fields of ``outliers`` and ``predictions``, each with its ``stream``."""
     cells = f.split("value", ",")
     typed = [cells[place].try_cast(kind).alias(name) for name, (place, kind) in CELLS.items()]
     readings = inputs["readings"].where(f.size(cells) == 7).select(*typed).dropna()
-    return followed(readings.where(f.abs("value") < float("inf")), _Grid, FOUND)
+    return with_global_state(readings.where(f.abs("value") < float("inf")), _Grid, FOUND)

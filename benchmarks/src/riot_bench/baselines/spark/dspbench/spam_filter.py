@@ -9,15 +9,15 @@ from typing import Any
 import pandas as pd
 from pyspark.sql import functions as f
 
-from riot_bench.baselines.spark.dspbench.opponent import Opponent
+from riot_bench.baselines.spark.dspbench.baseline import Baseline
 
-__all__ = ["OPPONENT", "spam_filter"]
+__all__ = ["BASELINE", "spam_filter"]
 
-OPPONENT = Opponent(
-    "from_json, split; training as a batch (not timed), then a dict in mapInPandas", first=("training",)
+BASELINE = Baseline(
+    "from_json, split; training as a batch (not timed), then a dict in mapInPandas", preloaded=("training",)
 )
 WORDS, THRESHOLD, UNKNOWN, LEAST = 15, 0.9, 0.4, 0.01
-#: How little a word says, the word, and what it adds to the logarithm of the odds.
+#: Negative distance of a word's spam share from 0.5, the word, and its addend to the log odds.
 Judgement = tuple[float, str, float]
 
 
@@ -29,7 +29,7 @@ def _mails(lines: Any, more: str = "") -> Any:
 
 
 def _learned(lines: Any) -> tuple[dict[str, tuple[int, int]], int, int]:
-    """How often each word was in spam and in other mails, and how many words there were in both."""
+    """Return the counts of each word in spam and in other mails, and the numbers of words in both."""
     mails = _mails(lines, ", spam boolean").where("spam is not null")
     bad, good = (f.sum(f.when(kind, 1).otherwise(0)) for kind in (f.col("spam"), ~f.col("spam")))
     rows = mails.select("spam", f.explode("words").alias("word")).groupBy("word").agg(bad, good).collect()
@@ -49,7 +49,7 @@ def _judge(known: dict[str, tuple[int, int]], spam: int, ham: int) -> Callable[[
 
 
 def spam_filter(inputs: Mapping[str, Any]) -> Any:
-    """``id``, ``spam_probability``, ``is_spam``; ``training`` is no stream: it is there before."""
+    """``id``, ``spam_probability``, ``is_spam``; ``training`` is not a stream but is read beforehand."""
     known, spam, ham = _learned(inputs["training"])
     judge = _judge(known, spam, ham)
     table = {word: judge(word) for word in known}
@@ -61,9 +61,9 @@ def spam_filter(inputs: Mapping[str, Any]) -> Any:
                 telling = sorted([table.get(word) or judge(word) for word in words])[:WORDS]
                 odds = sum(one[2] for one in telling)
                 chances.append(1 / (1 + math.exp(odds)) if odds < 700 else 0.0)
-            made = pd.DataFrame({"id": frame["id"], "spam_probability": chances})
-            made["is_spam"] = made["spam_probability"] > THRESHOLD
-            yield made
+            result = pd.DataFrame({"id": frame["id"], "spam_probability": chances})
+            result["is_spam"] = result["spam_probability"] > THRESHOLD
+            yield result
 
     mails = _mails(inputs["analysis"]).select("id", f.array_distinct("words").alias("words"))
     schema = "id string, spam_probability double, is_spam boolean"

@@ -10,16 +10,16 @@ import pandas as pd
 from pyspark.sql import functions as f
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
-from riot_bench.baselines.spark.dspbench.opponent import Opponent
+from riot_bench.baselines.spark.dspbench.baseline import Baseline
 
-__all__ = ["OPPONENT", "spike_detection"]
+__all__ = ["BASELINE", "spike_detection"]
 
-OPPONENT = Opponent("split, transformWithStateInPandas per device, where")
+BASELINE = Baseline("split, transformWithStateInPandas per device, where")
 WINDOW, THRESHOLD = 1000, 0.03
 
 
 class PerDevice(StatefulProcessor):
-    """The mean of a device's latest readings."""
+    """Mean of a device's latest readings."""
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         self._state = handle.getValueState("latest", "readings array<double>")

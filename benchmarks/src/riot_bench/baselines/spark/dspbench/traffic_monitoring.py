@@ -13,19 +13,19 @@ import pandas as pd
 from pyspark.sql import functions as f
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
-from riot_bench.baselines.spark.dspbench.opponent import Opponent
+from riot_bench.baselines.spark.dspbench.baseline import Baseline
 from riot_ops.models.roads import grid_roads
 
-__all__ = ["OPPONENT", "traffic_monitoring"]
+__all__ = ["BASELINE", "traffic_monitoring"]
 
-OPPONENT = Opponent("split, a pandas UDF that finds the road, transformWithStateInPandas per road")
+BASELINE = Baseline("split, a pandas UDF that finds the road, transformWithStateInPandas per road")
 SOUTH, NORTH, WEST, EAST = 39.689602, 40.122410, 116.105789, 116.670021
 METRES, WIDTH, TOLERANCE = 111_320.0, 5.0, 10.0
 HISTORY, SIGMA = 30, 2.0
 
 
 def _finder() -> Any:
-    """The road that a position is on; all segments are looked at, at once for all positions of a batch."""
+    """Build a UDF that finds the road of each position, comparing all positions of a batch with all segments."""
     network = grid_roads()
     segments = [(road, *a, *b) for road, points in network.lines for a, b in pairwise(points.tolist())]
     segments.sort(key=lambda segment: network.ids[segment[0]])
@@ -47,7 +47,7 @@ def _finder() -> Any:
 
 
 class PerRoad(StatefulProcessor):
-    """The average speed on a road, without outliers."""
+    """Average speed on a road, without outliers."""
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         self._state = handle.getValueState("speeds", "latest array<double>, average double")

@@ -10,13 +10,14 @@ from typing import Any
 import pandas as pd
 from pyspark.sql import functions as f
 
-from riot_bench.baselines.spark.dspbench.of_all import followed
-from riot_bench.baselines.spark.dspbench.opponent import Opponent
+from riot_bench.baselines.spark.dspbench.baseline import Baseline
+from riot_bench.baselines.spark.dspbench.global_state import with_global_state
 
-__all__ = ["OPPONENT", "trending_topics"]
+__all__ = ["BASELINE", "trending_topics"]
 
-OPPONENT = Opponent(
-    "from_json, split, transformWithStateInPandas over all tweets, which move the ticks as they come", open_end=True
+BASELINE = Baseline(
+    "from_json, split, transformWithStateInPandas over all tweets, whose times advance the ticks",
+    omits_open_windows=True,
 )
 EVERY, SLOTS, K = pd.Timedelta("2s"), 5, 10
 TWEET = "id string, created_at string, text string"
@@ -24,14 +25,14 @@ RANKINGS = "tick_time timestamp, rank long, topic string, count long"
 
 
 class _Topics:
-    """Counts of topics over the latest slots."""
+    """Topic counts over the latest slots."""
 
     def __init__(self) -> None:
         self.slots: deque[Counter[str]] = deque(Counter() for _ in range(SLOTS))
         self.totals: Counter[str] = Counter()
         self.following: pd.Timestamp | None = None
 
-    def follow(self, frames: Iterator[pd.DataFrame]) -> list[tuple[Any, ...]]:
+    def update(self, frames: Iterator[pd.DataFrame]) -> list[tuple[Any, ...]]:
         found: list[tuple[Any, ...]] = []
         for frame in frames:
             for at, topics in zip(frame["at"], frame["topics"].tolist(), strict=True):
@@ -47,7 +48,7 @@ class _Topics:
         return found
 
     def _advance(self) -> None:
-        self.totals -= self.slots.popleft()  # which drops what has come to nothing
+        self.totals -= self.slots.popleft()  # which drops zero counts
         self.slots.append(Counter())
 
 
@@ -61,4 +62,4 @@ def trending_topics(inputs: Mapping[str, Any]) -> Any:
     tweets = tweets.where(f.col("id").isNotNull() & f.col("text").isNotNull()).select(
         at.alias("at"), topics.alias("topics")
     )
-    return followed(tweets.where(f.col("at").isNotNull()), _Topics, RANKINGS)
+    return with_global_state(tweets.where(f.col("at").isNotNull()), _Topics, RANKINGS)

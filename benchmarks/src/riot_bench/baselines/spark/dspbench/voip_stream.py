@@ -10,11 +10,11 @@ import pandas as pd
 from pyspark.sql import functions as f
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
-from riot_bench.baselines.spark.dspbench.opponent import Opponent
+from riot_bench.baselines.spark.dspbench.baseline import Baseline
 
-__all__ = ["OPPONENT", "voip_stream"]
+__all__ = ["BASELINE", "voip_stream"]
 
-OPPONENT = Opponent("split, transformWithStateInPandas over all for the average, then per number")
+BASELINE = Baseline("split, transformWithStateInPandas over all for the average, then per number")
 FAST, SLOW, ALPHA = -math.log(0.9672), -math.log(0.9917), 2.0 / 86_401.0
 FOFIR, URL, ACD = (2.0, 10.0), (0.5, 1.0), (5.0, 10.0)
 CALLS = "caller string, callee string, time double, duration double, established boolean, average double"
@@ -26,7 +26,7 @@ def _ramp(ratio: float, ends: tuple[float, float]) -> float:
 
 
 class _Rates:
-    """Rates that fade, five of a number: of calls received, made and made anew, of calls and talk over longer."""
+    """Five decaying rates of a number: received, made and new calls; calls and talk time with a slower decay."""
 
     def __init__(self, values: list[float] | None) -> None:
         self.values = values or [0.0, -math.inf] * 5
@@ -46,7 +46,7 @@ class _Rates:
 
 
 class PerNumber(StatefulProcessor):
-    """What the calls to and from a number make of its rates."""
+    """Rates and scores of a number from its received and made calls."""
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         self._state = handle.getValueState("number", "rates array<double>, callees array<string>")
@@ -87,7 +87,7 @@ class PerNumber(StatefulProcessor):
 
 
 class Average(StatefulProcessor):
-    """The average duration of all calls so far."""
+    """Average duration of all calls so far."""
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         self._state = handle.getValueState("average", "average double, n long")

@@ -7,14 +7,14 @@ from typing import Any
 
 from pyspark.sql import functions as f
 
-from riot_bench.baselines.spark.dspbench.opponent import Opponent
+from riot_bench.baselines.spark.dspbench.baseline import Baseline
 
-__all__ = ["OPPONENT", "word_count"]
+__all__ = ["BASELINE", "word_count"]
 
-OPPONENT = Opponent("split, explode, groupBy(word).count()", "update", {"emit": "update"}, python=False)
+BASELINE = Baseline("split, explode, groupBy(word).count()", "update", {"emit": "update"}, python=False)
 
 
 def word_count(inputs: Mapping[str, Any]) -> Any:
-    """``word``, ``count``: one row for each word of a micro-batch."""
+    """``word``, ``count``: a row for each word of a micro-batch."""
     words = inputs["lines"].select(f.explode(f.split("value", r"[^A-Za-z0-9_]+")).alias("word"))
     return words.where(f.col("word") != "").groupBy("word").count()

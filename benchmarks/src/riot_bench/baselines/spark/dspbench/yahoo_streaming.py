@@ -7,12 +7,12 @@ from typing import Any
 
 from pyspark.sql import functions as f
 
-from riot_bench.baselines.spark.dspbench.opponent import Opponent
+from riot_bench.baselines.spark.dspbench.baseline import Baseline
 from riot_ops.streams.dspbench.adverts import campaigns
 
-__all__ = ["OPPONENT", "yahoo_streaming"]
+__all__ = ["BASELINE", "yahoo_streaming"]
 
-OPPONENT = Opponent("from_json, broadcast join, window and count", python=False, open_end=True)
+BASELINE = Baseline("from_json, broadcast join, window and count", python=False, omits_open_windows=True)
 
 
 def yahoo_streaming(inputs: Mapping[str, Any]) -> Any:

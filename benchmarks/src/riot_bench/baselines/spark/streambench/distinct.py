@@ -1,4 +1,4 @@
-"""Distinct count in plain PySpark: the values that are new, of which whoever takes them keeps the number."""
+"""Distinct count in plain PySpark: it emits the new values, which the consumer counts."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 import pandas as pd
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
-from riot_bench.baselines.spark.streambench.form import Form, by_arrow, per_line
+from riot_bench.baselines.spark.streambench.implementation import Implementation, map_in_arrow, udf_implementations
 from riot_bench.baselines.spark.streambench.projection import by_expression, by_function
 
-__all__ = ["FORMS"]
+__all__ = ["IMPLEMENTATIONS"]
 
 
 class PerValue(StatefulProcessor):
-    """Whether a value has come."""
+    """Whether a value was seen."""
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         self._state = handle.getValueState("seen", "seen boolean")
@@ -46,12 +46,12 @@ def _state(lines: Any, *, field: int = 0) -> Any:
 
 
 def _arrow(lines: Any, *, field: int = 0) -> Any:
-    return by_arrow("distinct", lines, field=field).dropDuplicates(["value"])
+    return map_in_arrow("distinct", lines, field=field).dropDuplicates(["value"])
 
 
-FORMS = {
-    "expressions": Form("split, dropDuplicates", _expressions, python=False),
-    **per_line("a function per line, dropDuplicates", _udf),
-    "state": Form("split, transformWithStateInPandas per value", _state),
-    "arrow": Form("Arrow's functions in mapInArrow, dropDuplicates", _arrow),
+IMPLEMENTATIONS = {
+    "expressions": Implementation("split, dropDuplicates", _expressions, python=False),
+    **udf_implementations("a function per line, dropDuplicates", _udf),
+    "state": Implementation("split, transformWithStateInPandas per value", _state),
+    "arrow": Implementation("Arrow functions in mapInArrow, dropDuplicates", _arrow),
 }

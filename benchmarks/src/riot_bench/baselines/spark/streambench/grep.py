@@ -6,9 +6,9 @@ from typing import Any
 
 from pyspark.sql import functions as f
 
-from riot_bench.baselines.spark.streambench.form import Form, by_arrow, per_line
+from riot_bench.baselines.spark.streambench.implementation import Implementation, map_in_arrow, udf_implementations
 
-__all__ = ["FORMS"]
+__all__ = ["IMPLEMENTATIONS"]
 
 
 def _expressions(lines: Any, *, text: str = "ihiza", invert: bool = False) -> Any:
@@ -22,11 +22,11 @@ def _udf(lines: Any, *, text: str = "ihiza", invert: bool = False, arrow: bool |
 
 
 def _arrow(lines: Any, *, text: str = "ihiza", invert: bool = False) -> Any:
-    return by_arrow("grep", lines, text=text, invert=invert)
+    return map_in_arrow("grep", lines, text=text, invert=invert)
 
 
-FORMS = {
-    "expressions": Form("where contains", _expressions, python=False),
-    **per_line("where a function per line", _udf),
-    "arrow": Form("Arrow's functions in mapInArrow", _arrow),
+IMPLEMENTATIONS = {
+    "expressions": Implementation("where contains", _expressions, python=False),
+    **udf_implementations("where a function per line", _udf),
+    "arrow": Implementation("Arrow's functions in mapInArrow", _arrow),
 }

@@ -6,9 +6,9 @@ from typing import Any
 
 from pyspark.sql import functions as f
 
-from riot_bench.baselines.spark.streambench.form import Form, by_arrow, per_line
+from riot_bench.baselines.spark.streambench.implementation import Implementation, map_in_arrow, udf_implementations
 
-__all__ = ["FORMS"]
+__all__ = ["IMPLEMENTATIONS"]
 
 
 def _expressions(lines: Any) -> Any:
@@ -21,11 +21,11 @@ def _udf(lines: Any, *, arrow: bool | None = None) -> Any:
 
 
 def _arrow(lines: Any) -> Any:
-    return by_arrow("identity", lines)
+    return map_in_arrow("identity", lines)
 
 
-FORMS = {
-    "expressions": Form("select", _expressions, python=False),
-    **per_line("a function per line", _udf),
-    "arrow": Form("Arrow's functions in mapInArrow", _arrow),
+IMPLEMENTATIONS = {
+    "expressions": Implementation("select", _expressions, python=False),
+    **udf_implementations("a function per line", _udf),
+    "arrow": Implementation("Arrow's functions in mapInArrow", _arrow),
 }

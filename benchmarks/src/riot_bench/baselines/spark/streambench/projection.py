@@ -6,25 +6,25 @@ from typing import Any
 
 from pyspark.sql import functions as f
 
-from riot_bench.baselines.spark.streambench.form import Form, by_arrow, per_line
+from riot_bench.baselines.spark.streambench.implementation import Implementation, map_in_arrow, udf_implementations
 
-__all__ = ["FORMS", "by_expression", "by_function"]
+__all__ = ["IMPLEMENTATIONS", "by_expression", "by_function"]
 
 
 def by_expression(lines: Any, field: int) -> Any:
-    """``seq``, ``value``: a cell of each line."""
+    """Select ``seq`` and a cell of each line as ``value``, with expressions."""
     cell = f.get(f.split("value", "\t"), f.lit(field))
     return lines.select("seq", f.coalesce(cell, f.lit("")).alias("value"))
 
 
 def by_function(lines: Any, field: int, arrow: bool | None = None) -> Any:
-    """``seq``, ``value``: a cell of each line."""
+    """Select ``seq`` and a cell of each line as ``value``, with a Python function."""
 
     def cell(line: str) -> str:
         found = line.split("\t")
         return found[field] if field < len(found) else ""
 
-    # a lambda, since Spark would look at the types of a function, and warn
+    # a lambda, since Spark inspects the type hints of a function and warns
     read = f.udf(lambda line: cell(line), "string", useArrow=arrow)  # noqa: PLW0108
     return lines.select("seq", read("value").alias("value"))
 
@@ -38,11 +38,11 @@ def _udf(lines: Any, *, field: int = 1, arrow: bool | None = None) -> Any:
 
 
 def _arrow(lines: Any, *, field: int = 1) -> Any:
-    return by_arrow("projection", lines, field=field)
+    return map_in_arrow("projection", lines, field=field)
 
 
-FORMS = {
-    "expressions": Form("split", _expressions, python=False),
-    **per_line("a function per line", _udf),
-    "arrow": Form("Arrow's functions in mapInArrow", _arrow),
+IMPLEMENTATIONS = {
+    "expressions": Implementation("split", _expressions, python=False),
+    **udf_implementations("a function per line", _udf),
+    "arrow": Implementation("Arrow's functions in mapInArrow", _arrow),
 }

@@ -8,9 +8,9 @@ from typing import Any
 from pyspark.sql import functions as f
 
 from riot_bench.baselines.python.streambench.sample import xxh64
-from riot_bench.baselines.spark.streambench.form import Form, by_arrow, per_line
+from riot_bench.baselines.spark.streambench.implementation import Implementation, map_in_arrow, udf_implementations
 
-__all__ = ["FORMS"]
+__all__ = ["IMPLEMENTATIONS"]
 
 
 def _expressions(lines: Any, *, share: float = 0.1, seed: int = 0) -> Any:
@@ -18,7 +18,7 @@ def _expressions(lines: Any, *, share: float = 0.1, seed: int = 0) -> Any:
     if below in (0, 1 << 64):
         return lines.select("seq", "value").where(f.lit(below > 0))
     hashed = f.xxhash64(f.lit(seed).cast("bigint"), "seq")
-    # as numbers without sign: the highest bit turned over, on both sides
+    # unsigned comparison: the highest bit is flipped on both sides
     return lines.select("seq", "value").where(hashed.bitwiseXOR(f.lit(-(1 << 63))) < f.lit(below - (1 << 63)))
 
 
@@ -29,11 +29,11 @@ def _udf(lines: Any, *, share: float = 0.1, seed: int = 0, arrow: bool | None = 
 
 
 def _arrow(lines: Any, *, share: float = 0.1, seed: int = 0) -> Any:
-    return by_arrow("sample", lines, share=share, seed=seed)
+    return map_in_arrow("sample", lines, share=share, seed=seed)
 
 
-FORMS = {
-    "expressions": Form("where xxhash64", _expressions, python=False),
-    **per_line("where a function per line", _udf),
-    "arrow": Form("Arrow's functions in mapInArrow", _arrow),
+IMPLEMENTATIONS = {
+    "expressions": Implementation("where xxhash64", _expressions, python=False),
+    **udf_implementations("where a function per line", _udf),
+    "arrow": Implementation("Arrow's functions in mapInArrow", _arrow),
 }

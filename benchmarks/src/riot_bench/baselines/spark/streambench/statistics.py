@@ -1,4 +1,4 @@
-"""Statistics in plain PySpark: of fields of whole numbers, whose sums are exact."""
+"""Statistics in plain PySpark over integer fields, whose sums are exact."""
 
 from __future__ import annotations
 
@@ -9,31 +9,31 @@ import pandas as pd
 from pyspark.sql import functions as f
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
-from riot_bench.baselines.spark.streambench.form import Form, by_arrow, per_line
+from riot_bench.baselines.spark.streambench.implementation import Implementation, map_in_arrow, udf_implementations
 from riot_ops.core.errors import ConfigError
 from riot_ops.streams.streambench.packets import FIELDS
 
-__all__ = ["FORMS"]
+__all__ = ["IMPLEMENTATIONS"]
 
 RESULTS = "count bigint, min double, max double, sum double, mean double"
 
 
-class OfAll(StatefulProcessor):
-    """The figures of all values."""
+class GlobalStatistics(StatefulProcessor):
+    """Statistics of all values."""
 
     def init(self, handle: StatefulProcessorHandle) -> None:
-        self._state = handle.getValueState("figures", "count bigint, least double, most double, total string")
+        self._state = handle.getValueState("figures", "count bigint, minimum double, maximum double, total string")
 
     def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Iterator[pd.DataFrame]:
         stored = self._state.get() or (0, float("inf"), -float("inf"), "0")
-        count, least, most, total = *stored[:3], int(stored[3])
+        count, minimum, maximum, total = *stored[:3], int(stored[3])
         for frame in rows:
             values = frame["value"].tolist()
             count += len(values)
-            least, most = min(least, *values), max(most, *values)
+            minimum, maximum = min(minimum, *values), max(maximum, *values)
             total += sum(map(int, values))
-        self._state.update((count, least, most, str(total)))
-        found = {"count": count, "min": least, "max": most, "sum": float(total), "mean": float(total) / count}
+        self._state.update((count, minimum, maximum, str(total)))
+        found = {"count": count, "min": minimum, "max": maximum, "sum": float(total), "mean": float(total) / count}
         yield pd.DataFrame({name: [value] for name, value in found.items()})
 
     def close(self) -> None:
@@ -42,7 +42,7 @@ class OfAll(StatefulProcessor):
 
 def _place(field: str) -> int:
     if field not in FIELDS[:13]:
-        raise ConfigError(f"field must be one of whole numbers, {', '.join(FIELDS[:13])}, got {field!r}")
+        raise ConfigError(f"field must be an integer field, one of {', '.join(FIELDS[:13])}, got {field!r}")
     return FIELDS.index(field)
 
 
@@ -57,9 +57,11 @@ def _values(lines: Any, field: str) -> Any:
 
 
 def _figures(values: Any, field: str) -> Any:
-    # sums of bytes leave the 64 bits
+    # sums of bytes exceed 64 bits
     whole = f.col("value").cast("decimal(20,0)" if field.endswith("bytes") else "bigint")
-    of_value = [made("value").alias(name) for name, made in (("count", f.count), ("min", f.min), ("max", f.max))]
+    of_value = [
+        function("value").alias(name) for name, function in (("count", f.count), ("min", f.min), ("max", f.max))
+    ]
     found = values.agg(*of_value, f.sum(whole).cast("double").alias("sum"))
     return found.select("*", (f.col("sum") / f.col("count")).alias("mean"))
 
@@ -77,7 +79,7 @@ def _udf(lines: Any, *, field: str = "v4_pkts", arrow: bool | None = None) -> An
         except (IndexError, ValueError):
             return None
 
-    # a lambda, since Spark would look at the types of a function, and warn
+    # a lambda, since Spark inspects the type hints of a function and warns
     read = f.udf(lambda line: value(line), "double", useArrow=arrow)  # noqa: PLW0108
     return _figures(_finite(lines.select(read("value").alias("value"))), field)
 
@@ -87,21 +89,21 @@ def _state(lines: Any, *, field: str = "v4_pkts") -> Any:
         _values(lines, field)
         .withColumn("all", f.lit(0))
         .groupBy("all")
-        .transformWithStateInPandas(OfAll(), outputStructType=RESULTS, outputMode="update", timeMode="None")
+        .transformWithStateInPandas(GlobalStatistics(), outputStructType=RESULTS, outputMode="update", timeMode="None")
     )
 
 
 def _arrow(lines: Any, *, field: str = "v4_pkts") -> Any:
     _place(field)
-    parts = by_arrow("statistics", lines, field=field)
+    parts = map_in_arrow("statistics", lines, field=field)
     merged = (f.sum("count").alias("count"), f.min("min").alias("min"), f.max("max").alias("max"))
     found = parts.agg(*merged, f.sum("sum").cast("double").alias("sum"))
     return found.select("*", (f.col("sum") / f.col("count")).alias("mean"))
 
 
-FORMS = {
-    "expressions": Form("split, agg", _expressions, "update", python=False),
-    **per_line("a function per line, agg", _udf, "update"),
-    "state": Form("split, transformWithStateInPandas of one key", _state, "update"),
-    "arrow": Form("Arrow's functions in mapInArrow, agg", _arrow, "update"),
+IMPLEMENTATIONS = {
+    "expressions": Implementation("split, agg", _expressions, "update", python=False),
+    **udf_implementations("a function per line, agg", _udf, "update"),
+    "state": Implementation("split, transformWithStateInPandas of one key", _state, "update"),
+    "arrow": Implementation("Arrow's functions in mapInArrow, agg", _arrow, "update"),
 }

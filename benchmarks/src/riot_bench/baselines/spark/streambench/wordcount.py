@@ -10,16 +10,16 @@ import pandas as pd
 from pyspark.sql import functions as f
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
-from riot_bench.baselines.spark.streambench.form import Form, by_arrow, per_line
+from riot_bench.baselines.spark.streambench.implementation import Implementation, map_in_arrow, udf_implementations
 
-__all__ = ["FORMS"]
+__all__ = ["IMPLEMENTATIONS"]
 
-#: What stands between words.
+#: Separator of words.
 SPACE = r"[ \t\n\r\x0B\f]+"
 
 
 class PerWord(StatefulProcessor):
-    """The count of a word."""
+    """Count of a word."""
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         self._state = handle.getValueState("count", "count bigint")
@@ -45,7 +45,7 @@ def _expressions(lines: Any) -> Any:
 
 def _udf(lines: Any, *, arrow: bool | None = None) -> Any:
     words = re.compile(r"[^ \t\n\r\x0B\f]+").findall
-    # a lambda, since Spark asks for a signature
+    # a lambda, since Spark inspects the signature of a function
     split = f.udf(lambda line: words(line), "array<string>", useArrow=arrow)  # noqa: PLW0108
     return lines.select(f.explode(split("value")).alias("word")).groupBy("word").count()
 
@@ -61,12 +61,12 @@ def _state(lines: Any) -> Any:
 
 
 def _arrow(lines: Any) -> Any:
-    return by_arrow("wordcount", lines).groupBy("word").agg(f.sum("count").alias("count"))
+    return map_in_arrow("wordcount", lines).groupBy("word").agg(f.sum("count").alias("count"))
 
 
-FORMS = {
-    "expressions": Form("split, explode, groupBy(word).count()", _expressions, "update", python=False),
-    **per_line("a function per line, explode, groupBy(word).count()", _udf, "update"),
-    "state": Form("split, explode, transformWithStateInPandas per word", _state, "update"),
-    "arrow": Form("Arrow's functions in mapInArrow, groupBy(word).agg(sum)", _arrow, "update"),
+IMPLEMENTATIONS = {
+    "expressions": Implementation("split, explode, groupBy(word).count()", _expressions, "update", python=False),
+    **udf_implementations("a function per line, explode, groupBy(word).count()", _udf, "update"),
+    "state": Implementation("split, explode, transformWithStateInPandas per word", _state, "update"),
+    "arrow": Implementation("Arrow's functions in mapInArrow, groupBy(word).agg(sum)", _arrow, "update"),
 }

@@ -1,0 +1,1 @@
+"""Baselines on batches with Arrow and NumPy."""

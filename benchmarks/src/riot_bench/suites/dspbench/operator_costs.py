@@ -1,0 +1,143 @@
+"""Cost of each operator of an application: selectivity, record sizes, time per record and state."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from riot_bench.harness.discard import DiscardSink
+from riot_bench.harness.input_lines import InputLines
+from riot_bench.harness.measure import Measure
+from riot_ops.graph.lowering import Route, Step
+from riot_ops.ingest.step import IngestStep
+from riot_ops.ingest.watermarks import WatermarkGenerator
+from riot_ops.kernels.arrays.selection import Rows, materialize
+from riot_ops.runtime.engine import Engine
+
+__all__ = ["OperatorCost", "measure_operators", "operator_measures"]
+
+#: Source records of a batch.
+BATCH = 4096
+
+
+@dataclass
+class OperatorCost:
+    """Input, output, time and state of an operator.
+
+    Attributes
+    ----------
+    rows_in, rows_out : int
+        Input and output records.
+    bytes_in, bytes_out : int
+        Their size in Arrow's memory format, all fields.
+    per_record : list of float
+        Seconds per input record of each batch.
+    state : int
+        Bytes of state at the end.
+    """
+
+    rows_in: int = 0
+    rows_out: int = 0
+    bytes_in: int = 0
+    bytes_out: int = 0
+    per_record: list[float] = field(default_factory=list)
+    state: int = 0
+
+    def add(self, inputs: Sequence[pa.RecordBatch], outputs: Sequence[pa.RecordBatch], seconds: float) -> None:
+        """Add a call."""
+        rows = sum(b.num_rows for b in inputs)
+        self.rows_in += rows
+        self.rows_out += sum(b.num_rows for b in outputs)
+        self.bytes_in += sum(b.nbytes for b in inputs)
+        self.bytes_out += sum(b.nbytes for b in outputs)
+        if rows:
+            self.per_record.append(seconds / rows)
+
+    def figures(self) -> dict[str, tuple[float, str]]:
+        """Return the figures by name, with their units."""
+        p50, p95 = (float(v) for v in np.quantile(self.per_record or [math.nan], (0.5, 0.95)))
+        return {
+            "selectivity": (_ratio(self.rows_out, self.rows_in), "records/record"),
+            "time-p50": (1e9 * p50, "ns/record"),
+            "time-p95": (1e9 * p95, "ns/record"),
+            "bytes-in": (_ratio(self.bytes_in, self.rows_in), "bytes/record"),
+            "bytes-out": (_ratio(self.bytes_out, self.rows_out), "bytes/record"),
+            "state": (self.state, "bytes"),
+        }
+
+
+def _ratio(a: float, b: float) -> float:
+    return a / b if b else math.nan
+
+
+@contextmanager
+def _observed_engine() -> Iterator[dict[str, OperatorCost]]:
+    """Record the cost of every step that engines run."""
+    found: dict[str, OperatorCost] = {}
+    run, flushed = Engine._run, Engine._flush_step  # noqa: SLF001 (they are looked at from outside)
+
+    def use(step: Step) -> OperatorCost | None:
+        known = not isinstance(step.operator, (IngestStep, WatermarkGenerator, Route))
+        return found.setdefault(step.name, OperatorCost()) if known else None
+
+    def timed_run(self: Engine, step: Step, batches: Sequence[Rows], watermarks: Any = ()) -> list[Any]:
+        begun = time.perf_counter()
+        made = [materialize(b) for b in run(self, step, batches, watermarks)]  # later copies cost time as well
+        spent = time.perf_counter() - begun
+        one = use(step)
+        if one is not None:
+            one.add([materialize(b) for b in batches], made, spent)
+            if step.id in self.states:
+                one.state = self.states[step.id].nbytes
+        return made
+
+    def timed_flush(self: Engine, step: Step) -> list[pa.RecordBatch]:
+        made = flushed(self, step)
+        one = use(step)
+        if one is not None:
+            one.add([], made, 0.0)
+        return made
+
+    Engine._run, Engine._flush_step = timed_run, timed_flush  # type: ignore[method-assign] # noqa: SLF001
+    try:
+        yield found
+    finally:
+        Engine._run, Engine._flush_step = run, flushed  # type: ignore[method-assign] # noqa: SLF001
+
+
+def measure_operators(data: InputLines) -> dict[str, OperatorCost]:
+    """Measure the sources and operators of an application on one core; return their costs in graph order."""
+    flow = data.application.builder()
+    flow.run(data.take(data.lines_per_file).sources(), sinks=DiscardSink(), cores=1)  # compiles
+    found = {name: _source_cost(source) for name, source in data.sources().items()}
+    with _observed_engine() as steps:
+        flow.run(data.sources(), sinks=DiscardSink(), batch_size=BATCH, cores=1)
+    order = [node.id for node in flow.topological_order()]
+    return found | {name: steps[name] for name in sorted(steps, key=lambda n: order.index(n) if n in order else -1)}
+
+
+def _source_cost(source: Any) -> OperatorCost:
+    """Measure a source alone: lines in, records out."""
+    use, at = OperatorCost(), source.initial()
+    while (end := source.latest(at, BATCH)) != at:
+        for split in source.splits(at, end, 1):
+            begun = time.perf_counter()
+            batches = list(source.read(split))
+            use.add(batches, batches, time.perf_counter() - begun)
+        at = end
+    return use
+
+
+def operator_measures(data: InputLines) -> Iterator[Measure]:
+    """Yield a measure for each figure of each operator."""
+    how = f"{data.total:,} lines in batches of {BATCH:,}, one core"
+    for name, use in measure_operators(data).items():
+        for figure, (value, unit) in use.figures().items():
+            yield Measure(f"dspbench/{data.application.code}/operator/{name}/{figure}", value, unit, how)
