@@ -6,8 +6,9 @@
 [21.274]
 """
 
+from typing import TYPE_CHECKING
+
 from riot_ops import connectors, dataflows, models, streams, tasks
-from riot_ops.core.buffering import Buffering
 from riot_ops.core.errors import (
     ConfigError,
     ConnectorError,
@@ -18,22 +19,26 @@ from riot_ops.core.errors import (
     RiotError,
     StateError,
 )
+from riot_ops.core.lazy import lazy_names
 from riot_ops.core.schema import StreamSchema, stream_schema
 from riot_ops.core.secret import Secret
-from riot_ops.core.sink import CallbackSink, ConsoleSink, MemorySink, ParquetSink, Sink
-from riot_ops.core.source import Source
-from riot_ops.dataflow import Dataflow, Stream, merge
-from riot_ops.graph.nodes import Distribution
-from riot_ops.ingest.files import read
-from riot_ops.ingest.memory_source import MemorySource
-from riot_ops.measure.probe import Probe
-from riot_ops.runtime.session import Session
-from riot_ops.tasks.functions.batch_function import map_batches
-from riot_ops.tasks.functions.estimator_function import predict
-from riot_ops.tasks.functions.filter_function import filter_ as filter
-from riot_ops.tasks.functions.flat_map_function import flat_map
-from riot_ops.tasks.functions.keyed_function import keyed
-from riot_ops.tasks.functions.map_function import map_ as map
+
+if TYPE_CHECKING:
+    from riot_ops.core.buffering import Buffering
+    from riot_ops.core.sink import CallbackSink, ConsoleSink, MemorySink, ParquetSink, Sink
+    from riot_ops.core.source import Source
+    from riot_ops.dataflow import Dataflow, Stream, merge
+    from riot_ops.graph.nodes import Distribution
+    from riot_ops.ingest.files import read
+    from riot_ops.ingest.memory_source import MemorySource
+    from riot_ops.measure.probe import Probe
+    from riot_ops.runtime.session import Session
+    from riot_ops.tasks.functions.batch_function import map_batches
+    from riot_ops.tasks.functions.estimator_function import predict
+    from riot_ops.tasks.functions.filter_function import filter_ as filter
+    from riot_ops.tasks.functions.flat_map_function import flat_map
+    from riot_ops.tasks.functions.keyed_function import keyed
+    from riot_ops.tasks.functions.map_function import map_ as map
 
 __version__ = "0.1.0"
 
@@ -76,3 +81,31 @@ __all__ = [
     "streams",
     "tasks",
 ]
+
+#: Where the names that are imported at first use are defined.
+_MODULES = {
+    "Buffering": "riot_ops.core.buffering",
+    "CallbackSink": "riot_ops.core.sink",
+    "ConsoleSink": "riot_ops.core.sink",
+    "Dataflow": "riot_ops.dataflow",
+    "Distribution": "riot_ops.graph.nodes",
+    "MemorySink": "riot_ops.core.sink",
+    "MemorySource": "riot_ops.ingest.memory_source",
+    "ParquetSink": "riot_ops.core.sink",
+    "Probe": "riot_ops.measure.probe",
+    "Session": "riot_ops.runtime.session",
+    "Sink": "riot_ops.core.sink",
+    "Source": "riot_ops.core.source",
+    "Stream": "riot_ops.dataflow",
+    "filter": "riot_ops.tasks.functions.filter_function:filter_",
+    "flat_map": "riot_ops.tasks.functions.flat_map_function",
+    "keyed": "riot_ops.tasks.functions.keyed_function",
+    "map": "riot_ops.tasks.functions.map_function:map_",
+    "map_batches": "riot_ops.tasks.functions.batch_function",
+    "merge": "riot_ops.dataflow",
+    "predict": "riot_ops.tasks.functions.estimator_function",
+    "read": "riot_ops.ingest.files",
+}
+
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = lazy_names(__name__, _MODULES)

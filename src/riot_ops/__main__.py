@@ -1,4 +1,4 @@
-"""``python -m riot_ops`` does what ``riot-ops`` does."""
+"""``python -m riot_ops`` runs the command ``riot-ops``."""
 
 from riot_ops.cli.main import main
 

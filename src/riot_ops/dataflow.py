@@ -1,4 +1,4 @@
-"""Dataflows: a fluent builder over a small graph of sources, tasks and sinks."""
+"""Dataflows: a fluent builder for a graph of sources, tasks and sinks."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ __all__ = ["Dataflow", "Stream", "merge"]
 
 @dataclass(frozen=True)
 class Stream:
-    """The output of a node (or several), to be sent on.
+    """The output of one node or several, the input of further tasks and sinks.
 
-    ``stream >> task`` appends a task; :meth:`to` also names it.
+    ``stream >> task`` appends a task; :meth:`to` can also name it.
     """
 
     flow: Dataflow
@@ -41,7 +41,7 @@ class Stream:
         return self.nodes[0]
 
     def to(self, task: Task, id: str | None = None) -> Stream:
-        """Append a task; its id names it in results, errors, metrics and pictures."""
+        """Append a task; results, errors, metrics and diagrams show it by its id."""
         return self.flow.add(task, self, id=id)
 
     def __rshift__(self, task: Task) -> Stream:
@@ -51,31 +51,31 @@ class Stream:
         return merge(self, other)
 
     def shuffle(self, parallelism: int | None = None) -> Stream:
-        """Round robin over instances by message number (one instance unless said otherwise)."""
-        return self._spread(Distribution("shuffle", parallelism=parallelism))
+        """Distribute messages round robin over instances, by message number; by default one instance."""
+        return self._with_distribution(Distribution("shuffle", parallelism=parallelism))
 
     def partition_by(self, *fields: str, parallelism: int | None = None) -> Stream:
-        """Instances by the hash of fields."""
-        return self._spread(Distribution("hash", fields, parallelism))
+        """Distribute records over instances by the hash of fields."""
+        return self._with_distribution(Distribution("hash", fields, parallelism))
 
     def broadcast(self, parallelism: int) -> Stream:
-        """Every record to every instance."""
-        return self._spread(Distribution("broadcast", parallelism=parallelism))
+        """Send every record to every instance."""
+        return self._with_distribution(Distribution("broadcast", parallelism=parallelism))
 
     def to_single(self) -> Stream:
-        """All records to one instance."""
-        return self._spread(Distribution("one"))
+        """Send all records to one instance."""
+        return self._with_distribution(Distribution("one"))
 
     def partition_custom(self, router: Router, parallelism: int) -> Stream:
-        """Instances by a function from a batch to instance numbers."""
-        return self._spread(Distribution("custom", parallelism=parallelism, router=router))
+        """Distribute records by a function that maps a batch to instance numbers."""
+        return self._with_distribution(Distribution("custom", parallelism=parallelism, router=router))
 
-    def _spread(self, distribution: Distribution) -> Stream:
+    def _with_distribution(self, distribution: Distribution) -> Stream:
         return Stream(self.flow, self.nodes, distribution)
 
 
 def merge(*streams: Stream) -> Stream:
-    """Several streams as one; their schemas must agree."""
+    """Merge streams of the same schema into one."""
     if not streams:
         raise ConfigError("merge needs at least one stream")
     if len({id(s.flow) for s in streams}) > 1:
@@ -88,9 +88,9 @@ def merge(*streams: Stream) -> Stream:
 
 
 class Dataflow(Graph):
-    """A DAG of tasks with named streams, run in process or on Spark.
+    """A DAG of tasks with named streams, which runs in process or on Spark.
 
-    Building does not run, running does not change it.
+    Building it runs nothing, and running does not change it.
 
     Examples
     --------
@@ -107,49 +107,49 @@ class Dataflow(Graph):
     # -- building ----------------------------------------------------------------------------------
 
     def source(self, name: str = "source", schema: pa.Schema | Mapping[str, Any] | None = None) -> Stream:
-        """Declare a source; its data are bound when the dataflow runs.
+        """Declare a source; the run binds its data.
 
         Parameters
         ----------
         schema : pyarrow.Schema or mapping of name to type
             Fields of the records; by default messages of text (``seq``, ``event_time``, ``payload``).
-            ``seq`` (never null) and ``ordinal`` are int64, ``event_time`` is a timestamp in microseconds, in UTC. What a
-            source delivers as another type is cast where nothing is lost, see :mod:`riot_ops.ingest.step`.
+            ``seq`` (never null) and ``ordinal`` are int64, ``event_time`` is a timestamp in microseconds, in UTC.
+            Values of another type are cast if nothing is lost, see :mod:`riot_ops.ingest.step`.
         """
-        return self._placed(source_node(name, schema))
+        return self._add_node(source_node(name, schema))
 
     def add(self, task: Task, *inputs: Stream, id: str | None = None) -> Stream:
-        """Append a task behind one or more streams."""
+        """Append a task to one or more streams."""
         if not isinstance(task, Task):
             raise ConfigError(f"expected a task, got {task!r}; wrap a function by riot_ops.map, flat_map or filter")
-        name = id or self._free(task.name())
-        placed = self._placed(Node(name, "task", task))
+        name = id or self._free_id(task.name())
+        output = self._add_node(Node(name, "task", task))
         for stream in inputs:
             if stream.flow is not self:
                 raise ConfigError(f"{name}: the stream {stream.id!r} belongs to the dataflow {stream.flow.name!r}")
             for node in stream.nodes:
                 self.edges.append(Edge(node, name, stream.distribution))
-        return placed
+        return output
 
     def sink(self, name: str, *streams: Stream) -> Dataflow:
-        """End streams in a sink, which keeps them apart by their ids."""
-        self.place(Node(name, "sink"))
+        """End streams in a sink, which distinguishes them by their ids."""
+        self.add_node(Node(name, "sink"))
         for stream in streams:
             for node in stream.nodes:
                 self.edges.append(Edge(node, name))
         return self
 
     def stream(self, node: str) -> Stream:
-        """The output of a node by id."""
+        """Return the output of a node by its id."""
         if node not in self.nodes:
             raise ConfigError(f"the dataflow {self.name!r} has no node {node!r}{did_you_mean(node, self.nodes)}")
         return Stream(self, (node,))
 
-    def _placed(self, node: Node) -> Stream:
-        self.place(node)
+    def _add_node(self, node: Node) -> Stream:
+        self.add_node(node)
         return Stream(self, (node.id,))
 
-    def _free(self, name: str) -> str:
+    def _free_id(self, name: str) -> str:
         number = 2
         free = name
         while free in self.nodes:
@@ -159,7 +159,7 @@ class Dataflow(Graph):
     # -- running -----------------------------------------------------------------------------------
 
     def plan(self, **options: Any) -> Plan:
-        """The stages in which Spark runs it; see :func:`riot_ops.graph.plan.plan`."""
+        """Return the stages in which Spark runs it; see :func:`riot_ops.graph.plan.plan`."""
         return plan(self, **options)
 
     def explain(self, **options: Any) -> None:
@@ -177,7 +177,7 @@ class Dataflow(Graph):
         return start(self, spark, source, **options)
 
     def transform(self, df: Any, **options: Any) -> Any:
-        """Apply it, with one source and one stream of results, to a batch or streaming Spark ``DataFrame``.
+        """Apply a dataflow with one source and one output stream to a batch or streaming Spark ``DataFrame``.
 
         See :func:`riot_ops.spark.frames.transform_flow` for the options.
         """
@@ -186,7 +186,7 @@ class Dataflow(Graph):
         return transform_flow(self, df, **options)
 
     def frames(self, source: Any, **options: Any) -> Frames:
-        """All its streams over a Spark ``DataFrame``, or one for each source.
+        """Compute all its streams over a Spark ``DataFrame``, or one ``DataFrame`` for each source.
 
         See :func:`riot_ops.spark.frames.frames` for the options.
         """
@@ -197,22 +197,22 @@ class Dataflow(Graph):
     # -- descriptor --------------------------------------------------------------------------------
 
     def to_dict(self) -> dict[str, Any]:
-        """The dataflow as JSON-able data."""
+        """Convert the dataflow to JSON-able data."""
         return describe(self)
 
     def to_json(self, indent: int | None = 2) -> str:
-        """The dataflow as JSON text."""
+        """Convert the dataflow to JSON text."""
         return json.dumps(self.to_dict(), indent=indent, ensure_ascii=False)
 
     @classmethod
     def from_json(cls, text: str | bytes, functions: Mapping[str, Callable[..., Any]] | None = None) -> Dataflow:
-        """The dataflow that :meth:`to_json` wrote.
+        """Create the dataflow that :meth:`to_json` wrote.
 
         Parameters
         ----------
         functions : mapping of name to function
-            The functions of ``ro.map`` and friends by the name in the descriptor. Nothing is
-            imported because a descriptor says so.
+            The functions of ``ro.map`` and the like, by their names in the descriptor. A descriptor never causes an
+            import.
         """
         try:
             data = json.loads(text)
@@ -222,22 +222,22 @@ class Dataflow(Graph):
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any], functions: Mapping[str, Callable[..., Any]] | None = None) -> Dataflow:
-        """The dataflow that :meth:`to_dict` described; ``functions`` as in :meth:`from_json`."""
+        """Create the dataflow that :meth:`to_dict` described; ``functions`` as in :meth:`from_json`."""
         return load(data, functions or {}, cls, Task.from_dict)
 
-    # -- pictures ----------------------------------------------------------------------------------
+    # -- diagrams ----------------------------------------------------------------------------------
 
     def diagram(self) -> str:
-        """The graph in Mermaid's notation."""
+        """Draw the graph in Mermaid's notation."""
         return mermaid(self)
 
     def svg(self) -> str:
-        """The graph as an SVG picture."""
+        """Draw the graph as an SVG image."""
         return svg(self)
 
     def _repr_svg_(self) -> str:
         return self.svg()
 
     def __repr__(self) -> str:
-        tasks = len(self.kind("task"))
+        tasks = len(self.nodes_of_kind("task"))
         return f"<Dataflow {self.name!r}: {tasks} tasks, {len(self.edges)} edges>"

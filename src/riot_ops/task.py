@@ -1,13 +1,14 @@
-"""What users compose and authors subclass: operators that can also run themselves.
+"""Tasks, which users compose and authors subclass: operators that can also run by themselves.
 
-A :class:`Task` adds to its contract (:mod:`riot_ops.core.operator`) what a user does with one alone: feed it by hand
-(:meth:`Task.session`), or apply it to a Spark ``DataFrame`` (:meth:`Task.transform` and the functions for Spark's own
-operators). This module has all that the file of an operator needs.
+A :class:`Task` adds to the contract of operators (:mod:`riot_ops.core.operator`) how a user runs a single one: record
+by record (:meth:`Task.session`), or over a Spark ``DataFrame`` (:meth:`Task.transform`, and the functions for Spark's
+own operators). This module exports everything that the module of a task needs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -20,7 +21,6 @@ from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError, did_you_mean
 from riot_ops.core.lookback import Lookback
 from riot_ops.core.operator import (
-    Due,
     FilterOperator,
     KeyedOperator,
     Operator,
@@ -28,11 +28,12 @@ from riot_ops.core.operator import (
     State,
     StateField,
     StatelessOperator,
+    TimerOutput,
 )
-from riot_ops.core.order import next_ordinal, with_next_ordinal, with_tick_places
+from riot_ops.core.order import next_ordinal, with_next_ordinal, with_timer_ordinals
 from riot_ops.core.parameters import parameters_from_json, snake_case
 from riot_ops.kernels.arrays.arrow import replace_column, with_field
-from riot_ops.kernels.arrays.selection import Rows, Selection, floats, whole
+from riot_ops.kernels.arrays.selection import Rows, Selection, floats, materialize
 
 if TYPE_CHECKING:
     from riot_ops.runtime.session import Session
@@ -41,7 +42,6 @@ __all__ = [
     "Case",
     "Clock",
     "DeadLetters",
-    "Due",
     "FilterTask",
     "KeyedTask",
     "Lookback",
@@ -50,23 +50,25 @@ __all__ = [
     "StateField",
     "StatelessTask",
     "Task",
+    "TimerOutput",
     "ValueTask",
     "declare",
     "find_task",
-    "finite",
+    "isolated_tasks",
     "next_ordinal",
     "register",
+    "registered_tasks",
+    "reject_infinite",
     "replace_column",
-    "tasks",
     "with_field",
     "with_next_ordinal",
-    "with_tick_places",
+    "with_timer_ordinals",
 ]
 
 
 @dataclass(frozen=True)
 class Case:
-    """Parameters and input with which the contract suite exercises a task."""
+    """Parameters and an input with which the contract suite tests a task."""
 
     task: Task
     batch: pa.RecordBatch
@@ -75,24 +77,24 @@ class Case:
 
 @dataclass(frozen=True, kw_only=True)
 class Task(Operator):
-    """Base of all tasks: an :class:`~riot_ops.core.operator.Operator` that users compose, and can run by itself."""
+    """Base of all tasks: an :class:`~riot_ops.core.operator.Operator` that users compose and that can run by itself."""
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Task:
-        """The task that :meth:`to_dict` described; unknown names are refused by name.
+        """Create the task that :meth:`to_dict` described; an unknown name raises a ConfigError that shows it.
 
         >>> from riot_ops import tasks
         >>> tasks.Task.from_dict({"task": "kalman_filter", "process_noise": 0.5}).process_noise
         0.5
         """
-        given = dict(data)
-        kind = find_task(str(given.pop("task", cls.name())))
-        return kind(**parameters_from_json(kind, kind.name(), given))
+        parameters = dict(data)
+        task = find_task(str(parameters.pop("task", cls.name())))
+        return task(**parameters_from_json(task, task.name(), parameters))
 
-    # -- faces -----------------------------------------------------------------------------------
+    # -- runners -----------------------------------------------------------------------------------
 
     def session(self) -> Session:
-        """A running instance for one event (or batch) at a time, without Spark."""
+        """Start an instance that processes one event (or batch) per call, without Spark."""
         from riot_ops.runtime.session import Session
 
         return Session(self)
@@ -100,55 +102,55 @@ class Task(Operator):
     @property
     def map_in_arrow(self) -> Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]:
         """The function for Spark's ``mapInArrow`` (stateless tasks)."""
-        from riot_ops.spark import udfs as faces
+        from riot_ops.spark import udfs
 
-        return faces.map_in_arrow(self)
+        return udfs.map_in_arrow(self)
 
     @property
     def map_in_pandas(self) -> Callable[[Iterable[Any]], Iterable[Any]]:
         """The function for Spark's ``mapInPandas`` (stateless tasks)."""
-        from riot_ops.spark import udfs as faces
+        from riot_ops.spark import udfs
 
-        return faces.map_in_pandas(self)
+        return udfs.map_in_pandas(self)
 
     def stateful_processor(self, schema: Any) -> Any:
-        """A ``StatefulProcessor`` for ``transformWithStateInPandas``, grouped by the task's key.
+        """Create a ``StatefulProcessor`` for ``transformWithStateInPandas``, grouped by the task's key.
 
-        ``schema`` is that of the DataFrame: Arrow's, a ``StructType`` or a DDL text. The processor's
-        ``output_schema`` is the ``outputStructType`` that Spark asks for.
+        ``schema`` is the schema of the DataFrame: an Arrow schema, a ``StructType`` or a DDL text. The processor's
+        ``output_schema`` is the ``outputStructType`` that Spark requires.
         """
-        from riot_ops.spark import udfs as faces
+        from riot_ops.spark import udfs
 
-        return faces.stateful_processor(self, schema)
+        return udfs.stateful_processor(self, schema)
 
     def transform(self, df: Any, **options: Any) -> Any:
         """Apply the task to a batch or streaming Spark ``DataFrame``: the fast path.
 
         See :func:`riot_ops.spark.dataframe_transform` for the options.
         """
-        from riot_ops.spark import dataframe_transform as adapters
+        from riot_ops.spark import dataframe_transform
 
-        return adapters.transform(self, df, **options)
+        return dataframe_transform.transform(self, df, **options)
 
     @classmethod
     def cases(cls) -> Iterable[Case]:
-        """Parameters and inputs for the contract suite, ugly ones included."""
+        """Parameters and inputs for the contract suite, including malformed input."""
         return ()
 
 
 @dataclass(frozen=True, kw_only=True)
 class StatelessTask(StatelessOperator, Task):
-    """A task whose output for a record depends on that record alone: subclasses have ``apply(batch, dead)``."""
+    """A task whose output for a record depends on that record alone; subclasses define ``apply(batch, dead)``."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class FilterTask(FilterOperator, StatelessTask):
-    """A task that leaves records out and changes none: subclasses have ``passes(batch, dead)``."""
+    """A task that drops records and changes none; subclasses define ``passes(batch, dead)``."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class KeyedTask(KeyedOperator, Task):
-    """A task with state per key: subclasses have ``state_fields()`` and ``update(batch, slots, state, dead)``.
+    """A task with state per key; subclasses define ``state_fields()`` and ``update(batch, slots, state, dead)``.
 
     Parameters
     ----------
@@ -157,15 +159,15 @@ class KeyedTask(KeyedOperator, Task):
     """
 
 
-def finite(batch: Rows, field: str, dead: DeadLetters) -> Rows:
-    """The records without those whose number in a field is infinite, which are rejected."""
-    if isinstance(batch, Selection) and not batch.every.has_infinite(field):
+def reject_infinite(batch: Rows, field: str, dead: DeadLetters) -> Rows:
+    """Reject the records with an infinite number in a field; return the others."""
+    if isinstance(batch, Selection) and not batch.all_rows.has_infinite(field):
         return batch
     values, _ = floats(batch, field)
     infinite = np.isinf(values)
     if not infinite.any():
         return batch
-    batch = whole(batch)
+    batch = materialize(batch)
     dead.reject(batch, infinite, "not_finite", f"{field} is infinite")
     return batch.filter(pa.array(~infinite))
 
@@ -203,65 +205,76 @@ class ValueTask(KeyedTask):
         return frozenset({self.target})
 
     def validate_rows(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
-        return finite(batch, self.value, dead)
+        return reject_infinite(batch, self.value, dead)
 
 
 # -- registry --------------------------------------------------------------------------------------
 
 _REGISTRY: dict[str, type[Task]] = {}
-#: Names and codes of tasks that are imported at first use, with the module and the class of each.
+#: By name and by code, the module and the class of tasks that are imported at first use.
 _DECLARED: dict[str, tuple[str, str]] = {}
 T = TypeVar("T", bound=type[Task])
 
 
 def declare(tasks: Mapping[str, tuple[str, str]]) -> None:
-    """Make tasks known whose modules are imported at first use.
+    """Declare tasks whose modules are imported at first use.
 
     Parameters
     ----------
     tasks : mapping of str to tuple of str
-        By class name, code and module.
+        By class name, the code and the module.
     """
     for name, (code, module) in tasks.items():
         _DECLARED[code] = _DECLARED[snake_case(name)] = module, name
 
 
-def register(kind: T) -> T:
-    """Make a task known by its name and code; the contract suite then covers it.
+def register(cls: T) -> T:
+    """Register a task by its name and code; the contract suite then covers it.
 
-    A class that is defined again (a module that is loaded again, a notebook's cell that is run again)
-    replaces the earlier one. Names and codes of other tasks are refused.
+    A class that is defined again (in a reloaded module, or a notebook cell that runs again) replaces the earlier one. A
+    name or code of another task raises a ConfigError.
     """
-    if not kind.code:
-        raise ConfigError(f"task {kind.__name__} cannot be registered: its code is empty")
-    for label in (kind.name(), kind.code):
+    if not cls.code:
+        raise ConfigError(f"task {cls.__name__} cannot be registered: its code is empty")
+    for label in (cls.name(), cls.code):
         known = _REGISTRY.get(label)
-        if known is not None and not _is_redefinition(kind, known):
+        if known is not None and not _is_redefinition(cls, known):
             owner = f"{known.__module__}.{known.__qualname__}"
-        elif label in _DECLARED and _DECLARED[label] != (kind.__module__, kind.__qualname__):
+        elif label in _DECLARED and _DECLARED[label] != (cls.__module__, cls.__qualname__):
             owner = ".".join(_DECLARED[label])
         else:
             continue
         raise ConfigError(
-            f"task {kind.__name__} cannot be registered as {label!r}: {owner} has that name; "
+            f"task {cls.__name__} cannot be registered as {label!r}: {owner} has that name; "
             "give it another name and code"
         )
-    for label in [label for label, known in _REGISTRY.items() if _is_redefinition(kind, known)]:
-        del _REGISTRY[label]  # it may have had another code
-    _REGISTRY[kind.name()] = _REGISTRY[kind.code] = kind
-    return kind
+    for label in [label for label, known in _REGISTRY.items() if _is_redefinition(cls, known)]:
+        del _REGISTRY[label]  # the earlier class may have had another code
+    _REGISTRY[cls.name()] = _REGISTRY[cls.code] = cls
+    return cls
 
 
-def _is_redefinition(kind: type[Task], known: type[Task]) -> bool:
-    same_module = kind.__module__ == known.__module__
-    # in a notebook a class is renamed by changing its cell
+def _is_redefinition(cls: type[Task], known: type[Task]) -> bool:
+    same_module = cls.__module__ == known.__module__
+    # the user of a notebook renames a class by editing its cell
     return same_module and (
-        kind.__qualname__ == known.__qualname__
-        or (kind.__module__ == "__main__" and (kind.code == known.code or kind.name() == known.name()))
+        cls.__qualname__ == known.__qualname__
+        or (cls.__module__ == "__main__" and (cls.code == known.code or cls.name() == known.name()))
     )
 
 
-def tasks() -> list[type[Task]]:
+@contextmanager
+def isolated_tasks() -> Iterator[None]:
+    """Undo all registrations of tasks at the end of a ``with`` block; for tests."""
+    before = dict(_REGISTRY)
+    try:
+        yield
+    finally:
+        _REGISTRY.clear()
+        _REGISTRY.update(before)
+
+
+def registered_tasks() -> list[type[Task]]:
     """All registered tasks, in order of category and code."""
     for module in {module for module, _ in _DECLARED.values()}:
         import_module(module)
@@ -269,7 +282,7 @@ def tasks() -> list[type[Task]]:
 
 
 def find_task(name: str) -> type[Task]:
-    """A task by registry name or code, in upper or lower case.
+    """Look up a task by name or code, in upper or lower case.
 
     >>> find_task("KAL").__name__, find_task("kal").__name__
     ('KalmanFilter', 'KalmanFilter')

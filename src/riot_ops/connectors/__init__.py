@@ -1,4 +1,4 @@
-"""Connections to brokers and stores."""
+"""Connectors to brokers and stores."""
 
 from typing import TYPE_CHECKING
 

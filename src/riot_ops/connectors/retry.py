@@ -1,4 +1,4 @@
-"""What clients of stores share: trying again, several calls at once, one client per process."""
+"""Helpers for clients of stores: retries, parallel calls, and one client per process."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 from riot_ops.core.errors import ConnectorError
 from riot_ops.core.secret import Secret
 
-__all__ = ["Failure", "close_shared", "in_parallel", "retrying", "shared"]
+__all__ = ["Failure", "close_shared_clients", "map_parallel", "retry", "shared_client"]
 
-FIRST_PAUSE = 0.1
-LONGEST_PAUSE = 5.0
+FIRST_PAUSE_S = 0.1
+MAX_PAUSE_S = 5.0
 
 T = TypeVar("T")
 A = TypeVar("A")
@@ -25,13 +25,13 @@ _LOCAL = threading.local()
 
 
 class Failure(NamedTuple):
-    """Why a call failed, in words without secrets, and whether another try can help."""
+    """Why a call failed, in words without secrets, and whether another attempt can succeed."""
 
     message: str
     transient: bool
 
 
-def retrying(
+def retry(
     what: str,
     call: Callable[[], T],
     explain: Callable[[Exception], Failure | None],
@@ -40,24 +40,28 @@ def retrying(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> T:
-    """What the call returns; it is made again while it fails for a passing reason.
+    """Call a function, again while it fails with a transient error, and return its result.
 
-    The pauses double from 0.1 s to 5 s, less a random part so that clients do not come back all at once.
+    The pauses double from 0.1 s to 5 s, minus a random part, so that clients do not retry all at once.
 
     Parameters
     ----------
     what : str
-        What the call does, for the error: ``blob 'a' of azure-blob://models cannot be read``.
+        Beginning of the error message, such as ``blob 'a' of azure-blob://models cannot be read``.
+    call : function
+        Called without arguments.
     explain : function
-        The failure behind an exception; None lets the exception out as it is.
+        Maps an exception to a :class:`Failure`; None: raise the exception unchanged.
     patience_s : float
-        For how long to try, in seconds.
+        How long to try, in seconds.
+    clock, sleep : function
+        Replacements of ``time.monotonic`` and ``time.sleep``, for tests.
 
     Raises
     ------
     ConnectorError
-        With the explanation. The exception itself, which may quote an address with a token, is
-        not chained.
+        With the message of the failure. The original exception is not chained, since it may quote an address with a
+        token.
 
     Examples
     --------
@@ -65,11 +69,11 @@ def retrying(
     >>> def call():
     ...     tries.append(1)
     ...     return len(tries) if len(tries) > 2 else [][0]
-    >>> retrying("it cannot be read", call, lambda error: Failure("gone", True), 9.0, sleep=lambda s: None)
+    >>> retry("it cannot be read", call, lambda error: Failure("gone", True), 9.0, sleep=lambda s: None)
     3
     """
     until = clock() + patience_s
-    delay = FIRST_PAUSE
+    delay = FIRST_PAUSE_S
     tries = 0
     while True:
         try:
@@ -80,7 +84,7 @@ def retrying(
                 raise
         tries += 1
         pause = delay * random.uniform(0.5, 1.0)  # noqa: S311 (spreads clients, guards nothing)
-        delay = min(2 * delay, LONGEST_PAUSE)
+        delay = min(2 * delay, MAX_PAUSE_S)
         stop: threading.Event | None = getattr(_LOCAL, "stop", None)
         if not failure.transient or clock() + pause > until or (stop is not None and stop.is_set()):
             often = f" after {tries} tries" if tries > 1 else ""
@@ -91,12 +95,12 @@ def retrying(
             stop.wait(pause)
 
 
-def in_parallel(call: Callable[[A], T], items: Sequence[A], workers: int) -> list[T]:
-    """The results of a call for each item, in order, several waiting for their answers at once.
+def map_parallel(call: Callable[[A], T], items: Sequence[A], workers: int) -> list[T]:
+    """Call a function for each item, several at a time, and return the results in order.
 
-    After the first exception no more calls are made, and those that are being tried again give up.
+    After the first exception no further call starts, and calls that are being retried give up.
 
-    >>> in_parallel(abs, [-1, 2, -3], workers=2)
+    >>> map_parallel(abs, [-1, 2, -3], workers=2)
     [1, 2, 3]
     """
     if workers < 2 or len(items) < 2:
@@ -121,10 +125,10 @@ def in_parallel(call: Callable[[A], T], items: Sequence[A], workers: int) -> lis
 
 
 class Client(Protocol):
-    """What is kept open."""
+    """An object with connections."""
 
     def close(self) -> None:
-        """Let go of connections; may be called twice."""
+        """Close the connections; may be called twice."""
 
 
 C = TypeVar("C", bound=Client)
@@ -132,20 +136,19 @@ _OPEN: dict[tuple[Hashable, ...], Any] = {}
 _LOCK = threading.Lock()
 
 
-def shared(opener: Callable[..., C], *arguments: Hashable, **options: Hashable) -> C:
-    """The client that a function makes of its arguments, made once per process and closed at its end."""
-    given = (*arguments, *options.items())
-    # a variable may have been set anew
-    key = (opener, *(a.reveal() if isinstance(a, Secret) else a for a in given))
+def shared_client(factory: Callable[..., C], *arguments: Hashable, **options: Hashable) -> C:
+    """Return the client that a function creates from its arguments; one per process, closed at exit."""
+    # the value of a secret belongs to the key, since its environment variable may change
+    key = (factory, *(a.reveal() if isinstance(a, Secret) else a for a in (*arguments, *options.items())))
     with _LOCK:
         if key not in _OPEN:
-            _OPEN[key] = opener(*arguments, **options)
+            _OPEN[key] = factory(*arguments, **options)
         client: C = _OPEN[key]
         return client
 
 
-def close_shared() -> None:
-    """Close the clients of this process; the next use opens them again."""
+def close_shared_clients() -> None:
+    """Close the shared clients of this process; the next use opens them again."""
     with _LOCK:
         clients = list(_OPEN.values())
         _OPEN.clear()
@@ -154,11 +157,11 @@ def close_shared() -> None:
 
 
 def _in_child() -> None:
-    """A forked process must not use the connections of its parent, nor close them."""
-    global _LOCK  # noqa: PLW0603 (another thread of the parent may hold it)
+    """Drop the clients in a forked process, which must neither use nor close the connections of its parent."""
+    global _LOCK  # noqa: PLW0603 (another thread of the parent may hold the old lock)
     _LOCK = threading.Lock()
     _OPEN.clear()
 
 
-atexit.register(close_shared)
+atexit.register(close_shared_clients)
 os.register_at_fork(after_in_child=_in_child)

@@ -1,1 +1,1 @@
-"""What all other parts rest on: errors, schemas, parameters, and the contracts of operators, sources and sinks."""
+"""The foundation of all packages: errors, schemas, parameters, and the contracts of operators, sources and sinks."""

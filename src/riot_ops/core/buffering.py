@@ -1,4 +1,4 @@
-"""How records are gathered on their way: by bytes and time, held back by two marks, compressed where that pays."""
+"""Buffering: when records form a batch, how many bytes may wait, and what is compressed."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from typing import Annotated, ClassVar, Literal
 
 import msgspec
 
-from riot_ops.core.errors import ConfigError, did_you_mean, short
+from riot_ops.core.errors import ConfigError, did_you_mean, value_text
 from riot_ops.core.parameters import check_parameters
 
 __all__ = ["AVAILABLE_NOW", "Buffering", "as_buffering", "check_target", "check_trigger"]
 
-#: Batches that a queue has room for where its size is not given, and its least size in bytes.
-BATCHES, LEAST_QUEUE = 4, 1 << 16
+#: Default size of the queue in batches, and its minimum in bytes.
+DEFAULT_QUEUE_BATCHES, MIN_QUEUE_BYTES = 4, 1 << 16
 
-#: A trigger that takes what is there, and ends.
+#: The trigger that processes all available records and ends.
 AVAILABLE_NOW = "available now"
 _PART = r"(\d+\s+(micro|milli)?seconds?|\d+\.\d+\s+seconds?|\d+\s+(minute|hour|day|week)s?)"
 _UNITS = "microsecond", "millisecond", "second", "minute", "hour", "day", "week"
@@ -27,51 +27,52 @@ _INTERVAL = re.compile(rf"\s*(interval\s+)?{_PART}(\s+{_PART})*\s*", re.IGNORECA
 
 Size = Annotated[int, msgspec.Meta(ge=0, le=1 << 40)]
 Share = Annotated[float, msgspec.Meta(gt=0, le=1)]
-#: Up to some thirty years: a lock cannot wait for ever longer ones.
+#: Up to about 30 years; the locks of Python cannot wait much longer.
 Milliseconds = Annotated[float, msgspec.Meta(ge=0, le=1e12)]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Buffering:
-    """How the records of a dataflow are gathered into batches, how many may wait, and what is compressed.
+    """How the records of a dataflow form batches, how many bytes may wait, and what is compressed.
 
-    Results are the same for any of it. The presets go by name as well: ``flow.run(buffering="latency")``.
+    It does not change results. A preset can be given by name: ``flow.run(buffering="latency")``.
 
     ``throughput``
         1 MiB or 10 ms; on Spark a micro-batch each second.
     ``latency``
-        16 KiB or 1 ms; on Spark one micro-batch behind the other.
+        16 KiB or 1 ms; on Spark one micro-batch directly after the other.
     ``immediate``
-        Each record alone and at once: what buffering is measured against. On Spark as little as goes together there.
+        Each record alone, without waiting: the baseline for measurements of buffering. On Spark the smallest batches
+        that it allows.
 
     Parameters
     ----------
     capacity : int, bytes, default 8388608
-        A batch goes on as soon as it holds so much; a record that is larger goes alone. With 0 each record does. On
-        Spark the size of a packed block, and of the batches between the JVM and Python; there a batch of a source is
-        cut into blocks of 64 KiB at the least, also with 0.
+        The steps get a batch as soon as it holds this many bytes; a larger record forms a batch of its own. With 0 each
+        record does. On Spark the size of a packed block, and of the batches between the JVM and Python; there a batch
+        of a source is cut into blocks of at least 64 KiB, also with 0.
     flush_ms : float, 0 to 1e12, default 0
-        How long the first record of a batch that is not full waits for others. While the steps are busy a batch
-        grows in any case. Of no account on Spark, where nothing waits longer than its micro-batch takes.
+        How long, in milliseconds, the first record of a partial batch waits for others. While the steps are busy a
+        batch grows in any case. Spark ignores it: no record waits longer than its micro-batch takes.
     queue : int, bytes, optional
-        Bytes that may wait between the source and the steps, ``capacity`` at least; by default four batches, 64 KiB at
-        least.
+        Bytes that may wait between the source and the steps, at least ``capacity``; by default four batches, at least
+        64 KiB.
     high, low : float, ``0 < low < high <= 1``, default 0.9 and 0.5
-        Marks, as shares of ``queue``: where ``high`` is reached the source is held back, until no more than ``low``
-        is left. Of no account on Spark, which asks a source for nothing that it does not process at once.
+        Watermarks of back-pressure, as shares of ``queue``: at ``high`` the source stops, until no more than ``low`` is
+        left. Spark ignores them: it reads from a source only what it processes directly.
     codec : "lz4", "zstd" or None, default "lz4"
-        What compresses batches that leave the process: packed blocks on Spark, and links. None: nothing.
+        Codec for batches that leave the process: packed blocks on Spark, and links. None: no compression.
     ratio : float in (0, 1], optional
-        Selective compression: a batch goes compressed if that leaves at most this share of its bytes, and else as it
-        is. By default all are compressed.
+        Selective compression: a batch is sent compressed only if that leaves at most this share of its bytes. By
+        default all batches are compressed.
     trigger : str, optional
-        On Spark the time from one micro-batch to the next, such as ``"1 second"``, where ``flow.start`` is not told
-        and a source waits for records.
+        On Spark the interval between micro-batches, such as ``"1 second"``, unless ``flow.start`` gets one and if a
+        source waits for records.
 
     Raises
     ------
     ConfigError
-        For other values.
+        If a value is out of range or two values contradict each other.
 
     Examples
     --------
@@ -106,12 +107,12 @@ class Buffering:
 
     @property
     def room(self) -> int:
-        """Bytes that may wait."""
-        return max(BATCHES * self.capacity, LEAST_QUEUE) if self.queue is None else self.queue
+        """Bytes that may wait: ``queue``, or its default."""
+        return max(DEFAULT_QUEUE_BATCHES * self.capacity, MIN_QUEUE_BYTES) if self.queue is None else self.queue
 
     @classmethod
     def named(cls, name: str) -> Buffering:
-        """A preset: ``throughput``, ``latency`` or ``immediate``.
+        """Return a preset: ``throughput``, ``latency`` or ``immediate``.
 
         >>> Buffering.named("throughput").flush_ms
         10.0
@@ -128,61 +129,63 @@ class Buffering:
         )
 
 
-def as_buffering(given: Buffering | str | None) -> Buffering:
-    """What a runner was given: a preset's name, or nothing for the default.
+def as_buffering(value: Buffering | str | None) -> Buffering:
+    """Convert the option of a runner: a ``Buffering``, the name of a preset, or None for the default.
 
     >>> as_buffering("immediate").capacity, as_buffering(None) == Buffering()
     (0, True)
     """
-    if given is None:
+    if value is None:
         return Buffering()
-    if isinstance(given, str):
-        return Buffering.named(given)
-    if not isinstance(given, Buffering):
-        raise ConfigError(f"buffering must be a Buffering or one of {', '.join(Buffering.PRESETS)}, got {short(given)}")
-    return given
+    if isinstance(value, str):
+        return Buffering.named(value)
+    if not isinstance(value, Buffering):
+        raise ConfigError(
+            f"buffering must be a Buffering or one of {', '.join(Buffering.PRESETS)}, got {value_text(value)}"
+        )
+    return value
 
 
-def check_trigger(given: object, *others: str) -> None:
-    """Raise unless it is an interval as Spark reads one, another text that is allowed, or None.
+def check_trigger(trigger: object, *others: str) -> None:
+    """Raise unless the trigger is None, an interval in Spark's notation, or one of the ``others``.
 
     >>> check_trigger("1 minute 30 seconds")
     >>> check_trigger("soon")
     Traceback (most recent call last):
     riot_ops.core.errors.ConfigError: trigger must be a text such as '1 second', got 'soon' (str)
     """
-    if given is not None and not (isinstance(given, str) and given in others):
-        interval_seconds(given, *others)
+    if trigger is not None and not (isinstance(trigger, str) and trigger in others):
+        interval_seconds(trigger, *others)
 
 
-def interval_seconds(given: object, *others: str) -> float:
-    """The seconds of a trigger that must be an interval, or else be told to be one of others as well.
+def interval_seconds(trigger: object, *others: str) -> float:
+    """The length of a trigger that is an interval, in seconds; the error message also offers the ``others``.
 
     >>> interval_seconds("0.2 seconds"), interval_seconds("Interval 1 minute 30 SECONDS")
     (0.2, 90.0)
     """
-    if not (isinstance(given, str) and _INTERVAL.fullmatch(given)):
+    if not (isinstance(trigger, str) and _INTERVAL.fullmatch(trigger)):
         texts = " or ".join(map(repr, ("1 second", *others)))
-        raise ConfigError(f"trigger must be a text such as {texts}, got {short(given)}")
-    parts = re.findall(r"([\d.]+)\s+([a-z]+?)s?\b", given.lower())
+        raise ConfigError(f"trigger must be a text such as {texts}, got {value_text(trigger)}")
+    parts = re.findall(r"([\d.]+)\s+([a-z]+?)s?\b", trigger.lower())
     return sum(float(number) * _SECONDS[unit] for number, unit in parts)
 
 
 def check_target(target_s: object, max_records: int | None, min_records: int | None = None) -> None:
-    """Raise unless the time that a micro-batch should take is one, and the bounds of its records are there and agree.
+    """Raise unless the target duration of a micro-batch is a number and its bounds of records are consistent.
 
     >>> check_target(0.5, 100)
     >>> check_target(0.5, None)
     Traceback (most recent call last):
-    riot_ops.core.errors.ConfigError: target_s = 0.5 needs max_records, with which the limit begins, got None
+    riot_ops.core.errors.ConfigError: target_s = 0.5 needs max_records, the initial limit, got None
     """
     if target_s is None:
         if min_records is not None:
-            raise ConfigError(f"min_records = {min_records} bounds what target_s sets, and that is None")
+            raise ConfigError(f"min_records = {min_records} needs target_s, whose limit it bounds, got None")
         return
     if not isinstance(target_s, Real) or isinstance(target_s, bool) or not 0 < float(target_s) < math.inf:
-        raise ConfigError(f"target_s must be a finite number of seconds > 0, got {short(target_s)}")
+        raise ConfigError(f"target_s must be a finite number of seconds > 0, got {value_text(target_s)}")
     if max_records is None:
-        raise ConfigError(f"target_s = {float(target_s):g} needs max_records, with which the limit begins, got None")
+        raise ConfigError(f"target_s = {float(target_s):g} needs max_records, the initial limit, got None")
     if min_records is not None and min_records > max_records:
         raise ConfigError(f"min_records must be <= max_records, got {min_records} and {max_records}")

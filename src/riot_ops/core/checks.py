@@ -1,31 +1,102 @@
-"""Whether parameters are numbers that one can count or wait with."""
+"""Checks of numbers and flags that callers pass as options; each raises :class:`ConfigError` with the option's name."""
 
 from __future__ import annotations
 
+import math
 from numbers import Integral, Real
 from typing import Any
 
-from riot_ops.core.errors import ConfigError, short
+from riot_ops.core.errors import ConfigError, value_text
 
-__all__ = ["check_count", "check_seconds"]
+__all__ = ["check_count", "check_days", "check_flag", "check_positive", "check_seconds", "check_share", "is_number"]
 
-#: Some thirty years: a lock cannot wait for ever longer ones.
-MOST_SECONDS = 1e9
+#: About 30 years; the locks of Python cannot wait much longer.
+MAX_SECONDS = 1e9
 
 
-def check_count(name: str, value: Any, least: int = 1) -> None:
-    """Raise where a parameter is not a whole number, or too small."""
-    if isinstance(value, bool) or not isinstance(value, Integral):
-        raise ConfigError(f"{name} must be a whole number >= {least}, got {short(value)}")
-    if value < least:
-        raise ConfigError(f"{name} must be >= {least}, got {value}")
+def check_count(minimum: int = 1, maximum: int | None = None, /, **options: Any) -> None:
+    """Raise unless each option is a whole number within the bounds.
+
+    >>> check_count(houses=40, every=2.5)
+    Traceback (most recent call last):
+    riot_ops.core.errors.ConfigError: every must be a whole number >= 1, got 2.5
+    """
+    allowed = f">= {minimum}" if maximum is None else f"from {minimum:,} to {maximum:,}"
+    for name, value in options.items():
+        whole = isinstance(value, Integral) and not isinstance(value, bool)
+        if not whole or value < minimum or (maximum is not None and value > maximum):
+            raise ConfigError(f"{name} must be a whole number {allowed}, got {_shown(value)}")
 
 
 def check_seconds(name: str, value: Any, zero: bool = False) -> None:
-    """Raise where a parameter is not a time that one can wait; it may be zero where that is said."""
-    allowed = f"must be {'>=' if zero else '>'} 0 and at most {MOST_SECONDS:g} seconds"
+    """Raise unless the option is a number of seconds that a lock can wait; ``zero`` also allows 0.
+
+    >>> check_seconds("patience_s", -1)
+    Traceback (most recent call last):
+    riot_ops.core.errors.ConfigError: patience_s must be > 0 and at most 1e+09 seconds, got -1
+    """
+    allowed = f"must be {'>=' if zero else '>'} 0 and at most {MAX_SECONDS:g} seconds"
     number = isinstance(value, Real) and not isinstance(value, bool)
-    if not number:
-        raise ConfigError(f"{name} {allowed}, got {short(value)}")
-    if not 0 <= float(value) <= MOST_SECONDS or not (value or zero):
-        raise ConfigError(f"{name} {allowed}, got {value}")
+    if not number or not 0 <= float(value) <= MAX_SECONDS or not (value or zero):
+        raise ConfigError(f"{name} {allowed}, got {_shown(value)}")
+
+
+def check_share(**options: Any) -> None:
+    """Raise unless each option is a number from 0 to 1.
+
+    >>> check_share(late=2)
+    Traceback (most recent call last):
+    riot_ops.core.errors.ConfigError: late must be from 0 to 1, got 2
+    """
+    for name, value in options.items():
+        if not is_number(value) or not 0 <= value <= 1:
+            raise ConfigError(f"{name} must be from 0 to 1, got {_shown(value)}")
+
+
+def check_positive(or_zero: bool = False, /, **options: Any) -> None:
+    """Raise unless each option is a finite number above 0; ``or_zero`` also allows 0.
+
+    >>> check_positive(rate=0)
+    Traceback (most recent call last):
+    riot_ops.core.errors.ConfigError: rate must be a finite number > 0, got 0
+    """
+    allowed = ">= 0" if or_zero else "> 0"
+    for name, value in options.items():
+        if not is_number(value) or not 0 <= value < math.inf or not (value or or_zero):
+            raise ConfigError(f"{name} must be a finite number {allowed}, got {_shown(value)}")
+
+
+def check_flag(**options: Any) -> None:
+    """Raise unless each option is True or False.
+
+    >>> check_flag(dirt="no")
+    Traceback (most recent call last):
+    riot_ops.core.errors.ConfigError: dirt must be True or False, got 'no' (str)
+    """
+    for name, value in options.items():
+        if not isinstance(value, bool):
+            raise ConfigError(f"{name} must be True or False, got {_shown(value)}")
+
+
+def check_days(days: float | None, messages: int | None) -> None:
+    """Raise unless ``days`` is a length of a stream in days; it cannot be combined with a length in messages.
+
+    >>> check_days(0, None)
+    Traceback (most recent call last):
+    riot_ops.core.errors.ConfigError: days must be > 0, and not be given together with messages; got 0
+    """
+    if days is not None and (messages is not None or not is_number(days) or not 0 < days < 36500):
+        raise ConfigError(f"days must be > 0, and not be given together with messages; got {_shown(days)}")
+
+
+def is_number(value: Any) -> bool:
+    """Whether the value is an int or a float; a bool is not.
+
+    >>> is_number(1), is_number(True), is_number("1")
+    (True, False, False)
+    """
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _shown(value: Any) -> str:
+    return repr(value) if isinstance(value, Real) else value_text(value)

@@ -1,12 +1,12 @@
-"""Stream time: how far the event times of a stream have come, and when a task is called because of it.
+"""Stream time: the progress of event time in a stream, and the clocks by which it calls tasks.
 
 The *stream time* at a message is the largest event time of all messages up to it, in the order of their numbers. It
-depends on nothing else: neither on how the stream is cut into batches, splits or micro-batches, nor on which bucket of
-keys looks. A task with a :class:`Clock` is told when stream time passes a multiple of its period, between two records
-and for all of its keys, silent ones included.
+depends on nothing else: neither on how the stream is cut into batches, splits or micro-batches, nor on the bucket of
+keys. The engine calls a task with a :class:`Clock` when stream time passes a multiple of its period, between two
+records and for all keys of the task, including those without new records.
 
-Whoever reads a range of messages tells where in it stream time may move: these *marks* go to every bucket beside the
-records (:mod:`riot_ops.graph.marks`), are merged in order, and become the :class:`Ticks` of a batch.
+The reader of a range of messages emits *watermarks* where stream time may move. They go to every bucket beside the
+records (:mod:`riot_ops.ingest.watermarks`), are merged in order, and become the :class:`Ticks` of a batch.
 """
 
 from __future__ import annotations
@@ -23,47 +23,59 @@ import pyarrow as pa
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.schema import TIMESTAMP
 
-__all__ = ["END", "MARKS", "NEVER", "Clock", "StepClock", "Ticks", "common_resolution", "in_us", "whole_period"]
+__all__ = [
+    "END",
+    "NEVER",
+    "WATERMARKS",
+    "Clock",
+    "StepClock",
+    "Ticks",
+    "common_resolution",
+    "to_microseconds",
+    "whole_periods_us",
+]
 
-#: A mark: a message, and the stream time that it may have moved to, rounded down.
-MARKS = pa.schema([("seq", pa.int64()), ("event_time", TIMESTAMP)])
+#: A watermark: the number of a message, and the stream time that it may have moved to, rounded down.
+WATERMARKS = pa.schema([("seq", pa.int64()), ("event_time", TIMESTAMP)])
 
 #: The stream time before the first event time, in microseconds.
 NEVER = int(np.iinfo(np.int64).min)
-#: Later than any event time.
+#: The stream time at the end of a bounded stream, in microseconds: later than any event time.
 END = 1 << 61
 
 
-def in_us(time: timedelta) -> int:
-    """A duration in microseconds."""
+def to_microseconds(time: timedelta) -> int:
+    """Convert a duration to microseconds."""
     return time // timedelta(microseconds=1)
 
 
 @dataclass(frozen=True)
 class Clock:
-    """When a keyed task is called by stream time.
+    """When stream time calls a keyed task.
 
     Parameters
     ----------
     period : timedelta > 0
-        The task is called when stream time less the delay passes a multiple of it.
+        The engine calls the task when stream time, less ``allowed_lateness``, passes a multiple of it.
     allowed_lateness : timedelta >= 0, default 0
-        How far a record may lag behind stream time. Streams behind the task are late by as much.
+        How far a record may lag behind stream time. The output of the task is late by as much.
     max_ahead : timedelta > 0, optional
-        How far beyond stream time an event time may be and still move it; None: any. The first one always does.
+        How far an event time may be ahead of stream time and still advance it; by default any distance. The first event
+        time always advances it.
     from_first : bool, default False
-        Whether periods count from the first event time of the stream, instead of from 1970. Marks are then exact to the
-        microsecond, so that there is one for each record that moves time.
-    whole : bool, default False
-        Whether the task, which has no delay, asks only how many periods have passed: it is told of the moves of stream
-        time that pass a multiple of the period, and of no other. Its keys age by these, too.
+        Whether periods count from the first event time of the stream instead of from 1970. Watermarks are then exact to
+        the microsecond, one for each record that advances stream time.
+    whole_periods : bool, default False
+        Whether only the number of passed periods matters to the task, which then has no ``allowed_lateness``: the ticks
+        contain only the moves of stream time that pass a multiple of the period. The ``ttl`` of its keys counts by
+        these moves, too.
     """
 
     period: timedelta
     allowed_lateness: timedelta = timedelta(0)
     max_ahead: timedelta | None = None
     from_first: bool = False
-    whole: bool = False
+    whole_periods: bool = False
 
     def __post_init__(self) -> None:
         for name in ("period", "max_ahead"):
@@ -72,28 +84,28 @@ class Clock:
                 raise ConfigError(f"{name} must be longer than 0, got {value!r}")
         if self.allowed_lateness < timedelta(0):
             raise ConfigError(f"allowed_lateness must not be negative, got {self.allowed_lateness!r}")
-        if self.whole and self.allowed_lateness:
+        if self.whole_periods and self.allowed_lateness:
             raise ConfigError(f"whole periods have no allowed_lateness, got {self.allowed_lateness!r}")
 
 
 @dataclass(frozen=True)
 class StepClock:
-    """A clock in its place in a dataflow.
+    """The clock of one step of a dataflow.
 
     Attributes
     ----------
     streams : tuple of str
-        Streams of marks; the foremost of them is stream time.
+        Streams of watermarks; the latest of them is stream time.
     resolution : int
-        Marks are multiples of it, in microseconds. It divides all that the clocks of the dataflow name.
+        Watermarks are multiples of it, in microseconds. It divides every duration of the dataflow's clocks.
     lag : int
-        By how many microseconds the tasks above delay what they put out: stream time here is so much earlier.
+        By how many microseconds the upstream tasks delay their output: stream time here is earlier by it.
     max_ahead : int or None
-        The smallest of the task and of those above it, in microseconds.
+        The smallest ``max_ahead`` of the task and its upstream tasks, in microseconds.
     from_first : bool
         Whether the task's periods count from the first event time.
     period : int
-        Of its moves those that pass a multiple of it are told, in microseconds; 0: all.
+        The ticks contain only moves of stream time that pass a multiple of it, in microseconds; 0: all moves.
     """
 
     streams: tuple[str, ...]
@@ -105,7 +117,7 @@ class StepClock:
 
 
 def common_resolution(clocks: Iterable[Clock]) -> int:
-    """The largest number of microseconds that divides all that the clocks name; 1 where one begins at the first time.
+    """The largest number of microseconds that divides all durations of the clocks; 1 if one counts from the first time.
 
     >>> common_resolution([Clock(timedelta(minutes=1), allowed_lateness=timedelta(seconds=45))]) // 1_000_000
     15
@@ -115,7 +127,7 @@ def common_resolution(clocks: Iterable[Clock]) -> int:
         return 1
     return math.gcd(
         *(
-            in_us(time)
+            to_microseconds(time)
             for clock in clocks
             for time in (clock.period, clock.allowed_lateness, clock.max_ahead)
             if time is not None and time
@@ -123,32 +135,33 @@ def common_resolution(clocks: Iterable[Clock]) -> int:
     )
 
 
-def whole_period(clocks: Iterable[Clock]) -> int:
-    """The period in microseconds, where a task goes by one clock and by nothing but whole periods of it; else 0.
+def whole_periods_us(clocks: Iterable[Clock]) -> int:
+    """The period in microseconds if a task has a single clock that counts whole periods; otherwise 0.
 
-    >>> whole_period([Clock(timedelta(seconds=2), whole=True)]), whole_period([Clock(timedelta(seconds=2))])
+    >>> period = timedelta(seconds=2)
+    >>> whole_periods_us([Clock(period, whole_periods=True)]), whole_periods_us([Clock(period)])
     (2000000, 0)
     """
     clocks = tuple(clocks)
-    return in_us(clocks[0].period) if len(clocks) == 1 and clocks[0].whole else 0
+    return to_microseconds(clocks[0].period) if len(clocks) == 1 and clocks[0].whole_periods else 0
 
 
 @dataclass(frozen=True)
 class Ticks:
-    """How stream time moves over the rows of a batch: before row ``rows[i]`` it comes to ``times[i]``.
+    """How stream time moves over the rows of a batch: before row ``rows[i]`` it advances to ``times[i]``.
 
     Attributes
     ----------
     start : int
-        Stream time before the first row, in microseconds; :data:`NEVER` where there is none yet.
+        Stream time before the first row, in microseconds; :data:`NEVER` before the first event time.
     rows, times, seq : arrays of int64, shape (n,)
-        Row (the number of rows: behind the last), stream time, and the number of the message that moved it.
+        Row (the number of rows: after the last), stream time, and the number of the message that moved it.
     resolution : int
-        What stream time is rounded down to, in microseconds.
+        Stream time is rounded down to a multiple of it, in microseconds.
     lag : int
-        What has been taken from stream time, see :class:`StepClock`.
+        By how much stream time is delayed here, see :class:`StepClock`.
     origin : int
-        From where the task's periods count, in microseconds; :data:`NEVER` where that is the first event time and
+        Where the task's periods start to count, in microseconds; :data:`NEVER` if that is the first event time and
         there is none yet.
     """
 
@@ -162,19 +175,19 @@ class Ticks:
 
     @property
     def end(self) -> int:
-        """Stream time behind the last row."""
+        """Stream time after the last row."""
         return int(self.times[-1]) if self.times.size else self.start
 
     @property
     def moments(self) -> npt.NDArray[np.int64]:
-        """Stream time before the first row and behind each move."""
+        """Stream time before the first row and after each move."""
         return np.concatenate([[self.start], self.times])
 
-    def at_rows(self, n: int, of: npt.NDArray[np.int64] | None = None) -> npt.NDArray[np.int64]:
-        """Stream time at each of the n rows, or what there is ``of`` each of the moments.
+    def at_rows(self, n: int, values: npt.NDArray[np.int64] | None = None) -> npt.NDArray[np.int64]:
+        """Stream time at each of the n rows; or the element of ``values``, which has one per item of :attr:`moments`.
 
         >>> Ticks(NEVER, np.array([1, 3]), np.array([10, 20]), np.array([7, 9])).at_rows(4)[1:].tolist()
         [10, 10, 20]
         """
         edges = np.concatenate([[0], self.rows, [n]])
-        return np.repeat(self.moments if of is None else of, np.diff(edges))
+        return np.repeat(self.moments if values is None else values, np.diff(edges))

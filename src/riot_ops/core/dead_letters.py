@@ -1,4 +1,4 @@
-"""Records that a task rejects, with reason and original text."""
+"""Dead letters: the records that a task rejects, each with a reason and its original text."""
 
 from __future__ import annotations
 
@@ -16,18 +16,20 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from riot_ops.core.casting import cast, castable, cells, is_text
-from riot_ops.core.errors import encodable, short
+from riot_ops.core.casting import can_cast, cast, is_text, to_python
+from riot_ops.core.errors import escape_surrogates, value_text
 from riot_ops.core.schema import EARLIEST, ERRORS, LATEST, TIMESTAMP
 
 __all__ = ["DeadLetters", "json_text", "records_as_json"]
 
 ENCODER = msgspec.json.Encoder()
-#: What the encoder takes as it is, and how JSON writes a float that Python writes so.
+#: Types that the encoder writes without conversion.
 _ENCODED = {str, int, type(None)}
-_NO_NUMBERS = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity", "None": "null"}
-#: Records that are written one by one: of so few, each call of Arrow's costs more than they do.
-FEW = 256
+#: Python's text of floats that JSON writes differently.
+_SPECIAL_FLOATS = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity", "None": "null"}
+#: Up to this many records are written one by one: a call of Arrow costs more than that.
+MAX_ROWWISE = 256
+#: Types whose ``str()`` appears in JSON.
 PRINTABLE = (bool, int, float, Decimal, date, time, timedelta)
 
 
@@ -47,14 +49,16 @@ class DeadLetters:
         message: str | Sequence[str] | pa.StringArray,
         raw: pa.Array | None = None,
     ) -> None:
-        """Reject rows (a mask or indices) of a batch.
+        """Reject rows of a batch.
 
         Parameters
         ----------
+        rows : array of bool or of int
+            Mask of the rejected rows, or their indices.
         reason : str
             Short stable code, such as ``malformed``.
         message : str, sequence of str or array of text
-            What was wrong, for all rows or for each.
+            Description of the problem: one text for all rejected rows, or one for each.
         raw : array, optional
             Original text of *all* rows of the batch; by default the whole record as JSON.
         """
@@ -68,74 +72,74 @@ class DeadLetters:
             last = _Rejected(batch, raw, [], [], [])
             self._rejected.append(last)
         last.rows.append(index)
-        last.reasons.extend([encodable(str(reason))] * n)
+        last.reasons.extend([escape_surrogates(str(reason))] * n)
         if isinstance(message, pa.Array):
             last.messages.append(message)
             return
         if not last.messages or isinstance(last.messages[-1], pa.Array):
             last.messages.append([])
         if isinstance(message, str):
-            last.messages[-1].extend([encodable(message)] * n)
+            last.messages[-1].extend([escape_surrogates(message)] * n)
         else:
-            last.messages[-1].extend(message if "".join(message).isascii() else map(encodable, message))
+            last.messages[-1].extend(message if "".join(message).isascii() else map(escape_surrogates, message))
 
     def take(self) -> list[pa.RecordBatch]:
-        """The collected records as batches of errors; the collector is empty afterwards."""
+        """Return the collected records as batches of the errors stream, and clear the collector."""
         if not self._rejected:
             return []
         rejected, self._rejected = self._rejected, []
-        return [self._errors(one) for one in rejected]
+        return [self._errors(group) for group in rejected]
 
-    def _errors(self, one: _Rejected) -> pa.RecordBatch:
-        rows = pa.array(np.concatenate(one.rows))
-        picked = one.batch.take(rows)
+    def _errors(self, group: _Rejected) -> pa.RecordBatch:
+        rows = pa.array(np.concatenate(group.rows))
+        records = group.batch.take(rows)
         columns = [
-            _numbers(picked),
-            _times(picked),
+            _numbers(records),
+            _times(records),
             pa.repeat(pa.scalar(self.task, pa.string()), len(rows)),
-            pa.array(one.reasons, pa.string()),
-            pa.concat_arrays([m if isinstance(m, pa.Array) else pa.array(m, pa.string()) for m in one.messages]),
-            records_as_json(picked) if one.raw is None else _as_text(one.raw.take(rows)),
+            pa.array(group.reasons, pa.string()),
+            pa.concat_arrays([m if isinstance(m, pa.Array) else pa.array(m, pa.string()) for m in group.messages]),
+            records_as_json(records) if group.raw is None else _as_text(group.raw.take(rows)),
         ]
         return pa.RecordBatch.from_arrays(columns, schema=ERRORS)
 
 
 class _Rejected(NamedTuple):
-    """What has been rejected of a batch, for one reason or several, turned into errors all at once."""
+    """The rejected rows of one batch, for one reason or several; they become one batch of errors."""
 
     batch: pa.RecordBatch
     raw: pa.Array | None
     rows: list[npt.NDArray[Any]]
     reasons: list[str]
-    #: In parts: texts of Python's, or of Arrow's.
+    #: Lists of Python texts, and Arrow arrays of text.
     messages: list[Any]
 
 
 def json_text(record: Any) -> str:
-    """A record, or a value of one, as JSON, whatever it holds.
+    """Write a record, or a value of one, as JSON; never raises, whatever the value contains.
 
     >>> json_text({"device": b"ok", "value": {1}})
     '{"device": "ok", "value": "{1} (set)"}'
     """
     try:
-        return encodable(json.dumps(record, default=_plain, ensure_ascii=False))
-    except (TypeError, ValueError, RecursionError):  # keys that are no texts, a cycle, a depth without an end
-        return encodable(short(record))
+        return escape_surrogates(json.dumps(record, default=_plain, ensure_ascii=False))
+    except (TypeError, ValueError, RecursionError):  # keys that are not text, cycles, endless nesting
+        return escape_surrogates(value_text(record))
 
 
 def _plain(value: Any) -> str:
     if isinstance(value, bytes):
         return value.decode("utf-8", "backslashreplace")
-    return str(value) if isinstance(value, PRINTABLE) else short(value)
+    return str(value) if isinstance(value, PRINTABLE) else value_text(value)
 
 
 def _numbers(batch: pa.RecordBatch) -> pa.Array:
-    return _known(batch, "seq", pa.int64())
+    return _column_or_nulls(batch, "seq", pa.int64())
 
 
 def _times(batch: pa.RecordBatch) -> pa.Array:
-    """The event times; null for those that no reader of the errors could hold."""
-    column = _known(batch, "event_time", TIMESTAMP)
+    """The event times; null if outside the range of Python's ``datetime``."""
+    column = _column_or_nulls(batch, "event_time", TIMESTAMP)
     if column.null_count == len(column) or _all_in_range(column):
         return column
     numbers = column.cast(pa.int64())
@@ -144,43 +148,45 @@ def _times(batch: pa.RecordBatch) -> pa.Array:
 
 
 def _all_in_range(times: pa.Array) -> bool:
-    """Whether Python can hold all times that are there."""
+    """Whether all times that are not null are in the range of Python's ``datetime``."""
     if not times.null_count and len(times):
         micros = np.frombuffer(times.buffers()[1], np.int64, len(times), 8 * times.offset)
         return bool(micros.min() >= EARLIEST and micros.max() <= LATEST)
-    least, most = pc.min_max(times.view(pa.int64())).values()
-    return not least.is_valid or (least.as_py() >= EARLIEST and most.as_py() <= LATEST)
+    lowest, highest = pc.min_max(times.view(pa.int64())).values()
+    return not lowest.is_valid or (lowest.as_py() >= EARLIEST and highest.as_py() <= LATEST)
 
 
-def _known(batch: pa.RecordBatch, name: str, kind: pa.DataType) -> pa.Array:
-    """A field of the batch, null where it is missing or of another kind."""
+def _column_or_nulls(batch: pa.RecordBatch, name: str, dtype: pa.DataType) -> pa.Array:
+    """A column of the batch cast to a type; nulls if it is missing or cannot be cast."""
     place = batch.schema.get_field_index(name)
-    if place >= 0 and batch.column(place).type == kind:
+    if place >= 0 and batch.column(place).type == dtype:
         return batch.column(place)
-    if place < 0 or not castable(batch.schema.field(place).type, kind):
-        return pa.nulls(batch.num_rows, kind)
-    return cast(batch.column(place), kind)[0]
+    if place < 0 or not can_cast(batch.schema.field(place).type, dtype):
+        return pa.nulls(batch.num_rows, dtype)
+    return cast(batch.column(place), dtype)[0]
 
 
 def _as_text(column: pa.Array) -> pa.Array:
-    """Text of a column that may hold invalid UTF-8, without losing a byte."""
-    return pa.array([None if v is None else v if isinstance(v, str) else _plain(v) for v in cells(column)], pa.string())
+    """Convert a column to text; bytes that are not UTF-8 are escaped."""
+    return pa.array(
+        [None if v is None else v if isinstance(v, str) else _plain(v) for v in to_python(column)], pa.string()
+    )
 
 
 def records_as_json(batch: pa.RecordBatch) -> pa.Array:
-    """Each record of a batch as JSON text.
+    """Write each record of a batch as JSON.
 
     >>> records_as_json(pa.RecordBatch.from_pydict({"seq": [7], "payload": [b"a,b"]})).to_pylist()
     ['{"seq": 7, "payload": "a,b"}']
     """
     names = batch.schema.names
     if len(set(names)) < len(names) or not names:
-        columns = [cells(column) for column in batch.columns]
+        columns = [to_python(column) for column in batch.columns]
         rows = zip(*columns, strict=True) if columns else [()] * batch.num_rows
         return pa.array([json_text(dict(zip(names, row, strict=True))) for row in rows], pa.string())
-    parts: list[Any] = ["{"]  # between the columns what is the same in all records
+    parts: list[Any] = ["{"]  # columns of texts, and between them the text that all records share
     for place, (name, column) in enumerate(zip(names, batch.columns, strict=True)):
-        parts[-1] += f"{', ' if place else ''}{json.dumps(encodable(name), ensure_ascii=False)}: "
+        parts[-1] += f"{', ' if place else ''}{json.dumps(escape_surrogates(name), ensure_ascii=False)}: "
         if column.null_count == len(column):
             parts[-1] += "null"
         else:
@@ -188,29 +194,29 @@ def records_as_json(batch: pa.RecordBatch) -> pa.Array:
     parts[-1] += "}"
     if len(parts) == 1:
         return pa.array(parts * batch.num_rows, pa.string())
-    if batch.num_rows > FEW:
+    if batch.num_rows > MAX_ROWWISE:
         return pc.binary_join_element_wise(*(pa.array(p, pa.string()) if isinstance(p, list) else p for p in parts), "")
     texts = [repeat(part) if isinstance(part, str) else part for part in parts]
-    return pa.array(map("".join, zip(*texts)), pa.string())  # noqa: B905 (some have no end)
+    return pa.array(map("".join, zip(*texts)), pa.string())  # noqa: B905 (repeat() is endless)
 
 
 def _tokens(column: pa.Array) -> Any:
-    """The values as JSON text; of many the numbers and times, which are common, all at once."""
-    kind, few = column.type, len(column) <= FEW
-    if pa.types.is_integer(kind):
+    """Write the values as JSON; in large columns Arrow or NumPy converts numbers and times, the common types."""
+    dtype, few = column.type, len(column) <= MAX_ROWWISE
+    if pa.types.is_integer(dtype):
         if few:
             return ["null" if value is None else str(value) for value in column.to_pylist()]
         texts = column.cast(pa.string())
         return texts.fill_null("null") if column.null_count else texts
-    if kind == TIMESTAMP and _all_in_range(column):
+    if dtype == TIMESTAMP and _all_in_range(column):
         return _time_tokens(column)
-    if pa.types.is_binary(kind):
-        with contextlib.suppress(pa.ArrowInvalid):  # what is no UTF-8 is looked at one by one
+    if pa.types.is_binary(dtype):
+        with contextlib.suppress(pa.ArrowInvalid):  # invalid UTF-8 is handled value by value below
             column = column.cast(pa.string())
-    values = cells(column)
-    if pa.types.is_float64(kind):
-        return [_NO_NUMBERS.get(text, text) for text in map(repr, values)]
-    if not (is_text(kind) or kind == TIMESTAMP):
+    values = to_python(column)
+    if pa.types.is_float64(dtype):
+        return [_SPECIAL_FLOATS.get(text, text) for text in map(repr, values)]
+    if not (is_text(dtype) or dtype == TIMESTAMP):
         return [json_text(value) for value in values]
     if not {*map(type, values)} <= _ENCODED:
         values = [value if type(value) in _ENCODED else _plain(value) for value in values]
@@ -218,7 +224,7 @@ def _tokens(column: pa.Array) -> Any:
 
 
 def _time_tokens(column: pa.Array) -> list[str]:
-    """Times as Python writes them; NumPy takes a fifth of what Python or Arrow take."""
+    """Write times in Python's format; NumPy needs a fifth of the time of Python or Arrow."""
     micros = np.frombuffer(column.buffers()[1], np.int64, len(column), 8 * column.offset)
     if column.null_count:
         micros = np.where(column.is_valid().to_numpy(zero_copy_only=False), micros, 0)

@@ -1,10 +1,13 @@
-"""The exceptions of riot_ops: one root, stable codes, texts that name the remedy."""
+"""The exceptions of riot_ops, with stable codes, and the helpers that write their messages."""
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable
-from typing import Any, ClassVar
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+if TYPE_CHECKING:
+    import msgspec
 
 __all__ = [
     "ConfigError",
@@ -15,19 +18,20 @@ __all__ = [
     "RecordError",
     "RiotError",
     "StateError",
+    "describe_validation_error",
     "did_you_mean",
-    "encodable",
+    "escape_control",
+    "escape_surrogates",
     "exception_text",
     "excerpt",
-    "printable",
-    "short",
+    "value_text",
 ]
 
 EXCERPT_LENGTH = 200
 
 
 class RiotError(Exception):
-    """Root of all errors. ``code`` is stable and documented; the text may change."""
+    """Base of all errors. ``code`` is stable and documented; the text may change."""
 
     code: ClassVar[str] = "riot.error"
 
@@ -41,8 +45,7 @@ class ConfigError(RiotError, ValueError):
 class RecordError(RiotError, ValueError):
     """One record cannot be processed; it goes to the errors stream.
 
-    Raise it (with a short ``reason``) in a function given to ``ro.map`` and friends to reject
-    the record at hand.
+    A function given to ``ro.map`` and the like raises it, with a short ``reason``, to reject the current record.
     """
 
     code = "riot.record"
@@ -65,19 +68,19 @@ class ParseError(RecordError):
 
 
 class StateError(RiotError):
-    """State of another task, version or parameters."""
+    """The state belongs to another task, another version or other parameters."""
 
     code = "riot.state"
 
 
 class ModelError(RiotError, ValueError):
-    """A trained model that is missing, damaged or unfit for its use, or that cannot be trained."""
+    """A trained model is missing, damaged or unsuitable, or a model cannot be trained."""
 
     code = "riot.model"
 
 
 class ConnectorError(RiotError, OSError):
-    """A source or sink failed; ``retryable`` tells whether trying again can help."""
+    """A source or sink failed; ``retryable`` says whether another attempt can succeed."""
 
     code = "riot.connector"
 
@@ -92,11 +95,11 @@ class MissingExtraError(RiotError, ImportError):
     Parameters
     ----------
     feature : str
-        What needs it.
-    extra : str
-        The extra that brings it; empty where another package does.
-    package : str
-        What to install.
+        The feature that needs the dependency.
+    extra : str, default ""
+        The extra of ``package`` that installs it; empty if ``package`` itself does.
+    package : str, default "riot-ops"
+        The package to install.
     """
 
     code = "riot.missing_extra"
@@ -115,32 +118,32 @@ def excerpt(text: str, length: int = EXCERPT_LENGTH) -> str:
     return text if len(text) <= length else text[: length - 1] + "…"
 
 
-def short(value: Any) -> str:
-    """A value and its type for a message.
+def value_text(value: Any) -> str:
+    """Show a value and its type, shortened for a message.
 
-    >>> short("warm")
+    >>> value_text("warm")
     "'warm' (str)"
     """
     try:
         text = repr(value)
-    except Exception:  # the value is a user's, and so is what it raises
+    except Exception:  # a user's __repr__ may raise anything
         text = "a value without a text"
     return f"{excerpt(text, 60)} ({type(value).__name__})"
 
 
-def encodable(text: str) -> str:
-    r"""A text that can be written as UTF-8: lone surrogates are spelt out.
+def escape_surrogates(text: str) -> str:
+    r"""Escape lone surrogates, so that the text can be encoded as UTF-8.
 
-    >>> encodable("a\ud800")
+    >>> escape_surrogates("a\ud800")
     'a\\ud800'
     """
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
-def printable(text: str) -> str:
-    r"""A text that takes one line and moves no cursor: control characters are spelt out.
+def escape_control(text: str) -> str:
+    r"""Escape control characters, so that the text stays on one line of a terminal.
 
-    >>> printable("a\nb\x1b[31m")
+    >>> escape_control("a\nb\x1b[31m")
     'a\\nb\\x1b[31m'
     """
     if text.isprintable():
@@ -149,7 +152,7 @@ def printable(text: str) -> str:
 
 
 def exception_text(error: BaseException) -> str:
-    """What an exception says, even where asking it fails.
+    """The message of an exception, also if its ``__str__`` raises.
 
     >>> exception_text(ValueError("too warm"))
     'too warm'
@@ -161,10 +164,57 @@ def exception_text(error: BaseException) -> str:
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """A hint for an unknown name, or nothing.
+    """A hint at the known name most like an unknown one; empty if none is alike.
 
     >>> did_you_mean("kalman_filer", ["kalman_filter", "bloom_filter"])
     '; did you mean "kalman_filter"?'
     """
+    import difflib  # only errors need it
+
     close = difflib.get_close_matches(word, list(known), n=1)
     return f'; did you mean "{close[0]}"?' if close else ""
+
+
+def describe_validation_error(
+    error: msgspec.ValidationError, data: Any, allowed: Mapping[str, Sequence[str]] | None = None
+) -> str:
+    r"""Say where external data does not match its schema: the path, the value there, and msgspec's reason.
+
+    Parameters
+    ----------
+    error : msgspec.ValidationError
+    data : object
+        The data that msgspec refused.
+    allowed : mapping of str to sequence of str, optional
+        By field name, the texts that the field may hold; they replace msgspec's reason.
+
+    Examples
+    --------
+    >>> import msgspec
+    >>> try:
+    ...     _ = msgspec.convert([{"x": 1}, {"x": "2"}], list[dict[str, int]])
+    ... except msgspec.ValidationError as error:
+    ...     print(error, "...", describe_validation_error(error, [{"x": 1}, {"x": "2"}]), sep="\n")
+    Expected `int`, got `str` - at `$[1][...]`
+    ...
+    [1] = an object with x: Expected `int`, got `str`
+    """
+    reason, _, path = str(error).partition(" - at `$")
+    place, value = "", data
+    for name, number in re.findall(r"\.([^.\[`]+)|\[(\d+|\.\.\.)\]", path):
+        if number == "...":  # msgspec does not name the key of the object
+            break
+        key: Any = name or int(number)
+        place += f".{name}" if name else f"[{number}]"
+        value = value[key]
+    texts = (allowed or {}).get(place.rpartition(".")[2])
+    if texts and isinstance(value, str):
+        reason = f"must be {', '.join(map(repr, texts))}{did_you_mean(value, texts)}"
+    return f"{place.lstrip('.')} = {_shape_text(value)}: {reason}" if place else f"{_shape_text(value)}: {reason}"
+
+
+def _shape_text(value: Any) -> str:
+    """Show a value; of an object only the names, since a value may be a secret."""
+    if isinstance(value, Mapping):
+        return f"an object with {', '.join(map(str, value)) or 'nothing'}"
+    return "a list" if isinstance(value, list) else value_text(value)

@@ -1,4 +1,4 @@
-"""Ctrl-C at a better moment."""
+"""Ctrl-C deferred to a safe point."""
 
 from __future__ import annotations
 
@@ -8,34 +8,33 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-__all__ = ["held_back"]
+__all__ = ["defer_interrupt"]
 
 
 @contextmanager
-def held_back() -> Iterator[Callable[[], None]]:
-    """Hold Ctrl-C back until the function that is yielded is called; a second one comes at once.
+def defer_interrupt() -> Iterator[Callable[[], None]]:
+    """Defer Ctrl-C until the yielded function is called; a second Ctrl-C takes effect immediately.
 
-    In the midst of what has to be done whole it would leave half of it; in a call into the JVM it would break the
-    connection.
+    Ctrl-C would leave an operation that must be atomic half done, and break the connection in a call into the JVM.
     """
-    asked = threading.Event()
-    usual = signal.getsignal(signal.SIGINT)
+    interrupted = threading.Event()
+    handler = signal.getsignal(signal.SIGINT)
 
     def hold(number: int, frame: Any) -> None:
-        if asked.is_set() and callable(usual):
-            usual(number, frame)
-        asked.set()
+        if interrupted.is_set() and callable(handler):
+            handler(number, frame)
+        interrupted.set()
 
     def check() -> None:
-        if asked.is_set() and callable(usual):
-            asked.clear()
-            usual(signal.SIGINT, None)  # Python's own raises KeyboardInterrupt
+        if interrupted.is_set() and callable(handler):
+            interrupted.clear()
+            handler(signal.SIGINT, None)  # Python's own handler raises KeyboardInterrupt
 
-    if not callable(usual) or threading.current_thread() is not threading.main_thread():
-        yield check  # Python hands no signals to other threads
+    if not callable(handler) or threading.current_thread() is not threading.main_thread():
+        yield check  # Python delivers signals to the main thread only
         return
     signal.signal(signal.SIGINT, hold)
     try:
         yield check
     finally:
-        signal.signal(signal.SIGINT, usual)
+        signal.signal(signal.SIGINT, handler)

@@ -1,4 +1,4 @@
-"""Names of a package whose modules are imported at first use (PEP 562)."""
+"""Lazy imports: a package offers names whose modules it imports at first use (PEP 562)."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ __all__ = ["lazy_names"]
 
 
 def lazy_names(package: str, modules: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """The functions ``__getattr__`` and ``__dir__`` of a package that imports its names when they are asked for.
+    """Make the functions ``__getattr__`` and ``__dir__`` of a package that imports its names at first use.
 
     Parameters
     ----------
     package : str
         The package's ``__name__``.
     modules : mapping of str to str
-        By name, the module that defines it; or, for a name that is a module, that module.
+        By name, the module that defines it, or ``module:attribute`` if it has another name there; for a name that is
+        itself a module, that module.
 
     Examples
     --------
@@ -30,9 +31,13 @@ def lazy_names(package: str, modules: Mapping[str, str]) -> tuple[Callable[[str]
     def load(name: str) -> Any:
         if name not in modules:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        module = import_module(modules[name])
-        found = module if modules[name].endswith(f".{name}") and not hasattr(module, name) else getattr(module, name)
-        setattr(sys.modules[package], name, found)  # the next access costs nothing
+        path, _, attribute = modules[name].partition(":")
+        module = import_module(path)
+        if path.endswith(f".{name}") and not hasattr(module, name):
+            found = module
+        else:
+            found = getattr(module, attribute or name)
+        setattr(sys.modules[package], name, found)  # Python does not call __getattr__ for it again
         return found
 
     def names() -> list[str]:

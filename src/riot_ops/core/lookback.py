@@ -1,4 +1,4 @@
-"""How far back results reach."""
+"""How much of the past input a result depends on."""
 
 from __future__ import annotations
 
@@ -10,20 +10,22 @@ __all__ = ["Lookback"]
 
 @dataclass(frozen=True)
 class Lookback:
-    """How far back the results of a keyed task reach.
+    """How much of the past input the results of a keyed task depend on.
 
-    Whatever message one looks at: behind it, results of a key rest on nothing before it from some result on. That is
-    when so many messages have brought results of the key, and so much event time has passed since its first result.
+    A task that starts in the middle of a stream gives the same results for a key as one that has seen all of it once
+    ``records`` messages have given results of the key and ``span`` of event time has passed since its first result.
 
-    Windows that follow one another by count have none: where one begins depends on how many records came before. Nor
-    has state with a ``ttl``: what is left of a key depends on stream time, which all that came before has moved. Event
-    times are to lag behind it by no more than a window's ``allowed_lateness``: what comes later is late after some pasts alone.
-    The last digits of a sum of floats may differ.
+    Consecutive windows by count have no lookback: where a window begins depends on the number of all earlier records.
+    Nor has state with a ``ttl``, since all earlier records have advanced the stream time that removes keys. Event times
+    must lag behind stream time by no more than a window's ``allowed_lateness``: whether a record that lags further is
+    late depends on the earlier input. The last digits of a sum of floats may differ.
 
     Parameters
     ----------
     records : int, default 0
+        Number of messages with results of the key.
     span : timedelta, default 0
+        Event time since the first result of the key.
     """
 
     records: int = 0

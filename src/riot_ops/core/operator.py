@@ -1,16 +1,15 @@
 """The contract of an operator: typed frozen parameters, a code, and a function over record batches.
 
-A :class:`StatelessOperator` maps a batch to a batch. A :class:`KeyedOperator` also has state per key,
-declared as arrays that the framework owns. Both name the records that they cannot process in a
-:class:`DeadLetters` collector. Neither knows where it runs. What users compose, a :class:`~riot_ops.task.Task`, is an
-operator that can also run itself.
+A :class:`StatelessOperator` maps a batch to a batch. A :class:`KeyedOperator` also has state per key, declared as
+arrays that the engine owns. Both pass the records that they cannot process to a :class:`DeadLetters` collector. Neither
+knows where it runs. A :class:`~riot_ops.task.Task`, which users compose, is an operator that can also run by itself.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, ClassVar, Literal, Self
@@ -22,14 +21,12 @@ import pyarrow as pa
 from riot_ops.core.clock import Clock, Ticks
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError, did_you_mean
-from riot_ops.core.fits import FITS
 from riot_ops.core.lookback import Lookback
 from riot_ops.core.parameters import check_parameters, parameters_to_json, snake_case
-from riot_ops.core.remembering import parameters_of, remembered
+from riot_ops.core.schema_cache import cache_last_schema, uncached_attributes
 from riot_ops.core.state_field import StateField
 
 __all__ = [
-    "Due",
     "FilterOperator",
     "KeyedOperator",
     "Operator",
@@ -37,20 +34,50 @@ __all__ = [
     "State",
     "StateField",
     "StatelessOperator",
-    "clocks",
+    "TimerOutput",
+    "operator_clocks",
 ]
 
+#: What a task requires of the type of an input field.
 Requirement = Literal["number", "text", "any"]
 State = dict[str, Any]
+
+
+def _is_number(dtype: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_integer(dtype)
+        or pa.types.is_floating(dtype)
+        or pa.types.is_boolean(dtype)
+        or pa.types.is_decimal(dtype)
+        or pa.types.is_null(dtype)
+    )
+
+
+def _is_text(dtype: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_string(dtype)
+        or pa.types.is_large_string(dtype)
+        or pa.types.is_binary(dtype)
+        or pa.types.is_large_binary(dtype)
+        or pa.types.is_dictionary(dtype)
+        or pa.types.is_null(dtype)
+    )
+
+
+#: Which Arrow types satisfy a requirement.
+_SATISFIES: dict[str, Callable[[pa.DataType], bool]] = {
+    "number": _is_number,
+    "text": _is_text,
+    "any": lambda _: True,
+}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Operator(ABC):
     """Base of all tasks: frozen parameters, validated at construction.
 
-    Subclasses are frozen keyword-only dataclasses. Parameter types are checked, and where a type
-    is annotated with bounds (:data:`Positive`, :data:`Count` …) its range as well; a rule that
-    involves several parameters goes into :meth:`validate`.
+    Subclasses are frozen keyword-only dataclasses. The constructor checks the types of parameters, and the range of a
+    type with bounds (:data:`Positive`, :data:`Count` …); :meth:`validate` checks rules over several parameters.
     """
 
     code: ClassVar[str] = ""
@@ -58,26 +85,26 @@ class Operator(ABC):
     pattern: ClassVar[str] = "Transform"
     selectivity: ClassVar[str] = "1:1"
     stateful: ClassVar[bool] = False
-    #: Whether several threads may run it at once; else it gets batches one by one and in order.
+    #: Whether several threads may run it at once; otherwise the runner passes batches one by one and in order.
     reentrant: ClassVar[bool] = True
-    #: Version of behaviour and state; state of another version is refused.
+    #: Version of behaviour and state; the engine refuses state of another version.
     version: ClassVar[int] = 1
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         if "output_schema" in cls.__dict__:
-            cls.output_schema = remembered(cls.output_schema)  # type: ignore[assignment, method-assign]
+            cls.output_schema = cache_last_schema(cls.output_schema)  # type: ignore[assignment, method-assign]
 
     def __post_init__(self) -> None:
         check_parameters(self)
         self.validate()
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without what is worked out again."""
-        return parameters_of(self)
+        """Pickle the parameters; leave out cached values."""
+        return uncached_attributes(self)
 
     def validate(self) -> None:
-        """Check what involves several parameters; raise :class:`ConfigError`."""
+        """Raise :class:`ConfigError` if parameters contradict each other."""
 
     @classmethod
     def name(cls) -> str:
@@ -92,16 +119,16 @@ class Operator(ABC):
     # -- schema ------------------------------------------------------------------------------
 
     def requires(self) -> Mapping[str, Requirement]:
-        """The input fields that the task reads, and what they must be."""
+        """The input fields that the task reads, and the requirement of each."""
         return {}
 
     def output_schema(self, schema: pa.Schema) -> pa.Schema:
-        """The schema of the output, given the input's. Raises :class:`ConfigError` if it won't do."""
+        """The schema of the output for a schema of the input; :class:`ConfigError` if the input is unsuitable."""
         self.check_input(schema)
         return schema
 
     def check_input(self, schema: pa.Schema) -> None:
-        """Raise unless the schema has the fields that the task reads, with fitting types."""
+        """Raise :class:`ConfigError` unless the schema has the fields that the task reads, with suitable types."""
         for name, wanted in self.requires().items():
             if name not in schema.names:
                 raise ConfigError(
@@ -109,26 +136,26 @@ class Operator(ABC):
                     f"fields are {', '.join(schema.names) or '(none)'}"
                     f"{did_you_mean(name, schema.names)}"
                 )
-            kind = schema.field(name).type
-            if not FITS[wanted](kind):
-                raise ConfigError(f"{self.name()} needs a {wanted} in the field {name!r}, its input has {kind}")
+            dtype = schema.field(name).type
+            if not _SATISFIES[wanted](dtype):
+                raise ConfigError(f"{self.name()} needs a {wanted} in the field {name!r}, its input has {dtype}")
 
     def writes(self) -> frozenset[str] | None:
-        """The fields that the task changes or adds, but for the place that :meth:`expands` adds; None: any."""
+        """The fields that the task changes or adds, without the ordinal of :meth:`expands`; None: any field."""
         return frozenset()
 
     def expands(self) -> bool:
-        """Whether several records may come of one, told apart by a further ``ordinal``; see :mod:`riot_ops.core.order`."""
+        """Whether one input record may give several, numbered by one more ordinal; see :mod:`riot_ops.core.order`."""
         return False
 
     def lookback(self) -> Lookback | None:
-        """How far back its results reach; None, as by default of one with state: to all that came before."""
+        """How much of the input before a result it depends on; None, the default of tasks with state: all of it."""
         return Lookback()
 
     # -- parameters as data --------------------------------------------------------------------
 
     def to_dict(self) -> dict[str, Any]:
-        """Name and parameters as JSON-able data."""
+        """The name and the parameters as JSON-able data."""
         return {"task": self.name(), **parameters_to_json(self, self.name())}
 
     def replace(self, **parameters: Any) -> Self:
@@ -142,30 +169,30 @@ class StatelessOperator(Operator):
 
     @abstractmethod
     def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
-        """Process a batch; name the rows that cannot be processed in ``dead``."""
+        """Process a batch; reject the rows that cannot be processed through ``dead``."""
 
     def batches(self, batch: pa.RecordBatch, dead: DeadLetters) -> Iterator[pa.RecordBatch]:
-        """The same in batches of limited size, for a task whose output may be far larger than its input."""
+        """Like :meth:`apply`, in batches of limited size; for a task whose output may be far larger than its input."""
         yield self.apply(batch, dead)
 
     def derived(self, batch: pa.RecordBatch, dead: DeadLetters) -> Iterator[Any] | None:
-        """The same as :class:`~riot_ops.kernels.arrays.derived.Derived`: what records share is copied later, if at all.
+        """Like :meth:`batches`, but as ``Derived`` rows, whose shared values are not copied.
 
-        None, as by default, where a task makes batches at once.
+        None, the default: the task makes batches directly. See :class:`~riot_ops.kernels.arrays.derived.Derived`.
         """
         return None
 
 
 @dataclass(frozen=True, kw_only=True)
 class FilterOperator(StatelessOperator):
-    """A task that leaves records out and changes none: whoever runs it may copy those that pass later, or never."""
+    """A task that drops records and changes none, so that the runner may copy the remaining ones later, or never."""
 
-    #: Whether :meth:`passes` takes a :class:`~riot_ops.kernels.arrays.selection.Selection` for a batch.
-    selects: ClassVar[bool] = False
+    #: Whether :meth:`passes` accepts a :class:`~riot_ops.kernels.arrays.selection.Selection` in place of a batch.
+    accepts_selection: ClassVar[bool] = False
 
     @abstractmethod
     def passes(self, batch: pa.RecordBatch, dead: DeadLetters) -> npt.NDArray[np.bool_] | None:
-        """Which rows pass; None where the parameters ask for more, which an :meth:`apply` of its own then does."""
+        """Which rows pass; None if the parameters need more than a mask, and the subclass overrides :meth:`apply`."""
 
     def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
         passes = self.passes(batch, dead)
@@ -174,18 +201,18 @@ class FilterOperator(StatelessOperator):
 
 
 @dataclass(frozen=True)
-class Due:
-    """What a keyed task gives because time has come.
+class TimerOutput:
+    """Rows that a keyed task emits when stream time passes a multiple of its clock's period.
 
     Parameters
     ----------
     slots : array of int64, shape (n,)
-        The key that each row is of. Rows of a key at one time are in order.
+        Slot of the key of each row. Rows of a key at one time are in order.
     rows : record batch
-        Fields besides those of the key, of time and order.
+        Fields other than those of the key, of time and of order.
     times : array of int64, shape (n,), optional
-        When each was due: the multiple of the clock's period, in microseconds; by default the one that was passed.
-        The event time of the row is the microsecond before.
+        When each row was due: a multiple of the clock's period, in microseconds; by default the multiple that stream
+        time has passed. The event time of the row is the microsecond before.
     """
 
     slots: npt.NDArray[np.int64]
@@ -202,17 +229,18 @@ class KeyedOperator(Operator):
     by : tuple of str, default ()
         Fields that make up the key, or the name of one; empty: one state for the whole stream.
     ttl : timedelta or text such as "1h30m", optional
-        A key not seen for longer than this, in stream time, starts afresh and its state is
-        dropped; None keeps keys for ever. Where other keys alone tell that time has passed, a key may be kept for
-        up to a sixteenth longer.
+        The engine drops the state of a key that has had no record for longer than this, in stream time, and starts it
+        again; None keeps keys for ever. If only other keys advance stream time, a key may stay for up to a sixteenth
+        longer.
     """
 
     stateful: ClassVar[bool] = True
-    #: Whether one state serves all keys, by holding rows back in its field ``held`` (of dtype
-    #: ``rows``): they come again before the rows of the next batch. Keys then leave nothing behind.
+    #: Whether one state serves all keys: it holds rows back in its field ``held`` (of dtype ``rows``) and gets them
+    #: again before the rows of the next batch. There is then no state per key.
     pooled: ClassVar[bool] = False
-    #: Whether :meth:`validate_rows` and :meth:`update` take a :class:`~riot_ops.kernels.arrays.selection.Selection` for a batch.
-    selects: ClassVar[bool] = False
+    #: Whether :meth:`validate_rows` and :meth:`update` accept a
+    #: :class:`~riot_ops.kernels.arrays.selection.Selection` in place of a batch.
+    accepts_selection: ClassVar[bool] = False
 
     by: tuple[str, ...] = ()
     ttl: timedelta | None = None
@@ -230,10 +258,10 @@ class KeyedOperator(Operator):
 
     @abstractmethod
     def state_fields(self) -> Mapping[str, StateField]:
-        """The state of one key, by name."""
+        """The fields of the state of one key, by name."""
 
     def validate_rows(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
-        """Reject the rows that must not touch the state; returns the others."""
+        """Reject the rows that must not touch the state; return the others."""
         return batch
 
     @abstractmethod
@@ -242,134 +270,138 @@ class KeyedOperator(Operator):
     ) -> pa.RecordBatch:
         """Process rows in order: row i belongs to the key in ``slots[i]`` of the state arrays.
 
-        Where the task is :attr:`pooled` the state arrays have one element, and slots number the keys
-        of this call.
+        The state arrays of a :attr:`pooled` task have one element, and slots number the keys of this call.
         """
 
     def merge_aligned(self, batches: Sequence[pa.RecordBatch], state: State) -> pa.RecordBatch | None:
-        """In place of :meth:`update` for a :attr:`pooled` task that holds nothing, with a batch of each of its inputs.
+        """Merge one batch of each input row by row, in place of :meth:`update`.
 
-        Where these fit row by row, as those do that were made of the same records, nobody has to bring their rows
-        together. The result is what :meth:`update` would give of all rows in order, with nothing held and nothing
-        rejected; None where that cannot be told at once.
+        For a :attr:`pooled` task that holds no rows.         Batches that derive from the same records align row by
+        row, so that no rows need to be collected. The result is what :meth:`update` would return for all rows in order,
+        with nothing held and nothing rejected; None if the batches do not align, or checking that is too costly.
         """
         return None
 
     def update_derived(self, rows: Any, slots: npt.NDArray[np.int64], state: State, dead: DeadLetters) -> Any | None:
-        """In place of :meth:`validate_rows` and :meth:`update` for a :class:`~riot_ops.kernels.arrays.derived.Derived`, in order.
+        """Update the state with ``Derived`` rows in order, in place of :meth:`validate_rows` and :meth:`update`.
 
-        Where the words are the key, ``slots[i]`` is that of the key ``rows.keys()[i]``. Of a :attr:`pooled` task, which
-        holds nothing then and is not to, the fields in ``by`` tell the texts apart. The result, a batch or a
-        ``Derived``, is what :meth:`update` would give; None where that cannot be told of these rows, and nothing has
-        been done.
+        If the words are the key, ``slots[i]`` is the slot of the key ``rows.keys()[i]``. For a :attr:`pooled` task,
+        which holds no rows before and after the call, the fields in ``by`` distinguish the texts. The result, a batch
+        or a :class:`~riot_ops.kernels.arrays.derived.Derived`, is what :meth:`update` would return; None if the task
+        does not support these rows, and then the state is unchanged.
         """
         return None
 
-    def only_tells(self, rows: Any) -> bool:
-        """Whether all that :meth:`update_derived` does with some records is telling what is known of their words.
+    def is_lookup_only(self, rows: Any) -> bool:
+        """Whether :meth:`update_derived` only looks words up for these rows and changes no state.
 
-        On Spark it is then asked about the different words alone, in a ``Derived`` of one text that has them all.
+        Spark then sends the distinct words alone, in a ``Derived`` of one text that contains them all.
         """
         return False
 
-    def without_state(self) -> StatelessOperator | None:
-        """What stands in for it in a dataflow where its parameters leave nothing to remember; None: nothing does."""
+    def stateless_equivalent(self) -> StatelessOperator | None:
+        """The stateless operator that replaces it in a dataflow if its parameters need no state; None: it has state."""
         return None
 
     def lookback(self) -> Lookback | None:
-        return None if self.without_state() is None else Lookback()
+        return None if self.stateless_equivalent() is None else Lookback()
 
     # -- stream time -------------------------------------------------------------------------------
 
     def clock(self) -> Clock | None:
-        """When :meth:`tick` is called by stream time; None: never. By default never, but keys age with a ``ttl``."""
+        """When stream time calls :meth:`tick`; None, the default: never (a ``ttl`` removes keys in any case)."""
         return None
 
-    def with_lateness(self, by: timedelta) -> Self:
-        """The task where some inputs are late by so much and others are not.
+    def with_lateness(self, lateness: timedelta) -> Self:
+        """A copy for a dataflow in which some inputs are late by ``lateness`` and others are not.
 
-        By default as it is, and its stream time that of the late ones; a task that holds records waits for them.
+        By default the task itself, whose stream time is that of the late inputs; a task that holds records overrides
+        it to wait for them.
         """
         return self
 
     @property
     def needs_full_batch(self) -> bool:
-        """Whether what it puts out depends on the records it is handed at once, which on Spark are a micro-batch's.
+        """Whether its output depends on the records of one call, on Spark those of a micro-batch.
 
-        Else it may be handed them in pieces.
+        Otherwise the runner may pass a batch in pieces.
         """
         return False
 
-    def condensed(self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], keys: int) -> pa.RecordBatch | None:
-        """Fewer records, which leave the state and the results that those of a batch do; None: all stay as they are.
+    def precombine(self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], keys: int) -> pa.RecordBatch | None:
+        """Combine records into fewer ones that lead to the same state and results, before a shuffle; None: keep all.
 
-        On Spark it is asked for them before records cross, so that less has to. Row i, in the order of ``seq``, is of
-        key ``slots[i]`` of so many ``keys``. What the records stand for may be in a column that :meth:`update` knows
-        and takes away; what is left of several batches is asked for once more.
+        Row i, in the order of ``seq``, has the key ``slots[i]`` of ``keys`` distinct ones. The result may carry a
+        column that :meth:`update` reads and removes. Spark combines the results of several batches again.
         """
         return None
 
-    def condensed_derived(self, rows: Any) -> pa.RecordBatch | None:
-        """The same for a :class:`~riot_ops.kernels.arrays.derived.Derived` whose words are the key, in order.
+    def precombine_derived(self, rows: Any) -> pa.RecordBatch | None:
+        """Like :meth:`precombine`, for ``Derived`` rows in order whose words are the key.
 
-        Nothing else comes between the first and the last of them, so that all may have the number of the first.
+        No other record comes between the first and the last of them, so that all may have the number of the first.
         """
         return None
 
     @property
-    def keys_live(self) -> timedelta | None:
-        """For how much stream time a key is kept without a record; None: for ever."""
+    def key_retention(self) -> timedelta | None:
+        """For how long, in stream time, a key without a record stays; None: for ever."""
         return self.ttl
 
-    def tick(self, keys: pa.RecordBatch, state: State, time: int, periods: int) -> Due | None:
-        """Called between two records when stream time, less the clock's delay, has passed multiples of its period.
+    def tick(self, keys: pa.RecordBatch, state: State, time: int, periods: int) -> TimerOutput | None:
+        """Emit rows because stream time, less the clock's allowed lateness, has passed multiples of its period.
+
+        The engine calls it between two records.
 
         Parameters
         ----------
         keys : record batch
             The key fields: row i is the key of element i of the state arrays.
         time : int
-            The multiple that has been passed (the last of them), in microseconds.
+            The last multiple that stream time has passed, in microseconds.
         periods : int
-            How many have been passed since the call before, or since the first event time.
+            How many multiples it has passed since the last call, or since the first event time.
         """
         return None
 
     def advance(
         self, batch: pa.RecordBatch | None, slots: npt.NDArray[np.int64], state: State, ticks: Ticks, dead: DeadLetters
-    ) -> tuple[pa.RecordBatch | None, Due | None]:
-        """In place of :meth:`update` and :meth:`tick`, for a task with a clock that has one loop over rows and ticks.
+    ) -> tuple[pa.RecordBatch | None, TimerOutput | None]:
+        """Process rows and ticks in one loop, in place of :meth:`update` and :meth:`tick`; for a task with a clock.
 
-        Returns what :meth:`update` would, and what is due with its times. ``batch`` is None where there are ticks
-        but no rows. At the end of a bounded stream time comes to :data:`~riot_ops.core.clock.END`; there is no
-        :meth:`flush`.
+        Returns what :meth:`update` would, and the timer output with its times. ``batch`` is None if there are ticks but
+        no rows. At the end of a bounded stream the engine advances time to :data:`~riot_ops.core.clock.END` and does
+        not call :meth:`flush`.
         """
         raise NotImplementedError
 
     def merge(self, state: State, other: State) -> State | None:
-        """State arrays of two parts of a stream as those of both; None where that cannot be told.
+        """Merge the state arrays of two consecutive parts of a stream; None if the task cannot.
 
-        Element i of both is of one key. The result is what one pass over both would have left.
+        Element i of both belongs to one key. The result equals the state after one pass over both parts.
         """
         return None
 
     def decode_state(self, table: pa.Table) -> pa.Table:
-        """State for people: given a table of the fields of the keys and those of the state, by default as they are."""
+        """Make a table of key and state fields readable; by default the table itself."""
         return table
 
     def flush(self, keys: pa.RecordBatch, state: State) -> pa.RecordBatch | None:
-        """Output at the end of a bounded stream, such as partial windows (``keys[i]`` is slot i)."""
+        """Output at the end of a bounded stream, such as partial windows; row i of ``keys`` is the key of slot i."""
         return None
 
-    def end(
+    def flush_held(
         self, held: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, dead: DeadLetters
     ) -> pa.RecordBatch | None:
-        """In place of :meth:`flush` for a :attr:`pooled` task, with the rows that it holds."""
+        """Output of a :attr:`pooled` task at the end of a bounded stream, from the rows that it holds.
+
+        Replaces :meth:`flush`.
+        """
         return None
 
 
-def clocks(task: Operator) -> list[Clock]:
-    """The clocks that a task goes by: its own, and one by which its keys age."""
+def operator_clocks(task: Operator) -> list[Clock]:
+    """The clocks of a task: its own, and the one that removes keys after their ``ttl``."""
     if not isinstance(task, KeyedOperator):
         return []
     own = task.clock()

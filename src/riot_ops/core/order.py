@@ -1,13 +1,13 @@
-"""What orders the records of a stream: the number of their message, then their places in what was made of it.
+"""The order of the records of a stream: the number of their message, then their ordinals within it.
 
-Every record has ``seq``, the number of the message that it came in. A task that makes several records of one tells
-them apart by a column of its own behind those that are there: ``ordinal``, then ``ordinal_2`` for what is made of these, and
-so on, each counting from 0. So there is no limit to how many records come of one, nor to how often that happens in a
-row, and the order is the same wherever the records of a message were worked on.
+Every record has ``seq``, the number of its message. A task that derives several records from one numbers them in an
+additional column: ``ordinal``, then ``ordinal_2`` for the records derived from these, and so on, each counting from 0.
+So neither the number of records derived from one nor the number of such tasks in a row has a limit, and the order does
+not depend on where the records of a message were processed.
 
-What a task gives because time has come (:mod:`riot_ops.core.clock`) has the number of the message that moved stream
-time, and three places: the stream time at which it was due, less 2^62 so that it comes before the records of the
-message; a hash of its key; and its place among what the key gives at that time.
+Timer output (:mod:`riot_ops.core.clock`) has the number of the message that moved stream time, and three ordinals: the
+stream time at which it was due, less 2^62 so that it sorts before the records of the message; a hash of its key; and
+its position in the output of the key at that time.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ from typing import Any
 import pyarrow as pa
 
 __all__ = [
-    "TICK_PLACES",
-    "carried",
-    "due",
+    "TIMER_ORDINALS",
+    "carried_fields",
     "is_ordinal",
     "next_ordinal",
+    "ordinal_of_time",
     "ordinals",
-    "place_of",
+    "time_of_ordinal",
     "with_next_ordinal",
-    "with_tick_places",
+    "with_timer_ordinals",
 ]
 
-#: Places of what a task gives because time has come.
-TICK_PLACES = ("ordinal", "ordinal_2", "ordinal_3")
-#: Times of the years 1 to 9999 less this are negative.
-_BEFORE = 1 << 62
+#: The ordinals of timer output.
+TIMER_ORDINALS = ("ordinal", "ordinal_2", "ordinal_3")
+#: Times of the years 1 to 9999 minus this are negative.
+_TIMER_OFFSET = 1 << 62
 
 _ORDINAL = re.compile(r"ordinal(?:_([2-9]|[1-9]\d+))?")
 
 
 def is_ordinal(name: str) -> bool:
-    """Whether a field is a place of records in what they come of.
+    """Whether a field is an ordinal.
 
     >>> [is_ordinal(name) for name in ("ordinal", "ordinal_2", "ordinal_1", "ordinal_x")]
     [True, True, False, False]
@@ -49,7 +49,7 @@ def is_ordinal(name: str) -> bool:
 
 
 def ordinals(names: Iterable[str]) -> list[str]:
-    """Those of the fields that are such places, in order.
+    """The ordinals among the fields, in order.
 
     >>> ordinals(["value", "ordinal_10", "ordinal_2", "ordinal"])
     ['ordinal', 'ordinal_2', 'ordinal_10']
@@ -64,49 +64,49 @@ def _ordinals(names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def next_ordinal(names: Iterable[str]) -> str:
-    """The field for the places of what is made of records with these fields.
+    """The name of the ordinal for records derived from records with these fields.
 
     >>> next_ordinal(["seq"]), next_ordinal(["seq", "ordinal"]), next_ordinal(["seq", "ordinal", "ordinal_2"])
     ('ordinal', 'ordinal_2', 'ordinal_3')
     """
-    taken = ordinals(names)
-    if not taken:
+    present = ordinals(names)
+    if not present:
         return "ordinal"
-    return f"ordinal_{int(taken[-1].partition('_')[2] or 1) + 1}"
+    return f"ordinal_{int(present[-1].partition('_')[2] or 1) + 1}"
 
 
 def with_next_ordinal(schema: pa.Schema) -> pa.Schema:
-    """The schema of what is made of records, several of one."""
+    """The schema with one more ordinal, for a task that derives several records from one."""
     return schema.append(pa.field(next_ordinal(schema.names), pa.int64()))
 
 
-def carried(names: Iterable[str]) -> list[str]:
-    """The fields that a record hands on to what is made of it: its order and its time.
+def carried_fields(names: Iterable[str]) -> list[str]:
+    """The fields that a record passes to the records derived from it: its order and its time.
 
-    >>> carried(["value", "event_time", "ordinal", "seq"])
+    >>> carried_fields(["value", "event_time", "ordinal", "seq"])
     ['seq', 'ordinal', 'event_time']
     """
     names = set(names)
     return [name for name in ("seq", *ordinals(names), "event_time") if name in names]
 
 
-def place_of(time: Any) -> Any:
-    """The first place of what is due at a stream time, in microseconds (a number, or an array of them)."""
-    return time - _BEFORE
+def ordinal_of_time(time: Any) -> Any:
+    """The first ordinal of timer output that is due at a stream time in microseconds (a number or an array)."""
+    return time - _TIMER_OFFSET
 
 
-def due(place: Any) -> Any:
-    """The stream time of which a negative first place tells.
+def time_of_ordinal(ordinal: Any) -> Any:
+    """The stream time at which timer output with this (negative) first ordinal was due.
 
-    >>> due(place_of(1_000)), place_of(1_000) < 0
+    >>> time_of_ordinal(ordinal_of_time(1_000)), ordinal_of_time(1_000) < 0
     (1000, True)
     """
-    return place + _BEFORE
+    return ordinal + _TIMER_OFFSET
 
 
-def with_tick_places(schema: pa.Schema) -> pa.Schema:
-    """The schema of a stream in which there is what a task gives because time has come."""
-    for name in TICK_PLACES:
+def with_timer_ordinals(schema: pa.Schema) -> pa.Schema:
+    """The schema with the ordinals of timer output."""
+    for name in TIMER_ORDINALS:
         if name not in schema.names:
             schema = schema.append(pa.field(name, pa.int64()))
     return schema

@@ -1,4 +1,4 @@
-"""Paths as users give them: of this machine's file system, also as ``file:`` URIs."""
+"""Local paths, plain or as ``file:`` URIs, and durable writes to them."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from urllib.parse import unquote, urlsplit
 
 from riot_ops.core.errors import ConfigError
 
-__all__ = ["as_uri", "local_path", "make_folder", "scheme_of", "sync", "write_whole"]
+__all__ = ["as_uri", "local_path", "make_folder", "scheme_of", "sync", "write_atomic"]
 
 
 def scheme_of(path: str | os.PathLike[str]) -> str:
-    """The scheme of a URI in lower case; nothing for a plain path.
+    """The scheme of a URI in lower case; empty for a plain path.
 
     >>> scheme_of("s3a://bucket/x"), scheme_of("file:/tmp/x"), scheme_of("out/12:30"), scheme_of("C:/x")
     ('s3a', 'file', '', '')
@@ -25,18 +25,18 @@ def scheme_of(path: str | os.PathLike[str]) -> str:
 
 
 def local_path(path: str | os.PathLike[str], what: str = "path") -> Path:
-    """The path that was given plainly or as a ``file:`` URI, whose escapes (``%20``) are resolved.
+    """Convert a plain path or a ``file:`` URI, whose escapes (``%20``) are resolved.
 
     Parameters
     ----------
     path : str or path
     what : str, default "path"
-        What it is, for the error.
+        Name of the option, for the error message.
 
     Raises
     ------
     ConfigError
-        For URIs of other schemes or hosts, and what is no path at all.
+        For URIs with another scheme or host, and objects that are not paths.
 
     Examples
     --------
@@ -54,7 +54,7 @@ def local_path(path: str | os.PathLike[str], what: str = "path") -> Path:
     if not scheme:
         return Path(text)
     if scheme != "file":
-        raise ConfigError(  # without the rest, in which there may be a password
+        raise ConfigError(  # does not show the rest, which may hold a password
             f"{what} is an address of the kind {scheme}:, which is not supported here: give a path, or file:///… of "
             "a folder or file that this machine (and on a cluster each worker) sees"
         )
@@ -65,7 +65,7 @@ def local_path(path: str | os.PathLike[str], what: str = "path") -> Path:
 
 
 def as_uri(path: str | os.PathLike[str]) -> str:
-    """A checkpoint's path of this machine as a URI, which no default file system elsewhere takes; other URIs stay.
+    """Convert a local checkpoint path to a ``file:`` URI, which no default file system changes; keep other URIs.
 
     >>> as_uri("/tmp/x"), as_uri("file:///tmp/x"), as_uri("s3a://bucket/x")
     ('file:/tmp/x', 'file:/tmp/x', 's3a://bucket/x')
@@ -76,7 +76,7 @@ def as_uri(path: str | os.PathLike[str]) -> str:
 
 
 def sync(path: Path) -> None:
-    """Wait until a file, or the names in a folder, are on disk, where a power cut leaves them."""
+    """Flush a file, or the entries of a folder, to disk, so that they survive a power failure."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -85,7 +85,7 @@ def sync(path: Path) -> None:
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder and those above it that are missing, on disk before it returns.
+    """Create a folder with its missing parents, and flush them to disk.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as above:
@@ -97,17 +97,17 @@ def make_folder(folder: Path) -> None:
         return
     make_folder(folder.parent)
     folder.mkdir(exist_ok=True)
-    with contextlib.suppress(PermissionError):  # one may write to a folder without being allowed to read it
+    with contextlib.suppress(PermissionError):  # a folder may be writable but not readable
         sync(folder.parent)
 
 
-def write_whole(path: Path, data: bytes) -> None:
-    """Have a small file appear whole, and on disk before it returns; one that is there is replaced.
+def write_atomic(path: Path, data: bytes) -> None:
+    """Write a small file atomically and flush it to disk; an existing file is replaced.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     write_whole(Path(folder, "a"), b"some")
-    ...     write_whole(Path(folder, "a"), b"more")
+    ...     write_atomic(Path(folder, "a"), b"some")
+    ...     write_atomic(Path(folder, "a"), b"more")
     ...     [path.name for path in Path(folder).iterdir()], Path(folder, "a").read_bytes()
     (['a'], b'more')
     """

@@ -29,7 +29,7 @@ TIMESTAMP = pa.timestamp("us", tz="UTC")
 #: The range of times, the years 1 to 9999, in microseconds since 1970: what Python's ``datetime`` can hold.
 EARLIEST, LATEST = -62_135_596_800_000_000, 253_402_300_799_999_999
 
-#: What a source of text delivers: the message number, its event time and its text.
+#: The schema of a source of text: message number, event time and text.
 RAW = pa.schema(
     [
         pa.field("seq", pa.int64(), nullable=False),
@@ -38,8 +38,8 @@ RAW = pa.schema(
     ]
 )
 
-#: One observed value. ``seq`` is the number of the message that it came in, ``ordinal`` the place
-#: within that message: together they order the records of a stream, see :mod:`riot_ops.core.order`.
+#: One observed value. ``seq`` is the number of its message, ``ordinal`` the position within the message: together they
+#: order the records of a stream, see :mod:`riot_ops.core.order`.
 OBSERVATIONS = pa.schema(
     [
         pa.field("seq", pa.int64(), nullable=False),
@@ -66,7 +66,7 @@ ERRORS = pa.schema(
 
 @dataclass(frozen=True)
 class StreamSchema:
-    """The columns of a sensor stream and what they mean.
+    """The columns of a sensor stream and their meaning.
 
     Parameters
     ----------
@@ -79,13 +79,13 @@ class StreamSchema:
     id_field : str
         The column that identifies the sensor.
     time_field : str
-        The column that holds the time (in SenML it travels as the base time).
+        The column that holds the time (in SenML the base time).
     meta : tuple of str
         Columns that describe a message; all the others are observed.
     bounds : mapping of str to (min, max)
         Range of valid values of observed columns.
     true_units : mapping of str to str
-        Units where the stream's own label is wrong.
+        Correct units of columns whose label in the stream is wrong.
     """
 
     name: str
@@ -102,7 +102,7 @@ class StreamSchema:
         if not len(self.columns) == len(self.units) == len(self.kinds):
             raise ConfigError(
                 f"stream schema {self.name!r}: {len(self.columns)} columns, {len(self.units)} "
-                f"units and {len(self.kinds)} kinds; there must be as many of each"
+                f"units and {len(self.kinds)} kinds; the numbers must be equal"
             )
         for name in (self.id_field, self.time_field, *self.meta, *self.bounds, *self.true_units):
             if name not in self.columns:
@@ -128,7 +128,7 @@ class StreamSchema:
         return tuple(c for c in self.observed if kinds[c] == "v")
 
     def extended(self, columns: Sequence[str], units: Sequence[str] = (), kinds: Sequence[str] = ()) -> StreamSchema:
-        """The schema with meta columns behind its own, such as those of an annotation; texts unless said otherwise.
+        """Append meta columns, such as those of an annotation; text unless ``kinds`` says otherwise.
 
         >>> stream_schema("grid").extended(["room"]).columns
         ('meterid', 'timestamp', 'energyconsumed', 'room')
@@ -147,7 +147,7 @@ class StreamSchema:
     def from_file(
         cls, path: str | Path, *, name: str, id_field: str, time_field: str = "timestamp", meta: tuple[str, ...] = ()
     ) -> StreamSchema:
-        """Read the three-line form: names, units, kinds, each separated by commas."""
+        """Read a schema file of three lines: names, units and kinds, each separated by commas."""
         lines = Path(path).read_text(encoding="utf-8").splitlines()
         if len(lines) < 3:
             raise ConfigError(f"schema file {path} has {len(lines)} lines; names, units and kinds are needed")
@@ -314,7 +314,7 @@ SCHEMAS: dict[str, StreamSchema] = {s.name: s for s in (CITY, TAXI, FIT, GRID)}
 
 
 def stream_schema(name: str | StreamSchema) -> StreamSchema:
-    """The schema of a RIoTBench stream by its name; one of one's own as it is.
+    """Look up the schema of a RIoTBench stream by name; a ``StreamSchema`` is returned unchanged.
 
     >>> stream_schema("city").observed
     ('temperature', 'humidity', 'light', 'dust', 'airquality_raw')
@@ -329,7 +329,7 @@ def stream_schema(name: str | StreamSchema) -> StreamSchema:
 
 
 def arrow_type(text: str) -> pa.DataType:
-    """An Arrow type from its text, as ``str(type)`` writes it.
+    """Parse an Arrow type, as ``str(type)`` writes it.
 
     >>> arrow_type("list<item: double>")
     ListType(list<item: double>)

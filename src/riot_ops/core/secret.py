@@ -1,4 +1,4 @@
-"""Passwords, keys and tokens that never show up in a repr, a log, an error or a descriptor."""
+"""Passwords, keys and tokens that never appear in a repr, a log, an error or a descriptor."""
 
 from __future__ import annotations
 
@@ -17,17 +17,16 @@ _HOW = "give Secret.env('NAME') or Secret('...')"
 class Secret:
     """A value that is used but never shown.
 
-    ``Secret("...")`` holds the value itself; ``Secret.env("NAME")`` reads an environment variable when
-    it is used, on the machine where it is used. In JSON and in the identity of state only
-    ``{"env": "NAME"}`` stands; a value given as such is left out there.
+    ``Secret("...")`` holds the value itself; ``Secret.env("NAME")`` reads an environment variable at each use, on the
+    machine that uses it. JSON and the identity of state contain only ``{"env": "NAME"}``; they omit a literal value.
 
-    A secret travels to worker processes together with the task that holds it: the value in the first
-    form, the name alone in the second, which is therefore the better one on a cluster.
+    A task is sent to worker processes together with its secrets: with the value in the first form, with only the name
+    of the variable in the second, which is therefore preferable on a cluster.
 
     Parameters
     ----------
     value : str
-        Not empty.
+        The secret; not empty.
 
     Examples
     --------
@@ -51,22 +50,22 @@ class Secret:
 
     @classmethod
     def env(cls, name: str) -> Secret:
-        """The secret in an environment variable, read when it is used."""
+        """Refer to an environment variable, which is read at each use."""
         if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII):
-            # what is no name may be the secret itself, given by mistake
+            # an invalid name may be the secret itself, passed by mistake: do not show it
             raise ConfigError("Secret.env takes the name of an environment variable: letters, digits and '_'")
-        made = cls.__new__(cls)
-        object.__setattr__(made, "_value", None)
-        object.__setattr__(made, "_variable", name)
-        return made
+        secret = cls.__new__(cls)
+        object.__setattr__(secret, "_value", None)
+        object.__setattr__(secret, "_variable", name)
+        return secret
 
     @property
     def variable(self) -> str | None:
-        """The name of the environment variable, or None where the value was given as such."""
+        """The name of the environment variable; None for a literal value."""
         return self._variable
 
     def reveal(self) -> str:
-        """The value; raises :class:`ConfigError` where its environment variable is not set."""
+        """Return the value; :class:`ConfigError` if its environment variable is not set."""
         if self._variable is None:
             assert self._value is not None
             return self._value
@@ -101,31 +100,31 @@ class Secret:
 
 
 def check_secret(owner: str, name: str, value: Any) -> Secret | None:
-    """The value, if it is a secret or None; raises without showing it otherwise.
+    """Return the value if it is a secret or None; otherwise raise an error that does not show it.
 
-    For connectors that are not tasks (those check their parameters by type).
+    For connectors that are not tasks; tasks check their parameters by type.
     """
     if value is None or isinstance(value, Secret):
         return value
     raise ConfigError(f"{owner}: {name} must be a Secret, got {type(value).__name__}; {_HOW}")
 
 
-def is_secret_type(kind: Any) -> bool:
+def is_secret_type(declared: Any) -> bool:
     """Whether a parameter of this type may be a secret.
 
     >>> is_secret_type(Secret | None), is_secret_type(str)
     (True, False)
     """
-    return kind is Secret or Secret in typing.get_args(kind)
+    return declared is Secret or Secret in typing.get_args(declared)
 
 
 def secret_to_json(secret: Secret) -> dict[str, str] | None:
-    """``{"env": NAME}``, or None for a value that must not be written."""
+    """Return ``{"env": NAME}``, or None for a literal value, which must not be written."""
     return None if secret.variable is None else {"env": secret.variable}
 
 
 def secret_from_json(owner: str, name: str, data: Any) -> Secret | None:
-    """What :func:`secret_to_json` wrote; raises without showing the data otherwise."""
+    """Read the result of :func:`secret_to_json`; the error for other data does not show it."""
     if data is None:
         return None
     if isinstance(data, dict) and list(data) == ["env"]:

@@ -1,8 +1,8 @@
-"""What a sink is, and the built-in ones: memory, Parquet files, console.
+"""The contract of sinks, and the built-in ones: memory, Parquet files, console.
 
-Output is written in numbered batches. A writer keeps what it gets out of sight; the commit of the
-batch makes it visible. Committing the same batch again, as happens after a crash between commit and
-checkpoint, replaces it: that is how files are written effectively once.
+Output is written in numbered batches. What a writer writes stays invisible until the commit of the batch. A second
+commit of the same batch, as after a crash between commit and checkpoint, replaces the first: files are written
+effectively once.
 """
 
 from __future__ import annotations
@@ -18,28 +18,36 @@ from typing import Any, ClassVar, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from riot_ops.core.errors import ConnectorError
 from riot_ops.core.paths import local_path, make_folder, sync
 
-__all__ = ["CallbackSink", "ConsoleSink", "MemorySink", "ParquetSink", "Sink", "Writer", "alike", "appear"]
+__all__ = [
+    "CallbackSink",
+    "ConsoleSink",
+    "MemorySink",
+    "ParquetSink",
+    "Sink",
+    "Writer",
+    "align_schemas",
+    "publish_files",
+]
 
-#: Rows per row group of a file, and most batches kept for one.
-ROW_GROUP = 131_072
-MOST_HELD = 4096
+#: Rows per row group of a file, and how many batches may wait for one.
+ROW_GROUP_ROWS = 131_072
+MAX_HELD_BATCHES = 4096
 
-#: Name of the file without rows that stands for a stream without records.
-EMPTY = "empty.parquet"
+#: Name of the file without rows that represents a stream without records.
+EMPTY_FILE = "empty.parquet"
 
 T = TypeVar("T", pa.RecordBatch, pa.Table)
 
-#: What a writer hands to the commit, maybe in another process: plain values and bytes.
+#: The result of a writer for the commit, possibly in another process: plain values and bytes.
 Message = dict[str, Any]
 
 
 class Writer(ABC):
-    """Takes the records of one partition of one batch."""
+    """Writes the records of one partition of one batch."""
 
     @abstractmethod
     def write(self, stream: str, batch: pa.RecordBatch) -> None:
@@ -47,60 +55,60 @@ class Writer(ABC):
 
     @abstractmethod
     def finish(self) -> Message:
-        """Make the records durable, though not yet visible; called once, after the last write."""
+        """Make the records durable, but not yet visible; called once, after the last write."""
 
     def abort(self) -> None:
-        """Throw away what was written."""
+        """Discard the records that were written."""
 
 
 class Sink(ABC):
-    """Where streams end. Instances are picklable; writers are made where the records are."""
+    """The end of streams. Instances are picklable; writers are created in the process that holds the records."""
 
-    #: Whether it must run in the process that started the dataflow (it shows or keeps objects).
+    #: Whether it must run in the process that started the dataflow, because it shows or stores objects there.
     in_process: ClassVar[bool] = False
 
     @abstractmethod
     def writer(self, batch_id: int, partition: int) -> Writer:
-        """A writer for one partition of a batch."""
+        """Create a writer for one partition of a batch."""
 
     def commit(self, batch_id: int, messages: Sequence[Message]) -> None:
         """Make a batch visible; may be called again for the same batch after a crash."""
 
     def sync(self, batch_id: int) -> None:
-        """Wait until a committed batch is where a power cut leaves it: a checkpoint will say that it is there."""
+        """Flush a committed batch to disk: the next checkpoint relies on it after a power failure."""
 
-    def bound(self, streams: Collection[str]) -> Sink:
-        """The sink for a run in which these streams end in it."""
+    def bind(self, streams: Collection[str]) -> Sink:
+        """Return the sink for a run in which these streams end in it."""
         return self
 
     def folders(self) -> list[Path]:
-        """Folders that a run must have for itself."""
+        """The folders that no other run may use at the same time."""
         return []
 
     def table(self, stream: str) -> pa.Table:
-        """All records of a stream that are committed; KeyError where this sink does not give them back."""
+        """All committed records of a stream; KeyError if this sink cannot return them."""
         raise KeyError(
-            f"the records of {stream!r} went to a {type(self).__name__}, which does not give them back; "
-            "a MemorySink and Parquet files (out=) do"
+            f"the records of {stream!r} are in a {type(self).__name__}, which cannot return them; "
+            "use a MemorySink or Parquet files (out=)"
         )
 
     def begin(self, overwrite: bool) -> None:
-        """A new run starts: remove the output of an earlier one, or refuse to mix with it."""
+        """Start a new run: remove the output of an earlier one if ``overwrite``, or raise if there is any."""
 
     def recover(self, batch_id: int) -> None:
-        """Take back what was committed from this batch on: it is going to be written again."""
+        """Remove what was committed from this batch on: it will be written again."""
 
     def end(self, schemas: Mapping[str, pa.Schema]) -> None:
-        """The run is over: make streams that had no records readable as well."""
+        """End a run: make streams without records readable as well."""
 
 
 # -- in process ------------------------------------------------------------------------------------
 
 
 class CallbackSink(Sink):
-    """Hands each batch to a function ``f(stream, batch)`` in the user's process.
+    """Calls a function ``f(stream, batch)`` with each batch, in the user's process.
 
-    At least once: after a crash a batch may come again.
+    At least once: after a crash a batch may be passed again.
     """
 
     in_process = True
@@ -109,10 +117,10 @@ class CallbackSink(Sink):
         self.function = function
 
     def writer(self, batch_id: int, partition: int) -> Writer:
-        return _Calling(self.function)
+        return _CallbackWriter(self.function)
 
 
-class _Calling(Writer):
+class _CallbackWriter(Writer):
     def __init__(self, function: Callable[[str, pa.RecordBatch], None]) -> None:
         self._function = function
 
@@ -124,7 +132,7 @@ class _Calling(Writer):
 
 
 class MemorySink(CallbackSink):
-    """Keeps all records; for notebooks, tests and small data.
+    """Keeps all records in memory; for notebooks, tests and small data.
 
     Examples
     --------
@@ -143,7 +151,7 @@ class MemorySink(CallbackSink):
 
     def table(self, stream: str) -> pa.Table:
         """All records of a stream."""
-        batches = alike(self._batches.get(stream, []))
+        batches = align_schemas(self._batches.get(stream, []))
         return pa.Table.from_batches(batches) if batches else pa.table({})
 
 
@@ -168,52 +176,56 @@ class ConsoleSink(CallbackSink):
 class ParquetSink(Sink):
     """Writes ``<directory>/<stream>/part-<batch>-<partition>.parquet``.
 
-    Effectively once: files appear by an atomic rename at the commit of their batch, and a batch that
-    is committed again replaces its files. A crash leaves at most hidden temporary files, which the
-    next start removes. Files of other streams are left alone.
+    Effectively once: an atomic rename makes files visible at the commit of their batch, and a second commit of a batch
+    replaces its files. A crash leaves at most hidden temporary files, which the next start removes. The sink does not
+    touch files of other streams.
 
     Parameters
     ----------
     directory : str or Path
-        A path or ``file:`` URI; made if missing.
-    compression : str
+        A path or ``file:`` URI; created if missing.
+    compression : str, default "snappy"
         Parquet codec, such as ``snappy``, ``zstd`` or ``none``.
     """
 
-    #: What the names of its files end with.
-    ending: ClassVar[str] = "parquet"
+    #: Suffix of the files, without the dot.
+    suffix: ClassVar[str] = "parquet"
 
     def __init__(self, directory: str | Path, compression: str = "snappy") -> None:
         self.directory = local_path(directory, "directory").absolute()
         self.compression = compression
-        self.streams: frozenset[str] | None = None  # all that there are
+        self.streams: frozenset[str] | None = None  # None: all streams in the directory
 
-    def bound(self, streams: Collection[str]) -> ParquetSink:
-        one = copy.copy(self)
-        one.streams = frozenset(streams)
-        return one
+    def bind(self, streams: Collection[str]) -> ParquetSink:
+        sink = copy.copy(self)
+        sink.streams = frozenset(streams)
+        return sink
 
     def writer(self, batch_id: int, partition: int) -> Writer:
         return _FileWriter(self, partition)
 
     def open_file(self, path: Path, schema: pa.Schema) -> Any:
-        """A file writer with ``schema``, ``write_table`` and ``close``."""
-        # numbers seldom repeat: trying a dictionary for them costs more than all the rest
+        """Open a file writer with ``schema``, ``write_table`` and ``close``."""
+        from pyarrow import parquet  # loads the file systems of Arrow
+
+        # numbers seldom repeat: trying a dictionary for them costs more than all other work
         texts = [f.name for f in schema if pa.types.is_string(f.type)]
-        return pq.ParquetWriter(path, schema, compression=self.compression, use_dictionary=texts)
+        return parquet.ParquetWriter(path, schema, compression=self.compression, use_dictionary=texts)
 
     def path(self, stream: str, batch_id: int, partition: int) -> Path:
-        """The committed file of a stream of one writer in a batch."""
-        return self.directory / stream / f"part-{batch_id:06d}-{partition:05d}.{self.ending}"
+        """The path of the committed file of one writer, for a stream in a batch."""
+        return self.directory / stream / f"part-{batch_id:06d}-{partition:05d}.{self.suffix}"
 
     def folders(self) -> list[Path]:
         return [self.directory / stream for stream in sorted(self.streams or ())]
 
     def table(self, stream: str) -> pa.Table:
         """All records of a stream in committed files."""
+        from pyarrow import parquet
+
         paths = [path for _, name, path in self.files() if name == stream]
-        pieces = [pq.ParquetFile(path).read() for path in paths or (self.directory / stream).glob(EMPTY)]
-        return pa.concat_tables(alike(pieces)) if pieces else pa.table({})
+        pieces = [parquet.ParquetFile(path).read() for path in paths or (self.directory / stream).glob(EMPTY_FILE)]
+        return pa.concat_tables(align_schemas(pieces)) if pieces else pa.table({})
 
     def commit(self, batch_id: int, messages: Sequence[Message]) -> None:
         files = [
@@ -221,15 +233,17 @@ class ParquetSink(Sink):
             for message in messages
             for stream, path, size, _ in message["files"]
         ]
-        appear(batch_id, self.directory, files)
+        publish_files(batch_id, self.directory, files)
         self._remove(lambda n: n == batch_id, {final for _, final, _ in files})
 
     def sync(self, batch_id: int) -> None:
         try:
-            for path in (*self._glob(f"part-{batch_id:06d}-*.{self.ending}"), *filter(Path.is_dir, self.folders())):
+            for path in (*self._glob(f"part-{batch_id:06d}-*.{self.suffix}"), *filter(Path.is_dir, self.folders())):
                 sync(path)
         except OSError as error:
-            raise ConnectorError(f"batch {batch_id} cannot be kept below {self.directory}: {error}") from error
+            raise ConnectorError(
+                f"batch {batch_id} cannot be flushed to disk below {self.directory}: {error}"
+            ) from error
 
     def begin(self, overwrite: bool) -> None:
         if self.files() and not overwrite:
@@ -241,7 +255,7 @@ class ParquetSink(Sink):
 
     def recover(self, batch_id: int) -> None:
         self._remove(lambda n: n >= batch_id, set())
-        for leftover in (".part-*", EMPTY):
+        for leftover in (".part-*", EMPTY_FILE):
             for path in self._glob(leftover):
                 path.unlink(missing_ok=True)
 
@@ -251,12 +265,12 @@ class ParquetSink(Sink):
             if stream not in present:
                 folder = self.directory / stream
                 folder.mkdir(parents=True, exist_ok=True)
-                self.open_file(folder / EMPTY, schema).close()
+                self.open_file(folder / EMPTY_FILE, schema).close()
 
     def files(self) -> list[tuple[int, str, Path]]:
         """All committed files as ``(batch, stream, path)`` in order."""
         found = []
-        for path in self._glob(f"part-*.{self.ending}"):
+        for path in self._glob(f"part-*.{self.suffix}"):
             number = re.match(r"part-(\d+)-", path.name)
             if number:
                 found.append((int(number[1]), path.parent.name, path))
@@ -267,14 +281,14 @@ class ParquetSink(Sink):
             if self.streams is None or path.parent.name in self.streams:
                 yield path
 
-    def _remove(self, which: Callable[[int], bool], kept: set[Path]) -> None:
+    def _remove(self, selects: Callable[[int], bool], keep: set[Path]) -> None:
         for number, _, path in self.files():
-            if which(number) and path not in kept:
+            if selects(number) and path not in keep:
                 path.unlink(missing_ok=True)
 
 
 class _FileWriter(Writer):
-    """One file per stream; batches are gathered into row groups of a good size."""
+    """Writes one file per stream; collects batches into row groups of :data:`ROW_GROUP_ROWS`."""
 
     def __init__(self, sink: ParquetSink, partition: int) -> None:
         self._sink = sink
@@ -288,7 +302,7 @@ class _FileWriter(Writer):
         self._held.setdefault(stream, []).append(batch)
         self._rows[stream] = self._rows.get(stream, 0) + batch.num_rows
         self._total[stream] = self._total.get(stream, 0) + batch.num_rows
-        if self._rows[stream] >= ROW_GROUP or len(self._held[stream]) >= MOST_HELD:
+        if self._rows[stream] >= ROW_GROUP_ROWS or len(self._held[stream]) >= MAX_HELD_BATCHES:
             self._flush(stream)
 
     def _flush(self, stream: str) -> None:
@@ -301,7 +315,7 @@ class _FileWriter(Writer):
                 path = folder / f".part-{uuid.uuid4().hex}"
                 self._open[stream] = path, self._sink.open_file(path, batches[0].schema)
             schema = self._open[stream][1].schema
-            self._open[stream][1].write_table(pa.Table.from_batches(alike(batches, schema)))
+            self._open[stream][1].write_table(pa.Table.from_batches(align_schemas(batches, schema)))
         except OSError as error:
             raise ConnectorError(f"cannot write stream {stream!r} below {self._sink.directory}: {error}") from error
 
@@ -322,29 +336,31 @@ class _FileWriter(Writer):
             path.unlink(missing_ok=True)
 
 
-def appear(batch_id: int, directory: Path, files: Sequence[tuple[Path, Path, int]]) -> None:
-    """Give the files of a batch their names, each with the one that it has and its size."""
-    # all are looked at before the first can be seen; where a commit is done again they have their names already
-    there = {hidden: _size(hidden) for hidden, _, _ in files}
+def publish_files(batch_id: int, directory: Path, files: Sequence[tuple[Path, Path, int]]) -> None:
+    """Rename the hidden files of a batch to their final names; each file is given as hidden path, final path and size.
+
+    It checks all files before it renames the first. If a commit is repeated, they have their final names already.
+    """
+    present = {hidden: _size(hidden) for hidden, _, _ in files}
     for hidden, final, size in files:
-        found = _size(final) if there[hidden] is None else there[hidden]
+        found = _size(final) if present[hidden] is None else present[hidden]
         if found != size:
-            what = "is not there" if found is None else f"has {found:,} bytes instead of {size:,}"
+            what = "is missing" if found is None else f"has {found:,} bytes instead of {size:,}"
             raise ConnectorError(
                 f"batch {batch_id} is incomplete: the file {hidden}, which a writer has finished, {what}. "
                 f"On a cluster {directory} must be a folder that the driver and all workers share under "
-                "this name, and nothing else may remove files in it"
+                "this path, and no other program may remove files in it"
             )
     try:
         for hidden, final, _ in files:
-            if there[hidden] is not None:
+            if present[hidden] is not None:
                 os.replace(hidden, final)
     except OSError as error:
         raise ConnectorError(f"batch {batch_id} cannot be committed below {directory}: {error}") from error
 
 
-def alike(pieces: Sequence[T], schema: pa.Schema | None = None) -> list[T]:
-    """Batches or tables with the fields of a schema, in its order; by default that of the first."""
+def align_schemas(pieces: Sequence[T], schema: pa.Schema | None = None) -> list[T]:
+    """Select and cast the fields of a schema in batches or tables; by default the schema of the first."""
     return [
         p if p.schema.equals(wanted) else p.select(wanted.names).cast(wanted)
         for p in pieces
@@ -359,8 +375,8 @@ def _size(path: Path) -> int | None:
         return None
 
 
-class Fan(Writer):
-    """Writes each stream to the sinks that it ends in, and counts."""
+class FanOutWriter(Writer):
+    """Writes each stream to all its sinks, and counts records."""
 
     def __init__(
         self, routes: Mapping[str, Iterable[str]], sinks: Mapping[str, Sink], batch_id: int, partition: int
@@ -372,10 +388,10 @@ class Fan(Writer):
         self.steps: dict[str, tuple[int, int]] = {}
 
     def count(self, steps: Mapping[str, tuple[int, int]]) -> None:
-        """Note how many records each step took and rejected."""
-        for step, (taken, rejected) in steps.items():
-            t, r = self.steps.get(step, (0, 0))
-            self.steps[step] = t + taken, r + rejected
+        """Add the numbers of records that each step has read and rejected."""
+        for step, (read, rejected) in steps.items():
+            total, total_rejected = self.steps.get(step, (0, 0))
+            self.steps[step] = total + read, total_rejected + rejected
 
     def write(self, stream: str, batch: pa.RecordBatch) -> None:
         self.rows[stream] = self.rows.get(stream, 0) + batch.num_rows

@@ -1,8 +1,7 @@
-"""What a source is: a replayable log of records, addressed by offsets.
+"""The contract of sources: a replayable log of records, addressed by offsets.
 
-Both runners drive a source the same way: ask how far one may read now, cut that range into splits,
-read the splits. Since a range of offsets always gives the same records, a replay after a crash
-gives the same bytes.
+Both runners use a source in the same way: they ask for the latest offset, cut the range up to it into splits, and read
+the splits. Since a range of offsets always has the same records, a replay after a crash gives the same bytes.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ import io
 import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, ClassVar, TypeVar
 
 import pyarrow as pa
@@ -27,39 +27,39 @@ __all__ = [
     "WrappedSource",
     "fingerprint",
     "heartbeat",
-    "heartbeat_of",
+    "isolated_sources",
+    "parse_heartbeat",
     "register_source",
+    "registered_sources",
     "row_splits",
-    "sources",
 ]
 
 #: A position in a source: small, JSON-able, comparable with ``==``.
 Offset = dict[str, Any]
 
-#: A part of a range of offsets, JSON-able. Its key ``due`` (``[first, last]``, microseconds since
-#: the epoch), if present, says when a paced source meant its records to arrive; latency counts
-#: from there.
+#: A part of a range of offsets, JSON-able. Its optional key ``due`` (``[first, last]``, microseconds since the epoch)
+#: is when the records were meant to arrive from a paced source; latency counts from there.
 Split = dict[str, Any]
 
 
 class Source(ABC):
     """A replayable log of records.
 
-    Instances are picklable: splits are read in other processes. The records have a column ``seq``
-    (int64, non-null, growing along the log, the same for the same record at every read), and
-    ``event_time`` (timestamp[us, tz=UTC]) where there is one.
+    Instances are picklable: other processes read splits. The records have a column ``seq`` (int64, non-null, increasing
+    along the log, the same for the same record at every read), and ``event_time`` (timestamp[us, tz=UTC]) if they have
+    a time.
     """
 
-    #: Code of a registered source; what it is, as for tasks.
+    #: Code of a registered source, and its classification, as for tasks.
     code: ClassVar[str] = ""
     category: ClassVar[str] = "Custom"
     pattern: ClassVar[str] = "Source"
     selectivity: ClassVar[str] = ""
     stateful: ClassVar[bool] = False
-    #: Whether a range can be read again, which a restart and Spark's workers need.
+    #: Whether a range can be read again, as a restart and the workers of Spark require.
     replayable: bool = True
-    #: Whether :meth:`latest` may take long, as where a broker has to answer first.
-    lingers: bool = False
+    #: Whether :meth:`latest` may block for long, as when a broker must answer first.
+    latest_blocks: bool = False
 
     @classmethod
     def name(cls) -> str:
@@ -72,23 +72,23 @@ class Source(ABC):
         """The schema of the records."""
 
     def description(self) -> dict[str, Any] | None:
-        """What is read, as JSON-able data without secrets: sources of one description give the same records.
+        """Describe the records as JSON-able data without secrets; equal descriptions mean equal records.
 
-        By default None: it may be like no other.
+        None, the default: the source is not known to equal any other.
         """
         return None
 
-    def consumed(self) -> frozenset[str]:
-        """What is gone once it is committed, in words, such as a queue: two who read it would take from each other.
+    def consumed_resources(self) -> frozenset[str]:
+        """Resources that a commit consumes, such as a queue, in words: only one reader may use them.
 
-        By default nothing: any number may read it.
+        By default none: any number of readers may use the source.
         """
         return frozenset()
 
-    def declared(self, schema: pa.Schema) -> Source:
-        """The source for a dataflow that declares these fields: it may leave out others, or follow the types.
+    def project(self, schema: pa.Schema) -> Source:
+        """Return the source for a dataflow that declares these fields: it may omit others, or read with these types.
 
-        Types need not agree: what a source delivers is cast where records come in.
+        Types may differ: the ingest step casts the records.
         """
         return self
 
@@ -98,14 +98,14 @@ class Source(ABC):
 
     @abstractmethod
     def latest(self, start: Offset, limit: int | None = None) -> Offset:
-        """How far one may read now from start: at most ``limit`` records further.
+        """The offset up to which records are available now, at most ``limit`` records after ``start``.
 
-        Equals ``start`` where nothing is available (yet).
+        Equal to ``start`` if no record is available (yet).
         """
 
     @abstractmethod
     def finished(self, offset: Offset) -> bool:
-        """Whether no record will ever come after the offset."""
+        """Whether there will never be a record after the offset."""
 
     @abstractmethod
     def splits(self, start: Offset, end: Offset, n: int) -> list[Split]:
@@ -113,55 +113,54 @@ class Source(ABC):
 
     @abstractmethod
     def read(self, split: Split) -> Iterator[pa.RecordBatch]:
-        """The records of a part, in order; batches of any size, none empty but a :func:`heartbeat`."""
+        """Read the records of a part in order, in batches of any size; only a :func:`heartbeat` is empty."""
 
-    def inputs(self, name: str, split: Split) -> Iterator[dict[str, list[pa.RecordBatch]]]:
-        """The records of a part by the source of a dataflow that they are of: of this one, which has that name."""
+    def read_inputs(self, name: str, split: Split) -> Iterator[dict[str, list[pa.RecordBatch]]]:
+        """Read a part, with the batches by name of the dataflow's source; this source has the given ``name``."""
         for batch in self.read(split):
             yield {name: [batch]}
 
     def waits(self) -> bool:
-        """Whether a run has to wait for records, or has no end: as with a paced or an endless source.
+        """Whether a run must wait for records or never ends, as with a paced or an endless source.
 
-        Spark takes what is there and ends only where no source waits; else it polls until all have
-        ended, or it is stopped. By default: whether what can be read now, from the beginning on, is not
-        all. A source that is endless must answer True; one that finds it costly to look, and
-        knows the answer, gives it here.
+        If no source waits, Spark processes the available records and ends; otherwise it polls until all sources have
+        ended, or until it is stopped. By default: whether the records available now, from the beginning on, are not
+        all. An endless source must return True; a source for which the default is costly overrides this.
         """
         return not self.finished(self.latest(self.initial()))
 
     def count(self, start: Offset, end: Offset) -> int | None:
-        """Number of records in the range, if known without reading."""
+        """The number of records in the range; None if only reading tells."""
         return None
 
-    def number(self, offset: Offset) -> int:
-        """The ``seq`` of the next message at an offset, or a smaller number where only reading tells."""
+    def seq_at(self, offset: Offset) -> int:
+        """The ``seq`` of the next message at an offset, or a lower bound if only reading tells."""
         return 0
 
     def commit(self, end: Offset) -> None:
-        """Everything before the offset has been processed and will not be read again."""
+        """Mark the records before the offset as processed; they will not be read again."""
 
     def close(self) -> None:
-        """Release what the source holds; may be called twice."""
+        """Release resources; may be called twice."""
 
 
-#: Rows that are looked at together for a fingerprint.
-FINGERPRINTED = 65_536
+#: Rows per batch in the computation of a fingerprint.
+FINGERPRINT_ROWS = 65_536
 
-#: Names, in the metadata of a batch without records, the message that it stands before and its time.
-HEARTBEAT = b"heartbeat"
+#: Metadata key of an empty batch: the number of the next message, and stream time.
+HEARTBEAT_KEY = b"heartbeat"
 
 
 def heartbeat(schema: pa.Schema, seq: int, time_us: int) -> pa.RecordBatch:
-    """What a source delivers where nothing comes but time goes on: no record, and the stream time.
+    """Make a heartbeat: an empty batch that advances stream time while no records arrive.
 
-    It stands before message ``seq``, the number that the source's next one has, and closes what a record with this
-    event time would close, in every key.
+    It precedes message ``seq``, the number of the source's next one, and closes the windows that a record with this
+    event time would close, for every key.
 
     Parameters
     ----------
     schema : pyarrow.Schema
-        That of the source.
+        The schema of the source.
     seq : int
         Number of the next message.
     time_us : int
@@ -170,16 +169,16 @@ def heartbeat(schema: pa.Schema, seq: int, time_us: int) -> pa.RecordBatch:
     Examples
     --------
     >>> beat = heartbeat(pa.schema([("seq", pa.int64())]), 7, 60_000_000)
-    >>> beat.num_rows, heartbeat_of(beat)
+    >>> beat.num_rows, parse_heartbeat(beat)
     (0, (7, 60000000))
     """
-    note = {HEARTBEAT: f"{seq} {time_us}".encode()}
+    note = {HEARTBEAT_KEY: f"{seq} {time_us}".encode()}
     return pa.RecordBatch.from_pylist([], schema.with_metadata((schema.metadata or {}) | note))
 
 
-def heartbeat_of(batch: pa.RecordBatch) -> tuple[int, int] | None:
-    """Number of the next message, and stream time in microseconds; None where a batch is no heartbeat."""
-    note = None if batch.num_rows else (batch.schema.metadata or {}).get(HEARTBEAT)
+def parse_heartbeat(batch: pa.RecordBatch) -> tuple[int, int] | None:
+    """The number of the next message, and stream time in microseconds; None if the batch is not a heartbeat."""
+    note = None if batch.num_rows else (batch.schema.metadata or {}).get(HEARTBEAT_KEY)
     if note is None:
         return None
     seq, time_us = note.split()
@@ -187,7 +186,7 @@ def heartbeat_of(batch: pa.RecordBatch) -> tuple[int, int] | None:
 
 
 class WrappedSource(Source):
-    """A source that asks another one for everything; subclasses change a part of that."""
+    """A source that delegates to another one; subclasses override some methods."""
 
     def __init__(self, source: Source) -> None:
         self.source = source
@@ -197,20 +196,20 @@ class WrappedSource(Source):
         return self.source.replayable
 
     @property
-    def lingers(self) -> bool:  # type: ignore[override]
-        return self.source.lingers
+    def latest_blocks(self) -> bool:  # type: ignore[override]
+        return self.source.latest_blocks
 
     @property
     def schema(self) -> pa.Schema:
         return self.source.schema
 
-    def consumed(self) -> frozenset[str]:
-        return self.source.consumed()
+    def consumed_resources(self) -> frozenset[str]:
+        return self.source.consumed_resources()
 
-    def declared(self, schema: pa.Schema) -> Source:
-        made = copy.copy(self)
-        made.source = self.source.declared(schema)
-        return made
+    def project(self, schema: pa.Schema) -> Source:
+        projected = copy.copy(self)
+        projected.source = self.source.project(schema)
+        return projected
 
     def initial(self) -> Offset:
         return self.source.initial()
@@ -227,10 +226,10 @@ class WrappedSource(Source):
     def read(self, split: Split) -> Iterator[pa.RecordBatch]:
         return self.source.read(split)
 
-    def inputs(self, name: str, split: Split) -> Iterator[dict[str, list[pa.RecordBatch]]]:
-        if type(self).read is not WrappedSource.read:  # what is read is the part that changes
-            return super().inputs(name, split)
-        return self.source.inputs(name, split)  # which may be several
+    def read_inputs(self, name: str, split: Split) -> Iterator[dict[str, list[pa.RecordBatch]]]:
+        if type(self).read is not WrappedSource.read:  # the subclass changes the records
+            return super().read_inputs(name, split)
+        return self.source.read_inputs(name, split)  # the source may merge several
 
     def waits(self) -> bool:
         return self.source.waits()
@@ -238,8 +237,8 @@ class WrappedSource(Source):
     def count(self, start: Offset, end: Offset) -> int | None:
         return self.source.count(start, end)
 
-    def number(self, offset: Offset) -> int:
-        return self.source.number(offset)
+    def seq_at(self, offset: Offset) -> int:
+        return self.source.seq_at(offset)
 
     def commit(self, end: Offset) -> None:
         self.source.commit(end)
@@ -249,7 +248,7 @@ class WrappedSource(Source):
 
 
 def row_splits(start: Offset, end: Offset, n: int) -> list[Split]:
-    """The parts of a range of rows.
+    """Cut a range of rows into at most n parts.
 
     >>> row_splits({"row": 0}, {"row": 5}, 2)
     [{'start': 0, 'end': 2}, {'start': 2, 'end': 5}]
@@ -259,29 +258,29 @@ def row_splits(start: Offset, end: Offset, n: int) -> list[Split]:
 
 
 def fingerprint(records: pa.Table) -> str:
-    """A short text that tells records from others, however they are cut into batches.
+    """Hash the records of a table; the result does not depend on how they are cut into batches.
 
     >>> whole, cut = pa.table({"value": [1.0, 2.0]}), pa.table({"value": pa.chunked_array([[1.0], [2.0]])})
     >>> fingerprint(whole) == fingerprint(cut), fingerprint(whole) == fingerprint(cut.slice(1))
     (True, False)
     """
-    digest = _Digest()
-    with pa.ipc.new_stream(digest, records.schema) as stream:  # dictionaries too, which no batch has by itself
-        stream.write_table(records.unify_dictionaries().combine_chunks(), max_chunksize=FINGERPRINTED)
-    return digest.found.hexdigest()
+    digest = _DigestFile()
+    with pa.ipc.new_stream(digest, records.schema) as stream:  # the stream also contains dictionaries
+        stream.write_table(records.unify_dictionaries().combine_chunks(), max_chunksize=FINGERPRINT_ROWS)
+    return digest.hash.hexdigest()
 
 
-class _Digest(io.RawIOBase):
-    """A file of which the digest is left."""
+class _DigestFile(io.RawIOBase):
+    """A file that keeps only the hash of its content."""
 
     def __init__(self) -> None:
-        self.found = hashlib.sha256()
+        self.hash = hashlib.sha256()
 
     def writable(self) -> bool:
         return True
 
     def write(self, data: Any) -> int:
-        self.found.update(data)
+        self.hash.update(data)
         return len(data)
 
 
@@ -291,25 +290,36 @@ _REGISTRY: dict[str, type[Source]] = {}
 T = TypeVar("T", bound=type[Source])
 
 
-def register_source(kind: T) -> T:
-    """List a source among the tasks, as the benchmark does."""
-    if not kind.code:
-        raise ConfigError(f"source {kind.__name__} cannot be registered: its code is empty")
-    for label in (kind.name(), kind.code):
+def register_source(cls: T) -> T:
+    """Register a source under its name and code; RIoTBench lists it among the tasks."""
+    if not cls.code:
+        raise ConfigError(f"source {cls.__name__} cannot be registered: its code is empty")
+    for label in (cls.name(), cls.code):
         known = _REGISTRY.get(label)
-        if known is not None and (known.__module__, known.__qualname__) != (kind.__module__, kind.__qualname__):
+        if known is not None and (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
             raise ConfigError(
-                f"source {kind.__name__} cannot be registered as {label!r}: {known.__module__}.{known.__qualname__} "
+                f"source {cls.__name__} cannot be registered as {label!r}: {known.__module__}.{known.__qualname__} "
                 "has that name; give it another name and code"
             )
-    _REGISTRY[kind.name()] = _REGISTRY[kind.code] = kind
-    return kind
+    _REGISTRY[cls.name()] = _REGISTRY[cls.code] = cls
+    return cls
 
 
-def sources() -> list[type[Source]]:
+@contextmanager
+def isolated_sources() -> Iterator[None]:
+    """Undo all registrations of sources at the end of a ``with`` block; for tests."""
+    before = dict(_REGISTRY)
+    try:
+        yield
+    finally:
+        _REGISTRY.clear()
+        _REGISTRY.update(before)
+
+
+def registered_sources() -> list[type[Source]]:
     """All registered sources, in order of category and code.
 
-    >>> [kind.code for kind in sources()]
+    >>> [cls.code for cls in registered_sources()]
     ['MQS']
     """
     return sorted(set(_REGISTRY.values()), key=lambda s: (s.category, s.code))

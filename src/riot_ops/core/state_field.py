@@ -17,39 +17,39 @@ class StateField:
     Parameters
     ----------
     dtype : str
-        NumPy type such as ``float64``; or ``json`` (any JSON value) and ``rows`` (a record batch or
-        None), which are kept as a list with one Python object per key.
-    shape : int
+        NumPy type such as ``float64``; or ``json`` (any JSON value) and ``rows`` (a record batch or None), which are
+        stored as a list with one Python object per key.
+    shape : int, default 0
         Length of the field; 0 for a scalar.
-    initial : number or object
+    initial : number or object, default 0
         Value for a new key.
-    grows : bool, default False
-        Whether the task may put a longer array in place of the field's, see :meth:`widened`; ``shape`` is its length at
-        first.
+    growable : bool, default False
+        Whether the task may replace the field's array by a longer one, see :meth:`widen`; ``shape`` is the initial
+        length.
     """
 
     dtype: str
     shape: int = 0
     initial: Any = 0
-    grows: bool = False
+    growable: bool = False
 
     @property
     def is_object(self) -> bool:
         return self.dtype in ("json", "rows")
 
     def empty(self, n: int, like: Any = None) -> Any:
-        """The field for n new keys; of one that grows with the length of an array of it."""
+        """The field for n new keys; a growable field gets the length of ``like``, an existing array of it."""
         if self.is_object:
             return [self.initial] * n
-        shape = like.shape[1] if self.grows and like is not None else self.shape
+        shape = like.shape[1] if self.growable and like is not None else self.shape
         room = (n, shape) if shape else n
-        # of zeros the system gives no memory before they are written to
+        # the operating system allocates zeroed memory only when it is written
         return np.full(room, self.initial, self.dtype) if self.initial else np.zeros(room, self.dtype)
 
-    def widened(self, array: Any, least: int) -> Any:
-        """An array of a field that grows, twice as long until it has room for so many values of each key."""
+    def widen(self, array: Any, min_width: int) -> Any:
+        """Double the length of a growable field until it has room for ``min_width`` values per key."""
         width = array.shape[1]
-        while width < least:
+        while width < min_width:
             width *= 2
         if width == array.shape[1]:
             return array
@@ -57,6 +57,6 @@ class StateField:
         grown[:, : array.shape[1]] = array
         return grown
 
-    def bytes_of(self, array: Any) -> int:
-        """Bytes that a key takes in an array; of an object, about."""
+    def bytes_per_key(self, array: Any) -> int:
+        """Bytes per key in an array; an estimate for objects."""
         return 64 if self.is_object else array.itemsize * (array.shape[1] if array.ndim > 1 else 1)

@@ -1,1 +1,1 @@
-"""Records come in: what they are cast to, and which are rejected."""
+"""How records enter a dataflow: sources, formats of files, pacing, casts and rejections."""

@@ -1,4 +1,4 @@
-"""How files of records are read: CSV, Parquet and JSON lines, batch by batch."""
+"""Formats of files of records: CSV, Parquet and JSON lines, read batch by batch."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from riot_ops.core.casting import Problem, type_of
-from riot_ops.core.errors import ConnectorError, short
-from riot_ops.ingest.step import from_records, marked
-from riot_ops.ingest.tables import GROUP, check_names
+from riot_ops.core.casting import Problem, infer_type
+from riot_ops.core.errors import ConnectorError, value_text
+from riot_ops.ingest.step import from_records, mark_rejected
+from riot_ops.ingest.tables import MAX_BATCH_RECORDS, check_names
 
-__all__ = ["Csv", "FileFormat", "JsonLines", "Parquet", "failing"]
+__all__ = ["CSVFormat", "FileFormat", "JSONLinesFormat", "ParquetFormat", "naming_file"]
 
 BLOCK_BYTES = 4 << 20
-#: Most rows of a batch, and bytes, more or less.
+#: Maximum number of rows of a batch, and approximate maximum of its bytes.
 BATCH_ROWS, BATCH_BYTES = 65_536, 32 << 20
-#: Most lines of JSON that are looked at for the names of fields, of as many bytes as a batch.
-LOOK_LINES = 1000
-#: What a line says, what is wrong with it, and its text.
+#: Maximum number of JSON lines from which the names of fields are inferred, up to the bytes of a batch.
+INFERENCE_LINES = 1000
+#: The record of a line, the problem if it has none, and the text of the line.
 _Line = tuple[Mapping[str, Any], Problem | None, str]
 
 
 @contextmanager
-def failing(path: str) -> Iterator[None]:
-    """Name the file in what Arrow and the system say about it."""
+def naming_file(path: str) -> Iterator[None]:
+    """Convert errors of Arrow and the system to a :class:`ConnectorError` that names the file."""
     try:
         yield
     except (pa.ArrowException, OSError) as error:
@@ -42,28 +42,28 @@ def failing(path: str) -> Iterator[None]:
 
 
 class FileFormat(ABC):
-    """A format: the same instance reads any number of files."""
+    """A format of files; one instance reads any number of files."""
 
     @abstractmethod
     def schema(self, path: str) -> pa.Schema:
         """The fields of a file."""
 
     @abstractmethod
-    def declared(self, path: str, wanted: pa.Schema) -> FileFormat:
-        """The format for a dataflow that wants these fields."""
+    def project(self, path: str, wanted: pa.Schema) -> FileFormat:
+        """Return the format for a dataflow that reads the fields ``wanted``."""
 
     @abstractmethod
     def batches(self, path: str, row: int) -> Iterator[pa.RecordBatch]:
-        """The batches of a file from a row on; the row is 0 where rows cannot be counted."""
+        """Read the batches of a file from a row on; the row is 0 if the format cannot count rows."""
 
     def count(self, path: str) -> int | None:
-        """The rows of a file, if known without reading it."""
+        """The number of rows of a file; None if only reading it tells."""
         return None
 
 
 @dataclass(frozen=True)
-class Parquet(FileFormat):
-    """Parquet, of which only the wanted columns are read."""
+class ParquetFormat(FileFormat):
+    """Parquet files, of which only the wanted columns are read."""
 
     wanted: tuple[str, ...] | None = None
 
@@ -72,7 +72,7 @@ class Parquet(FileFormat):
 
         return parquet.read_schema(path)
 
-    def declared(self, path: str, wanted: pa.Schema) -> FileFormat:
+    def project(self, path: str, wanted: pa.Schema) -> FileFormat:
         return replace(self, wanted=tuple(wanted.names))
 
     def count(self, path: str) -> int | None:
@@ -88,9 +88,9 @@ class Parquet(FileFormat):
             while groups and (rows := file.metadata.row_group(groups[0]).num_rows) <= row:
                 row -= rows
                 del groups[0]
-            told = [file.metadata.row_group(group) for group in groups]
-            widest = max((one.total_byte_size // max(one.num_rows, 1) for one in told), default=0)
-            rows = max(1, min(BATCH_ROWS, BATCH_BYTES // max(widest, 1)))
+            row_groups = [file.metadata.row_group(group) for group in groups]
+            row_bytes = max((group.total_byte_size // max(group.num_rows, 1) for group in row_groups), default=0)
+            rows = max(1, min(BATCH_ROWS, BATCH_BYTES // max(row_bytes, 1)))
             for batch in file.iter_batches(rows, groups, self.wanted):
                 skipped = min(row, batch.num_rows)
                 row -= skipped
@@ -98,8 +98,8 @@ class Parquet(FileFormat):
 
 
 @dataclass(frozen=True)
-class Csv(FileFormat):
-    """CSV as texts; what they are is for the dataflow to say."""
+class CSVFormat(FileFormat):
+    """CSV files, read as texts; the ingest step casts them to the declared types."""
 
     columns: tuple[str, ...] | None
     delimiter: str
@@ -108,29 +108,29 @@ class Csv(FileFormat):
     wanted: tuple[str, ...] | None = None
 
     def schema(self, path: str) -> pa.Schema:
-        with self._opened(path, {}) as reader:
+        with self._open(path, {}) as reader:
             return pa.schema([pa.field(name, pa.string()) for name in reader.schema.names])
 
-    def declared(self, path: str, wanted: pa.Schema) -> FileFormat:
+    def project(self, path: str, wanted: pa.Schema) -> FileFormat:
         names = self.schema(path).names
         return replace(self, wanted=tuple(n for n in wanted.names if n in names))
 
     def batches(self, path: str, row: int) -> Iterator[pa.RecordBatch]:
         names = self.schema(path).names
         bad: dict[int, Any] = {}
-        # rows are numbered from 1 on, with the header
+        # Arrow numbers rows from 1, including the header
         number = 1 if self.columns is not None else 2
-        with self._opened(path, bad, names) as reader:
+        with self._open(path, bad, names) as reader:
             for batch in reader:
-                whole = _between(batch, number, bad)
-                number += whole.num_rows
-                yield whole
-            left = _between(batch.slice(0, 0) if number > 2 else _empty(reader.schema), number, bad)
-            if left.num_rows:
-                yield left
+                complete = _insert_bad_rows(batch, number, bad)
+                number += complete.num_rows
+                yield complete
+            rest = _insert_bad_rows(batch.slice(0, 0) if number > 2 else _empty(reader.schema), number, bad)
+            if rest.num_rows:
+                yield rest
 
     @contextmanager
-    def _opened(self, path: str, bad: dict[int, Any], names: list[str] | None = None) -> Iterator[Any]:
+    def _open(self, path: str, bad: dict[int, Any], names: list[str] | None = None) -> Iterator[Any]:
         from pyarrow import csv
 
         def keep(row: Any) -> str:
@@ -140,7 +140,7 @@ class Csv(FileFormat):
         with pa.input_stream(path, compression="detect") as file:
             yield csv.open_csv(
                 file,
-                # rows are numbered only without threads
+                # Arrow numbers rows only without threads
                 csv.ReadOptions(
                     use_threads=False, block_size=BLOCK_BYTES, column_names=self.columns, encoding=self.encoding
                 ),
@@ -148,7 +148,7 @@ class Csv(FileFormat):
                 csv.ConvertOptions(
                     column_types=None if names is None else dict.fromkeys(names, pa.string()),
                     include_columns=None if names is None else self.wanted,
-                    check_utf8=False,  # where records come in
+                    check_utf8=False,  # the ingest step checks it
                     null_values=self.missing,
                     strings_can_be_null=True,
                     quoted_strings_can_be_null=False,
@@ -160,8 +160,8 @@ def _empty(schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([pa.array([], f.type) for f in schema], schema=schema)
 
 
-def _between(batch: pa.RecordBatch, number: int, bad: dict[int, Any]) -> pa.RecordBatch:
-    """The batch, which begins with the row of that number, with the bad rows in their places."""
+def _insert_bad_rows(batch: pa.RecordBatch, number: int, bad: dict[int, Any]) -> pa.RecordBatch:
+    """Insert bad rows at their positions, marked as rejected, into a batch that begins with row ``number``."""
     size = batch.num_rows
     found = []
     for row in sorted(bad):
@@ -184,26 +184,26 @@ def _between(batch: pa.RecordBatch, number: int, bad: dict[int, Any]) -> pa.Reco
         int(place): Problem("malformed", f"{row.actual_columns} cells, there are {row.expected_columns} columns")
         for place, row in zip(places, found, strict=True)
     }
-    return marked(batch, problems, {int(p): row.text for p, row in zip(places, found, strict=True)})
+    return mark_rejected(batch, problems, {int(p): row.text for p, row in zip(places, found, strict=True)})
 
 
 @dataclass(frozen=True)
-class JsonLines(FileFormat):
-    """A JSON object per line; empty lines are no records."""
+class JSONLinesFormat(FileFormat):
+    """Files with a JSON object per line; empty lines are skipped."""
 
     wanted: pa.Schema | None = None
 
     def schema(self, path: str) -> pa.Schema:
-        looked = _group(_lines(path), LOOK_LINES, BATCH_BYTES)
-        records = [record for record, problem, _ in looked if problem is None]
+        lines = _group(_lines(path), INFERENCE_LINES, BATCH_BYTES)
+        records = [record for record, problem, _ in lines if problem is None]
         if self.wanted is None:
             names = dict.fromkeys(str(name) for record in records for name in record)
-            return pa.schema([(name, type_of([record.get(name) for record in records])) for name in names])
+            return pa.schema([(name, infer_type([record.get(name) for record in records])) for name in names])
         if records:
             check_names(path, [str(name) for record in records for name in record], self.wanted)
         return self._fields(records)
 
-    def declared(self, path: str, wanted: pa.Schema) -> FileFormat:
+    def project(self, path: str, wanted: pa.Schema) -> FileFormat:
         return replace(self, wanted=wanted)
 
     def batches(self, path: str, row: int) -> Iterator[pa.RecordBatch]:
@@ -219,8 +219,8 @@ class JsonLines(FileFormat):
         return self.wanted if numbered else self.wanted.remove(self.wanted.get_field_index("seq"))
 
 
-def _group(lines: Iterator[_Line], rows: int = GROUP, size: int = BLOCK_BYTES) -> list[_Line]:
-    """The next lines: so many, or as many as make up so many bytes."""
+def _group(lines: Iterator[_Line], rows: int = MAX_BATCH_RECORDS, size: int = BLOCK_BYTES) -> list[_Line]:
+    """Read the next lines, up to a number of rows and about ``size`` bytes."""
     group = list[_Line]()
     for line in itertools.islice(lines, rows):
         group.append(line)
@@ -244,4 +244,4 @@ def _lines(path: str) -> Iterator[_Line]:
             if isinstance(record, dict):
                 yield record, None, text
             else:
-                yield {}, Problem("malformed", f"not a JSON object: {short(record)}"), text
+                yield {}, Problem("malformed", f"not a JSON object: {value_text(record)}"), text

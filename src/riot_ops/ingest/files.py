@@ -1,4 +1,4 @@
-"""Files as sources: CSV, Parquet and JSON lines."""
+"""Sources of files: CSV, Parquet and JSON lines."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from riot_ops.core.casting import PER_SECOND, Problem, cast, castable
+from riot_ops.core.casting import PER_SECOND, Problem, can_cast, cast
 from riot_ops.core.errors import ConfigError, did_you_mean
 from riot_ops.core.schema import TIMESTAMP
 from riot_ops.core.source import Source
-from riot_ops.ingest.file_formats import Csv, FileFormat, JsonLines, Parquet, failing
+from riot_ops.ingest.file_formats import CSVFormat, FileFormat, JSONLinesFormat, ParquetFormat, naming_file
 from riot_ops.ingest.replay import find_files
-from riot_ops.ingest.step import marked
+from riot_ops.ingest.step import mark_rejected
 from riot_ops.ingest.stream_source import StreamSource
 
 __all__ = ["FileSource", "read"]
 
 FORMATS = {".csv": "csv", ".parquet": "parquet", ".jsonl": "jsonl", ".ndjson": "jsonl"}
-PACKED = (".gz", ".bz2", ".zst")
+COMPRESSED = (".gz", ".bz2", ".zst")
 
 
 def read(
@@ -38,40 +38,40 @@ def read(
     missing: Sequence[str] = ("",),
     encoding: str = "utf-8",
 ) -> FileSource:
-    r"""Files of records as a source for :meth:`riot_ops.Dataflow.run` and ``start``.
+    r"""Read files of records; the result is a source for :meth:`riot_ops.Dataflow.run` and ``start``.
 
-    The files are read as the run goes on, never as a whole; where a run with a checkpoint stopped, the next
-    goes on. Records are numbered through all files (``seq``). The cells of CSV are texts until the dataflow says what
-    they are; a cell that does not fit, a row with too many or too few cells, and a line that is no JSON object
-    go to the errors stream.
+    The run reads the files incrementally; with a checkpoint the next run continues where the last one stopped. Records
+    are numbered over all files (``seq``). CSV cells are texts that are cast to the types that the dataflow declares; a
+    cell that cannot be cast, a row with too many or too few cells, and a line that is not a JSON object go to the
+    errors stream.
 
     Parameters
     ----------
     path : str, Path, folder, glob pattern, or a list of those
-        Files are read in sorted order within a pattern or folder. CSV and JSON lines may be packed
+        Files are read in sorted order within a pattern or folder. CSV and JSON lines may be compressed
         (``.gz``, ``.bz2``, ``.zst``).
     format : "csv", "parquet" or "jsonl", optional
-        By default from the name: ``.csv``, ``.parquet``, ``.jsonl`` or ``.ndjson``.
+        By default inferred from the name: ``.csv``, ``.parquet``, ``.jsonl`` or ``.ndjson``.
     time : str, optional
-        The column that holds the event time, whatever its name; it becomes ``event_time``.
+        Name of the column with the event time; it becomes ``event_time``.
     time_unit : "s", "ms", "us" or "ns", optional
-        What the numbers in the column ``time`` count since 1970. By default times are ISO 8601 (in UTC where they name
-        no zone), and whole numbers count microseconds.
+        Unit of the numbers in the column ``time``, which count from 1970. By default times are ISO 8601 (in UTC if they
+        have no zone), and whole numbers count microseconds.
     columns : sequence of str, optional
-        The names of the columns of CSV files without a header.
+        Names of the columns of CSV files without a header.
     delimiter : str, default ","
-        Between the cells of CSV.
-    missing : sequence of str, default an empty cell alone
-        Cells of CSV that mean no value; a quoted cell is always a text.
+        Separator of CSV cells.
+    missing : sequence of str, default ``("",)``
+        CSV cells that mean null; a quoted cell is always text.
     encoding : str, default "utf-8"
-        Of CSV.
+        Encoding of CSV files.
 
     Raises
     ------
     ConfigError
-        For parameters that do not fit the format.
+        For parameters that do not apply to the format.
     ConnectorError
-        For a file that is missing, or not of its format.
+        For a missing or malformed file.
 
     Examples
     --------
@@ -87,55 +87,55 @@ def read(
     ('1970-01-01T00:00:01+00:00', ["value = 'warm' (str) is not of type double"])
     """
     paths = find_files(path)
-    kind = format or _format(paths[0])
-    if kind not in FORMATS.values():
-        raise ConfigError(f"format must be csv, parquet or jsonl, got {kind!r}{did_you_mean(kind, FORMATS.values())}")
+    name = format or _format_of(paths[0])
+    if name not in FORMATS.values():
+        raise ConfigError(f"format must be csv, parquet or jsonl, got {name!r}{did_you_mean(name, FORMATS.values())}")
     if time_unit is not None and time_unit not in PER_SECOND:
         raise ConfigError(f"time_unit must be s, ms, us or ns, got {time_unit!r}")
     if time_unit is not None and time is None:
-        raise ConfigError("time_unit is for the column named by time, which is missing")
+        raise ConfigError("time_unit applies to the column named by time; give time as well")
     if len(delimiter) != 1 or not delimiter.isascii() or delimiter in '"\r\n':
         raise ConfigError(f"delimiter must be one ASCII character other than a quote or line break, got {delimiter!r}")
     if columns is not None and (isinstance(columns, str) or not columns or len(set(columns)) < len(columns)):
         raise ConfigError(f"columns must name each column once, got {columns!r}")
     if isinstance(missing, str):
         raise ConfigError(f"missing must be a list of texts, got {missing!r}")
-    for name, given, usual in (
+    for option, value, default in (
         ("columns", columns, None),
         ("delimiter", delimiter, ","),
         ("missing", tuple(missing), ("",)),
         ("encoding", encoding, "utf-8"),
     ):
-        if kind != "csv" and given != usual:
-            raise ConfigError(f"{name} is for CSV, the files are {kind}")
+        if name != "csv" and value != default:
+            raise ConfigError(f"{option} applies to CSV only, the files are {name}")
     try:
         "".encode(encoding)
     except LookupError:
         raise ConfigError(f"encoding {encoding!r} is not known") from None
-    csv = Csv(None if columns is None else tuple(columns), delimiter, tuple(missing), encoding)
-    files: FileFormat = {"csv": csv, "parquet": Parquet(), "jsonl": JsonLines()}[kind]
+    csv = CSVFormat(None if columns is None else tuple(columns), delimiter, tuple(missing), encoding)
+    files: FileFormat = {"csv": csv, "parquet": ParquetFormat(), "jsonl": JSONLinesFormat()}[name]
     return FileSource(paths, files, time, time_unit)
 
 
-def _format(path: str) -> str:
+def _format_of(path: str) -> str:
     name = path.lower()
-    for ending in PACKED:
-        name = name.removesuffix(ending)
-    ending = os.path.splitext(name)[1]
-    if ending not in FORMATS:
+    for suffix in COMPRESSED:
+        name = name.removesuffix(suffix)
+    suffix = os.path.splitext(name)[1]
+    if suffix not in FORMATS:
         raise ConfigError(
-            f"cannot tell the format of {path} by its name; pass format='csv', 'parquet' or 'jsonl'. A recorded "
-            "stream with a time before each message is read by riot_ops.ingest.replay"
+            f"cannot infer the format of {path} from its name; pass format='csv', 'parquet' or 'jsonl'. To read a "
+            "recorded stream with a time before each message use riot_ops.streams.replay"
         )
-    return FORMATS[ending]
+    return FORMATS[suffix]
 
 
 class FileSource(StreamSource):
-    """The records of files, one after the other, see :func:`read`."""
+    """The records of a sequence of files, see :func:`read`."""
 
     def __init__(self, paths: Sequence[str], files: FileFormat, time: str | None, time_unit: str | None) -> None:
         self.paths, self.files, self.time, self.time_unit = list(paths), files, time, time_unit
-        with failing(self.paths[0]):
+        with naming_file(self.paths[0]):
             schema = files.schema(self.paths[0])
         if time is not None:
             if schema.names.count(time) != 1:
@@ -143,9 +143,9 @@ class FileSource(StreamSource):
                     f"{self.paths[0]} lacks the column {time!r}, named by time; it has "
                     f"{', '.join(schema.names)}{did_you_mean(time, schema.names)}"
                 )
-            kind = schema.field(time).type
-            if time_unit is not None and (pa.types.is_timestamp(kind) or not castable(kind, pa.float64())):
-                raise ConfigError(f"time_unit is for numbers, the column {time!r} of {self.paths[0]} holds {kind}")
+            dtype = schema.field(time).type
+            if time_unit is not None and (pa.types.is_timestamp(dtype) or not can_cast(dtype, pa.float64())):
+                raise ConfigError(f"time_unit is for numbers, the column {time!r} of {self.paths[0]} holds {dtype}")
             if "event_time" in schema.names and time != "event_time":
                 raise ConfigError(f"{self.paths[0]} has a column 'event_time' beside {time!r}, named by time")
         super().__init__(self._batches_from, self._renamed(schema))
@@ -160,31 +160,31 @@ class FileSource(StreamSource):
             "time_unit": self.time_unit,
         }
 
-    def declared(self, schema: pa.Schema) -> Source:
-        """The source of the declared fields alone, each line of JSON read as declared."""
-        made = copy.copy(self)
+    def project(self, schema: pa.Schema) -> Source:
+        """Return the source for the declared fields alone; JSON is read with the declared types."""
+        projected = copy.copy(self)
         original = {"event_time": self.time} if self.time is not None else {}
         wanted = pa.schema([f.with_name(original.get(f.name) or f.name) for f in schema])
         if self.time_unit is not None and self.time in wanted.names:
             number = pa.field(self.time, pa.int64() if self.time_unit == "ns" else pa.float64())
             wanted = wanted.set(wanted.get_field_index(self.time), number)
-        made.files = self.files.declared(self.paths[0], wanted)
-        made._opened = made._batches_from  # noqa: SLF001 (of the copy)
-        with failing(self.paths[0]):
-            made._fields = made._renamed(made.files.schema(self.paths[0]))  # noqa: SLF001
-        made._forget()  # noqa: SLF001
-        return made
+        projected.files = self.files.project(self.paths[0], wanted)
+        projected._open_batches = projected._batches_from  # noqa: SLF001 (of the copy)
+        with naming_file(self.paths[0]):
+            projected._fields = projected._renamed(projected.files.schema(self.paths[0]))  # noqa: SLF001
+        projected._reset()  # noqa: SLF001
+        return projected
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_opened": None}
+        return {**super().__getstate__(), "_open_batches": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self._opened = self._batches_from
+        self._open_batches = self._batches_from
 
     def _batches_from(self, row: int) -> Iterator[pa.RecordBatch]:
         for path in self.paths:
-            with failing(path):
+            with naming_file(path):
                 rows = self.files.count(path)
                 if rows is not None and rows <= row:
                     row -= rows
@@ -200,8 +200,8 @@ class FileSource(StreamSource):
     def _renamed(self, schema: pa.Schema) -> pa.Schema:
         if self.time is None:
             return schema
-        kind = schema.field(self.time).type if self.time_unit is None else TIMESTAMP
-        return schema.set(schema.get_field_index(self.time), pa.field("event_time", kind))
+        dtype = schema.field(self.time).type if self.time_unit is None else TIMESTAMP
+        return schema.set(schema.get_field_index(self.time), pa.field("event_time", dtype))
 
     def _timed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         place = -1 if self.time is None else batch.schema.get_field_index(self.time)
@@ -210,12 +210,12 @@ class FileSource(StreamSource):
         column = batch.column(place)
         problems: dict[int, Problem] = {}
         if self.time_unit is not None:
-            column, problems = _moments(column, self.time_unit, str(self.time))
-        return marked(batch, problems).set_column(place, pa.field("event_time", column.type), column)
+            column, problems = _times_of_unit(column, self.time_unit, str(self.time))
+        return mark_rejected(batch, problems).set_column(place, pa.field("event_time", column.type), column)
 
 
-def _moments(column: pa.Array, unit: str, name: str) -> tuple[pa.Array, dict[int, Problem]]:
-    """Numbers of a unit since 1970, with or without a fraction, as times."""
+def _times_of_unit(column: pa.Array, unit: str, name: str) -> tuple[pa.Array, dict[int, Problem]]:
+    """Convert numbers of a unit since 1970, with or without a fraction, to times."""
     problems: dict[int, Problem] = {}
     if pa.types.is_floating(column.type) or pc.any(pc.match_substring(_texts(column), ".")).as_py():
         odd = list(range(len(column)))

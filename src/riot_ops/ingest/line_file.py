@@ -1,4 +1,4 @@
-"""A recorded file as lines: where they are, their times, and their text without copying."""
+"""A memory-mapped file of lines: their positions, their times, and their text without copying."""
 
 from __future__ import annotations
 
@@ -21,42 +21,42 @@ from riot_ops.core.errors import ConnectorError
 from riot_ops.core.schema import TIMESTAMP
 from riot_ops.ingest.replay_kernels import NO_TIME, count_breaks, leading_times, line_ends
 from riot_ops.kernels.arrays.arrow import readonly
-from riot_ops.kernels.arrays.buffers import timestamps
+from riot_ops.kernels.arrays.buffers import timestamp_column
 
-__all__ = ["LineFile", "no_times", "time_column"]
+__all__ = ["LineFile", "null_times", "time_column"]
 
 #: Lines in a batch.
 BATCH_LINES = 65_536
-#: Bytes between places of which the line number is remembered.
-MARK = 1 << 18
+#: Bytes between the entries of the index of line numbers.
+INDEX_STEP = 1 << 18
 
 
 class LineFile:
-    """A memory-mapped file and what is known of its lines."""
+    """A memory-mapped file with an index of its lines."""
 
     def __init__(self, path: str, size: int, header: bool) -> None:
         self.path = path
         self.size = 0
         self.data: npt.NDArray[np.uint8] = readonly(np.empty(0, np.uint8))
-        # a range in which no line begins with a time
+        # a range of bytes in which no line begins with a time
         self._timeless = (0, 0)
         self._unpacked = _unpack(path) if path.endswith(".gz") else None
         self._map(size)
         self._header = header
         self._begin()
-        # by a first place the ends of lines behind it, which are about to be read
-        self._passed: dict[int, npt.NDArray[np.int64]] = {}
-        # a range and how many lines begin in it
+        # by start position, the ends of the lines after it, which are about to be read
+        self._scanned: dict[int, npt.NDArray[np.int64]] = {}
+        # a range of bytes, and the number of lines that begin in it
         self._counted = (0, 0, 0)
 
     def _begin(self) -> None:
-        """Find the first line, which comes behind a byte order mark and, where it has one, the file's header."""
+        """Find the first line after a byte order mark and the header, if there are any."""
         self.first = len(BOM_UTF8) if bytes(self.data[: len(BOM_UTF8)]) == BOM_UTF8 else 0
         if self._header and self.first < self.size:
             ends = np.empty(1, np.int64)
             self.first = int(ends[0]) if self._scan(self.first, self.size, ends) else self.size
-        # line breaks before some places, growing in step with what has been scanned
-        self._marks: list[int] = [self.first]
+        # index of line breaks before certain positions; it grows as the file is scanned
+        self._positions: list[int] = [self.first]
         self._lines: list[int] = [0]
 
     def _map(self, size: int) -> None:
@@ -78,7 +78,7 @@ class LineFile:
         self.buffer = pa.py_buffer(self.data)
 
     def grow(self) -> int:
-        """Map what has been added since; returns the size."""
+        """Map what was appended since; return the size."""
         try:
             actual = os.path.getsize(self.path)
         except FileNotFoundError:
@@ -107,10 +107,13 @@ class LineFile:
         limit: int | None = None,
         whole: bool = False,
     ) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
-        """Ends and starts of lines from a line's start on; a last line without break counts unless ``whole``."""
+        """Yield the ends and starts of lines from the start of a line on.
+
+        A last line without a line break counts unless ``whole``.
+        """
         left = end if limit is None else limit
         while start < end and left > 0:
-            known = self._passed.get(start)
+            known = self._scanned.get(start)
             if known is not None and known.size <= left and known[-1] <= end:
                 ends, n = known, known.size
             else:
@@ -127,7 +130,7 @@ class LineFile:
             starts = np.empty(n, np.int64)
             starts[0] = start
             starts[1:] = ends[:-1]
-            # a batch holds less than 2 GiB of text
+            # Arrow's binary arrays hold less than 2 GiB
             if ends[-1] - start > 1 << 30:
                 n = max(1, int(np.searchsorted(ends, start + (1 << 30), "right")))
                 ends, starts = ends[:n], starts[:n]
@@ -136,20 +139,20 @@ class LineFile:
             start = int(ends[-1])
 
     def skip(self, start: int, lines: int | None, whole: bool) -> tuple[int, int]:
-        """The place so many lines further, or the end; and how many lines they are."""
+        """The position ``lines`` lines further, at most the end; and the number of lines up to it."""
         if lines is None and not whole:
             return self.size, self.count(start, self.size)
-        passed, byte = 0, start
+        skipped, byte = 0, start
         found = {}
         for ends, starts in self.chunks(start, self.size, lines, whole):
-            passed, byte = passed + ends.size, int(ends[-1])
+            skipped, byte = skipped + ends.size, int(ends[-1])
             found[int(starts[0])] = ends
-        self._passed = found
-        self._counted = (start, byte, passed)
-        return byte, passed
+        self._scanned = found
+        self._counted = (start, byte, skipped)
+        return byte, skipped
 
     def count(self, start: int, end: int) -> int:
-        """Number of lines that begin in a range that begins with a line."""
+        """Count the lines that begin in a range whose start is the start of a line."""
         if start >= end:
             return 0
         if self._counted[:2] == (start, end):
@@ -158,29 +161,29 @@ class LineFile:
         return self._breaks(end) - self._breaks(start) + open_end
 
     def _breaks(self, end: int) -> int:
-        """Line breaks between the file's first line and a place."""
-        i = bisect_right(self._marks, end) - 1
+        """Count the line breaks between the first line and a position."""
+        i = bisect_right(self._positions, end) - 1
         if i < 0:
             return 0
-        at, n = self._marks[i], self._lines[i]
+        at, n = self._positions[i], self._lines[i]
         while at < end:
-            stop = min(at + MARK, end)
+            stop = min(at + INDEX_STEP, end)
             n += int(count_breaks(self.data[at:stop]))
             at = stop
-            if at == self._marks[-1] + MARK:
-                self._marks.append(at)
+            if at == self._positions[-1] + INDEX_STEP:
+                self._positions.append(at)
                 self._lines.append(n)
         return n
 
     def line_start(self, byte: int) -> int:
-        """The first start of a line at a place or after it."""
+        """The start of the first line at a position or after it."""
         if byte <= self.first:
             return self.first
         end = np.empty(1, np.int64)
         return int(end[0]) if self._scan(byte - 1, self.size, end) else self.size
 
     def times(self, starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Event times in µs."""
+        """Parse the event times of lines, in µs."""
         if self.timeless(starts, ends):
             return np.full(starts.size, NO_TIME)
         out = np.empty(starts.size, np.int64)
@@ -188,11 +191,11 @@ class LineFile:
         return out
 
     def timeless(self, starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]) -> bool:
-        """Whether it is known that none of these lines begins with a time."""
+        """Whether a scan has shown that none of these lines begins with a time."""
         return bool(starts.size and self._timeless[0] <= starts[0] and ends[-1] <= self._timeless[1])
 
     def column(self, starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]) -> pa.Array:
-        """The lines as a binary column over the mapped file."""
+        """Make a binary column of the lines, over the mapped file."""
         n, base = ends.size, int(starts[0])
         offsets = np.empty(n + 1, np.int32)
         offsets[0] = 0
@@ -202,30 +205,30 @@ class LineFile:
 
 
 def time_column(times: npt.NDArray[np.int64], shift: int) -> pa.Array:
-    """Event times (µs) plus a shift as a column, null where there is none."""
+    """Make a column of event times (µs) plus a shift; null for a line without a time."""
     missing = times == NO_TIME
     if not missing.any():
-        return timestamps(times + shift if shift else times)
+        return timestamp_column(times + shift if shift else times)
     if missing.all():
-        return no_times(times.size)
+        return null_times(times.size)
     values = np.where(missing, 0, times + shift)
     bits = pa.py_buffer(np.packbits(~missing, bitorder="little"))
     return pa.Array.from_buffers(TIMESTAMP, times.size, [bits, pa.py_buffer(values)], -1)
 
 
-def no_times(rows: int) -> pa.Array:
-    """So many lines without a time."""
+def null_times(rows: int) -> pa.Array:
+    """A column of ``rows`` null times."""
     return _no_times(1 << max(0, rows - 1).bit_length()).slice(0, rows)
 
 
 @functools.lru_cache(16)
 def _no_times(rows: int) -> pa.Array:
-    """So many nulls; batches share them, as new memory costs more than what it is for."""
+    """A column of nulls that batches share, since allocating it costs more than using it."""
     return pa.nulls(rows, TIMESTAMP)
 
 
 def _unpack(path: str) -> Any:
-    """The content of a gzip file as an unnamed temporary file."""
+    """Unpack a gzip file to an unnamed temporary file."""
     target = tempfile.TemporaryFile()  # noqa: SIM115  (stays open as long as the mapping)
     try:
         with gzip.open(path, "rb") as source:

@@ -1,4 +1,4 @@
-"""Records from memory as a source."""
+"""A source of records in memory."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from riot_ops.core.source import Offset, Source, Split, fingerprint, row_splits
-from riot_ops.ingest.step import REJECTED, alike
+from riot_ops.ingest.step import REJECTED, align_rejection_columns
 from riot_ops.ingest.tables import Numbering, as_table
 
 __all__ = ["MemorySource"]
@@ -20,11 +20,11 @@ class MemorySource(Source):
     Parameters
     ----------
     records : table, record batch, pandas or Polars frame, or list of dicts
-        What has Arrow's C interface is taken by it. Without a field ``seq`` the records are numbered as
-        they come; with one, its numbers must not fall (:class:`~riot_ops.core.errors.ConfigError`).
+        Any object with Arrow's C interface works. Records without a field ``seq`` are numbered in their order; an
+        existing ``seq`` must not decrease (:class:`~riot_ops.core.errors.ConfigError`).
     schema : pyarrow.Schema, optional
-        Of dicts: their fields and types; cells that do not fit go to the errors stream. By default all
-        fields, with types that hold all of their values.
+        Fields and types of dicts; cells that do not match go to the errors stream. By default all fields, with types
+        that hold all their values.
 
     Examples
     --------
@@ -37,18 +37,18 @@ class MemorySource(Source):
         number = Numbering()
         table = as_table(records, schema)
         batches = [number(batch) for batch in table.to_batches() or [pa.RecordBatch.from_pylist([], table.schema)]]
-        self._table = pa.Table.from_batches(alike(batches))
+        self._table = pa.Table.from_batches(align_rejection_columns(batches))
         self._schema = pa.schema([f for f in self._table.schema if f.name != REJECTED])
-        self._print: str | None = None
+        self._fingerprint: str | None = None
 
     @property
     def schema(self) -> pa.Schema:
         return self._schema
 
     def description(self) -> dict[str, Any]:
-        if self._print is None:
-            self._print = fingerprint(self._table)
-        return {"source": self.name(), "records": self._print}
+        if self._fingerprint is None:
+            self._fingerprint = fingerprint(self._table)
+        return {"source": self.name(), "records": self._fingerprint}
 
     def initial(self) -> Offset:
         return {"row": 0}
@@ -70,6 +70,6 @@ class MemorySource(Source):
     def count(self, start: Offset, end: Offset) -> int | None:
         return int(end["row"] - start["row"])
 
-    def number(self, offset: Offset) -> int:
-        left = self._table.column("seq").slice(offset["row"]).drop_null()
-        return int(left[0].as_py()) if len(left) else 0
+    def seq_at(self, offset: Offset) -> int:
+        following = self._table.column("seq").slice(offset["row"]).drop_null()
+        return int(following[0].as_py()) if len(following) else 0

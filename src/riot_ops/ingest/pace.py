@@ -1,4 +1,4 @@
-"""Pacing: records become readable as time passes, and say when they were due."""
+"""Pacing: records become available as time passes, and their splits contain when they were due."""
 
 from __future__ import annotations
 
@@ -9,50 +9,49 @@ from typing import Any
 
 import pyarrow as pa
 
+from riot_ops.core.checks import check_positive
 from riot_ops.core.errors import ConfigError
-from riot_ops.core.option_checks import check_positive
 from riot_ops.core.source import Offset, Source, Split, WrappedSource
 from riot_ops.ingest.rates import Curve
 from riot_ops.kernels.arrays.arrow import int_column
 
-__all__ = ["Paced", "TimedSource", "paced"]
+__all__ = ["PacedSource", "TimedSource", "paced"]
 
 
 class TimedSource(Source):
-    """A source that finds its records by event time quickly, so that pacing it is cheap."""
+    """A source with an index by event time, so that pacing it is cheap."""
 
     @abstractmethod
     def time_at(self, offset: Offset) -> int | None:
-        """Event time (µs since the epoch) of the record at an offset; None if null or no record."""
+        """Event time (µs since the epoch) of the record at an offset; None if it is null or there is no record."""
 
     @abstractmethod
     def until(self, start: Offset, event_time: int, limit: int | None = None) -> Offset:
-        """The offset from start on of the first record later than a time (µs).
+        """The offset of the first record after ``start`` that is later than a time (µs).
 
-        At most ``limit`` records further; records without event time do not stop it.
+        At most ``limit`` records further; records without event time are skipped.
         """
 
 
-class Paced(WrappedSource):
-    """Let the records of a source become available over time instead of at once.
+class PacedSource(WrappedSource):
+    """Makes the records of a source available over time instead of at once.
 
-    The clock starts at the first call of :meth:`latest`, with the record at its offset; a restart
-    therefore goes on at the pace where it stopped instead of catching up. Records are never
-    dropped or reordered: a consumer that is too slow finds a backlog, and since ``due`` in a split
-    is when its records were meant to arrive, latency counts the time spent there.
+    The clock starts at the first call of :meth:`latest`, with the record at its offset; a restart therefore continues
+    at the same pace instead of catching up. Records are never dropped or reordered: for a slow consumer they queue up,
+    and since ``due`` in a split is when its records were meant to arrive, latency includes the time in this backlog.
 
     Parameters
     ----------
     source : Source
-        What to pace. ``rate`` and ``curve`` need a source that knows its :meth:`Source.count`.
+        The source to pace. ``rate`` and ``curve`` need a source that implements :meth:`Source.count`.
     speed : float, > 0
         Event time per wall time: 1 is the original pace, 1000 a week in ten minutes.
     rate : float, > 0, messages per second
-        Constant rate, whatever the event times.
+        Constant rate; event times do not matter.
     curve : Curve
         Rate over time, see :mod:`riot_ops.ingest.rates`.
-    clock : function
-        Seconds since the epoch; for tests.
+    clock : function, default ``time.time``
+        Returns seconds since the epoch; for tests.
 
     Exactly one of speed, rate and curve must be given.
 
@@ -60,7 +59,7 @@ class Paced(WrappedSource):
     --------
     >>> from riot_ops.ingest.memory_source import MemorySource
     >>> now = [100.0]
-    >>> source = Paced(MemorySource([{"value": 1.0}] * 10), rate=2, clock=lambda: now[0])
+    >>> source = PacedSource(MemorySource([{"value": 1.0}] * 10), rate=2, clock=lambda: now[0])
     >>> source.latest({"row": 0})
     {'row': 1}
     >>> now[0] += 1.5
@@ -97,10 +96,10 @@ class Paced(WrappedSource):
         self._first: int | None = None  # ... of this event time
 
     def description(self) -> dict[str, Any] | None:
-        of = self.source.description()
-        if of is None or self.curve is not None or self.clock is not time.time:
+        source = self.source.description()
+        if source is None or self.curve is not None or self.clock is not time.time:
             return None
-        return {"source": self.name(), "of": of, "speed": self.speed, "rate": self.rate}
+        return {"source": self.name(), "of": source, "speed": self.speed, "rate": self.rate}
 
     def latest(self, start: Offset, limit: int | None = None) -> Offset:
         now = self.clock()
@@ -114,7 +113,7 @@ class Paced(WrappedSource):
             return self.source.latest(start, ready) if ready > 0 else start
         if self._first is None:
             self._first = _time_at(self.source, start)
-            if self._first is None:  # no record yet, or one without event time
+            if self._first is None:  # no record yet, or the first has no event time
                 return self.source.latest(start, 1 if limit is None else min(1, limit))
             self._wall, elapsed = now, 0.0
         return _until(self.source, start, self._first + int(elapsed * self.speed * 1e6), limit)
@@ -149,21 +148,21 @@ class Paced(WrappedSource):
         return position
 
     def _ready(self, elapsed: float) -> int:
-        """Records due by now: the first at once."""
-        if elapsed < 0:  # the clock was set back
+        """The number of records due by now; the first is due immediately."""
+        if elapsed < 0:  # the system clock was set back
             return 0
         passed = self.curve.cumulative(elapsed) if self.curve else elapsed * (self.rate or 0.0)
-        ready = int(passed + 1e-6) + 1  # a whole number may have come out a little less
+        ready = int(passed + 1e-6) + 1  # rounding may leave a whole number slightly too small
         if self.curve and self.curve.time_of(ready - 1) > elapsed + 1e-6:  # the first after a pause
             ready -= 1
         return ready
 
     def _due(self, position: int) -> int:
-        """When the record with so many before it is due, µs since the epoch."""
+        """When the record at a position is due, in µs since the epoch."""
         return self._after(self.curve.time_of(position) if self.curve is not None else position / (self.rate or 1.0))
 
     def _due_by_time(self, offset: Offset) -> int:
-        """When the record at an offset is due by its event time."""
+        """When the record at an offset is due by its event time, in µs since the epoch."""
         at = _time_at(self.source, offset)
         return self._after(
             0.0 if at is None or self._first is None else max(0, at - self._first) / 1e6 / (self.speed or 1.0)
@@ -175,10 +174,10 @@ class Paced(WrappedSource):
 
 
 def paced(source: Source, speed: float | None, rate: float | None, curve: Curve | None = None) -> Source:
-    """The source itself where no pace is given."""
+    """Pace a source; without speed, rate or curve return the source itself."""
     if speed is None and rate is None and curve is None:
         return source
-    return Paced(source, speed=speed, rate=rate, curve=curve)
+    return PacedSource(source, speed=speed, rate=rate, curve=curve)
 
 
 def _time_at(source: Source, offset: Offset) -> int | None:
@@ -203,7 +202,7 @@ def _until(source: Source, start: Offset, event_time: int, limit: int | None) ->
 
 
 def _times(source: Source, start: Offset, n: int) -> list[Any]:
-    """Event times of the next records, by reading them."""
+    """Read the event times of the next n records."""
     end = source.latest(start, n)
     found: list[Any] = []
     if end != start:

@@ -1,8 +1,7 @@
 """Message rates over time: the seven-day curves of the RIoTBench streams, and simple shapes.
 
-A :class:`Curve` is a step function of time that starts again at its end. The curves of the streams
-follow Figure 4 of the first RIoTBench paper in their distribution (what rates occur, and how
-often); they are seeded.
+A :class:`Curve` is a step function of time that repeats after its end. The distribution of rates in the curves of the
+streams follows Figure 4 of the first RIoTBench paper; the curves are seeded.
 """
 
 from __future__ import annotations
@@ -16,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from riot_ops.core.checks import check_positive
 from riot_ops.core.errors import ConfigError
-from riot_ops.core.option_checks import check_positive
 from riot_ops.kernels.arrays.arrow import int_column
 
 __all__ = [
@@ -31,7 +30,7 @@ __all__ = [
     "grid",
     "histogram",
     "normal",
-    "observed",
+    "observed_rates",
     "saw_tooth",
     "taxi",
     "taxi_profile",
@@ -42,7 +41,7 @@ WEEK = 7 * DAY
 
 
 class Curve:
-    """A message rate over time, constant within steps; after its last step it starts again.
+    """A message rate over time, constant within steps; it repeats after the last step.
 
     Parameters
     ----------
@@ -74,12 +73,12 @@ class Curve:
 
     @property
     def duration(self) -> float:
-        """Seconds until the curve starts again."""
+        """Seconds until the curve repeats."""
         return self.rates.size * self.step
 
     @property
     def total(self) -> float:
-        """Messages until the curve starts again."""
+        """Messages until the curve repeats."""
         return float(self._sums[-1])
 
     @property
@@ -88,7 +87,7 @@ class Curve:
         return self.total / self.duration
 
     def scaled(self, speedup: float) -> Curve:
-        """The curve as it is when time runs faster: higher rates, for a shorter time.
+        """The curve for time that runs faster: higher rates for a shorter time.
 
         >>> Curve([10, 30], step=60).scaled(60).rates.tolist()
         [600.0, 1800.0]
@@ -97,17 +96,17 @@ class Curve:
         return Curve(self.rates * speedup, self.step / speedup)
 
     def rate(self, t: float) -> float:
-        """Messages per second at t seconds."""
+        """Messages per second at time t in seconds."""
         return float(self.rates[min(int(t % self.duration / self.step), self.rates.size - 1)])
 
     def cumulative(self, t: float) -> float:
-        """Messages up to t seconds."""
+        """Messages up to time t in seconds."""
         rounds, rest = divmod(t, self.duration)
         i = min(int(rest / self.step), self.rates.size - 1)
         return float(rounds * self.total + self._sums[i] + (rest - i * self.step) * self.rates[i])
 
     def time_of(self, n: float) -> float:
-        """Seconds until n messages have been sent: the inverse of :meth:`cumulative`."""
+        """Seconds until n messages are sent: the inverse of :meth:`cumulative`."""
         rounds, rest = divmod(n, self.total)
         i = min(int(np.searchsorted(self._sums, rest, "right")) - 1, self.rates.size - 1)
         while self.rates[i] == 0:  # only at the very end of the curve
@@ -116,7 +115,7 @@ class Curve:
 
 
 def constant(rate: float) -> Curve:
-    """The same rate always.
+    """A constant rate.
 
     >>> constant(500).cumulative(2.5)
     1250.0
@@ -125,7 +124,7 @@ def constant(rate: float) -> Curve:
 
 
 def saw_tooth(low: float, high: float, period: float, steps: int = 100) -> Curve:
-    """A rate that climbs from low to high and drops back.
+    """A rate that increases from low to high and drops back.
 
     >>> saw_tooth(0, 100, 10).mean
     50.0
@@ -134,7 +133,7 @@ def saw_tooth(low: float, high: float, period: float, steps: int = 100) -> Curve
 
 
 def burst(base: float, peak: float, period: float, duration: float) -> Curve:
-    """A base rate, with a burst at the beginning of each period.
+    """A base rate with a burst at the beginning of each period.
 
     >>> curve = burst(10, 1000, period=60, duration=6)
     >>> curve.rate(61), curve.rate(70)
@@ -160,7 +159,7 @@ def normal(
     correlation: float = 0.9,
     seed: int = 0,
 ) -> Curve:
-    """A rate that varies about a mean: N(mean, std²) cut at low and high, AR(1) from step to step.
+    """A rate that varies about a mean: N(mean, std²) clipped to [low, high], AR(1) from step to step.
 
     >>> curve = normal(100, 5, 90, 110, duration=3600)
     >>> round(curve.mean), bool((abs(curve.rates - 100) <= 10).all())
@@ -179,7 +178,7 @@ def normal(
     x[0] = rng.standard_normal()
     for i, e in enumerate(rng.standard_normal(n - 1) * math.sqrt(1 - correlation * correlation), 1):
         x[i] = correlation * x[i - 1] + e
-    # few of the values are independent: centre them, so that a seed does not move the mean
+    # few of the values are independent: centre them, so that the mean does not depend on the seed
     x = (x - x.mean()) / x.std()
     return Curve(np.clip(mean + std * x, low, high), step)
 
@@ -196,9 +195,9 @@ def bimodal(
     steps: int = 96,
     seed: int = 0,
 ) -> Curve:
-    """Two rates in turn, such as night and day: low for a share of each period, then high.
+    """Two alternating rates, such as night and day: low for a share of each period, then high.
 
-    ``ramp`` is the share of the period that each change takes, ``noise`` the relative deviation.
+    ``ramp`` is the share of the period that each transition takes, ``noise`` the relative deviation.
 
     >>> curve = bimodal(300, 3200, period=86.4, noise=0)
     >>> curve.rate(10), curve.rate(60), curve.duration
@@ -212,15 +211,15 @@ def bimodal(
 
 
 def _noise(n: int, std: float, seed: int) -> npt.NDArray[np.float64]:
-    """Factors about 1, at most four deviations from it."""
+    """Normal factors with mean 1, clipped at four standard deviations."""
     return np.asarray(np.clip(1 + std * np.random.default_rng([seed, 2]).standard_normal(n), 1 - 4 * std, 1 + 4 * std))
 
 
 def city(speedup: float = 1000.0, seed: int = 0) -> Curve:
     """Seven days of CITY: a narrow normal distribution about 6.4 messages per second of event time.
 
-    Per 1,000 s of event time the rate is N(6.4, 0.2²) cut at [5.5, 7.0], with an AR(1) correlation of
-    0.9 from step to step; all times the speed-up.
+    Per 1,000 s of event time the rate is N(6.4, 0.2²) clipped to [5.5, 7.0], with an AR(1) correlation of 0.9 from step
+    to step; the speed-up multiplies all rates.
 
     >>> round(city().mean, -2)
     6400.0
@@ -231,8 +230,8 @@ def city(speedup: float = 1000.0, seed: int = 0) -> Curve:
 def taxi_profile(hour: npt.NDArray[np.float64] | float) -> Any:
     """Messages per 1,000 s of event time by hour of the day in TAXI, without noise.
 
-    300 at night, 3,200 by day, ramps of 1.5 h about 01 and 06 h, and in the evening (18-22 h) up to
-    3,700, which the noise takes to 4,000. The mean is 2,649: 1.6 M trips a week.
+    300 at night, 3,200 by day, with ramps of 1.5 h around 01 and 06 h; up to 3,700 in the evening (18-22 h), which the
+    noise raises to 4,000. The mean is 2,649: 1.6 M trips a week.
 
     >>> taxi_profile(3.0), taxi_profile(12.0), taxi_profile(20.0)
     (300.0, 3200.0, 3700.0)
@@ -247,7 +246,7 @@ def taxi_profile(hour: npt.NDArray[np.float64] | float) -> Any:
 def taxi(speedup: float = 1000.0, seed: int = 0) -> Curve:
     """Seven days of TAXI: two modes, night and day (see :func:`taxi_profile`).
 
-    In steps of about 1,000 s of event time, with 5 % noise, cut at 4,000.
+    In steps of about 1,000 s of event time, with 5 % noise, clipped at 4,000.
 
     >>> round(taxi().mean, -2), round(taxi().rates.max()), round(taxi().total, -5)
     (2600.0, 4000, 1600000.0)
@@ -259,7 +258,7 @@ def taxi(speedup: float = 1000.0, seed: int = 0) -> Curve:
 
 
 def fit(speedup: float = 1.0, subjects: int = 10) -> Curve:
-    """FIT: a constant 50 messages per second and subject.
+    """FIT: a constant rate of 50 messages per second and subject.
 
     >>> fit().mean
     500.0
@@ -268,7 +267,7 @@ def fit(speedup: float = 1.0, subjects: int = 10) -> Curve:
 
 
 def grid(speedup: float = 1000.0, meters: int = 6000, spread: float = 600.0) -> Curve:
-    """GRID: all meters in a burst of ``spread`` seconds after each half hour; 1800: uniform.
+    """GRID: all meters send in a burst of ``spread`` seconds after each half hour; 1800: uniformly.
 
     >>> grid().rate(0.1), grid().rate(1.0), round(grid().total)
     (10000.0, 0.0, 6000)
@@ -284,7 +283,7 @@ def histogram(
     curve: Curve,
     bins: int | Sequence[float] = 20,
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """How often which rates occur: shares of the time, and the edges of the bins.
+    """The distribution of rates: shares of the time, and the edges of the bins.
 
     >>> histogram(Curve([1, 1, 1, 5]), bins=[0, 2, 6])[0].tolist()
     [0.75, 0.25]
@@ -294,12 +293,12 @@ def histogram(
 
 
 def arrivals(curve: Curve, messages: int) -> npt.NDArray[np.float64]:
-    """When the first messages are due, in seconds from the first one on.
+    """When each of the first messages is due, in seconds after the first.
 
     >>> arrivals(burst(0, 4, period=2, duration=0.5), 4).round(3).tolist()
     [0.0, 0.25, 2.0, 2.25]
     """
-    # a little more than a whole number, which sums may have come out above
+    # rounding may leave the sums slightly above a whole number
     rounds, rest = np.divmod(np.arange(messages) + 1e-6, curve.total)
     sums = np.concatenate([[0.0], np.cumsum(curve.rates * curve.step)])
     i = np.searchsorted(sums, rest, "right") - 1
@@ -307,12 +306,12 @@ def arrivals(curve: Curve, messages: int) -> npt.NDArray[np.float64]:
     return np.asarray(times - times[:1].sum())
 
 
-def observed(event_time: pa.Array | npt.NDArray[np.int64], window: float = 1.0) -> npt.NDArray[np.float64]:
-    """Messages per second in each window of a column of event times (µs), from its first time on.
+def observed_rates(event_time: pa.Array | npt.NDArray[np.int64], window: float = 1.0) -> npt.NDArray[np.float64]:
+    """Messages per second in each window of a column of event times (µs), from the first time on.
 
-    The last window counts although the stream may end within it.
+    The last window is included even if the stream ends within it.
 
-    >>> observed(np.array([0, 100_000, 1_200_000])).tolist()
+    >>> observed_rates(np.array([0, 100_000, 1_200_000])).tolist()
     [2.0, 1.0]
     """
     times = int_column(event_time) if isinstance(event_time, pa.Array) else event_time

@@ -1,4 +1,4 @@
-"""Replay of recorded streams from files."""
+"""Replay of recorded streams from files of lines."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from riot_ops.core.checks import check_count
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError, ConnectorError
 from riot_ops.core.operator import StatelessOperator
-from riot_ops.core.option_checks import check_count
 from riot_ops.core.paths import local_path
 from riot_ops.core.schema import RAW, TIMESTAMP
 from riot_ops.core.source import Offset, Source, Split
-from riot_ops.ingest.line_file import LineFile, no_times, time_column
+from riot_ops.ingest.line_file import LineFile, null_times, time_column
 from riot_ops.ingest.pace import TimedSource, paced
 from riot_ops.ingest.replay_kernels import NO_TIME
 from riot_ops.kernels.arrays.arrow import int_column
-from riot_ops.kernels.text.timestamps import microseconds
+from riot_ops.kernels.arrays.timestamps import microseconds
 
-Places = npt.NDArray[np.int64]
+Positions = npt.NDArray[np.int64]
 
 __all__ = ["ReplaySource", "find_files", "replay"]
 
@@ -33,33 +33,31 @@ __all__ = ["ReplaySource", "find_files", "replay"]
 class ReplaySource(TimedSource):
     r"""Read recorded messages, one per line: ``<ms since the epoch>,<message>``.
 
-    A record's payload is its whole line as it stands in the file, with the time and the line break,
-    not copied from the memory-mapped file; its event time is the leading number (null where there is
-    none), its ``seq`` the number of the line over all files. No line is skipped, not the first and not
-    an empty one (parsers send those to the errors stream). A byte order mark of UTF-8, with which some
-    programs begin a file, is no part of its first line.
+    The payload of a record is its whole line, unchanged, with the time and the line break; it is not copied from the
+    memory-mapped file. The event time is the leading number (null if there is none), ``seq`` the number of the line
+    over all files. No line is skipped, neither the first nor an empty one (parsers send those to the errors stream). A
+    UTF-8 byte order mark at the beginning of a file does not belong to its first line.
 
     Parameters
     ----------
     path : str, Path, glob pattern, or a list of those
-        Files are read in sorted order within a pattern or folder; names that end in ``.gz`` are
-        unpacked to a temporary file at first use.
+        Files are read in sorted order within a pattern or folder; files whose name ends in ``.gz`` are unpacked to a
+        temporary file at first use.
     repeat : int, >= 1, default 1
-        Times to read all files; each time the event times move on by the recorded span + 1 s (the
-        payload keeps its own) and ``seq`` goes on.
+        How many times to read all files; each time the event times advance by the recorded span plus 1 s (the payload
+        does not change) and ``seq`` continues.
     header : bool, default False
         Skip the first line of each file.
     follow : bool, default False
-        Wait for more lines in the last file (the list of files is fixed). Only complete lines are
-        read.
+        Wait for more lines in the last file (the list of files is fixed). Only complete lines are read.
     times : task without state, optional
-        Reads the times of lines of another format: it makes records with ``seq`` and ``event_time`` of them, such as
-        :class:`riot_ops.tasks.ParseLines`. Pacing goes by these; the records have no event time, which the dataflow's
-        own parser gives them.
+        Parses the times of lines of another format into records with ``seq`` and ``event_time``, such as
+        :class:`riot_ops.tasks.ParseLines`. Pacing uses these times; the records have no event time, which the parser of
+        the dataflow adds.
 
     Errors
     ------
-    A missing file, or one that has become shorter, raises :class:`ConnectorError` with its name.
+    A missing or truncated file raises :class:`ConnectorError` with its name.
 
     Examples
     --------
@@ -116,7 +114,7 @@ class ReplaySource(TimedSource):
     # -- files -------------------------------------------------------------------------------------
 
     def _file(self, number: int) -> LineFile:
-        """An open file; ``number`` counts on through the repetitions."""
+        """The open file with this number, which counts on through the repetitions."""
         i = number % len(self.paths)
         file = self._files.get(i)
         if file is None:
@@ -134,7 +132,7 @@ class ReplaySource(TimedSource):
     def _offset(self, number: int, byte: int, line: int) -> Offset:
         """The canonical offset: the end of a file is the beginning of the next.
 
-        That of the last one stays its own, so that a later run goes on there when the file has grown.
+        The end of the last file is kept, so that a later run continues there if the file has grown.
         """
         last = self._count - 1
         if number > last:
@@ -144,21 +142,21 @@ class ReplaySource(TimedSource):
         byte = max(byte, self._file(number).first)
         return {"file": number, "byte": byte, "line": line}
 
-    def _times(self, file: LineFile, starts: Places, ends: Places) -> Places:
-        """The event times of lines in microseconds, as pacing sees them."""
+    def _times(self, file: LineFile, starts: Positions, ends: Positions) -> Positions:
+        """The event times of lines in microseconds, for pacing."""
         if self.times is None:
             return file.times(starts, ends)
         found = np.full(starts.size, NO_TIME)
         lines = pa.RecordBatch.from_arrays(
             [pa.array(np.arange(starts.size)), pa.nulls(starts.size, TIMESTAMP), file.column(starts, ends)], schema=RAW
         )
-        for made in self.times.batches(lines, DeadLetters("times")):
-            times, present = microseconds(made.column("event_time"))
-            found[int_column(made.column("seq"))[present]] = times[present]
+        for parsed in self.times.batches(lines, DeadLetters("times")):
+            times, present = microseconds(parsed.column("event_time"))
+            found[int_column(parsed.column("seq"))[present]] = times[present]
         return found
 
     def _shift(self, number: int) -> int:
-        """What to add to the event times (µs) of a repetition."""
+        """The offset in µs that a repetition adds to event times."""
         rounds = number // len(self.paths)
         if rounds == 0:
             return 0
@@ -181,14 +179,14 @@ class ReplaySource(TimedSource):
 
     def latest(self, start: Offset, limit: int | None = None) -> Offset:
         number, byte, line = start["file"], start["byte"], start["line"]
-        left = limit
-        while number < self._count and left != 0:
+        remaining = limit
+        while number < self._count and remaining != 0:
             file = self._file(number)
             if self._open_ended(number):
                 self._sizes[number % len(self.paths)] = file.grow()
-            byte, lines = file.skip(max(byte, file.first), left, whole=self._open_ended(number))
+            byte, lines = file.skip(max(byte, file.first), remaining, whole=self._open_ended(number))
             line += lines
-            left = None if left is None else left - lines
+            remaining = None if remaining is None else remaining - lines
             if byte < file.size or self._open_ended(number):
                 break
             number, byte = number + 1, 0
@@ -245,7 +243,7 @@ class ReplaySource(TimedSource):
             for ends, starts in file.chunks(part["start"], part["end"]):
                 n = ends.size
                 if self.times is not None or file.timeless(starts, ends):
-                    times = no_times(n)
+                    times = null_times(n)
                 else:
                     times = time_column(file.times(starts, ends), part["shift"])
                 yield pa.RecordBatch.from_arrays(
@@ -277,19 +275,19 @@ class ReplaySource(TimedSource):
 
     def until(self, start: Offset, event_time: int, limit: int | None = None) -> Offset:
         number, byte, line = start["file"], start["byte"], start["line"]
-        left = limit
-        while number < self._count and left != 0:
+        remaining = limit
+        while number < self._count and remaining != 0:
             file = self._file(number)
             if self._open_ended(number):
                 self._sizes[number % len(self.paths)] = file.grow()
             byte = max(byte, file.first)
             shift = self._shift(number)
-            for ends, starts in file.chunks(byte, file.size, left, whole=self._open_ended(number)):
+            for ends, starts in file.chunks(byte, file.size, remaining, whole=self._open_ended(number)):
                 late = np.flatnonzero(self._times(file, starts, ends) > event_time - shift)
                 n = int(late[0]) if late.size else ends.size
                 byte, line = (int(ends[n - 1]) if n else byte), line + n
-                left = None if left is None else left - n
-                if late.size or left == 0:
+                remaining = None if remaining is None else remaining - n
+                if late.size or remaining == 0:
                     return self._offset(number, byte, line)
             if self._open_ended(number):
                 break
@@ -297,17 +295,17 @@ class ReplaySource(TimedSource):
         return self._offset(number, byte, line)
 
     def close(self) -> None:
-        """Forget the files; they unmap when the last batch over them is gone."""
+        """Release the files; each is unmapped when the last batch over it is deleted."""
         self._files.clear()
 
 
 def find_files(path: str | Path | Sequence[str | Path]) -> list[str]:
-    """The files of a path, folder or glob pattern, or of a list of those, in sorted order within each."""
-    given = [path] if isinstance(path, str | Path) else list(path)
-    if not given:
+    """Find the files of a path, folder or glob pattern, or of a list of those, in sorted order within each."""
+    paths = [path] if isinstance(path, str | Path) else list(path)
+    if not paths:
         raise ConfigError("no path given")
     found: list[str] = []
-    for item in [str(local_path(g)) for g in given]:
+    for item in [str(local_path(p)) for p in paths]:
         if os.path.isdir(item):
             names = sorted(os.path.join(item, n) for n in os.listdir(item) if not n.startswith("."))
             names = [n for n in names if os.path.isfile(n)]
@@ -334,8 +332,7 @@ def replay(
 ) -> Source:
     """Read recorded messages from files; see :class:`ReplaySource` for the parameters.
 
-    ``speed`` (event time per wall time: 1 is the original pace, 1000 the benchmark's) or ``rate``
-    (messages per second) paces it, see :class:`~riot_ops.ingest.pace.Paced`; without either the files
-    are read as fast as possible.
+    ``speed`` (event time per wall time: 1 is the original pace, RIoTBench uses 1000) or ``rate`` (messages per second)
+    paces it, see :class:`~riot_ops.ingest.pace.PacedSource`; without either the files are read as fast as possible.
     """
     return paced(ReplaySource(path, repeat=repeat, header=header, follow=follow, times=times), speed, rate)

@@ -1,4 +1,4 @@
-"""The loops that find lines and their times in a file."""
+"""Compiled loops that find lines and their times in a file."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from riot_ops.kernels.arrays.masks import WIDTH, equal64, first
+from riot_ops.kernels.arrays.byte_masks import WIDTH, equal64, low_bits
 from riot_ops.kernels.jit import kernel
-from riot_ops.kernels.text.numbers import HIGH, ZEROS, byte, digits_of, load8, lowest, trailing_zeros
+from riot_ops.kernels.text.numbers import HIGH, ZEROS, byte, digits_of, load8, lowest_byte, trailing_zeros
 
 __all__ = ["NO_TIME", "count_breaks", "leading_times", "line_ends"]
 
-_U1, _NOUGHT = np.uint64(1), np.uint64(0)
+_ONE, _ZERO = np.uint64(1), np.uint64(0)
 _BYTE, _COMMA = np.uint64(0xFF), np.uint64(44)
 #: The time of a line without one.
 NO_TIME = np.iinfo(np.int64).min
@@ -20,21 +20,21 @@ NO_TIME = np.iinfo(np.int64).min
 
 @kernel(inline=True)
 def _may_lead(data: Any, at: Any, end: Any) -> Any:
-    """Whether a line may begin with a time: not if what is no digit comes before a comma, as the dashes of dates do."""
+    """Whether a line may begin with a time; not if another character than a digit precedes the comma, as in dates."""
     if at >= end:
         return False
     if at + 8 > data.size or byte(data, at) == 45:
         return True
     w = load8(data, at)
-    digits = lowest(digits_of(w ^ ZEROS) & HIGH)
+    digits = lowest_byte(digits_of(w ^ ZEROS) & HIGH)
     return digits == 8 or (w >> np.uint64(8 * digits)) & _BYTE == _COMMA
 
 
 @kernel
 def line_ends(data: Any, start: Any, end: Any, out: Any) -> Any:
-    """The positions after the next line breaks, as many as ``out`` can hold.
+    """Find the positions after the next line breaks, as many as ``out`` can hold.
 
-    Returns their number, and how many of the lines before and behind them may begin with a time.
+    Returns their number, and how many of the lines before and after them may begin with a time.
     """
     n = 0
     heads = int(_may_lead(data, start, end))
@@ -47,12 +47,12 @@ def line_ends(data: Any, start: Any, end: Any, out: Any) -> Any:
                 heads += int(_may_lead(data, i + 1, end))
             i += 1
             continue
-        breaks = equal64(data, i, 10) & first(end - i)
-        while breaks != _NOUGHT and n < out.size:
+        breaks = equal64(data, i, 10) & low_bits(end - i)
+        while breaks != _ZERO and n < out.size:
             at = i + np.int64(trailing_zeros(breaks)) + 1
             out[n] = at
             n += 1
-            breaks &= breaks - _U1
+            breaks &= breaks - _ONE
             heads += int(_may_lead(data, at, end))
         i += WIDTH
     return n, heads
@@ -60,7 +60,7 @@ def line_ends(data: Any, start: Any, end: Any, out: Any) -> Any:
 
 @kernel
 def leading_times(data: Any, starts: Any, ends: Any, out: Any) -> Any:
-    """The number before each line's first comma, in µs for ms; returns how many lines have none."""
+    """Parse the number before the first comma of each line, from ms to µs; return the number of lines without one."""
     missing = 0
     for i in range(starts.size):
         p = np.uint64(starts[i])
@@ -84,7 +84,7 @@ def leading_times(data: Any, starts: Any, ends: Any, out: Any) -> Any:
 
 @kernel
 def count_breaks(data: Any) -> Any:
-    """Number of line breaks."""
+    """Count line breaks."""
     n = 0
     for i in range(data.size):
         if data[i] == 10:

@@ -1,4 +1,4 @@
-"""Records that are read one after the other: of an iterator, a record batch reader, or files."""
+"""A source of records that are read sequentially: from an iterator, a record batch reader, or files."""
 
 from __future__ import annotations
 
@@ -16,42 +16,43 @@ from riot_ops.ingest.tables import Numbering
 
 __all__ = ["StreamSource"]
 
-#: Rows that are made available at once where nobody says how many; they are held until they are read.
-MOST_ROWS = 1 << 20
-#: Bytes that are made available at once, more or less, however many rows are asked for.
-MOST_BYTES = 32 << 20
+#: Rows that :meth:`StreamSource.latest` reads at once without a limit; they are buffered until they are read.
+MAX_ROWS = 1 << 20
+#: Approximate limit of bytes that it reads at once, whatever the limit of rows.
+MAX_BYTES = 32 << 20
 
 
 class StreamSource(Source):
-    """Rows in the order in which they can be read; those that nobody has read yet are held, and no others.
+    """Rows in their order; the source buffers only the rows that are available but not yet read.
 
     Parameters
     ----------
-    opened : function
-        Gives the batches from a row on; of what can be opened once, an empty one where no more have come yet.
+    open_batches : function
+        Called with a row, it returns an iterator of the batches from this row on. If the source is not replayable, a
+        batch is empty while no more rows have arrived.
     schema : pyarrow.Schema
-        The fields, ``seq`` or not.
+        The fields, with or without ``seq``.
     replayable : bool, default True
-        Whether it can be opened more than once.
+        Whether ``open_batches`` can be called more than once.
     """
 
     def __init__(
-        self, opened: Callable[[int], Iterator[pa.RecordBatch]], schema: pa.Schema, *, replayable: bool = True
+        self, open_batches: Callable[[int], Iterator[pa.RecordBatch]], schema: pa.Schema, *, replayable: bool = True
     ) -> None:
-        self._opened = opened
+        self._open_batches = open_batches
         self._fields = schema
         self.replayable = replayable
-        self._begun = False
-        self._forget()
+        self._started = False
+        self._reset()
 
-    def _forget(self) -> None:
+    def _reset(self) -> None:
         self._batches: Iterator[pa.RecordBatch] | None = None
         self._held: deque[tuple[int, pa.RecordBatch]] = deque()
-        self._end = 0  # the row behind those held
+        self._end = 0  # the row after those held
         self._over = False
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without what was read: a copy in another process reads for itself."""
+        """Pickle without the buffered rows: a copy in another process reads for itself."""
         return {**self.__dict__, "_batches": None, "_held": deque(), "_end": 0, "_over": False}
 
     @property
@@ -66,7 +67,7 @@ class StreamSource(Source):
     def latest(self, start: Offset, limit: int | None = None) -> Offset:
         row = start["row"]
         self._seek(row)
-        until = row + (MOST_ROWS if limit is None else limit)
+        until = row + (MAX_ROWS if limit is None else limit)
         self._pull(row, until)
         return {"row": min(self._end, until)}
 
@@ -100,35 +101,35 @@ class StreamSource(Source):
             close()
 
     def _from(self, row: int) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """Batches and their first rows, numbered."""
-        if not self.replayable and (self._begun or row):
+        """Open the batches from a row on; yield each with the number of its first row."""
+        if not self.replayable and (self._started or row):
             raise ConfigError(
-                "an iterator can be read once, and this one has been: make a new one for another run, or pass "
+                "an iterator can be read only once, and this one has been read: pass a new one to each run, or "
                 "a list, a table, or a path"
             )
-        self._begun = True
+        self._started = True
         number = Numbering(row)
-        for batch in self._opened(row):
+        for batch in self._open_batches(row):
             if batch.num_rows or not self.replayable:
                 first = number.rows
                 yield first, number(batch)
 
     def _seek(self, row: int) -> None:
-        """Have the row, or the one behind the last, among those held."""
+        """Position the buffer so that it holds the row, or ends at it."""
         first = self._held[0][0] if self._held else self._end
         if self._batches is None or not first <= row <= self._end:
-            self._forget()
+            self._reset()
             self._batches, self._end = self._from(row), row
         while self._held and self._held[0][0] + self._held[0][1].num_rows <= row:
             self._held.popleft()
 
     def _pull(self, start: int, until: int) -> None:
         assert self._batches is not None
-        # one row more than asked for tells whether that is the end; an iterator may not have it for long
+        # one more row shows whether this is the end; an iterator may not have it for a long time
         until += int(self.replayable)
         deadline = time.monotonic() + WAIT_SECONDS
         size = 0
-        while self._end < until and not self._over and size < MOST_BYTES:
+        while self._end < until and not self._over and size < MAX_BYTES:
             if not self.replayable and self._end > start and time.monotonic() > deadline:
                 return
             following = next(self._batches, None)

@@ -1,6 +1,6 @@
-"""What may hold records: tables, frames, lists of dicts and iterators, as record batches with numbers.
+"""Records in memory: tables, frames, lists of dicts and iterators, converted to numbered record batches.
 
-Anything with Arrow's C interface is taken by it, so that no library of frames is needed for its own.
+An object with Arrow's C interface is converted by it, without the library that the object comes from.
 """
 
 from __future__ import annotations
@@ -11,18 +11,29 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from riot_ops.core.casting import FAILURES, Problem, cast, castable, from_values
+from riot_ops.core.casting import CAST_ERRORS, Problem, can_cast, cast, from_values
 from riot_ops.core.dead_letters import json_text
-from riot_ops.core.errors import ConfigError, did_you_mean, short
-from riot_ops.ingest.prefetch import Ahead
-from riot_ops.ingest.step import bare, from_records, marked
+from riot_ops.core.errors import ConfigError, did_you_mean, value_text
+from riot_ops.ingest.prefetch import Prefetcher
+from riot_ops.ingest.step import batch_without_fields, from_records, mark_rejected
 
-__all__ = ["GROUP", "KINDS", "Numbering", "as_table", "awaited", "check_names", "grouped", "is_frame", "one_batch"]
+__all__ = [
+    "MAX_BATCH_RECORDS",
+    "RECORD_FORMATS",
+    "Numbering",
+    "as_table",
+    "batched_records",
+    "check_names",
+    "is_frame",
+    "prefetched_batches",
+    "single_batch",
+]
 
-#: Most dicts that become one batch.
-GROUP = 8192
+#: Maximum number of dicts in one batch.
+MAX_BATCH_RECORDS = 8192
 
-KINDS = "an Arrow table or record batch, a pandas or Polars frame, a list of dicts"
+#: The objects that :func:`as_table` accepts, for messages.
+RECORD_FORMATS = "an Arrow table or record batch, a pandas or Polars frame, a list of dicts"
 
 
 def is_frame(data: Any) -> bool:
@@ -34,7 +45,7 @@ def is_frame(data: Any) -> bool:
 
 
 def as_table(data: Any, schema: pa.Schema | None = None) -> pa.Table:
-    """Records as a table; with a schema, cells that do not fit it are marked for the intake.
+    """Convert records to a table; cells that do not match the schema are marked for the ingest step.
 
     >>> as_table([{"v": 1.0}, {"v": "n/a"}], pa.schema([("v", pa.float64())])).column_names
     ['v', '_rejected']
@@ -46,7 +57,7 @@ def as_table(data: Any, schema: pa.Schema | None = None) -> pa.Table:
     if isinstance(data, list | tuple):
         for i, record in enumerate(data):
             if not isinstance(record, Mapping):
-                raise ConfigError(f"a list of records must hold dicts, got {short(record)} in place {i}")
+                raise ConfigError(f"a list of records must hold dicts, got {value_text(record)} in place {i}")
         schema = _inferred(data) if schema is None else schema
         if "seq" in schema.names and not any("seq" in record for record in data):
             schema = schema.remove(schema.get_field_index("seq"))
@@ -57,11 +68,11 @@ def as_table(data: Any, schema: pa.Schema | None = None) -> pa.Table:
         if hasattr(data, "__arrow_c_stream__"):
             return pa.table(data)
         return pa.Table.from_batches([pa.record_batch(data)])
-    raise ConfigError(f"cannot read records from {type(data).__name__}; records are in {KINDS}")
+    raise ConfigError(f"cannot read records from {type(data).__name__}; pass {RECORD_FORMATS}")
 
 
-def one_batch(data: Any) -> pa.RecordBatch:
-    """Records in memory as one batch."""
+def single_batch(data: Any) -> pa.RecordBatch:
+    """Convert records in memory to one batch."""
     if isinstance(data, pa.RecordBatch):
         return data
     table = as_table(data)
@@ -73,8 +84,7 @@ def one_batch(data: Any) -> pa.RecordBatch:
 def check_names(source: str, names: Iterable[str], schema: pa.Schema) -> None:
     """Raise unless records with these keys have the fields of a schema.
 
-    ``seq`` may be missing: the records are then numbered; and so may ``event_time``, unless another
-    name looks like it.
+    ``seq`` may be missing, since records are then numbered, and so may ``event_time``, unless another name is similar.
     """
     known = list(dict.fromkeys(names))
     for name in schema.names:
@@ -86,36 +96,36 @@ def check_names(source: str, names: Iterable[str], schema: pa.Schema) -> None:
             )
 
 
-def grouped(
+def batched_records(
     records: Iterator[Mapping[str, Any]], schema: pa.Schema, first: Sequence[Mapping[str, Any]] = ()
 ) -> Iterator[pa.RecordBatch]:
-    """Dicts that come one after the other, behind the first ones, as batches; one is empty where no more have come."""
-    ahead = Ahead(records, GROUP // 2, first)  # as many come while these are worked on
+    """Collect dicts of an iterator, after the ``first`` ones, into batches; a batch is empty if none has arrived."""
+    prefetcher = Prefetcher(records, MAX_BATCH_RECORDS // 2, first)  # the other half arrives during processing
     try:
-        while (group := ahead.take()) is not None:
+        while (group := prefetcher.take()) is not None:
             for i, record in enumerate(group):
                 if not isinstance(record, Mapping):
-                    raise ConfigError(f"an iterator of records must give dicts, got {short(record)} in place {i}")
+                    raise ConfigError(f"an iterator of records must give dicts, got {value_text(record)} in place {i}")
             yield from_records(group, schema)
     finally:
-        ahead.close()
+        prefetcher.close()
 
 
-def awaited(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Batches as they come; one is empty where the next has not come yet."""
-    ahead = Ahead(iter(batches), 4)  # to change threads for each takes longer than to read it
+def prefetched_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Read batches in another thread; a batch is empty if the next has not arrived yet."""
+    prefetcher = Prefetcher(iter(batches), 4)  # switching threads for each batch costs more than reading it
     try:
-        while (group := ahead.take()) is not None:
-            yield from group or [bare(0)]
+        while (group := prefetcher.take()) is not None:
+            yield from group or [batch_without_fields(0)]
     finally:
-        ahead.close()
+        prefetcher.close()
 
 
 class Numbering:
-    """Gives records their ``seq``: the number of the row, where they do not bring their own.
+    """Adds ``seq`` to batches without it: the number of the row.
 
-    Numbers of one's own must not fall from one record to the next: they say in which order records are
-    handled, however the stream is cut into batches.
+    A ``seq`` of the records must not decrease from one record to the next: it is the order in which records are
+    processed, however the stream is cut into batches.
     """
 
     def __init__(self, rows: int = 0) -> None:
@@ -123,7 +133,7 @@ class Numbering:
         self._last: int | None = None
 
     def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The batch with a column ``seq`` of type int64."""
+        """Return the batch with a column ``seq`` of type int64."""
         first = self.rows
         self.rows += batch.num_rows
         place = batch.schema.get_field_index("seq")
@@ -135,12 +145,12 @@ class Numbering:
             return pa.RecordBatch.from_arrays([numbers, *batch.columns], schema=schema)
         column = batch.column(place)
         if not pa.types.is_int64(column.type):
-            if not castable(column.type, pa.int64()):
+            if not can_cast(column.type, pa.int64()):
                 raise ConfigError(f"seq must be whole numbers, got {column.type}")
             column, problems = cast(column, pa.int64())
             named = {i: p._replace(text=f"seq {p.text}") for i, p in problems.items()}
-            given = marked(batch, named)
-            batch = given.set_column(place, pa.field("seq", pa.int64()), column)
+            marked = mark_rejected(batch, named)
+            batch = marked.set_column(place, pa.field("seq", pa.int64()), column)
         self._check(column, first)
         return batch
 
@@ -154,19 +164,19 @@ class Numbering:
         if falling.size:
             i = int(falling[0])
             raise ConfigError(
-                f"seq falls from {before[i]} to {numbers[i]} in row {first + rows[i]}: it gives the order in which "
-                "records are handled; sort the records by it, or leave it out to have them numbered as they come"
+                f"seq falls from {before[i]} to {numbers[i]} in row {first + rows[i]}: it is the order in which "
+                "records are processed; sort the records by it, or leave it out to have them numbered in their order"
             )
         self._last = int(numbers[-1])
 
 
 def _inferred(records: Sequence[Mapping[str, Any]]) -> pa.Schema:
-    """The fields of dicts, by all of their values."""
+    """Infer the fields of dicts from all their values."""
     fields = []
     for name in dict.fromkeys(key for record in records for key in record):
         try:
             fields.append(pa.field(str(name), pa.array([record.get(name) for record in records]).type))
-        except FAILURES as error:
+        except CAST_ERRORS as error:
             raise ConfigError(
                 f"the records hold values of several types in the field {name!r} ({error}); pass the types as schema"
             ) from None
@@ -178,7 +188,7 @@ def _is_pandas(data: Any) -> bool:
 
 
 def _from_pandas(frame: Any, schema: pa.Schema | None) -> pa.RecordBatch:
-    """A pandas frame with its named index; NaN is null; of cells that are mixed each is looked at."""
+    """Convert a pandas frame with its named index; NaN becomes null; mixed columns are converted value by value."""
     if any(name is not None and name not in frame.columns for name in frame.index.names):
         frame = frame.reset_index()
     columns, names = [], []
@@ -190,9 +200,9 @@ def _from_pandas(frame: Any, schema: pa.Schema | None) -> pa.RecordBatch:
             column = pa.array(frame.iloc[:, i], from_pandas=True)
             if isinstance(column, pa.ChunkedArray):
                 column = column.combine_chunks()
-        except FAILURES as error:
+        except CAST_ERRORS as error:
             if want is None and schema is not None:
-                continue  # nobody reads it
+                continue  # the dataflow does not read it
             if want is None:
                 raise ConfigError(
                     f"the frame holds values of several types in the column {name!r} ({error}); pass the types "
@@ -203,5 +213,5 @@ def _from_pandas(frame: Any, schema: pa.Schema | None) -> pa.RecordBatch:
                 problems.setdefault(row, problem._replace(text=f"{name} {problem.text}"))
         columns.append(column)
         names.append(name)
-    batch = pa.RecordBatch.from_arrays(columns, names=names) if columns else bare(len(frame))
-    return marked(batch, problems, {i: json_text(frame.iloc[i].to_dict()) for i in problems})
+    batch = pa.RecordBatch.from_arrays(columns, names=names) if columns else batch_without_fields(len(frame))
+    return mark_rejected(batch, problems, {i: json_text(frame.iloc[i].to_dict()) for i in problems})

@@ -1,1 +1,1 @@
-"""MQTT: brokers, published and received messages."""
+"""MQTT: a source, a sink, and clients of brokers."""

@@ -1,4 +1,4 @@
-"""A small message broker inside the process, for tests without a server."""
+"""An MQTT broker inside the process, for tests without a server."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections import deque
 from collections.abc import Iterable
 from typing import ClassVar, NamedTuple
 
-__all__ = ["MemoryBroker", "Published", "matches"]
+__all__ = ["MemoryBroker", "PublishedMessage", "topic_matches"]
 
 
-class Published(NamedTuple):
-    """A message that was published."""
+class PublishedMessage(NamedTuple):
+    """A published message; ``user`` holds its user properties."""
 
     topic: str
     payload: bytes
@@ -20,10 +20,9 @@ class Published(NamedTuple):
 
 
 class MemoryBroker:
-    """What stands behind a URL such as ``memory://name``, in each process its own.
+    """The broker of a URL such as ``memory://name``; each process has its own.
 
-    It keeps what is published for the sessions that have subscribed, and the last retained message
-    of each topic.
+    It queues messages for the sessions that have subscribed, and keeps the last retained message of each topic.
 
     Examples
     --------
@@ -39,51 +38,51 @@ class MemoryBroker:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._sessions: dict[str, tuple[list[str], deque[Published]]] = {}
-        self._retained: dict[str, Published] = {}
+        self._sessions: dict[str, tuple[list[str], deque[PublishedMessage]]] = {}
+        self._retained: dict[str, PublishedMessage] = {}
 
     @classmethod
     def of(cls, url: str) -> MemoryBroker:
-        """The broker of a URL."""
+        """Return the broker of a URL."""
         with cls._all:
             return cls._brokers.setdefault(url, cls())
 
     def publish(
         self, topic: str, payload: bytes, *, retain: bool = False, user: tuple[tuple[str, str], ...] = ()
     ) -> None:
-        """Hand a message to all who have subscribed to its topic."""
-        message = Published(topic, payload, False, user)
+        """Queue a message for all sessions that have subscribed to its topic."""
+        message = PublishedMessage(topic, payload, False, user)
         with self._lock:
             if retain:
                 self._retained.pop(topic, None)
-                if payload:  # an empty one removes
+                if payload:  # an empty one only removes
                     self._retained[topic] = message._replace(retain=True)
             for filters, queue in self._sessions.values():
-                if any(matches(one, topic) for one in filters):
+                if any(topic_matches(one, topic) for one in filters):
                     queue.append(message)
 
-    def session(self, client_id: str, filters: Iterable[str]) -> deque[Published]:
-        """The queue of a client; it lasts, and goes on where the client left it."""
+    def session(self, client_id: str, filters: Iterable[str]) -> deque[PublishedMessage]:
+        """Return the queue of a client; it persists between connections."""
         with self._lock:
             wanted = list(filters)
             known, queue = self._sessions.get(client_id, ([], deque()))
             for message in self._retained.values():
                 new = [one for one in wanted if one not in known]
-                if any(matches(one, message.topic) for one in new):
+                if any(topic_matches(one, message.topic) for one in new):
                     queue.append(message)
             self._sessions[client_id] = wanted, queue
             return queue
 
 
-def matches(pattern: str, topic: str) -> bool:
-    """Whether a topic filter with its wildcards ``+`` and ``#`` takes a topic.
+def topic_matches(topic_filter: str, topic: str) -> bool:
+    """Whether a topic filter with the wildcards ``+`` and ``#`` matches a topic.
 
-    >>> matches("city/+/dust", "city/a/dust"), matches("city/#", "city"), matches("#", "$SYS/uptime")
+    >>> topic_matches("city/+/dust", "city/a/dust"), topic_matches("city/#", "city"), topic_matches("#", "$SYS/uptime")
     (True, True, False)
     """
-    if topic.startswith("$") and not pattern.startswith("$"):
+    if topic.startswith("$") and not topic_filter.startswith("$"):
         return False
-    wanted, levels = pattern.split("/"), topic.split("/")
+    wanted, levels = topic_filter.split("/"), topic.split("/")
     for i, level in enumerate(wanted):
         if level == "#":
             return True

@@ -1,4 +1,4 @@
-"""How records become messages."""
+"""Publication parameters: how records become MQTT messages."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from typing import Any, Literal
 import msgspec
 import pyarrow as pa
 
-from riot_ops.connectors.mqtt.client import MqttConnection
-from riot_ops.connectors.mqtt.publisher import Outgoing, publisher
+from riot_ops.connectors.mqtt.client import MQTTConnection
+from riot_ops.connectors.mqtt.publisher import OutgoingMessage, open_publisher
 from riot_ops.connectors.template import template
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.parameters import Count
 
-__all__ = ["MqttPublication"]
+__all__ = ["MQTTPublication"]
 
-LONGEST_TOPIC = 65_535
-LONGEST_PAYLOAD = 268_435_455 - 2 * LONGEST_TOPIC
+MAX_TOPIC_BYTES = 65_535
+MAX_PAYLOAD_BYTES = 268_435_455 - 2 * MAX_TOPIC_BYTES
 
-#: Called with the positions of records, a reason and a message for each.
+#: Called with the positions of rejected records, a reason, and a message for each.
 Reject = Callable[[Sequence[int], str, Sequence[str]], None]
 
 
 @dataclass(frozen=True, kw_only=True)
-class MqttPublication(MqttConnection):
-    """What to publish of a record, where, and how; see :class:`riot_ops.tasks.PublishMQTT`."""
+class MQTTPublication(MQTTConnection):
+    """Topic, payload and options of published records; see :class:`riot_ops.tasks.PublishMQTT`."""
 
     topic: str
     payload: str | None = "payload"
@@ -39,8 +39,8 @@ class MqttPublication(MqttConnection):
     def validate(self) -> None:
         super().validate()
         fixed = self.topic.replace("{{", "").replace("}}", "")
-        if set(self.topic) & set("+#\0") or len(fixed.encode()) > LONGEST_TOPIC:
-            raise ConfigError(f"topic must not have '+', '#' or NUL in it, nor be too long, got {self.topic!r}")
+        if set(self.topic) & set("+#\0") or len(fixed.encode()) > MAX_TOPIC_BYTES:
+            raise ConfigError(f"topic must not contain '+', '#' or NUL, nor be too long, got {self.topic!r}")
         template(self.topic)
         if self.columns and self.payload is not None:
             raise ConfigError("columns make a JSON message: give payload=None with them")
@@ -49,43 +49,43 @@ class MqttPublication(MqttConnection):
 
     @property
     def fields(self) -> tuple[str, ...]:
-        """The fields that it reads, but for those of a JSON message of all."""
+        """The fields that it reads, except for a JSON message of all fields."""
         content = self.columns if self.payload is None else (self.payload,)
         return tuple(dict.fromkeys((*content, *template(self.topic).fields, *self.user_properties)))
 
     def send(self, batch: pa.RecordBatch, reject: Reject, topics: Sequence[str | None] | None = None) -> None:
-        """Publish a record each; returns when all are acknowledged or rejected."""
+        """Publish one message per record; return when all are acknowledged or rejected."""
         if topics is None:
             topics = template(self.topic).render(batch)
         payloads = self._payloads(batch)
         properties = [batch.column(name).cast(pa.string()).to_pylist() for name in self.user_properties]
         rows: list[int] = []
-        outgoing: list[Outgoing] = []
-        bad: dict[str, tuple[list[int], list[str]]] = {}
+        outgoing: list[OutgoingMessage] = []
+        rejected: dict[str, tuple[list[int], list[str]]] = {}
 
-        def no(row: int, reason: str, message: str) -> None:
-            known = bad.setdefault(reason, ([], []))
+        def add_rejected(row: int, reason: str, message: str) -> None:
+            known = rejected.setdefault(reason, ([], []))
             known[0].append(row)
             known[1].append(message)
 
         for row, (topic, payload) in enumerate(zip(topics, payloads, strict=True)):
             problem = "a field of the topic is null" if topic is None else _topic_problem(topic)
             if topic is None or problem:
-                no(row, "bad_topic", problem)
+                add_rejected(row, "bad_topic", problem)
             elif payload is None:
-                no(row, "no_payload", f"{self.payload} is null")
-            elif len(payload) > LONGEST_PAYLOAD:
-                no(row, "too_large", f"{len(payload)} bytes are more than MQTT allows")
+                add_rejected(row, "no_payload", f"{self.payload} is null")
+            elif len(payload) > MAX_PAYLOAD_BYTES:
+                add_rejected(row, "too_large", f"{len(payload)} bytes are more than MQTT allows")
             else:
                 rows.append(row)
-                outgoing.append(Outgoing(topic, payload, self._user(properties, row) if properties else ()))
+                outgoing.append(OutgoingMessage(topic, payload, self._user(properties, row) if properties else ()))
         if outgoing:
-            refused = publisher(self.connection).publish(
+            refused = open_publisher(self.connection).publish(
                 outgoing, qos=self.qos, retain=self.retain, expiry_s=self.expiry_s
             )
             for position, (reason, message) in sorted(refused.items()):
-                no(rows[position], reason, message)
-        for reason, (index, messages) in bad.items():
+                add_rejected(rows[position], reason, message)
+        for reason, (index, messages) in rejected.items():
             reject(index, reason, messages)
 
     def _user(self, columns: list[list[str | None]], row: int) -> tuple[tuple[str, str], ...]:
@@ -100,7 +100,7 @@ class MqttPublication(MqttConnection):
         if pa.types.is_dictionary(column.type):
             column = column.dictionary_decode()
         if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
-            column = column.cast(pa.large_binary())  # its bytes, whatever they are
+            column = column.cast(pa.large_binary())  # also if they are not UTF-8
         if pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type):
             return column.to_pylist()  # type: ignore[no-any-return]
         return [None if value is None else _encode(value) for value in column.to_pylist()]
@@ -111,13 +111,13 @@ def _encode(value: Any) -> bytes:
 
 
 def _topic_problem(topic: str) -> str:
-    """What is wrong with a topic, or nothing."""
+    """Say what is wrong with a topic; empty if nothing."""
     if not topic:
         return "the topic is empty"
     for sign in "+#\0":
         if sign in topic:
-            return f"the topic {topic[:100]!r} has {sign!r} in it"
+            return f"the topic {topic[:100]!r} contains {sign!r}"
     try:
-        return "the topic is too long" if len(topic.encode()) > LONGEST_TOPIC else ""
+        return "the topic is too long" if len(topic.encode()) > MAX_TOPIC_BYTES else ""
     except UnicodeEncodeError:
         return "the topic is not text"

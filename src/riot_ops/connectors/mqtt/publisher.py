@@ -1,4 +1,4 @@
-"""Publishing to an MQTT broker, many messages at once."""
+"""Publishers of batches of messages to an MQTT broker."""
 
 from __future__ import annotations
 
@@ -9,25 +9,33 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
-from riot_ops.connectors.mqtt.client import FOLDER, MEMORY, Link, MqttConnection, adjusted, paho_client, unique
+from riot_ops.connectors.mqtt.client import (
+    FOLDER,
+    MEMORY,
+    MQTTConnection,
+    PahoLink,
+    client_subclass,
+    paho_client,
+    unique_client_id,
+)
 from riot_ops.connectors.mqtt.folder import FolderBroker
-from riot_ops.connectors.mqtt.memory import MemoryBroker, Published
-from riot_ops.connectors.retry import shared
+from riot_ops.connectors.mqtt.memory import MemoryBroker, PublishedMessage
+from riot_ops.connectors.retry import shared_client
 from riot_ops.core.errors import ConnectorError
 
-__all__ = ["Outgoing", "Publisher", "publisher"]
+__all__ = ["OutgoingMessage", "Publisher", "open_publisher"]
 
-#: Room for the rest of a packet besides topic and payload.
+#: Bytes of a packet besides topic and payload, at most.
 PACKET_OVERHEAD = 64
-#: Acknowledgements that say: not now. All other failures concern the message.
-NOT_NOW = {0x80, 0x83, 0x97}
+#: Reason codes of transient refusals. All other failures concern the message.
+TRANSIENT_CODES = {0x80, 0x83, 0x97}
 FAILURE = 0x80
-#: The last step of QoS 2, repeated after an interruption, had already been taken.
-DONE_BEFORE = 0x92
+#: Reason code: the broker had already completed the last step of QoS 2, repeated after an interruption.
+PACKET_ID_NOT_FOUND = 0x92
 
 
-class Outgoing(NamedTuple):
-    """A message to publish; ``user`` are its user properties."""
+class OutgoingMessage(NamedTuple):
+    """A message to publish; ``user`` holds its user properties."""
 
     topic: str
     payload: bytes
@@ -35,36 +43,36 @@ class Outgoing(NamedTuple):
 
 
 class Publisher(Protocol):
-    """What sends messages."""
+    """Publishes messages to one broker."""
 
     def publish(
-        self, messages: Sequence[Outgoing], *, qos: int, retain: bool, expiry_s: int | None
+        self, messages: Sequence[OutgoingMessage], *, qos: int, retain: bool, expiry_s: int | None
     ) -> dict[int, tuple[str, str]]:
-        """Send messages; returns when the broker has acknowledged all (QoS 0: when they are sent).
+        """Send messages; return when the broker has acknowledged all (QoS 0: when they are sent).
 
         Returns
         -------
         dict
-            Reason and message for each of those, by position, that the broker does not take.
+            By position, the reason and the message for each message that the broker refuses.
 
         Raises
         ------
         ConnectorError
-            Where the broker cannot be reached, or does not acknowledge, for too long. Some of the
-            messages may have been delivered.
+            If the broker cannot be reached, or does not acknowledge, within ``timeout_s``. Some of the messages may
+            have been delivered.
         """
 
     def close(self) -> None:
-        """End the connection; the next use opens it again."""
+        """Close the connection; the next use opens it again."""
 
 
-def publisher(connection: MqttConnection) -> Publisher:
-    """The publisher of this process for a connection; it is closed at exit."""
-    if connection.place[0] == MEMORY:
+def open_publisher(connection: MQTTConnection) -> Publisher:
+    """Return the publisher of this process for a connection; it is closed at exit."""
+    if connection.address[0] == MEMORY:
         return _MemoryPublisher(MemoryBroker.of(connection.url))
-    if connection.place[0] == FOLDER:
+    if connection.address[0] == FOLDER:
         return _FolderPublisher(FolderBroker(connection.url))
-    return shared(_PahoPublisher, connection)
+    return shared_client(_PahoPublisher, connection)
 
 
 class _MemoryPublisher:
@@ -72,7 +80,7 @@ class _MemoryPublisher:
         self._broker = broker
 
     def publish(
-        self, messages: Sequence[Outgoing], *, qos: int, retain: bool, expiry_s: int | None
+        self, messages: Sequence[OutgoingMessage], *, qos: int, retain: bool, expiry_s: int | None
     ) -> dict[int, tuple[str, str]]:
         for message in messages:
             self._broker.publish(message.topic, message.payload, retain=retain, user=message.user)
@@ -87,9 +95,9 @@ class _FolderPublisher:
         self._broker = broker
 
     def publish(
-        self, messages: Sequence[Outgoing], *, qos: int, retain: bool, expiry_s: int | None
+        self, messages: Sequence[OutgoingMessage], *, qos: int, retain: bool, expiry_s: int | None
     ) -> dict[int, tuple[str, str]]:
-        self._broker.publish(Published(m.topic, m.payload, retain, m.user) for m in messages)
+        self._broker.publish(PublishedMessage(m.topic, m.payload, retain, m.user) for m in messages)
         return {}
 
     def close(self) -> None:
@@ -97,15 +105,15 @@ class _FolderPublisher:
 
 
 class _PahoPublisher:
-    """Sends from the caller's thread, which waits for acknowledgements only when the window is full."""
+    """Publishes in the thread of the caller, which waits for acknowledgements only if the window is full."""
 
-    def __init__(self, connection: MqttConnection) -> None:
+    def __init__(self, connection: MQTTConnection) -> None:
         self._connection = connection
         self._lock = threading.Lock()
         self._link: _PublishingLink | None = None
 
     def publish(
-        self, messages: Sequence[Outgoing], *, qos: int, retain: bool, expiry_s: int | None
+        self, messages: Sequence[OutgoingMessage], *, qos: int, retain: bool, expiry_s: int | None
     ) -> dict[int, tuple[str, str]]:
         with self._lock:
             if self._link is None:
@@ -113,7 +121,7 @@ class _PahoPublisher:
             try:
                 return self._link.publish(messages, qos, retain, expiry_s)
             except BaseException:
-                link, self._link = self._link, None  # what is still on its way must not be sent later
+                link, self._link = self._link, None  # messages in flight must not be sent later
                 link.drop()
                 raise
 
@@ -126,7 +134,7 @@ class _PahoPublisher:
 
 @functools.cache
 def _client_type() -> Any:
-    """Paho's client, which goes on with a message of QoS 2 even where the broker refuses it at once."""
+    """Paho's client, adapted to report a message of QoS 2 as published if the broker refuses it in PUBREC."""
     base = paho_client().Client
     from paho.mqtt.packettypes import PacketTypes
     from paho.mqtt.reasoncodes import ReasonCode
@@ -138,79 +146,82 @@ def _client_type() -> Any:
             return self._do_on_publish(number, ReasonCode(PacketTypes.PUBREC, identifier=packet[2]), None)
         return base._handle_pubrec(self)  # noqa: SLF001 (paho offers no other way in)
 
-    return adjusted("PublishingClient", {"_handle_pubrec": handle_pubrec})
+    return client_subclass("PublishingClient", {"_handle_pubrec": handle_pubrec})
 
 
-class _PublishingLink(Link):
-    def __init__(self, connection: MqttConnection) -> None:
-        # the session lets QoS 2 go on after an interruption; a lasting one of 3.1.1 would never be removed
+class _PublishingLink(PahoLink):
+    def __init__(self, connection: MQTTConnection) -> None:
+        # the session lets QoS 2 continue after an interruption; a broker would never remove a session of 3.1.1
         session_s = int(connection.timeout_s) + 1 if connection.protocol == "5" else 0
-        super().__init__(connection, unique(connection.client_id), session_s, client_type=_client_type())
+        super().__init__(connection, unique_client_id(connection.client_id), session_s, client_type=_client_type())
         self.client.on_publish = self._on_publish
-        self._pending: dict[int, int] = {}  # position of the messages without acknowledgement, by packet
-        self._again: deque[int] = deque()  # positions to be sent anew
+        self._pending: dict[int, int] = {}  # by packet id, the position of each unacknowledged message
+        self._resend: deque[int] = deque()  # positions to send again
         self._refused: dict[int, tuple[str, str]] = {}
-        self._later = ""  # why the broker takes nothing at the moment
-        self._heard = 0.0
+        self._busy_reason = ""  # why the broker refuses all messages for now
+        self._last_ack = 0.0
         self._full = paho_client().MQTT_ERR_QUEUE_SIZE
 
     def connected(self, session_present: bool) -> None:
-        # with a session paho repeats what has no acknowledgement; without one that would lose messages
-        # of QoS 2 whose first half had been acknowledged
+        # with a session paho repeats unacknowledged messages; without one it would lose messages of QoS 2 whose first
+        # half was acknowledged
         if not session_present:
             self.client.drop_out_messages()
-            self._again.extend(self._pending.values())
+            self._resend.extend(self._pending.values())
             self._pending.clear()
 
     def _on_publish(self, client: Any, userdata: Any, packet: int, reason: Any, properties: Any) -> None:
         position = self._pending.pop(packet, None)
-        self._heard = time.monotonic()
-        if position is None or not reason.is_failure or reason.value == DONE_BEFORE:
+        self._last_ack = time.monotonic()
+        if position is None or not reason.is_failure or reason.value == PACKET_ID_NOT_FOUND:
             return
-        if reason.value in NOT_NOW:
-            self._later = str(reason)
+        if reason.value in TRANSIENT_CODES:
+            self._busy_reason = str(reason)
         else:
             self._refused[position] = "refused", f"the broker refuses it: {reason}"
 
     def publish(
-        self, messages: Sequence[Outgoing], qos: int, retain: bool, expiry_s: int | None
+        self, messages: Sequence[OutgoingMessage], qos: int, retain: bool, expiry_s: int | None
     ) -> dict[int, tuple[str, str]]:
-        self._refused, self._later, self._heard = {}, "", time.monotonic()
-        self.wait(0)  # learns that the broker has closed an idle connection
-        new, total, properties = 0, len(messages), self._properties(expiry_s, ())
+        self._refused, self._busy_reason, self._last_ack = {}, "", time.monotonic()
+        self.wait(0)  # notices that the broker has closed an idle connection
+        following, total, properties = 0, len(messages), self._properties(expiry_s, ())
         while True:
-            if not self.up:
+            if not self.is_connected:
                 self._reopen(qos)
             while len(self._pending) < self.window and not self.client.want_write():
-                if self._again:
-                    position = self._again.popleft()
-                elif new < total:
-                    position, new = new, new + 1
+                if self._resend:
+                    position = self._resend.popleft()
+                elif following < total:
+                    position, following = following, following + 1
                 else:
                     break
                 topic, payload, user = messages[position]
-                if self.largest is not None and len(payload) + 3 * len(topic) + PACKET_OVERHEAD > self.largest:
-                    self._refused[position] = "too_large", f"the broker takes packets of up to {self.largest} bytes"
+                if self.max_packet is not None and len(payload) + 3 * len(topic) + PACKET_OVERHEAD > self.max_packet:
+                    self._refused[position] = (
+                        "too_large",
+                        f"the broker accepts packets of up to {self.max_packet} bytes",
+                    )
                     continue
                 info = self.client.publish(
                     topic, payload, qos, retain, self._properties(expiry_s, user) if user else properties
                 )
-                if info.rc and (qos == 0 or info.rc == self._full):  # paho does not keep it
-                    self._again.append(position)
+                if info.rc and (qos == 0 or info.rc == self._full):  # paho has dropped it
+                    self._resend.append(position)
                     break
                 if qos or not info.is_published():
                     self._pending[info.mid] = position
-            if not self._pending and not self._again and new == total and not self.client.want_write():
+            if not self._pending and not self._resend and following == total and not self.client.want_write():
                 return self._refused
             self.wait(0.1)
             self._check()
 
     def _check(self) -> None:
-        if self._later:
+        if self._busy_reason:
             raise ConnectorError(
-                f"the MQTT broker {self.connection.url} refuses messages: {self._later}", retryable=True
+                f"the MQTT broker {self.connection.url} refuses messages: {self._busy_reason}", retryable=True
             )
-        if time.monotonic() - self._heard > self.connection.timeout_s:
+        if time.monotonic() - self._last_ack > self.connection.timeout_s:
             raise ConnectorError(
                 f"the MQTT broker {self.connection.url} has acknowledged nothing for "
                 f"{self.connection.timeout_s:g} s; {len(self._pending)} messages wait",
@@ -218,8 +229,8 @@ class _PublishingLink(Link):
             )
 
     def _reopen(self, qos: int) -> None:
-        if qos == 0:  # paho forgets what it has not written
-            self._again.extend(self._pending.values())
+        if qos == 0:  # paho drops messages that it has not written
+            self._resend.extend(self._pending.values())
             self._pending.clear()
         self.open()
 

@@ -1,4 +1,4 @@
-"""Streams that end at an MQTT broker."""
+"""A sink that publishes streams to an MQTT broker."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from riot_ops.connectors.mqtt.publication import MqttPublication
+from riot_ops.connectors.mqtt.publication import MQTTPublication
 from riot_ops.connectors.template import template
 from riot_ops.core.errors import ConfigError, ConnectorError
 from riot_ops.core.sink import Message, Sink, Writer
@@ -16,26 +16,26 @@ __all__ = ["MQTTSink"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class MQTTSink(MqttPublication, Sink):
-    """Publish the records of streams as they come, by default as JSON objects.
+class MQTTSink(MQTTPublication, Sink):
+    """Publishes the records of streams as they arrive, by default as JSON objects.
 
-    At least once with QoS 1 and 2: a batch is done when the broker has acknowledged all of it, and after
-    a crash it is published again. At most once with QoS 0. Subscribers tell repeated records by their
-    ``seq`` (and ``ordinal``).
+    At least once with QoS 1 and 2: a batch is complete when the broker has acknowledged all its messages, and is
+    published again after a crash. At most once with QoS 0. Subscribers recognise repeated records by ``seq`` (and
+    ``ordinal``).
 
-    A record that cannot be published stops the run with :class:`ConnectorError`, since a sink has no
-    errors stream; where that is not wanted, end the dataflow with :class:`riot_ops.tasks.PublishMQTT`.
+    A record that cannot be published stops the run with :class:`ConnectorError`, since a sink has no errors stream; to
+    avoid that, end the dataflow with :class:`riot_ops.tasks.PublishMQTT`.
 
     Parameters
     ----------
     topic : str
         As for :class:`riot_ops.tasks.PublishMQTT`; ``{stream}`` is the name of the stream.
     payload : str or None, default None
-        Field that is the message; None: a JSON object.
+        Field with the message; None: a JSON object of the record.
     columns, qos, retain, expiry_s, user_properties
         As for :class:`riot_ops.tasks.PublishMQTT`.
     url, username, password, ca_file, client_id, protocol, keepalive_s, in_flight, timeout_s
-        As for :class:`~riot_ops.connectors.mqtt.client.MqttConnection`.
+        As for :class:`~riot_ops.connectors.mqtt.client.MQTTConnection`.
 
     Examples
     --------
@@ -50,10 +50,10 @@ class MQTTSink(MqttPublication, Sink):
     payload: str | None = None
 
     def writer(self, batch_id: int, partition: int) -> Writer:
-        return _Publishing(self)
+        return _MQTTWriter(self)
 
 
-class _Publishing(Writer):
+class _MQTTWriter(Writer):
     def __init__(self, sink: MQTTSink) -> None:
         self._sink = sink
 

@@ -1,4 +1,4 @@
-"""Messages of an MQTT broker as a replayable source."""
+"""A replayable source of MQTT messages."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from riot_ops.connectors.mqtt.client import MqttConnection
+from riot_ops.connectors.mqtt.client import MQTTConnection
+from riot_ops.connectors.mqtt.receiver import Receiver
 from riot_ops.connectors.mqtt.spool import Message, Spool, first_number, read_messages
-from riot_ops.connectors.mqtt.subscriber import Receiver
 from riot_ops.connectors.mqtt.subscription import Subscription
 from riot_ops.core.errors import ConfigError, ConnectorError
 from riot_ops.core.parameters import Count, Positive, parameters_to_json
@@ -29,58 +29,57 @@ __all__ = ["MQTTSource"]
 
 BATCH_ROWS = 8192
 BATCH_BYTES = 64 << 20
-LONGEST_TOPIC = 65_535
+MAX_TOPIC_BYTES = 65_535
 
 SpoolBytes = Annotated[int, msgspec.Meta(ge=4 << 20)]
 
-#: What it delivers.
+#: The schema of the messages.
 MESSAGES = pa.schema([*RAW, pa.field("topic", pa.string())])
 
 
 @register_source
 @dataclass(frozen=True, kw_only=True)
-class MQTTSource(MqttConnection, Source):
+class MQTTSource(MQTTConnection, Source):
     """Receive messages from an MQTT broker through a durable spool (MQS).
 
-    MQTT has no offsets: what is acknowledged is gone. A thread therefore writes messages to a spool on
-    disk, and acknowledges them when they are there; offsets are places in the spool. From the broker to
-    the spool, delivery is exactly once with QoS 2 (as the protocol defines it), at least once with QoS 1
-    and at most once with QoS 0; from the spool on, a range of offsets always gives the same messages. A
-    crash in between makes the broker send again what was not acknowledged: with QoS 1 a message can then
-    come twice, unless ``id_properties`` tell that it is the same.
+    MQTT has no offsets: the broker drops acknowledged messages. A thread therefore writes messages to a spool on disk,
+    and then acknowledges them; offsets are positions in the spool. From the broker to the spool, delivery is exactly
+    once with QoS 2 (as the protocol defines it), at least once with QoS 1 and at most once with QoS 0; from the spool
+    on, a range of offsets always has the same messages. After a crash in between, the broker sends unacknowledged
+    messages again: with QoS 1 a message may then arrive twice, unless ``id_properties`` identify it.
 
-    While nobody reads, the broker must keep the session: let it last (``session_s``), and let the broker
-    queue enough (Mosquitto: ``max_queued_messages 0``, ``max_inflight_messages``, ``persistence true``).
-    What was published before the first subscription is not received. A source without a checkpoint goes
-    on behind what was committed.
+    While no run reads, the broker must keep the session: give it a long lifetime (``session_s``), and let the broker
+    queue enough (Mosquitto: ``max_queued_messages 0``, ``max_inflight_messages``, ``persistence true``). Messages
+    published before the first subscription are not received. A source without a checkpoint continues after the last
+    commit.
 
     Parameters
     ----------
     topics : tuple of str
         Topic filters, with ``+`` and ``#``.
     spool : str
-        Folder for the spool: on a local disk, lasting, of this source alone. On Spark it is written where
-        the driver runs, and must be readable where the executors run.
+        Folder for the spool: persistent, on a local disk, used by this source alone. On Spark the driver writes it, and
+        the executors must be able to read it.
     client_id : str
-        Stable name at the broker, of this source alone: the broker keeps the session under it.
+        Stable name at the broker, used by this source alone: it identifies the session.
     qos : 0, 1 or 2, default 1
-        Most quality of service; the publisher's own is not raised.
+        Maximum quality of service; that of the publisher is not raised.
     session_s : int, seconds, default 604800 (a week)
-        How long the broker keeps the session while nobody is connected (MQTT 5).
+        How long the broker keeps the session without a connection (MQTT 5).
     spool_bytes : int, >= 4 MiB, default 1 GiB
-        When so much waits, nothing more is acknowledged until some of it has been processed.
-    time_property : str or None
-        User property with the event time: microseconds since 1970, or ISO 8601; null where a message
-        lacks it. By default the event time is when the message arrived.
-    id_properties : tuple of str
-        User properties that together identify a message: among the last 10,000, a second one with the
-        same is left out.
-    messages : int or None
+        When the spool reaches this size, the source acknowledges no more messages until some have been processed.
+    time_property : str or None, default None
+        User property with the event time: microseconds since 1970, or ISO 8601; null if a message lacks it. By default
+        the event time is the time of arrival.
+    id_properties : tuple of str, default ()
+        User properties that together identify a message: a message with the same values as one of the last 10,000 is
+        dropped.
+    messages : int or None, default None
         End after this many messages of the spool.
-    idle_s : float or None, seconds
-        End when no message has come for so long.
+    idle_s : float or None, seconds, default None
+        End when no message has arrived for this long.
     url, username, password, ca_file, protocol, keepalive_s, in_flight, timeout_s
-        As for :class:`~riot_ops.connectors.mqtt.client.MqttConnection`.
+        As for :class:`~riot_ops.connectors.mqtt.client.MQTTConnection`.
 
     Shapes and rates
     ----------------
@@ -129,14 +128,14 @@ class MQTTSource(MqttConnection, Source):
         super().__post_init__()
 
     def description(self) -> dict[str, Any] | None:
-        """The subscription, whoever holds it: neither client nor spool; None where a secret has no name to go by."""
+        """Describe the subscription without client id and spool; None if a secret is a literal value."""
         if any(isinstance(value, Secret) and value.variable is None for value in vars(self).values()):
             return None
         parameters = parameters_to_json(self, self.name())
         parameters |= {"url": self.broker, "topics": sorted({*self.topics})}
         return {"source": self.name(), **{n: v for n, v in parameters.items() if n not in ("client_id", "spool")}}
 
-    def consumed(self) -> frozenset[str]:
+    def consumed_resources(self) -> frozenset[str]:
         return frozenset({f"the spool {self.spool}", f"the session of {self.client_id!r} at {self.broker}"})
 
     def validate(self) -> None:
@@ -151,18 +150,18 @@ class MQTTSource(MqttConnection, Source):
             raise ConfigError("time_property and id_properties need protocol='5': MQTT 3.1.1 has no user properties")
 
     @property
-    def lingers(self) -> bool:  # type: ignore[override]
+    def latest_blocks(self) -> bool:  # type: ignore[override]
         return True
 
     # -- receiving ---------------------------------------------------------------------------------
 
     def open(self) -> None:
-        """Subscribe, and return when the broker has confirmed it; else the first reading does."""
+        """Subscribe and wait until the broker confirms it; without this call the first read subscribes."""
         self._receiver().wait_ready()
 
     @property
     def duplicates(self) -> int:
-        """Messages left out in this process because their ``id_properties`` were known."""
+        """Number of messages dropped in this process because their ``id_properties`` were known."""
         receiver = _RECEIVERS.get(self.spool)
         return 0 if receiver is None else receiver[1].duplicates
 
@@ -204,13 +203,13 @@ class MQTTSource(MqttConnection, Source):
         try:
             receiver.wait_ready()
         except ConnectorError:
-            self.close()  # whoever asks again connects again
+            self.close()  # the next call connects again
             raise
         end = receiver.spool.end
         if at > end:
             raise ConnectorError(
-                f"the spool {self.spool} has {end} messages, the run goes on behind {at}: "
-                "it is not the one that the run was started with"
+                f"the spool {self.spool} has {end} messages, but the run continues after {at}: "
+                "it is not the spool with which the run was started"
             )
         return {
             "seq": min(end, *(n for n in (self.messages, None if limit is None else at + limit) if n is not None), end)
@@ -248,7 +247,7 @@ class MQTTSource(MqttConnection, Source):
     def count(self, start: Offset, end: Offset) -> int | None:
         return int(end["seq"] - start["seq"])
 
-    def number(self, offset: Offset) -> int:
+    def seq_at(self, offset: Offset) -> int:
         return int(offset["seq"])
 
     def commit(self, end: Offset) -> None:
@@ -271,16 +270,14 @@ def _check_filter(topic: str) -> None:
     levels = topic.split("/")
     wrong = (
         not topic
-        or len(topic.encode()) > LONGEST_TOPIC
+        or len(topic.encode()) > MAX_TOPIC_BYTES
         or "\0" in topic
         or any("#" in level and level != "#" for level in levels)
         or any("+" in level and level != "+" for level in levels)
         or "#" in levels[:-1]
     )
     if wrong:
-        raise ConfigError(
-            f"topics: {topic!r} is no topic filter: '+' stands for a whole level, '#' for all the last ones"
-        )
+        raise ConfigError(f"topics: {topic!r} is not a topic filter: '+' must be a whole level, '#' the last one")
 
 
 def _batch(first: int, messages: list[Message]) -> pa.RecordBatch:

@@ -1,4 +1,4 @@
-"""A durable queue on disk: what is received is kept here until it has been processed."""
+"""A durable queue on disk for received messages that are not yet processed."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ __all__ = ["Message", "Spool", "first_number", "read_messages"]
 
 SUFFIX = ".spool"
 COMMITTED = "committed"
-#: In front of each block: length, checksum, number of its first message, and how many there are.
-HEAD = struct.Struct("<IIqI")
+#: Header of a block: length, checksum, number of the first message, and number of messages.
+BLOCK_HEADER = struct.Struct("<IIqI")
 SEGMENT_BYTES = 16 << 20
-#: Identities of messages that are remembered.
-REMEMBERED = 10_000
+#: Number of message identities that are remembered.
+MAX_IDS = 10_000
 ID_BYTES = 16
-#: For how long one that another holds is waited for: a query's process may end behind the query.
-ENDING_SECONDS, POLL_SECONDS = 5.0, 0.02
+#: How long to wait for the lock: the process of a query may end after the query.
+LOCK_TIMEOUT_S, LOCK_POLL_S = 5.0, 0.02
 
 
 class Message(msgspec.Struct, array_like=True):
-    """A received message. ``packet`` is its number at the broker for QoS 2, ``id`` who it is."""
+    """A received message. ``packet`` is its packet id at the broker for QoS 2, ``id`` its identity."""
 
     time_us: int | None
     topic: str | None
@@ -45,31 +45,30 @@ class Message(msgspec.Struct, array_like=True):
 
 
 class _Block(msgspec.Struct, array_like=True):
-    """What is written at once: messages, and what became of packets of QoS 2."""
+    """The content of one block: messages, and changes of packets of QoS 2."""
 
     messages: Sequence[Message] = ()
     released: Sequence[int] = ()
-    forget: bool = False  # the broker has a new session: its packet numbers begin anew
+    forget: bool = False  # the broker has a new session: its packet ids start again
 
 
 class _Start(msgspec.Struct, array_like=True):
-    """The first block of a segment: what later ones build on, so that earlier segments may go."""
+    """The first block of a segment: the state after earlier segments, which can then be deleted."""
 
     unreleased: Sequence[int] = ()
     ids: bytes = b""
 
 
 class Spool:
-    """The writing end, of which there is one at a time.
+    """The writer of a spool; only one can be open at a time.
 
-    Messages are numbered from 0 on and appended to segment files in blocks; each block is on disk when
-    :meth:`append` returns. :meth:`commit` removes whole segments. A block that a crash has cut off is
-    removed at the next start.
+    Messages are numbered from 0 and appended to segment files in blocks; each block is on disk when :meth:`append`
+    returns. :meth:`commit` deletes whole segments. The next start removes a block that a crash has truncated.
 
     Parameters
     ----------
     folder : Path
-        Made if missing; it must outlive the process.
+        Created if missing; it must outlive the process.
     max_bytes : int
         The spool is :attr:`full` from this size on; several MiB.
 
@@ -93,7 +92,7 @@ class Spool:
         self.size = self._used = self.end = 0
         self.unreleased: set[int] = set()
         self._ids: deque[bytes] = deque()
-        self._known: set[bytes] = set()
+        self._id_set: set[bytes] = set()
         self._lock = threading.Lock()
         self._file: IO[bytes] | None = None
         try:
@@ -101,10 +100,10 @@ class Spool:
             self._guard = open(folder / ".lock", "wb")  # noqa: SIM115 (held until it is closed)
         except OSError as error:
             raise ConnectorError(f"the spool {folder} cannot be opened: {error}") from None
-        if not _locked(self._guard):
+        if not _try_lock(self._guard):
             self._guard.close()
             raise ConnectorError(
-                f"the spool {folder} is in use by another process: each subscriber needs its own, and one that "
+                f"the spool {folder} is in use by another process: each subscriber needs its own, and a source that "
                 "is open here must be closed before a run on Spark",
                 retryable=True,
             ) from None
@@ -118,12 +117,12 @@ class Spool:
 
     @property
     def full(self) -> bool:
-        """Whether nothing more should be appended before something is committed."""
+        """Whether the spool has reached ``max_bytes``, so that appends should wait for a commit."""
         return self.size >= self.max_bytes
 
-    def knows(self, identity: bytes) -> bool:
-        """Whether a message of this identity was appended among the last ones."""
-        return identity in self._known
+    def contains_id(self, identity: bytes) -> bool:
+        """Whether a message with this identity is among the remembered ones."""
+        return identity in self._id_set
 
     def _recover(self) -> None:
         segments = _segments(self.folder)
@@ -131,31 +130,31 @@ class Spool:
         if segments:
             number, path = segments[-1]
             with open(path, "rb") as file:
-                whole, self.end = self._replay(path, number, file)
-            if whole == 0:  # a segment appears with its first block whole
+                length, self.end = self._replay(path, number, file)
+            if length == 0:  # the first block of a segment is written atomically
                 raise ConnectorError(f"the spool {path} has lost its beginning: it is damaged")
             self._file = open(path, "r+b")  # noqa: SIM115 (stays open)
-            self._file.truncate(whole)
-            self._file.seek(whole)
-            self.size += whole - path.stat().st_size
-            self._used = whole
+            self._file.truncate(length)
+            self._file.seek(length)
+            self.size += length - path.stat().st_size
+            self._used = length
         else:
             self.end = max(_read_committed(self.folder), 0)
             self._begin()
 
     def _replay(self, path: Path, number: int, file: IO[bytes]) -> tuple[int, int]:
-        """Read the last segment; returns the length of what is whole in it, and the next number."""
-        whole = 0
+        """Read the last segment; return the length of its complete blocks, and the next number."""
+        length = 0
         for first, count, body in _blocks(path, file, torn=True):
-            if whole == 0:
+            if length == 0:
                 start = _decode(path, body, _Start)
                 self.unreleased = set(start.unreleased)
                 for i in range(0, len(start.ids), ID_BYTES):
                     self._remember(start.ids[i : i + ID_BYTES])
             else:
                 self._apply(_decode(path, body, _Block))
-            whole, number = file.tell(), first + count
-        return whole, number
+            length, number = file.tell(), first + count
+        return length, number
 
     def _apply(self, block: _Block) -> None:
         if block.forget:
@@ -169,14 +168,14 @@ class Spool:
 
     def _remember(self, identity: bytes) -> None:
         self._ids.append(identity)
-        self._known.add(identity)
-        if len(self._ids) > REMEMBERED:
-            self._known.discard(self._ids.popleft())
+        self._id_set.add(identity)
+        if len(self._ids) > MAX_IDS:
+            self._id_set.discard(self._ids.popleft())
 
     # -- writing -----------------------------------------------------------------------------------
 
     def append(self, messages: Sequence[Message] = (), released: Iterable[int] = (), forget: bool = False) -> None:
-        """Write messages and changes; returns when they are on disk."""
+        """Append messages and changes; return when they are on disk."""
         block = _Block(messages, list(released), forget)
         with self._lock:
             if self._used >= self.segment_bytes:
@@ -189,19 +188,19 @@ class Spool:
         assert self._file is not None
         data = msgspec.msgpack.encode(body)
         try:
-            self._file.write(HEAD.pack(len(data), zlib.crc32(data), self.end, count) + data)
+            self._file.write(BLOCK_HEADER.pack(len(data), zlib.crc32(data), self.end, count) + data)
             self._file.flush()
             os.fdatasync(self._file.fileno())
         except OSError as error:
-            with contextlib.suppress(OSError):  # a disk that is full: leave no half block
+            with contextlib.suppress(OSError):  # the disk is full: leave no partial block
                 self._file.seek(self._used)
                 self._file.truncate(self._used)
             raise ConnectorError(f"the spool {self.folder} cannot be written: {error}") from None
-        self._used += HEAD.size + len(data)
-        self.size += HEAD.size + len(data)
+        self._used += BLOCK_HEADER.size + len(data)
+        self.size += BLOCK_HEADER.size + len(data)
 
     def _begin(self) -> None:
-        """Start a new segment; it appears with its first block whole."""
+        """Start a new segment; it appears atomically with its first block."""
         path = self.folder / f"{self.end:020d}{SUFFIX}"
         old, self._used = self._file, 0
         try:
@@ -215,7 +214,7 @@ class Spool:
             old.close()
 
     def commit(self, number: int) -> None:
-        """Everything before a message has been processed: it may go."""
+        """Mark the messages before a number as processed, and delete segments that only contain these."""
         with self._lock:
             if self._file is None or number <= _read_committed(self.folder):
                 return
@@ -238,7 +237,7 @@ class Spool:
                 raise ConnectorError(f"the spool {self.folder} cannot be written: {error}") from None
 
     def close(self) -> None:
-        """Let another process write it; may be called twice."""
+        """Release the spool for other processes; may be called twice."""
         with self._lock:
             if self._file is not None:
                 self._file.close()
@@ -246,9 +245,9 @@ class Spool:
             self._guard.close()
 
 
-def _locked(file: IO[bytes]) -> bool:
-    """Whether a file is locked now; a process that is just ending holds it for a moment."""
-    until = time.monotonic() + ENDING_SECONDS
+def _try_lock(file: IO[bytes]) -> bool:
+    """Try to lock a file; wait :data:`LOCK_TIMEOUT_S`, since a process that is ending still holds it."""
+    until = time.monotonic() + LOCK_TIMEOUT_S
     while True:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -256,22 +255,22 @@ def _locked(file: IO[bytes]) -> bool:
         except BlockingIOError:
             if time.monotonic() > until:
                 return False
-            time.sleep(POLL_SECONDS)
+            time.sleep(LOCK_POLL_S)
 
 
 # -- reading -----------------------------------------------------------------------------------------
 
 
 def first_number(folder: Path) -> int:
-    """The number of the first message that has not been committed."""
+    """The number of the first uncommitted message."""
     segments = _segments(folder)
     return max(segments[0][0] if segments else 0, _read_committed(folder))
 
 
 def read_messages(folder: Path, start: int, end: int) -> Iterator[tuple[int, list[Message]]]:
-    """The messages of a range in order, as ``(number of the first, messages)`` per block.
+    """Read the messages of a range in order, as ``(number of the first, messages)`` per block.
 
-    Needs no lock and no writer; raises :class:`ConnectorError` where a part is not there (any more).
+    Needs no lock and no writer; raises :class:`ConnectorError` if a part is missing.
     """
     segments = _segments(folder)
     at = start
@@ -309,13 +308,13 @@ def _read_committed(folder: Path) -> int:
 
 
 def _blocks(path: Path, file: IO[bytes], torn: bool, since: int = 0) -> Iterator[tuple[int, int, bytes]]:
-    """Number of the first message, count and content of each block; blocks before ``since`` without.
+    """Read the number of the first message, the count and the content of each block; empty content before ``since``.
 
-    A last block that is not whole ends a segment that may be ``torn``.
+    An incomplete last block ends the segment if it may be ``torn``; otherwise it is an error.
     """
-    while head := file.read(HEAD.size):
-        length, checksum, first, count = HEAD.unpack(head) if len(head) == HEAD.size else (0, 1, 0, 0)
-        if first + count <= since and len(head) == HEAD.size and count:
+    while head := file.read(BLOCK_HEADER.size):
+        length, checksum, first, count = BLOCK_HEADER.unpack(head) if len(head) == BLOCK_HEADER.size else (0, 1, 0, 0)
+        if first + count <= since and len(head) == BLOCK_HEADER.size and count:
             file.seek(length, os.SEEK_CUR)
             yield first, count, b""
             continue
@@ -327,8 +326,8 @@ def _blocks(path: Path, file: IO[bytes], torn: bool, since: int = 0) -> Iterator
         yield first, count, body
 
 
-def _decode(path: Path, body: bytes, kind: type[Any]) -> Any:
+def _decode(path: Path, body: bytes, block_type: type[Any]) -> Any:
     try:
-        return msgspec.msgpack.decode(body, type=kind)
+        return msgspec.msgpack.decode(body, type=block_type)
     except msgspec.MsgspecError:
         raise ConnectorError(f"the spool {path} holds a block that cannot be read") from None

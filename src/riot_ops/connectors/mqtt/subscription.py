@@ -1,4 +1,4 @@
-"""What to receive, and from brokers in this process or in a folder."""
+"""Subscriptions, and subscribers of brokers in this process or in a folder."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Protocol
 
-from riot_ops.connectors.mqtt.client import MqttConnection
+from riot_ops.connectors.mqtt.client import MQTTConnection
 from riot_ops.connectors.mqtt.folder import FolderBroker
-from riot_ops.connectors.mqtt.memory import MemoryBroker, Published
+from riot_ops.connectors.mqtt.memory import MemoryBroker, PublishedMessage
 from riot_ops.connectors.mqtt.spool import ID_BYTES, Message
 
-__all__ = ["MOST_HELD", "FolderSubscriber", "MemorySubscriber", "Received", "Subscriber", "Subscription"]
+__all__ = ["MAX_HELD_MESSAGES", "FolderSubscriber", "MemorySubscriber", "Received", "Subscriber", "Subscription"]
 
-#: Messages received, but not yet on disk: more than that is left with the broker.
-MOST_HELD = 1000
+#: Maximum number of messages received but not yet on disk; further ones stay with the broker.
+MAX_HELD_MESSAGES = 1000
 
 
 @dataclass(frozen=True)
 class Subscription:
-    """What to receive, and how to understand it; see :class:`MQTTSource` for the meaning."""
+    """Topics, session and message properties of a source; see :class:`MQTTSource` for their meaning."""
 
-    connection: MqttConnection
+    connection: MQTTConnection
     topics: tuple[str, ...]
     qos: int
     session_s: int
@@ -33,7 +33,7 @@ class Subscription:
     id_properties: tuple[str, ...]
 
     def message(self, topic: str | None, payload: bytes, user: list[tuple[str, str]], packet: int = 0) -> Message:
-        """A received message with its time and identity."""
+        """Create a received message with its time and identity."""
         time_us: int | None = time.time_ns() // 1000
         identity = b""
         if self.time_property is not None or self.id_properties:
@@ -47,7 +47,7 @@ class Subscription:
 
 
 def _micros(text: str | None) -> int | None:
-    """Microseconds since 1970 from their number, or from a time in ISO 8601 (UTC where it names no zone)."""
+    """Parse microseconds since 1970 or an ISO 8601 time (UTC if it has no zone); None if invalid."""
     if text is None:
         return None
     try:
@@ -58,19 +58,19 @@ def _micros(text: str | None) -> int | None:
     except ValueError:
         return None
     moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-    whole = int(moment.replace(microsecond=0).timestamp())
-    return whole * 1_000_000 + moment.microsecond
+    seconds = int(moment.replace(microsecond=0).timestamp())
+    return seconds * 1_000_000 + moment.microsecond
 
 
 @dataclass
 class Received:
-    """What has come since the last :meth:`Subscriber.answer`."""
+    """The messages and changes since the last :meth:`Subscriber.acknowledge`."""
 
     messages: list[Message] = field(default_factory=list)
     released: list[int] = field(default_factory=list)
     forget: bool = False
     size: int = 0
-    due: int = 0  # acknowledgements, also of what was received before and came again
+    due: int = 0  # number of acknowledgements, including those of repeated messages
 
     def __bool__(self) -> bool:
         return bool(self.messages or self.due or self.forget)
@@ -79,25 +79,24 @@ class Received:
 class Subscriber(Protocol):
     """One session at a broker.
 
-    ``ready`` tells whether the broker has confirmed the subscription, ``since`` when (monotonic) the
-    connection began.
+    ``ready``: whether the broker has confirmed the subscription; ``since``: when the connection began (monotonic time).
     """
 
     ready: bool
     since: float
 
     def receive(self, seconds: float) -> Received:
-        """Wait for messages at most so long; returns all that has not been answered."""
+        """Wait for messages, at most ``seconds``; return all that are not acknowledged."""
 
-    def answer(self) -> None:
-        """Acknowledge all that was received; it is on disk."""
+    def acknowledge(self) -> None:
+        """Acknowledge all received messages, which are on disk."""
 
     def close(self) -> None:
-        """End the connection, not the session."""
+        """Close the connection, but keep the session."""
 
 
 class MemorySubscriber:
-    """Of a broker in this process."""
+    """A subscriber of a broker in this process."""
 
     ready = True
 
@@ -105,18 +104,20 @@ class MemorySubscriber:
         self.since = time.monotonic()
         self._subscription = subscription
         broker = MemoryBroker.of(subscription.connection.url)
-        self._queue: deque[Published] = broker.session(subscription.connection.client_id or "", subscription.topics)
+        self._queue: deque[PublishedMessage] = broker.session(
+            subscription.connection.client_id or "", subscription.topics
+        )
         self._received = Received()
 
     def receive(self, seconds: float) -> Received:
         if not self._queue:
             time.sleep(min(seconds, 0.005))
         held = self._received.messages
-        for published in list(self._queue)[len(held) : MOST_HELD]:
+        for published in list(self._queue)[len(held) : MAX_HELD_MESSAGES]:
             held.append(self._subscription.message(published.topic, published.payload, list(published.user)))
         return self._received
 
-    def answer(self) -> None:
+    def acknowledge(self) -> None:
         for _ in self._received.messages:
             self._queue.popleft()
         self._received = Received()
@@ -126,7 +127,7 @@ class MemorySubscriber:
 
 
 class FolderSubscriber:
-    """Of a broker made of files."""
+    """A subscriber of a broker made of files."""
 
     ready = True
 
@@ -142,7 +143,7 @@ class FolderSubscriber:
             time.sleep(seconds)
         return Received([self._subscription.message(m.topic, m.payload, list(m.user)) for m in messages])
 
-    def answer(self) -> None:
+    def acknowledge(self) -> None:
         self._session.done()
 
     def close(self) -> None:

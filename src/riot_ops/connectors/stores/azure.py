@@ -1,4 +1,4 @@
-"""Azure Blob Storage and Azure Table Storage, as stores."""
+"""Blob and table stores in Azure Storage."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
-from riot_ops.connectors.retry import Failure, in_parallel, retrying
+from riot_ops.connectors.retry import Failure, map_parallel, retry
 from riot_ops.connectors.stores.blob import BlobStore, check_name
 from riot_ops.connectors.stores.table import Key, Row, TableStore
 from riot_ops.core.errors import ConfigError, MissingExtraError, RiotError, excerpt
@@ -18,15 +18,15 @@ from riot_ops.core.secret import Secret
 
 __all__ = ["AzureBlobs", "AzureTable"]
 
-BLOCK = 8 << 20
+BLOCK_BYTES = 8 << 20
 T = TypeVar("T")
 
 _HINTS = {
     401: "the key or token of the connection string is not accepted",
     403: "the key or token of the connection string is not accepted, or does not allow this",
-    404: "it does not exist; make it first, for instance with create()",
+    404: "it does not exist; create it first, for instance with create()",
 }
-_PASSING = (408, 429, 500, 502, 503, 504)
+_TRANSIENT_STATUS = (408, 429, 500, 502, 503, 504)
 
 #: Environment variable with the connection string of the Azure storage account.
 AZURE_VARIABLE = "AZURE_STORAGE_CONNECTION_STRING"
@@ -35,9 +35,8 @@ AZURE_VARIABLE = "AZURE_STORAGE_CONNECTION_STRING"
 class AzureBlobs(BlobStore):
     """Blobs of a container.
 
-    At least once to the store and effectively once in it: a call that fails for a passing reason is
-    made again, and gives the same blob again. Blobs above 8 MiB are sent in blocks of that size and
-    appear when the last one is there. Safe to use from several threads.
+    Effectively once: a call that is retried after a transient error writes the same blob again. Blobs above 8 MiB are
+    uploaded in blocks of this size and become visible with the last one. Safe to use from several threads.
 
     Parameters
     ----------
@@ -45,7 +44,7 @@ class AzureBlobs(BlobStore):
     connection : Secret
         The connection string of the storage account.
     retry_s : float, default 60
-        For how long a call that fails for a passing reason is tried again, in seconds.
+        How long a call is retried after transient errors, in seconds.
     """
 
     def __init__(self, container: str, connection: Secret, *, retry_s: float = 60.0) -> None:
@@ -59,11 +58,11 @@ class AzureBlobs(BlobStore):
             self.label,
             connection,
             BlobServiceClient.from_connection_string,
-            max_single_put_size=BLOCK,
-            max_block_size=BLOCK,
-            max_single_get_size=BLOCK,
-            max_chunk_get_size=BLOCK,
-            # for the blocks of a blob; the whole call is tried again here
+            max_single_put_size=BLOCK_BYTES,
+            max_block_size=BLOCK_BYTES,
+            max_single_get_size=BLOCK_BYTES,
+            max_chunk_get_size=BLOCK_BYTES,
+            # for the blocks of a blob; this class retries the whole call
             retry_policy=LinearRetry(backoff=0, retry_total=1, random_jitter_range=0),
         )
         self._container = self._service.get_container_client(container)
@@ -75,7 +74,7 @@ class AzureBlobs(BlobStore):
             with contextlib.suppress(ResourceExistsError):
                 self._container.create_container()
 
-        self._try(f"{self.label} cannot be made", call)
+        self._try(f"{self.label} cannot be created", call)
 
     def list(self, prefix: str = "") -> Iterator[str]:
         def call() -> list[str]:
@@ -83,7 +82,7 @@ class AzureBlobs(BlobStore):
 
         return iter(self._try(f"{self.label} cannot be listed", call))
 
-    def read(self, name: str, most_bytes: int | None = None) -> bytes:
+    def read(self, name: str, max_bytes: int | None = None) -> bytes:
         check_name(name)
 
         def call() -> bytes:
@@ -91,7 +90,7 @@ class AzureBlobs(BlobStore):
 
             try:
                 found = self._container.download_blob(name, max_concurrency=2)
-                self._check_size(name, found.size, most_bytes)
+                self._check_size(name, found.size, max_bytes)
                 return bytes(found.readall())
             except ResourceNotFoundError as error:
                 if _code(error) == "ContainerNotFound":
@@ -132,14 +131,14 @@ class AzureBlobs(BlobStore):
         self._service.close()
 
     def _try(self, what: str, call: Callable[[], T]) -> T:
-        return retrying(what, call, explain, self._retry_s)
+        return retry(what, call, explain_failure, self._retry_s)
 
 
 class AzureTable(TableStore):
     """Rows of one table.
 
-    Effectively once: rows are upserted, in transactions of at most 100 rows of one partition, and a
-    transaction that fails for a passing reason is made again. Safe to use from several threads.
+    Effectively once: rows are upserted in transactions of at most 100 rows of one partition, which are retried after
+    transient errors. Safe to use from several threads.
 
     Parameters
     ----------
@@ -147,9 +146,9 @@ class AzureTable(TableStore):
     connection : Secret
         The connection string of the storage account.
     retry_s : float, default 60
-        For how long a call that fails for a passing reason is tried again, in seconds.
+        How long a call is retried after transient errors, in seconds.
     parallel : int, default 8
-        Transactions or look-ups that wait for their answers at once.
+        Number of concurrent transactions or look-ups.
     """
 
     def __init__(self, table: str, connection: Secret, *, retry_s: float = 60.0, parallel: int = 8) -> None:
@@ -165,12 +164,14 @@ class AzureTable(TableStore):
 
     def create(self) -> None:
         self._try(
-            f"{self.label} cannot be made", lambda: self._service.create_table_if_not_exists(self._table.table_name)
+            f"{self.label} cannot be created", lambda: self._service.create_table_if_not_exists(self._table.table_name)
         )
 
-    def _write(self, chunks: Sequence[Sequence[Row]]) -> list[Sequence[Row]]:
+    def upsert_chunks(self, chunks: Sequence[Sequence[Row]]) -> list[Sequence[Row]]:
         return [
-            rows for rows, done in zip(chunks, in_parallel(self._chunk, chunks, self.parallel), strict=True) if not done
+            rows
+            for rows, done in zip(chunks, map_parallel(self._chunk, chunks, self.parallel), strict=True)
+            if not done
         ]
 
     def _chunk(self, rows: Sequence[Row]) -> bool:
@@ -196,7 +197,7 @@ class AzureTable(TableStore):
 
     def get(self, keys: Sequence[Key]) -> list[dict[str, Any] | None]:
         distinct = list(dict.fromkeys(keys))
-        found = dict(zip(distinct, in_parallel(self._get, distinct, self.parallel), strict=True))
+        found = dict(zip(distinct, map_parallel(self._get, distinct, self.parallel), strict=True))
         return [found[key] for key in keys]
 
     def _get(self, key: Key) -> dict[str, Any] | None:
@@ -212,7 +213,7 @@ class AzureTable(TableStore):
 
         return self._try(f"a row of {self.label} cannot be read", call)
 
-    def range(self, partition: str, start: str, end: str, most: int | None = None) -> list[Row]:
+    def range(self, partition: str, start: str, end: str, max_rows: int | None = None) -> list[Row]:
         def call() -> list[Row]:
             found = []
             for entity in self._table.query_entities(
@@ -220,7 +221,7 @@ class AzureTable(TableStore):
                 parameters={"partition": partition, "start": start, "end": end},
             ):
                 found.append(Row(partition, entity["RowKey"], _values(entity)))
-                self._check_count(found, most)
+                self._check_count(found, max_rows)
             return found
 
         return sorted(self._try(f"a range of {self.label} cannot be read", call), key=lambda row: row.row)
@@ -229,14 +230,14 @@ class AzureTable(TableStore):
         self._service.close()
 
     def _try(self, what: str, call: Callable[[], T]) -> T:
-        return retrying(what, call, explain, self._retry_s)
+        return retry(what, call, explain_failure, self._retry_s)
 
 
 def _entity(row: Row) -> dict[str, Any]:
     from azure.data.tables import EdmType, EntityProperty
 
     def typed(value: Any) -> Any:
-        # the service takes a plain number for one of 32 bits
+        # the service reads a plain number as 32 bits
         whole = isinstance(value, int) and not isinstance(value, bool)
         return EntityProperty(value, EdmType.INT64) if whole else value
 
@@ -249,7 +250,7 @@ def _values(entity: Any) -> dict[str, Any]:
     def plain(value: Any) -> Any:
         if isinstance(value, EntityProperty):
             return value.value
-        if isinstance(value, dt.datetime):  # of a class of the library
+        if isinstance(value, dt.datetime):  # a subclass of the client library
             return dt.datetime.combine(value.date(), value.timetz())
         return value
 
@@ -259,49 +260,49 @@ def _values(entity: Any) -> dict[str, Any]:
 # -- connections and failures ----------------------------------------------------------------------
 
 
-def _connected(label: str, connection: Secret, opener: Callable[..., Any], **options: Any) -> Any:
-    """A client for a connection string, whose errors do not show the string."""
-    logging.getLogger("urllib3.connectionpool").addFilter(_without_token)
+def _connected(label: str, connection: Secret, factory: Callable[..., Any], **options: Any) -> Any:
+    """Create a client from a connection string; errors do not show the string."""
+    logging.getLogger("urllib3.connectionpool").addFilter(_mask_token)
     text = connection.reveal()
     try:
-        return opener(text, connection_timeout=10, read_timeout=60, **options)
+        return factory(text, connection_timeout=10, read_timeout=60, **options)
     except ValueError:
         pass
     raise ConfigError(f"{label}: the connection string is malformed")
 
 
-def _without_token(record: logging.LogRecord) -> bool:
-    """Blank the signature of a shared access token in the addresses that urllib3 logs when it debugs."""
+def _mask_token(record: logging.LogRecord) -> bool:
+    """Mask the signature of a shared access token in URLs that urllib3 logs at debug level."""
     if isinstance(record.args, tuple):
         record.args = tuple(re.sub(r"\bsig=[^&\s]+", "sig=***", a) if isinstance(a, str) else a for a in record.args)
     return True
 
 
 def _code(error: Any) -> str:
-    """The service's own name for what went wrong."""
+    """The error code of the service."""
     code = getattr(error, "error_code", None) or ""
     return str(getattr(code, "value", code))
 
 
-def explain(error: Exception) -> Failure | None:
-    """Why a call failed: status and code, or what the network said; never the text, which may quote the address."""
+def explain_failure(error: Exception) -> Failure | None:
+    """Explain an exception by status and code, or by the network error; not by its text, which may quote the URL."""
     from azure.core.exceptions import AzureError, HttpResponseError, ServiceRequestError, ServiceResponseError
 
     if isinstance(error, RiotError):
         return None
     if isinstance(error, HttpResponseError) and error.status_code is not None:
-        said = " ".join(filter(None, [f"HTTP {error.status_code}", _code(error)]))
+        status = " ".join(filter(None, [f"HTTP {error.status_code}", _code(error)]))
         hint = _HINTS.get(error.status_code)
-        return Failure(f"{said}: {hint}" if hint else said, error.status_code in _PASSING)
+        return Failure(f"{status}: {hint}" if hint else status, error.status_code in _TRANSIENT_STATUS)
     if isinstance(error, (AzureError, http.client.HTTPException, OSError)):
-        passing = not isinstance(error, AzureError) or isinstance(error, (ServiceRequestError, ServiceResponseError))
-        passing = passing or type(error).__name__ == "IncompleteReadError"
-        return Failure(_innermost(error), passing)
+        transient = not isinstance(error, AzureError) or isinstance(error, (ServiceRequestError, ServiceResponseError))
+        transient = transient or type(error).__name__ == "IncompleteReadError"
+        return Failure(_innermost(error), transient)
     return None
 
 
 def _innermost(error: BaseException) -> str:
-    """The reason that the system gave, such as ``Connection refused``."""
+    """The reason that the operating system reports, such as ``Connection refused``."""
     for _ in range(10):
         if isinstance(error, OSError) and error.strerror:
             return error.strerror

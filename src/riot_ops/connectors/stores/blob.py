@@ -1,4 +1,4 @@
-"""What a store of named bytes is."""
+"""The contract of blob stores, which hold named bytes."""
 
 from __future__ import annotations
 
@@ -9,54 +9,54 @@ from typing import Self
 
 from riot_ops.core.errors import RecordError, excerpt
 
-__all__ = ["HIDDEN", "BlobNotFoundError", "BlobStore", "check_name", "name_problem"]
+__all__ = ["TEMPORARY_FOLDER", "BlobNotFoundError", "BlobStore", "check_name", "name_problem"]
 
-#: Folder of a store for files that are being written; no blob can be in it.
-HIDDEN = ".riot_ops"
-LONGEST_NAME, LONGEST_SEGMENT = 1024, 255
+#: Folder of a store for files that are being written; no blob name may begin with it.
+TEMPORARY_FOLDER = ".riot_ops"
+MAX_NAME_LENGTH, MAX_SEGMENT_BYTES = 1024, 255
 
 
 class BlobNotFoundError(RecordError, FileNotFoundError):
-    """There is no blob of that name."""
+    """There is no blob of this name."""
 
 
 class BlobStore(ABC):
-    """Named bytes. A blob is there as a whole or not at all, and stays when the call returns.
+    """A store of named bytes. Writes are atomic, and durable when the call returns.
 
-    Names are the same for all stores: see :func:`check_name`. What is wrong with one blob raises
-    :class:`RecordError` with the reason ``bad_name``, ``not_found``, ``exists`` or ``too_large``; what is
-    wrong with the store :class:`ConnectorError`.
+    All stores accept the same names, see :func:`check_name`. A problem with one blob raises :class:`RecordError` with
+    the reason ``bad_name``, ``not_found``, ``exists`` or ``too_large``; a problem with the store
+    :class:`ConnectorError`.
     """
 
-    #: What to call it in messages.
+    #: Name of the store in messages.
     label: str
 
     @abstractmethod
     def create(self) -> None:
-        """Make the store itself (folder, container, table) unless it is there."""
+        """Create the store itself (folder, container, table) unless it exists."""
 
     @abstractmethod
     def list(self, prefix: str = "") -> Iterator[str]:
-        """The names that begin with a prefix, sorted."""
+        """List the names that begin with a prefix, sorted."""
 
     @abstractmethod
-    def read(self, name: str, most_bytes: int | None = None) -> bytes:
-        """The content of a blob; ``too_large`` if there is more of it than allowed."""
+    def read(self, name: str, max_bytes: int | None = None) -> bytes:
+        """Read a blob; ``too_large`` if it has more than ``max_bytes``."""
 
     @abstractmethod
     def write(self, name: str, data: bytes, *, overwrite: bool = True) -> None:
-        """Store a blob.
+        """Write a blob.
 
-        Without ``overwrite`` a blob that is there stays, and ``exists`` is raised; but not where its
-        content is the same, since a write whose answer was lost is tried again.
+        Without ``overwrite`` an existing blob raises ``exists``, unless its content is the same: it may stem from a
+        retried write whose response was lost.
         """
 
     @abstractmethod
     def delete(self, name: str) -> None:
-        """Remove a blob if it is there."""
+        """Delete a blob if it exists."""
 
     def close(self) -> None:
-        """Let go of connections; may be called twice."""
+        """Close connections; may be called twice."""
 
     def __enter__(self) -> Self:
         return self
@@ -70,19 +70,20 @@ class BlobStore(ABC):
     def _exists(self, name: str) -> RecordError:
         return RecordError(f"{self.label} has another blob {excerpt(name)!r} already", reason="exists")
 
-    def _check_size(self, name: str, size: int, most: int | None) -> None:
-        if most is not None and size > most:
+    def _check_size(self, name: str, size: int, max_bytes: int | None) -> None:
+        if max_bytes is not None and size > max_bytes:
             raise RecordError(
-                f"the blob {excerpt(name)!r} of {self.label} has {size} bytes, allowed are {most}", reason="too_large"
+                f"the blob {excerpt(name)!r} of {self.label} has {size} bytes, allowed are {max_bytes}",
+                reason="too_large",
             )
 
 
 def check_name(name: str) -> str:
-    """The name of a blob, if every store takes it; :class:`RecordError` ``bad_name`` otherwise.
+    """Return the name of a blob if every store accepts it; otherwise :class:`RecordError` ``bad_name``.
 
-    A name is 1 to 1024 characters: segments of 1 to 255 bytes of UTF-8 separated by ``/``, none of
-    which is ``.`` or ``..``, ends with a dot or a space, or begins with a space. There is no backslash, no
-    control character, and no code point that is no character. The first segment is not ``.riot_ops``.
+    A name has 1 to 1024 characters: segments of 1 to 255 bytes of UTF-8 separated by ``/``. No segment is ``.`` or
+    ``..``, ends with a dot or a space, or begins with a space. Backslashes, control characters and noncharacters are
+    not allowed. The first segment is not ``.riot_ops``.
 
     >>> check_name("models/CITY-MLR-1422748800000.model")
     'models/CITY-MLR-1422748800000.model'
@@ -97,9 +98,9 @@ def check_name(name: str) -> str:
 
 
 def name_problem(name: str) -> str:
-    """What is wrong with the name of a blob, or nothing."""
-    if not 1 <= len(name) <= LONGEST_NAME:
-        return f"it has {len(name)} characters, not 1 to {LONGEST_NAME}"
+    """Say what is wrong with the name of a blob; empty if nothing."""
+    if not 1 <= len(name) <= MAX_NAME_LENGTH:
+        return f"it has {len(name)} characters, not 1 to {MAX_NAME_LENGTH}"
     for c in name:
         if c == "\\" or unicodedata.category(c) in ("Cc", "Cs") or ord(c) & 0xFFFE == 0xFFFE:
             return f"it has the character U+{ord(c):04X}"
@@ -109,9 +110,6 @@ def name_problem(name: str) -> str:
             return f"it has the segment {segment!r}"
         if segment[0].isspace() or segment[-1].isspace() or segment[-1] == ".":
             return f"its segment {excerpt(segment)!r} begins or ends with a space, or ends with a dot"
-        if len(segment.encode()) > LONGEST_SEGMENT:
-            return f"a segment has more than {LONGEST_SEGMENT} bytes"
-    return f"{HIDDEN} is the store's own" if segments[0] == HIDDEN else ""
-
-
-# -- files -----------------------------------------------------------------------------------------
+        if len(segment.encode()) > MAX_SEGMENT_BYTES:
+            return f"a segment has more than {MAX_SEGMENT_BYTES} bytes"
+    return f"{TEMPORARY_FOLDER} is reserved for the store" if segments[0] == TEMPORARY_FOLDER else ""

@@ -1,4 +1,4 @@
-"""A store of named bytes in a folder."""
+"""A blob store in a folder."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
-from riot_ops.connectors.stores.blob import HIDDEN, BlobStore, check_name, name_problem
+from riot_ops.connectors.stores.blob import TEMPORARY_FOLDER, BlobStore, check_name, name_problem
 from riot_ops.core.errors import ConnectorError, RecordError, excerpt
 from riot_ops.core.paths import local_path, sync
 
@@ -17,16 +17,16 @@ __all__ = ["FolderBlobs"]
 
 
 class FolderBlobs(BlobStore):
-    """Blobs as files below a folder, ``/`` in names as subfolders.
+    """Blobs as files below a folder; ``/`` in names makes subfolders.
 
-    A blob is written beside, synced to the disk and then renamed, so that a crash leaves the old
-    one or the new one. No name leads out of the folder, symbolic links included. The one difference
-    to other stores: where ``a`` is a blob, ``a/b`` cannot be one (``bad_name``).
+    A blob is written to a temporary file, flushed to disk and renamed, so that a crash leaves the old or the new one.
+    No name leads out of the folder, also not through symbolic links. Unlike in other stores, ``a/b`` cannot be a blob
+    if ``a`` is one (``bad_name``).
 
     Parameters
     ----------
     folder : str or Path
-        Made by the first write.
+        Created by the first write.
     """
 
     def __init__(self, folder: str | Path) -> None:
@@ -35,9 +35,9 @@ class FolderBlobs(BlobStore):
 
     def create(self) -> None:
         try:
-            (self.folder / HIDDEN).mkdir(parents=True, exist_ok=True)
+            (self.folder / TEMPORARY_FOLDER).mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise ConnectorError(f"{self.label} cannot be made: {error.strerror}") from None
+            raise ConnectorError(f"{self.label} cannot be created: {error.strerror}") from None
 
     def list(self, prefix: str = "") -> Iterator[str]:
         def failed(error: OSError) -> None:
@@ -47,8 +47,8 @@ class FolderBlobs(BlobStore):
         found = []
         for parent, folders, files in os.walk(self.folder, onerror=failed):
             relative = Path(parent).relative_to(self.folder)
-            if not relative.parts and HIDDEN in folders:
-                folders.remove(HIDDEN)
+            if not relative.parts and TEMPORARY_FOLDER in folders:
+                folders.remove(TEMPORARY_FOLDER)
             found += [
                 name
                 for name in ((relative / file).as_posix() for file in files)
@@ -56,14 +56,14 @@ class FolderBlobs(BlobStore):
             ]
         return iter(sorted(found))
 
-    def read(self, name: str, most_bytes: int | None = None) -> bytes:
+    def read(self, name: str, max_bytes: int | None = None) -> bytes:
         path = self._path(name)
         try:
             with open(path, "rb", opener=_no_link) as file:
                 status = os.fstat(file.fileno())
                 if not stat.S_ISREG(status.st_mode):
                     raise self._missing(name)
-                self._check_size(name, status.st_size, most_bytes)
+                self._check_size(name, status.st_size, max_bytes)
                 return file.read()
         except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
             raise self._missing(name) from None
@@ -73,7 +73,7 @@ class FolderBlobs(BlobStore):
     def write(self, name: str, data: bytes, *, overwrite: bool = True) -> None:
         path = self._path(name)
         self.create()
-        temporary = self.folder / HIDDEN / uuid.uuid4().hex
+        temporary = self.folder / TEMPORARY_FOLDER / uuid.uuid4().hex
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             with open(temporary, "xb") as file:
@@ -87,11 +87,11 @@ class FolderBlobs(BlobStore):
             sync(path.parent)
         except FileExistsError:
             if not path.is_file():
-                raise self._in_the_way(name) from None
+                raise self._blocked(name) from None
             if self.read(name) != data:
                 raise self._exists(name) from None
         except (NotADirectoryError, IsADirectoryError):
-            raise self._in_the_way(name) from None
+            raise self._blocked(name) from None
         except OSError as error:
             raise self._failed(name, "written", error) from None
         finally:
@@ -113,7 +113,7 @@ class FolderBlobs(BlobStore):
             raise RecordError(f"the blob name {excerpt(name)!r} leads out of {self.label}", reason="bad_name")
         return path
 
-    def _in_the_way(self, name: str) -> RecordError:
+    def _blocked(self, name: str) -> RecordError:
         return RecordError(
             f"{excerpt(name)!r} cannot be a blob of {self.label}: a folder or a file is in its place", reason="bad_name"
         )
@@ -125,8 +125,5 @@ class FolderBlobs(BlobStore):
 
 
 def _no_link(path: str, flags: int) -> int:
-    """Open a file, but neither through a symbolic link nor waiting for the other end of a pipe."""
+    """Open a file without following a symbolic link and without waiting for the other end of a pipe."""
     return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
-
-
-# -- memory ----------------------------------------------------------------------------------------

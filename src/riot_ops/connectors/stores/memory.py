@@ -1,4 +1,4 @@
-"""A store of named bytes in this process, for tests and examples."""
+"""A blob store in memory, for tests and examples."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["MemoryBlobs"]
 
 
 class MemoryBlobs(BlobStore):
-    """Blobs of this process, shared by all stores of one name; for tests.
+    """Blobs in the memory of this process, shared by all stores of one name.
 
     >>> store = MemoryBlobs("doc")
     >>> store.write("a/b", b"1")
@@ -31,11 +31,11 @@ class MemoryBlobs(BlobStore):
     def list(self, prefix: str = "") -> Iterator[str]:
         return iter(sorted(name for name in self._blobs if name.startswith(prefix)))
 
-    def read(self, name: str, most_bytes: int | None = None) -> bytes:
+    def read(self, name: str, max_bytes: int | None = None) -> bytes:
         found = self._blobs.get(check_name(name))
         if found is None:
             raise self._missing(name)
-        self._check_size(name, len(found), most_bytes)
+        self._check_size(name, len(found), max_bytes)
         return found
 
     def write(self, name: str, data: bytes, *, overwrite: bool = True) -> None:

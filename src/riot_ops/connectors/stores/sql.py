@@ -1,4 +1,4 @@
-"""Tables of databases with typed columns."""
+"""Database tables with typed columns."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from riot_ops.connectors.retry import Failure, retrying
-from riot_ops.connectors.stores.sql_address import check_sql_url
+from riot_ops.connectors.retry import Failure, retry
+from riot_ops.connectors.stores.sql_url import check_sql_url
 from riot_ops.core.errors import ConfigError, MissingExtraError, RiotError, excerpt
 from riot_ops.core.secret import Secret
 
@@ -20,24 +20,23 @@ T = TypeVar("T")
 class SqlTable:
     """A table of a database with typed columns and a primary key.
 
-    Effectively once: a row replaces the one with the same key, and a batch is written as a whole, in
-    one transaction, that is made again where it fails for a passing reason. The table is made by the
-    first use.
+    Effectively once: a row replaces the row with the same key, and a batch is written in one transaction, which is
+    retried after transient errors. The table is created at first use.
 
     Parameters
     ----------
     url : str
-        Address as SQLAlchemy takes it, without a password.
+        URL in SQLAlchemy's format, without a password.
     name : str
-        Of the table.
+        Name of the table.
     columns : pyarrow Schema
         Names and types of the columns.
     key : tuple of str
-        Columns of the primary key, which take no null.
+        Columns of the primary key; they are not nullable.
     credential : Secret, optional
         The password.
     retry_s : float, default 60
-        For how long a call that fails for a passing reason is tried again, in seconds.
+        How long a call is retried after transient errors, in seconds.
 
     Examples
     --------
@@ -78,7 +77,7 @@ class SqlTable:
             if not address.database or address.database == ":memory:":
                 options = {"connect_args": {"check_same_thread": False}, "poolclass": sa.StaticPool}
         try:
-            self._engine = sa.create_engine(address, hide_parameters=True, pool_pre_ping=True, **options)
+            self.engine = sa.create_engine(address, hide_parameters=True, pool_pre_ping=True, **options)
         except (ImportError, sa.exc.ArgumentError) as error:
             raise ConfigError(f"the driver of {url.partition(':')[0]}:// is not installed: {error}") from None
         self.table = sa.Table(
@@ -91,21 +90,21 @@ class SqlTable:
         )
         self.names = columns.names
         self._key = key
-        self._made = False
+        self._created = False
 
     def create(self) -> None:
-        """Make the table unless it is there."""
+        """Create the table unless it exists."""
         from sqlalchemy.schema import CreateTable
 
         def call() -> None:
-            with self._engine.begin() as connection:
-                if self._engine.dialect.name == "sqlite":  # readers do not wait for writers
+            with self.engine.begin() as connection:
+                if self.engine.dialect.name == "sqlite":  # so that readers do not wait for writers
                     connection.exec_driver_sql("PRAGMA journal_mode=WAL")
                 connection.execute(CreateTable(self.table, if_not_exists=True))
 
-        if not self._made:
-            self.run("made", call)
-            self._made = True
+        if not self._created:
+            self.run("created", call)
+            self._created = True
 
     def write(self, rows: Sequence[Mapping[str, Any]]) -> bool:
         """Insert or replace rows with distinct keys, all or none; False if the database refuses their content."""
@@ -118,8 +117,8 @@ class SqlTable:
 
         def call() -> bool:
             try:
-                with self._engine.begin() as connection:
-                    for statement in upsert(self.table, self._engine.dialect.name):
+                with self.engine.begin() as connection:
+                    for statement in upsert(self.table, self.engine.dialect.name):
                         bound = keys if statement.is_delete else rows
                         connection.execute(statement, list(bound))
             except (sa.exc.DataError, sa.exc.IntegrityError, OverflowError):
@@ -129,7 +128,7 @@ class SqlTable:
         return self.run("written", call)
 
     def read(self, *conditions: Any, columns: Sequence[str] = (), limit: int | None = None) -> list[dict[str, Any]]:
-        """Rows that meet all conditions, in the order of the key."""
+        """Read the rows that meet all conditions, in the order of the key."""
         import sqlalchemy as sa
 
         self.create()
@@ -137,20 +136,20 @@ class SqlTable:
         query = sa.select(*wanted).where(*conditions).order_by(*(self.table.c[k] for k in self._key)).limit(limit)
 
         def call() -> list[dict[str, Any]]:
-            with self._engine.connect() as connection:
+            with self.engine.connect() as connection:
                 return [dict(row) for row in connection.execute(query).mappings()]
 
         return self.run("read", call)
 
     def run(self, done: str, call: Callable[[], T]) -> T:
-        """What the call returns, tried again where that can help."""
-        return retrying(f"{self.label} cannot be {done}", call, self._explain, self._retry_s)
+        """Call a function with retries after transient errors, and return its result."""
+        return retry(f"{self.label} cannot be {done}", call, self.explain_failure, self._retry_s)
 
     def begin(self) -> Any:
-        """A transaction, for a ``with`` block; gives a connection."""
-        return self._engine.begin()
+        """Begin a transaction, for a ``with`` block that binds the connection."""
+        return self.engine.begin()
 
-    def _explain(self, error: Exception) -> Failure | None:
+    def explain_failure(self, error: Exception) -> Failure | None:
         import sqlalchemy as sa
 
         if isinstance(error, RiotError) or not isinstance(error, sa.exc.SQLAlchemyError | OSError):
@@ -158,14 +157,14 @@ class SqlTable:
         text = str(getattr(error, "orig", None) or type(error).__name__).strip().partition("\n")[0]
         if self._password:
             text = text.replace(self._password, "***")
-        passing = isinstance(error, OSError | sa.exc.TimeoutError | sa.exc.OperationalError)
-        if self._engine.dialect.name == "sqlite":  # where an unknown column is operational as well
-            passing = "locked" in text or "busy" in text
-        return Failure(excerpt(text), passing or bool(getattr(error, "connection_invalidated", False)))
+        transient = isinstance(error, OSError | sa.exc.TimeoutError | sa.exc.OperationalError)
+        if self.engine.dialect.name == "sqlite":  # SQLite reports an unknown column as operational, too
+            transient = "locked" in text or "busy" in text
+        return Failure(excerpt(text), transient or bool(getattr(error, "connection_invalidated", False)))
 
     def close(self) -> None:
         """Close the connections; may be called twice."""
-        self._engine.dispose()
+        self.engine.dispose()
 
     def __enter__(self) -> SqlTable:
         return self
@@ -175,7 +174,7 @@ class SqlTable:
 
 
 def upsert(table: Any, dialect: str) -> list[Any]:
-    """The statements that insert a row or replace the one with the same key; a delete takes the key as ``key_…``."""
+    """The statements that insert a row or replace the one with its key; a delete binds the key as ``key_…``."""
     import sqlalchemy as sa
 
     keys = [column.name for column in table.primary_key]
@@ -195,25 +194,22 @@ def _column_type(field: pa.Field, key: bool) -> Any:
     """The column type for an Arrow field."""
     import sqlalchemy as sa
 
-    kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
-    if pa.types.is_boolean(kind):
+    dtype = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
+    if pa.types.is_boolean(dtype):
         return sa.Boolean()
-    if pa.types.is_integer(kind):
+    if pa.types.is_integer(dtype):
         return sa.BigInteger()
-    if pa.types.is_floating(kind):
+    if pa.types.is_floating(dtype):
         return sa.Double()
-    if pa.types.is_timestamp(kind):
+    if pa.types.is_timestamp(dtype):
         return sa.DateTime(timezone=True)
-    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+    if pa.types.is_binary(dtype) or pa.types.is_large_binary(dtype):
         return sa.LargeBinary(512) if key else sa.LargeBinary((1 << 32) - 1)
     if not key:
         return sa.Text()
-    # keys are compared byte by byte, whatever the language of the database
+    # compare keys byte by byte, whatever the collation of the database
     binary = {"postgresql": "C", "mysql": "utf8mb4_bin", "mariadb": "utf8mb4_bin"}
     text = sa.String(512)
     for dialect, collation in binary.items():
         text = text.with_variant(sa.String(512, collation=collation), dialect)
     return text
-
-
-# -- stores ----------------------------------------------------------------------------------------

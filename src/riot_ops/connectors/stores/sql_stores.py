@@ -1,4 +1,4 @@
-"""Stores of blobs and of tables in a database."""
+"""Blob and table stores in a database."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from riot_ops.connectors.stores.blob import BlobStore, check_name
 from riot_ops.connectors.stores.sql import SqlTable
-from riot_ops.connectors.stores.table import BATCH, Key, Row, TableStore
+from riot_ops.connectors.stores.table import MAX_BATCH_ROWS, Key, Row, TableStore
 from riot_ops.core.errors import RecordError, excerpt
 from riot_ops.core.secret import Secret
 
@@ -17,16 +17,16 @@ __all__ = ["SqlBlobs", "SqlTableStore"]
 
 
 class SqlBlobs(BlobStore):
-    """Blobs as rows of the table ``blobs``, which the first write makes.
+    """Blobs as rows of the table ``blobs``, which is created at first use.
 
     Parameters
     ----------
     url : str
-        Address of the database, without a password.
+        URL of the database, without a password.
     credential : Secret, optional
         The password.
     retry_s : float, default 60
-        For how long a call that fails for a passing reason is tried again, in seconds.
+        How long a call is retried after transient errors, in seconds.
     """
 
     def __init__(self, url: str, credential: Secret | None = None, *, retry_s: float = 60.0) -> None:
@@ -40,19 +40,19 @@ class SqlBlobs(BlobStore):
     def list(self, prefix: str = "") -> Iterator[str]:
         import sqlalchemy as sa
 
-        # LIKE would not tell letters of different case apart everywhere
+        # LIKE ignores case in some databases
         begins = sa.func.substr(self._rows.table.c.name, 1, len(prefix)) == prefix
         return iter(sorted(row["name"] for row in self._rows.read(begins, columns=["name"])))
 
-    def read(self, name: str, most_bytes: int | None = None) -> bytes:
+    def read(self, name: str, max_bytes: int | None = None) -> bytes:
         import sqlalchemy as sa
 
         named = self._rows.table.c.name == check_name(name)
-        if most_bytes is not None:
+        if max_bytes is not None:
             size = sa.func.length(self._rows.table.c.data)
-            if self._rows.read(named, size > most_bytes, columns=["name"]):
+            if self._rows.read(named, size > max_bytes, columns=["name"]):
                 raise RecordError(
-                    f"the blob {excerpt(name)!r} of {self.label} has more than {most_bytes} bytes", reason="too_large"
+                    f"the blob {excerpt(name)!r} of {self.label} has more than {max_bytes} bytes", reason="too_large"
                 )
         found = self._rows.read(named)
         if not found:
@@ -97,18 +97,18 @@ class SqlBlobs(BlobStore):
 
 
 class SqlTableStore(TableStore):
-    """Rows of a table with the columns ``partition_key``, ``row_key`` and ``data``: the values as MessagePack.
+    """Rows of a table with the columns ``partition_key``, ``row_key`` and ``data`` (the values as MessagePack).
 
     Parameters
     ----------
     url : str
-        Address of the database, without a password.
+        URL of the database, without a password.
     table : str
-        Made by the first use.
+        Created at first use.
     credential : Secret, optional
         The password.
     retry_s : float, default 60
-        For how long a call that fails for a passing reason is tried again, in seconds.
+        How long a call is retried after transient errors, in seconds.
     """
 
     def __init__(self, url: str, table: str, credential: Secret | None = None, *, retry_s: float = 60.0) -> None:
@@ -119,7 +119,7 @@ class SqlTableStore(TableStore):
     def create(self) -> None:
         self._rows.create()
 
-    def _write(self, chunks: Sequence[Sequence[Row]]) -> list[Sequence[Row]]:
+    def upsert_chunks(self, chunks: Sequence[Sequence[Row]]) -> list[Sequence[Row]]:
         import msgspec
 
         return [
@@ -139,20 +139,20 @@ class SqlTableStore(TableStore):
         c = self._rows.table.c
         distinct = list(dict.fromkeys(keys))
         found: dict[Key, dict[str, Any]] = {}
-        for i in range(0, len(distinct), BATCH):
-            wanted = sa.tuple_(c.partition_key, c.row_key).in_(distinct[i : i + BATCH])
+        for i in range(0, len(distinct), MAX_BATCH_ROWS):
+            wanted = sa.tuple_(c.partition_key, c.row_key).in_(distinct[i : i + MAX_BATCH_ROWS])
             found |= {(r["partition_key"], r["row_key"]): _decoded(r) for r in self._rows.read(wanted)}
         return [found.get(key) for key in keys]
 
-    def range(self, partition: str, start: str, end: str, most: int | None = None) -> list[Row]:
+    def range(self, partition: str, start: str, end: str, max_rows: int | None = None) -> list[Row]:
         c = self._rows.table.c
         found = self._rows.read(
             c.partition_key == partition,
             c.row_key >= start,
             c.row_key < end,
-            limit=None if most is None else most + 1,
+            limit=None if max_rows is None else max_rows + 1,
         )
-        self._check_count(found, most)
+        self._check_count(found, max_rows)
         return [Row(partition, r["row_key"], _decoded(r)) for r in found]
 
     def close(self) -> None:

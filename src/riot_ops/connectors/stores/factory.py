@@ -1,16 +1,16 @@
-"""Stores by their addresses: the one place that knows all kinds of them."""
+"""Stores by URL: the only module that imports all implementations."""
 
 from __future__ import annotations
 
 import re
 
-from riot_ops.connectors.retry import shared
+from riot_ops.connectors.retry import shared_client
 from riot_ops.connectors.stores.azure import AZURE_VARIABLE, AzureBlobs, AzureTable
 from riot_ops.connectors.stores.blob import BlobStore
 from riot_ops.connectors.stores.folder import FolderBlobs
 from riot_ops.connectors.stores.memory import MemoryBlobs
-from riot_ops.connectors.stores.sql_address import check_sql_url
 from riot_ops.connectors.stores.sql_stores import SqlBlobs, SqlTableStore
+from riot_ops.connectors.stores.sql_url import check_sql_url
 from riot_ops.connectors.stores.table import TableStore, check_table
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.paths import local_path
@@ -20,9 +20,9 @@ __all__ = ["check_blob_url", "check_table_url", "open_blobs", "open_table", "sha
 
 
 def check_blob_url(url: str, credential: Secret | None = None) -> tuple[str, str]:
-    """Kind and place of a store by its address; :class:`ConfigError` if it is none.
+    """Parse the URL of a blob store to its kind and place; :class:`ConfigError` if it is invalid.
 
-    The address itself, which may hold a token by mistake, is only shown where it is well-formed.
+    The error shows the URL, which may contain a token by mistake, only if it is well-formed.
     """
     if url == "memory":
         return "memory", ""
@@ -38,7 +38,7 @@ def check_blob_url(url: str, credential: Secret | None = None) -> tuple[str, str
     if scheme == "azure-blob":
         if not re.fullmatch(r"[a-z0-9](?:-?[a-z0-9]){2,62}", rest) or len(rest) > 63:
             raise ConfigError(
-                "store: azure-blob://CONTAINER takes the name of a container and no more: 3 to 63 lower-case letters, "
+                "store: azure-blob://CONTAINER takes only the name of a container: 3 to 63 lower-case letters, "
                 "digits and single hyphens"
             )
         return "azure", rest
@@ -48,18 +48,18 @@ def check_blob_url(url: str, credential: Secret | None = None) -> tuple[str, str
 
 
 def open_blobs(url: str, credential: Secret | None = None, *, retry_s: float = 60.0) -> BlobStore:
-    """A blob store by its address.
+    """Open a blob store by its URL.
 
     Parameters
     ----------
     url : str
         A folder (path or ``file:///path``), ``azure-blob://container``, ``memory`` or ``memory://name``
-        (for tests), or the address of a database such as ``sqlite:///file.db`` (extra ``sql``).
+        (for tests), or the URL of a database such as ``sqlite:///file.db`` (extra ``sql``).
     credential : Secret, optional
-        For Azure the connection string, by default that in the environment variable
+        For Azure the connection string, by default the value of the environment variable
         ``AZURE_STORAGE_CONNECTION_STRING``; for a database the password.
     retry_s : float, default 60
-        For how long a call that fails for a passing reason is tried again, in seconds.
+        How long a call is retried after transient errors, in seconds.
 
     Examples
     --------
@@ -79,14 +79,14 @@ def open_blobs(url: str, credential: Secret | None = None, *, retry_s: float = 6
 
 
 def shared_blobs(url: str, credential: Secret | None = None, *, retry_s: float = 60.0) -> BlobStore:
-    """As :func:`open_blobs`, but opened once per process and closed at its end."""
+    """Like :func:`open_blobs`, but opened once per process and closed at exit."""
     if credential is None and check_blob_url(url)[0] == "azure":
         credential = Secret.env(AZURE_VARIABLE)
-    return shared(open_blobs, url, credential, retry_s=retry_s)
+    return shared_client(open_blobs, url, credential, retry_s=retry_s)
 
 
 def check_table_url(url: str, credential: Secret | None = None) -> str:
-    """The kind of a service by its address; :class:`ConfigError` if it is none."""
+    """Parse the URL of a table service to its kind; :class:`ConfigError` if it is invalid."""
     if url == "memory":
         return "memory"
     if url in ("azure-table", "azure-table://"):
@@ -98,22 +98,22 @@ def check_table_url(url: str, credential: Secret | None = None) -> str:
 def open_table(
     url: str, table: str, credential: Secret | None = None, *, retry_s: float = 60.0, parallel: int = 8
 ) -> TableStore:
-    """A table by the address of its service and its name.
+    """Open a table by the URL of its service and its name.
 
     Parameters
     ----------
     url : str
-        ``azure-table://`` (extra ``azure``), the address of a database such as ``sqlite:///file.db``, or
+        ``azure-table://`` (extra ``azure``), the URL of a database such as ``sqlite:///file.db``, or
         ``memory`` (extra ``sql``).
     table : str
         3 to 63 letters and digits.
     credential : Secret, optional
-        For Azure the connection string, by default that in the environment variable
+        For Azure the connection string, by default the value of the environment variable
         ``AZURE_STORAGE_CONNECTION_STRING``; for a database the password.
     retry_s : float, default 60
-        For how long a call that fails for a passing reason is tried again, in seconds.
+        How long a call is retried after transient errors, in seconds.
     parallel : int, default 8
-        Calls that wait for their answers at once, where the store allows it.
+        Number of concurrent calls, if the store supports them.
 
     Examples
     --------
@@ -134,7 +134,7 @@ def open_table(
 def shared_table(
     url: str, table: str, credential: Secret | None = None, *, retry_s: float = 60.0, parallel: int = 8
 ) -> TableStore:
-    """As :func:`open_table`, but opened once per process and closed at its end."""
+    """Like :func:`open_table`, but opened once per process and closed at exit."""
     if credential is None and check_table_url(url) == "azure":
         credential = Secret.env(AZURE_VARIABLE)
-    return shared(open_table, url, table, credential, retry_s=retry_s, parallel=parallel)
+    return shared_client(open_table, url, table, credential, retry_s=retry_s, parallel=parallel)

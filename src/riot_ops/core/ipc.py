@@ -1,4 +1,4 @@
-"""Record batches as bytes that leave a process, compressed where that pays."""
+"""Record batches as Arrow IPC bytes that leave the process, compressed if that saves enough."""
 
 from __future__ import annotations
 
@@ -9,36 +9,36 @@ import pyarrow as pa
 
 from riot_ops.core.buffering import Buffering
 
-__all__ = ["decode", "encode", "packed"]
+__all__ = ["decode", "encode", "encode_with_flag"]
 
 
 def encode(batches: Sequence[pa.RecordBatch], buffering: Buffering) -> bytes:
-    """Record batches of one schema as an Arrow IPC stream, by the codec and the ratio that are wanted.
+    """Encode record batches of one schema as an Arrow IPC stream, with the codec and the ratio of ``buffering``.
 
     >>> batch = pa.record_batch({"value": pa.array([0.0] * 1000)})
     >>> [len(encode([batch], one)) > 8000 for one in (Buffering(codec=None), Buffering(), Buffering(ratio=0.01))]
     [True, False, True]
     """
-    return packed(batches, buffering)[0]
+    return encode_with_flag(batches, buffering)[0]
 
 
-def packed(batches: Sequence[pa.RecordBatch], buffering: Buffering) -> tuple[bytes, bool]:
-    """The same, and whether they are compressed.
+def encode_with_flag(batches: Sequence[pa.RecordBatch], buffering: Buffering) -> tuple[bytes, bool]:
+    """Like :func:`encode`; also return whether the bytes are compressed.
 
     >>> batch = pa.record_batch({"value": pa.array([0.0] * 1000)})
-    >>> [packed([batch], one)[1] for one in (Buffering(codec=None), Buffering(), Buffering(ratio=0.01))]
+    >>> [encode_with_flag([batch], one)[1] for one in (Buffering(codec=None), Buffering(), Buffering(ratio=0.01))]
     [False, True, False]
     """
     if buffering.codec is None:
         return _stream(batches, None), False
-    made = _stream(batches, buffering.codec)
-    if buffering.ratio is not None and len(made) > buffering.ratio * _size(batches):
+    compressed = _stream(batches, buffering.codec)
+    if buffering.ratio is not None and len(compressed) > buffering.ratio * _size(batches):
         return _stream(batches, None), False
-    return made, True
+    return compressed, True
 
 
 def decode(payload: Any) -> list[pa.RecordBatch]:
-    """The record batches in a payload, without copying.
+    """Decode the record batches of an Arrow IPC stream, without copying.
 
     >>> batch = pa.record_batch({"value": [1.0, 2.0]})
     >>> decode(encode([batch], Buffering())) == [batch]
@@ -55,7 +55,7 @@ def _stream(batches: Sequence[pa.RecordBatch], codec: str | None) -> bytes:
 
 
 def _size(batches: Sequence[pa.RecordBatch]) -> int:
-    """Bytes without compression."""
+    """The size without compression, in bytes."""
     out = pa.MockOutputStream()
     _write(batches, out, None)
     return out.size()  # type: ignore[no-any-return]
