@@ -1,19 +1,26 @@
-# make setup · run · test · test-fast · test-one · test-all · bench · mutants: each works as the first command on a fresh clone.
+# Each target works as the first command on a fresh clone.
 VENV := .venv
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/.stamp
-# two at a time; without the slow ones, one of them has all tests on Spark (tests/one_spark.py)
-WORKERS := -n 2 --dist loadfile
-# files of tests lie in memory where there is room: many wait for the disk, few are about it
+CODE := src tests benchmarks examples tools conftest.py
+# two workers per core, since tests wait for queries and servers; one worker has all tests on Spark (tests/one_spark.py)
+WORKERS := -n $(shell echo $$((2 * $$(nproc)))) --dist loadfile
+# temporary files of tests are in memory where there is room: many tests wait for the disk, few are about it
 MEMORY := $(shell [ "$$(df -Pm /dev/shm 2>/dev/null | awk 'NR == 2 { print $$4 }')" -gt 4096 ] 2>/dev/null && echo TMPDIR=/dev/shm)
-# images set it; every worker of Spark would compile our sources anew
+# images set it; every Spark worker would then compile the sources again
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup run test test-fast test-one test-all bench mutants lint docs clean
+.PHONY: setup run test test-fast test-one test-all bench mutants lint docs report release-assets clean
 .DEFAULT_GOAL := help
 
 help:
-	@sed -n 's/^# //p' Makefile; echo "see CONTRIBUTING.md"
+	@echo "make setup           the environment .venv, with everything"
+	@echo "make run             STATS over a generated stream on local Spark"
+	@echo "make test            lint, types, tests and doctests (test-fast: 90 s, test-one FILE=…: one file, test-all: slow tests too)"
+	@echo "make bench           riot_ops beside other ways to do the same work"
+	@echo "make docs            the documentation into build/docs (report: the papers' experiments into build/report)"
+	@echo "make release-assets  raw results for a release"
+	@echo "make mutants         faults that no test notices"
 
 setup: $(STAMP)
 
@@ -25,18 +32,19 @@ run: setup
 	$(VENV)/bin/riot-ops run stats --overwrite
 
 lint: setup
-	$(VENV)/bin/ruff check src tests benchmarks examples tools conftest.py
+	$(VENV)/bin/ruff check $(CODE)
+	$(VENV)/bin/ruff format --check --quiet $(CODE)
 	$(VENV)/bin/mypy
 
-# lint beside the tests, as types are checked by one core alone; what it says comes at the end
+# lint runs beside the tests, since mypy uses one core; its output comes at the end
 test: setup
 	@said=$$(mktemp); $(MAKE) --no-print-directory lint >$$said 2>&1 & lint=$$!; \
 	$(MEMORY) $(PY) -m pytest $(WORKERS) -m "not slow" tests src benchmarks README.md docs/howto; tests=$$?; \
 	wait $$lint; lint=$$?; cat $$said; rm $$said; exit $$((tests ? tests : lint))
 
-# neither Spark nor servers: for the work in between
+# neither Spark nor servers nor long tests, few random examples: for the work between two commits
 test-fast: setup
-	$(MEMORY) $(PY) -m pytest $(WORKERS) -m "not (slow or spark or integration)" tests src benchmarks README.md docs/howto
+	$(MEMORY) HYPOTHESIS_PROFILE=fast $(PY) -m pytest $(WORKERS) -m "not (slow or long or spark or integration)" tests src README.md docs/howto
 
 # the tests of one file: make test-one FILE=src/riot_ops/tasks/join/assemble_message.py
 test-one: setup
@@ -53,8 +61,18 @@ MUTATED ?= --sample 200 $(addprefix src/riot_ops/,tasks dataflows streams models
 mutants: setup
 	$(PY) tools/mutants.py --jobs $$(nproc) $(MUTATED)
 
+# the documentation, with tables, diagrams and pictures, into build/docs
 docs: setup
-	$(PY) tools/write_docs.py
+	$(PY) tools/build_docs.py
+
+# the papers' experiments in their quick form, onto one page in build/report
+report: setup
+	$(VENV)/bin/riot-ops report --quick --out build/report
+
+# what a release carries beside its wheels: raw results and the report
+release-assets: setup
+	@test -f build/report/results.jsonl || { echo "release-assets: run make report first" >&2; exit 1; }
+	mkdir -p dist && tar -czf dist/riot-bench-results.tar.gz -C build report -C ../benchmarks results
 
 clean:
 	rm -rf $(VENV) out build dist

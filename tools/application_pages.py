@@ -10,7 +10,7 @@ from typing import TypeGuard
 
 from rich.console import Console
 
-from riot_ops.cli import result_plots as findings
+from riot_ops.cli import result_plots
 from riot_ops.cli.application_job import ApplicationJob
 from riot_ops.core.errors import MissingExtraError
 from riot_ops.core.operator import KeyedOperator, Operator
@@ -46,7 +46,7 @@ def draw(folder: Path) -> None:
     """Draw what each application finds in generated streams."""
     folder.mkdir(parents=True, exist_ok=True)
     for one in lines_applications():
-        if one.name not in findings.DRAWN:
+        if one.name not in result_plots.PLOTS:
             continue
         with tempfile.TemporaryDirectory() as out:
             job = ApplicationJob(name=one.name, runner="local", messages=PICTURED, seed=SEED, out=Path(out) / "run")
@@ -65,7 +65,7 @@ def _overview() -> str:
     ]
     for one in lines_applications():
         flow = one.builder()
-        tasks = [node.task for node in flow.kind("task") if node.task is not None]
+        tasks = [node.task for node in flow.nodes_of_kind("task") if node.task is not None]
         purpose = one.purpose.partition(": ")[2].rstrip(".")
         streams = f"{', '.join(one.inputs)} | {', '.join(one.results)}"
         stateful = sum(_keeps(task) for task in tasks)
@@ -77,14 +77,14 @@ def _overview() -> str:
 
 def _steps(one: Application, flow: Dataflow) -> str:
     seen = Dataflow.from_dict(flow.to_dict())
-    ends = {edge.source for sink in seen.kind("sink") for edge in seen.inputs(sink.id)}
-    others = [seen.stream(node.id) for node in seen.kind("task") if node.id not in ends]
+    ends = {edge.source for sink in seen.nodes_of_kind("sink") for edge in seen.inputs(sink.id)}
+    others = [seen.stream(node.id) for node in seen.nodes_of_kind("task") if node.id not in ends]
     if others:
         seen.sink("seen", *others)
     summary = seen.run({n: generate(s, messages=MESSAGES, seed=SEED) for n, s in one.inputs.items()}).summary
     rows = {**dict.fromkeys(one.inputs, MESSAGES), **summary.rows}
     lines = ["| step | task | reads | state per key of | records out per record in |", "|---|---|---|---|---:|"]
-    for node in flow.kind("task"):
+    for node in flow.nodes_of_kind("task"):
         assert node.task is not None
         reads = []
         for edge in flow.inputs(node.id):
@@ -105,7 +105,7 @@ def _steps(one: Application, flow: Dataflow) -> str:
 
 def _keeps(task: Operator) -> TypeGuard[KeyedOperator]:
     """Whether a task has state in a dataflow."""
-    return isinstance(task, KeyedOperator) and task.without_state() is None
+    return isinstance(task, KeyedOperator) and task.stateless_equivalent() is None
 
 
 def _parameters(one: Application) -> str:

@@ -5,7 +5,6 @@ All else on those pages is written by hand, and left alone.
 
 from __future__ import annotations
 
-import re
 import tempfile
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -16,7 +15,7 @@ from unittest import mock
 import application_pages
 
 from riot_ops import dataflows, streams
-from riot_ops.connectors.retry import close_shared
+from riot_ops.connectors.retry import close_shared_clients
 from riot_ops.core.schema import SCHEMAS
 from riot_ops.core.source import Source
 from riot_ops.dataflow import Dataflow
@@ -27,10 +26,7 @@ from riot_ops.ingest.memory_source import MemorySource
 from riot_ops.models import ModelStore
 from riot_ops.tasks.plot import plot_lines
 
-__all__ = ["current"]
-
-FOLDER = Path(__file__).resolve().parent.parent / "docs" / "dataflows"
-PART = re.compile(r"(<!-- begin (\w+): made by make docs -->\n).*?(<!-- end \2 -->)", re.DOTALL)
+__all__ = ["parts"]
 
 #: Of each run; few, as STATS draws a chart for every so many results.
 MESSAGES, SENSORS, SEED = 1_000, 10, 3
@@ -114,8 +110,8 @@ class Run(NamedTuple):
 def _counted(flow: Dataflow, source: Any, messages: int) -> Run:
     """Run a dataflow with every step ending in a sink as well: the summary then counts them all."""
     seen = Dataflow.from_dict(flow.to_dict())
-    ends = {edge.source for sink in seen.kind("sink") for edge in seen.inputs(sink.id)}
-    seen.sink("seen", *(seen.stream(node.id) for node in seen.kind("task") if node.id not in ends))
+    ends = {edge.source for sink in seen.nodes_of_kind("sink") for edge in seen.inputs(sink.id)}
+    seen.sink("seen", *(seen.stream(node.id) for node in seen.nodes_of_kind("task") if node.id not in ends))
     summary = seen.run(source).summary
     if summary.errors:
         raise SystemExit(f"{flow.name}: {summary.errors} records were rejected: {summary.reasons}")
@@ -140,7 +136,7 @@ def _sensors(stream: str) -> list[str]:
 def _around(stream: str) -> Iterator[LocalServices]:
     with tempfile.TemporaryDirectory() as folder:
         yield LocalServices(stream, Path(folder))
-        close_shared()  # the table's file goes away with the folder
+        close_shared_clients()  # the table's file goes away with the folder
 
 
 def _etl(stream: str) -> dict[str, Run]:
@@ -204,7 +200,7 @@ def _table(runs: Mapping[str, Run], figures: Mapping[str, str], known: Collectio
     return "\n".join(lines) + "\n"
 
 
-def _parts() -> dict[str, str]:
+def parts() -> dict[str, str]:
     """The generated parts by name."""
     runs: dict[str, dict[str, Run]] = {name: {} for name in BENCHMARK}
     for make in (_etl, _stats, _learning):
@@ -217,10 +213,3 @@ def _parts() -> dict[str, str]:
         known = runs["pred"]["grid"].flow.nodes if name == "pred_plots" else ()
         found[f"{name}_table"] = _table(by_stream, BENCHMARK[name], known)
     return found
-
-
-def current() -> dict[Path, str]:
-    """What each page should say: its own text, with the generated parts as they are now."""
-    parts = _parts()
-    pages = {path: path.read_text(encoding="utf-8") for path in sorted(FOLDER.glob("*.md"))}
-    return {path: PART.sub(lambda m: m[1] + parts[m[2]] + m[3], text) for path, text in pages.items()}

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from riot_ops import __version__
 from riot_ops.core.errors import ConfigError
-from riot_ops.task import KeyedTask, find_task, tasks
+from riot_ops.task import KeyedTask, find_task, registered_tasks
 from riot_ops.testing.states import keep_state
 
 
@@ -25,7 +25,7 @@ def main() -> None:
     for code in again:
         for path in folder.glob(f"{code}-*.state"):
             path.unlink()
-    for kind in tasks():
+    for kind in registered_tasks():
         for i, case in enumerate(kind.cases() if issubclass(kind, KeyedTask) else ()):
             path = folder / f"{kind.code}-{i}.state"
             try:

@@ -210,7 +210,7 @@ def _file(file: str, mutants: list[Mutant], settings: dict[str, Any], folder: Pa
         "RIOT_OPS_SHARED_DATA": os.environ.get("RIOT_OPS_SHARED_DATA", str(ROOT.parent / "shared" / "data")),
     }
     if not Path(environment["RIOT_OPS_SHARED_DATA"]).is_dir():
-        del environment["RIOT_OPS_SHARED_DATA"]  # those tests are skipped
+        del environment["RIOT_OPS_SHARED_DATA"]  # tests read the project's own samples only
     digest = _digests([file], settings)[file]
     worker = [sys.executable, str(ROOT / "tools" / "mutant_runner.py"), *(["--least", "3"] if PLAIN else [])]
     killed = seen = 0

@@ -4,8 +4,8 @@
 set -euo pipefail
 venv=${1:?usage: setup.sh VENV}
 
-python=
-for name in python3.13 python3.12 python3.11 python3; do
+python=${PYTHON:-}
+for name in $([ -n "$python" ] || echo python3.13 python3.12 python3.11 python3); do
   if command -v "$name" >/dev/null && "$name" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
     python=$name; break
   fi
@@ -43,15 +43,15 @@ if ! java_fits; then
 fi
 
 echo "setup: installing into $venv (the first time takes a few minutes)"
+packages=(-e '.[dev]' -e './benchmarks[spark,mqtt]')
 if "$venv/bin/python" -m pip install -q uv 2>/dev/null; then
-  # compiled at once: where Python may not write bytecode, each worker of Spark would compile what it imports
-  "$venv/bin/uv" pip install -q --compile-bytecode --python "$venv/bin/python" -e '.[dev]' -e './benchmarks[spark,mqtt]' $extra
+  "$venv/bin/uv" pip install -q --resolution "${RESOLUTION:-highest}" --python "$venv/bin/python" "${packages[@]}" $extra
 else
-  "$venv/bin/python" -m pip install -q -e '.[dev]' -e './benchmarks[spark,mqtt]' $extra
+  "$venv/bin/python" -m pip install -q "${packages[@]}" $extra
 fi
 
-# all loops compiled now, in parallel, instead of each at its first use; without it everything else works
-"$venv/bin/riot-ops" warm || true
+# only what `make run` needs is compiled now; each other kernel compiles at its first use, `riot-ops warm` compiles all
+"$venv/bin/riot-ops" warm stats || true
 
 # the servers of the tests; without them everything else works
 "$venv/bin/python" "$(dirname "$0")/services.py" install || true

@@ -1,0 +1,126 @@
+"""Build the documentation into a folder: the pages of docs/ with their generated parts filled in.
+
+    tools/build_docs.py [FOLDER]    default: build/docs
+
+A line ``<!-- generated: NAME -->`` is replaced by a part that comes from the code (diagrams, counted selectivities,
+parameters, experiments), a line ``<!-- results: PATTERN... -->`` by a table of the figures in
+``benchmarks/results/summary.csv`` whose names fit, and ``<!-- paper: PATTERN... -->`` by one that has the papers'
+figures as well.
+``tasks.md`` is written from the registry and the docstrings. ``--no-pictures`` leaves the applications' pictures out.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import shutil
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import application_pages
+import dataflow_pages
+from riot_bench.report import summary
+from riot_bench.report.plan import REPORTS, plan_experiments
+
+from riot_ops.core.source import Source, registered_sources
+from riot_ops.task import Task, registered_tasks
+
+ROOT = Path(__file__).resolve().parent.parent
+DOCS = ROOT / "docs"
+SUMMARY = ROOT / "benchmarks" / "results" / "summary.csv"
+HEADING = re.compile(r"^(?P<title>\S.*)\n-{3,}$", re.MULTILINE)
+PLACE = re.compile(r"^<!-- (?P<what>generated|results|paper): (?P<names>.+?) -->$", re.MULTILINE)
+
+
+def task_section(kind: type[Task] | type[Source]) -> str:
+    """One task's part of the page of tasks."""
+    text = HEADING.sub(lambda m: f"#### {m['title']}", inspect.getdoc(kind) or "")
+    before, found, example = text.partition("#### Examples\n")
+    if found:
+        text = f"{before}#### Examples\n\n```python\n{example.strip()}\n```"
+    state = "state per key" if kind.stateful else "no state"
+    return (
+        f"### {kind.__name__}\n\n`{kind.code}` · {kind.category} · {kind.pattern} {kind.selectivity} · {state} · "
+        f"`{kind.__module__}`\n\n{text}\n"
+    )
+
+
+def task_page() -> str:
+    """The page of all tasks."""
+    kinds = sorted([*registered_tasks(), *registered_sources()], key=lambda k: (k.category, k.code))
+    lines = [
+        "# Tasks",
+        "",
+        "| code | task | category | pattern | σ | state | what it is for |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for kind in kinds:
+        first = (inspect.getdoc(kind) or "").splitlines()[0]
+        lines.append(
+            f"| {kind.code} | [{kind.__name__}](#{kind.__name__.lower()}) | {kind.category} | {kind.pattern} "
+            f"| {kind.selectivity} | {'yes' if kind.stateful else ''} | {first} |"
+        )
+    category = ""
+    for kind in kinds:
+        if kind.category != category:
+            category = kind.category
+            lines += ["", f"## {category}"]
+        lines += ["", task_section(kind).rstrip()]
+    return "\n".join(lines) + "\n"
+
+
+def experiments(suite: str) -> str:
+    """The table of the experiments of a suite."""
+    lines = ["| experiment | what | command | quick | full |", "|---|---|---|---:|---:|"]
+    for one in plan_experiments([suite]):
+        times = " | ".join(f"{s:.0f} s" if s < 120 else f"{s / 60:.0f} min" for s in one.experiment.seconds)
+        command = f"`riot-ops report --experiment {one.key}`"
+        lines.append(f"| `{one.key}` | {one.experiment.title} | {command} | {times} |")
+    return "\n".join([*lines, "", "Times are for two cores; `--full` runs the full form."])
+
+
+def generated_parts() -> dict[str, str]:
+    """The parts that come from the code, by name."""
+    return {**dataflow_pages.parts(), **{f"experiments_{suite}": experiments(suite) for suite in REPORTS}}
+
+
+def filled(text: str, parts: Mapping[str, str], figures: list[summary.Figure]) -> str:
+    """A page with its generated parts and tables."""
+
+    def part(match: re.Match[str]) -> str:
+        names = match["names"].split()
+        if match["what"] == "generated":
+            return parts[names[0]].rstrip()
+        found = summary.matching(figures, names)
+        if not found:
+            raise SystemExit(f"no figure in {SUMMARY.relative_to(ROOT)} fits {match['names']}")
+        paper = match["what"] == "paper"
+        return summary.markdown([f for f in found if not paper or f.published or f.reach], paper=paper)
+
+    return PLACE.sub(part, text)
+
+
+def build(target: Path, pictures: bool = True) -> None:
+    """Write all pages into a folder, which is emptied first."""
+    if target.exists():
+        shutil.rmtree(target)
+    shutil.copytree(DOCS, target)
+    parts, figures = generated_parts(), summary.read(SUMMARY)
+    for page in sorted(target.rglob("*.md")):
+        page.write_text(filled(page.read_text(encoding="utf-8"), parts, figures), encoding="utf-8")
+    (target / "tasks.md").write_text(task_page(), encoding="utf-8")
+    if pictures:
+        application_pages.draw(target / "dataflows" / "pictures")
+
+
+def main() -> None:
+    """Build into the folder that is named, or into build/docs."""
+    names = [argument for argument in sys.argv[1:] if not argument.startswith("--")]
+    target = Path(names[0]) if names else ROOT / "build" / "docs"
+    build(target, pictures="--no-pictures" not in sys.argv)
+    print(f"wrote {target}")
+
+
+if __name__ == "__main__":
+    main()
