@@ -25,6 +25,7 @@ def call(*args):
     return result.output
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", LINES)
 def test_application_is_described(name):
     one = application(name)
@@ -43,6 +44,7 @@ def test_application_is_described(name):
 LONG = {"equipment_monitoring": 20_000}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", LINES)
 def test_generated_stream_gives_results(name, tmp_path):
     out = tmp_path / "out"

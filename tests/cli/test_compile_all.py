@@ -42,6 +42,7 @@ def test_every_task_stream_and_application_has_a_unit():
     assert len(set(warm.UNITS)) == len(warm.UNITS)
 
 
+@pytest.mark.long
 def test_units_run_in_processes_and_failures_are_told(monkeypatch):
     monkeypatch.setattr(warm, "UNITS", ("task PI", "task NONE"))
     seen = []
@@ -52,6 +53,7 @@ def test_units_run_in_processes_and_failures_are_told(monkeypatch):
     assert "unknown task 'NONE'" in failed["task NONE"]
 
 
+@pytest.mark.long
 def test_the_command_shows_how_far_it_is(monkeypatch):
     monkeypatch.setattr(warm, "UNITS", ("task PI",))
     monkeypatch.delenv("NUMBA_DISABLE_JIT", raising=False)

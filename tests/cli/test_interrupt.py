@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("cores", [pytest.param("1", id="local"), pytest.param("2", id="two-cores")])
 def test_what_was_processed_is_kept(tmp_path, cores):
     command = [sys.executable, "-m", "riot_ops", "run", "stats", "--stream", "grid", "--sensors", "50"]

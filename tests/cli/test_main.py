@@ -81,6 +81,7 @@ def test_the_buffering_reaches_the_run(tmp_path, monkeypatch):
     assert "--buffering must be one of throughput, latency, immediate, got 'late'" in str(error)
 
 
+@pytest.mark.long
 def test_stats_draws_one_sensor(tmp_path):
     text = stats(tmp_path, "--runner", "local", "--messages", "2000", "--sensors", "20")
     assert f"picture: {tmp_path}" in text.replace("\n", "")
@@ -108,6 +109,7 @@ def test_stats_gives_the_same_records_with_both_runners(spark, tmp_path):
         assert spark[name].select(local[name].column_names).equals(local[name]), name
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["etl", "train", "pred"])
 def test_applications_need_no_server(name, tmp_path):
     text = call("run", name, "--stream", "taxi", "--runner", "local", "--messages", "800", "--out", str(tmp_path))
@@ -115,6 +117,7 @@ def test_applications_need_no_server(name, tmp_path):
     assert sum(pq.read_metadata(f).num_rows for f in tmp_path.rglob("publish*/*.parquet")) > 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("name", "form"), [("stats", "plots"), ("pred", "paper")])
 def test_the_form_with_charts_leaves_archives_of_them(name, form, tmp_path):
     options = ("--stream", "taxi", "--runner", "local", "--messages", "300", "--sensors", "2")
@@ -162,6 +165,7 @@ def test_the_registry_fits_a_terminal_of_80_columns(monkeypatch):
     assert any(line.split()[:3] == ["ATR", "read_table_range", "1:1"] for line in lines), "names and rates are not cut"
 
 
+@pytest.mark.long
 def test_a_terminal_that_knows_ascii_alone():
     command = [sys.executable, "-m", "riot_ops", "tasks"]
     done = subprocess.run(command, env=os.environ | {"PYTHONIOENCODING": "ascii"}, capture_output=True, check=False)
@@ -173,6 +177,7 @@ def test_the_version():
     assert call("--version").strip() == ro.__version__
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", sorted(RIOTBENCH))
 @pytest.mark.parametrize("stream", ["city", "grid"])
 def test_show_and_plan(name, stream):
@@ -233,6 +238,7 @@ def descriptor(tmp_path):
     return path
 
 
+@pytest.mark.long
 def test_a_dataflow_from_its_descriptor(descriptor, tmp_path, sample_data):
     given = str(sample_data / "riotbench" / "SYS_sample_data_senml.csv")
     options = ("--runner", "local", "--out", str(tmp_path / "out"))

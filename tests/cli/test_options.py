@@ -154,6 +154,7 @@ def test_every_option_has_a_test():
         assert re.search(rf"^def {name}\(", (TESTS / file).read_text(encoding="utf-8"), re.MULTILINE), place
 
 
+@pytest.mark.long
 def test_each_option_of_a_run_is_one_of_the_job(monkeypatch):
     for kind in ("application_job", "learning_job", "single_source_jobs"):  # made of it, so before it is another
         importlib.import_module(f"riot_ops.cli.{kind}")
@@ -313,6 +314,7 @@ def test_the_stages_are_those_of_the_fusion(tmp_path):
     assert stages == {"exact": 3, "coarse": 2}
 
 
+@pytest.mark.long
 def test_the_picture_of_a_stream_has_its_speed(monkeypatch):
     kept = Recorder()
     monkeypatch.setattr("riot_ops.streams.figure.draw_rates", kept)
@@ -363,6 +365,7 @@ def test_what_a_manager_is_made_with(tmp_path, monkeypatch):
     )
 
 
+@pytest.mark.long
 def test_what_is_asked_of_a_manager(tmp_path, monkeypatch):
     asked = []
 

@@ -62,6 +62,7 @@ def run(flow, path, *options):
     return pq.read_table(out / "avg"), pq.read_table(out / "errors"), result.output
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "content", "options"),
     [
@@ -98,6 +99,7 @@ def test_parquet_files(flow, tmp_path):
     assert (sorted(averages["value"].to_pylist()), errors.num_rows) == ([2.0, 15.0], 0)
 
 
+@pytest.mark.long
 def test_pace_and_checkpoint_apply_to_record_files(flow, tmp_path):
     path = tmp_path / "r.csv"
     path.write_text(csv())

@@ -40,6 +40,7 @@ def readings(tmp_path):
     return file
 
 
+@pytest.mark.long
 def test_dataflow_life_cycle(tmp_path, readings):
     folder = tmp_path / "shared"
     file = written(tmp_path / "mean.json", flow())
@@ -80,6 +81,7 @@ def test_dataflow_life_cycle(tmp_path, readings):
     assert "none is there" in call(folder, "list", code=2)
 
 
+@pytest.mark.long
 def test_several_files_are_one_action(tmp_path, readings):
     folder = tmp_path / "shared"
     files = [written(tmp_path / f"{window}.json", flow(f"mean {window}", window)) for window in (2, 4, 5)]
@@ -117,6 +119,7 @@ def test_concurrent_dataflows_get_folders_of_their_own(tmp_path, readings):
         until(lambda: server.manager.stats()["rows"] == {"mean": 20, "mean-2": 10})
 
 
+@pytest.mark.long
 def test_refused_request_reports_why_and_changes_nothing(tmp_path, readings):
     folder = tmp_path / "shared"
     file = written(tmp_path / "mean.json", flow())
@@ -241,6 +244,7 @@ def serving(folder, options=("--epoch", "0")):
     return process, first
 
 
+@pytest.mark.long
 def test_killed_manager_continues_and_interrupt_ends_it(tmp_path, readings):
     folder = tmp_path / "shared"
     process, first = serving(folder)
@@ -303,6 +307,7 @@ def test_killed_manager_on_spark_continues(tmp_path):
     assert sorted(map(exact, got.to_pylist())) == sorted(map(exact, alone.to_pylist()))
 
 
+@pytest.mark.long
 def test_failed_back_end_ends_the_server(tmp_path, readings):
     folder = tmp_path / "shared"
     server = ReuseServer(folder)
@@ -314,6 +319,7 @@ def test_failed_back_end_ends_the_server(tmp_path, readings):
     server.close()
 
 
+@pytest.mark.long
 def test_serve_reports_a_failed_back_end(tmp_path, monkeypatch):
     made = LocalBackend()
     monkeypatch.setattr(reuse_server, "_backend", lambda *given: made)
@@ -342,6 +348,7 @@ def test_server_on_spark_ends_with_the_jvm(tmp_path):
         process.kill()
 
 
+@pytest.mark.long
 def test_stop_waits_until_another_manager_may_serve(tmp_path, monkeypatch):
     may = threading.Event()
     with Serving(tmp_path) as server:

@@ -77,6 +77,7 @@ JSON = st.recursive(
 )
 
 
+@pytest.mark.long
 @given(st.binary(max_size=60) | JSON.map(lambda data: json.dumps(data).encode()))
 @settings(max_examples=depth(300), deadline=None)
 def test_any_line_is_answered(server, line):
@@ -149,6 +150,7 @@ def test_malformed_request_reports_why(asked, told):
 # -- files -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("change", "told"),
     [

@@ -18,6 +18,7 @@ def call(*args):
     return result.output
 
 
+@pytest.mark.long
 def test_streams_of_lines_are_described_and_written(tmp_path):
     text = json.loads(call("streams", "text", "--json"))
     assert text["name"] == "text"

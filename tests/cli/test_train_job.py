@@ -47,6 +47,7 @@ def train(tmp_path, trips, *options):
     return sorted((m.start_ms - FIRST, m.end_ms - FIRST) for m in models), result.output
 
 
+@pytest.mark.long
 def test_spans(tmp_path, trips):
     spans, _ = train(tmp_path, trips, "--spans", "2")
     length = 3 * DAY + 490_000 + 1
@@ -71,6 +72,7 @@ def test_a_timer_file(tmp_path, trips):
     assert spans == [(0, HOUR), (0, 2 * DAY)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("pace", "least"), [(("--speed", "2"), 1.0), (("--rate", "0.8"), 1.25)])
 def test_ticks_keep_their_pace(tmp_path, trips, pace, least):
     timer = tmp_path / "timer.csv"
@@ -97,6 +99,7 @@ def test_a_timer_file_has_its_own_number_of_spans(tmp_path):
         TrainJob("train", runner="local", ticks=str(tmp_path / "timer.csv"), spans=3)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("option", "value"), [("ticks", "benchmark"), ("spans", "3"), ("start", "7")])
 def test_a_run_goes_on_with_the_same_ticks_alone(tmp_path, trips, option, value):
     given = {"checkpoint": str(tmp_path / "checkpoint")} | ({"ticks": "benchmark"} if option == "start" else {})

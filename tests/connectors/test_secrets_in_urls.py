@@ -98,6 +98,7 @@ def test_database_urls_leak_no_secret(url, caplog):
         refused(caplog, build)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("url", BROKERS)
 def test_broker_urls_leak_no_secret(url, caplog, tmp_path):
     for build in (

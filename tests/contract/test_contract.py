@@ -22,6 +22,7 @@ def _cases():
                 yield pytest.param(case, check, id=f"{label}:{name}", marks=marks)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("case", "check"), list(_cases()))
 def test_contract(case, check):
     check(case)

@@ -66,6 +66,7 @@ def other_names(case):
 KINDS = [kind for kind in registered_tasks() if kind.code not in SKIPPED]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", KINDS, ids=[kind.code for kind in KINDS])
 def test_renamed_fields_give_the_same_output(kind):
     for case in kind.cases():
@@ -89,6 +90,7 @@ VALUE_TASKS = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", VALUE_TASKS, ids=[kind.code for kind in VALUE_TASKS])
 def test_output_gives_the_same_results_in_another_field(kind):
     """With output, the result that would replace the value is in a field of its own."""

@@ -30,6 +30,7 @@ FILES = sorted(KEPT.rglob("*.state"))
 HELP = "kept states must stay loadable: give the task a new version (before a release: tools/keep_states.py --again)"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("file", FILES, ids=lambda file: f"{file.parent.name}-{file.stem}")
 def test_kept_states_continue(file):
     try:
@@ -39,6 +40,7 @@ def test_kept_states_continue(file):
         raise
 
 
+@pytest.mark.long
 def test_each_task_with_state_has_kept_states():
     """Except tasks over functions, whose descriptors do not contain the function."""
     newest = max(file.parent for file in FILES)
@@ -62,6 +64,7 @@ def test_a_renamed_or_changed_parameter_fails():
             check_kept_state(msgspec.msgpack.encode({**kept, "task": task}))
 
 
+@pytest.mark.long
 def test_new_states_load_and_other_versions_are_refused(monkeypatch):
     states = _states()
     assert len(states) > 20
@@ -73,6 +76,7 @@ def test_new_states_load_and_other_versions_are_refused(monkeypatch):
         monkeypatch.undo()
 
 
+@pytest.mark.long
 def test_a_state_that_continues_differently_fails():
     kept = msgspec.msgpack.decode(next(data for name, data in _states() if name == "KAL[0]"))
     rows = kept["out"][0]

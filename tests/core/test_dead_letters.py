@@ -14,6 +14,7 @@ from riot_ops.core.dead_letters import MAX_ROWWISE, json_text, records_as_json
 HARD = st.sampled_from(["", "a,b", 'say "no"', "back\\slash", "line\nbreak", "\x00", "\x1f", "\x7f", "ü € 😀", None])
 
 
+@pytest.mark.long
 @given(
     st.lists(st.tuples(HARD, HARD, st.integers(-5, 5) | st.none(), st.booleans()), min_size=16, max_size=40),
     st.sampled_from((1, 1 + MAX_ROWWISE // 16)),

@@ -75,6 +75,7 @@ PLACES = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", PLACES)
 def test_every_api_accepts_file_uris_and_refuses_others(tmp_path, monkeypatch, kind):
     monkeypatch.chdir(tmp_path)

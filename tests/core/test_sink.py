@@ -31,6 +31,7 @@ def rows(folder, stream):
     return pq.read_table(files(folder, stream)).num_rows
 
 
+@pytest.mark.long
 def test_dataflows_may_share_a_folder(tmp_path):
     flow("a").run(ROWS, out=tmp_path)
     flow("b").run(ROWS[:3], out=tmp_path, batch_size=1, epoch_rows=1)

@@ -42,6 +42,7 @@ def test_etl(around):
     assert (nodes["publish"].task.url, nodes["publish"].task.topic) == (around.broker_url, "etl/taxi")
 
 
+@pytest.mark.long
 def test_saved_filter_has_its_sensors(around):
     path = around.save_filter([f"s{i}" for i in range(2000)])
     assert path == around.out / "known_sensors.bloom"

@@ -126,6 +126,7 @@ def test_high_values_are_bad_for_city_alone():
 # -- micro -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_mqtt_source_to_sink(tmp_path):
     """MQS has no task: the sink receives each published message once and in order."""
     flow = dataflows.micro("MQS")
@@ -178,6 +179,7 @@ def test_custom_ticks():
     assert {b["event_time"] - a["event_time"] for a, b in itertools.pairwise(rows)} == {timedelta(seconds=120)}
 
 
+@pytest.mark.long
 def test_train_learns_at_ticks(tmp_path):
     around = LocalServices("taxi", tmp_path)
     trips = streams.generate("taxi", 200, messages=N)

@@ -26,6 +26,7 @@ def words(rng, n, longest=12):
     return ["".join(rng.choices(ALPHABET, k=rng.randint(0, longest))) for _ in range(n)]
 
 
+@pytest.mark.long
 def test_csv_lines_round_trip(rng, amount):
     """The standard library and csv_column read what csv_lines writes."""
     for _ in range(amount // 50):

@@ -117,6 +117,7 @@ def test_error_names_place_and_value(change, text):
 SEEDS = st.integers(0, 2**32).map(random.Random)
 
 
+@pytest.mark.long
 @given(SEEDS)
 @settings(max_examples=depth(40))
 def test_dataflow_from_json_gives_same_records(choose):

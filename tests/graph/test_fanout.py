@@ -88,6 +88,7 @@ def test_added_steps_follow_settled_streams():
     assert stages(plan(5, 5))[0] == stages(plan(9, 5))[0] == ["in0"]
 
 
+@pytest.mark.long
 @given(SEEDS)
 @settings(max_examples=depth(4))
 def test_results_are_the_same(choose):

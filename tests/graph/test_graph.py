@@ -13,6 +13,7 @@ from tests.random_flows import (
 )
 
 
+@pytest.mark.long
 def test_validation_lists_all_problems():
     flow = ro.Dataflow("wrong")
     source = flow.source("in", schema=SCHEMA)

@@ -65,6 +65,7 @@ BAD = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("batch_size", [1, 3, 65_536])
 def test_csv_rejects_every_kind_of_bad_row(tmp_path, batch_size):
     file = tmp_path / "readings.csv"
@@ -235,6 +236,7 @@ def test_run_continues_at_its_checkpoint(tmp_path, name):
         assert result[stream].sort_by("seq").to_pylist() == at_once[stream].sort_by("seq").to_pylist()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["csv", "jsonl", "parquet"])
 def test_memory_does_not_grow_with_the_file(tmp_path, name):
     folder = write(tmp_path, name, 60_000)
@@ -251,6 +253,7 @@ def test_memory_does_not_grow_with_the_file(tmp_path, name):
     assert most < 40 << 20
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["jsonl", "parquet"])
 def test_large_records_form_small_batches(tmp_path, name):
     """For any limit of records: 600 records of 200 kB are 120 MB."""

@@ -258,6 +258,7 @@ def test_payload_is_not_copied(tmp_path):
     assert first.column("payload")[999].as_py() == b"1,a\n"  # the batch keeps the file mapped
 
 
+@pytest.mark.long
 def test_written_stream_is_read_back_unchanged(tmp_path):
     source = city(sensors=30)
     for name in ("city.csv", "city.csv.gz"):

@@ -193,6 +193,7 @@ FIRST, LAST = -62_135_596_800_000_000, 253_402_300_799_999_999  # 0001-01-01 and
 TIMES = [0, LAST, LAST + 1, FIRST, FIRST - 1, 999_999_999_999_999_000, None]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "task",
     [

@@ -124,6 +124,7 @@ for folder in iter(sys.stdin.readline, ""):
 """
 
 
+@pytest.mark.long
 @pytest.mark.skipif(os.environ.get("NUMBA_DISABLE_JIT") == "1", reason="nothing is compiled")
 def test_only_changed_kernels_are_compiled_and_once_per_type(tmp_path, monkeypatch):
     environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache"), "PYTHONDONTWRITEBYTECODE": "1"}
@@ -153,6 +154,7 @@ def test_only_changed_kernels_are_compiled_and_once_per_type(tmp_path, monkeypat
         assert run(factor=3) == ["12", "3", "outer,inner"]  # the file of outer is unchanged
 
 
+@pytest.mark.long
 def test_machine_code_is_cached_in_the_given_folder_only(tmp_path):
     """Neither other folders nor the global settings of numba change."""
     code = (

@@ -60,6 +60,7 @@ class Slow(MemorySink):
 # -- counts ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("samples", [1, 7, 1000])
 def test_counts_equal_the_records(samples: int) -> None:
     probe = Probe(samples=samples, every_s=None)
@@ -126,6 +127,7 @@ def test_a_checkpointed_run_goes_on_with_another_probe(tmp_path: Path) -> None:
 # -- times -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_latency_is_by_message_from_the_moment_it_was_due() -> None:
     """A sink of 20 ms per batch, at 100 messages per second: nothing is faster."""
     probe = Probe(every_s=None)
@@ -138,6 +140,7 @@ def test_latency_is_by_message_from_the_moment_it_was_due() -> None:
     assert 0.02 <= least <= median <= most < 5
 
 
+@pytest.mark.long
 def test_latency_of_a_window_is_that_of_the_message_that_closed_it() -> None:
     flow = Dataflow("windows")
     flow.sink("out", flow.source("in", schema={"value": "double"}).to(t.MovingAverage(window=50), id="avg"))
@@ -159,6 +162,7 @@ def test_what_only_the_end_brings_out_is_counted_and_not_timed() -> None:
     assert report.latencies()[0].size == 0
 
 
+@pytest.mark.long
 def test_rates_and_queue_of_a_steady_run() -> None:
     probe = Probe(every_s=None)
     smooth().run(PacedSource(MemorySource(values(3000)), rate=3000), sinks=DiscardSink(), probe=probe)
@@ -276,6 +280,7 @@ def losing() -> Dataflow:
     return flow
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("how", ["declared", "of the probe", "of the report"])
 def test_a_run_that_loses_half_has_a_jitter_of_a_half(how: str) -> None:
     probe = Probe(every_s=None, selectivity=1.0 if how == "of the probe" else None)
@@ -360,6 +365,7 @@ def elsewhere(monkeypatch: pytest.MonkeyPatch, ahead: float) -> None:
     monkeypatch.setattr(Probe, "ended", lambda probe: None)  # only a run in one process tells it
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("ahead", [0.0, 70.0, -70.0])
 @pytest.mark.parametrize("rate", [None, 400.0])
 def test_a_wrong_clock_is_noted_and_corrected(
@@ -416,6 +422,7 @@ def test_files_of_a_probe_go_with_it() -> None:
 BUSY = "import time\nend = time.time() + {s}\nwhile time.time() < end: pass"
 
 
+@pytest.mark.long
 def test_the_tree_has_the_cpu_and_memory_of_a_child() -> None:
     with ProcessTree(every_s=0.1) as tree:
         child = subprocess.Popen([sys.executable, "-c", "x = bytearray(400_000_000)\n" + BUSY.format(s=1.5)])
@@ -446,6 +453,7 @@ def test_one_process_alone_is_looked_at_without_walking_its_pages(monkeypatch: p
         sleeper.wait()
 
 
+@pytest.mark.long
 def test_a_child_that_came_and_went_between_two_samples_is_seen() -> None:
     with ProcessTree(every_s=60) as tree:
         before = tree.spent()

@@ -27,6 +27,7 @@ def drawn(seed, n=200, k=3):
     return x, x @ (rng.normal(size=k) / x.std(axis=0)) + rng.normal(size=n)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(5))
 def test_least_squares_equals_scikit_learn(seed):
     x, y = drawn(seed)

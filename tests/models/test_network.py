@@ -52,6 +52,7 @@ def trained(rng, inputs, classes, hidden, activation, scaled=(True, True)):
     return estimator, x
 
 
+@pytest.mark.long
 @given(
     seed=st.integers(0, 2**32 - 1),
     inputs=st.integers(1, 6),

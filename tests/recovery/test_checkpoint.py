@@ -54,6 +54,7 @@ def folder(tmp_path):
 # -- power cuts --------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("probed", [False, True])
 def test_files_are_synced_before_their_checkpoint(tmp_path, monkeypatch, probed):
     """Track what a power cut may undo at each moment: contents that were not synced, and names in such folders."""
@@ -232,6 +233,7 @@ def test_interrupt_within_split_duplicates_nothing(tmp_path):
     assert numbers(tmp_path / "out") == list(range(10))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("last", [False, True], ids=["within a batch", "at the end"])
 @pytest.mark.parametrize("cores", [1, 2])
 def test_interrupt_while_writing_loses_and_duplicates_nothing(tmp_path, cores, last):
@@ -326,6 +328,7 @@ def test_interrupt_during_commit_of_several_sinks_completes_epoch(tmp_path, monk
     assert [sorted(sink.table("in")["seq"].to_pylist()) for sink in sinks.values()] == [list(range(6))] * 2
 
 
+@pytest.mark.long
 def test_epoch_ends_while_source_is_silent(tmp_path):
     seen = []
 

@@ -167,6 +167,7 @@ def _wait_for_output(process: subprocess.Popen[bytes], folder: Path, more: int, 
         time.sleep(0.002)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", seeds(2))
 def test_restart_of_killed_local_run(tmp_path, seed):
     _kill("local", tmp_path, 8_000, kills=2, seed=seed, patience_s=60)

@@ -235,6 +235,7 @@ def test_pause_without_checkpoint_changes_nothing(tmp_path):
     again.close()
 
 
+@pytest.mark.long
 def test_explain_and_submit_report_the_same_sinks(tmp_path):
     from tests.reuse.serving import Serving, call, written
     from tests.reuse.serving import flow as mean

@@ -97,6 +97,7 @@ def test_closed_back_end_refuses_actions(tmp_path, kept):
 # -- reused names ----------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("under_way", [False, True])
 def test_new_dataflow_under_a_removed_name_starts_anew(tmp_path, under_way):
     free = threading.Event()

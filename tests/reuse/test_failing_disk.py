@@ -129,6 +129,7 @@ def begun(manager, kind):
     manager.pause("b")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", BACKENDS)
 @pytest.mark.parametrize("act", actions("null"))
 @pytest.mark.parametrize("failing", [{1}, {2}, {3}, {2, 3}, {1, 2, 3}, {3, 4, 5}, set(range(2, 90))])
@@ -207,6 +208,7 @@ def test_dataflows_that_cannot_all_be_undone_count_as_submitted(tmp_path):
     check_log(tmp_path / "log", manager, "null")
 
 
+@pytest.mark.long
 @given(st.integers(0, 2**32).map(random.Random))
 @settings(max_examples=depth(40))
 @pytest.mark.parametrize("kind", BACKENDS)

@@ -147,6 +147,7 @@ def test_restart_keeps_abandoned_sink_and_its_dropped_count(tmp_path):
     assert dropped["lossy"] == before["lossy"] and dropped["slow"]["in"] == before["slow"]["in"] + 20
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("alone", [True, False])
 @pytest.mark.parametrize("on_failure", ["detach", "stop"])
 def test_restart_on_spark_keeps_failed_sink_failed(tmp_path, monkeypatch, alone, on_failure):
@@ -264,6 +265,7 @@ class Hanging(Tape):
         super().commit(batch_id, messages)
 
 
+@pytest.mark.long
 def test_hanging_sink_does_not_block_the_recovery_of_a_pause(tmp_path):
     ends = {"a": Hanging(), "b": Tape()}
     limits = {"grace_s": 0.05, "patience_s": 0.5}

@@ -26,6 +26,7 @@ from tests.search import depth
 SEEDS = st.integers(0, 2**32).map(random.Random)
 
 
+@pytest.mark.long
 @given(SEEDS)
 @settings(max_examples=depth(25))
 def test_shared_dataflows_get_what_each_gets_alone(choose):  # P15
@@ -48,6 +49,7 @@ def test_random_dataflows_share_steps():
     assert shared >= 10
 
 
+@pytest.mark.long
 @given(SEEDS)
 @settings(max_examples=depth(25))
 def test_late_dataflow_gets_what_it_gets_alone_from_its_first_message(choose):

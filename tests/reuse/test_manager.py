@@ -36,6 +36,7 @@ def run(manager, actions, each=None):
     return flows
 
 
+@pytest.mark.long
 @given(SEEDS)
 @settings(max_examples=depth(40))
 def test_each_distinct_step_runs_once_for_its_users(choose):
@@ -459,6 +460,7 @@ def test_log_refuses_secrets(tmp_path):
 # -- size, diagrams, threads -----------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_ten_thousand_steps():
     manager = ReuseManager()
     flow = chain(*(t.KalmanFilter(process_noise=1.0 + i % 7) for i in range(10_000)))

@@ -68,6 +68,7 @@ class Life:
         self.note()
 
 
+@pytest.mark.long
 @given(choose=SEEDS)
 @settings(max_examples=depth(12), deadline=None)
 def test_kills_change_no_output(choose, tmp_path_factory):

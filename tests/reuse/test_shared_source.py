@@ -147,6 +147,7 @@ def life(request, tmp_path):
     made.manager.close()
 
 
+@pytest.mark.long
 def test_dataflow_with_other_fields_shares_the_source(life):
     mean = t.MovingAverage(by=("device",), window=4)
     life.submit(flow("ada"))
@@ -167,6 +168,7 @@ def test_dataflows_of_one_action_share_the_source(life):
     assert life.values("ada") == life.values("bob") == [float(i) for i in range(N)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("stays", ["ada", "bob"])
 def test_restart_continues_the_remaining_dataflow(life, stays):
     life.submit(flow("ada"), flow("bob", t.MovingAverage(by=("device",), window=1)))
@@ -231,6 +233,7 @@ def test_shareable_source_is_read_once_per_merging(life):
         assert life.values(merging) == [float(i) for i in range(50)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("join", ["joined", "apart"])
 def test_exclusive_source_of_a_failed_query_is_not_shared(tmp_path, join):
     life = Life(tmp_path, join)

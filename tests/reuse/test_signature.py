@@ -381,6 +381,7 @@ def test_token_is_not_reused_after_an_object_is_gone():
     assert len({unique_token(Thing()) for _ in range(100)} | {unique_token(kept)}) == 101
 
 
+@pytest.mark.long
 def test_ten_thousand_steps_need_no_recursion():
     flow = ro.Dataflow("long")
     stream = flow.source("in", schema={"value": "double"})

@@ -96,6 +96,7 @@ def test_oldest_records_are_dropped_and_counted():
     assert not manager.backend.stats()["failed"]
 
 
+@pytest.mark.long
 def test_blocking_sink_delays_others_and_loses_nothing():
     sink = Gate(pause_s=0.03)
     manager, quick = shared(sink, on_slow="block")
@@ -122,6 +123,7 @@ def test_blocking_sink_that_takes_nothing_is_abandoned():
     manager.close()
 
 
+@pytest.mark.long
 def test_idle_sink_is_not_taken_for_a_hanging_one():
     sink = Gate(pause_s=0.1)
     manager, _ = shared(sink, on_slow="block", limits={"patience_s": 1.0})

@@ -73,6 +73,7 @@ def valid_flows(choose, n):
     return found
 
 
+@pytest.mark.long
 @given(SEEDS)
 @settings(max_examples=depth(10))
 def test_records_equal_those_of_single_submissions(choose):
@@ -106,6 +107,7 @@ def test_records_equal_those_of_single_submissions(choose):
         assert_same(got[0][name], got[1][name], flow)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", seeds(3))
 def test_queries_give_each_dataflow_what_it_gets_alone(seed, tmp_path):
     choose = random.Random(seed)

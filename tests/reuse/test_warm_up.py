@@ -104,6 +104,7 @@ PIPELINES = st.lists(st.sampled_from(BOUNDED), max_size=2).map(
 VALUES = st.lists(st.integers(-50, 50), min_size=30, max_size=30)
 
 
+@pytest.mark.long
 @given(PIPELINES, st.integers(2, 20), st.integers(0, 20), VALUES, VALUES, VALUES)
 @settings(max_examples=depth(60))
 def test_warm_records_do_not_depend_on_earlier_ones(tasks, first, missing, past, other, then):
@@ -133,6 +134,7 @@ REACHING = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("task", "batch"), REACHING)
 def test_warm_records_of_a_task_equal_those_of_a_run_that_began_elsewhere(task, batch):
     batch = batch.select([name for name in batch.schema.names if name not in ("seq", "ordinal")])
@@ -207,6 +209,7 @@ class Held(Gated):
         return end if self.gate.exists() else {"row": min(end["row"], self.limit)}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("join", [False, True])
 @pytest.mark.parametrize(
     "tasks",

@@ -281,6 +281,7 @@ def test_source_is_closed_between_high_and_low_watermark(steps, high, low):
     assert buffer.size == gate.size == 8 * (put - taken)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("buffering", [ro.Buffering(capacity=800, queue=4000), "immediate", "latency"])
 def test_slow_consumer_gets_every_record_and_the_queue_is_bounded(buffering):
     buffering = as_buffering(buffering)
@@ -370,6 +371,7 @@ any_buffering = st.builds(
 WANTED = {n: flow().run(rows(n))["avg"].to_pylist() for n in (0, 1, 50, 400)}
 
 
+@pytest.mark.long
 @given(any_buffering, st.sampled_from(sorted(WANTED)), st.integers(1, 100), st.sampled_from([1, 2]))
 def test_results_do_not_depend_on_buffering(buffering, n, batch_size, cores):
     result = flow().run(rows(n), buffering=buffering, batch_size=batch_size, cores=cores)
@@ -377,6 +379,7 @@ def test_results_do_not_depend_on_buffering(buffering, n, batch_size, cores):
     assert result.summary.messages == n
 
 
+@pytest.mark.long
 @settings(max_examples=depth(15))
 @given(any_buffering, st.integers(1, 399), st.integers(1, 60))
 def test_restart_loses_and_repeats_no_record(tmp_path_factory, buffering, cut, batch_size):
@@ -408,6 +411,7 @@ def test_batch_has_at_most_capacity():
     assert len(sizes) < 200
 
 
+@pytest.mark.long
 def test_interrupt_and_failed_sink_wake_the_waiting_reader():
     before = threading.active_count()
     for error in (KeyboardInterrupt, ValueError):
@@ -429,6 +433,7 @@ def two_sources():
     return made
 
 
+@pytest.mark.long
 @settings(max_examples=depth(10))
 @given(any_buffering, st.integers(1, 99), st.integers(1, 149), st.integers(1, 40))
 def test_restart_with_several_sources_loses_no_record(tmp_path_factory, buffering, first, second, batch_size):

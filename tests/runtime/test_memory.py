@@ -57,6 +57,7 @@ def measure(batches=1, blocks=5, **settings):
     return kept == "True", pool, int(faults), int(heaps)
 
 
+@pytest.mark.long
 def test_threads_and_arrow_share_one_heap():
     kept, pool, faults, heaps = measure()
     if not kept:
@@ -66,6 +67,7 @@ def test_threads_and_arrow_share_one_heap():
     assert faults < 1000  # 80 MiB are 20,000 pages
 
 
+@pytest.mark.long
 def test_retained_memory_grows_with_batches_in_flight():
     if not measure()[0]:
         pytest.skip("another C library")
@@ -73,6 +75,7 @@ def test_retained_memory_grows_with_batches_in_flight():
     assert measure(1, 12)[2] > 20_000
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", SETTINGS)
 def test_user_settings_take_precedence(name):
     value = "glibc.malloc.tcache_count=3" if name == "GLIBC_TUNABLES" else "8"

@@ -57,6 +57,7 @@ def test_order_is_independent_of_batches(merging, sizes, batch_size, cores):
     assert numbers == sorted(set(numbers))
 
 
+@pytest.mark.long
 @given(ways, sizes, st.integers(0, 1 << 32))
 def test_order_on_simulated_spark(merging, sizes, seed):
     choose = random.Random(seed)

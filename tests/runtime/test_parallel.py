@@ -66,6 +66,7 @@ def two_available(monkeypatch):
 # -- the same results ------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @given(SEEDS, st.integers(1, 40), st.integers(1, 2), st.sampled_from(["arrival", "event_time"]))
 @settings(max_examples=depth(60))
 def test_rows_and_order_are_independent_of_cores(choose, batch_size, sources, order):
@@ -177,6 +178,7 @@ class Now(WrappedSource):
         return self.source.latest(start, self.each)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("two_available")
 def test_default_threads_larger_batches_only_while_source_keeps_up():
     here = threading.current_thread().name
@@ -312,6 +314,7 @@ def failing(**steps):
     return flow.sink("out", kalman.to(t.MovingAverage(window=2), id="average"))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("first", "second", "wanted"), [(55, 25, "second"), (25, 55, "first"), (25, 26, "first")])
 def test_first_exception_is_raised(first, second, wanted):
     done = []

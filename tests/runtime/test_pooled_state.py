@@ -52,6 +52,7 @@ def test_held_rows_come_again_and_keys_are_not_kept():
     ]
 
 
+@pytest.mark.long
 def test_state_does_not_grow_with_the_keys_seen():
     state, dead = KeyedState(Pairs(by=("key",))), DeadLetters("pairs")
     sizes = []

@@ -97,6 +97,7 @@ def process(engines, batch, fields):
 GENERATORS: dict = {}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", TASKS)
 @settings(max_examples=depth(15))
 @given(seed=st.integers(0, 2**32), then=st.integers(1, 4), now=st.integers(1, 4), narrow=st.booleans())

@@ -207,6 +207,7 @@ def naive_ticks(rows, allowed_lateness, from_first=False):
     return out
 
 
+@pytest.mark.long
 @given(st.integers(0, 2**32), st.sampled_from([0, 7]), st.booleans(), st.integers(1, 20))
 def test_ticks_between_records_for_all_keys(seed, allowed_lateness, from_first, batch_size):
     rows = rows_of(random.Random(seed), 40)
@@ -230,6 +231,7 @@ def test_ticks_between_records_for_all_keys(seed, allowed_lateness, from_first, 
         assert list(map(exact, cut[stream].to_pylist())) == list(map(exact, whole[stream].to_pylist()))
 
 
+@pytest.mark.long
 @settings(max_examples=depth(300, 8))
 @given(st.integers(0, 2**32))
 def test_periods_from_first_time_on_simulated_spark(seed):
@@ -299,6 +301,7 @@ def test_key_ages_by_stream_time_of_all_keys():
     assert push(41, "a", 5.0)[0]["value"] == 4.0
 
 
+@pytest.mark.long
 @given(st.integers(0, 2**32), st.integers(1, 9))
 def test_aging_is_independent_of_batches(seed, batch_size):
     rows = rows_of(random.Random(seed), 60)
@@ -427,6 +430,7 @@ def window_flow(**parameters):
     return flow
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "parameters",
     [
@@ -508,6 +512,7 @@ def naive_chain(rows, allowed_lateness, size, every):
     return found
 
 
+@pytest.mark.long
 @settings(max_examples=depth(300, 8))
 @given(st.integers(0, 2**32), st.sampled_from([0, 25]), st.sampled_from([(20, None), (30, 10)]), st.integers(1, 12))
 def test_windows_over_late_windows_are_complete_at_end(seed, allowed_lateness, window, batch_size):

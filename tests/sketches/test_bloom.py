@@ -19,6 +19,7 @@ from tests.search import depth
 VALUES = st.lists(st.one_of(st.none(), st.text(max_size=40)), max_size=30)
 
 
+@pytest.mark.long
 @settings(deadline=None, max_examples=depth(60))
 @given(VALUES, VALUES, st.integers(1, 50), st.sampled_from([0.3, 0.01, 1e-6]))
 def test_bits_equal_those_by_mmh3(inserted, asked, n, p):
@@ -37,6 +38,7 @@ def test_bloom_size_equals_the_specification():
     assert bloom_size(1, 0.9)[1] == 1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("n", "p", "filters"),
     [

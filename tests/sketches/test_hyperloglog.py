@@ -25,6 +25,7 @@ def sketch_of(values, precision=10):
     return sketch
 
 
+@pytest.mark.long
 @pytest.mark.skipif(os.environ.get("NUMBA_DISABLE_JIT") == "1", reason="48 million hashes in plain Python")
 @pytest.mark.parametrize("precision", [6, 10, 14])
 def test_error_stays_within_the_published_bound(precision):

@@ -51,6 +51,7 @@ def results(task, batches):
     return repr(made.sort_by("seq").to_pylist()), repr(session.errors)  # where NaN equals NaN
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("task", KEYED, ids=lambda task: type(task).__name__)
 @settings(deadline=None, max_examples=depth(100))
 @given(

@@ -169,6 +169,7 @@ def test_helper_lines_are_hidden_and_warnings_shown():
     assert done.stderr.endswith("x" * 100_000 + " and after it"), "the end is missing"
 
 
+@pytest.mark.long
 def test_reason_of_failed_java_is_shown(tmp_path):
     java = tmp_path / "bin" / "java"
     java.parent.mkdir()

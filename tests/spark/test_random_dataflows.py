@@ -90,6 +90,7 @@ def corner_cases(*dataflows):
     return Dataflow.from_dict({**flow.to_dict(), "nodes": nodes, "edges": edges})
 
 
+@pytest.mark.long
 @given(st.integers(0, 1 << 32))
 def test_same_records_on_simulated_spark(seed):
     choose = random.Random(seed)
@@ -108,6 +109,7 @@ def test_same_records_on_simulated_spark(seed):
     assert_same(everything(found, flow, nodes), everything(flow.run(tables), flow, nodes), flow)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("fuse", ["exact", "coarse"])
 @pytest.mark.parametrize("seed", range(4))
 def test_corner_cases_on_simulated_spark(seed, fuse):

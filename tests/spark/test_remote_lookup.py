@@ -113,6 +113,7 @@ def matter(table):
     )
 
 
+@pytest.mark.long
 @settings(max_examples=depth(10))
 @given(runs, st.sampled_from([1, 2, 3]), st.sampled_from([None, 3, 7]), st.booleans())
 def test_results_equal_local_run(runs, partitions, max_records, coded):

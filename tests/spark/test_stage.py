@@ -144,6 +144,7 @@ def test_links_are_compacted_when_larger_than_base():
     assert sorted(bucket.chain)[1:] == [(first + i,) for i in range(links[-1])]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("link_bytes", [1, 1000, 15_000])
 def test_large_state_takes_several_links(monkeypatch, link_bytes):
     monkeypatch.setattr(stages, "LINK_BYTES", link_bytes)
@@ -162,6 +163,7 @@ def test_large_state_takes_several_links(monkeypatch, link_bytes):
         bucket.give("d", "device-7")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("devices", "sizes"), [(300, [1, 3_000, 9_000]), (8_000, range(338_000, 346_000, 500))])
 def test_pieces_add_up_to_snapshot(devices, sizes):
     flow = ro.Dataflow("two")

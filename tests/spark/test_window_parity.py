@@ -41,6 +41,7 @@ def dataflow():
     return flow
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("fuse", ["exact", "coarse"])
 @pytest.mark.parametrize(("records", "partitions"), [(17, 3), (37, 2), (200, 1)])
 def test_simulated_spark_equals_local_run(records, partitions, fuse):

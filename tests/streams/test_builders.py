@@ -23,6 +23,7 @@ def records(source):
     return pa.Table.from_batches(source.read(split))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("build", "kind", "sensors"),
     [

@@ -71,6 +71,7 @@ def test_sizes_are_those_of_the_specification(name, senml, csv, within):
     assert entry.csv_bytes == pytest.approx(csv, rel=within)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("name", "peak"), [("city", 7000), ("taxi", 4000), ("fit", 500), ("grid", 10_000)])
 def test_peak_rates_are_those_of_the_specification(name, peak):
     rate = CATALOG[name].describe()["rate"]
@@ -153,6 +154,7 @@ def test_generate_names_what_is_unknown():
 # -- command ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_the_command_lists_the_streams(command):
     code, out, _ = command("streams")
     assert code == 0
@@ -165,6 +167,7 @@ def test_the_command_lists_the_streams(command):
     assert [f["name"] for f in figures["fields"]] == list(SCHEMAS["fit"].columns)
 
 
+@pytest.mark.long
 def test_the_command_draws(command, tmp_path):
     code, out, err = command("streams", "city", "--plot", str(tmp_path / "city.png"))
     assert (code, err) == (0, "")
@@ -172,6 +175,7 @@ def test_the_command_draws(command, tmp_path):
     assert "airquality_raw" in out
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
@@ -262,6 +266,7 @@ def test_stats_over_every_stream(name):
     assert ahead == {2 if name == "grid" else 10}
 
 
+@pytest.mark.long
 def test_stats_over_the_fit_sample(sample_data):
     source = streams.replay(sample_data / "riotbench" / "FIT_sample_data_senml.csv")
     result = dataflows.stats("fit", sliding=False).run(source=source, sinks=MemorySink())

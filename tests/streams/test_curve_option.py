@@ -48,6 +48,7 @@ def test_a_file_is_replayed_along_the_curve(tmp_path):
     assert due_after(job, 0.5) in (250, 251)
 
 
+@pytest.mark.long
 def test_the_command_takes_it(tmp_path):
     begun = time.monotonic()
     options = ("--runner", "local", "--stream", "fit", "--sensors", "2", "--messages", "500", "--no-plot")

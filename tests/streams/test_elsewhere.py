@@ -22,6 +22,7 @@ READ = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("environment", [{"PYTHONHASHSEED": "7"}, {"NUMBA_DISABLE_JIT": "1"}])
 def test_another_process_gives_the_same_bytes(environment):
     script = f"import json; from tests.streams.records import digest; print(json.dumps([digest(*r) for r in {READ!r}]))"

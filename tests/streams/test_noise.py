@@ -38,6 +38,7 @@ def test_normal_is_the_inverse_of_the_distribution():
         assert p == pytest.approx(float(uniform(h)), rel=2e-8)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("phi", [0.9, 0.99])
 def test_ou_has_the_correlation_of_an_ar1_process(phi):
     table = ou_table(phi)

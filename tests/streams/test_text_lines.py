@@ -20,6 +20,7 @@ def lines(source, start=0, end=4000):
     return [bytes(line).decode() for batch in batches for line in batch["payload"].to_pylist()]
 
 
+@pytest.mark.long
 @given(st.integers(0, 50_000), st.integers(0, 200), st.integers(0, 9))
 def test_a_line_is_a_function_of_its_number(start, n, seed):
     source = TextSource(seed=seed, vocabulary=50)

@@ -15,12 +15,14 @@ from tests.streams.wire_lines import lines
 NAMES = sorted(STREAMS)
 
 
+@pytest.mark.long
 @given(st.sampled_from(NAMES), st.integers(0, 10**9), st.integers(1, 9), st.integers(0, 2**40))
 def test_a_line_is_a_function_of_its_number(name, start, n, seed):
     source = STREAMS[name](seed=seed)
     assert lines(source, start, start + n) == [lines(source, i, i + 1)[0] for i in range(start, start + n)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", NAMES)
 def test_lines_of_streams(name):
     make = STREAMS[name]

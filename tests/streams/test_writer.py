@@ -13,6 +13,7 @@ from riot_ops.streams.writer import write
 from tests.streams.records import table
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("format", ["senml", "csv"])
 @pytest.mark.parametrize("name", ["city", "taxi", "fit", "grid"])
 def test_a_file_has_a_line_per_message(name, format, tmp_path):

@@ -375,6 +375,7 @@ FAULTS = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("kind", "name", "law"), FAULTS, ids=[f"{k.__name__}-{n}" for k, n, _ in FAULTS])
 def test_a_fault_is_found(monkeypatch, kind, name, law):
     monkeypatch.setitem(task_module._REGISTRY, kind.name(), kind)

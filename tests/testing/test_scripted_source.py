@@ -22,6 +22,7 @@ def _read(source, start, end, n=1):
     return [seq for split in source.splits(start, end, n) for b in source.read(split) for seq in b["seq"].to_pylist()]
 
 
+@pytest.mark.long
 @given(
     st.lists(st.one_of(st.integers(0, 5), st.sampled_from([EOF, PAUSE()])), min_size=1, max_size=8),
     st.integers(1, 4),

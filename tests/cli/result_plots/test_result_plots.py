@@ -169,6 +169,7 @@ def test_all_applications_have_a_picture():
     assert set(FOUND) == set(result_plots.PLOTS)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", FOUND)
 def test_a_picture_is_a_file(name, results, tmp_path):
     assert result_plots.draw(name, results(name), tmp_path / "x.png")

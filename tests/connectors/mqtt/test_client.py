@@ -49,6 +49,7 @@ def first_packet(session_s, **options):
     return flags, keepalive, properties, rest[2 : 2 + rest[1]].decode()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("session_s", "options", "wanted"),
     [

@@ -63,6 +63,7 @@ def _reason(call, *arguments, **options):
     return caught.value.reason
 
 
+@pytest.mark.long
 def test_written_blobs_are_read_back(store):
     assert list(store.list()) == []
     store.write("models/a.bin", b"\x00\xff")
@@ -128,6 +129,7 @@ def test_invalid_names_are_refused(store):
     assert list(store.list()) == []
 
 
+@pytest.mark.long
 def test_large_blob_is_written_in_blocks(store):
     data = os.urandom(1 << 20) * 50
     store.write("big", data)
@@ -146,6 +148,7 @@ STEPS = st.lists(
 )
 
 
+@pytest.mark.long
 @given(steps=STEPS)
 @settings(max_examples=depth(25), suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_sequence_of_operations_equals_a_dict(store, steps):

@@ -67,6 +67,7 @@ def test_columns_keep_their_types(table, tmp_path):
 ROWS = st.lists(st.tuples(st.sampled_from("aü'"), st.integers(0, 3), st.integers(-9, 9)), max_size=12)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("dialect", ["sqlite", "other"])
 @given(batches=st.lists(ROWS, max_size=4))
 def test_upserts_equal_a_dict(dialect, batches):
@@ -106,6 +107,7 @@ def test_statements_of_other_databases():
     assert [s.is_delete for s in upsert(table, "mysql")] == [True, False]
 
 
+@pytest.mark.long
 def test_locked_database_is_retried(table, tmp_path, monkeypatch):
     table.write([_row()])
     other = sqlite3.connect(tmp_path / "rows.db", check_same_thread=False, isolation_level=None)

@@ -44,6 +44,7 @@ def _count_writes(table, monkeypatch):
     return sizes
 
 
+@pytest.mark.long
 def test_values_are_read_back_unchanged(table):
     values = {
         "flag": True,
@@ -75,6 +76,7 @@ def test_last_row_with_the_same_keys_wins(table):
     assert table.get([("p", "r"), ("p", "r")]) == [{"a": 4}, {"a": 4}]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("rows", "sizes"),
     [
@@ -144,6 +146,7 @@ def test_invalid_rows_are_reported_and_the_others_written(table):
     assert all(table.get([(rows[i].partition, rows[i].row)])[0] for i in (0, 11))
 
 
+@pytest.mark.long
 def test_transaction_that_is_too_large_is_split(table):
     rows = [Row("p", encode_key(i), {"a": "ü" * 30_000, "b": "x" * 30_000}) for i in range(100)]
     assert table.insert(rows) == {}
@@ -166,6 +169,7 @@ STEPS = st.lists(
 )
 
 
+@pytest.mark.long
 @given(steps=STEPS)
 @settings(max_examples=depth(25), suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_sequence_of_operations_equals_a_dict(table, steps):

@@ -52,6 +52,7 @@ def reasons(result):
     return len(given) - orphans, orphans
 
 
+@pytest.mark.long
 @given(clicks=lines, impressions=lines, tick_every=st.none() | st.integers(1, 5), batch_size=st.integers(1, 5))
 def test_equals_the_reference(clicks, impressions, tick_every, batch_size):
     flow = ads_analytics(tick_every=tick_every)
@@ -61,6 +62,7 @@ def test_equals_the_reference(clicks, impressions, tick_every, batch_size):
     assert reasons(result) == tuple(wrong)
 
 
+@pytest.mark.long
 @settings(max_examples=depth(12))
 @given(clicks=lines.filter(any), impressions=lines, tick_every=st.integers(1, 5), seed=st.integers(0, 1 << 32))
 def test_is_the_same_in_stages(clicks, impressions, tick_every, seed):
@@ -73,6 +75,7 @@ def test_is_the_same_in_stages(clicks, impressions, tick_every, seed):
     assert reasons(staged) == tuple(wrong)
 
 
+@pytest.mark.long
 @given(clicks=lines, impressions=lines, batch_size=st.integers(1, 5))
 def test_rates_after_each_record(clicks, impressions, batch_size):
     result = ads_analytics(emit="each").run(sources(clicks, impressions), batch_size=batch_size)

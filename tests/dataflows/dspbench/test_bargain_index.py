@@ -75,6 +75,7 @@ def test_bargains_equal_exact_sums(trades, quotes, window, first, batch_size):
     same(found(result["bargains"]), wanted)
 
 
+@pytest.mark.long
 @given(files.filter(any), st.sampled_from(WINDOWS), st.integers(0, 1 << 32))
 def test_bargains_are_the_same_in_stages(lines, window, seed):
     choose = random.Random(seed)
@@ -117,6 +118,7 @@ def test_figures_of_the_specification(sample_data, window, first, count, total):
         assert rows[0][2:] == pytest.approx((11.92000008, 6000, 11.95047135, 6185.641645), rel=1e-9)
 
 
+@pytest.mark.long
 def test_shared_file_in_stages(sample_data):
     rows = found(bargain_index().run({name: replay(sample_data / SHARED) for name in ("trades", "quotes")})["bargains"])
     sources = {name: replay(sample_data / SHARED) for name in ("trades", "quotes")}

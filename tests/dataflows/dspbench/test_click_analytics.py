@@ -69,6 +69,7 @@ def test_equals_the_reference(geo, texts, batch_size):
     assert sorted(result["errors"]["seq"].to_pylist()) == wrong
 
 
+@pytest.mark.long
 @settings(max_examples=depth(15))
 @given(texts=lines.filter(any), seed=st.integers(0, 1 << 32))
 def test_is_the_same_in_stages(geo, texts, seed):
@@ -87,6 +88,7 @@ def test_updates_are_the_last_of_each_key_in_a_batch(geo, texts, batch_size):
     assert found(result) == [last_updates(w, key, batch_size) for w, key in zip(wanted, keys, strict=True)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("staged", [False, True])
 def test_the_clicks_of_the_specification(sample_data, staged):
     flow, source = click_analytics(geo=str(sample_data / GEO)), replay(sample_data / CLICKS)

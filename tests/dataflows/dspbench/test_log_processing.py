@@ -94,6 +94,7 @@ def test_updates_are_the_last_of_each_key_in_a_batch(geo, texts, batch_size):
     assert found(result) == [last_updates(w, key, batch_size) for w, key in zip(wanted, keys, strict=True)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("staged", [False, True])
 def test_the_log_of_the_specification(sample_data, staged):
     flow, source = log_processing(geo=str(sample_data / GEO)), replay(sample_data / LOG)

@@ -74,6 +74,7 @@ def places(errors):
     return sorted((row["seq"], row["reason"]) for row in errors.to_pylist())
 
 
+@pytest.mark.long
 @given(lines(), st.integers(1, 4), st.integers(1, 9), st.sampled_from([(100, 100), (7.5, 31)]), st.booleans())
 @settings(max_examples=depth(90), deadline=None)
 def test_alerts_are_those_of_the_reference(texts, window, batch_size, scales, partial):

@@ -65,6 +65,7 @@ def same(rows, wanted):
         assert action == other or (other is None and action in PAGES)
 
 
+@pytest.mark.long
 @given(events, rewards, intervals, ORDERS, st.integers(1, 9))
 def test_choices_equal_the_reference(event_lines, reward_lines, options, order, batch_size):
     flow = reinforcement_learner(order=order, seed=7, **{NAMES[name]: value for name, value in options.items()})
@@ -114,6 +115,7 @@ def test_a_closed_loop_in_any_cut(options, tmp_path):
     assert parts == whole
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", [0, 1, 2, 3])
 def test_closed_loop_learns_the_best_page(seed):
     result = reinforcement_learner(closed_loop=True, seed=seed).run(table(rounds(10_000)))["actions"]
@@ -136,6 +138,7 @@ def test_closed_loop_learns_the_best_page(seed):
     assert Counter(choices[-2000:]).most_common(1)[0][0] == "page3"
 
 
+@pytest.mark.long
 def test_the_shared_files(sample_data):
     event_lines, reward_lines = ((sample_data / name).read_text().splitlines() for name in (EVENTS, REWARDS))
     for order in ("rewards first", "number"):

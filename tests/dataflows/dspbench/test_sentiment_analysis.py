@@ -51,6 +51,7 @@ def stored(tmp_path_factory):
     return str(path)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "options",
     [

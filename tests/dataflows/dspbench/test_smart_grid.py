@@ -76,6 +76,7 @@ def assert_same(result, texts, *, window=3600, length=60, every=30, partial=True
     assert [row[5] for row in got] == pytest.approx([row[5] for row in wanted], rel=1e-12)
 
 
+@pytest.mark.long
 @given(lines(), st.sampled_from([10, 45, 3600]), st.integers(3, 20))
 @settings(max_examples=depth(60), deadline=None)
 def test_results_are_those_of_the_reference(texts, window, batch_size):
@@ -83,6 +84,7 @@ def test_results_are_those_of_the_reference(texts, window, batch_size):
     assert_same(flow.run(table(texts), batch_size=batch_size), texts, window=window)
 
 
+@pytest.mark.long
 @given(
     lines(steps=(0, 0, 0, 5, 40, 20_000)), st.sampled_from([(7200, 7200), (14_400, 3600), (10_800, 5)]), st.booleans()
 )
@@ -95,6 +97,7 @@ def test_days_before(texts, times, partial):
     assert_same(flow.run(table(texts), batch_size=7), texts, length=length, every=every, partial=partial)
 
 
+@pytest.mark.long
 @given(lines(), st.integers(0, 1 << 32), st.sampled_from([1, 3]))
 @settings(max_examples=depth(6), deadline=None)
 def test_results_are_the_same_in_stages(texts, seed, parallelism):
@@ -106,6 +109,7 @@ def test_results_are_the_same_in_stages(texts, seed, parallelism):
     assert_same(staged, texts, window=40)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("staged", [False, True])
 def test_the_houses_of_the_specification(sample_data, staged):
     source = replay(sample_data / SHARED)

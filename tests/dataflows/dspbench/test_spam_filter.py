@@ -44,6 +44,7 @@ def found(rows):
     ]  # fmt: skip
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "options",
     [{}, {"emit_empty": True, "words": 2, "unknown": 0.45}, {"threshold": 0.4, "least": 0.2, "emit_empty": True}],

@@ -57,6 +57,7 @@ def test_spikes_are_those_of_the_reference(texts, window, threshold, batch_size)
     assert places(result.errors) == bad
 
 
+@pytest.mark.long
 @given(lines, st.integers(0, 1 << 32))
 def test_spikes_are_the_same_in_stages(texts, seed):
     choose = random.Random(seed)

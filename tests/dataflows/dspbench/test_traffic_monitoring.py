@@ -59,6 +59,7 @@ def network(tmp_path_factory):
     return str(path)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("options", "same"),
     [
@@ -88,6 +89,7 @@ def test_restarted_run_continues(network, tmp_path):
     assert found(tail.run(ro.MemorySource(table(cars)), **kept)["speeds"]) == whole
 
 
+@pytest.mark.long
 def test_the_figures_of_the_specification(sample_data):
     lines = (sample_data / CARS).read_text().splitlines()
     roads = roads_of_csv(sample_data / ROADS)
@@ -101,6 +103,7 @@ def test_the_figures_of_the_specification(sample_data):
     assert found(speeds) == list(reference(lines, roads))
 
 
+@pytest.mark.long
 def test_the_taxis_of_beijing(sample_data):
     flow = traffic_monitoring(width=100_000.0)  # every position is on a road, so that the options alone drop positions
     for integer, wanted in expected(

@@ -61,6 +61,7 @@ def test_equals_the_reference(texts, batch_size, rankers, normalise, partial):
     assert sorted(result["errors"]["seq"].to_pylist()) == wrong
 
 
+@pytest.mark.long
 @settings(max_examples=depth(12))
 @given(texts=lines.filter(any), seed=st.integers(0, 1 << 32))
 def test_is_the_same_in_stages(texts, seed):

@@ -79,6 +79,7 @@ def lively(many, seed=3):
     ]
 
 
+@pytest.mark.long
 @settings(max_examples=depth(30))
 @given(files, st.booleans(), st.integers(1, 9))
 def test_scores_equal_the_reference(lines, exact, batch_size):
@@ -88,6 +89,7 @@ def test_scores_equal_the_reference(lines, exact, batch_size):
     assert sorted(result.errors["seq"].to_pylist()) == bad
 
 
+@pytest.mark.long
 @settings(max_examples=depth(15))
 @given(files.filter(any), st.booleans(), st.integers(0, 1 << 32))
 def test_scores_are_the_same_in_stages(lines, exact, seed):
@@ -160,6 +162,7 @@ def test_a_restart_in_mid_stream(tmp_path):
     same(parts, reference(lines)[0])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("exact", [True, False])
 @pytest.mark.parametrize("mode", ["long", "short"])
 def test_figures_of_the_specification(sample_data, exact, mode):
@@ -191,6 +194,7 @@ def test_figures_of_the_specification(sample_data, exact, mode):
     assert figures == pytest.approx(wanted[mode], abs=5e-5)
 
 
+@pytest.mark.long
 def test_the_file_in_stages_and_by_reference(sample_data):
     lines = (sample_data / SHARED).read_text().splitlines()
     wanted, bad, mean = reference(lines)

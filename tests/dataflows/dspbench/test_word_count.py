@@ -50,6 +50,7 @@ def test_counts_are_those_of_a_dict(texts, lowercase, batch_size):
             )
 
 
+@pytest.mark.long
 @given(lines.filter(any), st.integers(0, 1 << 32))
 def test_counts_are_the_same_in_stages(texts, seed):
     choose = random.Random(seed)

@@ -61,6 +61,7 @@ def test_equals_the_reference(ads, texts, allowed_lateness, batch_size):
     assert sorted(result["errors"]["seq"].to_pylist()) == wrong
 
 
+@pytest.mark.long
 @settings(max_examples=depth(15))
 @given(texts=lines.filter(any), seed=st.integers(0, 1 << 32))
 def test_is_the_same_in_stages(ads, texts, seed):
@@ -85,6 +86,7 @@ def test_options(ads):
         yahoo_streaming(ads="nowhere.csv")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("staged", [False, True])
 def test_every_third_event_is_a_view(sample_data, staged):
     flow = yahoo_streaming(ads=str(sample_data / "dspbench/synthetic/ysb-ads.csv"))

@@ -125,6 +125,7 @@ def flips(n, every=100_000_000, delay=30_000_000):
     return readings
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("batch_size", [7, 10_000])
 def test_a_valve_that_slows_down(batch_size):
     readings = flips(400)

@@ -39,6 +39,7 @@ def received(url):
     return FolderBroker(url).session("test", ["etl/#"])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("stream", FILES)
 def test_benchmark_tables_reach_the_broker(stream, sample_data, tmp_path):
     folder = sample_data / "riotbench"

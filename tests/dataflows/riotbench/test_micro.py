@@ -30,6 +30,7 @@ def column(rows, name):
     return rows.column(name).to_pylist()
 
 
+@pytest.mark.long
 def test_observations_are_the_first_of_90_sensors_without_losses():
     rows = micro_case("KAL").batch
     wanted = table(CitySource(90, format="observations", drop=0.0), 0, 6554).slice(0, 32_768)
@@ -77,6 +78,7 @@ def test_rows_to_learn_from():
     assert micro_case("MLR").batch is rows
 
 
+@pytest.mark.long
 def test_models_are_those_of_the_rows():
     rows = micro_case("DTC").batch
     numbers = np.array([column(rows, name) for name in INPUTS]).T
@@ -228,6 +230,7 @@ CODES = [kind.code for kind in registered_tasks()]
 SOME_REJECTED = {"BAY", "BOL", "BSM", "CDT", "DCS", "KFN", "PDL", "PTB", "RDR", "SLW", "TPK", "TRD"}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("code", CODES)
 def test_every_task_accepts_its_input(code: str) -> None:
     flow = dataflows.micro(code)

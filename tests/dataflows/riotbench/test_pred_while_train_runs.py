@@ -25,6 +25,7 @@ def run(tmp_path, monkeypatch, **options):
     return job, console.file.getvalue()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("servers", [False, True], ids=["files", "servers"])
 def test_pred_switches_to_models_trained_while_it_runs(tmp_path, monkeypatch, servers):
     job, text = run(tmp_path, monkeypatch, servers=servers)

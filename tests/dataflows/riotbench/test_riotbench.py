@@ -21,6 +21,7 @@ from riot_ops.models import LinearModel, ModelStore
 from tests.dataflows.riotbench_inputs import NO_NEWS, N, features, observations, sensors, source, table
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("stream", SCHEMAS)
 def test_etl_cleans_stores_and_publishes_each_message(stream, tmp_path):
     wide = observations(stream, layout="wide", fields=stream_schema(stream).numeric)

@@ -54,6 +54,7 @@ def reference(stream, *, average, sliding, regression, horizon):
     return found
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("stream", "options", "wanted"),
     [

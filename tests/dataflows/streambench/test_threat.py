@@ -53,6 +53,7 @@ def windows(texts, **options):
     return result, result["threats"].to_pylist()
 
 
+@pytest.mark.long
 def test_features_equal_single_packets(packets):
     result, rows = windows(packets)
     wanted = reference.flows(packets)
@@ -81,6 +82,7 @@ def test_any_cut_gives_the_same(packets):
     assert once.equals(cut)
 
 
+@pytest.mark.long
 def test_a_packet_that_is_late(packets):
     first, *_, last = packets
     late = first.replace(first.split(",")[1], "10.9.9.9")
@@ -111,6 +113,7 @@ def test_gaps_are_those_of_packets_in_order():
     assert features == [features[0]] * 9
 
 
+@pytest.mark.long
 def test_bad_lines():
     bad = ["", "soon,10.0.0.1,10.0.0.2,1,2,6,40,2,64,0", "1,10.0.0.1,10.0.0.2,1,2,6,40,2", "1,a,b,1,2,6,x,2,64,0"]
     result, rows = windows(bad)
@@ -123,6 +126,7 @@ def test_bad_lines():
         assert threat(from_packets=from_packets).run(messages([]))["threats"].num_rows == 0
 
 
+@pytest.mark.long
 def test_lines_without_labels(packets):
     plain = [line.rpartition(",")[0] for line in packets]
     for texts in (plain, packets):  # further cells are ignored
@@ -171,6 +175,7 @@ def test_unused_options_are_refused(options, error_text):
         threat(**options)
 
 
+@pytest.mark.long
 def test_network_trained_at_build_time():
     source = FlowsSource(messages=100)
 

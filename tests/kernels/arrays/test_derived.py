@@ -53,6 +53,7 @@ def both(task, batches, **state):
     return found
 
 
+@pytest.mark.long
 @given(st.lists(mails, min_size=1, max_size=3), st.sampled_from(["each", "end"]), st.booleans())
 def test_counts_equal_those_of_a_batch(parts, emit, headed):
     bag = BAG if headed else BAG.replace(whole=None)
@@ -84,6 +85,7 @@ def test_unlabelled_records_are_not_condensed():
     assert t.CountSpamWords().precombine_derived(derived(messages([("a b", True), ("a", None)]))) is None
 
 
+@pytest.mark.long
 @given(mails, st.lists(mails, min_size=1, max_size=2), st.booleans(), st.integers(1, 3))
 def test_scores_equal_those_of_a_batch(known, asked, emit_empty, words):
     counts, dead = KeyedState(t.CountSpamWords()), DeadLetters("counts")

@@ -27,6 +27,7 @@ def expected(h1, h2):
     return [seen.setdefault(key, len(seen)) for key in zip(h1.tolist(), h2.tolist(), strict=True)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("keys", [1, 15, 16, 17, 3_000, 60_000])
 def test_slots_are_in_order_of_appearance_for_any_batches(keys):
     numbers = np.random.default_rng(keys).integers(0, keys, 100_000)

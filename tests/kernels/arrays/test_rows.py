@@ -15,6 +15,7 @@ TEXT = st.none() | st.text(max_size=40) | st.sampled_from(["", "a" * 15, "b" * 1
 PLACES = st.lists(st.integers(0, 10**6), max_size=60)
 
 
+@pytest.mark.long
 @given(st.lists(TEXT, min_size=1, max_size=30), st.integers(0, 5), PLACES, st.booleans())
 def test_take_of_texts(values, skipped, places, as_bytes):
     """Also of slices, whose texts do not begin where the bytes of the column do."""

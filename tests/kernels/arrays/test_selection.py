@@ -38,6 +38,7 @@ def same_floats(got, wanted):
     return [None if np.isnan(v) else v for v in got] == wanted
 
 
+@pytest.mark.long
 @given(ROWS, st.data())
 def test_select_and_take_equal_python_lists(rows, data):
     passes = data.draw(st.lists(st.booleans(), min_size=len(rows), max_size=len(rows)))

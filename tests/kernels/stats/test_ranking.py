@@ -8,6 +8,7 @@ import pytest
 from riot_ops.kernels.stats.ranking import next_ticks, select_candidates, top_rows
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("rows", [0, 1, 40, 3000])
 @pytest.mark.parametrize("known", [1, 7, 500])
 @pytest.mark.parametrize("k", [1, 2, 10, 5000])

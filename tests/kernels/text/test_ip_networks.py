@@ -33,6 +33,7 @@ def test_the_smallest_network_is_found(nets, others, data):
     assert found.tolist() == [place(address) for address in addresses]
 
 
+@pytest.mark.long
 def test_networks_with_a_common_prefix():
     nets = [f"198.18.{k}.0/24" for k in range(0, 250, 3)] + [f"198.18.9.{16 * k}/28" for k in range(7)]
     nets += ["198.0.0.0/8", "198.19.0.0/16", "198.17.255.255/32", "198.18.255.128/25"]

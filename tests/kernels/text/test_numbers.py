@@ -39,6 +39,7 @@ def data_of(text: str) -> Any:
     return readonly(np.frombuffer(text.encode() + b'9\xff.-e5"}~~~~~~~~~~', np.uint8))
 
 
+@pytest.mark.long
 @given(TEXTS)
 @settings(max_examples=depth(1500), deadline=None)
 def test_parse_number_equals_float(text: str) -> None:
@@ -57,6 +58,7 @@ def test_parse_number_equals_float(text: str) -> None:
 PLAIN = st.from_regex(r"-?[0-9]{1,9}\.[0-9]{1,9}", fullmatch=True)
 
 
+@pytest.mark.long
 @given(st.one_of(TEXTS, PLAIN))
 @settings(max_examples=depth(1500), deadline=None)
 def test_plain_number_accepts_a_subset_of_float(text: str) -> None:
@@ -68,6 +70,7 @@ def test_plain_number_accepts_a_subset_of_float(text: str) -> None:
         assert ok
 
 
+@pytest.mark.long
 @given(st.one_of(TEXTS, st.integers(-(2**64), 2**64).map(str), st.integers(2**63 - 9, 2**63 + 9).map(str)))
 @settings(max_examples=depth(1500), deadline=None)
 def test_whole_number_accepts_a_subset_of_int(text: str) -> None:
@@ -79,6 +82,7 @@ def test_whole_number_accepts_a_subset_of_int(text: str) -> None:
         assert ok
 
 
+@pytest.mark.long
 @given(TEXTS.filter(lambda t: len(t) <= 9))
 @settings(max_examples=depth(1500), deadline=None)
 def test_short_number_accepts_a_subset_of_float(text: str) -> None:

@@ -43,6 +43,7 @@ def test_resumed_dataflow_continues(opened):
     assert manager.backend.wait(10) and values(sink, "t0") == [float(i) for i in range(151)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", ["alone", "shared", "second query", "lagging query", "killed"])
 def test_pause_skips_exactly_the_records_in_between(opened, tmp_path, case):
     manager, source, go = opened(max_records=5, join=False)
@@ -73,6 +74,7 @@ def test_pause_skips_exactly_the_records_in_between(opened, tmp_path, case):
         assert values(sinks["ada"], "t0") == ALL
 
 
+@pytest.mark.long
 def test_pause_does_not_wait_for_queries_that_wait_for_its_sinks(opened):
     manager, source, go = opened(queue_bytes=3000, patience_s=8.0)
     free, got = threading.Event(), []
@@ -125,6 +127,7 @@ def test_iterator_as_source_is_refused(opened):
         manager.submit(dataflow("ada"), iter(ROWS), ro.MemorySink())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("compacted", [False, True])
 def test_query_stays_as_long_as_another_reads_its_topic(opened, tmp_path, compacted):
     manager, one, go = opened()

@@ -86,6 +86,7 @@ def averages(name, *keys):
     return flow.sink("out", stream)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("keys", "before", "after"),
     [(("device", ()), [1, 1], [1]), (((),), [2], [1]), (("device",), [1], [1])],
@@ -189,6 +190,7 @@ def test_failed_replacement_is_tried_once_and_does_not_prevent_removals(opened, 
     assert manager.backend.wait(10) and sorted(values(ada, "t0")) == [0.5, 2.5]
 
 
+@pytest.mark.long
 def test_hanging_sink_that_others_wait_for_prevents_a_merge(opened):
     manager, source, go = opened()
     free = threading.Event()
@@ -224,6 +226,7 @@ def give_some_records(manager, go):
     until(lambda: manager.stats()["rows"]["bob"])
 
 
+@pytest.mark.long
 def test_queries_of_an_exclusive_source_are_merged(two_queries, monkeypatch):
     manager, sinks, go = two_queries
     give_some_records(manager, go)
@@ -235,6 +238,7 @@ def test_queries_of_an_exclusive_source_are_merged(two_queries, monkeypatch):
     check_complete(manager, sinks)
 
 
+@pytest.mark.long
 def test_stopped_queries_of_an_exclusive_source_restart_after_a_failed_merge(two_queries, monkeypatch):
     manager, sinks, go = two_queries
     give_some_records(manager, go)

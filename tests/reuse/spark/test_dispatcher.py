@@ -81,6 +81,7 @@ def scenario(tmp_path, monkeypatch):
         one.manager.close()
 
 
+@pytest.mark.long
 def test_query_waits_for_blocking_sinks(opened):
     manager, source, go = opened(queue_bytes=2000)
     free = threading.Event()
@@ -120,6 +121,7 @@ def test_failed_sink_is_not_synced(opened):
     assert manager.stats()["failed"] == {"ada": "OSError: disk gone"}
 
 
+@pytest.mark.long
 def test_hanging_blocking_sink_is_abandoned(opened):
     manager, source, go = opened(queue_bytes=2000, patience_s=0.6)
     free = threading.Event()
@@ -183,6 +185,7 @@ def test_other_dataflows_start_pause_and_end_while_a_sink_hangs(scenario):
     assert some.backend.wait(20) and some.ada.got == ALL
 
 
+@pytest.mark.long
 def test_pause_of_a_hanging_sink_loses_no_earlier_records(scenario):
     some = scenario()
     some.backend.fragments["f0"].query.delay_s = 0.02  # so that records are left when it pauses
@@ -195,6 +198,7 @@ def test_pause_of_a_hanging_sink_loses_no_earlier_records(scenario):
     assert some.subscriber("ada").progress.epoch > 0
 
 
+@pytest.mark.long
 def test_hanging_sink_is_abandoned_while_locks_are_held(scenario):
     some = scenario(on_slow="block", patience_s=0.2)
     some.hang()
@@ -259,6 +263,7 @@ def test_hanging_sink_gets_records_in_order_after_defragmentations_and_pauses(sc
     assert 20 < pause <= resume and values(bob, "t1") == ALL[:151]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("saved", [True, False])
 def test_hanging_sink_gets_its_records_after_a_kill(tmp_path, monkeypatch, saved):
     monkeypatch.setattr(dispatcher_module, "GRACE_SECONDS", 0.05)
@@ -317,6 +322,7 @@ def test_removed_dataflow_with_a_slow_sink_gets_all_records_while_others_act(sce
     assert len([*(tmp_path / "back" / "dataflows").iterdir()]) == 1 and not some.backend.dispatchers.draining
 
 
+@pytest.mark.long
 def test_removed_dataflow_gets_exactly_the_available_batches(scenario, monkeypatch):
     monkeypatch.setattr(dispatcher_module, "GRACE_SECONDS", 10)
     some = scenario(max_records=5)
@@ -337,6 +343,7 @@ def test_removed_dataflow_gets_exactly_the_available_batches(scenario, monkeypat
     assert some.backend.wait(20) and values(bob, "t0") == ALL
 
 
+@pytest.mark.long
 def test_hanging_sink_of_a_removed_dataflow_is_abandoned_with_a_warning(scenario, caplog):
     some = scenario(patience_s=0.2)
     some.hang()

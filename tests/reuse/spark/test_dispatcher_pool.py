@@ -113,6 +113,7 @@ def test_slow_sink_gets_its_own_dispatcher(scenario, monkeypatch):
     assert some.dispatchers() == [["ada", "cyd"]]
 
 
+@pytest.mark.long
 def test_all_sinks_may_be_slow(scenario, monkeypatch):
     monkeypatch.setattr(dispatcher_module, "GRACE_SECONDS", 0.05)
     got = {name: [] for name in ("ada", "bob", "cyd")}
@@ -144,6 +145,7 @@ def test_failing_sink_affects_no_other_dataflow(scenario):
     assert some.manager.stats()["dropped"]["bob"]["t0"] > 0
 
 
+@pytest.mark.long
 def test_pause_resume_and_removal_affect_no_other_dataflow(scenario):
     some = scenario("ada", "bob", "cyd", "dan")
     some.manager.pause("bob")
@@ -158,6 +160,7 @@ def test_pause_resume_and_removal_affect_no_other_dataflow(scenario):
     assert not list((some.folder / "back" / "dataflows").iterdir()) and not some.backend.dispatchers.by_dataflow
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("slow", [False, True])
 def test_each_dataflow_has_all_records_once_after_a_kill(tmp_path, monkeypatch, slow):
     monkeypatch.setattr(dispatcher_module, "GRACE_SECONDS", 0.05)
@@ -245,6 +248,7 @@ def test_removal_does_not_wait_for_a_hanging_sink(scenario, monkeypatch):
         some.manager.remove("bob")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("order", [("ada", "bob"), ("bob", "ada")])
 def test_removal_waits_until_sinks_have_ended(scenario, order):
     ended = []
@@ -264,6 +268,7 @@ def test_removal_waits_until_sinks_have_ended(scenario, order):
     assert not list((some.folder / "back" / "fragments").iterdir())
 
 
+@pytest.mark.long
 def test_new_dataflows_join_the_existing_dispatcher(scenario):
     some = scenario("ada")
     some.backend.fragments["f0"].query.delay_s = 0.03  # so that records are left when they start

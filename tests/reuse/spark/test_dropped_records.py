@@ -99,6 +99,7 @@ def test_failed_sink_drops_all_later_records(opened, shared):
     assert not dropped(manager, "bob")
 
 
+@pytest.mark.long
 def test_dropped_records_include_rejected_ones_and_exclude_pauses(opened):
     manager, source, go = opened(behind_bytes=3000)
     sink, other = Counting(waits=True), Counting()
@@ -119,6 +120,7 @@ def test_dropped_records_include_rejected_ones_and_exclude_pauses(opened):
     assert dropped(manager, "ada")[ERRORS_STREAM] > 0 and dropped(manager, "ada")["t0"] > 0
 
 
+@pytest.mark.long
 def test_abandoned_sink_drops_all_records_but_those_it_is_writing(opened):
     manager, source, go = opened(patience_s=0.3)
     sink = Counting(waits=True)

@@ -93,6 +93,7 @@ def values(sink, stream):
 BEFORE = [float(i) for i in range(50)]  # the micro-batches before the one with the value
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("place", ["stage 0", "keyed"])
 def test_only_dataflows_that_use_the_step_fail(place, opened, picky, fragile, request, caplog):
     manager, source, go = opened()
@@ -126,6 +127,7 @@ def test_only_dataflows_that_use_the_step_fail(place, opened, picky, fragile, re
     assert not manager.backend.running_steps()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("on_failure", ["detach", "stop"])
 def test_other_streams_of_the_dataflow_go_on_or_stop(on_failure, opened, picky, tmp_path):
     manager, source, go = opened()
@@ -143,6 +145,7 @@ def test_other_streams_of_the_dataflow_go_on_or_stop(on_failure, opened, picky, 
     assert manager.stats()["failed"] == {"ada": WHY}
 
 
+@pytest.mark.long
 def test_lagging_sink_gets_all_records_from_before_the_failure(opened, picky):
     manager, source, go = opened()
     free, got = threading.Event(), {"in": [], "picky": []}
@@ -162,6 +165,7 @@ def test_lagging_sink_gets_all_records_from_before_the_failure(opened, picky):
     assert manager.backend.wait(10) and got == {"in": BEFORE, "picky": BEFORE}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("on_failure", ["detach", "stop"])
 def test_restart_keeps_failed_step_disabled(on_failure, opened, fragile, tmp_path):
     flow, stream = start_flow("ada")
@@ -205,6 +209,7 @@ def test_step_that_raised_at_the_end_of_the_process_is_tried_again(opened, fragi
         assert rows(sinks[name].table("t0")) == alone(flow, "t0")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("others", [True, False])
 @pytest.mark.parametrize("on_failure", ["detach", "stop"])
 def test_downstream_query_processes_the_records_from_before_the_failure_and_ends(on_failure, others, opened, picky):
@@ -280,6 +285,7 @@ def test_dataflow_submitted_before_the_failure_is_known_fails_too(opened, picky)
     assert not sinks["late"].table("t1").num_columns
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("when", ["after", "during"])
 def test_merge_keeps_failed_step_disabled(when, opened, fragile):
     manager, source, go = opened(join=False)

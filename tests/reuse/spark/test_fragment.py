@@ -78,6 +78,7 @@ class Users:
         assert_same(self.got(name, nodes), self.alone(name, nodes), self.flows[name])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", seeds(4))
 def test_each_dataflow_gets_the_same_records_as_alone(seed, tmp_path):  # P15
     choose = random.Random(seed)
@@ -98,6 +99,7 @@ def test_each_dataflow_gets_the_same_records_as_alone(seed, tmp_path):  # P15
     users.manager.close()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", seeds(4))
 def test_late_dataflow_gets_the_same_records_as_alone_from_its_start_on(seed, tmp_path):
     choose = random.Random(seed)
@@ -119,6 +121,7 @@ def test_late_dataflow_gets_the_same_records_as_alone_from_its_start_on(seed, tm
     users.manager.close()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", seeds(4))
 def test_all_dataflows_resume_after_a_kill(seed, tmp_path):
     """No sink loses or doubles records, whatever was in progress."""
@@ -139,6 +142,7 @@ def test_all_dataflows_resume_after_a_kill(seed, tmp_path):
     users.manager.close()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", seeds(4))
 def test_fragments_are_merged_while_records_arrive(seed, tmp_path):  # P15, P18
     """No sink loses or doubles records, and state is kept; also after a removal, and after a kill."""

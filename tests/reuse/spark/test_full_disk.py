@@ -106,6 +106,7 @@ def summary(manager):
     return manager.canonical(), manager.names, {k: found[k] for k in ("fragments", "queries", "failed", "dropped")}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("times", [1, 100], ids=["once", "and later ones"])
 @pytest.mark.parametrize("blocking", [None, "bob"])
 @pytest.mark.parametrize("name", ["ada", "bob", "cyd"])
@@ -129,6 +130,7 @@ def test_removal_is_complete_despite_refused_writes(tmp_path, monkeypatch, name,
     assert number > 1, "no write was refused"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["ada", "bob", "cyd"])
 @pytest.mark.parametrize("back", [False, True], ids=["pause", "resume"])
 def test_pause_is_complete_or_undone_after_refused_writes(tmp_path, monkeypatch, name, back):
@@ -153,6 +155,7 @@ def test_pause_is_complete_or_undone_after_refused_writes(tmp_path, monkeypatch,
     assert number > 1, "no write was refused"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("times", [1, 100], ids=["once", "and later ones"])
 @pytest.mark.parametrize(("name", "join"), [("ada", False), ("bob", False), ("bob", True), ("cyd", True)])
 def test_submission_is_complete_or_undone_after_refused_writes(tmp_path, monkeypatch, name, join, times):
@@ -180,6 +183,7 @@ def test_submission_is_complete_or_undone_after_refused_writes(tmp_path, monkeyp
             break
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("times", [1, 100], ids=["once", "and later ones"])
 def test_defragmentation_is_complete_or_undone_after_refused_writes(tmp_path, monkeypatch, times):
     for number in itertools.count(1, 1 if times == 1 else 3):
@@ -201,6 +205,7 @@ def test_defragmentation_is_complete_or_undone_after_refused_writes(tmp_path, mo
             break
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("folder", ["dataflows", "readers"])
 def test_nothing_is_delivered_while_progress_cannot_be_saved(tmp_path, monkeypatch, caplog, folder):
     manager, sinks = filled_manager(tmp_path)

@@ -74,6 +74,7 @@ class Scenario:
             assert ordered(rows(Got(self.sinks[name]), last)) == ordered(rows(whole, last)), name
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("numbers", [(2, 5, 3), (5, 1, 2)], ids=str)
 @pytest.mark.parametrize("join", [False, True])
 def test_resumed_queries_keep_their_number(tmp_path, numbers, join):
@@ -89,6 +90,7 @@ def test_resumed_queries_keep_their_number(tmp_path, numbers, join):
     scenario.manager.close()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("numbers", [(2, 5), (5, 2)], ids=str)
 def test_new_queries_have_the_new_number_and_state_is_repartitioned(tmp_path, numbers):
     scenario = Scenario(tmp_path)

@@ -82,6 +82,7 @@ def run_random_actions(choose, folder, actions=12):
     manager.close()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", seeds(8))
 def test_each_dataflow_gets_exactly_the_reported_messages(seed, tmp_path):
     run_random_actions(random.Random(seed), tmp_path)

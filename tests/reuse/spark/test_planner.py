@@ -79,6 +79,7 @@ def test_joined_step_keeps_its_state_if_a_worker_has_an_older_engine(tmp_path):
     manager.close()
 
 
+@pytest.mark.long
 def test_stateful_and_stateless_steps_join_while_records_arrive(opened, tmp_path):
     manager, source = opened()
     flows = {
@@ -110,6 +111,7 @@ def test_stateful_and_stateless_steps_join_while_records_arrive(opened, tmp_path
     assert manager.stats()["fragments"] == 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("join", [False, True])
 def test_tasks_with_state_across_keys_join_and_move(tmp_path, join):
     """Two queries may run them in stages with different key fields."""
@@ -155,6 +157,7 @@ def test_another_source_starts_a_query(opened):
     assert manager.stats()["fragments"] == 2
 
 
+@pytest.mark.long
 def test_refused_dataflow_leaves_nothing_and_can_be_submitted_again(opened, tmp_path):
     manager, source = opened()
     manager.submit(dataflow("ada", kalman()), source, ada := ro.MemorySink())

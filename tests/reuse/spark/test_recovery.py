@@ -34,6 +34,7 @@ def running(*given):
             raise
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", seeds(4))
 def test_killed_process_loses_and_doubles_nothing(seed, tmp_path):
     with running(tmp_path, seed, "fake") as process:
@@ -62,6 +63,7 @@ class Killed(BaseException):
     """Not caught by any code that cleans up."""
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("owner", "method", "action"),
     [
@@ -171,6 +173,7 @@ class Sealed(ro.ParquetSink):
         self.recover(0)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("fault", "kept"),
     [(fault, kept) for fault in ("sink", "bind", "source") for kept in (True, False)] + [("query", True)],

@@ -39,6 +39,7 @@ def test_query_that_fails_for_good_fails_its_dataflows(opened, caplog):
     assert manager.backend.wait(10) and len(values(sink, "t0")) == 200
 
 
+@pytest.mark.long
 def test_no_query_waits_for_one_that_has_failed_for_good(opened):
     manager, source, go = opened(tries=0, join=False, queue_bytes=2000)
     ada, bob = ro.MemorySink(), ro.MemorySink()
@@ -96,6 +97,7 @@ def test_back_end_reports_that_spark_is_gone():
         assert (one.error is not None) == wanted
 
 
+@pytest.mark.long
 def test_supervision_continues_after_any_error(two_queries, monkeypatch, caplog):
     manager, sinks, go = two_queries
     supervisor, restart_failed = manager.backend.supervisor, manager.backend.supervisor.restart_failed

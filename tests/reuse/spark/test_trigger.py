@@ -126,6 +126,7 @@ def test_seconds_of_an_interval(text, seconds):
     assert interval_seconds(text) == pytest.approx(seconds)
 
 
+@pytest.mark.long
 def test_each_interval_has_a_micro_batch(opened):
     manager, source, go = opened(every_s=0.4, max_records=40)
     sink = ro.MemorySink()
@@ -138,6 +139,7 @@ def test_each_interval_has_a_micro_batch(opened):
     assert batches == pytest.approx(len(ROWS) / 40, abs=3), "one for each interval, and those of its start and end"
 
 
+@pytest.mark.long
 def test_actions_do_not_wait_for_the_trigger(opened):
     """With an interval of an hour, each would exceed ``patience_s``."""
     manager, source, go = opened(every_s=3600.0, max_records=None)
@@ -154,6 +156,7 @@ def test_actions_do_not_wait_for_the_trigger(opened):
     manager.remove("ada")
 
 
+@pytest.mark.long
 def test_removal_takes_effect_with_the_next_interval(opened):
     """A micro-batch of its own would cost as much as any other."""
     manager, source, _go = opened(every_s=3600.0, max_records=None)
@@ -165,6 +168,7 @@ def test_removal_takes_effect_with_the_next_interval(opened):
     assert list(manager.backend.micro_batches().values()) == [1]
 
 
+@pytest.mark.long
 def test_output_of_another_query_is_read_at_once(opened):
     manager, source, go = opened(every_s=4.0, max_records=100)
     ada, bob = ro.MemorySink(), ro.MemorySink()

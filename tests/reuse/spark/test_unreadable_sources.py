@@ -118,6 +118,7 @@ def select(flow, sources):
     return {node.id: sources[node.id] for node in flow.nodes_of_kind("source")}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("on_failure", ["detach", "stop"])
 @pytest.mark.parametrize("method", METHODS)
 def test_other_sources_of_the_query_go_on(method, on_failure, opened, harm, caplog):
@@ -155,6 +156,7 @@ def test_other_sources_of_the_query_go_on(method, on_failure, opened, harm, capl
     assert not manager.backend.running_steps()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("method", METHODS)
 def test_transient_error_of_a_source_is_retried(method, opened, harm):
     harm.write_text(f"{method}\n{method}\n")
@@ -169,6 +171,7 @@ def test_transient_error_of_a_source_is_retried(method, opened, harm):
     assert values(sinks["ada"], "mean") == MEANS[::-1]
 
 
+@pytest.mark.long
 def test_only_source_of_a_query_is_retried_after_a_restart(opened, harm, tmp_path):
     """It is not disabled, so no records are lost."""
     harm.write_text(always("read"))
@@ -188,6 +191,7 @@ def test_only_source_of_a_query_is_retried_after_a_restart(opened, harm, tmp_pat
     assert rows(sink, "mean") == alone(flow, OTHER)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("opens", [True, False])
 def test_restart_keeps_a_source_disabled_or_disables_it(opens, opened, harm, tmp_path):
     """A disabled source stays disabled, and one that cannot be opened again is disabled then."""
@@ -213,6 +217,7 @@ def test_restart_keeps_a_source_disabled_or_disables_it(opens, opened, harm, tmp
     assert rows(sinks["bob"], "mean") == alone(flows["bob"], ROWS)
 
 
+@pytest.mark.long
 def test_queries_are_merged_without_a_disabled_source(opened, harm):
     harm.write_text(always("read"))
     manager, sources, go = opened(Fragile(ro.MemorySource(OTHER), harm), join=False)
@@ -231,6 +236,7 @@ def test_queries_are_merged_without_a_disabled_source(opened, harm):
     assert manager.stats()["failed"] == {"ada": "OSError: gone"}
 
 
+@pytest.mark.long
 def test_source_that_fails_at_the_start_of_a_merged_query_is_disabled(opened, harm):
     manager, sources, go = opened(Fragile(ro.MemorySource(OTHER), harm), join=False)
     flows = {"ada": of_two("ada"), "bob": of_one("bob")}

@@ -40,6 +40,7 @@ def test_queries_and_ads_follow_the_law_of_zipf():
     assert all(len(one) == 1 for one in urls.values())
 
 
+@pytest.mark.long
 def test_rates_are_those_of_ads():
     totals = np.zeros((8, 2))
     for record in records(60_000, ads=8):

@@ -20,6 +20,7 @@ def cells(n=20_000, **options):
     return [line.split(",") for line in lines(BarsSource(dirt=False, **options), 0, n)]
 
 
+@pytest.mark.long
 def test_the_format():
     found = cells()
     assert all(re.fullmatch(LINE, ",".join(c)) for c in found)
@@ -37,6 +38,7 @@ def test_every_stock_has_a_line_on_every_weekday():
     assert BarsSource(stocks=7).gap_ms * 7 * 5 == pytest.approx(7 * 86_400_000)
 
 
+@pytest.mark.long
 def test_prices_go_at_random_and_hold_together():
     values = np.array([[float(v) for v in c[2:8]] for c in cells(50_000, stocks=50)]).reshape(1000, 50, 6)
     opened, high, low, closed, adjusted, volume = np.moveaxis(values, 2, 0)

@@ -35,6 +35,7 @@ def test_the_format():
         assert transaction == f"T{number:011}"
 
 
+@pytest.mark.long
 def test_stolen_cards_have_rare_states_alone():
     states = {}
     for customer, _, state in cells(customers=200):

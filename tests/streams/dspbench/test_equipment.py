@@ -35,6 +35,7 @@ def test_the_format():
     assert 250 < np.mean([len("\t".join(row)) for row in rows]) < 350
 
 
+@pytest.mark.long
 def test_sensors_hold_and_valves_follow():
     rows = cells(60_000, holding_s=2.0)
     delays, gaps = [], []
@@ -67,6 +68,7 @@ def test_lines_depend_on_their_number_alone():
     assert late != lines(EquipmentSource(holding_s=1.0, seed=1), 7000, 7100)
 
 
+@pytest.mark.long
 def test_noise_disorder_and_dirt():
     assert len({row[2] for row in cells(2000)}) == 2
     assert len({row[2] for row in cells(2000, noise=True)}) > 500

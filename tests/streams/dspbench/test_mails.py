@@ -61,6 +61,7 @@ def test_mails_to_learn_from_are_others():
     assert same == pytest.approx(0.4**2 + 0.6**2, abs=0.03)
 
 
+@pytest.mark.long
 def test_dirt():
     kinds = Counter()
     for line in lines(MailsSource(), 0, 100_000):

@@ -42,6 +42,7 @@ def test_houses_have_households_and_these_plugs():
     assert len(np.unique(everything, axis=0)) == len(everything)
 
 
+@pytest.mark.long
 def test_loads_come_in_spells_and_add_up_to_work():
     n = len(plugs(0, 1))
     every, steps = 300, 500
@@ -66,6 +67,7 @@ def test_any_part_is_the_same():
     assert cells(0, 3000)[1234:2345] == cells(1234, 2345)
 
 
+@pytest.mark.long
 def test_late_lines_and_dirt():
     n = 2 * len(plugs(0, 10))
     found = cells(n, 20 * n, late=0.01, every=1)

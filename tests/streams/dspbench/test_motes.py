@@ -20,6 +20,7 @@ def cells(n=20_000, **options):
     return [line.split(" ") for line in lines(MotesSource(**{"dirt": False, **options}), 0, n)]
 
 
+@pytest.mark.long
 def test_the_format():
     assert all(re.fullmatch(LINE, " ".join(c)) for c in cells())
     first = cells()[0]
@@ -51,6 +52,7 @@ def test_spikes_leave_the_level_of_their_mote(share):
     assert np.abs(off[~spikes]).max() < 0.035
 
 
+@pytest.mark.long
 def test_dirt():
     found = [line.split(" ") for line in lines(MotesSource(), 0, 100_000)]
     short = [c for c in found if len(c) != 8]

@@ -34,6 +34,7 @@ def test_earnings_have_the_distributions_of_the_specification():
         assert min(earned[action]) >= 0
 
 
+@pytest.mark.long
 def test_dirt():
     bad = Counter(re.sub("[0-9]+", "0", line) for line in lines(RoundsSource(), 0, 100_000))
     assert set(bad) == {"s0,0", "s0", "s0,first"}

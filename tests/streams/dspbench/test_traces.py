@@ -33,6 +33,7 @@ def test_the_format():
     assert len({c[1] for c in found}) == 500
 
 
+@pytest.mark.long
 def test_taxis_are_on_roads_but_for_some_that_are_elsewhere():
     lat, lon, speed, _ = positions(cells())
     inside = (lat >= BEIJING[0]) & (lat <= BEIJING[1]) & (lon >= BEIJING[2]) & (lon <= BEIJING[3])
@@ -44,6 +45,7 @@ def test_taxis_are_on_roads_but_for_some_that_are_elsewhere():
     assert np.mean(speed == 0) == pytest.approx(0.1, abs=0.01)
 
 
+@pytest.mark.long
 def test_speeds_of_a_road():
     lat, lon, speed, _ = positions(cells(60_000))
     roads = RoadIndex(grid_roads()).find(lat, lon)
@@ -67,6 +69,7 @@ def test_a_taxi_goes_along_its_bearing_at_its_speed():
     assert np.corrcoef(driven[usual & (speed[1:] > 0)], speed[1:][usual & (speed[1:] > 0)])[0, 1] > 0.3
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("late", [0.02, 0.5])
 def test_times(late):
     found = cells(taxis=60, late=late)

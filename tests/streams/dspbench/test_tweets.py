@@ -23,6 +23,7 @@ def tweets(n=20_000, start=0, **options):
     return [tweet.get("data", tweet) for tweet in found]
 
 
+@pytest.mark.long
 def test_the_format():
     whole = [json.loads(line) for line in lines(TweetsSource(dirt=False), 0, 20_000)]
     assert np.mean(["data" in tweet for tweet in whole]) == pytest.approx(0.98, abs=0.005)
@@ -44,6 +45,7 @@ def test_languages():
     assert not texts["de"].isascii() or not texts["pt"].isascii()
 
 
+@pytest.mark.long
 def test_feelings():
     assert all(VALENCES[word] > 0 for word in GOOD.split())
     assert all(VALENCES[word] < 0 for word in BAD.split())

@@ -53,6 +53,7 @@ def test_late_lines():
     assert np.mean(back == 60) == pytest.approx(0.1, abs=0.01)
 
 
+@pytest.mark.long
 def test_dirt():
     found = [line.split(",") for line in lines(UsageSource(), 0, 60_000)]
     assert sum(len(c) == 2 for c in found) == pytest.approx(90, rel=0.3)

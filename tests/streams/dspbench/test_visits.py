@@ -27,6 +27,7 @@ def test_clients_have_one_address_each():
     assert all(by_client[click["clientKey"]] == click["ip"] for click in found)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("field", "option"), [("clientKey", "clients"), ("url", "pages")])
 def test_frequencies_follow_the_law_of_zipf(field, option):
     counts = Counter(click[field] for click in clicks(**{option: 40}))

@@ -37,6 +37,7 @@ def test_the_shares_of_the_specification():
     assert Counter(c[2] for c in found)["GET"] / len(found) == pytest.approx(0.97, abs=0.005)
 
 
+@pytest.mark.long
 def test_addresses_of_which_few_are_nowhere():
     every = [ipaddress.ip_address(address) for address in addresses(20_000, 3).to_pylist()]
     known = {(net.network_address, net.prefixlen) for net in (ipaddress.ip_network(row[0]) for row in networks())}
@@ -61,6 +62,7 @@ def test_frequencies_follow_the_law_of_zipf():
     assert pages[0][1] / pages[1][1] == pytest.approx(2, rel=0.1)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("late", [0.01, 0.5])
 def test_times(late):
     found = cells(40_000, rate=1.0, late=late)

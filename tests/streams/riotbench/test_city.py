@@ -32,6 +32,7 @@ def dirty():
 # -- reproducible ----------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @settings(max_examples=depth(25), deadline=None)
 @given(
     st.integers(1, 3000),
@@ -137,6 +138,7 @@ def test_days_cover_their_days():
     assert CitySource(90).time_at({"message": source.messages}) // 1000 >= BASE_MS + 7 * DAY_MS
 
 
+@pytest.mark.long
 def test_half_of_the_losses_come_in_runs(dirty):
     tick = (micros(dirty["event_time"]) // 1000 - BASE_MS) // 10_000
     gaps = []
@@ -152,6 +154,7 @@ def test_half_of_the_losses_come_in_runs(dirty):
     assert np.std(long) == pytest.approx(60, rel=0.15)  # geometric: deviation equals mean
 
 
+@pytest.mark.long
 def test_a_sensor_reports_at_its_own_offset(dirty):
     offset = micros(dirty["event_time"]) // 1000 % 10_000
     per_sensor = {s: set(offset[rows]) for s, rows in dirty.groupby("source").indices.items()}
@@ -163,6 +166,7 @@ def test_a_sensor_reports_at_its_own_offset(dirty):
 # -- marginals -------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_temperature_and_humidity_follow_the_table(clean):
     # the sample is one instant of 84 sensors and these are days of 180: the means of so few places move by a degree
     # or two, and the daily cycle (deviation 2.8) comes on top of what an instant shows
@@ -173,6 +177,7 @@ def test_temperature_and_humidity_follow_the_table(clean):
     assert clean["humidity"].between(5, 99.9).all()
 
 
+@pytest.mark.long
 def test_skewed_fields_are_log_normal(clean):
     # 30 % more or less in a log-mean of few sensors is 0.1: between-sensor deviations of 0.4-0.9 over sqrt(180)
     light = np.log(clean["light"][clean["light"] > 0])
@@ -187,6 +192,7 @@ def test_skewed_fields_are_log_normal(clean):
     assert air.std() == pytest.approx(0.48, rel=0.1)
 
 
+@pytest.mark.long
 def test_variance_within_a_sensor(clean):
     hour = clean["event_time"].dt.hour
     # at a given hour of the day, for the daily cycle is no noise; two days of noise with a correlation time of
@@ -203,6 +209,7 @@ def test_variance_within_a_sensor(clean):
     assert log.groupby("source")["air"].var().mean() ** 0.5 == pytest.approx(0.23, rel=0.08)
 
 
+@pytest.mark.long
 def test_noise_is_correlated_over_a_minute(clean):
     for name, phi in (("dust", 0.9), ("airquality_raw", 0.95)):
         found = []
@@ -261,6 +268,7 @@ def test_dust_and_air_quality_have_their_faults(dirty):
     assert spikes.mean() == pytest.approx(0.021, abs=0.004)  # 2 %, and the log-normal's tail
 
 
+@pytest.mark.long
 def test_coordinates_are_swapped_for_some_sensors(dirty):
     where = []
     for dirt in (True, False):

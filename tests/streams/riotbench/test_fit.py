@@ -31,6 +31,7 @@ def dirty():
 # -- reproducible ----------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @any_split
 def test_any_split_gives_the_same_records(subjects, start, n, parts, form, seed):
     check_any_split(FitSource(subjects, seed=seed, format=form), start, n, parts)
@@ -47,6 +48,7 @@ def test_seeds_differ_and_neither_length_nor_other_subjects_matter():
 # -- forms -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_text_holds_what_the_observations_say():
     n = 3000
     text = table(FitSource(12), 0, n)
@@ -94,6 +96,7 @@ def test_text_looks_like_the_sample(sample_data):
     assert np.mean([len(line) for line in ours]) == pytest.approx(np.mean([len(line) for line in sample]), abs=5)
 
 
+@pytest.mark.long
 def test_a_standing_person_measures_what_the_sample_does(sample_data, clean):
     sample = (sample_data / "riotbench" / "FIT_sample_data_senml.csv").read_bytes().splitlines()
     session = t.ParseSenML(schema="fit", layout="wide", fields=FIT.columns[2:]).session()
@@ -137,6 +140,7 @@ def test_the_rate_is_constant():
 # -- model -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_activities_last_a_minute():
     # one subject for 20 hours at one reading per second
     source = FitSource(1, format="wide", dirt=False)
@@ -149,6 +153,7 @@ def test_activities_last_a_minute():
     assert share == pytest.approx(1 / 13, abs=0.03)
 
 
+@pytest.mark.long
 def test_noise_is_correlated_over_a_step(clean):
     # at rest nothing but the AR(1) noise is left: 0.9 per step of 20 ms, deviation 0.3
     found, spread = [], []
@@ -162,6 +167,7 @@ def test_noise_is_correlated_over_a_step(clean):
     assert np.mean(spread) ** 0.5 == pytest.approx(0.3, rel=0.05)
 
 
+@pytest.mark.long
 def test_movements_have_the_frequency_of_the_activity(clean):
     seen = 0
     for (_, label), rows in clean.groupby(["subjectId", "label"]):
@@ -205,6 +211,7 @@ def test_valid_ranges_hold_nearly_all(clean):
         assert clean[name].between(low, high).mean() > 0.95
 
 
+@pytest.mark.long
 def test_nulls_and_outliers(dirty):
     beyond = 0
     for name, (low, high) in FIT.bounds.items():

@@ -72,6 +72,7 @@ def test_a_message_has_the_shape_of_the_wire_format():
 # -- time ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("meters", "spread"), [(1, 600), (7, 1800), (6000, 600), (5000, 0.5)])
 def test_each_meter_reports_once_per_half_hour_at_its_own_offset(meters, spread):
     source = GridSource(meters, 5 * meters, format="wide", spread=spread)
@@ -91,6 +92,7 @@ def test_each_meter_reports_once_per_half_hour_at_its_own_offset(meters, spread)
     assert GridSource(meters, days=1, spread=spread).messages == 48 * meters
 
 
+@pytest.mark.long
 def test_rates_are_bursts_or_uniform():
     times = table(GridSource(6000, days=0.5, format="wide"))["event_time"].combine_chunks()
     per_second = rates.observed_rates(times)
@@ -117,6 +119,7 @@ def test_consumption_is_log_normal_and_mostly_valid(clean):
     assert clean["energyconsumed"].between(0.05, 40).all()
 
 
+@pytest.mark.long
 def test_spread_between_meters_and_within_one(clean):
     x = clean.assign(log=np.log(clean["energyconsumed"]))
     half_hour = (clean["event_time"].dt.hour * 2 + clean["event_time"].dt.minute // 30 + 11) % 48  # local time

@@ -26,6 +26,7 @@ def clean():
     return table(TaxiSource(1000, 78_700, format="wide", dirt=False)).to_pandas()
 
 
+@pytest.mark.long
 @settings(max_examples=depth(20), deadline=None)
 @given(
     st.integers(1, 30_000),
@@ -76,6 +77,7 @@ def test_text_looks_like_the_sample(sample_data):
     assert np.mean([len(line) for line in ours]) == pytest.approx(np.mean([len(line) for line in sample]), abs=2)
 
 
+@pytest.mark.long
 def test_identities(trips, clean):
     parts = ("fare_amount", "surcharge", "mta_tax", "tip_amount", "tolls_amount")
     cents = sum(np.rint(100 * trips[p]) for p in parts)

@@ -25,6 +25,7 @@ def told():
     return reference.flows(lines(TrafficSource(), 0, 3 * WINDOW))
 
 
+@pytest.mark.long
 def test_flows_are_mixed_as_wanted(told):
     labels = np.array([one["label"] for one in told.values()])
     shares = np.bincount(labels, minlength=3) / labels.size
@@ -57,6 +58,7 @@ def test_windows_hold_equally_many_packets_and_times_ascend():
     assert times[0] // 2_000_000 * 2_000_000 == source.start_ms * 1000
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("rate", [1, 3, 50, 10_000])
 def test_a_line_is_a_function_of_its_number(rate):
     source = TrafficSource(rate=rate, seed=3)
@@ -69,6 +71,7 @@ def test_a_line_is_a_function_of_its_number(rate):
     assert lines(TrafficSource(rate=rate, seed=4), 0, n) != whole
 
 
+@pytest.mark.long
 def test_a_pair_of_hosts_has_one_flow_in_a_window():
     source = TrafficSource(rate=100_000)
     kinds: dict[tuple[str, ...], set[str]] = {}
@@ -103,6 +106,7 @@ def test_lines_of_flows():
     )
 
 
+@pytest.mark.long
 def test_the_more_attacks_look_like_the_rest_the_fewer_are_found():
     right = []
     for overlap in (0.0, 0.2, 0.7, 1.0):
@@ -117,6 +121,7 @@ def test_the_more_attacks_look_like_the_rest_the_fewer_are_found():
     assert right[0] > 0.985 and 0.95 <= right[1] <= 0.99 and right[-1] < 0.83
 
 
+@pytest.mark.long
 def test_dirt():
     plain, dirty = (lines(TrafficSource(dirt=dirt), 0, 20_000) for dirt in (False, True))
     bad = [b for a, b in zip(plain, dirty, strict=True) if a != b]

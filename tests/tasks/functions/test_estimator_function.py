@@ -75,6 +75,7 @@ def test_a_pipeline_fitted_with_names_gets_a_data_frame():
     assert column(ro.predict(encoder, method="transform"), batch)[:2] == [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]
 
 
+@pytest.mark.long
 def test_missing_inputs_give_null_and_infinite_ones_are_rejected():
     batch = pa.RecordBatch.from_pydict(
         {"seq": [0, 1, 2, 3], "a": [0.5, None, float("nan"), float("inf")], "b": pa.array([1, 2, 3, 4], pa.int32())}

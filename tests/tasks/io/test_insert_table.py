@@ -34,6 +34,7 @@ def _time(ms):
     return dt.datetime.fromtimestamp(0, dt.UTC) + dt.timedelta(milliseconds=ms)
 
 
+@pytest.mark.long
 def test_rows_are_stored_under_their_keys(place):
     task = InsertTable(**place, partition="city", row="{event_time:ms}|{sensor_id}")
     session = task.session()

@@ -54,6 +54,7 @@ def test_stores_are_opened_with_defaults_or_given_options(monkeypatch):
     assert UploadBlob(store="azure-blob://charts").parallel == DownloadBlob(store="azure-blob://charts").parallel == 8
 
 
+@pytest.mark.long
 def test_all_stores_hold_the_same_blobs(place):
     blobs = open_blobs(place["store"], place.get("credential"))
     blobs.create()

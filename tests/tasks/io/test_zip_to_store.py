@@ -29,6 +29,7 @@ FILES = st.lists(
 )
 
 
+@pytest.mark.long
 @given(FILES, st.integers(1, 5), st.integers(10, 60), st.lists(st.integers(0, 30), max_size=3))
 def test_archives_hold_all_entries_within_the_limits(files, size, max_bytes, cuts):
     batch = pa.RecordBatch.from_pydict(
@@ -94,6 +95,7 @@ def test_compress_deflates_the_entries(compress):
     assert opened(row["data"]).read("a") == b"a" * 10_000
 
 
+@pytest.mark.long
 def test_bytes_do_not_depend_on_process_or_time_zone():
     script = (
         "from riot_ops.tasks import ZipToStore; import os, time\n"

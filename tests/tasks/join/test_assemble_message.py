@@ -49,6 +49,7 @@ def batch_of(pieces):
     return pa.RecordBatch.from_arrays([pa.array([r[f.name] for r in rows], f.type) for f in SCHEMA], schema=SCHEMA)
 
 
+@pytest.mark.long
 @given(PIECES, st.lists(st.integers(0, 50), max_size=4), st.sampled_from([None, 1, 10]), st.booleans())
 def test_output_equals_the_reference_for_any_batches_and_restarts(pieces, cuts, timeout, emit):
     task = AssembleMessage(
@@ -133,6 +134,7 @@ def test_pieces_of_an_incomplete_message_are_rejected():
     assert "_arrived" not in join.errors[-1]["raw"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("timeout", [None, timedelta(seconds=50)])
 def test_state_is_bounded_over_a_million_messages(timeout):
     """One message in a hundred loses a piece; it waits without a timeout, and is rejected with one."""
@@ -257,6 +259,7 @@ def messages(name, n):
     return {"city": ro.streams.city, "taxi": ro.streams.taxi}[name](messages=n, seed=1)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("name", "columns"), STREAMS)
 def test_etl_records_are_complete(name, columns):
     result = etl(name, "csv").run(messages(name, 2000), batch_size=150)
@@ -281,6 +284,7 @@ def complete(found, flow, name, columns, n):
     assert sorted(lines) == sorted(flow.run(messages(name, n))["join"]["payload"].to_pylist())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("name", "columns"), STREAMS)
 def test_etl_records_are_complete_with_parallel_stages(name, columns):
     flow = etl(name, "csv")

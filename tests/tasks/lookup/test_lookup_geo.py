@@ -130,6 +130,7 @@ def test_a_maxmind_database_is_read(tmp_path):
         t.LookupGeo(table=str(path))
 
 
+@pytest.mark.long
 def test_a_missing_library_for_databases_names_the_extra(tmp_path):
     path = tmp_path / "city.mmdb"
     path.write_bytes(b"")

@@ -42,6 +42,7 @@ def test_a_line_through_readings_in_any_order_of_time():
     assert last((5, 1.0), (5, 3.0), (20, None)) == 3.0  # no line
 
 
+@pytest.mark.long
 @given(
     st.lists(
         st.tuples(KEYS, st.sampled_from(["t", "h", "", None]), READINGS, st.one_of(st.none(), st.integers(-5, 30))),

@@ -561,6 +561,7 @@ LOGGED = st.one_of(
 )  # fmt: skip
 
 
+@pytest.mark.long
 @given(st.lists(st.tuples(st.lists(LOGGED, max_size=6), st.sampled_from(["", "\n", "\r\n", " ", "ü"])), max_size=20))
 def test_fast_path_of_logs_equals_slow_path(rows):
     lines = [(" ".join(cells) + end).encode() for cells, end in rows]
@@ -606,6 +607,7 @@ LONG = st.from_regex(r"-?[0-9]{0,10}\.?[0-9]{0,10}", fullmatch=True)
 WHOLE = st.one_of(st.integers(-(2**63) - 2, 2**63 + 2), st.sampled_from([2**63 - 1, 2**63, -(2**63), 10**18])).map(str)
 
 
+@pytest.mark.long
 @given(
     st.lists(st.tuples(st.lists(st.one_of(FLAGS, LONG, WHOLE), min_size=70, max_size=72), st.booleans()), max_size=8),
     st.sampled_from([",;", ",;"[::-1]]),

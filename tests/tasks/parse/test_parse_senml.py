@@ -491,6 +491,7 @@ def test_limits_of_a_message() -> None:
     assert (errors, out.num_rows) == ({1: "too_large"}, 3)
 
 
+@pytest.mark.long
 def test_much_output_comes_in_batches() -> None:
     sensors = [f"{i % 7}" * 500_000 for i in range(60)]
     payloads = [line(str(i), source=f'"{s}"') for i, s in enumerate(sensors)]
@@ -552,6 +553,7 @@ def test_memory_is_bounded(what: str, rows: int, dead: int, most: int) -> None:
 # -- the samples -----------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "file", "papers", "made", "n"),
     [("city", "SYS", 1000, 50, 5), ("taxi", "TAXI", 1000, 26, 10), ("fit", "FIT", 45, 16, 11)],
@@ -738,6 +740,7 @@ def check(task: ParseSenML, payloads: list[Any]) -> None:
     assert [list(row) for row in zip(*got, strict=True)] == [row[: len(got)] for row in rows]
 
 
+@pytest.mark.long
 @given(st.lists(PAYLOADS, max_size=12))
 @settings(max_examples=depth(150), deadline=None)
 def test_three_paths_and_reference_agree(payloads: list[Any]) -> None:
@@ -781,6 +784,7 @@ def test_similar_messages(payloads: list[Any], fields: tuple[str, ...] | None) -
     check(ParseSenML(schema="city", fields=fields), payloads)
 
 
+@pytest.mark.long
 @given(messages(), st.lists(messages(), max_size=6))
 @settings(max_examples=depth(60), deadline=None)
 def test_names_joined(first: str, others: list[str]) -> None:

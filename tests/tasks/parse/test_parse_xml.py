@@ -64,6 +64,7 @@ HEADS = st.sampled_from(["", '<?xml version="1.0"?>', '<?xml version="1.0" encod
 FIELDS = ("@rollno", "firstname", "lastname", "nickname", "marks")
 
 
+@pytest.mark.long
 @settings(deadline=None, max_examples=depth(250))
 @given(
     st.lists(st.tuples(HEADS, DOCUMENTS), min_size=1, max_size=4),
@@ -192,6 +193,7 @@ def test_hostile_documents_are_rejected(document, reason):
     assert len(out) == (reason is None)
 
 
+@pytest.mark.long
 @settings(deadline=None, max_examples=depth(200))
 @given(
     st.one_of(
@@ -262,6 +264,7 @@ def test_repeated_fields_count_towards_the_limit():
     assert [r["note"] for r in out] == [["nn"]] * 10 + [None] * 10
 
 
+@pytest.mark.long
 def test_large_output_comes_in_several_batches():
     document = "<s>" + "".join(f"<r><x>{r}</x></r>" for r in range(300)) + "</s>"
     notes = [chr(65 + i % 26) * 40_000 for i in range(20)]

@@ -63,6 +63,7 @@ def apply(task: Project, batch: pa.RecordBatch) -> pa.RecordBatch:
     return out
 
 
+@pytest.mark.long
 @given(batches(), st.data(), st.integers(0, 12))
 @settings(max_examples=depth(120))
 def test_output_equals_the_reference(batch, data, cut):

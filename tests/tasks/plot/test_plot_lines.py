@@ -90,6 +90,7 @@ def test_ticks_of_time_have_a_suitable_unit(seconds, ticks):
     assert [*shown[:-1], shown[-1].partition(" ")[0]] == ticks
 
 
+@pytest.mark.long
 def test_unit_labels_the_axis():
     assert "µg/m³ & more" in lines_of(draw({**a_set([1.0]), "what": "µg/m³ & more"}, unit="what")["data"])[1]
     assert draw({**a_set([1.0]), "what": None}, unit="what")["data"] == draw(a_set([1.0]))["data"]
@@ -184,6 +185,7 @@ def test_a_point_without_time_is_omitted():
 ODD = ["ü 漢字 🙂", "<script>&\"'", "$\\frac{1}$", "_hidden", "\x00\x07\ufffe", ""]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("label", ODD)
 def test_any_label_makes_valid_svg(label):
     one = a_set([1.0, 2.0], [label, label], sensor=label)
@@ -204,6 +206,7 @@ def test_any_values_make_valid_svg(values):
     assert not any("nan" in (t or "") for t in texts)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("values", [[1.0, None, 3.0, 2.0], [1e308, -1e308], [5e-324, 1e-310], [4.0]])
 def test_png_charts_have_the_drawn_line(values):
     from matplotlib.image import imread

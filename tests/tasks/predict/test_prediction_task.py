@@ -199,6 +199,7 @@ def test_missing_model_after_a_restart_stops_the_run(tmp_path):
         again.push({"x": 1.0})
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("check", CHECKS, ids=lambda c: c.__name__)
 @pytest.mark.parametrize("kind", [t.PredictLinearRegression, t.ClassifyDecisionTree])
 def test_contract_with_updates(store, kind, check):

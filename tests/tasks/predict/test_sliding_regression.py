@@ -25,6 +25,7 @@ def test_example_of_the_benchmark():
     assert out[10] == [{"value": 34.0, "predictions": [25.0 + 2 * h for h in range(10)]}]
 
 
+@pytest.mark.long
 @given(
     st.lists(st.tuples(KEYS, READINGS), max_size=40),
     st.lists(st.integers(0, 40), max_size=3),

@@ -30,6 +30,7 @@ def learnt():
         return make_pipeline(StandardScaler(), net).fit(x, labels), x, labels
 
 
+@pytest.mark.long
 def test_training_and_use(learnt, tmp_path):
     _, x, labels = learnt
     options = {"hidden": (5,), "activation": "tanh", "penalty": 0.01, "epochs": 7, "validation": 0.0, "seed": 4}

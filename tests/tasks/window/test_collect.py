@@ -16,6 +16,7 @@ from tests.search import depth
 TIMES = st.one_of(st.none(), st.sampled_from([0, 1, 2**31, 2**33, -(2**40)]))
 
 
+@pytest.mark.long
 @given(
     st.lists(st.tuples(KEYS, KEYS, TIMES), max_size=40),
     st.lists(st.integers(0, 40), max_size=3),

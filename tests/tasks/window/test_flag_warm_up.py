@@ -32,6 +32,7 @@ def warm_flags(rows, records, span):
     return flags
 
 
+@pytest.mark.long
 @given(ROWS, st.integers(0, 3), st.integers(0, 6), st.integers(1, 7))
 def test_warm_up_ends_after_its_messages_and_its_span(given, records, span, cut):
     rows, seq = [], -1

@@ -59,6 +59,7 @@ def test_ninety_events_slide():
     np.testing.assert_allclose(np.asarray(out["value"]), expected, rtol=1e-14)
 
 
+@pytest.mark.long
 @given(EVENTS, CUTS, st.integers(1, 5), st.sampled_from(["tumbling", "sliding", "growing"]))
 @settings(max_examples=depth(150), deadline=None)
 def test_counts_agree_with_the_reference(events, cuts, window, mode):

@@ -49,6 +49,7 @@ def test_updates_are_the_last_of_each_key_in_a_batch(batches):
         assert update.push_batch(batch).to_pylist() == last
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "task",
     [

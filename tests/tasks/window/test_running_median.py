@@ -48,6 +48,7 @@ def found(rows):
     return [(r["key"], (r["event_time"] - NOON) // timedelta(seconds=1), r["mid"], r["n"]) for r in rows]
 
 
+@pytest.mark.long
 @given(STEPS, st.integers(1, 9))
 @settings(max_examples=depth(90), deadline=None)
 def test_medians_equal_sorted_lists(steps, batch_size):
@@ -138,6 +139,7 @@ def test_misuse_is_refused():
             t.RunningMedian(**wrong)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("shape", ["rising", "falling", "mixed"])
 def test_many_values_of_one_time_on_one_side_of_the_median(shape):
     """Between two medians all new values lie above the old ones, or below, while the old ones leave; restarts within a time."""

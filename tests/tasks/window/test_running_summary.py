@@ -62,6 +62,7 @@ def flow_of(**options):
     return flow
 
 
+@pytest.mark.long
 @given(
     st.lists(st.tuples(st.sampled_from("abc"), ugly), max_size=30),
     st.integers(1, 12),

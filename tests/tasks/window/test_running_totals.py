@@ -63,6 +63,7 @@ def flow_of(**options):
     return flow
 
 
+@pytest.mark.long
 @given(readings, st.integers(1, 12), st.integers(1, 3), st.integers(0, 9))
 def test_updates_on_spark_saturate_like_single_records(readings, most, partitions, seed):
     given = [dict(zip(("key", "n", "yes"), r, strict=True)) for r in readings]

@@ -25,6 +25,7 @@ TIMES = st.lists(
 )
 
 
+@pytest.mark.long
 @given(TIMES, st.integers(1, 9), st.integers(1, 3))
 @settings(max_examples=depth(60), deadline=None)
 def test_shares_equal_dicts(times, batch_size, parallelism):

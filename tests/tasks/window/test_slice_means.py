@@ -62,6 +62,7 @@ def expected(rows, length, every, ahead, period, partial):
     return sorted(out), late
 
 
+@pytest.mark.long
 @given(READINGS, st.sampled_from([(10, 10), (10, 4), (12, 5)]), st.integers(0, 2), st.booleans(), st.integers(1, 7))
 @settings(max_examples=depth(90), deadline=None)
 def test_means_equal_lists(steps, times, ahead, partial, batch_size):

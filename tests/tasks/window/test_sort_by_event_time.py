@@ -31,6 +31,7 @@ def wanted(stream, allowed_lateness, by_n):
     return [(s, k, n) for s, _, _, k, n in sorted(ordered)], late
 
 
+@pytest.mark.long
 @given(streams, st.integers(0, 6), st.booleans(), st.integers(1, 7))
 def test_records_are_in_order(stream, allowed_lateness, by_n, batch_size):
     flow = ro.Dataflow("order")
@@ -60,6 +61,7 @@ def test_each_key_is_sorted_on_its_own(stream, allowed_lateness, batch_size):
         assert [(row["s"], row["key"], row["n"]) for row in found if row["key"] == key] == ordered
 
 
+@pytest.mark.long
 @given(streams, st.integers(0, 6), st.booleans(), st.integers(1, 7))
 def test_key_time_releases_each_key(stream, allowed_lateness, by_n, batch_size):
     flow = ro.Dataflow("order")

@@ -53,6 +53,7 @@ def wanted(rows, k, every, zeros, partial):
     return sorted(found), late
 
 
+@pytest.mark.long
 @given(steps, st.integers(1, 3), st.integers(1, 3), st.booleans(), st.booleans(), st.integers(1, 9))
 def test_rankings_equal_sorted_dicts(steps, k, every, zeros, partial, batch_size):
     rows = records(steps)

@@ -58,6 +58,7 @@ def test_windows_equal_numpy(steps, hours, baseline, cut):
     assert got == [close(row) for row in wanted(times, values, hours * HOUR, 0.1, baseline)]
 
 
+@pytest.mark.long
 def test_a_long_stream_stays_exact():
     rng = np.random.default_rng(3)
     times = 1_600_000_000_000_000_000 + np.cumsum(rng.integers(1, 120_000_000_000, 3000))
@@ -79,6 +80,7 @@ def exact_slope(times, values):
     return float(over / (n * sum(a * a for a in x) - sx * sx) * HOUR)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("first", [0, 30], ids=["what values count from", "one of many"])
 def test_outlier_leaves_no_rounding_error(first):
     """The outlier cost the sums digits, or was their origin."""

@@ -17,6 +17,7 @@ from tests.search import depth
 READINGS = st.one_of(st.none(), st.just(float("nan")), st.floats(-1e6, 1e6))
 
 
+@pytest.mark.long
 @given(
     st.lists(st.tuples(KEYS, READINGS), max_size=40), st.lists(st.integers(0, 40), max_size=3), st.sampled_from([0, 1])
 )

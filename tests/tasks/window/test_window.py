@@ -121,6 +121,7 @@ def close(a, b):
     return a is b if a is None or b is None else math.isclose(a, b, rel_tol=1e-12, abs_tol=1e-9)
 
 
+@pytest.mark.long
 @given(st.integers(0, 2**32))
 def test_windows_agree_with_their_definition_however_the_stream_is_cut(seed):
     choose = random.Random(seed)
@@ -143,6 +144,7 @@ def test_windows_agree_with_their_definition_however_the_stream_is_cut(seed):
         assert results(task, grain, rows, choose, often)[0] == whole
 
 
+@pytest.mark.long
 @given(st.integers(0, 2**32))
 def test_updates_agree_with_their_definition_however_the_stream_is_cut(seed):
     choose = random.Random(seed)
@@ -419,6 +421,7 @@ def test_the_most_frequent_values():
     assert numbers.flush()[0]["top"] == [{"value": 5.0, "count": 2}]
 
 
+@pytest.mark.long
 def test_custom_aggregate():
     def add(cell, x):
         cell[0] += math.log(x)

@@ -60,6 +60,7 @@ def test_counts_may_change_from_message_to_message(messages, numbered):
     assert found == [pytest.approx(wanted(c, 3, 0.4, 0.01, totals), rel=1e-9) for c, *totals in messages]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("most", [2, 3, 100])
 def test_repeated_word_counts_repeatedly(most):
     rows = message(1, {"a": (3, 1), "b": (9, 1), "c": (1, 1)})  # 0.5, 0.75, 0.25: b before c before a
@@ -92,6 +93,7 @@ def test_a_message_may_come_again():
     assert [(e["reason"], e["seq"]) for e in session.errors] == [("incomplete", 1)]
 
 
+@pytest.mark.long
 def test_many_words_do_not_underflow():
     counts = {f"w{i}": (0, 3) for i in range(300)}
     row = t.BayesScore(words=300).session().push_many(message(1, counts))[0]
@@ -141,6 +143,7 @@ def test_misuse_is_refused(parameters, error_text):
         t.BayesScore(**parameters)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("most", [15, 100])
 def test_ties_with_a_common_prefix_are_broken_by_bytes(most):
     names = [f"beginning{'x' * (i % 4)}{i}" for i in range(150)] + [f"begin{i}" for i in range(60)]
@@ -149,6 +152,7 @@ def test_ties_with_a_common_prefix_are_broken_by_bytes(most):
     assert row["spam_probability"] == pytest.approx(wanted(counts, most, 0.4, 0.01), rel=1e-9)
 
 
+@pytest.mark.long
 def test_nearly_equal_words_are_ranked_exactly():
     counts = {"a": (6, 1), "b": (3, 8)}  # 2/3 and 1/5, where the last bits decide
     for bad in range(9):

@@ -179,6 +179,7 @@ def damaged(draw):
     return document[:start] + draw(PIECES) + document[end:]
 
 
+@pytest.mark.long
 @settings(deadline=None, max_examples=depth(300))
 @given(st.lists(st.one_of(NOISE, NOISE.map("<a>{}</a>".format), damaged(), DOCUMENTS), min_size=1, max_size=20))
 def test_reader_accepts_a_subset_of_expat(documents):
@@ -186,18 +187,21 @@ def test_reader_accepts_a_subset_of_expat(documents):
     agree([document.encode() for document in documents])
 
 
+@pytest.mark.long
 @settings(deadline=None, max_examples=depth(200))
 @given(st.lists(st.tuples(damaged(), st.integers(0, 100), st.binary(max_size=2)), min_size=1, max_size=20))
 def test_reader_accepts_a_subset_of_expat_in_invalid_utf8(changes):
     agree([d.encode()[:at] + some + d.encode()[at + 1 :] for d, at, some in changes])
 
 
+@pytest.mark.long
 @settings(deadline=None, max_examples=depth(100))
 @given(st.lists(DOCUMENTS.filter(accepts), min_size=1, max_size=20))
 def test_reader_accepts_all_usual_documents(documents):
     assert agree(documents) == len(documents)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "form",
     ["<a>{}</a>", "<a b='{}'/>", "<a><!--{}--></a>", "<a><?p {}?></a>", "<a><![CDATA[{}]]></a>", "<{}/>", "<a{}/>", "<a {}='1'/>"],
@@ -223,6 +227,7 @@ def test_every_character_reference():
     assert agree(documents) == sum(map(accepts, documents))
 
 
+@pytest.mark.long
 def test_multibyte_sequences_equal_expat():
     rows = [bytes([a, b]) for a in range(0x80, 0x100) for b in range(0x70, 0x100)]
     rows += [
@@ -276,6 +281,7 @@ def test_documents_beyond_limits_are_left_to_expat():
     }
 
 
+@pytest.mark.long
 @settings(deadline=None, max_examples=depth(100))
 @given(st.lists(DOCUMENTS.filter(accepts), min_size=1, max_size=12), st.lists(st.booleans(), min_size=12, max_size=12))
 def test_mixed_readers_equal_the_compiled_reader(documents, others):
