@@ -269,7 +269,7 @@ def measured(spark, monkeypatch):
     monkeypatch.setattr(reuse_spark, "spark_session", lambda cores: contextlib.nullcontext(spark))
     for module, name, value in (
         (reuse_spark, "INTERVAL_S", (9.0, 0.4)),
-        (reuse_spark, "WARM", (40.0, 0.4)),
+        (reuse_spark, "WARM_UP_S", (40.0, 0.4)),
         (reuse_spark, "TRIGGER", (3.0, TRIGGER_S)),
         (reuse_carried, "MESSAGES", (400, 10)),
         (reuse_carried, "TRIGGER_S", TRIGGER_S),

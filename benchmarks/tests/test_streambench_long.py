@@ -1057,7 +1057,7 @@ def test_a_small_search_for_saturation(alone: None, monkeypatch: pytest.MonkeyPa
     class Trials:
         trial_s, search_s, where = 3.0, 60.0, "here"
 
-        def sized(self, feed: Any) -> Any:
+        def calibrate(self, feed: Any) -> Any:
             assert (feed.flow.name, *feed.sources) == ("grep", "lines")
             return feed, 1000.0, 1.0
 
@@ -1071,7 +1071,7 @@ def test_a_small_search_for_saturation(alone: None, monkeypatch: pytest.MonkeyPa
     for implementation in ("packed", "expressions"):
         one = found[f"{at}/{implementation}/volume"]
         assert 182 <= one.value <= 200
-        assert "at least: no more were tried" in one.against and one.lower_bound
+        assert "lower bound: no larger volume was tried" in one.against and one.lower_bound
     assert not found[f"{at}/packed/rate"].lower_bound
     monkeypatch.setattr(Trials, "search_s", 0.0)
     rate = streambench_saturation._rate_measure(Trials(), "grep")

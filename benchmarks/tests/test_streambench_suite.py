@@ -456,7 +456,7 @@ def test_a_small_performance_suite(spark: Any, monkeypatch: pytest.MonkeyPatch) 
         held.append((name, implementation, data.total, len(sessions), wanted == check_implementations(name, data)))
 
     monkeypatch.setattr(streambench_performance, "check_implementations", noted)
-    monkeypatch.setattr(streambench_performance, "proved", proof)
+    monkeypatch.setattr(streambench_performance, "check_on_spark", proof)
     monkeypatch.setattr(streambench_performance, "implementation_names", lambda _: (*chosen, "udf"))
     chosen = ("local", "loop", "run_packed", "expressions")
     against = ("expressions", "pickled")
