@@ -458,7 +458,7 @@ def test_a_small_performance_suite(spark: Any, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(streambench_performance, "check_implementations", noted)
     monkeypatch.setattr(streambench_performance, "check_on_spark", proof)
     monkeypatch.setattr(streambench_performance, "implementation_names", lambda _: (*chosen, "udf"))
-    chosen = ("local", "loop", "run_packed", "expressions")
+    chosen = ("local", "loop", "packed", "expressions")
     against = ("expressions", "pickled")
     sizes = Sizes((1,), 40, 1, 80, 1, 40, 1, False, 1, 60.0, 90.0, ("wordcount", "grep"), ("udf", "state"), against)
     found = {}
@@ -468,7 +468,7 @@ def test_a_small_performance_suite(spark: Any, monkeypatch: pytest.MonkeyPatch) 
         assert proved or measure.measure.startswith("streambench/source/")  # no figure before the proof
         found[measure.measure] = measure
     assert proved == [("grep", 80)]
-    assert held == [("grep", "run_packed", 80, 3, True)]  # in the second session
+    assert held == [("grep", "packed", 80, 3, True)]  # in the second session
     assert written == [("searches-1x", 2, 80), ("searches-large", 1, 40)]
     assert "micro-batches of 160 records" in found["streambench/grep/packed-vs-expressions"].against
     assert sessions == [(None,), (2, "local-cluster[2,1,1024]"), 2]
