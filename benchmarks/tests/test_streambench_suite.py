@@ -492,7 +492,7 @@ def test_a_small_performance_suite(spark: Any, monkeypatch: pytest.MonkeyPatch) 
     ] == [0.7, 10.0]
     assert "streambench/grep/packed-vs-udf" not in found and "streambench/grep/expressions-vs-expressions" not in found
     bound = found["streambench/grep/expressions-vs-pickled"]
-    assert bound.reach is None and bound.against.startswith("what bounds packed-vs-pickled; micro-batches of 160 rec")
+    assert bound.reach is None and bound.against.startswith("bound of packed-vs-pickled; micro-batches of 160 rec")
     ratios = [found[f"streambench/grep/packed-vs-{implementation}"].value for implementation in against]
     assert bound.value == pytest.approx(ratios[1] / ratios[0], rel=1e-3)
     # of micro-batches that are over at once nobody may see the first end
