@@ -159,6 +159,7 @@ def test_names_exist(page):
         for name in names
         if name.endswith((".json", ".lock", ".dataflow", ".model", ".state", ".output", ".time", ".md"))
     }
+    names -= {"riot_ops.commands"}  # the group of the entry points
     missing = sorted(name for name in names if not resolves(name))
     assert not missing, missing
     roles = set(re.findall(r":(?:class|func|data|exc|mod):`~?([\w.]+)`", text))

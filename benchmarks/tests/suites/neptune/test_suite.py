@@ -335,7 +335,7 @@ def test_a_relay_that_loses_what_comes_last_tells_it(monkeypatch, where):
     if where is neptune_relay:
         found = run_local(given, RAW)
     else:
-        monkeypatch.setattr(where, "Messages", lambda size, seconds: given)
+        monkeypatch.setattr(where, "MessageSource", lambda size, seconds: given)
         found = RelayResult(**neptune_processes._relay_in_process(50, 1.0, RAW))
     assert (found.messages, found.disorder) == (4000 - found.lost, 0)
     assert 1000 <= found.lost < 1100  # a batch has less than a hundred

@@ -10,7 +10,7 @@ from riot_ops.cli.canvas import new_figure, save_figure
 from riot_ops.cli.result_plots import alerts, counts, scores
 from riot_ops.cli.result_plots.results import Results
 
-__all__ = ["DRAWN", "Results", "draw"]
+__all__ = ["PLOTS", "Results", "draw"]
 
 #: By application: draws on a figure and returns its axes, or None where there is nothing to see. Of those that pass
 #: lines on there is no picture.
