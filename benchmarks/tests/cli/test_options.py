@@ -47,15 +47,15 @@ BENCH: dict[str, tuple[str | None, str, Any]] = {
 #: Options with a test of their own.
 TESTED_ELSEWHERE = {
     "bench --list": "cli/test_options.py::test_list_of_benchmarks_runs_none",
-    "report --suite": "test_science_report.py::test_the_list",
+    "report --suite": "report/test_report.py::test_the_list",
     "report --quick": "cli/test_options.py::test_patience_and_form_reach_the_runner",
     "report --out": "cli/test_options.py::test_patience_and_form_reach_the_runner",
-    "report --experiment": "test_science_report.py::test_two_experiments_from_end_to_end",
-    "report --repeat": "test_science_report.py::test_two_experiments_from_end_to_end",
-    "report --again": "test_science_report.py::test_two_experiments_from_end_to_end",
-    "report --page": "test_science_report.py::test_two_experiments_from_end_to_end",
+    "report --experiment": "report/test_report.py::test_two_experiments_from_end_to_end",
+    "report --repeat": "report/test_report.py::test_two_experiments_from_end_to_end",
+    "report --again": "report/test_report.py::test_two_experiments_from_end_to_end",
+    "report --page": "report/test_report.py::test_two_experiments_from_end_to_end",
     "report --patience": "cli/test_options.py::test_patience_and_form_reach_the_runner",
-    "report --list": "test_science_report.py::test_the_list",
+    "report --list": "report/test_report.py::test_the_list",
     "validate --input": "cli/test_validate.py::test_run_agrees_with_plain_python",
     "validate --out": "cli/test_validate.py::test_difference_is_reported",
     "validate --set": "cli/test_validate.py::test_difference_is_reported",
@@ -120,6 +120,6 @@ def test_patience_and_form_reach_the_runner(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(runner, "missing_runs", lambda *_: [])
     monkeypatch.setattr(runner, "run_all", run_all)
     for options, expected in (([], (True, 4.0)), (["--patience", 9, "--full"], (False, 9.0))):
-        result = invoke("report", "--suite", "benchmarks.tests.made_up", "--out", tmp_path, *options)
+        result = invoke("report", "--suite", "benchmarks.tests.sample_suite", "--out", tmp_path, *options)
         assert result.exit_code == 0, result.exception
         assert calls.pop() == (tmp_path, *expected)

@@ -8,7 +8,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from riot_bench.harness.micro_batches import durations, intervals, micro_batches, timed_query
+from riot_bench.harness import micro_batches as sparks
+from riot_bench.harness.micro_batches import durations, intervals, micro_batches, rate_of, timed_query
 
 from riot_ops.core.errors import RiotError
 
@@ -67,3 +68,38 @@ def test_a_query_that_fails_says_why(tmp_path: Path) -> None:
         assert str(failed.value) == said
     with pytest.raises(KeyError):
         timed_query(Frame(KeyError("ours")), tmp_path / "checkpoint", limit_s=5.0)
+
+
+def test_a_query_that_was_stopped_tells_so() -> None:
+    assert rate_of(([7.0, 2.0, 1.0], None), 10, 60.0) == (7.5, "", False)
+    assert rate_of(([4.0], 60.0), 10, 60.0) == (2.5, "; the first micro-batch only", False)
+    assert rate_of(([], 20.0), 10, 60.0) == (0.5, "; none finished within 60 s", True)
+    assert rate_of(([], None), 60, 60.0).value == 1.0
+
+
+def test_a_query_in_plain_pyspark_is_watched_to_its_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Its last micro-batch ends between two looks."""
+    seen: list[int] = []
+    left = [True, False]
+    query = SimpleNamespace(lastProgress={"batchId": 0}, recentProgress=[])
+
+    def ended(_: float) -> bool:
+        if left.pop():
+            query.lastProgress = {"batchId": 3}
+            return True
+        return False
+
+    class Writer:
+        def __getattr__(self, _: str) -> Any:
+            return lambda *_, **__: self
+
+        def start(self) -> Any:
+            return query
+
+    query.awaitTermination = ended
+
+    def watch(of: Any) -> None:
+        seen.append(sparks.completed_batches(of))
+
+    sparks.timed_query(SimpleNamespace(writeStream=Writer()), tmp_path, watch=watch)
+    assert seen == [1, 4]

@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 import math
+import os
+from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
-from riot_bench.harness.recovery import CommitHistory
+from hypothesis import given
+from hypothesis import strategies as st
+from riot_bench.harness.recovery import CommitHistory, count_lost_and_duplicated, read_commits
+
+from riot_ops.core.errors import ConfigError
 
 
 def test_the_rate_before_has_nothing_of_the_outage() -> None:
@@ -41,3 +49,65 @@ def test_what_is_usual_is_no_dip() -> None:
     late = CommitHistory((0.0, 4.0, *map(float, range(5, 11)), 11.0, *map(float, range(12, 20))),
                     (0, 40, *(40 + 100 * i for i in range(1, 7)), 690, *(690 + 100 * i for i in range(1, 9))))  # fmt: skip
     assert late.recovery_s(10.0, 100.0) == pytest.approx(1.0)
+
+
+def steady(outage: float = 0.0, rate: float = 100.0) -> CommitHistory:
+    """A commit each half second for ten seconds, then none for so long, then what had come meanwhile, and so on."""
+    times = [0.5 * i for i in range(1, 21)] + [10.0 + max(outage, 0.5) + 0.5 * i for i in range(21)]
+    counts = [rate * t for t in times]
+    return CommitHistory((0.0, *times), (0, *map(int, counts)))
+
+
+def test_rates_between_commits() -> None:
+    run = CommitHistory.of([(4.0, 30), (2.0, 10)], begun=0.0)
+    assert [run.rate(a, b) for a, b in ((0.0, 2.0), (2.0, 4.0), (1.0, 3.0), (0.0, 4.0))] == [5.0, 15.0, 10.0, 10.0]
+    assert list(run.series(0.0, 4.0, 2.0)) == [(0.0, 5.0), (2.0, 15.0)]
+    assert CommitHistory.of([(-3.0, 7)], begun=0.0).times == (0.0, 0.0), (
+        "what is older than the run belongs to its begin"
+    )
+    with pytest.raises(ConfigError, match="end must be after start"):
+        run.rate(2.0, 2.0)
+
+
+def test_no_failure_has_no_dip() -> None:
+    run = steady()
+    assert run.dip(10.0, 100.0) == pytest.approx(1.0) and run.recovery_s(10.0, 100.0) == 0.0
+
+
+def test_an_outage_and_what_comes_behind_it() -> None:
+    # nothing is committed from 10 to 16; a commit of few records comes then, and the rest half a second later
+    times = (*(0.5 * i for i in range(21)), 16.0, 16.5, *(16.5 + 0.5 * i for i in range(1, 20)))
+    counts = (*(50 * i for i in range(21)), 1060, 1650, *(1650 + 50 * i for i in range(1, 20)))
+    run = CommitHistory(times, counts)
+    assert run.rate(5.0, 10.0) == 100.0
+    assert run.dip(10.0, 100.0) == pytest.approx(0.1)
+    assert 5.4 < run.recovery_s(10.0, 100.0) <= 6.0
+    assert math.isnan(CommitHistory((0.0, 10.0, 40.0), (0, 1000, 2500)).recovery_s(10.0, 100.0))
+
+
+@given(st.lists(st.tuples(st.floats(0.1, 50.0), st.integers(0, 1000)), min_size=1))
+def test_nothing_is_analysed_twice_nor_passed_over(commits: list[tuple[float, int]]) -> None:
+    run = CommitHistory.of(commits, begun=0.0)
+    total = sum(rate for _, rate in run.series(0.0, 60.0, 0.5)) * 0.5
+    assert total == pytest.approx(sum(n for _, n in commits), abs=1e-6)
+
+
+def test_files_of_results(tmp_path: Path) -> None:
+    for name, seq in (("a", [0, 1, 2]), ("b", [2, 5]), (".c", [7])):
+        pq.write_table(pa.table({"seq": seq}), tmp_path / f"{name}.parquet")
+        os.utime(tmp_path / f"{name}.parquet", (100.0 + len(seq),) * 2)
+    assert sorted(read_commits(tmp_path)) == [(102.0, 2), (103.0, 3)]
+    (tmp_path / ".c.parquet").unlink()
+    assert count_lost_and_duplicated([tmp_path], 6) == (2, 1)
+    assert count_lost_and_duplicated([], 6) == (6, 0)
+
+
+def test_a_dip_behind_the_moment_of_failure() -> None:
+    # the rate holds for two seconds behind the failure, since what was under way is still put out
+    times = (*map(float, range(13)), 18.0, 19.0, *map(float, range(20, 40)))
+    counts = (*(100 * i for i in range(13)), 1260, 1900, *(2000 + 100 * i for i in range(20)))
+    run = CommitHistory(times, counts)
+    assert run.dip(10.0, 100.0) == pytest.approx(0.1)
+    assert 7.0 < run.recovery_s(10.0, 100.0) <= 8.0
+    later = CommitHistory((*map(float, range(41)), 60.0), (*(100 * i for i in range(41)), 4010))
+    assert later.recovery_s(10.0, 100.0) == 0.0, "what happens long after is not of the failure"

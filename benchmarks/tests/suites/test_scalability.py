@@ -84,7 +84,7 @@ def test_both_functions(monkeypatch: pytest.MonkeyPatch) -> None:
         one = found[f"{at}/capacity/{n}"]
         assert 12_000 * n / 1.15 <= one.value <= 12_000 * n
         assert len(one.values) == 3
-        assert not one.lower_bound and "tried in the time" not in one.against
+        assert not one.lower_bound and "time limit reached" not in one.against
         assert "p95 of the lag at most 0.25 s" in one.against
     demanded = {int(name.rpartition("/")[2]): m.value for name, m in found.items() if name.startswith(f"{at}/demand/")}
     assert demanded == {1000: 1, 2000: 1, 5000: 1, 10_000: 1, 20_000: 2}

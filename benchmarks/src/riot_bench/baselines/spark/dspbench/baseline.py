@@ -15,7 +15,7 @@ class Baseline:
 
     Attributes
     ----------
-    by : str
+    description : str
         The Spark functions that it uses.
     mode : str
         Spark's output mode.
@@ -23,7 +23,7 @@ class Baseline:
         Parameters with which riot_ops' builder gives the same results.
     python : bool
         Whether state or some work is in Python; otherwise all of it is JVM expressions.
-    open_end : bool
+    omits_open_windows : bool
         Whether windows that are open at the end of the input are not emitted.
     preloaded : tuple of str
         Sources that are read completely as a batch before the streams begin; their time is not measured.

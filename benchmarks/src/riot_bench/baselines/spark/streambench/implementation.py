@@ -20,7 +20,7 @@ class Implementation:
 
     Attributes
     ----------
-    by : str
+    description : str
         The Spark functions that it uses.
     build : function
         Maps the DataFrame of the lines, streaming or not, to that of the results. Its keywords are those of the
@@ -54,8 +54,7 @@ def udf_implementations(
     """Return the implementations with a Python function per line: with Spark's default transfer, and with pickles.
 
     ``build`` takes the keywords of the program's builder and ``arrow``, whether records are transferred with Arrow;
-    None
-    is Spark's default.
+    None is Spark's default.
     """
     return {
         "udf": Implementation(by, build, mode),

@@ -1,4 +1,4 @@
-"""The suite dspbench: what it measures, and what its opponents compute."""
+"""The suite dspbench: what it measures, and what its baselines compute."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from riot_ops.core.errors import ConfigError, RiotError
 from riot_ops.dataflows import APPLICATIONS, application
 
 LINES = [name for name, one in APPLICATIONS.items() if one.suite in dspbench.SUITES]
-OPPONENTS = [name for name in LINES if find_baseline(name) is not None]
+BASELINES = [name for name in LINES if find_baseline(name) is not None]
 
 
 @pytest.fixture(scope="module")
@@ -168,7 +168,9 @@ def put_out(spark: Any, data: InputLines, folder: Any) -> dict[str, list[tuple[A
     one = data.application
     given, build = find_baseline(one.name)  # type: ignore[misc]
     rows: list[Any] = []
-    frame = build({name: lines.coalesce(1) for name, lines in text_frames(spark, data, folder, 1, given.take).items()})
+    frame = build(
+        {name: lines.coalesce(1) for name, lines in text_frames(spark, data, folder, 1, given.preloaded).items()}
+    )
     query = (
         frame.writeStream.outputMode(given.mode)
         .foreachBatch(lambda batch, _: rows.extend(batch.collect()))
@@ -188,7 +190,7 @@ def put_out(spark: Any, data: InputLines, folder: Any) -> dict[str, list[tuple[A
 
 @pytest.mark.slow
 @pytest.mark.spark
-@pytest.mark.parametrize("name", OPPONENTS)
+@pytest.mark.parametrize("name", BASELINES)
 def test_plain_pyspark_gives_the_same(name: str, spark: Any, tmp_path: Any) -> None:
     lines = LINES_OF.get(name, 2000)
     data = write_input_lines(application(name), tmp_path / "written", lines, lines)

@@ -27,14 +27,14 @@ from riot_bench.report.tables import COLUMNS, to_csv
 from scipy import stats
 from typer.testing import CliRunner
 
-from benchmarks.tests import made_up
-from benchmarks.tests.test_science_store import COUNTS, RELAY, SUITE, of, stored, where
+from benchmarks.tests import sample_suite
+from benchmarks.tests.report.test_store import COUNTS, RELAY, SUITE, of, stored, where
 from riot_ops.cli.main import app
 from riot_ops.core.errors import ConfigError, ConnectorError
 from riot_ops.runtime.folder_lock import FolderLock
 
 __all__ = ["where"]
-WORDS = of(made_up.WORDS)
+WORDS = of(sample_suite.WORDS)
 VOID = {"meta", "link", "br", "img", "hr", "wbr", "path", "use", "rect"}
 
 
@@ -100,7 +100,7 @@ def test_a_figure_that_the_form_shown_does_not_have(tmp_path: Path) -> None:
     """A full run is shown though a quick one has more, which is told; a picture of what is not shown goes."""
     store = filled(tmp_path, [RELAY])
     files.write_report(store, [RELAY])
-    picture, another = tmp_path / "pictures" / "made_up-relay-size.png", tmp_path / "pictures" / "mine.png"
+    picture, another = tmp_path / "pictures" / "sample-relay-size.png", tmp_path / "pictures" / "mine.png"
     another.touch()
     assert picture.exists()
     stored(store, RELAY, quick=False)  # nothing that the figure is of
@@ -113,30 +113,30 @@ def test_a_figure_that_the_form_shown_does_not_have(tmp_path: Path) -> None:
 def test_a_page_is_whole_and_needs_nothing_else(tmp_path: Path) -> None:
     store = filled(tmp_path / "ü")
     stored(store, COUNTS, state="failed")
-    made = files.write_report(store, [RELAY, WORDS, COUNTS, of(made_up.SILENT)], title="A & <b>")
+    made = files.write_report(store, [RELAY, WORDS, COUNTS, of(sample_suite.SILENT)], title="A & <b>")
     text = made.read_text(encoding="utf-8")
     page = Page(text)
     assert not re.search(r"https?:|@import|url\((?!#)", text)
     assert "prefers-color-scheme: dark" in text
     assert 'name="viewport" content="width=device-width' in text
     assert text.count("<svg ") == 2
-    cells = next(row for row in page.rows if row[0] == "made_up/relay/local/50B")
+    cells = next(row for row in page.rows if row[0] == "sample/relay/local/50B")
     assert cells[1] == "1,920,000"
     assert cells[3:8] == ["4", "messages/s", "2,000,000", "≥ 100,000", "yes"]
-    assert cells[8] == made_up.NASTY
+    assert cells[8] == sample_suite.NASTY
     values = [2e6 / 1.05 * f for f in (0.9, 1.0, 1.1, 1.02)]
     low, high = stats.t.interval(0.95, 3, sum(values) / 4, stats.sem(values))
     told = [float(v.replace(",", "")) for v in re.findall(r"[\d,]+", cells[2])]
     assert told == pytest.approx([sum(values) / 4, low, high], rel=0.01)
-    lost = next(row for row in page.rows if row[0] == "made_up/relay/lost")
+    lost = next(row for row in page.rows if row[0] == "sample/relay/lost")
     assert lost[1:4] == ["0", "too few: 1", "1"]
-    summary = {row[0]: row[1:] for row in page.rows if row[0] in ("made_up/relay", "made_up/counts", "made_up/silent")}
-    assert summary["made_up/relay"][1] == "done"
-    assert summary["made_up/relay"][0] == "5 of 7 (2 short)"
-    assert summary["made_up/counts"][1] == "failed: why"
-    assert summary["made_up/silent"][1] == "not run"
+    summary = {row[0]: row[1:] for row in page.rows if row[0] in ("sample/relay", "sample/counts", "sample/silent")}
+    assert summary["sample/relay"][1] == "done"
+    assert summary["sample/relay"][0] == "5 of 7 (2 short)"
+    assert summary["sample/counts"][1] == "failed: why"
+    assert summary["sample/silent"][1] == "not run"
     for words in (
-        f"Message relay {made_up.NASTY}",
+        f"Message relay {sample_suite.NASTY}",
         "A & <b>",
         "No measures for: Nothing of it",
         "not for quoting",
@@ -170,31 +170,31 @@ def test_a_page_shows_all_that_is_stored_each_in_its_best_form(tmp_path: Path) -
     store = filled(tmp_path, [RELAY, WORDS])
     stored(store, RELAY, quick=False, value=5.0)
     stored(store, WORDS, quick=False, state="failed")
-    gone = of(replace(made_up.COUNTS, key="made_up/gone"))
+    gone = of(replace(sample_suite.COUNTS, key="sample/gone"))
     stored(store, gone)
     micro = next(one for one in plan_experiments(["riotbench"]))
     stored(store, micro, quick=False)
-    stored(store, PlannedExperiment("sys.tool", "sys.tool", replace(made_up.COUNTS, key="sys/other")))
-    made = files.write_report(store, [RELAY, of(made_up.SILENT)])
+    stored(store, PlannedExperiment("sys.tool", "sys.tool", replace(sample_suite.COUNTS, key="sys/other")))
+    made = files.write_report(store, [RELAY, of(sample_suite.SILENT)])
     page = Page(made.read_text(encoding="utf-8"))
     rows = [row for row in page.rows if len(row) == 7][1:]
     assert list(map(form_of, rows)) == [
         (micro.key, "done", "full"),
-        ("made_up/relay", "done; the quick form alone has Rate by size", "full"),
-        ("made_up/words", "done; in the full form failed: why", "quick"),
-        ("made_up/silent", "not run", ""),
-        ("made_up/gone", "done", "quick"),
+        ("sample/relay", "done; the quick form alone has Rate by size", "full"),
+        ("sample/words", "done; in the full form failed: why", "quick"),
+        ("sample/silent", "not run", ""),
+        ("sample/gone", "done", "quick"),
         ("sys/other", "done", "quick"),
     ]
     assert "2 experiments in the full form, 3 in the quick form" in page.text
     assert "--suite sys.tool loads its figures." in page.text
     values = {row[0]: row[1] for row in page.rows if len(row) == len(COLUMNS)}
-    assert values["made_up/x"] == "1"
-    assert "made_up/relay/local/50B" not in values
+    assert values["sample/x"] == "1"
+    assert "sample/relay/local/50B" not in values
     assert (tmp_path / "riotbench.csv").exists()
     text = (tmp_path / "report.md").read_text(encoding="utf-8")
-    assert r"| made\_up/relay | done; the quick form alone has Rate by size | full |" in text
-    assert r"| made\_up/gone | done | quick |" in text
+    assert r"| sample/relay | done; the quick form alone has Rate by size | full |" in text
+    assert r"| sample/gone | done | quick |" in text
 
 
 #: What the script of a page needs of a browser: a table of one head and rows, as plain objects.
@@ -247,19 +247,19 @@ def test_beside_the_page(tmp_path: Path) -> None:
     store = filled(tmp_path)
     files.write_report(store, [RELAY, WORDS])
     text = (tmp_path / "report.md").read_text(encoding="utf-8")
-    assert "![Rate by size](pictures/made_up-relay-size.png)" in text
+    assert "![Rate by size](pictures/sample-relay-size.png)" in text
     assert r"a \<b\>&\"quoted\"\</b\> \| \*x\*".replace(r"\"", '"') in text
-    table = [line for line in text.splitlines() if line.startswith("| made")]
+    table = [line for line in text.splitlines() if line.startswith("| sample")]
     assert {len(re.findall(r"(?<!\\)\|", line)) for line in table} == {7, 11}
     assert sorted(p.name for p in (tmp_path / "pictures").iterdir()) == [
-        "made_up-relay-size.png",
-        "made_up-words-form.png",
+        "sample-relay-size.png",
+        "sample-words-form.png",
     ]
     assert all(p.read_bytes().startswith(b"\x89PNG") for p in (tmp_path / "pictures").iterdir())
     rows = list(csv.DictReader(io.StringIO((tmp_path / f"{SUITE}.csv").read_text(encoding="utf-8"))))
     assert len(rows) == 8 + 21
     first = rows[0]
-    assert first["measure"] == "made_up/relay/local/50B"
+    assert first["measure"] == "sample/relay/local/50B"
     assert float(first["published"]) == 2e6
     assert [first[k] for k in ("runs", "reach", "met", "seed", "quick", "against")] == [
         "4",
@@ -267,7 +267,7 @@ def test_beside_the_page(tmp_path: Path) -> None:
         "True",
         "7",
         "True",
-        made_up.NASTY,
+        sample_suite.NASTY,
     ]
     assert float(first["low"]) < float(first["value"]) < float(first["high"])
     assert rows[3]["low"] == ""
@@ -295,17 +295,17 @@ def test_a_page_tells_what_there_is_beside_it(tmp_path: Path) -> None:
 
 def test_nothing_in_the_markdown_is_taken_for_markup(tmp_path: Path) -> None:
     nasty, escaped = "<b> *x* [y](z) `c`", r"\<b\> \*x\* \[y\](z) \`c\`"
-    words = of(replace(made_up.WORDS, title=f"T {nasty}", about=f"A {nasty}\n# more"))
+    words = of(replace(sample_suite.WORDS, title=f"T {nasty}", about=f"A {nasty}\n# more"))
     writer = ResultStore(tmp_path).begin(words, quick=True)
     for measure in words.experiment.measures(True):
         writer.measure(measure.to_json())
     writer.end("failed", "TypeError: <class 'x.Y'> is not *callable*")
-    pictures = {"made_up/words": [("p.png", f"F {nasty}", f"N {nasty}")]}
+    pictures = {"sample/words": [("p.png", f"F {nasty}", f"N {nasty}")]}
     lines = tables.to_markdown(f"R {nasty}", ResultStore(tmp_path).shown([words]), pictures).splitlines()
     for line in (
         f"# R {escaped}",
         f"## T {escaped}",
-        rf"`made_up/words`. A {escaped} # more",
+        rf"`sample/words`. A {escaped} # more",
         r"*Failed: TypeError: \<class 'x.Y'\> is not \*callable\*.*  ",
         f"![F {escaped}](p.png)",
         f"F {escaped}. N {escaped}",
@@ -323,7 +323,7 @@ def test_files_are_replaced_as_a_whole(tmp_path: Path, monkeypatch: pytest.Monke
         return {path.name: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
 
     made, refused, touched = found(), set[str](), set[str]()
-    assert set(made) == {"index.html", "report.md", f"{SUITE}.csv", "made_up-words-form.png", "results.jsonl"}
+    assert set(made) == {"index.html", "report.md", f"{SUITE}.csv", "sample-words-form.png", "results.jsonl"}
     write = Path.write_bytes
 
     def written(self: Path, content: bytes) -> int:
@@ -359,50 +359,50 @@ def report(*args: object, code: int = 0) -> str:
 
 
 def test_two_experiments_from_end_to_end(tmp_path: Path, where: Path) -> None:
-    chosen = ("--experiment", "made_up/counts", "--experiment", "made_up/relay", "--out", tmp_path / "r")
+    chosen = ("--experiment", "sample/counts", "--experiment", "sample/relay", "--out", tmp_path / "r")
     said = report(*chosen)
-    assert "1 of 2, about 0:02 left: made_up/relay" in said
-    assert "made_up/counts: done" in said
+    assert "1 of 2, about 0:02 left: sample/relay" in said
+    assert "sample/counts: done" in said
     assert str(tmp_path / "r" / "index.html") in said
     first = (tmp_path / "r" / "results.jsonl").read_text()
     assert "done" not in report(*chosen)
     assert (tmp_path / "r" / "results.jsonl").read_text() == first
     report(*chosen, "--page", "--again")
     assert where.read_text() == "1"
-    report(*chosen[2:], "--experiment", "made_up/counts", "--again")
+    report(*chosen[2:], "--experiment", "sample/counts", "--again")
     assert where.read_text() == "2"
-    report(*chosen[2:], "--experiment", "made_up/counts", "--repeat", 3)
+    report(*chosen[2:], "--experiment", "sample/counts", "--repeat", 3)
     assert where.read_text() == "3"
     lines = [json.loads(line) for line in (tmp_path / "r" / "results.jsonl").read_text().splitlines()]
     assert all(line["quick"] for line in lines)
     page = Page((tmp_path / "r" / "index.html").read_text(encoding="utf-8"))
-    assert next(row for row in page.rows if row[0] == "made_up/counts/times")[3] == "3"
-    report("--experiment", "made_up/counts", "--full", "--out", tmp_path / "r")
+    assert next(row for row in page.rows if row[0] == "sample/counts/times")[3] == "3"
+    report("--experiment", "sample/counts", "--full", "--out", tmp_path / "r")
     assert where.read_text() == "4"
     page = Page((tmp_path / "r" / "index.html").read_text(encoding="utf-8"))
     assert {row[0]: row[3] for row in page.rows if len(row) == 7} == {
         "experiment": "form",
-        "made_up/relay": "quick",
-        "made_up/counts": "full",
+        "sample/relay": "quick",
+        "sample/counts": "full",
     }
-    report("--experiment", "made_up/counts", "--out", tmp_path / "r")
+    report("--experiment", "sample/counts", "--out", tmp_path / "r")
     assert where.read_text() == "4", "in the quick form nothing is missing that the full one has"
 
 
 def test_failures_are_told_by_the_exit_code(tmp_path: Path, where: Path) -> None:
-    said = report("--experiment", "made_up/breaks", "--out", tmp_path, code=1)
-    assert "made_up/breaks: failed" in said
+    said = report("--experiment", "sample/breaks", "--out", tmp_path, code=1)
+    assert "sample/breaks: failed" in said
     assert "ValueError: no <luck>" in Page((tmp_path / "index.html").read_text(encoding="utf-8")).text
 
 
 def test_misuse(tmp_path: Path) -> None:
-    for arguments in (["--experiment", "made_up/rely"], ["--experiment", "made_up/relay", "--patience", "-1"]):
+    for arguments in (["--experiment", "sample/rely"], ["--experiment", "sample/relay", "--patience", "-1"]):
         result = CliRunner().invoke(app, ["report", "--suite", SUITE, "--out", str(tmp_path / "x"), *arguments])
         assert isinstance(result.exception, ConfigError)
 
 
 def test_two_reports_at_once_need_two_folders(tmp_path: Path, where: Path) -> None:
-    chosen = ("report", "--suite", SUITE, "--experiment", "made_up/counts", "--out", str(tmp_path / "r"))
+    chosen = ("report", "--suite", SUITE, "--experiment", "sample/counts", "--out", str(tmp_path / "r"))
     with FolderLock([tmp_path / "r"]):
         command = [sys.executable, "-m", "riot_ops", *chosen]
         second = subprocess.run(command, capture_output=True, text=True, env=os.environ, check=False)
@@ -428,7 +428,7 @@ def test_a_report_has_its_folder_while_it_looks_and_runs(
         raise RuntimeError("it was looked")
 
     monkeypatch.setattr(running, what, looks)
-    arguments = ["report", "--suite", SUITE, "--experiment", "made_up/counts", "--out", str(tmp_path)]
+    arguments = ["report", "--suite", SUITE, "--experiment", "sample/counts", "--out", str(tmp_path)]
     result = CliRunner().invoke(app, arguments)
     assert str(result.exception) == "it was looked"
     FolderLock([tmp_path]).release()
@@ -436,8 +436,8 @@ def test_a_report_has_its_folder_while_it_looks_and_runs(
 
 def test_the_list() -> None:
     lines = report("--list").splitlines()
-    assert len(lines) == len(made_up.EXPERIMENTS)
-    assert lines[1].split() == ["made_up/words", SUITE, "0:01", "0:02", "Programs", "by", "form"]
+    assert len(lines) == len(sample_suite.EXPERIMENTS)
+    assert lines[1].split() == ["sample/words", SUITE, "0:01", "0:02", "Programs", "by", "form"]
     everything = CliRunner().invoke(app, ["report", "--list"]).output
     assert "micro" in everything
     assert "dspbench" in everything
@@ -446,7 +446,7 @@ def test_the_list() -> None:
 def test_ctrl_c_writes_the_page_of_what_is_done(tmp_path: Path, where: Path) -> None:
     command = [sys.executable, "-m", "riot_ops", "report", "--suite", SUITE, "--out", str(tmp_path / "r")]
     for key in ("relay", "hangs", "counts"):
-        command += ["--experiment", f"made_up/{key}"]
+        command += ["--experiment", f"sample/{key}"]
     # what is started in the background, as by a shell, ignores Ctrl-C; this is in the foreground
     restore = (
         "import os, signal, sys; signal.signal(2, signal.default_int_handler); os.execv(sys.argv[1], sys.argv[1:])"
@@ -468,14 +468,14 @@ def test_ctrl_c_writes_the_page_of_what_is_done(tmp_path: Path, where: Path) -> 
     assert program.returncode == 130, said
     page = Page((tmp_path / "r" / "index.html").read_text(encoding="utf-8"))
     states = {row[0]: row[2] for row in page.rows if len(row) == 7}
-    assert states["made_up/relay"] == "done"
-    assert states["made_up/hangs"] == "stopped: stopped by the user"
-    assert states["made_up/counts"] == "not run"
+    assert states["sample/relay"] == "done"
+    assert states["sample/hangs"] == "stopped: stopped by the user"
+    assert states["sample/counts"] == "not run"
 
 
 def test_when_the_report_is_killed_its_experiment_ends(tmp_path: Path, where: Path) -> None:
     command = [sys.executable, "-m", "riot_ops", "report", "--suite", SUITE, "--out", str(tmp_path / "r")]
-    with subprocess.Popen([*command, "--experiment", "made_up/hangs"], stderr=subprocess.DEVNULL) as program:
+    with subprocess.Popen([*command, "--experiment", "sample/hangs"], stderr=subprocess.DEVNULL) as program:
         until = time.monotonic() + 60
         while not where.exists():
             assert time.monotonic() < until
@@ -484,5 +484,5 @@ def test_when_the_report_is_killed_its_experiment_ends(tmp_path: Path, where: Pa
     one, started = (psutil.Process(int(pid)) for pid in where.read_text().split())
     started.kill()
     one.wait(timeout=30)
-    report("--experiment", "made_up/hangs", "--page", "--out", tmp_path / "r")
+    report("--experiment", "sample/hangs", "--page", "--out", tmp_path / "r")
     assert "the program was killed" in Page((tmp_path / "r" / "index.html").read_text(encoding="utf-8")).text

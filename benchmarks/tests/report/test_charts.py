@@ -20,8 +20,8 @@ from riot_bench.report.store import ResultStore
 from riot_bench.report.tables import COLUMNS, format_interval
 from scipy import stats
 
-from benchmarks.tests.test_science_report import Page
-from benchmarks.tests.test_science_store import RELAY, SUITE
+from benchmarks.tests.report.test_report import Page
+from benchmarks.tests.report.test_store import RELAY, SUITE
 
 
 def measure(name: str, value: float, *values: float, published: float | None = None) -> Measure:
@@ -117,7 +117,7 @@ def test_no_rate_and_no_time_is_below_0(unit: str, cut: bool) -> None:
 def test_runs_that_never_came_about_are_not_counted(tmp_path: Path) -> None:
     store = ResultStore(tmp_path)
     writer = store.begin(RELAY, quick=True)
-    some = measure("made_up/relay/local/7B", 2.0, 1.0, 2.0, math.nan, 3.0, math.inf)
+    some = measure("sample/relay/local/7B", 2.0, 1.0, 2.0, math.nan, 3.0, math.inf)
     writer.measure(some.to_json())
     writer.end("done")
     page = Page(files.write_report(store, [RELAY]).read_text(encoding="utf-8"))
@@ -168,8 +168,8 @@ def test_micro_batches_have_an_interval_within_their_run() -> None:
 def test_parts_of_one_run_and_lower_bounds_are_told(kind: str, tmp_path: Path) -> None:
     store = ResultStore(tmp_path)
     writer = store.begin(RELAY, quick=True)
-    bound = Measure("made_up/relay/local/7B", 5.0, "messages/s", reach=9.0, lower_bound=True)
-    parts = Measure("made_up/relay/local/50B", 4.0, "messages/s", sample=(3.0, 4.0, 5.0, 4.0))
+    bound = Measure("sample/relay/local/7B", 5.0, "messages/s", reach=9.0, lower_bound=True)
+    parts = Measure("sample/relay/local/50B", 4.0, "messages/s", sample=(3.0, 4.0, 5.0, 4.0))
     for one in (bound, parts):
         assert Measure.from_json(one.to_json()) == one
         writer.measure(one.to_json())
@@ -186,7 +186,7 @@ def test_parts_of_one_run_and_lower_bounds_are_told(kind: str, tmp_path: Path) -
         ("False", "", "True"),
         ("True", "3 4 5 4", "False"),
     ]
-    figure = Figure("f", "T", r"made_up/relay/local/(?P<x>\w+)", "x", "y", kind)
+    figure = Figure("f", "T", r"sample/relay/local/(?P<x>\w+)", "x", "y", kind)
     picture = drawing.draw_chart(figure, [bound, parts])
     assert picture is not None
     assert picture.note == (

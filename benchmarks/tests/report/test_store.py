@@ -23,17 +23,17 @@ from riot_bench.report.plan import REPORTS, PlannedExperiment, find_experiment, 
 from riot_bench.report.store import ResultStore, code_digest, commit, commit_of
 
 import riot_ops
-from benchmarks.tests import made_up
+from benchmarks.tests import sample_suite
 from riot_ops.core.errors import ConfigError
 
-SUITE = "benchmarks.tests.made_up"
+SUITE = "benchmarks.tests.sample_suite"
 
 
 def of(experiment: Any) -> PlannedExperiment:
     return PlannedExperiment(SUITE, SUITE, experiment)
 
 
-RELAY, COUNTS = of(made_up.RELAY), of(made_up.COUNTS)
+RELAY, COUNTS = of(sample_suite.RELAY), of(sample_suite.COUNTS)
 
 
 class Shown:
@@ -67,7 +67,7 @@ def stored(
     store: ResultStore, one: PlannedExperiment = RELAY, quick: bool = True, value: float = 1.0, state: str = "done"
 ) -> None:
     writer = store.begin(one, quick)
-    writer.measure(Measure("made_up/x", value, "s", published=4.0, machine="m", load=((0.5, 1.0),)).to_json())
+    writer.measure(Measure("sample/x", value, "s", published=4.0, machine="m", load=((0.5, 1.0),)).to_json())
     if state:
         writer.end(state, "why")
 
@@ -77,10 +77,10 @@ def stored(
 
 def test_experiments_are_found_by_suite_and_key() -> None:
     keys = [one.key for one in plan_experiments([SUITE])]
-    assert keys == [one.key for one in made_up.EXPERIMENTS]
-    assert [one.key for one in plan_experiments([SUITE], ["made_up/words", "made_up/relay"])] == keys[:2]
-    assert len(plan_experiments([SUITE, SUITE], ["made_up"])) == len(keys)
-    assert find_experiment(SUITE, "made_up/words") is made_up.WORDS
+    assert keys == [one.key for one in sample_suite.EXPERIMENTS]
+    assert [one.key for one in plan_experiments([SUITE], ["sample/words", "sample/relay"])] == keys[:2]
+    assert len(plan_experiments([SUITE, SUITE], ["sample"])) == len(keys)
+    assert find_experiment(SUITE, "sample/words") is sample_suite.WORDS
     everything = plan_experiments()
     assert [one.key for one in plan_experiments(REPORTS)] == [one.key for one in everything]
     assert {one.suite for one in everything} <= set(REPORTS)
@@ -98,7 +98,7 @@ def test_all_in_the_quick_form_is_declared_to_take_28_minutes() -> None:
         (["riotbnch"], [], "--suite must be one of .*'riotbnch'.*riotbench"),
         (["no.module"], [], "the module 'no.module' has no experiments"),
         (["json.tool"], [], "the module 'json.tool' has no experiments.*EXPERIMENTS"),
-        ([SUITE], ["made_up/rely"], "unknown experiment 'made_up/rely'.*made_up/relay"),
+        ([SUITE], ["sample/rely"], "unknown experiment 'sample/rely'.*sample/relay"),
         ([SUITE], ["made"], "unknown experiment 'made'"),
     ],
 )
@@ -115,11 +115,11 @@ def test_a_line_tells_how_it_came_about(tmp_path: Path) -> None:
     first, last = map(json.loads, (tmp_path / "ü" / "results.jsonl").read_text(encoding="utf-8").splitlines())
     told = {
         "suite": SUITE,
-        "experiment": "made_up/relay",
+        "experiment": "sample/relay",
         "quick": False,
         "seed": 7,
         "commit": commit(),
-        "measure": "made_up/x",
+        "measure": "sample/x",
         "value": None,
         "published": 4.0,
         "machine": describe_machine(),
@@ -206,7 +206,7 @@ def test_torn_lines_are_no_obstacle(tmp_path: Path) -> None:
     store = ResultStore(tmp_path)
     stored(store, value=5)
     with store.path.open("ab") as file:
-        file.write(b'[1]\nnull\n\xff\xfe\n{"experiment": "made_up/relay", "quick": true, "run": "x", "measure": "mad')
+        file.write(b'[1]\nnull\n\xff\xfe\n{"experiment": "sample/relay", "quick": true, "run": "x", "measure": "mad')
     stored(store, COUNTS)
     assert [r.state for r in store.results([RELAY, COUNTS], quick=True)] == ["done", "done"]
     whole = store.path.read_bytes()
@@ -232,7 +232,7 @@ def test_what_papers_found_is_told_as_it_is_known_now(tmp_path: Path) -> None:
     for measure in (Measure("known", 1.0, "ms"), Measure("other", 1.0, "ms"), Measure("own", 1.0, "ms", published=4.0)):
         writer.measure(measure.to_json())
     writer.end("done")
-    knows = of(replace(made_up.COUNTS, published={"known": 7.5, "own": 8.0}.get))
+    knows = of(replace(sample_suite.COUNTS, published={"known": 7.5, "own": 8.0}.get))
     for one, told in ((COUNTS, [None, None, 4.0]), (knows, [7.5, None, 4.0])):
         (result,) = store.results([one], quick=True)
         assert [measure.published for measure in result.measures] == told
@@ -304,7 +304,9 @@ def test_what_is_there_is_not_run_again(tmp_path: Path) -> None:
     store, plan = ResultStore(tmp_path), [RELAY, COUNTS]
 
     def keys(**options: Any) -> list[str]:
-        return [one.experiment.key[8:] for one in running.missing_runs(store, plan, True, **options)]
+        return [
+            one.experiment.key.removeprefix("sample/") for one in running.missing_runs(store, plan, True, **options)
+        ]
 
     stored(store)
     stored(store, COUNTS, state="late")
@@ -312,7 +314,7 @@ def test_what_is_there_is_not_run_again(tmp_path: Path) -> None:
     assert keys(repeat=2) == ["relay", "counts", "counts"]
     assert keys(again=True) == ["relay", "counts"]
     assert keys(again=True, repeat=2) == ["relay", "counts"] * 2
-    assert [one.key for one in running.missing_runs(store, plan, False)] == ["made_up/relay", "made_up/counts"]
+    assert [one.key for one in running.missing_runs(store, plan, False)] == ["sample/relay", "sample/counts"]
     for other in ("commit", "describe_machine"):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(f"riot_bench.report.store.{other}", lambda **_: "new")
@@ -356,15 +358,15 @@ def test_quick_and_full_runs_are_not_counted_together(tmp_path: Path) -> None:
 
 def test_an_experiment_that_fails_stops_nothing(tmp_path: Path, where: Path) -> None:
     store, show = ResultStore(tmp_path / "out"), Shown()
-    plan = [of(made_up.BREAKS), of(made_up.SILENT), COUNTS]
+    plan = [of(sample_suite.BREAKS), of(sample_suite.SILENT), COUNTS]
     assert running.run_all(store, plan, True, show) is False
     assert show.ends == [
-        ("made_up/breaks", "failed", "ValueError: no <luck>"),
-        ("made_up/silent", "failed", "it yielded no measures"),
-        ("made_up/counts", "done", ""),
+        ("sample/breaks", "failed", "ValueError: no <luck>"),
+        ("sample/silent", "failed", "it yielded no measures"),
+        ("sample/counts", "done", ""),
     ]
     breaks, _, counts = store.results(plan, quick=True)
-    assert [m.measure for m in breaks.measures] == ["made_up/breaks/first"]
+    assert [m.measure for m in breaks.measures] == ["sample/breaks/first"]
     (measure,) = counts.measures
     assert measure.machine
     assert len(measure.load) == 1
@@ -382,7 +384,7 @@ def test_a_run_during_which_the_code_was_changed_does_not_count(
         monkeypatch.setattr(f"riot_bench.report.store.{what}", lambda *_: "new" if where.exists() else "old")
     monkeypatch.setattr("riot_bench.report.store._COMMITS", {})
     assert running.run_all(store, [COUNTS], True, show) is False
-    assert show.ends == [("made_up/counts", "failed", "the code was changed meanwhile")]
+    assert show.ends == [("sample/counts", "failed", "the code was changed meanwhile")]
     (result,) = store.results([COUNTS], quick=True)
     assert (result.runs, result.state, result.about["commit"]) == (0, "failed", "old")
     assert running.missing_runs(store, [COUNTS], True) == [COUNTS]
@@ -392,7 +394,7 @@ def test_a_run_during_which_the_code_was_changed_does_not_count(
     where.unlink()
     monkeypatch.setattr(running, "_run_one", lambda *_: (where.touch(), ("late", "not done after 9 s"))[1])
     assert running.run_all(store, [COUNTS], True, show) is False
-    assert show.ends[-1] == ("made_up/counts", "late", "not done after 9 s; the code was changed meanwhile")
+    assert show.ends[-1] == ("sample/counts", "late", "not done after 9 s; the code was changed meanwhile")
 
 
 def test_code_is_what_is_in_its_files(tmp_path: Path) -> None:
@@ -433,14 +435,14 @@ def test_an_error_of_the_report_itself_is_told_as_what_it_is(
     state, reason = ("stopped", "stopped by the user") if stopped else ("failed", f"{type(error).__name__}: {error}")
     (result,) = store.results([COUNTS], quick=True)
     assert (result.state, result.reason) == (state, reason)
-    assert show.ends == [("made_up/counts", state, "" if stopped else reason)]
+    assert show.ends == [("sample/counts", state, "" if stopped else reason)]
 
 
 def test_a_process_that_was_killed_is_told_by_the_signal(tmp_path: Path, where: Path) -> None:
     """Such as by the system, for want of memory: what it said last is not the reason."""
-    show, plan = Shown(), [of(made_up.KILLED)]
+    show, plan = Shown(), [of(sample_suite.KILLED)]
     assert running.run_all(ResultStore(tmp_path / "out"), plan, True, show) is False
-    assert show.ends == [("made_up/killed", "failed", "killed by SIGKILL; last printed: all is well")]
+    assert show.ends == [("sample/killed", "failed", "killed by SIGKILL; last printed: all is well")]
     assert running._exit_reason(-signal.SIGSEGV, "") == "killed by SIGSEGV"
     assert running._exit_reason(-40, "") == "killed by signal 40"
     assert [running._exit_reason(3, words) for words in ("", "E: x")] == ["exit code 3", "E: x"]
@@ -464,12 +466,12 @@ def test_an_experiment_that_hangs_is_ended_with_all_that_it_started(
     monkeypatch.setattr(running, "time", SimpleNamespace(monotonic=monotonic))
     monkeypatch.setattr(running, "START_S", 0.0)
     monkeypatch.setattr(running, "GRACE_S", 3.0)
-    show, plan = Shown(), [of(made_up.HANGS), COUNTS]
+    show, plan = Shown(), [of(sample_suite.HANGS), COUNTS]
     monkeypatch.setattr(show, "tick", lambda seconds, measures: ticks.append(seconds))
     with pytest.raises(ConfigError, match="patience must be > 0, got 0"):
         running.run_all(ResultStore(tmp_path / "out"), plan, True, show, patience=0)
     assert running.run_all(ResultStore(tmp_path / "out"), plan[:1], True, show, patience=200.0) is False
-    assert ticks[-2] <= 200 * made_up.HANGS.seconds[0] < ticks[-1]
+    assert ticks[-2] <= 200 * sample_suite.HANGS.seconds[0] < ticks[-1]
     ((_, state, reason),) = show.ends
     assert state == "late"
     assert reason.startswith("not done after 2")
@@ -479,10 +481,10 @@ def test_an_experiment_that_hangs_is_ended_with_all_that_it_started(
 def test_ctrl_c_keeps_what_is_done(tmp_path: Path, where: Path) -> None:
     store, show = ResultStore(tmp_path / "out"), Shown(interrupt=True)
     with pytest.raises(KeyboardInterrupt):
-        running.run_all(store, [of(made_up.HANGS), RELAY], True, show)
-    assert show.ends == [("made_up/hangs", "stopped", "")]
-    (result,) = store.results([of(made_up.HANGS)], quick=True)
-    assert [m.measure for m in result.measures] == ["made_up/hangs/first"]
+        running.run_all(store, [of(sample_suite.HANGS), RELAY], True, show)
+    assert show.ends == [("sample/hangs", "stopped", "")]
+    (result,) = store.results([of(sample_suite.HANGS)], quick=True)
+    assert [m.measure for m in result.measures] == ["sample/hangs/first"]
     assert (result.state, result.reason) == ("stopped", "stopped by the user")
     assert ended([int(pid) for pid in where.read_text().split()])
 
@@ -496,12 +498,12 @@ def test_one_experiment_alone(where: Path, tmp_path: Path) -> None:
         "riot_bench.report.experiment_process",
         str(ear),
         SUITE,
-        "made_up/relay",
+        "sample/relay",
         "quick",
     ]
     done = subprocess.run(arguments, pass_fds=(ear,), capture_output=True, text=True, check=True)
     os.close(ear)
     with os.fdopen(mouth) as file:
         lines = [Measure.from_json(line) for line in file]
-    assert [m.measure for m in lines[:2]] == ["made_up/relay/local/50B", "made_up/relay/local/1000B"]
+    assert [m.measure for m in lines[:2]] == ["sample/relay/local/50B", "sample/relay/local/1000B"]
     assert done.stdout == "what an experiment prints is its own affair {}\n"
