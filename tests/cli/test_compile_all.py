@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from riot_ops.cli import compile_all as warm
 from riot_ops.cli.main import app
+from riot_ops.core.errors import ConfigError
 from riot_ops.dataflows.applications import APPLICATIONS
 from riot_ops.task import registered_tasks
 
@@ -40,6 +41,26 @@ def test_every_task_stream_and_application_has_a_unit():
     alone = {one.code for one in APPLICATIONS.values() if one.suite != "riotbench"}
     assert {u.split()[1] for u in warm.UNITS if u.startswith("application ")} == {"stats", "etl"} | alone
     assert len(set(warm.UNITS)) == len(warm.UNITS)
+
+
+def test_units_of_applications_are_theirs_alone():
+    assert warm.units_of(["stats"]) == ("application stats",)
+    assert warm.units_of(["word_count", "WC", "fd"]) == ("application wc", "application fd")
+    for name, message in (("pred", "NAME must be one of stats, etl, "), ("stast", "unknown application 'stast'")):
+        with pytest.raises(ConfigError, match=message):
+            warm.units_of([name])
+
+
+def test_names_reach_the_command(monkeypatch):
+    monkeypatch.delenv("NUMBA_DISABLE_JIT", raising=False)
+    given = []
+    monkeypatch.setattr(warm, "warm", lambda processes, progress, units: given.append(units) or {})
+    assert CliRunner().invoke(app, ["warm"]).exit_code == 0
+    assert CliRunner().invoke(app, ["warm", "stats", "wc"]).exit_code == 0
+    assert given == [warm.UNITS, ("application stats", "application wc")]
+    refused = CliRunner().invoke(app, ["warm", "stats", "--spark"]).exception
+    assert isinstance(refused, ConfigError)
+    assert str(refused).endswith("got stats")
 
 
 @pytest.mark.long

@@ -17,7 +17,7 @@ __all__ = ["GROUP", "KNOWN", "add_plugins"]
 #: The group of the entry points.
 GROUP = "riot_ops.commands"
 
-#: Commands that have moved out of this distribution, by the one that brings each.
+#: Commands that other distributions of this project bring, by command.
 KNOWN = {"bench": "riot-bench", "report": "riot-bench", "validate": "riot-bench"}
 
 
@@ -39,7 +39,7 @@ def add_plugins(app: typer.Typer) -> None:
 def _add_entry(app: typer.Typer, entry: EntryPoint) -> None:
     try:
         entry.load()(app)
-    except Exception as error:
+    except Exception as error:  # the other commands must work whatever a distribution raises
         origin = entry.dist.name if entry.dist else entry.value
         text = f"the command {entry.name!r} of {origin} cannot be loaded: {exception_text(error)}"
         _add_refusal(app, entry.name, "cannot be loaded", ConfigError(text))

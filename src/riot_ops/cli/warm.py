@@ -45,7 +45,6 @@ def warm(
     from riot_ops.cli.compile_all import warm as warm_all
 
     units = units_of(names) if names else UNITS
-
     if os.environ.get("NUMBA_DISABLE_JIT") == "1":
         print("warm: compiling is off (NUMBA_DISABLE_JIT=1), so there is nothing to do")
         return
