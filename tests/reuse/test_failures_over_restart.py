@@ -220,7 +220,7 @@ def test_removed_table_fails_only_its_users(tmp_path, kind, again, caplog):
     manager.submit(looked_up("lost", table), source, ends["lost"])
     manager.submit(kept, source, ends["kept"])
     if again:  # with state by now
-        (tmp_path / "gate").touch()
+        source.open(30)
         manager.backend.turn() if kind == "local" else until(lambda: manager.stats()["rows"]["kept"] > 10)
     before = manager.state()
     manager.close()
@@ -229,7 +229,7 @@ def test_removed_table_fails_only_its_users(tmp_path, kind, again, caplog):
     assert {*manager.names} == {"lost", "kept"} and sorted(map(str, manager.state()["dataflows"])) == sorted(
         map(str, before["dataflows"])
     )
-    (tmp_path / "gate").touch()
+    source.open()
     run(manager)
     alone = kept.run(ro.MemorySource(rows))
     assert ends["kept"].table("kalman_filter")["value"].to_pylist() == alone["kalman_filter"]["value"].to_pylist()

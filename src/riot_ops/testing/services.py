@@ -53,7 +53,7 @@ class Service(ABC):
         removes.
     """
 
-    #: Name on the command line of ``scripts/services.py`` and of the program.
+    #: Name on the command line of ``tools/services.py`` and of the program.
     name: ClassVar[str] = ""
 
     def __init__(self, folder: Path | None = None) -> None:
@@ -246,7 +246,7 @@ class Mosquitto(Service):
         return {name: url for name, url in found.items() if url}
 
 
-_INSTALL = "run 'scripts/services.py install mosquitto' as root (Debian: apt-get install mosquitto)"
+_INSTALL = "run 'tools/services.py install mosquitto' as root (Debian: apt-get install mosquitto)"
 
 
 class Azurite(Service):
@@ -289,7 +289,7 @@ class Azurite(Service):
 
     def command(self) -> Sequence[str]:
         if not self.script().exists():
-            raise ConnectorError("azurite is not installed: run 'scripts/services.py install azurite'")
+            raise ConnectorError("azurite is not installed: run 'tools/services.py install azurite'")
         options = ["--silent", "--location", str(self.folder / "data"), "--disableTelemetry", "--loose"]
         for what, port in zip(("blob", "queue", "table"), self._ports, strict=True):
             options += [f"--{what}Host", "127.0.0.1", f"--{what}Port", str(port)]

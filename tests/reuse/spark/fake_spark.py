@@ -30,7 +30,7 @@ WORKERS, MOVES = 2, 0.2
 
 
 class Gated(WrappedSource):
-    """Gives no records until a file exists."""
+    """Gives no records until a file exists, and only the first n rows while n stands in the file."""
 
     def __init__(self, source: Source, gate: Path) -> None:
         super().__init__(source)
@@ -39,11 +39,21 @@ class Gated(WrappedSource):
     def description(self) -> dict[str, Any] | None:
         return self.source.description()
 
+    def open(self, rows: int | str = "") -> None:
+        """Let the first rows through, or all."""
+        made = self.gate.with_suffix(".new")
+        made.write_text(str(rows))
+        made.replace(self.gate)
+
     def latest(self, start: Offset, limit: int | None = None) -> Offset:
-        return self.source.latest(start, limit) if self.gate.exists() else start
+        if not self.gate.exists():
+            return start
+        if rows := self.gate.read_text():
+            limit = min(int(rows) - start["row"], int(rows) if limit is None else limit)
+        return self.source.latest(start, limit)
 
     def finished(self, offset: Offset) -> bool:
-        return self.gate.exists() and self.source.finished(offset)
+        return self.gate.exists() and not self.gate.read_text() and self.source.finished(offset)
 
 
 class _Context(threading.local):
