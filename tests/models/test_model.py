@@ -74,6 +74,7 @@ def test_json_form_is_as_documented():
         "feature": [0, 0, 0],
         "threshold": [0.5, 0.0, 0.0],
         "value": [[0.5, 0.5], [1.0, 0.0], [0.0, 1.0]],
+        "missing": [],
     }
 
 

@@ -45,12 +45,43 @@ def test_trees_equal_scikit_learn(seed, options):
 
 def test_interpreted_and_compiled_trees_agree():
     tree, x = grown()
-    model = TreeModel.from_sklearn(tree, "abcd", "class")
     rows = np.vstack([x, [[1e300, -1e300, 0.0, 1e-300], [math.nan] * 4]])
-    wanted = model.leaves(rows)
-    with uncompiled():
-        np.testing.assert_array_equal(model.leaves(rows), wanted)
-    assert wanted[-1] == -1
+    for missing in ("null", "route"):
+        model = TreeModel.from_sklearn(tree, "abcd", "class", missing=missing)
+        wanted = model.leaves(rows)
+        with uncompiled():
+            np.testing.assert_array_equal(model.leaves(rows), wanted)
+        assert (wanted[-1] == -1) == (missing == "null")
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3])
+@pytest.mark.parametrize("seed", range(3))
+def test_missing_inputs_go_where_scikit_learn_sends_them(seed, share):
+    """Also in trees that saw no missing input, where NaN follows the larger child."""
+    rng = np.random.default_rng(seed)
+    x, y = rng.normal(size=(400, 4)), rng.integers(0, 3, 400)
+    holes = rng.random((2000, 4)) < 0.4
+    x[holes[:400] & (rng.random((400, 4)) < share)] = np.nan
+    tree = DecisionTreeClassifier(random_state=seed, max_depth=7).fit(x, y)
+    rows = np.where(holes, np.nan, rng.normal(size=(2000, 4)))
+    model = TreeModel.from_bytes(TreeModel.from_sklearn(tree, "abcd", "class").to_bytes())
+    np.testing.assert_array_equal(model.leaves(rows), tree.apply(rows))
+    np.testing.assert_array_equal(model.predict(rows), tree.predict(rows))
+    without = TreeModel.from_sklearn(tree, "abcd", "class", missing="null")
+    known = ~np.isnan(rows).any(axis=1)
+    np.testing.assert_array_equal(without.predict(rows[known]), tree.predict(rows[known]))
+    assert (without.predict(rows[np.isnan(rows).all(axis=1)]) == -1).all() and without.missing == ()
+
+
+def test_missing_inputs_lead_to_children_only():
+    assert stump(missing=(2, -1, -1)).predict([[math.nan], [0.0]]).tolist() == [1, 0]
+    for wrong in ((0, -1, -1), (2, 2, -1), (-2, -1, -1)):
+        with pytest.raises(ModelError, match="a missing input leads to a node that is not a child"):
+            stump(missing=wrong)
+    with pytest.raises(ModelError, match="3 nodes but 1 entries in missing"):
+        stump(missing=(1,))
+    with pytest.raises(ModelError, match="missing must be 'route' or 'null', got 'left'"):
+        TreeModel.from_sklearn(grown()[0], "abcd", "class", missing="left")
 
 
 def test_class_indexes_follow_the_given_labels():

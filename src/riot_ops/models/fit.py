@@ -226,7 +226,7 @@ def fit_tree(
     grown = DecisionTreeClassifier(
         criterion=criterion, max_depth=max_depth, min_samples_leaf=min_leaf, ccp_alpha=pruning, random_state=seed
     ).fit(rows, np.asarray(labels))
-    model = TreeModel.from_sklearn(grown, inputs, target, classes or known, rows=len(rows), **facts)
+    model = TreeModel.from_sklearn(grown, inputs, target, classes or known, missing="null", rows=len(rows), **facts)
     places = np.array([model.classes.index(label) for label in known])
     return _with_metrics(
         model,

@@ -13,6 +13,7 @@ from riot_ops.core.errors import ModelError
 from riot_ops.kernels.arrays.arrow import readonly
 from riot_ops.kernels.jit import kernel
 from riot_ops.models.model import Model, check_finite, library_version
+from riot_ops.models.scikit_learn import check_conversion, check_input_names, probe_rows
 
 __all__ = ["LinearModel"]
 
@@ -58,24 +59,38 @@ class LinearModel(Model, frozen=True, kw_only=True, tag="MLR"):
 
     @classmethod
     def from_sklearn(cls, estimator: Any, inputs: Sequence[str], target: str, **facts: Any) -> LinearModel:
-        """Convert a fitted linear regression of scikit-learn; ``facts`` are further fields of :class:`Model`."""
+        """Convert a fitted linear regression of scikit-learn, whose ``predict`` is ``coef_ · x + intercept_``.
+
+        Estimators that predict something else are refused: classifiers, regressions with a link function, or with
+        inputs that they scale. ``facts`` are further fields of :class:`Model`.
+        """
+        name = type(estimator).__name__
         try:
-            coefficients = np.asarray(estimator.coef_, np.float64)
-            intercept = np.asarray(estimator.intercept_, np.float64)
+            coefficients, intercept = estimator.coef_, estimator.intercept_
+            if hasattr(coefficients, "toarray"):  # after sparsify()
+                coefficients = coefficients.toarray()
+            coefficients, intercept = np.asarray(coefficients, np.float64), np.asarray(intercept, np.float64)
         except (AttributeError, TypeError, ValueError):
-            raise ModelError(f"{type(estimator).__name__} is not a fitted linear regression") from None
+            raise ModelError(f"{name} is not a fitted linear regression") from None
+        if hasattr(estimator, "classes_"):
+            raise ModelError(f"{name} is a classifier, not a linear regression")
         if intercept.size != 1 or coefficients.size != len(inputs):
             raise ModelError(
-                f"{type(estimator).__name__} has {coefficients.size} coefficients and {intercept.size} "
+                f"{name} has {coefficients.size} coefficients and {intercept.size} "
                 f"intercepts, expected {len(inputs)} and 1"
             )
-        return cls(
+        check_input_names(estimator, inputs)
+        model = cls(
             inputs=tuple(inputs),
             target=target,
             intercept=float(intercept.ravel()[0]),
             coefficients=tuple(coefficients.ravel().tolist()),
             **{"made_by": library_version("scikit-learn"), **facts},
         )
+        rows = probe_rows(len(inputs))
+        magnitude = np.abs(rows) @ np.abs(coefficients.ravel()) + abs(model.intercept)
+        check_conversion(estimator, "predict", rows, model.predict, magnitude)
+        return model
 
     def predict(self, x: npt.ArrayLike) -> npt.NDArray[np.float64]:
         """Predictions for rows of inputs; NaN where an input is NaN."""

@@ -15,6 +15,7 @@ from riot_ops.core.errors import ModelError
 from riot_ops.kernels.arrays.arrow import readonly
 from riot_ops.kernels.jit import kernel
 from riot_ops.models.model import MAX_NAMES, Model, check_finite, library_version
+from riot_ops.models.scikit_learn import check_conversion, check_input_names, probe_rows
 
 __all__ = ["ACTIVATIONS", "NetworkModel"]
 
@@ -190,15 +191,15 @@ class NetworkModel(Model, frozen=True, kw_only=True, tag="MLP"):
             k = len(inputs)
             mean, scale = np.zeros(k), np.ones(k)
             if scaler is not None:
-                mean = (
-                    np.asarray(scaler.mean_) if scaler.with_mean else mean
-                )  # it has a mean even if it does not subtract it
+                # it has a mean even if it does not subtract it
+                mean = np.asarray(scaler.mean_) if scaler.with_mean else mean
                 scale = np.asarray(scaler.scale_) if scaler.with_std else scale
         except (AttributeError, TypeError, ValueError):
             name = " and ".join(type(step).__name__ for step in steps)
             raise ModelError(f"{name} is not a fitted multilayer classifier, with or without a scaler") from None
         if many or len(weights[0]) != k:
             raise ModelError(f"the network has {len(weights[0])} inputs, expected {k}, and one class for each row")
+        check_input_names(estimator, inputs)
         labels = list(classes) or known
         if not set(known) <= set(labels):
             raise ModelError(f"the network knows classes that are not given: {sorted(set(known) - set(labels))}")
@@ -206,7 +207,7 @@ class NetworkModel(Model, frozen=True, kw_only=True, tag="MLP"):
             weights[-1], biases[-1] = _extended(
                 weights[-1], biases[-1], [labels.index(label) for label in known], labels
             )
-        return cls(
+        model = cls(
             inputs=tuple(inputs),
             target=target,
             classes=tuple(labels),
@@ -217,6 +218,11 @@ class NetworkModel(Model, frozen=True, kw_only=True, tag="MLP"):
             biases=tuple(tuple(b.tolist()) for b in biases),
             **{"made_by": library_version("scikit-learn"), **facts},
         )
+        order = [labels.index(label) for label in known]
+        rows = mean + scale * probe_rows(k)
+        # an estimator that was fitted in single precision also predicts in it
+        check_conversion(estimator, "predict_proba", rows, lambda x: model.probabilities(x)[:, order], tolerance=1e-4)
+        return model
 
     def probabilities(self, x: npt.ArrayLike) -> npt.NDArray[np.float64]:
         """The probability of each class for each row; NaN where an input is missing."""

@@ -60,7 +60,7 @@ class ClassifyDecisionTree(ClassificationTask):
 
     Missing values
     --------------
-    The results are null where a null or NaN input would decide.
+    A null or NaN input that would decide follows the model's ``missing``; where that has no way, the results are null.
 
     Errors
     ------
