@@ -156,7 +156,7 @@ def test_every_option_has_a_test():
 
 @pytest.mark.long
 def test_each_option_of_a_run_is_one_of_the_job(monkeypatch):
-    for kind in ("application_job", "learning_job", "single_source_jobs"):  # made of it, so before it is another
+    for kind in ("application_job", "learning_job", "flow_job", "micro_job"):  # made of it, so before it is another
         importlib.import_module(f"riot_ops.cli.{kind}")
     kept = Recorder()
     monkeypatch.setattr("riot_ops.cli.job.Job", kept)
@@ -327,7 +327,7 @@ def test_the_picture_of_a_stream_has_its_speed(monkeypatch):
 def test_the_processes_that_compile(monkeypatch):
     monkeypatch.delenv("NUMBA_DISABLE_JIT", raising=False)
     given = []
-    monkeypatch.setattr("riot_ops.cli.compile_all.warm", lambda processes, *_: given.append(processes) or {})
+    monkeypatch.setattr("riot_ops.cli.kernel_warm_up.warm", lambda processes, *_: given.append(processes) or {})
     invoked("warm")
     invoked("warm", "--processes", 3)
     assert given == [None, 3]
@@ -335,7 +335,7 @@ def test_the_processes_that_compile(monkeypatch):
 
 @pytest.mark.parametrize(("archive", "code", "said"), [("a.jsa", 0, "a.jsa is there"), (None, 1, "not of this")])
 def test_the_archive_of_spark_is_made_instead(archive, code, said, monkeypatch):
-    monkeypatch.setattr("riot_ops.cli.compile_all.warm", lambda *_: pytest.fail("it compiled"))
+    monkeypatch.setattr("riot_ops.cli.kernel_warm_up.warm", lambda *_: pytest.fail("it compiled"))
     monkeypatch.setattr("riot_ops.spark.launcher.archive_classes", lambda: archive)
     result = invoked("warm", "--spark")
     assert (result.exit_code, said in result.output) == (code, True)

@@ -10,7 +10,7 @@ import pytest
 import riot_ops as ro
 from riot_ops import tasks as t
 from riot_ops.cli.job import Job
-from riot_ops.cli.single_source_jobs import MicroJob
+from riot_ops.cli.micro_job import MicroJob
 from riot_ops.connectors.mqtt.folder import folder_of
 from riot_ops.connectors.mqtt.source import MQTTSource
 from riot_ops.connectors.stores import open_blobs

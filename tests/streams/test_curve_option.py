@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 from riot_ops.cli import main as cli
 from riot_ops.cli.job import Job
-from riot_ops.cli.single_source_jobs import MicroJob
+from riot_ops.cli.micro_job import MicroJob
 from riot_ops.core.errors import ConfigError
 from riot_ops.ingest.pace import PacedSource
 from riot_ops.streams import CitySource, ReplaySource, write

@@ -23,8 +23,8 @@ from riot_ops import dataflows
 from riot_ops import tasks as t
 from riot_ops.cli.feed import Feed
 from riot_ops.cli.progress import Progress, announce_interrupts, redirect_stderr, run_in_thread, show_warnings
+from riot_ops.cli.riotbench_plots import draw_sensor
 from riot_ops.cli.run_folder import RunFolder
-from riot_ops.cli.run_plots import draw_sensor
 from riot_ops.connectors.stores.azure import AZURE_VARIABLE
 from riot_ops.core.buffering import AVAILABLE_NOW, Buffering, check_target, check_trigger
 from riot_ops.core.errors import ConfigError, MissingExtraError, did_you_mean, excerpt

@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 from riot_ops.cli.job import Job
-from riot_ops.cli.run_plots import WINDOWS, draw_errors
+from riot_ops.cli.riotbench_plots import WINDOWS, draw_errors
 from riot_ops.core.buffering import Buffering
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.sink import MemorySink

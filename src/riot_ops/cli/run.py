@@ -153,9 +153,10 @@ def run(
     if name is None:
         raise ConfigError("say which application to run; riot-ops run --list names them")
     from riot_ops.cli.application_job import ApplicationJob
+    from riot_ops.cli.flow_job import FlowJob
     from riot_ops.cli.job import Job
     from riot_ops.cli.learning_job import LearningJob
-    from riot_ops.cli.single_source_jobs import FlowJob, MicroJob
+    from riot_ops.cli.micro_job import MicroJob
     from riot_ops.cli.train_job import TrainJob
     from riot_ops.dataflows import BUILDERS, RIOTBENCH
 

@@ -41,8 +41,8 @@ def warm(
             raise ConfigError(f"--processes {processes} does not go with --spark: there is one archive of classes")
         _archive()
         return
-    from riot_ops.cli.compile_all import UNITS, units_of
-    from riot_ops.cli.compile_all import warm as warm_all
+    from riot_ops.cli.kernel_warm_up import UNITS, units_of
+    from riot_ops.cli.kernel_warm_up import warm as warm_all
 
     units = units_of(names) if names else UNITS
     if os.environ.get("NUMBA_DISABLE_JIT") == "1":

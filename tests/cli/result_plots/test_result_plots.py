@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from riot_ops.cli import result_plots
-from riot_ops.cli.canvas import new_figure
+from riot_ops.cli.figure import new_figure
 from riot_ops.cli.result_plots.results import downsample, most_frequent
 from riot_ops.dataflows import APPLICATIONS
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from riot_ops.cli.canvas import new_figure, save_figure
+from riot_ops.cli.figure import new_figure, save_figure
 from riot_ops.cli.result_plots import alerts, counts, scores
 from riot_ops.cli.result_plots.results import Results
 

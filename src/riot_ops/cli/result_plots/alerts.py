@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow.compute as pc
 
-from riot_ops.cli.canvas import COLOURS, date_formatter, robust_range
+from riot_ops.cli.figure import COLOURS, date_formatter, robust_range
 from riot_ops.cli.result_plots.results import Results, datetimes, downsample, most_frequent
 
 __all__ = ["bargains", "callers", "delays", "machines", "purchases", "spikes"]

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from riot_ops.cli.canvas import COLOURS, date_formatter
+from riot_ops.cli.figure import COLOURS, date_formatter
 from riot_ops.cli.result_plots.results import Results, datetimes, downsample, most_frequent
 
 __all__ = ["campaigns", "clicks", "figures", "log", "sizes", "topics", "visits", "words"]

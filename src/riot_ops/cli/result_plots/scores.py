@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from riot_ops.cli.canvas import COLOURS, date_formatter
+from riot_ops.cli.figure import COLOURS, date_formatter
 from riot_ops.cli.result_plots.results import Results, datetimes, downsample
 from riot_ops.measure.classification import judged
 from riot_ops.streams.streambench.flow_packets import CLASSES

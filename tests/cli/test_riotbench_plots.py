@@ -7,10 +7,10 @@ import json
 import numpy as np
 import pytest
 
-from riot_ops.cli import run_plots as pictures
-from riot_ops.cli.canvas import new_figure, robust_range, save_figure
+from riot_ops.cli import riotbench_plots as pictures
 from riot_ops.cli.feed import Feed
-from riot_ops.cli.run_plots import draw_errors, draw_sensor
+from riot_ops.cli.figure import new_figure, robust_range, save_figure
+from riot_ops.cli.riotbench_plots import draw_errors, draw_sensor
 
 pytest.importorskip("matplotlib")
 

@@ -9,7 +9,7 @@ import sys
 import pytest
 from typer.testing import CliRunner
 
-from riot_ops.cli import compile_all as warm
+from riot_ops.cli import kernel_warm_up as warm
 from riot_ops.cli.main import app
 from riot_ops.core.errors import ConfigError
 from riot_ops.dataflows.applications import APPLICATIONS

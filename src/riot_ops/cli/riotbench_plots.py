@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from riot_ops import tasks as t
-from riot_ops.cli.canvas import COLOURS, date_formatter, event_times, new_figure, robust_range, save_figure
+from riot_ops.cli.figure import COLOURS, date_formatter, event_times, new_figure, robust_range, save_figure
 from riot_ops.core.schema import StreamSchema
 from riot_ops.core.sink import MemorySink
 from riot_ops.dataflow import Dataflow

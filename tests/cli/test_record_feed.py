@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 import riot_ops as ro
 from riot_ops.cli import main as cli
-from riot_ops.cli.single_source_jobs import FlowJob
+from riot_ops.cli.flow_job import FlowJob
 from riot_ops.core.errors import ConfigError
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
