@@ -26,7 +26,7 @@ class Windows:
     now: int | None = None
     moved: int = 0
     open: dict = field(default_factory=dict)  # (key, end) -> values; of sessions a list of [times, values]
-    closed_at: dict = field(default_factory=dict)
+    ended: dict = field(default_factory=dict)  # by key: the latest end of its closed sessions
     results: list = field(default_factory=list)
     bad: list = field(default_factory=list)
     #: Behind each record the windows that it fell into, as they then stood.
@@ -59,6 +59,7 @@ class Windows:
                     tick = -(-end // self.every) * self.every
                     if tick <= level:
                         sessions.remove(one)
+                        self.ended[key] = max(end, self.ended.get(key, end))
                         due.append((tick, key, min(one[0]), end, list(zip(*one, strict=True))))
         for at, key, start, end, values in due:
             self.results.append((number, at, key, start, end, values))
@@ -85,7 +86,8 @@ class Windows:
             return
         sessions = self.open.setdefault(key, [])
         mine = [one for one in sessions if min(one[0]) - self.size < time < max(one[0]) + self.size]
-        if not mine and time + self.size <= level // self.every * self.every:
+        closed = time < self.ended.get(key, -math.inf)
+        if closed or (not mine and time + self.size <= level // self.every * self.every):
             self.bad.append((number, "late"))
             return
         times = [t for one in mine for t in one[0]] + [time]

@@ -224,6 +224,55 @@ def test_record_between_two_sessions_merges_them():
     assert spans(apart.flush(), "sum") == [(0, 8, 1.0), (8, 16, 2.0)]
 
 
+@pytest.mark.parametrize(
+    ("rows", "lateness", "late"),
+    [
+        ([(0, "a"), (6, "a"), (3, "a"), (20, "a")], "0s", [3]),  # between a closed session and an open one
+        ([(0, "a"), (6, "b"), (3, "a"), (20, "b")], "0s", [3]),  # closed while another key moved time
+        ([(0, "a"), (8, "b"), (4, "a"), (20, "b")], "3s", [4]),
+        ([(0, "a"), (8, "b"), (5, "a"), (20, "b")], "3s", []),  # a gap after the closed one
+        ([(9, "a"), (3, "b"), (5, "a"), (20, "b")], "6s", []),  # before an open one
+    ],
+)
+@pytest.mark.parametrize("together", [False, True])
+def test_record_of_closed_session_is_late(rows, lateness, late, together):
+    session = window(by="key", gap="5s", allowed_lateness=lateness)
+    rows = [at(second, key=key) for second, key in rows]
+    out = session.push_many(rows) if together else [row for one in rows for row in session.push(one)]
+    found = sorted(spans([row for row in [*out, *session.flush()] if row["key"] == "a"]))
+    assert all(end <= start for (_, end), (start, _) in pairwise(found))
+    assert [e["event_time"] for e in session.errors] == [at(second)["event_time"] for second in late]
+    assert {e["reason"] for e in session.errors} <= {"late"}
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 120), st.sampled_from("ab")), max_size=40), st.integers(0, 20), st.integers(1, 9)
+)
+def test_sessions_of_a_key_are_a_gap_apart(arrivals, lateness, cut):
+    """Whatever the arrivals, accepted records of a key share a session exactly where they are less than a gap apart."""
+    gap = 8
+    task = {"by": "key", "gap": f"{gap}s", "allowed_lateness": f"{lateness}s"}
+    rows = [at(second, key=key, seq=n) for n, (second, key) in enumerate(arrivals)]
+    session, out, late = window(**task), [], set()
+    for i in range(0, len(rows), cut):
+        out += session.push_many(rows[i : i + cut])
+        late |= {error["seq"] for error in session.errors}
+        data, session = session.snapshot(), window(**task)
+        session.restore(data)
+    out += session.flush()
+    newest = -math.inf
+    for n, (second, _) in enumerate(arrivals):
+        newest = max(newest, second)
+        assert n not in late or second < newest - lateness
+    for key in "ab":
+        times = sorted(second for n, (second, k) in enumerate(arrivals) if k == key and n not in late)
+        starts = [s for i, s in enumerate(times) if i == 0 or s - times[i - 1] >= gap]
+        runs = [[s for s in times if a <= s < b] for a, b in pairwise([*starts, math.inf])]
+        assert sorted(spans([row for row in out if row["key"] == key], "n")) == [
+            (run[0], run[-1] + gap, len(run)) for run in runs
+        ]
+
+
 def test_allowed_lateness_keeps_windows_open():
     session = window(size="10s", allowed_lateness="5s")
     session.push(at(1, 1.0))

@@ -2,6 +2,8 @@
 
 A session is a run of records of a key, each less than ``gap`` after the one before. It ends ``gap`` after its last
 record; a record between two sessions merges them. Ends are checked when stream time passes a multiple of ``period``.
+A session that has ended takes no record: one before its end is late, so that sessions of a key never overlap.
+
 As with :mod:`riot_ops.kernels.stats.panes`, a batch works on groups, and the state of a key has room for all sessions
 that can be open at once.
 """
@@ -31,6 +33,7 @@ def assign_sessions(
     reach: Any,
     begins: Any,
     lasts: Any,
+    ended: Any,
     seen: Any,
     held: Any,
     groups: Any,
@@ -47,7 +50,8 @@ def assign_sessions(
 ) -> Any:
     """Assign rows to groups; returns the number of groups and the number of merges.
 
-    ``begins`` and ``lasts`` are the state: first and last time of the sessions of each key, :data:`NONE` for none.
+    ``begins`` and ``lasts`` are the state: first and last time of the sessions of each key, :data:`NONE` for none;
+    ``ended`` is the latest end of the sessions of each key that have ended.
     ``held[l, q]`` is the group at place q of the key with number l in the batch; ``seen[l]`` says whether its sessions
     have been loaded into groups. Before row ``merge_rows[m]``, group ``merge_from[m]`` is merged into
     ``merge_into[m]``; its last time is :data:`NONE` from then on. ``row_begins`` and ``row_lasts`` get the times of
@@ -83,13 +87,18 @@ def assign_sessions(
         if closed == NONE or t >= now + reach:
             bad[i] = FUTURE
             continue
+        for q in range(room):
+            g = held[a, q]
+            if g >= 0 and group_lasts[g] + gap <= closed:
+                held[a, q] = -1
+                ended[s] = max(ended[s], group_lasts[g] + gap)
+        if t < ended[s]:
+            bad[i] = LATE
+            continue
         mine = -1
         place = -1
         for q in range(room):
             g = held[a, q]
-            if g >= 0 and group_lasts[g] + gap <= closed:
-                held[a, q] = -1  # it has ended
-                g = -1
             if g < 0:
                 if place < 0:
                     place = q
@@ -171,18 +180,26 @@ def store_open_sessions(
     closed: Any,
     begins: Any,
     lasts: Any,
+    ended: Any,
     groups: Any,
     places: Any,
 ) -> Any:
-    """Store open sessions in the state; returns their number, and writes the groups and their places in the state."""
+    """Store open sessions in the state; returns their number, and writes the groups and their places in the state.
+
+    Of the other sessions of a key it stores the latest end.
+    """
     room = lasts.shape[1]
     kept = 0
     for g in range(n):
         if group_from[g] >= 0:
             lasts[group_from[g] // room, group_from[g] % room] = NONE
     for g in range(n):
-        if group_lasts[g] != NONE and (closed == NONE or group_lasts[g] + gap > closed):
-            s = group_slots[g]
+        if group_lasts[g] == NONE:
+            continue
+        s = group_slots[g]
+        if closed != NONE and group_lasts[g] + gap <= closed:
+            ended[s] = max(ended[s], group_lasts[g] + gap)
+        else:
             q = 0
             while lasts[s, q] != NONE:
                 q += 1

@@ -53,7 +53,9 @@ class Window(KeyedTask):
         Hop: a window begins at each multiple of it. ``size`` must be a multiple of ``every``.
     gap : timedelta > 0, optional
         Instead of size: a session is a run of records, each less than a gap of event time after the previous one.
-        It ends a gap after its last record, and is closed at the next multiple of an eighth of the gap.
+        It ends a gap after its last record, and is closed at the next multiple of an eighth of the gap. A record
+        between two open sessions makes them one; a record before the end of a closed one is late, so that sessions of
+        a key never overlap.
     count : int >= 1, optional
         Instead of size: records per window, in order of arrival.
     allowed_lateness : timedelta >= 0, default 0
@@ -147,6 +149,7 @@ class Window(KeyedTask):
     category: ClassVar[str] = "Statistical"
     pattern: ClassVar[str] = "Aggregate"
     selectivity: ClassVar[str] = "N:M"
+    version: ClassVar[int] = 2
 
     size: timedelta | None = None
     every: timedelta | None = None

@@ -30,10 +30,14 @@ class SessionWindows(WindowFrame):
         self.room = -(-allowed_lateness // gap) + 3
 
     def state_fields(self) -> Mapping[str, StateField]:
-        return {"begin": StateField("int64", self.room), "until": StateField("int64", self.room, NONE)}
+        return {
+            "begin": StateField("int64", self.room),
+            "until": StateField("int64", self.room, NONE),
+            "ended": StateField("int64", initial=NONE),
+        }
 
     def decode_state(self, table: pa.Table) -> pa.Table:
-        spans = {name: np.asarray(table.column(name).combine_chunks().flatten()) for name in self.state_fields()}
+        spans = {name: np.asarray(table.column(name).combine_chunks().flatten()) for name in ("begin", "until")}
         known = spans["until"] != NONE
         heads = {name: from_microseconds(np.where(known, times, 0)) for name, times in spans.items()}
         return self._listed(table, known.reshape(-1, self.room), heads)
@@ -59,7 +63,7 @@ class SessionWindows(WindowFrame):
         n, m = assign_sessions(
             times, present, slots, numbers, ticks.rows, ticks.times, ticks.start, self.gap, self.period,
             self.allowed_lateness, ticks.resolution, state["begin"], lasts,
-            np.zeros(key_count, np.bool_), held, groups, bad, *found, *merges, *begins,
+            state["ended"], np.zeros(key_count, np.bool_), held, groups, bad, *found, *merges, *begins,
         )  # fmt: skip
         found = [one[:n] for one in found]
         closed = self._closed(ticks.end)
@@ -85,6 +89,7 @@ class SessionWindows(WindowFrame):
             closed,
             state["begin"],
             lasts,
+            state["ended"],
             open_groups,
             places,
         )
