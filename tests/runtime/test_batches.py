@@ -4,7 +4,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from riot_ops.runtime.batches import concatenate, merge_sorted, sort_rows
+from riot_ops.runtime.batches import EVENT_TIME, concatenate, merge_sorted, sort_rows
 
 KINDS = {
     "seq": pa.int64(), "event_time": pa.timestamp("us", "UTC"), "ordinal": pa.int64(), "text": pa.string(),
@@ -40,3 +40,9 @@ def test_merge_equals_sorted_concatenation(parts):
     found.validate(full=True)
     assert found.to_pylist() == sort_rows(concatenate(parts)).to_pylist()
     assert found.schema == parts[0].schema
+
+
+def test_event_time_that_is_no_timestamp_orders_nothing():
+    for kind in (["b", "a"], [2.5, 1.0]):
+        batch = pa.RecordBatch.from_pydict({"seq": [1, 0], "event_time": kind})
+        assert sort_rows(batch, EVENT_TIME)["seq"].to_pylist() == [0, 1]

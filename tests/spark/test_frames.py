@@ -260,6 +260,53 @@ def test_order(spark):
             assert {r.event_time.replace(tzinfo=start.tzinfo): r.value for r in out.collect()} == wanted
 
 
+@pytest.fixture
+def lines_by_turns(tmp_path):
+    """A folder of eight text files; each four of them, a micro-batch, have the lines of ten seconds by turns."""
+    folder = tmp_path / "lines"
+    folder.mkdir()
+    for number in range(8):
+        seconds = range(10 * (number // 4) + number % 4, 10 * (number // 4) + 10, 4)
+        lines = [json.dumps({"id": s, "at": f"2024-05-01T12:00:{s:02}Z"}) for s in seconds for _ in range(2)]
+        (folder / f"{number}.txt").write_text("\n".join(lines))
+        os.utime(folder / f"{number}.txt", (1_700_000_000 + number, 1_700_000_000 + number))
+    return folder
+
+
+def counted_by_second():
+    flow = ro.Dataflow("seconds")
+    parsed = flow.source("lines", schema={"value": "string"}).to(
+        t.ParseJSON(fields={"event_time": ("at", "iso"), "id": ("id", "int64")}, field="value"), id="parsed"
+    )
+    once = parsed.to(t.Deduplicate(by="id", ttl="1min"), id="once")
+    flow.sink("out", once, once.to(t.Window(size="2s"), id="counts"))
+    return flow
+
+
+def test_rows_without_seq_are_in_order_of_a_parsed_event_time(spark, lines_by_turns, tmp_path):
+    """On every face: the lines of a micro-batch are late only if they are taken as they come."""
+    flow = counted_by_second()
+    streamed = spark.readStream.schema("value string").option("maxFilesPerTrigger", 4).text(str(lines_by_turns))
+    batch = spark.read.schema("value string").text(str(lines_by_turns)).repartition(2)
+    query = flow.start(spark, streamed, trigger="available now")
+    query.wait()
+    assert query["once"].num_rows == 20 and query["errors"].num_rows == 0
+    kept = Collected()
+    flow.frames(streamed).write_each(
+        kept.take, checkpoint=tmp_path / "checkpoint", trigger="available now"
+    ).awaitTermination(120)
+    assert kept["once"].num_rows == 20 and kept["errors"].num_rows == 0
+    assert sum(kept["counts"]["count"].to_pylist()) >= 18  # the last windows are open
+    bounded = flow.start(spark, batch)
+    assert bounded.wait().rows["counts"] == 10 and bounded["errors"].num_rows == 0
+    assert flow.frames(batch)["errors"].count() == 0
+    assert sum(flow.frames(batch)["counts"].toArrow()["count"].to_pylist()) == 20
+    arrival = flow.start(spark, streamed, trigger="available now", order="arrival")
+    arrival.wait()
+    assert set(arrival["errors"]["reason"].to_pylist()) == {"late"}
+    assert flow.frames(batch.coalesce(1), order="arrival")["errors"].count() > 0
+
+
 def test_partitions_fuse_and_compression(spark, monkeypatch):
     asked = []
     pack = dataframe_transform.pack_stage_zero

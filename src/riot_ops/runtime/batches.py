@@ -124,7 +124,10 @@ def _joined(run: list[tuple[pa.RecordBatch, Keys]]) -> tuple[pa.RecordBatch, Key
 
 
 def _keys(batch: pa.RecordBatch, order: tuple[str, ...]) -> Keys:
-    return [int_column(batch.column(name)) for name in _ordering(tuple(batch.schema.names), order)]
+    names = _ordering(tuple(batch.schema.names), order)
+    if "event_time" in names and not pa.types.is_timestamp(batch.schema.field("event_time").type):
+        names = tuple(name for name in names if name != "event_time")  # such as a text that a task parses later
+    return [int_column(batch.column(name)) for name in names]
 
 
 def _sorted(batch: pa.RecordBatch, keys: Keys) -> pa.RecordBatch:

@@ -13,6 +13,7 @@ from riot_ops.core.clock import NEVER, WATERMARKS, StepClock, Ticks
 from riot_ops.core.order import ordinals, time_of_ordinal
 from riot_ops.kernels.arrays.arrow import int_column, readonly
 from riot_ops.kernels.arrays.ordering import are_sorted
+from riot_ops.kernels.arrays.timestamps import microseconds
 from riot_ops.kernels.jit import kernel
 
 __all__ = ["Watermark"]
@@ -155,7 +156,7 @@ class Watermark:
         if batch is None or not batch.num_rows:
             rows = np.zeros(times.size, np.int64)
         elif first != "seq":
-            rows = np.searchsorted(int_column(batch.column(first)), times - self.clock.lag)
+            rows = np.searchsorted(microseconds(batch.column(first))[0], times - self.clock.lag)
         else:
             rows, times, seq = _place_moves(batch, before, times, seq)
         lag = self.clock.lag

@@ -106,13 +106,19 @@ def file_writer(folder: str, schema: pa.Schema) -> Callable[[Iterable[pa.RecordB
 
 
 class FrameFiles(Source):
-    """The rows of the files, numbered."""
+    """The rows of the files, numbered.
+
+    Attributes
+    ----------
+    had_numbers : bool
+        Whether the DataFrame had a column ``seq``; the rows are in its order then.
+    """
 
     def __init__(self, folder: Path, parts: list[PartFile], schema: pa.Schema) -> None:
         self._files = [folder / part.name for part in parts]
         self._starts = [0, *itertools.accumulate(part.rows for part in parts)]
-        self._numbered = "seq" not in schema.names
-        if self._numbered:
+        self.had_numbers = "seq" in schema.names
+        if not self.had_numbers:
             schema = schema.insert(0, pa.field("seq", pa.int64(), nullable=False))
         self._schema = schema
 
@@ -149,7 +155,7 @@ class FrameFiles(Source):
                 at += batch.num_rows
 
     def _with_numbers(self, batch: pa.RecordBatch, first: int) -> pa.RecordBatch:
-        if not self._numbered:
+        if self.had_numbers:
             return batch
         numbers = pa.array(np.arange(first, first + batch.num_rows))
         return pa.RecordBatch.from_arrays([numbers, *batch.columns], schema=self._schema)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -65,6 +65,7 @@ __all__ = [
     "default_fuse",
     "inspect_frame",
     "pack_stage_zero",
+    "resolve_order",
     "sort_fields",
     "to_utc",
     "transform",
@@ -78,6 +79,7 @@ Pack = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 BATCH_ROWS = 65_536
 BATCH_SECONDS = 0.5
 FEW_PARTITIONS = 4
+NO_FIELDS = pa.schema([])
 #: Spark's error condition where a pipeline's function asks a DataFrame of the pipeline for its schema.
 NO_ANALYSIS = "ATTEMPT_ANALYSIS_IN_PIPELINE_QUERY_FUNCTION"
 #: Source node beside the task, whose name has no dot.
@@ -132,7 +134,8 @@ def transform(
     flow.add_node(Node("out", "sink"))
     flow.connect(SOURCE, task.name())
     flow.connect(task.name(), "out")
-    chain = StageChain(plan(flow), sort_fields([schema], order), bucket_count(df, partitions), buffering)
+    unnumbered = set() if "seq" in schema.names else {SOURCE}
+    chain = StageChain(plan(flow), sort_fields(flow, unnumbered, order), bucket_count(df, partitions), buffering)
     return unpack_stream(chain.apply({SOURCE: df}, streaming), task.name(), result)
 
 
@@ -161,12 +164,25 @@ def check_options(errors: str, order: str, partitions: int | None) -> None:
         raise ConfigError(f"partitions must be a whole number >= 1, got {partitions}")
 
 
-def sort_fields(schemas: Iterable[pa.Schema], order: str) -> tuple[str, ...]:
-    """Return the fields that order rows; with "auto", event time if a DataFrame has it and no ``seq``."""
-    if order == "auto":
-        by_time = any("event_time" in s.names and "seq" not in s.names for s in schemas)
-        return EVENT_TIME if by_time else ARRIVAL
-    return ARRIVAL if order == "arrival" else EVENT_TIME
+def resolve_order(flow: Graph, unnumbered: Set[str], order: str) -> str:
+    """Resolve ``order="auto"``: "event_time" if records of a source without ``seq`` have an event time anywhere.
+
+    A parser may be what writes it. ``unnumbered`` are the sources without ``seq``.
+    """
+    if order != "auto":
+        return order
+    schemas = flow.schemas()
+    reached = set(unnumbered)
+    for node in flow.topological_order():
+        if any(edge.source in reached for edge in flow.inputs(node.id)):
+            reached.add(node.id)
+    kinds = [schemas[id].field("event_time").type for id in reached if "event_time" in schemas.get(id, NO_FIELDS).names]
+    return "event_time" if any(map(pa.types.is_timestamp, kinds)) else "arrival"
+
+
+def sort_fields(flow: Graph, unnumbered: Set[str], order: str) -> tuple[str, ...]:
+    """Return the fields that order the rows of a key, see :func:`resolve_order`."""
+    return ARRIVAL if resolve_order(flow, unnumbered, order) == "arrival" else EVENT_TIME
 
 
 def bucket_count(df: DataFrame, partitions: int | None) -> int:

@@ -114,7 +114,7 @@ def frames(
         ``_error``, which an earlier ``transform`` rejected, bypass the dataflow into its errors stream.
     order : "auto", "arrival" or "event_time", default "auto"
         Order of a key's rows within a micro-batch: by ``seq``, or by ``event_time`` first. "auto": by event time
-        if a DataFrame has it and has no ``seq``.
+        if a DataFrame has no ``seq``, and it or a task after it makes an event time.
     partitions : int, optional
         Buckets of keys; by default ``spark.sql.shuffle.partitions``.
     fuse : "auto", "exact" or "coarse", default "auto"
@@ -141,11 +141,11 @@ def frames(
     partitions = bucket_count(first, partitions)
     if fuse == "auto":
         fuse = default_fuse(partitions)
-    by = sort_fields(schemas, order)
+    unnumbered = {name for name, schema in schemas.items() if "seq" not in schema.names}
+    by = sort_fields(flow, unnumbered, order)
     owner = {"the plan": {"fuse": fuse}, **fingerprint(flow)}
     chain = StageChain(plan(flow, fuse=fuse), by, partitions, buffering, owner)
-    numbered = all("seq" in schema.names for schema in schemas)
-    return Frames(flow, chain.apply(bound, streaming), streaming, numbered)
+    return Frames(flow, chain.apply(bound, streaming), streaming, not unnumbered)
 
 
 class Frames(Mapping[str, "DataFrame"]):
@@ -275,7 +275,7 @@ def _results(flow: Graph) -> list[str]:
     return list(dict.fromkeys(e.source for n in flow.nodes_of_kind("sink") for e in flow.inputs(n.id)))
 
 
-def _bind(flow: Graph, source: Any, streaming: bool | None) -> tuple[dict[str, DataFrame], list[pa.Schema], bool]:
+def _bind(flow: Graph, source: Any, streaming: bool | None) -> tuple[dict[str, DataFrame], dict[str, pa.Schema], bool]:
     """Return a DataFrame of the declared columns for each source, with the column of errors if there is one.
 
     Also returns their schemas, and whether they are streaming.
@@ -298,8 +298,8 @@ def _bind(flow: Graph, source: Any, streaming: bool | None) -> tuple[dict[str, D
         given_frame = source[name] if isinstance(source, Mapping) else source
         if ERROR_COLUMN in given_frame.columns and ERROR_COLUMN not in df.columns:
             bound[name] = given_frame.to(StructType([*df.schema, given_frame.schema[ERROR_COLUMN]]))
-    schemas = [to_arrow_schema(df.schema, timezone="UTC") for df in bound.values()]
-    for schema in schemas:
+    schemas = {name: to_arrow_schema(df.schema, timezone="UTC") for name, df in bound.items()}
+    for schema in schemas.values():
         drop_error_column(schema)
     return bound, schemas, next(iter(kinds.values()))
 

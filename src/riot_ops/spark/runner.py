@@ -21,10 +21,10 @@ from riot_ops.runtime.batches import ARRIVAL, EVENT_TIME
 from riot_ops.runtime.binding import bind_sinks, bind_sources
 from riot_ops.runtime.folder_lock import FolderLock
 from riot_ops.runtime.merged_source import merge_sources
-from riot_ops.spark.batch_source import write_batch_frames
+from riot_ops.spark.batch_source import FrameFiles, write_batch_frames
 from riot_ops.spark.blocks import BLOCKS_DDL
 from riot_ops.spark.checkpoint import SparkCheckpoint
-from riot_ops.spark.dataframe_transform import assign_labels, pack_stage_zero
+from riot_ops.spark.dataframe_transform import assign_labels, pack_stage_zero, resolve_order
 from riot_ops.spark.driver_sink import DriverSink
 from riot_ops.spark.pickling import pickled_processor, pickled_sink, pickled_source
 from riot_ops.spark.query import Query, is_active
@@ -62,7 +62,7 @@ def start(
     target_s: float | None = None,
     min_records: int | None = None,
     partitions: int | None = None,
-    order: str = "arrival",
+    order: str = "auto",
     fuse: str = "auto",
     buffering: Buffering | str | None = None,
     overwrite: bool = False,
@@ -96,8 +96,10 @@ def start(
         Lower bound of that number; by default a hundredth of ``max_records``.
     partitions : int, optional
         Parallelism; by default the session's ``spark.sql.shuffle.partitions``.
-    order : "arrival" or "event_time"
-        How the records of a key are ordered within a micro-batch.
+    order : "auto", "arrival" or "event_time", default "auto"
+        Order of a key's records within a micro-batch: by ``seq``, or by ``event_time`` first. "auto": by event time
+        if a DataFrame has no ``seq``, and it or a task after it makes an event time; sources of riot_ops number their
+        records.
     fuse : "auto", "exact" or "coarse"
         See :func:`riot_ops.graph.plan.plan`. "auto" is "coarse" up to four partitions, where one shuffle
         less saves more than an uneven spread of keys costs, and "exact" beyond; a continued query keeps its
@@ -112,8 +114,8 @@ def start(
         Measures the query until it is stopped, see :class:`riot_ops.Probe`; a record counts as delivered
         when its micro-batch is committed.
     """
-    if order not in ("arrival", "event_time"):
-        raise ConfigError(f"order must be 'arrival' or 'event_time', got {order!r}")
+    if order not in ("auto", "arrival", "event_time"):
+        raise ConfigError(f"order must be 'auto', 'arrival' or 'event_time', got {order!r}")
     check_trigger(trigger, AVAILABLE_NOW)
     settings = {} if buffering is None else arrow_batch_settings(as_buffering(buffering))
     buffering = as_buffering(buffering)
@@ -134,6 +136,7 @@ def start(
             folders.append(spark_checkpoint.local)
         lock = FolderLock(folders, is_over=lambda: bool(running) and not is_active(running[0]))
         bound = bind_sources(flow, write_batch_frames(flow, source, spark_checkpoint.local), again="Spark")
+        order = resolve_order(flow, {name for name, one in bound.items() if not _has_numbers(one)}, order)
         if probe is not None:
             bound, targets = probe.attach(flow, bound, targets, by_commit=True)
         bound = merge_sources(flow, bound)
@@ -211,6 +214,13 @@ def start(
         available_now,
         probe,
     )
+
+
+def _has_numbers(source: Any) -> bool:
+    """Whether the records had numbers before Spark read them, whose tasks read in any order."""
+    if isinstance(source, FrameFiles):
+        return source.had_numbers
+    return isinstance(source, Source) or "seq" in source.columns
 
 
 def _ends_by_itself(sources: dict[str, Any]) -> bool:
