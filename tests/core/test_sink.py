@@ -130,8 +130,14 @@ def branched():
     return dataflow
 
 
-def check_result_streams(read, seen):
+def check_result_streams(result, seen):
     """Check a run over ROWS whose sinks write out and errors to files and pass other to a function."""
+    read = result.__getitem__
+    assert list(result) == ["a", "errors"] and len(result) == 2 and result
+    assert "a" in result and "errors" in result
+    assert not any(name in result for name in ("b", "between", "aa", 0))
+    with pytest.raises(KeyError, match=r"results are read by the name of a stream, got 0; streams are errors, "):
+        read(0)
     assert read("a")["seq"].to_pylist() == list(range(10))
     assert read("errors")["seq"].to_pylist() == []
     assert "reason" in read("errors").schema.names
@@ -148,7 +154,7 @@ def test_result_reads_streams_back_from_their_sinks(tmp_path):
     seen = []
     sinks = {"out": ParquetSink(tmp_path), "other": CallbackSink(lambda s, b: seen.append(b.num_rows))}
     result = branched().run(ROWS, sinks=sinks, batch_size=3, epoch_rows=3)
-    check_result_streams(result.__getitem__, seen)
+    check_result_streams(result, seen)
     assert result["a"].schema.equals(branched().schemas()["a"])
     assert result.errors.num_rows == 0
     assert branched().run([], sinks=ro.MemorySink())["a"].schema.names == result["a"].schema.names

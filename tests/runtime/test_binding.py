@@ -128,6 +128,7 @@ def test_duplicate_field_is_refused():
         (pa.table({}), "lacks the field 'device'"),
         (pd.DataFrame({"device": ["a"]}), "lacks the field 'value'"),
         ("readings.txt", "no such file: readings.txt"),
+        ({0: [{"device": "a", "value": 1.0}]}, "has no source 0$"),
     ],
     ids=lambda value: value if isinstance(value, str) else type(value).__name__,
 )

@@ -125,7 +125,7 @@ def test_results_are_readable_and_latency_counts_from_due_times(spark, tmp_path)
     begun = time.time()
     summary = query.wait(120)
     took = time.time() - begun
-    check_result_streams(query.__getitem__, seen)
+    check_result_streams(query, seen)
     least, most = summary.latency.quantiles(0.0, 1.0)
     # the keyed step's only bucket reads both splits, of 1000 to 400 seconds ago
     assert 400 <= least <= 440 + took

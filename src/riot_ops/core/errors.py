@@ -163,7 +163,7 @@ def exception_text(error: BaseException) -> str:
         return f"(its text raised {type(second).__name__})"
 
 
-def did_you_mean(word: str, known: Iterable[str]) -> str:
+def did_you_mean(word: object, known: Iterable[str]) -> str:
     """A hint at the known name most like an unknown one; empty if none is alike.
 
     >>> did_you_mean("kalman_filer", ["kalman_filter", "bloom_filter"])
@@ -171,7 +171,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     """
     import difflib  # only errors need it
 
-    close = difflib.get_close_matches(word, list(known), n=1)
+    close = difflib.get_close_matches(word, list(known), n=1) if isinstance(word, str) else ()
     return f'; did you mean "{close[0]}"?' if close else ""
 
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
 
 from riot_ops.core.errors import ConfigError, ConnectorError
-from riot_ops.core.source import Offset, Source, Split, WrappedSource
+from riot_ops.core.source import Offset, Source, Split
 from riot_ops.reuse.topic import Marker, Topic, TopicFile
 
-__all__ = ["ThrottledSource", "TopicSource", "read_topic_file"]
+__all__ = ["TopicSource", "read_topic_file"]
 
 
 class TopicSource(Source):
@@ -126,24 +126,3 @@ def read_topic_file(topic: Topic, file: TopicFile, mapped: dict[str, pa.Buffer])
     except (OSError, pa.ArrowInvalid) as error:
         raise ConnectorError(f"the topic {topic.folder} is damaged: {file.path}: {error}") from error
     return [batch for batch in batches if batch.num_rows]
-
-
-class ThrottledSource(WrappedSource):
-    """A source that gives nothing while a reader of some topics has more than ``max_bytes`` left to read.
-
-    A query so slows down to the slowest reader of its output, and topics do not fill the disk.
-    """
-
-    def __init__(self, source: Source, topics: Collection[Topic], max_bytes: int) -> None:
-        if max_bytes < 1:
-            raise ConfigError(f"max_bytes must be at least 1 byte, got {max_bytes}")
-        super().__init__(source)
-        self.topics, self.max_bytes = tuple(topics), max_bytes
-
-    def latest(self, start: Offset, limit: int | None = None) -> Offset:
-        if any(topic.unread_bytes() > self.max_bytes for topic in self.topics):
-            return start
-        return self.source.latest(start, limit)
-
-    def waits(self) -> bool:
-        return True

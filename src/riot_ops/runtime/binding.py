@@ -23,7 +23,7 @@ from riot_ops.ingest.step import check_source_fields
 from riot_ops.ingest.stream_source import StreamSource
 from riot_ops.ingest.tables import RECORD_FORMATS, batched_records, check_names, is_frame, prefetched_batches
 
-__all__ = ["bind_sinks", "bind_sources", "end_sinks", "read_stream"]
+__all__ = ["bind_sinks", "bind_sources", "end_sinks", "read_stream", "readable_streams"]
 
 
 def bind_sources(flow: Graph, given: Any, *, again: str | None = None) -> dict[str, Any]:
@@ -162,9 +162,17 @@ def end_sinks(flow: Graph, sinks: Mapping[str, Sink], routes: Mapping[str, list[
         sink.end({stream: schemas[stream] for stream, targets in routes.items() if name in targets})
 
 
+def readable_streams(sinks: Mapping[str, Sink], routes: Mapping[str, list[str]]) -> list[str]:
+    """Return the names of the streams that :func:`read_stream` can read."""
+    readable = {name for name, sink in sinks.items() if type(sink).table is not Sink.table}
+    return [stream for stream, targets in routes.items() if readable.intersection(targets)]
+
+
 def read_stream(flow: Graph, sinks: Mapping[str, Sink], routes: Mapping[str, list[str]], stream: str) -> pa.Table:
     """Read all records of a stream from a sink that supports it; KeyError if none does."""
     schemas = flow.schemas()
+    if not isinstance(stream, str):
+        raise KeyError(f"results are read by the name of a stream, got {stream!r}; streams are {', '.join(schemas)}")
     if stream not in schemas:
         raise KeyError(f"no stream {stream!r}; streams are {', '.join(schemas)}{did_you_mean(stream, schemas)}")
     refused = KeyError(

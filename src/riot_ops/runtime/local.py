@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from riot_ops.graph.graph import Graph
 from riot_ops.measure.metrics import Summary
 from riot_ops.measure.probe import Probe
 from riot_ops.runtime.batches import ARRIVAL, EVENT_TIME
-from riot_ops.runtime.binding import bind_sinks, bind_sources, end_sinks, read_stream
+from riot_ops.runtime.binding import bind_sinks, bind_sources, end_sinks, read_stream, readable_streams
 from riot_ops.runtime.checkpoint import Checkpoint, CheckpointData
 from riot_ops.runtime.engine import Engine
 from riot_ops.runtime.fingerprint import describe_difference, fingerprint
@@ -51,7 +51,7 @@ class Result:
     """The result of a local run.
 
     ``result["avg"]`` is the table of a stream that ended in memory or in Parquet files; for other streams
-    it raises :class:`KeyError`.
+    it raises :class:`KeyError`. ``list(result)`` are the names of the streams that can be read.
     """
 
     flow: Graph
@@ -61,6 +61,15 @@ class Result:
 
     def __getitem__(self, stream: str) -> pa.Table:
         return read_stream(self.flow, self.sinks, self.routes, stream)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(readable_streams(self.sinks, self.routes))
+
+    def __len__(self) -> int:
+        return len(readable_streams(self.sinks, self.routes))
+
+    def __contains__(self, stream: object) -> bool:
+        return stream in readable_streams(self.sinks, self.routes)
 
     @property
     def errors(self) -> pa.Table:

@@ -6,7 +6,7 @@ import json
 import re
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from riot_ops.graph.graph import Graph
 from riot_ops.graph.plan import Plan
 from riot_ops.measure.metrics import Summary
 from riot_ops.measure.probe import Probe
-from riot_ops.runtime.binding import end_sinks, read_stream
+from riot_ops.runtime.binding import end_sinks, read_stream, readable_streams
 from riot_ops.runtime.folder_lock import FolderLock
 from riot_ops.spark.checkpoint import SparkCheckpoint, offset_of
 from riot_ops.spark.driver_sink import DriverSink
@@ -149,6 +149,19 @@ class Query:
         """Read the records so far of a stream that ends in memory or in Parquet files; else :class:`KeyError`."""
         self.poll()
         return read_stream(self.flow, self._sinks, self._routes, stream)
+
+    def __iter__(self) -> Iterator[str]:
+        """Iterate over the names of the streams that can be read."""
+        return iter(readable_streams(self._sinks, self._routes))
+
+    def __len__(self) -> int:
+        return len(readable_streams(self._sinks, self._routes))
+
+    def __bool__(self) -> bool:
+        return True  # also a query none of whose streams can be read
+
+    def __contains__(self, stream: object) -> bool:
+        return stream in readable_streams(self._sinks, self._routes)
 
     def _new_progress(self) -> list[dict[str, Any]]:
         """Return Spark's reports of micro-batches since the last call."""
