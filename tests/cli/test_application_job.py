@@ -77,16 +77,16 @@ def test_file_parameter_and_seed_change_results(tmp_path, sample_data):
 @pytest.mark.parametrize(
     ("options", "error_text"),
     [
-        ({"given": ("window",)}, "--set takes NAME=VALUE, got 'window'"),
-        ({"given": ("emit=each", "emit=update")}, "--set emit is given twice"),
-        ({"given": ("lower=1",)}, 'word_count has no parameter .lower.; .* did you mean "lowercase"'),
-        ({"given": ("lowercase=perhaps",)}, "--set lowercase=perhaps: Expected `bool`"),
-        ({"given": ("emit=often",)}, "--set emit=often: must be 'each' or 'update'"),
+        ({"settings": ("window",)}, "--set takes NAME=VALUE, got 'window'"),
+        ({"settings": ("emit=each", "emit=update")}, "--set emit is given twice"),
+        ({"settings": ("lower=1",)}, 'word_count has no parameter .lower.; .* did you mean "lowercase"'),
+        ({"settings": ("lowercase=perhaps",)}, "--set lowercase=perhaps: Expected `bool`"),
+        ({"settings": ("emit=often",)}, "--set emit=often: must be 'each' or 'update'"),
         ({"inputs": ("liens=x",)}, 'has no input .liens.; it has lines; did you mean "lines"'),
         ({"inputs": ("a.txt", "b.txt")}, "--input gives lines twice: a.txt and b.txt"),
         ({"sensors": 7}, "--sensors is not for word_count, got 7; leave it out"),
         ({"time_unit": "s"}, "--time-unit is not for word_count, got 's'"),
-        ({"speed": 2.0, "inputs": ("a.txt",)}, "--speed needs records with times"),
+        ({"speed": 2.0, "inputs": ("a.txt",)}, "--speed needs event times"),
         ({"runner": "flink"}, "--runner must be spark or local"),
     ],
 )
@@ -103,9 +103,9 @@ def test_empty_file_and_foreign_options_are_refused(tmp_path):
     with pytest.raises(ConfigError, match="empty is empty"):
         job.run(Console())
     for arguments, error_text in (
-        (["stats", "--set", "a=1"], "--set is for applications of DSPBench"),
-        (["stats", "--input", "a", "--input", "b"], "stats has one --input"),
-        ([], "say which application to run"),
+        (["stats", "--set", "a=1"], "--set is not for stats, got 'a=1'"),
+        (["stats", "--input", "a", "--input", "b"], "stats takes one --input"),
+        ([], "name an application"),
     ):
         result = CliRunner().invoke(cli.app, ["run", *arguments])
         assert isinstance(result.exception, ConfigError)

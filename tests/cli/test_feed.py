@@ -46,7 +46,7 @@ def test_plain_csv_is_refused_with_the_command_that_reads_it(file):
     path = file("\n".join([HEADER, *ROWS]))
     said = refusal(path)
     assert "none of the first 41 lines" in said
-    assert f"the file begins: '{HEADER}'" in said
+    assert f"the first line: '{HEADER}'" in said
     assert "such as 1422748800000," in said
     assert f"riot-ops run stats --input {path} --format csv --time when --key device" in said
 
@@ -78,9 +78,9 @@ def test_columns_are_guessed(file, header, rows, time, key):
         (b"", "is empty"),
         (b"\x00\x01\xff\x00", "is not text"),
         (gzip.compress(b"1,{}\n", mtime=0), "its name must end in .gz"),
-        (b"some words\nand more\n", "--stream names the stream"),
-        (b'{"a": 1}\n{"a": 2}\n', "--stream names the stream"),
-        (b"1,2,3\n4,5,6\n", "--stream names the stream"),
+        (b"some words\nand more\n", "--stream must name the stream"),
+        (b'{"a": 1}\n{"a": 2}\n', "--stream must name the stream"),
+        (b"1,2,3\n4,5,6\n", "--stream must name the stream"),
     ],
 )
 def test_other_files_are_refused_with_what_they_are(file, content, text):
@@ -142,8 +142,8 @@ def test_the_benchmarks_own_columns_need_no_names(file):
     ("options", "text"),
     [
         ({"format": "xml"}, "--format must be senml or csv, got 'xml'"),
-        ({"time": "when"}, "--time and --key name columns: they need --format csv"),
-        ({"format": "csv", "time": "when"}, "both --time and --key"),
+        ({"time": "when"}, "--time and --key name columns and need --format csv"),
+        ({"format": "csv", "time": "when"}, "--time and --key must be given together"),
         ({"format": "csv", "time": "whem", "key": "device"}, "--time whem: {path} has the columns when, device"),
         ({"format": "csv", "time": "when", "key": "devise"}, 'did you mean "device"?'),
         ({"format": "csv", "time": "when", "key": "device", "speed": 2.0}, "--speed needs messages that begin"),
@@ -159,8 +159,8 @@ def test_misuse_of_the_options_for_files(file, options, text):
 @pytest.mark.parametrize(
     ("content", "text"),
     [
-        ("when,device,device\n1,a,2\n", "must have names, each once"),
-        ("when,device,note\n1,a,x\n", "has no column of numbers"),
+        ("when,device,device\n1,a,2\n", "must have a different name for each column"),
+        ("when,device,note\n1,a,x\n", "has no numeric column"),
         ("", "is empty"),
     ],
 )

@@ -31,7 +31,7 @@ def test_what_was_processed_is_kept(tmp_path, cores):
     rest, _ = process.communicate(timeout=60)
     text = "".join(before) + rest
     assert process.returncode == 130, text
-    assert "interrupted: what has been processed is kept" in text
+    assert "interrupted: the results so far are kept" in text
     shown = {name: int(n.replace(",", "")) for name, n in re.findall(r"records in (\w+) *│ *([\d,]+)", rest)}
     files = {name: sorted((tmp_path / name).glob("*.parquet")) for name in shown}
     assert shown["dac"] > 500

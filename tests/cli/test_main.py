@@ -59,7 +59,7 @@ def test_stats_of_the_city_sample(sample_data, tmp_path):
     assert {"sensor_id"} <= set(found["avg"].column_names) & set(found["slr"].column_names)
     assert found["slr"].schema.field("predictions").type == pa.list_(pa.float64())
     few = expected(sample_data, made=False, papers=True)  # messages per sensor
-    assert ("no picture: no sensor has enough values" in text) == few
+    assert ("no plot: no sensor has enough values" in text) == few
 
 
 def test_the_number_of_cores_reaches_the_run(tmp_path, monkeypatch):
@@ -84,7 +84,7 @@ def test_the_buffering_reaches_the_run(tmp_path, monkeypatch):
 @pytest.mark.long
 def test_stats_draws_one_sensor(tmp_path):
     text = stats(tmp_path, "--runner", "local", "--messages", "2000", "--sensors", "20")
-    assert f"picture: {tmp_path}" in text.replace("\n", "")
+    assert f"plot: {tmp_path}" in text.replace("\n", "")
     assert (tmp_path / "stats.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -256,7 +256,7 @@ def test_where_nothing_is_accepted_the_exit_code_says_so(descriptor, tmp_path):
     out = tmp_path / "out"
     code, text, _ = failing("run", str(descriptor), "--runner", "local", "--input", str(path), "--out", str(out))
     assert code == 1
-    assert "nothing was accepted" in text
+    assert "no results: all records were rejected" in text
     assert "'time,device,temperature,note" in text, "what the input looked like"
     assert f"{out}/errors/*.parquet" in text
     assert "41 of 41" in text
@@ -277,7 +277,7 @@ def test_where_some_is_accepted_it_does_not(descriptor, tmp_path, sample_data):
         "--out",
         str(tmp_path / "out"),
     )
-    assert "nothing was accepted" not in text
+    assert "no results" not in text
 
 
 def test_results_of_another_run_are_not_mixed(tmp_path, monkeypatch):
@@ -342,17 +342,17 @@ def test_plan_of_a_descriptor(tmp_path):
         (("run", "stats", "KAL"), "stats takes no task, got 'KAL'"),
         (("run", "micro"), "micro needs the code of a task"),
         (("run", "stats", "--runner", "local", "--input", "missing.csv"), "missing.csv"),
-        (("run", "stats", "--runner", "local", "--out", "/dev/null"), "--out must be a folder that can be written"),
+        (("run", "stats", "--runner", "local", "--out", "/dev/null"), "--out must be a writable folder"),
         (("run", "stats", "--form", "x"), "--form must be paper or plots for stats, got 'x'"),
         (("run", "pred", "--form", "plots"), "--form must be publish or paper for pred, got 'plots'"),
         (("run", "etl", "--form", "paper"), "--form must be left out for etl, got 'paper'"),
         (("run", "stats", "--out", "s3a://bucket/x"), "--out is an address of the kind s3a:"),
         (("run", "stats", "--checkpoint", "hdfs://host/x"), "--checkpoint is an address of the kind hdfs:"),
         (("show", "KALL"), "unknown task 'KALL'"),
-        (("show", "stats", "--format", "png"), "--format must be mermaid, svg, json, got 'png'"),
+        (("show", "stats", "--format", "png"), "--format must be one of mermaid, svg, json, got 'png'"),
         (("plan", "stats", "--fuse", "x"), "fuse"),
-        (("plan", "flow.json"), "no file flow.json"),
-        (("run", "flow.json"), "no file flow.json"),
+        (("plan", "flow.json"), "no such file: flow.json"),
+        (("run", "flow.json"), "no such file: flow.json"),
         (("run", "learn", "--checkpoint", "state"), "learn takes no --checkpoint"),
         (("run", "pred", "--input", "grid.csv", "--format", "csv", "--stream", "grid"), "--format csv is for stats"),
         (("plan", "nothing"), "unknown application 'nothing'"),

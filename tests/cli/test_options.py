@@ -44,7 +44,7 @@ class Recorder:
 
     def __call__(self, *positional, **given):
         self.positional, self.given = positional, given
-        return SimpleNamespace(run=lambda console: None, nothing_accepted=False, **given)
+        return SimpleNamespace(run=lambda console: None, all_rejected=False, **given)
 
 
 RUN = {
@@ -180,7 +180,7 @@ def test_a_run_in_process_has_its_options(tmp_path, monkeypatch):
 
     monkeypatch.setattr(ro.Dataflow, "run", recorded)
     args = ["--runner", "local", "--messages", 200, "--out", tmp_path / "out", "--no-plot"]
-    assert "picture" not in invoked("run", "stats", *args).output
+    assert "plot:" not in invoked("run", "stats", *args).output
     assert [kept.given[n] for n in ("batch_size", "cores", "buffering", "checkpoint", "overwrite")] == [
         *(None, None, None, None, False)
     ]
@@ -242,7 +242,7 @@ def test_stores_and_brokers_are_those_of_the_options(tmp_path):
 @pytest.mark.parametrize(
     ("args", "said"),
     [
-        (["run", "stats", "--json"], "--json goes with --list"),
+        (["run", "stats", "--json"], "--json needs --list"),
         (["run", "stats", "--table", "memory"], "--table is not for stats, got 'memory'; leave it out"),
         (["run", "etl", "--models", "m"], "--models is not for etl"),
         (["run", "micro", "KAL", "--stream", "taxi"], "--stream is not for micro, got 'taxi'"),
@@ -260,13 +260,13 @@ def test_stores_and_brokers_are_those_of_the_options(tmp_path):
         (["show", "wc", "--stream", "fit"], "--stream is for etl, stats, pred, train, got 'fit' for wc"),
         (["plan", "micro", "KAL", "--stream", "fit"], "--stream is for etl, stats, pred, train, got 'fit' for micro"),
         (["plan", "stats", "--fuse", "all"], "fuse"),
-        (["streams", "city", "--messages", "5"], "--messages goes with --write"),
-        (["streams", "city", "--sensors", "5"], "--sensors goes with --write"),
-        (["streams", "city", "--seed", "5"], "--seed goes with --write"),
-        (["streams", "city", "--write", "x", "--json"], "--json does not go with --write"),
-        (["streams", "city", "--write", "x", "--plot", "x"], "--plot does not go with --write"),
-        (["streams", "city", "--write", "x", "--speedup", "2"], "--speedup does not go with --write"),
-        (["warm", "--spark", "--processes", "2"], "--processes 2 does not go with --spark"),
+        (["streams", "city", "--messages", "5"], "--messages needs --write"),
+        (["streams", "city", "--sensors", "5"], "--sensors needs --write"),
+        (["streams", "city", "--seed", "5"], "--seed needs --write"),
+        (["streams", "city", "--write", "x", "--json"], "--json is not for --write"),
+        (["streams", "city", "--write", "x", "--plot", "x"], "--plot is not for --write"),
+        (["streams", "city", "--write", "x", "--speedup", "2"], "--speedup is not for --write"),
+        (["warm", "--spark", "--processes", "2"], "--processes 2 is not for --spark"),
         (["reuse", "serve", "--dir", "d", "--cores", "2"], "--cores is for --backend spark, got 2 with local"),
         (["reuse", "serve", "--dir", "d", "--backend", "spark", "--epoch", "2"], "--epoch is for --backend local"),
     ],
@@ -285,7 +285,7 @@ def test_options_of_generated_messages_beside_a_file_are_told(tmp_path):
     file.write_text("time,device,temperature\n2024-05-01T00:00:00Z,a,1.5\n")
     given = ("--input", file, "--format", "csv", "--time", "time", "--key", "device", "--out", tmp_path / "out")
     text = invoked("run", "stats", "--runner", "local", *given, "--messages", "5", "--seed", "3").stderr
-    assert f"warning: --messages is for generated messages; of {file} all are read" in text
+    assert f"warning: --messages is for generated messages; all messages of {file} are read" in text
     assert "warning: --seed" in text and "--sensors" not in text
 
 
@@ -333,7 +333,7 @@ def test_the_processes_that_compile(monkeypatch):
     assert given == [None, 3]
 
 
-@pytest.mark.parametrize(("archive", "code", "said"), [("a.jsa", 0, "a.jsa is there"), (None, 1, "not of this")])
+@pytest.mark.parametrize(("archive", "code", "said"), [("a.jsa", 0, "wrote a.jsa"), (None, 1, "not from this")])
 def test_the_archive_of_spark_is_made_instead(archive, code, said, monkeypatch):
     monkeypatch.setattr("riot_ops.cli.kernel_warm_up.warm", lambda *_: pytest.fail("it compiled"))
     monkeypatch.setattr("riot_ops.spark.launcher.archive_classes", lambda: archive)

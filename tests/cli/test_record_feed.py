@@ -117,15 +117,15 @@ def test_pace_and_checkpoint_apply_to_record_files(flow, tmp_path):
 @pytest.mark.parametrize(
     ("content", "options", "text"),
     [
-        (csv(), {"key": "device"}, "--key is for the applications"),
-        (csv(), {"speed": 2.0}, "--speed needs messages that begin with their time; use --rate"),
+        (csv(), {"key": "device"}, "--key is for applications"),
+        (csv(), {"speed": 2.0}, "--speed needs messages that begin with their time; with files of records use --rate"),
         (csv(), {"rate": 2.0, "curve": "city"}, "--curve city and --rate 2 both set the pace"),
         (csv(), {"format": "senml"}, "format must be csv, parquet or jsonl, got 'senml'"),
         (csv(), {"time_unit": "ms"}, "time_unit applies to the column named by time"),
         (csv(name="at"), {}, "lacks the field 'event_time'; it has seq, device, at, value; --time names the column"),
         (csv().replace("value", "valeu"), {}, "lacks the field 'value'.* did you mean \"valeu\"?"),
         ("device,event_time,value\n", {}, "has no records"),
-        (None, {}, "declares the fields device, event_time, value: give a file that has them as --input"),
+        (None, {}, "declares the fields device, event_time, value: --input must name a file with them"),
     ],
     ids=["key", "speed", "pace", "format", "unit", "time", "field", "empty", "generated"],
 )
@@ -155,5 +155,5 @@ def test_time_unit_is_refused_for_messages(tmp_path):
     lines = ro.Dataflow("lines")
     lines.sink("out", lines.source("lines"))
     (tmp_path / "flow.json").write_text(lines.to_json(), encoding="utf-8")
-    with pytest.raises(ConfigError, match=r"--time-unit is for records of a dataflow of one's own"):
+    with pytest.raises(ConfigError, match=r"--time-unit is for a dataflow's JSON file"):
         FlowJob(str(tmp_path / "flow.json"), runner="local", time_unit="ms")

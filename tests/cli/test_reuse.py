@@ -62,7 +62,7 @@ def test_dataflow_life_cycle(tmp_path, readings):
             ("mean 2", 3, None, 0),
         ]
         assert listed[0]["owner"] == "ada" and listed[1]["owner"]
-        assert call(folder, "list").splitlines()[1].split("\t")[-1] == "runs"
+        assert call(folder, "list").splitlines()[1].split("\t")[-1] == "running"
         assert "mean, mean 2" in call(folder, "show")
         call(folder, "show", "--format", "svg", "--out", str(tmp_path / "all.svg"))
         assert (tmp_path / "all.svg").read_text().startswith("<svg")
@@ -72,13 +72,13 @@ def test_dataflow_life_cycle(tmp_path, readings):
         assert json.loads(call(folder, "list", "--json"))[0]["paused"]
         call(folder, "resume", "mean")
         call(folder, "defragment")
-        assert "0 steps end, 3 continue" in call(folder, "remove", "mean")
+        assert "0 steps ended, 3 continue" in call(folder, "remove", "mean")
         assert json.loads(call(folder, "remove", "mean 2", "--json"))["kept"] == []
         call(folder, "stop")
         until(server.stopping.is_set)
     assert pq.read_table(folder / "out" / "mean" / "average").num_rows == 8
     assert answer["sinks"]["out"]["folder"].startswith(str(folder / "out" / "mean_2-"))
-    assert "none is there" in call(folder, "list", code=2)
+    assert "none is running" in call(folder, "list", code=2)
 
 
 @pytest.mark.long
@@ -209,7 +209,7 @@ def test_folder_is_made_private_and_a_foreign_one_refused(tmp_path):
     assert stat.S_IMODE(make_control_folder(tmp_path / "a").stat().st_mode) == 0o700
     (tmp_path / "b").mkdir()
     (tmp_path / "b" / "control").symlink_to(tmp_path / "a" / "control")
-    with pytest.raises(ConnectorError, match="not a folder of this user"):
+    with pytest.raises(ConnectorError, match="does not belong to this user"):
         make_control_folder(tmp_path / "b")
 
 
@@ -322,7 +322,7 @@ def test_failed_back_end_ends_the_server(tmp_path, readings):
 @pytest.mark.long
 def test_serve_reports_a_failed_back_end(tmp_path, monkeypatch):
     made = LocalBackend()
-    monkeypatch.setattr(reuse_server, "_backend", lambda *given: made)
+    monkeypatch.setattr(reuse_server, "_create_backend", lambda *given: made)
     monkeypatch.setattr(made, "start", lambda: setattr(made, "error", ConnectorError("the disk is gone")))
     monkeypatch.setattr(cli_reuse.signal, "signal", lambda *given: None)
     result = CliRunner().invoke(cli.app, ["reuse", "serve", "--dir", str(tmp_path)])
@@ -356,7 +356,7 @@ def test_stop_waits_until_another_manager_may_serve(tmp_path, monkeypatch):
         monkeypatch.setattr(server.manager.backend, "close", lambda: may.wait(20) and close())
         monkeypatch.setattr(cli_reuse, "STOP_SECONDS", 0.1)
         result = CliRunner().invoke(cli.app, ["reuse", "stop", "--dir", str(tmp_path)])
-        assert result.exit_code == 1 and "has not ended after 0.1 s" in result.output
+        assert result.exit_code == 1 and "has not ended within 0.1 s" in result.output
         may.set()
     monkeypatch.undo()
     with Serving(tmp_path) as server:

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 import riot_ops as ro
 from riot_ops import tasks as t
 from riot_ops.cli import main as cli
-from riot_ops.cli.reuse_requests import FORMS, decode_request, parse_request
+from riot_ops.cli.reuse_requests import REQUESTS, decode_request, parse_request
 from riot_ops.cli.reuse_server import ReuseServer
 from riot_ops.cli.reuse_socket import answer_line
 from riot_ops.core.errors import ConfigError
@@ -66,7 +66,12 @@ def answer(server, line):
 
 
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.sampled_from([*FORMS, "\ud800"]),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=5)
+    | st.sampled_from([*REQUESTS, "\ud800"]),
     lambda inner: (
         st.lists(inner, max_size=3)
         | st.dictionaries(

@@ -53,7 +53,7 @@ def test_a_manifest_that_names_other_places_removes_nothing(tmp_path, name):
     finished(folder)
     manifest = json.loads((folder / "run.json").read_text())
     (folder / "run.json").write_text(json.dumps(manifest | {"made": [name]}))
-    with pytest.raises(ConfigError, match="which no run makes"):
+    with pytest.raises(ConfigError, match="which no run writes"):
         RunFolder(folder, STATS, [], overwrite=True)
     assert (tmp_path / "other").exists()
     assert (folder / "avg").exists()
@@ -65,7 +65,7 @@ def test_a_checkpoint_is_continued_in_the_same_folder(tmp_path):
     for _ in range(2):
         assert finished(out, checkpoint=state).continued
     assert (out / "avg").exists()
-    with pytest.raises(ConfigError, match=f"go on with --checkpoint {state}"):
+    with pytest.raises(ConfigError, match=f"continue with --checkpoint {state}"):
         RunFolder(out, STATS, [])
     assert not RunFolder(out, STATS, ["store.db"], overwrite=True).continued
     assert not (out / "avg").exists()
@@ -79,11 +79,11 @@ def test_an_empty_checkpoint_begins(tmp_path):
 @pytest.mark.parametrize(
     ("folder", "run", "options", "text"),
     [
-        ("out", ETL, {}, "holds a run with application 'stats', now it is 'etl'"),
-        ("out", {**STATS, "seed": 1}, {}, "holds a run with seed None, now it is 1"),
+        ("out", ETL, {}, "holds a run with application 'stats', got 'etl'"),
+        ("out", {**STATS, "seed": 1}, {}, "holds a run with seed None, got 1"),
         ("new", STATS, {}, "holds no results of a run"),
         ("other", STATS, {}, "holds the results of etl over a.csv"),
-        ("out", STATS, {"overwrite": True}, "--overwrite begins anew"),
+        ("out", STATS, {"overwrite": True}, "--overwrite starts a new one"),
     ],
 )
 def test_a_checkpoint_of_another_run_is_refused(tmp_path, folder, run, options, text):
@@ -96,11 +96,11 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path, folder, run, options, 
 @pytest.mark.parametrize("text", ["nonsense", "[]", '{"run": 1, "made": []}', '{"run": {}}'])
 def test_a_foreign_manifest_is_left_alone(tmp_path, text):
     (tmp_path / "run.json").write_text(text)
-    with pytest.raises(ConfigError, match="was not written by this command"):
+    with pytest.raises(ConfigError, match="was not written by riot-ops run"):
         RunFolder(tmp_path, STATS, [], overwrite=True)
 
 
 def test_a_place_that_cannot_be_written(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(ConfigError, match="--out must be a folder that can be written"):
+    with pytest.raises(ConfigError, match="--out must be a writable folder"):
         RunFolder(tmp_path / "file", STATS, [])

@@ -19,7 +19,7 @@ def test_file_without_a_name_feeds_the_sources_of_these_parameters():
         assert [node.id for node in configured.flow.nodes_of_kind("source")] == [source]
     with pytest.raises(ConfigError, match=r"--input packets: with these parameters threat reads flows"):
         configure(application("threat"), ("packets=a.txt",), ())
-    with pytest.raises(ConfigError, match=r"spam_filter reads .*: say which, --input \w+=a.txt"):
+    with pytest.raises(ConfigError, match=r"spam_filter reads .*: name one, as in --input \w+=a.txt"):
         configure(application("sf"), ("a.txt",), ())
     with pytest.raises(ConfigError, match=r"--input analysis=FILE is missing"):
         configure(application("sf"), ("training=a.txt",), ())

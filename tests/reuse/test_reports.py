@@ -77,7 +77,7 @@ def test_table_shows_names_unchanged(managed, monkeypatch):
         monkeypatch.setattr(cli_reuse, "console", console)
         call("list")
     text = console.export_text(styles=True)
-    rows = [line.rstrip() for line in text.splitlines() if "runs" in line or "failed" in line]
+    rows = [line.rstrip() for line in text.splitlines() if "running" in line or "failed" in line]
     assert len(rows) == len(NAMES)
     for row, name in zip(rows, NAMES, strict=True):
         assert row.lstrip().startswith(spelt(name)) and f"of {spelt(name)}" in row and "\x1b" not in row
@@ -89,7 +89,7 @@ def test_stats_and_explanation_keep_their_lines(managed):
     told = str(managed.explain(flow("\x1b[1m")))
     assert len(told.splitlines()) == 4 and told.startswith(r"\x1b[1m: 3 of 3") and "\x1b" not in told
     assert r"a\nb" in told
-    assert call("remove", "a\nb").splitlines() == [r"a\nb: 0 steps end, 3 continue"]
+    assert call("remove", "a\nb").splitlines() == [r"a\nb: 0 steps ended, 3 continue"]
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -180,7 +180,7 @@ def test_the_command_draws(command, tmp_path):
     ("arguments", "text"),
     [
         (["citty"], 'did you mean "city"'),
-        (["--plot", "x.png"], "--plot draws one stream"),
+        (["--plot", "x.png"], "--plot needs the name of a stream"),
         (["city", "--speedup", "-1"], "speedup must be a finite number > 0, got -1.0"),
         (["city", "--plot", "no/such/folder/x.png"], "cannot be written"),
     ],

@@ -1,1 +1,1 @@
-"""The command ``riot-ops``."""
+"""The ``riot-ops`` command."""

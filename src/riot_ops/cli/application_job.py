@@ -1,4 +1,4 @@
-"""What ``riot-ops run`` does with an application that reads lines of its own kind: those of DSPBench."""
+"""The job of ``riot-ops run`` for applications that read lines in a format of their own, such as DSPBench's."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ from riot_ops.tasks.parse.line_parser import LineParser
 
 __all__ = ["ApplicationJob"]
 
-#: Messages that a picture may look at.
+#: Maximum messages that a plot reads.
 MAX_PARSED = 500_000
-#: Messages that are run beforehand, so that kernels are compiled.
+#: Messages of the warm-up run, which compiles the kernels.
 WARM_UP_MESSAGES = 200
 
 
 @dataclass
 class ApplicationJob(Job):
-    """A run of an application over generated lines, or lines of files.
+    """A run of an application over generated lines, or the lines of files.
 
-    ``inputs`` are those of ``--input``: a file, or ``NAME=FILE`` for a source or a parameter that is a file. ``given``
-    are those of ``--set``.
+    ``inputs`` are the values of ``--input``: a file, or ``NAME=FILE`` for a source or for a parameter that names a
+    file. ``settings`` are the values of ``--set``.
     """
 
     unsupported_options: ClassVar[tuple[str, ...]] = (
@@ -45,37 +45,37 @@ class ApplicationJob(Job):
     )
 
     inputs: tuple[str, ...] = ()
-    given: tuple[str, ...] = ()
+    settings: tuple[str, ...] = ()
     _files: dict[str, Path] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
         self.application: Application = application(self.name)
         self.name = self.application.name
         self._prepare()
-        configured = configure(self.application, self.inputs, self.given)
+        configured = configure(self.application, self.inputs, self.settings)
         self._files, self._parameters, self._flow = dict(configured.files), configured.parameters, configured.flow
-        #: The generated stream of each source that there is with these parameters.
+        #: The generated stream of each source that the dataflow has with these parameters.
         feeds = {**self.application.inputs, **self.application.optional_inputs}
         self._inputs = {node.id: feeds[node.id] for node in self._flow.nodes_of_kind("source")}
         if self.speed is not None:
             for name, source in self._inputs.items():
                 if name in self._files and self._timestamp_parser(name) is None:
-                    raise ConfigError(f"--speed needs records with times, which those of {source} lack; use --rate")
+                    raise ConfigError(f"--speed needs event times, which the records of {source} lack; use --rate")
 
     def _timestamp_parser(self, source: str) -> LineParser | None:
-        """The task that reads the times of a source's lines, if one does."""
+        """Return the parser that reads event times from a source's lines, if there is one."""
         parser = self._parser(source)
         return parser if parser is not None and "event_time" in parser.fields else None
 
     def _parser(self, source: str) -> LineParser | None:
-        """The task that reads a source's lines by a table of fields, if one does."""
+        """Return the parser of a source's lines, if there is one."""
         consumers = (self._flow.nodes[edge.target].task for edge in self._flow.outputs(source))
         return next((task for task in consumers if isinstance(task, LineParser)), None)
 
     # -- input -------------------------------------------------------------------------------------
 
     def _open_source(self, name: str) -> Source:
-        """A source as fast as possible."""
+        """Return a source without a pace."""
         if name in self._files:
             return streams.replay(self._files[name], times=self._timestamp_parser(name))
         return streams.generate(self._inputs[name], messages=self.messages, seed=self.seed)
@@ -84,7 +84,7 @@ class ApplicationJob(Job):
         return {name: paced(self._open_source(name), self.speed, self.rate) for name in self._inputs}
 
     def total(self) -> int | None:
-        """How many messages there are."""
+        """Return the number of messages."""
         messages = 0
         for name in self._inputs:
             source = self._open_source(name)
@@ -118,28 +118,28 @@ class ApplicationJob(Job):
         return self._flow
 
     def _warm_up(self) -> None:
-        """Run over a few messages, so that the kernels are compiled once and not in every worker."""
-        first = {}
+        """Run over a few messages to compile the kernels once and not in every worker."""
+        samples = {}
         for name in self._inputs:
             source = self._open_source(name)
             start = source.initial()
             end = source.latest(start, WARM_UP_MESSAGES)
             batches = [b for split in source.splits(start, end, 1) for b in source.read(split)]
-            first[name] = MemorySource(pa.Table.from_batches(batches, source.schema))
-        self._flow.run(first, sinks=MemorySink())
+            samples[name] = MemorySource(pa.Table.from_batches(batches, source.schema))
+        self._flow.run(samples, sinks=MemorySink())
 
     def draw(self, console: Console) -> None:
-        """A picture of what was found."""
+        """Draw the plot of the application's results."""
         path = self.folder / f"{self.name}.png"
         drawn = result_plots.draw(self.name, result_plots.Results(self.folder, self._parse_source), path)
-        console.print(f"picture: {path}" if drawn else "no picture: there is nothing to draw", soft_wrap=True)
+        console.print(f"plot: {path}" if drawn else "no plot: there is nothing to draw", soft_wrap=True)
 
     def _parse_source(self, name: str) -> pa.Table:
-        """The first records of a source as the first parser behind it makes them."""
+        """Parse the first records of a source."""
         parser = self._parser(name)
-        assert parser is not None, f"no picture looks at the lines of {name}"
+        assert parser is not None, f"the lines of {name} have no parser"
         source, session = self._open_source(name), parser.session()
         start = source.initial()
         splits = source.splits(start, source.latest(start, MAX_PARSED), 1)
-        made = [session.push_batch(batch) for split in splits for batch in source.read(split)]
-        return pa.Table.from_batches(made, parser.output_schema(source.schema))
+        parsed = [session.push_batch(batch) for split in splits for batch in source.read(split)]
+        return pa.Table.from_batches(parsed, parser.output_schema(source.schema))

@@ -1,4 +1,4 @@
-"""What a run of the command reads: a generated stream, or files, looked at before the run begins."""
+"""The input of ``riot-ops run``: a generated stream, or files, which are checked before the run."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from riot_ops.streams.catalog import catalog_entry
 
 __all__ = ["Feed", "guess_delimiter"]
 
-#: Lines that are looked at before a run.
+#: Lines that are read before a run to check the input.
 SAMPLE_LINES = 100
 DELIMITERS = ",;\t|"
-#: How values of a time begin: milliseconds of this century, or a date.
+#: How a time begins: milliseconds of this century, or a date.
 TIME_PATTERN = r"\d{12,13}$|\d{4}-\d\d-\d\d"
-#: Step that turns CSV lines into messages.
+#: Id of the step that converts CSV lines to SenML.
 CSV_STEP = "csv"
 
 _log = logging.getLogger("riot_ops")
@@ -37,7 +37,7 @@ _log = logging.getLogger("riot_ops")
 class Feed:
     """The options of ``riot-ops run`` that describe its input.
 
-    ``schema`` is what the application is built for: the stream's, or that of a CSV file.
+    ``schema`` is the schema that the application is built for: that of the stream, or of a CSV file.
     """
 
     stream: str
@@ -61,29 +61,29 @@ class Feed:
         if self.format not in ("senml", "csv"):
             raise ConfigError(f"--format must be senml or csv, got {self.format!r}")
         if self.format == "senml" and (self.time or self.key):
-            raise ConfigError("--time and --key name columns: they need --format csv")
+            raise ConfigError("--time and --key name columns and need --format csv")
         if self.input is None and self.format == "csv":
             raise ConfigError("--format csv needs --input: generated messages are SenML")
         if self.format == "csv":
             if (self.time is None) != (self.key is None):
-                raise ConfigError("columns of one's own need both --time and --key")
+                raise ConfigError("--time and --key must be given together")
             if self.speed is not None and self.curve is None:
-                raise ConfigError("--speed needs messages that begin with their time; use --rate with --format csv")
+                raise ConfigError("--speed needs messages that begin with their time; with --format csv use --rate")
             self._read_header()
 
     def _check_pace(self) -> None:
         if self.curve is not None:
             catalog_entry(self.curve)
             if self.rate is not None:
-                raise ConfigError(f"--curve {self.curve} and --rate {self.rate:g} both set the pace: give one of them")
+                raise ConfigError(f"--curve {self.curve} and --rate {self.rate:g} both set the pace: leave one out")
 
     @property
     def has_custom_columns(self) -> bool:
-        """Whether the columns are the user's and not those of a stream of the benchmark."""
+        """Whether the input has columns of its own, not those of a benchmark's stream."""
         return self.schema is not stream_schema(self.stream)
 
     def source(self, *, paced: bool) -> Source:
-        """The messages, as fast as possible or at the pace asked for."""
+        """Return the source of messages, with or without the pace of the options."""
         if self.input is not None:
             source = streams.replay(self.input, header=self._header)
         else:
@@ -91,19 +91,19 @@ class Feed:
         return self.at_pace(source) if paced else source
 
     def at_pace(self, source: Source) -> Source:
-        """A source at the pace that the options ask for."""
+        """Return a source at the pace of the options."""
         if self.curve is None:
             return at_pace(source, self.speed, self.rate)
         entry = catalog_entry(self.curve)
         return at_pace(source, None, None, entry.curve(self.speed or entry.speedup))
 
-    def text(self) -> str:
-        """What goes in, in words."""
+    def describe(self) -> str:
+        """Describe the input in words."""
         generated = f"{self.messages:,} messages of {self.sensors:,} generated {self.stream} sensors"
         return str(self.input) if self.input is not None else generated
 
     def total(self) -> int | None:
-        """How many messages there are."""
+        """Return the number of messages, if it is known."""
         if self.input is None:
             return self.messages
         source = self.source(paced=False)
@@ -111,37 +111,37 @@ class Feed:
         return source.count(start, source.latest(start))
 
     def first(self, n: int) -> pa.RecordBatch | None:
-        """The first messages, as they are; None where there are none."""
+        """Return the first messages, unchanged; None if there are none."""
         source = self.source(paced=False)
         start = source.initial()
         batches = [b for split in source.splits(start, source.latest(start, n), 1) for b in source.read(split)]
         return pa.Table.from_batches(batches).combine_chunks().to_batches()[0] if batches else None
 
     def parsed(self, task: t.Task) -> Iterator[pa.RecordBatch]:
-        """What a parser makes of the messages, as fast as possible."""
+        """Yield the messages parsed by a task, without a pace."""
         source = self.source(paced=False)
-        before = None if self._csv is None else self._csv.session()
+        to_senml = None if self._csv is None else self._csv.session()
         session = task.session()
         offset = source.initial()
         while (end := source.latest(offset, 65_536)) != offset:
             for split in source.splits(offset, end, 1):
                 for batch in source.read(split):
-                    yield session.push_batch(batch if before is None else before.push_batch(batch))
+                    yield session.push_batch(batch if to_senml is None else to_senml.push_batch(batch))
             offset = end
         source.close()
 
     def adapt(self, flow: Dataflow) -> Dataflow:
-        """The dataflow with one source, made to read CSV lines where that is what comes in."""
+        """Return a dataflow with one source; add a step that converts CSV lines to SenML if the input is CSV."""
         if self._csv is not None:
             (source,) = flow.nodes_of_kind("source")
             flow.edges = [Edge(CSV_STEP, e.target, e.distribution) if e.source == source.id else e for e in flow.edges]
             flow.add(self._csv, flow.stream(source.id), id=CSV_STEP)
         return flow
 
-    # -- the first look ----------------------------------------------------------------------------
+    # -- check ----------------------------------------------------------------------------
 
     def check(self) -> None:
-        """Raise :class:`ConfigError` unless some of the first lines can be read, and say what they look like."""
+        """Raise :class:`ConfigError` unless one of the first lines can be read; the message shows the first."""
         if self.input is None:
             return
         first = self.first(SAMPLE_LINES)
@@ -151,11 +151,11 @@ class Feed:
         parse = t.ParseSenML(schema=self.schema, layout="wide").session()
         if parse.push_batch(messages).num_rows:
             return
-        wrong = parse.errors[0]
+        error = parse.errors[0]
         raise ConfigError(
             f"none of the first {first.num_rows} lines of {self.input} is a message of the stream {self.stream}: "
-            f"{wrong['reason']} ({wrong['message']})\n"
-            f"  the file begins: {_first_line(first)}\n"
+            f"{error['reason']} ({error['message']})\n"
+            f"  the first line: {_first_line(first)}\n"
             f"  expected: {_example(self.schema)}\n"
             f"  {self._advice(first)}"
         )
@@ -164,10 +164,10 @@ class Feed:
         session = task.session()
         messages = session.push_batch(first)
         if not messages.num_rows:
-            wrong = session.errors[0]
+            error = session.errors[0]
             raise ConfigError(
                 f"none of the first {first.num_rows} lines of {self.input} can be read: "
-                f"{wrong['reason']} ({wrong['message']})\n  the first is {_first_line(first)}\n"
+                f"{error['reason']} ({error['message']})\n  the first line: {_first_line(first)}\n"
                 f"  expected columns: {', '.join(self.schema.columns)}; "
                 f"{self.schema.time_field} in milliseconds since 1970 or as an ISO date-time"
             )
@@ -176,17 +176,17 @@ class Feed:
     def _advice(self, first: pa.RecordBatch) -> str:
         table = _split_table(_lines(first))
         if bytes(first.column("payload")[0].as_py() or b"").startswith(b"\x1f\x8b"):
-            return "the file is compressed by gzip: its name must end in .gz"
+            return "the file is compressed with gzip: its name must end in .gz"
         if any(b"\0" in bytes(line or b"") for line in first.column("payload").to_pylist()):
             return "the file is not text"
         if table is None or self._csv is not None:
-            return "--stream names the stream that the messages are of: city, taxi, fit or grid"
+            return "--stream must name the stream of these messages: city, taxi, fit or grid"
         header, rows = table
         if list(header) == list(self.schema.columns):
-            return "the columns are those of the stream: add --format csv"
+            return "the file has the columns of the stream: add --format csv"
         time, key = _guess_columns(header, rows)
         return (
-            f"the file looks like CSV with the columns {', '.join(header)}: for statistics of its columns use\n"
+            f"the file looks like CSV with the columns {', '.join(header)}; for statistics of its columns use\n"
             f"  riot-ops run stats --input {self.input} --format csv --time {time} --key {key}"
         )
 
@@ -209,15 +209,17 @@ class Feed:
                     f"{did_you_mean(str(name), header)}"
                 )
         if len(set(header)) < len(header) or "" in header:
-            raise ConfigError(f"the columns of {self.input} must have names, each once; they are {', '.join(header)}")
+            raise ConfigError(f"{self.input} must have a different name for each column, got {', '.join(header)}")
         self._header = True
         rows = [line.split(delimiter) for line in lines[1:]]
-        number = [all(_is_number(row[i]) for row in rows if len(row) == len(header)) for i in range(len(header))]
+        numeric = [all(_is_number(row[i]) for row in rows if len(row) == len(header)) for i in range(len(header))]
         observed = [
-            name for name, good in zip(header, number, strict=True) if good and name not in (self.time, self.key)
+            name
+            for name, is_numeric in zip(header, numeric, strict=True)
+            if is_numeric and name not in (self.time, self.key)
         ]
         if not observed:
-            raise ConfigError(f"{self.input} has no column of numbers besides --time and --key")
+            raise ConfigError(f"{self.input} has no numeric column besides --time and --key")
         name = re.sub(r"[^\w.-]", "_", (self.input or Path(CSV_STEP)).name.partition(".")[0])
         assert self.time is not None
         assert self.key is not None
@@ -233,7 +235,7 @@ class Feed:
         self._csv = t.CSVToSenML(schema=self.schema, delimiter=delimiter)
         times = [_strip_quotes(row[header.index(self.time)]) for row in rows if len(row) == len(header)]
         if times and all(re.fullmatch(r"[1-4]\d{9}", value) for value in times):
-            _log.warning("--time %s looks like seconds since 1970, and is read as milliseconds", self.time)
+            _log.warning("--time %s is read as milliseconds since 1970, but looks like seconds", self.time)
 
 
 def _lines(batch: pa.RecordBatch) -> list[str]:
@@ -263,12 +265,12 @@ def _is_number(text: str) -> bool:
 
 
 def guess_delimiter(lines: Sequence[str]) -> str:
-    """The one that cuts the first lines into most columns."""
+    """Return the delimiter that splits the first lines into the most columns."""
     return max(DELIMITERS, key=lambda d: min(line.count(d) for line in lines[:10]))
 
 
 def _split_table(lines: Sequence[str]) -> tuple[list[str], list[list[str]]] | None:
-    """Header and rows, where the lines look like a table."""
+    """Return header and rows if the lines look like a table, else None."""
     delimiter = guess_delimiter(lines)
     rows = [line.split(delimiter) for line in lines if line]
     if len(rows) < 2 or len(rows[0]) < 2 or "{" in lines[0] or "\\x" in lines[0]:
@@ -279,7 +281,7 @@ def _split_table(lines: Sequence[str]) -> tuple[list[str], list[list[str]]] | No
 
 
 def _guess_columns(header: Sequence[str], rows: Sequence[Sequence[str]]) -> tuple[str, str]:
-    """Which columns may be the time and the sensor."""
+    """Guess the columns of the time and of the sensor's id."""
     text = [name for i, name in enumerate(header) if not all(_is_number(row[i]) for row in rows if i < len(row))]
     full = [row for row in rows if len(row) == len(header)]
     times = [

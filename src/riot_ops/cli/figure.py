@@ -1,4 +1,4 @@
-"""What all pictures have in common: size, colours, axes, legend."""
+"""The common form of all plots: size, colours, axes, legend."""
 
 from __future__ import annotations
 
@@ -21,10 +21,9 @@ COLOURS = ("#2563eb", "#dc2626", "#16a34a", "#d97706", "#7c3aed", "#0891b2", "#b
 
 
 def robust_range(values: F64) -> tuple[float, float]:
-    """Where to cut an axis, so that a fault does not flatten the rest.
+    """Return the range of an axis on which outliers do not flatten the other values.
 
-    Tukey's outer fences, three times the distance of the quartiles beyond them, and no further than the values
-    reach.
+    The range is Tukey's outer fences, three interquartile ranges beyond the quartiles, within the range of the values.
 
     >>> robust_range(np.array([1.0, 2.0, 3.0, 4.0, 5.0]))
     (1.0, 5.0)
@@ -35,42 +34,42 @@ def robust_range(values: F64) -> tuple[float, float]:
     if not values.size:
         return 0.0, 1.0
     low, high = np.percentile(values, [25, 75])
-    reach = 3 * (high - low)
-    if reach == 0:  # more than half are equal: the fences would hide all others
+    margin = 3 * (high - low)
+    if margin == 0:  # at least half of the values are equal: the fences would hide all others
         return float(values.min()), float(values.max())
-    return float(max(values.min(), low - reach)), float(min(values.max(), high + reach))
+    return float(max(values.min(), low - margin)), float(min(values.max(), high + margin))
 
 
 def new_figure() -> Any:
-    """An empty figure."""
+    """Return an empty figure."""
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ImportError:
-        raise MissingExtraError("drawing a picture", "plot") from None
+        raise MissingExtraError("drawing a plot", "plot") from None
     figure = Figure(figsize=(11, 5), layout="constrained")
     FigureCanvasAgg(figure)
     return figure
 
 
 def save_figure(figure: Any, axes: Any, path: Path) -> None:
-    """Grid, a legend beside or below the axes (one or several), and the file."""
-    every = axes if isinstance(axes, list) else [axes]
-    for one in every:
-        one.grid(color="#e5e7eb")
-        one.set_axisbelow(True)
-        if one.yaxis.get_scale() == "linear" and one.yaxis.get_converter() is None:
-            one.ticklabel_format(axis="y", style="plain", useOffset=False)
-    found = [pair for one in every for pair in zip(*one.get_legend_handles_labels(), strict=True)]
-    if found:
-        handles, labels = zip(*found, strict=True)
+    """Add a grid to the axes (one, or a list of them) and a legend below them, and write the file."""
+    axes_list = axes if isinstance(axes, list) else [axes]
+    for ax in axes_list:
+        ax.grid(color="#e5e7eb")
+        ax.set_axisbelow(True)
+        if ax.yaxis.get_scale() == "linear" and ax.yaxis.get_converter() is None:
+            ax.ticklabel_format(axis="y", style="plain", useOffset=False)
+    entries = [entry for ax in axes_list for entry in zip(*ax.get_legend_handles_labels(), strict=True)]
+    if entries:
+        handles, labels = zip(*entries, strict=True)
         legend = figure.legend(
             handles, ["-"] * len(labels), loc="outside lower center", ncols=2 if 3 < len(labels) < 8 else 6
         )
         for text, label in zip(legend.get_texts(), labels, strict=True):
             text.set(text=label, parse_math=False)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of characters that the font lacks, which it shows as boxes
+        warnings.simplefilter("ignore")  # about characters that the font lacks, which it draws as boxes
         figure.savefig(path, dpi=110)
 
 
@@ -82,5 +81,5 @@ def date_formatter(axes: Any) -> Any:
 
 
 def event_times(table: pa.Table) -> Any:
-    """Return event times in UTC and without a zone, as matplotlib takes them without pandas."""
+    """Return event times in UTC without a time zone, which matplotlib takes without pandas."""
     return table["event_time"].cast(TIMESTAMP).cast(pa.timestamp("us")).to_numpy()

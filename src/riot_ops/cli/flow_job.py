@@ -22,21 +22,21 @@ __all__ = ["FlowJob"]
 
 @dataclass
 class FlowJob(Job):
-    """A run of a dataflow from the file of its descriptor."""
+    """A run of a dataflow, read from the file with its JSON descriptor."""
 
     unsupported_options: ClassVar[tuple[str, ...]] = ("form", "table", "models", "broker", "servers")
 
     def __post_init__(self) -> None:
         self._path = Path(self.name)
         if not self._path.exists():
-            raise ConfigError(f"no file {self.name}")
+            raise ConfigError(f"no such file: {self.name}")
         self._flow = Dataflow.from_json(self._path.read_bytes())
         self._flow.validate()
-        found = [node.id for node in self._flow.nodes_of_kind("source")]
-        if len(found) != 1:
+        sources = [node.id for node in self._flow.nodes_of_kind("source")]
+        if len(sources) != 1:
             raise ConfigError(
-                f"{self.name} has {len(found)} sources ({', '.join(found)}): the command feeds one; "
-                "run it from Python with a mapping of name to source"
+                f"{self.name} has {len(sources)} sources ({', '.join(sources)}), and the command reads one; "
+                "run the dataflow from Python with a mapping of source name to source"
             )
         (self._source,) = self._flow.nodes_of_kind("source")
         self._prepare()
@@ -44,7 +44,7 @@ class FlowJob(Job):
         self.plot = False
 
     def _feed(self) -> Feed:
-        """Lines of text, or where the source declares other fields than these have, records."""
+        """Return a feed of text lines, or of records if the source declares other fields than lines have."""
         assert self._source.schema is not None
         if set(self._source.schema.names) <= set(RAW.names):
             return super()._feed()
@@ -66,7 +66,7 @@ class FlowJob(Job):
         )
 
     def check(self) -> None:
-        """What its source takes is the dataflow's affair."""
+        """Check that records have the declared fields, and that a file of lines is not empty."""
         if isinstance(self.feed, RecordFeed):
             self.feed.check()
         elif self.input is not None and self.feed.first(1) is None:
@@ -87,4 +87,4 @@ class FlowJob(Job):
         return self.feed.adapt(Dataflow.from_json(self._path.read_bytes()))
 
     def _warm_up(self) -> None:
-        """Its tasks may write to stores: nothing is run beforehand."""
+        """Run nothing: the dataflow's tasks may write to stores."""

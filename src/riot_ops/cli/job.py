@@ -1,4 +1,4 @@
-"""What ``riot-ops run`` does: build an application, feed it, watch it, show the result."""
+"""The job of ``riot-ops run``: build an application, run it with progress, and show the results."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ from riot_ops.measure.metrics import Summary
 
 __all__ = ["Job"]
 
-#: Messages per micro-batch on Spark, so that a run shows how it goes.
+#: Messages per micro-batch on Spark: few enough that a run shows its progress.
 BATCH = 100_000
-#: Options that are not for an application, as it has no use for them.
+#: Options that an application refuses, because it has no use for them.
 UNSUPPORTED_OPTIONS = {"stats": ("table", "models"), "etl": ("models",)}
-#: What an application may make in its folder beside its streams.
+#: Files and folders that an application may write beside its streams.
 RUN_ARTIFACTS = (
     "store.db",
     "models",
@@ -95,15 +95,15 @@ class Job:
     summary: Summary = field(default_factory=Summary)
     #: Streams that end in a sink.
     _sink_streams: set[str] = field(default_factory=set, init=False, repr=False)
-    #: How a run in process gathers records where nothing else is said, and options that are not for this kind of job.
+    #: How a run in process gathers records without --buffering, and options that this kind of job refuses.
     default_buffering: ClassVar[Buffering | None] = None
     unsupported_options: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self) -> None:
-        known = (*dataflows.BUILDERS, "learn", "micro")  # all but those of RIoTBench are jobs of their own
+        known = (*dataflows.BUILDERS, "learn", "micro")  # this class runs RIoTBench's, subclasses the others
         if self.name not in dataflows.RIOTBENCH:
             raise ConfigError(
-                f"unknown application {self.name!r}; known are {', '.join(known)} and files of a dataflow as JSON"
+                f"unknown application {self.name!r}; known are {', '.join(known)} and JSON files of dataflows"
                 f"{did_you_mean(self.name, known)}"
             )
         forms = dataflows.FORMS.get(self.name, ())
@@ -119,7 +119,7 @@ class Job:
             )
 
     def _prepare(self) -> None:
-        """What all kinds of jobs check before anything is made."""
+        """Check the options that all kinds of jobs share, before anything is written."""
         for option in (*self.unsupported_options, *UNSUPPORTED_OPTIONS.get(self.name, ())):
             if (value := getattr(self, option)) != getattr(Job, option):
                 raise ConfigError(f"--{option.replace('_', '-')} is not for {self.name}, got {value!r}; leave it out")
@@ -128,7 +128,7 @@ class Job:
                 setattr(self, name, local_path(given, f"--{name}"))
         for option in ("ticks", "spans", "start"):
             if getattr(self, option) is not None and self.name != "train":
-                raise ConfigError(f"--{option} is for train: it says what to learn from; got {self.name}")
+                raise ConfigError(f"--{option} is for train, got {self.name}; leave it out")
         if self.buffering not in (None, *Buffering.PRESETS):
             raise ConfigError(f"--buffering must be one of {', '.join(Buffering.PRESETS)}, got {self.buffering!r}")
         if self.runner not in ("spark", "local"):
@@ -136,17 +136,18 @@ class Job:
         check_trigger(self.trigger, AVAILABLE_NOW)
         for option, value in (("trigger", self.trigger), ("target-s", self.target_s)):
             if value is not None and self.runner == "local":
-                raise ConfigError(f"--{option} is for --runner spark, got {value!r}; in process there is --buffering")
+                raise ConfigError(
+                    f"--{option} is for --runner spark, got {value!r}; for --runner local use --buffering"
+                )
         check_target(self.target_s, self.batch or BATCH)
         if self.runner == "spark" and importlib.util.find_spec("pyspark") is None:
-            raise MissingExtraError("--runner spark (there is --runner local as well)", "spark")
+            raise MissingExtraError("--runner spark (--runner local does without)", "spark")
         self.feed = self._feed()
 
     def _feed(self) -> Feed:
         if self.time_unit is not None:
             raise ConfigError(
-                f"--time-unit is for records of a dataflow of one's own; {self.name} takes milliseconds since 1970 or "
-                "ISO 8601"
+                f"--time-unit is for a dataflow's JSON file; {self.name} takes milliseconds since 1970 or ISO 8601"
             )
         return Feed(
             self.stream,
@@ -164,18 +165,18 @@ class Job:
 
     @property
     def folder(self) -> Path:
-        """Where results go."""
+        """The folder of the results."""
         return self.out if self.out is not None else Path("out") / self.name
 
     def run(self, console: Console) -> Summary:
-        """Run it, with progress and a summary on the console."""
+        """Run the job, with progress and a summary on the console."""
         with show_warnings(), announce_interrupts(console):
             self.check()
             for option in ("messages", "sensors", "seed") if self.input is not None else ():
                 if getattr(self, option) != getattr(Job, option):
-                    told = f"--{option} is for generated messages; of {self.input} all are read"
-                    logging.getLogger(__name__).warning(told)
-            kept = RunFolder(
+                    message = f"--{option} is for generated messages; all messages of {self.input} are read"
+                    logging.getLogger(__name__).warning(message)
+            folder = RunFolder(
                 self.folder,
                 self.run_identity(),
                 (*RUN_ARTIFACTS, f"{self.name}.png", "learn.png"),
@@ -185,12 +186,12 @@ class Job:
             with self._servers(console):
                 source = self.sources(console)
                 flow = self.dataflow(self.services)
-                kept.add(set(flow.schemas()))
-                how = f"runner {self.runner}{', continued' if kept.continued else ''}"
+                folder.add(set(flow.schemas()))
+                how = f"runner {self.runner}{', continued' if folder.continued else ''}"
                 console.print(f"[bold]{self.name}[/bold] over {self.describe_input()}, {how}", soft_wrap=True)
                 with console.status("compiling kernels …"):
                     self._warm_up()
-                self._run_with_progress(flow, source, None if kept.continued else self.total(), console)
+                self._run_with_progress(flow, source, None if folder.continued else self.total(), console)
             if self.plot:
                 self.draw(console)
         return self.summary
@@ -205,10 +206,10 @@ class Job:
             ended = True
         except KeyboardInterrupt:
             if not self.summary.messages:
-                console.print("interrupted before anything was processed")
+                console.print("interrupted before any record was processed")
                 raise
-            again = f"; run again with the same options to go on from {self.checkpoint}" if self.checkpoint else ""
-            console.print(f"interrupted: what has been processed is kept{again}")
+            hint = f"; run the same command to continue from {self.checkpoint}" if self.checkpoint else ""
+            console.print(f"interrupted: the results so far are kept{hint}")
             raise
         finally:
             progress.close()
@@ -216,17 +217,17 @@ class Job:
                 self.show(console)
 
     @property
-    def nothing_accepted(self) -> bool:
-        """Whether a step rejected all that it took, so that nothing came out."""
+    def all_rejected(self) -> bool:
+        """Whether a step rejected all of its records, so that the run has no results."""
         rows, steps = self.summary.rows, self.summary.steps
-        came_out = any(n for stream, n in rows.items() if stream != ERRORS_STREAM)
-        return not came_out and any(rejected == taken > 0 for taken, rejected in steps.values())
+        has_results = any(n for stream, n in rows.items() if stream != ERRORS_STREAM)
+        return not has_results and any(rejected == taken > 0 for taken, rejected in steps.values())
 
     # -- parts -------------------------------------------------------------------------------------
 
     @contextlib.contextmanager
     def _servers(self, console: Console) -> Iterator[None]:
-        """Mosquitto and Azurite on free ports, and the stores in them, where that is wanted."""
+        """Run Mosquitto and Azurite on free ports if --servers asks for them, and create the stores."""
         with contextlib.ExitStack() as stack:
             if self.servers:
                 from riot_ops.testing.services import Azurite, Mosquitto
@@ -242,15 +243,15 @@ class Job:
             yield
 
     def concurrent_work(self, spark: Any = None) -> contextlib.AbstractContextManager[None]:
-        """What runs at the same time."""
+        """Return a context that runs other work during the run; here none."""
         return contextlib.nullcontext()
 
     def check(self) -> None:
-        """Look at the input before anything is made."""
+        """Check the input before anything is written."""
         self.feed.check()
 
     def run_identity(self) -> dict[str, Any]:
-        """What tells this run from others."""
+        """Return what distinguishes this run from others: the application and all options that decide its input."""
         return {
             "application": self.name,
             "input": str(self.input.absolute()) if self.input is not None else f"{self.sensors} {self.stream} sensors",
@@ -260,34 +261,34 @@ class Job:
         }
 
     def total(self) -> int | None:
-        """How many messages there are, where that is known."""
+        """Return the number of messages, if it is known."""
         return self.feed.total()
 
     def source(self, *, paced: bool) -> Source:
-        """The source that the options describe."""
+        """Return the source that the options describe."""
         return self.feed.source(paced=paced)
 
     def describe_input(self) -> str:
-        """What goes in, in words."""
-        return self.feed.text()
+        """Describe the input in words."""
+        return self.feed.describe()
 
     def sources(self, console: Console) -> Source | pa.Table | dict[str, Source | pa.Table]:
-        """What the application reads; for that, a table is filled and models are trained where there are none."""
+        """Return the application's sources; before PRED, fill the table and train models if there are none."""
         if self.name in ("etl", "stats"):
             return self.source(paced=True)
         services = self.services
         if not services.has_models():
             with console.status("training the first models …"):
                 services.train().run(services.load(self.source(paced=False)), sinks=MemorySink())
-        news = UPDATES_SCHEMA.empty_table() if self.broker is None else services.model_updates()
-        return {MODELS: news, self.stream: self.source(paced=True)}
+        updates = UPDATES_SCHEMA.empty_table() if self.broker is None else services.model_updates()
+        return {MODELS: updates, self.stream: self.source(paced=True)}
 
     @property
     def services(self) -> LocalServices:
         return LocalServices(self.feed.schema.name, self.folder, self.table, self.models, self.broker)
 
     def dataflow(self, services: LocalServices) -> Dataflow:
-        """The application among its stores, its Bloom filter trained on the sensors of the source."""
+        """Build the application with its stores, and its Bloom filter from the sensors of the source."""
         if self.name == "etl":
             return self.feed.adapt(services.etl(self._sensors()))
         if self.name == "pred":
@@ -296,26 +297,26 @@ class Job:
         return self.feed.adapt(services.stats(self._sensors(), self.form, self.feed.schema))
 
     def _warm_up(self) -> None:
-        """Run over a few records among other stores, so that the kernels are compiled once and not in every worker."""
+        """Run over a few records with temporary stores to compile the kernels once and not in every worker."""
         first = self.feed.first(100)
         if first is None:
             return
         records = MemorySource(first)
-        news = {MODELS: UPDATES_SCHEMA.empty_table(), self.stream: records}
+        sources = {MODELS: UPDATES_SCHEMA.empty_table(), self.stream: records}
         with tempfile.TemporaryDirectory(prefix="riot_ops-") as folder:
             services = LocalServices(self.stream, Path(folder), "memory", self.services.models_url, "memory://warm-up")
-            self.dataflow(services).run(source=news if self.name == "pred" else records, sinks=MemorySink())
+            self.dataflow(services).run(source=sources if self.name == "pred" else records, sinks=MemorySink())
 
     def _sensors(self) -> list[str]:
         ids: list[pa.Array] = []
         for batch in self.feed.parsed(t.ParseSenML(schema=self.feed.schema, layout="wide")):
             ids.append(pc.unique(batch.column("sensor_id")))
-        known: list[str] = pc.unique(pa.concat_arrays(ids)).drop_null().to_pylist() if ids else []
-        return known
+        sensors: list[str] = pc.unique(pa.concat_arrays(ids)).drop_null().to_pylist() if ids else []
+        return sensors
 
     def _run_local(self, flow: Dataflow, source: Any, progress: Progress, console: Console) -> None:
         def show(summary: Summary) -> None:
-            self.summary = summary  # also that of a run which is interrupted
+            self.summary = summary  # kept if the run is interrupted
             progress.show(summary)
 
         with self.concurrent_work():
@@ -351,7 +352,7 @@ class Job:
             return spark, query
 
         with redirect_stderr(log), console.status("starting Spark …"):
-            spark, query = run_in_thread(start)  # there Ctrl-C does not break a call into the JVM, nor wait for its end
+            spark, query = run_in_thread(start)  # so that Ctrl-C neither breaks a call into the JVM nor waits for it
         console.print(f"Spark {spark.version}, {spark.sparkContext.master}, log in {log}", soft_wrap=True)
 
         def show(running: Any) -> None:
@@ -368,7 +369,7 @@ class Job:
     # -- result ------------------------------------------------------------------------------------
 
     def show(self, console: Console) -> None:
-        """The summary as a table."""
+        """Print the summary as a table."""
         s = self.summary
         p50, p95, p99 = s.latency.quantiles(0.5, 0.95, 0.99)
         console.print(f"{self.name}: {s.messages:,} messages in {s.seconds:.1f} s, {s.throughput:,.0f} messages/s")
@@ -379,31 +380,30 @@ class Job:
             table.add_row(f"records in {stream}", f"{s.rows.get(stream, 0):,}")
         for share, value in (("p50", p50), ("p95", p95), ("p99", p99)):
             table.add_row(f"latency {share}", "–" if math.isnan(value) else f"{value * 1000:,.1f} ms")
-        table.add_row("dead letters", f"{s.errors:,}")
-        for reason, n in sorted(s.reasons.items()):
+        table.add_row("rejected records", f"{s.errors:,}")
+        for reason, rejected in sorted(s.reasons.items()):
             taken = s.steps.get(reason.partition(": ")[0], (0, 0))[0]
-            table.add_row(f"  {reason}", f"{n:,} of {taken:,}" if taken else f"{n:,}")
+            table.add_row(f"  {reason}", f"{rejected:,} of {taken:,}" if taken else f"{rejected:,}")
         table.add_row("batches", f"{s.batches:,}")
         console.print(table)
         console.print(f"results: {self.folder}/<stream>/*.parquet", soft_wrap=True)
-        if self.nothing_accepted:
+        if self.all_rejected:
             self._show_rejected(console)
 
     def _show_rejected(self, console: Console) -> None:
-        """What the first of the rejected records looked like."""
-        said = "[bold red]nothing was accepted[/]: all that came in was rejected."
+        """Print the first rejected record and where all of them are."""
         files = sorted((self.folder / ERRORS_STREAM).glob("*.parquet"))
         first = pq.read_table(files[0]).slice(0, 1).to_pylist() if files else []
-        console.print(said)
+        console.print("[bold red]no results[/]: all records were rejected")
         for row in first:
-            what = f"{row['task']}: {row['reason']} ({row['message']})"
-            console.print(f"the first, by {what}: {excerpt(row['raw'] or '', 200)!r}", markup=False, soft_wrap=True)
+            why = f"{row['task']}: {row['reason']} ({row['message']})"
+            console.print(f"the first, by {why}: {excerpt(row['raw'] or '', 200)!r}", markup=False, soft_wrap=True)
         console.print(f"all, with reasons: {self.folder / ERRORS_STREAM}/*.parquet", soft_wrap=True)
 
     def draw(self, console: Console) -> None:
-        """Of STATS a PNG of one sensor's raw, smoothed and predicted values."""
+        """For STATS, draw raw, smoothed and predicted values of one sensor."""
         if self.name != "stats":
             return
         path = self.folder / f"{self.name}.png"
         drawn = draw_sensor(path, self.feed.schema, self.feed.parsed)
-        console.print(f"picture: {path}" if drawn else "no picture: no sensor has enough values", soft_wrap=True)
+        console.print(f"plot: {path}" if drawn else "no plot: no sensor has enough values", soft_wrap=True)

@@ -1,4 +1,4 @@
-"""Compiling all kernels beforehand, in as many processes as there are cores."""
+"""Compiling all kernels in advance, in as many processes as there are cores."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from riot_ops.task import KeyedTask, find_task, registered_tasks
 
 __all__ = ["UNITS", "units_of", "warm", "warm_unit"]
 
-#: Applications that run on nothing but streams; the tasks of the others are warmed one by one.
-SELF_CONTAINED = ("stats", "etl", *(one.code for one in APPLICATIONS.values() if one.inputs))
-#: Enough that windows close.
+#: Applications that need no stores; the tasks of the others are warmed one by one.
+SELF_CONTAINED = ("stats", "etl", *(app.code for app in APPLICATIONS.values() if app.inputs))
+#: Enough messages that windows close.
 MESSAGES = 500
 
 
 def _units() -> tuple[str, ...]:
-    # what takes longest first, and what shares kernels apart
+    # the longest first, and units with the same kernels far apart
     return (
         "task SML",
         "application stats",
@@ -36,17 +36,17 @@ def _units() -> tuple[str, ...]:
     )
 
 
-#: What is warmed, each in one go: ``task CODE``, ``stream NAME``, ``application NAME``.
+#: The units of work: ``task CODE``, ``stream NAME``, ``application NAME``.
 UNITS = _units()
 
 
 def units_of(names: Iterable[str]) -> tuple[str, ...]:
-    """The units of some applications.
+    """Return the units of some applications.
 
     >>> units_of(["stats", "word_count"])
     ('application stats', 'application wc')
     """
-    labels = [one.code if one.inputs else one.name for one in map(application, names)]
+    labels = [app.code if app.inputs else app.name for app in map(application, names)]
     for label in labels:
         if label not in SELF_CONTAINED:
             raise ConfigError(f"NAME must be one of {', '.join(SELF_CONTAINED)}, got {label!r}")
@@ -58,28 +58,28 @@ def warm(
     progress: Callable[[int, int, str], None] | None = None,
     units: Sequence[str] = UNITS,
 ) -> dict[str, str]:
-    """Compile the kernels of tasks, streams and applications, except those whose machine code is kept already.
+    """Compile the kernels of tasks, streams and applications, except those whose machine code is in the cache.
 
     Parameters
     ----------
     processes : int, optional
-        Default: as many as there are cores for this process.
+        By default as many as this process has cores.
     progress : function, optional
-        Called with the number of units done, the number of all units, and the name of the one just done.
+        Called after each unit with the number of units done, the number of all units, and the unit's name.
     units : sequence of str, default :data:`UNITS`
         What to compile.
 
     Returns
     -------
     dict
-        By unit why it was not warmed, such as an extra that is not installed; empty if all were.
+        The error of each unit that failed, such as an extra that is not installed.
     """
     failed = {}
     workers = processes or len(os.sched_getaffinity(0))
     with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
-        waiting = {pool.submit(warm_unit, unit): unit for unit in units}
-        for done, future in enumerate(as_completed(waiting), 1):
-            unit = waiting[future]
+        pending = {pool.submit(warm_unit, unit): unit for unit in units}
+        for done, future in enumerate(as_completed(pending), 1):
+            unit = pending[future]
             error = future.result()
             if error is not None:
                 failed[unit] = error
@@ -89,7 +89,7 @@ def warm(
 
 
 def warm_unit(unit: str) -> str | None:
-    """Compile the kernels of one unit in this process; returns why it could not be done.
+    """Compile the kernels of a unit in this process; return the error if it failed.
 
     >>> warm_unit("task PI")
     """
@@ -104,7 +104,7 @@ def warm_unit(unit: str) -> str | None:
 def _task(code: str) -> None:
     for case in find_task(code).cases():
         session = case.task.session()
-        # twice, since kernels may see fresh state otherwise than what has grown
+        # twice, since kernels may get other array types for grown state than for fresh state
         for part in (case.batch, case.batch.slice(case.batch.num_rows // 2)):
             session.push_batch(part)
         if isinstance(case.task, KeyedTask):
@@ -124,9 +124,9 @@ def _read(source: Source) -> list[pa.RecordBatch]:
 
 
 def _application(name: str) -> None:
-    one = application(name)
-    if one.inputs:
-        one.builder().run({source: generate(stream, messages=MESSAGES) for source, stream in one.inputs.items()})
+    app = application(name)
+    if app.inputs:
+        app.builder().run({source: generate(stream, messages=MESSAGES) for source, stream in app.inputs.items()})
         return
     for stream, entry in CATALOG.items():
         RIOTBENCH[name](stream).run(entry.generator(messages=MESSAGES))

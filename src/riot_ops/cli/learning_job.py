@@ -1,4 +1,4 @@
-"""What ``riot-ops run learn`` does: TRAIN learns models while PRED goes on predicting, from one to the next."""
+"""The job of ``riot-ops run learn``: PRED predicts while TRAIN trains new models, and switches to each of them."""
 
 from __future__ import annotations
 
@@ -28,30 +28,32 @@ from riot_ops.ingest.pace import paced
 
 __all__ = ["LearningJob"]
 
-#: Seconds from one span that TRAIN learns from to the next, by runner: Spark takes that long to start up.
+#: Seconds between two spans that TRAIN trains on, by runner; Spark takes longer to start a query.
 SPAN_INTERVAL_S = {"local": 5.0, "spark": 12.0}
-#: How many of these the stream takes where no rate is given, and PRED waits for one more model.
+#: Length of the stream without --rate, and how long PRED waits for one more model, both in such intervals.
 STREAM_SPANS, PATIENCE_SPANS = 4.8, 3
-#: PRED numbers the messages of two sources together: the stream, and the models.
+#: Number of sources whose messages PRED numbers together: the stream, and the models.
 SOURCES = 2
-#: Messages per second where their number is not known before.
+#: Messages per second if their number is not known in advance.
 DEFAULT_RATE = 1000.0
 
 
 @dataclass
 class LearningJob(Job):
-    """A run of PRED beside which TRAIN learns and announces the models that PRED goes over to."""
+    """A run of PRED while TRAIN trains models and announces them to PRED, which switches to each."""
 
-    #: Each batch is a file of the embedded broker.
+    #: Each batch is a file of the embedded broker, so batches are bounded by time.
     default_buffering: ClassVar[Buffering | None] = Buffering(flush_ms=100)
 
     def __post_init__(self) -> None:
         self.name = "pred"
         super().__post_init__()
         if self.speed is not None or self.curve is not None:
-            raise ConfigError("learn takes --rate, not --speed or --curve: its models come by the clock")
+            raise ConfigError(
+                "learn takes --rate, not --speed or --curve: it trains models at fixed wall-clock intervals"
+            )
         if self.checkpoint is not None:
-            raise ConfigError("learn takes no --checkpoint: what it learns and predicts begins with the run")
+            raise ConfigError("learn takes no --checkpoint: a run always starts from its own first models")
         self.rate = self.rate or (
             DEFAULT_RATE if self.input is not None else self.messages / (STREAM_SPANS * self._span_interval_s)
         )
@@ -63,8 +65,8 @@ class LearningJob(Job):
         return SPAN_INTERVAL_S[self.runner]
 
     def sources(self, console: Console) -> dict[str, Source | pa.Table]:
-        """The stream, and the models that TRAIN announces; the first ones are learnt at once."""
-        with console.status("storing readings and learning the first models …"):
+        """Return the stream and the announcements of models; train the first models before."""
+        with console.status("storing readings and training the first models …"):
             self._spans = self.services.load(self.source(paced=False))
             self.services.train().run(self._spans.slice(0, 1), sinks=MemorySink())
         return {
@@ -74,7 +76,7 @@ class LearningJob(Job):
 
     @contextlib.contextmanager
     def concurrent_work(self, spark: Any = None) -> Iterator[None]:
-        """TRAIN over the other spans, one every few seconds, with the same runner."""
+        """Run TRAIN over the other spans, one every few seconds, with the same runner."""
         flow = self.services.train()
         spans = paced(MemorySource(self._spans.slice(1)), None, 1 / self._span_interval_s)
         if spark is not None:
@@ -85,18 +87,18 @@ class LearningJob(Job):
             finally:
                 query.stop()
             return
-        learnt: Future[Any] = Future()
+        trained: Future[Any] = Future()
 
-        def learn() -> None:
+        def train() -> None:
             try:
-                learnt.set_result(flow.run(spans, sinks=MemorySink()))
-            except BaseException as error:  # shown where the run is
-                learnt.set_exception(error)
+                trained.set_result(flow.run(spans, sinks=MemorySink()))
+            except BaseException as error:  # raised by the run
+                trained.set_exception(error)
 
-        # not a pool: it would keep an interrupted run waiting
-        threading.Thread(target=learn, daemon=True, name="riot_ops-train").start()
+        # not a pool, for which an interrupted run would wait
+        threading.Thread(target=train, daemon=True, name="riot_ops-train").start()
         yield
-        learnt.result()
+        trained.result()
 
     # -- result ------------------------------------------------------------------------------------
 
@@ -105,39 +107,38 @@ class LearningJob(Job):
         predicted = self._predictions
         if predicted is None:
             return
-        known = predicted.group_by("model").aggregate([("seq", "min"), ("seq", "max"), ("seq", "count")])
-        known = known.sort_by("seq_min")
-        table = Table(title="models that PRED predicted with")
+        models = predicted.group_by("model").aggregate([("seq", "min"), ("seq", "max"), ("seq", "count")])
+        models = models.sort_by("seq_min")
+        table = Table(title="models of the predictions")
         for column in ("model", "from message", "to message", "predictions", "in use from"):
             table.add_column(column, justify="left" if column == "model" else "right", no_wrap=column == "model")
-        for row in known.to_pylist():
+        for row in models.to_pylist():
             counts = (f"{row[name]:,}" for name in ("seq_min", "seq_max", "seq_count"))
             table.add_row(str(row["model"]), *counts, f"{row['seq_min'] / (self.rate or DEFAULT_RATE):.1f} s")
         console.print(table)
-        first, last = known["seq_min"].to_pylist(), known["seq_max"].to_pylist()
+        first, last = models["seq_min"].to_pylist(), models["seq_max"].to_pylist()
         overlaps = sum(a >= b for a, b in zip(last, first[1:], strict=False))
         unpredicted = (self.messages if self.input is None else last[-1] + 1) - predicted.num_rows
         console.print(
-            f"PRED went over to another model {known.num_rows - 1} times: {unpredicted:,} messages without a "
-            f"prediction, "
-            f"{overlaps} models in use after their successor"
+            f"PRED switched to a new model {models.num_rows - 1} times: {unpredicted:,} messages without a prediction, "
+            f"{overlaps} models used after their successor"
         )
 
     def draw(self, console: Console) -> None:
-        """A PNG of the error over time, each model in a colour of its own."""
+        """Draw the error over time, with each model in a colour of its own."""
         predicted = self._predictions
         if predicted is None or predicted.num_rows < WINDOWS:
-            console.print("no picture: there are too few predictions")
+            console.print("no plot: there are too few predictions")
             return
         errors = np.asarray(predicted["error"].to_numpy(zero_copy_only=False), np.float64)
         seconds = predicted["seq"].to_numpy() / (self.rate or DEFAULT_RATE)
         path = self.folder / "learn.png"
         draw_errors(path, seconds, errors, predicted["model"].to_pylist())
-        console.print(f"picture: {path}", soft_wrap=True)
+        console.print(f"plot: {path}", soft_wrap=True)
 
     @functools.cached_property
     def _predictions(self) -> pa.Table | None:
-        """What PRED said of each message, in order; ``seq`` counts those of the stream alone."""
+        """The predictions in the order of their messages; ``seq`` counts the messages of the stream alone."""
         files = sorted((self.folder / "publish_error").glob("*.parquet"))
         if not files:
             return None

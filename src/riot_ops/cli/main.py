@@ -36,7 +36,7 @@ app = typer.Typer(
 console = Console()
 
 StreamName = Annotated[
-    str | None, typer.Option("--stream", help="Of RIoTBench: stream and schema: city (default), taxi, fit or grid.")
+    str | None, typer.Option("--stream", help="For RIoTBench's applications: city (default), taxi, fit or grid.")
 ]
 
 
@@ -49,7 +49,7 @@ def _print_version(wanted: bool) -> None:
 @app.callback()
 def options(
     version: Annotated[
-        bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
+        bool, typer.Option("--version", help="Print the version and exit.", callback=_print_version, is_eager=True)
     ] = False,
 ) -> None:
     """IoT streaming operators, in process and on Spark."""
@@ -88,62 +88,64 @@ def list_tasks(as_json: Annotated[bool, typer.Option("--json", help="Print a JSO
 
 
 def _task_table(rows: list[tuple[str, ...]]) -> Table:
-    """The tasks by category, readable at 80 columns."""
+    """Build a table of the tasks by category that fits 80 columns."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     for column in ("code", "name", "rate", "state"):
         table.add_column(column, no_wrap=True)
     table.add_column("purpose")
     category = ""
-    for code, name, of, _, rate, state, purpose in rows:
-        if of != category:
+    for code, name, row_category, _, rate, state, purpose in rows:
+        if row_category != category:
             table.add_section()
-            table.add_row("", f"[bold]{of}[/]")
-            category = of
+            table.add_row("", f"[bold]{row_category}[/]")
+            category = row_category
         table.add_row(code, name, rate, state, purpose)
     return table
 
 
 @app.command(
-    epilog="**Examples**\n\n`riot-ops show KAL` · a task\n\n`riot-ops show stats` · a dataflow as a diagram\n\n"
-    "`riot-ops show stats --format json`"
+    epilog="**Examples**\n\n`riot-ops show KAL` · a task's documentation\n\n"
+    "`riot-ops show stats` · an application's diagram\n\n`riot-ops show stats --format json`"
 )
 def show(
-    name: Annotated[str, typer.Argument(help="A task (name or code) or an application.")],
+    name: Annotated[str, typer.Argument(help="Task (name or code) or application.")],
     task: TaskCode = None,
     stream: StreamName = None,
-    format: Annotated[str | None, typer.Option(help="Of an application: mermaid (default), svg or json.")] = None,
+    format: Annotated[str | None, typer.Option(help="For applications: mermaid (default), svg or json.")] = None,
 ) -> None:
-    """Show a task's documentation, or an application's graph."""
+    """Show the documentation of a task, or the graph of an application."""
     from riot_ops.dataflows import BUILDERS
 
     if name in BUILDERS or name == "micro":
         flow = _dataflow(name, stream, task)
-        forms = {"mermaid": flow.diagram, "svg": flow.svg, "json": flow.to_json}
-        if format not in (None, *forms):
-            raise ConfigError(f"--format must be {', '.join(forms)}, got {format!r}")
-        print(forms[format or "mermaid"]())
+        formats = {"mermaid": flow.diagram, "svg": flow.svg, "json": flow.to_json}
+        if format not in (None, *formats):
+            raise ConfigError(f"--format must be one of {', '.join(formats)}, got {format!r}")
+        print(formats[format or "mermaid"]())
         return
     import inspect
 
-    for option, given in (("--stream", stream), ("--format", format), ("a second name", task)):
-        if given is not None:
-            raise ConfigError(f"{option} is for applications, got {given!r} for {name}")
+    for option, value in (("--stream", stream), ("--format", format), ("a second name", task)):
+        if value is not None:
+            raise ConfigError(f"{option} is for applications, got {value!r} for {name}")
 
-    known = {label: s for s in registered_sources() for label in (s.code, s.name())}
-    kind: type[Task] | type[Source] = known.get(name) or find_task(name)
+    sources = {label: cls for cls in registered_sources() for label in (cls.code, cls.name())}
+    kind: type[Task] | type[Source] = sources.get(name) or find_task(name)
     console.print(f"[bold]{kind.__name__}[/bold] ({kind.code}, {kind.category}, {kind.pattern} {kind.selectivity})\n")
     console.print(inspect.getdoc(kind) or "", markup=False, highlight=False)
 
 
 @app.command(
     epilog="**Examples**\n\n`riot-ops plan stats`\n\n`riot-ops plan stats --fuse coarse`\n\n"
-    "`riot-ops plan flow.json` · a dataflow from its JSON descriptor"
+    "`riot-ops plan flow.json` · a dataflow's JSON descriptor"
 )
 def plan(
-    name: Annotated[str, typer.Argument(help="An application, or a file with a JSON descriptor.")],
+    name: Annotated[str, typer.Argument(help="Application, micro, or a dataflow's JSON file.")],
     task: TaskCode = None,
     stream: StreamName = None,
-    fuse: Annotated[str, typer.Option(help="exact or coarse.")] = "exact",
+    fuse: Annotated[
+        str, typer.Option(help="Keyed steps that share a stage: exact (equal keys) or coarse (overlapping keys).")
+    ] = "exact",
 ) -> None:
     """Show the stages in which Spark runs a dataflow."""
     print(_dataflow(name, stream, task).plan(fuse=fuse))
@@ -170,19 +172,19 @@ def _dataflow(name: str, stream: str | None, task: str | None) -> Dataflow:
     path = Path(name)
     if path.suffix == ".json":
         if not path.exists():
-            raise ConfigError(f"no file {name}")
+            raise ConfigError(f"no such file: {name}")
         return Dataflow.from_json(path.read_text(encoding="utf-8"))
     raise ConfigError(f"unknown application {name!r}; known are {', '.join(BUILDERS)}{did_you_mean(name, BUILDERS)}")
 
 
 def main() -> Any:
-    """Entry point: errors of riot_ops end in a line; Ctrl-C ends in exit code 130, by Typer."""
+    """Run the command; an error of riot_ops is one line and exit code 2, Ctrl-C is exit code 130 (by Typer)."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal without the signs shows others, and nothing breaks
+            stream.reconfigure(errors="replace")  # characters that the terminal lacks become "?"
     try:
         return app()
     except RiotError as error:
-        # notes say where it happened, such as in which step
+        # notes say where it happened, such as the step
         print("riot-ops:", "; ".join([str(error), *getattr(error, "__notes__", ())]), file=sys.stderr)
         sys.exit(2)

@@ -34,7 +34,7 @@ class MicroJob(Job):
 
     def __post_init__(self) -> None:
         if self.input is not None:
-            raise ConfigError("micro generates its input; run an application with --input, or a dataflow of your own")
+            raise ConfigError("micro generates its input: --input is for applications and for a dataflow's JSON file")
         self._prepare()
         self.name, self.task = f"micro-{self.task.lower()}", micro_code(self.task)
         self.plot = False
@@ -57,7 +57,7 @@ class MicroJob(Job):
 
     def _warm_up(self) -> None:
         source = self.source(paced=False)
-        if isinstance(source, MQTTSource):  # it has no kernels
+        if isinstance(source, MQTTSource):  # has no kernels
             return
         start = source.initial()
         first = [b for split in source.splits(start, source.latest(start, 100), 1) for b in source.read(split)]

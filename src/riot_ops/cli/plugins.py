@@ -1,4 +1,4 @@
-"""Commands that other distributions add to ``riot-ops``, by the entry points ``riot_ops.commands``.
+"""Commands that other distributions add to ``riot-ops`` by entry points of the group ``riot_ops.commands``.
 
 An entry point is named like the command and is a function that takes the :class:`typer.Typer` application and adds
 the command to it.
@@ -17,14 +17,15 @@ __all__ = ["GROUP", "KNOWN", "add_plugins"]
 #: The group of the entry points.
 GROUP = "riot_ops.commands"
 
-#: Commands that other distributions of this project bring, by command.
+#: The distribution of each command that another distribution of this project adds.
 KNOWN = {"bench": "riot-bench", "report": "riot-bench", "validate": "riot-bench"}
 
 
 def add_plugins(app: typer.Typer) -> None:
-    """Add the commands of all installed distributions; of those in :data:`KNOWN` that are missing, say what to install.
+    """Add the commands of all installed distributions.
 
-    A distribution that cannot be loaded costs its own commands alone: calling one says what is wrong.
+    A missing command of :data:`KNOWN` says what to install. A command that cannot be loaded says why when it is called;
+    the other commands work.
     """
     found = {entry.name: entry for entry in sorted(entry_points(group=GROUP), key=lambda entry: entry.name)}
     for name in sorted(found.keys() | KNOWN.keys()):
@@ -39,7 +40,7 @@ def add_plugins(app: typer.Typer) -> None:
 def _add_entry(app: typer.Typer, entry: EntryPoint) -> None:
     try:
         entry.load()(app)
-    except Exception as error:  # the other commands must work whatever a distribution raises
+    except Exception as error:  # whatever one distribution raises, the other commands must work
         origin = entry.dist.name if entry.dist else entry.value
         text = f"the command {entry.name!r} of {origin} cannot be loaded: {exception_text(error)}"
         _add_refusal(app, entry.name, "cannot be loaded", ConfigError(text))

@@ -1,4 +1,4 @@
-"""What a run tells while it goes on: how far it is, what is odd, that Ctrl-C was heard."""
+"""What a run shows on the terminal: its progress, warnings, and the answer to Ctrl-C."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ T = TypeVar("T")
 
 
 class Rate:
-    """How many per second there were of late, from totals that may grow in jumps, as with micro-batches.
+    """The recent rate per second of a total that may grow in jumps, as with micro-batches.
 
-    It spans jumps, so that it does not fall to 0 between them; only after ``over_s`` seconds without
-    one does it begin to fall.
+    The rate is taken over several jumps, so it does not fall to 0 between them; it begins to fall after ``over_s``
+    seconds without a jump.
 
     Examples
     --------
@@ -51,7 +51,7 @@ class Rate:
         self._points: deque[tuple[float, int]] = deque([(now, 0)])
 
     def add(self, now: float, total: int) -> None:
-        """Note a total."""
+        """Add the total at a time."""
         if total == self._points[-1][1]:
             return
         self._points.append((now, total))
@@ -59,19 +59,19 @@ class Rate:
             self._points.popleft()
 
     def per_second(self, now: float) -> float:
-        """The rate; 0 as long as nothing came."""
+        """Return the rate; 0 before the first jump."""
         (first, before), (last, total) = self._points[0], self._points[-1]
         until = last if now - last < self._over else now
         return (total - before) / (until - first) if until > first else 0.0
 
 
 class Progress:
-    """A line that tells how a run goes: live on a terminal, now and then elsewhere.
+    """A line with the progress of a run: live on a terminal, every two seconds elsewhere.
 
     Parameters
     ----------
     total : int or None
-        Messages that there are, where that is known.
+        Number of messages, if it is known.
     """
 
     def __init__(self, console: Console, total: int | None) -> None:
@@ -84,7 +84,7 @@ class Progress:
             self._live.start()
 
     def show(self, summary: Summary, extra: str = "") -> None:
-        """Tell of a run; at most now and then."""
+        """Show the summary, unless it was shown a moment ago."""
         now = time.monotonic()
         self._rate.add(now, summary.messages)
         if now - self._shown < (LIVE_SECONDS if self._live is not None else LINE_SECONDS):
@@ -97,13 +97,13 @@ class Progress:
             self._console.print(line, soft_wrap=True)
 
     def close(self) -> None:
-        """Take the line away."""
+        """Remove the line."""
         if self._live is not None:
             self._live.stop()
 
 
 def progress_line(summary: Summary, total: int | None, rate: float, extra: str) -> str:
-    """The line; the most important first, as a narrow terminal cuts it.
+    """Format the line; the most important parts come first, as a narrow terminal cuts the end.
 
     >>> progress_line(Summary(messages=5_000), 20_000, 500.0, "")
     '5,000 messages (25 %)  500/s  0:30 left  lag –  0 rejected'
@@ -122,7 +122,7 @@ def progress_line(summary: Summary, total: int | None, rate: float, extra: str) 
 
 
 def run_in_thread(work: Callable[[], T]) -> T:
-    """The result of work in a thread of its own, for which Ctrl-C does not wait.
+    """Run ``work`` in a thread and return its result; Ctrl-C does not wait for it.
 
     >>> run_in_thread(lambda: 2 + 2)
     4
@@ -132,17 +132,17 @@ def run_in_thread(work: Callable[[], T]) -> T:
     def run() -> None:
         try:
             done.set_result(work())
-        except BaseException as error:  # raised where the result is wanted
+        except BaseException as error:  # raised by result()
             done.set_exception(error)
 
-    # not a pool: at its end the program would wait for it
-    threading.Thread(target=run, daemon=True, name="riot_ops-aside").start()
+    # not a pool, for which the program would wait at exit
+    threading.Thread(target=run, daemon=True, name="riot_ops-work").start()
     return done.result()
 
 
 @contextlib.contextmanager
 def announce_interrupts(console: Console) -> Iterator[None]:
-    """Say a word at once when Ctrl-C is pressed, whatever the program is doing; to end in order takes a moment."""
+    """Answer Ctrl-C at once, whatever the program is doing, since an orderly end takes a moment."""
     if threading.current_thread() is not threading.main_thread():
         yield  # only the main thread gets signals
         return
@@ -173,7 +173,7 @@ class _ToStderr(logging.Handler):
 
 @contextlib.contextmanager
 def show_warnings() -> Iterator[None]:
-    """Show what the library warns of, a line each."""
+    """Print the warnings of the library, one per line."""
     handler, log = _ToStderr(logging.WARNING), logging.getLogger("riot_ops")
     log.addHandler(handler)
     try:
@@ -184,13 +184,13 @@ def show_warnings() -> Iterator[None]:
 
 @contextlib.contextmanager
 def redirect_stderr(path: Path) -> Iterator[None]:
-    """Let programs started meanwhile (the JVM) write their standard error to a file."""
+    """Redirect the standard error of programs that start meanwhile (the JVM) to a file."""
     sys.stderr.flush()
-    kept = os.dup(2)
+    original = os.dup(2)
     with open(path, "wb") as file:
         os.dup2(file.fileno(), 2)
     try:
         yield
     finally:
-        os.dup2(kept, 2)
-        os.close(kept)
+        os.dup2(original, 2)
+        os.close(original)

@@ -1,4 +1,4 @@
-"""What a run of a dataflow of one's own reads, where its source declares fields: files of records."""
+"""The input of a dataflow whose source declares fields: files of records."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from riot_ops.ingest.step import check_source_fields
 
 __all__ = ["RecordFeed"]
 
-#: Bytes at the beginning of a CSV file that are looked at for what stands between its cells.
+#: Bytes at the start of a CSV file that are read to guess its delimiter.
 SAMPLE_BYTES = 1 << 16
 
 
 @dataclass
 class RecordFeed(Feed):
-    """CSV with a header, JSON lines or Parquet, read as the source of a dataflow declares; see :func:`riot_ops.read`.
+    """CSV with a header, JSON lines or Parquet, read with the types that a dataflow's source declares.
 
-    ``source_id`` and ``fields`` are that source's.
+    ``source_id`` and ``fields`` are the id and the declared fields of that source; see :func:`riot_ops.read`.
     """
 
     source_id: str = ""
@@ -39,13 +39,13 @@ class RecordFeed(Feed):
         names = ", ".join(name for name in self.fields.names if name != "seq")
         if self.input is None:
             raise ConfigError(
-                f"the source {self.source_id!r} declares the fields {names}: give a file that has them as --input; "
+                f"the source {self.source_id!r} declares the fields {names}: --input must name a file with them, since "
                 "generated messages are text"
             )
         if self.key is not None:
-            raise ConfigError("--key is for the applications: a dataflow of one's own says itself what its keys are")
+            raise ConfigError("--key is for applications: the dataflow's JSON file names its own keys")
         if self.speed is not None and self.curve is None:
-            raise ConfigError("--speed needs messages that begin with their time; use --rate with files of records")
+            raise ConfigError("--speed needs messages that begin with their time; with files of records use --rate")
         self.schema = stream_schema(self.stream)
         self._csv, self._header = None, False
 
@@ -54,10 +54,10 @@ class RecordFeed(Feed):
         return self.at_pace(source) if paced else source
 
     def total(self) -> None:
-        """Rows are counted as they are read."""
+        """Return None: the number of rows is not known before they are read."""
 
     def check(self) -> None:
-        """Raise :class:`ConfigError` unless there are records, which have the fields that the dataflow declares."""
+        """Raise :class:`ConfigError` unless there are records with the declared fields."""
         assert self.fields is not None
         source = self._read().project(self.fields)
         try:
@@ -72,11 +72,11 @@ class RecordFeed(Feed):
 
     def _read(self) -> FileSource:
         assert self.input is not None
-        given: dict[str, Any] = {"format": self.format}
-        files = read(self.input, **given)
+        options: dict[str, Any] = {"format": self.format}
+        files = read(self.input, **options)
         if isinstance(files.files, CSVFormat):
-            given["delimiter"] = _delimiter(files.paths)
-        return read(self.input, time=self.time, time_unit=self.time_unit, **given)  # type: ignore[arg-type]
+            options["delimiter"] = _delimiter(files.paths)
+        return read(self.input, time=self.time, time_unit=self.time_unit, **options)  # type: ignore[arg-type]
 
 
 def _delimiter(paths: Sequence[str]) -> str:

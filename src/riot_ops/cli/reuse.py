@@ -1,4 +1,4 @@
-"""The commands ``riot-ops reuse …``: serve a manager, and send requests to it."""
+"""The ``riot-ops reuse`` commands: run a manager, and send requests to it."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ __all__ = ["app"]
 app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="markdown",
-    help="Dataflows of many users that share their work: a manager serves, the other commands talk to it.",
+    help="Run dataflows of many users that share their steps: serve runs a manager, the other commands use it.",
     epilog="**Examples**\n\n`riot-ops reuse serve --dir shared &`\n\n"
     "`riot-ops reuse submit flow.json --source city=city --dir shared`\n\n`riot-ops reuse list --dir shared`\n\n"
     "`riot-ops reuse show --format svg --out shared.svg --dir shared`\n\n`riot-ops reuse stop --dir shared`\n\n"
-    "**Exit codes**: 0 done, 1 what serves has failed, or takes long to stop, 2 refused, with the reason, 130 Ctrl-C",
+    "**Exit codes**: 0 completed, 1 the manager failed or did not stop in time, 2 refused, with the reason, 130 Ctrl-C",
 )
 console = Console()
 
-#: How long ``stop`` waits for the manager to end, which waits for sinks.
+#: How long ``stop`` waits for the manager, which waits for its sinks.
 STOP_SECONDS = 120.0
 
 Dir = Annotated[Path, typer.Option("--dir", help="Folder of the manager.")]
@@ -47,24 +47,31 @@ Name = Annotated[str, typer.Argument(help="Name of a dataflow.")]
 def serve(
     folder: Dir,
     backend: Annotated[
-        str | None, typer.Option(help="local (in this process) or spark; default: as before, or local.")
+        str | None,
+        typer.Option(help="local (in this process) or spark; default: that of the folder's earlier manager, or local."),
     ] = None,
-    policy: Annotated[str, typer.Option(help="always, stateless or bounded_warm: which state is shared.")] = "always",
+    policy: Annotated[
+        str,
+        typer.Option(
+            help="Stateful steps that a new dataflow shares: always (all), stateless (those that have seen no record) "
+            "or bounded_warm (also those with a bounded past, such as windows)."
+        ),
+    ] = "always",
     epoch: Annotated[
-        float | None, typer.Option(min=0, help="For local: seconds between commits of output; default: 10.")
+        float | None, typer.Option(min=0, help="For local: seconds between commits of the output; default: 10.")
     ] = None,
     cores: Annotated[int | None, typer.Option(help="For spark: number of cores; default: all.", min=1)] = None,
 ) -> None:
-    """Run a manager until stop, Ctrl-C or a signal ends it; continue the dataflows of an earlier one in the folder."""
+    """Run a manager until stop, Ctrl-C or SIGTERM ends it; continue the dataflows of the folder's earlier manager."""
     from riot_ops.cli.reuse_server import ReuseServer
 
     server = ReuseServer(folder, backend, policy, epoch, cores)
     try:
         signal.signal(signal.SIGTERM, lambda *_: server.stopping.set())
         running = len(server.manager.names)
-        print(f"serving in {server.folder}" + (f", {running} dataflows resume" if running else ""), flush=True)
+        print(f"serving in {server.folder}" + (f", {running} dataflows continue" if running else ""), flush=True)
         server.serve()
-    except RiotError as error:  # exit code 2 would mean that it has not started
+    except RiotError as error:  # exit code 2 would mean that the manager has not started
         print("riot-ops:", error, file=sys.stderr)
         raise typer.Exit(1) from None
     finally:
@@ -76,45 +83,59 @@ def submit(
     files: Annotated[
         list[Path],
         typer.Argument(
-            metavar="FILE...",
-            help="A dataflow's JSON, or {dataflow: …, sources: …, sinks: …}; several are submitted all or none.",
+            metavar="FILE",
+            help="JSON file with a dataflow, or with {dataflow: …, sources: …, sinks: …}; several files are submitted "
+            "all or none.",
         ),
     ],
     folder: Dir,
-    name: Annotated[str | None, typer.Option(help="For one file: name of the dataflow; default: its own.")] = None,
-    owner: Annotated[str | None, typer.Option(help="Owner of the dataflows; default: the user.")] = None,
-    source: Annotated[list[str] | None, typer.Option(help="NAME=STREAM, NAME=FILE or NAME={JSON}, repeatedly.")] = None,
-    sink: Annotated[
-        list[str] | None, typer.Option(help="NAME=FOLDER, NAME=discard or NAME={JSON}, repeatedly.")
+    name: Annotated[
+        str | None, typer.Option(help="For one file: name to run the dataflow under; default: its own.")
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder for all sinks; default: out/NAME in the manager's.")] = None,
-    on_slow: Annotated[str, typer.Option(help="For slow sinks: detach, drop_oldest or block.")] = "detach",
-    on_failure: Annotated[str, typer.Option(help="After a failure: detach that branch, or stop.")] = "detach",
+    owner: Annotated[str | None, typer.Option(help="Owner of the dataflows; default: the current user.")] = None,
+    source: Annotated[
+        list[str] | None, typer.Option(help="Source, as NAME=STREAM, NAME=FILE or NAME={JSON}; repeatable.")
+    ] = None,
+    sink: Annotated[
+        list[str] | None, typer.Option(help="Sink, as NAME=FOLDER, NAME=discard or NAME={JSON}; repeatable.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for all sinks; default: out/NAME in the manager's folder.")
+    ] = None,
+    on_slow: Annotated[
+        str, typer.Option(help="What to do if a sink is slow: detach, drop_oldest or block.")
+    ] = "detach",
+    on_failure: Annotated[
+        str, typer.Option(help="What to do if a step fails: detach its branch, or stop the dataflow.")
+    ] = "detach",
     fold: Annotated[bool, typer.Option("--fold", help="Merge equal steps within a dataflow.")] = False,
     flag_warm: Annotated[
-        bool, typer.Option("--flag-warm", help="Flag the records that depend on no earlier ones, in a field warm.")
+        bool,
+        typer.Option("--flag-warm", help="Add a field warm: whether a record depends on none from before the start."),
     ] = False,
-    explain: Annotated[bool, typer.Option("--explain", help="For one file: only report what would be shared.")] = False,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="For one file: report what would be shared, and submit nothing.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Submit dataflows to the manager, which adds only the steps that do not run yet; options apply to all files."""
-    for given, option in ((name is not None, "--name"), (explain, "--explain")):
-        if given and len(files) > 1:
+    """Submit dataflows; the manager adds only the steps that do not run yet. Options apply to all files."""
+    for is_given, option in ((name is not None, "--name"), (explain, "--explain")):
+        if is_given and len(files) > 1:
             raise ConfigError(f"{option} is for one file, got {len(files)}")
     sources, sinks = parse_assignments(source or [], "--source"), parse_assignments(sink or [], "--sink")
     requests = [_request(file, sources, sinks, out) for file in files]
     if explain:
         answers = [_send(folder, "explain", **requests[0], fold=fold, flag_warm=flag_warm)]
     else:
-        more: dict[str, Any] = {"owner": owner or getpass.getuser(), "on_slow": on_slow, "on_failure": on_failure}
-        more |= {"fold": fold, "flag_warm": flag_warm} | ({} if name is None else {"name": name})
-        answers = _send(folder, "submit", dataflows=[{**request, **more} for request in requests])
+        options: dict[str, Any] = {"owner": owner or getpass.getuser(), "on_slow": on_slow, "on_failure": on_failure}
+        options |= {"fold": fold, "flag_warm": flag_warm} | ({} if name is None else {"name": name})
+        answers = _send(folder, "submit", dataflows=[{**request, **options} for request in requests])
     texts = [answer.pop("text") for answer in answers]
     print(json.dumps(answers if len(files) > 1 else answers[0]) if as_json else "\n".join(texts))
 
 
 def _request(file: Path, sources: dict[str, Any], sinks: dict[str, Any], out: Path | None) -> dict[str, Any]:
-    """Build the request of a file; options override its sources and sinks."""
+    """Build the request for a file; options override its sources and sinks."""
     from riot_ops.cli.reuse_endpoints import parse_endpoint
 
     try:
@@ -162,24 +183,24 @@ def _parse_file(data: Any) -> tuple[Dataflow, dict[str, dict[str, Any]]]:
 
 @app.command()
 def remove(name: Name, folder: Dir, as_json: AsJson = False) -> None:
-    """End a dataflow, and the steps that no other dataflow uses."""
+    """Remove a dataflow, and end the steps that no other dataflow uses."""
     answer = _send(folder, "remove", name=name)
     print(
         json.dumps(answer)
         if as_json
-        else f"{escape_control(name)}: {len(answer['stopped'])} steps end, {len(answer['kept'])} continue"
+        else f"{escape_control(name)}: {len(answer['stopped'])} steps ended, {len(answer['kept'])} continue"
     )
 
 
 @app.command()
 def pause(name: Name, folder: Dir) -> None:
-    """Pause a dataflow; print from which message on."""
+    """Pause a dataflow, and print the first message that it leaves out."""
     _print_border(_send(folder, "pause", name=name))
 
 
 @app.command()
 def resume(name: Name, folder: Dir) -> None:
-    """Resume a paused dataflow; print from which message on."""
+    """Resume a paused dataflow, and print the first message that it processes again."""
     _print_border(_send(folder, "resume", name=name))
 
 
@@ -191,13 +212,13 @@ def _print_border(border: dict[str, int]) -> None:
 @app.command("list")
 def list_flows(folder: Dir, as_json: AsJson = False) -> None:
     """List the running dataflows."""
-    found = _send(folder, "list")
+    dataflows = _send(folder, "list")
     if as_json:
-        print(json.dumps(found))
+        print(json.dumps(dataflows))
         return
     columns = ("name", "owner", "steps", "rows", "dropped", "state")
-    # names come from users: they must be neither markup nor more than a cell
-    rows = [[*map(escape_control, (*(str(one[c]) for c in columns[:5]), _state(one)))] for one in found]
+    # names come from users, and must neither be read as markup nor break the table
+    rows = [[*map(escape_control, (*(str(entry[c]) for c in columns[:5]), _state(entry)))] for entry in dataflows]
     if not console.is_terminal:  # whole lines, for grep and cut
         print(*("\t".join(row) for row in (columns, *rows)), sep="\n")
         return
@@ -207,23 +228,23 @@ def list_flows(folder: Dir, as_json: AsJson = False) -> None:
     console.print(table)
 
 
-def _state(one: dict[str, Any]) -> str:
-    if one["failed"]:
-        return f"failed: {one['failed']}"
-    slow = f", {one['waiting_bytes']:,} bytes behind" if one["waiting_bytes"] else ""
-    return ("paused" if one["paused"] else "runs") + slow
+def _state(dataflow: dict[str, Any]) -> str:
+    if dataflow["failed"]:
+        return f"failed: {dataflow['failed']}"
+    slow = f", {dataflow['waiting_bytes']:,} bytes waiting" if dataflow["waiting_bytes"] else ""
+    return ("paused" if dataflow["paused"] else "running") + slow
 
 
 @app.command()
 def show(
     folder: Dir,
-    form: Annotated[str, typer.Option("--format", help="mermaid or svg.")] = "mermaid",
-    out: Annotated[Path | None, typer.Option(help="File to write; default: print.")] = None,
+    format: Annotated[str, typer.Option(help="mermaid or svg.")] = "mermaid",
+    out: Annotated[Path | None, typer.Option(help="File to write to; default: standard output.")] = None,
 ) -> None:
-    """Show the running steps and their users."""
-    if form not in ("mermaid", "svg"):
-        raise ConfigError(f"--format must be mermaid or svg, got {form!r}")
-    text = _send(folder, "show", form=form)
+    """Show the running steps, and the dataflows that use them, as a diagram."""
+    if format not in ("mermaid", "svg"):
+        raise ConfigError(f"--format must be mermaid or svg, got {format!r}")
+    text = _send(folder, "show", form=format)
     if out is None:
         print(text)
         return
@@ -235,26 +256,26 @@ def show(
 
 @app.command()
 def stats(folder: Dir, as_json: AsJson = False) -> None:
-    """Print what runs, what would run without sharing, and the figures of the back end."""
-    found = _send(folder, "stats")
+    """Print the number of steps with and without sharing, and the statistics of the back end."""
+    statistics = _send(folder, "stats")
     if as_json:
-        print(json.dumps(found))
+        print(json.dumps(statistics))
         return
-    for name, value in found.items():
+    for name, value in statistics.items():
         print(f"{name}: {json.dumps(value) if isinstance(value, dict) else escape_control(str(value))}")
 
 
 @app.command()
 def defragment(folder: Dir) -> None:
-    """Run each group of connected steps in one piece."""
+    """Merge the queries of connected steps, so that each group of connected steps runs as one query."""
     _send(folder, "defragment")
 
 
 @app.command()
 def stop(folder: Dir) -> None:
-    """End the manager and wait until it has ended; the next one in this folder continues its dataflows."""
+    """End the manager and wait for its end; the next manager in the folder continues its dataflows."""
     if not stop_manager(folder, STOP_SECONDS):
-        print(f"riot-ops: the manager in {folder} has not ended after {STOP_SECONDS:g} s", file=sys.stderr)
+        print(f"riot-ops: the manager in {folder} has not ended within {STOP_SECONDS:g} s", file=sys.stderr)
         raise typer.Exit(1)
 
 

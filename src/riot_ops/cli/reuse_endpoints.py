@@ -1,9 +1,9 @@
-"""Sources and sinks of a submitted dataflow, as text and as JSON.
+"""The sources and sinks of a submitted dataflow, as text and as JSON.
 
 A source is a generated stream (``{"stream": "city", "rate": 500}``), a file (``{"file": "readings.csv"}``) or a
 subscription (``{"mqtt": {"url": …, "topics": […]}}``); a sink is a folder of Parquet files (``{"folder": "out"}``), a
-broker (``{"mqtt": {"url": …, "topic": …}}``) or nothing (``{"discard": true}``). A plain text is the stream of that
-name, or a file; of a sink the folder, or ``discard``. Secrets are ``{"env": NAME}``: no other form of them is taken.
+broker (``{"mqtt": {"url": …, "topic": …}}``) or nothing (``{"discard": true}``). A plain text names a stream or a
+file; for a sink it names a folder, or is ``discard``. Secrets must be ``{"env": NAME}``.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def parse_endpoint(given: Any, what: str, kind: str) -> dict[str, Any]:
     given : text or dict
         A text that begins with ``{`` is JSON.
     what : str
-        Its name, for errors.
+        Name of the source or sink, for errors.
     kind : "source" or "sink"
 
     Examples
@@ -57,7 +57,7 @@ def parse_endpoint(given: Any, what: str, kind: str) -> dict[str, Any]:
     if isinstance(given, str) and given.startswith("{"):
         try:
             given = json.loads(given)
-        except ValueError as error:  # without the text, which may contain a password
+        except ValueError as error:  # the message leaves out the text, which may contain a password
             raise ConfigError(f"{kind} {what}: not JSON: {error}") from None
     if isinstance(given, str):
         if kind == "source":
@@ -66,22 +66,22 @@ def parse_endpoint(given: Any, what: str, kind: str) -> dict[str, Any]:
             given = {"discard": True} if given == DISCARD else {"folder": given}
     if not isinstance(given, Mapping):
         raise ConfigError(f"{kind} {what} must be a text or an object, got {type(given).__name__}")
-    found = dict(given)
+    endpoint = dict(given)
     for name in ("file", "folder"):
-        if name in found:
-            found[name] = str(local_path(found[name], what).absolute())
-    return found
+        if name in endpoint:
+            endpoint[name] = str(local_path(endpoint[name], what).absolute())
+    return endpoint
 
 
 def make_source(what: str, given: Mapping[str, Any], schema: pa.Schema, spools: Path) -> Source:
-    """Make a source; messages of a broker wait below ``spools``."""
+    """Make a source; messages of a broker are spooled to files in ``spools``."""
     forms: dict[str, Callable[..., Source]] = {
         "stream": _generated,
         "file": lambda file, **more: _file(file, schema, **more),
         "mqtt": lambda mqtt: _subscription(mqtt, spools),
     }
-    made: Source = _make(f"source {what}", given, forms)
-    return made
+    source: Source = _make(f"source {what}", given, forms)
+    return source
 
 
 def make_sink(what: str, given: Mapping[str, Any]) -> Sink:
@@ -91,8 +91,8 @@ def make_sink(what: str, given: Mapping[str, Any]) -> Sink:
         "mqtt": lambda mqtt: MQTTSink(**parameters_from_json(MQTTSink, "mqtt", mqtt)),
         "discard": lambda discard: CallbackSink(_discard),
     }
-    made: Sink = _make(f"sink {what}", given, forms)
-    return made
+    sink: Sink = _make(f"sink {what}", given, forms)
+    return sink
 
 
 def _make(what: str, given: Mapping[str, Any], forms: Mapping[str, Callable[..., Any]]) -> Any:
@@ -117,28 +117,28 @@ def _file(
 ) -> Source:
     path = Path(file)
     if path.exists() and not path.is_file() and not path.is_dir():
-        raise ConfigError(f"file must be a file or a folder, got {file!r}, which cannot be read again")
+        raise ConfigError(f"file must be a file or a folder, got {file!r}, which cannot be read twice")
     lines = set(schema.names) == set(RAW.names) and path.suffix != ".parquet"
     source: Source = streams.replay(file, **options) if lines else read(file, **options)
     return paced(source, speed, rate)
 
 
 def _subscription(given: Any, spools: Path) -> Source:
-    """A subscription whose client id and spool follow from its settings, also after a restart."""
+    """Make a subscription with a client id and a spool that follow from its settings, so a restart finds them."""
     if not isinstance(given, Mapping):
         raise ConfigError(f"mqtt must be an object, got {type(given).__name__}")
     source = MQTTSource(
         **parameters_from_json(MQTTSource, "mqtt", {"client_id": "riot_ops", "spool": str(spools), **given})
     )
     chosen = {name: getattr(source, name) for name in ("client_id", "spool") if name in given}
-    meaning = json.dumps([source.description(), chosen], sort_keys=True)
-    name = "riot_ops-" + hashlib.sha256(meaning.encode()).hexdigest()[:16]
-    made = replace(source, **{"client_id": name, "spool": str(spools / name), **chosen})
-    return _ExplicitSubscription(made, chosen) if chosen else made
+    identity = json.dumps([source.description(), chosen], sort_keys=True)
+    name = "riot_ops-" + hashlib.sha256(identity.encode()).hexdigest()[:16]
+    subscription = replace(source, **{"client_id": name, "spool": str(spools / name), **chosen})
+    return _ExplicitSubscription(subscription, chosen) if chosen else subscription
 
 
 class _ExplicitSubscription(WrappedSource):
-    """A subscription with a chosen client id or spool, shared only with those that chose the same."""
+    """A subscription with a chosen client id or spool, shared only by dataflows that chose the same."""
 
     def __init__(self, source: Source, chosen: Mapping[str, Any]) -> None:
         super().__init__(source)

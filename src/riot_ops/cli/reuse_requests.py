@@ -1,4 +1,4 @@
-"""The requests that a manager answers, and their forms."""
+"""The requests that a manager answers, and their fields."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from riot_ops.core.errors import ConfigError, describe_validation_error, did_you
 __all__ = ["decode_request", "parse_request"]
 
 
-class _Form(msgspec.Struct, forbid_unknown_fields=True):
-    """The form of a request without arguments."""
+class _Request(msgspec.Struct, forbid_unknown_fields=True):
+    """A request without arguments."""
 
 
-class _Named(_Form):
+class _Named(_Request):
     name: str
 
 
-class _Show(_Form):
+class _Show(_Request):
     form: Literal["mermaid", "svg"]
 
 
-class _Explain(_Form):
+class _Explain(_Request):
     dataflow: dict[str, Any]
     sources: dict[str, Any] = msgspec.field(default_factory=dict)
     sinks: dict[str, Any] = msgspec.field(default_factory=dict)
@@ -40,15 +40,15 @@ class _Dataflow(_Explain):
     on_failure: str = "detach"
 
 
-class _Submit(_Form):
+class _Submit(_Request):
     dataflows: list[_Dataflow]
 
 
-FORMS: dict[str, type[_Form]] = {
+REQUESTS: dict[str, type[_Request]] = {
     "submit": _Submit,
     "explain": _Explain,
     **dict.fromkeys(("remove", "pause", "resume"), _Named),
-    **dict.fromkeys(("list", "stats", "defragment", "stop"), _Form),
+    **dict.fromkeys(("list", "stats", "defragment", "stop"), _Request),
     "show": _Show,
 }
 
@@ -61,7 +61,7 @@ def decode_request(line: bytes) -> dict[str, Any]:
     """
     try:
         request = msgspec.json.decode(line)
-        if b"\\ud" in line.lower():  # perhaps a lone surrogate, which no file can hold
+        if b"\\ud" in line.lower():  # may be a lone surrogate, which UTF-8 cannot encode
             json.dumps(request, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"a request must be a line of JSON: {error}") from None
@@ -71,20 +71,20 @@ def decode_request(line: bytes) -> dict[str, Any]:
 
 
 def parse_request(request: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Check the form of a request; return what it does, and its arguments."""
+    """Check the fields of a request; return its action and its arguments."""
     do = request.get("do")
-    if not isinstance(do, str) or do not in FORMS:
-        hint = did_you_mean(do, FORMS) if isinstance(do, str) else ""
-        raise ConfigError(f"a request's 'do' must be one of {', '.join(FORMS)}, got {do!r}{hint}")
-    given = {name: value for name, value in request.items() if name != "do"}
+    if not isinstance(do, str) or do not in REQUESTS:
+        hint = did_you_mean(do, REQUESTS) if isinstance(do, str) else ""
+        raise ConfigError(f"a request's 'do' must be one of {', '.join(REQUESTS)}, got {do!r}{hint}")
+    arguments = {name: value for name, value in request.items() if name != "do"}
     try:
-        found = msgspec.convert(given, FORMS[do])
+        parsed = msgspec.convert(arguments, REQUESTS[do])
     except msgspec.ValidationError as error:
-        why = describe_validation_error(error, given, {"form": ("mermaid", "svg")})
+        why = describe_validation_error(error, arguments, {"form": ("mermaid", "svg")})
         if "unknown field" in why:
-            kind = _Dataflow if "dataflows[" in why else FORMS[do]
+            kind = _Dataflow if "dataflows[" in why else REQUESTS[do]
             why += f"; known are {', '.join(kind.__struct_fields__) or 'none'}"
         raise ConfigError(f"{do}: {why}") from None
-    if isinstance(found, _Submit):
-        return do, {"dataflows": [msgspec.structs.asdict(one) for one in found.dataflows]}
-    return do, msgspec.structs.asdict(found)
+    if isinstance(parsed, _Submit):
+        return do, {"dataflows": [msgspec.structs.asdict(dataflow) for dataflow in parsed.dataflows]}
+    return do, msgspec.structs.asdict(parsed)

@@ -1,4 +1,4 @@
-"""The manager behind ``riot-ops reuse serve``."""
+"""The server of ``riot-ops reuse serve``: a manager that answers requests."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ BACKEND = "backend"
 
 
 class ReuseServer:
-    """A manager with its log and socket in a folder; continues the dataflows of an earlier one.
+    """A manager with its log and socket in a folder; it continues the dataflows of an earlier manager there.
 
     Parameters
     ----------
     folder : path
-        Folder of this manager alone. It holds ``control`` (log, socket and submitted endpoints, readable only for its
-        user) and, for dataflows without chosen sinks, ``out/NAME``.
+        Folder of this manager alone. It holds ``control`` (log, socket and submitted endpoints, readable only by the
+        user) and ``out/NAME`` for dataflows without chosen sinks.
     backend : "local" or "spark", optional
-        By default that of the earlier manager in the folder, or "local"; a different one is refused.
+        By default that of the folder's earlier manager, or "local"; a different one is refused.
     policy : str, default "always"
         As for :class:`~riot_ops.reuse.ReuseManager`.
     epoch_s : float, seconds, optional
@@ -69,23 +69,23 @@ class ReuseServer:
         if before not in (None, backend):
             raise ConfigError(
                 f"the dataflows in {folder} run with --backend {before}, got {backend}; leave the option out, or use "
-                "another folder"
+                "another --dir"
             )
         self._control = make_control_folder(self.folder)
         self._endpoints_folder = self._control / "submitted"
         self.stopping = threading.Event()
         self._lock = threading.Condition()
-        #: Folders promised to sinks, which may not exist yet, by dataflow name.
+        #: Folders assigned to the sinks of dataflows, which may not exist yet, with the dataflow's name.
         self._folders: dict[Path, str] = {}
         #: Names of the dataflows whose removal is under way.
         self._removing: list[str] = []
         with contextlib.ExitStack() as opened:
             opened.enter_context(FolderLock([self._control]))
             self._endpoints_folder.mkdir(exist_ok=True)
-            made = _backend(backend, epoch_s, cores, self._control)
+            backend_object = _create_backend(backend, epoch_s, cores, self._control)
             closing = opened.enter_context(contextlib.ExitStack())
-            closing.callback(made.close)
-            self.manager = ReuseManager(made, policy, log=self._control / "log", rebind=self._rebind)
+            closing.callback(backend_object.close)
+            self.manager = ReuseManager(backend_object, policy, log=self._control / "log", rebind=self._rebind)
             closing.pop_all()
             wanted = {self.endpoints_file(name) for name in self.manager.names}
             for path in {*self._endpoints_folder.iterdir()} - wanted:  # of removed dataflows
@@ -93,14 +93,14 @@ class ReuseServer:
             opened.callback(self.manager.close)
             write_atomic(self._control / BACKEND, backend.encode())
             self._server = Server(self._control, self.handle)
-            if isinstance(made, LocalBackend):
-                made.start()
+            if isinstance(backend_object, LocalBackend):
+                backend_object.start()
             self._opened = opened.pop_all()
 
     # -- running -----------------------------------------------------------------------------------
 
     def serve(self) -> None:
-        """Answer requests until one says stop; raise if the back end has failed."""
+        """Answer requests until a stop request; raise if the back end has failed."""
         thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.1}, daemon=True)
         thread.start()
         try:
@@ -112,14 +112,14 @@ class ReuseServer:
             self._server.server_close()
 
     def close(self) -> None:
-        """End the manager; the log stays for the next one."""
+        """End the manager; its log remains for the next one."""
         self._opened.close()
 
     # -- requests ----------------------------------------------------------------------------------
 
     def handle(self, request: Mapping[str, Any]) -> Any:
         """Execute a request."""
-        known: dict[str, Callable[..., Any]] = {
+        actions: dict[str, Callable[..., Any]] = {
             "submit": self._submit,
             "explain": self._explain,
             "remove": self._remove,
@@ -131,13 +131,13 @@ class ReuseServer:
             "defragment": self.manager.defragment,
             "stop": self.stopping.set,
         }
-        do, what = parse_request(request)
-        return known[do](**what)
+        do, arguments = parse_request(request)
+        return actions[do](**arguments)
 
     def _submit(self, dataflows: Sequence[Mapping[str, Any]]) -> Any:
         """Submit several dataflows as one action, each with its ``sources``, ``sinks`` and options."""
-        requests = [self._request(**one) for one in dataflows]  # sources may take long to open
-        with self._lock:  # of two requests for one name, the endpoints of the first are stored
+        requests = [self._request(**one) for one in dataflows]  # opening sources may take long
+        with self._lock:  # if two requests have one name, the endpoints of the first are stored
             # a removal that is under way must end first: it would remove the endpoints of the new dataflow
             self._lock.wait_for(lambda: not {request.name for request, _ in requests} & {*self._removing})
             for request, endpoints in requests:
@@ -181,19 +181,19 @@ class ReuseServer:
         return {**asdict(answer), "text": str(answer)}
 
     def _list(self) -> Any:
-        found = self.manager.stats()
-        failed, dropped, slow = (found.get(what, {}) for what in ("failed", "dropped", "slow"))
+        stats = self.manager.stats()
+        failed, dropped, slow = (stats.get(name, {}) for name in ("failed", "dropped", "slow"))
         return [
             {
                 "name": name,
-                **what,
-                "rows": found.get("rows", {}).get(name, 0),
+                **dataflow,
+                "rows": stats.get("rows", {}).get(name, 0),
                 "failed": failed.get(name),
                 "dropped": sum(dropped.get(name, {}).values()),
                 "waiting_bytes": slow.get(name, 0),
                 "sinks": self._stored_sinks(name),
             }
-            for name, what in found["dataflows"].items()
+            for name, dataflow in stats["dataflows"].items()
         ]
 
     # -- sources and sinks -------------------------------------------------------------------------
@@ -201,7 +201,7 @@ class ReuseServer:
     def _parse_endpoints(
         self, flow: Dataflow, name: str, sources: Mapping[str, Any], sinks: Mapping[str, Any]
     ) -> dict[str, dict[str, Any]]:
-        """Parse the endpoints of a dataflow; sinks that are not given share a new folder."""
+        """Parse the endpoints of a dataflow; sinks without one share a new folder."""
         own = {one: parse_endpoint(given, one, "sink") for one, given in sinks.items()}
         missing = [node.id for node in flow.nodes_of_kind("sink") if node.id not in own]
         path = self.folder / "out" / _file_name(name)
@@ -224,7 +224,7 @@ class ReuseServer:
         spools = self._control / "spools"
         sources = {one: make_source(one, given, schemas[one], spools) for one, given in endpoints["sources"].items()}
         sinks: dict[str, Any] = {}
-        for one, given in endpoints["written"].items():  # equal ones are one
+        for one, given in endpoints["written"].items():  # equal sinks are opened once
             same = next((other for other in sinks if endpoints["written"][other] == given), None)
             sinks[one] = make_sink(one, given) if same is None else sinks[same]
         return sources, sinks
@@ -241,15 +241,15 @@ class ReuseServer:
         try:
             found: dict[str, Any] = json.loads(self.endpoints_file(name).read_text(encoding="utf-8"))
             if not isinstance(found, dict) or not found.keys() >= {"sources", "written"}:
-                raise ValueError("it holds something else")
+                raise ValueError("it lacks sources and sinks")
         except (OSError, ValueError) as error:
             raise StateError(
-                f"the sources and sinks of {name!r} are not known: {self.endpoints_file(name)}: {error}"
+                f"the sources and sinks of {name!r} cannot be read: {self.endpoints_file(name)}: {error}"
             ) from None
         return found
 
     def _stored_sinks(self, name: str) -> Any:
-        """The sinks of a dataflow as far as they are known; an unreadable file must not hide the other dataflows."""
+        """Return the stored sinks of a dataflow, none if the file is unreadable: it must not hide others."""
         with contextlib.suppress(StateError):
             return self.stored_endpoints(name)["written"]
         return {}
@@ -258,7 +258,7 @@ class ReuseServer:
         return self._endpoints_folder / f"{hashlib.sha256(name.encode()).hexdigest()[:32]}.json"
 
 
-def _backend(name: str, epoch_s: float | None, cores: int | None, control: Path) -> Backend:
+def _create_backend(name: str, epoch_s: float | None, cores: int | None, control: Path) -> Backend:
     if name == "local":
         return LocalBackend(epoch_s=10.0 if epoch_s is None else epoch_s, folder=control / "local")
     from riot_ops.reuse.spark.spark_backend import SparkBackend
@@ -268,7 +268,7 @@ def _backend(name: str, epoch_s: float | None, cores: int | None, control: Path)
 
 
 def _read_text(path: Path) -> str | None:
-    """The text of a file, if it exists and is readable."""
+    """Return the text of a file, or None if it is missing or unreadable."""
     try:
         return path.read_text(encoding="utf-8")
     except (FileNotFoundError, NotADirectoryError, PermissionError):
@@ -276,6 +276,6 @@ def _read_text(path: Path) -> str | None:
 
 
 def _file_name(name: str) -> str:
-    """A folder's name for a dataflow; a hash stands for characters that a name cannot contain."""
+    """Return a folder name for a dataflow; a hash stands for characters that paths cannot hold."""
     plain = "".join(c if c.isalnum() or c in "-_." else "_" for c in name)[:80].strip(".") or "_"
     return plain if plain == name else f"{plain}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"

@@ -1,6 +1,6 @@
-"""The socket of a manager: a client sends a request as a line of JSON and gets a line of JSON.
+"""The socket of a manager: a client sends a request as a line of JSON and receives a line of JSON.
 
-The socket is a file in a folder that only its user may open; there is no network port.
+The socket is a file in a folder that only the user can open; no network port is used.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ RequestHandler = Callable[[Mapping[str, Any]], Any]
 
 
 def make_control_folder(folder: Path) -> Path:
-    """Create the folder for the manager's files, which only its user can read."""
+    """Create the folder of the manager's files, which only the user can read."""
     control = folder / "control"
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with contextlib.suppress(FileExistsError):
             control.mkdir(mode=0o700)
-        found = control.lstat()
-        if control.is_symlink() or not control.is_dir() or found.st_uid != os.getuid():
-            raise ConnectorError(f"{control} is not a folder of this user; use another --dir")
+        status = control.lstat()
+        if control.is_symlink() or not control.is_dir() or status.st_uid != os.getuid():
+            raise ConnectorError(f"{control} does not belong to this user; use another --dir")
         control.chmod(0o700)
     except OSError as error:
         raise ConnectorError(f"{folder} cannot be used: {error}") from error
@@ -48,16 +48,16 @@ def make_control_folder(folder: Path) -> Path:
 
 @contextlib.contextmanager
 def _address(control: Path) -> Iterator[str]:
-    """The address of the socket; a path that is too long is replaced by one through its open folder."""
+    """Yield the address of the socket; a path that is too long is replaced by one through the open folder."""
     path = str(control.absolute() / SOCKET)
     if len(os.fsencode(path)) <= MAX_ADDRESS_BYTES:
         yield path
         return
-    held = os.open(control, os.O_RDONLY | os.O_DIRECTORY)
+    descriptor = os.open(control, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        yield f"/proc/self/fd/{held}/{SOCKET}"
+        yield f"/proc/self/fd/{descriptor}/{SOCKET}"
     finally:
-        os.close(held)
+        os.close(descriptor)
 
 
 def send_request(folder: Path, request: Mapping[str, Any]) -> Any:
@@ -66,9 +66,9 @@ def send_request(folder: Path, request: Mapping[str, Any]) -> Any:
     Raises
     ------
     ConnectorError
-        Where none serves there.
+        If no manager serves in the folder.
     ConfigError
-        With the manager's own words, where it refuses.
+        If the manager refuses the request, with its reason.
     """
     with socket.socket(socket.AF_UNIX) as connection:
         try:
@@ -78,14 +78,12 @@ def send_request(folder: Path, request: Mapping[str, Any]) -> Any:
             with connection.makefile("rb") as file:
                 line = file.readline()
         except OSError as error:
-            why = "not allowed" if isinstance(error, PermissionError) else "none is there"
+            why = "permission denied" if isinstance(error, PermissionError) else "none is running"
             raise ConnectorError(
-                f"no manager can be asked in {folder} ({why}); start one: riot-ops reuse serve --dir {folder}"
+                f"no manager answers in {folder} ({why}); start one with riot-ops reuse serve --dir {folder}"
             ) from None
     if not line.endswith(b"\n"):
-        raise ConnectorError(
-            f"the manager in {folder} has ended before it answered; see what runs when it serves again"
-        )
+        raise ConnectorError(f"the manager in {folder} ended before it answered; start it again and check what runs")
     answer = json.loads(line)
     if "error" in answer:
         raise ConfigError(answer["error"])
@@ -93,7 +91,7 @@ def send_request(folder: Path, request: Mapping[str, Any]) -> Any:
 
 
 def stop_manager(folder: Path, seconds: float) -> bool:
-    """Stop the manager in a folder; return whether another one may serve there within ``seconds``."""
+    """Stop the manager in a folder; return whether it ended within ``seconds``, so that another may serve there."""
     owner = read_lock(folder / "control")
     send_request(folder, {"do": "stop"})
     until = time.monotonic() + seconds
@@ -105,7 +103,7 @@ def stop_manager(folder: Path, seconds: float) -> bool:
 
 
 class Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
-    """Answers requests, each in a thread of its own; the process must hold the lock of the folder."""
+    """Answers each request in a thread; the process must hold the lock of the folder."""
 
     daemon_threads = True
     request_queue_size = 128
@@ -137,7 +135,7 @@ class _Connection(socketserver.StreamRequestHandler):
 
 
 def answer_line(line: bytes, handler: RequestHandler) -> dict[str, Any]:
-    """Answer a line with its ``result``, or with an ``error``."""
+    """Return the answer to a line, as ``result`` or ``error``."""
     try:
         return {"result": handler(decode_request(line))}
     except RiotError as error:

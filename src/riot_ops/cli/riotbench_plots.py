@@ -1,4 +1,4 @@
-"""The pictures that a run of the command leaves."""
+"""The plots of RIoTBench's applications: one sensor of STATS, the error of PRED by model."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ __all__ = ["WINDOWS", "draw_errors", "draw_sensor"]
 
 F64 = npt.NDArray[np.float64]
 
-#: Readings of the one sensor, and the least that make a picture.
+#: Maximum and minimum readings in the plot of a sensor.
 MAX_READINGS, MIN_READINGS = 300, 12
-#: Predictions are drawn at every so manieth reading.
+#: Number of readings between two drawn predictions.
 PREDICTION_STEP = 25
-#: Stretches of the stream whose median error is drawn.
+#: Number of intervals of the stream whose median error is drawn.
 WINDOWS = 120
-#: Most models in a legend.
+#: Maximum models in a legend.
 MAX_LEGEND_MODELS = 12
 
 Parse = Callable[[t.Task], Iterator[pa.RecordBatch]]
 
 
 def draw_sensor(path: Path, schema: StreamSchema, parsed: Parse) -> bool:
-    """Draw raw, smoothed and predicted values of the sensor with the most messages; False where there are too few."""
+    """Draw the values of the sensor with the most messages, raw, smoothed and predicted; False if there are too few."""
     key = ("sensor_id", "obs_type")
     field = schema.numeric[0]
     rows = _one_sensor(parsed(t.ParseSenML(schema=schema, fields=(field,))))
@@ -52,22 +52,22 @@ def draw_sensor(path: Path, schema: StreamSchema, parsed: Parse) -> bool:
 
 
 def _one_sensor(batches: Iterator[pa.RecordBatch]) -> pa.Table | None:
-    """The observations with a value of the sensor with the most messages at the start."""
-    found: list[pa.RecordBatch] = []
-    chosen: Any = None
+    """Return the observations with a value, of the sensor with the most messages at the start."""
+    readings: list[pa.RecordBatch] = []
+    sensor: Any = None
     rows = 0
     for batch in batches:
         batch = batch.filter(pc.is_valid(batch.column("value")))
-        if chosen is None:
+        if sensor is None:
             modes = pc.mode(pc.dictionary_encode(batch.column("sensor_id")).indices, 1)
             if not len(modes):
                 continue
-            chosen = pc.unique(batch.column("sensor_id"))[modes[0]["mode"].as_py()]
-        found.append(batch.filter(pc.equal(batch.column("sensor_id"), chosen)))
-        rows += found[-1].num_rows
+            sensor = pc.unique(batch.column("sensor_id"))[modes[0]["mode"].as_py()]
+        readings.append(batch.filter(pc.equal(batch.column("sensor_id"), sensor)))
+        rows += readings[-1].num_rows
         if rows >= MAX_READINGS:
             break
-    return pa.Table.from_batches(found).slice(0, MAX_READINGS) if found else None
+    return pa.Table.from_batches(readings).slice(0, MAX_READINGS) if readings else None
 
 
 def _draw_sensor(path: Path, title: str, label: str, raw: pa.Table, smooth: pa.Table, predicted: pa.Table) -> None:
@@ -103,43 +103,45 @@ def _draw_sensor(path: Path, title: str, label: str, raw: pa.Table, smooth: pa.T
 
 
 def _draw_predictions(axes: Any, smooth: pa.Table, times: Any, values: F64, predicted: pa.Table) -> None:
-    """Some of the predictions, from the moment of each over those of the readings that it predicts."""
-    places = {seq: i for i, seq in enumerate(smooth["seq"].to_pylist())}
+    """Draw every 25th prediction, from its time over the times of the readings that it predicts."""
+    positions = {seq: i for i, seq in enumerate(smooth["seq"].to_pylist())}
     steps = np.diff(times)
     step = np.median(steps) if steps.size else np.timedelta64(1, "s")
-    label: str | None = "predicted (SLR), from the moment of the dot on"
+    label: str | None = "predicted (SLR), at the time of the dot"
     for row in predicted.slice(PREDICTION_STEP - 1).to_pylist()[::PREDICTION_STEP]:
-        at = places[row["seq"]]
-        ahead = row["predictions"]
-        known = times[at + 1 : at + 1 + len(ahead)]
-        beyond = (known[-1] if known.size else times[at]) + step * np.arange(1, len(ahead) - known.size + 1)
-        moments = np.concatenate([times[at : at + 1], known, beyond])
-        course = np.array([values[at], *(np.nan if v is None else v for v in ahead)], np.float64)
-        axes.plot(moments, course, color="#dc2626", linewidth=1.2, marker="o", markevery=[0], markersize=4, label=label)
+        position = positions[row["seq"]]
+        predictions = row["predictions"]
+        read = times[position + 1 : position + 1 + len(predictions)]
+        extrapolated = (read[-1] if read.size else times[position]) + step * np.arange(
+            1, len(predictions) - read.size + 1
+        )
+        x = np.concatenate([times[position : position + 1], read, extrapolated])
+        y = np.array([values[position], *(np.nan if v is None else v for v in predictions)], np.float64)
+        axes.plot(x, y, color="#dc2626", linewidth=1.2, marker="o", markevery=[0], markersize=4, label=label)
         label = None
 
 
 def draw_errors(path: Path, seconds: F64, errors: F64, models: Sequence[str]) -> None:
     """Draw the median error over time, with each model in a colour of its own."""
-    each = max(1, len(models) // WINDOWS)
+    size = max(1, len(models) // WINDOWS)
     points: dict[str, list[tuple[float, float]]] = {}
-    for start in range(0, len(models) - each + 1, each):
-        window = errors[start : start + each]
+    for start in range(0, len(models) - size + 1, size):
+        window = errors[start : start + size]
         median = float(np.median(window[np.isfinite(window)])) if np.isfinite(window).any() else np.nan
-        points.setdefault(models[start + each // 2], []).append((float(seconds[start + each // 2]), median))
+        points.setdefault(models[start + size // 2], []).append((float(seconds[start + size // 2]), median))
     figure = new_figure()
     axes = figure.subplots()
-    everything = np.array([y for line in points.values() for _, y in line])
-    low, high = robust_range(everything)
-    room = 0.06 * (high - low) or 0.5
+    medians = np.array([y for line in points.values() for _, y in line])
+    low, high = robust_range(medians)
+    margin = 0.06 * (high - low) or 0.5
     for i, (name, line) in enumerate(points.items()):
         x, y = np.array(line).T
-        shown = name if i < MAX_LEGEND_MODELS else None
-        axes.plot(x, y, ".-", color=COLOURS[i % len(COLOURS)], linewidth=1.3, markersize=4, label=shown)
+        label = name if i < MAX_LEGEND_MODELS else None
+        axes.plot(x, y, ".-", color=COLOURS[i % len(COLOURS)], linewidth=1.3, markersize=4, label=label)
         if i:
             axes.axvline(x[0], color="#cbd5e1", linewidth=1, zorder=0)
-    axes.set_ylim(low - room, high + room)
-    outside = int(((everything < low - room) | (everything > high + room)).sum())
+    axes.set_ylim(low - margin, high + margin)
+    outside = int(((medians < low - margin) | (medians > high + margin)).sum())
     axes.set_title("PRED: median relative error, by model" + (f" ({outside} beyond the axis)" if outside else ""))
     axes.set_xlabel("seconds since the start of the stream")
     axes.set_ylabel("median relative error")

@@ -18,44 +18,44 @@ __all__ = ["EXAMPLES", "TaskCode", "check_task", "run"]
 
 console = Console()
 
-TaskCode = Annotated[str | None, typer.Argument(help="Of micro: code of the task.")]
-INPUT, OUTPUT, RUNNER, STORES, TRAINING = "Input", "Output", "Runner", "Stores and brokers", "Of train"
+TaskCode = Annotated[str | None, typer.Argument(help="For micro: code of the task, such as KAL.")]
+INPUT, OUTPUT, RUNNER, STORES, TRAINING = "Input", "Output", "Runner", "Stores and brokers", "For train"
 
 EXAMPLES = """**Examples**
 
-`riot-ops run stats` · generated CITY stream on local Spark
+`riot-ops run stats` · over the generated stream city, on local Spark
 
-`riot-ops run stats --runner local --messages 1000000` · the same records, in this process
+`riot-ops run stats --runner local --messages 1000000` · over the same stream, in this process
 
-`riot-ops run stats --stream grid --sensors 6000` · smart meters
+`riot-ops run stats --stream grid --sensors 6000` · over the stream of smart meters
 
-`riot-ops run stats --input city.csv --out results` · a file of `<ms>,<SenML>` lines
+`riot-ops run stats --input city.csv --out results` · over a file of `<ms>,<SenML>` lines
 
-`riot-ops run stats --input readings.csv --format csv --time time --key device` · any CSV file with a header
+`riot-ops run stats --input readings.csv --format csv --time time --key device` · over any CSV file with a header
 
-`riot-ops run stats --curve city --messages 3900000` · at the pace of the original benchmark: a week in ten minutes
+`riot-ops run stats --curve city --messages 3900000` · at the original benchmark's pace: a week in ten minutes
 
-`riot-ops run stats --rate 7000 --messages 70000` · 7,000 messages per second
+`riot-ops run stats --rate 7000 --messages 70000` · at 7,000 messages per second
 
-`riot-ops run stats --checkpoint state` · and the same again after Ctrl-C or a crash: it goes on
+`riot-ops run stats --checkpoint state` · the same command continues the run after Ctrl-C or a crash
 
-`riot-ops run train --stream taxi` and `riot-ops run pred --stream taxi --models out/train/models` · learn, then predict
+`riot-ops run train --stream taxi` and `riot-ops run pred --stream taxi --models out/train/models` · train, then predict
 
-`riot-ops run train --ticks benchmark` · from spans like those that the original benchmark learns from
+`riot-ops run train --ticks benchmark` · from spans like the original benchmark's
 
-`riot-ops run learn --stream taxi --servers` · both at once: PRED goes over to each new model while it runs
+`riot-ops run learn --stream taxi --servers` · train and predict at the same time: PRED switches to each new model
 
-`riot-ops run wc --input books.txt` · word count of DSPBench, over a file in its format
+`riot-ops run wc --input books.txt` · DSPBench's word count over a text file
 
-`riot-ops run fd --messages 1000000 --set window=10 --set threshold=0.98` · fraud detection, with parameters
+`riot-ops run fd --messages 1000000 --set window=10 --set threshold=0.98` · fraud detection with other parameters
 
-`riot-ops run --list` · all applications
+`riot-ops run --list` · list the applications
 
-`riot-ops run micro KAL --runner local` · a single task between a source and a sink
+`riot-ops run micro KAL --runner local` · one task between a source and a sink
 
-`riot-ops run flow.json --input readings.csv` · a dataflow from its JSON descriptor, over the fields that it declares
+`riot-ops run flow.json --input readings.csv` · a dataflow's JSON file, over records with the fields that it declares
 
-**Exit codes**: 0 done, 1 nothing was accepted, 2 misuse or failure, 130 Ctrl-C"""
+**Exit codes**: 0 completed, 1 all records were rejected, 2 wrong options or a failure, 130 Ctrl-C"""
 
 
 def _option(panel: str, text: str, *names: str, **input_options: Any) -> Any:
@@ -66,92 +66,119 @@ def run(
     name: Annotated[
         str | None,
         typer.Argument(
-            help="An application (--list names them), learn (pred and train at once), micro, or a dataflow's file."
+            help="Application (see --list), learn (train with pred), micro (one task) or a dataflow's JSON file."
         ),
     ] = None,
     task: TaskCode = None,
-    stream: Annotated[str, _option(INPUT, "Generated stream and schema: city, taxi, fit or grid.")] = "city",
-    messages: Annotated[int, _option(INPUT, "Messages to generate.", min=1)] = 200_000,
-    sensors: Annotated[int, _option(INPUT, "Sensors (taxis, subjects, meters) to generate.", min=1)] = 1_000,
+    stream: Annotated[
+        str, _option(INPUT, "Stream to generate, or schema of --input: city, taxi, fit or grid.")
+    ] = "city",
+    messages: Annotated[int, _option(INPUT, "Number of messages to generate.", min=1)] = 200_000,
+    sensors: Annotated[int, _option(INPUT, "Number of sensors (taxis, subjects, meters) to generate.", min=1)] = 1_000,
     seed: Annotated[int, _option(INPUT, "Seed of the generator.")] = 0,
     input: Annotated[
         list[str] | None,
         _option(
             INPUT,
-            "Replay this file or folder instead of generating. Of an application with several: NAME=FILE, repeatedly.",
+            "File or folder to read instead of a generated stream; NAME=FILE, repeatable, for several inputs.",
         ),
     ] = None,
-    given: Annotated[
-        list[str] | None, _option(INPUT, "Of DSPBench: a parameter, NAME=VALUE, repeatedly.", "--set")
+    settings: Annotated[
+        list[str] | None,
+        _option(INPUT, "Parameter of an application other than RIoTBench's, NAME=VALUE; repeatable.", "--set"),
     ] = None,
     format: Annotated[
         str | None,
-        _option(INPUT, "Lines of --input: senml (default) or csv; of a dataflow's records: csv, jsonl or parquet."),
+        _option(INPUT, "Format of --input: senml (default) or csv; for a dataflow's JSON file: csv, jsonl or parquet."),
     ] = None,
-    time: Annotated[str | None, _option(INPUT, "Of CSV and of records: the column with the time.")] = None,
+    time: Annotated[
+        str | None, _option(INPUT, "Column with the time, in CSV files and in the records of a dataflow's JSON file.")
+    ] = None,
     time_unit: Annotated[
-        str | None, _option(INPUT, "Of records: what numbers in --time count since 1970: s, ms, us or ns.")
+        str | None,
+        _option(INPUT, "Unit of the numbers in --time, for a dataflow's JSON file: s, ms, us or ns since 1970."),
     ] = None,
-    key: Annotated[str | None, _option(INPUT, "Of CSV: the column that names the sensor.")] = None,
-    rate: Annotated[float | None, _option(INPUT, "Messages per second; default: as fast as possible.")] = None,
-    speed: Annotated[float | None, _option(INPUT, "Pace by event time: 1 original, 1000 a thousandfold.")] = None,
+    key: Annotated[str | None, _option(INPUT, "Column with the sensor's id, in CSV files.")] = None,
+    rate: Annotated[float | None, _option(INPUT, "Messages per second; default: no limit.")] = None,
+    speed: Annotated[
+        float | None,
+        _option(INPUT, "Event time per wall-clock time: 1 is the original pace, 1000 a thousand times as fast."),
+    ] = None,
     curve: Annotated[
         str | None,
-        _option(INPUT, "Pace by a stream's seven-day rate curve; at the benchmark's speed, or --speed."),
+        _option(INPUT, "Stream whose seven-day rate curve sets the pace, at the benchmark's speed-up or at --speed."),
     ] = None,
-    out: Annotated[Path | None, _option(OUTPUT, "Folder for the results; default: out/NAME.")] = None,
-    overwrite: Annotated[bool, _option(OUTPUT, "Replace an earlier run's results there.", "--overwrite")] = False,
+    out: Annotated[Path | None, _option(OUTPUT, "Folder of the results; default: out/NAME.")] = None,
+    overwrite: Annotated[
+        bool, _option(OUTPUT, "Replace the results of an earlier run in that folder.", "--overwrite")
+    ] = False,
     checkpoint: Annotated[
-        Path | None, _option(OUTPUT, "Keep position and state here; the same again goes on from there.")
+        Path | None, _option(OUTPUT, "Folder for position and state; the same command continues from there.")
     ] = None,
     form: Annotated[
-        str | None, _option(OUTPUT, "Of stats: paper or plots; of pred: publish or paper; default: the first.")
+        str | None,
+        _option(
+            OUTPUT, "Variant of the application: stats has paper and plots, pred publish and paper; default: the first."
+        ),
     ] = None,
-    plot: Annotated[bool, _option(OUTPUT, "Draw one sensor's series as a PNG.")] = True,
-    runner: Annotated[str, _option(RUNNER, "spark or local (in this process).")] = "spark",
+    plot: Annotated[bool, _option(OUTPUT, "Draw a plot of the results as a PNG file.")] = True,
+    runner: Annotated[str, _option(RUNNER, "spark, or local (in this process).")] = "spark",
     cores: Annotated[
-        int | None, _option(RUNNER, "Cores for local Spark, or in this process; default: all.", min=1)
+        int | None, _option(RUNNER, "Cores of local Spark or of this process; default: all.", min=1)
     ] = None,
-    batch: Annotated[int | None, _option(RUNNER, "Most messages per (micro-)batch.", min=1)] = None,
+    batch: Annotated[
+        int | None, _option(RUNNER, "Maximum messages per batch or micro-batch; default on Spark: 100,000.", min=1)
+    ] = None,
     buffering: Annotated[
-        str | None, _option(RUNNER, "throughput, latency or immediate: how records are gathered into batches.")
+        str | None, _option(RUNNER, "How records are gathered into batches: throughput, latency or immediate.")
     ] = None,
-    trigger: Annotated[str | None, _option(RUNNER, "Micro-batch interval on Spark, such as '1 second'.")] = None,
+    trigger: Annotated[
+        str | None, _option(RUNNER, "Interval between micro-batches on Spark, such as '1 second'.")
+    ] = None,
     target_s: Annotated[
-        float | None, _option(RUNNER, "Seconds that a micro-batch should take: on Spark --batch then is the most.")
+        float | None,
+        _option(RUNNER, "Target duration of a micro-batch on Spark, in seconds; --batch is then its maximum."),
     ] = None,
     ticks: Annotated[
         str | None,
         _option(
             TRAINING,
-            "What to learn from: a timer file, or 'benchmark' for spans like its timers'; default: all readings, in "
-            "equal spans. --speed 1 keeps to the times of the ticks.",
+            "Time spans to train on: a timer file, or 'benchmark' for spans like the original benchmark's; default: "
+            "all readings, in equal spans. --speed 1 keeps the times of the ticks.",
         ),
     ] = None,
     spans: Annotated[
-        int | None, _option(TRAINING, "How many spans; default: 5, of the benchmark 7 (fit, grid: 12).", min=1)
+        int | None, _option(TRAINING, "Number of spans; default: 5, with --ticks benchmark 7 (fit, grid: 12).", min=1)
     ] = None,
     start: Annotated[
         int | None,
-        _option(TRAINING, "Of the benchmark's: where they begin, in ms since 1970; default: at the first reading."),
+        _option(
+            TRAINING, "With --ticks benchmark: start of the first span, ms since 1970; default: the first reading."
+        ),
     ] = None,
-    table: Annotated[str | None, _option(STORES, "Table, such as azure-table://; default: a file in --out.")] = None,
+    table: Annotated[
+        str | None, _option(STORES, "Table store, such as azure-table://; default: a file in --out.")
+    ] = None,
     models: Annotated[
-        str | None, _option(STORES, "Models: folder or azure-blob://container; default: in --out.")
+        str | None, _option(STORES, "Model store: a folder or azure-blob://CONTAINER; default: in --out.")
     ] = None,
-    broker: Annotated[str | None, _option(STORES, "Such as mqtt://host:1883; default: a folder in --out.")] = None,
-    servers: Annotated[bool, _option(STORES, "Start Mosquitto and Azurite, and use them.", "--servers")] = False,
-    list_names: Annotated[bool, typer.Option("--list", help="List the applications.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="With --list: as JSON.")] = False,
+    broker: Annotated[
+        str | None, _option(STORES, "Broker, such as mqtt://host:1883; default: a folder in --out.")
+    ] = None,
+    servers: Annotated[
+        bool, _option(STORES, "Start Mosquitto and Azurite, and use them as stores and broker.", "--servers")
+    ] = False,
+    list_names: Annotated[bool, typer.Option("--list", help="List the applications and exit.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="With --list: print JSON.")] = False,
 ) -> None:
     """Run an application and write its results as Parquet files, one folder per stream."""
     if list_names:
         _list_applications(as_json)
         return
     if as_json:
-        raise ConfigError("--json goes with --list")
+        raise ConfigError("--json needs --list")
     if name is None:
-        raise ConfigError("say which application to run; riot-ops run --list names them")
+        raise ConfigError("name an application; riot-ops run --list shows them")
     from riot_ops.cli.application_job import ApplicationJob
     from riot_ops.cli.flow_job import FlowJob
     from riot_ops.cli.job import Job
@@ -170,12 +197,12 @@ def run(
     }
     job_class = job_classes.get(name, FlowJob if name.endswith(".json") else Job)
     if name in BUILDERS and name not in RIOTBENCH:
-        job_class, input_options = ApplicationJob, {"inputs": tuple(input or ()), "given": tuple(given or ())}
+        job_class, input_options = ApplicationJob, {"inputs": tuple(input or ()), "settings": tuple(settings or ())}
     else:
-        if given:
-            raise ConfigError(f"--set is for applications of DSPBench; got {given[0]!r} for {name}")
+        if settings:
+            raise ConfigError(f"--set is not for {name}, got {settings[0]!r}; leave it out")
         if len(input or ()) > 1:
-            raise ConfigError(f"{name} has one --input, got {', '.join(input or ())}")
+            raise ConfigError(f"{name} takes one --input, got {', '.join(input or ())}")
         input_options = {"input": Path(input[0]) if input else None}
     job = job_class(
         name=name,
@@ -211,7 +238,7 @@ def run(
         **input_options,
     )
     job.run(console)
-    if job.nothing_accepted:
+    if job.all_rejected:
         raise typer.Exit(1)
 
 
@@ -234,14 +261,14 @@ def _list_applications(as_json: bool) -> None:
         print(json.dumps(entries, indent=1))
         return
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for column in ("code", "name", "suite", "what it does"):
-        table.add_column(column, no_wrap=column != "what it does")
+    for column in ("code", "name", "suite", "purpose"):
+        table.add_column(column, no_wrap=column != "purpose")
     for one in APPLICATIONS.values():
         table.add_row(one.code, one.name, one.suite, one.purpose)
     console.print(table)
 
 
 def check_task(name: str, task: str | None) -> None:
-    """Raise unless a task is named where one is to be run by itself, and only there."""
+    """Raise unless a task is given exactly for ``micro``."""
     if (name == "micro") != (task is not None):
         raise ConfigError("micro needs the code of a task" if task is None else f"{name} takes no task, got {task!r}")

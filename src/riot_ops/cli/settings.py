@@ -1,4 +1,4 @@
-"""Files and parameters of an application from the texts of ``--input NAME=FILE`` and ``--set NAME=VALUE``."""
+"""Files and parameters of an application, from ``--input NAME=FILE`` and ``--set NAME=VALUE``."""
 
 from __future__ import annotations
 
@@ -23,60 +23,63 @@ __all__ = ["ConfiguredApplication", "configure", "parse_assignments", "parse_set
 
 
 def parse_assignments(texts: Sequence[str], option: str) -> dict[str, str]:
-    """``NAME=VALUE`` texts by name.
+    """Parse ``NAME=VALUE`` texts into values by name.
 
     >>> parse_assignments(["window=100", "by=a=b"], "--set")
     {'window': '100', 'by': 'a=b'}
     """
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     for text in texts:
         name, sign, value = text.partition("=")
         if not sign or not name:
             raise ConfigError(f"{option} takes NAME=VALUE, got {text!r}")
-        if name in found:
-            raise ConfigError(f"{option} {name} is given twice: {found[name]!r} and {value!r}")
-        found[name] = value
-    return found
+        if name in values:
+            raise ConfigError(f"{option} {name} is given twice: {values[name]!r} and {value!r}")
+        values[name] = value
+    return values
 
 
-def parse_settings(builder: Callable[..., Any], given: Mapping[str, str]) -> dict[str, Any]:
-    """The parameters of a builder that texts set, with the types that it declares.
+def parse_settings(builder: Callable[..., Any], texts: Mapping[str, str]) -> dict[str, Any]:
+    """Convert the texts of a builder's parameters to the types that it declares.
 
-    A tuple is given with commas, a duration such as ``1h30m``, None as an empty text.
+    The parts of a tuple are separated by commas, a duration is written as in ``1h30m``, None as an empty text.
 
     >>> def build(*, window: int = 5, pages: tuple[str, ...] = (), every: timedelta | None = None): ...
     >>> parse_settings(build, {"window": "7", "pages": "a,b", "every": "2s"})
     {'window': 7, 'pages': ('a', 'b'), 'every': datetime.timedelta(seconds=2)}
     """
-    types = typing.get_type_hints(builder)
+    dtypes = typing.get_type_hints(builder)
     known = [p.name for p in inspect.signature(builder).parameters.values() if p.kind is p.KEYWORD_ONLY]
-    found = {}
-    for name, text in given.items():
+    parameters = {}
+    for name, text in texts.items():
         if name not in known:
             raise ConfigError(
                 f"{builder.__name__} has no parameter {name!r}; it has {', '.join(known)}{did_you_mean(name, known)}"
             )
         try:
-            found[name] = _converted(text, types[name])
+            parameters[name] = _convert(text, dtypes[name])
         except (msgspec.ValidationError, ValueError) as error:
-            raise ConfigError(f"--set {name}={text}: {describe_mismatch(error, text, types[name])}") from None
-    return found
+            raise ConfigError(f"--set {name}={text}: {describe_mismatch(error, text, dtypes[name])}") from None
+    return parameters
 
 
 @dataclass(frozen=True)
 class ConfiguredApplication:
-    """An application as it is set: parameters, the dataflow with them, and the files of its sources by name."""
+    """An application with its parameters, the dataflow built with them, and the files of its sources by name."""
 
     parameters: Mapping[str, Any]
     flow: Dataflow
     files: Mapping[str, Path]
 
 
-def configure(application: Application, inputs: Sequence[str], given: Sequence[str]) -> ConfiguredApplication:
-    """What ``--input FILE``, ``--input NAME=FILE`` (a source, or a parameter that names a file) and ``--set`` say."""
+def configure(application: Application, inputs: Sequence[str], settings: Sequence[str]) -> ConfiguredApplication:
+    """Configure an application from the values of ``--input`` and ``--set``.
+
+    An input is ``FILE`` or ``NAME=FILE``, where ``NAME`` is a source, or a parameter that names a file.
+    """
     known = [*application.inputs, *application.optional_inputs, *application.files]
     files: dict[str, Path] = {}
-    nameless = []
+    unnamed = []
 
     def add(name: str, path: str) -> None:
         if name in files:
@@ -93,15 +96,17 @@ def configure(application: Application, inputs: Sequence[str], given: Sequence[s
                 f"{did_you_mean(name, known)}"
             )
         else:
-            nameless.append(text)
-    parameters = parse_settings(application.builder, parse_assignments(given, "--set"))
+            unnamed.append(text)
+    parameters = parse_settings(application.builder, parse_assignments(settings, "--set"))
     parameters |= {name: str(files.pop(name)) for name in application.files if name in files}
     flow = application.builder(**parameters)
-    # which sources there are may depend on the parameters
+    # the sources may depend on the parameters
     sources = [node.id for node in flow.nodes_of_kind("source")]
-    for text in nameless:
+    for text in unnamed:
         if len(sources) > 1 and not application.shared_file:
-            raise ConfigError(f"{application.name} reads {', '.join(sources)}: say which, --input {sources[0]}={text}")
+            raise ConfigError(
+                f"{application.name} reads {', '.join(sources)}: name one, as in --input {sources[0]}={text}"
+            )
         for name in sources:
             add(name, text)
     for name in files:
@@ -110,36 +115,38 @@ def configure(application: Application, inputs: Sequence[str], given: Sequence[s
                 f"--input {name}: with these parameters {application.name} reads {', '.join(sources)} "
                 "(--input NAME=FILE)"
             )
-    lacking = [name for name in sources if name not in files]
-    if files and lacking:
-        raise ConfigError(f"{application.name} reads {', '.join(sources)}: --input {lacking[0]}=FILE is missing")
+    missing = [name for name in sources if name not in files]
+    if files and missing:
+        raise ConfigError(f"{application.name} reads {', '.join(sources)}: --input {missing[0]}=FILE is missing")
     return ConfiguredApplication(parameters, flow, files)
 
 
-def _converted(text: str, dtype: Any) -> Any:
+def _convert(text: str, dtype: Any) -> Any:
     choices = typing.get_args(dtype) if typing.get_origin(dtype) in (typing.Union, types.UnionType) else (dtype,)
     if type(None) in choices and not text:
         return None
     problem: Exception = ValueError(f"{text!r} is none of {dtype}")
-    for choice in sorted((c for c in choices if c is not type(None)), key=lambda c: c is str):  # text as the last
+    for choice in sorted(
+        (c for c in choices if c is not type(None)), key=lambda c: c is str
+    ):  # str last, since it takes any text
         try:
-            return _one(text, choice)
+            return _convert_to(text, choice)
         except (msgspec.ValidationError, ValueError) as error:
             problem = error
     raise problem
 
 
-def _one(text: str, dtype: Any) -> Any:
+def _convert_to(text: str, dtype: Any) -> Any:
     if dtype is timedelta:
         return duration(text)
     if typing.get_origin(dtype) is tuple:
         inner = typing.get_args(dtype)
         parts = text.split(",") if text else []
         if len(inner) == 2 and inner[1] is Ellipsis:
-            return tuple(_converted(part.strip(), inner[0]) for part in parts)
+            return tuple(_convert(part.strip(), inner[0]) for part in parts)
         if len(parts) != len(inner):
-            raise ValueError(f"{text!r} must have {len(inner)} parts with commas")
-        return tuple(_converted(part.strip(), one) for part, one in zip(parts, inner, strict=True))
+            raise ValueError(f"{text!r} must have {len(inner)} parts, separated by commas")
+        return tuple(_convert(part.strip(), part_dtype) for part, part_dtype in zip(parts, inner, strict=True))
     if dtype is Any:
         return text
     return msgspec.convert(text, dtype, strict=False)

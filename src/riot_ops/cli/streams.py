@@ -15,52 +15,56 @@ __all__ = ["EXAMPLES", "streams"]
 
 EXAMPLES = """**Examples**
 
-`riot-ops streams` · all streams side by side
+`riot-ops streams` · compare all streams
 
-`riot-ops streams city` · its fields, rates and gaps between messages
+`riot-ops streams city` · fields, message rates and gaps between messages
 
-`riot-ops streams taxi --plot taxi.png` · how often which message rates occur
+`riot-ops streams taxi --plot taxi.png` · the distribution of the message rates
 
 `riot-ops streams grid --speedup 1 --json`
 
-`riot-ops streams city --write city.csv --messages 5000` · its messages as a file, for `riot-ops run --input`
+`riot-ops streams city --write city.csv --messages 5000` · a file for `riot-ops run --input`
 
-`riot-ops streams text` · a stream of lines: what one looks like, and the generator's parameters"""
+`riot-ops streams text` · a stream of lines: an example, and the generator's parameters"""
 
 
 def streams(
-    name: Annotated[str | None, typer.Argument(help="A stream; default: all.")] = None,
-    plot: Annotated[Path | None, typer.Option(help="Draw the stream's message rates into this file.")] = None,
+    name: Annotated[str | None, typer.Argument(help="Stream to describe; default: all.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="File to draw the message rates of the stream into.")] = None,
     speedup: Annotated[
-        float | None, typer.Option(help="Event time per wall time; default: as in the benchmark.")
+        float | None, typer.Option(help="Event time per wall-clock time; default: the benchmark's.")
     ] = None,
     write: Annotated[
-        Path | None, typer.Option(help="Write messages into this file, lines of <ms>,<SenML>; .gz compresses.")
+        Path | None,
+        typer.Option(help="File to write messages to, as lines of `<ms>,<SenML>`; compressed if it ends in .gz."),
     ] = None,
-    messages: Annotated[int | None, typer.Option(min=1, help="Of --write: so many; default: 10,000.")] = None,
+    messages: Annotated[
+        int | None, typer.Option(min=1, help="With --write: number of messages; default: 10,000.")
+    ] = None,
     sensors: Annotated[
-        int | None, typer.Option(min=1, help="Of --write: sensors (taxis, subjects, meters); default: the stream's.")
+        int | None,
+        typer.Option(min=1, help="With --write: number of sensors (taxis, subjects, meters); default: the stream's."),
     ] = None,
-    seed: Annotated[int | None, typer.Option(help="Of --write: seed of the generator; default: 0.")] = None,
+    seed: Annotated[int | None, typer.Option(help="With --write: seed of the generator; default: 0.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON: a list, or an object for one stream.")] = False,
 ) -> None:
-    """Describe the generated streams, fields, sizes and message rates; or write one into a file."""
+    """Describe the generated streams with their fields, sizes and message rates, or write one to a file."""
     from riot_ops.core.errors import ConfigError
     from riot_ops.streams.catalog import CATALOG, LINES, catalog_entry
 
     written = {"messages": messages, "sensors": sensors, "seed": seed}
     shown = {"plot": plot, "speedup": speedup, "json": as_json or None}
     for option in (o for o, value in (written if write is None else shown).items() if value is not None):
-        raise ConfigError(f"--{option} {'goes' if write is None else 'does not go'} with --write")
+        raise ConfigError(f"--{option} {'needs' if write is None else 'is not for'} --write")
     if write is not None:
         if name is None:
-            raise ConfigError(f"--write writes one stream: name it, {', '.join((*CATALOG, *LINES))}")
+            raise ConfigError(f"--write needs the name of a stream: {', '.join((*CATALOG, *LINES))}")
         count = _write(name, write, 10_000 if messages is None else messages, sensors, seed or 0)
         Console().print(f"{count:,} messages: {write}", soft_wrap=True)
         return
     if plot is not None:
         if name is None:
-            raise ConfigError(f"--plot draws one stream: name it, {', '.join(CATALOG)}")
+            raise ConfigError(f"--plot needs the name of a stream: {', '.join(CATALOG)}")
         if name in LINES:
             raise ConfigError(f"--plot and --speedup are for {', '.join(CATALOG)}, got {name!r}")
         from riot_ops.streams.figure import draw_rates
@@ -68,12 +72,12 @@ def streams(
         draw_rates(catalog_entry(name), plot, speedup)
     console = Console()
     if name is None:
-        found = [entry.describe(speedup) for entry in CATALOG.values()]
+        entries = [entry.describe(speedup) for entry in CATALOG.values()]
         lines = [kind().describe() for kind in LINES.values()]
         if as_json:
-            print(json.dumps([*found, *lines], indent=1, ensure_ascii=False))
+            print(json.dumps([*entries, *lines], indent=1, ensure_ascii=False))
         else:
-            console.print(_overview(found), _lines(lines))
+            console.print(_overview(entries), _lines(lines))
         return
     if name in LINES:
         if speedup is not None:
@@ -89,14 +93,14 @@ def streams(
         console.print(description["example"], markup=False, highlight=False, soft_wrap=True)
         console.print(inspect.getdoc(LINES[name]) or "", markup=False, highlight=False)
         return
-    figures = catalog_entry(name).describe(speedup)
+    description = catalog_entry(name).describe(speedup)
     if as_json:
-        print(json.dumps(figures, indent=1, ensure_ascii=False))
+        print(json.dumps(description, indent=1, ensure_ascii=False))
         return
-    console.print(_details(figures))
-    console.print(_fields(figures))
+    console.print(_details(description))
+    console.print(_fields(description))
     if plot is not None:
-        console.print(f"picture: {plot}", soft_wrap=True)
+        console.print(f"plot: {plot}", soft_wrap=True)
 
 
 def _write(name: str, path: Path, messages: int, sensors: int | None, seed: int) -> int:
@@ -110,14 +114,14 @@ def _write(name: str, path: Path, messages: int, sensors: int | None, seed: int)
         raise ConfigError(f"{path} cannot be written: {error.strerror or error}") from None
 
 
-def _overview(found: list[dict[str, Any]]) -> Table:
-    table = Table(title="Streams (rates at the benchmark's speed-up unless another is given)")
-    for column in ("stream", "what", "sensors", "period"):
+def _overview(entries: list[dict[str, Any]]) -> Table:
+    table = Table(title="Streams (rates at the benchmark's speed-up, or at --speedup)")
+    for column in ("stream", "domain", "sensors", "period"):
         table.add_column(column)
     for column in ("columns", "observed", "bytes (SenML, CSV)", "messages/s (mean, max)"):
         table.add_column(column, justify="right")
     table.add_column("distribution")
-    for f in found:
+    for f in entries:
         rate = f["rate"]
         table.add_row(
             f["name"],
@@ -133,13 +137,13 @@ def _overview(found: list[dict[str, Any]]) -> Table:
     return table
 
 
-def _lines(found: list[dict[str, Any]]) -> Table:
+def _lines(entries: list[dict[str, Any]]) -> Table:
     table = Table(title="Streams of lines")
     table.add_column("stream")
-    table.add_column("what")
+    table.add_column("domain")
     for column in ("bytes", "lines/s"):
         table.add_column(column, justify="right")
-    for f in found:
+    for f in entries:
         table.add_row(f["name"], f["domain"], f"{f['bytes']:g}", _number(f["rate"]))
     return table
 
@@ -147,16 +151,16 @@ def _lines(found: list[dict[str, Any]]) -> Table:
 def _details(f: dict[str, Any]) -> Table:
     rate, gap = f["rate"], f["gap_ms"]
     table = Table(title=f"{f['name'].upper()}: {f['domain']}", show_header=False)
-    table.add_row("sensors", f"{f['sensors']:,} at these rates; any number with {f['parameter']}=")
+    table.add_row("sensors", f"{f['sensors']:,} at these rates; {f['parameter']}= sets another number")
     table.add_row("period", f["period"])
     table.add_row("message", f"{f['bytes']['senml']:,} bytes as <ms>,<SenML>, {f['bytes']['csv']} as CSV")
     table.add_row("distribution", f["distribution"])
     table.add_row(
         f"messages/s at {rate['speedup']:g}×",
-        f"mean {_number(rate['mean'])}, deviation {_number(rate['std'])}, "
+        f"mean {_number(rate['mean'])}, standard deviation {_number(rate['std'])}, "
         f"from {_number(rate['min'])} to {_number(rate['max'])}",
     )
-    table.add_row("until it repeats", f"{rate['messages']:,} messages in {_number(rate['seconds'])} s")
+    table.add_row("repeats after", f"{rate['messages']:,} messages in {_number(rate['seconds'])} s")
     table.add_row("gap between messages", ", ".join(f"{k} {_number(v)}" for k, v in gap.items()) + " ms")
     return table
 

@@ -1,4 +1,4 @@
-"""What ``riot-ops run train`` does: store readings, and learn from spans of them."""
+"""The job of ``riot-ops run train``: store readings, and train models on spans of them."""
 
 from __future__ import annotations
 
@@ -18,33 +18,35 @@ from riot_ops.ingest.memory_source import MemorySource
 
 __all__ = ["TrainJob"]
 
-#: Instead of a timer file: spans as the benchmark's own timers have them.
+#: Value of ``--ticks`` for spans like those of the benchmark's timer files.
 BENCHMARK = "benchmark"
 
 
 @dataclass
 class TrainJob(Job):
-    """A run of TRAIN: its source gives ticks, at the pace that the options ask for."""
+    """A run of TRAIN, whose source is ticks at the pace of the options; each tick names a span to train on."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.start is not None and self.ticks != BENCHMARK:
-            raise ConfigError(f"--start moves the spans of --ticks {BENCHMARK}; others have their own places")
+            raise ConfigError(f"--start needs --ticks {BENCHMARK}: other spans have their own times")
         self._ticks: pa.Table | None = None
         if self.ticks not in (None, BENCHMARK):
             if self.spans is not None:
-                raise ConfigError(f"--spans {self.spans}: the file {self.ticks} says how many spans there are")
+                raise ConfigError(
+                    f"--spans {self.spans}: the file {self.ticks} has its own number of spans; leave it out"
+                )
             self._ticks = dataflows.read_ticks(self.ticks)
 
     def run_identity(self) -> dict[str, Any]:
         return {**super().run_identity(), "ticks": self.ticks, "spans": self.spans, "start": self.start}
 
     def total(self) -> None:
-        """Readings come in, and spans are counted."""
+        """Return None: the run counts spans, and their number is not known before."""
 
     def sources(self, console: Console) -> Source:
-        """The ticks; for that, readings are stored."""
-        with console.status("storing readings to learn from …"):
+        """Store the readings to train on, and return the ticks."""
+        with console.status("storing the readings to train on …"):
             ticks = self.services.load(self.source(paced=False), self.spans or TRAINING_SPANS)
         if self._ticks is not None:
             ticks = self._ticks
@@ -57,4 +59,4 @@ class TrainJob(Job):
         return services.train()
 
     def _warm_up(self) -> None:
-        """It has no kernels that every record passes."""
+        """Run nothing: no kernel sees every record."""

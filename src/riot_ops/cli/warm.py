@@ -17,28 +17,28 @@ EXAMPLES = """**Examples**
 
 `riot-ops warm` · once after installation, or after an update
 
-`riot-ops warm stats` · only what this application needs
+`riot-ops warm stats` · only the kernels of this application
 
 `riot-ops warm --processes 1`
 
-`riot-ops warm --spark` · sessions then start in two thirds of the time; 180 MB in the user's cache"""
+`riot-ops warm --spark` · cut the start of sessions by a third; takes 180 MB in the user's cache"""
 
 
 def warm(
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="[NAME]...", help="Applications by name; default: everything.")
+        list[str] | None, typer.Argument(metavar="NAME", help="Applications, by name or code; default: all kernels.")
     ] = None,
-    processes: Annotated[int | None, typer.Option(min=1, help="Default: as many as there are cores.")] = None,
+    processes: Annotated[int | None, typer.Option(min=1, help="Number of processes; default: one per core.")] = None,
     spark: Annotated[
-        bool, typer.Option("--spark", help="Archive the classes of Spark instead: its JVM starts in less time.")
+        bool, typer.Option("--spark", help="Archive the Java classes of Spark instead, so that its JVM starts faster.")
     ] = False,
 ) -> None:
-    """Compile all loops now instead of each at its first use; the machine code is kept for later runs."""
+    """Compile the kernels of tasks now instead of at their first use, and cache their machine code."""
     if spark:
         if names:
-            raise ConfigError(f"--spark archives the classes of Spark for all applications, got {' '.join(names)}")
+            raise ConfigError(f"--spark takes no applications, got {' '.join(names)}")
         if processes is not None:
-            raise ConfigError(f"--processes {processes} does not go with --spark: there is one archive of classes")
+            raise ConfigError(f"--processes {processes} is not for --spark; leave it out")
         _archive()
         return
     from riot_ops.cli.kernel_warm_up import UNITS, units_of
@@ -46,7 +46,7 @@ def warm(
 
     units = units_of(names) if names else UNITS
     if os.environ.get("NUMBA_DISABLE_JIT") == "1":
-        print("warm: compiling is off (NUMBA_DISABLE_JIT=1), so there is nothing to do")
+        print("warm: nothing to do, as compilation is disabled (NUMBA_DISABLE_JIT=1)")
         return
     console = Console(stderr=True)
     start = time.perf_counter()
@@ -61,7 +61,7 @@ def warm(
 
         failed = warm_all(processes, progress, units)
     for unit, error in failed.items():
-        print(f"warm: {unit} was left out: {error}")
+        print(f"warm: {unit} failed: {error}")
     print(f"warm: done in {time.perf_counter() - start:.0f} s")
 
 
@@ -70,13 +70,13 @@ def _archive() -> None:
     from riot_ops.spark.launcher import archive_classes
 
     start = time.perf_counter()
-    print("warm: reading the classes of Spark, which takes a minute or two", flush=True)
+    print("warm: archiving the Java classes of Spark, which takes a minute or two", flush=True)
     try:
         archive = archive_classes()
     except (RiotError, OSError) as error:
-        print(f"warm: there is no archive: {error}")
+        print(f"warm: no archive was made: {error}")
         raise typer.Exit(1) from None
     if archive is None:
-        print("warm: Spark is not of this environment, whose classes are archived alone")
+        print("warm: no archive was made, as Spark is not from this environment")
         raise typer.Exit(1)
-    print(f"warm: {archive} is there after {time.perf_counter() - start:.0f} s")
+    print(f"warm: wrote {archive} in {time.perf_counter() - start:.0f} s")

@@ -114,7 +114,7 @@ def archive_classes() -> Path | None:
             timeout=ARCHIVING_SECONDS,
         )
         if done.returncode or not new.is_file():
-            raise OSError(f"the JVM rest no archive of classes: {(done.stderr.splitlines() or ['no reason'])[-1]}")
+            raise OSError(f"the JVM left no archive of classes: {(done.stderr.splitlines() or ['no reason'])[-1]}")
         new.replace(archive)
     except subprocess.TimeoutExpired:
         raise OSError(f"Spark did not end within {ARCHIVING_SECONDS} s") from None

@@ -224,7 +224,7 @@ def test_machines(results):
     (axes,) = drawn("machine_outlier", results("machine_outlier"))
     assert lines(axes)["all machines"] == [10, 12, 11, 95]
     assert lines(axes)["m2"] == [12, 95]
-    assert axes.get_title() == "Load of the processor, 1 alerts (triangles)"
+    assert axes.get_title() == "Processor load, 1 alerts (triangles)"
 
 
 def test_purchases(results):
@@ -234,7 +234,7 @@ def test_purchases(results):
 
 def test_spikes_are_on_the_axes(results):
     (axes,) = drawn("spike_detection", results("spike_detection"))
-    assert lines(axes) == {"readings of device 1": [20, 30], "spikes": [30], "moving average at these": [20.2]}
+    assert lines(axes) == {"readings of device 1": [20, 30], "spikes": [30], "moving average at the spikes": [20.2]}
     assert axes.get_ylim()[1] > 30
 
 
@@ -247,7 +247,7 @@ def test_bargains(results):
 def test_callers(results):
     (axes,) = drawn("voip_stream", results("voip_stream"))
     assert axes.collections[0].get_offsets().tolist() == [[10, 5], [1, 1]]
-    assert [text.get_text() for text in axes.texts] == ["highest of 10 calls or more\n1: 5.00"]
+    assert [text.get_text() for text in axes.texts] == ["highest with 10 calls or more\n1: 5.00"]
 
 
 def test_delays_are_in_milliseconds(results):
@@ -299,7 +299,7 @@ def test_threats(results, tmp_path):
     assert {line.get_label() for line in axes.lines} == {"dos: 1", "scan: 1"}
     [counts, *_] = [one for one in axes.figure.axes if one is not axes]
     assert [text.get_text() for text in counts.texts] == ["1", "0", "0", "1", "1", "0", "0", "0", "1"]
-    assert counts.get_title() == "75.0 % right"
+    assert counts.get_title() == "75.0 % correct"
 
 
 def test_threats_of_which_the_truth_is_not_told(results):
@@ -307,7 +307,7 @@ def test_threats_of_which_the_truth_is_not_told(results):
     for file in (found.folder / "threats").glob("*.parquet"):
         pq.write_table(pq.read_table(file).drop_columns(["label"]), file)
     [axes] = drawn("threat", found)
-    assert axes.figure.axes == [axes] and axes.get_title() == "2 of 4 flows were taken for attacks"
+    assert axes.figure.axes == [axes] and axes.get_title() == "2 of 4 flows classified as attacks"
 
 
 def test_what_passes_lines_on_has_no_picture(results, tmp_path):

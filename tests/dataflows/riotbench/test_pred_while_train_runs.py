@@ -38,7 +38,7 @@ def test_pred_switches_to_models_trained_while_it_runs(tmp_path, monkeypatch, se
     if not servers:  # the servers' stores are gone
         assert set(models) <= set(ModelStore.open(job.out / "models").names("MLR", "TAXI"))
     assert job.summary.errors == 0
-    assert "0 messages without a prediction, 0 models in use after their successor" in text
+    assert "0 messages without a prediction, 0 models used after their successor" in text
     assert all(name in text for name in changes)
     assert (job.out / "learn.png").read_bytes().startswith(b"\x89PNG")
 

@@ -1,4 +1,4 @@
-"""What the applications found, as pictures: one function each."""
+"""Plots of the results of applications, one function for each application."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from riot_ops.cli.result_plots.results import Results
 
 __all__ = ["PLOTS", "Results", "draw"]
 
-#: By application: draws on a figure and returns its axes, or None where there is nothing to see. Of those that pass
-#: lines on there is no picture.
+#: For each application, a function that draws its results on a figure and returns the axes, or None without results.
+#: Applications that only forward lines have no plot.
 PLOTS: dict[str, Callable[[Any, Results], list[Any] | None]] = {
     "word_count": counts.words,
-    "log_processing": counts.log,
+    "log_processing": counts.requests,
     "click_analytics": counts.visits,
     "trending_topics": counts.topics,
     "ads_analytics": counts.clicks,
@@ -33,14 +33,14 @@ PLOTS: dict[str, Callable[[Any, Results], list[Any] | None]] = {
     "reinforcement_learner": scores.choices,
     "smart_grid": scores.loads,
     "wordcount": counts.words,
-    "distinct": counts.sizes,
-    "statistics": counts.figures,
+    "distinct": counts.distinct_values,
+    "statistics": counts.extremes,
     "threat": scores.threats,
 }
 
 
 def draw(name: str, results: Results, path: Path) -> bool:
-    """Draw what an application found; False where there is nothing to see."""
+    """Draw the results of an application into a file; return False if there is nothing to draw."""
     if name not in PLOTS:
         return False
     figure = new_figure()

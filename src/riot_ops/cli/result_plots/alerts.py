@@ -1,4 +1,4 @@
-"""Pictures of what stands out: machines, purchases, readings, bargains, callers, delays."""
+"""Plots of anomalies: machines, purchases, readings, bargains, callers, delays."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from riot_ops.cli.result_plots.results import Results, datetimes, downsample, mo
 __all__ = ["bargains", "callers", "delays", "machines", "purchases", "spikes"]
 
 GREY, RED = "#94a3b8", "#dc2626"
-#: Lines in a picture.
+#: Maximum lines in a plot.
 MAX_LINES = 5
 
 
 def machines(figure: Any, results: Results) -> list[Any] | None:
-    """The load of the machines with most alerts among that of all, and when they were alerted."""
+    """Draw the load of all machines, of those with the most alerts, and the times of the alerts."""
     usage, alerts = results.parsed("usage"), results.stream("alerts", "machine_id", "timestamp", "stream_score")
     if not usage.num_rows:
         return None
@@ -32,21 +32,21 @@ def machines(figure: Any, results: Results) -> list[Any] | None:
         at = datetimes(alerts.filter(pc.equal(alerts["machine_id"], machine))["timestamp"])
         axes.plot(at, np.full(at.size, 1.02), "v", color=colour, transform=axes.get_xaxis_transform(), clip_on=False)
     axes.xaxis.set_major_formatter(date_formatter(axes))
-    axes.set_title(f"Load of the processor, {alerts.num_rows:,} alerts (triangles)", pad=14)
+    axes.set_title(f"Processor load, {alerts.num_rows:,} alerts (triangles)", pad=14)
     axes.set_ylabel("load (%)")
     return [axes]
 
 
 def purchases(figure: Any, results: Results) -> list[Any] | None:
-    """Scores of the outliers over the stream, those of the most conspicuous customers in colours."""
+    """Draw the scores of the outliers over the stream, with a colour for each customer with many outliers."""
     outliers = results.stream("outliers", "entity_id", "score")
     if not outliers.num_rows:
         return None
     axes = figure.subplots()
     axes.plot(outliers["seq"], outliers["score"], ".", color=GREY, markersize=4, label="outliers")
-    for i, who in enumerate(most_frequent(outliers["entity_id"], MAX_LINES)):
-        its = outliers.filter(pc.equal(outliers["entity_id"], who))
-        axes.plot(its["seq"], its["score"], ".-", color=COLOURS[i % len(COLOURS)], linewidth=0.8, label=who)
+    for i, customer in enumerate(most_frequent(outliers["entity_id"], MAX_LINES)):
+        its = outliers.filter(pc.equal(outliers["entity_id"], customer))
+        axes.plot(its["seq"], its["score"], ".-", color=COLOURS[i % len(COLOURS)], linewidth=0.8, label=customer)
     axes.set_title(f"{outliers.num_rows:,} outliers of {pc.count_distinct(outliers['entity_id']).as_py():,} customers")
     axes.set_xlabel("purchase")
     axes.set_ylabel("score")
@@ -54,7 +54,7 @@ def purchases(figure: Any, results: Results) -> list[Any] | None:
 
 
 def spikes(figure: Any, results: Results) -> list[Any] | None:
-    """Readings of the device with most spikes, and which of them were spikes."""
+    """Draw the readings of the device with the most spikes, and its spikes."""
     found = results.stream("spikes", "device_id", "value", "moving_average")
     readings = results.parsed("sensors")
     if not found.num_rows or not readings.num_rows:
@@ -66,12 +66,12 @@ def spikes(figure: Any, results: Results) -> list[Any] | None:
     values = np.asarray(readings["value"], np.float64)
     axes.plot(readings["seq"], values, ".", color=GREY, markersize=3, label=f"readings of device {device}")
     axes.plot(found["seq"], found["value"], "o", color=RED, markersize=4, label="spikes")
-    axes.plot(found["seq"], found["moving_average"], "_", color=COLOURS[0], label="moving average at these")
+    axes.plot(found["seq"], found["moving_average"], "_", color=COLOURS[0], label="moving average at the spikes")
     spiked = np.asarray(found["value"], np.float64)
-    low, high = robust_range(values)  # of what is no spike, so that a reading beyond reason does not flatten the rest
+    low, high = robust_range(values)  # so that an extreme reading does not flatten the others
     low, high = min(low, *robust_range(spiked)), max(high, *robust_range(spiked))
-    room = 0.06 * (high - low) or 0.5
-    axes.set_ylim(low - room, high + room)
+    margin = 0.06 * (high - low) or 0.5
+    axes.set_ylim(low - margin, high + margin)
     axes.set_title(f"Device {device}: {found.num_rows:,} spikes among {readings.num_rows:,} readings")
     axes.set_xlabel("line")
     axes.set_ylabel("value")
@@ -79,7 +79,7 @@ def spikes(figure: Any, results: Results) -> list[Any] | None:
 
 
 def bargains(figure: Any, results: Results) -> list[Any] | None:
-    """The price of the stock with most bargains, and where these were."""
+    """Draw the price of the stock with the most bargains, and the bargains."""
     found = results.stream("bargains", "stock", "price", "bargain_index", "event_time")
     trades = results.parsed("trades")
     if not found.num_rows or not trades.num_rows:
@@ -95,17 +95,17 @@ def bargains(figure: Any, results: Results) -> list[Any] | None:
         its["price"],
         s=4 + 6 * size,
         color=COLOURS[2],
-        label="bargains, by their index",
+        label="bargains, sized by their index",
         zorder=3,
     )
     axes.xaxis.set_major_formatter(date_formatter(axes))
-    axes.set_title(f"{stock}: {its.num_rows:,} bargains ({found.num_rows:,} of all stocks)", parse_math=False)
+    axes.set_title(f"{stock}: {its.num_rows:,} bargains ({found.num_rows:,} over all stocks)", parse_math=False)
     axes.set_ylabel("price")
     return [axes]
 
 
 def callers(figure: Any, results: Results) -> list[Any] | None:
-    """The mean score of each caller over the number of calls."""
+    """Draw the mean score of each caller over the number of calls."""
     found = results.stream("scores", "caller", "score")
     if not found.num_rows:
         return None
@@ -114,10 +114,8 @@ def callers(figure: Any, results: Results) -> list[Any] | None:
     means = means.sort_by([("score_mean", "descending")])
     axes.scatter(means["score_count"], means["score_mean"], s=14, color=COLOURS[0], alpha=0.6)
     highest = means.filter(pc.greater(means["score_count"], 9)).slice(0, MAX_LINES).to_pylist()
-    parse_assignments = "\n".join(f"{row['caller']}: {row['score_mean']:.2f}" for row in highest)
-    axes.text(
-        0.02, 0.97, f"highest of 10 calls or more\n{parse_assignments}", transform=axes.transAxes, va="top", fontsize=8
-    )
+    lines = "\n".join(f"{row['caller']}: {row['score_mean']:.2f}" for row in highest)
+    axes.text(0.02, 0.97, f"highest with 10 calls or more\n{lines}", transform=axes.transAxes, va="top", fontsize=8)
     axes.set_xscale("log")
     axes.set_title(f"Mean scores of {means.num_rows:,} callers")
     axes.set_xlabel("calls")
@@ -126,7 +124,7 @@ def callers(figure: Any, results: Results) -> list[Any] | None:
 
 
 def delays(figure: Any, results: Results) -> list[Any] | None:
-    """Delays between sensor and valve by pair, and when they were alarming."""
+    """Draw the delays between sensor and valve by pair, and the alarms."""
     found, alarms = (results.stream(name, "pair", "ts", "delay") for name in ("delays", "alarms"))
     if not found.num_rows:
         return None

@@ -1,4 +1,4 @@
-"""Pictures of counts: words, requests, visits, topics, clicks, campaigns, different values, figures of a field."""
+"""Plots of counts: words, requests, visits, topics, clicks, campaigns, distinct values, extremes of a field."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import pyarrow.compute as pc
 from riot_ops.cli.figure import COLOURS, date_formatter
 from riot_ops.cli.result_plots.results import Results, datetimes, downsample, most_frequent
 
-__all__ = ["campaigns", "clicks", "figures", "log", "sizes", "topics", "visits", "words"]
+__all__ = ["campaigns", "clicks", "distinct_values", "extremes", "requests", "topics", "visits", "words"]
 
-#: Lines in a picture.
+#: Maximum lines in a plot.
 MAX_LINES = 8
 
 
 def words(figure: Any, results: Results) -> list[Any] | None:
-    """The counts of the most frequent words as the text goes on."""
+    """Draw the counts of the most frequent words over the lines of the text."""
     counts = results.stream("counts", "word", "count")
     if not counts.num_rows:
         return None
@@ -33,8 +33,8 @@ def words(figure: Any, results: Results) -> list[Any] | None:
     return [axes]
 
 
-def log(figure: Any, results: Results) -> list[Any] | None:
-    """Requests per minute, by status and by country."""
+def requests(figure: Any, results: Results) -> list[Any] | None:
+    """Draw the requests per minute, by status and by country."""
     volume, status, countries = (
         results.stream("volume", "minute", "count"),
         results.stream("status", "response", "count"),
@@ -53,7 +53,7 @@ def log(figure: Any, results: Results) -> list[Any] | None:
 
 
 def visits(figure: Any, results: Results) -> list[Any] | None:
-    """Visits and first visits as the stream goes on, and where they come from."""
+    """Draw visits and first visits over the stream, and visits by country."""
     totals = downsample(results.stream("visits", "total_count", "total_unique"))
     countries = results.stream("locations", "country", "country_total")
     if not totals.num_rows:
@@ -68,7 +68,7 @@ def visits(figure: Any, results: Results) -> list[Any] | None:
 
 
 def topics(figure: Any, results: Results) -> list[Any] | None:
-    """The counts of the topics that were ever at the top, over time."""
+    """Draw the counts of the topics that were most often among the first three, over time."""
     rankings = results.stream("rankings", "tick_time", "rank", "topic", "count")
     if not rankings.num_rows:
         return None
@@ -83,7 +83,7 @@ def topics(figure: Any, results: Results) -> list[Any] | None:
 
 
 def clicks(figure: Any, results: Results) -> list[Any] | None:
-    """The last click-through rate of each pair of query and advertisement over its impressions."""
+    """Draw the last click-through rate of each pair of query and advertisement over its impressions."""
     rates = results.stream("ctr", "query_id", "ad_id", "ctr", "impressions")
     if not rates.num_rows:
         return None
@@ -100,7 +100,7 @@ def clicks(figure: Any, results: Results) -> list[Any] | None:
 
 
 def campaigns(figure: Any, results: Results) -> list[Any] | None:
-    """Views per window: the mean of all campaigns, and their range."""
+    """Draw the views per window: the mean and the range over all campaigns."""
     counts = results.stream("campaigns", "window_start", "campaign_id", "count")
     if not counts.num_rows:
         return None
@@ -109,7 +109,7 @@ def campaigns(figure: Any, results: Results) -> list[Any] | None:
     windows = windows.sort_by("window_start")
     at = datetimes(windows["window_start"])
     low, high = (np.asarray(windows[f"count_{side}"], np.float64) for side in ("min", "max"))
-    axes.fill_between(at, low, high, color=COLOURS[0], alpha=0.2, label="fewest to most of a campaign")
+    axes.fill_between(at, low, high, color=COLOURS[0], alpha=0.2, label="minimum to maximum of the campaigns")
     axes.plot(at, windows["count_mean"], ".-", color=COLOURS[0], label="mean of the campaigns")
     axes.xaxis.set_major_formatter(date_formatter(axes))
     axes.set_title(f"Views of {pc.count_distinct(counts['campaign_id']).as_py():,} campaigns per window")
@@ -117,20 +117,20 @@ def campaigns(figure: Any, results: Results) -> list[Any] | None:
     return [axes]
 
 
-def sizes(figure: Any, results: Results) -> list[Any] | None:
-    """How many different values there have been as the stream goes on."""
+def distinct_values(figure: Any, results: Results) -> list[Any] | None:
+    """Draw the number of distinct values so far over the stream."""
     found = downsample(results.stream("sizes", "count"))
     if not found.num_rows:
         return None
     axes = figure.subplots()
     axes.plot(found["seq"], found["count"], color=COLOURS[0])
-    axes.set_title("Different values so far")
+    axes.set_title("Distinct values so far")
     axes.set_xlabel("line")
     return [axes]
 
 
-def figures(figure: Any, results: Results) -> list[Any] | None:
-    """The least, the mean and the greatest value as the stream goes on."""
+def extremes(figure: Any, results: Results) -> list[Any] | None:
+    """Draw minimum, mean and maximum so far over the stream."""
     found = downsample(results.stream("figures", "min", "mean", "max"))
     if not found.num_rows:
         return None
@@ -138,13 +138,13 @@ def figures(figure: Any, results: Results) -> list[Any] | None:
     for i, name in enumerate(("max", "mean", "min")):
         axes.plot(found["seq"], found[name], color=COLOURS[i], label=name)
     axes.set_yscale("symlog")
-    axes.set_title("Least, mean and greatest value so far")
+    axes.set_title("Minimum, mean and maximum so far")
     axes.set_xlabel("line")
     return [axes]
 
 
 def _totals(table: pa.Table, field: str, total: str) -> list[tuple[str, int]]:
-    """The last of running totals, the largest first."""
+    """Return the last running total of each value of a field, the largest first."""
     if not table.num_rows:
         return []
     last = table.group_by(field).aggregate([(total, "max")]).sort_by([(f"{total}_max", "descending")])

@@ -1,4 +1,4 @@
-"""What pictures are made of: the files of a run's result streams, and its input."""
+"""The data of plots: the files of a run's result streams, and its parsed input."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ import pyarrow.parquet as pq
 
 __all__ = ["Results", "datetimes", "downsample", "most_frequent"]
 
-#: Records of a stream that are looked at.
+#: Maximum records of a stream that are read.
 MAX_RECORDS = 1_000_000
-#: Points of a line.
+#: Maximum points of a line.
 MAX_POINTS = 2_000
 
 
@@ -28,16 +28,16 @@ class Results:
     Attributes
     ----------
     folder : Path
-        Holds a folder of Parquet files per stream.
+        Folder with a folder of Parquet files per stream.
     parsed : function
-        Records of a source by its name, the first of them, as the application's parser makes them.
+        Returns the first records of a source, by its name, as the application's parser reads them.
     """
 
     folder: Path
     parsed: Callable[[str], pa.Table]
 
     def stream(self, name: str, *fields: str) -> pa.Table:
-        """The first records of a result stream, in order; ``seq`` and these fields."""
+        """Return the first records of a result stream in order, with ``seq`` and ``fields``."""
         tables: list[pa.Table] = []
         rows = 0
         for file in sorted((self.folder / name).glob("*.parquet")):
@@ -48,29 +48,29 @@ class Results:
                 break
         if not tables:
             return pa.table({name: pa.nulls(0) for name in ("seq", *fields)})
-        whole = pa.concat_tables(tables)
-        return whole.take(pc.sort_indices(whole, [("seq", "ascending")]))
+        table = pa.concat_tables(tables)
+        return table.take(pc.sort_indices(table, [("seq", "ascending")]))
 
 
 def most_frequent(column: Any, n: int) -> list[Any]:
-    """The n most frequent values, most frequent first.
+    """Return the ``n`` most frequent values, the most frequent first.
 
     >>> most_frequent(pa.array(["a", "b", "b"]), 1)
     ['b']
     """
-    found = pc.value_counts(column).to_pylist()
-    found.sort(key=lambda one: (-one["counts"], str(one["values"])))
-    return [one["values"] for one in found[:n]]
+    counts = pc.value_counts(column).to_pylist()
+    counts.sort(key=lambda entry: (-entry["counts"], str(entry["values"])))
+    return [entry["values"] for entry in counts[:n]]
 
 
 def downsample(table: pa.Table, points: int = MAX_POINTS) -> pa.Table:
-    """Evenly so many of the rows, the last among them."""
+    """Return at most ``points`` rows at equal distances, the last row included."""
     if table.num_rows <= points:
         return table
     return table.take(pa.array(np.linspace(0, table.num_rows - 1, points).round().astype(np.int64)))
 
 
 def datetimes(column: Any) -> npt.NDArray[np.datetime64]:
-    """Times as matplotlib takes them: UTC, without a zone."""
-    made: npt.NDArray[np.datetime64] = column.cast(pa.timestamp("us", "UTC")).cast(pa.timestamp("us")).to_numpy()
-    return made
+    """Return times in UTC without a time zone, which matplotlib takes."""
+    times: npt.NDArray[np.datetime64] = column.cast(pa.timestamp("us", "UTC")).cast(pa.timestamp("us")).to_numpy()
+    return times

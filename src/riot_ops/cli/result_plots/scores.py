@@ -1,4 +1,4 @@
-"""Pictures of judgements: sentiment, spam, threats, speeds on roads, a learner's choices, predicted loads."""
+"""Plots of scores and predictions: sentiment, spam, threats, road speeds, a learner's choices, loads."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from riot_ops.streams.streambench.flow_packets import CLASSES
 
 __all__ = ["choices", "loads", "roads", "sentiment", "spam", "threats"]
 
-#: Stretches of a stream in which shares are counted.
+#: Number of intervals of a stream in which shares are counted.
 INTERVALS = 100
-#: Positions on a map.
+#: Maximum positions on a map.
 MAX_POSITIONS = 40_000
 
 
 def sentiment(figure: Any, results: Results) -> list[Any] | None:
-    """How many messages have which score, and the mean score as the stream goes on."""
+    """Draw the number of messages by score, and the mean score over the stream."""
     found = results.stream("sentiment", "sentiment", "score")
     if not found.num_rows:
         return None
@@ -44,40 +44,40 @@ def sentiment(figure: Any, results: Results) -> list[Any] | None:
 
 
 def spam(figure: Any, results: Results) -> list[Any] | None:
-    """How many messages have which probability of being spam."""
+    """Draw the number of messages by their probability of being spam."""
     found = results.stream("results", "spam_probability", "is_spam")
     if not found.num_rows:
         return None
     axes = figure.subplots()
     edges = np.linspace(0, 1, 41)
-    for label, kept, colour in (("no spam", False, COLOURS[2]), ("spam", True, COLOURS[1])):
-        its = np.asarray(found.filter(pc.equal(found["is_spam"], kept))["spam_probability"], np.float64)
+    for label, is_spam, colour in (("no spam", False, COLOURS[2]), ("spam", True, COLOURS[1])):
+        its = np.asarray(found.filter(pc.equal(found["is_spam"], is_spam))["spam_probability"], np.float64)
         axes.hist(its, edges, color=colour, alpha=0.8, label=f"{label}: {its.size:,}")
     axes.set_yscale("log")
     axes.set_ylim(bottom=0.5)
-    axes.set_title("Messages by the probability that they are spam")
+    axes.set_title("Messages by their probability of being spam")
     axes.set_xlabel("probability")
     axes.set_ylabel("messages")
     return [axes]
 
 
 def threats(figure: Any, results: Results) -> list[Any] | None:
-    """How many flows were taken for attacks as the stream goes on; what all truly were, where that is told."""
+    """Draw the share of flows classified as attacks over the stream; with labels, also the confusion matrix."""
     try:
         found = results.stream("threats", "class_index", "label")
-    except (pa.ArrowInvalid, KeyError):  # lines without the truth
+    except (pa.ArrowInvalid, KeyError):  # the lines have no labels
         found = results.stream("threats", "class_index")
     if not found.num_rows:
         return None
     has_labels = "label" in found.column_names
     left, right = figure.subplots(1, 2) if has_labels else (figure.subplots(), None)
     classes = np.asarray(found["class_index"], np.int64)
-    place = np.arange(classes.size)
+    position = np.arange(classes.size)
     edges = np.linspace(0, classes.size, min(INTERVALS, classes.size) + 1)
     for i, name in enumerate(CLASSES[1:], start=1):
-        share = np.histogram(place[classes == i], edges)[0] / np.maximum(np.histogram(place, edges)[0], 1)
+        share = np.histogram(position[classes == i], edges)[0] / np.maximum(np.histogram(position, edges)[0], 1)
         left.step(edges[1:], 100 * share, where="pre", color=COLOURS[i], label=f"{name}: {(classes == i).sum():,}")
-    left.set_title(f"{np.count_nonzero(classes):,} of {classes.size:,} flows were taken for attacks")
+    left.set_title(f"{np.count_nonzero(classes):,} of {classes.size:,} flows classified as attacks")
     left.set_xlabel("flow")
     left.set_ylabel("% of the flows")
     left.set_ylim(bottom=0)
@@ -92,14 +92,14 @@ def threats(figure: Any, results: Results) -> list[Any] | None:
             right.text(column, row, f"{n:,}", ha="center", va="center", color=colour, fontsize=9)
     for set_ticks in (right.set_xticks, right.set_yticks):
         set_ticks(range(len(CLASSES)), CLASSES)
-    right.set_title(f"{100 * judgement.accuracy:.1f} % right")
-    right.set_xlabel("taken for")
-    right.set_ylabel("truly")
+    right.set_title(f"{100 * judgement.accuracy:.1f} % correct")
+    right.set_xlabel("predicted class")
+    right.set_ylabel("actual class")
     return [left]
 
 
 def roads(figure: Any, results: Results) -> list[Any] | None:
-    """Where the cars were, in the colour of the last average speed of the road."""
+    """Draw the positions of the cars, coloured by the last average speed of their road."""
     found = results.stream("speeds", "road_id", "average_speed", "latitude", "longitude")
     if not found.num_rows:
         return None
@@ -119,7 +119,7 @@ def roads(figure: Any, results: Results) -> list[Any] | None:
 
 
 def choices(figure: Any, results: Results) -> list[Any] | None:
-    """How often each action was chosen as the rounds go on."""
+    """Draw the share of each action over the rounds."""
     found = results.stream("actions", "action")
     if not found.num_rows:
         return None
@@ -140,7 +140,7 @@ def choices(figure: Any, results: Results) -> list[Any] | None:
 
 
 def loads(figure: Any, results: Results) -> list[Any] | None:
-    """The predicted and the measured load of a house, and the share of its plugs that stand out."""
+    """Draw the predicted and the measured load of a house, and the share of its plugs above the median."""
     predicted = results.stream("predictions", "timestamp", "house_id", "household_id", "predicted_load")
     outliers = results.stream("outliers", "window_end", "house_id", "percentage")
     readings = results.parsed("readings")
@@ -163,7 +163,7 @@ def loads(figure: Any, results: Results) -> list[Any] | None:
 
 
 def _measured(readings: pa.Table, house: Any) -> tuple[Any, Any]:
-    """The load of a house: per minute the sum of the mean loads of its plugs."""
+    """Return the load of a house: per minute, the sum of the mean loads of its plugs."""
     its = readings.filter(pc.and_(pc.equal(readings["house_id"], house), pc.equal(readings["property"], 1)))
     minute = pc.floor_temporal(its["event_time"], unit="minute")
     plugs = its.append_column("minute", minute).group_by(["minute", "household_id", "plug_id"])
@@ -172,7 +172,7 @@ def _measured(readings: pa.Table, house: Any) -> tuple[Any, Any]:
 
 
 def _interval_means(at: Any, values: Any, growing: bool = False) -> tuple[Any, Any]:
-    """Means over stretches of a stream, of one length or each longer than the one before."""
+    """Return the means over intervals of a stream, of equal length or of growing length."""
     n = min(INTERVALS, max(1, at.size // 20)) + 1
     edges = np.linspace(0, at.size, n).astype(np.int64)
     if growing and at.size > 20:
