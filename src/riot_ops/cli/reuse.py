@@ -69,7 +69,7 @@ def serve(
     try:
         signal.signal(signal.SIGTERM, lambda *_: server.stopping.set())
         running = len(server.manager.names)
-        print(f"serving in {server.folder}" + (f", {running} dataflows continue" if running else ""), flush=True)
+        print(f"serving in {server.folder}" + (f", {running} dataflows resume" if running else ""), flush=True)
         server.serve()
     except RiotError as error:  # exit code 2 would mean that the manager has not started
         print("riot-ops:", error, file=sys.stderr)
