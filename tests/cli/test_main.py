@@ -22,6 +22,7 @@ from riot_ops.cli import main as cli
 from riot_ops.core.source import registered_sources
 from riot_ops.dataflows import RIOTBENCH
 from riot_ops.task import registered_tasks
+from tests.drawn_images import decode, shows
 from tests.samples import expected
 from tests.sessions import used_by_the_command
 
@@ -85,7 +86,8 @@ def test_the_buffering_reaches_the_run(tmp_path, monkeypatch):
 def test_stats_draws_one_sensor(tmp_path):
     text = stats(tmp_path, "--runner", "local", "--messages", "2000", "--sensors", "20")
     assert f"plot: {tmp_path}" in text.replace("\n", "")
-    assert (tmp_path / "stats.png").read_bytes().startswith(b"\x89PNG")
+    pixels = decode(tmp_path / "stats.png")
+    assert all(shows(pixels, colour) for colour in ("#2563eb", "#dc2626")), "the smoothed line and the predictions"
 
 
 def test_stats_of_the_taxi_sample(sample_data, tmp_path):

@@ -1,4 +1,4 @@
-"""The pictures of a run: what is on the axes."""
+"""Plots of STATS and PRED: the data on the axes, and in the file."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ import json
 import numpy as np
 import pytest
 
-from riot_ops.cli import riotbench_plots as pictures
+from riot_ops.cli import riotbench_plots
 from riot_ops.cli.feed import Feed
-from riot_ops.cli.figure import new_figure, robust_range, save_figure
 from riot_ops.cli.riotbench_plots import draw_errors, draw_sensor
+from tests.drawn_images import decode, shows
 
 pytest.importorskip("matplotlib")
 
 
 @pytest.fixture
 def axes(monkeypatch):
-    """The axes of the pictures that were drawn."""
+    """The axes that were drawn."""
     found = []
-    save_figure = pictures.save_figure
+    save_figure = riotbench_plots.save_figure
 
-    def kept(figure, one, path):
-        save_figure(figure, one, path)
-        found.append(one)
+    def record(figure, drawn, path):
+        save_figure(figure, drawn, path)
+        found.append(drawn)
 
-    monkeypatch.setattr(pictures, "save_figure", kept)
+    monkeypatch.setattr(riotbench_plots, "save_figure", record)
     return found
 
 
@@ -49,13 +49,14 @@ def minutes(one):
     return np.asarray(one.get_xdata(), "datetime64[s]").astype(np.int64) / 60
 
 
-def test_a_fault_is_marked_and_does_not_flatten_the_rest(tmp_path, axes):
+def test_outlier_is_marked_and_does_not_flatten_the_readings(tmp_path, axes):
     values = [20.0 + i % 5 for i in range(60)]
     values[30], values[40], values[41] = 900.0, -300.0, -200.0
     feed = recorded(tmp_path, values)
     assert draw_sensor(tmp_path / "stats.png", feed.schema, feed.parsed)
-    assert (tmp_path / "stats.png").read_bytes().startswith(b"\x89PNG")
     (drawn,) = axes
+    pixels = decode(tmp_path / "stats.png")
+    assert all(shows(pixels, one.get_color()) for one in drawn.get_lines())
     low, high = drawn.get_ylim()
     assert 10 < low < 20 and 24 < high < 36
     above, below = line(drawn, "1 above the axis, up to 900"), line(drawn, "2 below the axis, up to -300")
@@ -67,13 +68,13 @@ def test_a_fault_is_marked_and_does_not_flatten_the_rest(tmp_path, axes):
     assert np.asarray(line(drawn, "read").get_ydata()).tolist() == values
 
 
-def test_predictions_begin_where_they_were_made(tmp_path, axes):
+def test_predictions_begin_at_the_time_of_their_reading(tmp_path, axes):
     feed = recorded(tmp_path, [float(i) for i in range(60)])
     assert draw_sensor(tmp_path / "stats.png", feed.schema, feed.parsed)
     (drawn,) = axes
     smooth = line(drawn, "smoothed")
     predicted = [one for one in drawn.get_lines() if one.get_markevery() == [0]]
-    assert len(predicted) == 2, "of each 25th reading that has one, from the tenth on"
+    assert len(predicted) == 2, "one at every 25th reading with a prediction"
     for one, made in zip(predicted, (33, 58), strict=True):
         assert minutes(one).tolist() == list(range(made, made + 11))
         assert one.get_ydata()[0] == smooth.get_ydata()[made]
@@ -82,20 +83,20 @@ def test_predictions_begin_where_they_were_made(tmp_path, axes):
         assert one.get_ydata()[10] == pytest.approx(made + 10, abs=3)
 
 
-def test_readings_that_are_missing_are_left_out(tmp_path, axes):
+def test_missing_readings_are_left_out(tmp_path, axes):
     feed = recorded(tmp_path, [None if i % 3 == 0 else 20.0 + i for i in range(30)])
     assert draw_sensor(tmp_path / "stats.png", feed.schema, feed.parsed)
     assert len(line(axes[0], "read").get_ydata()) == 20
 
 
 @pytest.mark.parametrize(("n", "drawn"), [(11, False), (12, True)])
-def test_too_few_readings_make_no_picture(tmp_path, n, drawn):
+def test_plot_needs_twelve_readings(tmp_path, n, drawn):
     feed = recorded(tmp_path, [20.0 + i for i in range(n)])
     assert draw_sensor(tmp_path / "stats.png", feed.schema, feed.parsed) == drawn
     assert (tmp_path / "stats.png").exists() == drawn
 
 
-def test_errors_by_model_in_seconds(tmp_path, axes):
+def test_median_errors_are_drawn_by_model_over_seconds(tmp_path, axes):
     medians = np.tile(np.linspace(0.2, 0.8, 12), 10)  # one per window of ten
     errors = np.repeat(medians, 10) + np.tile([-0.1, -0.05, 0, 0, 0, 0, 0, 0, 0.05, 0.1], 120)
     errors[300:310] = 90.0
@@ -103,6 +104,8 @@ def test_errors_by_model_in_seconds(tmp_path, axes):
     models = ["first$_1$"] * 600 + ["second"] * 600
     draw_errors(tmp_path / "learn.png", np.arange(1200) / 100, errors, models)
     (drawn,) = axes
+    pixels = decode(tmp_path / "learn.png")
+    assert all(shows(pixels, one.get_color()) for one in drawn.get_lines())
     first, second = line(drawn, "first$_1$"), line(drawn, "second")
     assert (min(first.get_xdata()), max(first.get_xdata())) == (0.05, 5.95)
     assert (min(second.get_xdata()), max(second.get_xdata())) == (6.05, 11.95)
@@ -115,30 +118,6 @@ def test_errors_by_model_in_seconds(tmp_path, axes):
     assert [text.get_text() for text in drawn.figure.legends[0].get_texts()] == ["first$_1$", "second"]
 
 
-def test_errors_that_are_not_numbers(tmp_path, axes):
+def test_errors_without_numbers_are_drawn_as_gaps(tmp_path, axes):
     draw_errors(tmp_path / "learn.png", np.arange(240.0), np.full(240, np.nan), ["a"] * 240)
     assert np.isnan(line(axes[0], "a").get_ydata()).all()
-
-
-@pytest.mark.parametrize(
-    ("values", "expected"),
-    [
-        ([], (0.0, 1.0)),
-        ([np.nan, np.inf], (0.0, 1.0)),
-        ([7.0], (7.0, 7.0)),
-        ([1.0] * 9 + [50.0], (1.0, 50.0)),
-        (list(range(101)), (0.0, 100.0)),
-        ([*range(101), 1000.0, -1000.0], (-128.5, 228.5)),
-    ],
-)
-def test_the_robust_range(values, expected):
-    low, high = robust_range(np.array(values, np.float64))
-    assert (low, high) == pytest.approx(expected)
-
-
-def test_characters_that_the_font_lacks_are_no_news(tmp_path, recwarn):
-    figure = new_figure()
-    axes = figure.subplots()
-    axes.barh(["漢字", "\x0e"], [1, 2])
-    save_figure(figure, axes, tmp_path / "words.png")
-    assert not recwarn and (tmp_path / "words.png").stat().st_size

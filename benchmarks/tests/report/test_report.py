@@ -32,6 +32,7 @@ from benchmarks.tests.report.test_store import COUNTS, RELAY, SUITE, of, stored,
 from riot_ops.cli.main import app
 from riot_ops.core.errors import ConfigError, ConnectorError
 from riot_ops.runtime.folder_lock import FolderLock
+from tests.drawn_images import decode
 
 __all__ = ["where"]
 WORDS = of(sample_suite.WORDS)
@@ -255,7 +256,7 @@ def test_beside_the_page(tmp_path: Path) -> None:
         "sample-relay-size.png",
         "sample-words-form.png",
     ]
-    assert all(p.read_bytes().startswith(b"\x89PNG") for p in (tmp_path / "pictures").iterdir())
+    assert all(decode(path).size for path in (tmp_path / "pictures").iterdir())
     rows = list(csv.DictReader(io.StringIO((tmp_path / f"{SUITE}.csv").read_text(encoding="utf-8"))))
     assert len(rows) == 8 + 21
     first = rows[0]
