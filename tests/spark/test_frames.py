@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import random
@@ -13,15 +14,15 @@ from datetime import timedelta
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyspark.errors import StreamingQueryException
 
 import riot_ops as ro
 from riot_ops import tasks as t
 from riot_ops.core.buffering import Buffering
-from riot_ops.core.errors import ConfigError
+from riot_ops.core.errors import ConfigError, StateError
 from riot_ops.core.schema import ERRORS
 from riot_ops.spark import dataframe_transform
 from riot_ops.spark.frames import CACHED_ROWS
+from riot_ops.spark.session import PARTITIONS
 from tests.random_flows import SCHEMA, assert_same, everything, ordered, random_flow, random_input
 from tests.search import seeds
 
@@ -136,9 +137,34 @@ def test_stream_is_read_once_and_continued(spark, rows, tmp_path):
     for name in ("smooth", "by-type"):
         assert found[name] == Counter({row: n for row, n in wanted[name].items() if seq_of(row) not in missing})
     # another query is refused with the difference
-    for options, text in (({"partitions": 3}, "partitions was 2 and is 3"), ({"fuse": "exact"}, "fuse was")):
-        with pytest.raises(StreamingQueryException, match=f"the checkpoint is of another query: .*{text}"):
+    for options, text in (({"partitions": 3}, "partitions=2 and cannot"), ({"fuse": "exact"}, "fuse='coarse' and")):
+        with pytest.raises(StateError, match=f"the checkpoint .*checkpoint was written with {text}"):
             run(parts[:1], **options)
+
+
+@pytest.mark.parametrize("face", ["write_each", "transform"])
+def test_stream_continues_after_the_session_changed_its_shuffle_partitions(spark, rows, tmp_path, face):
+    flow, got, parts = line(KALMAN), Collected(), [rows.slice(i * 60, 60) for i in range(2)]
+    before = spark.conf.get(PARTITIONS)
+    try:
+        for part, partitions in zip(parts, (3, 2), strict=True):
+            spark.conf.set(PARTITIONS, partitions)
+            stream = stream_of(spark, tmp_path / "in", [part])
+            if face == "write_each":
+                query = flow.frames(stream).write_each(
+                    got.take, checkpoint=tmp_path / "checkpoint", trigger="available now"
+                )
+            else:
+                writer = flow.transform(stream, errors="drop").writeStream.trigger(availableNow=True)
+                hand_over = functools.partial(got.take, "t0")
+                query = (
+                    writer.foreachBatch(hand_over).option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+                )
+            assert query.awaitTermination(120)
+    finally:
+        spark.conf.set(PARTITIONS, before)
+    alone = flow.run(rows)["t0"]
+    assert Counter(got["t0"]["value"].to_pylist()) == Counter(alone["value"].to_pylist())
 
 
 def test_empty_stream_is_handed_over(spark):

@@ -8,8 +8,6 @@ from pyspark.sql.streaming import StreamingQuery
 
 import riot_ops as ro
 from riot_ops import tasks as t
-from riot_ops.core.errors import ConnectorError, RiotError, StateError
-from riot_ops.spark.query import find_cause
 
 pytestmark = pytest.mark.spark
 
@@ -54,23 +52,3 @@ def test_continued_query_counts_its_own_micro_batches(spark, tmp_path, monkeypat
     query.stop()
     assert (query.summary.messages, query.summary.batches) == (200, 2)
     assert (sum(query.summary.rows.values()), rows(tmp_path)) == (1000, 2500)
-
-
-@pytest.mark.parametrize(
-    ("text", "kind", "cause_text"),
-    [
-        ("x\n  riot_ops.core.errors.ConnectorError: no folder /a\n    at b", ConnectorError, "no folder /a"),
-        ("[CANNOT_LOAD_STATE_STORE.UNCATEGORIZED] An error\nat c", StateError, "CANNOT_LOAD_STATE_STORE.UNCATEGORIZED"),
-        (
-            "[X_MISSING_STATE_DIRECTORY] Cannot restart.",
-            StateError,
-            "cannot be read: X_MISSING_STATE_DIRECTORY: Cannot",
-        ),
-        ("Traceback\nValueError: 7\nat d", RiotError, "ValueError: 7"),
-        ("first\nsecond", RiotError, "first"),
-    ],
-)
-def test_cause_of_spark_error(text, kind, cause_text):
-    found, cause = find_cause(text)
-    assert found is kind
-    assert cause_text in cause

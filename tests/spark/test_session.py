@@ -266,6 +266,12 @@ def test_start_restores_partitions_of_session(spark, value):
     assert default_partitions(mine) == usual
 
 
+@pytest.mark.parametrize(("setting", "wanted"), [("16", 16), ("auto", 200), (None, 200)])
+def test_partitions_of_platforms_may_be_a_word(setting, wanted):
+    platform = SimpleNamespace(conf=SimpleNamespace(get=lambda name, *default: setting))
+    assert default_partitions(platform) == wanted
+
+
 def test_stateful_stages_have_separate_workers(spark):
     """So there are few, and a bucket often finds its state in its worker."""
 

@@ -46,6 +46,16 @@ def plain(frame):
     ]
 
 
+def test_missing_field_and_wrong_type_are_named():
+    good = pa.RecordBatch.from_pylist(ROWS, schema=ARROW)
+    for batch, text in (
+        (good.drop_columns(["value"]), "'value'"),
+        (good.set_column(good.schema.get_field_index("value"), "value", pa.nulls(len(good), pa.binary())), "value"),
+    ):
+        with pytest.raises(ConfigError, match=text):
+            list(IN_RANGE.map_in_arrow([good, batch]))
+
+
 def test_map_in_arrow_and_in_pandas(spark):
     frame = spark.createDataFrame(pa.Table.from_pylist(ROWS, schema=ARROW)).coalesce(1)
     for out in (frame.mapInArrow(IN_RANGE.map_in_arrow, DDL), frame.mapInPandas(IN_RANGE.map_in_pandas, DDL)):

@@ -38,6 +38,7 @@ __all__ = [
     "FLUSHED_PREFIX",
     "SINK_STAGE",
     "Block",
+    "Labels",
     "Packer",
     "PrecombineBuffer",
     "blocks_to_batch",
@@ -47,6 +48,9 @@ __all__ = [
     "records_by_stream",
     "split_by_stage",
 ]
+
+#: The labels of the buckets of each stage, see :func:`bucket_labels`.
+Labels = Mapping[int, list[int]]
 
 #: Stage number of blocks for the sinks.
 SINK_STAGE = -1
@@ -199,7 +203,7 @@ class Packer:
         self,
         plan: Plan,
         produced_in: int,
-        labels: dict[int, list[int]],
+        labels: Labels,
         buffering: Buffering,
         bucket: int | None = None,
         writer: FanOutWriter | None = None,

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 
 from riot_ops.core.errors import ConfigError, ConnectorError, StateError, excerpt
@@ -22,6 +21,7 @@ from riot_ops.graph.plan import Plan, plan
 from riot_ops.runtime.checkpoint import MANIFEST, Checkpoint
 from riot_ops.runtime.fingerprint import describe_difference, fingerprint
 from riot_ops.spark.dataframe_transform import default_fuse
+from riot_ops.spark.exceptions import Py4JError, Py4JJavaError
 from riot_ops.spark.session import default_partitions
 
 if TYPE_CHECKING:
@@ -136,8 +136,15 @@ class SparkCheckpoint:
         Otherwise Spark would continue with them, even if they made the query fail. The initial offsets of the sources
         stay.
         """
+        self._remove("offsets", "state", MANIFEST)
+
+    def forget_dataflow(self) -> None:
+        """Remove the manifest of a dataflow that committed nothing."""
+        self._remove(MANIFEST)
+
+    def _remove(self, *names: str) -> None:
         with self._translating_errors("written"):
-            for name in ("offsets", "state", MANIFEST):
+            for name in names:
                 system, path = self._hadoop(name)
                 system.delete(path, True)
 

@@ -29,6 +29,7 @@ from riot_ops.spark.blocks import (
     BLOCKS,
     FLUSHED_PREFIX,
     Block,
+    Labels,
     Packer,
     blocks_to_batch,
     bucket_labels,
@@ -48,7 +49,7 @@ from riot_ops.spark.error_column import (
     result_schema,
 )
 from riot_ops.spark.pickling import pickled_processor
-from riot_ops.spark.session import default_partitions, fit_buffering, stateful_workers
+from riot_ops.spark.session import PARTITIONS, default_partitions, fit_buffering, stateful_workers
 from riot_ops.spark.session_check import check_session
 from riot_ops.spark.sink import SinkRoutes
 from riot_ops.spark.stage import OWNER_BUCKET, SOURCE_END, StageProcessor, run_stage_zero
@@ -58,9 +59,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "PASSED_THROUGH",
+    "Order",
     "StageChain",
     "assign_labels",
-    "bucket_count",
     "check_options",
     "default_fuse",
     "inspect_frame",
@@ -73,6 +74,7 @@ __all__ = [
     "with_seq",
 ]
 
+Order = Literal["auto", "arrival", "event_time"]
 #: A function for ``mapInArrow``.
 Pack = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
@@ -80,6 +82,8 @@ BATCH_ROWS = 65_536
 BATCH_SECONDS = 0.5
 FEW_PARTITIONS = 4
 NO_FIELDS = pa.schema([])
+#: What a task of a streaming query knows of its shuffle partitions: Spark restores the first of these that it has.
+QUERY_PARTITIONS = ("spark.sql.streaming.internal.stateStore.partitions", PARTITIONS)
 #: Spark's error condition where a pipeline's function asks a DataFrame of the pipeline for its schema.
 NO_ANALYSIS = "ATTEMPT_ANALYSIS_IN_PIPELINE_QUERY_FUNCTION"
 #: Source node beside the task, whose name has no dot.
@@ -114,7 +118,8 @@ def transform(
         and place), or by ``event_time`` first. "auto": by event time if the DataFrame has it and
         has no ``seq``.
     partitions : int, optional
-        Buckets of keys; by default ``spark.sql.shuffle.partitions``.
+        Buckets of keys; by default ``spark.sql.shuffle.partitions``, and in a streaming query that continues, the
+        number that it began with.
     buffering : Buffering, "throughput", "latency" or "immediate", optional
         Size and compression of the packed blocks; see :class:`riot_ops.Buffering`.
     streaming : bool, optional
@@ -135,7 +140,7 @@ def transform(
     flow.connect(SOURCE, task.name())
     flow.connect(task.name(), "out")
     unnumbered = set() if "seq" in schema.names else {SOURCE}
-    chain = StageChain(plan(flow), sort_fields(flow, unnumbered, order), bucket_count(df, partitions), buffering)
+    chain = StageChain(plan(flow), sort_fields(flow, unnumbered, order), partitions, buffering)
     return unpack_stream(chain.apply({SOURCE: df}, streaming), task.name(), result)
 
 
@@ -164,7 +169,7 @@ def check_options(errors: str, order: str, partitions: int | None) -> None:
         raise ConfigError(f"partitions must be a whole number >= 1, got {partitions}")
 
 
-def resolve_order(flow: Graph, unnumbered: Set[str], order: str) -> str:
+def resolve_order(flow: Graph, unnumbered: Set[str], order: Order) -> Literal["arrival", "event_time"]:
     """Resolve ``order="auto"``: "event_time" if records of a source without ``seq`` have an event time anywhere.
 
     A parser may be what writes it. ``unnumbered`` are the sources without ``seq``.
@@ -180,14 +185,9 @@ def resolve_order(flow: Graph, unnumbered: Set[str], order: str) -> str:
     return "event_time" if any(map(pa.types.is_timestamp, kinds)) else "arrival"
 
 
-def sort_fields(flow: Graph, unnumbered: Set[str], order: str) -> tuple[str, ...]:
+def sort_fields(flow: Graph, unnumbered: Set[str], order: Order) -> tuple[str, ...]:
     """Return the fields that order the rows of a key, see :func:`resolve_order`."""
     return ARRIVAL if resolve_order(flow, unnumbered, order) == "arrival" else EVENT_TIME
-
-
-def bucket_count(df: DataFrame, partitions: int | None) -> int:
-    """Return the number of buckets of keys, by default the session's shuffle partitions."""
-    return partitions or default_partitions(df.sparkSession)
 
 
 def default_fuse(partitions: int) -> Literal["exact", "coarse"]:
@@ -207,8 +207,9 @@ class StageChain:
     plan : Plan
     order : tuple of str
         Fields that order the rows of a key.
-    partitions : int
-        Buckets of keys.
+    partitions : int or None
+        Buckets of keys. None: the shuffle partitions of the session; a streaming query that continues keeps those that
+        it began with.
     buffering : Buffering
         For the packed blocks.
     owner : dict
@@ -217,14 +218,18 @@ class StageChain:
 
     plan: Plan
     order: tuple[str, ...]
-    partitions: int
+    partitions: int | None
     buffering: Buffering
     owner: dict[str, Any] = field(default_factory=dict)
 
     def apply(self, sources: Mapping[str, DataFrame], streaming: bool) -> DataFrame:
         """Return the records for sinks as packed blocks; those of ``PASSED_THROUGH`` are rows with an ``_error``."""
-        labels = assign_labels(self.plan, self.partitions)
-        buffering = fit_buffering(self.buffering, next(iter(sources.values())).sparkSession)
+        spark = next(iter(sources.values())).sparkSession
+        partitions = self.partitions or default_partitions(spark)
+        labels: Labels = assign_labels(self.plan, partitions)
+        if streaming and self.partitions is None:
+            labels = QueryLabels(self.plan, partitions)
+        buffering = fit_buffering(self.buffering, spark)
         if any(ERROR_COLUMN in df.columns for df in sources.values()):
             self.plan.stages[0].outputs.add(PASSED_THROUGH)
             self.plan.sinks.add(PASSED_THROUGH)
@@ -236,7 +241,8 @@ class StageChain:
             packed = rows if packed is None else packed.union(rows)
         assert packed is not None
         run = uuid.uuid4().hex
-        owner = {"the query": {"partitions": self.partitions, "order": self.order[0]}, **self.owner}
+        fixed = {} if self.partitions is None else {"partitions": self.partitions}
+        owner = {"the query": {**fixed, "order": self.order[0]}, **self.owner}
         for number in range(1, len(self.plan.shuffles) + 1):
             grouped = packed.groupBy("bucket")
             if streaming:
@@ -275,8 +281,38 @@ def assign_labels(stages: Plan, partitions: int) -> dict[int, list[int]]:
     return found
 
 
+class QueryLabels(Mapping[int, list[int]]):
+    """The bucket labels for the number of shuffle partitions of the query that runs.
+
+    A query that continues has the number that it began with, whatever the session has by now. Spark hands the settings
+    of the query to its tasks; elsewhere the number is ``partitions``.
+    """
+
+    def __init__(self, stages: Plan, partitions: int) -> None:
+        self._stages = stages
+        self._partitions = partitions
+        self._found: dict[int, dict[int, list[int]]] = {}
+
+    def _labels(self) -> dict[int, list[int]]:
+        context = TaskContext.get()
+        settings = [] if context is None else [context.getLocalProperty(name) or "" for name in QUERY_PARTITIONS]
+        partitions = next((int(setting) for setting in settings if setting.isdecimal()), self._partitions)
+        if partitions not in self._found:
+            self._found[partitions] = assign_labels(self._stages, partitions)
+        return self._found[partitions]
+
+    def __getitem__(self, stage: int) -> list[int]:
+        return self._labels()[stage]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._labels())
+
+    def __len__(self) -> int:
+        return len(self._labels())
+
+
 def _whole_bucket(
-    stages: Plan, number: int, labels: dict[int, list[int]], order: tuple[str, ...], buffering: Buffering
+    stages: Plan, number: int, labels: Labels, order: tuple[str, ...], buffering: Buffering
 ) -> Callable[[pa.Table], pa.Table]:
     """Process all blocks of a bucket of a batch DataFrame at once; no state is kept."""
 
@@ -306,7 +342,7 @@ def _joined(streams: Mapping[str, list[pa.RecordBatch]]) -> dict[str, list[pa.Re
 def pack_stage_zero(
     stages: Plan,
     stream: str,
-    labels: dict[int, list[int]],
+    labels: Labels,
     order: tuple[str, ...],
     buffering: Buffering,
     sink_routes: SinkRoutes | None = None,

@@ -23,20 +23,23 @@ from riot_ops.core.schema import ERRORS
 from riot_ops.graph.graph import Graph
 from riot_ops.graph.nodes import ERRORS_STREAM
 from riot_ops.graph.plan import plan
+from riot_ops.runtime.batches import ARRIVAL, EVENT_TIME
 from riot_ops.runtime.binding import bind_sources
 from riot_ops.runtime.fingerprint import fingerprint
+from riot_ops.spark.checkpoint import SparkCheckpoint
 from riot_ops.spark.dataframe_transform import (
     PASSED_THROUGH,
+    Order,
     StageChain,
-    bucket_count,
     check_options,
     default_fuse,
     inspect_frame,
-    sort_fields,
+    resolve_order,
     unpack_stream,
 )
 from riot_ops.spark.error_column import ERROR_COLUMN, accepted_rows, drop_error_column, to_dead_letters
-from riot_ops.spark.session_check import check_session
+from riot_ops.spark.session import core_count
+from riot_ops.spark.session_check import check_session, is_connect
 from riot_ops.spark.types import spark_type
 
 if TYPE_CHECKING:
@@ -45,7 +48,6 @@ if TYPE_CHECKING:
 __all__ = ["Frames", "frames", "transform_flow"]
 
 Fuse = Literal["auto", "exact", "coarse"]
-Order = Literal["auto", "arrival", "event_time"]
 #: Spark's setting for the rows that its cache stores and reads together.
 CACHED_ROWS = "spark.sql.inMemoryColumnarStorage.batchSize"
 
@@ -116,9 +118,11 @@ def frames(
         Order of a key's rows within a micro-batch: by ``seq``, or by ``event_time`` first. "auto": by event time
         if a DataFrame has no ``seq``, and it or a task after it makes an event time.
     partitions : int, optional
-        Buckets of keys; by default ``spark.sql.shuffle.partitions``.
+        Buckets of keys; by default ``spark.sql.shuffle.partitions``, and in a streaming query that continues, the
+        number that it began with.
     fuse : "auto", "exact" or "coarse", default "auto"
-        See :func:`riot_ops.graph.plan.plan`; "auto" is "coarse" up to four partitions, and "exact" beyond.
+        See :func:`riot_ops.graph.plan.plan`; "auto" is "coarse" up to four partitions, and "exact" beyond. Without
+        ``partitions`` the number of cores decides, which does not change with a setting of the session.
     buffering : Buffering, "throughput", "latency" or "immediate", optional
         Size and compression of the packed blocks; see :class:`riot_ops.Buffering`.
     streaming : bool, optional
@@ -138,14 +142,14 @@ def frames(
     first = next(iter(bound.values()))
     keyed = any(isinstance(node.task, KeyedOperator) for node in flow.nodes_of_kind("task"))
     check_session(first.sparkSession, keeps_state=streaming and keyed)
-    partitions = bucket_count(first, partitions)
     if fuse == "auto":
-        fuse = default_fuse(partitions)
+        fuse = default_fuse(partitions or core_count(first.sparkSession))
     unnumbered = {name for name, schema in schemas.items() if "seq" not in schema.names}
-    by = sort_fields(flow, unnumbered, order)
+    order = resolve_order(flow, unnumbered, order)
     owner = {"the plan": {"fuse": fuse}, **fingerprint(flow)}
+    by = ARRIVAL if order == "arrival" else EVENT_TIME
     chain = StageChain(plan(flow, fuse=fuse), by, partitions, buffering, owner)
-    return Frames(flow, chain.apply(bound, streaming), streaming, not unnumbered)
+    return Frames(flow, chain.apply(bound, streaming), streaming, not unnumbered, (partitions, order, fuse))
 
 
 class Frames(Mapping[str, "DataFrame"]):
@@ -162,12 +166,20 @@ class Frames(Mapping[str, "DataFrame"]):
         The packed blocks.
     """
 
-    def __init__(self, flow: Graph, packed: DataFrame, streaming: bool, numbered: bool) -> None:
+    def __init__(
+        self,
+        flow: Graph,
+        packed: DataFrame,
+        streaming: bool,
+        numbered: bool,
+        options: tuple[int | None, str, str] = (None, "arrival", "coarse"),
+    ) -> None:
         schemas = flow.schemas()
         self.names = (*_results(flow), ERRORS_STREAM)
         self.packed = packed
         self._flow = flow
         self._streaming = streaming
+        self._options = options
         self._numbered = numbered
         self._schemas = {name: _spark_schema(schemas[name], numbered) for name in self.names}
 
@@ -219,6 +231,11 @@ class Frames(Mapping[str, "DataFrame"]):
         -------
         StreamingQuery or None
             Spark's own handle; None for batch DataFrames, where the work is done on return.
+
+        Raises
+        ------
+        StateError
+            If the checkpoint is of another dataflow. Over Spark Connect the query itself then fails.
         """
         if not callable(fn):
             raise ConfigError(f"write_each needs a function of (stream, DataFrame, batch number), got {value_text(fn)}")
@@ -229,6 +246,11 @@ class Frames(Mapping[str, "DataFrame"]):
             return None
         writer = self.packed.writeStream.foreachBatch(hand_over).queryName(self._flow.name)
         if checkpoint is not None:
+            if not is_connect(self.packed.sparkSession):
+                kept = SparkCheckpoint(self.packed.sparkSession, checkpoint)
+                if kept.exists() and not kept.next_batch():
+                    kept.forget_dataflow()
+                kept.open(self._flow, *self._options)
             writer = writer.option("checkpointLocation", as_uri(checkpoint))
         if trigger == AVAILABLE_NOW:
             writer = writer.trigger(availableNow=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import shutil
 import time
 from collections.abc import Callable, Iterator
@@ -11,10 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from py4j.protocol import Py4JError
 
-from riot_ops.core import errors
-from riot_ops.core.errors import RiotError, StateError, excerpt
+from riot_ops.core.errors import RiotError, StateError
 from riot_ops.core.interrupts import defer_interrupt
 from riot_ops.core.sink import Sink
 from riot_ops.core.source import Source
@@ -26,8 +23,9 @@ from riot_ops.runtime.binding import end_sinks, read_stream, readable_streams
 from riot_ops.runtime.folder_lock import FolderLock
 from riot_ops.spark.checkpoint import SparkCheckpoint, offset_of
 from riot_ops.spark.driver_sink import DriverSink
+from riot_ops.spark.exceptions import Py4JError, find_cause
 
-__all__ = ["Query", "find_cause", "is_active"]
+__all__ = ["Query", "is_active"]
 
 POLL_SECONDS = 0.1
 
@@ -262,15 +260,3 @@ def is_active(streaming: Any) -> bool:
         return bool(streaming.isActive)
     except (Py4JError, OSError):
         return False
-
-
-def find_cause(text: str) -> tuple[type[RiotError], str]:
-    """Find the cause of a Spark error: the type to raise, and the line that names it."""
-    if named := re.findall(r"^\s*riot_ops\.core\.errors\.(\w+): (.*)$", text, re.MULTILINE):
-        name, message = named[-1]
-        return getattr(errors, name, RiotError), message
-    if damaged := re.search(r"\[(\w*(?:STATE_STORE|STATE_DIRECTORY|CHECKPOINT)[\w.]*)\] (.*)", text):
-        return StateError, f"its state cannot be read: {damaged[1]}: {excerpt(damaged[2])}; use a new checkpoint"
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    named_lines = [line for line in lines if "Error: " in line]
-    return RiotError, named_lines[-1] if named_lines else lines[0] if lines else text

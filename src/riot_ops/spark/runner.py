@@ -24,7 +24,7 @@ from riot_ops.runtime.merged_source import merge_sources
 from riot_ops.spark.batch_source import FrameFiles, write_batch_frames
 from riot_ops.spark.blocks import BLOCKS_DDL
 from riot_ops.spark.checkpoint import SparkCheckpoint
-from riot_ops.spark.dataframe_transform import assign_labels, pack_stage_zero, resolve_order
+from riot_ops.spark.dataframe_transform import Order, assign_labels, pack_stage_zero, resolve_order
 from riot_ops.spark.driver_sink import DriverSink
 from riot_ops.spark.pickling import pickled_processor, pickled_sink, pickled_source
 from riot_ops.spark.query import Query, is_active
@@ -62,7 +62,7 @@ def start(
     target_s: float | None = None,
     min_records: int | None = None,
     partitions: int | None = None,
-    order: str = "auto",
+    order: Order = "auto",
     fuse: str = "auto",
     buffering: Buffering | str | None = None,
     overwrite: bool = False,

@@ -28,6 +28,7 @@ __all__ = [
     "arrow_batch_settings",
     "block_batch_settings",
     "configure",
+    "core_count",
     "default_partitions",
     "fit_buffering",
     "query_settings",
@@ -86,6 +87,8 @@ STARTUP_SETTINGS = {
 LIGHT_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=240m"
 #: Spark's setting for the number of shuffle partitions.
 PARTITIONS = "spark.sql.shuffle.partitions"
+#: Its default, for platforms on which it may be a word, such as "auto".
+SPARK_PARTITIONS = 200
 #: Spark's setting for the module from which Python workers are forked.
 DAEMON = "spark.python.daemon.module"
 #: Spark pools Python workers by environment: this variable gives stateful stages a pool of their own.
@@ -165,14 +168,16 @@ def session(
     limit of bytes, would cost as much as the exchange itself. For records of more than half a megabyte give
     ``settings={"spark.sql.execution.arrow.maxBytesPerBatch": "64MB"}``.
     """
-    from pyspark import SparkContext
     from pyspark.sql.utils import is_remote
+    from pyspark.util import is_remote_only
 
     if cores is not None and cores < 1:
         raise ConfigError(f"cores must be a whole number >= 1, got {cores}")
     if jvm not in ("light", "full"):
         raise ConfigError(f"jvm must be 'light' or 'full', got {jvm!r}")
-    refuse_connect(is_remote(), "riot_ops.spark.session")
+    refuse_connect(is_remote() or is_remote_only(), "riot_ops.spark.session")
+    from pyspark import SparkContext
+
     running = SparkContext._active_spark_context  # noqa: SLF001 (PySpark has no public word for it)
     if running is not None and running._jsc is not None:  # noqa: SLF001
         return _additional_session(cores or running.defaultParallelism, settings or {})
@@ -316,4 +321,10 @@ def _limits_records_only(spark: SparkSession) -> bool:
 def default_partitions(spark: SparkSession) -> int:
     """Return the session's number of shuffle partitions, unaffected by a query that is being started."""
     with _SETTINGS_LOCK:
-        return int(spark.conf.get(PARTITIONS) or 1)
+        setting = spark.conf.get(PARTITIONS) or ""
+    return int(setting) if setting.isdecimal() else SPARK_PARTITIONS
+
+
+def core_count(spark: SparkSession) -> int:
+    """Return the number of cores that run tasks; over Spark Connect, the number of shuffle partitions."""
+    return default_partitions(spark) if is_connect(spark) else int(spark.sparkContext.defaultParallelism)

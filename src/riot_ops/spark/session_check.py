@@ -10,6 +10,7 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 from riot_ops.core.errors import ConfigError, excerpt
+from riot_ops.spark.exceptions import Py4JError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -79,8 +80,6 @@ def is_stopped(spark: SparkSession) -> bool:
     if is_connect(spark):
         remote: Any = spark
         return bool(remote.is_stopped)
-    from py4j.protocol import Py4JError
-
     context = spark._jsc  # noqa: SLF001 (PySpark has no public word for it)
     try:
         return spark.sparkContext._jsc is None or bool(context.sc().isStopped())  # noqa: SLF001

@@ -37,6 +37,7 @@ from riot_ops.runtime.fingerprint import describe_difference
 from riot_ops.spark.blocks import (
     FLUSHED_PREFIX,
     Block,
+    Labels,
     Packer,
     blocks_to_batch,
     blocks_to_frame,
@@ -136,7 +137,7 @@ class StageProcessor:
         self,
         plan: Plan,
         shuffle: int,
-        labels: dict[int, list[int]],
+        labels: Labels,
         run: str,
         order: tuple[str, ...],
         buffering: Buffering,

@@ -40,8 +40,12 @@ def map_in_arrow(task: Operator) -> Callable[[Iterable[pa.RecordBatch]], Iterato
 
     def apply(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         dead = DeadLetters(task.name())
-        for batch in batches:
-            yield from apply_to_accepted(task.batches, to_utc(batch), dead)
+        checked = None
+        for batch in map(to_utc, batches):
+            if batch.schema != checked:
+                result_schema(task, batch.schema, errors=False)  # raises for a field that is missing or of another type
+                checked = batch.schema
+            yield from apply_to_accepted(task.batches, batch, dead)
 
     return apply
 

@@ -89,7 +89,7 @@ def timed_query(
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
-    from riot_ops.spark.query import find_cause
+    from riot_ops.spark.exceptions import find_cause
 
     try:
         return _run_timed(frame, checkpoint, form, limit_s, out, mode, watch)

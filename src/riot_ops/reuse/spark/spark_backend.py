@@ -6,16 +6,15 @@ import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from py4j.protocol import Py4JError
-
 from riot_ops.core.buffering import interval_seconds
 from riot_ops.core.checks import check_count, check_seconds
 from riot_ops.core.errors import ConnectorError
 from riot_ops.reuse.spark.backend import FragmentsBackend
 from riot_ops.reuse.spark.fragment import Fragment, QueryOptions, RunningQuery
 from riot_ops.spark.dataframe_transform import default_fuse
+from riot_ops.spark.exceptions import Py4JError, find_cause
 from riot_ops.spark.pickling import pickled_sink, pickled_source
-from riot_ops.spark.query import find_cause, is_active
+from riot_ops.spark.query import is_active
 from riot_ops.spark.runner import chain_stages
 from riot_ops.spark.session import PARTITIONS, active_session, block_batch_settings, default_partitions, query_settings
 from riot_ops.spark.session_check import check_session, is_connect, is_stopped, refuse_connect
