@@ -5,12 +5,19 @@ from __future__ import annotations
 import gzip
 import json
 import logging
+import time
 
 import pytest
+from typer.testing import CliRunner
 
 from riot_ops import streams
+from riot_ops.cli import main as cli
 from riot_ops.cli.feed import Feed
+from riot_ops.cli.job import Job
+from riot_ops.cli.micro_job import MicroJob
 from riot_ops.core.errors import ConfigError, ConnectorError
+from riot_ops.ingest.pace import PacedSource
+from riot_ops.streams import CitySource, ReplaySource, write
 from riot_ops.streams.catalog import catalog_entry
 from tests.streams.records import table
 
@@ -51,7 +58,7 @@ def test_plain_csv_is_refused_with_the_command_that_reads_it(file):
     assert f"riot-ops run stats --input {path} --format csv --time when --key device" in said
 
 
-def test_the_example_in_a_refusal_can_be_read(file):
+def test_example_in_a_refusal_is_readable(file):
     said = refusal(file("a,b\n1,2\n"))
     example = said.partition("such as ")[2].splitlines()[0]
     feed(file(example, "example.csv")).check()
@@ -83,16 +90,16 @@ def test_columns_are_guessed(file, header, rows, time, key):
         (b"1,2,3\n4,5,6\n", "--stream must name the stream"),
     ],
 )
-def test_other_files_are_refused_with_what_they_are(file, content, text):
+def test_refusal_says_what_a_file_is(file, content, text):
     assert text in refusal(file(content))
 
 
-def test_a_missing_file_and_an_empty_folder(tmp_path):
+def test_missing_file_and_empty_folder_are_refused(tmp_path):
     assert "no such file" in refusal(tmp_path / "missing.csv")
     assert "holds no files" in refusal(tmp_path)
 
 
-def test_one_line_that_can_be_read_is_enough(file):
+def test_one_readable_line_is_enough(file):
     entries = [{"n": "source", "sv": "s1"}, {"n": "temperature", "v": 20.5}]
     good = "1000," + json.dumps({"e": entries, "bt": 1000})
     feed(file("\n".join(["# recorded in Geneva", good]))).check()
@@ -117,7 +124,7 @@ EXPECTED = [
 @pytest.mark.parametrize("last", [True, False])
 @pytest.mark.parametrize("mark", ["", "\ufeff"])
 @pytest.mark.parametrize("delimiter", [",", ";", "\t"])
-def test_columns_of_ones_own(file, end, last, mark, delimiter):
+def test_csv_with_its_own_columns_is_read(file, end, last, mark, delimiter):
     text = mark + end.join([HEADER, *ROWS]) + (end if last else "")
     source = csv_feed(file(text.replace(",", delimiter)))
     source.check()
@@ -126,7 +133,7 @@ def test_columns_of_ones_own(file, end, last, mark, delimiter):
     assert source.has_custom_columns
 
 
-def test_the_benchmarks_own_columns_need_no_names(file):
+def test_columns_of_the_stream_need_no_names(file):
     lines = ["s1,1000,2.5", "s2,2000,3.5"]
     for text in ("\n".join(lines), "\n".join(["meterid,timestamp,energyconsumed", *lines])):
         source = Feed("grid", 1, 1, input=file(text), format="csv")
@@ -151,7 +158,7 @@ def test_the_benchmarks_own_columns_need_no_names(file):
         ({"format": "csv"}, "expected columns: timestamp, source"),
     ],
 )
-def test_misuse_of_the_options_for_files(file, options, text):
+def test_misuse_of_file_options_is_refused(file, options, text):
     path = file("\n".join([HEADER, *ROWS]))
     assert text.format(path=path) in refusal(path, **options)
 
@@ -164,7 +171,7 @@ def test_misuse_of_the_options_for_files(file, options, text):
         ("", "is empty"),
     ],
 )
-def test_tables_that_will_not_do(file, content, text):
+def test_unusable_tables_are_refused(file, content, text):
     with pytest.raises(ConfigError, match=text):
         csv_feed(file(content))
 
@@ -175,7 +182,7 @@ def test_csv_needs_a_file():
 
 
 @pytest.mark.parametrize(("first", "warns"), [("1704067200", True), ("1704067200000", False)])
-def test_seconds_taken_for_milliseconds_are_pointed_out(file, caplog, first, warns):
+def test_times_in_seconds_give_a_warning(file, caplog, first, warns):
     caplog.set_level(logging.WARNING)
     csv_feed(file(f"when,device,v\n{first},a,1\n"))
     assert ("looks like seconds" in caplog.text) == warns
@@ -188,10 +195,61 @@ def test_generated_messages_follow_the_seed():
     assert not made.equals(table(streams.generate("grid", 10, messages=50)))
 
 
-def test_the_pace_of_a_stream_of_the_catalogue():
+def test_curve_sets_the_pace():
     plain = Feed("grid", 50, 10)
     assert type(plain.source(paced=True)) is type(plain.source(paced=False)), "as fast as possible"
     paced = Feed("grid", 50, 10, curve="taxi", speed=200.0).source(paced=True)
     assert paced.curve.mean == pytest.approx(catalog_entry("taxi").curve(200.0).mean)
     usual = Feed("grid", 50, 10, curve="taxi").source(paced=True)
     assert usual.curve.mean == pytest.approx(catalog_entry("taxi").curve(1000).mean)
+
+
+def due_after(job, seconds):
+    """Messages that are due so many seconds after the first one."""
+    source = job.source(paced=True)
+    assert isinstance(source, PacedSource)
+    now = [0.0]
+    source.clock = lambda: now[0]
+    offset = source.latest(source.initial())
+    now[0] = seconds
+    end = source.latest(offset)
+    return source.count(source.initial(), end)
+
+
+@pytest.mark.parametrize(
+    ("options", "seconds", "messages"),
+    [
+        ({"curve": "city"}, 100, 640_000),
+        ({"curve": "taxi"}, 86.4 + 3 * 3.6 + 1, (2640 * 86.4) + 1.9e4),  # a day, and a night's beginning
+        ({"curve": "fit"}, 10, 5000),
+        ({"curve": "fit", "speed": 3.0}, 10, 15_000),
+        ({"curve": "city", "speed": 500.0}, 100, 320_000),
+    ],
+)
+def test_messages_are_due_along_the_curve(options, seconds, messages):
+    for job in (Job(name="stats", messages=10**7, **options), MicroJob(name="micro", messages=10**7, **options)):
+        assert due_after(job, seconds) == pytest.approx(messages, rel=0.03)
+
+
+def test_file_is_replayed_along_the_curve(tmp_path):
+    path = tmp_path / "city.csv"
+    write(CitySource(20, messages=900), path)
+    job = Job(name="stats", input=path, curve="fit")
+    assert isinstance(job.source(paced=False), ReplaySource)
+    assert due_after(job, 0.5) in (250, 251)
+
+
+@pytest.mark.long
+def test_command_follows_the_curve(tmp_path):
+    begun = time.monotonic()
+    options = ("--runner", "local", "--stream", "fit", "--sensors", "2", "--messages", "500", "--no-plot")
+    result = CliRunner().invoke(cli.app, ["run", "stats", *options, "--curve", "fit", "--out", str(tmp_path)])
+    assert result.exit_code == 0, result.output
+    assert time.monotonic() - begun > 499 / 500
+
+
+def test_unknown_curve_and_two_paces_are_refused():
+    with pytest.raises(ConfigError, match=r"no generated stream 'citty'.*did you mean \"city\""):
+        Job(name="stats", curve="citty")
+    with pytest.raises(ConfigError, match="--curve city and --rate 5 both set the pace"):
+        Job(name="stats", curve="city", rate=5.0)

@@ -1,4 +1,4 @@
-"""Every option of every command: what it does is seen where it arrives, or by the test that is named here."""
+"""Every option of every command has a test: it reaches its target, or the test that sees its effect is named here."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def refused(*args):
 
 
 class Recorder:
-    """In place of what a command starts: keeps what it is given."""
+    """A stand-in for what a command starts, which keeps its arguments."""
 
     def __init__(self):
         self.positional, self.given = (), {}
@@ -47,6 +47,7 @@ class Recorder:
         return SimpleNamespace(run=lambda console: None, all_rejected=False, **given)
 
 
+#: Option of ``riot-ops run``: its text, the field of the job and the value.
 RUN = {
     "--stream": ("taxi", "stream", "taxi"),
     "--messages": ("7", "messages", 7),
@@ -79,35 +80,35 @@ RUN = {
     "--broker": ("memory://b", "broker", "memory://b"),
     "--servers": (None, "servers", True),
 }
-#: Options that are the business of the command itself, and the test that fails where one is ignored.
-ELSEWHERE = {
-    "--version": "cli/test_main.py::test_the_version",
+#: Other options, with the test that fails if the option is ignored.
+TESTED_ELSEWHERE = {
+    "--version": "cli/test_main.py::test_version_is_printed",
     "run --set": "cli/test_application_job.py::test_file_parameter_and_seed_change_results",
     "run --list": "cli/test_run.py::test_list_names_every_application",
     "run --json": "cli/test_run.py::test_list_names_every_application",
-    "tasks --json": "cli/test_main.py::test_the_registry_as_json",
-    "show --stream": "cli/test_options.py::test_the_stream_of_what_is_shown_and_planned",
-    "show --format": "cli/test_main.py::test_show_and_plan",
-    "plan --stream": "cli/test_options.py::test_the_stream_of_what_is_shown_and_planned",
-    "plan --fuse": "cli/test_options.py::test_the_stages_are_those_of_the_fusion",
+    "tasks --json": "cli/test_main.py::test_tasks_lists_every_task_and_source",
+    "show --stream": "cli/test_options.py::test_stream_decides_what_show_and_plan_describe",
+    "show --format": "cli/test_main.py::test_show_and_plan_describe_applications",
+    "plan --stream": "cli/test_options.py::test_stream_decides_what_show_and_plan_describe",
+    "plan --fuse": "cli/test_options.py::test_coarse_fusion_shares_a_stage",
     "streams --plot": "streams/test_catalog.py::test_the_command_draws",
-    "streams --speedup": "cli/test_options.py::test_the_picture_of_a_stream_has_its_speed",
-    "streams --write": "cli/test_main.py::test_a_stream_written_as_a_file_is_what_the_generator_makes",
-    "streams --messages": "cli/test_main.py::test_a_stream_written_as_a_file_is_what_the_generator_makes",
-    "streams --sensors": "cli/test_main.py::test_a_stream_written_as_a_file_is_what_the_generator_makes",
-    "streams --seed": "cli/test_main.py::test_a_stream_written_as_a_file_is_what_the_generator_makes",
+    "streams --speedup": "cli/test_streams.py::test_speedup_reaches_plot_and_description",
+    "streams --write": "cli/test_streams.py::test_written_file_equals_the_generators_messages",
+    "streams --messages": "cli/test_streams.py::test_written_file_equals_the_generators_messages",
+    "streams --sensors": "cli/test_streams.py::test_written_file_equals_the_generators_messages",
+    "streams --seed": "cli/test_streams.py::test_written_file_equals_the_generators_messages",
     "streams --json": "cli/test_streams.py::test_streams_of_lines_are_described_and_written",
-    "warm --processes": "cli/test_options.py::test_the_processes_that_compile",
-    "warm --spark": "cli/test_options.py::test_the_archive_of_spark_is_made_instead",
-    "reuse serve --dir": "cli/test_options.py::test_what_a_manager_is_made_with",
-    "reuse serve --backend": "cli/test_options.py::test_what_a_manager_is_made_with",
-    "reuse serve --policy": "cli/test_options.py::test_what_a_manager_is_made_with",
-    "reuse serve --epoch": "cli/test_options.py::test_what_a_manager_is_made_with",
-    "reuse serve --cores": "cli/test_options.py::test_what_a_manager_is_made_with",
-    "reuse submit --sink": "cli/test_options.py::test_what_is_asked_of_a_manager",
-    "reuse submit --out": "cli/test_options.py::test_what_is_asked_of_a_manager",
+    "warm --processes": "cli/test_warm.py::test_number_of_processes_reaches_the_compilation",
+    "warm --spark": "cli/test_warm.py::test_spark_option_archives_classes_instead",
+    "reuse serve --dir": "cli/test_options.py::test_options_of_serve_reach_the_manager",
+    "reuse serve --backend": "cli/test_options.py::test_options_of_serve_reach_the_manager",
+    "reuse serve --policy": "cli/test_options.py::test_options_of_serve_reach_the_manager",
+    "reuse serve --epoch": "cli/test_options.py::test_options_of_serve_reach_the_manager",
+    "reuse serve --cores": "cli/test_options.py::test_options_of_serve_reach_the_manager",
+    "reuse submit --sink": "cli/test_options.py::test_options_of_submit_reach_the_request",
+    "reuse submit --out": "cli/test_options.py::test_options_of_submit_reach_the_request",
     **{
-        f"reuse submit --{option}": "cli/test_options.py::test_what_is_asked_of_a_manager"
+        f"reuse submit --{option}": "cli/test_options.py::test_options_of_submit_reach_the_request"
         for option in (
             "dir",
             "name",
@@ -122,7 +123,7 @@ ELSEWHERE = {
         )
     },
     **{
-        f"reuse {command} --dir": "cli/test_options.py::test_the_folder_of_a_manager"
+        f"reuse {command} --dir": "cli/test_options.py::test_requests_go_to_the_folder_of_dir"
         for command in ("remove", "pause", "resume", "list", "show", "stats", "defragment", "stop")
     },
     **{
@@ -142,21 +143,26 @@ def options_of(command, path=()):
 
 
 def test_every_option_has_a_test():
-    tested = {*ELSEWHERE, *(f"run {name}" for name in RUN)}
+    tested = {*TESTED_ELSEWHERE, *(f"run {name}" for name in RUN)}
     command = typer.main.get_command(cli.app)
     for name in [*KNOWN, *(entry.name for entry in entry_points(group=GROUP))]:
         command.commands.pop(name, None)  # the distribution that adds a command has its tests
     there = list(options_of(command))
     assert [sorted(names) for names in there if not names & tested] == []
     assert tested <= set().union(*there)
-    for place in set(ELSEWHERE.values()):
+    for place in set(TESTED_ELSEWHERE.values()):
         file, name = place.split("::")
         assert re.search(rf"^def {name}\(", (TESTS / file).read_text(encoding="utf-8"), re.MULTILINE), place
 
 
 @pytest.mark.long
-def test_each_option_of_a_run_is_one_of_the_job(monkeypatch):
-    for kind in ("application_job", "learning_job", "flow_job", "micro_job"):  # made of it, so before it is another
+def test_each_option_of_run_reaches_the_job(monkeypatch):
+    for kind in (
+        "application_job",
+        "learning_job",
+        "flow_job",
+        "micro_job",
+    ):  # subclasses of Job are defined before it is replaced
         importlib.import_module(f"riot_ops.cli.{kind}")
     kept = Recorder()
     monkeypatch.setattr("riot_ops.cli.job.Job", kept)
@@ -168,10 +174,10 @@ def test_each_option_of_a_run_is_one_of_the_job(monkeypatch):
         assert changed == {field: value}, option
 
 
-# -- where the options of a job arrive -------------------------------------------------------------
+# -- targets of the options of a job -------------------------------------------------------------
 
 
-def test_a_run_in_process_has_its_options(tmp_path, monkeypatch):
+def test_options_reach_a_run_in_process(tmp_path, monkeypatch):
     kept, run = Recorder(), ro.Dataflow.run
 
     def recorded(flow, source, **options):
@@ -193,7 +199,7 @@ def test_a_run_in_process_has_its_options(tmp_path, monkeypatch):
     assert not (tmp_path / "out" / "stats.png").exists()
 
 
-def test_a_run_on_spark_has_its_options(tmp_path, monkeypatch):
+def test_options_reach_a_query_on_spark(tmp_path, monkeypatch):
     spark = SimpleNamespace(version="4", sparkContext=SimpleNamespace(master="local"), stop=lambda: None)
     kept_cores = []
     monkeypatch.setattr("riot_ops.spark.session", lambda cores: kept_cores.append(cores) or spark)
@@ -231,7 +237,7 @@ def test_a_run_on_spark_has_its_options(tmp_path, monkeypatch):
         assert job.summary == "done"
 
 
-def test_stores_and_brokers_are_those_of_the_options(tmp_path):
+def test_stores_and_brokers_of_the_options_are_used(tmp_path):
     for name in ("etl", "pred", "train"):
         given = {"table": "memory", "broker": "memory://b", **({} if name == "etl" else {"models": "memory://m"})}
         kind = TrainJob if name == "train" else Job
@@ -272,7 +278,7 @@ def test_stores_and_brokers_are_those_of_the_options(tmp_path):
     ],
     ids=lambda one: " ".join(one) if isinstance(one, list) else "",
 )
-def test_an_option_that_would_do_nothing_is_refused(args, said, tmp_path, monkeypatch):
+def test_option_without_effect_is_refused(args, said, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     flow = ro.Dataflow("plain")
     Path("flow.json").write_text(flow.sink("out", flow.source("lines")).to_json())
@@ -280,7 +286,7 @@ def test_an_option_that_would_do_nothing_is_refused(args, said, tmp_path, monkey
     assert [path.name for path in tmp_path.iterdir()] == ["flow.json"]
 
 
-def test_options_of_generated_messages_beside_a_file_are_told(tmp_path):
+def test_generator_options_with_a_file_give_a_warning(tmp_path):
     file = tmp_path / "readings.csv"
     file.write_text("time,device,temperature\n2024-05-01T00:00:00Z,a,1.5\n")
     given = ("--input", file, "--format", "csv", "--time", "time", "--key", "device", "--out", tmp_path / "out")
@@ -292,7 +298,7 @@ def test_options_of_generated_messages_beside_a_file_are_told(tmp_path):
 # -- options of the other commands -----------------------------------------------------------------
 
 
-def test_the_stream_of_what_is_shown_and_planned():
+def test_stream_decides_what_show_and_plan_describe():
     for command in ("show", "plan"):
         shown = {stream: invoked(command, "etl", "--stream", stream).output for stream in ("city", "fit")}
         assert shown["city"] == invoked(command, "etl").output
@@ -301,7 +307,7 @@ def test_the_stream_of_what_is_shown_and_planned():
         assert column in text
 
 
-def test_the_stages_are_those_of_the_fusion(tmp_path):
+def test_coarse_fusion_shares_a_stage(tmp_path):
     """Two keyed steps with keys that overlap: two stages, coarsely one."""
     flow = ro.Dataflow("two")
     values = flow.source("v", schema={"a": "string", "b": "string", "value": "double"})
@@ -314,34 +320,7 @@ def test_the_stages_are_those_of_the_fusion(tmp_path):
     assert stages == {"exact": 3, "coarse": 2}
 
 
-@pytest.mark.long
-def test_the_picture_of_a_stream_has_its_speed(monkeypatch):
-    kept = Recorder()
-    monkeypatch.setattr("riot_ops.streams.figure.draw_rates", kept)
-    invoked("streams", "city", "--plot", "x.png", "--speedup", "12")
-    assert kept.positional[1:] == (Path("x.png"), 12.0)
-    rates = [json.loads(invoked("streams", "city", "--json", "--speedup", n).output)["rate"]["mean"] for n in (10, 20)]
-    assert rates[1] == pytest.approx(2 * rates[0], rel=1e-4)
-
-
-def test_the_processes_that_compile(monkeypatch):
-    monkeypatch.delenv("NUMBA_DISABLE_JIT", raising=False)
-    given = []
-    monkeypatch.setattr("riot_ops.cli.kernel_warm_up.warm", lambda processes, *_: given.append(processes) or {})
-    invoked("warm")
-    invoked("warm", "--processes", 3)
-    assert given == [None, 3]
-
-
-@pytest.mark.parametrize(("archive", "code", "said"), [("a.jsa", 0, "wrote a.jsa"), (None, 1, "not from this")])
-def test_the_archive_of_spark_is_made_instead(archive, code, said, monkeypatch):
-    monkeypatch.setattr("riot_ops.cli.kernel_warm_up.warm", lambda *_: pytest.fail("it compiled"))
-    monkeypatch.setattr("riot_ops.spark.launcher.archive_classes", lambda: archive)
-    result = invoked("warm", "--spark")
-    assert (result.exit_code, said in result.output) == (code, True)
-
-
-def test_what_a_manager_is_made_with(tmp_path, monkeypatch):
+def test_options_of_serve_reach_the_manager(tmp_path, monkeypatch):
     from riot_ops.cli import reuse_server
 
     made = []
@@ -366,12 +345,12 @@ def test_what_a_manager_is_made_with(tmp_path, monkeypatch):
 
 
 @pytest.mark.long
-def test_what_is_asked_of_a_manager(tmp_path, monkeypatch):
+def test_options_of_submit_reach_the_request(tmp_path, monkeypatch):
     asked = []
 
     def answer(folder, request):
         asked.append((folder, request))
-        return {"text": "told", "n": 1} if request["do"] == "explain" else [{"text": "told", "n": 1}]
+        return {"text": "answered", "n": 1} if request["do"] == "explain" else [{"text": "answered", "n": 1}]
 
     monkeypatch.setattr(cli_reuse, "send_request", answer)
     monkeypatch.setattr(cli_reuse.getpass, "getuser", lambda: "me")
@@ -388,7 +367,7 @@ def test_what_is_asked_of_a_manager(tmp_path, monkeypatch):
 
     plain, text = submitted()
     (usual,) = plain["dataflows"]
-    assert (plain["do"], text) == ("submit", "told\n")
+    assert (plain["do"], text) == ("submit", "answered\n")
     rest = {"owner": "me", "on_slow": "detach", "on_failure": "detach", "fold": False, "flag_warm": False}
     assert usual == {"dataflow": json.loads(path.read_text()), "sources": {}, "sinks": {}, **rest}
     for words, changed in (
@@ -414,7 +393,7 @@ def test_what_is_asked_of_a_manager(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("command", ["remove", "pause", "resume", "list", "show", "stats", "defragment", "stop"])
-def test_the_folder_of_a_manager(command, tmp_path, monkeypatch):
+def test_requests_go_to_the_folder_of_dir(command, tmp_path, monkeypatch):
     folders = []
     for name in ("send_request", "stop_manager"):
         monkeypatch.setattr(cli_reuse, name, lambda folder, what: folders.append(folder) or 1 / 0)

@@ -16,7 +16,7 @@ from riot_ops.cli.progress import Progress, Rate, announce_interrupts, progress_
 from riot_ops.measure.metrics import Summary
 
 
-def test_a_rate_does_not_fall_between_micro_batches():
+def test_rate_does_not_fall_between_micro_batches():
     rate = Rate(now=0.0, over_s=10.0)
     shown = []
     for second in range(1, 61):
@@ -26,7 +26,7 @@ def test_a_rate_does_not_fall_between_micro_batches():
     assert shown[3:] == [1000.0] * 57
 
 
-def test_a_rate_follows_a_change_and_falls_where_nothing_comes():
+def test_rate_follows_changes_and_falls_without_messages():
     rate = Rate(now=0.0, over_s=10.0)
     for second in range(1, 21):
         rate.add(float(second), 100 * second)
@@ -47,11 +47,11 @@ def test_a_rate_follows_a_change_and_falls_where_nothing_comes():
         (150, 100, 1.0, "150 messages (100 %)  1/s  lag –  0 rejected"),
     ],
 )
-def test_the_line(messages, total, rate, text):
+def test_line_shows_share_rate_and_remaining_time(messages, total, rate, text):
     assert progress_line(Summary(messages=messages), total, rate, "") == text
 
 
-def test_the_line_names_lag_and_what_the_runner_adds():
+def test_line_shows_lag_rejections_and_the_runners_text():
     summary = Summary(messages=1, rows={"errors": 1234})
     summary.latency.add(0.0, 0.0, 1_500_000.0, 1)
     assert progress_line(summary, None, 0.0, "micro-batch 12 ms").endswith(
@@ -60,7 +60,7 @@ def test_the_line_names_lag_and_what_the_runner_adds():
 
 
 @pytest.mark.parametrize("terminal", [True, False])
-def test_the_line_is_shown_now_and_then(terminal, monkeypatch):
+def test_line_is_shown_at_intervals(terminal, monkeypatch):
     now = [0.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     out = io.StringIO()
@@ -96,7 +96,7 @@ def test_ctrl_c_is_answered_at_once():
         signal.signal(signal.SIGINT, usual)
 
 
-def test_ctrl_c_does_not_wait_for_what_is_done_aside():
+def test_ctrl_c_does_not_wait_for_work_in_a_thread():
     release = threading.Event()
     timer = threading.Timer(0.1, lambda: os.kill(os.getpid(), signal.SIGINT))
     timer.start()
@@ -110,12 +110,12 @@ def test_ctrl_c_does_not_wait_for_what_is_done_aside():
         timer.join()
 
 
-def test_an_error_aside_is_raised():
+def test_error_of_work_in_a_thread_is_raised():
     with pytest.raises(ZeroDivisionError):
         run_in_thread(lambda: 1 // 0)
 
 
-def test_warnings_of_the_library_are_shown(capsys):
+def test_warnings_of_the_library_are_printed(capsys):
     with show_warnings():
         logging.getLogger("riot_ops.connectors").warning("lost %d", 3)
         logging.getLogger("riot_ops").info("nothing to see")

@@ -28,13 +28,13 @@ def finished(folder, run=STATS, **options):
 
 
 @pytest.mark.parametrize("run", [STATS, ETL])
-def test_the_results_of_another_run_are_refused(tmp_path, run):
+def test_results_of_another_run_are_refused(tmp_path, run):
     finished(tmp_path)
     with pytest.raises(ConfigError, match=r"holds the results of stats over a.csv of .*--out.*--overwrite"):
         RunFolder(tmp_path, run, [])
 
 
-def test_overwrite_removes_all_that_the_earlier_run_made_and_nothing_else(tmp_path):
+def test_overwrite_removes_only_what_the_earlier_run_wrote(tmp_path):
     (tmp_path / "models").mkdir()
     (tmp_path / "notes.txt").write_text("mine")
     first = RunFolder(tmp_path, ETL, ["store.db", "models"])
@@ -47,7 +47,7 @@ def test_overwrite_removes_all_that_the_earlier_run_made_and_nothing_else(tmp_pa
 
 
 @pytest.mark.parametrize("name", ["..", "../other", "", ".", "/etc"])
-def test_a_manifest_that_names_other_places_removes_nothing(tmp_path, name):
+def test_manifest_with_foreign_paths_removes_nothing(tmp_path, name):
     (tmp_path / "other").mkdir()
     folder = tmp_path / "out"
     finished(folder)
@@ -59,7 +59,7 @@ def test_a_manifest_that_names_other_places_removes_nothing(tmp_path, name):
     assert (folder / "avg").exists()
 
 
-def test_a_checkpoint_is_continued_in_the_same_folder(tmp_path):
+def test_checkpoint_is_continued_in_the_same_folder(tmp_path):
     out, state = tmp_path / "out", tmp_path / "state"
     assert not finished(out, checkpoint=state).continued
     for _ in range(2):
@@ -71,7 +71,7 @@ def test_a_checkpoint_is_continued_in_the_same_folder(tmp_path):
     assert not (out / "avg").exists()
 
 
-def test_an_empty_checkpoint_begins(tmp_path):
+def test_empty_checkpoint_starts_a_run(tmp_path):
     (tmp_path / "state").mkdir()
     assert not RunFolder(tmp_path / "out", STATS, [], checkpoint=tmp_path / "state").continued
 
@@ -86,7 +86,7 @@ def test_an_empty_checkpoint_begins(tmp_path):
         ("out", STATS, {"overwrite": True}, "--overwrite starts a new one"),
     ],
 )
-def test_a_checkpoint_of_another_run_is_refused(tmp_path, folder, run, options, text):
+def test_checkpoint_of_another_run_is_refused(tmp_path, folder, run, options, text):
     finished(tmp_path / "out", checkpoint=tmp_path / "state")
     finished(tmp_path / "other", ETL)
     with pytest.raises(ConfigError, match=text):
@@ -94,13 +94,13 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path, folder, run, options, 
 
 
 @pytest.mark.parametrize("text", ["nonsense", "[]", '{"run": 1, "made": []}', '{"run": {}}'])
-def test_a_foreign_manifest_is_left_alone(tmp_path, text):
+def test_foreign_manifest_is_refused(tmp_path, text):
     (tmp_path / "run.json").write_text(text)
     with pytest.raises(ConfigError, match="was not written by riot-ops run"):
         RunFolder(tmp_path, STATS, [], overwrite=True)
 
 
-def test_a_place_that_cannot_be_written(tmp_path):
+def test_unwritable_folder_is_refused(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match="--out must be a writable folder"):
         RunFolder(tmp_path / "file", STATS, [])

@@ -1,12 +1,15 @@
-"""``riot-ops streams``: the streams of lines."""
+"""``riot-ops streams``: descriptions, plots of rates, and files."""
 
 from __future__ import annotations
 
 import json
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner
 
+import riot_ops as ro
 from riot_ops.cli import main as cli
 from riot_ops.core.errors import ConfigError
 from riot_ops.streams.catalog import LINES as STREAMS
@@ -35,3 +38,35 @@ def test_streams_of_lines_are_described_and_written(tmp_path):
     for options in (["--plot", "x.png"], ["--speedup", "2"], ["--write", "x", "--sensors", "2"]):
         result = CliRunner().invoke(cli.app, ["streams", "text", *options])
         assert isinstance(result.exception, ConfigError), options
+
+
+def test_written_file_equals_the_generators_messages(tmp_path):
+    file = tmp_path / "grid.csv"
+    options = ("--messages", "300", "--sensors", "7", "--seed", "3")
+    assert call("streams", "grid", "--write", str(file), *options) == f"300 messages: {file}\n"
+    again = tmp_path / "again.csv"
+    ro.streams.write(ro.streams.grid(meters=7, messages=300, seed=3), again)
+    assert file.read_bytes() == again.read_bytes()
+    call("streams", "grid", "--write", str(file))
+    assert len(file.read_bytes().splitlines()) == 10_000
+
+
+class Recorder:
+    """In place of what a command starts: keeps what it is given."""
+
+    def __init__(self):
+        self.positional, self.given = (), {}
+
+    def __call__(self, *positional, **given):
+        self.positional, self.given = positional, given
+        return SimpleNamespace(run=lambda console: None, all_rejected=False, **given)
+
+
+@pytest.mark.long
+def test_speedup_reaches_plot_and_description(monkeypatch):
+    kept = Recorder()
+    monkeypatch.setattr("riot_ops.streams.figure.draw_rates", kept)
+    call("streams", "city", "--plot", "x.png", "--speedup", "12")
+    assert kept.positional[1:] == (Path("x.png"), 12.0)
+    rates = [json.loads(call("streams", "city", "--json", "--speedup", n))["rate"]["mean"] for n in (10, 20)]
+    assert rates[1] == pytest.approx(2 * rates[0], rel=1e-4)

@@ -48,24 +48,24 @@ def train(tmp_path, trips, *options):
 
 
 @pytest.mark.long
-def test_spans(tmp_path, trips):
+def test_spans_divide_the_readings_equally(tmp_path, trips):
     spans, _ = train(tmp_path, trips, "--spans", "2")
     length = 3 * DAY + 490_000 + 1
     assert spans == [(0, length // 2), (length // 2, length)]
 
 
-def test_benchmark_spans(tmp_path, trips):
+def test_benchmark_spans_cover_864_seconds_of_each_day(tmp_path, trips):
     spans, _ = train(tmp_path, trips, "--ticks", "benchmark", "--spans", "2")
     assert spans == [(0, 864_000), (DAY, DAY + 864_000)], "864 s of each day"
 
 
-def test_start_of_the_benchmark_spans(tmp_path, trips):
+def test_start_moves_the_benchmark_spans(tmp_path, trips):
     spans, output = train(tmp_path, trips, "--ticks", "benchmark", "--start", str(FIRST + DAY - 1000))
     assert spans == [(n * DAY - 1000, n * DAY + 863_000) for n in (1, 2, 3)]
     assert "7 messages" in output, "as many as in the benchmark, four of them without readings"
 
 
-def test_a_timer_file(tmp_path, trips):
+def test_timer_file_gives_the_spans(tmp_path, trips):
     timer = tmp_path / "timer.csv"
     timer.write_text(f"msgId,timestamp,rowstart,rowend\n1,10,{FIRST},{FIRST + HOUR}\n3,12,{FIRST},{FIRST + 2 * DAY}\n")
     spans, _ = train(tmp_path, trips, "--ticks", str(timer))
@@ -93,7 +93,7 @@ def test_misuse_of_train_is_refused(options, error_text):
         TrainJob("train", runner="local", **options)
 
 
-def test_a_timer_file_has_its_own_number_of_spans(tmp_path):
+def test_timer_file_refuses_a_number_of_spans(tmp_path):
     (tmp_path / "timer.csv").write_text("1,10,0,5\n")
     with pytest.raises(ConfigError, match=r"--spans 3: the file .* has its own number of spans"):
         TrainJob("train", runner="local", ticks=str(tmp_path / "timer.csv"), spans=3)
@@ -101,7 +101,7 @@ def test_a_timer_file_has_its_own_number_of_spans(tmp_path):
 
 @pytest.mark.long
 @pytest.mark.parametrize(("option", "value"), [("ticks", "benchmark"), ("spans", "3"), ("start", "7")])
-def test_a_run_goes_on_with_the_same_ticks_alone(tmp_path, trips, option, value):
+def test_run_continues_only_with_the_same_ticks(tmp_path, trips, option, value):
     given = {"checkpoint": str(tmp_path / "checkpoint")} | ({"ticks": "benchmark"} if option == "start" else {})
     words = [word for name, one in given.items() for word in (f"--{name}", one)]
     train(tmp_path, trips, *words)

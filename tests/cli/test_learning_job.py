@@ -1,4 +1,4 @@
-"""TRAIN and PRED side by side, as ``riot-ops run learn`` runs them."""
+"""``riot-ops run learn``: TRAIN and PRED at the same time."""
 
 import io
 import itertools
@@ -11,6 +11,7 @@ from riot_ops.cli import learning_job
 from riot_ops.cli.learning_job import LearningJob
 from riot_ops.core.errors import ConfigError
 from riot_ops.models import ModelStore
+from tests.drawn_images import decode, shows
 
 MESSAGES = 3000
 
@@ -40,10 +41,11 @@ def test_pred_switches_to_models_trained_while_it_runs(tmp_path, monkeypatch, se
     assert job.summary.errors == 0
     assert "0 messages without a prediction, 0 models used after their successor" in text
     assert all(name in text for name in changes)
-    assert (job.out / "learn.png").read_bytes().startswith(b"\x89PNG")
+    pixels = decode(job.out / "learn.png")
+    assert shows(pixels, "#2563eb") and shows(pixels, "#dc2626"), "a colour for each model"
 
 
 @pytest.mark.parametrize("pace", [{"speed": 1000.0}, {"curve": "city"}])
-def test_a_pace_by_event_time_is_refused(pace):
+def test_pace_by_event_time_is_refused(pace):
     with pytest.raises(ConfigError, match="--rate, not --speed or --curve"):
         LearningJob(name="learn", **pace)

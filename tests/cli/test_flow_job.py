@@ -1,0 +1,80 @@
+"""``riot-ops run flow.json``: a dataflow's JSON file over generated messages and files."""
+
+from __future__ import annotations
+
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+import riot_ops as ro
+from riot_ops.cli import main as cli
+from tests.samples import expected
+
+
+def call(*args):
+    result = CliRunner().invoke(cli.app, args, catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def csv_file(path, rows=40, header="time,device,temperature,note"):
+    lines = [f"2024-01-01T00:00:{i:02d}Z,d{i % 2},{20 + i % 7},fine" for i in range(rows)]
+    path.write_text("\n".join([header, *lines]))
+    return path
+
+
+def failing(*args):
+    result = CliRunner().invoke(cli.app, args)
+    return result.exit_code, result.output, result.exception
+
+
+@pytest.fixture
+def descriptor(tmp_path):
+    flow = ro.Dataflow("averages")
+    obs = flow.source("lines").to(ro.tasks.ParseSenML(schema="city"), id="parse")
+    flow.sink("out", obs.to(ro.tasks.MovingAverage(by=("sensor_id", "obs_type"), window=2), id="avg"))
+    path = tmp_path / "flow.json"
+    path.write_text(flow.to_json(), encoding="utf-8")
+    return path
+
+
+@pytest.mark.long
+def test_json_file_runs_over_files_and_generated_messages(descriptor, tmp_path, sample_data):
+    given = str(sample_data / "riotbench" / "SYS_sample_data_senml.csv")
+    options = ("--runner", "local", "--out", str(tmp_path / "out"))
+    messages = expected(sample_data, made=50, papers=1000)
+    assert f"averages: {messages:,} messages" in call("run", str(descriptor), "--input", given, *options)
+    rows = pq.read_table(tmp_path / "out" / "avg").num_rows
+    flow = ro.Dataflow.from_json(descriptor.read_text())
+    assert rows == flow.run(ro.streams.replay(given))["avg"].num_rows > 0
+    text = call("run", str(descriptor), "--stream", "city", "--messages", "300", *options, "--overwrite")
+    assert "averages: 300 messages" in text
+
+
+def test_exit_code_is_1_if_all_records_are_rejected(descriptor, tmp_path):
+    path = csv_file(tmp_path / "readings.csv")
+    out = tmp_path / "out"
+    code, text, _ = failing("run", str(descriptor), "--runner", "local", "--input", str(path), "--out", str(out))
+    assert code == 1
+    assert "no results: all records were rejected" in text
+    assert "'time,device,temperature,note" in text, "what the input looked like"
+    assert f"{out}/errors/*.parquet" in text
+    assert "41 of 41" in text
+    assert "the step 'parse' rejected 41 of 41 records (malformed 41)" in text
+    assert pq.read_table(out / "errors").num_rows == 41
+
+
+def test_exit_code_is_0_if_some_records_are_accepted(descriptor, tmp_path, sample_data):
+    lines = (sample_data / "riotbench" / "SYS_sample_data_senml.csv").read_bytes().splitlines(keepends=True)[:50]
+    (tmp_path / "mixed.csv").write_bytes(b"nonsense\n" * 60 + b"".join(lines))
+    text = call(
+        "run",
+        str(descriptor),
+        "--runner",
+        "local",
+        "--input",
+        str(tmp_path / "mixed.csv"),
+        "--out",
+        str(tmp_path / "out"),
+    )
+    assert "no results" not in text
