@@ -141,7 +141,7 @@ def from_values(values: Sequence[Any], want: pa.DataType) -> tuple[pa.Array, Pro
 
     def part(start: int, end: int) -> pa.Array:
         piece = values[start:end]
-        column = _inferred(piece, keep_nan)
+        column = _inferred(piece, keep_nan, want)
         if keep_nan and len(piece) == 1 and not can_cast(column.type, want):
             column = pa.array(piece, from_pandas=True)
         if not can_cast(column.type, want):
@@ -182,9 +182,11 @@ def infer_type(values: Sequence[Any]) -> pa.DataType:
         return pa.int64() if all(isinstance(v, int) for v in values) else pa.string()
 
 
-def _inferred(values: Sequence[Any], keep_nan: bool) -> pa.Array:
+def _inferred(values: Sequence[Any], keep_nan: bool, want: pa.DataType) -> pa.Array:
     try:
         return pa.array(values, from_pandas=not keep_nan)
+    except OverflowError:  # Arrow infers int64 for integers of any size
+        return pa.array(values, want if types.is_decimal(want) else pa.uint64(), from_pandas=True)
     except CAST_ERRORS:
         if len(values) > 1:
             raise

@@ -27,6 +27,7 @@ from riot_ops.core.schema_cache import cache_last_schema, uncached_attributes
 from riot_ops.core.state_field import StateField
 
 __all__ = [
+    "NUMBER_REQUIREMENTS",
     "FilterOperator",
     "KeyedOperator",
     "Operator",
@@ -35,11 +36,13 @@ __all__ = [
     "StateField",
     "StatelessOperator",
     "TimerOutput",
+    "both_requirements",
     "operator_clocks",
 ]
 
-#: What a task requires of the type of an input field.
-Requirement = Literal["number", "text", "any"]
+#: What a task requires of the type of an input field: ``number``, which it computes with in float64; ``exact number``,
+#: without decimals, whose digits it would lose; ``value``, an exact number or a time, which it passes on or compares.
+Requirement = Literal["number", "exact number", "value", "text", "any"]
 State = dict[str, Any]
 
 
@@ -64,12 +67,40 @@ def _is_text(dtype: pa.DataType) -> bool:
     )
 
 
+def _is_exact_number(dtype: pa.DataType) -> bool:
+    return _is_number(dtype) and not pa.types.is_decimal(dtype)
+
+
+#: Requirements that numbers meet.
+NUMBER_REQUIREMENTS = ("number", "exact number", "value")
+
+
 #: Which Arrow types satisfy a requirement.
 _SATISFIES: dict[str, Callable[[pa.DataType], bool]] = {
     "number": _is_number,
+    "exact number": _is_exact_number,
+    "value": lambda dtype: _is_exact_number(dtype) or (pa.types.is_temporal(dtype) and not pa.types.is_interval(dtype)),
     "text": _is_text,
     "any": lambda _: True,
 }
+
+
+#: What the requirements allow that another word describes better.
+_WORDS = {
+    "exact number": "number of at most 64 bits",
+    "value": "number of at most 64 bits, or a time,",
+}
+
+
+def both_requirements(one: Requirement | None, other: Requirement) -> Requirement:
+    """The requirement on a field that has to meet two of them.
+
+    >>> both_requirements("number", "value"), both_requirements("any", "value")
+    ('exact number', 'value')
+    """
+    if one is None or one in ("any", other):
+        return other
+    return one if other == "any" else "exact number"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,7 +169,9 @@ class Operator(ABC):
                 )
             dtype = schema.field(name).type
             if not _SATISFIES[wanted](dtype):
-                raise ConfigError(f"{self.name()} needs a {wanted} in the field {name!r}, its input has {dtype}")
+                raise ConfigError(
+                    f"{self.name()} needs a {_WORDS.get(wanted, wanted)} in the field {name!r}, its input has {dtype}"
+                )
 
     def writes(self) -> frozenset[str] | None:
         """The fields that the task changes or adds, without the ordinal of :meth:`expands`; None: any field."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -26,12 +27,16 @@ class StateField:
     growable : bool, default False
         Whether the task may replace the field's array by a longer one, see :meth:`widen`; ``shape`` is the initial
         length.
+    pack, unpack : functions, optional
+        Of a ``json`` field: convert the object to a JSON value, and back.
     """
 
     dtype: str
     shape: int = 0
     initial: Any = 0
     growable: bool = False
+    pack: Callable[[Any], Any] | None = field(default=None, compare=False)
+    unpack: Callable[[Any], Any] | None = field(default=None, compare=False)
 
     @property
     def is_object(self) -> bool:

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from riot_ops.core.order import is_ordinal, ordinals
 from riot_ops.kernels.arrays.arrow import int_column
+from riot_ops.kernels.arrays.exact import is_untyped, with_type
 from riot_ops.kernels.arrays.ordering import are_sorted, merged_order
 from riot_ops.kernels.arrays.rows import interleave, scatter, take
 
@@ -53,7 +54,10 @@ def conform_to(out: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def _as(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    return column if column.type == kind else column.cast(kind)
+    if column.type == kind:
+        return column
+    exact = is_untyped(column.type) or (pa.types.is_floating(column.type) and not pa.types.is_floating(kind))
+    return with_type(column, kind) if exact else column.cast(kind)
 
 
 def _missing(rows: int, field: pa.Field) -> pa.Array:

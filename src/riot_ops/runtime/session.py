@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from typing import Any
 
 import pyarrow as pa
@@ -11,16 +11,32 @@ import pyarrow as pa
 from riot_ops.core.casting import infer_type, is_text
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
-from riot_ops.core.operator import KeyedOperator, Operator, StatelessOperator
+from riot_ops.core.operator import NUMBER_REQUIREMENTS, KeyedOperator, Operator, StatelessOperator
 from riot_ops.core.order import TIMER_ORDINALS, is_ordinal
 from riot_ops.core.output_checks import checked_batches
 from riot_ops.ingest.step import RESERVED_TYPES, from_records, ingest_batch
 from riot_ops.ingest.tables import single_batch
 from riot_ops.kernels.arrays.arrow import concat_batches
+from riot_ops.kernels.arrays.exact import with_type
 from riot_ops.runtime.batches import concatenate, conform_to, sort_rows, with_ordinals
 from riot_ops.runtime.state import KeyedState
 
 __all__ = ["Session"]
+
+
+def _exact_kind(value: Any) -> pa.DataType:
+    """Return the type that holds a number or time exactly; float64 for numbers that it holds, and for what is neither.
+
+    >>> _exact_kind(3), _exact_kind(2**53 + 1), _exact_kind(2**64 - 1)
+    (DataType(double), DataType(int64), DataType(uint64))
+    """
+    if isinstance(value, int) and not isinstance(value, bool):
+        if abs(value) <= 2**53 or not -(2**63) <= value < 2**64:
+            return pa.float64()
+        return pa.int64() if value < 2**63 else pa.uint64()
+    if isinstance(value, (bool, date, time, timedelta)):
+        return infer_type([value])
+    return pa.float64()
 
 
 class Session:
@@ -45,7 +61,9 @@ class Session:
         self.task = task
         self.errors: list[dict[str, Any]] = []
         self._requires = task.requires()
-        self._kinds = {n: pa.float64() for n, wanted in self._requires.items() if wanted == "number"} | RESERVED_TYPES
+        self._kinds = {
+            n: pa.float64() for n, wanted in self._requires.items() if wanted in NUMBER_REQUIREMENTS
+        } | RESERVED_TYPES
         self._dead = DeadLetters(task.name())
         self._schema: pa.Schema | None = None  # of the output
         self._state = KeyedState(task) if isinstance(task, KeyedOperator) else None
@@ -119,15 +137,17 @@ class Session:
 
     def _typed(self, due: pa.RecordBatch | None) -> pa.RecordBatch | None:
         """Return timer output with the schema of the output; a field of nulls takes the type it has in ``due``."""
-        if due is None or self._schema is None:
-            return due
+        if due is None:
+            return None
+        if self._schema is None:  # no record has come since the state was restored
+            return pa.RecordBatch.from_arrays([with_type(c, None) for c in due.columns], names=due.schema.names)
         types = {f.name: f.type for f in due.schema}
         fields = [f.with_type(types.get(f.name, f.type)) if pa.types.is_null(f.type) else f for f in self._schema]
         return conform_to(due, pa.schema(fields))
 
     def flush(self) -> list[dict[str, Any]]:
         """Return the task's output at the end of the stream."""
-        out = self._state.flush(self._dead) if self._state is not None else None
+        out = self._typed(self._state.flush(self._dead)) if self._state is not None else None
         self._collect()
         return [] if out is None else out.to_pylist()
 
@@ -165,7 +185,11 @@ class Session:
 
     def _kind(self, name: str, value: Any) -> pa.DataType:
         """Return the type of a field: the one that the task needs, or that of the value."""
-        if (known := self._kinds.get(name)) is not None:
+        known = self._kinds.get(name)
+        if known is not None and name not in RESERVED_TYPES and self._requires.get(name) != "number":
+            # a field keeps the type of its last value, so that one without a value does not change it
+            known = self._kinds[name] = known if value is None else _exact_kind(value)
+        if known is not None:
             return known
         kind = infer_type([value])
         if self._requires.get(name) == "text" and not is_text(kind):

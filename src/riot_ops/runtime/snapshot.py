@@ -174,7 +174,8 @@ def encode_field(field: StateField, array: Any, slots: npt.NDArray[np.int64]) ->
     """Encode the values of some slots as a column."""
     if field.dtype == "json":
         encode = msgspec.json.encode
-        return pa.array([encode(array[s]) for s in slots], pa.binary())
+        pack = field.pack or (lambda one: one)
+        return pa.array([encode(pack(array[s])) for s in slots], pa.binary())
     if field.dtype == "rows":
         return pa.array([None if array[s] is None else to_ipc(array[s]) for s in slots], pa.binary())
     one_run = slots.size and slots[-1] - slots[0] == len(slots) - 1
@@ -191,8 +192,9 @@ def encode_field(field: StateField, array: Any, slots: npt.NDArray[np.int64]) ->
 def decode_field(field: StateField, column: pa.Array, array: Any, slots: npt.NDArray[np.int64]) -> Any:
     """Decode a column into slots of an array; returns the array, or a longer one."""
     if field.dtype == "json":
+        unpack = field.unpack or (lambda one: one)
         for s, data in zip(slots, column.to_pylist(), strict=True):
-            array[s] = msgspec.json.decode(data)
+            array[s] = unpack(msgspec.json.decode(data))
     elif field.dtype == "rows":
         for s, data in zip(slots, column.to_pylist(), strict=True):
             array[s] = None if data is None else from_ipc(data)

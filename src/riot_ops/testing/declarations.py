@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
+from riot_ops.core.operator import NUMBER_REQUIREMENTS
 from riot_ops.core.order import TIMER_ORDINALS, next_ordinal
 from riot_ops.core.schema import StreamSchema
 from riot_ops.core.secret import Secret
@@ -200,7 +201,7 @@ def check_bad_input_schema(case: Case) -> None:
     for name, wanted in case.task.requires().items():
         bad = [schema.remove(schema.get_field_index(name))]
         if wanted != "any":
-            wrong = pa.string() if wanted == "number" else pa.list_(pa.float64())
+            wrong = pa.string() if wanted in NUMBER_REQUIREMENTS else pa.list_(pa.float64())
             bad.append(schema.set(schema.get_field_index(name), pa.field(name, wrong)))
         for one in bad:
             try:

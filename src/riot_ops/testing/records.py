@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from riot_ops.core.operator import NUMBER_REQUIREMENTS
 from riot_ops.core.order import ordinals
 from riot_ops.runtime.session import Session
 from riot_ops.task import Case, KeyedTask, Task
@@ -84,7 +85,7 @@ def _spoilt(case: Case) -> Iterator[pa.RecordBatch]:
         position = batch.schema.get_field_index(name)
         kind = batch.schema.field(name).type
         values: list[Any] = [None]
-        if wanted == "number" and pa.types.is_floating(kind):
+        if wanted in NUMBER_REQUIREMENTS and pa.types.is_floating(kind):
             values += [float("nan"), float("inf"), float("-inf")]
         if not n or not batch.schema.field(name).nullable:
             continue
@@ -114,7 +115,7 @@ def check_wrong_type(case: Case) -> None:
         session.push_many(case.batch.to_pylist())
         session.errors.clear()
         before = session.snapshot()
-        for value in ("warm", [1.0], {"a": 1}) if wanted == "number" else ([1.0], {"a": 1}):
+        for value in ("warm", [1.0], {"a": 1}) if wanted in NUMBER_REQUIREMENTS else ([1.0], {"a": 1}):
             assert session.push({**event, name: value}) == [], f"{value!r} gave a row"
             assert [e["reason"] for e in session.errors] == ["wrong_type"], session.errors
             assert repr(value) in session.errors[0]["message"] and name in session.errors[0]["message"]

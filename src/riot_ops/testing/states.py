@@ -74,7 +74,10 @@ def _content(state: KeyedState) -> dict[str, str]:
     fresh = KeyedState(state.task)
     fresh.restore(state.snapshot())
     keys = fresh.keys().to_pylist() or [{}] * fresh.size
-    arrays = {name: list(array[: fresh.size]) for name, array in fresh.arrays.items()}
+    arrays = {
+        name: [one if (pack := fresh.fields[name].pack) is None else pack(one) for one in array[: fresh.size]]
+        for name, array in fresh.arrays.items()
+    }
     return {
         exact(key): exact({n: a[i].tolist() if hasattr(a[i], "tolist") else a[i] for n, a in arrays.items()})
         for i, key in enumerate(keys)

@@ -16,20 +16,16 @@ from riot_ops.kernels.stats.windows import neumaier_add
 
 __all__ = [
     "SCALE",
-    "add_bins",
     "add_counts",
     "add_extremes",
     "add_firsts",
     "add_gaps",
-    "add_hits",
     "add_lasts",
     "add_ranks",
     "add_spans",
     "add_spreads",
     "add_sums",
-    "bin_midpoint",
     "distinct_estimates",
-    "merge_bins",
     "merge_counts",
     "merge_extremes",
     "merge_firsts",
@@ -39,7 +35,6 @@ __all__ = [
     "merge_spans",
     "merge_spreads",
     "merge_sums",
-    "quantiles",
 ]
 
 
@@ -65,30 +60,17 @@ def merge_counts(a: Any, order: Any, first: Any, last: Any, n: Any, other: Any) 
 
 
 @kernel
-def add_hits(groups: Any, values: Any, start: Any, stop: Any, relation: Any, bound: Any, hits: Any) -> None:
-    """Count the values in a relation to ``bound``: equal 1, less 2, greater 4 (or sums of these), common bits 8."""
-    for i in range(start, stop):
-        g = groups[i]
-        x = values[i]
-        if g < 0 or np.isnan(x):
-            continue
-        if relation == 8:
-            hit = (np.int64(x) & np.int64(bound)) != 0
-        elif x == bound:
-            hit = relation & 1 != 0
-        else:
-            hit = relation & (2 if x < bound else 4) != 0
-        if hit:
-            hits[g] += 1
+def add_sums(groups: Any, values: Any, rests: Any, start: Any, stop: Any, total: Any, rest: Any) -> None:
+    """Sum values times :data:`SCALE`, compensated (Neumaier): ``rest`` is the sum of rounding errors.
 
-
-@kernel
-def add_sums(groups: Any, values: Any, start: Any, stop: Any, total: Any, rest: Any) -> None:
-    """Sum values times :data:`SCALE`, compensated (Neumaier): ``rest`` is the sum of rounding errors."""
+    The two parts of a sum of integers are its exact value.
+    """
     for i in range(start, stop):
         g = groups[i]
         if g >= 0 and not np.isnan(values[i]):
             total[g], rest[g] = neumaier_add(total[g], rest[g], values[i] * SCALE)
+            if rests.size > 0:
+                total[g], rest[g] = neumaier_add(total[g], rest[g], rests[i] * SCALE)
 
 
 @kernel
@@ -104,73 +86,95 @@ def merge_sums(
 
 
 @kernel
-def add_extremes(groups: Any, values: Any, start: Any, stop: Any, low: Any, high: Any) -> None:
-    """Minimum and maximum."""
+def add_extremes(
+    groups: Any, values: Any, rests: Any, start: Any, stop: Any, low: Any, high: Any, low_rest: Any, high_rest: Any
+) -> None:
+    """Minimum and maximum of pairs, see :mod:`riot_ops.kernels.arrays.exact`."""
     for i in range(start, stop):
         g = groups[i]
         if g >= 0:
             x = values[i]
-            if x < low[g]:
+            r = rests[i] if rests.size > 0 else 0.0
+            if x < low[g] or (x == low[g] and r < low_rest[g]):
                 low[g] = x
-            if x > high[g]:
+                low_rest[g] = r
+            if x > high[g] or (x == high[g] and r > high_rest[g]):
                 high[g] = x
+                high_rest[g] = r
 
 
 @kernel
 def merge_extremes(
-    a: Any, order: Any, first: Any, last: Any, low: Any, high: Any, other_low: Any, other_high: Any
-) -> None:
+    a: Any, order: Any, first: Any, last: Any, low: Any, high: Any, low_rest: Any, high_rest: Any, other_low: Any,
+    other_high: Any, other_low_rest: Any, other_high_rest: Any,
+) -> None:  # fmt: skip
     for i in range(a.size):
         g = a[i]
         for k in range(first[i], last[i]):
             b = order[k]
-            low[g] = min(low[g], other_low[b])
-            high[g] = max(high[g], other_high[b])
+            x, r = other_low[b], other_low_rest[b]
+            if x < low[g] or (x == low[g] and r < low_rest[g]):
+                low[g] = x
+                low_rest[g] = r
+            x, r = other_high[b], other_high_rest[b]
+            if x > high[g] or (x == high[g] and r > high_rest[g]):
+                high[g] = x
+                high_rest[g] = r
 
 
 @kernel
-def add_firsts(groups: Any, values: Any, times: Any, start: Any, stop: Any, value: Any, at: Any) -> None:
+def add_firsts(
+    groups: Any, values: Any, rests: Any, times: Any, start: Any, stop: Any, value: Any, rest: Any, at: Any
+) -> None:
     """The value with the earliest time; among equal times the first to arrive."""
     for i in range(start, stop):
         g = groups[i]
         if g >= 0 and not np.isnan(values[i]) and (np.isnan(value[g]) or times[i] < at[g]):
             value[g] = values[i]
+            rest[g] = rests[i] if rests.size > 0 else 0.0
             at[g] = times[i]
 
 
 @kernel
 def merge_firsts(
-    a: Any, order: Any, first: Any, last: Any, value: Any, at: Any, other_value: Any, other_at: Any
-) -> None:
+    a: Any, order: Any, first: Any, last: Any, value: Any, rest: Any, at: Any, other_value: Any, other_rest: Any,
+    other_at: Any,
+) -> None:  # fmt: skip
     for i in range(a.size):
         g = a[i]
         for k in range(first[i], last[i]):
             b = order[k]
             if not np.isnan(other_value[b]) and (np.isnan(value[g]) or other_at[b] < at[g]):
                 value[g] = other_value[b]
+                rest[g] = other_rest[b]
                 at[g] = other_at[b]
 
 
 @kernel
-def add_lasts(groups: Any, values: Any, times: Any, start: Any, stop: Any, value: Any, at: Any) -> None:
+def add_lasts(
+    groups: Any, values: Any, rests: Any, times: Any, start: Any, stop: Any, value: Any, rest: Any, at: Any
+) -> None:
     """The value with the latest time; among equal times the last to arrive."""
     for i in range(start, stop):
         g = groups[i]
         if g >= 0 and not np.isnan(values[i]) and (np.isnan(value[g]) or times[i] >= at[g]):
             value[g] = values[i]
+            rest[g] = rests[i] if rests.size > 0 else 0.0
             at[g] = times[i]
 
 
 @kernel
 def merge_lasts(
-    a: Any, order: Any, first: Any, last: Any, value: Any, at: Any, other_value: Any, other_at: Any
-) -> None:
+    a: Any, order: Any, first: Any, last: Any, value: Any, rest: Any, at: Any, other_value: Any, other_rest: Any,
+    other_at: Any,
+) -> None:  # fmt: skip
     for i in range(a.size):
         g = a[i]
         for k in range(first[i], last[i]):
             b = order[k]
             if not np.isnan(other_value[b]) and (np.isnan(value[g]) or other_at[b] >= at[g]):
                 value[g] = other_value[b]
+                rest[g] = other_rest[b]
                 at[g] = other_at[b]
 
 
@@ -202,16 +206,6 @@ def merge_spreads(
             mean[g] += d * other_n[b] / both
             m2[g] += other_m2[b] + d * d * n[g] * other_n[b] / both
             n[g] = both
-
-
-@kernel
-def _bin_of(x: Any, scale: Any, smallest: Any, half: Any) -> Any:
-    """The logarithmic bin of a number: zero in the middle, next to it the smallest magnitudes of each sign."""
-    size = abs(x)
-    if size < smallest:
-        return half
-    b = np.int64(min(np.floor((np.log(size) - np.log(smallest)) * scale) + 1.0, float(half)))
-    return half + b if x > 0 else half - b
 
 
 @kernel
@@ -285,54 +279,6 @@ def merge_gaps(
                 m2[g] += other_m2[b] + d * d * n[g] * more / (n[g] + more)
             latest[g] = other_latest[b]
             n[g] += other_n[b]
-
-
-@kernel
-def add_bins(groups: Any, values: Any, start: Any, stop: Any, scale: Any, smallest: Any, bins: Any) -> None:
-    """Count values by logarithmic bin."""
-    half = bins.shape[1] // 2
-    for i in range(start, stop):
-        g = groups[i]
-        if g >= 0 and not np.isnan(values[i]):
-            bins[g, _bin_of(values[i], scale, smallest, half)] += 1
-
-
-@kernel
-def merge_bins(a: Any, order: Any, first: Any, last: Any, bins: Any, other: Any) -> None:
-    for i in range(a.size):
-        for k in range(first[i], last[i]):
-            for c in range(bins.shape[1]):
-                bins[a[i], c] += other[order[k], c]
-
-
-@kernel
-def bin_midpoint(b: Any, scale: Any, smallest: Any, half: Any) -> Any:
-    """The midpoint of a bin, at the same relative distance from both ends."""
-    if b == half:
-        return 0.0
-    k = abs(b - half)
-    low = smallest * np.exp((k - 1) / scale)
-    gamma = np.exp(1.0 / scale)
-    middle = 2.0 * low * gamma / (1.0 + gamma)
-    return middle if b > half else -middle
-
-
-@kernel
-def quantiles(bins: Any, q: Any, scale: Any, smallest: Any, out: Any) -> None:
-    """The value of rank ``floor(q (n - 1))`` of each group; NaN for an empty group."""
-    half = bins.shape[1] // 2
-    for g in range(bins.shape[0]):
-        n = 0
-        for b in range(bins.shape[1]):
-            n += bins[g, b]
-        out[g] = np.nan
-        rank = np.int64(np.floor(q * (n - 1)))
-        seen = 0
-        for b in range(bins.shape[1]):
-            seen += bins[g, b]
-            if n > 0 and seen > rank:
-                out[g] = bin_midpoint(b, scale, smallest, half)
-                break
 
 
 @kernel

@@ -16,6 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from riot_ops.kernels.arrays.arrow import readonly
+from riot_ops.kernels.arrays.exact import exact_numbers
 from riot_ops.kernels.arrays.hashing import hash_strings, murmur3_x64_128
 from riot_ops.kernels.jit import kernel
 
@@ -80,7 +81,10 @@ def is_countable(dtype: pa.DataType) -> bool:
 
 
 def hashable_values(column: pa.Array) -> tuple[pa.Array, npt.NDArray[np.bool_]]:
-    """``(values, present)``: text, binary, float64 or (for times) int64; present is False for null and NaN."""
+    """``(values, present)``: text, binary (decimals as well), float64, int64 or uint64; NaN is not present.
+
+    A 64-bit integer stands for a number, and in the column of a time for its unit since 1970.
+    """
     if isinstance(column, pa.DictionaryArray):
         column = column.dictionary_decode()
     dtype = column.type
@@ -89,7 +93,10 @@ def hashable_values(column: pa.Array) -> tuple[pa.Array, npt.NDArray[np.bool_]]:
         column = column.cast(wide).cast(pa.int64())
     elif pa.types.is_boolean(dtype):
         column = column.cast(pa.uint8()).cast(pa.float64())
-    elif not _is_bytes(dtype):
+    elif pa.types.is_decimal(dtype):
+        width = pa.binary(dtype.bit_width // 8)
+        column = pa.Array.from_buffers(width, len(column), column.buffers(), offset=column.offset).cast(pa.binary())
+    elif not (_is_bytes(dtype) or dtype in (pa.int64(), pa.uint64())):
         column = column.cast(pa.float64(), safe=False)
     present = np.asarray(column.is_valid())
     if pa.types.is_floating(column.type):
@@ -107,16 +114,23 @@ def _is_bytes(dtype: pa.DataType) -> bool:
 
 
 @kernel
-def _hash_words(data: Any, h: Any) -> None:
+def _hash_words(data: Any, seed: Any, h: Any) -> None:
     for i in range(h.size):
-        h[i] = murmur3_x64_128(data, 8 * i, 8 * i + 8, np.uint64(0))[0]
+        h[i] = murmur3_x64_128(data, 8 * i, 8 * i + 8, np.uint64(seed))[0]
+
+
+def _hashed(words: npt.NDArray[Any], seed: int = 0) -> U64:
+    h = np.empty(words.size, np.uint64)
+    _hash_words(readonly(np.ascontiguousarray(words).view(np.uint8)), seed, h)
+    return h
 
 
 def hash_values(column: pa.Array) -> tuple[U64, npt.NDArray[np.bool_]]:
     """``(hashes, present)`` of a column: the first half of MurmurHash3 x64 128, seed 0.
 
     Text is hashed by its UTF-8 bytes, numbers by the 8 little-endian bytes of the float64 (0.0 for
-    -0.0), times by those of the int64. Nulls and NaN are not present.
+    -0.0), times by those of the int64. An integer that is no float64 is hashed by the 8 bytes of the integer,
+    with seed 1, a decimal by the bytes of its digits as an integer. Nulls and NaN are not present.
 
     >>> import mmh3, struct
     >>> h, present = hash_values(pa.array([21.5, None]))
@@ -127,7 +141,13 @@ def hash_values(column: pa.Array) -> tuple[U64, npt.NDArray[np.bool_]]:
     if _is_bytes(values.type):
         return hash_strings(values)[0], present
     numbers = np.asarray(values.fill_null(0))
-    words = numbers + 0.0 if numbers.dtype == np.float64 else numbers
-    h = np.empty(len(column), np.uint64)
-    _hash_words(readonly(np.ascontiguousarray(words).view(np.uint8)), h)
+    if numbers.dtype == np.float64:
+        return _hashed(numbers + 0.0), present
+    dtype = column.type.value_type if isinstance(column, pa.DictionaryArray) else column.type
+    if pa.types.is_temporal(dtype):
+        return _hashed(numbers), present
+    high, rest = exact_numbers(values)
+    h = _hashed(np.where(present, high, 0.0))
+    if rest.any():
+        h[rest != 0] = _hashed(numbers[rest != 0], 1)
     return h, present

@@ -128,8 +128,8 @@ class DistinctCount(KeyedTask):
     error 1.04/√m: 3.25 % by default (``loglog``: 1.30/√m for large counts).
 
     Text is hashed by its UTF-8 bytes, numbers by the 8 bytes of the float64, so that 1 and 1.0 are one
-    value and integers beyond 2^53 are rounded, and times by the 8 bytes of the int64. For the same
-    sketch as a data structure see :class:`riot_ops.sketches.HyperLogLog`.
+    value, and times by the 8 bytes of the int64. An integer that is no float64 is hashed as an integer, a decimal
+    by its digits. For the same sketch as a data structure see :class:`riot_ops.sketches.HyperLogLog`.
 
     Missing values
     --------------
@@ -243,7 +243,12 @@ def _sha1(column: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_
     """Return the first four bytes of SHA-1 of each value's text, as signed little-endian integers."""
     values, present = hashable_values(column)
     unique = values.dictionary_encode()
-    texts = [v if isinstance(v, bytes) else str(v).encode() for v in unique.dictionary.to_pylist()]
+    # a number by the text of its float64, unless that is another number
+    number = pa.types.is_integer(column.type)
+    texts = [
+        v if isinstance(v, bytes) else str(float(v) if number and float(v) == v else v).encode()
+        for v in unique.dictionary.to_pylist()
+    ]
     codes = np.array(
         [int.from_bytes(hashlib.sha1(t, usedforsecurity=False).digest()[:4], "little", signed=True) for t in texts]
         or [0],

@@ -15,7 +15,7 @@ import pyarrow as pa
 from riot_ops.core.clock import Clock, Ticks, to_microseconds
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
-from riot_ops.core.operator import TimerOutput
+from riot_ops.core.operator import TimerOutput, both_requirements
 from riot_ops.core.order import next_ordinal, ordinals, with_timer_ordinals
 from riot_ops.core.parameters import Count
 from riot_ops.core.schema import TIMESTAMP
@@ -78,18 +78,22 @@ class Window(KeyedTask):
     ----------
     ====================================  ============================================================================
     ``("count", None)``                   records; with a field: non-missing values
-    ``("sum", f)``, ``("mean", f)``       compensated sums
-    ``("min", f)``, ``("max", f)``
-    ``("first", f)``, ``("last", f)``     the value of the smallest and the largest event time, among equal times the
+    ``("sum", f)``                        of integers and booleans the exact integer, null where it does not fit
+                                          (int64; uint64 for uint64); of other numbers a compensated sum in float64
+    ``("mean", f)``                       in float64, from compensated sums
+    ``("min", f)``, ``("max", f)``        the value itself, with the type of its field (float64 for floating types)
+    ``("first", f)``, ``("last", f)``     the same for the smallest and the largest event time, among equal times the
                                           first and the last to arrive; in count windows by order of arrival
     ``("std", f, otherwise)``             sample standard deviation; below two values ``otherwise`` (null)
-    ``("quantile", f, q, accuracy)``      ``q`` in [0, 1]; within ``accuracy`` (relative, default 0.01) of the value of
-                                          rank ``floor(q (n - 1))``, for sizes from 1e-6 to 1e9 (smaller ones are 0)
+    ``("quantile", f, q)``                ``q`` in [0, 1]; exact and linearly interpolated as in NumPy and pandas, up to
+                                          100,000 values per window; beyond, as with an accuracy of 0.01
+    ``("quantile", f, q, accuracy)``      within ``accuracy`` (relative, from 0.001 to 0.5) of the value of rank
+                                          ``floor(q (n - 1))``, from a sketch
     ``("distinct", f, precision)``        number of distinct values, HyperLogLog with ``2^precision`` registers (10),
                                           standard error ``1.04 / sqrt(2^precision)``
     ``("unique", f)``                     number of distinct values, exact: it keeps a 64-bit hash of each
     ``("matches", f, relation, x)``       number of values with ``== x`` (or ``!= < <= > >=``); with ``&``: that share
-                                          a bit with ``x``
+                                          a bit with ``x``; whole numbers are compared exactly
     ``("share", f, relation, x)``         share of the values that match
     ``("duration", f)``                   seconds from the first to the last event time of a value (``None``: a record)
     ``("mean_gap", f, otherwise)``        mean of the seconds between consecutive values (with ``None``: records);
@@ -99,10 +103,15 @@ class Window(KeyedTask):
     ``(Aggregate(…), f)``                 a custom aggregate, see :class:`Aggregate`
     ====================================  ============================================================================
 
+    ``min``, ``max``, ``first`` and ``last`` take numbers, booleans and times; ``sum``, ``matches`` and ``share``
+    take numbers and booleans. All refuse decimals, of which float64 would lose digits. ``mean``, ``std`` and
+    ``quantile`` compute in float64, and take decimals as well.
+
     Shapes and rates
     ----------------
     record[n] -> record[m], N:M. O(1) time per record and O(size / every) per result; a record is added to one pane of
-    length ``every``. State per key: the cells of the aggregates, times
+    length ``every``. State per key: the cells of the aggregates (a number or two each; for ``unique`` 8 bytes
+    and for ``top`` an entry per distinct value, for ``quantile`` 8 bytes per value, or an entry per bin in use), times
     ``size / every + ceil(allowed_lateness / every)`` panes, or ``ceil(allowed_lateness / gap) + 3`` sessions.
 
     A result has the key, ``window_start``, ``window_end`` and the aggregates. Its ``event_time`` is the microsecond
@@ -149,7 +158,7 @@ class Window(KeyedTask):
     category: ClassVar[str] = "Statistical"
     pattern: ClassVar[str] = "Aggregate"
     selectivity: ClassVar[str] = "N:M"
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
 
     size: timedelta | None = None
     every: timedelta | None = None
@@ -254,8 +263,8 @@ class Window(KeyedTask):
         needs: dict[str, Requirement] = {} if self.count is not None else {"event_time": "any"}
         for name, one in self.bound_aggregates().items():
             of = self.aggregates[name][1]
-            if of is not None and needs.get(of) != "number":
-                needs[of] = one.needs
+            if of is not None:
+                needs[of] = both_requirements(needs.get(of), one.needs)
         return {**super().requires(), **needs}
 
     def output_schema(self, schema: pa.Schema) -> pa.Schema:
@@ -312,7 +321,7 @@ class Window(KeyedTask):
 
     def validate_rows(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
         for name, needed in self.requires().items():
-            if needed != "number" or not pa.types.is_floating(batch.schema.field(name).type):
+            if needed == "any" or not pa.types.is_floating(batch.schema.field(name).type):
                 continue
             infinite = np.isinf(float_column(batch.column(name))[0])
             if infinite.any():

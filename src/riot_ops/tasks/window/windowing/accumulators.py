@@ -16,6 +16,7 @@ from riot_ops.kernels.arrays.timestamps import from_microseconds
 from riot_ops.kernels.stats.panes import NONE
 from riot_ops.tasks.window.windowing.aggregates import BoundAggregate
 from riot_ops.tasks.window.windowing.stats import Cells, Stat
+from riot_ops.tasks.window.windowing.value_stats import ObjectStat, object_field
 
 __all__ = [
     "Accumulators",
@@ -40,8 +41,8 @@ def cell_state_fields(stats: Iterable[Stat], room: int) -> dict[str, StateField]
     fields = {}
     for stat in stats:
         for name, (dtype, width, initial) in stat.cells().items():
-            if dtype == "json":
-                fields[name] = StateField("json")
+            if dtype == "object":
+                fields[name] = object_field(stat)
             else:  # a state field is initialised with one number; array-valued initial cells are stored with the group
                 first = initial if np.isscalar(initial) or initial is None else 0.0
                 fields[name] = StateField(dtype, max(room, 1) * max(width, 1) if room or width else 0, first)
@@ -75,7 +76,7 @@ class Accumulators:
         self.cells: Cells = {}
         known = np.flatnonzero(taken >= 0)
         for name, (dtype, width, initial) in self._layout():
-            if dtype == "json":
+            if dtype == "object":
                 self.cells[name] = [self._load_object(name, int(place)) for place in taken]
                 continue
             cell = np.empty((taken.size, width) if width else taken.size, dtype)
@@ -117,15 +118,21 @@ class Accumulators:
 
     def snapshot(self, groups: Numbers) -> Cells:
         """Copy the current cells of groups."""
-        return {
-            name: [_copy(cell[g]) for g in groups.tolist()] if isinstance(cell, list) else cell[groups]
-            for name, cell in self.cells.items()
-        }
+        copies: Cells = {}
+        for stat in self._stats:
+            for name in stat.cells():
+                cell = self.cells[name]
+                copies[name] = (
+                    [None if cell[g] is None else stat.frozen(cell[g]) for g in groups.tolist()]
+                    if isinstance(stat, ObjectStat)
+                    else cell[groups]
+                )
+        return copies
 
     def keep(self, groups: Numbers, places: Numbers) -> None:
         """Store groups in places of the state."""
         for name, (dtype, width, _) in self._layout():
-            if dtype != "json":
+            if dtype != "object":
                 self._flat_state(name, width)[places] = self.cells[name][groups]
                 continue
             for group, place in zip(groups.tolist(), places.tolist(), strict=True):
@@ -144,12 +151,9 @@ class Accumulators:
         return array.reshape(-1, width) if width else array.reshape(-1)
 
     def _load_object(self, name: str, place: int) -> Any:
+        """Return the object in a place of the state, which then changes with the group."""
         ring = self._state[name][place // self._room] if place >= 0 else None
-        return _copy(None if ring is None else ring[place % self._room])
-
-
-def _copy(values: list[Any] | None) -> list[Any] | None:
-    return None if values is None else [list(one) if isinstance(one, list) else one for one in values]
+        return None if ring is None else ring[place % self._room]
 
 
 def ranks_within_groups(groups: Numbers) -> Numbers:
@@ -165,7 +169,7 @@ def ranks_within_groups(groups: Numbers) -> Numbers:
 def _select_rows(column: Any, rows: Numbers) -> Any:
     """Select rows from the input of a stat."""
     if isinstance(column, tuple):
-        return tuple(part[rows] for part in column)
+        return tuple(part[rows] if part.size else part for part in column)
     if isinstance(column, list):
         return [column[row] for row in rows.tolist()]
     return column[rows] if column.size else column

@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
+from heapq import nsmallest
 from math import isfinite
 from typing import Any
 
@@ -16,11 +17,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from riot_ops.core.errors import ConfigError, did_you_mean
+from riot_ops.kernels.arrays.exact import exact_result, exact_type, normalized
 from riot_ops.kernels.stats import accumulators as loops
 from riot_ops.kernels.stats.hyperloglog import alpha, is_countable, linear_counts
 from riot_ops.task import Requirement
+from riot_ops.tasks.window.windowing.sample import quantiles
 from riot_ops.tasks.window.windowing.stats import (
-    MIN_SIZE,
     RELATIONS,
     Aggregate,
     Cells,
@@ -32,18 +34,19 @@ from riot_ops.tasks.window.windowing.stats import (
     Lasts,
     MatchCounts,
     Moments,
-    QuantileBins,
     Stat,
     Sums,
     TimeGaps,
     TimeSpans,
 )
-from riot_ops.tasks.window.windowing.value_stats import DistinctHashes, ValueCounts
+from riot_ops.tasks.window.windowing.value_stats import DistinctHashes, HashSet, Samples, ValueCounts
 
 __all__ = ["BoundAggregate", "bind_aggregate"]
 
 #: Microseconds per second.
 US_PER_SECOND = 1e6
+#: Values are compared with whole numbers below it in size.
+MAX_BOUND = 2**100
 
 
 @dataclass(frozen=True)
@@ -127,6 +130,38 @@ def _numeric_aggregate(stats: Callable[[str], tuple[Stat, ...]], value: Callable
     return make
 
 
+def _value_aggregate(stat: type[Stat], parts: slice) -> Any:
+    """Make an aggregate that takes one of the values, with their type: the cells ``parts`` are its pair."""
+
+    def make(name: str, of: str, dtype: pa.DataType | None) -> BoundAggregate:
+        counts, wanted = Counts(of), stat(of)
+        (n,) = counts.cells()
+        high, rest = list(wanted.cells())[parts]
+
+        def result(cells: Cells) -> pa.Array:
+            return exact_result(cells[high], cells[rest], np.asarray(cells[n]) == 0, dtype)
+
+        return BoundAggregate((counts, wanted), exact_type(dtype), "value", result)
+
+    return make
+
+
+def _sum(name: str, of: str, dtype: pa.DataType | None) -> BoundAggregate:
+    counts, sums = Counts(of), Sums(of)
+    (n,), (total, rest) = counts.cells(), sums.cells()
+    kind = dtype
+    if dtype is not None:
+        whole = pa.types.is_integer(dtype) or pa.types.is_boolean(dtype)
+        kind = pa.float64() if not whole else pa.uint64() if dtype == pa.uint64() else pa.int64()
+
+    def result(cells: Cells) -> pa.Array:
+        missing = np.asarray(cells[n]) == 0
+        with np.errstate(all="ignore"):
+            return exact_result(*normalized(cells[total] / loops.SCALE, cells[rest] / loops.SCALE), missing, kind)
+
+    return BoundAggregate((counts, sums), kind or pa.float64(), "exact number", result)
+
+
 def _deviation(name: str, of: str, dtype: pa.DataType | None, otherwise: Any = None) -> BoundAggregate:
     stat = Moments(of)
     n, _, m2 = stat.cells()
@@ -200,15 +235,17 @@ def _match_stat(name: str, of: str, relation: Any, bound: Any) -> MatchCounts:
         raise ConfigError(f"aggregates: {name!r}: the relation must be one of {' '.join(RELATIONS)}, got {relation!r}")
     if isinstance(bound, bool) or not isinstance(bound, (int, float)) or not isfinite(bound):
         raise ConfigError(f"aggregates: {name!r}: values must be compared with a number, got {bound!r}")
-    if relation == "&" and (bound != int(bound) or not 0 < bound < 2**53):
-        raise ConfigError(f"aggregates: {name!r}: the bits must be a positive integer below 2^53, got {bound!r}")
-    return MatchCounts(of, relation, float(bound))
+    if isinstance(bound, int) and abs(bound) >= MAX_BOUND:
+        raise ConfigError(f"aggregates: {name!r}: a whole number must be below 2^100 in size, got {bound!r}")
+    if relation == "&" and (bound != int(bound) or not 0 < bound < 2**64):
+        raise ConfigError(f"aggregates: {name!r}: the bits must be a positive integer below 2^64, got {bound!r}")
+    return MatchCounts(of, relation, float(bound) if float(bound) == bound else bound)
 
 
 def _matches(name: str, of: str, dtype: pa.DataType | None, relation: Any = None, bound: Any = None) -> BoundAggregate:
     stat = _match_stat(name, of, relation, bound)
     (hits,) = stat.cells()
-    return BoundAggregate((stat,), pa.int64(), "number", lambda cells: pa.array(cells[hits]))
+    return BoundAggregate((stat,), pa.int64(), "exact number", lambda cells: pa.array(cells[hits]))
 
 
 def _share(name: str, of: str, dtype: pa.DataType | None, relation: Any = None, bound: Any = None) -> BoundAggregate:
@@ -218,31 +255,34 @@ def _share(name: str, of: str, dtype: pa.DataType | None, relation: Any = None, 
     def result(cells: Cells) -> pa.Array:
         return _null_where_empty(cells[hits] / np.maximum(cells[n], 1), cells[n])
 
-    return BoundAggregate((counts, stat), pa.float64(), "number", result)
+    return BoundAggregate((counts, stat), pa.float64(), "exact number", result)
 
 
 def _unique(name: str, of: str, dtype: pa.DataType | None) -> BoundAggregate:
     if dtype is not None and not is_countable(dtype):
-        raise ConfigError(f"aggregates: {name!r}: unique values of {dtype} cannot be counted; use text or numbers")
+        raise ConfigError(
+            f"aggregates: {name!r}: unique values of {of} = {dtype} cannot be counted; use text or numbers"
+        )
     stat = DistinctHashes(of)
     (hashes,) = stat.cells()
-    return BoundAggregate(
-        (stat,), pa.int64(), "any", lambda cells: pa.array([len(one or ()) for one in cells[hashes]], pa.int64())
-    )
-
-
-def _quantile(name: str, of: str, dtype: pa.DataType | None, q: Any = None, accuracy: Any = 0.01) -> BoundAggregate:
-    if not isinstance(q, (int, float)) or not 0 <= q <= 1:
-        raise ConfigError(f"aggregates: {name!r}: quantile needs a number from 0 to 1 after its field, got {q!r}")
-    if not isinstance(accuracy, float) or not 0.001 <= accuracy <= 0.5:
-        raise ConfigError(f"aggregates: {name!r}: the accuracy must be from 0.001 to 0.5, got {accuracy!r}")
-    stat = QuantileBins(of, accuracy)
 
     def result(cells: Cells) -> pa.Array:
-        (bins,) = (cells[cell] for cell in stat.cells())
-        out = np.empty(len(bins))
-        loops.quantiles(bins, float(q), stat.scale, MIN_SIZE, out)
-        return _null_where_empty(out, ~np.isnan(out))
+        return pa.array([one.count if isinstance(one, HashSet) else one or 0 for one in cells[hashes]], pa.int64())
+
+    return BoundAggregate((stat,), pa.int64(), "any", result)
+
+
+def _quantile(name: str, of: str, dtype: pa.DataType | None, q: Any = None, accuracy: Any = None) -> BoundAggregate:
+    if isinstance(q, bool) or not isinstance(q, (int, float)) or not 0 <= q <= 1:
+        raise ConfigError(f"aggregates: {name!r}: quantile needs a number from 0 to 1 after its field, got {q!r}")
+    if accuracy is not None and (not isinstance(accuracy, float) or not 0.001 <= accuracy <= 0.5):
+        raise ConfigError(f"aggregates: {name!r}: the accuracy must be from 0.001 to 0.5, got {accuracy!r}")
+    stat = Samples(of, accuracy)
+    (samples,) = stat.cells()
+
+    def result(cells: Cells) -> pa.Array:
+        found = quantiles(cells[samples], float(q))
+        return _null_where_empty(found, ~np.isnan(found))
 
     return BoundAggregate((stat,), pa.float64(), "number", result)
 
@@ -251,7 +291,9 @@ def _distinct(name: str, of: str, dtype: pa.DataType | None, precision: Any = 10
     if not isinstance(precision, int) or not 4 <= precision <= 16:
         raise ConfigError(f"aggregates: {name!r}: the precision must be from 4 to 16, got {precision!r}")
     if dtype is not None and not is_countable(dtype):
-        raise ConfigError(f"aggregates: {name!r}: distinct values of {dtype} cannot be counted; use text or numbers")
+        raise ConfigError(
+            f"aggregates: {name!r}: distinct values of {of} = {dtype} cannot be counted; use text or numbers"
+        )
     stat = DistinctRegisters(of, precision)
 
     def result(cells: Cells) -> pa.Array:
@@ -270,15 +312,21 @@ def _top(name: str, of: str, dtype: pa.DataType | None, k: Any = None) -> BoundA
     if known is not None and pa.types.is_dictionary(known):
         known = known.value_type
     if known is not None and not (_numeric(known) or pa.types.is_string(known) or pa.types.is_large_string(known)):
-        raise ConfigError(f"aggregates: {name!r}: top supports text, numbers and booleans, its field has {dtype}")
+        raise ConfigError(
+            f"aggregates: {name!r}: top supports text, numbers and booleans, its field {of!r} has {dtype}"
+        )
     stat = ValueCounts(of)
 
     def result(cells: Cells) -> pa.Array:
-        (found,) = (cells[cell] for cell in stat.cells())
-        best = [sorted(one or (), key=lambda pair: (-pair[1], pair[0]))[:k] for one in found]
+        (counted,) = (cells[cell] for cell in stat.cells())
+        best = [nsmallest(k, (one or {}).items(), key=lambda pair: (-pair[1], pair[0])) for one in counted]
         pairs = [pair for one in best for pair in one]
         # without a declared type, infer it from the values
-        values = pa.array([v for v, _ in pairs], known if known is not None or pairs else pa.string())
+        found = [v for v, _ in pairs]
+        inferred = known if known is not None or pairs else pa.string()
+        if inferred is None and any(isinstance(v, int) and v >= 2**63 for v in found):
+            inferred = pa.uint64()
+        values = pa.array(found, inferred)
         counts = pa.array([n for _, n in pairs], pa.int64())
         ends = pa.array(np.cumsum([0, *map(len, best)]), pa.int32())
         return pa.ListArray.from_arrays(ends, pa.StructArray.from_arrays([values, counts], ["value", "count"]))
@@ -299,12 +347,12 @@ _RECORD_AGGREGATES = ("count", "duration", "mean_gap", "std_gap")
 #: By name: the function that makes the aggregate, and the number of options after its field.
 _FUNCTIONS: dict[str, tuple[Any, int]] = {
     "count": (_count, 0),
-    "sum": (_numeric_aggregate(lambda of: (Sums(of),), lambda n, total, rest: (total + rest) / loops.SCALE), 0),
+    "sum": (_sum, 0),
     "mean": (_numeric_aggregate(lambda of: (Sums(of),), lambda n, total, rest: (total + rest) / n / loops.SCALE), 0),
-    "min": (_numeric_aggregate(lambda of: (Extremes(of),), lambda n, low, high: low), 0),
-    "max": (_numeric_aggregate(lambda of: (Extremes(of),), lambda n, low, high: high), 0),
-    "first": (_numeric_aggregate(lambda of: (Firsts(of),), lambda n, value, at: value), 0),
-    "last": (_numeric_aggregate(lambda of: (Lasts(of),), lambda n, value, at: value), 0),
+    "min": (_value_aggregate(Extremes, slice(0, None, 2)), 0),
+    "max": (_value_aggregate(Extremes, slice(1, None, 2)), 0),
+    "first": (_value_aggregate(Firsts, slice(0, 2)), 0),
+    "last": (_value_aggregate(Lasts, slice(0, 2)), 0),
     "std": (_deviation, 1),
     "quantile": (_quantile, 2),
     "distinct": (_distinct, 1),

@@ -53,7 +53,7 @@ class WindowFrame(ABC):
         parts = dict(heads)
         for stat in self.stats:
             for name, (dtype, width, _) in stat.cells().items():
-                if dtype != "json" and not width:
+                if dtype != "object" and not width:
                     parts[name] = table.column(name).combine_chunks().flatten()
         flat = np.flatnonzero(open_.ravel())
         items = pa.StructArray.from_arrays([part.take(pa.array(flat)) for part in parts.values()], list(parts))

@@ -16,12 +16,12 @@ import pyarrow as pa
 
 from riot_ops.core.errors import ConfigError
 from riot_ops.kernels.arrays.arrow import float_column
+from riot_ops.kernels.arrays.exact import exact_numbers, exact_pair
 from riot_ops.kernels.jit import compile_uncached
 from riot_ops.kernels.stats import accumulators as loops
 from riot_ops.kernels.stats.hyperloglog import hash_values
 
 __all__ = [
-    "MIN_SIZE",
     "RELATIONS",
     "Aggregate",
     "Cells",
@@ -33,7 +33,6 @@ __all__ = [
     "Lasts",
     "MatchCounts",
     "Moments",
-    "QuantileBins",
     "Stat",
     "Sums",
     "TimeGaps",
@@ -43,8 +42,6 @@ __all__ = [
 Cells = dict[str, Any]
 Numbers = npt.NDArray[np.int64]
 
-#: Smallest size of a number that a quantile distinguishes from zero, and the largest size.
-MIN_SIZE, MAX_SIZE = 1e-6, 1e9
 NO_VALUES = np.empty(0)
 
 
@@ -104,7 +101,7 @@ class Stat(ABC):
 
     @abstractmethod
     def cells(self) -> Mapping[str, tuple[str, int, Any]]:
-        """Declare NumPy type (or ``json``), length (0: a number) and initial value of each cell."""
+        """Declare NumPy type (or ``object``), length (0: a number) and initial value of each cell."""
 
     def column(self, batch: pa.RecordBatch | None) -> Any:
         """Return the values that :meth:`add` needs from a batch."""
@@ -166,38 +163,51 @@ class Counts(KernelStat):
         return np.where(np.asarray(batch.column(self.field).is_valid()), 0.0, np.nan)
 
 
-class Sums(KernelStat):
+class ExactStat(KernelStat):
+    """A stat of pairs of float64, which hold integers and times of 64 bits without rounding."""
+
+    def column(self, batch: pa.RecordBatch | None) -> Any:
+        return (NO_VALUES, NO_VALUES) if batch is None else exact_numbers(batch.column(self.field))
+
+    def _kernel_inputs(self, values: Any, times: Numbers) -> tuple[Any, ...]:
+        return tuple(values)
+
+
+class Sums(ExactStat):
     """Compensated sum, in two parts."""
 
     add_kernel, merge_kernel = loops.add_sums, loops.merge_sums
     layout = (("total", "float64", 0.0), ("rest", "float64", 0.0))
 
 
-class Extremes(KernelStat):
+class Extremes(ExactStat):
     """Minimum and maximum."""
 
     add_kernel, merge_kernel = loops.add_extremes, loops.merge_extremes
-    layout = (("low", "float64", np.inf), ("high", "float64", -np.inf))
+    layout = (
+        *(("low", "float64", np.inf), ("high", "float64", -np.inf)),
+        *(("low_rest", "float64", 0.0), ("high_rest", "float64", 0.0)),
+    )
 
 
-class Firsts(KernelStat):
+class Firsts(ExactStat):
     """Value with the smallest event time."""
 
     add_kernel, merge_kernel = loops.add_firsts, loops.merge_firsts
-    layout = (("first", "float64", np.nan), ("first_at", "int64", 0))
+    layout = (("first", "float64", np.nan), ("first_rest", "float64", 0.0), ("first_at", "int64", 0))
 
     def _kernel_inputs(self, values: Any, times: Numbers) -> tuple[Any, ...]:
-        return values, times
+        return *values, times
 
 
-class Lasts(KernelStat):
+class Lasts(ExactStat):
     """Value with the largest event time."""
 
     add_kernel, merge_kernel = loops.add_lasts, loops.merge_lasts
-    layout = (("last", "float64", np.nan), ("last_at", "int64", 0))
+    layout = (("last", "float64", np.nan), ("last_rest", "float64", 0.0), ("last_at", "int64", 0))
 
     def _kernel_inputs(self, values: Any, times: Numbers) -> tuple[Any, ...]:
-        return values, times
+        return *values, times
 
 
 class Moments(KernelStat):
@@ -230,15 +240,15 @@ class TimeGaps(KernelStat):
         return values, times
 
 
-#: Codes of the relations between a value and a number, for the kernels.
-RELATIONS = {"==": 1, "<": 2, "<=": 3, ">": 4, ">=": 5, "!=": 6, "&": 8}
+#: The relations between a value and a number; ``&``: they share a bit.
+RELATIONS = ("==", "<", "<=", ">", ">=", "!=", "&")
 
 
 @dataclass(frozen=True)
 class MatchCounts(KernelStat):
     """Number of values in a relation to a number."""
 
-    add_kernel, merge_kernel = loops.add_hits, loops.merge_counts
+    add_kernel, merge_kernel = loops.add_counts, loops.merge_counts
 
     relation: str
     bound: float
@@ -246,29 +256,40 @@ class MatchCounts(KernelStat):
     def cells(self) -> Mapping[str, tuple[str, int, Any]]:
         return {self._cell_name(f"hits {self.relation} {self.bound!r}"): ("int64", 0, 0)}
 
-    def _kernel_options(self) -> tuple[Any, ...]:
-        return RELATIONS[self.relation], self.bound
+    def column(self, batch: pa.RecordBatch | None) -> Any:
+        """Return 0 for each value that matches, and NaN for the others."""
+        if batch is None:
+            return NO_VALUES
+        column = batch.column(self.field)
+        if self.relation == "&":
+            return np.where(_has_bits(column, int(self.bound)), 0.0, np.nan)
+        high, rest = exact_numbers(column)
+        bound, bound_rest = exact_pair(self.bound)
+        order = np.sign(high - bound)  # NaN for a missing value
+        if rest.size or bound_rest:
+            order = np.where(order == 0, np.sign((rest if rest.size else 0.0) - bound_rest), order)
+        hit = (order == 0) & ("=" in self.relation and self.relation != "!=")
+        if self.relation in ("<", "<=", "!="):
+            hit |= order < 0
+        if self.relation in (">", ">=", "!="):
+            hit |= order > 0
+        return np.where(hit, 0.0, np.nan)
 
 
-@dataclass(frozen=True)
-class QuantileBins(KernelStat):
-    """Histogram of values in bins of constant relative width (DDSketch)."""
-
-    add_kernel, merge_kernel = loops.add_bins, loops.merge_bins
-
-    accuracy: float
-
-    @property
-    def scale(self) -> float:
-        """Bins per factor e."""
-        return float(1.0 / np.log((1.0 + self.accuracy) / (1.0 - self.accuracy)))
-
-    def cells(self) -> Mapping[str, tuple[str, int, Any]]:
-        half = int(np.ceil(np.log(MAX_SIZE / MIN_SIZE) * self.scale)) + 1
-        return {self._cell_name(f"bins_{self.accuracy}"): ("int32", 2 * half + 1, 0)}
-
-    def _kernel_options(self) -> tuple[Any, ...]:
-        return self.scale, MIN_SIZE
+def _has_bits(column: pa.Array, bits: int) -> npt.NDArray[np.bool_]:
+    """Return which values share a bit with an integer; a fraction is cut off."""
+    if pa.types.is_integer(column.type):
+        valid = np.asarray(column.is_valid())
+        numbers = np.asarray(column.fill_null(0))
+        wide = numbers.astype(np.uint64 if numbers.dtype.kind == "u" else np.int64).view(np.uint64)
+        found: npt.NDArray[np.bool_] = ((wide & np.uint64(bits)) != 0) & valid
+        return found
+    values = np.nan_to_num(float_column(column)[0])
+    low = np.fmod(np.trunc(values), 2.0**64)
+    wide = np.abs(low).astype(np.uint64)
+    wide = np.where(low < 0, ~wide + np.uint64(1), wide)
+    shared: npt.NDArray[np.bool_] = (wide & np.uint64(bits)) != 0
+    return shared
 
 
 @dataclass(frozen=True)

@@ -1,51 +1,139 @@
-"""Stats that keep the values themselves: exact distinct counts and most frequent values."""
+"""Stats that keep values themselves, as one object per window: distinct values, frequencies, quantiles.
+
+An object changes in place, so that a batch costs what its records cost, whatever the window holds.
+"""
 
 from __future__ import annotations
 
+from abc import abstractmethod
+from base64 import b64decode
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
+from math import isnan
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
+from riot_ops.core.operator import StateField
+from riot_ops.kernels.stats.hash_table import insert_hashes
 from riot_ops.kernels.stats.hyperloglog import hash_values
+from riot_ops.tasks.window.windowing.sample import Sample
 from riot_ops.tasks.window.windowing.stats import Cells, Numbers, Stat
 
-__all__ = ["DistinctHashes", "ValueCounts"]
+__all__ = ["DistinctHashes", "HashSet", "ObjectStat", "Samples", "ValueCounts", "object_field"]
+
+
+class ObjectStat(Stat):
+    """A stat with one object per window, None for a window without values."""
+
+    @abstractmethod
+    def merged(self, own: Any, other: Any) -> Any:
+        """Return ``own`` (None: a new object) with the values of ``other``, which stays unchanged."""
+
+    @abstractmethod
+    def frozen(self, one: Any) -> Any:
+        """Return what :attr:`BoundAggregate.result` needs of an object, unchanged by later records."""
+
+    @abstractmethod
+    def pack(self, one: Any) -> Any:
+        """Return an object as JSON-able data; the same for the same values in any order."""
+
+    @abstractmethod
+    def unpack(self, data: Any) -> Any:
+        """Return the object that :meth:`pack` packed."""
+
+    def merge(self, cells: Cells, into: Numbers, other: Cells, order: Numbers, first: Numbers, last: Numbers) -> None:
+        (own,), (more,) = self._cell_arrays(cells), self._cell_arrays(other)
+        for g, a, b in zip(into.tolist(), first.tolist(), last.tolist(), strict=True):
+            for part in order[a:b].tolist():
+                if more[part] is not None:
+                    own[g] = self.merged(own[g], more[part])
+
+
+def object_field(stat: Stat) -> StateField:
+    """Declare the state of one key for the objects of a stat: a list with one for each place, or None."""
+    assert isinstance(stat, ObjectStat)
+    own = stat
+
+    def pack(ring: Any) -> Any:
+        return None if ring is None else [None if one is None else own.pack(one) for one in ring]
+
+    def unpack(data: Any) -> Any:
+        return None if data is None else [None if one is None else own.unpack(one) for one in data]
+
+    return StateField("json", initial=None, pack=pack, unpack=unpack)
 
 
 @dataclass(frozen=True)
-class ValueCounts(Stat):
-    """Frequency of each value, as pairs of value and count."""
+class ValueCounts(ObjectStat):
+    """Frequency of each value, as a dict."""
 
     def cells(self) -> Mapping[str, tuple[str, int, Any]]:
-        return {self._cell_name("values"): ("json", 0, None)}
+        return {self._cell_name("values"): ("object", 0, None)}
 
     def column(self, batch: pa.RecordBatch | None) -> Any:
         return [] if batch is None else batch.column(self.field).to_pylist()
 
     def add(self, cells: Cells, groups: Numbers, values: Any, times: Numbers, start: int, stop: int) -> None:
         (found,) = self._cell_arrays(cells)
-        for i in range(start, stop):
-            if (g := groups[i]) >= 0 and values[i] is not None and values[i] == values[i]:
-                _count(found, g, values[i], 1)
+        for g, value in zip(groups[start:stop].tolist(), values[start:stop], strict=True):
+            if g < 0 or value is None or (isinstance(value, float) and isnan(value)):
+                continue
+            counts = found[g]
+            if counts is None:
+                counts = found[g] = {}
+            counts[value] = counts.get(value, 0) + 1
 
-    def merge(self, cells: Cells, into: Numbers, other: Cells, order: Numbers, first: Numbers, last: Numbers) -> None:
-        (found,), (more,) = self._cell_arrays(cells), self._cell_arrays(other)
-        for g, a, b in zip(into.tolist(), first.tolist(), last.tolist(), strict=True):
-            for part in order[a:b].tolist():
-                for value, n in more[part] or ():
-                    _count(found, g, value, n)
+    def merged(self, own: dict[Any, int] | None, other: dict[Any, int]) -> dict[Any, int]:
+        if own is None:
+            return dict(other)
+        for value, n in other.items():
+            own[value] = own.get(value, 0) + n
+        return own
+
+    def frozen(self, one: dict[Any, int]) -> dict[Any, int]:
+        return dict(one)
+
+    def pack(self, one: dict[Any, int]) -> list[tuple[Any, int]]:
+        return sorted(one.items(), key=lambda pair: (str(pair[0]), pair[1]))  # keys of JSON objects are texts
+
+    def unpack(self, data: list[tuple[Any, int]]) -> dict[Any, int]:
+        return dict(data)
+
+
+class HashSet:
+    """A set of 64-bit hashes; 8 bytes each, in a table that is at most half full."""
+
+    def __init__(self) -> None:
+        self.table: npt.NDArray[np.int64] = np.zeros(8, np.int64)
+        self.count = 0
+
+    def add(self, hashes: npt.NDArray[np.int64]) -> None:
+        """Add hashes."""
+        hashes = np.where(hashes == 0, 1, hashes)
+        done = 0
+        while True:
+            done, self.count = map(int, insert_hashes(self.table, hashes, done, self.count))
+            if done == hashes.size:
+                return
+            held, self.table = self.hashes(), np.zeros(2 * self.table.size, np.int64)
+            insert_hashes(self.table, held, 0, 0)
+
+    def hashes(self) -> npt.NDArray[np.int64]:
+        """The hashes in no particular order."""
+        found: npt.NDArray[np.int64] = self.table[self.table != 0]
+        return found
 
 
 @dataclass(frozen=True)
-class DistinctHashes(Stat):
-    """Hashes of the distinct values, in ascending order."""
+class DistinctHashes(ObjectStat):
+    """Hashes of the distinct values."""
 
     def cells(self) -> Mapping[str, tuple[str, int, Any]]:
-        return {self._cell_name("hashes"): ("json", 0, None)}
+        return {self._cell_name("hashes"): ("object", 0, None)}
 
     def column(self, batch: pa.RecordBatch | None) -> Any:
         return hash_values(pa.nulls(0, pa.float64()) if batch is None else batch.column(self.field))
@@ -54,34 +142,66 @@ class DistinctHashes(Stat):
         (found,) = self._cell_arrays(cells)
         hashes, present = values
         rows = start + np.flatnonzero((groups[start:stop] >= 0) & present[start:stop])
-        mine, hashed = groups[rows], hashes[rows].view(np.int64)
-        order = np.lexsort((hashed, mine))
-        mine, hashed = mine[order], hashed[order]
-        new = (np.diff(mine, prepend=-1) != 0) | (np.diff(hashed, prepend=0) != 0)
-        mine, hashed = mine[new], hashed[new].tolist()
-        edges = np.flatnonzero(np.diff(mine, prepend=-1))
-        for g, (a, b) in zip(mine[edges].tolist(), pairwise([*edges.tolist(), len(hashed)]), strict=True):
-            _unite(found, g, hashed[a:b])
+        for g, hashed in _by_group(groups[rows], hashes[rows].view(np.int64)):
+            if found[g] is None:
+                found[g] = HashSet()
+            found[g].add(hashed)
 
-    def merge(self, cells: Cells, into: Numbers, other: Cells, order: Numbers, first: Numbers, last: Numbers) -> None:
-        (found,), (more,) = self._cell_arrays(cells), self._cell_arrays(other)
-        for g, a, b in zip(into.tolist(), first.tolist(), last.tolist(), strict=True):
-            for part in order[a:b].tolist():
-                _unite(found, g, more[part] or [])
+    def merged(self, own: HashSet | None, other: HashSet) -> HashSet:
+        own = HashSet() if own is None else own
+        own.add(other.hashes())
+        return own
+
+    def frozen(self, one: HashSet) -> int:
+        return one.count
+
+    def pack(self, one: HashSet) -> bytes:
+        return np.sort(one.hashes()).tobytes()
+
+    def unpack(self, data: str) -> HashSet:
+        one = HashSet()
+        one.add(np.frombuffer(b64decode(data), np.int64))
+        return one
 
 
-def _unite(found: list[Any], group: int, more: list[int]) -> None:
-    """Add hashes to those of a group, which are sorted and never changed in place."""
-    found[group] = sorted({*found[group], *more}) if found[group] else more
+@dataclass(frozen=True)
+class Samples(ObjectStat):
+    """Values of which quantiles are asked; see :class:`Sample`."""
+
+    accuracy: float | None
+
+    def cells(self) -> Mapping[str, tuple[str, int, Any]]:
+        kind = "sample" if self.accuracy is None else f"bins_{self.accuracy}"
+        return {self._cell_name(kind): ("object", 0, None)}
+
+    def add(self, cells: Cells, groups: Numbers, values: Any, times: Numbers, start: int, stop: int) -> None:
+        (found,) = self._cell_arrays(cells)
+        rows = start + np.flatnonzero((groups[start:stop] >= 0) & ~np.isnan(values[start:stop]))
+        for g, mine in _by_group(groups[rows], values[rows]):
+            if found[g] is None:
+                found[g] = Sample(self.accuracy)
+            found[g].add(mine)
+
+    def merged(self, own: Sample | None, other: Sample) -> Sample:
+        own = Sample(self.accuracy) if own is None else own
+        own.merge(other)
+        return own
+
+    def frozen(self, one: Sample) -> Sample:
+        return one.frozen()
+
+    def pack(self, one: Sample) -> Any:
+        return one.pack()
+
+    def unpack(self, data: Any) -> Sample:
+        return Sample.unpack(self.accuracy, data)
 
 
-def _count(found: list[Any], group: int, value: Any, n: int) -> None:
-    """Add to the count of a value; pairs, because the keys of JSON objects cannot be numbers."""
-    pairs = found[group]
-    if pairs is None:
-        pairs = found[group] = []
-    for pair in pairs:
-        if pair[0] == value and type(pair[0]) is type(value):
-            pair[1] += n
-            return
-    pairs.append([value, n])
+def _by_group(groups: Numbers, values: Any) -> list[tuple[int, Any]]:
+    """Return the values of each group, in their order."""
+    if not groups.size:
+        return []
+    order = np.argsort(groups, kind="stable")
+    groups, values = groups[order], values[order]
+    edges = np.flatnonzero(np.diff(groups, prepend=-1)).tolist()
+    return [(int(groups[a]), values[a:b]) for a, b in pairwise([*edges, groups.size])]

@@ -1,0 +1,217 @@
+"""Aggregates keep values of every type exactly, or refuse the type; compared with Python's own arithmetic."""
+
+from __future__ import annotations
+
+import random
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from statistics import fmean
+
+import pyarrow as pa
+import pytest
+
+import riot_ops as ro
+from riot_ops import tasks as t
+from riot_ops.core.errors import ConfigError
+from tests.simulated_query import SimulatedQuery
+
+NOON_US = 1_714_564_800_000_000
+TIME = pa.timestamp("us", "UTC")
+#: Extended unique identifiers of devices, which differ in the last byte.
+IDS = [0x70B3D57ED0046F00 + i for i in range(20)]
+VALUES = {name: (name, "v") for name in ("min", "max", "first", "last")}
+COUNTS = {"unique": ("unique", "v"), "distinct": ("distinct", "v", 14)}
+NUMBERS = [
+    (pa.int64(), [*IDS, 2**63 - 1, -(2**63), 2**53, 2**53 + 1, IDS[3], IDS[3]]),
+    (pa.uint64(), [2**63 + 1, 2**63, 2**64 - 1, 2**64 - 2, 2**53 + 1, 2**63 + 1]),
+    (pa.int32(), [2**31 - 1, -(2**31), 0, 7]),
+    (pa.bool_(), [True, False, True]),
+]
+TIMES = [
+    (pa.timestamp("ns", "UTC"), [1_714_564_800_123_456_789 + i for i in (0, 2, 1, 1)]),
+    (pa.timestamp("us"), [2**57 + 1, 2**57, 2**57 + 3]),
+    (pa.date32(), [19_000, 18_999, 19_001]),
+    (pa.time64("ns"), [80_000_000_000_001, 80_000_000_000_000]),
+    (pa.duration("ns"), [2**60 + 1, -(2**60) - 1]),
+]
+
+
+def column_of(dtype, numbers):
+    if not pa.types.is_temporal(dtype):
+        return pa.array(numbers, dtype)
+    return pa.array(numbers, pa.int32() if dtype.bit_width == 32 else pa.int64()).cast(dtype)
+
+
+def numbers_of(column):
+    dtype = column.type
+    if pa.types.is_temporal(dtype):
+        column = column.cast(pa.int32() if dtype.bit_width == 32 else pa.int64())
+    return column.to_pylist()
+
+
+def dataflow(dtype, **parameters):
+    flow = ro.Dataflow("f")
+    rows = flow.source("r", schema=pa.schema([("event_time", TIME), ("v", dtype)]))
+    flow.sink("o", rows.to(t.Window(**parameters), id="w"))
+    return flow
+
+
+def records(column, at=lambda i: NOON_US + i):
+    return pa.table({"event_time": pa.array([at(i) for i in range(len(column))], TIME), "v": column})
+
+
+def of(numbers):
+    return {"min": min(numbers), "max": max(numbers), "first": numbers[0], "last": numbers[-1]}
+
+
+FRAMES = [
+    {"size": "1min"},
+    {"size": "2min", "every": "1min"},
+    {"gap": "1min"},
+    {"count": 100, "partial": True},
+    {"size": "1min", "emit": "update"},
+]
+
+
+@pytest.mark.parametrize("frame", FRAMES, ids=str)
+@pytest.mark.parametrize(("dtype", "numbers"), NUMBERS + TIMES, ids=lambda one: str(one)[:16])
+def test_values_keep_type_and_digits(dtype, numbers, frame):
+    out = dataflow(dtype, aggregates=VALUES | COUNTS, **frame).run(records(column_of(dtype, numbers)))["w"]
+    last = out.slice(out.num_rows - 1)
+    assert {last.schema.field(name).type for name in VALUES} == {dtype}
+    assert {name: numbers_of(last[name])[0] for name in VALUES} == of(numbers)
+    assert last["unique"].to_pylist() == [len(set(numbers))]
+    assert abs(last["distinct"].to_pylist()[0] - len(set(numbers))) <= 1
+
+
+@pytest.mark.parametrize("max_records", [1, 2, 7])
+@pytest.mark.parametrize(("dtype", "numbers"), [*NUMBERS[:2], TIMES[0]], ids=lambda one: str(one)[:16])
+def test_micro_batches_keep_digits(dtype, numbers, max_records):
+    aggregates = VALUES | COUNTS | ({} if dtype in [d for d, _ in TIMES] else {"sum": ("sum", "v")})
+    flow = dataflow(dtype, size="1min", aggregates=aggregates)
+    table = records(column_of(dtype, numbers))
+    out = SimulatedQuery(flow, table, random.Random(max_records), max_records=max_records)["w"]
+    assert out.schema.field("max").type == dtype
+    assert {name: numbers_of(out[name])[0] for name in VALUES} == of(numbers)
+    assert out.select(list(aggregates)).equals(flow.run(table)["w"].select(list(aggregates)))
+
+
+@pytest.mark.parametrize(("dtype", "numbers"), NUMBERS, ids=lambda one: str(one)[:16])
+def test_sums_of_integers_are_exact_and_null_where_they_overflow(dtype, numbers):
+    for n in range(1, len(numbers) + 1):
+        total = sum(numbers[:n])
+        low, high = (0, 2**64) if dtype == pa.uint64() else (-(2**63), 2**63)
+        out = dataflow(dtype, size="1min", every="20s", aggregates={"sum": ("sum", "v"), "mean": ("mean", "v")}).run(
+            records(column_of(dtype, numbers[:n]), lambda i: NOON_US + 40_000_000 * (i % 2))
+        )["w"]
+        whole = [row for row in out.to_pylist() if row["window_start"] == datetime(2024, 5, 1, 12, tzinfo=UTC)]
+        assert whole[0]["sum"] == (total if low <= total < high else None)
+        assert out.schema.field("sum").type == (pa.uint64() if dtype == pa.uint64() else pa.int64())
+        assert whole[0]["mean"] == pytest.approx(fmean(map(float, numbers[:n])), rel=1e-12, abs=600)
+
+
+@pytest.mark.parametrize("bound", [IDS[3], IDS[3] + 0.0, 2**53 + 1, 2**63, -(2**63), 2**70, -0.5, 0, 1])
+@pytest.mark.parametrize(("dtype", "numbers"), NUMBERS, ids=lambda one: str(one)[:16])
+def test_relations_compare_exactly(dtype, numbers, bound):
+    wanted = {
+        "==": [x == bound for x in numbers],
+        "!=": [x != bound for x in numbers],
+        "<": [x < bound for x in numbers],
+        "<=": [x <= bound for x in numbers],
+        ">": [x > bound for x in numbers],
+        ">=": [x >= bound for x in numbers],
+    }
+    if isinstance(bound, int) and 0 < bound < 2**64:
+        wanted["&"] = [x & bound != 0 for x in numbers]
+    aggregates = {f"n{i}": ("matches", "v", relation, bound) for i, relation in enumerate(wanted)}
+    aggregates |= {f"s{i}": ("share", "v", relation, bound) for i, relation in enumerate(wanted)}
+    (row,) = (
+        dataflow(dtype, size="1min", aggregates=aggregates).run(records(column_of(dtype, numbers)))["w"].to_pylist()
+    )
+    for i, hits in enumerate(wanted.values()):
+        assert (row[f"n{i}"], row[f"s{i}"]) == (sum(hits), sum(hits) / len(hits))
+
+
+def test_bits_of_fractions_and_negative_numbers():
+    (row,) = (
+        dataflow(pa.float64(), size="1min", aggregates={"n": ("matches", "v", "&", 2)})
+        .run(records(pa.array([2.9, -2.5, 4.0, None, float("nan"), 2.0**64 + 2.0**13, -1.0])))["w"]
+        .to_pylist()
+    )
+    assert row["n"] == 3  # 2, -2 and -1, in two's complement
+
+
+def test_top_counts_integers_of_any_size():
+    (row,) = (
+        dataflow(pa.uint64(), size="1min", aggregates={"top": ("top", "v", 2)})
+        .run(records(pa.array([2**64 - 1, 2**64 - 2, 2**64 - 1], pa.uint64())))["w"]
+        .to_pylist()
+    )
+    assert row["top"] == [{"value": 2**64 - 1, "count": 2}, {"value": 2**64 - 2, "count": 1}]
+
+
+def test_distinct_decimals_count_by_value():
+    column = pa.array([Decimal("1.10"), Decimal("1.11"), Decimal("1.10"), None], pa.decimal128(38, 2))
+    big = pa.array([Decimal(10**37 + i) for i in range(4)], pa.decimal128(38, 0))
+    for values, n in ((column, 2), (big, 4)):
+        (row,) = dataflow(values.type, size="1min", aggregates=COUNTS).run(records(values))["w"].to_pylist()
+        assert (row["unique"], row["distinct"]) == (n, n)
+
+
+@pytest.mark.parametrize("function", ["sum", "min", "max", "first", "last", "matches", "share", "top"])
+def test_decimals_are_refused_by_field_and_type(function):
+    options = {"matches": (">", 1), "share": (">", 1), "top": (1,)}.get(function, ())
+    for dtype in (pa.decimal128(38, 2), pa.decimal256(60, 0)):
+        with pytest.raises(ConfigError, match=r"'v'.*decimal"):
+            dataflow(dtype, size="1min", aggregates={"x": (function, "v", *options)}).run([])
+
+
+@pytest.mark.parametrize("function", ["sum", "mean", "std", "matches", "share", "quantile"])
+@pytest.mark.parametrize("dtype", [pa.timestamp("ns"), pa.date32(), pa.string()], ids=str)
+def test_times_and_texts_are_refused_where_numbers_are_computed(function, dtype):
+    options = {"matches": (">", 1), "share": (">", 1), "quantile": (0.5,)}.get(function, ())
+    with pytest.raises(ConfigError, match=rf"'v'.*{str(dtype).split('[')[0]}"):
+        dataflow(dtype, size="1min", aggregates={"x": (function, "v", *options)}).run([])
+
+
+def test_field_with_two_aggregates_meets_the_requirements_of_both():
+    both = {"mean": ("mean", "v"), "max": ("max", "v")}
+    for dtype in (pa.decimal128(10, 2), pa.timestamp("us")):
+        with pytest.raises(ConfigError, match="'v'"):
+            dataflow(dtype, size="1min", aggregates=both).run([])
+    dataflow(pa.decimal128(10, 2), size="1min", aggregates={"mean": ("mean", "v"), "n": ("count", "v")}).run([])
+
+
+def test_session_keeps_the_type_of_its_values():
+    def pushed(*values):
+        session = t.Window(size="1min", aggregates={"max": ("max", "v"), "first": ("first", "v")}).session()
+        for value in values:
+            session.push({"event_time": datetime(2024, 5, 1, 12, tzinfo=UTC), "v": value})
+        (row,) = session.flush()
+        return row["first"], row["max"]
+
+    assert pushed(IDS[0], IDS[1], None) == (IDS[0], IDS[1])
+    assert pushed(2**64 - 2, 2**64 - 1) == (2**64 - 2, 2**64 - 1)
+    assert pushed(1, 2.5) == (1.0, 2.5)
+    assert pushed(date(2024, 5, 2), date(2024, 5, 1), None) == (date(2024, 5, 2), date(2024, 5, 2))
+    noon = datetime(2024, 5, 1, 12, tzinfo=UTC)
+    assert pushed(noon, noon + timedelta(microseconds=1)) == (noon, noon + timedelta(microseconds=1))
+
+
+@pytest.mark.spark
+def test_spark_keeps_digits(spark, tmp_path):
+    (dtype, numbers), (signed, ids), (ns, times) = NUMBERS[1], NUMBERS[0], TIMES[0]
+    n = len(numbers)
+    table = records(column_of(dtype, numbers))
+    table = table.append_column("id", column_of(signed, ids[:n])).append_column("t", column_of(ns, (times * n)[:n]))
+    flow = ro.Dataflow("f")
+    rows = flow.source("r", schema=table.schema)
+    aggregates = {f"{name}_{field}": (name, field) for name in (*VALUES, "unique") for field in ("v", "id", "t")}
+    aggregates["sum"] = ("sum", "id")
+    flow.sink("o", rows.to(t.Window(size="1min", aggregates=aggregates), id="w"))
+    query = flow.start(spark, table, out=tmp_path / "out", checkpoint=tmp_path / "c", max_records=2)
+    query.wait(timeout_s=240)
+    wanted = flow.run(table)["w"].select(list(aggregates))
+    assert query["w"].select(list(aggregates)).equals(wanted)
+    assert wanted["sum"].to_pylist() == [None]
+    assert numbers_of(wanted["max_v"]) == [max(numbers)]

@@ -1,0 +1,124 @@
+"""What windows that keep values cost: linear in the records, and a few bytes for each."""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections import Counter
+from datetime import UTC, datetime
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from riot_ops.tasks import Window
+
+TIME = pa.timestamp("us", "UTC")
+NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
+
+
+def batches(values, rows=50):
+    for i in range(0, len(values), rows):
+        part = values[i : i + rows]
+        yield pa.record_batch({"event_time": pa.array([NOON] * len(part), TIME), "v": pa.array(part)})
+
+
+def pushed(aggregate, values, rows=50):
+    session = Window(size="1h", aggregates={"x": aggregate}).session()
+    for batch in batches(values, rows):
+        session.push_batch(batch)
+    return session
+
+
+def cpu(aggregate, n):
+    """CPU seconds of n records in small batches, the best of three."""
+    values = np.arange(n)
+    given = list(batches(values))
+    best = np.inf
+    for _ in range(3):
+        session = Window(size="1h", aggregates={"x": aggregate}).session()
+        gc.collect()
+        start = time.process_time()
+        for batch in given:
+            session.push_batch(batch)
+        best = min(best, time.process_time() - start)
+    return best
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("aggregate", [("unique", "v"), ("top", "v", 3), ("quantile", "v", 0.5)], ids=str)
+def test_cost_is_linear_in_the_records(aggregate):
+    pushed(aggregate, np.arange(100))  # compile
+    # quadratic cost would give 16; the cost of a batch itself keeps linear cost near 4
+    assert cpu(aggregate, 40_000) < 8 * cpu(aggregate, 10_000)
+
+
+@pytest.mark.parametrize(
+    ("aggregate", "bytes_each"),
+    [(("unique", "v"), 11), (("top", "v", 3), 13), (("quantile", "v", 0.5), 11)],
+    ids=str,
+)
+def test_snapshot_has_a_few_bytes_per_value(aggregate, bytes_each):
+    few, many = (len(pushed(aggregate, np.arange(n), 1000).snapshot()) for n in (1, 10_000))
+    assert few < 2_000
+    assert (many - few) / 10_000 < bytes_each
+
+
+def test_sketch_has_an_entry_per_bin_in_use():
+    rng = np.random.default_rng(1)
+    values = 20 + rng.normal(0, 1, 20_000)  # a dozen bins of 2 %
+    assert len(pushed(("quantile", "v", 0.5, 0.01), values, 5_000).snapshot()) < 2_000
+
+
+def test_state_of_many_keys_with_few_values_is_small():
+    keys = 2_000
+    session = Window(by="k", size="1h", aggregates={"x": ("quantile", "v", 0.5)}).session()
+    session.push_batch(
+        pa.record_batch({"event_time": pa.array([NOON] * keys, TIME), "k": np.arange(keys), "v": np.ones(keys)})
+    )
+    assert len(session.snapshot()) / keys < 150
+
+
+def test_repeated_values_cost_nothing_more():
+    once, often = (len(pushed(("unique", "v"), np.arange(n) % 100, 500).snapshot()) for n in (100, 10_000))
+    assert once == often
+
+
+def test_distinct_values_survive_growth_and_restart():
+    rng = np.random.default_rng(2)
+    values = rng.integers(0, 5_000, 9_000)
+    session = pushed(("unique", "v"), values[:6_000], 700)
+    again = Window(size="1h", aggregates={"x": ("unique", "v")}).session()
+    again.restore(session.snapshot())
+    for batch in batches(values[6_000:], 700):
+        again.push_batch(batch)
+    assert again.flush()[0]["x"] == len(set(values.tolist()))
+
+
+def test_hopping_windows_unite_panes_without_changing_them():
+    task = Window(size="3min", every="1min", aggregates={"u": ("unique", "v"), "top": ("top", "v", 2)})
+    session = task.session()
+    us = int(NOON.timestamp()) * 1_000_000
+    values = [1, 2, 2, 3, 3, 3, 1, 4]
+    minutes = [0, 0, 1, 1, 2, 2, 3, 3]
+    session.push_batch(
+        pa.record_batch({"event_time": pa.array([us + m * 60_000_000 for m in minutes], TIME), "v": values})
+    )
+    rows = session.push_batch(pa.record_batch({"event_time": pa.array([us + 10**9], TIME), "v": [9]})).to_pylist()
+    for row in rows:
+        end = int((row["window_end"] - NOON).total_seconds() // 60)
+        inside = Counter(v for v, m in zip(values, minutes, strict=True) if end - 3 <= m < end)
+        best = sorted(inside.items(), key=lambda pair: (-pair[1], pair[0]))[:2]
+        assert (row["u"], [(p["value"], p["count"]) for p in row["top"]]) == (len(inside), best)
+
+
+def test_updates_show_the_window_after_each_record():
+    values = [3, 3, 1, 2, 1, 1]
+    task = Window(size="1h", emit="update", aggregates={"u": ("unique", "v"), "top": ("top", "v", 1)})
+    rows = task.session().push_many({"event_time": NOON, "v": v} for v in values)
+    for i, row in enumerate(rows):
+        seen = Counter(values[: i + 1])
+        best = min(seen.items(), key=lambda pair: (-pair[1], pair[0]))
+        assert (row["u"], row["top"]) == (len(seen), [{"value": best[0], "count": best[1]}])
+    whole = task.session().push_batch(pa.record_batch({"event_time": pa.array([NOON] * 6, TIME), "v": values}))
+    assert [r["u"] for r in whole.to_pylist()] == [r["u"] for r in rows]
