@@ -15,6 +15,7 @@ from riot_ops import tasks as t
 from riot_ops.core.buffering import Buffering
 from riot_ops.core.source import WrappedSource
 from riot_ops.spark import runner
+from riot_ops.spark.blocks import METRICS
 from riot_ops.spark.session import (
     ARROW_BYTES,
     ARROW_RECORDS,
@@ -145,3 +146,34 @@ def test_latency_counts_from_due_times(spark):
     assert n == 20
     assert 50 <= least / 1e6 <= 50 + took
     assert 100 <= greatest / 1e6 <= 100 + took
+
+
+def test_progress_of_spark_has_the_counters_of_the_dataflow(spark):
+    """Spark itself counts packed blocks and buckets."""
+    times = [*range(40), 100, *range(9)]  # the last nine are late
+    rows = [
+        {"device": f"d{i % 7}", "value": None if i == 3 else float(i), "event_time": s * 1_000_000}
+        for i, s in enumerate(times)
+    ]
+    flow = ro.Dataflow("counted")
+    stream = flow.source("in", schema={"device": "string", "value": "double", "event_time": "timestamp[us, tz=UTC]"})
+    present = stream.to(ro.filter(lambda row: row["device"] != "d6", name="six"), id="present")
+    means = present.to(t.Window(by="device", size="10s", aggregates={"n": ("count", None)}), id="windows")
+    flow.sink("out", means)
+    table = pa.Table.from_pylist(rows).cast(
+        pa.schema([("device", pa.string()), ("value", pa.float64()), ("event_time", pa.timestamp("us", "UTC"))])
+    )
+    alone = flow.run(table)
+    query = flow.start(spark, table)
+    query.wait(120)
+    progress = [p["observedMetrics"]["riot_ops"] for p in query.streaming.recentProgress if p["numInputRows"]]
+    found = {name: sum(one[name] or 0 for one in progress) for name in METRICS}
+    errors = alone["errors"]["reason"].to_pylist()
+    assert errors.count("late") == 7, "two of the nine have the device d6"
+    assert found == {
+        "records": 50,
+        "dead_letters": len(errors),
+        "late": 7,
+        "written": alone["windows"].num_rows,
+        "state_keys": 6,
+    }

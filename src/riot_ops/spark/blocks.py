@@ -21,6 +21,7 @@ from riot_ops.core.ipc import decode, encode
 from riot_ops.core.operator import KeyedOperator
 from riot_ops.core.sink import FanOutWriter
 from riot_ops.graph.lowering import WATERMARK_SUFFIX
+from riot_ops.graph.nodes import ERRORS_STREAM
 from riot_ops.graph.plan import Plan, Stage
 from riot_ops.graph.remote_lookup import RemoteLookup
 from riot_ops.kernels.arrays.arrow import batch_bytes
@@ -36,6 +37,8 @@ __all__ = [
     "BLOCKS",
     "BLOCKS_DDL",
     "FLUSHED_PREFIX",
+    "METRICS",
+    "METRICS_STAGE",
     "SINK_STAGE",
     "Block",
     "Labels",
@@ -54,6 +57,15 @@ Labels = Mapping[int, list[int]]
 
 #: Stage number of blocks for the sinks.
 SINK_STAGE = -1
+
+#: Stage number of blocks that only count, in ``rows``, what their ``stream`` names: the metrics of a query.
+METRICS_STAGE = -2
+#: In this order: records read from the sources, rejected ones and those of them that came late, records written to
+#: sinks, and keys with state in the buckets that had records.
+METRICS = ("records", "dead_letters", "late", "written", "state_keys")
+
+#: End of the counted reasons of late records.
+LATE = ": late"
 
 #: A batch larger than a block is cut, but into parts of at least this many bytes, whatever the capacity of a block.
 MIN_PART_BYTES = 1 << 16
@@ -225,6 +237,7 @@ class Packer:
         self._first = float("inf")
         self._last = 0.0
         self._turn = 0
+        self._records = self._state_keys = 0
 
     def stamp(self, first_us: float, last_us: float) -> None:
         """Note when the records that follow arrived at the source."""
@@ -248,8 +261,10 @@ class Packer:
                     else:
                         self._writer.write(sink, batch)
 
-    def count(self, steps: Mapping[str, tuple[int, int]]) -> None:
-        """Note how many records each step took and rejected."""
+    def count(self, steps: Mapping[str, tuple[int, int]], records: int = 0, state_keys: int = 0) -> None:
+        """Note how many records each step took and rejected, how many came from sources, and the keys with state."""
+        self._records += records
+        self._state_keys += state_keys
         if self._writer is not None:
             self._writer.count(steps)
 
@@ -263,7 +278,14 @@ class Packer:
         if self._writer is not None:
             message = msgspec.msgpack.encode(self._writer.finish())
             rows = sum(self._writer.rows.values())
-            yield Block(SINK_STAGE, self._sink_bucket(), "", rows, self._first, self._last, message)
+            bucket = self._sink_bucket()
+            yield Block(SINK_STAGE, bucket, "", rows, self._first, self._last, message)
+            dead = self._writer.rows.get(ERRORS_STREAM, 0)
+            late = sum(n for reason, n in self._writer.reasons.items() if reason.endswith(LATE))
+            counts = (self._records, dead, late, rows - dead, self._state_keys)
+            for name, n in zip(METRICS, counts, strict=True):
+                if n:
+                    yield Block(METRICS_STAGE, bucket, name, n, self._first, self._last, b"")
 
     def abort(self) -> None:
         """Discard what was written."""

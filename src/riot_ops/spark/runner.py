@@ -22,7 +22,7 @@ from riot_ops.runtime.binding import bind_sinks, bind_sources
 from riot_ops.runtime.folder_lock import FolderLock
 from riot_ops.runtime.merged_source import merge_sources
 from riot_ops.spark.batch_source import FrameFiles, write_batch_frames
-from riot_ops.spark.blocks import BLOCKS_DDL
+from riot_ops.spark.blocks import BLOCKS_DDL, METRICS, METRICS_STAGE
 from riot_ops.spark.checkpoint import SparkCheckpoint
 from riot_ops.spark.dataframe_transform import Order, assign_labels, pack_stage_zero, resolve_order
 from riot_ops.spark.driver_sink import DriverSink
@@ -178,7 +178,7 @@ def start(
         order_by = ARRIVAL if order == "arrival" else EVENT_TIME
         builder = _Builder(stages, spark, sink_routes, order_by, partitions, buffering, max_records, rate)
         with active_session(spark):
-            frame = builder.build(bound)
+            frame = observed(builder.build(bound))
             sink_name = f"riot_ops_sink_{uuid.uuid4().hex}"
             spark.dataSource.register(
                 pickled_sink(sink_name, SinkCommitter(sink_routes.sinks, str(temporary / "metrics"), note))
@@ -214,6 +214,16 @@ def start(
         available_now,
         probe,
     )
+
+
+def observed(blocks: DataFrame) -> DataFrame:
+    """Add the counters of a query, as ``observedMetrics["riot_ops"]`` of its progress."""
+    from pyspark.sql import functions as f
+
+    counted = [
+        f.sum(f.expr(f"if(stage = {METRICS_STAGE} and stream = '{name}', rows, 0)")).alias(name) for name in METRICS
+    ]
+    return blocks.observe("riot_ops", *counted)
 
 
 def _has_numbers(source: Any) -> bool:

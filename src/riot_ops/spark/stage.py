@@ -223,7 +223,8 @@ class StageProcessor:
                 name.removeprefix(FLUSHED_PREFIX): batches for name, batches in records_by_stream(flushed).items()
             }
             yield list(packer.add(cached.engine.process(inputs, flush=flush)))
-        packer.count(cached.engine.counts())
+        keys = sum(state.size for state in cached.engine.states.values())
+        packer.count(cached.engine.counts(), state_keys=keys)
         yield list(packer.close())
 
     def _answer_requests(
@@ -328,7 +329,8 @@ def run_stage_zero(
             full = list(packer.add(engine.process(batches)))
             if full:
                 yield blocks_to_batch(full)
-        packer.count(engine.counts())
+        records, _ = engine.row_counts()
+        packer.count(engine.counts(), records)
         rest = list(packer.close())
     except BaseException:
         packer.abort()
