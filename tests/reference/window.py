@@ -1,7 +1,8 @@
 """Windows from their definition: one record after the other, all in lists, nothing shared with the product.
 
-Times are whole microseconds. Stream time at a message is the largest time of all messages up to it; a time more than
-``ahead`` beyond it is not believed (by multiples of ``grain``, as the product rounds).
+Times are whole microseconds. Stream time at a message is the largest time of all messages up to it. A time more than
+``ahead`` after it (by multiples of ``grain``, as the product rounds), or before it and late, is a vote against it: three in a row that agree, or
+fewer if stream time rests on fewer, move it, and where they move it back, all windows are closed first.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ class Windows:
     grain: int = 1
     now: int | None = None
     moved: int = 0
+    support: int = 0
+    votes: list = field(default_factory=list)
     open: dict = field(default_factory=dict)  # (key, end) -> values; of sessions a list of [times, values]
     ended: dict = field(default_factory=dict)  # by key: the latest end of its closed sessions
     results: list = field(default_factory=list)
@@ -34,11 +37,26 @@ class Windows:
 
     def message(self, number: int, records: list) -> None:
         """All records of a message: their times first, as stream time at a message counts its own."""
+        before = self.now
+
+        def agree(time: int, other: int) -> bool:
+            return -max(self.ahead, self.allowed_lateness // self.grain * self.grain) <= time - other <= self.ahead
+
         for time in (time for _, time, *_ in records if time is not None):
             floor = time // self.grain * self.grain
-            far = self.ahead is not None and self.now is not None and floor - self.now > self.ahead
-            if not far and (self.now is None or floor > self.now):
-                self.now, self.moved = floor, number
+            if self.now is None:
+                self.now, self.support = floor, 1
+            elif self.ahead is None or agree(floor, self.now):
+                self.now, self.support, self.votes = max(self.now, floor), self.support + 1, []
+            else:
+                self.votes = [*(self.votes if self.votes and agree(floor, max(self.votes)) else []), floor]
+                if len(self.votes) >= min(self.support, 3):
+                    self.now, self.support, self.votes = max(self.votes), len(self.votes), []
+        if self.now != before:
+            self.moved = number
+        if before is not None and self.now < before:
+            self.close(number, everything=True)
+            self.ended = {}
         self.close(number)
         for record in records:
             self.add(record)

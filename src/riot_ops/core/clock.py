@@ -1,12 +1,20 @@
 """Stream time: the progress of event time in a stream, and the clocks by which it calls tasks.
 
-The *stream time* at a message is the largest event time of all messages up to it, in the order of their numbers. It
-depends on nothing else: neither on how the stream is cut into batches, splits or micro-batches, nor on the bucket of
-keys. The engine calls a task with a :class:`Clock` when stream time passes a multiple of its period, between two
-records and for all keys of the task, including those without new records.
+The *stream time* at a message is the largest event time of all messages up to it, in the order of their numbers, as
+far as these times agree (:data:`AGREEING`). It depends on nothing else: neither on how the stream is cut into batches,
+splits or micro-batches, nor on the bucket of keys. The engine calls a task with a :class:`Clock` when stream time
+passes a multiple of its period, between two records and for all keys of the task, including those without new records.
 
 The reader of a range of messages emits *watermarks* where stream time may move. They go to every bucket beside the
 records (:mod:`riot_ops.ingest.watermarks`), are merged in order, and become the :class:`Ticks` of a batch.
+
+Where times disagree, stream time *t* with support *c* (the number of records in a row that agreed with it, at most
+*k* = :data:`AGREEING`) follows these rules for a record of event time *e*. If ``t - b <= e <= t + a``, it agrees: ``t
+= max(t, e)``, and *c* grows. Otherwise it is a vote against *t*; consecutive votes that agree with the largest of
+them are counted, and once they are *c*, *t* becomes the largest of them and *c* their number. *a* is the clock's
+``max_ahead``, *b* the longer of it and the lateness that the dataflow allows; without ``max_ahead``, *t* is the plain
+maximum. The ``ttl`` of a task without a clock has *a* = *b* = a day (or the ttl, if that is longer), and later times
+need no votes: they move *t* at once, until the next record takes that back.
 """
 
 from __future__ import annotations
@@ -24,12 +32,14 @@ from riot_ops.core.errors import ConfigError
 from riot_ops.core.schema import TIMESTAMP
 
 __all__ = [
+    "AGREEING",
     "END",
     "NEVER",
     "WATERMARKS",
     "Clock",
     "StepClock",
     "Ticks",
+    "aging_cell",
     "common_resolution",
     "to_microseconds",
     "whole_periods_us",
@@ -42,6 +52,11 @@ WATERMARKS = pa.schema([("seq", pa.int64()), ("event_time", TIMESTAMP)])
 NEVER = int(np.iinfo(np.int64).min)
 #: The stream time at the end of a bounded stream, in microseconds: later than any event time.
 END = 1 << 61
+#: So many consecutive records with similar event times move stream time to them, however far away they are; fewer if
+#: stream time itself rests on fewer.
+AGREEING = 3
+#: Event times of neighbouring days (or of a longer time to live) agree for tasks that only remove keys by age.
+DAY = timedelta(days=1)
 
 
 def to_microseconds(time: timedelta) -> int:
@@ -60,8 +75,8 @@ class Clock:
     allowed_lateness : timedelta >= 0, default 0
         How far a record may lag behind stream time. The output of the task is late by as much.
     max_ahead : timedelta > 0, optional
-        How far an event time may be ahead of stream time and still advance it; by default any distance. The first event
-        time always advances it.
+        How far an event time may be ahead of stream time and still advance it; by default any distance. Stream time
+        moves to event times farther away, ahead or behind, once :data:`AGREEING` consecutive records agree on them.
     from_first : bool, default False
         Whether periods count from the first event time of the stream instead of from 1970. Watermarks are then exact to
         the microsecond, one for each record that advances stream time.
@@ -106,6 +121,11 @@ class StepClock:
         Whether the task's periods count from the first event time.
     period : int
         The ticks contain only moves of stream time that pass a multiple of it, in microseconds; 0: all moves.
+    behind : int
+        By how many microseconds a record may lag anywhere in the dataflow: such a time agrees with stream time.
+    aging : int
+        For a task without a clock of its own, whose keys have a time to live: event times in the same cell of this
+        length, or in neighbouring ones, agree; 0: the task has a clock.
     """
 
     streams: tuple[str, ...]
@@ -114,6 +134,18 @@ class StepClock:
     max_ahead: int | None = None
     from_first: bool = False
     period: int = 0
+    behind: int = 0
+    aging: int = 0
+
+    @property
+    def cell(self) -> int:
+        """The length of the cells by which times agree, in microseconds; 0: all times do."""
+        return self.aging if self.max_ahead is None else self.resolution
+
+    @property
+    def votes(self) -> int:
+        """How many watermarks of a run of records in one cell matter, besides new maxima."""
+        return AGREEING if self.cell else 1
 
 
 def common_resolution(clocks: Iterable[Clock]) -> int:
@@ -133,6 +165,15 @@ def common_resolution(clocks: Iterable[Clock]) -> int:
             if time is not None and time
         )
     )
+
+
+def aging_cell(resolution: int, ttls: Iterable[timedelta]) -> int:
+    """The length of the cells of :attr:`StepClock.aging`: a day or the longest time to live, in whole resolutions.
+
+    >>> aging_cell(7_000_000, [timedelta(seconds=112)]) // 1_000_000 - 86_400
+    1
+    """
+    return -(-to_microseconds(max(DAY, *ttls)) // resolution) * resolution
 
 
 def whole_periods_us(clocks: Iterable[Clock]) -> int:
@@ -163,6 +204,9 @@ class Ticks:
     origin : int
         Where the task's periods start to count, in microseconds; :data:`NEVER` if that is the first event time and
         there is none yet.
+    backs : tuple of (int, int)
+        By move to an earlier time, in order: the message, and the time that was sure before, by which keys have aged
+        for good.
     """
 
     start: int
@@ -172,6 +216,7 @@ class Ticks:
     resolution: int = 1
     lag: int = 0
     origin: int = 0
+    backs: tuple[tuple[int, int], ...] = ()
 
     @property
     def end(self) -> int:

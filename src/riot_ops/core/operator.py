@@ -264,7 +264,8 @@ class KeyedOperator(Operator):
     ttl : timedelta or text such as "1h30m", optional
         The engine drops the state of a key that has had no record for longer than this, in stream time, and starts it
         again; None keeps keys for ever. If only other keys advance stream time, a key may stay for up to a sixteenth
-        longer.
+        longer. An event time more than a day (or the ttl) away from stream time ages other keys only once further
+        records agree with it, see :mod:`riot_ops.core.clock`.
     """
 
     stateful: ClassVar[bool] = True

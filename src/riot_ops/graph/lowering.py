@@ -20,7 +20,15 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from riot_ops.core.clock import WATERMARKS, StepClock, common_resolution, to_microseconds, whole_periods_us
+from riot_ops.core.clock import (
+    AGREEING,
+    WATERMARKS,
+    StepClock,
+    aging_cell,
+    common_resolution,
+    to_microseconds,
+    whole_periods_us,
+)
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.operator import KeyedOperator, Operator, operator_clocks
@@ -38,6 +46,8 @@ __all__ = ["HEARTBEAT_SUFFIX", "INSTANCE_FIELD", "WATERMARK_SUFFIX", "Route", "S
 WATERMARK_SUFFIX = "@time"
 #: Suffix of the names of heartbeat streams: each source has one beside its records.
 HEARTBEAT_SUFFIX = "@beats"
+#: As many votes as any run of records has.
+EVERY_RECORD = 1 << 62
 #: Column with the instance of a record, between a Route and its task.
 INSTANCE_FIELD = "_instance"
 
@@ -186,7 +196,13 @@ class _Timing:
             for clock in (operator_clocks(node.task) if node.task is not None else ())
         ]
         self._resolution = common_resolution(found) if found else 0
-        self._guarded = any(clock.max_ahead is not None for clock in found)
+        ttls = [ttl for node in flow.nodes_of_kind("task") if (ttl := getattr(node.task, "ttl", None)) is not None]
+        self._aging = aging_cell(self._resolution, ttls) if ttls else 0
+        guarded = any(clock.max_ahead is not None for clock in found)
+        #: Cells of all watermarks, which divide those of all clocks.
+        self._cell = self._resolution if guarded else self._aging
+        #: Streams of watermarks that meet others, so that each record counts.
+        self._meeting: set[str] = set()
         #: By node: its sources; the streams that set the event times of its records; its lag; how far ahead an event
         #: time may be.
         self._sources: dict[str, tuple[str, ...]] = {}
@@ -223,6 +239,8 @@ class _Timing:
             self._ahead[node.id],
             any(clock.from_first for clock in own),
             whole_periods_us(own),
+            max(self._lag.values()),
+            self._aging if isinstance(node.task, KeyedOperator) and node.task.clock() is None else 0,
         )
         if len(lags) > 1 and isinstance(node.task, KeyedOperator):
             task = node.task.with_lateness(timedelta(microseconds=clock.lag))
@@ -234,7 +252,9 @@ class _Timing:
         """Return the step that emits the watermarks of a stream and of its sources' heartbeats."""
         origin = stream.removesuffix(WATERMARK_SUFFIX)
         beats = (source + HEARTBEAT_SUFFIX for source in self._sources[origin])
-        return Step(stream, WatermarkGenerator(self._resolution, self._guarded), (origin, *beats), schema=WATERMARKS)
+        votes = 1 if not self._cell else EVERY_RECORD if origin in self._meeting else AGREEING
+        marks = WatermarkGenerator(self._resolution, self._cell, votes)
+        return Step(stream, marks, (origin, *beats), schema=WATERMARKS)
 
     def _analyse(self, node: Node) -> None:
         above = [edge.source for edge in self._flow.inputs(node.id)]
@@ -248,6 +268,7 @@ class _Timing:
             origins = (node.id,)
         elif node.task is not None and operator_clocks(node.task):
             own = operator_clocks(node.task)
+            self._meeting.update(origins if len(origins) > 1 else ())
             lag += max(to_microseconds(clock.allowed_lateness) for clock in own)
             ahead += [to_microseconds(clock.max_ahead) for clock in own if clock.max_ahead is not None]
         elif node.task is not None and not keyed:  # after a keyed task, stream time is that of the task's input

@@ -28,27 +28,31 @@ class WatermarkGenerator:
     ----------
     resolution : int
         Microseconds; watermarks are rounded down to a multiple of it.
-    guarded : bool
-        Whether an event time may be too far ahead to move stream time.
+    cell, votes : int
+        Where event times may disagree: the first ``votes`` records of each run in one cell of ``cell`` microseconds
+        give watermarks, whether or not their times are new maxima. By default all times are in one cell.
     """
 
     resolution: int
-    guarded: bool
+    cell: int = 0
+    votes: int = 1
 
     def apply(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the watermarks of a batch."""
-        return generate_watermarks(batch, self.resolution, self.guarded)
+        return generate_watermarks(batch, self.resolution, self.cell, self.votes)
 
 
-def generate_watermarks(batch: pa.RecordBatch, resolution: int, guarded: bool, lag: int = 0) -> pa.RecordBatch:
-    """Return the watermarks of a batch whose rows are in order.
+def generate_watermarks(
+    batch: pa.RecordBatch, resolution: int, cell: int = 0, votes: int = 1, lag: int = 0
+) -> pa.RecordBatch:
+    """Return the watermarks of a batch whose rows are in order, see :class:`WatermarkGenerator`.
 
     A batch without ``seq`` is numbered by its rows. ``lag`` is the delay of the rows in microseconds, see
     :class:`~riot_ops.core.clock.StepClock`.
     """
     times, present = microseconds(batch.column("event_time"))
     rows, floors = np.empty(times.size, np.int64), np.empty(times.size, np.int64)
-    n = _generate(times, present, resolution, guarded, np.empty(times.size, np.int64), rows, floors)
+    n = _generate(times, present, resolution, cell, votes, rows, floors)
     seq = rows[:n]
     if "seq" in batch.schema.names:
         seq = int_column(batch.column("seq"))[seq]
@@ -57,30 +61,34 @@ def generate_watermarks(batch: pa.RecordBatch, resolution: int, guarded: bool, l
 
 
 @kernel
-def _generate(times: Any, present: Any, resolution: Any, guarded: Any, stack: Any, rows: Any, floors: Any) -> Any:
+def _generate(times: Any, present: Any, resolution: Any, cell: Any, votes: Any, rows: Any, floors: Any) -> Any:
     """Find the rows at which stream time may move, and its new values; returns their number.
 
-    Stream time moves where the largest time so far grows. With ``guarded``, a time may be too far ahead, which depends
-    on what came before the batch. Then a row is skipped only if its time has already been emitted with no smaller one
-    since: if it was too far ahead then, it still is; if not, it has moved stream time. ``stack`` holds those times in
-    ascending order.
+    What a row does depends on what came before the batch. But in a run of rows in one cell, after ``votes`` of them the
+    cell has stream time or never gets it; from then on only a new maximum of the run can move it.
     """
-    top = 0
     n = 0
+    count = 0  # of the run
+    newest = 0
+    low = 0
+    high = 0
     for i in range(times.size):
         if not present[i]:
             continue
-        if top > 0 and times[i] < stack[top - 1] + resolution and (not guarded or times[i] >= stack[top - 1]):
+        t = times[i]
+        same = count > 0 and (cell == 0 or (t >= low and t < high))
+        if same and count >= votes and t < newest + resolution:
             continue
-        floor = times[i] // resolution * resolution
-        if guarded:
-            while top > 0 and stack[top - 1] > floor:
-                top -= 1
-        if top > 0 and stack[top - 1] >= floor:
-            continue
-        if guarded or top == 0:
-            top += 1
-        stack[top - 1] = floor
+        floor = t // resolution * resolution
+        if same:
+            newest = max(newest, floor)
+        else:
+            count = 0
+            newest = floor
+            if cell > 0:
+                low = t // cell * cell
+                high = low + cell
+        count += 1
         rows[n] = i
         floors[n] = floor
         n += 1

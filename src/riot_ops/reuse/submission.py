@@ -333,7 +333,7 @@ def lower_placed(flow: Dataflow, placed: Mapping[str, str]) -> list[tuple[Step, 
         if isinstance(step.operator, WatermarkGenerator):
             place = step.id.removesuffix(WATERMARK_SUFFIX)
             marks = step.operator
-            ids[step.id] = f"{placed[place]}@{marks.resolution}{'!' if marks.guarded else ''}{WATERMARK_SUFFIX}"
+            ids[step.id] = f"{placed[place]}@{marks.resolution}!{marks.cell}x{marks.votes}{WATERMARK_SUFFIX}"
         elif isinstance(step.operator, Route):
             source, _, target = step.id.partition("->")
             ids[step.id] = f"{placed[source]}->{placed[target]}"

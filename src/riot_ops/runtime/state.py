@@ -9,13 +9,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from riot_ops.core.clock import END, NEVER, StepClock, Ticks, common_resolution, to_microseconds, whole_periods_us
+from riot_ops.core.clock import (
+    END,
+    NEVER,
+    StepClock,
+    Ticks,
+    aging_cell,
+    common_resolution,
+    to_microseconds,
+    whole_periods_us,
+)
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import StateError
 from riot_ops.core.operator import KeyedOperator, TimerOutput, operator_clocks
@@ -61,7 +71,9 @@ class KeyedState:
         if clock is None and (found := operator_clocks(task)):  # outside a dataflow: the times of its own records
             ahead = None if own is None or own.max_ahead is None else to_microseconds(own.max_ahead)
             first = own is not None and own.from_first
-            clock = StepClock((), common_resolution(found), 0, ahead, first, whole_periods_us(found))
+            grain = common_resolution(found)
+            aging = aging_cell(grain, [task.ttl]) if own is None and task.ttl is not None else 0
+            clock = StepClock((), grain, 0, ahead, first, whole_periods_us(found), self._lateness, aging)
         self._clock = clock
         self._memo = memo
         self.key_fields = task.by if key_fields is None else key_fields
@@ -110,19 +122,21 @@ class KeyedState:
     def _ticks(self, batch: pa.RecordBatch | None, watermarks: Sequence[pa.RecordBatch], first: str) -> Ticks:
         assert self.time is not None
         clock = self.time.clock
+        own = None
         # in order of event time, stream time passes every event time, not only each new maximum
         if batch is not None and (not clock.streams or first != "seq"):
-            watermarks = [
-                *watermarks,
-                generate_watermarks(batch, clock.resolution, clock.max_ahead is not None, clock.lag),
-            ]
-        return self.time.ticks(batch, watermarks, first)
+            own = generate_watermarks(batch, clock.resolution, clock.cell, clock.votes, clock.lag)
+        if own is not None and not clock.streams:
+            watermarks, own = [own], None
+        return self.time.ticks(batch, watermarks, first, own)
 
     def _process_batch(
         self, batch: Rows | None, ticks: Ticks | None, dead: DeadLetters
     ) -> tuple[pa.RecordBatch | None, pa.RecordBatch | None]:
         if self.task.pooled:
             return None if batch is None else self._update_pool(materialize(batch), dead), None
+        if ticks is not None and ticks.backs:
+            return self._process_parts(batch, ticks, dead)
         if ticks is None or not self._period:
             return None if batch is None else self._update(batch, ticks, dead), None
         if not self._moves:
@@ -133,6 +147,50 @@ class KeyedState:
             return made, None
         self._touched[due.slots] = True
         return made, self._due(due, ticks)
+
+    def _process_parts(
+        self, batch: Rows | None, ticks: Ticks, dead: DeadLetters
+    ) -> tuple[pa.RecordBatch | None, pa.RecordBatch | None]:
+        """Process the rows between the moves of stream time to an earlier time, with what such a move demands."""
+        whole, rows = materialize(batch), 0 if batch is None else batch.num_rows
+        moments = ticks.moments
+        turns = (np.flatnonzero(moments[1:] < moments[:-1])).tolist()
+        edges = [(0, ticks.start), *((m + 1, int(ticks.times[m])) for m in turns)]
+        made: list[pa.RecordBatch] = []
+        due: list[pa.RecordBatch] = []
+        for part, (a, start) in enumerate(edges):
+            if part:
+                due += self._turn_back(start, *ticks.backs[part - 1], ticks)
+            b = edges[part + 1][0] - 1 if part + 1 < len(edges) else ticks.rows.size
+            top = int(ticks.rows[a - 1]) if part else 0
+            end = int(ticks.rows[b]) if part + 1 < len(edges) else rows
+            here = replace(
+                ticks, start=start, rows=ticks.rows[a:b] - top, times=ticks.times[a:b], seq=ticks.seq[a:b], backs=()
+            )
+            found = self._process_batch(None if whole is None else whole.slice(top, end - top), here, dead)
+            made += [materialize(found[0])] if found[0] is not None else []
+            due += [found[1]] if found[1] is not None else []
+        return concat_batches(made) if made else None, concat_batches(due) if due else None
+
+    def _turn_back(self, time: int, seq: int, sure: int, ticks: Ticks) -> list[pa.RecordBatch]:
+        """Prepare for an earlier stream time; returns the timer output of a task that handles ticks itself.
+
+        Such a task releases what it holds, as at the end of a stream, and starts again. Of other tasks, keys that were
+        too old for sure are dropped, and the others count as seen by now.
+        """
+        if self._moves:
+            end = Ticks(NEVER, np.zeros(1, np.int64), np.array([END]), np.array([seq]), 1, ticks.lag, ticks.origin)
+            dead = DeadLetters(self.task.name())
+            _, due = self.task.advance(None, np.empty(0, np.int64), self.arrays, replace(end, start=time), dead)
+            out = [] if due is None or not due.slots.size else [self._due(due, end)]
+            self._compact(np.empty(0, np.int64))
+            return out
+        if self.index.ttl:
+            if sure > time:
+                self._drop_expired(sure)
+            self._touched[: self.index.size] |= self.index.last_seen > time
+            np.minimum(self.index.last_seen, time, out=self.index.last_seen)
+        return []
 
     def advance(self, time: int) -> pa.RecordBatch | None:
         """Advance stream time without a record, to a time in microseconds; returns the timer output."""
@@ -243,7 +301,7 @@ class KeyedState:
                 return None
             slots = key_numbers([held.column(name) for name in self.key_fields], held.num_rows)
             return self.task.flush_held(held, slots, self.arrays, dead)
-        self._drop_expired(self._now)
+        self._drop_expired(self._sure)
         if self._moves and self.time is not None:  # everything that waits for a time is due
             end = Ticks(self._now, np.zeros(1, np.int64), np.array([END]), np.array([0]), 1, 0, self.time.origin)
             _, due = self.task.advance(None, np.empty(0, np.int64), self.arrays, end, dead)
@@ -317,8 +375,17 @@ class KeyedState:
             return NEVER
         return self.time.now - self.time.clock.lag
 
+    @property
+    def _sure(self) -> int:
+        """The time by which keys are dropped: stream time, but for a task without a clock, which may take it back."""
+        if self.time is None or self.time.clock.aging == 0 or self.time.clock.max_ahead is not None:
+            return self._now
+        return NEVER if self.time.sure == NEVER else self.time.sure - self.time.clock.lag
+
     def _drop_expired(self, now: int) -> None:
         """Drop the keys whose time to live has passed."""
+        if now == NEVER:
+            return
         live = self.index.live(now)
         if live.size < self.index.size:
             self._compact(live)
@@ -327,7 +394,7 @@ class KeyedState:
     def _expire_keys(self) -> None:
         """Drop expired keys once as many slots have been added as the last check looked at."""
         if self.index.ttl and self.index.size > 2 * self._live + 1024:
-            self._drop_expired(self._now)
+            self._drop_expired(self._sure)
 
     def _trimmed(self) -> dict[str, Any]:
         return {name: array[: self.index.size] for name, array in self.arrays.items()}
@@ -355,7 +422,7 @@ class KeyedState:
         if self._renumbered:
             kind = "full"
         if kind == "full":
-            self._drop_expired(self._now)
+            self._drop_expired(self._sure)
             self._renumbered = False
             slots = np.arange(self.index.size)
             new = 0

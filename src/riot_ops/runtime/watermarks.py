@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from riot_ops.core.clock import NEVER, WATERMARKS, StepClock, Ticks
+from riot_ops.core.clock import AGREEING, NEVER, WATERMARKS, StepClock, Ticks
 from riot_ops.core.order import ordinals, time_of_ordinal
 from riot_ops.kernels.arrays.arrow import int_column, readonly
 from riot_ops.kernels.arrays.ordering import are_sorted
@@ -24,35 +24,79 @@ _NONE = np.empty(0, np.int64)
 
 @kernel
 def _moves(
-    seq: Any, times: Any, now: Any, last: Any, ahead: Any, once: Any, base: Any, lag: Any, period: Any, moved: Any,
-    until: Any,
+    seq: Any, times: Any, state: Any, shown: Any, last: Any, cell: Any, ahead: Any, behind: Any, at_once: Any,
+    once: Any, base: Any, lag: Any, period: Any, moved: Any, until: Any, before: Any,
 ) -> Any:  # fmt: skip
     """Find the messages whose watermarks move stream time; returns ``(number of moves, stream time, last message)``.
 
-    The watermarks are in order. One more than ``ahead`` beyond stream time moves nothing; -1 means no limit. With
-    ``once`` a message moves time once, to its largest watermark. With a ``period`` > 0 only the first move is reported
-    and those by which stream time less ``lag`` passes a multiple of it, counted from ``base``, or from the first time
-    where ``base`` is NEVER.
+    The watermarks are in order, and the rules are those of :mod:`riot_ops.core.clock`: a time agrees with another if
+    its cell is at most ``ahead`` after and ``behind`` before the other's; if these are negative, all do. With
+    ``at_once`` a time ahead moves stream time without a vote.
+
+    ``state`` is ``(time, support, votes, largest vote, sure)``, where ``sure`` is the last time with full support.
+    With ``at_once`` stream time is not before ``sure``. ``before`` gets ``sure`` before each move.
+
+    With ``once`` a message moves time once, to where its last watermark leaves it. With a ``period`` > 0 only the first
+    move is reported, those back, and those by which stream time less ``lag`` passes a multiple of it, counted from
+    ``base``, or from the first time where ``base`` is NEVER.
     """
+    now, support, votes, rival, sure = state[0], state[1], state[2], state[3], state[4]
     n = 0
-    due = now
-    if period > 0 and now != NEVER:
-        due = now + period - (now - lag - base) % period
+    due = shown
+    if period > 0 and shown != NEVER:
+        due = shown + period - (shown - lag - base) % period
     for i in range(times.size):
         t = times[i]
-        if now == NEVER or (t > now and (ahead < 0 or t - now <= ahead)):
-            now = t
-            last = seq[i]
-            if t < due:
+        rest = sure
+        if ahead < 0:
+            if now != NEVER and t <= now:
                 continue
-            if period > 0:
-                base = t if base == NEVER else base
-                due = t + period - (t - lag - base) % period
-            if not once or n == 0 or moved[n - 1] != seq[i]:
-                n += 1
-            moved[n - 1] = seq[i]
-            until[n - 1] = t
-    return n, now, last
+            now = t
+        elif now == NEVER:
+            now = t
+            support = 1
+        else:
+            away = t // cell - now // cell
+            if -behind <= away <= ahead:
+                votes = 0
+                support = min(support + 1, AGREEING)
+                now = max(now, t)
+            elif at_once and away > 0:
+                now = t
+                support = 1
+                votes = 0
+            else:
+                apart = t // cell - rival // cell
+                if votes > 0 and -behind <= apart <= ahead:
+                    votes += 1
+                    rival = max(rival, t)
+                else:
+                    votes = 1
+                    rival = t
+                if votes >= support:
+                    now = rival
+                    support = votes
+                    votes = 0
+            if support >= AGREEING:
+                sure = now
+        seen = max(now, sure) if at_once else now
+        if seen == shown:
+            continue
+        back = seen < shown
+        shown = seen
+        last = seq[i]
+        if period > 0 and seen < due and not back:
+            continue
+        if period > 0:
+            base = seen if base == NEVER else base
+            due = seen + period - (seen - lag - base) % period
+        if not once or n == 0 or moved[n - 1] != seq[i]:
+            before[n] = rest
+            n += 1
+        moved[n - 1] = seq[i]
+        until[n - 1] = seen
+    state[0], state[1], state[2], state[3], state[4] = now, support, votes, rival, sure
+    return n, shown, last
 
 
 @kernel
@@ -67,7 +111,10 @@ def _place_between(
     """
     n = 0
     low = 0
+    shown = now
     for m in range(moved.size):
+        back = until[m] < shown  # what the earlier time made comes first
+        shown = until[m]
         high = numbers.size
         step = 1  # gallop: the message's first row is mostly near
         while low + step < high:
@@ -84,7 +131,7 @@ def _place_between(
                 high = middle
         while low < numbers.size and numbers[low] == moved[m] and places.size > 0 and places[low] < 0:
             t = places[low] + begin - 1
-            if t >= until[m]:
+            if t >= until[m] and not back:
                 break
             k = n
             while k > 0 and rows[k - 1] == low and times[k - 1] > t:
@@ -124,44 +171,90 @@ class Watermark:
         self.now = self.first = NEVER
         self.seq = 0
         self.ending = False
-        self._before_end: tuple[int, int] | None = None
+        self._before_end: tuple[int, int, Numbers] | None = None
+        #: Time, support, votes, the largest vote and the sure time, see :func:`_moves`.
+        self._votes = np.array([NEVER, 0, 0, NEVER, NEVER])
+        self._ahead = self._behind = -1  # in cells
+        if clock.cell:
+            self._ahead = max(1, (clock.max_ahead or 0) // clock.cell)
+            self._behind = max(self._ahead, -(-clock.behind // clock.cell))
 
-    def ticks(self, batch: pa.RecordBatch | None, watermarks: Sequence[pa.RecordBatch], first: str = "seq") -> Ticks:
+    @property
+    def sure(self) -> int:
+        """The stream time before which a key's age counts for good: keys that were too old by it are dropped."""
+        return int(self._votes[4]) if self.clock.cell else self.now
+
+    def ticks(
+        self,
+        batch: pa.RecordBatch | None,
+        watermarks: Sequence[pa.RecordBatch],
+        first: str = "seq",
+        own: pa.RecordBatch | None = None,
+    ) -> Ticks:
         """Return how stream time moves over the rows of a batch, by the watermarks that came with it.
 
-        ``first`` is the field that orders rows and watermarks. A batch without ``seq`` is numbered by its rows.
+        ``first`` is the field that orders rows and watermarks. A batch without ``seq`` is numbered by its rows. In
+        order of event time, the watermarks in order of their messages decide where stream time ends, and going back
+        comes before the first row; it then passes each event time up to there, also those of ``own``, the watermarks
+        of the rows themselves.
         """
         seq, times = (_concatenate([int_column(m.column(name)) for m in watermarks]) for name in WATERMARKS.names)
-        by = [seq] if first == "seq" else [times, seq]
-        if not are_sorted(by, seq.size):
-            order = np.lexsort(by[::-1])
+        if not are_sorted([seq], seq.size):
+            order = np.lexsort([seq])
             seq, times = seq[order], times[order]
-        ahead = -1 if self.clock.max_ahead is None else self.clock.max_ahead
         before = self.now
-        moved, until = np.empty(seq.size, np.int64), np.empty(seq.size, np.int64)
+        moved, until, sure = (np.empty(seq.size, np.int64) for _ in range(3))
         n, now, last = _moves(
-            readonly(seq), readonly(times), before, self.seq, ahead, first == "seq", self.origin, self.clock.lag,
-            self.clock.period, moved, until,
+            readonly(seq), readonly(times), self._votes, before, self.seq, max(self.clock.cell, 1), self._ahead,
+            self._behind, self.clock.max_ahead is None, first == "seq", self.origin, self.clock.lag,
+            self.clock.period if first == "seq" else 0, moved, until, sure,
         )  # fmt: skip
         self.now, self.seq = int(now), int(last)
-        self.first = int(times[0]) if before == NEVER < self.now else self.first
-        seq, times = moved[:n], until[:n]
+        self.first = int(until[0]) if before == NEVER < self.now else self.first
+        sure = sure[:n]
+        if first == "seq":
+            seq, times = moved[:n], until[:n]
+        else:
+            if own is not None:
+                more, seen = (int_column(own.column(name)) for name in WATERMARKS.names)
+                seq, times = np.append(seq, more), np.append(times, seen)
+                if self.ending and seen.size and self.now < (end := int(seen.max())):
+                    self._before_end = self.now, self.seq, self._votes.copy()
+                    self.now, self.seq = end, int(more[-1])
+            seq, times = self._passed(seq, times, before)
+            sure = np.full(times.size, sure[0] if n else NEVER)
         if self.ending and first == "seq" and batch is not None and (end := _last_due_time(batch)) > self.now > NEVER:
-            self._before_end = self.now, self.seq
+            self._before_end = self.now, self.seq, self._votes.copy()
             self.now, self.seq = end, int(int_column(batch.column("seq"))[-1])
             if n and seq[-1] == self.seq:
                 times[-1] = end
             else:
-                seq, times = np.append(seq, self.seq), np.append(times, end)
+                seq, times, sure = np.append(seq, self.seq), np.append(times, end), np.append(sure, NEVER)
+        lag = self.clock.lag
+        earlier = np.concatenate([[before], times[:-1]]) if self.clock.cell else times
+        backs = np.flatnonzero(times < earlier)
+        if self.clock.max_ahead is not None:  # then all stream time counts for good
+            sure = earlier
+        found = [(int(seq[m]), int(sure[m]) - lag if sure[m] != NEVER else NEVER) for m in backs]
         if batch is None or not batch.num_rows:
             rows = np.zeros(times.size, np.int64)
         elif first != "seq":
-            rows = np.searchsorted(microseconds(batch.column(first))[0], times - self.clock.lag)
+            rows = np.searchsorted(microseconds(batch.column(first))[0], times - lag)
+            rows[: backs[-1] + 1 if backs.size else 0] = 0
         else:
             rows, times, seq = _place_moves(batch, before, times, seq)
-        lag = self.clock.lag
         start = before if before == NEVER else before - lag
-        return Ticks(start, rows, times - lag, seq, self.clock.resolution, lag, self.origin)
+        return Ticks(start, rows, times - lag, seq, self.clock.resolution, lag, self.origin, tuple(found))
+
+    def _passed(self, seq: Numbers, times: Numbers, before: int) -> tuple[Numbers, Numbers]:
+        """Return the moves in order of event time: back, where time is earlier now, and up to each watermark."""
+        low = before if self.now >= before else (self.now // self.clock.cell - self._behind) * self.clock.cell
+        reach = (times > low) & (times <= self.now)
+        seq, times = seq[reach], times[reach]
+        if self.now != before:
+            seq, times = np.append(seq, self.seq), np.append(times, self.now)
+        order = np.lexsort([seq, times])
+        return seq[order], times[order]
 
     def advance(self, time: int) -> Ticks | None:
         """Move stream time to a given time; returns None if it is there already."""
@@ -169,6 +262,7 @@ class Watermark:
         if time <= self.now:
             return None
         before, self.now = self.now, time
+        self._votes[:] = time, AGREEING, 0, time, time
         self.first = time if before == NEVER else self.first
         lag = self.clock.lag
         moved = np.array([time - lag])
@@ -179,7 +273,7 @@ class Watermark:
         """Undo the moves of the end of the stream, so that a stream that goes on follows its records again."""
         self.ending = False
         if self._before_end is not None:
-            (self.now, self.seq), self._before_end = self._before_end, None
+            (self.now, self.seq, self._votes), self._before_end = self._before_end, None
 
     @property
     def origin(self) -> int:
@@ -189,12 +283,14 @@ class Watermark:
     def snapshot(self) -> list[int]:
         """Return the values that a snapshot of the task's state keeps."""
         first = [self.first] if self.clock.from_first else []
-        return [self.now, self.seq, self.clock.lag, *first]
+        votes = self._votes.tolist() if self.clock.cell else []
+        return [self.now, self.seq, self.clock.lag, *first, *votes]
 
     def restore(self, saved: list[int]) -> None:
         """Continue from the values of :meth:`snapshot`."""
-        self.now, self.seq, _, *first = saved
-        self.first = first[0] if first else self.now  # unused where periods do not count from it
+        self.now, self.seq, _, *rest = saved
+        self.first = rest.pop(0) if self.clock.from_first else self.now  # unused where periods do not count from it
+        self._votes[:] = rest or (self.now, 0 if self.now == NEVER else AGREEING, 0, self.now, self.now)
 
 
 def _concatenate(arrays: list[Numbers]) -> Numbers:

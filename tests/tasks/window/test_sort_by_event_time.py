@@ -90,6 +90,56 @@ def test_one_key_releases_no_other():
     assert [e["reason"] for e in session.errors] == ["from_the_future"]
 
 
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 20), st.sampled_from([0, 0, 0, 1000]), st.sampled_from("ab")).map(
+            lambda row: (row[0] + row[1], row[2], 0)
+        ),
+        max_size=40,
+    ),
+    st.integers(0, 30),
+    st.integers(1, 7),
+    st.sampled_from(["stream", "key"]),
+)
+def test_time_recovers_from_wrong_clocks(stream, lateness, batch_size, time):
+    """Against the definition: what is held is released, in order, before time goes back."""
+    parameters = {"allowed_lateness": f"{lateness}s", "max_ahead": "25s", "time": time}
+    by = {"by": "key"} if time == "key" else {}
+    session, found = t.SortByEventTime(**parameters, **by).session(), []
+    for start in range(0, len(stream), batch_size):
+        found += session.push_many(rows(stream[start : start + batch_size]))
+        data, errors, session = session.snapshot(), session.errors, t.SortByEventTime(**parameters, **by).session()
+        session.restore(data)
+        session.errors.extend(errors)
+    found += session.flush()
+    bad = []
+    for key in "ab" if time == "key" else [None]:
+        now, support, votes, held, out = None, 0, [], [], []
+        for second, _, _ in (row for row in stream if key in (None, row[1])):
+            before = now
+            if now is None:
+                now, support = second, 1
+            elif -max(25, lateness) <= second - now <= 25:
+                now, support, votes = max(now, second), min(support + 1, 3), []
+            else:
+                near = votes and -max(25, lateness) <= second - max(votes) <= 25
+                votes = [*votes, second] if near else [second]
+                if len(votes) >= support:
+                    now, support, votes = max(votes), len(votes), []
+            if before is not None and now < before:
+                out, held = [*out, *sorted(held)], []
+            if second + lateness < now:
+                bad.append("late")
+            elif second > now + 25:
+                bad.append("from_the_future")
+            else:
+                held.append(second)
+            out += sorted(one for one in held if one + lateness < now)
+            held = [one for one in held if one + lateness >= now]
+        assert [row["s"] for row in found if key in (None, row["key"])] == [*out, *sorted(held)]
+    assert sorted(e["reason"] for e in session.errors) == sorted(bad)
+
+
 def test_rejected_times_do_not_advance_time():
     session = t.SortByEventTime(allowed_lateness="1s", max_ahead="1min").session()
     stream = [{"event_time": NOON + timedelta(seconds=s), "s": s} for s in (0, 30, 91, 29)]

@@ -51,7 +51,9 @@ class SortByEventTime(KeyedTask):
         Integer field that orders records of one event time (a microsecond), such as nanoseconds; by default, and for
         equal values, the order of arrival counts.
     max_ahead : timedelta > 0, optional
-        A record further ahead of that time goes to the errors stream and does not advance it; None: no limit.
+        A record further ahead of that time goes to the errors stream and does not advance it, unless
+        :data:`~riot_ops.core.clock.AGREEING` records in a row agree; where they are far behind it, time goes back to
+        them, and the records held are released first. None: no limit.
     by : tuple of str, default ()
         Key; each key is sorted on its own. By default the whole stream is sorted.
     ttl
@@ -92,6 +94,7 @@ class SortByEventTime(KeyedTask):
     category: ClassVar[str] = "Statistical"
     pattern: ClassVar[str] = "Transform"
     selectivity: ClassVar[str] = "N:M"
+    version: ClassVar[int] = 2
 
     allowed_lateness: timedelta
     time: Literal["stream", "key"] = "stream"
@@ -151,7 +154,12 @@ class SortByEventTime(KeyedTask):
         held = {"held": StateField("rows", initial=None)}
         if self.time == "stream":
             return {**held, "oldest": StateField("int64", initial=END)}
-        return {**held, "newest": StateField("int64", initial=NEVER), "seq": StateField("int64")}
+        return {
+            **held,
+            "newest": StateField("int64", initial=NEVER),
+            "seq": StateField("int64"),
+            "votes": StateField("int64", 3),
+        }
 
     # -- by the event time of each key -------------------------------------------------------------------
 
@@ -160,16 +168,21 @@ class SortByEventTime(KeyedTask):
     ) -> pa.RecordBatch:
         schema = self.output_schema(batch.schema)
         times, present = microseconds(batch.column("event_time"))
-        now, status = np.empty(slots.size, np.int64), np.zeros(slots.size, np.int8)
+        now, turn, status = (
+            np.empty(slots.size, np.int64),
+            np.empty(slots.size, np.int64),
+            np.zeros(slots.size, np.int8),
+        )
         ahead = -1 if self.max_ahead is None else to_microseconds(self.max_ahead)
         advance_times(
-            times, present, slots, to_microseconds(self.allowed_lateness), ahead, state["newest"], now, status
-        )
+            times, present, slots, to_microseconds(self.allowed_lateness), ahead, state["newest"], state["votes"],
+            np.zeros(state["newest"].size, np.int64), now, turn, status,
+        )  # fmt: skip
         for code, (reason, text) in REJECTIONS.items():
             dead.reject(batch, status == code, reason, text)
         good = status == 0
         if not good.all():
-            batch, slots, now = batch.filter(pa.array(good)), slots[good], now[good]
+            batch, slots, now, turn = batch.filter(pa.array(good)), slots[good], now[good], turn[good]
         touched = distinct_slots(slots, state["newest"].size)
         if "seq" in batch.schema.names:
             state["seq"][slots] = int_column(batch.column("seq"))
@@ -181,10 +194,13 @@ class SortByEventTime(KeyedTask):
         by_key = np.argsort(slots, kind="stable")
         edges = np.searchsorted(slots[by_key], np.append(touched, END))
         released_by, order = np.empty(pool.num_rows, np.int64), self._order(pool, times)
+        born = np.concatenate([np.zeros(pool.num_rows - slots.size, np.int64), turn])
+        order = order[np.argsort(born[order], kind="stable")]
         keys = np.zeros(owner.size, np.int64) if touched.size == 1 else np.searchsorted(touched, owner)
         release_rows(
-            order, times, keys, to_microseconds(self.allowed_lateness), by_key, edges.copy(), edges, now, released_by
-        )
+            order, times, born, keys, to_microseconds(self.allowed_lateness), by_key, edges.copy(), edges, now, turn,
+            released_by,
+        )  # fmt: skip
         self._hold(pool, order[released_by[order] < 0], owner, touched, state)
         order = order[released_by[order] >= 0]
         order = order[np.argsort(released_by[order], kind="stable")]

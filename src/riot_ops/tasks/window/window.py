@@ -63,7 +63,8 @@ class Window(KeyedTask):
         end.
     max_ahead : timedelta > 0, optional
         A record further ahead of stream time goes to the errors stream and does not advance it, so that a wrong clock
-        closes no windows. It must be longer than any gap of the whole stream. None: no limit.
+        closes no windows, unless :data:`~riot_ops.core.clock.AGREEING` records in a row agree (or as many as stream
+        time has had so far). Stream time goes back in the same way; all windows are closed first. None: no limit.
     aggregates : dict of str to tuple, default {"count": ("count", None)}
         By output field ``(function, field, option …)``, see below.
     emit : "final" or "update", default "final"
