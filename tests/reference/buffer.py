@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 
 def batches(sizes: Iterable[int], capacity: int, most: int) -> list[list[int]]:
-    """Numbers of the records in each batch, for records of these sizes; nothing waits for time."""
+    """Return the numbers of the records in each batch, for records of these sizes and without a time limit."""
     found: list[list[int]] = []
     held: list[int] = []
     used = 0
@@ -23,7 +23,7 @@ def batches(sizes: Iterable[int], capacity: int, most: int) -> list[list[int]]:
 
 
 class Gate:
-    """Whether the queue accepts more after each change of its size."""
+    """Return whether the queue accepts more after each change of its size."""
 
     def __init__(self, high: float, low: float) -> None:
         self.high, self.low, self.size, self.closed = high, low, 0, False

@@ -9,7 +9,7 @@ Event = dict[str, Any]
 
 
 def accumulate(events: Iterable[Event], size: int, groups: list[str], by: list[str]) -> tuple[list[Event], list[Event]]:
-    """``(emitted, left)``."""
+    """Return ``(emitted, left)``: the emitted lists, and the records that remain."""
     held: dict[Any, list[Event]] = {}
     blocks: dict[Any, int] = {}
     out: list[Event] = []
@@ -27,7 +27,7 @@ def accumulate(events: Iterable[Event], size: int, groups: list[str], by: list[s
 
 def _block(rows: list[Event], groups: list[str], number: int) -> list[Event]:
     def order(row: Event, names: list[str]) -> list[tuple[bool, Any]]:
-        """Missing values last, among themselves equal; text by its UTF-8 bytes."""
+        """Return a sort key: missing values are equal and come last; text is compared by its UTF-8 bytes."""
         values = [row[name] for name in names]
         return [(v is None, "" if v is None else v.encode() if isinstance(v, str) else v) for v in values]
 

@@ -41,7 +41,7 @@ def milliseconds(text: str) -> int | None:
 def message(
     fields: list[str], names: tuple[str, ...], units: tuple[str, ...], kinds: tuple[str, ...], time_field: str
 ) -> dict[str, Any] | str:
-    """The message, its numbers with all their digits, or the reason why there is none."""
+    """Return the message, with all digits of its numbers, or the reason of a rejection."""
     if len(fields) != len(names):
         return "wrong_columns"
     entries = []

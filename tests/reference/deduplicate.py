@@ -6,12 +6,12 @@ from typing import Any
 
 
 def identity(values: tuple[Any, ...]) -> tuple[str, ...]:
-    """Null and NaN are equal to themselves, 0.0 to -0.0."""
+    """Return a comparable key: null and NaN are equal to themselves, 0.0 to -0.0."""
     return tuple(repr(v + 0.0) if isinstance(v, float) else repr(v) for v in values)
 
 
 def exact(rows: list[dict[str, Any]], by: tuple[str, ...], ttl: int | None = None) -> list[int]:
-    """Numbers of the rows that pass; a key not seen for longer than ``ttl`` (of ``row["t"]``) is new."""
+    """Return the numbers of the rows that pass; a key not seen for longer than ``ttl`` (of ``row["t"]``) is new."""
     last: dict[Any, int] = {}
     passed = []
     for number, row in enumerate(rows):
@@ -24,8 +24,8 @@ def exact(rows: list[dict[str, Any]], by: tuple[str, ...], ttl: int | None = Non
     return passed
 
 
-class Lately:
-    """Two sets that take turns: what the filters would be if they did not err."""
+class RecentKeys:
+    """Two alternating sets: the filters without false positives."""
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity

@@ -1,4 +1,4 @@
-"""HyperLogLog and the benchmark's LogLog by the book, one value at a time."""
+"""HyperLogLog and the benchmark's LogLog from their definitions, one value at a time."""
 
 from __future__ import annotations
 

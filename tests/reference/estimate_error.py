@@ -12,7 +12,7 @@ class Errors:
         self.averages = {}
 
     def push(self, key, predicted, observed, average):
-        """A list with the error (or None), or an empty one."""
+        """Return a list with the error (or None), or an empty list."""
         if not _missing(average):
             self.averages[key] = average
             if _missing(predicted):

@@ -9,7 +9,7 @@ class Kalman:
         self.keys = {}
 
     def push(self, key, z):
-        """Estimate (None where there is none), variance, gain."""
+        """Return estimate (None without one), variance and gain."""
         known = z is not None and not math.isnan(z)
         x, p = self.keys.get(key, (None, self.p0))
         if not known and (self.missing == "skip" or (x is None and self.initial == "first")):

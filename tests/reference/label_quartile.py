@@ -4,7 +4,7 @@ import math
 
 
 def percentile(values, p):
-    """The value at p (n + 1) / 100 in the sorted values, counted from 1."""
+    """Return the value at p (n + 1) / 100 in the sorted values, counted from 1."""
     values = sorted(values)
     position = p * (len(values) + 1) / 100
     if position < 1:

@@ -1,10 +1,10 @@
-"""Least squares and its use, from the normal equations, in exact arithmetic."""
+"""Least squares and predictions, from the normal equations, in exact arithmetic."""
 
 from fractions import Fraction
 
 
 def solve(a, b):
-    """The x with a x = b, by elimination."""
+    """Solve a x = b by elimination."""
     n = len(b)
     rows = [[*row, value] for row, value in zip(a, b, strict=True)]
     for i in range(n):
@@ -18,7 +18,7 @@ def solve(a, b):
 
 
 def least_squares(xs, ys):
-    """[b0, b1, ...] with the smallest sum of squared errors."""
+    """Return [b0, b1, ...] with the smallest sum of squared errors."""
     table = [[Fraction(1), *map(Fraction, x)] for x in xs]
     k = len(table[0])
     a = [[sum(row[i] * row[j] for row in table) for j in range(k)] for i in range(k)]

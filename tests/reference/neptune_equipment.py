@@ -1,4 +1,4 @@
-"""Equipment monitoring, a reading at a time."""
+"""Equipment monitoring, one reading at a time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ HOUR = 3_600_000_000_000
 
 
 def ordered(readings, allowed_lateness=1_000_000_000):
-    """Readings ``(ts, states)`` by ts, without those that are late; times count in microseconds for that."""
+    """Return the readings ``(ts, states)`` ordered by ts, without late ones; lateness is in microseconds."""
     newest, kept = None, []
     for place, (ts, states) in enumerate(readings):
         micros = ts // 1000
@@ -22,7 +22,7 @@ def ordered(readings, allowed_lateness=1_000_000_000):
 
 
 def delays(readings, max_pending=16):
-    """``(pair, ts, delay)``, and how many changes were missed and unmatched."""
+    """Return ``(pair, ts, delay)`` rows, and the numbers of missed and unmatched changes."""
     last, queues = {}, {pair: deque() for pair in PAIRS}
     found, missed, unmatched = [], 0, 0
     for ts, states in readings:
@@ -49,7 +49,7 @@ def delays(readings, max_pending=16):
 
 
 def monitor(found, window=24 * HOUR, growth=0.01, baseline="min"):
-    """``(pair, ts, count, mean, min, max, slope, alarm)`` for each delay."""
+    """Return ``(pair, ts, count, mean, min, max, slope, alarm)`` for each delay."""
     held = {}
     for pair, ts, delay in found:
         old = [one for one in held.get(pair, []) if one[0] > ts - window]

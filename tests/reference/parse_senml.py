@@ -18,7 +18,7 @@ class Rejected(Exception):
 
 
 class Num:
-    """A number, as written."""
+    """A number as it is written in the text."""
 
     def __init__(self, text: str) -> None:
         self.text = text

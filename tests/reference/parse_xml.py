@@ -10,7 +10,7 @@ LOWER = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
 
 
 def tree(text: str | bytes) -> ET.Element:
-    """The document's root; prefixes are parts of names, whether they are declared or not."""
+    """Return the root of a document; prefixes are part of names, declared or not."""
     builder = ET.TreeBuilder()
     parser = expat.ParserCreate()
     parser.StartElementHandler = builder.start
@@ -21,7 +21,7 @@ def tree(text: str | bytes) -> ET.Element:
 
 
 def read(text: str | bytes, record: str, fields: tuple[str, ...]) -> tuple[int, list[dict[str, str | None]], int]:
-    """``(checksum, records, depth)``."""
+    """Return ``(checksum, records, depth)``."""
     elements = [f.translate(LOWER) for f in fields if not f.startswith("@")]
     checksum = 0
     records: list[dict[str, str | None]] = []

@@ -1,4 +1,4 @@
-"""Which model predicts which record, one record after the other."""
+"""Predictions with models that are replaced, one record at a time."""
 
 import math
 
@@ -12,7 +12,7 @@ class Switching:
         self.initial = initial
 
     def push(self, key, update, inputs):
-        """The prediction, "update", "bad_model", "no_model" or None for a missing one."""
+        """Return the prediction, "update", "bad_model", "no_model", or None for a missing input."""
         if update is not None:
             if update not in self.models:
                 return "bad_model"

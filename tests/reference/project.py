@@ -1,4 +1,4 @@
-"""Project, record by record."""
+"""Projection, one record at a time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ CARRIED = ("seq", "ordinal", "event_time")
 def project(
     records: Iterable[dict[str, Any]], fields: tuple[str, ...], constants: tuple[tuple[str, str], ...] = ()
 ) -> list[dict[str, Any]]:
-    """The records with the kept fields and added texts."""
+    """Return the records with the kept fields and the added texts."""
     out = []
     for record in records:
         kept = {name: record[name] for name in CARRIED if name in record and name not in fields}

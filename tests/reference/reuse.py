@@ -1,4 +1,4 @@
-"""Sharing of dataflows, naive: everything by its definition, over sets of nodes and edges.
+"""Sharing of dataflows, computed naively from the definitions over sets of nodes and edges.
 
 A graph here is ``{node: (what, inputs)}`` with what a step is, without its inputs, and the nodes that it reads.
 """
@@ -14,7 +14,7 @@ Graph = dict[str, tuple[Any, tuple[str, ...]]]
 
 
 def plain(flow: ro.Dataflow) -> Graph:
-    """A dataflow as such a graph; the order of a sink's inputs counts for nothing."""
+    """Return a dataflow as such a graph; the order of a sink's inputs does not matter."""
     sources = [n.id for n in flow.nodes_of_kind("source")]
     found: Graph = {}
     for node in flow.nodes.values():
@@ -31,7 +31,7 @@ def plain(flow: ro.Dataflow) -> Graph:
 
 
 def ancestors(graph: Graph, node: str) -> frozenset[Any]:
-    """The ancestor graph of a node: it, all above it, and the edges among them."""
+    """Return the ancestor graph of a node: the node, its ancestors, and the edges between them."""
     found: set[Any] = set()
     waiting = [node]
     while waiting:
@@ -44,7 +44,7 @@ def ancestors(graph: Graph, node: str) -> frozenset[Any]:
 
 
 def equivalent(one: Graph, u: str, other: Graph, v: str) -> bool:
-    """Whether two steps are config-similar and their parents pair up, equivalent as well."""
+    """Return whether two steps are config-similar and their parents can be paired as equivalent."""
     (a, above), (b, beside) = one[u], other[v]
     if a != b or len(above) != len(beside):
         return False
@@ -60,7 +60,7 @@ def equivalent(one: Graph, u: str, other: Graph, v: str) -> bool:
 
 
 def maximal(graphs: set[frozenset[Any]]) -> set[frozenset[Any]]:
-    """The graphs that are part of no other graph."""
+    """Return the graphs that are not part of another graph."""
     return {a for a in graphs if not any(a < b for b in graphs)}
 
 
@@ -73,7 +73,7 @@ class Sharing:
         self._count = 0
 
     def submit(self, name: str, flow: ro.Dataflow) -> set[str]:
-        """Returns the nodes that are new."""
+        """Add a dataflow; return the new nodes."""
         graph = plain(flow)
         heads = {what for what, inputs in graph.values() if not inputs}
         over = [r for r in self.running if heads & {what for what, inputs in r.values() if not inputs}]
@@ -115,7 +115,7 @@ class Sharing:
             self.running.append({s: left.pop(s) for s in part})
 
     def users(self) -> dict[str, frozenset[str]]:
-        """The dataflows that use each running step."""
+        """Return the dataflows that use each running step."""
         found: dict[str, set[str]] = {s: set() for r in self.running for s in r}
         for name, image in self.images.items():
             for s in image.values():
@@ -123,7 +123,7 @@ class Sharing:
         return {s: frozenset(names) for s, names in found.items()}
 
     def shape(self) -> Any:
-        """Up to ids: what each step is with all above it, who uses it, and how dataflows are grouped."""
+        """Return, without ids: each step with its ancestors, the dataflows that use it, and the groups of dataflows."""
 
         def spelt(graph: Graph, s: str) -> Any:
             what, inputs = graph[s]

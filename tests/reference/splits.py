@@ -23,7 +23,7 @@ KEYS = st.sampled_from(["a", "b", "ü", "", None])
 def run(
     task: Task, batch: pa.RecordBatch, cuts: list[int] | None = None, restart: bool = True
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Outputs (of the end of the stream, too) and errors, the batch being cut at some rows.
+    """Return outputs (also of the end of the stream) and errors of a batch that is cut at some rows.
 
     NaN reads "nan", so that rows compare.
     """

@@ -7,7 +7,7 @@ from typing import Any
 
 
 def keyed(fn: Any, initial: Any, by: tuple[str, ...], events: list[dict[str, Any]]) -> tuple[list[Any], list[int]]:
-    """Results with their numbers, and the events that failed."""
+    """Return the results with their numbers, and the events that failed."""
     states: dict[tuple[Any, ...], Any] = {}
     out, failed = [], []
     for number, event in enumerate(events):

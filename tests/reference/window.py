@@ -1,4 +1,4 @@
-"""Windows from their definition: one record after the other, all in lists, nothing shared with the product.
+"""Windows from their definition: one record at a time, in lists, without code of the product.
 
 Times are whole microseconds. Stream time at a message is the largest time of all messages up to it. A time more than
 ``ahead`` after it (by multiples of ``grain``, as the product rounds), or before it and late, is a vote against it: three in a row that agree, or
@@ -36,7 +36,7 @@ class Windows:
     updates: list = field(default_factory=list)
 
     def message(self, number: int, records: list) -> None:
-        """All records of a message: their times first, as stream time at a message counts its own."""
+        """Add all records of a message: their times first, since stream time at a message includes them."""
         before = self.now
 
         def agree(time: int, other: int) -> bool:
@@ -62,7 +62,7 @@ class Windows:
             self.add(record)
 
     def close(self, number: int, everything: bool = False) -> None:
-        """Close what stream time has passed."""
+        """Close the windows that stream time has passed."""
         if self.now is None:
             return
         level = math.inf if everything else self.now - self.allowed_lateness

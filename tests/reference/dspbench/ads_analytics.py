@@ -1,4 +1,4 @@
-"""Ads analytics, an event at a time."""
+"""Ads analytics, one event at a time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ MOST = 2**31 - 1
 
 
 def parse(line, kind):
-    """Query, advertisement and number of clicks or impressions of a record, or nothing."""
+    """Return query, advertisement and number of clicks or impressions of a record; None if it is malformed."""
     cells = line.split("\t")
     wanted = [cells[i] for i in (7, 3, 0 if kind == "clicks" else 1)] if len(cells) == 12 else [""]
     if not all(re.fullmatch(r"[-+]?\d+", cell) and abs(int(cell)) < 2**63 for cell in wanted):
@@ -20,7 +20,7 @@ def parse(line, kind):
 
 
 def ads_analytics(clicks, impressions, *, tick_every=None, slots=5, every=2, each=False):
-    """``(ctr, bad, orphans)``: rows of tick (s), query, ad, rate, impressions, clicks and reach; bad lines; orphans."""
+    """Return rows of tick (s), query, ad, rate, impressions, clicks and reach; malformed lines; orphans."""
     ctr, bad, orphans = [], 0, 0
     counters = {"clicks": SlottedCounter(slots), "impressions": SlottedCounter(slots)}
     ticks = 0

@@ -1,4 +1,4 @@
-"""Bargain index, a record at a time, in exact numbers."""
+"""Bargain index, one record at a time, in exact numbers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from itertools import zip_longest
 
 
 def _bar(line):
-    """``(stock, date, price, volume)`` of a line; ValueError of one that is none."""
+    """Return ``(stock, date, price, volume)`` of a line; ValueError if the line is malformed."""
     cells = line.split(",")
     if len(cells) == 9 and cells[-1] == "":
         cells = cells[:-1]
@@ -30,7 +30,7 @@ def _period(at, kind):
 
 
 def averages(bars, window):
-    """The average price after each trade, None where there is none."""
+    """Yield the average price after each trade; None if there is no average."""
     seen = {}
     for stock, at, price, volume in bars:
         held = seen.setdefault(stock, [])
@@ -47,7 +47,7 @@ def averages(bars, window):
 
 
 def bargain_index(trades, quotes, *, window=15, threshold=0.001, first="trade"):
-    """``(number, stock, price, volume, vwap, index)`` of each bargain, and the number of lines that are no bars."""
+    """Return ``(number, stock, price, volume, vwap, index)`` of each bargain, and the number of malformed lines."""
     bad = 0
     read = {}
     for name, lines in (("trade", trades), ("quote", quotes)):

@@ -1,4 +1,4 @@
-"""Click analytics, a line at a time."""
+"""Click analytics, one line at a time."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.reference.dspbench.log_processing import Located, place_of
 
 
 def parse(line):
-    """Address, page and client of a line, or nothing."""
+    """Return address, page and client of a line; None if it is malformed."""
     try:
         given = json.loads(line)
     except ValueError:
@@ -18,7 +18,7 @@ def parse(line):
 
 
 def click_analytics(lines, table):
-    """``(visits, locations, bad)``, each row with the number of its line first."""
+    """Return ``(visits, locations, bad)``, where each row starts with the number of its line."""
     visits, locations, bad = [], [], []
     seen, located, total = set(), Located(), 0
     for number, line in enumerate(lines):

@@ -1,4 +1,4 @@
-"""Fraud detection, a purchase at a time."""
+"""Fraud detection, one purchase at a time."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def read_model(path):
 
 
 def score(chain, names, matrix, metric):
-    """The score of some states, one after the other."""
+    """Return the score of a sequence of states."""
     places = [names.index(state) for state in chain]
     top = bottom = 0.0
     for a, b in itertools.pairwise(places):
@@ -30,7 +30,7 @@ def score(chain, names, matrix, metric):
 def fraud_detection(
     lines, names, matrix, *, metric="miss_probability", window=5, local=True, threshold=0.96, state_ordinal=1
 ):
-    """``(line, customer, score, states)`` of each outlier; rejected lines by their reasons."""
+    """Return ``(line, customer, score, states)`` of each outlier, and the rejected lines by reason."""
     chains, found, bad = {}, [], []
     for number, line in enumerate(lines):
         cells = line.split(",")

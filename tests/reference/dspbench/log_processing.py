@@ -1,4 +1,4 @@
-"""Log processing, a line at a time."""
+"""Log processing, one line at a time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", 
 
 
 def when(text):
-    """The time of a line; ValueError if there is none."""
+    """Return the time of a line; ValueError if it has none."""
     found = WHEN.fullmatch(text)
     if not found or found[2] not in MONTHS:
         raise ValueError(text)
@@ -24,7 +24,7 @@ def when(text):
 
 
 def parse(line):
-    """Address, time, request, status and bytes of a line, or nothing."""
+    """Return address, time, request, status and bytes of a line; None if it is malformed."""
     found = LINE.fullmatch(line)
     if not found:
         return None
@@ -35,7 +35,7 @@ def parse(line):
 
 
 def place_of(address, table):
-    """Country and city of the smallest network that the address is in."""
+    """Return country and city of the smallest network that contains the address."""
     try:
         address = ipaddress.ip_address(address)
     except ValueError:
@@ -45,7 +45,7 @@ def place_of(address, table):
 
 
 class Located:
-    """Running counts by country and city."""
+    """Return running counts by country and city."""
 
     def __init__(self):
         self.countries, self.cities = Counter(), Counter()
@@ -57,7 +57,7 @@ class Located:
 
 
 def log_processing(lines, table, window=60):
-    """``(volume, status, countries, bad)``, each row with the number of its line first."""
+    """Return ``(volume, status, countries, bad)``, where each row starts with the number of its line."""
     volume, status, countries, bad = [], [], [], []
     minutes, codes, located = {}, Counter(), Located()
     for number, line in enumerate(lines):

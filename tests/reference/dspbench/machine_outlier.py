@@ -1,4 +1,4 @@
-"""Machine outlier, a reading at a time."""
+"""Machine outlier, one reading at a time."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 
 
 def readings(lines, google):
-    """``(line, time in µs, machine, cpu, memory)`` of good lines; rejected ones by their reasons."""
+    """Return ``(line, time in µs, machine, cpu, memory)`` of each valid line, and the rejected lines by reason."""
     good, bad, newest = [], [], -math.inf
     for number, line in enumerate(lines):
         cells = line.split(",")
@@ -32,7 +32,7 @@ def readings(lines, google):
 
 
 def scored(good, scales):
-    """``(line, time, machine, score)``, by times."""
+    """Return ``(line, time, machine, score)``, ordered by time."""
     for _, group in itertools.groupby(good, lambda r: r[1]):
         batch = list(group)
         points = [(cpu / scales[0], memory / scales[1]) for *_, cpu, memory in batch]
@@ -41,7 +41,7 @@ def scored(good, scales):
 
 
 def windowed(batches, window):
-    """With the sums of the latest scores."""
+    """Add the sum of the latest scores of each machine."""
     history = {}
     for batch in batches:
         out = []
@@ -64,10 +64,10 @@ def decayed(batches, decay):
 
 
 def machine_outlier(lines, *, google=False, scales=(100, 100), window=10, decay=None, top=None, partial=True):
-    """``(line, time, machine, stream score, score, abnormal)`` of what is put out; rejected lines by their reasons."""
+    """Return ``(line, time, machine, stream score, score, abnormal)`` of each result, and the rejected lines by reason."""
     good, bad = readings(lines, google)
     batches = list(scored(good, scales))
-    if not partial:  # each operator loses the batch that is open at the end
+    if not partial:  # each operator drops the batch that is open at the end
         batches = batches[:-1]
     sums = list(windowed(batches, window) if decay is None else decayed(batches, decay))
     found = []

@@ -1,4 +1,4 @@
-"""The interval estimator of the reinforcement learner, a record at a time; what is chosen at random is left open."""
+"""The interval estimator of the reinforcement learner, one record at a time; random choices are None."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ ACTIONS = ("page1", "page2", "page3")
 
 
 def bounds(rewards, limit, width=1):
-    """The interval around the mean that holds so many percent of the rewards."""
+    """Return the interval around the mean that holds a percentage of the rewards."""
     mean = math.trunc(sum(rewards) / len(rewards))
     bins = Counter(math.floor(reward / width) for reward in rewards)
     middle = math.floor(mean / width)
@@ -37,7 +37,7 @@ class IntervalEstimator:
         self.rewards[action].append(reward)
 
     def choose(self, number):
-        """The action for a round; None where it is any."""
+        """Return the action for a round; None if it is chosen at random."""
         if self.last_round is None:
             if min(map(len, self.rewards.values())) < self.least:
                 return None
@@ -61,7 +61,7 @@ def _whole(text):
 
 
 def reinforcement_learner(events, rewards, *, order="number", actions=ACTIONS, reward_range=(0, 9999), **options):
-    """``(number, event, action or None)`` for each event, and the numbers of bad lines of both files."""
+    """Return ``(number, event, action or None)`` for each event, and the malformed lines of both files."""
     learner = IntervalEstimator(actions=actions, **options)
     found, bad = [], ([], [])
 

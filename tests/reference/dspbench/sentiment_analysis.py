@@ -1,4 +1,4 @@
-"""Sentiment analysis, a tweet at a time."""
+"""Sentiment analysis, one tweet at a time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def tokens(text):
 
 
 def entries(lexicon, phrases):
-    """``(words, value)``: what can be found in a text; a term that is a word goes before one that has marks in it."""
+    """Return the terms of a lexicon as ``(words, value)``; plain words take precedence over terms with punctuation."""
     found = {}
     for term, value in sorted(lexicon.items()):
         words = tuple(tokens(term))
@@ -23,7 +23,7 @@ def entries(lexicon, phrases):
 
 
 def values(text, lexicon, phrases, stop_words):
-    """What each find in a text is worth."""
+    """Return the value of each term found in a text."""
     words = [word for word in tokens(text) if word not in stop_words]
     terms = entries(lexicon, phrases)
     i = 0
@@ -38,7 +38,7 @@ def values(text, lexicon, phrases, stop_words):
 
 
 def judge(text, lexicon, mode="basic", phrases=False, stop_words=(), neutral=False):
-    """``(label, score)``."""
+    """Return ``(label, score)``."""
     found = list(values(text, lexicon, phrases, stop_words))
     if mode == "basic":
         score, neutral = sum(found), True
@@ -50,7 +50,7 @@ def judge(text, lexicon, mode="basic", phrases=False, stop_words=(), neutral=Fal
 
 
 def sentiment_analysis(lines, lexicon, *, languages=("en",), keep_unknown=True, **options):
-    """``(line, id, label, score)`` of each tweet that is judged, in order."""
+    """Return ``(line, id, label, score)`` of each classified tweet, in order."""
     for number, line in enumerate(lines):
         try:
             tweet = json.loads(line)

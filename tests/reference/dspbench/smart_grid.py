@@ -1,4 +1,4 @@
-"""Smart grid, a reading at a time."""
+"""Smart grid, one reading at a time."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ DAY = 86_400
 
 
 def readings(lines):
-    """``(line, time, value, property, (house, household, plug))`` of good lines; rejected ones by their reasons."""
+    """Return ``(line, time, value, property, (house, household, plug))`` of valid lines, and rejected lines by reason."""
     good, bad, newest = [], [], None
     for number, line in enumerate(lines):
         cells = line.split(",")
@@ -33,7 +33,7 @@ def readings(lines):
 
 
 def outliers(good, window, *, partial=True):
-    """``(time, house, percentage)`` of each change, and the global median of each time."""
+    """Return ``(time, house, percentage)`` of each change, and the global median of each time."""
     loads = [r for r in good if r[3] == 1]
     times = sorted({r[1] for r in loads})
     found, medians, last = [], {}, {}
@@ -53,7 +53,7 @@ def outliers(good, window, *, partial=True):
 
 
 def predictions(good, length, every, *, partial=True):
-    """``(tick, begin of the slice, house, household, plug, load)``; of houses without household and plug."""
+    """Return ``(tick, start of the slice, house, household, plug, load)``; houses have no household and plug."""
     if not good:
         return []
     origin, end = good[0][1], good[-1][1]

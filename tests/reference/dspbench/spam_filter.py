@@ -1,4 +1,4 @@
-"""Spam filter, a message at a time."""
+"""Spam filter, one message at a time."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def records(lines, *names):
 
 
 class Table:
-    """Counts of words."""
+    """Return the counts of words."""
 
     def __init__(self):
         self.bad, self.good = Counter(), Counter()
@@ -43,7 +43,7 @@ class Table:
 
 
 def spam_filter(training, analysis, *, words=15, threshold=0.9, emit_empty=False, **options):
-    """``(id, P, is spam)`` of each message, in order."""
+    """Return ``(id, P, is spam)`` of each message, in order."""
     table = Table().train(training)
     for one in records(analysis, "id", "message"):
         shares = [(table.share(word, **options), word) for word in tokens(one["message"])]

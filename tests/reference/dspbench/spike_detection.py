@@ -1,4 +1,4 @@
-"""Spike detection, a line at a time."""
+"""Spike detection, one line at a time."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ TIME = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(\.\d+)?")
 
 
 def spike_detection(lines, *, cell=4, window=1000, threshold=0.03):
-    """``(line, device, value, moving average)`` of each spike; rejected lines by their reasons."""
+    """Return ``(line, device, value, moving average)`` of each spike, and the rejected lines by reason."""
     readings, found, bad = {}, [], []
     for number, line in enumerate(lines):
         cells = line.split()

@@ -1,4 +1,4 @@
-"""Traffic monitoring, a position at a time."""
+"""Traffic monitoring, one position at a time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ BEIJING = (39.689602, 40.122410, 116.105789, 116.670021)
 
 
 def roads_of_csv(path):
-    """``{road: points}``, a point is longitude and latitude."""
+    """Return ``{road: points}``, where a point is longitude and latitude."""
     roads = {}
     with open(path) as file:
         for row in csv.DictReader(file):
@@ -20,7 +20,7 @@ def roads_of_csv(path):
 
 
 def distance(lat, lon, a, b):
-    """Metres from a point to the segment between two others."""
+    """Return the distance in metres from a point to the segment between two others."""
     scale = 111_320 * math.cos(math.radians(lat))
     ax, ay, bx, by = (a[0] - lon) * scale, (a[1] - lat) * 111_320, (b[0] - lon) * scale, (b[1] - lat) * 111_320
     length = (bx - ax) ** 2 + (by - ay) ** 2
@@ -29,7 +29,7 @@ def distance(lat, lon, a, b):
 
 
 def nearest(lat, lon, roads, widths=None, width=5.0, tolerance=10.0):
-    """The road of a point; None if it is on no road."""
+    """Return the road of a point; None if it is not on a road."""
     found = [
         (min(distance(lat, lon, a, b) for a, b in itertools.pairwise(points)), road) for road, points in roads.items()
     ]
@@ -46,7 +46,7 @@ class Speed:
         self.window, self.sigma, self.integer = window, sigma, integer
 
     def add(self, v):
-        """``(average, count)`` after a speed."""
+        """Add a speed and return ``(average, count)``."""
         cut = int if self.integer else float
         v, q = cut(v), self.queue
         n = len(q)
@@ -62,7 +62,7 @@ class Speed:
 
 
 def traffic_monitoring(lines, roads, *, box=BEIJING, history=30, sigma=2.0, integer=False, **matching):
-    """``(line, road, average, count)`` of each position on a road, in order."""
+    """Return ``(line, road, average, count)`` of each position on a road, in order."""
     speeds = {}
     for number, line in enumerate(lines):
         cells = line.split(",")

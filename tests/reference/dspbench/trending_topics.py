@@ -1,4 +1,4 @@
-"""Trending topics, a tweet at a time."""
+"""Trending topics, one tweet at a time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.reference.dspbench.sliding import SlottedCounter, Ticks
 
 
 def parse(line):
-    """Time in microseconds and text of a tweet, or nothing."""
+    """Return time in microseconds and text of a tweet; None if it is malformed."""
     try:
         given = json.loads(line)
         given = given.get("data", given)
@@ -22,7 +22,7 @@ def parse(line):
 
 
 def topics(text, normalise):
-    """The hash tags of a text."""
+    """Yield the hash tags of a text."""
     for word in text.split():
         if not word.startswith("#"):
             continue
@@ -33,7 +33,7 @@ def topics(text, normalise):
 
 
 def trending_topics(lines, *, window=10_000_000, every=2_000_000, k=10, normalise=False, partial=True):
-    """``(rankings, bad)``: rows of tick (microseconds), rank, topic and count; numbers of lines that are no tweets."""
+    """Return rows of tick (microseconds), rank, topic and count, and the numbers of malformed lines."""
     slots = max(2, window // every)
     counter, ticks, rankings, bad = SlottedCounter(slots), Ticks(every), [], []
 

@@ -1,4 +1,4 @@
-"""VoIP stream, a call at a time."""
+"""VoIP stream, one call at a time."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
 class Rates:
-    """Of each number an amount per second that fades, and the latest time that something was added."""
+    """A decaying rate per second for each number, and the time of its last update."""
 
     def __init__(self, beta):
         self.beta = beta
@@ -29,7 +29,7 @@ class Rates:
 
 
 def parsed(line):
-    """``(caller, callee, time, seconds, established)``; ValueError of a line that is no call."""
+    """Return ``(caller, callee, time, seconds, established)`` of a line; ValueError if it is malformed."""
     outer = line.split(",")
     if len(outer) != 4:
         raise ValueError(line)
@@ -57,7 +57,7 @@ def voip_stream(
     ramp="linear",
     threshold=None,
 ):
-    """``(line, caller, time, score, fofir, url, acd)`` of each established call; the lines that are no calls."""
+    """Return ``(line, caller, time, score, fofir, url, acd)`` of each established call, and the malformed lines."""
     met, bad, found = set(), [], []
     established, received, fresh = Rates(decay), Rates(decay), Rates(decay)
     established24, talked24 = Rates(decay24), Rates(decay24)

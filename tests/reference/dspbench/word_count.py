@@ -1,4 +1,4 @@
-"""Word count, a line at a time."""
+"""Word count, one line at a time."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 
 
 def word_count(lines, *, lowercase=False, unicode=False):
-    """``(line, word, count)`` for each word of the lines, in order."""
+    """Return ``(line, word, count)`` for each word of the lines, in order."""
     seen = {}
     for number, line in enumerate(lines):
         if not line.strip():

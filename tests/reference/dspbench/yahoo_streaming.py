@@ -1,4 +1,4 @@
-"""The Yahoo streaming benchmark, a line at a time."""
+"""The Yahoo streaming benchmark, one line at a time."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ LARGEST = 253402300799999
 
 
 def parse(line):
-    """Advertisement, type and time in ms of a line, or nothing."""
+    """Return advertisement, type and time in ms of a line; None if it is malformed."""
     try:
         given = json.loads(line)
     except ValueError:
@@ -23,7 +23,7 @@ def parse(line):
 
 
 def yahoo_streaming(lines, ads, window=10_000, allowed_lateness=0, event_type="view"):
-    """``(campaigns, bad)``: rows of window start (ms), campaign and count in order, and numbers of bad and late lines."""
+    """Return rows of window start (ms), campaign and count in order, and the numbers of malformed and late lines."""
     counts, bad, now = {}, [], None
     for number, line in enumerate(lines):
         event = parse(line)

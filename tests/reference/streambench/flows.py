@@ -1,4 +1,4 @@
-"""Features of flows, one packet after the other: from headers as text to numbers by source, destination and window."""
+"""Features of flows by source, destination and window, one packet at a time."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ WINDOW_US = 2_000_000
 
 
 def flows(lines: list[str]) -> dict[tuple[str, str, int], dict[str, float]]:
-    """By source, destination and begin of the window (microseconds) the features, and the greatest label."""
+    """Return the features and the largest label by source, destination and start of the window (microseconds)."""
     gathered: dict[tuple[str, str, int], list[list[int]]] = {}
     for line in lines:
         time, src, dst, *numbers = line.split(",")
@@ -19,7 +19,7 @@ def flows(lines: list[str]) -> dict[tuple[str, str, int], dict[str, float]]:
 
 
 def features(packets: list[list[int]]) -> dict[str, float]:
-    """Of ``(time, sport, dport, proto, length, flags, ttl, label)`` in the order in which they came."""
+    """Return the features of ``(time, sport, dport, proto, length, flags, ttl, label)`` packets in their order."""
     times, sports, dports, protos, lengths, flags, ttls, labels = map(list, zip(*packets, strict=True))
     n = len(packets)
     gaps = [(b - a) / 1e6 for a, b in pairwise(times)]

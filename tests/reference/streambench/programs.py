@@ -1,4 +1,4 @@
-"""The programs of StreamBench, a line at a time: what each puts out for it, as ``(number of the line, fields…)``."""
+"""The programs of StreamBench, one line at a time; a result is ``(number of the line, fields…)``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ MASK = 2**64 - 1
 
 
 def xxh64(data, seed):
-    """Of eight bytes, as the algorithm is specified."""
+    """Return XXH64 of eight bytes, from its specification."""
     prime = [11400714785074694791, 14029467366897019727, 1609587929392839161, 9650029242287828579, 2870177450012600261]
 
     def turned(x, n):

@@ -87,10 +87,10 @@ def test_bounded_deduplication_equals_two_sets(events, cuts, capacity):
         {"k": pa.array([k for k, _ in events], pa.string()), "v": pa.array([v for _, v in events], pa.int64())}
     )
     exactly = 1e-9  # no false positives among a few values
-    one = reference.Lately(capacity)
+    one = reference.RecentKeys(capacity)
     task = Deduplicate(fields=("k", "v"), capacity=capacity, error=exactly)
     assert numbers(task, batch, cuts) == [i for i, event in enumerate(events) if one.is_new(event)]
-    of_key = {k: reference.Lately(capacity) for k, _ in events}
+    of_key = {k: reference.RecentKeys(capacity) for k, _ in events}
     task = Deduplicate(by="k", fields="v", capacity=capacity, error=exactly)
     assert numbers(task, batch, cuts) == [i for i, (k, v) in enumerate(events) if of_key[k].is_new(v)]
 
