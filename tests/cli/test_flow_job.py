@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
@@ -78,3 +80,20 @@ def test_exit_code_is_0_if_some_records_are_accepted(descriptor, tmp_path, sampl
         str(tmp_path / "out"),
     )
     assert "no results" not in text
+
+
+@pytest.mark.parametrize("name", ["../../evil", "/absolute", "a [/bold] [red]x", "x\x1b[31m\ny", "."])
+def test_name_in_a_descriptor_is_neither_a_path_nor_markup(name, descriptor, tmp_path, monkeypatch):
+    work = tmp_path / "deep" / "work"
+    work.mkdir(parents=True)
+    monkeypatch.chdir(work)
+    descriptor.write_text(json.dumps(json.loads(descriptor.read_text()) | {"name": name}))
+    text = call("run", str(descriptor), "--runner", "local", "--stream", "city", "--messages", "20")
+    assert [path.name for path in work.iterdir()] == ["out"] and len(list((work / "out").iterdir())) == 1
+    assert {path.name for path in tmp_path.rglob("*") if path.parent in (tmp_path, tmp_path / "deep")} == {
+        "deep",
+        "flow.json",
+        "work",
+    }
+    shown = name.replace("\x1b", r"\x1b").replace("\n", r"\n")
+    assert f"{shown}: 20 messages" in text and "\x1b" not in text

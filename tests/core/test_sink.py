@@ -71,6 +71,13 @@ def test_console_shows_the_first_records_of_each_batch():
     assert len(whole) == 10 and not any("more" in line for line in whole)
 
 
+def test_console_shows_control_characters_of_records_as_text():
+    lines, text = [], ro.Dataflow("text")
+    text.sink("out", text.source("in", schema={"word": "string"}))
+    text.run([{"word": "a\x1b[31m\nb"}], sinks=ConsoleSink(write=lines.append))
+    assert lines == [r"in: seq=0 word=a\x1b[31m\nb"]
+
+
 def test_output_of_an_earlier_run_is_refused_or_replaced(tmp_path):
     flow("a").run(ROWS, out=tmp_path)
     with pytest.raises(ConnectorError, match="holds the output of an earlier run"):

@@ -27,8 +27,8 @@ from riot_ops.cli.riotbench_plots import draw_sensor
 from riot_ops.cli.run_folder import RunFolder
 from riot_ops.connectors.stores.azure import AZURE_VARIABLE
 from riot_ops.core.buffering import AVAILABLE_NOW, Buffering, check_target, check_trigger
-from riot_ops.core.errors import ConfigError, MissingExtraError, did_you_mean, excerpt
-from riot_ops.core.paths import local_path
+from riot_ops.core.errors import ConfigError, MissingExtraError, did_you_mean, escape_control, excerpt
+from riot_ops.core.paths import local_path, safe_file_name
 from riot_ops.core.sink import MemorySink, ParquetSink
 from riot_ops.core.source import Source
 from riot_ops.dataflow import Dataflow
@@ -166,7 +166,7 @@ class Job:
     @property
     def folder(self) -> Path:
         """The folder of the results."""
-        return self.out if self.out is not None else Path("out") / self.name
+        return self.out if self.out is not None else Path("out") / safe_file_name(self.name)
 
     def run(self, console: Console) -> Summary:
         """Run the job, with progress and a summary on the console."""
@@ -179,7 +179,7 @@ class Job:
             folder = RunFolder(
                 self.folder,
                 self.run_identity(),
-                (*RUN_ARTIFACTS, f"{self.name}.png", "learn.png"),
+                (*RUN_ARTIFACTS, f"{safe_file_name(self.name)}.png", "learn.png"),
                 checkpoint=self.checkpoint,
                 overwrite=self.overwrite,
             )
@@ -188,7 +188,8 @@ class Job:
                 flow = self.dataflow(self.services)
                 folder.add(set(flow.schemas()))
                 how = f"runner {self.runner}{', continued' if folder.continued else ''}"
-                console.print(f"[bold]{self.name}[/bold] over {self.describe_input()}, {how}", soft_wrap=True)
+                line = escape_control(f"{self.name} over {self.describe_input()}, {how}")
+                console.print(line, soft_wrap=True)
                 with console.status("compiling kernels …"):
                     self._warm_up()
                 self._run_with_progress(flow, source, None if folder.continued else self.total(), console)
@@ -372,18 +373,19 @@ class Job:
         """Print the summary as a table."""
         s = self.summary
         p50, p95, p99 = s.latency.quantiles(0.5, 0.95, 0.99)
-        console.print(f"{self.name}: {s.messages:,} messages in {s.seconds:.1f} s, {s.throughput:,.0f} messages/s")
+        name = escape_control(self.name)
+        console.print(f"{name}: {s.messages:,} messages in {s.seconds:.1f} s, {s.throughput:,.0f} messages/s")
         table = Table()
         table.add_column("result")
         table.add_column("value", justify="right")
         for stream in sorted({*s.rows, *self._sink_streams}):
-            table.add_row(f"records in {stream}", f"{s.rows.get(stream, 0):,}")
+            table.add_row(escape_control(f"records in {stream}"), f"{s.rows.get(stream, 0):,}")
         for share, value in (("p50", p50), ("p95", p95), ("p99", p99)):
             table.add_row(f"latency {share}", "–" if math.isnan(value) else f"{value * 1000:,.1f} ms")
         table.add_row("rejected records", f"{s.errors:,}")
         for reason, rejected in sorted(s.reasons.items()):
             taken = s.steps.get(reason.partition(": ")[0], (0, 0))[0]
-            table.add_row(f"  {reason}", f"{rejected:,} of {taken:,}" if taken else f"{rejected:,}")
+            table.add_row(escape_control(f"  {reason}"), f"{rejected:,} of {taken:,}" if taken else f"{rejected:,}")
         table.add_row("batches", f"{s.batches:,}")
         console.print(table)
         console.print(f"results: {self.folder}/<stream>/*.parquet", soft_wrap=True)
@@ -394,10 +396,11 @@ class Job:
         """Print the first rejected record and where all of them are."""
         files = sorted((self.folder / ERRORS_STREAM).glob("*.parquet"))
         first = pq.read_table(files[0]).slice(0, 1).to_pylist() if files else []
-        console.print("[bold red]no results[/]: all records were rejected")
+        console.print("no results: all records were rejected", style="bold red")
         for row in first:
             why = f"{row['task']}: {row['reason']} ({row['message']})"
-            console.print(f"the first, by {why}: {excerpt(row['raw'] or '', 200)!r}", markup=False, soft_wrap=True)
+            line = escape_control(f"the first, by {why}: {excerpt(row['raw'] or '', 200)!r}")
+            console.print(line, soft_wrap=True)
         console.print(f"all, with reasons: {self.folder / ERRORS_STREAM}/*.parquet", soft_wrap=True)
 
     def draw(self, console: Console) -> None:

@@ -12,6 +12,7 @@ import typer
 from rich import box
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from riot_ops import __version__
 from riot_ops.cli import reuse as cli_reuse
@@ -20,7 +21,7 @@ from riot_ops.cli import streams as cli_streams
 from riot_ops.cli import warm as cli_warm
 from riot_ops.cli.plugins import add_plugins
 from riot_ops.cli.run import TaskCode, check_task
-from riot_ops.core.errors import ConfigError, RiotError, did_you_mean
+from riot_ops.core.errors import ConfigError, RiotError, did_you_mean, escape_control
 from riot_ops.core.source import Source, registered_sources
 from riot_ops.dataflow import Dataflow
 from riot_ops.task import Task, find_task, registered_tasks
@@ -33,7 +34,7 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     help="IoT streaming operators, in process and on Spark.",
 )
-console = Console()
+console = Console(markup=False)
 
 StreamName = Annotated[
     str | None, typer.Option("--stream", help="For RIoTBench's applications: city (default), taxi, fit or grid.")
@@ -97,7 +98,7 @@ def _task_table(rows: list[tuple[str, ...]]) -> Table:
     for code, name, row_category, _, rate, state, purpose in rows:
         if row_category != category:
             table.add_section()
-            table.add_row("", f"[bold]{row_category}[/]")
+            table.add_row("", Text(row_category, "bold"))
             category = row_category
         table.add_row(code, name, rate, state, purpose)
     return table
@@ -131,8 +132,8 @@ def show(
 
     sources = {label: cls for cls in registered_sources() for label in (cls.code, cls.name())}
     kind: type[Task] | type[Source] = sources.get(name) or find_task(name)
-    console.print(f"[bold]{kind.__name__}[/bold] ({kind.code}, {kind.category}, {kind.pattern} {kind.selectivity})\n")
-    console.print(inspect.getdoc(kind) or "", markup=False, highlight=False)
+    console.print(f"{kind.__name__} ({kind.code}, {kind.category}, {kind.pattern} {kind.selectivity})\n")
+    console.print(inspect.getdoc(kind) or "", highlight=False)
 
 
 @app.command(
@@ -186,5 +187,6 @@ def main() -> Any:
         return app()
     except RiotError as error:
         # notes say where it happened, such as the step
-        print("riot-ops:", "; ".join([str(error), *getattr(error, "__notes__", ())]), file=sys.stderr)
+        text = "; ".join([str(error), *getattr(error, "__notes__", ())])
+        print("riot-ops:", escape_control(text), file=sys.stderr)
         sys.exit(2)

@@ -20,6 +20,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from riot_ops.core.errors import escape_control
 from riot_ops.measure.metrics import Summary
 
 __all__ = ["Progress", "Rate", "announce_interrupts", "redirect_stderr", "run_in_thread", "show_warnings"]
@@ -168,7 +169,7 @@ def announce_interrupts(console: Console) -> Iterator[None]:
 
 class _ToStderr(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
-        print(f"riot-ops: {record.levelname.lower()}: {record.getMessage()}", file=sys.stderr)
+        print(escape_control(f"riot-ops: {record.levelname.lower()}: {record.getMessage()}"), file=sys.stderr)
 
 
 @contextlib.contextmanager

@@ -33,7 +33,7 @@ app = typer.Typer(
     "`riot-ops reuse show --format svg --out shared.svg --dir shared`\n\n`riot-ops reuse stop --dir shared`\n\n"
     "**Exit codes**: 0 completed, 1 the manager failed or did not stop in time, 2 refused, with the reason, 130 Ctrl-C",
 )
-console = Console()
+console = Console(markup=False)
 
 #: How long ``stop`` waits for the manager, which waits for its sinks.
 STOP_SECONDS = 120.0

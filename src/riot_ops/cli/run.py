@@ -16,7 +16,7 @@ from riot_ops.core.errors import ConfigError
 
 __all__ = ["EXAMPLES", "TaskCode", "check_task", "run"]
 
-console = Console()
+console = Console(markup=False)
 
 TaskCode = Annotated[str | None, typer.Argument(help="For micro: code of the task, such as KAL.")]
 INPUT, OUTPUT, RUNNER, STORES, TRAINING = "Input", "Output", "Runner", "Stores and brokers", "For train"

@@ -60,7 +60,7 @@ def streams(
         if name is None:
             raise ConfigError(f"--write needs the name of a stream: {', '.join((*CATALOG, *LINES))}")
         count = _write(name, write, 10_000 if messages is None else messages, sensors, seed or 0)
-        Console().print(f"{count:,} messages: {write}", soft_wrap=True)
+        Console(markup=False).print(f"{count:,} messages: {write}", soft_wrap=True)
         return
     if plot is not None:
         if name is None:
@@ -70,7 +70,7 @@ def streams(
         from riot_ops.streams.figure import draw_rates
 
         draw_rates(catalog_entry(name), plot, speedup)
-    console = Console()
+    console = Console(markup=False)
     if name is None:
         entries = [entry.describe(speedup) for entry in CATALOG.values()]
         lines = [kind().describe() for kind in LINES.values()]
@@ -87,11 +87,10 @@ def streams(
             print(json.dumps(description, indent=1, ensure_ascii=False))
             return
         console.print(
-            f"[bold]{name}[/]: {description['domain']}, {description['bytes']} bytes a line, "
-            f"{description['rate']:g} lines/s"
+            f"{name}: {description['domain']}, {description['bytes']} bytes a line, {description['rate']:g} lines/s"
         )
-        console.print(description["example"], markup=False, highlight=False, soft_wrap=True)
-        console.print(inspect.getdoc(LINES[name]) or "", markup=False, highlight=False)
+        console.print(description["example"], highlight=False, soft_wrap=True)
+        console.print(inspect.getdoc(LINES[name]) or "", highlight=False)
         return
     description = catalog_entry(name).describe(speedup)
     if as_json:

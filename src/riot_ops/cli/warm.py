@@ -48,7 +48,7 @@ def warm(
     if os.environ.get("NUMBA_DISABLE_JIT") == "1":
         print("warm: nothing to do, as compilation is disabled (NUMBA_DISABLE_JIT=1)")
         return
-    console = Console(stderr=True)
+    console = Console(stderr=True, markup=False)
     start = time.perf_counter()
     with console.status("compiling …") as status:
         every = 1 if console.is_terminal else 10

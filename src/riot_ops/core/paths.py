@@ -11,7 +11,7 @@ from urllib.parse import unquote, urlsplit
 
 from riot_ops.core.errors import ConfigError
 
-__all__ = ["as_uri", "local_path", "make_folder", "scheme_of", "sync", "write_atomic"]
+__all__ = ["as_uri", "local_path", "make_folder", "safe_file_name", "scheme_of", "sync", "write_atomic"]
 
 
 def scheme_of(path: str | os.PathLike[str]) -> str:
@@ -22,6 +22,15 @@ def scheme_of(path: str | os.PathLike[str]) -> str:
     """
     found = re.match(r"([A-Za-z][A-Za-z0-9+.-]+):/", os.fspath(path))
     return found[1].lower() if found else ""
+
+
+def safe_file_name(name: str) -> str:
+    """Return a name that is one part of a path, for a name from a descriptor or a user.
+
+    >>> safe_file_name("../../etc/x"), safe_file_name("/"), safe_file_name("fleet 7"), safe_file_name("größe")
+    ('__.._etc_x', '_', 'fleet_7', 'größe')
+    """
+    return re.sub(r"[^\w.-]+|^\.+", "_", name)[:100] or "_"
 
 
 def local_path(path: str | os.PathLike[str], what: str = "path") -> Path:

@@ -19,7 +19,7 @@ from typing import Any, ClassVar, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from riot_ops.core.errors import ConnectorError
+from riot_ops.core.errors import ConnectorError, escape_control
 from riot_ops.core.paths import local_path, make_folder, sync
 
 __all__ = [
@@ -156,7 +156,7 @@ class MemorySink(CallbackSink):
 
 
 class ConsoleSink(CallbackSink):
-    """Prints the first records of each batch."""
+    """Prints the first records of each batch, a line each; control characters are escaped."""
 
     def __init__(self, rows: int = 10, write: Callable[[str], None] = print) -> None:
         super().__init__(self._show)
@@ -165,7 +165,7 @@ class ConsoleSink(CallbackSink):
 
     def _show(self, stream: str, batch: pa.RecordBatch) -> None:
         for row in batch.slice(0, self._rows).to_pylist():
-            self._write(f"{stream}: " + " ".join(f"{k}={v}" for k, v in row.items()))
+            self._write(escape_control(f"{stream}: " + " ".join(f"{k}={v}" for k, v in row.items())))
         if batch.num_rows > self._rows:
             self._write(f"{stream}: … {batch.num_rows - self._rows} more")
 

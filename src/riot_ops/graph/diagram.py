@@ -39,15 +39,31 @@ def mermaid(flow: Graph, notes: Mapping[str, str] | None = None, caption: str = 
     names = {node: f"n{i}" for i, node in enumerate(flow.nodes)}
     shapes = {"source": '(["{}"])', "sink": '[["{}"]]', "task": '["{}"]'}
     lines = ["flowchart LR"]
-    below = {node: "<br/>" + escape(note) for node, note in (notes or {}).items()}
-    lines += [f"  {names[n.id]}{shapes[n.kind].format(_label(n) + below.get(n.id, ''))}" for n in flow.nodes.values()]
+    for node in flow.nodes.values():
+        text = "<br/>".join(_mermaid_text(line) for line in (_label(node), (notes or {}).get(node.id)) if line)
+        lines.append(f"  {names[node.id]}{shapes[node.kind].format(text)}")
     for edge in flow.edges:
-        label = _edge_label(edge)
+        label = _mermaid_text(_edge_label(edge))
         arrow = f'-->|"{label}"|' if label else "-->"
         lines.append(f"  {names[edge.source]} {arrow} {names[edge.target]}")
     if caption:
-        lines += [f'  caption["{escape(caption)}"]', "  style caption fill:none,stroke:none"]
+        lines += [f'  caption["{_mermaid_text(caption)}"]', "  style caption fill:none,stroke:none"]
     return "\n".join(lines) + "\n"
+
+
+def _mermaid_text(text: str) -> str:
+    """Return a text from outside as part of a label in double quotes, whose mark-up is neither HTML nor Mermaid's."""
+    text = _printable(text).replace("#", "#35;")
+    return escape(text, quote=False).replace('"', "#quot;").replace("`", "#96;")
+
+
+def _printable(text: str) -> str:
+    """Replace control characters, which end a line in Mermaid and are not allowed in XML."""
+    return "".join(c if c.isprintable() else "\ufffd" for c in text)
+
+
+def _xml_text(text: str) -> str:
+    return escape(_printable(text))
 
 
 def svg(flow: Graph, notes: Mapping[str, str] | None = None, caption: str = "") -> str:
@@ -98,10 +114,10 @@ def svg(flow: Graph, notes: Mapping[str, str] | None = None, caption: str = "") 
             dy = BOX_HEIGHT / 2 + 4 + (i - (len(lines) - 1) / 2) * 15
             weight = ' font-weight="bold"' if i == 0 else ' fill="#555"'
             parts.append(
-                f'<text x="{x + BOX_WIDTH / 2}" y="{y + dy}" text-anchor="middle"{weight}>{escape(line)}</text>'
+                f'<text x="{x + BOX_WIDTH / 2}" y="{y + dy}" text-anchor="middle"{weight}>{_xml_text(line)}</text>'
             )
     if caption:
-        parts.append(f'<text x="20" y="{below}" fill="#555">{escape(caption)}</text>')
+        parts.append(f'<text x="20" y="{below}" fill="#555">{_xml_text(caption)}</text>')
     return "\n".join([*parts, "</svg>"])
 
 
@@ -117,6 +133,6 @@ def _svg_edge(edge: Edge, place: dict[str, tuple[float, float]]) -> list[str]:
     if label:
         parts.append(
             f'<text x="{middle}" y="{(y1 + y2) / 2 - 5}" text-anchor="middle" font-size="10" '
-            f'fill="#555">{escape(label)}</text>'
+            f'fill="#555">{_xml_text(label)}</text>'
         )
     return parts
