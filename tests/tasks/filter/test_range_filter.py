@@ -138,3 +138,15 @@ def test_on_fail_reject_sends_records_to_the_errors():
         ("out_of_range", "m"),
         ("out_of_range", "n"),
     ]
+
+
+@pytest.mark.parametrize("bounds", ["v:9007199254740993:9007199254740995", {"v": (2**53 + 1, 2**53 + 3)}], ids=str)
+def test_integer_bounds_beyond_float64_are_kept(bounds):
+    task = RangeFilter(by=None, bounds=bounds)
+    assert task.ranges == (("v", 2**53 + 1, 2**53 + 3),)
+    assert Task.from_dict(task.to_dict()) == task
+    values = [2**53 + i for i in range(5)]
+    batch = pa.record_batch({"v": pa.array([*values, None], pa.int64())})
+    assert task.session().push_batch(batch)["v"].to_pylist() == [*values[1:4], None]
+    blank = RangeFilter(by=None, bounds=bounds, on_fail="null").session().push_batch(batch)["v"].to_pylist()
+    assert blank == [None, *values[1:4], None, None]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -52,5 +53,38 @@ def test_numbers_and_other_names():
 def test_misuse_is_refused(parameters, error_text):
     with pytest.raises(ConfigError, match=error_text):
         t.ChangeDetector(**parameters)
-    with pytest.raises(ConfigError, match="needs numbers or booleans in 'a'"):
-        t.ChangeDetector(fields="a").session().push({"a": "on"})
+
+
+@pytest.mark.parametrize(
+    "dtypes",
+    [
+        {"a": pa.string()},
+        {"a": pa.decimal128(38, 2)},
+        {"a": pa.int64(), "b": pa.float64()},
+        {"b": pa.int32(), "a": pa.uint64()},
+        {"a": pa.timestamp("us"), "b": pa.int64()},
+    ],
+    ids=str,
+)
+def test_types_whose_values_would_be_rounded_are_refused(dtypes):
+    schema = pa.schema(list(dtypes.items()))
+    with pytest.raises(ConfigError, match=f"'a'.*{str(dtypes['a']).split('[')[0].split('(')[0]}"):
+        t.ChangeDetector(fields=tuple(dtypes)).output_schema(schema)
+
+
+@pytest.mark.parametrize(
+    ("dtypes", "wanted"),
+    [
+        ((pa.bool_(), pa.bool_()), pa.bool_()),
+        ((pa.int64(), pa.int64()), pa.int64()),
+        ((pa.int64(), pa.bool_()), pa.int64()),
+        ((pa.uint8(), pa.int32()), pa.int64()),
+        ((pa.float32(), pa.int32()), pa.float64()),
+        ((pa.null(), pa.date32()), pa.date32()),
+        ((pa.null(), pa.null()), pa.float64()),
+    ],
+    ids=str,
+)
+def test_type_of_changes_holds_the_values_of_all_fields(dtypes, wanted):
+    schema = pa.schema([("a", dtypes[0]), ("b", dtypes[1])])
+    assert t.ChangeDetector(fields=("a", "b")).output_schema(schema).field("value").type == wanted

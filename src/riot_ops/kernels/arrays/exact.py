@@ -18,6 +18,8 @@ from riot_ops.kernels.arrays.arrow import float_column, nullable_column, readonl
 
 __all__ = [
     "NO_RESTS",
+    "compared",
+    "dense_ranks",
     "exact_columns",
     "exact_numbers",
     "exact_pair",
@@ -89,6 +91,39 @@ def exact_pair(number: float) -> tuple[float, float]:
     """
     high = float(number)
     return high, float(number - int(high)) if isinstance(number, int) else 0.0
+
+
+def compared(high: Any, rest: Any, other: Any, other_rest: Any) -> Floats:
+    """1, 0 or -1 where pairs are greater than, equal to or less than others; NaN where either is missing.
+
+    >>> compared(np.array([2.0**53]), np.array([1.0]), 2.0**53, 0.0).tolist()
+    [1.0]
+    """
+    order = np.sign(high - other)
+    if np.size(rest) or np.any(other_rest):
+        order = np.where(order == 0, np.sign((rest if np.size(rest) else 0.0) - other_rest), order)
+    found: Floats = order
+    return found
+
+
+def dense_ranks(column: pa.Array) -> Floats:
+    """Numbers in the order of those of a column, as float64, with 0 for 0 and NaN where null.
+
+    They are the values themselves where float64 holds them.
+
+    >>> dense_ranks(pa.array([2**53 + 1, 0, None, 2**53])).tolist()
+    [2.0, 0.0, nan, 1.0]
+    """
+    high, rest = exact_numbers(column)
+    if not rest.size:
+        return high
+    numbers, ranks = np.unique(np.asarray(column.fill_null(0)), return_inverse=True)
+    zero = int(np.searchsorted(numbers, 0))
+    out = ranks.astype(np.float64) - zero
+    if zero == numbers.size or numbers[zero] != 0:
+        out[ranks >= zero] += 1
+    out[np.isnan(high)] = np.nan
+    return out
 
 
 def normalized(total: Floats, rest: Floats) -> tuple[Floats, Floats]:

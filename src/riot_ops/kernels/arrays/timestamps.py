@@ -30,7 +30,9 @@ def microseconds(column: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[n
     if not column.null_count and pa.types.is_timestamp(column.type) and column.type.unit == "us":
         return readonly(column.view(pa.int64()).to_numpy()), readonly(np.ones(len(column), np.bool_))
     if pa.types.is_timestamp(column.type) and column.type.unit == "ns":
-        column = column.cast(pa.timestamp("us", tz=column.type.tz), safe=False)
+        numbers = column.view(pa.int64())
+        whole = np.asarray(numbers.fill_null(0) if numbers.null_count else numbers) // 1000  # also before 1970
+        return readonly(whole), readonly(valid_mask(column))
     numbers = column.cast(pa.timestamp("us", tz=getattr(column.type, "tz", None))).cast(pa.int64())
     return readonly(numbers.fill_null(0).to_numpy(zero_copy_only=False)), readonly(valid_mask(numbers))
 

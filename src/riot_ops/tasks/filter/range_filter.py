@@ -17,7 +17,8 @@ import pyarrow.compute as pc
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.schema import stream_schema
-from riot_ops.kernels.arrays.arrow import float_column, readonly
+from riot_ops.kernels.arrays.arrow import float_column, readonly, valid_mask
+from riot_ops.kernels.arrays.exact import compared, exact_numbers, exact_pair
 from riot_ops.kernels.arrays.selection import Rows, floats, materialize
 from riot_ops.kernels.jit import kernel
 from riot_ops.kernels.text.strings import name_codes
@@ -26,6 +27,9 @@ from riot_ops.task import Case, FilterTask, Requirement, register, replace_colum
 __all__ = ["RangeFilter"]
 
 Bounds = tuple[tuple[str, float, float], ...]
+
+#: Integer bounds below it in size are compared exactly.
+MAX_BOUND = 1 << 100
 
 
 @kernel
@@ -43,7 +47,7 @@ def in_range(values: Any, valid: Any, codes: Any, lower: Any, upper: Any, out: A
 class RangeFilter(FilterTask):
     """Drop readings outside the valid range of their type, blank them for later repair, or reject them.
 
-    A value passes iff ``min <= value <= max``.
+    A value passes iff ``min <= value <= max``. Integers are compared exactly; decimals are refused.
 
     Parameters
     ----------
@@ -114,8 +118,8 @@ class RangeFilter(FilterTask):
 
     def requires(self) -> Mapping[str, Requirement]:
         if self.by is None:
-            return {name: "number" for name, _, _ in self.ranges}
-        return {self.by: "text", self.value: "number"}
+            return {name: "exact number" for name, _, _ in self.ranges}
+        return {self.by: "text", self.value: "exact number"}
 
     def writes(self) -> frozenset[str] | None:
         if self.on_fail != "null":
@@ -138,10 +142,14 @@ class RangeFilter(FilterTask):
         ranges = self.ranges
         if self.by is None:
             for name, low, high in ranges:
-                yield name, _within(*floats(batch, name), low, high)
+                if _is_exact(batch.schema.field(name).type, low, high):
+                    yield name, _within(*floats(batch, name), low, high)
+                else:
+                    column = materialize(batch).column(name)
+                    yield name, _exactly_within(column, exact_pair(low), exact_pair(high))
         else:
             codes = name_codes(batch.column(self.by), [name for name, _, _ in ranges])
-            yield self.value, _passes(batch.column(self.value), codes, *_limits(ranges))
+            yield self.value, _passes(batch.column(self.value), codes, ranges)
 
     def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
         if self.on_fail != "null":
@@ -175,9 +183,24 @@ class RangeFilter(FilterTask):
 
 
 @functools.lru_cache(maxsize=4096)
-def _limits(ranges: Bounds) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """The lower and upper bounds as arrays."""
-    return readonly(np.array([low for _, low, _ in ranges])), readonly(np.array([high for _, _, high in ranges]))
+def _limits(ranges: Bounds) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64], bool]:
+    """The lower and upper bounds as arrays of pairs (the nearest float64, the rest), and whether all rests are 0."""
+    lower = np.array([exact_pair(low) for _, low, _ in ranges]).T.copy()
+    upper = np.array([exact_pair(high) for _, _, high in ranges]).T.copy()
+    return readonly(lower), readonly(upper), not (lower[1].any() or upper[1].any())
+
+
+def _is_exact(dtype: pa.DataType, *bounds: float) -> bool:
+    """Whether float64 holds all values of a type, and the bounds."""
+    return dtype not in (pa.int64(), pa.uint64()) and not any(exact_pair(bound)[1] for bound in bounds)
+
+
+def _exactly_within(column: pa.Array, low: tuple[Any, Any], high: tuple[Any, Any]) -> npt.NDArray[np.bool_]:
+    """Which values are null or within bounds, which are pairs."""
+    values, rests = exact_numbers(column)
+    inside = (compared(values, rests, *low) >= 0) & (compared(values, rests, *high) <= 0)
+    found: npt.NDArray[np.bool_] = inside | ~valid_mask(column)
+    return found
 
 
 def _within(
@@ -187,14 +210,16 @@ def _within(
     return passes | ~valid if valid.size else passes
 
 
-def _passes(
-    column: pa.Array, codes: npt.NDArray[np.int32], lower: npt.NDArray[np.float64], upper: npt.NDArray[np.float64]
-) -> npt.NDArray[np.bool_]:
+def _passes(column: pa.Array, codes: npt.NDArray[np.int32], ranges: Bounds) -> npt.NDArray[np.bool_]:
     if pa.types.is_null(column.type):
         return np.ones(len(column), np.bool_)
+    lower, upper, rounded = _limits(ranges)
+    if not rounded or not _is_exact(column.type):
+        inside = _exactly_within(column, (lower[0][codes], lower[1][codes]), (upper[0][codes], upper[1][codes]))
+        return inside | (codes < 0)
     values, valid = float_column(column)
     out = np.empty(values.size, np.bool_)
-    in_range(values, valid, readonly(codes), lower, upper, out)
+    in_range(values, valid, readonly(codes), lower[0], upper[0], out)
     return out
 
 
@@ -221,14 +246,22 @@ def _normalized_bounds(bounds: Any) -> Bounds:
     return tuple(ranges)
 
 
+def _number(given: Any) -> float:
+    """A bound as float64; an integer that is none stays an integer."""
+    value = float(given)
+    if isinstance(given, str) and given.lstrip("+-").isdecimal():
+        given = int(given)
+    return given if isinstance(given, int) and given != value and abs(given) < MAX_BOUND else value
+
+
 def _parse_entry(entry: Any) -> tuple[str, float, float]:
     parts = [part.strip() for part in entry.rsplit(":", 2)] if isinstance(entry, str) else entry
     try:
         name, low, high = parts
         if not isinstance(name, str) or not name:
             raise ValueError("the name must be a non-empty text")
-        low, high = float(low), float(high)
-    except (TypeError, ValueError) as error:
+        low, high = _number(low), _number(high)
+    except (TypeError, ValueError, OverflowError) as error:
         raise ConfigError(f"range_filter: bounds entry {entry!r} is not name, min, max: {error}") from None
     if not (math.isfinite(low) and math.isfinite(high)):
         raise ConfigError(f"range_filter: the bounds of {name!r} must be finite, got {low} and {high}")

@@ -116,8 +116,8 @@ class ValueFilter(FilterTask):
                 possible += [bool(value)] if value in (0, 1) else []
                 continue
             try:
-                possible.append(pa.scalar(float(value) if isinstance(value, bool) else value).cast(dtype).as_py())
-            except pa.ArrowInvalid:  # such as 0.5 in an integer column
+                possible.append(_as_type(float(value) if isinstance(value, bool) else value, dtype))
+            except (pa.ArrowInvalid, OverflowError):  # such as 0.5 in an integer column
                 continue
         return pa.array(possible, dtype)
 
@@ -134,6 +134,15 @@ class ValueFilter(FilterTask):
         yield Case(cls(field="lang", values=["en"], keep_null=True), batch, "nulls")
         yield Case(cls(field="n", values=(0, 0.5, True)), batch, "numbers")
         yield Case(cls(field="flag", values=(True, 2)), batch, "flag")
+
+
+def _as_type(value: float, dtype: pa.DataType) -> Any:
+    """The value of a type that equals a number."""
+    if pa.types.is_floating(dtype) and isinstance(value, int) and float(value) != value:
+        raise pa.ArrowInvalid(f"no {dtype} is {value}")
+    if isinstance(value, int) and (pa.types.is_decimal(dtype) or pa.types.is_integer(dtype)):
+        return pa.scalar(value, dtype).as_py()
+    return pa.scalar(value).cast(dtype).as_py()
 
 
 _NUMERIC = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_decimal, pa.types.is_null)

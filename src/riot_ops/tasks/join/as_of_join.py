@@ -13,6 +13,7 @@ import pyarrow as pa
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.kernels.arrays.arrow import float_column
+from riot_ops.kernels.arrays.exact import exact_columns, exact_result, exact_type
 from riot_ops.kernels.jit import kernel
 from riot_ops.task import Case, KeyedTask, Requirement, State, StateField, register, replace_column, with_field
 
@@ -20,9 +21,12 @@ __all__ = ["AsOfJoin"]
 
 
 @kernel
-def _fill(values: Any, slots: Any, known: Any, is_query: Any) -> None:
-    """Store the values of records that have any, and fill in the others, which ``is_query`` marks."""
-    width = known.shape[1]
+def _fill(values: Any, rests: Any, slots: Any, known: Any, is_query: Any) -> None:
+    """Store the values of records that have any, and fill in the others, which ``is_query`` marks.
+
+    ``known`` has the values of all fields, then their rests.
+    """
+    width = values.shape[0]
     for i in range(slots.size):
         s = slots[i]
         has_value = False
@@ -32,8 +36,10 @@ def _fill(values: Any, slots: Any, known: Any, is_query: Any) -> None:
         for j in range(width):
             if has_value:
                 known[s, j] = values[j, i]
+                known[s, width + j] = rests[j, i]
             else:
                 values[j, i] = known[s, j]
+                rests[j, i] = known[s, width + j]
 
 
 @register
@@ -47,7 +53,8 @@ class AsOfJoin(KeyedTask):
     Parameters
     ----------
     fields : tuple of str
-        Numeric fields to join; null in the records that get them.
+        Fields to join, numbers, booleans or times; null in the records that get them. They keep their type (float64 for
+        floating types) and all digits; decimals are refused.
     unmatched : "drop" or "keep", default "drop"
         What to do with a record that comes before any values: drop it, or keep it with nulls.
     by, ttl
@@ -55,7 +62,7 @@ class AsOfJoin(KeyedTask):
 
     Shapes and rates
     ----------------
-    record[n] -> record[m], 1:0/1; O(1) time; 8 bytes of state per key and field. "Latest" is by the order
+    record[n] -> record[m], 1:0/1; O(1) time; 16 bytes of state per key and field. "Latest" is by the order
     of the stream, not by event time.
 
     Missing values
@@ -84,6 +91,7 @@ class AsOfJoin(KeyedTask):
     category: ClassVar[str] = "Merge"
     pattern: ClassVar[str] = "Join"
     selectivity: ClassVar[str] = "1:0/1"
+    version: ClassVar[int] = 2
 
     fields: tuple[str, ...]
     unmatched: Literal["drop", "keep"] = "drop"
@@ -95,22 +103,24 @@ class AsOfJoin(KeyedTask):
             raise ConfigError(f"fields must not name {sorted(both)[0]!r}, which is in the key")
 
     def requires(self) -> Mapping[str, Requirement]:
-        return {**super().requires(), **dict.fromkeys(self.fields, "number")}
+        return {**super().requires(), **dict.fromkeys(self.fields, "value")}
 
     def output_schema(self, schema: pa.Schema) -> pa.Schema:
         self.check_input(schema)
         for name in self.fields:
-            schema = with_field(schema, pa.field(name, pa.float64()))
+            schema = with_field(schema, pa.field(name, exact_type(schema.field(name).type)))
         return schema
 
     def writes(self) -> frozenset[str] | None:
         return frozenset(self.fields)
 
     def state_fields(self) -> Mapping[str, StateField]:
-        return {"known": StateField("float64", len(self.fields), initial=np.nan)}
+        return {"known": StateField("float64", 2 * len(self.fields), initial=np.nan)}
 
     def validate_rows(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
         for name in self.fields:
+            if not pa.types.is_floating(batch.schema.field(name).type):
+                continue
             infinite = np.isinf(float_column(batch.column(name))[0])
             if infinite.any():
                 dead.reject(batch, infinite, "not_finite", f"{name} is infinite")
@@ -120,14 +130,17 @@ class AsOfJoin(KeyedTask):
     def update(
         self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, dead: DeadLetters
     ) -> pa.RecordBatch:
-        values = np.stack([float_column(batch.column(name))[0] for name in self.fields])
+        values, rests = (part.copy() for part in exact_columns([batch.column(name) for name in self.fields]))
+        if rests.size < values.size:
+            rests = np.zeros(values.shape)
         is_query = np.empty(slots.size, np.bool_)
-        _fill(values, slots, state["known"], is_query)
+        _fill(values, rests, slots, state["known"], is_query)
         if self.unmatched == "drop":
             is_query &= ~np.isnan(values).all(axis=0)
         out = batch.filter(pa.array(is_query))
-        for name, column in zip(self.fields, values, strict=True):
-            out = replace_column(out, name, column[is_query])
+        for name, high, rest in zip(self.fields, values[:, is_query], rests[:, is_query], strict=True):
+            found = exact_result(high, rest, np.isnan(high), batch.schema.field(name).type)
+            out = replace_column(out, name, found)
         return out
 
     @classmethod

@@ -17,7 +17,7 @@ from riot_ops.core.parameters import Count, Positive
 from riot_ops.kernels.arrays.arrow import float_column
 from riot_ops.kernels.arrays.hashing import fmix64
 from riot_ops.kernels.jit import kernel
-from riot_ops.task import Case, State, StateField, ValueTask, register, replace_column
+from riot_ops.task import Case, Requirement, State, StateField, ValueTask, register, replace_column
 
 __all__ = ["SecondOrderMoment"]
 
@@ -164,7 +164,7 @@ class SecondOrderMoment(ValueTask):
     """Estimate the running second frequency moment of each key's values.
 
     ``F2 = Σ m_v²`` over the distinct values v, which occurred m_v times: n for values that never
-    repeat, n² for a constant value.
+    repeat, n² for a constant value. Integers are compared exactly; decimals only with ``round_to``, in float64.
 
     ``reservoir``: s variables (x, c), a uniform sample of the positions of the stream; c counts the
     occurrences of x from its position on. ``F2 ≈ n · mean(2 c - 1)``, the median of that over groups.
@@ -232,6 +232,7 @@ class SecondOrderMoment(ValueTask):
     """
 
     code: ClassVar[str] = "SOM"
+    version: ClassVar[int] = 2
     category: ClassVar[str] = "Statistical"
 
     method: Literal["reservoir", "tug_of_war", "exact"] = "reservoir"
@@ -250,6 +251,10 @@ class SecondOrderMoment(ValueTask):
             raise ConfigError(f"width must be a power of two, got {self.width}")
         if not 0 <= self.seed < 2**63:
             raise ConfigError(f"seed must be from 0 to 2^63 - 1, got {self.seed}")
+
+    def requires(self) -> Mapping[str, Requirement]:
+        needed: Requirement = "exact number" if self.round_to is None else "number"
+        return {**super().requires(), self.value: needed}
 
     def state_fields(self) -> Mapping[str, StateField]:
         if self.method == "tug_of_war":
@@ -275,9 +280,14 @@ class SecondOrderMoment(ValueTask):
     def update(
         self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, dead: DeadLetters
     ) -> pa.RecordBatch:
-        values, _ = float_column(batch.column(self.value))
+        column = batch.column(self.value)
+        values, _ = float_column(column)
         missing = np.isnan(values)
-        words = (self._binned(values) + 0.0).view(np.uint64)
+        if self.round_to is None and pa.types.is_integer(column.type):  # of which float64 would make some equal
+            numbers = np.asarray(column.fill_null(0))
+            words = numbers.astype(np.uint64 if numbers.dtype.kind == "u" else np.int64).view(np.uint64)
+        else:
+            words = (self._binned(values) + 0.0).view(np.uint64)
         out = np.empty(values.size)
         if self.method == "tug_of_war":
             sketch_moment(

@@ -13,7 +13,7 @@ import pyarrow as pa
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.order import carried_fields
-from riot_ops.kernels.arrays.arrow import float_column, readonly
+from riot_ops.kernels.arrays.exact import exact_columns, exact_result, exact_type
 from riot_ops.kernels.jit import kernel
 from riot_ops.task import Case, KeyedTask, Requirement, State, StateField, next_ordinal, register, with_next_ordinal
 
@@ -21,9 +21,15 @@ __all__ = ["ChangeDetector"]
 
 
 @kernel
-def _changes(values: Any, slots: Any, last: Any, rows: Any, places: Any, which: Any, new: Any) -> Any:
-    """Write row, ordinal within the row, field and new value of each change; return their number. NaN means unknown."""
+def _changes(
+    values: Any, rests: Any, slots: Any, last: Any, rows: Any, places: Any, which: Any, new: Any, new_rest: Any
+) -> Any:
+    """Write row, ordinal within the row, field and new value of each change; return their number. NaN means unknown.
+
+    ``last`` has the values of all fields, then their rests.
+    """
     n = 0
+    width = values.shape[0]
     for i in range(slots.size):
         s = slots[i]
         place = 0
@@ -31,14 +37,17 @@ def _changes(values: Any, slots: Any, last: Any, rows: Any, places: Any, which: 
             v = values[f, i]
             if np.isnan(v):
                 continue
-            if v != last[s, f] and not np.isnan(last[s, f]):
+            r = rests[f, i] if rests.size > 0 else 0.0
+            if (v != last[s, f] or r != last[s, width + f]) and not np.isnan(last[s, f]):
                 rows[n] = i
                 places[n] = place
                 which[n] = f
                 new[n] = v
+                new_rest[n] = r
                 place += 1
                 n += 1
             last[s, f] = v
+            last[s, width + f] = r
     return n
 
 
@@ -52,19 +61,21 @@ class ChangeDetector(KeyedTask):
     Parameters
     ----------
     fields : tuple of str
-        Fields to watch, numbers or booleans. The changes of one record are emitted in this order.
+        Fields to watch, numbers, booleans or times. The changes of one record are emitted in this order.
     keep : tuple of str, default ()
         Fields of the record that a change carries, besides the key, its order and time.
     output : str, default "field"
         Field for the name of the changed field.
     value : str, default "value"
-        Field for the new value: boolean where all of ``fields`` are, else float64.
+        Field for the new value, with the type that all of ``fields`` have. Otherwise they must be numbers and booleans:
+        int64 if all of them fit it, else float64, which then must hold all of them: int64 and uint64 are refused
+        beside floating types, uint64 beside any.
     by, ttl
         Key and time to live, see :class:`KeyedTask`.
 
     Shapes and rates
     ----------------
-    record[n] -> record[m], 1:0/N; O(fields) time; 8 bytes of state per field and key. A further ``ordinal``
+    record[n] -> record[m], 1:0/N; O(fields) time; 16 bytes of state per field and key. A further ``ordinal``
     distinguishes the changes of one record.
 
     Missing values
@@ -73,7 +84,7 @@ class ChangeDetector(KeyedTask):
 
     Errors
     ------
-    None. Whole numbers beyond 2^53 are compared as float64.
+    None. Decimals are refused.
 
     References
     ----------
@@ -91,6 +102,7 @@ class ChangeDetector(KeyedTask):
     category: ClassVar[str] = "Statistical"
     pattern: ClassVar[str] = "FlatMap"
     selectivity: ClassVar[str] = "1:0/N"
+    version: ClassVar[int] = 2
 
     fields: tuple[str, ...]
     keep: tuple[str, ...] = ()
@@ -105,7 +117,7 @@ class ChangeDetector(KeyedTask):
             raise ConfigError(f"keep, by, output and value must not name a field twice, got {names}")
 
     def requires(self) -> Mapping[str, Requirement]:
-        return {**super().requires(), **dict.fromkeys((*self.keep, *self.fields), "any")}
+        return {**super().requires(), **dict.fromkeys(self.keep, "any"), **dict.fromkeys(self.fields, "value")}
 
     def expands(self) -> bool:
         return True
@@ -115,36 +127,47 @@ class ChangeDetector(KeyedTask):
 
     def output_schema(self, schema: pa.Schema) -> pa.Schema:
         self.check_input(schema)
-        dtypes = [schema.field(name).type for name in self.fields]
-        for name, dtype in zip(self.fields, dtypes, strict=True):
-            if not any(is_type(dtype) for is_type in _SUPPORTED_TYPES):
-                raise ConfigError(f"{self.name()} needs numbers or booleans in {name!r}, its input has {dtype}")
-        dtype = pa.bool_() if all(map(pa.types.is_boolean, dtypes)) else pa.float64()
+        dtype = self._value_type({name: schema.field(name).type for name in self.fields})
         out = pa.schema(
             [schema.field(name) for name in dict.fromkeys([*carried_fields(schema.names), *self.by, *self.keep])]
         )
         return with_next_ordinal(out.append(pa.field(self.output, pa.string())).append(pa.field(self.value, dtype)))
 
+    def _value_type(self, dtypes: Mapping[str, pa.DataType]) -> pa.DataType:
+        """Return the type for the values of all fields; refuse types that have none that holds them all exactly."""
+        known = {name: exact_type(dtype) for name, dtype in dtypes.items() if not pa.types.is_null(dtype)}
+        kinds = {*known.values()}
+        if len(kinds) < 2:
+            return kinds.pop() if kinds else pa.float64()
+        floating = pa.float64() in kinds
+        for name, dtype in known.items():
+            wide = dtype == pa.uint64() or (floating and dtype == pa.int64())
+            if pa.types.is_temporal(dtype) or wide:
+                others = ", ".join(sorted(str(kind) for kind in kinds - {dtype}))
+                raise ConfigError(
+                    f"{self.name()} cannot give the changes of {name!r} ({dtype}) in one field with those of others "
+                    f"({others}): no type holds both; use a task for each"
+                )
+        return pa.float64() if floating else pa.int64()
+
     def state_fields(self) -> Mapping[str, StateField]:
-        return {"last": StateField("float64", len(self.fields), np.nan)}
+        return {"last": StateField("float64", 2 * len(self.fields), np.nan)}
 
     def update(
         self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, dead: DeadLetters
     ) -> pa.RecordBatch:
         schema = self.output_schema(batch.schema)
-        columns = [batch.column(name) for name in self.fields]
-        values = np.stack([float_column(c.cast(pa.float64()) if pa.types.is_null(c.type) else c)[0] for c in columns])
+        values, rests = exact_columns([batch.column(name) for name in self.fields])
         room = values.size
         rows, places, which = (np.empty(room, np.int64) for _ in range(3))
-        new = np.empty(room)
-        n = int(
-            _changes(readonly(values), slots, state["last"].reshape(-1, len(self.fields)), rows, places, which, new)
-        )
+        new, new_rest = np.empty(room), np.empty(room)
+        last = state["last"].reshape(-1, 2 * len(self.fields))
+        n = int(_changes(values, rests, slots, last, rows, places, which, new, new_rest))
         taken = pa.array(rows[:n])
         dtype = schema.field(self.value).type
         computed = {
             self.output: pa.array(self.fields).take(pa.array(which[:n])),
-            self.value: pa.array(new[:n] != 0) if pa.types.is_boolean(dtype) else pa.array(new[:n]),
+            self.value: exact_result(new[:n], new_rest[:n], np.zeros(n, np.bool_), dtype),
             next_ordinal(batch.schema.names): pa.array(places[:n]),
         }
         arrays = [computed[f.name] if f.name in computed else batch.column(f.name).take(taken) for f in schema]
@@ -163,6 +186,3 @@ class ChangeDetector(KeyedTask):
         )
         yield Case(cls(fields=("on", "open"), by=("key",), keep=("level",)), batch)
         yield Case(cls(fields=("level", "on"), output="what", value="new"), batch, "numbers")
-
-
-_SUPPORTED_TYPES = (pa.types.is_boolean, pa.types.is_integer, pa.types.is_floating, pa.types.is_null)

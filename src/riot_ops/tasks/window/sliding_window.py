@@ -159,7 +159,7 @@ class SlidingWindow(KeyedTask):
             )
 
     def requires(self) -> Mapping[str, Requirement]:
-        return {**dict.fromkeys(self.fields, "number"), **super().requires(), "event_time": "any"}
+        return {**dict.fromkeys(self.fields, "exact number"), **super().requires(), "event_time": "any"}
 
     def expands(self) -> bool:
         return True

@@ -22,6 +22,7 @@ from riot_ops.core.parameters import Count
 from riot_ops.core.schema import TIMESTAMP
 from riot_ops.kernels.arrays.arrow import concat_batches, float_column, int64_column, int_column, readonly, valid_mask
 from riot_ops.kernels.arrays.dictionaries import decode_dictionaries, dictionary_codes
+from riot_ops.kernels.arrays.exact import dense_ranks
 from riot_ops.kernels.arrays.ordering import are_sorted, order_by_number_within, run_edges, sort_runs
 from riot_ops.kernels.arrays.rows import filter_rows, take
 from riot_ops.kernels.arrays.timestamps import check_time_field, microseconds
@@ -127,7 +128,7 @@ class TopK(KeyedTask):
         return self.every * 3
 
     def requires(self) -> Mapping[str, Requirement]:
-        return {**super().requires(), "event_time": "any", self.item: "any", self.value: "number"}
+        return {**super().requires(), "event_time": "any", self.item: "any", self.value: "exact number"}
 
     def check_input(self, schema: pa.Schema) -> None:
         super().check_input(schema)
@@ -161,7 +162,7 @@ class TopK(KeyedTask):
         passed = int(self._tick_numbers(np.array([ticks.end]), ticks)[0])
         if ticks.end >= END:
             passed = LAST_TICK if self.partial else -1
-        values, _ = float_column(rows.column(self.value))
+        values = dense_ranks(rows.column(self.value))
         codes, known = dictionary_codes(_normalise_zeros(rows.column(self.item)))
         order = _order_by_tick(tick, slot, len(state["held"]))
         # only items that reach the k-th value are compared by name

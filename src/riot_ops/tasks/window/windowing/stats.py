@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from riot_ops.core.errors import ConfigError
 from riot_ops.kernels.arrays.arrow import float_column
-from riot_ops.kernels.arrays.exact import exact_numbers, exact_pair
+from riot_ops.kernels.arrays.exact import compared, exact_numbers, exact_pair
 from riot_ops.kernels.jit import compile_uncached
 from riot_ops.kernels.stats import accumulators as loops
 from riot_ops.kernels.stats.hyperloglog import hash_values
@@ -265,9 +265,7 @@ class MatchCounts(KernelStat):
             return np.where(_has_bits(column, int(self.bound)), 0.0, np.nan)
         high, rest = exact_numbers(column)
         bound, bound_rest = exact_pair(self.bound)
-        order = np.sign(high - bound)  # NaN for a missing value
-        if rest.size or bound_rest:
-            order = np.where(order == 0, np.sign((rest if rest.size else 0.0) - bound_rest), order)
+        order = compared(high, rest, bound, bound_rest)
         hit = (order == 0) & ("=" in self.relation and self.relation != "!=")
         if self.relation in ("<", "<=", "!="):
             hit |= order < 0
