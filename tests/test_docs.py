@@ -10,8 +10,10 @@ import sys
 from pathlib import Path
 
 import pytest
+import typer
 
 import riot_ops
+from riot_ops.cli import main as cli
 from riot_ops.cli import result_plots
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -124,6 +126,25 @@ def test_every_application_has_a_page_with_its_parts():
 
 DOCUMENTS = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
 SOURCES = sorted((ROOT / "src").rglob("*.py"))
+
+
+@pytest.mark.parametrize("page", DOCUMENTS, ids=lambda p: str(p.relative_to(ROOT)))
+def test_examples_import_stable_names(page):
+    if "architecture" in page.parts or "adr" in page.parts or page == DOCS / "stability.md":
+        return
+    stable = (DOCS / "stability.md").read_text(encoding="utf-8")
+    listed = set(re.findall(r"`(riot_ops[\w.]*)`", stable))
+    for module, names in re.findall(r"from (riot_ops\.[\w.]+) import \(?([\w, ]+)", page.read_text(encoding="utf-8")):
+        assert module in listed or module.rpartition(".")[0] == "riot_ops.dataflows", module
+        exported = importlib.import_module(module).__all__
+        for name in names.replace(" ", "").split(","):
+            assert name in exported, f"{module}.{name}"
+            assert module.count(".") == 1 or f"`{name}`" in stable, f"{module}.{name}"
+
+
+def test_stable_commands_are_those_of_the_program():
+    commands = re.search(r"`riot-ops ([\w |]+)`", (DOCS / "stability.md").read_text(encoding="utf-8"))[1].split(" | ")
+    assert sorted(commands) == sorted(typer.main.get_command(cli.app).commands)
 
 
 def resolves(name):
