@@ -1,4 +1,4 @@
-"""``riot-ops validate --all``: the variants of runs, and how they are held against each other."""
+"""``riot-ops validate --all``: the variants of runs, and their comparison."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ LOCAL = [v for v in variants.variants() if v.runner == "local"]
 
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Few messages."""
+    """Run with few messages."""
     monkeypatch.setattr(variants, "DEFAULT_MESSAGES", 200)
 
 
-def test_variants_are_all_combinations() -> None:
+def test_variants_are_all_combinations_of_runner_cores_and_mode() -> None:
     every = variants.variants()
     assert len({(v.runner, v.partitions, v.mode) for v in every}) == len(every) == 2 * 2 * 3
     assert every[0] == REFERENCE == Variant("local", 1, "whole")
@@ -60,7 +60,7 @@ def read(source: Any, most: int | None = None) -> int:
     return int(source.count(source.initial(), at))
 
 
-def test_the_first_part_of_a_source_ends_waits_or_fails() -> None:
+def test_first_part_of_a_source_ends_waits_or_fails() -> None:
     whole = generate("text", messages=50)
     parts = {then: variants._FirstMessages(whole, 20, then) for then in ("end", "wait", "fail")}
     assert read(parts["end"]) == read(parts["end"], 7) == read(parts["wait"], 7) == 20
@@ -74,7 +74,7 @@ def test_the_first_part_of_a_source_ends_waits_or_fails() -> None:
 
 @pytest.mark.usefixtures("few")
 @pytest.mark.parametrize("name", ["word_count", "bargain_index", "spam_filter", "statistics"])
-def test_variants_in_process_come_to_the_same(name: str, tmp_path: Path) -> None:
+def test_variants_in_process_have_equal_digests(name: str, tmp_path: Path) -> None:
     given = prepare_case(application(name), tmp_path / "in")
     found = {v: run_local(given, v, tmp_path / v.name) for v in LOCAL}
     digests = {one.digest for one in found.values()}
@@ -88,8 +88,8 @@ def test_variants_in_process_come_to_the_same(name: str, tmp_path: Path) -> None
 
 
 @pytest.mark.usefixtures("few")
-def test_a_run_is_restarted_from_the_middle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a dataflow whose state is lost, the second half begins anew: the digest tells."""
+def test_lost_state_after_a_restart_changes_the_digest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without its state, the second half starts from nothing, and the digest differs."""
     given = prepare_case(application("statistics"), tmp_path)
     restarted, wanted = Variant("local", 1, "restarted"), run_local(given, REFERENCE, tmp_path)
     run, calls = type(given.flow).run, []
@@ -108,7 +108,7 @@ def test_a_run_is_restarted_from_the_middle(tmp_path: Path, monkeypatch: pytest.
 
 
 @pytest.mark.usefixtures("few")
-def test_what_plain_python_says_otherwise_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_difference_from_plain_python_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given = prepare_case(application("identity"), tmp_path)
     monkeypatch.setattr(variants, "plain_results", lambda *_: {"records": [(b"x",)]})
     assert matches_plain_python(given) is False
@@ -116,8 +116,8 @@ def test_what_plain_python_says_otherwise_is_told(tmp_path: Path, monkeypatch: p
 
 
 @pytest.mark.usefixtures("few")
-def test_applications_together_come_to_what_each_comes_to(tmp_path: Path) -> None:
-    """In process; on Spark they run as this one dataflow."""
+def test_combined_applications_have_the_results_of_each(tmp_path: Path) -> None:
+    """On Spark, several applications run as one dataflow; here it runs in process."""
     cases = [prepare_case(application(name), tmp_path) for name in ("word_count", "voip_stream", "sentiment_analysis")]
     flow = combine({given.name: given.flow for given in cases})
     result = flow.run({f"{g.name}.{n}": s for g in cases for n, s in g.sources.items()}, batch_size=70)
@@ -132,7 +132,7 @@ def test_applications_together_come_to_what_each_comes_to(tmp_path: Path) -> Non
 
 
 @pytest.mark.usefixtures("few")
-def test_groups_are_of_one_length_and_of_streams_that_do_not_meet(tmp_path: Path) -> None:
+def test_query_groups_have_one_length_and_separate_streams(tmp_path: Path) -> None:
     names = ("word_count", "bargain_index", "grep", "ads_analytics", "equipment_monitoring")
     found = [[g.name for g in group] for group in query_groups([prepare_case(application(n), tmp_path) for n in names])]
     assert sorted(map(sorted, found)) == [
@@ -143,21 +143,21 @@ def test_groups_are_of_one_length_and_of_streams_that_do_not_meet(tmp_path: Path
     ]
 
 
-def test_a_failure_is_an_outcome(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failure_is_an_outcome_with_its_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given = prepare_case(application("grep"), tmp_path)
 
     def broken() -> Any:
         raise ConfigError("no Spark <here>")
 
     wanted = [REFERENCE, Variant("spark", 2, "cut")]
-    told: list[str] = []
-    local, spark = variants.run_variants([given], wanted, broken, tmp_path, told.append)
+    logged: list[str] = []
+    local, spark = variants.run_variants([given], wanted, broken, tmp_path, logged.append)
     assert local.digest
     assert (spark.digest, spark.reason) == ("", "ConfigError: no Spark <here>")
-    assert told == ["local-1-whole: grep", "spark-2-cut: grep"]
+    assert logged == ["local-1-whole: grep", "spark-2-cut: grep"]
 
 
-def test_of_a_query_of_several_that_fails_each_is_tried_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_applications_of_a_failed_query_run_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cases = [prepare_case(application(name), tmp_path) for name in ("grep", "wordcount", "identity")]
     tried: list[list[str]] = []
 
@@ -191,7 +191,7 @@ def validate(*args: str, code: int = 0) -> str:
 
 
 @pytest.mark.usefixtures("few")
-def test_the_command_in_process(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_command_reports_every_variant(monkeypatch: pytest.MonkeyPatch) -> None:
     given: list[bool] = []
     monkeypatch.setattr(variants, "variants", lambda quick: given.append(quick) or LOCAL)
     lines = [json.loads(line) for line in validate("--all", "wc", "grep", "--json").splitlines()]
@@ -212,7 +212,7 @@ def test_the_command_in_process(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("few")
 @pytest.mark.parametrize("how", ["digest", "reason", "plain"])
-def test_a_difference_is_told_by_the_exit_code(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_difference_sets_the_exit_code(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(variants, "variants", lambda quick: LOCAL[:2])
     run = variants.run_local
 
@@ -235,8 +235,8 @@ def test_a_difference_is_told_by_the_exit_code(how: str, monkeypatch: pytest.Mon
 
 
 @pytest.mark.usefixtures("few")
-def test_one_that_fails_takes_nobodys_row(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One cannot be made, one fails in process, one is right; and there is no Spark."""
+def test_failed_application_keeps_the_rows_of_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One application cannot be prepared, one fails in process, one is correct, and Spark is missing."""
     monkeypatch.setattr(variants, "variants", lambda quick: [*LOCAL[:2], *(Variant("spark", 2, f) for f in MODES)])
     made, run, starts = variants.prepare_case, Dataflow.run, []
 
@@ -278,7 +278,7 @@ def test_one_that_fails_takes_nobodys_row(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @pytest.mark.usefixtures("few")
-def test_what_was_run_before_ctrl_c_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_results_before_ctrl_c_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     run = variants.run_local
 
     def interrupted(given: Case, variant: Variant, folder: Path) -> Any:
@@ -300,18 +300,18 @@ def test_what_was_run_before_ctrl_c_is_shown(monkeypatch: pytest.MonkeyPatch) ->
         (["wc", "--quick", "--input", "x", "--out", "x"], "--quick needs --all"),
         (["wc", "fd", "--input", "x", "--out", "x"], "NAME must be one application without --all, got wc, fd"),
         ([], "NAME must be one application without --all, got none"),
-        (["wc", "--out", "x"], "give --input and --out of a run"),
-        (["wc", "--input", "x"], "give --input and --out of a run"),
+        (["wc", "--out", "x"], "name --input and --out of a run"),
+        (["wc", "--input", "x"], "name --input and --out of a run"),
     ],
 )
-def test_misuse(args: list[str], text: str) -> None:
+def test_misuse_is_refused(args: list[str], text: str) -> None:
     result = CliRunner().invoke(app, ["validate", *args])
     assert isinstance(result.exception, ConfigError)
     assert text in str(result.exception)
 
 
 @pytest.mark.spark
-def test_variants_on_spark(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_variants_on_spark_have_equal_digests(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(variants, "DEFAULT_MESSAGES", 200)
     cases = [prepare_case(application(name), tmp_path) for name in ("word_count", "statistics")]
     wanted = [REFERENCE, Variant("spark", 2, "restarted")]
@@ -323,12 +323,12 @@ def test_variants_on_spark(spark: Any, tmp_path: Path, monkeypatch: pytest.Monke
 
 @pytest.mark.spark
 @pytest.mark.slow
-def test_everything_is_equal() -> None:
+def test_all_applications_are_equal_in_all_variants() -> None:
     validate("--all", "--quick")
 
 
 @pytest.mark.usefixtures("few")
-def test_an_application_without_a_counterpart_in_plain_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_application_without_plain_python_has_no_comparison(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def none(*_: Any) -> None:
         raise ModuleNotFoundError
 
@@ -336,10 +336,8 @@ def test_an_application_without_a_counterpart_in_plain_python(tmp_path: Path, mo
     assert matches_plain_python(prepare_case(application("word_count"), tmp_path)) is None
 
 
-def test_a_counterpart_that_lacks_a_package_is_not_taken_for_none(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Of the extra bench; and it is told before anything is run."""
+def test_missing_package_of_plain_python_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error names the extra and is raised before any run."""
     monkeypatch.setitem(sys.modules, "orjson", None)
     monkeypatch.delitem(sys.modules, "riot_bench.baselines.python.dspbench.click_analytics", raising=False)
     one, needs = application("click_analytics"), r"plain Python needs .* 'riot-bench'"

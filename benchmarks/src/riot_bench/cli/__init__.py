@@ -1,4 +1,4 @@
-"""The commands ``riot-ops bench``, ``report`` and ``validate``, which riot_ops loads through entry points."""
+"""The commands ``riot-ops bench``, ``report`` and ``validate``, loaded by riot_ops through entry points."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command ``riot-ops bench``."""
+"""The ``riot-ops bench`` command."""
 
 from __future__ import annotations
 
@@ -19,12 +19,13 @@ EXAMPLES = (
 
 
 def bench(
-    name: Annotated[str | None, typer.Argument(help="Benchmark to run.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per measure and line.")] = False,
-    list_names: Annotated[bool, typer.Option("--list", help="List the benchmarks.")] = False,
-    quick: Annotated[bool, typer.Option("--quick", help="Use small data: for trying out, not for quoting.")] = False,
+    name: Annotated[str | None, typer.Argument(help="Benchmark to run; default: list them.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object per measure, one per line.")] = False,
+    list_names: Annotated[bool, typer.Option("--list", help="List the benchmarks and exit.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Use small data, for a trial and not for figures.")] = False,
     repeat: Annotated[
-        int, typer.Option(min=1, help="Runs; measures are their median, or their worst if all must hold.")
+        int,
+        typer.Option(min=1, help="Number of runs; a measure is their median, or their worst if all must hold."),
     ] = 1,
     task: Annotated[list[str] | None, typer.Option(help="micro: code of a task; default: all.")] = None,
     application: Annotated[list[str] | None, typer.Option("--name", help="app: an application; default: all.")] = None,
@@ -36,14 +37,14 @@ def bench(
     ] = None,
     out: Annotated[Path | None, typer.Option(help="micro, app, dspbench: folder for the page and its plots.")] = None,
     duration: Annotated[
-        float | None, typer.Option(help="app: seconds at the stream's pace; default: its week in 604.8.")
+        float | None, typer.Option(help="app: seconds at the stream's pace; default: 604.8, a week of the stream.")
     ] = None,
     trace: Annotated[list[str] | None, typer.Option(help="reuse: seq, rw1 or rw2; default: all.")] = None,
     workload: Annotated[list[str] | None, typer.Option(help="reuse: riot (default) or opmw.")] = None,
     backend: Annotated[str | None, typer.Option(help="reuse: local (default), null or spark.")] = None,
     many: Annotated[int | None, typer.Option(min=1, help="reuse: number of dataflows over one stream.")] = None,
     carried: Annotated[
-        bool, typer.Option("--carried", help="reuse on Spark: measure how many dataflows two cores carry.")
+        bool, typer.Option("--carried", help="reuse on Spark: measure how many dataflows two cores can run.")
     ] = False,
     at_once: Annotated[
         int | None, typer.Option(min=1, help="reuse on Spark: maximum number of running dataflows; default: 12.")
@@ -57,7 +58,7 @@ def bench(
     ] = None,
     program: Annotated[list[str] | None, typer.Option(help="streambench: a program; default: all.")] = None,
     scale: Annotated[
-        float | None, typer.Option(help="streambench: factor of the number of records; 50 is the paper's size.")
+        float | None, typer.Option(help="streambench: factor for the number of records; 50 is the paper's size.")
     ] = None,
     rate: Annotated[
         list[float] | None,
@@ -67,7 +68,7 @@ def bench(
         float | None, typer.Option(help="streambench durability: duration in seconds; default: 1800, quick 120.")
     ] = None,
 ) -> None:
-    """Measure riot_ops against other ways of doing the same work."""
+    """Compare riot_ops with other ways of doing the same work."""
     from riot_bench.suites import registry
 
     if list_names or name is None:

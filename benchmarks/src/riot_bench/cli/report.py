@@ -1,4 +1,4 @@
-"""The command ``riot-ops report``."""
+"""The ``riot-ops report`` command."""
 
 from __future__ import annotations
 
@@ -32,20 +32,23 @@ folders; `--page` may be used while a report runs.
 def report(
     suite: Annotated[
         list[str] | None,
-        typer.Option(help="riotbench, dspbench, neptune, streambench, threat, reuse, all (default), or a module."),
+        typer.Option(
+            help="Suite: riotbench, dspbench, neptune, streambench, threat, reuse, all (default) "
+            "or a module; repeatable."
+        ),
     ] = None,
     quick: Annotated[
         bool, typer.Option("--quick/--full", help="Small data and few repetitions, or the complete experiments.")
     ] = True,
     out: Annotated[Path, typer.Option(help="Folder of the report.")] = Path("out/report"),
-    experiment: Annotated[list[str] | None, typer.Option(help="An experiment, such as neptune/relay.")] = None,
+    experiment: Annotated[list[str] | None, typer.Option(help="Experiment, such as neptune/relay; repeatable.")] = None,
     repeat: Annotated[int, typer.Option(min=1, help="Runs of each experiment, for confidence intervals.")] = 1,
     again: Annotated[bool, typer.Option("--again", help="Also run experiments that are stored already.")] = False,
-    page: Annotated[bool, typer.Option("--page", help="Run nothing, only write the page of stored results.")] = False,
+    page: Annotated[bool, typer.Option("--page", help="Only write the page of the stored results.")] = False,
     patience: Annotated[
         float, typer.Option(help="Time limit of an experiment, as a factor of its declared seconds.")
     ] = 4,
-    list_them: Annotated[bool, typer.Option("--list", help="List the experiments.")] = False,
+    list_them: Annotated[bool, typer.Option("--list", help="List the experiments and exit.")] = False,
 ) -> None:
     """Repeat the papers' experiments and write a page with figures, intervals and the published values."""
     from rich.console import Console
@@ -67,7 +70,7 @@ def report(
     require_extra("the report", "bench", "psutil")
     store = ResultStore(local_path(out, "--out"))
     console = Console(stderr=True)
-    good = True
+    completed = True
     with contextlib.ExitStack() as held:
         if not page:
             held.enter_context(
@@ -77,13 +80,13 @@ def report(
             if not page:
                 runs = runner.missing_runs(store, wanted, quick, repeat, again)
                 with _ProgressBar(console, [one.experiment.seconds[0 if quick else 1] for one in runs]) as show:
-                    good = runner.run_all(store, runs, quick, show, patience)
+                    completed = runner.run_all(store, runs, quick, show, patience)
         except KeyboardInterrupt:
             console.print("stopped; writing the page of the stored results")
             raise
         finally:
             print(files.write_report(store, wanted))
-    if not good:
+    if not completed:
         raise typer.Exit(1)
 
 

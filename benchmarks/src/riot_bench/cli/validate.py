@@ -32,14 +32,14 @@ def validate(
     names: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="NAME", help="An application that reads lines, by name or code; with --all, any applications."
+            metavar="NAME", help="Application that reads lines, by name or code; with --all, any applications."
         ),
     ] = None,
     input: Annotated[
         list[str] | None, typer.Option(help="Input file or folder of the run, or NAME=FILE; may be repeated.")
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Folder with the results of the run.")] = None,
-    given: Annotated[
+    settings: Annotated[
         list[str] | None, typer.Option("--set", help="Parameter of the run, NAME=VALUE; may be repeated.")
     ] = None,
     as_json: Annotated[
@@ -50,7 +50,8 @@ def validate(
         typer.Option("--all", help="Run applications in all variants over generated data and compare the results."),
     ] = False,
     quick: Annotated[
-        bool, typer.Option("--quick", help="With --all: on Spark only cut on two partitions and restarted on one.")
+        bool,
+        typer.Option("--quick", help="With --all: on Spark, only cut on two partitions and restarted on one."),
     ] = False,
 ) -> None:
     """Compare the results of a run with plain Python, or those of all variants with each other.
@@ -66,7 +67,7 @@ def validate(
     from riot_ops.ingest.replay import find_files
 
     if everything:
-        if input or out or given:
+        if input or out or settings:
             raise ConfigError("--all generates its input: it takes no --input, --out or --set")
         if not validate_all(names or (), quick, as_json):
             raise typer.Exit(1)
@@ -76,19 +77,19 @@ def validate(
     if not names or len(names) > 1:
         raise ConfigError(f"NAME must be one application without --all, got {', '.join(names or ()) or 'none'}")
     if not input or out is None:
-        raise ConfigError("give --input and --out of a run, or --all")
-    one = application(names[0])
-    if not one.results:
-        raise ConfigError(f"{one.name} of the suite {one.suite} has no counterpart in plain Python")
-    found = configure(one, input, given or ())
-    if not found.files:
-        raise ConfigError(f"--input must name a file for {', '.join(one.inputs)}")
+        raise ConfigError("name --input and --out of a run, or use --all")
+    app = application(names[0])
+    if not app.results:
+        raise ConfigError(f"{app.name} of the suite {app.suite} has no counterpart in plain Python")
+    configured = configure(app, input, settings or ())
+    if not configured.files:
+        raise ConfigError(f"--input must name a file for {', '.join(app.inputs)}")
     try:
-        for path in found.files.values():
+        for path in configured.files.values():
             find_files(path)
     except ConnectorError as error:  # exit code 1 would say that results differ
         raise ConfigError(str(error)) from None
-    compared = validation.validate(one, found.files, local_path(out, "--out"), found.parameters)
+    compared = validation.validate(app, configured.files, local_path(out, "--out"), configured.parameters)
     console = Console()
     if as_json:
         for comparison in compared:
