@@ -205,7 +205,7 @@ def test_curve_sets_the_pace():
 
 
 def due_after(job, seconds):
-    """Messages that are due so many seconds after the first one."""
+    """Number of messages that are due a number of seconds after the first."""
     source = job.source(paced=True)
     assert isinstance(source, PacedSource)
     now = [0.0]

@@ -1,4 +1,4 @@
-"""What a run tells while it goes on."""
+"""Progress, warnings and the answer to Ctrl-C on the terminal."""
 
 from __future__ import annotations
 

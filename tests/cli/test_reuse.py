@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import socket
-import stat
 import subprocess
 import sys
 import threading
@@ -22,10 +19,9 @@ import riot_ops as ro
 from riot_ops import tasks as t
 from riot_ops.cli import main as cli
 from riot_ops.cli import reuse as cli_reuse
-from riot_ops.cli import reuse_endpoints as reuse_ends
 from riot_ops.cli import reuse_server
 from riot_ops.cli.reuse_server import ReuseServer
-from riot_ops.cli.reuse_socket import make_control_folder, send_request
+from riot_ops.cli.reuse_socket import send_request
 from riot_ops.core.errors import ConfigError, ConnectorError
 from riot_ops.reuse import LocalBackend
 from riot_ops.streams.riotbench.city import CitySource
@@ -87,8 +83,8 @@ def test_several_files_are_one_action(tmp_path, readings):
     files = [written(tmp_path / f"{window}.json", flow(f"mean {window}", window)) for window in (2, 4, 5)]
     source = ("--source", f"readings={readings}", "--owner", "ada")
     with Serving(folder) as server:
-        told = call(folder, "submit", *files[:2], *source)
-        assert [line for line in told.splitlines() if line.startswith("mean")] == [
+        output = call(folder, "submit", *files[:2], *source)
+        assert [line for line in output.splitlines() if line.startswith("mean")] == [
             "mean 2: 0 of 3 steps run already",
             "mean 4: 1 of 3 steps run already",
         ]
@@ -192,44 +188,6 @@ def test_ten_concurrent_submissions(tmp_path, readings):
         assert server.manager.stats()["steps"] == 3
 
 
-def test_socket_is_private_at_any_path_length(tmp_path):
-    folder = tmp_path.joinpath(*["a-folder-with-a-long-name"] * 6)
-    assert len(str(folder)) > 140
-    with Serving(folder):
-        control = folder / "control"
-        assert stat.S_IMODE(control.stat().st_mode) == 0o700
-        assert stat.S_IMODE((control / "socket").stat().st_mode) == 0o600
-        assert send_request(folder, {"do": "list"}) == []
-        assert "control" not in os.getcwd()
-    assert not (control / "socket").exists()
-
-
-def test_folder_is_made_private_and_a_foreign_one_refused(tmp_path):
-    (tmp_path / "a" / "control").mkdir(parents=True, mode=0o777)
-    assert stat.S_IMODE(make_control_folder(tmp_path / "a").stat().st_mode) == 0o700
-    (tmp_path / "b").mkdir()
-    (tmp_path / "b" / "control").symlink_to(tmp_path / "a" / "control")
-    with pytest.raises(ConnectorError, match="does not belong to this user"):
-        make_control_folder(tmp_path / "b")
-
-
-def test_malformed_lines_are_answered(tmp_path):
-    folder = tmp_path / "shared"
-    with Serving(folder):
-        for line, wanted in (
-            (b"{\n", "must be a line of JSON"),
-            (b"[]\n", "a request must be a JSON object"),
-            (b"{", None),
-        ):
-            with socket.socket(socket.AF_UNIX) as raw:
-                raw.connect(str(folder / "control" / "socket"))
-                raw.sendall(line)
-                raw.shutdown(socket.SHUT_WR)
-                answer = raw.makefile("rb").readline()
-            assert (wanted is None and answer == b"") or wanted in json.loads(answer)["error"]
-        assert send_request(folder, {"do": "list"}) == []
-
-
 def serving(folder, options=("--epoch", "0")):
     process = subprocess.Popen(
         [sys.executable, "-m", "riot_ops", "reuse", "serve", "--dir", str(folder), *options],
@@ -308,18 +266,6 @@ def test_killed_manager_on_spark_continues(tmp_path):
 
 
 @pytest.mark.long
-def test_failed_back_end_ends_the_server(tmp_path, readings):
-    folder = tmp_path / "shared"
-    server = ReuseServer(folder)
-    request = {"dataflow": flow().to_dict(), "sources": {"readings": {"file": str(readings)}}, "sinks": {}}
-    server.handle({"do": "submit", "dataflows": [request]})
-    server.manager.backend.error = ConnectorError("the disk is gone")
-    with pytest.raises(ConnectorError, match="disk is gone"):
-        server.serve()
-    server.close()
-
-
-@pytest.mark.long
 def test_serve_reports_a_failed_back_end(tmp_path, monkeypatch):
     made = LocalBackend()
     monkeypatch.setattr(reuse_server, "_create_backend", lambda *given: made)
@@ -366,101 +312,4 @@ def test_stop_waits_until_another_manager_may_serve(tmp_path, monkeypatch):
         ReuseServer(tmp_path).close()
 
 
-def test_folder_keeps_its_back_end(tmp_path):
-    with Serving(tmp_path):
-        pass
-    with pytest.raises(ConfigError, match="run with --backend local, got spark"):
-        ReuseServer(tmp_path, "spark")
-    ReuseServer(tmp_path, "local").close()
-    (tmp_path / "control" / "backend").write_text("spark")
-    with pytest.raises(ConfigError, match="run with --backend spark, got local"):
-        ReuseServer(tmp_path, "local")
-    with pytest.raises(ConfigError, match=r"--epoch is for --backend local, got 1\.0 with spark"):
-        ReuseServer(tmp_path, epoch_s=1.0)
-
-
 # -- sources and sinks -----------------------------------------------------------------------------
-
-
-def test_name_under_removal_keeps_the_new_endpoints(tmp_path, readings):
-    other = tmp_path / "other.csv"
-    other.write_text("device,value\n" + LINES[:30])
-    with Serving(tmp_path / "m") as server:
-
-        def submit(file):
-            what = {"dataflow": flow().to_dict(), "sources": {"readings": {"file": str(file)}}, "sinks": {}}
-            return server.handle({"do": "submit", "dataflows": [what]})
-
-        [first] = submit(readings)
-        removing, remove, may = threading.Event(), server.manager.remove, threading.Event()
-
-        def slowly(name):
-            removing.set()
-            assert may.wait(20)
-            return remove(name)
-
-        server.manager.remove = slowly
-        going = threading.Thread(target=server.handle, args=({"do": "remove", "name": "mean"},))
-        going.start()
-        assert removing.wait(20)
-        threading.Timer(0.2, may.set).start()
-        [second] = submit(other)
-        going.join()
-        assert second["sinks"] != first["sinks"]
-        assert server.stored_endpoints("mean") == {
-            "name": "mean", "sources": {"readings": {"file": str(other)}}, "written": second["sinks"]
-        }  # fmt: skip
-
-
-def test_slow_source_does_not_block_other_submissions(tmp_path, readings, monkeypatch):
-    pipe = tmp_path / "pipe.csv"
-    os.mkfifo(pipe)
-    opening, may, read = threading.Event(), threading.Event(), reuse_ends.read
-
-    def slowly(file, **options):
-        if Path(file) == other:
-            opening.set()
-            assert may.wait(20)
-        return read(file, **options)
-
-    other = tmp_path / "other.csv"
-    other.write_text(readings.read_text())
-    monkeypatch.setattr(reuse_ends, "read", slowly)
-    with Serving(tmp_path / "m") as server:
-
-        def submit(name, file):
-            what = {"dataflow": flow().to_dict(), "name": name, "sources": {"readings": {"file": str(file)}}}
-            return server.handle({"do": "submit", "dataflows": [{**what, "sinks": {}}]})
-
-        with pytest.raises(ConfigError, match="file must be a file or a folder"):
-            submit("pipe", pipe)
-        waits = threading.Thread(target=submit, args=("slow", other))
-        waits.start()
-        assert opening.wait(20)
-        submit("quick", readings)
-        assert server.manager.names == ["quick"]
-        may.set()
-        waits.join()
-        assert server.manager.names == ["quick", "slow"]
-
-
-def test_damaged_endpoints_hide_no_other_dataflow(tmp_path, readings):
-    with Serving(tmp_path / "m") as server:
-        for name in ("ada", "bob"):
-            what = {"dataflow": flow().to_dict(), "name": name, "sources": {"readings": {"file": str(readings)}}}
-            server.handle({"do": "submit", "dataflows": [{**what, "sinks": {}}]})
-        for damaged in ("[]", "{", "{}"):
-            server.endpoints_file("ada").write_text(damaged)
-            ada, bob = server.handle({"do": "list"})
-            assert (ada["name"], ada["sinks"]) == ("ada", {}) and bob["sinks"]["out"]["folder"].endswith("bob")
-
-
-def test_endpoints_of_removed_dataflows_are_removed_at_the_next_start(tmp_path, readings):
-    with Serving(tmp_path / "m") as server:
-        for name in ("ada", "bob"):
-            what = {"dataflow": flow().to_dict(), "name": name, "sources": {"readings": {"file": str(readings)}}}
-            server.handle({"do": "submit", "dataflows": [{**what, "sinks": {}}]})
-        server.handle({"do": "remove", "name": "ada"})
-    with Serving(tmp_path / "m") as server:
-        assert [*(tmp_path / "m" / "control" / "submitted").iterdir()] == [server.endpoints_file("bob")]
-        assert server.handle({"do": "list"})[0]["sinks"]

@@ -134,7 +134,7 @@ def test_any_value_in_a_submission_is_answered(server, readings):
 
 
 @pytest.mark.parametrize(
-    ("asked", "told"),
+    ("asked", "message"),
     [
         ({}, "'do' must be one of submit, .*, got None"),
         ({"do": "remov"}, 'did you mean "remove"'),
@@ -147,8 +147,8 @@ def test_any_value_in_a_submission_is_answered(server, readings):
         ({"do": "submit", "dataflows": [{"dataflow": {}, "fould": 1}]}, "unknown field `fould`; known are .*fold"),
     ],
 )
-def test_malformed_request_reports_why(asked, told):
-    with pytest.raises(ConfigError, match=told):
+def test_malformed_request_reports_why(asked, message):
+    with pytest.raises(ConfigError, match=message):
         parse_request(asked)
 
 
@@ -157,7 +157,7 @@ def test_malformed_request_reports_why(asked, told):
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         (lambda d: 5, "must hold an object, got 5"),
         (lambda d: d.update(nodes=5), r"nodes = 5 \(int\): Expected `array`"),
@@ -172,7 +172,7 @@ def test_malformed_request_reports_why(asked, told):
     ],
 )
 @pytest.mark.parametrize("out", [(), ("--out", "somewhere")])
-def test_malformed_file_is_reported_before_a_request(tmp_path, change, told, out):
+def test_malformed_file_is_reported_before_a_request(tmp_path, change, message, out):
     data = flow().to_dict()
     other = change(data)  # changed in place, or replaced
     data = other if isinstance(other, int) or (isinstance(other, dict) and "dataflow" in other) else data
@@ -180,7 +180,7 @@ def test_malformed_file_is_reported_before_a_request(tmp_path, change, told, out
     file.write_text(json.dumps(data))
     result = CliRunner().invoke(cli.app, ["reuse", "submit", str(file), *out, "--dir", str(tmp_path / "nobody")])
     assert isinstance(result.exception, ConfigError), result.exception
-    assert str(result.exception).startswith(f"{file}: ") and re.search(told, str(result.exception))
+    assert str(result.exception).startswith(f"{file}: ") and re.search(message, str(result.exception))
 
 
 def test_deeply_nested_file_is_refused(tmp_path):

@@ -59,12 +59,12 @@ def bargain_index(trades, quotes, *, window=15, threshold=0.001, first="trade"):
             except ValueError:
                 read[name].append(None)
                 bad += 1
-    told = averages([bar for bar in read["trade"] if bar is not None], window)
+    average_prices = averages([bar for bar in read["trade"] if bar is not None], window)
     known, found = {}, []
     for number, (trade, quote) in enumerate(zip_longest(read["trade"], read["quote"])):
         for which in ("trade", "quote") if first == "trade" else ("quote", "trade"):
             if which == "trade" and trade is not None:
-                average = next(told)
+                average = next(average_prices)
                 if average is not None:
                     known[trade[0]] = average
             if which == "quote" and quote is not None and quote[0] in known:
