@@ -172,7 +172,7 @@ def test_progress_of_spark_has_the_counters_of_the_dataflow(spark):
     assert errors.count("late") == 7, "two of the nine have the device d6"
     assert found == {
         "records": 50,
-        "dead_letters": len(errors),
+        "rejected": len(errors),
         "late": 7,
         "written": alone["windows"].num_rows,
         "state_keys": 6,

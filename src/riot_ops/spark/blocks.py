@@ -62,7 +62,7 @@ SINK_STAGE = -1
 METRICS_STAGE = -2
 #: In this order: records read from the sources, rejected ones and those of them that came late, records written to
 #: sinks, and keys with state in the buckets that had records.
-METRICS = ("records", "dead_letters", "late", "written", "state_keys")
+METRICS = ("records", "rejected", "late", "written", "state_keys")
 
 #: End of the counted reasons of late records.
 LATE = ": late"
