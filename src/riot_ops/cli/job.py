@@ -124,8 +124,8 @@ class Job:
             if (value := getattr(self, option)) != getattr(Job, option):
                 raise ConfigError(f"--{option.replace('_', '-')} is not for {self.name}, got {value!r}; leave it out")
         for name in ("out", "input", "checkpoint"):
-            if (given := getattr(self, name)) is not None:
-                setattr(self, name, local_path(given, f"--{name}"))
+            if (path := getattr(self, name)) is not None:
+                setattr(self, name, local_path(path, f"--{name}"))
         for option in ("ticks", "spans", "start"):
             if getattr(self, option) is not None and self.name != "train":
                 raise ConfigError(f"--{option} is for train, got {self.name}; leave it out")

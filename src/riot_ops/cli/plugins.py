@@ -27,9 +27,9 @@ def add_plugins(app: typer.Typer) -> None:
     A missing command of :data:`KNOWN` says what to install. A command that cannot be loaded says why when it is called;
     the other commands work.
     """
-    found = {entry.name: entry for entry in sorted(entry_points(group=GROUP), key=lambda entry: entry.name)}
-    for name in sorted(found.keys() | KNOWN.keys()):
-        entry = found.get(name)
+    installed = {entry.name: entry for entry in sorted(entry_points(group=GROUP), key=lambda entry: entry.name)}
+    for name in sorted(installed.keys() | KNOWN.keys()):
+        entry = installed.get(name)
         if entry is None:
             error = MissingExtraError(f"riot-ops {name}", package=KNOWN[name])
             _add_refusal(app, name, f"pip install {KNOWN[name]}", error)

@@ -153,8 +153,8 @@ def _request(file: Path, sources: dict[str, Any], sinks: dict[str, Any], out: Pa
             **{node.id: parse_endpoint(str(out), node.id, "sink") for node in flow.nodes_of_kind("sink")},
             **endpoints["sinks"],
         }
-    for kind, given in (("source", sources), ("sink", sinks)):
-        endpoints[f"{kind}s"] |= {name: parse_endpoint(one, name, kind) for name, one in given.items()}
+    for kind, overrides in (("source", sources), ("sink", sinks)):
+        endpoints[f"{kind}s"] |= {name: parse_endpoint(value, name, kind) for name, value in overrides.items()}
     return {"dataflow": flow.to_dict(), **endpoints}
 
 
@@ -174,10 +174,10 @@ def _parse_file(data: Any) -> tuple[Dataflow, dict[str, dict[str, Any]]]:
     check_graph(flow)
     endpoints: dict[str, dict[str, Any]] = {}
     for kind in ("source", "sink"):
-        given = data.get(f"{kind}s", {})
-        if not isinstance(given, dict):
-            raise ConfigError(f"{kind}s must be an object, by name, got {value_text(given)}")
-        endpoints[f"{kind}s"] = {name: parse_endpoint(one, name, kind) for name, one in given.items()}
+        values = data.get(f"{kind}s", {})
+        if not isinstance(values, dict):
+            raise ConfigError(f"{kind}s must be an object, by name, got {value_text(values)}")
+        endpoints[f"{kind}s"] = {name: parse_endpoint(value, name, kind) for name, value in values.items()}
     return flow, endpoints
 
 

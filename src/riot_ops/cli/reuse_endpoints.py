@@ -34,14 +34,14 @@ __all__ = ["DISCARD", "make_sink", "make_source", "parse_endpoint"]
 DISCARD = "discard"
 
 
-def parse_endpoint(given: Any, what: str, kind: str) -> dict[str, Any]:
+def parse_endpoint(value: Any, name: str, kind: str) -> dict[str, Any]:
     """Parse a source or sink into an object, with absolute paths.
 
     Parameters
     ----------
-    given : text or dict
+    value : text or dict
         A text that begins with ``{`` is JSON.
-    what : str
+    name : str
         Name of the source or sink, for errors.
     kind : "source" or "sink"
 
@@ -54,58 +54,58 @@ def parse_endpoint(given: Any, what: str, kind: str) -> dict[str, Any]:
     >>> parse_endpoint('{"stream": "taxi", "rate": 100}', "in", "source")
     {'stream': 'taxi', 'rate': 100}
     """
-    if isinstance(given, str) and given.startswith("{"):
+    if isinstance(value, str) and value.startswith("{"):
         try:
-            given = json.loads(given)
+            value = json.loads(value)
         except ValueError as error:  # the message leaves out the text, which may contain a password
-            raise ConfigError(f"{kind} {what}: not JSON: {error}") from None
-    if isinstance(given, str):
+            raise ConfigError(f"{kind} {name}: not JSON: {error}") from None
+    if isinstance(value, str):
         if kind == "source":
-            given = {"stream" if given in streams.CATALOG else "file": given}
+            value = {"stream" if value in streams.CATALOG else "file": value}
         else:
-            given = {"discard": True} if given == DISCARD else {"folder": given}
-    if not isinstance(given, Mapping):
-        raise ConfigError(f"{kind} {what} must be a text or an object, got {type(given).__name__}")
-    endpoint = dict(given)
-    for name in ("file", "folder"):
-        if name in endpoint:
-            endpoint[name] = str(local_path(endpoint[name], what).absolute())
+            value = {"discard": True} if value == DISCARD else {"folder": value}
+    if not isinstance(value, Mapping):
+        raise ConfigError(f"{kind} {name} must be a text or an object, got {type(value).__name__}")
+    endpoint = dict(value)
+    for key in ("file", "folder"):
+        if key in endpoint:
+            endpoint[key] = str(local_path(endpoint[key], name).absolute())
     return endpoint
 
 
-def make_source(what: str, given: Mapping[str, Any], schema: pa.Schema, spools: Path) -> Source:
+def make_source(name: str, endpoint: Mapping[str, Any], schema: pa.Schema, spools: Path) -> Source:
     """Make a source; messages of a broker are spooled to files in ``spools``."""
     forms: dict[str, Callable[..., Source]] = {
         "stream": _generated,
         "file": lambda file, **more: _file(file, schema, **more),
         "mqtt": lambda mqtt: _subscription(mqtt, spools),
     }
-    source: Source = _make(f"source {what}", given, forms)
+    source: Source = _make(f"source {name}", endpoint, forms)
     return source
 
 
-def make_sink(what: str, given: Mapping[str, Any]) -> Sink:
+def make_sink(name: str, endpoint: Mapping[str, Any]) -> Sink:
     """Make a sink."""
     forms: dict[str, Callable[..., Sink]] = {
         "folder": lambda folder, compression="snappy": ParquetSink(folder, compression),
         "mqtt": lambda mqtt: MQTTSink(**parameters_from_json(MQTTSink, "mqtt", mqtt)),
         "discard": lambda discard: CallbackSink(_discard),
     }
-    sink: Sink = _make(f"sink {what}", given, forms)
+    sink: Sink = _make(f"sink {name}", endpoint, forms)
     return sink
 
 
-def _make(what: str, given: Mapping[str, Any], forms: Mapping[str, Callable[..., Any]]) -> Any:
-    chosen = [name for name in forms if name in given]
+def _make(label: str, endpoint: Mapping[str, Any], forms: Mapping[str, Callable[..., Any]]) -> Any:
+    chosen = [name for name in forms if name in endpoint]
     if len(chosen) != 1:
-        hint = did_you_mean(next(iter(given), ""), forms)
-        raise ConfigError(f"{what} must have one of {', '.join(forms)}, got {', '.join(given) or 'nothing'}{hint}")
+        hint = did_you_mean(next(iter(endpoint), ""), forms)
+        raise ConfigError(f"{label} must have one of {', '.join(forms)}, got {', '.join(endpoint) or 'nothing'}{hint}")
     try:
-        return forms[chosen[0]](**given)
+        return forms[chosen[0]](**endpoint)
     except ConfigError as error:
-        raise ConfigError(f"{what}: {error}") from None
+        raise ConfigError(f"{label}: {error}") from None
     except TypeError as error:
-        raise ConfigError(f"{what}: {value_text(str(error).partition(') ')[2] or str(error))}") from None
+        raise ConfigError(f"{label}: {value_text(str(error).partition(') ')[2] or str(error))}") from None
 
 
 def _generated(stream: str, rate: float | None = None, speed: float | None = None, **options: Any) -> Source:
@@ -123,14 +123,14 @@ def _file(
     return paced(source, speed, rate)
 
 
-def _subscription(given: Any, spools: Path) -> Source:
+def _subscription(settings: Any, spools: Path) -> Source:
     """Make a subscription with a client id and a spool that follow from its settings, so a restart finds them."""
-    if not isinstance(given, Mapping):
-        raise ConfigError(f"mqtt must be an object, got {type(given).__name__}")
+    if not isinstance(settings, Mapping):
+        raise ConfigError(f"mqtt must be an object, got {type(settings).__name__}")
     source = MQTTSource(
-        **parameters_from_json(MQTTSource, "mqtt", {"client_id": "riot_ops", "spool": str(spools), **given})
+        **parameters_from_json(MQTTSource, "mqtt", {"client_id": "riot_ops", "spool": str(spools), **settings})
     )
-    chosen = {name: getattr(source, name) for name in ("client_id", "spool") if name in given}
+    chosen = {name: getattr(source, name) for name in ("client_id", "spool") if name in settings}
     identity = json.dumps([source.description(), chosen], sort_keys=True)
     name = "riot_ops-" + hashlib.sha256(identity.encode()).hexdigest()[:16]
     subscription = replace(source, **{"client_id": name, "spool": str(spools / name), **chosen})

@@ -202,31 +202,33 @@ class ReuseServer:
         self, flow: Dataflow, name: str, sources: Mapping[str, Any], sinks: Mapping[str, Any]
     ) -> dict[str, dict[str, Any]]:
         """Parse the endpoints of a dataflow; sinks without one share a new folder."""
-        own = {one: parse_endpoint(given, one, "sink") for one, given in sinks.items()}
-        missing = [node.id for node in flow.nodes_of_kind("sink") if node.id not in own]
+        chosen = {sink: parse_endpoint(value, sink, "sink") for sink, value in sinks.items()}
+        missing = [node.id for node in flow.nodes_of_kind("sink") if node.id not in chosen]
         path = self.folder / "out" / _file_name(name)
         out, number = path, 1
         while out.exists() or self._folders.setdefault(out, name) != name:
             number += 1
             out = path.with_name(f"{path.name}-{number}")
         return {
-            "sources": {one: parse_endpoint(given, one, "source") for one, given in sources.items()},
-            "written": {**{one: {"folder": str(out)} for one in missing}, **own},
+            "sources": {source: parse_endpoint(value, source, "source") for source, value in sources.items()},
+            "written": {**{sink: {"folder": str(out)} for sink in missing}, **chosen},
         }
 
     def _open_endpoints(
         self, flow: Dataflow, endpoints: Mapping[str, Mapping[str, Any]]
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         schemas = {node.id: node.schema for node in flow.nodes_of_kind("source")}
-        for one in endpoints["sources"]:
-            if one not in schemas:
-                raise ConfigError(f"the dataflow has no source {one!r}{did_you_mean(one, schemas)}")
+        for name in endpoints["sources"]:
+            if name not in schemas:
+                raise ConfigError(f"the dataflow has no source {name!r}{did_you_mean(name, schemas)}")
         spools = self._control / "spools"
-        sources = {one: make_source(one, given, schemas[one], spools) for one, given in endpoints["sources"].items()}
+        sources = {
+            name: make_source(name, endpoint, schemas[name], spools) for name, endpoint in endpoints["sources"].items()
+        }
         sinks: dict[str, Any] = {}
-        for one, given in endpoints["written"].items():  # equal sinks are opened once
-            same = next((other for other in sinks if endpoints["written"][other] == given), None)
-            sinks[one] = make_sink(one, given) if same is None else sinks[same]
+        for name, endpoint in endpoints["written"].items():  # equal sinks are opened once
+            same = next((other for other in sinks if endpoints["written"][other] == endpoint), None)
+            sinks[name] = make_sink(name, endpoint) if same is None else sinks[same]
         return sources, sinks
 
     def _rebind(self, name: str, flow: Dataflow) -> tuple[Any, Any]:
@@ -239,14 +241,14 @@ class ReuseServer:
 
     def stored_endpoints(self, name: str) -> dict[str, Any]:
         try:
-            found: dict[str, Any] = json.loads(self.endpoints_file(name).read_text(encoding="utf-8"))
-            if not isinstance(found, dict) or not found.keys() >= {"sources", "written"}:
+            endpoints: dict[str, Any] = json.loads(self.endpoints_file(name).read_text(encoding="utf-8"))
+            if not isinstance(endpoints, dict) or not endpoints.keys() >= {"sources", "written"}:
                 raise ValueError("it lacks sources and sinks")
         except (OSError, ValueError) as error:
             raise StateError(
                 f"the sources and sinks of {name!r} cannot be read: {self.endpoints_file(name)}: {error}"
             ) from None
-        return found
+        return endpoints
 
     def _stored_sinks(self, name: str) -> Any:
         """Return the stored sinks of a dataflow, none if the file is unreadable: it must not hide others."""
