@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -53,6 +53,17 @@ def test_task_accepts_durations_as_text():
     task = t.Window(size=timedelta(minutes=10), by=("device",))
     assert t.Task.from_dict(described) == task
     assert t.Task.from_dict(task.to_dict()) == task
+
+
+def test_duration_beyond_the_calendar_is_refused():
+    longest = timedelta(days=3_652_425)
+    for given in (t.Window(size=longest), t.Deduplicate(by="id", ttl=longest)):
+        rows = [{"event_time": datetime(2024, 5, 1, tzinfo=UTC), "id": 1}] * 2
+        session = given.session()
+        assert len(session.push_many(rows)) + len(session.flush()) + len(session.errors) <= 2
+    for wrong in (longest + timedelta(microseconds=1), timedelta.max):
+        with pytest.raises(ConfigError, match=r"Deduplicate: ttl = .*: must be at most 3,652,425 days"):
+            t.Deduplicate(by="id", ttl=wrong)
 
 
 def test_single_name_becomes_a_tuple():

@@ -48,6 +48,8 @@ Natural = Annotated[int, msgspec.Meta(ge=0)]
 Count = Annotated[int, msgspec.Meta(ge=1)]
 #: Highest index of a cell in a line: readers allocate room for all cells before it.
 MAX_CELL_INDEX = 65_535
+#: Durations add up in 64 bits; no stream is longer.
+MAX_DURATION = timedelta(days=3_652_425)
 #: Index of a cell in a line, from 0.
 CellIndex = Annotated[int, msgspec.Meta(ge=0, le=MAX_CELL_INDEX)]
 #: A limit of text in bytes: an Arrow array holds no more than 2 GiB.
@@ -160,6 +162,8 @@ def _checked(owner: str, name: str, value: Any, declared: Any) -> Any:
     for number in result if isinstance(result, tuple) else (result,):
         if isinstance(number, float) and not np.isfinite(number):
             raise ConfigError(f"{owner}: {name} = {value!r}: must be finite")
+    if isinstance(result, timedelta) and abs(result) > MAX_DURATION:
+        raise ConfigError(f"{owner}: {name} = {value!r}: must be at most {MAX_DURATION.days:,} days (10,000 years)")
     return result
 
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 from riot_ops.core.clock import StepClock, Ticks
 from riot_ops.core.operator import TimerOutput
 from riot_ops.core.order import TIMER_ORDINALS, ordinal_of_time
-from riot_ops.core.schema import TIMESTAMP
+from riot_ops.core.schema import EARLIEST, LATEST, TIMESTAMP
 from riot_ops.kernels.arrays.arrow import int64_column, readonly
 from riot_ops.kernels.arrays.dictionaries import take_encoded
 from riot_ops.kernels.arrays.ordering import are_sorted, order_by_number_within, run_edges, sort_runs
@@ -83,13 +83,14 @@ def _assign_places(
         s, t = slots[row], due[row]
         while m + 1 < moments.size and moments[np.uint64(m)] < t + allowed_lateness:
             m += 1
-        n = n + 1 if i > 0 and slot[i - 1] == s and time[i - 1] == t - 1 else 0
+        moment = t + allowed_lateness + lag
+        n = n + 1 if i > 0 and slot[i - 1] == s and ordinal[i - 1] == moment else 0
         slot[i] = s
         seq[i] = messages[np.uint64(m)] if moments.size > 0 else last
-        ordinal[i] = t + allowed_lateness + lag
+        ordinal[i] = moment
         key[i] = hashes[np.uint64(s)]
         rank[i] = n
-        time[i] = t - 1
+        time[i] = min(max(t - 1, EARLIEST), LATEST)  # the last tick of a stream may lie after its last record
 
 
 def no_ticks(now: int, of: Ticks | StepClock | None) -> Ticks:

@@ -7,11 +7,14 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from riot_ops.core.errors import ConfigError
+from riot_ops.core.schema import EARLIEST, LATEST
 from riot_ops.kernels.arrays.arrow import int64_column, readonly, valid_mask
 
-__all__ = ["check_time_field", "from_microseconds", "microseconds"]
+__all__ = ["check_time_field", "from_microseconds", "microseconds", "time_limits"]
 
 _MICROSECONDS = pa.timestamp("us", tz="UTC")
+#: In another time zone Python's local time may be up to a day off.
+_ZONE_MARGIN = 86_400_000_000
 
 
 def check_time_field(task: str, schema: pa.Schema, name: str = "event_time") -> None:
@@ -43,3 +46,21 @@ def from_microseconds(times: npt.NDArray[np.int64], dtype: pa.DataType = _MICROS
     if dtype.unit == "us":
         return int64_column(times, dtype)
     return pa.array(times).cast(pa.timestamp("us", tz=dtype.tz)).cast(dtype, safe=False)
+
+
+def time_limits(dtype: pa.DataType) -> tuple[int, int]:
+    """The first and the last time, in microseconds, that a column of ``dtype`` and Python's ``datetime`` can hold.
+
+    >>> time_limits(pa.timestamp("us", "UTC")) == (EARLIEST, LATEST)
+    True
+    >>> from_microseconds(np.array(time_limits(pa.timestamp("ns")))).to_pylist()[1].year
+    2262
+    """
+    low, high = EARLIEST, LATEST
+    if pa.types.is_timestamp(dtype):
+        if dtype.unit == "ns":
+            nanoseconds = np.iinfo(np.int64)
+            low, high = max(low, -(-(nanoseconds.min + 1) // 1000)), min(high, nanoseconds.max // 1000)
+        elif dtype.tz not in (None, "UTC"):
+            low, high = low + _ZONE_MARGIN, high - _ZONE_MARGIN
+    return low, high

@@ -21,6 +21,7 @@ __all__ = [
     "FUTURE",
     "LATE",
     "NONE",
+    "OUT_OF_RANGE",
     "UNTIMED",
     "assign_count_windows",
     "assign_panes",
@@ -32,7 +33,7 @@ __all__ = [
 #: In place of the pane of an empty ring place.
 NONE = np.iinfo(np.int64).min
 #: Why a record is rejected.
-LATE, UNTIMED, FUTURE = 1, 2, 3
+LATE, UNTIMED, FUTURE, OUT_OF_RANGE = 1, 2, 3, 4
 
 
 @kernel
@@ -48,6 +49,8 @@ def assign_panes(
     panes: Any,
     allowed_lateness: Any,
     reach: Any,
+    first: Any,
+    last: Any,
     start: Any,
     ring: Any,
     held: Any,
@@ -63,7 +66,8 @@ def assign_panes(
     this window must be read before the row is added.
 
     ``held[l, q]`` is the group at place q of the ring of the key with number l in the batch, -1 for none.
-    Rows ``reach`` or more after stream time are :data:`FUTURE`. ``group_from`` is the place in the state, counted
+    Rows ``reach`` or more after stream time are :data:`FUTURE`, rows of panes before ``first`` or after ``last``
+    :data:`OUT_OF_RANGE`: a window of theirs has no time. ``group_from`` is the place in the state, counted
     through all rings, from which a group continues, -1 if it is new.
     """
     room = held.shape[1]
@@ -96,6 +100,9 @@ def assign_panes(
             continue
         if p + panes <= closed:
             bad[i] = LATE
+            continue
+        if p < first or p > last:
+            bad[i] = OUT_OF_RANGE
             continue
         if p < closed and closed > known:
             return n, i

@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Any
 
 from riot_ops.kernels.jit import kernel
-from riot_ops.kernels.stats.panes import FUTURE, LATE, NONE, UNTIMED
+from riot_ops.kernels.stats.panes import FUTURE, LATE, NONE, OUT_OF_RANGE, UNTIMED
 
 __all__ = ["assign_sessions", "load_ended_sessions", "store_open_sessions"]
 
@@ -31,6 +31,7 @@ def assign_sessions(
     period: Any,
     allowed_lateness: Any,
     reach: Any,
+    limit: Any,
     begins: Any,
     lasts: Any,
     ended: Any,
@@ -49,6 +50,8 @@ def assign_sessions(
     row_lasts: Any,
 ) -> Any:
     """Assign rows to groups; returns the number of groups and the number of merges.
+
+    The session of a row after ``limit`` would end at no time.
 
     ``begins`` and ``lasts`` are the state: first and last time of the sessions of each key, :data:`NONE` for none;
     ``ended`` is the latest end of the sessions of each key that have ended.
@@ -94,6 +97,9 @@ def assign_sessions(
                 ended[s] = max(ended[s], group_lasts[g] + gap)
         if t < ended[s]:
             bad[i] = LATE
+            continue
+        if t > limit:
+            bad[i] = OUT_OF_RANGE
             continue
         mine = -1
         place = -1

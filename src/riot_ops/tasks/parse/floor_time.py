@@ -12,7 +12,7 @@ import pyarrow as pa
 from riot_ops.core.clock import to_microseconds
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
-from riot_ops.core.schema import TIMESTAMP
+from riot_ops.core.schema import EARLIEST, TIMESTAMP
 from riot_ops.kernels.arrays.timestamps import check_time_field, from_microseconds, microseconds
 from riot_ops.task import Case, Requirement, StatelessTask, register, replace_column, with_field
 
@@ -45,7 +45,7 @@ class FloorTime(StatelessTask):
 
     Errors
     ------
-    None.
+    ``out_of_range``: the interval begins before the year 1.
 
     References
     ----------
@@ -88,7 +88,12 @@ class FloorTime(StatelessTask):
     def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
         times, present = microseconds(batch.column(self.time))
         every = to_microseconds(self.every)
-        column = from_microseconds(times // every * every)
+        floors = times // every * every
+        beyond = floors < EARLIEST
+        if beyond.any():
+            dead.reject(batch, beyond, "out_of_range", "its interval begins before the year 1")
+            batch, floors, present = batch.filter(pa.array(~beyond)), floors[~beyond], present[~beyond]
+        column = from_microseconds(floors)
         if not present.all():
             column = pa.array(column.to_numpy(zero_copy_only=False), TIMESTAMP, mask=~present)
         return replace_column(batch, self.output, column)

@@ -16,7 +16,7 @@ from riot_ops.core.clock import to_microseconds
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.order import carried_fields
-from riot_ops.core.schema import TIMESTAMP
+from riot_ops.core.schema import EARLIEST, TIMESTAMP
 from riot_ops.kernels.arrays.arrow import concat_batches, float_column, int_column
 from riot_ops.kernels.arrays.index import first_rows, key_numbers
 from riot_ops.kernels.arrays.ordering import are_sorted
@@ -117,7 +117,7 @@ class ShareAbove(KeyedTask):
 
     Errors
     ------
-    ``no_event_time``, ``no_scope``.
+    ``no_event_time``, ``no_scope``, ``out_of_range`` (the window begins before the year 1).
 
     References
     ----------
@@ -184,7 +184,10 @@ class ShareAbove(KeyedTask):
         nameless = np.asarray(batch.column("scope").is_null()) & ~timeless
         dead.reject(batch, timeless, "no_event_time", "the event time is missing")
         dead.reject(batch, nameless, "no_scope", "the scope is missing")
-        wrong = timeless | nameless
+        early = microseconds(batch.column("event_time"))[0] < EARLIEST + to_microseconds(self.size)
+        early &= ~(timeless | nameless)
+        dead.reject(batch, early, "out_of_range", "its window begins before the year 1")
+        wrong = timeless | nameless | early
         return batch.filter(pa.array(~wrong)) if wrong.any() else batch
 
     def update(self, batch: pa.RecordBatch, slots: Numbers, state: State, dead: DeadLetters) -> pa.RecordBatch:

@@ -15,7 +15,7 @@ import pyarrow as pa
 from riot_ops.core.clock import END, Ticks, to_microseconds
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
-from riot_ops.core.schema import TIMESTAMP
+from riot_ops.core.schema import LATEST, TIMESTAMP
 from riot_ops.kernels.arrays.arrow import float_column
 from riot_ops.kernels.arrays.timestamps import check_time_field, microseconds
 from riot_ops.kernels.jit import kernel
@@ -133,7 +133,7 @@ class SliceMeans(ValueTask):
     Errors
     ------
     An infinite reading goes to the errors stream as ``not_finite``; a reading whose slice has ended, or whose key has
-    moved on to a later slice, as ``late``.
+    moved on to a later slice, as ``late``; a reading for whose slice ``ahead`` there is no time as ``out_of_range``.
 
     References
     ----------
@@ -208,8 +208,11 @@ class SliceMeans(ValueTask):
             empty = pa.RecordBatch.from_pylist([], self.output_schema(batch.schema))
             values, _ = float_column(batch.column(self.value))
             times, timed = microseconds(batch.column("event_time"))
-            if not timed.all():
-                values = np.where(timed, values, np.nan)
+            beyond = self._is_beyond(times, ticks.origin) & timed & ~np.isnan(values)
+            if beyond.any():
+                dead.reject(batch, beyond, "out_of_range", "the slice ahead of its own lies after the year 9999")
+            if beyond.any() or not timed.all():
+                values = np.where(timed & ~beyond, values, np.nan)
         rows, moments = self._ticks(ticks)
         if not values.size and not moments.size:
             return empty, None
@@ -235,6 +238,13 @@ class SliceMeans(ValueTask):
             self.target: pa.array(means, mask=~np.isfinite(means)),
         }
         return empty, TimerOutput(slot, pa.RecordBatch.from_pydict(columns), tick)
+
+    def _is_beyond(self, times: Numbers, origin: int) -> npt.NDArray[np.bool_]:
+        """Whether the slice ``ahead`` of that of each time begins after the year 9999."""
+        if origin == NEVER:
+            return np.zeros(times.size, np.bool_)
+        length = to_microseconds(self.length)
+        return (times - origin) // length + self.ahead > (LATEST - origin) // length
 
     def _ticks(self, ticks: Ticks) -> tuple[Numbers, Numbers]:
         """Return rows and times of the ticks that fire; of a long run of ticks only those that can emit a result."""

@@ -19,7 +19,7 @@ from riot_ops.core.errors import ConfigError
 from riot_ops.core.operator import TimerOutput
 from riot_ops.core.order import ordinals, with_timer_ordinals
 from riot_ops.core.parameters import Count
-from riot_ops.core.schema import TIMESTAMP
+from riot_ops.core.schema import LATEST, TIMESTAMP
 from riot_ops.kernels.arrays.arrow import concat_batches, float_column, int64_column, int_column, readonly, valid_mask
 from riot_ops.kernels.arrays.dictionaries import decode_dictionaries, dictionary_codes
 from riot_ops.kernels.arrays.exact import dense_ranks
@@ -79,7 +79,8 @@ class TopK(KeyedTask):
 
     Errors
     ------
-    ``late``: the tick of the record's event time has passed. ``no_event_time``.
+    ``late``: the tick of the record's event time has passed. ``no_event_time``. ``out_of_range``: the tick
+    lies after the year 9999.
 
     References
     ----------
@@ -232,7 +233,12 @@ class TopK(KeyedTask):
         )  # fmt: skip
         columns = [batch.column(self.item), batch.column(self.value), int64_column(tick), int64_column(slots)]
         rows = pa.RecordBatch.from_arrays(columns, names=[self.item, self.value, TICK, SLOT])
-        if not bad:
+        last = 0 if ticks.origin == NEVER else (LATEST - ticks.origin) // to_microseconds(self.every)
+        beyond = good & (tick > last)
+        if beyond.any():
+            dead.reject(batch, beyond, "out_of_range", "the tick after it lies after the year 9999")
+            good &= ~beyond
+        elif not bad:
             return rows
         dead.reject(batch, ~timed, "no_event_time", "ranking needs an event time")
         dead.reject(batch, late, "late", "the tick of its event time has passed")

@@ -21,7 +21,7 @@ from riot_ops.core.parameters import Count
 from riot_ops.core.schema import TIMESTAMP
 from riot_ops.kernels.arrays.arrow import float_column
 from riot_ops.kernels.arrays.timestamps import check_time_field
-from riot_ops.kernels.stats.panes import FUTURE, LATE, UNTIMED
+from riot_ops.kernels.stats.panes import FUTURE, LATE, OUT_OF_RANGE, UNTIMED
 from riot_ops.task import Case, KeyedTask, Lookback, Requirement, State, StateField, register
 from riot_ops.tasks.window.windowing.accumulators import cell_state_fields, distinct_stats
 from riot_ops.tasks.window.windowing.aggregates import BoundAggregate, bind_aggregate
@@ -131,8 +131,9 @@ class Window(KeyedTask):
     Errors
     ------
     In time windows, a record without event time goes to the errors stream as ``no_event_time``, a record whose windows
-    are all closed as ``late``, and a record beyond ``max_ahead`` as ``from_the_future``; in all windows an infinite
-    number as ``not_finite``.
+    are all closed as ``late``, a record beyond ``max_ahead`` as ``from_the_future``, and one of whose windows begins
+    or ends beyond the years 1 to 9999 (or what nanoseconds hold) as ``out_of_range``; in all windows an infinite number
+    as ``not_finite``.
 
     References
     ----------
@@ -396,5 +397,6 @@ class Window(KeyedTask):
 REJECTIONS = {
     LATE: ("late", "all windows of its event time are closed"),
     UNTIMED: ("no_event_time", "a time window needs an event time"),
+    OUT_OF_RANGE: ("out_of_range", "one of its windows would begin or end beyond the times that a field can hold"),
     FUTURE: ("from_the_future", "its event time is too far ahead of stream time"),
 }

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from riot_ops.core.clock import NEVER, Ticks
 from riot_ops.core.operator import State, StateField, TimerOutput
-from riot_ops.kernels.arrays.timestamps import from_microseconds
+from riot_ops.kernels.arrays.timestamps import from_microseconds, time_limits
 from riot_ops.kernels.stats.panes import NONE
 from riot_ops.kernels.stats.sessions import assign_sessions, load_ended_sessions, store_open_sessions
 from riot_ops.tasks.window.windowing.accumulators import Accumulators, Numbers, dense_key_numbers, window_columns
@@ -53,6 +53,7 @@ class SessionWindows(WindowFrame):
         columns = self.stat_columns(batch)
         updates = Updates(task, batch) if self.update and batch is not None else None
         lasts = state["until"]
+        limit = time_limits(time_type(batch))[1] // self.period * self.period - self.gap
         numbers, key_count = dense_key_numbers(slots, len(lasts))
         held = np.full((key_count, self.room), -1, np.int64)
         groups = np.empty(slots.size, np.int64)
@@ -62,7 +63,7 @@ class SessionWindows(WindowFrame):
         begins: Any = np.empty(slots.size, np.int64), np.empty(slots.size, np.int64)
         n, m = assign_sessions(
             times, present, slots, numbers, ticks.rows, ticks.times, ticks.start, self.gap, self.period,
-            self.allowed_lateness, ticks.resolution, state["begin"], lasts,
+            self.allowed_lateness, ticks.resolution, limit, state["begin"], lasts,
             state["ended"], np.zeros(key_count, np.bool_), held, groups, bad, *found, *merges, *begins,
         )  # fmt: skip
         found = [one[:n] for one in found]

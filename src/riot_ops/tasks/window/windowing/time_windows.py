@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from riot_ops.core.clock import NEVER, Ticks
 from riot_ops.core.operator import State, StateField, TimerOutput
-from riot_ops.kernels.arrays.timestamps import from_microseconds
+from riot_ops.kernels.arrays.timestamps import from_microseconds, time_limits
 from riot_ops.kernels.stats.panes import NONE, assign_panes, full_windows, load_due_panes, store_open_panes
 from riot_ops.tasks.window.windowing.accumulators import Accumulators, Numbers, dense_key_numbers, window_columns
 from riot_ops.tasks.window.windowing.frame import NOTHING, Updates, WindowFrame, event_times, time_type
@@ -40,6 +40,11 @@ class TimeWindows(WindowFrame):
         begins = from_microseconds(np.where(known, panes, 0).ravel() * self.every)
         return self._listed(table, known, {"begin": begins})
 
+    def _range(self, batch: pa.RecordBatch | None) -> tuple[int, int]:
+        """Return the first and the last pane whose windows begin and end at times."""
+        low, high = time_limits(time_type(batch))
+        return -(-low // self.every) + self.panes - 1, high // self.every - self.panes
+
     def _closed(self, now: int) -> int:
         return NONE if now == NEVER else (now - self.allowed_lateness) // self.every
 
@@ -59,7 +64,8 @@ class TimeWindows(WindowFrame):
             found: list[Any] = [np.empty(slots.size - start, np.int64) for _ in range(3)]
             n, stop = assign_panes(
                 times, present, slots, numbers, ticks.rows[first:], ticks.times[first:], now, self.every, self.panes,
-                self.allowed_lateness, ticks.resolution, start, state["pane"], held, groups, bad, *found,
+                self.allowed_lateness, ticks.resolution, *self._range(batch), start, state["pane"], held, groups, bad,
+                *found,
             )  # fmt: skip
             last = ticks.rows.size if stop == slots.size else int(np.searchsorted(ticks.rows, stop, side="right"))
             before, now = self._closed(now), now if last == first else int(ticks.times[last - 1])
