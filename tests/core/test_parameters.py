@@ -9,7 +9,7 @@ import pytest
 import riot_ops as ro
 from riot_ops import tasks as t
 from riot_ops.core.errors import ConfigError
-from riot_ops.core.parameters import duration
+from riot_ops.core.parameters import MAX_DURATION, duration
 
 
 @pytest.mark.parametrize(
@@ -36,11 +36,27 @@ def test_duration_text_is_parsed(text, expected):
 
 @pytest.mark.parametrize(
     "text",
-    ["", "10", "min", "1 day", "1s1h", "1h1h", "1m1min", "-1s", "1,5s", "0.0000001s", "P", "PTX", "9999999999999d"],
+    ["", "10", "min", "1 day", "1s1h", "1h1h", "1m1min", "-1s", "1,5s", "0.0000001s", "P", "PTX"],
 )
 def test_other_text_is_not_a_duration(text):
     with pytest.raises(ConfigError, match=r"ttl: .*is not a duration"):
         t.KalmanFilter(ttl=text)
+
+
+@pytest.mark.parametrize("text", ["3652426d", "9999999999999d", "P3652426D", "87658201h"])
+def test_duration_beyond_any_event_time_is_refused_by_name(text):
+    for parameters in ({"size": text}, {"size": "1s", "allowed_lateness": text}, {"gap": text}):
+        with pytest.raises(ConfigError, match=r"(size|gap|allowed_lateness).*3,652,425 days"):
+            t.Window(**parameters)
+    assert t.Window(size="3652425d").size == MAX_DURATION
+
+
+@pytest.mark.parametrize("length", [timedelta.max, timedelta.min, MAX_DURATION + timedelta.resolution], ids=str)
+def test_timedelta_beyond_any_event_time_is_refused_by_name(length):
+    with pytest.raises(ConfigError, match=r"KalmanFilter: ttl = .*3,652,425 days"):
+        t.KalmanFilter(ttl=length)
+    with pytest.raises(ConfigError, match=r"ttl.*3,652,425 days"):
+        t.Task.from_dict({"task": "kalman_filter", "ttl": "P999999999D"})
 
 
 def test_task_accepts_durations_as_text():

@@ -71,6 +71,8 @@ def _is_exact_number(dtype: pa.DataType) -> bool:
     return _is_number(dtype) and not pa.types.is_decimal(dtype)
 
 
+#: Maximum of bytes in the arrays of one key; and of the whole stream, where there is no key.
+MAX_KEY_BYTES, MAX_STREAM_BYTES = 1 << 26, 1 << 30
 #: Requirements that numbers meet.
 NUMBER_REQUIREMENTS = ("number", "exact number", "value")
 
@@ -285,6 +287,22 @@ class KeyedOperator(Operator):
             raise ConfigError(f"by must not name a field twice, got {self.by!r}")
         if self.ttl is not None and self.ttl <= timedelta(0):
             raise ConfigError(f"ttl must be longer than 0, got {self.ttl!r}")
+        self._check_state_size()
+
+    def _check_state_size(self) -> None:
+        """Refuse parameters with which the arrays of a single key would not fit the memory."""
+        size = sum(
+            np.dtype(f.dtype).itemsize * max(f.shape, 1) for f in self.state_fields().values() if not f.is_object
+        )
+        limit = MAX_KEY_BYTES if self.by else MAX_STREAM_BYTES
+        if size <= limit:
+            return
+        numbers = {f.name: v for f in dataclasses.fields(self) if type(v := getattr(self, f.name)) is int}
+        name = max(numbers, key=lambda one: numbers[one], default="parameters")
+        raise ConfigError(
+            f"{type(self).__name__}: {name} = {numbers.get(name)!r}: the state of a key would take {size:,} bytes; "
+            f"{'with' if self.by else 'without'} a key (by) at most {limit:,} are allowed"
+        )
 
     def requires(self) -> Mapping[str, Requirement]:
         extra: dict[str, Requirement] = {"event_time": "any"} if self.ttl else {}

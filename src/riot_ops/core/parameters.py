@@ -26,9 +26,12 @@ from riot_ops.core.secret import Secret, check_secret, is_secret_type, secret_fr
 
 __all__ = [
     "MAX_CELL_INDEX",
+    "MAX_DURATION",
+    "MAX_LENGTH",
     "Bytes",
     "CellIndex",
     "Count",
+    "Length",
     "Natural",
     "NonNegative",
     "Positive",
@@ -44,11 +47,15 @@ __all__ = [
 
 Positive = Annotated[float, msgspec.Meta(gt=0)]
 NonNegative = Annotated[float, msgspec.Meta(ge=0)]
-Natural = Annotated[int, msgspec.Meta(ge=0)]
-Count = Annotated[int, msgspec.Meta(ge=1)]
+Natural = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+Count = Annotated[int, msgspec.Meta(ge=1, le=2**63 - 1)]
+#: The maximum number of values that a task may be asked to keep, or to make of one record.
+MAX_LENGTH = 1 << 20
+#: How many values a task keeps per key, or makes of one record.
+Length = Annotated[int, msgspec.Meta(ge=1, le=MAX_LENGTH)]
 #: Highest index of a cell in a line: readers allocate room for all cells before it.
 MAX_CELL_INDEX = 65_535
-#: Durations add up in 64 bits; no stream is longer.
+#: Durations add up in 64 bits, and stream time plus a few of them is before its end; no stream is longer.
 MAX_DURATION = timedelta(days=3_652_425)
 #: Index of a cell in a line, from 0.
 CellIndex = Annotated[int, msgspec.Meta(ge=0, le=MAX_CELL_INDEX)]
@@ -60,7 +67,7 @@ Probability = Annotated[float, msgspec.Meta(gt=0, lt=1)]
 _MINUTE = 60_000_000
 _US = {"d": 1440 * _MINUTE, "h": 60 * _MINUTE, "min": _MINUTE, "m": _MINUTE, "s": 1_000_000, "ms": 1_000, "us": 1}
 _PART = re.compile(r"(\d+(?:\.\d+)?) ?(min|ms|us|d|h|m|s)")
-_MAX_US = timedelta.max // timedelta(microseconds=1)
+_MAX_US = MAX_DURATION // timedelta(microseconds=1)
 
 
 def duration(text: str) -> timedelta:
@@ -78,9 +85,12 @@ def duration(text: str) -> timedelta:
     """
     if text.startswith("P"):
         try:
-            return msgspec.convert(text, timedelta)
+            parsed = msgspec.convert(text, timedelta)
         except msgspec.ValidationError:
             raise ConfigError(_INVALID_DURATION.format(text)) from None
+        if parsed > MAX_DURATION:
+            raise ConfigError(_TOO_LONG.format(text))
+        return parsed
     parts = [(Decimal(number), _US[unit]) for number, unit in _PART.findall(text)]
     units = [unit for _, unit in parts]
     total = sum((number * unit for number, unit in parts), Decimal(0))
@@ -88,12 +98,14 @@ def duration(text: str) -> timedelta:
         not re.fullmatch(rf"{_PART.pattern}(?: ?{_PART.pattern})*", text)
         or units != sorted(set(units), reverse=True)
         or total != int(total)
-        or total > _MAX_US
     ):
         raise ConfigError(_INVALID_DURATION.format(text))
+    if total > _MAX_US:
+        raise ConfigError(_TOO_LONG.format(text))
     return timedelta(microseconds=int(total))
 
 
+_TOO_LONG = f"{{!r}}: must be at most {MAX_DURATION.days:,} days (10,000 years)"
 _INVALID_DURATION = (
     "{!r} is not a duration; write numbers with d, h, min, s, ms or us, as in '10min' or '1h30m', ISO 8601 as in "
     "'PT10M', or pass a timedelta"
@@ -162,8 +174,10 @@ def _checked(owner: str, name: str, value: Any, declared: Any) -> Any:
     for number in result if isinstance(result, tuple) else (result,):
         if isinstance(number, float) and not np.isfinite(number):
             raise ConfigError(f"{owner}: {name} = {value!r}: must be finite")
-    if isinstance(result, timedelta) and abs(result) > MAX_DURATION:
-        raise ConfigError(f"{owner}: {name} = {value!r}: must be at most {MAX_DURATION.days:,} days (10,000 years)")
+        if isinstance(number, int) and not -(2**63) <= number < 2**63:
+            raise ConfigError(f"{owner}: {name} = {value!r}: must be an integer of at most 64 bits")
+        if isinstance(number, timedelta) and abs(number) > MAX_DURATION:
+            raise ConfigError(f"{owner}: {name} = {value!r}: must be at most {MAX_DURATION.days:,} days (10,000 years)")
     return result
 
 

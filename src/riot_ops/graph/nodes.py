@@ -19,6 +19,8 @@ __all__ = ["ERRORS_STREAM", "FORWARD", "Distribution", "Edge", "Node", "Router",
 #: The stream of rejected records, which every dataflow has.
 ERRORS_STREAM = "errors"
 
+#: The maximum number of instances of a task: a broadcast copies each record for all of them.
+MAX_PARALLELISM = 4096
 #: A user's routing function: gets a batch, returns the instance (0 … parallelism-1) of each row.
 Router = Callable[[pa.RecordBatch], Any]
 
@@ -53,8 +55,9 @@ class Distribution:
             raise ConfigError(
                 f"distribution must be forward, shuffle, hash, broadcast, one or custom, got {self.kind!r}"
             )
-        if self.parallelism is not None and (not isinstance(self.parallelism, int) or self.parallelism < 1):
-            raise ConfigError(f"parallelism must be a whole number >= 1, got {self.parallelism!r}")
+        given = self.parallelism
+        if given is not None and (type(given) is not int or not 1 <= given <= MAX_PARALLELISM):
+            raise ConfigError(f"parallelism must be a whole number from 1 to {MAX_PARALLELISM}, got {given!r}")
         if self.kind == "hash" and not self.fields:
             raise ConfigError("hash needs at least one field")
         if self.kind in ("broadcast", "custom") and self.parallelism is None:

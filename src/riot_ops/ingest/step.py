@@ -88,6 +88,10 @@ def check_source_fields(name: str, have: pa.Schema, want: pa.Schema) -> None:
             )
 
 
+#: The largest number of a message.
+MAX_NUMBER = 2**63 - 1
+
+
 @dataclass(frozen=True)
 class IngestStep:
     """The step between a source and its first tasks, see the description of the module.
@@ -107,6 +111,7 @@ class IngestStep:
 
     def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
         """Return the valid records with the declared schema; reject the others through ``dead``."""
+        unnumbered = self._unnumbered(batch)
         batch = self._renumbered(batch)
         whole, rejected = batch, None
         if not batch.schema.equals(self.schema):
@@ -115,7 +120,7 @@ class IngestStep:
                 notes, whole = whole.column(REJECTED), whole.drop_columns([REJECTED])
                 rejected = _reject_marked(whole, notes, dead)
         columns: list[pa.Array] = []
-        problems: Problems = {}
+        problems: Problems = unnumbered
         for column, field in zip(batch.columns, self.schema, strict=True):
             if not column.type.equals(field.type):
                 column, wrong = cast(column, field.type)
@@ -140,13 +145,26 @@ class IngestStep:
         numbers = pa.array([n * self.source_count + self.source_index for n in seq], pa.int64())
         return [pa.RecordBatch.from_arrays([numbers, pa.array(times, TIMESTAMP)], schema=WATERMARKS)]
 
+    def _unnumbered(self, batch: pa.RecordBatch) -> Problems:
+        """Find the records whose number among the messages of all sources is beyond int64."""
+        column = batch.schema.get_field_index("seq")
+        if self.source_count == 1 or column < 0 or not types.is_int64(batch.schema.field(column).type):
+            return {}
+        values = int_column(batch.column(column))
+        limit = (MAX_NUMBER - self.source_index) // self.source_count
+        if not values.size or (values.max() <= limit and values.min() >= -limit):
+            return {}
+        text = f"is not between -{limit} and {limit}, as message numbers of {self.source_count} sources must be"
+        rows = np.flatnonzero((values > limit) | (values < -limit)).tolist()
+        return {row: Problem("out_of_range", f"seq = {values[row]} {text}") for row in rows}
+
     def _renumbered(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         column = batch.schema.get_field_index("seq")
         if self.source_count == 1 or column < 0 or not types.is_int64(batch.schema.field(column).type):
             return batch
         original = batch.column(column)
         if original.null_count:
-            numbers = pc.add(pc.multiply(original, self.source_count), self.source_index)
+            numbers = pc.add(pc.multiply(original, self.source_count), self.source_index)  # rejected where it wraps
         else:
             values = int_column(original) * self.source_count
             values += self.source_index

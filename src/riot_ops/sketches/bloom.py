@@ -27,16 +27,28 @@ _HEADER = struct.Struct("<4sHHQdQQ")  # magic, format, k, n, p, m, count
 _CHECKSUM = struct.Struct("<I")  # CRC-32 of everything before it
 
 
-def bloom_size(expected_insertions: int, false_positive_rate: float) -> tuple[int, int]:
+#: Maximum size of a filter.
+MAX_BITS = 1 << 33
+
+
+def bloom_size(
+    expected_insertions: int, false_positive_rate: float, name: str = "expected_insertions"
+) -> tuple[int, int]:
     """Number of bits m and of hash functions k of a filter for n values with false positive rate p.
 
-    ``m = ceil(-n ln p / (ln 2)^2);  k = max(1, round(m / n ln 2))``
+    ``m = ceil(-n ln p / (ln 2)^2);  k = max(1, round(m / n ln 2))``. An error calls n ``name``.
 
     Examples
     --------
     >>> bloom_size(20_000_000, 0.01)
     (191701168, 7)
     """
+    most = int(MAX_BITS * math.log(2) ** 2 / -math.log(false_positive_rate))
+    if expected_insertions > most:
+        raise ConfigError(
+            f"{name} must be at most {most:,}, so that the filter takes no more than {MAX_BITS // 8:,} "
+            f"bytes, got {expected_insertions:,}"
+        )
     m = math.ceil(-expected_insertions * math.log(false_positive_rate) / math.log(2) ** 2)
     return m, max(1, round(m / expected_insertions * math.log(2)))
 

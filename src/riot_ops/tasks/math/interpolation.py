@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from riot_ops.core.dead_letters import DeadLetters
-from riot_ops.core.parameters import Count
+from riot_ops.core.parameters import Length
 from riot_ops.kernels.arrays.arrow import float_column, readonly
 from riot_ops.kernels.arrays.timestamps import check_time_field, microseconds
 from riot_ops.kernels.jit import kernel
@@ -94,7 +94,7 @@ class Interpolation(ValueTask):
 
     Parameters
     ----------
-    window : int >= 1, default 5
+    window : int, 1 to 1,048,576, default 5
         Number W of readings in the mean; fewer while the key has fewer.
     method : "mean" or "linear", default "mean"
         How to estimate. ``linear`` uses ``event_time`` where the input has that field, else the number
@@ -136,7 +136,7 @@ class Interpolation(ValueTask):
     code: ClassVar[str] = "INP"
     category: ClassVar[str] = "Statistical"
 
-    window: Count = 5
+    window: Length = 5
     method: Literal["mean", "linear"] = "mean"
     fields: tuple[str, ...] | None = None
     flag: bool = False

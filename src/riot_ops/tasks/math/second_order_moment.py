@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
-from riot_ops.core.parameters import Count, Positive
+from riot_ops.core.parameters import Count, Length, Positive
 from riot_ops.kernels.arrays.arrow import float_column
 from riot_ops.kernels.arrays.hashing import fmix64
 from riot_ops.kernels.jit import kernel
@@ -175,13 +175,13 @@ class SecondOrderMoment(ValueTask):
     ----------
     method : "reservoir", "tug_of_war" or "exact", default "reservoir"
         How to estimate.
-    size : int >= 1, default 10
+    size : int, 1 to 1,048,576, default 10
         Number s of variables in the reservoir.
     groups : int >= 1, default 1
         Number of groups of variables, a divisor of size.
-    depth, width : int >= 1, default 5 and 256
+    depth, width : int, 1 to 1,048,576, default 5 and 256
         Rows of the sketch and counters per row, the latter a power of two.
-    max_distinct : int >= 1, default 1024
+    max_distinct : int, 1 to 1,048,576, default 1024
         Maximum number of distinct values in the exact table.
     round_to : float > 0 or None, default None
         Width of the bins to which values are rounded before they are compared: continuous readings hardly repeat, and
@@ -236,11 +236,11 @@ class SecondOrderMoment(ValueTask):
     category: ClassVar[str] = "Statistical"
 
     method: Literal["reservoir", "tug_of_war", "exact"] = "reservoir"
-    size: Count = 10
+    size: Length = 10
     groups: Count = 1
-    depth: Count = 5
-    width: Count = 256
-    max_distinct: Count = 1024
+    depth: Length = 5
+    width: Length = 256
+    max_distinct: Length = 1024
     round_to: Positive | None = None
     seed: int = 0
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal, NamedTuple
+from typing import Annotated, ClassVar, Literal, NamedTuple
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -14,7 +15,6 @@ import pyarrow as pa
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.order import carried_fields
-from riot_ops.core.parameters import Count
 from riot_ops.core.schema import TIMESTAMP
 from riot_ops.kernels.arrays.arrow import float_column
 from riot_ops.kernels.arrays.timestamps import microseconds
@@ -24,6 +24,8 @@ from riot_ops.tasks.plot.charts import Line, png_chart, svg_chart
 __all__ = ["PlotLines", "file_name"]
 
 NAME, DATA = "name", "data"
+#: Width or height of a picture.
+Pixels = Annotated[int, msgspec.Meta(ge=1, le=16_384)]
 PREDICTED = pa.list_(pa.float64())
 
 I64 = npt.NDArray[np.int64]
@@ -109,8 +111,8 @@ class PlotLines(StatelessTask):
     ahead: str | None = None
     unit: str | None = None
     format: Literal["svg", "png"] = "svg"
-    width: Count = 800
-    height: Count = 600
+    width: Pixels = 800
+    height: Pixels = 600
 
     def validate(self) -> None:
         if self.width < 200 or self.height < 150:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from riot_ops.core.dead_letters import DeadLetters
-from riot_ops.core.parameters import Count
+from riot_ops.core.parameters import MAX_LENGTH, Length
 from riot_ops.kernels.arrays.arrow import float_column
 from riot_ops.kernels.jit import kernel
 from riot_ops.task import Case, Lookback, State, StateField, ValueTask, register, replace_column, with_field
@@ -82,9 +82,9 @@ class SlidingRegression(ValueTask):
 
     Parameters
     ----------
-    window : int >= 2, default 10
+    window : int, 2 to 1,048,576, default 10
         Number W of readings to fit.
-    horizon : int >= 1, default 10
+    horizon : int, 1 to 1,048,576, default 10
         Number H of predictions.
     strict_java : bool, default False
         Whether a key's first output comes one reading later, as in the benchmark's Java code.
@@ -121,8 +121,8 @@ class SlidingRegression(ValueTask):
     pattern: ClassVar[str] = "FlatMap"
     selectivity: ClassVar[str] = "N:M"
 
-    window: Annotated[int, msgspec.Meta(ge=2)] = 10
-    horizon: Count = 10
+    window: Annotated[int, msgspec.Meta(ge=2, le=MAX_LENGTH)] = 10
+    horizon: Length = 10
     strict_java: bool = False
 
     def output_schema(self, schema: pa.Schema) -> pa.Schema:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from riot_ops.core.parameters import Count, NonNegative
+from riot_ops.core.parameters import Length, NonNegative
 from riot_ops.models.fit import fit_tree
 from riot_ops.models.tree import TreeModel
 from riot_ops.task import Case, register
@@ -35,9 +35,9 @@ class TrainDecisionTree(ClassifierTrainingTask):
         occur in a set, sorted.
     criterion : "entropy" or "gini", default "entropy"
         The H above.
-    max_depth : int >= 1 or None, default None
+    max_depth : int, 1 to 1,048,576, or None, default None
         Maximum depth of a leaf; None: no limit.
-    min_leaf : int >= 1, default 2
+    min_leaf : int, 1 to 1,048,576, default 2
         Minimum number of records in a leaf.
     pruning : float >= 0, default 0
         Cost of a leaf in minimal cost-complexity pruning; 0: no pruning.
@@ -99,8 +99,8 @@ class TrainDecisionTree(ClassifierTrainingTask):
     model_kind: ClassVar[str] = TreeModel.kind
 
     criterion: Literal["entropy", "gini"] = "entropy"
-    max_depth: Count | None = None
-    min_leaf: Count = 2
+    max_depth: Length | None = None
+    min_leaf: Length = 2
     pruning: NonNegative = 0.0
 
     trainer = fit_tree

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
-from riot_ops.core.parameters import Positive
+from riot_ops.core.parameters import MAX_LENGTH, Positive
 from riot_ops.kernels.arrays.arrow import float_column
 from riot_ops.kernels.jit import kernel
 from riot_ops.task import Case, State, StateField, ValueTask, register, replace_column, with_field
@@ -117,7 +117,7 @@ class ClippedAverage(ValueTask):
 
     Parameters
     ----------
-    window : int >= 2, default 30
+    window : int, 2 to 1,048,576, default 30
         Maximum number of values in the queue.
     sigma : float > 0, default 2.0
         Number of standard deviations that a value may lie away from the average.
@@ -161,7 +161,7 @@ class ClippedAverage(ValueTask):
     category: ClassVar[str] = "Statistical"
     pattern: ClassVar[str] = "Aggregate"
 
-    window: Annotated[int, msgspec.Meta(ge=2)] = 30
+    window: Annotated[int, msgspec.Meta(ge=2, le=MAX_LENGTH)] = 30
     sigma: Positive = 2.0
     count: str = "count"
     whole: bool = False

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
-from riot_ops.core.parameters import Count
+from riot_ops.core.parameters import Length
 from riot_ops.kernels.arrays.arrow import int_column
 from riot_ops.kernels.arrays.selection import Rows, floats, take_with_fields
 from riot_ops.kernels.arrays.timestamps import from_microseconds, microseconds
@@ -36,7 +36,7 @@ class MovingAverage(ValueTask):
 
     Parameters
     ----------
-    window : int >= 1, default 10
+    window : int, 1 to 1,048,576, default 10
         Readings per window.
     mode : "tumbling", "sliding" or "growing", default "tumbling"
         Consecutive windows; a window that ends at every reading once it is full; or a window that ends at every
@@ -90,7 +90,7 @@ class MovingAverage(ValueTask):
     selectivity: ClassVar[str] = "N:1"
     accepts_selection: ClassVar[bool] = True
 
-    window: Count = DEFAULT_WINDOW
+    window: Length = DEFAULT_WINDOW
     mode: Literal["tumbling", "sliding", "growing"] = "tumbling"
     partial: bool = False
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from riot_ops.core.dead_letters import DeadLetters
-from riot_ops.core.parameters import Count
+from riot_ops.core.parameters import Length
 from riot_ops.kernels.arrays.arrow import float_column
 from riot_ops.kernels.stats.windows import slide
 from riot_ops.task import Case, Lookback, State, StateField, ValueTask, register, replace_column
@@ -28,7 +28,7 @@ class SlidingSum(ValueTask):
 
     Parameters
     ----------
-    window : int >= 1, default 10
+    window : int, 1 to 1,048,576, default 10
         Readings in a sum.
     by, value, output, ttl
         Key, input field, output field and time to live, see :class:`ValueTask`.
@@ -63,7 +63,7 @@ class SlidingSum(ValueTask):
     pattern: ClassVar[str] = "Aggregate"
     selectivity: ClassVar[str] = "1:0/1"
 
-    window: Count = 10
+    window: Length = 10
 
     def lookback(self) -> Lookback | None:
         return Lookback(self.window - 1) if self.ttl is None else None

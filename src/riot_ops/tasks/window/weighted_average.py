@@ -13,7 +13,7 @@ import pyarrow as pa
 from riot_ops.core.clock import NEVER
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
-from riot_ops.core.parameters import Count
+from riot_ops.core.parameters import Length
 from riot_ops.kernels.arrays.arrow import float_column
 from riot_ops.kernels.arrays.timestamps import check_time_field, from_microseconds, microseconds
 from riot_ops.kernels.jit import kernel
@@ -120,7 +120,7 @@ class WeightedAverage(KeyedTask):
         Field with the reading.
     weight : str, default "volume"
         Field with its weight, >= 0.
-    last : int >= 1, optional
+    last : int, 1 to 1,048,576, optional
         Number of records in the average; fewer while the key has fewer.
     period : "minute", "hour", "day", "week", "month" or "year", optional
         Instead of ``last``: the calendar period, in UTC, whose records are averaged; weeks begin on Monday (ISO 8601).
@@ -168,7 +168,7 @@ class WeightedAverage(KeyedTask):
 
     value: str = "price"
     weight: str = "volume"
-    last: Count | None = None
+    last: Length | None = None
     period: Period | None = None
     output: str = "vwap"
     start: str | None = None

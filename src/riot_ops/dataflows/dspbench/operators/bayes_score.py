@@ -15,7 +15,7 @@ import pyarrow as pa
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.order import carried_fields
-from riot_ops.core.parameters import Count, Positive, Probability
+from riot_ops.core.parameters import Positive, Probability
 from riot_ops.kernels.arrays.arrow import count_column, readonly
 from riot_ops.kernels.arrays.derived import Derived
 from riot_ops.kernels.arrays.dictionaries import dictionary_codes
@@ -193,7 +193,7 @@ class BayesScore(KeyedTask):
     ----------
     keep : tuple of str, default ("id",)
         Fields of the record of the whole message that its result carries, besides order and time.
-    words : int >= 1, default 15
+    words : int, 1 to 4096, default 15
         Maximum number of words that count.
     threshold : float, in (0, 1), default 0.9
         A message is spam if P exceeds the threshold.
@@ -249,7 +249,7 @@ class BayesScore(KeyedTask):
     pooled: ClassVar[bool] = True
 
     keep: tuple[str, ...] = ("id",)
-    words: Count = 15
+    words: Annotated[int, msgspec.Meta(ge=1, le=4096)] = 15
     threshold: Probability = 0.9
     unknown: Probability = 0.4
     least: Annotated[float, msgspec.Meta(gt=0, lt=0.5)] = 0.01

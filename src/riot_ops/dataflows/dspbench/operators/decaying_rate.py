@@ -115,7 +115,9 @@ class DecayingRate(KeyedTask):
         if self.capacity is not None and (not self.fields or len(set(self.fields)) < len(self.fields)):
             raise ConfigError(f"a capacity needs fields, at least one and none twice; got {self.fields!r}")
         if self.capacity is not None and self.capacity * self.per_element >= 1 << 31:
-            raise ConfigError(f"capacity = {self.capacity} with {self.per_element} buckets each exceeds 2^31 buckets")
+            raise ConfigError(
+                f"capacity = {self.capacity} with per_element = {self.per_element} buckets each exceeds 2^31 buckets"
+            )
 
     @property
     def _sizes(self) -> tuple[int, int]:

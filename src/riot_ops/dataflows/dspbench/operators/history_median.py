@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from riot_ops.core.dead_letters import DeadLetters
-from riot_ops.core.parameters import Count
+from riot_ops.core.parameters import Length
 from riot_ops.kernels.arrays.arrow import float_column
 from riot_ops.kernels.arrays.rows import take_rows
 from riot_ops.kernels.jit import kernel
@@ -77,7 +77,7 @@ class HistoryMedian(ValueTask):
     ----------
     now : str, default "open"
         Boolean field: true for a current value, which emits a forecast; false for a past value, which is stored.
-    window : int >= 1, default 31
+    window : int, 1 to 1,048,576, default 31
         Number of latest past values stored per key.
     by, value, output, ttl
         Key, input field, output field and time to live, see :class:`ValueTask`.
@@ -113,7 +113,7 @@ class HistoryMedian(ValueTask):
     selectivity: ClassVar[str] = "1:0/1"
 
     now: str = "open"
-    window: Count = 31
+    window: Length = 31
 
     def requires(self) -> Mapping[str, Requirement]:
         return {**super().requires(), self.now: "any"}

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
+from riot_ops.core.parameters import MAX_LENGTH
 from riot_ops.kernels.jit import kernel
 from riot_ops.kernels.stats.windows import neumaier_add
 from riot_ops.models.markov import MarkovModel, load_model, purchase_model
@@ -95,7 +96,7 @@ class MarkovScore(KeyedTask):
         Text field with the state.
     metric : "miss_probability", "miss_rate" or "entropy_reduction", default "miss_probability"
         Score, see above.
-    window : int >= 2, default 5
+    window : int, 2 to 1,048,576, default 5
         Number of states in a window.
     scope : "window" or "all", default "window"
         Score the window, from the first full one on, or all transitions so far, from the first one on.
@@ -140,7 +141,7 @@ class MarkovScore(KeyedTask):
     model: str | None = None
     state: str = "state"
     metric: Literal["miss_probability", "miss_rate", "entropy_reduction"] = "miss_probability"
-    window: Annotated[int, msgspec.Meta(ge=2)] = 5
+    window: Annotated[int, msgspec.Meta(ge=2, le=MAX_LENGTH)] = 5
     scope: Literal["window", "all"] = "window"
     threshold: float | None = None
     output: str = "score"

@@ -13,7 +13,7 @@ import pyarrow as pa
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.order import carried_fields
-from riot_ops.core.parameters import Count
+from riot_ops.core.parameters import Length
 from riot_ops.kernels.arrays.arrow import float_column, int_column, readonly
 from riot_ops.kernels.arrays.rows import filter_rows
 from riot_ops.kernels.jit import kernel
@@ -83,7 +83,7 @@ class PairDelay(KeyedTask):
 
     Parameters
     ----------
-    max_pending : int >= 1, default 16
+    max_pending : int, 1 to 1,048,576, default 16
         Pending causes of a key; a further cause evicts the oldest.
     role : str, default "role"
         Text field with the role of a record: "cause" or "effect".
@@ -132,7 +132,7 @@ class PairDelay(KeyedTask):
     pattern: ClassVar[str] = "Join"
     selectivity: ClassVar[str] = "1:0/1"
 
-    max_pending: Count = 16
+    max_pending: Length = 16
     role: str = "role"
     value: str = "value"
     time: str = "event_time"
