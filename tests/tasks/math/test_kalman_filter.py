@@ -1,6 +1,7 @@
 """The Kalman filter against the specification's figures and a naive reference."""
 
 import math
+from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
 import pytest
@@ -56,6 +57,38 @@ def test_equals_the_reference_for_any_split_and_interleaving(readings, cut, opti
     reference = Kalman(**{SHORT.get(name, name): value for name, value in options.items()})
     expected = [reference.push(k, v)[0] for k, v in readings]
     assert got == [None if x is None else pytest.approx(x, rel=1e-12) for x in expected]
+
+
+@given(READINGS, st.integers(0, 60), OPTIONS, st.lists(st.integers(-3, 90), min_size=60, max_size=60))
+def test_noise_by_elapsed_time_is_that_of_the_reference(readings, cut, options, steps):
+    task = KalmanFilter(by=("key",), noise_per="10s", **options)
+    schema = pa.schema([("event_time", pa.timestamp("us", "UTC")), ("key", pa.string()), ("value", pa.float64())])
+    times = [1_700_000_000 + sum(steps[: i + 1]) for i in range(len(readings))]
+    rows = [{"event_time": s * 1_000_000, "key": k, "value": v} for s, (k, v) in zip(times, readings, strict=True)]
+    session, got = task.session(), []
+    for part in (rows[:cut], rows[cut:]):
+        got += session.push_batch(pa.RecordBatch.from_pylist(part, schema=schema)).column("value").to_pylist()
+        data, session = session.snapshot(), task.session()
+        session.restore(data)
+    reference = Kalman(noise_per=10, **{SHORT.get(name, name): value for name, value in options.items()})
+    expected = [reference.push(k, v, s)[0] for s, (k, v) in zip(times, readings, strict=True)]
+    assert got == [None if x is None else pytest.approx(x, rel=1e-9) for x in expected]
+
+
+def test_noise_grows_with_the_time_between_readings():
+    """By hand: P1 = 30 * 0.32 / 30.32; after 16 s at 0.125 per 2 s it has grown by 1."""
+    session = KalmanFilter(initial="first", noise_per="2s").session()
+    noon = datetime(2024, 5, 1, 12, tzinfo=UTC)
+    assert session.push({"event_time": noon, "value": 0.0})[0]["value"] == 0.0
+    variance = 30 * 0.32 / 30.32 + 1
+    found = session.push({"event_time": noon + timedelta(seconds=16), "value": 1.0})[0]["value"]
+    assert found == pytest.approx(variance / (variance + 0.32), rel=1e-12)
+    assert session.push({"event_time": None, "value": 1.0}) == []
+    assert [e["reason"] for e in session.errors] == ["no_event_time"]
+    with pytest.raises(ConfigError, match="noise_per must be longer than 0"):
+        KalmanFilter(noise_per="0s")
+    with pytest.raises(ConfigError, match="event_time"):
+        KalmanFilter(noise_per="1s").output_schema(pa.schema([("value", pa.float64())]))
 
 
 def test_the_first_reading_as_prior_is_corrected_as_any_other():

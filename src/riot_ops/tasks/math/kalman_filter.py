@@ -4,36 +4,50 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from riot_ops.core.clock import NEVER, to_microseconds
 from riot_ops.core.dead_letters import DeadLetters
+from riot_ops.core.errors import ConfigError
 from riot_ops.core.parameters import NonNegative, Positive
-from riot_ops.kernels.arrays.arrow import float_column
+from riot_ops.core.schema import TIMESTAMP
+from riot_ops.kernels.arrays.arrow import float_column, valid_mask
+from riot_ops.kernels.arrays.timestamps import check_time_field, microseconds
 from riot_ops.kernels.jit import kernel
-from riot_ops.task import Case, State, StateField, ValueTask, register, replace_column
+from riot_ops.task import Case, Requirement, State, StateField, ValueTask, register, replace_column
 
 __all__ = ["KalmanFilter"]
+
+NO_TIMES = np.empty(0, np.int64)
 
 
 @kernel
 def kalman(
-    values: Any, slots: Any, x: Any, p: Any, seen: Any, q: Any, r: Any, predict: Any, first: Any, out: Any
-) -> None:
+    values: Any, slots: Any, x: Any, p: Any, seen: Any, q: Any, r: Any, predict: Any, first: Any, times: Any, last: Any,
+    unit: Any, out: Any,
+) -> None:  # fmt: skip
+    """Write the estimate at each reading; with a ``unit`` > 0, q is the noise of that much time since ``last``."""
+    noise = q
     for i in range(values.size):
         s = slots[i]
         z = values[i]
+        if unit > 0:
+            noise = q * (max(times[i] - last[s], 0) / unit) if last[s] != NEVER else 0.0
+            if not np.isnan(z) or (predict and (seen[s] or not first)):
+                last[s] = max(last[s], times[i])
         if np.isnan(z):
             if predict and (seen[s] or not first):
-                p[s] += q  # P- = P + q, without a measurement update
+                p[s] += noise  # P- = P + q, without a measurement update
             out[i] = x[s] if predict and seen[s] else np.nan  # before the first reading there is no estimate
         else:
             if first and not seen[s]:
                 x[s] = z  # the prior estimate; its variance is P0 in any case
-            predicted = p[s] + q  # P-
+            predicted = p[s] + noise  # P-
             gain = predicted / (predicted + r)  # K
             x[s] += gain * (z - x[s])
             p[s] = (1.0 - gain) * predicted
@@ -51,7 +65,10 @@ class KalmanFilter(ValueTask):
     Parameters
     ----------
     process_noise : float, > 0, default 0.125
-        Variance q added per step (unit of the input, squared).
+        Variance q added per step (unit of the input, squared), or per ``noise_per``.
+    noise_per : timedelta > 0 or text such as "1s", optional
+        Time in which the variance grows by q: a step adds ``q Δt / noise_per``, where Δt is the event time since the
+        key's last step, 0 for the first one and for a record out of order. None: each step adds q, whenever it comes.
     measurement_noise : float, >= 0, default 0.32
         Variance r of one reading (unit of the input, squared).
     initial_variance : float, > 0, default 30.0
@@ -66,7 +83,7 @@ class KalmanFilter(ValueTask):
 
     Shapes and rates
     ----------------
-    float64[n] -> float64[n], 1:1; O(1) time, 17 bytes of state per key.
+    float64[n] -> float64[n], 1:1; O(1) time, 17 bytes of state per key, 25 with ``noise_per``.
 
     Missing values
     --------------
@@ -76,7 +93,8 @@ class KalmanFilter(ValueTask):
 
     Errors
     ------
-    An infinite reading goes to the errors stream as ``not_finite``.
+    An infinite reading goes to the errors stream as ``not_finite``; with ``noise_per`` a record without event time as
+    ``no_event_time``.
 
     References
     ----------
@@ -91,6 +109,16 @@ class KalmanFilter(ValueTask):
     >>> kal = KalmanFilter(initial="first").session()
     >>> [round(kal.push({"value": v})[0]["value"], 3) for v in (10.0, 12.0, 11.0)]
     [10.0, 11.16, 11.081]
+
+    With ``noise_per``, a reading after a long silence counts more:
+
+    >>> from datetime import UTC, datetime
+    >>> kal = KalmanFilter(initial="first", noise_per="1s").session()
+    >>> noon = datetime(2024, 5, 1, 12, tzinfo=UTC)
+    >>> readings = ((0, 10.0), (1, 12.0), (3600, 20.0))
+    >>> rows = kal.push_many({"event_time": noon + timedelta(seconds=s), "value": v} for s, v in readings)
+    >>> [round(row["value"], 3) for row in rows]
+    [10.0, 11.16, 19.994]
     """
 
     code: ClassVar[str] = "KAL"
@@ -101,19 +129,45 @@ class KalmanFilter(ValueTask):
     initial_variance: Positive = 30.0
     initial: Literal["zero", "first"] = "zero"
     missing: Literal["predict", "skip"] = "predict"
+    noise_per: timedelta | None = None
+
+    def validate(self) -> None:
+        super().validate()
+        if self.noise_per is not None and self.noise_per <= timedelta(0):
+            raise ConfigError(f"noise_per must be longer than 0, got {self.noise_per!r}")
+
+    def requires(self) -> Mapping[str, Requirement]:
+        timed: dict[str, Requirement] = {} if self.noise_per is None else {"event_time": "any"}
+        return {**super().requires(), **timed}
+
+    def check_input(self, schema: pa.Schema) -> None:
+        super().check_input(schema)
+        if self.noise_per is not None:
+            check_time_field(self.name(), schema)
 
     def state_fields(self) -> Mapping[str, StateField]:
+        timed = {} if self.noise_per is None else {"last": StateField("int64", initial=NEVER)}
         return {
             "x": StateField("float64"),
             "p": StateField("float64", initial=self.initial_variance),
             "seen": StateField("bool", initial=False),
+            **timed,
         }
+
+    def validate_rows(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
+        batch = super().validate_rows(batch, dead)
+        if self.noise_per is None or not batch.column("event_time").null_count:
+            return batch
+        present = valid_mask(batch.column("event_time"))
+        dead.reject(batch, ~present, "no_event_time", "the time since the last record is unknown")
+        return batch.filter(pa.array(present))
 
     def update(
         self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, dead: DeadLetters
     ) -> pa.RecordBatch:
         values, _ = float_column(batch.column(self.value))
         out = np.empty(values.size)
+        times = NO_TIMES if self.noise_per is None else microseconds(batch.column("event_time"))[0]
         kalman(
             values,
             slots,
@@ -124,6 +178,9 @@ class KalmanFilter(ValueTask):
             self.measurement_noise,
             self.missing == "predict",
             self.initial == "first",
+            times,
+            state.get("last", NO_TIMES),
+            0 if self.noise_per is None else to_microseconds(self.noise_per),
             out,
         )
         return replace_column(batch, self.target, out)
@@ -139,3 +196,6 @@ class KalmanFilter(ValueTask):
         yield Case(cls(by=("key",)), batch)
         yield Case(cls(by=("key",), initial="first", output="smooth"), batch)
         yield Case(cls(missing="skip", measurement_noise=0.0), batch)
+        times = pa.array([5, 0, 7, 7, None, 60, 61, 6], pa.timestamp("s", tz="UTC"))
+        timed = batch.append_column("event_time", times.cast(TIMESTAMP))
+        yield Case(cls(by=("key",), noise_per=timedelta(seconds=10)), timed, "by time")
