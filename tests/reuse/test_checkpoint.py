@@ -41,14 +41,17 @@ def damaged(folder, patch):
     data = (folder / "log").read_bytes()
     (folder / "log").write_bytes(b"x" + data)
     backend = LocalBackend(folder=folder / "kept")
-    with pytest.raises(StateError, match="damaged in line 1"):
+    with pytest.raises(StateError, match="not a log of actions"):
         ReuseManager(backend, log=folder / "log")
     backend.close()
     (folder / "log").write_bytes(data)
 
 
 def elsewhere(folder, patch):
-    ReuseManager(LocalBackend(folder=folder / "kept"), log=folder / "other").close()
+    backend = LocalBackend(folder=folder / "kept")
+    with pytest.raises(StateError, match="other is empty, but the folder of the back end holds ada"):
+        ReuseManager(backend, log=folder / "other")
+    backend.close()
 
 
 def broken_off(folder, patch):

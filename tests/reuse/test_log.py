@@ -110,6 +110,60 @@ def test_other_file_is_refused(tmp_path):
     assert ReuseManager(log=path).names == []
 
 
+@pytest.mark.parametrize("content", [b"notes\n", b"a,b\n1,2\n", b"\0" * 40, b'{"a": 1}', b"\xff\xfe", b"\n"])
+def test_file_that_never_was_a_log_is_refused_unchanged(tmp_path, content):
+    path = tmp_path / "mine"
+    path.write_bytes(content)
+    with pytest.raises(StateError, match="mine is a file of something else, not a log of actions; name another file"):
+        ReuseManager(log=path)
+    assert path.read_bytes() == content
+
+
+def test_log_without_its_last_actions_is_refused(tmp_path):
+    path = tmp_path / "log"
+    manager = ReuseManager(log=path)
+    for name in "abc":
+        manager.submit(smooth(name))
+    manager.close()
+    whole = path.read_bytes()
+    lines = whole.splitlines(keepends=True)
+    for kept in range(9):  # also after a whole action, and without any
+        path.write_bytes(b"".join(lines[:kept]))
+        with pytest.raises(StateError, match="its end is missing; restore it, or begin with a new one"):
+            ReuseManager(log=path)
+    path.write_bytes(whole)
+    assert ReuseManager(log=path).names == ["a", "b", "c"]
+
+
+def test_log_of_another_manager_in_its_place_is_refused(tmp_path):
+    for folder, names in (("one", "ab"), ("two", "xy")):
+        manager = ReuseManager(log=tmp_path / folder / "log")
+        for name in names:
+            manager.submit(smooth(name))
+        manager.close()
+    (tmp_path / "one" / "log").write_bytes((tmp_path / "two" / "log").read_bytes())
+    with pytest.raises(StateError, match="is not the one that was written"):
+        ReuseManager(log=tmp_path / "one" / "log")
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [
+        [{"state": "intent", "do": "submit", "what": 7}, {"state": "committed"}],
+        [{"state": "intent", "do": "submit", "what": [{"name": "a"}]}, {"state": "committed"}],
+        [{"state": "intent", "do": "pause", "what": ["a"]}, {"state": "committed"}],
+        [{"state": "intent", "do": 7, "what": "a"}, {"state": "committed"}],
+        [{"state": "intent", "do": "submit"}, {"state": "committed"}],
+        [{"state": "asleep"}, {"state": "committed"}],
+    ],
+)
+def test_lines_of_valid_checksum_and_wrong_content_are_refused(tmp_path, entries):
+    path = tmp_path / "log"
+    path.write_text("".join(line(number, **entry) for number, entry in enumerate(entries)))
+    with pytest.raises(StateError, match=r"damaged in line|cannot be read"):
+        ReuseManager(log=path)
+
+
 def test_log_is_released_after_failed_replay(tmp_path):
     path = tmp_path / "log"
     flow = ro.Dataflow("a")
@@ -292,6 +346,7 @@ def test_compacted_log_without_its_end_is_refused(tmp_path):
     ends = [len(b"".join(whole.splitlines(keepends=True)[:n])) for n in range(1, 5)]
     for size in [*range(ends[0], ends[-1], 11), *ends, ends[-1] - 1]:
         path.write_bytes(whole[:size])
+        (tmp_path / "log.end").unlink(missing_ok=True)
         if size < ends[2]:
             with pytest.raises(StateError, match="its end is missing"):
                 ReuseManager(log=path)

@@ -8,10 +8,11 @@ import riot_ops as ro
 from riot_ops import tasks as t
 from riot_ops.core.errors import ConfigError
 from riot_ops.graph.nodes import Edge
-from riot_ops.reuse import ReuseManager, errors
+from riot_ops.reuse import LocalBackend, ReuseManager, errors
 from tests.random_flows import SCHEMA
 from tests.reuse.sharing import A, B, chain
 from tests.reuse.slow_sinks import flow
+from tests.reuse.spark.fake_spark import FakeSpark
 
 
 def broken(change):
@@ -51,6 +52,24 @@ WRONG = {
     "schema": (lambda: chain(t.KalmanFilter(value="nothing")), ConfigError, "nothing"),
     "name": (lambda: chain(A, name="there"), errors.DuplicateNameError, "is running"),
 }
+
+
+@pytest.mark.parametrize("below", [".", "control", "fragments/f0"])
+@pytest.mark.parametrize("kind", ["local", "spark"])
+def test_sink_in_the_folder_of_the_back_end_is_refused(tmp_path, kind, below):
+    make = LocalBackend if kind == "local" else FakeSpark
+    backend = make(folder=tmp_path / "kept") if kind == "local" else make(tmp_path / "kept")
+    manager = ReuseManager(backend, log=tmp_path / "log")
+    source = ro.MemorySource([{"value": 1.0}])
+    for act in (manager.explain, manager.submit):
+        with pytest.raises(
+            ConfigError, match=r"the sink .* of 'a' would write to .*, which is in the folder of the back"
+        ):
+            act(flow("a"), source, ro.ParquetSink(tmp_path / "kept" / below))
+    assert manager.names == []
+    manager.submit(flow("a"), source, ro.ParquetSink(tmp_path / "out"))
+    manager.close()
+    backend.close()
 
 
 @pytest.mark.parametrize("case", WRONG)

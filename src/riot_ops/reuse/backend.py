@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
@@ -56,6 +56,12 @@ class Backend(Protocol):
 
     def running_steps(self) -> set[str]:
         """Ids of the running steps."""
+
+    def kept_dataflows(self) -> Set[str]:
+        """Names of the dataflows from before a restart that wait to be resumed."""
+
+    def check_sinks(self, deployments: Sequence[Deployment]) -> None:
+        """Raise if a sink of new dataflows would write into the folder of the back end itself."""
 
     def stats(self) -> dict[str, Any]:
         """Report ``fragments``, ``idle`` (steps that are not used but cannot be removed), and further figures."""
@@ -161,6 +167,12 @@ class NullBackend:
 
     def running_steps(self) -> set[str]:
         return set().union(*self.fragments) - self.idle
+
+    def kept_dataflows(self) -> Set[str]:
+        return frozenset()
+
+    def check_sinks(self, deployments: Sequence[Deployment]) -> None:
+        pass
 
     def stats(self) -> dict[str, Any]:
         return {"fragments": len(self.fragments), "idle": len(self.idle)}

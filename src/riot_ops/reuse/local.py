@@ -8,7 +8,7 @@ shared step gives bit for bit what it would give to one dataflow alone.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from riot_ops.reuse.placeholders import placeholder_reasons
 from riot_ops.reuse.shared_source import SharedSource, SourceBindings, SourcePool
 from riot_ops.reuse.sink_pool import SinkPool
 from riot_ops.reuse.sink_queue import SinkPosition, SinkQueue
-from riot_ops.reuse.submission import Deployment, ReadMode, StepReferences, lower_placed
+from riot_ops.reuse.submission import Deployment, ReadMode, StepReferences, check_sink_folders, lower_placed
 from riot_ops.runtime.engine import Batches, Engine
 
 __all__ = ["LocalBackend", "OpenEndpoints", "open_endpoints"]
@@ -271,6 +271,13 @@ class LocalBackend(Driver):
 
     def running_steps(self) -> set[str]:
         return set(self._origins)
+
+    def kept_dataflows(self) -> Set[str]:
+        return frozenset() if self.checkpoint is None else self.checkpoint.snapshot.dataflows.keys()
+
+    def check_sinks(self, deployments: Sequence[Deployment]) -> None:
+        if self.checkpoint is not None:
+            check_sink_folders(deployments, self.checkpoint.store.folder)
 
     def stats(self) -> dict[str, Any]:
         """Also ``messages`` read, ``records`` taken by each step, and the sinks' figures by dataflow.

@@ -1,5 +1,8 @@
 """The log of actions: lines of JSON with checksums, each on disk before the manager continues.
 
+A second file, with the suffix ``.end``, holds the number of lines and a checksum of all of them after each action. It
+shows that lines at the end are missing, or are those of another log. It may lag behind the log, never the reverse.
+
 An action is logged as *intent* with all that is needed to repeat it, as *enacted* when the back end has done it, and as
 *committed* when the ledger holds it; or as *reverted*. The last line may be torn, if the process ended while it wrote.
 
@@ -29,6 +32,9 @@ __all__ = ["ActionLog", "Journal", "ReplayedState", "compacted_actions", "replay
 _log = logging.getLogger("riot_ops")
 
 COMMITTED = {"state": "committed"}
+STATES = ("intent", "enacted", "committed", "reverted")
+#: How each log begins.
+FIRST_BYTES = b'{"n":'
 
 
 class ActionLog:
@@ -63,9 +69,9 @@ class ActionLog:
             raise ConnectorError(f"the log {path} is in use by another manager; stop it, or use another log") from None
         except OSError as error:
             raise ConnectorError(f"the log {path} cannot be used: {error}") from error
-        self._line = self._size = 0
-        #: Line and size before the last action.
-        self._before = (0, 0)
+        self._line = self._size = self._chain = 0
+        #: Line, size and chain before the last action.
+        self._before = (0, 0, 0)
         self.actions: list[dict[str, Any]] = []
         try:
             self._read()
@@ -77,7 +83,9 @@ class ActionLog:
     def _read(self) -> None:
         self.file.seek(0)
         data = self.file.read()
-        at = 0
+        if not data.startswith(FIRST_BYTES[: len(data)]):
+            raise StateError(f"{self.path} is a file of something else, not a log of actions; name another file")
+        known, at = self._read_end(), 0
         while at < len(data):
             end = data.find(b"\n", at) + 1
             entry = _parse_line(data[at:end]) if end else None
@@ -87,7 +95,9 @@ class ActionLog:
                 raise StateError(
                     f"the log {self.path} is damaged in line {self._line + 1}; restore it, or begin with a new one"
                 )
-            self._line += 1
+            self._line, self._chain = self._line + 1, zlib.crc32(data[at:end], self._chain)
+            if known is not None and self._line == known[0] and self._chain != known[1]:
+                raise StateError(f"the log {self.path} is not the one that was written; restore it, or begin anew")
             if entry["state"] == "intent":
                 self.actions.append({"do": entry["do"], "what": entry["what"], "state": "intent"})
             elif not self.actions:
@@ -97,30 +107,58 @@ class ActionLog:
             else:
                 self.actions[-1]["state"] = entry["state"]
             at = end
-        if self.actions and self.actions[-1]["do"] == COMPACTED:  # the dataflows followed it
+        cut = known is not None and self._line < known[0]
+        if cut or (self.actions and self.actions[-1]["do"] == COMPACTED):  # the dataflows followed it
             raise StateError(f"the log {self.path} is damaged: its end is missing; restore it, or begin with a new one")
         self.file.truncate(at)
         self._size = at
 
+    @property
+    def _end_path(self) -> Path:
+        return self.path.with_name(f"{self.path.name}.end")
+
+    def _read_end(self) -> tuple[int, int] | None:
+        """Read the number of lines and their checksum after the last action; None if they are not known."""
+        try:
+            lines, chain = json.loads(self._end_path.read_bytes())
+            return int(lines), int(chain)
+        except (OSError, ValueError, TypeError):
+            return None
+
+    def _write_end(self) -> None:
+        hidden = self.path.with_name(f"{self.path.name}.end.part")
+        with suppress(OSError):  # not synced: after a crash it may lag, or be unreadable
+            hidden.write_text(json.dumps([self._line, self._chain]))
+            os.replace(hidden, self._end_path)
+
+    def _forget_end(self) -> None:
+        """Remove what is known of the end, before lines are removed or replaced."""
+        with suppress(OSError):
+            self._end_path.unlink(missing_ok=True)
+
     def begin_action(self, do: str, what: Any) -> None:
         """Write the intent of an action."""
-        before = self._line, self._size
+        before = self._line, self._size, self._chain
         self._write({"state": "intent", "do": do, "what": what})
         self._before = before
 
     def record_outcome(self, state: str) -> None:
         """Write the state that the action has reached."""
         self._write({"state": state})
+        if state != "enacted":
+            self._write_end()
 
     def retract(self) -> None:
         """Remove the lines of the last action, which needs no disk space."""
-        line, size = self._before
+        line, size, chain = self._before
+        self._forget_end()
         try:
             self.file.truncate(size)
             os.fsync(self.file.fileno())
         except OSError as error:
             raise ConnectorError(f"the log {self.path} cannot be shortened: {error}") from error
-        self._line, self._size = line, size
+        self._line, self._size, self._chain = line, size, chain
+        self._write_end()
 
     def compact(self, actions: Iterable[tuple[str, Any]]) -> None:
         """Replace the log by equivalent actions if that halves its size at least."""
@@ -137,6 +175,7 @@ class ActionLog:
                 if file.write(data) != len(data):
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
                 os.fsync(file.fileno())
+                self._forget_end()
                 os.replace(hidden, self.path)
             except OSError as error:
                 _log.warning("the log %s was not compacted: %s", self.path, error)
@@ -144,7 +183,8 @@ class ActionLog:
             undo.pop_all()
         sync(self.path.parent)
         self.file.close()
-        self.file, self._line, self._size = file, len(entries), len(data)
+        self.file, self._line, self._size, self._chain = file, len(entries), len(data), zlib.crc32(data)
+        self._write_end()
 
     def _write(self, entry: dict[str, Any]) -> None:
         if self.file.closed:
@@ -162,6 +202,7 @@ class ActionLog:
             raise ConnectorError(f"the log {self.path} cannot be written: {error}; make room") from error
         self._line += 1
         self._size += len(line)
+        self._chain = zlib.crc32(line, self._chain)
 
     def close(self) -> None:
         """Release the log to another manager."""
@@ -262,7 +303,14 @@ def _parse_line(line: bytes) -> dict[str, Any] | None:
     body, found, checksum = line.rstrip(b"\n").rpartition(b',"crc":')
     if not found or checksum != f"{zlib.crc32(body + b'}')}}}".encode():
         return None
-    entry: dict[str, Any] = json.loads(body + b"}")
+    try:
+        entry = json.loads(body + b"}")
+    except ValueError:
+        return None
+    if not isinstance(entry, dict) or type(entry.get("n")) is not int or entry.get("state") not in STATES:
+        return None
+    if entry["state"] == "intent" and not (isinstance(entry.get("do"), str) and "what" in entry):
+        return None
     return entry
 
 
@@ -324,6 +372,8 @@ def replay(actions: Sequence[Mapping[str, Any]]) -> ReplayedState:
     found = ReplayedState()
     for place, action in enumerate(actions):
         do, what, state = action["do"], action["what"], action["state"]
+        if do in COMPLETED_ACTIONS and not isinstance(what, str):
+            raise TypeError(f"{do} of {what!r}")
         under_way = place == len(actions) - 1 and state in ("intent", "enacted")
         finished = do in COMPLETED_ACTIONS or (place > 0 and actions[place - 1]["do"] == COMPACTED)
         done = state in ("enacted", "committed") or (under_way and finished)

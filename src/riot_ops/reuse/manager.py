@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
-from riot_ops.core.errors import ConfigError, did_you_mean
+from riot_ops.core.errors import ConfigError, StateError, did_you_mean, exception_text
 from riot_ops.core.interrupts import defer_interrupt
 from riot_ops.core.paths import local_path
 from riot_ops.dataflow import Dataflow
@@ -381,7 +381,18 @@ class ReuseManager:
 
     def _replay(self, log: ActionLog) -> None:
         """Bring the ledger and the back end to where the log ends."""
-        before = replay(log.actions)
+        if not log.actions and (kept := self.backend.kept_dataflows()):
+            raise StateError(
+                f"the log {log.path} is empty, but the folder of the back end holds {', '.join(sorted(kept))}: "
+                "restore the log, or use a new folder"
+            )
+        try:
+            before = replay(log.actions)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise StateError(
+                f"the log {log.path} has an action that cannot be read ({exception_text(error)}); restore it, or begin "
+                "with a new one"
+            ) from None
         self._check_unused([*before.steps, *before.begun])
         self.ledger.reserve_ids(before.steps)
         self._recover(recreate_deployments(before.dataflows.values(), self.ledger, *self._recreate_args), before.paused)
@@ -438,7 +449,9 @@ class ReuseManager:
         for request, one in zip(requests, additions, strict=True):
             if request.flag_warm:
                 check_warmable(request.flow, one.reused, lambda step: step in new or self.backend.is_fresh(step))
-        return [(one, submission) for one, (submission, _) in zip(additions, found.values(), strict=True)]
+        deployments = [(one, submission) for one, (submission, _) in zip(additions, found.values(), strict=True)]
+        self.backend.check_sinks(deployments)
+        return deployments
 
     def _may_share(self, identity: StepIdentity, step: str) -> bool:
         if self.backend.has_failed(step):

@@ -6,6 +6,7 @@ import itertools
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Set
 from dataclasses import KW_ONLY, dataclass, field, replace
+from pathlib import Path
 from typing import Any, Literal
 
 from riot_ops.core.errors import ConfigError, did_you_mean, excerpt, value_text
@@ -45,6 +46,7 @@ __all__ = [
     "check_duplicates",
     "check_graph",
     "check_requests",
+    "check_sink_folders",
     "describe_submission",
     "lower_placed",
     "replace_iterators",
@@ -319,6 +321,18 @@ def check_duplicates(flow: Graph, identities: Mapping[str, StepIdentity], fold: 
                     f"the dataflow {flow.name!r}: {one} and {other} do the same work, and {min(both)} reads both: one "
                     "step in their place would halve its input"
                 )
+
+
+def check_sink_folders(deployments: Iterable[Deployment], folder: Path) -> None:
+    """Raise if a sink of new dataflows would write into a back end's own folder."""
+    for _, submission in deployments:
+        for name, sink in submission.sinks.items():
+            for place in map(Path, sink.folders()):
+                if place.resolve().is_relative_to(folder.resolve()):
+                    raise ConfigError(
+                        f"the sink {name!r} of {submission.name!r} would write to {place}, which is in the folder of "
+                        f"the back end ({folder}): name another folder"
+                    )
 
 
 def lower_placed(flow: Dataflow, placed: Mapping[str, str]) -> list[tuple[Step, str, str]]:

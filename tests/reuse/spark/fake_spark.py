@@ -45,15 +45,19 @@ class Gated(WrappedSource):
         made.write_text(str(rows))
         made.replace(self.gate)
 
+    def _rows(self) -> int | None:
+        text = self.gate.read_text()
+        return int(text) if text.isdecimal() else None
+
     def latest(self, start: Offset, limit: int | None = None) -> Offset:
         if not self.gate.exists():
             return start
-        if rows := self.gate.read_text():
-            limit = min(int(rows) - start["row"], int(rows) if limit is None else limit)
+        if (rows := self._rows()) is not None:
+            limit = min(rows - start["row"], rows if limit is None else limit)
         return self.source.latest(start, limit)
 
     def finished(self, offset: Offset) -> bool:
-        return self.gate.exists() and not self.gate.read_text() and self.source.finished(offset)
+        return self.gate.exists() and self._rows() is None and self.source.finished(offset)
 
 
 class _Context(threading.local):

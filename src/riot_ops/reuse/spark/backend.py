@@ -7,7 +7,7 @@ import functools
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import ExitStack
 from itertools import chain
 from pathlib import Path
@@ -45,7 +45,7 @@ from riot_ops.reuse.spark.stats import backend_stats
 from riot_ops.reuse.spark.subscriber import Progress, Subscriber, active_subscriptions
 from riot_ops.reuse.spark.supervisor import Supervisor, watch
 from riot_ops.reuse.spark.topic_readers import remove_other_readers, retained_batches, with_upstream
-from riot_ops.reuse.submission import Deployment, ReadMode
+from riot_ops.reuse.submission import Deployment, ReadMode, check_sink_folders
 from riot_ops.runtime.folder_lock import FolderLock
 
 __all__ = ["FragmentsBackend"]
@@ -409,6 +409,12 @@ class FragmentsBackend:
         if self._recovering is not None:
             return self._recovered.steps()
         return set(self._owners)
+
+    def kept_dataflows(self) -> Set[str]:
+        return self._recovered.dataflows
+
+    def check_sinks(self, deployments: Sequence[Deployment]) -> None:
+        check_sink_folders(deployments, self.folder)
 
     def stats(self) -> dict[str, Any]:
         """Return the statistics of queries, steps and sinks.

@@ -57,6 +57,11 @@ class RecoveredState:
         """The highest number of a fragment; -1 without any."""
         return max((int(name[1:]) for name in (*self.specs, *self.retired)), default=-1)
 
+    @property
+    def dataflows(self) -> Set[str]:
+        """Names of the dataflows."""
+        return self._paths.keys()
+
     def steps(self) -> set[str]:
         """Return the ids of all steps, as the manager knows them."""
         nodes = (step for spec in self.specs.values() for step in spec.nodes)
