@@ -425,7 +425,9 @@ def test_key_hashes_are_computed_once(monkeypatch):
 
     calls = []
     plain = hashing.hash_columns
-    monkeypatch.setattr(hashing, "hash_columns", lambda columns, n: calls.append(n) or plain(columns, n))
+    monkeypatch.setattr(
+        hashing, "hash_columns", lambda columns, n, secret: calls.append(n) or plain(columns, n, secret)
+    )
     flow = ro.Dataflow("hashes")
     rows = flow.source("in", schema=READINGS)
     kalman = rows.to(t.KalmanFilter(by=("device",)), id="kalman")

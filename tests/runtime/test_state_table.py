@@ -92,14 +92,15 @@ def test_other_bytes_are_refused():
 @pytest.mark.parametrize(("ttl_us", "alive"), [(None, [1, 2, 3]), (10, [1, 2, 3]), (9, [2, 3]), (4, [3])])
 def test_keys_live_until_ttl_after_newest(ttl_us, alive):
     # slot 0 is written twice, and the later row counts
-    table = pa.table({"slot": [0, 0, 1, 2], "last": [99, 90, 95, 100], "h1": [1, 1, 2, 3], "h2": [7, 7, 7, 7]})
+    table = pa.table({"slot": [0, 0, 1, 2], "last": [99, 90, 95, 100], "row": [1, 1, 2, 3]})
+    keys = pa.table({"k": ["a", "b", "c"]})
     ttl = None if ttl_us is None else timedelta(microseconds=ttl_us)
-    assert np.asarray(table["h1"])[live_rows(table, ttl, NEVER)].tolist() == alive
+    assert np.asarray(table["row"])[live_rows(table, keys, ttl, NEVER)].tolist() == alive
 
 
 def test_key_that_came_back_has_one_row():
-    table = pa.table({"slot": [0, 1, 2], "last": [10, 20, 30], "h1": [1, 2, 1], "h2": [7, 7, 7]})
-    assert live_rows(table, timedelta(microseconds=100), NEVER).tolist() == [1, 2]
-    assert live_rows(table, timedelta(microseconds=100), 120).tolist() == [1, 2]
-    assert live_rows(table, timedelta(microseconds=100), 121).tolist() == [2]
-    assert live_rows(table, None, 131).tolist() == [1, 2]
+    table, keys = pa.table({"slot": [0, 1, 2], "last": [10, 20, 30]}), pa.table({"k": ["a", "b", "a"]})
+    assert live_rows(table, keys, timedelta(microseconds=100), NEVER).tolist() == [1, 2]
+    assert live_rows(table, keys, timedelta(microseconds=100), 120).tolist() == [1, 2]
+    assert live_rows(table, keys, timedelta(microseconds=100), 121).tolist() == [2]
+    assert live_rows(table, keys, None, 131).tolist() == [1, 2]

@@ -25,6 +25,7 @@ __all__ = [
     "cast",
     "from_values",
     "infer_type",
+    "is_key_type",
     "is_text",
     "plain_schema",
     "plain_type",
@@ -53,12 +54,14 @@ Problems = dict[int, Problem]
 def plain_type(dtype: pa.DataType) -> pa.DataType:
     """The type of the same values without dictionary, run-end or view encoding, as tasks expect it.
 
+    Of extension types only JSON has the values of its storage.
+
     >>> plain_type(pa.dictionary(pa.int32(), pa.string_view()))
     DataType(string)
     """
     if types.is_dictionary(dtype) or types.is_run_end_encoded(dtype):
         return plain_type(dtype.value_type)
-    if isinstance(dtype, pa.BaseExtensionType):
+    if isinstance(dtype, pa.BaseExtensionType) and dtype.extension_name == "arrow.json":
         return plain_type(dtype.storage_type)
     if types.is_string_view(dtype):
         return pa.string()
@@ -82,6 +85,10 @@ def can_cast(have: pa.DataType, want: pa.DataType) -> bool:
     >>> can_cast(pa.string(), pa.float64()), can_cast(pa.int64(), pa.string())
     (True, False)
     """
+    if isinstance(
+        have, pa.BaseExtensionType
+    ):  # a UUID to its 16 bytes, a period to its number: where a user asks for it
+        return bool(plain_type(have.storage_type).equals(want))
     have = plain_type(have)
     if have.equals(want) or types.is_null(have):
         return True
@@ -291,6 +298,22 @@ def is_text(dtype: pa.DataType) -> bool:
         or types.is_large_binary(dtype)
         or types.is_fixed_size_binary(dtype)
     )
+
+
+def is_key_type(dtype: pa.DataType) -> bool:
+    """Whether values of a type can be keys: numbers, text, bytes, truth values, dates and times, and missing values.
+
+    >>> is_key_type(pa.date32()), is_key_type(pa.binary(6)), is_key_type(pa.list_(pa.int64()))
+    (True, True, False)
+    """
+    if types.is_dictionary(dtype):
+        return is_key_type(dtype.value_type)
+    if types.is_decimal(dtype):  # to be compared with other scales, see kernels.arrays.hashing
+        return bool(0 <= dtype.scale <= 38 and dtype.precision - dtype.scale <= 38)
+    temporal = types.is_temporal(dtype) and not types.is_interval(dtype)
+    view = types.is_string_view(dtype) or types.is_binary_view(dtype)
+    simple = types.is_integer(dtype) or types.is_floating(dtype) or types.is_boolean(dtype) or types.is_null(dtype)
+    return bool(simple or temporal or view or is_text(dtype))
 
 
 def _is_number(dtype: pa.DataType) -> bool:

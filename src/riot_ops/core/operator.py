@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from riot_ops.core.casting import is_key_type
 from riot_ops.core.clock import Clock, Ticks
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError, did_you_mean
@@ -41,8 +42,9 @@ __all__ = [
 ]
 
 #: What a task requires of the type of an input field: ``number``, which it computes with in float64; ``exact number``,
-#: without decimals, whose digits it would lose; ``value``, an exact number or a time, which it passes on or compares.
-Requirement = Literal["number", "exact number", "value", "text", "any"]
+#: without decimals, whose digits it would lose; ``value``, an exact number or a time, which it passes on or compares;
+#: ``key``, a value whose equality is known.
+Requirement = Literal["number", "exact number", "value", "text", "key", "any"]
 State = dict[str, Any]
 
 
@@ -83,6 +85,7 @@ _SATISFIES: dict[str, Callable[[pa.DataType], bool]] = {
     "exact number": _is_exact_number,
     "value": lambda dtype: _is_exact_number(dtype) or (pa.types.is_temporal(dtype) and not pa.types.is_interval(dtype)),
     "text": _is_text,
+    "key": is_key_type,
     "any": lambda _: True,
 }
 
@@ -91,6 +94,7 @@ _SATISFIES: dict[str, Callable[[pa.DataType], bool]] = {
 _WORDS = {
     "exact number": "number of at most 64 bits",
     "value": "number of at most 64 bits, or a time,",
+    "key": "key (a number, text, bytes of any kind, a boolean, a date, a time or a duration)",
 }
 
 
@@ -100,9 +104,9 @@ def both_requirements(one: Requirement | None, other: Requirement) -> Requiremen
     >>> both_requirements("number", "value"), both_requirements("any", "value")
     ('exact number', 'value')
     """
-    if one is None or one in ("any", other):
+    if one is None or one in ("any", "key", other):
         return other
-    return one if other == "any" else "exact number"
+    return one if other in ("any", "key") else "exact number"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -306,7 +310,7 @@ class KeyedOperator(Operator):
 
     def requires(self) -> Mapping[str, Requirement]:
         extra: dict[str, Requirement] = {"event_time": "any"} if self.ttl else {}
-        return {**dict.fromkeys(self.by, "any"), **extra}
+        return {**dict.fromkeys(self.by, "key"), **extra}
 
     @abstractmethod
     def state_fields(self) -> Mapping[str, StateField]:

@@ -7,6 +7,7 @@ from collections import Counter
 
 import pyarrow as pa
 
+from riot_ops.core.casting import is_key_type
 from riot_ops.core.errors import ConfigError, did_you_mean
 from riot_ops.core.order import is_ordinal
 from riot_ops.core.schema import ERRORS
@@ -158,6 +159,8 @@ class Graph:
                                 f"{node.id}: hash field {name!r} is not in its input; fields are "
                                 f"{', '.join(schema.names)}{did_you_mean(name, schema.names)}"
                             )
+                        elif not is_key_type(dtype := schema.field(name).type):
+                            problems.append(f"{node.id}: hash field {name!r} is {dtype}, which cannot be hashed")
                 assert node.task is not None
                 ordinals = [edge_ordinals(e, found[e.source]) for e in into[node.id] if e.source in found]
                 for name in max(ordinals, key=len):  # filled with 0 for inputs that lack it

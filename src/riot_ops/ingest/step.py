@@ -59,6 +59,11 @@ def declared_schema(schema: pa.Schema, where: str) -> pa.Schema:
     """Normalise a schema to plain types, and to the fixed types of ``seq``, ``ordinal`` and ``event_time``."""
     fields = []
     for field in plain_schema(schema):
+        if isinstance(field.type, pa.BaseExtensionType):
+            raise ConfigError(
+                f"{where}: the field {field.name!r} is of type {field.type}, which no task knows; convert it before, "
+                f"for example to text, or to its storage {field.type.storage_type}"
+            )
         dtype = pa.int64() if is_ordinal(field.name) else RESERVED_TYPES.get(field.name, field.type)
         same_kind = types.is_integer if types.is_integer(dtype) else types.is_timestamp
         if not (field.type.equals(dtype) or types.is_null(field.type) or same_kind(field.type)):

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from riot_ops.core.casting import infer_type, is_text
+from riot_ops.core.casting import infer_type, is_key_type, is_text
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.operator import NUMBER_REQUIREMENTS, KeyedOperator, Operator, StatelessOperator
@@ -192,6 +192,7 @@ class Session:
         if known is not None:
             return known
         kind = infer_type([value])
-        if self._requires.get(name) == "text" and not is_text(kind):
+        accepts = {"text": is_text, "key": is_key_type}.get(self._requires.get(name, "any"))
+        if accepts is not None and not accepts(kind):
             return pa.string()
         return kind

@@ -34,7 +34,7 @@ from riot_ops.ingest.watermarks import generate_watermarks
 from riot_ops.kernels.arrays.arrow import concat_batches
 from riot_ops.kernels.arrays.derived import Derived
 from riot_ops.kernels.arrays.dictionaries import decode_dictionaries
-from riot_ops.kernels.arrays.hashing import HashMemo
+from riot_ops.kernels.arrays.hashing import HashMemo, hash_columns, hash_keys
 from riot_ops.kernels.arrays.index import KeyIndex, first_rows, key_numbers, mark_slots
 from riot_ops.kernels.arrays.selection import LazyBatch, Rows, field_names, materialize, take_columns
 from riot_ops.runtime.snapshot import (
@@ -89,6 +89,7 @@ class KeyedState:
         self.time = None if self._clock is None else Watermark(self._clock)
         self.arrays: dict[str, Any] = {n: f.empty(0, (like or {}).get(n)) for n, f in self.fields.items()}
         self._keys: list[pa.RecordBatch] = []
+        self._order_hashes = np.empty(0, np.uint64)  # of the first slots: what orders the timer output of keys
         self._capacity = 0
         self._touched: npt.NDArray[np.bool_] = np.zeros(0, np.bool_)
         self._saved = 0  # slots whose keys are in an earlier snapshot
@@ -227,7 +228,15 @@ class KeyedState:
 
     def _due(self, due: TimerOutput, ticks: Ticks) -> pa.RecordBatch:
         assert self.time is not None
-        return timer_records(due, ticks, self._lateness, self.time.seq, self.keys(), self.index.hashes[0], self._coded)
+        return timer_records(due, ticks, self._lateness, self.time.seq, self.keys(), self._key_order(), self._coded)
+
+    def _key_order(self) -> npt.NDArray[np.uint64]:
+        """Return the hash of each slot's key that orders timer output: the same in every process, without a secret."""
+        known, size = self._order_hashes.size, self.index.size
+        if known < size:
+            keys = self.keys().slice(known)
+            self._order_hashes = np.concatenate([self._order_hashes, hash_columns(keys.columns, size - known)[0]])
+        return self._order_hashes
 
     def _update(self, batch: Rows, ticks: Ticks | None, dead: DeadLetters) -> pa.RecordBatch:
         given: Any = batch if self.task.accepts_selection else materialize(batch)
@@ -431,7 +440,7 @@ class KeyedState:
             new = self._saved
         keys = self.keys()
         a_key = sum(field.bytes_per_key(self.arrays[name]) for name, field in self.fields.items())
-        a_key += 24 + keys.nbytes // max(1, keys.num_rows)
+        a_key += 8 + keys.nbytes // max(1, keys.num_rows)
         each = max(1, slots.size if max_bytes is None else max_bytes // a_key)
         for start in range(0, max(1, slots.size), each):
             part = slots[start : start + each]
@@ -442,8 +451,7 @@ class KeyedState:
         self._saved = self.index.size
 
     def _piece(self, kind: str, slots: npt.NDArray[np.int64], new: int) -> bytes:
-        h1, h2 = self.index.hashes
-        rows = {"slot": pa.array(slots.astype(np.int32)), "h1": pa.array(h1[slots]), "h2": pa.array(h2[slots])}
+        rows = {"slot": pa.array(slots.astype(np.int32))}
         if self.index.ttl:
             rows["last"] = pa.array(self.index.last_seen[slots])
         for name, field in self.fields.items():
@@ -467,7 +475,7 @@ class KeyedState:
         size = int(slots.max()) + 1 if slots.size else 0
         self._reserve(max(size, self.index.size))
         last = rows.column("last").to_numpy() if self.index.ttl else np.empty(0, np.int64)
-        self.index.assign(slots, rows.column("h1").to_numpy(), rows.column("h2").to_numpy(), last)
+        self.index.assign(slots, *self._restored_hashes(slots, new, keys), last)
         if self.time is not None and time:
             self.time.restore(time)
         for name, field in self.fields.items():
@@ -476,4 +484,19 @@ class KeyedState:
             held = sum(k.num_rows for k in self._keys)
             self._keys = [self.keys().slice(0, new)] if held > new else self._keys
             self._keys.append(keys.replace_schema_metadata(None))
+            self._order_hashes = self._order_hashes[:new]
         self._saved = self.index.size
+
+    def _restored_hashes(
+        self, slots: npt.NDArray[np.int64], new: int, keys: pa.RecordBatch
+    ) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint64]]:
+        """Return the hashes of the keys of slots in a snapshot, whose keys from slot ``new`` on it holds."""
+        h1, h2 = np.zeros(slots.size, np.uint64), np.zeros(slots.size, np.uint64)
+        added = slots >= new
+        if keys.num_rows:
+            for part, found in zip((h1, h2), hash_keys(keys.columns, keys.num_rows), strict=True):
+                part[added] = found[slots[added] - new]
+        if not added.all():
+            for part, found in zip((h1, h2), self.index.hashes, strict=True):
+                part[~added] = found[slots[~added]]
+        return h1, h2

@@ -19,6 +19,7 @@ from riot_ops.core.clock import NEVER, to_microseconds
 from riot_ops.core.errors import ConfigError, StateError, did_you_mean
 from riot_ops.core.operator import KeyedOperator
 from riot_ops.core.parameters import duration, parameters_from_json
+from riot_ops.kernels.arrays.index import key_numbers
 from riot_ops.runtime.checkpoint import Checkpoint
 from riot_ops.runtime.snapshot import from_ipc, unpack_snapshot
 
@@ -72,8 +73,9 @@ def state_table(snapshots: Sequence[bytes], where: str = "") -> pa.Table:
     if not parts:
         raise StateError(f"the state{where} is empty: there is no snapshot")
     rows = pa.concat_tables(parts)
-    indices = live_rows(rows, _duration(identity["parameters"].get("ttl")), time[0] - time[2] if time else NEVER)
-    rows, known = rows.take(indices), concat_tables(keys)
+    known = concat_tables(keys)
+    indices = live_rows(rows, known, _duration(identity["parameters"].get("ttl")), time[0] - time[2] if time else NEVER)
+    rows = rows.take(indices)
     names = known.column_names
     columns = list(known.take(rows.column("slot")).columns) if names else []
     for name, (dtype, _) in identity["fields"].items():
@@ -122,8 +124,8 @@ def state_of_step(states: dict[str, Any], step: str, checkpoint: str) -> Any:
     return states[step]
 
 
-def live_rows(rows: pa.Table, ttl: timedelta | None, now: int) -> npt.NDArray[np.int64]:
-    """Return the newest row of each live slot, in the order of slots."""
+def live_rows(rows: pa.Table, keys: pa.Table, ttl: timedelta | None, now: int) -> npt.NDArray[np.int64]:
+    """Return the newest row of each live slot, in the order of slots; ``keys`` has the key of each slot."""
     slots = rows.column("slot").to_numpy()
     # np.unique returns the first of equal values, but the last is wanted
     _, last = np.unique(slots[::-1], return_index=True)
@@ -134,8 +136,8 @@ def live_rows(rows: pa.Table, ttl: timedelta | None, now: int) -> npt.NDArray[np
         seen = rows.column("last").to_numpy()[indices]
         indices = indices[max(now, seen.max()) - seen <= to_microseconds(ttl)]
     # a key that expired and came back has a new slot beside the old one
-    hashes = np.stack([rows.column(h).to_numpy()[indices] for h in ("h1", "h2")])
-    _, first = np.unique(hashes[:, ::-1], axis=1, return_index=True)
+    columns = [column.combine_chunks() for column in keys.take(rows.column("slot").take(indices)).columns]
+    _, first = np.unique(key_numbers(columns, indices.size)[::-1], return_index=True)
     return np.sort(indices[indices.size - 1 - first])
 
 

@@ -5,19 +5,20 @@ from __future__ import annotations
 import math
 import struct
 import zlib
-from collections.abc import Iterable
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from riot_ops.core.casting import is_text
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.paths import local_path, write_atomic
 from riot_ops.kernels.arrays.arrow import NO_MASK, byte_spans, readonly
 from riot_ops.kernels.arrays.hashing import hash_strings
 from riot_ops.kernels.stats.bloom import contains_hashes, insert_hashes
+from riot_ops.sketches.values import chunks_of
 
 __all__ = ["BloomFilter", "bloom_size", "value_hashes"]
 
@@ -59,12 +60,9 @@ def value_hashes(
     """``(h1, h2, valid)`` of a column; values other than text and binary are hashed as text."""
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
-    if not (
-        pa.types.is_string(column.type)
-        or pa.types.is_large_string(column.type)
-        or pa.types.is_binary(column.type)
-        or pa.types.is_large_binary(column.type)
-    ):
+    if pa.types.is_fixed_size_binary(column.type) or pa.types.is_binary_view(column.type):
+        column = column.cast(pa.large_binary())
+    elif not is_text(column.type):
         column = column.cast(pa.string())
     h1, h2 = hash_strings(column)
     valid = byte_spans(column)[3] if column.null_count else NO_MASK
@@ -124,35 +122,39 @@ class BloomFilter:
         self.words: npt.NDArray[np.uint64] = np.zeros(-(-self.m // 64), np.uint64)
 
     @classmethod
-    def of(cls, values: Iterable[str], false_positive_rate: float = 0.01) -> Self:
+    def of(cls, values: Any, false_positive_rate: float = 0.01) -> Self:
         """A filter that contains the given values and is sized for them.
 
         >>> BloomFilter.of(["a", "b"]).count
         2
         """
-        column = pa.array(list(values), pa.string())
-        bloom = cls(max(1, len(column)), false_positive_rate)
-        bloom.add(column)
+        chunks = chunks_of(values, "BloomFilter.of")
+        bloom = cls(max(1, sum(map(len, chunks))), false_positive_rate)
+        for chunk in chunks:
+            bloom.add(chunk)
         return bloom
 
-    def add(self, column: pa.Array) -> None:
-        """Insert the values of a column; nulls are skipped."""
-        h1, h2, valid = value_hashes(column)
-        count = np.zeros(1, np.int64)
-        insert_hashes(
-            h1, h2, valid, readonly(np.zeros(h1.size, np.int64)), self.m, self.k, self.words.reshape(1, -1), count
-        )
-        self.count += int(count[0])
+    def add(self, column: Any) -> None:
+        """Insert values: an Arrow array, or a list or the like; nulls are skipped."""
+        for chunk in chunks_of(column, "BloomFilter.add"):
+            h1, h2, valid = value_hashes(chunk)
+            count = np.zeros(1, np.int64)
+            insert_hashes(
+                h1, h2, valid, readonly(np.zeros(h1.size, np.int64)), self.m, self.k, self.words.reshape(1, -1), count
+            )
+            self.count += int(count[0])
 
-    def contains(self, column: pa.Array) -> npt.NDArray[np.bool_]:
-        """Whether each value may have been inserted; false for nulls."""
-        h1, h2, valid = value_hashes(column)
-        out = np.empty(h1.size, np.bool_)
-        contains_hashes(h1, h2, valid, self.m, self.k, readonly(self.words), out)
-        return out
+    def contains(self, column: Any) -> npt.NDArray[np.bool_]:
+        """Whether each value of an Arrow array, or of a list or the like, may have been inserted; false for nulls."""
+        found = [np.empty(0, np.bool_)]
+        for chunk in chunks_of(column, "BloomFilter.contains"):
+            h1, h2, valid = value_hashes(chunk)
+            found.append(np.empty(h1.size, np.bool_))
+            contains_hashes(h1, h2, valid, self.m, self.k, readonly(self.words), found[-1])
+        return np.concatenate(found)
 
-    def __contains__(self, value: str) -> bool:
-        return bool(self.contains(pa.array([value], pa.string()))[0])
+    def __contains__(self, value: Any) -> bool:
+        return bool(self.contains([value])[0])
 
     def merge(self, other: BloomFilter) -> Self:
         """Merge two filters, which must have the same n and p, into a filter of the values of both.

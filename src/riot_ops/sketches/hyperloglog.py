@@ -8,11 +8,11 @@ from typing import Any, Self
 import mmh3
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from riot_ops.core.errors import ConfigError, MissingExtraError, StateError
 from riot_ops.kernels.jit import kernel
-from riot_ops.kernels.stats.hyperloglog import alpha, estimate, hash_values, insert, is_countable, linear_counts
+from riot_ops.kernels.stats.hyperloglog import alpha, estimate, hash_values, insert, linear_counts
+from riot_ops.sketches.values import chunks_of
 
 __all__ = ["HyperLogLog", "murmur3_64"]
 
@@ -72,11 +72,8 @@ class HyperLogLog:
         self.registers: npt.NDArray[np.uint8] = np.zeros(1 << precision, np.uint8)
 
     def add(self, column: Any) -> None:
-        """Add values: an Arrow array, or anything that ``pa.array`` converts; nulls and NaN do not count."""
-        array = column if isinstance(column, (pa.Array, pa.ChunkedArray)) else pa.array(column)
-        if not is_countable(array.type):
-            raise ConfigError(f"distinct values of {array.type} cannot be counted; use text or numbers")
-        for chunk in array.chunks if isinstance(array, pa.ChunkedArray) else [array]:
+        """Add values: an Arrow array, or a list or the like; nulls and NaN do not count."""
+        for chunk in chunks_of(column, "HyperLogLog.add"):
             hashes, present = hash_values(chunk)
             _insert_all(hashes, present, self.registers, self.precision)
 

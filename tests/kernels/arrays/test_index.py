@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from riot_ops.kernels.arrays import index as key_index
-from riot_ops.kernels.arrays.hashing import hash_columns
+from riot_ops.kernels.arrays.hashing import hash_keys
 from riot_ops.kernels.arrays.index import KeyIndex
 from tests.kernels.arrays.columns import dictionary_columns
 
@@ -90,7 +90,7 @@ def test_coded_keys_have_the_slots_of_plain_keys_with_and_without_ttl(keys, ttl)
         column = names.take(pa.array(rng.integers(0, keys + 1, rows)))
         times = [start + np.cumsum(rng.choice([0, 0, 0, 1, 4], rows))] if ttl else []
         start += rows
-        wanted = plain.resolve(*hash_columns([column], rows), *times)
+        wanted = plain.resolve(*hash_keys([column], rows), *times)
         found, some = numbered.resolve_coded([column.dictionary_encode()], rows, *times)
         assert found.tolist() == wanted.tolist()
         assert set(found[some]) == set(wanted)
@@ -127,7 +127,7 @@ def test_slots_of_codes_equal_slots_of_values(parts):
     for part in parts:
         slots, rows = ours.resolve_coded([part], len(part))
         plain = part.dictionary_decode()
-        assert slots.tolist() == wanted.resolve(*hash_columns([plain], len(plain))).tolist()
+        assert slots.tolist() == wanted.resolve(*hash_keys([plain], len(plain))).tolist()
         assert set(slots[rows].tolist()) == set(slots.tolist())
     assert [h.tolist() for h in ours.hashes] == [h.tolist() for h in wanted.hashes]
 
@@ -140,6 +140,6 @@ def test_slots_of_combined_codes_equal_slots_of_values(columns, limit):
         patch.setattr(key_index, "MAX_COMBINATIONS", limit)
         slots, rows = KeyIndex().resolve_coded(columns, n)
     plain = [column.dictionary_decode() for column in columns]
-    assert slots.tolist() == KeyIndex().resolve(*hash_columns(plain, n)).tolist()
+    assert slots.tolist() == KeyIndex().resolve(*hash_keys(plain, n)).tolist()
     firsts = [i for i, slot in enumerate(slots.tolist()) if slot not in slots[:i]]
     assert np.arange(n)[rows].tolist() in (firsts, list(range(n)))

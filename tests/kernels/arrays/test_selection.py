@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from riot_ops.kernels.arrays.hashing import HashMemo, hash_columns
+from riot_ops.kernels.arrays.hashing import HashMemo, hash_keys
 from riot_ops.kernels.arrays.selection import (
     PAGE,
     SMALL,
@@ -51,7 +51,7 @@ def test_select_and_take_equal_python_lists(rows, data):
     hashes = HashMemo().hash_rows(some, ("key", "n"))
     assert materialize(some).column("key").to_pylist() == [key for key, _ in wanted]
     assert [h.tolist() for h in hashes] == [
-        h.tolist() for h in hash_columns([materialize(some).column("key"), materialize(some).column("n")], len(wanted))
+        h.tolist() for h in hash_keys([materialize(some).column("key"), materialize(some).column("n")], len(wanted))
     ]
     places = data.draw(st.lists(st.integers(0, max(0, len(wanted) - 1)), max_size=4 if wanted else 0))
     taken = take_columns(some, np.array(places, np.int64), ["value", "key"])

@@ -160,7 +160,7 @@ def test_wrong_parameters_are_refused(make):
 def test_nested_fields_are_refused():
     schema = pa.schema([("sensor_id", pa.list_(pa.string()))])
     for task in (CheckBloomFilter(members=("a",)), TrainBloomFilter(), CheckBloomFilters(models={"sensor_id": ["a"]})):
-        with pytest.raises(ConfigError, match="text or numbers"):
+        with pytest.raises(ConfigError, match=r"needs a key|text or numbers"):
             task.output_schema(schema)
 
 

@@ -115,7 +115,7 @@ def test_fields_of_any_type(column, method):
 
 
 def test_lists_cannot_be_counted():
-    with pytest.raises(ConfigError, match="cannot count distinct values of list"):
+    with pytest.raises(ConfigError, match=r"needs a key .* has list"):
         DistinctCount().output_schema(pa.schema({"value": pa.list_(pa.int8())}))
 
 

@@ -1,4 +1,4 @@
-"""MurmurHash3 over bytes and columns, bit-identical to ``mmh3``."""
+"""Hashes of columns: with a secret for keys in memory; MurmurHash3, as ``mmh3`` has it, where they leave a process."""
 
 from __future__ import annotations
 
@@ -8,14 +8,16 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from riot_ops.core.casting import is_key_type, is_text
 from riot_ops.kernels.arrays.arrow import NO_MASK, byte_spans, float_column, readonly, valid_mask
 from riot_ops.kernels.arrays.byte_masks import low_bits
-from riot_ops.kernels.arrays.dictionaries import dictionary_codes
+from riot_ops.kernels.arrays.dictionaries import dictionary_codes, dictionary_values
+from riot_ops.kernels.arrays.keyed_hashing import SECRET, combine_keyed, hash_spans_keyed, hash_words_keyed
 from riot_ops.kernels.arrays.selection import Rows, Selection
 from riot_ops.kernels.jit import kernel
 from riot_ops.kernels.text.numbers import load8
 
-__all__ = ["HashMemo", "hash_columns", "hash_strings", "murmur3_x64_128"]
+__all__ = ["HashMemo", "hash_columns", "hash_keys", "hash_strings", "murmur3_x64_128"]
 
 U64 = npt.NDArray[np.uint64]
 
@@ -26,6 +28,8 @@ _M2 = np.uint64(0xC4CEB9FE1A85EC53)
 _N1 = np.uint64(0x52DCE729)
 _N2 = np.uint64(0x38495AB5)
 _NULL = np.uint64(0x9E3779B97F4A7C15)
+_NAN = np.uint64(0x7FF8000000000000)
+NO_SECRET = readonly(np.empty(0, np.uint64))
 
 
 @kernel
@@ -148,37 +152,74 @@ def hash_strings(column: pa.Array, seed: int = 0) -> tuple[U64, U64]:
     return h1, h2
 
 
-def _hash_column(column: pa.Array) -> tuple[U64, U64]:
+def _hash_column(column: pa.Array, secret: U64) -> tuple[U64, U64]:
     dtype = column.type
     if pa.types.is_null(dtype):
-        return np.full(len(column), _NULL), np.full(len(column), _NULL)
-    if pa.types.is_string(dtype) or pa.types.is_binary(dtype) or pa.types.is_large_string(dtype):
-        return hash_strings(column)
+        return _hash_column(pa.nulls(len(column), pa.int64()), secret)
     if pa.types.is_dictionary(dtype):
         if len(column.dictionary) > len(column):
-            return _hash_column(column.dictionary_decode())
+            return _hash_column(dictionary_values(column), secret)
         codes, known = dictionary_codes(column)
-        return tuple(np.append(part, _NULL)[codes] for part in _hash_column(known))  # type: ignore[return-value]
+        h1, h2 = _hash_column(known, secret)
+        null = (_NULL, _NULL) if not secret.size else (secret[10], secret[11])
+        return np.append(h1, null[0])[codes], np.append(h2, null[1])[codes]
+    column = _hashable(column)
+    dtype = column.type
     h1, h2 = np.empty(len(column), np.uint64), np.empty(len(column), np.uint64)
+    if is_text(dtype):
+        data, starts, ends, valid = byte_spans(column)
+        if secret.size:
+            hash_spans_keyed(data, starts, ends, valid, secret, h1, h2)
+        else:
+            _hash_spans(data, starts, ends, valid, np.uint64(0), h1, h2)
+        return h1, h2
     if pa.types.is_floating(dtype):
         values, valid = float_column(column)
-        words = readonly((values + 0.0).view(np.uint64))  # -0.0 and 0.0 are one key
+        words = _float_words(values)
     else:
         words, valid = _words(column)
-    _hash_words(words, valid, h1, h2)
+    if secret.size:
+        hash_words_keyed(words, valid, secret, h1, h2)
+    else:
+        _hash_words(words, valid, h1, h2)
     return h1, h2
+
+
+def _hashable(column: pa.Array) -> pa.Array:
+    """The column, or one of a type that kernels read whose values are equal where those of the column are."""
+    dtype = column.type
+    if pa.types.is_decimal(dtype):  # 1.0 and 1.00 are one key
+        if column.null_count == len(column):
+            return pa.nulls(len(column), pa.int64())
+        column, dtype = column.cast(pa.decimal256(76, 38)).view(pa.binary(32)), pa.binary(32)
+    if pa.types.is_fixed_size_binary(dtype) or pa.types.is_string_view(dtype) or pa.types.is_binary_view(dtype):
+        return column.cast(pa.large_binary())
+    if not is_key_type(dtype):
+        raise TypeError(f"a key cannot be of type {dtype}")
+    return column
+
+
+def _float_words(values: npt.NDArray[np.float64]) -> U64:
+    """Bits of doubles: -0.0 and 0.0 are one key, and so are all NaN."""
+    words = (values + 0.0).view(np.uint64)
+    missing = np.isnan(values)
+    if missing.any():
+        words[missing] = _NAN
+    return readonly(words)
 
 
 def _words(column: pa.Array) -> tuple[U64, npt.NDArray[np.bool_]]:
     """``(words, valid)`` of an integer, temporal or boolean column: 64 bits per value, arbitrary where null."""
     dtype = column.type
     valid = NO_MASK if column.null_count == 0 else readonly(valid_mask(column))
-    if pa.types.is_int64(dtype) or pa.types.is_timestamp(dtype):
+    if pa.types.is_boolean(dtype):
+        column = column.cast(pa.int8())
+    elif pa.types.is_temporal(dtype):
+        column = column.view(pa.int32() if dtype.bit_width == 32 else pa.int64())
+    if pa.types.is_int64(column.type):
         buffer = column.buffers()[1]
         if buffer is not None and len(column):
             return readonly(np.frombuffer(buffer, np.uint64, len(column), 8 * column.offset)), valid
-    if pa.types.is_temporal(dtype) or pa.types.is_boolean(dtype):
-        column = column.cast(pa.int64()) if not pa.types.is_boolean(dtype) else column.cast(pa.int8())
     return readonly(np.asarray(column.fill_null(0)).astype(np.int64).view(np.uint64)), valid
 
 
@@ -192,15 +233,15 @@ class HashMemo:
         self._known: dict[tuple[Any, ...], tuple[list[Any], U64, U64]] = {}
 
     def hash_columns(self, columns: list[pa.Array], n: int) -> tuple[U64, U64]:
-        """Like :func:`hash_columns`; the result must not be modified."""
+        """Like :func:`hash_keys`; the result must not be modified."""
         entry = (n, *((c.type, c.offset, *_addresses(c)) for c in columns))
         if entry not in self._known:
             if len(columns) > 1:  # other tasks may be keyed by one of the columns
                 h1, h2 = (part.copy() for part in self.hash_columns(columns[:1], n))
                 for column in columns[1:]:
-                    _combine(h1, h2, *self.hash_columns([column], n))
+                    combine_keyed(h1, h2, *self.hash_columns([column], n), SECRET)
             else:
-                h1, h2 = hash_columns(columns, n)
+                h1, h2 = hash_keys(columns, n)
             self._known[entry] = (columns, h1, h2)
         return self._known[entry][1:]
 
@@ -231,14 +272,31 @@ def _addresses(column: pa.Array) -> list[int]:
     return [0 if b is None else b.address for b in buffers]
 
 
-def hash_columns(columns: list[pa.Array], n: int) -> tuple[U64, U64]:
+def hash_columns(columns: list[pa.Array], n: int, secret: U64 = NO_SECRET) -> tuple[U64, U64]:
     """A 128-bit hash of the key of each of n rows, combined from one hash per column.
 
-    Key lookups compare hashes only: with 128 bits a collision among a million keys has a probability of 1e-27.
+    Without a secret it is MurmurHash3, the same in every process and release; anyone can choose keys that collide.
+
+    >>> hash_columns([pa.array([1, 1])], 2)[0].tolist()
+    [5201560838066575651, 5201560838066575651]
     """
     if not columns:
         return np.zeros(n, np.uint64), np.zeros(n, np.uint64)
-    h1, h2 = _hash_column(columns[0])
+    h1, h2 = _hash_column(columns[0], secret)
     for column in columns[1:]:
-        _combine(h1, h2, *_hash_column(column))
+        g1, g2 = _hash_column(column, secret)
+        if secret.size:
+            combine_keyed(h1, h2, g1, g2, secret)
+        else:
+            _combine(h1, h2, g1, g2)
     return h1, h2
+
+
+def hash_keys(columns: list[pa.Array], n: int) -> tuple[U64, U64]:
+    """A 128-bit hash of the key of each of n rows with the secret of this process, to find keys in memory.
+
+    >>> a, b, c = hash_keys([pa.array(["a", "b", "a"])], 3)[0].tolist()
+    >>> a == c != b
+    True
+    """
+    return hash_columns(columns, n, SECRET)

@@ -1,4 +1,7 @@
-"""Keys to slots: an open-addressing table over 128-bit key hashes."""
+"""Keys to slots: an open-addressing table over 128-bit hashes of keys.
+
+Keys that a stranger may choose are hashed by :func:`~riot_ops.kernels.arrays.hashing.hash_keys`, with a secret.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ import pyarrow as pa
 
 from riot_ops.kernels.arrays.arrow import int_column, readonly
 from riot_ops.kernels.arrays.dictionaries import dictionary_codes, first_occurrences, slots_of_codes
-from riot_ops.kernels.arrays.hashing import hash_columns
+from riot_ops.kernels.arrays.hashing import hash_keys
 from riot_ops.kernels.arrays.ordering import run_edges
 from riot_ops.kernels.arrays.rows import repeat_values
 from riot_ops.kernels.jit import kernel
@@ -287,13 +290,13 @@ class KeyIndex:
         for more, known in found:
             many *= len(known) + 1
             if many > MAX_COMBINATIONS + 4 * n:
-                return self.resolve(*hash_columns(list(columns), n), times), slice(None)
+                return self.resolve(*hash_keys(list(columns), n), times), slice(None)
             above = more + np.int32(1)
             codes = above if many == len(known) + 1 else codes * np.int32(len(known) + 1) + above
         rows = first_occurrences(codes, many)
         heads = [(known, part[rows]) for part, known in found]
         keys = [known.take(pa.array(part, mask=part < 0)) for known, part in heads]
-        hashes, first = hash_columns(keys, rows.size), codes[rows]
+        hashes, first = hash_keys(keys, rows.size), codes[rows]
         slot_of = np.full(many, -1)
         if not self.ttl:
             slot_of[first] = self.resolve(*hashes)
@@ -382,6 +385,6 @@ def key_numbers(columns: list[pa.Array], n: int) -> npt.NDArray[np.int64]:
         edges = run_edges(*(int_column(c) for c in columns))
         if 2 * edges.size < n:  # consecutive rows with the same key are looked up once
             heads = pa.array(edges[:-1])
-            found = KeyIndex().resolve(*hash_columns([c.take(heads) for c in columns], len(heads)))
+            found = KeyIndex().resolve(*hash_keys([c.take(heads) for c in columns], len(heads)))
             return repeat_values(found, np.diff(edges))
-    return KeyIndex().resolve(*hash_columns(columns, n))
+    return KeyIndex().resolve(*hash_keys(columns, n))

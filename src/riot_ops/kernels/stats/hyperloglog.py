@@ -20,7 +20,7 @@ from riot_ops.kernels.arrays.exact import exact_numbers
 from riot_ops.kernels.arrays.hashing import hash_strings, murmur3_x64_128
 from riot_ops.kernels.jit import kernel
 
-__all__ = ["alpha", "estimate", "hash_values", "hashable_values", "insert", "is_countable", "linear_counts", "rank"]
+__all__ = ["alpha", "estimate", "hash_values", "hashable_values", "insert", "linear_counts", "rank"]
 
 U64 = npt.NDArray[np.uint64]
 
@@ -75,11 +75,6 @@ def estimate(zeros: Any, weight: Any, precision: Any, constant: Any, linear: Any
     return raw
 
 
-def is_countable(dtype: pa.DataType) -> bool:
-    """Whether the distinct values of a type can be counted."""
-    return not (pa.types.is_nested(dtype) or pa.types.is_interval(dtype) or pa.types.is_union(dtype))
-
-
 def hashable_values(column: pa.Array) -> tuple[pa.Array, npt.NDArray[np.bool_]]:
     """``(values, present)``: text, binary (decimals as well), float64, int64 or uint64; NaN is not present.
 
@@ -88,6 +83,8 @@ def hashable_values(column: pa.Array) -> tuple[pa.Array, npt.NDArray[np.bool_]]:
     if isinstance(column, pa.DictionaryArray):
         column = column.dictionary_decode()
     dtype = column.type
+    if pa.types.is_fixed_size_binary(dtype) or pa.types.is_string_view(dtype) or pa.types.is_binary_view(dtype):
+        column, dtype = column.cast(pa.large_binary()), pa.large_binary()
     if pa.types.is_temporal(dtype):
         wide = pa.int32() if dtype.bit_width == 32 else pa.int64()
         column = column.cast(wide).cast(pa.int64())

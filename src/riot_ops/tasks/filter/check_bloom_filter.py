@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from riot_ops.core.casting import is_key_type
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.parameters import Probability
@@ -95,7 +96,7 @@ class CheckBloomFilter(FilterTask):
             raise ConfigError(f"check_bloom_filter needs either model (a path) or members, got {given}")
 
     def requires(self) -> Mapping[str, Requirement]:
-        return {self.field: "any", **({self.value: "any"} if self.on_fail == "null" else {})}
+        return {self.field: "key", **({self.value: "any"} if self.on_fail == "null" else {})}
 
     def output_schema(self, schema: pa.Schema) -> pa.Schema:
         self.check_input(schema)
@@ -149,7 +150,7 @@ def null_unless(batch: pa.RecordBatch, name: str, keep: Any) -> pa.RecordBatch:
 
 def check_hashable(task: str, field: pa.Field) -> None:
     """Raise :class:`ConfigError` for a field whose values have no text form."""
-    if pa.types.is_nested(field.type):
+    if not is_key_type(field.type):
         raise ConfigError(f"{task} needs text or numbers in the field {field.name!r}, its input has {field.type}")
 
 

@@ -169,7 +169,7 @@ class Deduplicate(KeyedTask):
             raise ConfigError(f"flag must not be the name of a field in use, got {self.flag!r}")
 
     def requires(self) -> Mapping[str, Requirement]:
-        return {**super().requires(), **dict.fromkeys(self.fields, "any")}
+        return {**super().requires(), **dict.fromkeys(self.fields, "key")}
 
     def output_schema(self, schema: pa.Schema) -> pa.Schema:
         self.check_input(schema)

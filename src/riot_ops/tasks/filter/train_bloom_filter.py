@@ -85,7 +85,7 @@ class TrainBloomFilter(KeyedTask):
             raise ConfigError(f"train_bloom_filter adds the field {conflicts[0]!r}; the key must not have that name")
 
     def requires(self) -> Mapping[str, Requirement]:
-        return {**super().requires(), self.field: "any"}
+        return {**super().requires(), self.field: "key"}
 
     def output_schema(self, schema: pa.Schema) -> pa.Schema:
         self.check_input(schema)

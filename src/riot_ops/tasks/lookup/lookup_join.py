@@ -15,7 +15,7 @@ from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError, did_you_mean, excerpt, value_text
 from riot_ops.core.paths import local_path
 from riot_ops.kernels.arrays.arrow import valid_mask
-from riot_ops.kernels.arrays.hashing import hash_columns
+from riot_ops.kernels.arrays.hashing import hash_keys
 from riot_ops.kernels.arrays.index import KeyIndex
 from riot_ops.kernels.arrays.rows import filter_rows, take_or_null
 from riot_ops.task import Case, Requirement, StatelessTask, register, replace_column, with_field
@@ -125,7 +125,7 @@ class LookupJoin(StatelessTask):
         column = batch.column(self.field)
         if pa.types.is_dictionary(column.type):
             column = column.dictionary_decode()
-        places = rows.places.find(*hash_columns([column], batch.num_rows))
+        places = rows.places.find(*hash_keys([column], batch.num_rows))
         known = places >= 0
         if column.null_count:
             known &= valid_mask(column)
@@ -183,7 +183,7 @@ def _normalized_rows(table: Any) -> TableRows:
 
 def _indexed(names: tuple[str, ...], keys: Sequence[str], columns: Sequence[Sequence[str]], what: str) -> IndexedTable:
     index = KeyIndex()
-    places = index.resolve(*hash_columns([pa.array(keys, pa.string())], len(keys)))
+    places = index.resolve(*hash_keys([pa.array(keys, pa.string())], len(keys)))
     again = np.flatnonzero(places != np.arange(len(keys)))
     if again.size:
         raise ConfigError(f"{what} has the key {excerpt(keys[again[0]])!r} twice")

@@ -13,7 +13,6 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from riot_ops.core.dead_letters import DeadLetters
-from riot_ops.core.errors import ConfigError
 from riot_ops.kernels.jit import kernel
 from riot_ops.kernels.stats.hyperloglog import (
     alpha,
@@ -21,7 +20,6 @@ from riot_ops.kernels.stats.hyperloglog import (
     hash_values,
     hashable_values,
     insert,
-    is_countable,
     linear_counts,
 )
 from riot_ops.task import Case, KeyedTask, Requirement, State, StateField, register, replace_column, with_field
@@ -161,16 +159,7 @@ class DistinctCount(KeyedTask):
     precision: Annotated[int, msgspec.Meta(ge=4, le=16)] = 10
 
     def requires(self) -> Mapping[str, Requirement]:
-        return {**super().requires(), self.field: "any"}
-
-    def check_input(self, schema: pa.Schema) -> None:
-        super().check_input(schema)
-        dtype = schema.field(self.field).type
-        if not is_countable(dtype):
-            raise ConfigError(
-                f"{self.name()} cannot count distinct values of {dtype} in the field "
-                f"{self.field!r}; it counts text, numbers and times"
-            )
+        return {**super().requires(), self.field: "key"}
 
     def output_schema(self, schema: pa.Schema) -> pa.Schema:
         self.check_input(schema)

@@ -130,7 +130,7 @@ class BoundedCount(KeyedTask):
     emit: Literal["each", "update"] = "each"
 
     def requires(self) -> Mapping[str, Requirement]:
-        return {**super().requires(), self.field: "any"}
+        return {**super().requires(), self.field: "key"}
 
     def output_schema(self, schema: pa.Schema) -> pa.Schema:
         self.check_input(schema)

@@ -156,7 +156,7 @@ class ShareAbove(KeyedTask):
             raise ConfigError("member must name at least one field, got ()")
 
     def requires(self) -> Mapping[str, Requirement]:
-        names: dict[str, Requirement] = {**dict.fromkeys((self.group, *self.member), "any"), "scope": "text"}
+        names: dict[str, Requirement] = {**dict.fromkeys((self.group, *self.member), "key"), "scope": "text"}
         return {**super().requires(), "event_time": "any", **names, self.value: "number", self.count: "number"}
 
     def expands(self) -> bool:

@@ -129,7 +129,7 @@ class TopK(KeyedTask):
         return self.every * 3
 
     def requires(self) -> Mapping[str, Requirement]:
-        return {**super().requires(), "event_time": "any", self.item: "any", self.value: "exact number"}
+        return {**super().requires(), "event_time": "any", self.item: "key", self.value: "exact number"}
 
     def check_input(self, schema: pa.Schema) -> None:
         super().check_input(schema)

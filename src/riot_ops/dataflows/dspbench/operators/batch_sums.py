@@ -99,7 +99,7 @@ class BatchSums(TimeBatchTask):
         return (self.value,)
 
     def requires(self) -> Any:
-        needed: dict[str, Requirement] = dict.fromkeys(self.groups, "any")
+        needed: dict[str, Requirement] = dict.fromkeys(self.groups, "key")
         return {**needed, **super().requires()}
 
     def writes(self) -> frozenset[str] | None:

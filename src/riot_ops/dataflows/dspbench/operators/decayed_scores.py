@@ -135,7 +135,7 @@ class DecayedScores(TimeBatchTask):
         return (self.score,)
 
     def requires(self) -> Mapping[str, Requirement]:
-        return {**super().requires(), self.thing: "any"}
+        return {**super().requires(), self.thing: "key"}
 
     def expands(self) -> bool:
         return True

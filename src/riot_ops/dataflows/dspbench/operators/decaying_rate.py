@@ -131,7 +131,10 @@ class DecayingRate(KeyedTask):
 
     def requires(self) -> Mapping[str, Requirement]:
         needs: dict[str, Requirement] = {**super().requires(), "event_time": "any"}
-        needs |= dict.fromkeys((*self.fields, *self.asks, *(() if self.adds is None else (self.adds,))), "any")
+        needs |= {
+            **({} if self.adds is None else {self.adds: "any"}),
+            **dict.fromkeys((*self.fields, *self.asks), "key"),
+        }
         return needs if self.amount is None else {**needs, self.amount: "number"}
 
     def output_schema(self, schema: pa.Schema) -> pa.Schema:

@@ -136,7 +136,7 @@ class NoveltyFlag(KeyedTask):
         return math.ceil((self.capacity or 1) * k / math.log(2)), k
 
     def requires(self) -> Mapping[str, Requirement]:
-        return {**super().requires(), **dict.fromkeys(self.fields, "any")}
+        return {**super().requires(), **dict.fromkeys(self.fields, "key")}
 
     def output_schema(self, schema: pa.Schema) -> pa.Schema:
         self.check_input(schema)

@@ -16,10 +16,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from riot_ops.core.casting import is_key_type
 from riot_ops.core.errors import ConfigError, did_you_mean
 from riot_ops.kernels.arrays.exact import exact_result, exact_type, normalized
 from riot_ops.kernels.stats import accumulators as loops
-from riot_ops.kernels.stats.hyperloglog import alpha, is_countable, linear_counts
+from riot_ops.kernels.stats.hyperloglog import alpha, linear_counts
 from riot_ops.task import Requirement
 from riot_ops.tasks.window.windowing.sample import quantiles
 from riot_ops.tasks.window.windowing.stats import (
@@ -259,7 +260,7 @@ def _share(name: str, of: str, dtype: pa.DataType | None, relation: Any = None, 
 
 
 def _unique(name: str, of: str, dtype: pa.DataType | None) -> BoundAggregate:
-    if dtype is not None and not is_countable(dtype):
+    if dtype is not None and not is_key_type(dtype):
         raise ConfigError(
             f"aggregates: {name!r}: unique values of {of} = {dtype} cannot be counted; use text or numbers"
         )
@@ -290,7 +291,7 @@ def _quantile(name: str, of: str, dtype: pa.DataType | None, q: Any = None, accu
 def _distinct(name: str, of: str, dtype: pa.DataType | None, precision: Any = 10) -> BoundAggregate:
     if not isinstance(precision, int) or not 4 <= precision <= 16:
         raise ConfigError(f"aggregates: {name!r}: the precision must be from 4 to 16, got {precision!r}")
-    if dtype is not None and not is_countable(dtype):
+    if dtype is not None and not is_key_type(dtype):
         raise ConfigError(
             f"aggregates: {name!r}: distinct values of {of} = {dtype} cannot be counted; use text or numbers"
         )
