@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import os
+import stat
+import subprocess
+import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -16,7 +20,7 @@ from riot_ops.connectors.mqtt.source import MQTTSource
 from riot_ops.connectors.stores import open_blobs
 from riot_ops.connectors.stores.folder import FolderBlobs
 from riot_ops.core.errors import ConfigError
-from riot_ops.core.paths import local_path
+from riot_ops.core.paths import local_path, temporary_folder
 from riot_ops.core.sink import ParquetSink
 from riot_ops.sketches.bloom import BloomFilter
 from riot_ops.streams import city, replay
@@ -94,3 +98,31 @@ def test_folder_of_a_broker_url(tmp_path):
     for url in ("file:///", "/tmp/x", "file://host/x"):
         with pytest.raises(ConfigError, match="url must be"):
             folder_of(url)
+
+
+LEAVE = """
+import os, sys
+from riot_ops.core.paths import temporary_folder
+print(temporary_folder("riot_ops-test-"), flush=True)
+sys.stdin.read()
+os.kill(os.getpid(), 9)
+"""
+
+
+def test_temporary_folders_of_killed_processes_are_removed_by_the_next(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    foreign = tmp_path / "riot_ops-foreign"
+    foreign.mkdir()
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    command = [sys.executable, "-c", LEAVE]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment) as left:
+        folder = Path(left.stdout.readline().strip())
+        (folder / "data").write_text("x")
+        os.utime(folder / ".in-use", (0, 0))
+        mine = temporary_folder("riot_ops-test-")
+        assert folder.exists(), "its process runs"
+        left.stdin.close()
+        left.wait(20)
+    os.utime(mine / ".in-use", (0, 0))
+    again = temporary_folder("riot_ops-test-")
+    assert {*tmp_path.iterdir()} == {mine, again, foreign} and stat.S_IMODE(again.stat().st_mode) == 0o700

@@ -6,6 +6,8 @@ import math
 
 import numpy as np
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from riot_ops.core.errors import ConfigError
 from riot_ops.models import MarkovModel
@@ -34,3 +36,21 @@ def test_default_model_has_the_shares_of_purchases():
         share = math.prod(shares[letter] for shares, letter in zip(PURCHASE_SHARES, name, strict=True))
         assert model.matrix[:, i].mean() == pytest.approx(share, rel=0.2)
     assert model.states[int(model.matrix[0].argmax())] == "MNN"
+
+
+@given(
+    st.lists(
+        st.text(st.characters(exclude_characters=",\r\n"), min_size=1), min_size=1, max_size=4, unique=True
+    ).filter(lambda names: all(name == name.strip() for name in names))
+)
+@example(["a\u2028b", "c\x85d"])
+def test_text_of_a_model_is_read_back(names):
+    model = MarkovModel(tuple(names), np.full((len(names), len(names)), 1 / len(names)))
+    again = MarkovModel.from_text(model.to_text())
+    assert (again.states, again.matrix.tolist()) == (model.states, model.matrix.tolist())
+
+
+@pytest.mark.parametrize("name", ["a,b", "a\nb", "a\rb", " a", "a\u2003", ""])
+def test_names_that_text_cannot_hold_are_refused(name):
+    with pytest.raises(ConfigError, match="states must be different names without commas, line breaks and blanks"):
+        MarkovModel((name, "z"), [[0.5, 0.5]] * 2)

@@ -55,3 +55,30 @@ def test_roads_in_a_shapefile(tmp_path):
     (tmp_path / "no.shp").write_bytes(b"nothing")
     with pytest.raises(ConfigError, match="not a shapefile"):
         read_roads(str(tmp_path / "no.shp"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "7",
+        "[]",
+        '{"features": 7}',
+        '{"type": "FeatureCollection", "features": [7]}',
+        geojson(feature("LineString", ["ab", "cd"], id=1)),
+        geojson(feature("LineString", [[0, "x"], [1, 1]], id=1)),
+        geojson(feature("LineString", [[0], [1, 1]], id=1)),
+        geojson(feature("LineString", [[[0, 0], [1, 1]]], id=1)),
+        geojson(feature("LineString", [[0, None], [1, 1]], id=1)),
+        geojson(feature("LineString", [[0, 10**400], [1, 1]], id=1)),
+        geojson(feature("LineString", [[0, {}], [1, 1]], id=1)),
+        geojson(feature("LineString", [[0, 0], [1, 1]], id=1, properties=7)),
+        geojson(feature("LineString", [[0, 0], [1, 1]], id=1, properties={"half": []})),
+        geojson(feature("MultiLineString", [7], id=1)),
+        "[" * 5000,
+    ],
+)
+def test_malformed_geojson_is_refused_with_its_path(tmp_path, text):
+    path = tmp_path / "roads.geojson"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=r"roads: .*roads\.geojson: "):
+        read_roads(str(path), width_key="half")

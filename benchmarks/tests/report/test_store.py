@@ -19,6 +19,7 @@ import pytest
 from riot_bench.harness.machine import describe_machine
 from riot_bench.harness.measure import Measure
 from riot_bench.report import runner as running
+from riot_bench.report import tables
 from riot_bench.report.plan import REPORTS, PlannedExperiment, find_experiment, plan_experiments
 from riot_bench.report.store import ResultStore, code_digest, commit, commit_of
 
@@ -213,6 +214,21 @@ def test_torn_lines_are_no_obstacle(tmp_path: Path) -> None:
     for end in range(len(whole)):  # wherever the power went
         store.path.write_bytes(whole[:end])
         store.results([RELAY, COUNTS], quick=True)
+
+
+@pytest.mark.parametrize("value", [7, "x", None, [1], {"a": 1}, True])
+def test_lines_with_values_of_other_types_are_skipped(tmp_path: Path, value: Any) -> None:
+    store = ResultStore(tmp_path)
+    stored(store, value=5)
+    lines = [json.loads(line) for line in store.path.read_text().splitlines()]
+    with store.path.open("a") as file:
+        for line in lines:
+            for name in line:
+                file.write(json.dumps({**line, "run": "other", name: value}) + "\n")
+    for result in store.shown([RELAY]):
+        assert all([tables.describe_state(result), *map(tables.measure_cells, result.measures)])
+        tables.describe_origin([result])
+    assert RELAY.key in store.stored()
 
 
 def test_files_that_were_put_together_tell_each_run_once(tmp_path: Path) -> None:

@@ -3,15 +3,33 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import re
+import shutil
+import tempfile
+import time
 import uuid
 from pathlib import Path
+from typing import IO
 from urllib.parse import unquote, urlsplit
 
 from riot_ops.core.errors import ConfigError
 
-__all__ = ["as_uri", "local_path", "make_folder", "safe_file_name", "scheme_of", "sync", "write_atomic"]
+__all__ = [
+    "as_uri",
+    "local_path",
+    "make_folder",
+    "safe_file_name",
+    "scheme_of",
+    "sync",
+    "temporary_folder",
+    "write_atomic",
+]
+
+#: The file by whose lock a temporary folder is known to be in use, and the open files of this process.
+IN_USE = ".in-use"
+_TEMPORARY: dict[Path, IO[bytes]] = {}
 
 
 def scheme_of(path: str | os.PathLike[str]) -> str:
@@ -108,6 +126,26 @@ def make_folder(folder: Path) -> None:
     folder.mkdir(exist_ok=True)
     with contextlib.suppress(PermissionError):  # a folder may be writable but not readable
         sync(folder.parent)
+
+
+def temporary_folder(prefix: str) -> Path:
+    """Make a folder for this process, and remove those that killed processes of this user have left.
+
+    ``prefix`` begins with ``riot_ops-``. A folder is in use while a process holds the lock on the file in it.
+    """
+    for lock in Path(tempfile.gettempdir()).glob(f"riot_ops-*/{IN_USE}"):
+        with contextlib.suppress(OSError):
+            status = lock.lstat()
+            if status.st_uid == os.getuid() and time.time() - status.st_mtime > 60:  # it may not be locked yet
+                with lock.open("rb") as file:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    shutil.rmtree(lock.parent, ignore_errors=True)
+    for folder in [one for one in _TEMPORARY if not one.exists()]:
+        _TEMPORARY.pop(folder).close()
+    folder = Path(tempfile.mkdtemp(prefix=prefix))
+    _TEMPORARY[folder] = file = (folder / IN_USE).open("wb")
+    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    return folder
 
 
 def write_atomic(path: Path, data: bytes) -> None:

@@ -148,7 +148,11 @@ class StreamSchema:
         cls, path: str | Path, *, name: str, id_field: str, time_field: str = "timestamp", meta: tuple[str, ...] = ()
     ) -> StreamSchema:
         """Read a schema file of three lines: names, units and kinds, each separated by commas."""
-        lines = Path(path).read_text(encoding="utf-8").splitlines()
+        try:
+            lines = Path(path).read_text(encoding="utf-8-sig").split("\n")
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"schema file {path} cannot be read: {error}") from None
+        lines = lines[: -1 if not lines[-1].strip() else None]
         if len(lines) < 3:
             raise ConfigError(f"schema file {path} has {len(lines)} lines; names, units and kinds are needed")
         names, units, kinds = (tuple(c.strip() for c in line.split(",")) for line in lines[:3])

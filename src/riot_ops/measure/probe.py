@@ -11,7 +11,6 @@ import math
 import shutil
 import socket
 import struct
-import tempfile
 import threading
 import time
 import uuid
@@ -25,7 +24,7 @@ import numpy as np
 import pyarrow as pa
 
 from riot_ops.core.errors import ConfigError
-from riot_ops.core.paths import local_path
+from riot_ops.core.paths import local_path, temporary_folder
 from riot_ops.core.sink import Message, Sink, Writer
 from riot_ops.core.source import Offset, Source, Split, WrappedSource
 from riot_ops.graph.graph import Graph
@@ -104,9 +103,7 @@ class Probe:
         self.selectivity = selectivity
         self.samples = samples
         self._tree = None if every_s is None else ProcessTree(every_s)
-        self.folder = (
-            Path(tempfile.mkdtemp(prefix="riot_ops-probe-")) if folder is None else local_path(folder, "folder")
-        )
+        self.folder = temporary_folder("riot_ops-probe-") if folder is None else local_path(folder, "folder")
         self.folder.mkdir(parents=True, exist_ok=True)
         if folder is None:
             weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)

@@ -62,9 +62,12 @@ class MarkovModel:
     def __post_init__(self) -> None:
         object.__setattr__(self, "states", tuple(self.states))
         n = len(self.states)
-        named = all(isinstance(state, str) and state and "," not in state for state in self.states)
+        named = all(isinstance(state, str) and _is_name(state) for state in self.states)
         if not (n and named and len(set(self.states)) == n):
-            raise ConfigError(f"states must be different names without commas, got {excerpt(str(self.states))}")
+            raise ConfigError(
+                "states must be different names without commas, line breaks and blanks at their ends, got "
+                f"{excerpt(str(self.states))}"
+            )
         matrix = np.array(self.matrix, np.float64)
         if matrix.shape != (n, n):
             raise ConfigError(f"matrix must have {n} rows and columns, one per state, got {matrix.shape}")
@@ -102,12 +105,12 @@ class MarkovModel:
     @classmethod
     def from_text(cls, text: str) -> Self:
         """Parse the text of :meth:`to_text`; raise :class:`ConfigError` if it is not a model."""
-        names, *rows = [line.strip() for line in text.strip().splitlines()] or [""]
+        names, *rows = [line.strip() for line in text.strip().split("\n")]
         states = [name.strip() for name in names.split(",")]
         try:
             matrix = [[float(cell) for cell in row.split(",")] for row in rows]
-        except ValueError as error:
-            raise ConfigError(f"a row of probabilities must be numbers: {error}") from None
+        except ValueError:  # whose text shows what the file has
+            raise ConfigError("a row of probabilities must be numbers") from None
         if [len(row) for row in matrix] != [len(states)] * len(states):
             raise ConfigError(f"{len(states)} states need as many rows and columns, got rows of {[*map(len, matrix)]}")
         return cls(tuple(states), np.array(matrix))
@@ -155,6 +158,10 @@ def _read(path: Path, modified: int, size: int) -> MarkovModel:
         return MarkovModel.from_text(path.read_text(encoding="utf-8-sig"))
     except ConfigError as error:
         raise ConfigError(f"the model {path}: {error}") from None
+
+
+def _is_name(state: str) -> bool:
+    return bool(state) and state == state.strip() and not {",", "\n", "\r"} & set(state)
 
 
 def _array(values: Any) -> pa.Array:

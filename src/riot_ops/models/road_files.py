@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from riot_ops.core.errors import ConfigError, MissingExtraError, value_text
+from riot_ops.core.errors import ConfigError, MissingExtraError, exception_text, excerpt, value_text
 from riot_ops.core.paths import local_path
 from riot_ops.models.roads import Roads
 
@@ -52,7 +52,12 @@ def _read(path: str, modified: int, size: int, id_key: str, width_key: str | Non
     suffix = Path(path).suffix.lower()
     if suffix not in readers:
         raise ConfigError(f"a road network must be a file {', '.join(readers)}, got {suffix or 'none of these'}")
-    return Roads.of(readers[suffix](path, id_key, width_key))
+    try:
+        return Roads.of(readers[suffix](path, id_key, width_key))
+    except (ValueError, TypeError, OverflowError, RecursionError) as error:
+        if isinstance(error, ConfigError):
+            raise
+        raise ConfigError(f"a road has points that are no numbers: {excerpt(exception_text(error))}") from None
 
 
 def _csv(path: str, id_key: str, width_key: str | None) -> list[Line]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import tempfile
+import shutil
+import weakref
 from collections import Counter
 from collections.abc import Mapping
-from pathlib import Path
 
 import pyarrow as pa
 
+from riot_ops.core.paths import temporary_folder
 from riot_ops.reuse.topic import Topic
 from riot_ops.reuse.topic_sink import TopicSink
 from riot_ops.reuse.topic_source import TopicSource
@@ -30,8 +31,9 @@ class Spool:
     """
 
     def __init__(self, schemas: Mapping[str, pa.Schema]) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix="riot_ops-reuse-")
-        self.topic = Topic(Path(self._folder.name))
+        self._folder = temporary_folder("riot_ops-reuse-")
+        self._remove = weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
+        self.topic = Topic(self._folder / "topic")
         self.topic.join(READER, 0)
         self._sink = TopicSink(self.topic)
         self._source = TopicSource(self.topic, READER, schemas)
@@ -84,4 +86,4 @@ class Spool:
     def close(self) -> None:
         """Remove the files."""
         self._writer.abort()
-        self._folder.cleanup()
+        self._remove()

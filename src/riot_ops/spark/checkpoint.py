@@ -157,7 +157,7 @@ class SparkCheckpoint:
             return [None] * len(sources)
         path = f"offsets/{batch}"
         try:
-            lines = self._text(path).splitlines()[2:]  # after the version and the metadata
+            lines = self._text(path).rstrip("\n").split("\n")[2:]  # after the version and the metadata
             found = [offset_of(text, source) for text, source in zip(lines, sources.values(), strict=True)]
         except (Py4JError, PySparkException, ValueError, KeyError, TypeError) as error:
             raise StateError(

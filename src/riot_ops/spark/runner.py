@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import tempfile
 import uuid
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,6 +12,7 @@ from riot_ops.core.buffering import AVAILABLE_NOW, Buffering, as_buffering, chec
 from riot_ops.core.checks import check_count
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.operator import KeyedOperator
+from riot_ops.core.paths import temporary_folder
 from riot_ops.core.source import Source
 from riot_ops.graph.graph import Graph
 from riot_ops.graph.plan import Plan
@@ -126,7 +126,7 @@ def start(
     refuse_connect(is_connect(spark), "flow.start")
     check_session(spark, keeps_state=any(isinstance(node.task, KeyedOperator) for node in flow.nodes_of_kind("task")))
     targets, routes = bind_sinks(flow, sinks, out)
-    temporary = Path(tempfile.mkdtemp(prefix="riot_ops-"))
+    temporary = temporary_folder("riot_ops-query-")
     running: list[Any] = []
     lock: FolderLock | None = None
     try:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import logging
 import os
+import shutil
 import socket
 import sys
-import tempfile
 import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from riot_ops.core.buffering import Buffering
 from riot_ops.core.errors import ConfigError
+from riot_ops.core.paths import temporary_folder
 from riot_ops.spark.launcher import class_archive_options, find_java, linked_spark_home, start_jvm
 from riot_ops.spark.session_check import PROVIDER, ROCKSDB, is_connect, refuse_connect
 
@@ -211,6 +213,13 @@ def _additional_session(cores: int, settings: Mapping[str, str]) -> SparkSession
     return spark
 
 
+def _warehouse() -> Path:
+    """Return the folder for tables that a user saves without a path: this process's own, and gone with it."""
+    folder = temporary_folder("riot_ops-warehouse-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
 def _start_session(cores: int, java_options: str, settings: Mapping[str, str]) -> SparkSession:
     from pyspark import SparkConf
     from pyspark.sql import SparkSession
@@ -226,7 +235,7 @@ def _start_session(cores: int, java_options: str, settings: Mapping[str, str]) -
         PARTITIONS: str(cores),
         "spark.driver.extraJavaOptions": f"{java_options} {class_archive_options()}".strip(),
         **({DAEMON: "riot_ops.spark.worker_daemon"} if os.environ["PYSPARK_PYTHON"] == sys.executable else {}),
-        "spark.sql.warehouse.dir": str(Path(tempfile.gettempdir()) / "riot_ops-warehouse"),
+        "spark.sql.warehouse.dir": str(_warehouse()),
         **settings,
     }.items():
         conf.set(name, value)

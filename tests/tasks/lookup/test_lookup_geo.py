@@ -44,7 +44,7 @@ def test_unknown_addresses_are_handled_as_missing_says(missing, rows, errors):
 
 
 def test_wrong_tables_and_parameters_are_refused(tmp_path):
-    for text, said in (("", "no network"), ("10.0.0.1/8,a,b,c", "host bits"), ("10.0.0.0/8,a,b", "line 1")):
+    for text, said in (("", "no network"), ("10.0.0.1/8,a,b,c", "without host bits"), ("10.0.0.0/8,a,b", "line 1")):
         path = tmp_path / f"{len(text)}.csv"
         path.write_text(text)
         with pytest.raises(ConfigError, match=said):

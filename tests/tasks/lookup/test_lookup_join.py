@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from riot_ops import tasks as t
 from riot_ops.core.errors import ConfigError
+from riot_ops.models.markov import load_model
 from tests.search import depth
 
 texts = st.text("ab,ü\0", max_size=3)
@@ -70,3 +71,19 @@ def test_wrong_tables_and_parameters_are_refused(tmp_path):
         path.write_text(text)
         with pytest.raises(ConfigError, match=said):
             t.LookupJoin(field="k", table=str(path), columns=("x",))
+
+
+def test_errors_show_nothing_of_a_file_that_is_no_table(tmp_path):
+    """A descriptor from outside may name any file."""
+    path = tmp_path / "secrets"
+    path.write_text("root:x:0:0,password=hunter2\nmore,lines\n")
+    tasks = (
+        lambda: t.LookupJoin(table=str(path), field="key"),
+        lambda: t.Annotate(table=str(path)),
+        lambda: t.LookupGeo(table=str(path)).session().push({"ip": "1.2.3.4"}),
+        lambda: load_model(str(path)),
+    )
+    for make in tasks:
+        with pytest.raises(ConfigError, match="secrets") as caught:
+            make()
+        assert not any(part in str(caught.value) for part in ("root:x", "hunter2", "more")), str(caught.value)

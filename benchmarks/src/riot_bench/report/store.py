@@ -39,6 +39,13 @@ DONE, FAILED, LATE, STOPPED, DAMAGED = "done", "failed", "late", "stopped", "dam
 #: State of an experiment without any run.
 MISSING = "missing"
 PACKAGES = ("pyspark", "numba", "numpy", "pyarrow", "scipy", "scikit-learn")
+#: Types of fields of all lines, of the last line of a run, and of the lines of measures.
+FIELDS: dict[str, Any] = {
+    **dict.fromkeys(("suite", "experiment", "run", "commit", "machine", "time"), str),
+    **{"quick": bool, "versions": dict},
+    **{"state": str, "reason": str, "measures": int, "seconds": int | float},
+    **{"measure": str, "unit": str, "against": str, "values": list, "load": list},
+}
 #: Packages whose code the results depend on.
 CODE = (Path(riot_ops.__file__).parent, Path(riot_bench.__file__).parent)
 #: Size in bytes up to which an untracked file is hashed as part of the commit.
@@ -181,9 +188,18 @@ class ResultStore:
                 except ValueError:
                     continue
                 canonical = json.dumps(line, sort_keys=True)  # other programs may format it differently
-                if isinstance(line, dict) and canonical not in seen:  # merged files may contain duplicates
+                if _is_line(line) and canonical not in seen:  # merged files may contain duplicates
                     seen.add(canonical)
                     yield line
+
+
+def _is_line(line: Any) -> bool:
+    """Whether parsed JSON is a line of a run: the fields that it has are of the types that are written."""
+    return isinstance(line, dict) and all(
+        isinstance(value, FIELDS[name]) and (type(value) is not bool or FIELDS[name] is bool)
+        for name, value in line.items()
+        if name in FIELDS
+    )
 
 
 def _result(one: PlannedExperiment, runs: Sequence[Run], now: tuple[str, str]) -> Result:

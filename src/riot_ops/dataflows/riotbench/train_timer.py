@@ -94,7 +94,7 @@ def read_ticks(path: str | Path) -> pa.Table:
     60000
     """
     try:
-        lines = local_path(path).read_text(encoding="utf-8-sig").splitlines()
+        lines = local_path(path).read_text(encoding="utf-8-sig").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"the ticks {path} cannot be read: {error}") from None
     rows: list[tuple[int, ...]] = []

@@ -274,6 +274,6 @@ def _load_table(path: str, modified: int, size: int) -> Lookup:
             continue
         key, colon, values = line.partition(":")
         if not colon or ":" in values:
-            raise ConfigError(f"annotate: line {number} of {path} must have one colon: {excerpt(line)!r}")
+            raise ConfigError(f"annotate: line {number} of {path} must have one colon")
         rows.append((key, tuple(values.split(","))))
     return _lookup_of(rows, f"annotate: the table {path}")

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from riot_ops.core.dead_letters import DeadLetters
-from riot_ops.core.errors import ConfigError, MissingExtraError, excerpt
+from riot_ops.core.errors import ConfigError, MissingExtraError
 from riot_ops.core.order import carried_fields
 from riot_ops.core.paths import local_path
 from riot_ops.kernels.arrays.dictionaries import dictionary_codes
@@ -236,9 +236,10 @@ def _load_text(path: str, modified: int, size: int) -> Atlas:
                 rows.append((net, code, country, city))
     except OSError as error:
         raise ConfigError(f"lookup_geo: the table {path} cannot be read: {error.strerror or error}") from None
-    except (ValueError, csv.Error) as error:
+    except (ValueError, csv.Error):
         raise ConfigError(
-            f"lookup_geo: line {table.line_num} of {path} must be network,code,country,city: {excerpt(str(error))}"
+            f"lookup_geo: line {table.line_num} of {path} must be network,code,country,city, and the network without "
+            "host bits"
         ) from None
     if not rows:
         raise ConfigError(f"lookup_geo: the table {path} has no network")

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from riot_ops.core.dead_letters import DeadLetters
-from riot_ops.core.errors import ConfigError, did_you_mean, excerpt, value_text
+from riot_ops.core.errors import ConfigError, excerpt, value_text
 from riot_ops.core.paths import local_path
 from riot_ops.kernels.arrays.arrow import valid_mask
 from riot_ops.kernels.arrays.hashing import hash_keys
@@ -217,7 +217,8 @@ def _load_table(path: str, key: str, columns: tuple[str, ...], modified: int, si
             head = next(table, [])
             for name in (key, *columns):
                 if name not in head:
-                    raise ConfigError(f"{what} has no column {name!r}{did_you_mean(name, head)}; it has {head}")
+                    # the file may be any that a descriptor names, so its content is not shown
+                    raise ConfigError(f"{what} has no column {name!r} among the {len(head)} of its first line")
             for row in table:
                 if row and len(row) != len(head):
                     raise ConfigError(f"{what}: line {table.line_num} has {len(row)} cells, the header {len(head)}")

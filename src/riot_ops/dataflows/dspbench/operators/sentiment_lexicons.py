@@ -78,7 +78,7 @@ def _read_file(parameter: str, path: str, read: Callable[[str, Iterable[str]], R
 
 @functools.lru_cache(maxsize=16)
 def _read_version(file: Path, path: str, modified: int, size: int, read: Callable[[str, Iterable[str]], Any]) -> Any:
-    return read(path, file.read_text(encoding="utf-8-sig").splitlines())
+    return read(path, file.read_text(encoding="utf-8-sig").split("\n"))
 
 
 def _valences(path: str, lines: Iterable[str]) -> tuple[tuple[str, float], ...]:
