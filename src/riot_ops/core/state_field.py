@@ -28,7 +28,7 @@ class StateField:
         Whether the task may replace the field's array by a longer one, see :meth:`widen`; ``shape`` is the initial
         length.
     pack, unpack : functions, optional
-        Of a ``json`` field: convert the object to a JSON value, and back.
+        Of a ``json`` or ``rows`` field: convert the object to a JSON value or a record batch, and back.
     """
 
     dtype: str

@@ -177,7 +177,8 @@ def encode_field(field: StateField, array: Any, slots: npt.NDArray[np.int64]) ->
         pack = field.pack or (lambda one: one)
         return pa.array([encode(pack(array[s])) for s in slots], pa.binary())
     if field.dtype == "rows":
-        return pa.array([None if array[s] is None else to_ipc(array[s]) for s in slots], pa.binary())
+        pack = field.pack or (lambda one: one)
+        return pa.array([None if array[s] is None else to_ipc(pack(array[s])) for s in slots], pa.binary())
     one_run = slots.size and slots[-1] - slots[0] == len(slots) - 1
     values = array[slots[0] : slots[-1] + 1] if one_run else array[slots]
     if field.growable:  # without columns that no key has reached yet
@@ -196,8 +197,9 @@ def decode_field(field: StateField, column: pa.Array, array: Any, slots: npt.NDA
         for s, data in zip(slots, column.to_pylist(), strict=True):
             array[s] = unpack(msgspec.json.decode(data))
     elif field.dtype == "rows":
+        unpack = field.unpack or (lambda one: one)
         for s, data in zip(slots, column.to_pylist(), strict=True):
-            array[s] = None if data is None else from_ipc(data)
+            array[s] = None if data is None else unpack(from_ipc(data))
     elif field.growable and len(slots):
         values = column.flatten().to_numpy(zero_copy_only=False).reshape(len(slots), -1)
         array = field.widen(array, values.shape[1])

@@ -75,7 +75,10 @@ def _content(state: KeyedState) -> dict[str, str]:
     fresh.restore(state.snapshot())
     keys = fresh.keys().to_pylist() or [{}] * fresh.size
     arrays = {
-        name: [one if (pack := fresh.fields[name].pack) is None else pack(one) for one in array[: fresh.size]]
+        name: [
+            one if (pack := fresh.fields[name].pack) is None or one is None else pack(one)
+            for one in array[: fresh.size]
+        ]
         for name, array in fresh.arrays.items()
     }
     return {
