@@ -137,8 +137,8 @@ def temporary_folder(prefix: str) -> Path:
         with contextlib.suppress(OSError):
             status = lock.lstat()
             if status.st_uid == os.getuid() and time.time() - status.st_mtime > 60:  # it may not be locked yet
-                with lock.open("rb") as file:
-                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                with lock.open("rb") as held:
+                    fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     shutil.rmtree(lock.parent, ignore_errors=True)
     for folder in [one for one in _TEMPORARY if not one.exists()]:
         _TEMPORARY.pop(folder).close()
