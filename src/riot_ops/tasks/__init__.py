@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from riot_ops.tasks.lookup.lookup_geo import LookupGeo
     from riot_ops.tasks.lookup.lookup_join import LookupJoin
     from riot_ops.tasks.lookup.lookup_table import LookupTable
+    from riot_ops.tasks.math.counter_increase import CounterIncrease
     from riot_ops.tasks.math.distinct_count import DistinctCount
     from riot_ops.tasks.math.interpolation import Interpolation
     from riot_ops.tasks.math.kalman_filter import KalmanFilter
@@ -128,6 +129,7 @@ _TASKS = {
     "ClippedAverage": ("CLA", "riot_ops.tasks.window.clipped_average"),
     "Collect": ("ACC", "riot_ops.tasks.window.collect"),
     "CountSpamWords": ("SPC", "riot_ops.dataflows.dspbench.operators.count_spam_words"),
+    "CounterIncrease": ("INC", "riot_ops.tasks.math.counter_increase"),
     "DecayedScores": ("DCS", "riot_ops.dataflows.dspbench.operators.decayed_scores"),
     "DecayingRate": ("DCR", "riot_ops.dataflows.dspbench.operators.decaying_rate"),
     "Deduplicate": ("DDP", "riot_ops.tasks.filter.deduplicate"),
@@ -230,6 +232,7 @@ __all__ = [
     "ClippedAverage",
     "Collect",
     "CountSpamWords",
+    "CounterIncrease",
     "DecayedScores",
     "DecayingRate",
     "Deduplicate",
