@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from riot_ops.kernels.arrays.arrow import float_column, nullable_column, truth_codes, valid_mask
+from riot_ops.kernels.arrays.arrow import count_column, float_column, nullable_column, truth_codes, valid_mask
 from tests.kernels.arrays.columns import COLUMNS, slices
 
 
@@ -40,3 +40,9 @@ def test_truth_codes_of_booleans_and_nulls(values, at):
     wanted = [-1 if v is None else int(v) for v in values[at:]]
     assert truth_codes(pa.array(values, pa.bool_()).slice(at)).tolist() == wanted
     assert truth_codes(pa.nulls(3)).tolist() == [-1, -1, -1]
+
+
+def test_counts_beyond_int64_are_clipped():
+    assert count_column(pa.array([2**64 - 1, 3, None], pa.uint64())).tolist()[1:] == [3, 0]
+    assert count_column(pa.array([2**64 - 1], pa.uint64()))[0] > 2**62
+    assert count_column(pa.array([1e300, -1e300, 2.5])).tolist() == [2**63 - 1024, -(2**63) + 1024, 2]

@@ -238,3 +238,12 @@ def test_lines_are_the_same_in_micro_batches(max_records):
     found = SimulatedQuery(flow, table, random.Random(max_records), max_records=max_records)["fill"]
     assert len(wanted) == 60
     assert found.sort_by("n").to_pylist() == wanted
+
+
+@pytest.mark.parametrize("method", ["mean", "extrapolate", "linear"])
+def test_integer_that_the_result_would_round_is_rejected(method):
+    batch = pa.record_batch({"value": pa.array([2**53, 2**53 + 1, None, 2**53 + 2], pa.int64())})
+    session = Interpolation(method=method).session()
+    rows = session.push_batch(batch).to_pylist()
+    assert (rows[0]["value"], rows[-1]["value"]) == (2.0**53, 2.0**53 + 2)
+    assert [(e["reason"], "value" in e["message"]) for e in session.errors] == [("out_of_range", True)]

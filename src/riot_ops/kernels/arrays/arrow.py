@@ -188,15 +188,16 @@ def int_column(column: pa.Array) -> npt.NDArray[np.int64]:
 
 
 def count_column(column: pa.Array) -> npt.NDArray[np.int64]:
-    """A column of counts as int64: 0 where null or not finite, fractions are truncated.
+    """A column of counts as int64: 0 where null or not finite, fractions are truncated, and what is beyond is clipped.
 
     >>> count_column(pa.array([2.0, None, 3.5])).tolist()
     [2, 0, 3]
     """
-    if pa.types.is_integer(column.type) or pa.types.is_null(column.type):
+    if pa.types.is_null(column.type) or (pa.types.is_integer(column.type) and not pa.types.is_uint64(column.type)):
         return int_column(column)
     values, _ = float_column(column)
-    return readonly(np.where(np.isfinite(values), values, 0.0).astype(np.int64))
+    largest = 2.0**63 - 1024
+    return readonly(np.where(np.isfinite(values), np.clip(values, -largest, largest), 0.0).astype(np.int64))
 
 
 @kernel

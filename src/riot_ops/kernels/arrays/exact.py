@@ -99,7 +99,8 @@ def compared(high: Any, rest: Any, other: Any, other_rest: Any) -> Floats:
     >>> compared(np.array([2.0**53]), np.array([1.0]), 2.0**53, 0.0).tolist()
     [1.0]
     """
-    order = np.sign(high - other)
+    with np.errstate(invalid="ignore"):  # of two infinities
+        order = np.sign(high - other)
     if np.size(rest) or np.any(other_rest):
         order = np.where(order == 0, np.sign((rest if np.size(rest) else 0.0) - other_rest), order)
     found: Floats = order

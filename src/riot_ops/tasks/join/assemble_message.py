@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError, did_you_mean
 from riot_ops.core.schema import TIMESTAMP, StreamSchema, stream_schema
-from riot_ops.kernels.arrays.arrow import float_column, readonly
+from riot_ops.kernels.arrays.arrow import readonly
 from riot_ops.kernels.arrays.assembly import (
     COMPLETE,
     DUPLICATE,
@@ -27,6 +27,7 @@ from riot_ops.kernels.arrays.assembly import (
     match_observations,
     scatter_observations,
 )
+from riot_ops.kernels.arrays.exact import exact_numbers, exact_result, exact_type
 from riot_ops.kernels.arrays.timestamps import check_time_field, microseconds
 from riot_ops.kernels.text.csv.lines import csv_lines
 from riot_ops.kernels.text.strings import name_codes
@@ -101,8 +102,8 @@ class AssembleMessage(KeyedTask):
 
     The input has ``obs_type``, ``value``, and ``text`` if an expected type is text. The output has
     the other fields of the message's last piece, then a column per expected type in schema order
-    (float64 or text), or the line. A line has the schema's meta columns, taken from ``meta``, and the
-    expected types; values with a comma, quote or line break are quoted.
+    (with the type of ``value``, float64 for floating types, or text), or the line. A line has the schema's meta
+    columns, taken from ``meta``, and the expected types; values with a comma, quote or line break are quoted.
 
     Missing values
     --------------
@@ -131,6 +132,7 @@ class AssembleMessage(KeyedTask):
     """
 
     code: ClassVar[str] = "JON"
+    version: ClassVar[int] = 2
     category: ClassVar[str] = "Merge"
     pattern: ClassVar[str] = "Join"
     selectivity: ClassVar[str] = "N:1"
@@ -174,7 +176,7 @@ class AssembleMessage(KeyedTask):
             extra["event_time"] = "any"
         if self.layout != "wide":
             extra[META] = "text"
-        return {**super().requires(), OBS_TYPE: "text", self.value: "number", **extra}
+        return {**super().requires(), OBS_TYPE: "text", self.value: "value", **extra}
 
     def writes(self) -> frozenset[str] | None:
         return None
@@ -185,7 +187,8 @@ class AssembleMessage(KeyedTask):
             check_time_field(self.name(), schema)
         carried = [schema.field(name) for name in self._carried(schema)]
         plan = _plan(self)
-        added = [pa.field(n, pa.string() if n in plan.texts else pa.float64()) for n in plan.names]
+        number = exact_type(schema.field(self.value).type)
+        added = [pa.field(n, pa.string() if n in plan.texts else number) for n in plan.names]
         if self.layout != "wide":
             added = [*(added if self.layout == "both" else ()), pa.field("payload", pa.string())]
         if self.partial == "emit":
@@ -328,14 +331,17 @@ class AssembleMessage(KeyedTask):
         schema = self.output_schema(pool.schema)
         row_of = np.full(pieces.status.size, -1)
         row_of[done] = np.arange(done.size)
-        values, _ = float_column(pool.column(self.value))
+        dtype = pool.schema.field(self.value).type
+        values, rests = exact_numbers(pool.column(self.value))
         numbers = np.full((len(plan.numbers), done.size), np.nan)
+        more = np.zeros(numbers.shape)
         rows = np.full((len(plan.texts), done.size), -1)
         scatter_observations(pieces.entry, pieces.codes, row_of, plan.target, values, numbers, rows)
+        if rests.size:
+            scatter_observations(pieces.entry, pieces.codes, row_of, plan.target, rests, more, rows)
         added: dict[str, pa.Array] = {}
-        for name, column in zip(plan.numbers, numbers, strict=True):
-            missing = np.isnan(column)
-            added[name] = pa.array(column, mask=missing if missing.any() else None)
+        for name, high, rest in zip(plan.numbers, numbers, more, strict=True):
+            added[name] = exact_result(high, rest, np.isnan(high), dtype)
         for name, places in zip(plan.texts, rows, strict=True):
             added[name] = pool.column(TEXT).take(pa.array(places, mask=places < 0)).cast(pa.string())
         last = pa.array(pieces.last[done])

@@ -78,7 +78,9 @@ def _last(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch | None:
 
 
 def nan_to_null(column: pa.Array) -> pa.Array:
-    """Convert numbers to float64, with NaN as null."""
+    """Convert floating numbers to float64, with NaN as null."""
+    if not (pa.types.is_floating(column.type) or pa.types.is_null(column.type)):
+        return column
     values, _ = float_column(column)
     missing = np.isnan(values)
     if not missing.any():

@@ -151,6 +151,7 @@ class DistinctCount(KeyedTask):
     """
 
     code: ClassVar[str] = "DAC"
+    version: ClassVar[int] = 2
     category: ClassVar[str] = "Statistical"
 
     field: str = "value"

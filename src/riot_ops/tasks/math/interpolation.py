@@ -18,6 +18,7 @@ from riot_ops.core.errors import ConfigError
 from riot_ops.core.order import is_ordinal
 from riot_ops.core.parameters import Length
 from riot_ops.kernels.arrays.arrow import concat_batches, float_column, int_column, readonly
+from riot_ops.kernels.arrays.exact import exact_numbers
 from riot_ops.kernels.arrays.ordering import places_in_runs, run_edges
 from riot_ops.kernels.arrays.timestamps import check_time_field, microseconds
 from riot_ops.kernels.jit import kernel
@@ -216,7 +217,8 @@ class Interpolation(ValueTask):
 
     Errors
     ------
-    An infinite reading (of a type to fill) goes to the errors stream as ``not_finite``.
+    An infinite reading (of a type to fill) goes to the errors stream as ``not_finite``, and an integer that float64,
+    the type of the result, does not hold as ``out_of_range``.
 
     References
     ----------
@@ -265,12 +267,14 @@ class Interpolation(ValueTask):
         return frozenset({self.target, FLAG} if self.flag else {self.target})
 
     def validate_rows(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
-        values, _ = float_column(batch.column(self.value))
+        values, rests = exact_numbers(batch.column(self.value))
         infinite = np.isinf(values) & self._wanted(batch)
-        if not infinite.any():
+        rounded = rests != 0 if rests.size else np.zeros(batch.num_rows, np.bool_)
+        if not (infinite.any() or rounded.any()):
             return batch
         dead.reject(batch, infinite, "not_finite", f"{self.value} is infinite")
-        return batch.filter(pa.array(~infinite))
+        dead.reject(batch, rounded, "out_of_range", f"float64, the type of the result, does not hold {self.value}")
+        return batch.filter(pa.array(~(infinite | rounded)))
 
     def state_fields(self) -> Mapping[str, StateField]:
         if self.method == "mean":

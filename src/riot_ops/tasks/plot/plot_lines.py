@@ -75,7 +75,7 @@ class PlotLines(StatelessTask):
     1:1, a chart per record; O(points) time, no state. The output has the groups and, if the input has
     them, ``seq``, ``ordinal``, ``event_time`` and ``batch_id``; then ``name`` (the groups and ``batch_id``,
     joined by ~ and percent-encoded for file names) and ``data`` (binary, the chart). The same record
-    makes the same bytes.
+    makes the same bytes. Values are drawn as float64.
 
     Missing values
     --------------

@@ -14,6 +14,7 @@ from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.order import is_ordinal
 from riot_ops.kernels.arrays.arrow import float_column, int_column
+from riot_ops.kernels.arrays.exact import compared, exact_numbers, exact_result, exact_type
 from riot_ops.kernels.arrays.latest_rows import latest_rows
 from riot_ops.kernels.jit import kernel
 from riot_ops.kernels.stats.exact_sum import DIGITS, add_exactly, round_sum
@@ -35,11 +36,13 @@ STATISTICS = ("count", "min", "max", "sum", "mean")
 
 #: Columns of a condensed batch: number of the readings that a row represents, their extremes, their sum in two parts.
 READINGS = "readings@condensed"
-PARTS = tuple(f"{name}@condensed" for name in ("min", "max", "high", "low"))
+PARTS = tuple(f"{name}@condensed" for name in ("min", "max", "high", "low", "min_rest", "max_rest"))
 
 
 @kernel
-def _condense(values: Any, slots: Any, last: Any, alone: Any, representative: Any, counts: Any, parts: Any) -> None:
+def _condense(
+    values: Any, rests: Any, slots: Any, last: Any, alone: Any, representative: Any, counts: Any, parts: Any
+) -> None:
     """Fold each row into the next one of its key, as long as their sum is exact in two parts.
 
     ``last`` is the previous row of each key. ``counts`` and ``parts`` describe the readings that a row represents;
@@ -55,7 +58,8 @@ def _condense(values: Any, slots: Any, last: Any, alone: Any, representative: An
             parts[0, i] = x if some else np.inf
             parts[1, i] = x if some else -np.inf
             parts[2, i] = x if some else 0.0
-            parts[3, i] = 0.0
+            rest = rests[i] if some and rests.size > 0 else 0.0
+            parts[3, i] = parts[4, i] = parts[5, i] = rest
         if np.isinf(x):  # it will be rejected
             continue
         j = last[slots[i]]
@@ -70,10 +74,20 @@ def _condense(values: Any, slots: Any, last: Any, alone: Any, representative: An
         representative[j] = False
         alone[i] = False
         counts[i] += counts[j]
-        parts[0, i] = min(parts[0, i], parts[0, j])
-        parts[1, i] = max(parts[1, i], parts[1, j])
+        if _less(parts[0, j], parts[4, j], parts[0, i], parts[4, i]):
+            parts[0, i] = parts[0, j]
+            parts[4, i] = parts[4, j]
+        if _less(parts[1, i], parts[5, i], parts[1, j], parts[5, j]):
+            parts[1, i] = parts[1, j]
+            parts[5, i] = parts[5, j]
         parts[2, i] = high
         parts[3, i] = low
+
+
+@kernel
+def _less(a: Any, a_rest: Any, b: Any, b_rest: Any) -> Any:
+    """Whether a pair is less than another, see :mod:`riot_ops.kernels.arrays.exact`."""
+    return a < b or (a == b and a_rest < b_rest)
 
 
 @kernel
@@ -87,6 +101,7 @@ def _two_sum(a: Any, b: Any) -> Any:
 @kernel
 def _summarise(
     values: Any,
+    rests: Any,
     slots: Any,
     wanted: Any,
     readings: Any,
@@ -94,6 +109,8 @@ def _summarise(
     count: Any,
     minimum: Any,
     maximum: Any,
+    minimum_rest: Any,
+    maximum_rest: Any,
     digits: Any,
     room: Any,
     counts: Any,
@@ -105,15 +122,24 @@ def _summarise(
         x = values[i]
         if readings[i] > 0:
             count[s] += readings[i]
-            minimum[s] = min(minimum[s], parts[0, i])
-            maximum[s] = max(maximum[s], parts[1, i])
+            low, high, low_rest, high_rest = parts[0, i], parts[1, i], parts[4, i], parts[5, i]
             add_exactly(digits[s], parts[2, i])
             add_exactly(digits[s], parts[3, i])
-        elif not np.isnan(x):
-            count[s] += 1
-            minimum[s] = min(minimum[s], x)
-            maximum[s] = max(maximum[s], x)
-            add_exactly(digits[s], x)
+        else:
+            low = high = x
+            low_rest = high_rest = rests[i] if rests.size > 0 else 0.0
+            if not np.isnan(x):
+                count[s] += 1
+                add_exactly(digits[s], x)
+                if low_rest != 0.0:
+                    add_exactly(digits[s], low_rest)
+        # not by _less, which would load the rests every time
+        if low < minimum[s] or (low == minimum[s] and low_rest < minimum_rest[s]):
+            minimum[s] = low
+            minimum_rest[s] = low_rest
+        if high > maximum[s] or (high == maximum[s] and high_rest > maximum_rest[s]):
+            maximum[s] = high
+            maximum_rest[s] = high_rest
         if wanted[i]:
             some = count[s] > 0
             total = round_sum(digits[s], room)
@@ -122,12 +148,14 @@ def _summarise(
             statistics[1, i] = maximum[s] if some else np.nan
             statistics[2, i] = total
             statistics[3, i] = total / count[s] if some else np.nan
+            statistics[4, i] = minimum_rest[s]
+            statistics[5, i] = maximum_rest[s]
 
 
 def _condensed_columns(batch: pa.RecordBatch) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
     """Return the number of readings that each row represents, and their extremes and sum; 0: only its own value."""
     if READINGS not in batch.schema.names:
-        return np.zeros(batch.num_rows, np.int64), np.zeros((4, batch.num_rows))
+        return np.zeros(batch.num_rows, np.int64), np.zeros((len(PARTS), batch.num_rows))
     return int_column(batch.column(READINGS)).copy(), np.stack([np.asarray(batch.column(name)) for name in PARTS])
 
 
@@ -136,8 +164,9 @@ def _condensed_columns(batch: pa.RecordBatch) -> tuple[npt.NDArray[np.int64], np
 class RunningSummary(KeyedTask):
     """Keep count, minimum, maximum, sum and mean of all readings of each key so far.
 
-    The sum is exact and rounded once, so that it does not depend on the order of the readings; the mean is that sum
-    divided by the count.
+    The sum is exact and rounded once to float64, so that it does not depend on the order of the readings; the mean is
+    that sum divided by the count. Minimum and maximum have the type of the field (float64 for floating types) and all
+    digits; decimals are refused.
 
     Parameters
     ----------
@@ -153,7 +182,8 @@ class RunningSummary(KeyedTask):
 
     Shapes and rates
     ----------------
-    float64[n] -> int64[n] and four times float64[n], 1:1 (``update``: N:1); O(1) time; 568 bytes of state per key.
+    number[n] -> int64[n], twice number[n] and twice float64[n], 1:1 (``update``: N:1); O(1) time; 584 bytes of state
+    per key.
 
     Missing values
     --------------
@@ -180,6 +210,7 @@ class RunningSummary(KeyedTask):
     code: ClassVar[str] = "RSM"
     category: ClassVar[str] = "Statistical"
     pattern: ClassVar[str] = "Aggregate"
+    version: ClassVar[int] = 2
 
     value: str = "value"
     prefix: str = ""
@@ -194,12 +225,14 @@ class RunningSummary(KeyedTask):
         return [self.prefix + name for name in STATISTICS]
 
     def requires(self) -> Mapping[str, Requirement]:
-        return {**super().requires(), self.value: "number"}
+        return {**super().requires(), self.value: "exact number"}
 
     def output_schema(self, schema: pa.Schema) -> pa.Schema:
         self.check_input(schema)
-        for i, name in enumerate(self._names()):
-            schema = with_field(schema, pa.field(name, pa.float64() if i else pa.int64()))
+        extreme = exact_type(schema.field(self.value).type)
+        types = (pa.int64(), extreme, extreme, pa.float64(), pa.float64())
+        for name, dtype in zip(self._names(), types, strict=True):
+            schema = with_field(schema, pa.field(name, dtype))
         return schema
 
     def writes(self) -> frozenset[str] | None:
@@ -210,6 +243,8 @@ class RunningSummary(KeyedTask):
             "count": StateField("int64"),
             "min": StateField("float64", initial=np.inf),
             "max": StateField("float64", initial=-np.inf),
+            "min_rest": StateField("float64"),
+            "max_rest": StateField("float64"),
             "digits": StateField("int64", shape=DIGITS),
         }
 
@@ -227,32 +262,35 @@ class RunningSummary(KeyedTask):
     def update(
         self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, dead: DeadLetters
     ) -> pa.RecordBatch:
-        values, _ = float_column(batch.column(self.value))
+        dtype = batch.schema.field(self.value).type
+        values, rests = exact_numbers(batch.column(self.value))
         readings, parts = _condensed_columns(batch)
         if READINGS in batch.schema.names:
             batch = batch.drop_columns([READINGS, *PARTS])
         taken = np.arange(slots.size) if self.emit == "each" else latest_rows(slots, state["count"].size)
         wanted = np.zeros(slots.size, np.bool_)
         wanted[taken] = True
-        counts, statistics = np.empty(slots.size, np.int64), np.empty((4, slots.size))
-        arrays: list[Any] = [state[name] for name in ("count", "min", "max", "digits")]
+        counts, statistics = np.empty(slots.size, np.int64), np.empty((len(PARTS), slots.size))
+        arrays: list[Any] = [state[name] for name in ("count", "min", "max", "min_rest", "max_rest", "digits")]
         arrays += [np.empty(DIGITS, np.int64), counts, statistics]
         # + 0.0 turns -0.0 into 0.0, so that the extremes do not depend on which comes first
-        _summarise(values + 0.0, slots, wanted, readings, parts, *arrays)
+        _summarise(values + 0.0, rests, slots, wanted, readings, parts, *arrays)
         if taken.size < slots.size:
             batch, counts, statistics = batch.take(pa.array(taken)), counts[taken], statistics[:, taken]
-        for name, column in zip(self._names(), (pa.array(counts), *statistics), strict=True):
+        low, high, total, mean, low_rest, high_rest = statistics
+        extremes = (exact_result(v, r, np.isnan(v), dtype) for v, r in ((low, low_rest), (high, high_rest)))
+        for name, column in zip(self._names(), (pa.array(counts), *extremes, total, mean), strict=True):
             batch = replace_column(batch, name, column)
         return batch
 
     def precombine(self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], keys: int) -> pa.RecordBatch | None:
         if not self.needs_full_batch or self.ttl is not None:  # a ttl runs from each record
             return None
-        values, _ = float_column(batch.column(self.value))
+        values, rests = exact_numbers(batch.column(self.value))
         alone, representative = np.empty(slots.size, np.bool_), np.empty(slots.size, np.bool_)
         counts, parts = _condensed_columns(batch)
         with np.errstate(all="ignore"):  # sums may overflow
-            _condense(values + 0.0, slots, np.full(keys, -1), alone, representative, counts, parts)
+            _condense(values + 0.0, rests, slots, np.full(keys, -1), alone, representative, counts, parts)
         counts[alone] = 0
         parts[:, alone] = 0.0  # constant columns compress well
         batch = replace_column(batch.filter(pa.array(representative)), READINGS, pa.array(counts[representative]))
@@ -265,12 +303,13 @@ class RunningSummary(KeyedTask):
         for k in range(DIGITS - 1):
             digits[:, k + 1] += digits[:, k] >> 32
             digits[:, k] &= 0xFFFFFFFF
-        return {
-            "count": state["count"] + other["count"],
-            "min": np.minimum(state["min"], other["min"]),
-            "max": np.maximum(state["max"], other["max"]),
-            "digits": digits,
-        }
+        merged = {"count": state["count"] + other["count"], "digits": digits}
+        for name, sign in (("min", 1), ("max", -1)):
+            rest = f"{name}_rest"
+            order = compared(state[name], state[rest], other[name], other[rest])
+            for part in (name, rest):
+                merged[part] = np.where(sign * order <= 0, state[part], other[part])
+        return merged
 
     @classmethod
     def cases(cls) -> Iterable[Case]:

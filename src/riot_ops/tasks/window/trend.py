@@ -16,6 +16,7 @@ from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.parameters import NonNegative
 from riot_ops.kernels.arrays.arrow import concat_batches, float_column, int_column
+from riot_ops.kernels.arrays.exact import NO_RESTS, exact_numbers, exact_result, exact_type
 from riot_ops.kernels.jit import kernel
 from riot_ops.task import Case, KeyedTask, Requirement, State, StateField, register, replace_column, with_field
 
@@ -50,10 +51,16 @@ def _recompute_sums(times: Any, values: Any, first: Any, end: Any, hour: Any, or
 
 
 @kernel
+def _reaches(values: Any, rests: Any, i: Any, k: Any) -> Any:
+    """Whether value i is at least value k; both are pairs, see :mod:`riot_ops.kernels.arrays.exact`."""
+    return values[i] > values[k] or (values[i] == values[k] and (rests.size == 0 or rests[i] >= rests[k]))
+
+
+@kernel
 def _trend(
-    new_times: Any, new_values: Any, rows: Any, edges: Any, held: Any, touched: Any, size: Any, hour: Any, growth: Any,
-    baseline: Any, times: Any, values: Any, low: Any, high: Any, origin: Any, sums: Any,
-    first: Any, last: Any, counts: Any, found: Any, alarms: Any, late: Any,
+    new_times: Any, new_values: Any, new_rests: Any, rows: Any, edges: Any, held: Any, touched: Any, size: Any,
+    hour: Any, growth: Any, baseline: Any, times: Any, values: Any, rests: Any, low: Any, high: Any, origin: Any,
+    sums: Any, first: Any, last: Any, counts: Any, found: Any, alarms: Any, late: Any,
 ) -> None:  # fmt: skip
     """Advance the windows of the touched keys by their new rows.
 
@@ -74,11 +81,11 @@ def _trend(
         high_a = a
         high_z = a
         for k in range(a, end):
-            while low_z > low_a and values[low[low_z - 1]] >= values[k]:
+            while low_z > low_a and _reaches(values, rests, low[low_z - 1], k):
                 low_z -= 1
             low[low_z] = k
             low_z += 1
-            while high_z > high_a and values[high[high_z - 1]] <= values[k]:
+            while high_z > high_a and _reaches(values, rests, k, high[high_z - 1]):
                 high_z -= 1
             high[high_z] = k
             high_z += 1
@@ -119,6 +126,8 @@ def _trend(
                 alarms[i] = v > (1.0 + growth) * base
             times[end] = now
             values[end] = v
+            if rests.size > 0:
+                rests[end] = new_rests[i] if new_rests.size > 0 else 0.0
             if n == 0:
                 _recompute_sums(times, values, end, end, hour, origin, sums, s)
                 low_a = low_z = high_a = high_z = end
@@ -128,11 +137,11 @@ def _trend(
             sums[s, 2] += y
             sums[s, 3] += x * x
             sums[s, 4] += x * y
-            while low_z > low_a and values[low[low_z - 1]] >= v:
+            while low_z > low_a and _reaches(values, rests, low[low_z - 1], end):
                 low_z -= 1
             low[low_z] = end
             low_z += 1
-            while high_z > high_a and values[high[high_z - 1]] <= v:
+            while high_z > high_a and _reaches(values, rests, end, high[high_z - 1]):
                 high_z -= 1
             high[high_z] = end
             high_z += 1
@@ -145,6 +154,8 @@ def _trend(
             found[2, i] = values[high[high_a]]
             found[3, i] = np.nan
             found[4, i] = np.nan
+            found[5, i] = rests[low[low_a]] if rests.size > 0 else 0.0
+            found[6, i] = rests[high[high_a]] if rests.size > 0 else 0.0
             if times[a] < now:
                 slope = (n * sums[s, 4] - sums[s, 1] * sums[s, 2]) / (n * sums[s, 3] - sums[s, 1] * sums[s, 1])
                 start = (times[a] - origin[s]) / hour
@@ -172,7 +183,8 @@ class Trend(KeyedTask):
     baseline : "min", "first" or "mean", default "min"
         Minimum, oldest or mean value of the window before the record.
     value : str, default "value"
-        Numeric input field.
+        Numeric input field. ``min`` and ``max`` have its type (float64 for floating types) and all digits, the others
+        are computed in float64; decimals are refused.
     time : str, default "event_time"
         Field with the time: a timestamp, or a whole number of nanoseconds since 1970.
     by, ttl
@@ -212,6 +224,7 @@ class Trend(KeyedTask):
     code: ClassVar[str] = "TRD"
     category: ClassVar[str] = "Statistical"
     pattern: ClassVar[str] = "Aggregate"
+    version: ClassVar[int] = 2
 
     size: timedelta = timedelta(days=1)
     growth: NonNegative = 0.01
@@ -226,16 +239,20 @@ class Trend(KeyedTask):
             raise ConfigError(f"value and time must be different fields, got {self.value!r} for both")
 
     def requires(self) -> Mapping[str, Requirement]:
-        return {**super().requires(), self.value: "number", self.time: "any"}
+        return {**super().requires(), self.value: "exact number", self.time: "any"}
 
     def output_schema(self, schema: pa.Schema) -> pa.Schema:
         self.check_input(schema)
         dtype = schema.field(self.time).type
-        if not (pa.types.is_timestamp(dtype) or pa.types.is_integer(dtype) or pa.types.is_null(dtype)):
-            raise ConfigError(f"{self.name()} needs timestamps or integers in {self.time!r}, its input has {dtype}")
+        fits = pa.types.is_timestamp(dtype) or pa.types.is_integer(dtype) or pa.types.is_null(dtype)
+        if not fits or dtype == pa.uint64():
+            raise ConfigError(
+                f"{self.name()} needs timestamps or integers (but uint64) in {self.time!r}, its input has {dtype}"
+            )
         schema = with_field(schema, pa.field("count", pa.int64()))
+        extreme = exact_type(schema.field(self.value).type)
         for name in STATISTICS:
-            schema = with_field(schema, pa.field(name, pa.float64()))
+            schema = with_field(schema, pa.field(name, extreme if name in ("min", "max") else pa.float64()))
         return with_field(schema, pa.field("alarm", pa.bool_()))
 
     def writes(self) -> frozenset[str] | None:
@@ -266,36 +283,49 @@ class Trend(KeyedTask):
         if micros:
             column = column.cast(pa.timestamp("us", column.type.tz), safe=False)
         times = int_column(column.cast(pa.int64()))
-        values = float_column(batch.column(self.value))[0]
+        dtype = batch.schema.field(self.value).type
+        values, rests = exact_numbers(batch.column(self.value))
         rows = np.argsort(slots, kind="stable")
         touched, new = np.unique(slots, return_counts=True)
         windows = [state["window"][s] for s in touched.tolist()]
         held = np.array([0 if w is None else w.num_rows for w in windows], np.int64)
         edges = np.concatenate([[0], np.cumsum(held + new)])
-        all_times, all_values = np.empty(edges[-1], np.int64), np.empty(edges[-1])
+        all_times, all_values, all_rests = np.empty(edges[-1], np.int64), np.empty(edges[-1]), NO_RESTS.copy()
+        if rests.size or any(w is not None and w.num_columns > 2 for w in windows):
+            all_rests = np.zeros(edges[-1])
         if held.any():
-            pool = concat_batches([w for w in windows if w is not None])
+            known = [w for w in windows if w is not None]
+            pool = concat_batches([w.select(["time", "value"]) for w in known] if all_rests.size else known)
             to = np.repeat(edges[:-1] - np.concatenate([[0], np.cumsum(held)[:-1]]), held) + np.arange(held.sum())
             all_times[to], all_values[to] = (pool.column(i).to_numpy() for i in (0, 1))
+            for a, w in zip(edges[:-1].tolist(), windows if all_rests.size else [], strict=False):
+                if w is not None and w.num_columns > 2:
+                    all_rests[a : a + w.num_rows] = w.column("rest").to_numpy()
         low, high = np.empty_like(all_times), np.empty_like(all_times)
         first, last = np.empty(touched.size, np.int64), np.empty(touched.size, np.int64)
-        counts, found = np.empty(n, np.int64), np.empty((len(STATISTICS), n))
+        counts, found = np.empty(n, np.int64), np.empty((len(STATISTICS) + 2, n))
         alarms, late = np.empty(n, np.bool_), np.empty(n, np.bool_)
         unit = 1 if micros else 1000  # of a microsecond
         parameters = (to_microseconds(self.size) * unit, 3.6e9 * unit, self.growth, BASELINES.index(self.baseline))
-        inputs: tuple[Any, ...] = (times, values, rows, edges, held, touched, *parameters)
-        buffers, outputs = (all_times, all_values, low, high), (first, last, counts, found, alarms, late)
+        inputs: tuple[Any, ...] = (times, values, rests, rows, edges, held, touched, *parameters)
+        buffers, outputs = (all_times, all_values, all_rests, low, high), (first, last, counts, found, alarms, late)
         _trend(*(*inputs, *buffers, state["origin"], state["sums"], *outputs))
         for s, a, b in zip(touched.tolist(), first.tolist(), last.tolist(), strict=True):
             # copies, so that a key's window does not keep the arrays of the whole batch alive
-            window = [pa.array(all_times[a:b].copy()), pa.array(all_values[a:b].copy())]
-            state["window"][s] = pa.RecordBatch.from_arrays(window, names=["time", "value"])
+            window, names = [pa.array(all_times[a:b].copy()), pa.array(all_values[a:b].copy())], ["time", "value"]
+            if all_rests.size and all_rests[a:b].any():
+                window, names = [*window, pa.array(all_rests[a:b].copy())], [*names, "rest"]
+            state["window"][s] = pa.RecordBatch.from_arrays(window, names=names)
         if late.any():
             dead.reject(batch, late, "late", "another record of its key has a later time")
             good = ~late
             batch, counts, found, alarms = batch.filter(pa.array(good)), counts[good], found[:, good], alarms[good]
         batch = replace_column(batch, "count", pa.array(counts))
-        for name, numbers in zip(STATISTICS, found, strict=True):
+        none = np.zeros(batch.num_rows, np.bool_)
+        for place, name in enumerate(STATISTICS):
+            numbers: Any = found[place]
+            if name in ("min", "max"):
+                numbers = exact_result(numbers, found[place + 4], none, dtype)
             batch = replace_column(batch, name, numbers)
         return replace_column(batch, "alarm", pa.array(alarms))
 

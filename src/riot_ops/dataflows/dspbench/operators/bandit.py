@@ -101,7 +101,7 @@ class Bandit(KeyedTask):
     action : str, default "action"
         Field with the action.
     reward : str, default "reward"
-        Field with the reward.
+        Field with the reward; it and the round are read as float64.
     by, ttl
         Key and time to live, see :class:`KeyedTask`; each key has its own learner.
 

@@ -74,7 +74,8 @@ class CountSpamWords(KeyedTask):
     label : str, default "spam"
         Field with whether the message is spam; null: unlabelled.
     count : str, default "count"
-        Field with the frequency of the word in the message.
+        Field with the frequency of the word in the message, a whole number; other numbers are read as float64 and
+        truncated.
     table : str, optional
         Path of an initial table of words, see :class:`riot_ops.models.WordTable`.
     emit : "each" or "end", default "each"

@@ -14,9 +14,10 @@ from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.order import carried_fields
 from riot_ops.core.parameters import Length
-from riot_ops.kernels.arrays.arrow import float_column, int_column, readonly
+from riot_ops.kernels.arrays.arrow import int_column, readonly
 from riot_ops.kernels.arrays.rows import filter_rows
 from riot_ops.kernels.jit import kernel
+from riot_ops.kernels.stats.hyperloglog import hash_values
 from riot_ops.kernels.text.strings import name_codes
 from riot_ops.task import Case, KeyedTask, Requirement, State, StateField, register, with_field
 
@@ -88,9 +89,9 @@ class PairDelay(KeyedTask):
     role : str, default "role"
         Text field with the role of a record: "cause" or "effect".
     value : str, default "value"
-        Field with the value to match: a number or a boolean.
+        Field with the value to match: a number, a boolean or a time. Its 64-bit hash is compared.
     time : str, default "event_time"
-        Field with the time: a timestamp, with delays in µs, or an integer, with delays in its unit.
+        Field with the time: a timestamp, with delays in µs, or an integer but uint64, with delays in its unit.
     output : str, default "delay"
         Field for the delay.
     by, ttl
@@ -131,6 +132,7 @@ class PairDelay(KeyedTask):
     category: ClassVar[str] = "Statistical"
     pattern: ClassVar[str] = "Join"
     selectivity: ClassVar[str] = "1:0/1"
+    version: ClassVar[int] = 2
 
     max_pending: Length = 16
     role: str = "role"
@@ -149,7 +151,7 @@ class PairDelay(KeyedTask):
         self.check_input(schema)
         for name, fits in ((self.time, _TIMES), (self.value, _VALUES)):
             dtype = schema.field(name).type
-            if not any(is_type(dtype) for is_type in fits):
+            if not any(is_type(dtype) for is_type in fits) or (name == self.time and dtype == pa.uint64()):
                 raise ConfigError(f"{self.name()} cannot use the field {name!r}, its input has {dtype}")
         return with_field(schema, pa.field(self.output, pa.int64()))
 
@@ -159,7 +161,7 @@ class PairDelay(KeyedTask):
     def state_fields(self) -> Mapping[str, StateField]:
         room = self.max_pending
         return {
-            "queue": StateField("float64", room),
+            "queue": StateField("int64", room),
             "waiting": StateField("int64", room),
             "since": StateField("int64", room),
             "size": StateField("int64"),
@@ -167,15 +169,11 @@ class PairDelay(KeyedTask):
 
     def validate_rows(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
         strange = name_codes(batch.column(self.role), ROLES) < 0
-        absent = ~strange & (np.asarray(batch.column(self.time).is_null()) | np.isnan(self._values(batch)))
+        absent = ~strange & (np.asarray(batch.column(self.time).is_null()) | ~hash_values(batch.column(self.value))[1])
         dead.reject(batch, strange, "unknown_role", f"{self.role} must be cause or effect")
         dead.reject(batch, absent, "missing", f"{self.value} or {self.time} is missing")
         good = ~(strange | absent)
         return batch if good.all() else batch.filter(pa.array(good))
-
-    def _values(self, batch: pa.RecordBatch) -> npt.NDArray[np.float64]:
-        column = batch.column(self.value)
-        return float_column(column.cast(pa.float64()) if pa.types.is_null(column.type) else column)[0]
 
     def update(
         self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, dead: DeadLetters
@@ -187,9 +185,10 @@ class PairDelay(KeyedTask):
             column = column.cast(pa.timestamp("us", column.type.tz), safe=False)
         times = int_column(column.cast(pa.int64()))
         numbers = int_column(batch.column("seq")) if "seq" in batch.schema.names else readonly(np.zeros(n, np.int64))
+        hashes = readonly(hash_values(batch.column(self.value))[0].view(np.int64))
         delays, missed, missed_time, missed_number = (np.empty(n, np.int64) for _ in range(4))
         queues = (state[name].reshape(-1, self.max_pending) for name in ("queue", "waiting", "since"))
-        inputs: tuple[Any, ...] = (roles, self._values(batch), times, numbers, slots, *queues, state["size"])
+        inputs: tuple[Any, ...] = (roles, hashes, times, numbers, slots, *queues, state["size"])
         count = int(_match(*(*inputs, delays, missed, missed_time, missed_number)))
         if count:
             self._reject_missed(batch, missed[:count], missed_time[:count], missed_number[:count], dead)
@@ -236,4 +235,7 @@ class PairDelay(KeyedTask):
 
 
 _TIMES = (pa.types.is_timestamp, pa.types.is_integer, pa.types.is_null)
-_VALUES = (pa.types.is_boolean, pa.types.is_integer, pa.types.is_floating, pa.types.is_null)
+_VALUES = (
+    *(pa.types.is_boolean, pa.types.is_integer, pa.types.is_floating, pa.types.is_null),
+    *(pa.types.is_decimal, pa.types.is_temporal),
+)
