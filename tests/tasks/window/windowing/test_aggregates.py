@@ -215,3 +215,31 @@ def test_spark_keeps_digits(spark, tmp_path):
     assert query["w"].select(list(aggregates)).equals(wanted)
     assert wanted["sum"].to_pylist() == [None]
     assert numbers_of(wanted["max_v"]) == [max(numbers)]
+
+
+@pytest.mark.spark
+def test_dataframe_has_types_that_hold_the_values(spark):
+    seconds = pa.timestamp("s", "UTC")
+    table = pa.table(
+        {
+            "event_time": pa.array([NOON_US + i for i in range(3)], TIME),
+            "u": pa.array([Decimal(2**64 - i) for i in (3, 1, 2)], pa.decimal128(20, 0)),
+            "t": pa.array([NOON_US + i for i in (1, 3, 2)], TIME),
+            "s": pa.array([5, 7, 6], seconds),
+            "id": pa.array(IDS[:3]),
+        }
+    )
+    flow = ro.Dataflow("f")
+    declared = {"u": pa.uint64(), "t": pa.timestamp("ns", "UTC"), "s": seconds, "id": pa.int64()}
+    rows = flow.source("r", schema=pa.schema([("event_time", TIME), *declared.items()]))
+    flow.sink("o", rows.to(t.Window(size="1min", aggregates={name: ("max", name) for name in declared}), id="w"))
+    out = flow.frames(spark.createDataFrame(table))["w"].select(list(declared)).toArrow()
+    assert [str(kind) for kind in out.schema.types] == [
+        "decimal128(20, 0)",
+        "int64",
+        "timestamp[us, tz=UTC]",
+        "int64",
+    ]
+    assert out["u"].to_pylist() == [Decimal(2**64 - 1)]
+    assert (out["t"].to_pylist(), out["id"].to_pylist()) == ([1000 * (NOON_US + 3)], [IDS[2]])
+    assert out["s"].cast(pa.int64()).to_pylist() == [7_000_000]
