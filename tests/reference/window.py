@@ -24,6 +24,7 @@ class Windows:
     allowed_lateness: int = 0
     ahead: int | None = None
     grain: int = 1
+    offset: int = 0
     now: int | None = None
     moved: int = 0
     support: int = 0
@@ -92,9 +93,9 @@ class Windows:
             return
         level = self.now - self.allowed_lateness
         if self.kind == "time":
-            first = time // self.every * self.every
+            first = (time - self.offset) // self.every * self.every + self.offset
             starts = [s for s in range(first - self.size + self.every, first + 1, self.every)]
-            alive = [s for s in starts if s + self.size > level // self.every * self.every]
+            alive = [s for s in starts if s + self.size > level]
             if not alive:
                 self.bad.append((number, "late"))
             for start in alive:
@@ -104,6 +105,7 @@ class Windows:
             return
         sessions = self.open.setdefault(key, [])
         mine = [one for one in sessions if min(one[0]) - self.size < time < max(one[0]) + self.size]
+        mine.sort(key=lambda one: min(one[0]))
         closed = time < self.ended.get(key, -math.inf)
         if closed or (not mine and time + self.size <= level // self.every * self.every):
             self.bad.append((number, "late"))
@@ -117,18 +119,17 @@ class Windows:
         self.updates.append((number, key, min(times), max(times) + self.size, together))
 
 
-def aggregates(values: list, pane: int | None = None) -> dict:
+def aggregates(values: list, pane: int | None = None, offset: int = 0) -> dict:
     """Aggregates of ``(time, value)`` pairs; None values are missing.
 
-    With the length of a pane also of the gaps between records, pane by pane.
+    Gaps are those between records in their order; with the length of a pane, pane by pane.
     """
     found = _of_values(values)
-    if pane is not None:
-        times = [t for t, _ in sorted(values, key=lambda pair: pair[0] // pane)]
-        gaps = [(b - a) / 1e6 for a, b in pairwise(times)]
-        given = [t for t, v in sorted(values, key=lambda pair: pair[0] // pane) if v is not None]
-        found["mean_gap"] = sum(b - a for a, b in pairwise(given)) / 1e6 / (len(given) - 1) if len(given) > 1 else -1.0
-        found["std_gap"] = statistics.stdev(gaps) if len(gaps) > 1 else None
+    ordered = values if pane is None else sorted(values, key=lambda pair: (pair[0] - offset) // pane)
+    gaps = [(b - a) / 1e6 for (a, _), (b, _) in pairwise(ordered)]
+    given = [t for t, v in ordered if v is not None]
+    found["mean_gap"] = sum(b - a for a, b in pairwise(given)) / 1e6 / (len(given) - 1) if len(given) > 1 else -1.0
+    found["std_gap"] = statistics.stdev(gaps) if len(gaps) > 1 else None
     return found
 
 

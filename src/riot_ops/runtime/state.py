@@ -161,7 +161,7 @@ class KeyedState:
         due: list[pa.RecordBatch] = []
         for part, (a, start) in enumerate(edges):
             if part:
-                due += self._turn_back(start, *ticks.backs[part - 1], ticks)
+                due += self._turn_back(int(moments[a - 1]), start, *ticks.backs[part - 1], ticks)
             b = edges[part + 1][0] - 1 if part + 1 < len(edges) else ticks.rows.size
             top = int(ticks.rows[a - 1]) if part else 0
             end = int(ticks.rows[b]) if part + 1 < len(edges) else rows
@@ -173,7 +173,7 @@ class KeyedState:
             due += [found[1]] if found[1] is not None else []
         return concat_batches(made) if made else None, concat_batches(due) if due else None
 
-    def _turn_back(self, time: int, seq: int, sure: int, ticks: Ticks) -> list[pa.RecordBatch]:
+    def _turn_back(self, before: int, time: int, seq: int, sure: int, ticks: Ticks) -> list[pa.RecordBatch]:
         """Prepare for an earlier stream time; returns the timer output of a task that handles ticks itself.
 
         Such a task releases what it holds, as at the end of a stream, and starts again. Of other tasks, keys that were
@@ -182,7 +182,7 @@ class KeyedState:
         if self._moves:
             end = Ticks(NEVER, np.zeros(1, np.int64), np.array([END]), np.array([seq]), 1, ticks.lag, ticks.origin)
             dead = DeadLetters(self.task.name())
-            _, due = self.task.advance(None, np.empty(0, np.int64), self.arrays, replace(end, start=time), dead)
+            _, due = self.task.advance(None, np.empty(0, np.int64), self.arrays, replace(end, start=before), dead)
             out = [] if due is None or not due.slots.size else [self._due(due, end)]
             self._compact(np.empty(0, np.int64))
             return out

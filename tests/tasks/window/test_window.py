@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import groupby, pairwise
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -58,7 +59,10 @@ def random_case(choose):
         "allowed_lateness": timedelta(seconds=allowed_lateness),
         "max_ahead": None if ahead is None else timedelta(seconds=ahead),
     }
+    offset = 0
     if choose.random() < 0.6:
+        offset = choose.choice([0, 0, every // 2])
+        shared["offset"] = timedelta(seconds=offset)
         task = Window(size=timedelta(seconds=every * panes), every=timedelta(seconds=every), **shared)
         kind, size = "time", every * panes
     else:
@@ -66,7 +70,13 @@ def random_case(choose):
         kind, size = "session", 8 * every
     grain = common_resolution([task.clock()])
     naive = reference.Windows(
-        kind, size * SECOND, every * SECOND, allowed_lateness * SECOND, None if ahead is None else ahead * SECOND, grain
+        kind,
+        size * SECOND,
+        every * SECOND,
+        allowed_lateness * SECOND,
+        None if ahead is None else ahead * SECOND,
+        grain,
+        offset * SECOND,
     )
     rows, time = [], choose.randint(-50, 50) * SECOND
     for number in range(choose.randint(1, 50)):
@@ -136,7 +146,7 @@ def test_windows_agree_with_their_definition_however_the_stream_is_cut(seed):
     whole, errors = results(task, grain, rows, choose, 0)
     pane = naive.every if naive.kind == "time" else None
     # where stream time goes back, a window may come twice
-    wanted = sorted((*one[:5], reference.aggregates(one[5], pane)) for one in naive.results)
+    wanted = sorted((*one[:5], reference.aggregates(one[5], pane, naive.offset)) for one in naive.results)
     found = sorted(whole, key=lambda row: (row["seq"], row["event_time"], row["key"], row["window_start"]))
     places = [(r["seq"], us(r["event_time"]) + 1, r["key"], us(r["window_start"]), us(r["window_end"])) for r in found]
     assert places == [one[:5] for one in wanted]
@@ -159,7 +169,7 @@ def test_updates_agree_with_their_definition_however_the_stream_is_cut(seed):
     places = [(r["seq"], r["key"], us(r["window_start"]), us(r["window_end"])) for r in whole]
     assert places == [one[:4] for one in naive.updates]
     for row, (*_, values) in zip(whole, naive.updates, strict=True):
-        wanted = reference.aggregates(values, naive.every if naive.kind == "time" else None)
+        wanted = reference.aggregates(values, naive.every if naive.kind == "time" else None, naive.offset)
         assert all(close(row[name], value) for name, value in wanted.items()), (row, values)
     assert sorted((e["seq"], e["reason"]) for e in errors) == sorted(naive.bad)
     assert results(task, grain, rows, choose, 1, with_time=False)[0] == whole
@@ -206,6 +216,24 @@ def test_hopping_windows_share_their_panes():
     session.push(at(16, 16.0))
     assert [e["reason"] for e in session.errors] == ["late"]
     assert spans(session.flush(), "sum") == [(10, 40, 22.0), (20, 50, 4.0), (30, 60, 4.0)]
+
+
+def test_windows_begin_at_their_offset():
+    """Days from six to six, against pandas; hopping windows by hand."""
+    seconds = [n * 7_919 % 400_000 for n in range(60)]
+    rows = [at(second, float(second % 100), seq=n) for n, second in enumerate(sorted(seconds))]
+    found = window(size="1d", offset="6h")
+    out = [*found.push_many(rows), *found.flush()]
+    frame = pd.DataFrame({"time": [row["event_time"] for row in rows], "value": [row["value"] for row in rows]})
+    wanted = frame.resample("1D", on="time", offset="6h")["value"].agg(["count", "sum"])
+    assert [(row["window_start"], row["n"], row["sum"]) for row in out] == [
+        (start.to_pydatetime(), *values) for start, values in zip(wanted.index, wanted.values.tolist(), strict=True)
+    ]
+    assert all(row["window_start"].hour == 6 for row in out)
+    assert spans(window(size="20s", every="10s", offset="4s", emit="update").push(at(3, 1.0)), "n") == [
+        (-16, 4, 1),
+        (-6, 14, 1),
+    ]
 
 
 def test_session_ends_a_gap_after_its_last_record():
@@ -579,6 +607,9 @@ def test_large_jump_of_time_costs_no_more():
         ({"count": 3, "allowed_lateness": "1s"}, "allowed_lateness = .* not for count windows"),
         ({"count": 3, "max_ahead": "1s"}, "max_ahead = .* not for count windows"),
         ({"count": 0}, "count = 0"),
+        ({"size": "10s", "offset": "10s"}, "offset must be at least 0 and less than every"),
+        ({"size": "10s", "offset": timedelta(-1)}, "offset must be at least 0"),
+        ({"gap": "10s", "offset": "1s"}, "offset must be .* for windows with size"),
         ({"size": "1s", "partial": True}, "partial is for count windows"),
         ({"size": "1s", "ttl": "1h"}, "ttl = .* is for count windows"),
         ({"size": "365d", "every": "1s"}, "the maximum is 100,000"),

@@ -102,6 +102,7 @@ def assign_sessions(
             bad[i] = OUT_OF_RANGE
             continue
         mine = -1
+        at = -1  # its place
         place = -1
         for q in range(room):
             g = held[a, q]
@@ -112,15 +113,20 @@ def assign_sessions(
             if t > group_begins[g] - gap and t < group_lasts[g] + gap:
                 if mine < 0:
                     mine = g
+                    at = q
+                    continue
+                if group_begins[g] < group_begins[mine]:  # the later one is merged into the earlier one
+                    mine, g = g, mine
+                    held[a, at] = -1
+                    at = q
                 else:
-                    merge_rows[m] = i
-                    merge_into[m] = mine
-                    merge_from[m] = g
-                    m += 1
-                    group_begins[mine] = min(group_begins[mine], group_begins[g])
-                    group_lasts[mine] = max(group_lasts[mine], group_lasts[g])
-                    group_lasts[g] = NONE
                     held[a, q] = -1
+                merge_rows[m] = i
+                merge_into[m] = mine
+                merge_from[m] = g
+                m += 1
+                group_lasts[mine] = group_lasts[g]
+                group_lasts[g] = NONE
         if mine < 0:
             if t + gap <= closed:
                 bad[i] = LATE

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -48,9 +49,11 @@ class Window(KeyedTask):
     Parameters
     ----------
     size : timedelta > 0 or text such as "1min", optional
-        Length of time windows: ``[k every, k every + size)``, aligned to the epoch.
+        Length of time windows: ``[k every + offset, k every + offset + size)``, from 1970 on in UTC.
     every : timedelta > 0, default size
         Hop: a window begins at each multiple of it. ``size`` must be a multiple of ``every``.
+    offset : timedelta >= 0, default 0
+        Where windows begin within ``every``, less than it: days from six to six have ``offset="6h"``.
     gap : timedelta > 0, optional
         Instead of size: a session is a run of records, each less than a gap of event time after the previous one.
         It ends a gap after its last record, and is closed at the next multiple of an eighth of the gap. A record
@@ -160,10 +163,11 @@ class Window(KeyedTask):
     category: ClassVar[str] = "Statistical"
     pattern: ClassVar[str] = "Aggregate"
     selectivity: ClassVar[str] = "N:M"
-    version: ClassVar[int] = 3
+    version: ClassVar[int] = 4
 
     size: timedelta | None = None
     every: timedelta | None = None
+    offset: timedelta = ZERO
     gap: timedelta | None = None
     count: Count | None = None
     allowed_lateness: timedelta = ZERO
@@ -186,6 +190,10 @@ class Window(KeyedTask):
             raise ConfigError(f"every = {self.every!r} needs size")
         if self.every is not None and self.size is not None and self.size % self.every:
             raise ConfigError(f"size must be a multiple of every, got {self.size!r} and {self.every!r}")
+        if self.offset and (self.size is None or not ZERO <= self.offset < (self.every or self.size)):
+            raise ConfigError(
+                f"offset must be at least 0 and less than every, for windows with size, got {self.offset!r}"
+            )
         if self.partial and self.count is None:
             raise ConfigError("partial is for count windows: the end of a stream closes time windows anyway")
         for name in ("allowed_lateness", "max_ahead"):
@@ -232,11 +240,16 @@ class Window(KeyedTask):
         assert self.size is not None
         every = to_microseconds(self.every or self.size)
         return TimeWindows(
-            stats, update, every, to_microseconds(self.size) // every, to_microseconds(self.allowed_lateness)
+            stats,
+            update,
+            every,
+            to_microseconds(self.size) // every,
+            to_microseconds(self.allowed_lateness),
+            to_microseconds(self.offset),
         )
 
     def __hash__(self) -> int:
-        return hash((self.size, self.every, self.gap, self.count, self.by, repr(self.aggregates)))
+        return hash((self.size, self.every, self.offset, self.gap, self.count, self.by, repr(self.aggregates)))
 
     # -- contract ----------------------------------------------------------------------------------
 
@@ -249,6 +262,8 @@ class Window(KeyedTask):
             else self.every or self.size
         )
         assert period is not None
+        if self.offset:  # stream time is rounded to what divides both
+            period = timedelta(microseconds=math.gcd(to_microseconds(period), to_microseconds(self.offset)))
         return Clock(period, self.allowed_lateness, self.max_ahead)
 
     def with_lateness(self, lateness: timedelta) -> Self:

@@ -26,9 +26,11 @@ MAX_PANE = 1 << 61
 class TimeWindows(WindowFrame):
     """Tumbling and hopping windows; see :mod:`riot_ops.kernels.stats.panes`."""
 
-    def __init__(self, stats: Sequence[Stat], update: bool, every: int, panes: int, allowed_lateness: int) -> None:
+    def __init__(
+        self, stats: Sequence[Stat], update: bool, every: int, panes: int, allowed_lateness: int, offset: int
+    ) -> None:
         super().__init__(stats, update)
-        self.every, self.panes, self.allowed_lateness = every, panes, allowed_lateness
+        self.every, self.panes, self.allowed_lateness, self.offset = every, panes, allowed_lateness, offset
         self.room = panes + -(-allowed_lateness // every)
 
     def state_fields(self) -> Mapping[str, StateField]:
@@ -37,16 +39,20 @@ class TimeWindows(WindowFrame):
     def decode_state(self, table: pa.Table) -> pa.Table:
         panes = np.asarray(table.column("pane").combine_chunks().flatten()).reshape(-1, self.room)
         known = panes != NONE
-        begins = from_microseconds(np.where(known, panes, 0).ravel() * self.every)
+        begins = from_microseconds(np.where(known, panes, 0).ravel() * self.every + self.offset)
         return self._listed(table, known, {"begin": begins})
 
     def _range(self, batch: pa.RecordBatch | None) -> tuple[int, int]:
         """Return the first and the last pane whose windows begin and end at times."""
-        low, high = time_limits(time_type(batch))
+        low, high = (limit - self.offset for limit in time_limits(time_type(batch)))
         return -(-low // self.every) + self.panes - 1, high // self.every - self.panes
 
     def _closed(self, now: int) -> int:
-        return NONE if now == NEVER else (now - self.allowed_lateness) // self.every
+        return NONE if now == NEVER else self._begun(now - self.allowed_lateness)
+
+    def _begun(self, time: Any) -> Any:
+        """Return the number of the pane of a time, or of each."""
+        return (time - self.offset) // self.every
 
     def run(
         self, task: Any, batch: pa.RecordBatch | None, slots: Numbers, state: State, ticks: Ticks, bad: npt.NDArray[Any]
@@ -55,6 +61,7 @@ class TimeWindows(WindowFrame):
         times, present = event_times(batch)
         columns = self.stat_columns(batch)
         updates = Updates(task, batch) if self.update and batch is not None else None
+        shifted, moves = times - self.offset, ticks.times - self.offset
         numbers, key_count = dense_key_numbers(slots, len(state["pane"]))
         groups = np.empty(slots.size, np.int64)
         parts: list[TimerOutput] = []
@@ -63,7 +70,8 @@ class TimeWindows(WindowFrame):
             held = np.full((key_count, self.room), -1, np.int32)
             found: list[Any] = [np.empty(slots.size - start, np.int64) for _ in range(3)]
             n, stop = assign_panes(
-                times, present, slots, numbers, ticks.rows[first:], ticks.times[first:], now, self.every, self.panes,
+                shifted, present, slots, numbers, ticks.rows[first:], moves[first:],
+                now if now == NEVER else now - self.offset, self.every, self.panes,
                 self.allowed_lateness, ticks.resolution, *self._range(batch), start, state["pane"], held, groups, bad,
                 *found,
             )  # fmt: skip
@@ -134,7 +142,7 @@ class TimeWindows(WindowFrame):
         ends, first, last = (np.empty(n, np.int64) for _ in range(3))
         full_windows(order, slots, panes, self.panes, before, closed, ends, first, last)
         cells = work.merge_ranges(order, first, last)
-        ends = ends * self.every
+        ends = ends * self.every + self.offset
         schema = None if batch is None else batch.schema
         columns = window_columns(
             task.bound_aggregates(schema), cells, ends - self.panes * self.every, ends, time_type(batch)
@@ -151,7 +159,7 @@ class TimeWindows(WindowFrame):
         order = np.lexsort((panes, slots))
         place = _PaneIndex(slots[order], panes[order])
         now = ticks.at_rows(groups.size)
-        closed = np.where(now == NEVER, NONE, (now - self.allowed_lateness) // self.every)
+        closed = np.where(now == NEVER, NONE, self._begun(now - self.allowed_lateness))
         apart = groups
         if self.panes > 1:  # windows of a key share panes
             apart = np.empty_like(groups)
@@ -159,7 +167,7 @@ class TimeWindows(WindowFrame):
         for added in work.add_in_rounds(apart, groups, columns, times, start, stop):
             of = groups[added]
             if self.panes == 1:
-                begins = panes[of] * self.every
+                begins = panes[of] * self.every + self.offset
                 updates.add(added, begins, begins + self.every, work.snapshot(of))
                 continue
             first_open = np.maximum(panes[of], closed[added]) + 1
@@ -168,7 +176,8 @@ class TimeWindows(WindowFrame):
             ends = first_open[rows] + np.arange(rows.size) - np.repeat(np.cumsum(counts) - counts, counts)
             keys = slots[of][rows]
             cells = work.merge_ranges(order, place.of(keys, ends - self.panes), place.of(keys, ends))
-            updates.add(added[rows], (ends - self.panes) * self.every, ends * self.every, cells)
+            spans = (ends - self.panes) * self.every + self.offset, ends * self.every + self.offset
+            updates.add(added[rows], *spans, cells)
 
 
 class _PaneIndex:
