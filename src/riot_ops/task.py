@@ -11,11 +11,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
+from riot_ops.core.buffering import Buffering
 from riot_ops.core.clock import Clock
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError, did_you_mean
@@ -123,14 +124,25 @@ class Task(Operator):
 
         return udfs.stateful_processor(self, schema)
 
-    def transform(self, df: Any, **options: Any) -> Any:
+    def transform(
+        self,
+        df: Any,
+        *,
+        errors: Literal["column", "drop"] = "column",
+        order: Literal["auto", "arrival", "event_time"] = "auto",
+        partitions: int | None = None,
+        buffering: Buffering | str | None = None,
+        streaming: bool | None = None,
+    ) -> Any:
         """Apply the task to a batch or streaming Spark ``DataFrame``: the fast path.
 
-        See :func:`riot_ops.spark.dataframe_transform` for the options.
+        See :func:`riot_ops.spark.transform` for the options.
         """
         from riot_ops.spark import dataframe_transform
 
-        return dataframe_transform.transform(self, df, **options)
+        return dataframe_transform.transform(
+            self, df, errors=errors, order=order, partitions=partitions, buffering=buffering, streaming=streaming
+        )
 
     @classmethod
     def cases(cls) -> Iterable[Case]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from decimal import Decimal
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -18,3 +19,13 @@ def test_integers_beyond_int64_are_read_whatever_stands_beside_them(neighbour):
         assert column.to_pylist()[0] == wanted
         assert (0 in problems) == (wanted is None)
     assert from_values([large, neighbour], pa.float64())[0].to_pylist()[0] is None  # it would be rounded
+
+
+@pytest.mark.parametrize(("want", "rounded"), [(pa.float32(), np.float32), (pa.float16(), np.float16)])
+def test_python_floats_are_rounded_to_narrow_fields(want, rounded):
+    values = [0.1, -2.5, 3, None, float("inf"), 1e300, float("nan")]
+    column, problems = from_values(values, want)
+    expected = [float(rounded(v)) for v in values[:3]]
+    assert column.to_pylist()[:6] == [*expected, None, float("inf"), None]
+    assert np.isnan(column[6].as_py())
+    assert {i: p.reason for i, p in problems.items()} == {5: "out_of_range"}

@@ -131,3 +131,9 @@ def test_flushed_windows_have_all_fields():
     kinds = {"seq": pa.int64(), "event_time": pa.timestamp("us", "UTC"), "device": pa.string(), "value": pa.float64()}
     assert list(left) == window.output_schema(pa.schema(kinds)).names
     assert (left["seq"], left["device"], left["low"], left["n"]) == (3, "a", None, 1)
+
+
+@pytest.mark.parametrize("event", [1.0, None, "text", [{"value": 1.0}]])
+def test_push_of_a_bare_value_says_what_to_give(event):
+    with pytest.raises(ConfigError, match=r"push takes one event, a mapping .*push\(\{'value': …\}\)"):
+        t.KalmanFilter().session().push(event)

@@ -6,7 +6,7 @@ import io
 import json
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import typer
 from rich import box
@@ -149,7 +149,7 @@ def plan(
     ] = "exact",
 ) -> None:
     """Show the stages in which Spark runs a dataflow."""
-    print(_dataflow(name, stream, task).plan(fuse=fuse))
+    print(_dataflow(name, stream, task).plan(fuse=cast("Any", fuse)))
 
 
 app.command("streams", epilog=cli_streams.EXAMPLES)(cli_streams.streams)

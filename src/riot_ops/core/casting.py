@@ -138,7 +138,7 @@ def cast(column: pa.Array, want: pa.DataType) -> tuple[pa.Array, Problems]:
 
 
 def from_values(values: Sequence[Any], want: pa.DataType) -> tuple[pa.Array, Problems]:
-    """Convert Python values to a column, by the rules of :func:`cast`.
+    """Convert Python values to a column, by the rules of :func:`cast`; floats are rounded to narrower types.
 
     >>> from_values([1, None, "2.5", [3]], pa.float64())[0].to_pylist()
     [1.0, None, 2.5, None]
@@ -149,6 +149,8 @@ def from_values(values: Sequence[Any], want: pa.DataType) -> tuple[pa.Array, Pro
     def part(start: int, end: int) -> pa.Array:
         piece = values[start:end]
         column = _inferred(piece, keep_nan, want)
+        if types.is_float64(column.type) and types.is_floating(want) and want.bit_width < 64:
+            return _rounded(column, want)
         if keep_nan and len(piece) == 1 and not can_cast(column.type, want):
             column = pa.array(piece, from_pandas=True)
         if not can_cast(column.type, want):
@@ -156,6 +158,14 @@ def from_values(values: Sequence[Any], want: pa.DataType) -> tuple[pa.Array, Pro
         return _cast_whole(column, want)
 
     return _by_halves(len(values), part, lambda i: _problem(values[i], want), want)
+
+
+def _rounded(column: pa.Array, want: pa.DataType) -> pa.Array:
+    """Round Python's floats, which have 64 bits, to a narrower type; raise if one is too large for it."""
+    narrow = column.cast(want, safe=False)
+    if pc.any(pc.and_(pc.is_inf(narrow.cast(pa.float64())), pc.is_finite(column))).as_py():
+        raise pa.ArrowInvalid(f"too large for {want}")
+    return narrow
 
 
 def to_python(column: pa.Array) -> list[Any]:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import date, datetime
 from typing import Any, Literal
 
 import pyarrow as pa
 
-from riot_ops.core.errors import ConfigError
+from riot_ops.core.errors import ConfigError, value_text
 from riot_ops.core.operator import Operator
 from riot_ops.core.order import next_ordinal, ordinals
-from riot_ops.core.schema import RAW, arrow_type
+from riot_ops.core.schema import RAW, TIMESTAMP, arrow_type
 from riot_ops.ingest.step import declared_schema
 
 __all__ = ["ERRORS_STREAM", "FORWARD", "Distribution", "Edge", "Node", "Router", "edge_ordinals", "source_node"]
@@ -89,6 +90,32 @@ class Edge:
     distribution: Distribution = FORWARD
 
 
+#: Types of Python that a schema may name.
+_PYTHON_TYPES = {
+    float: pa.float64(),
+    int: pa.int64(),
+    str: pa.string(),
+    bool: pa.bool_(),
+    bytes: pa.binary(),
+    date: pa.date32(),
+    datetime: TIMESTAMP,
+}
+
+
+def _declared_type(source: str, key: str, kind: Any) -> pa.DataType:
+    """Return the Arrow type that a schema names: a type of Arrow or of Python, or a text."""
+    if isinstance(kind, pa.DataType):
+        return kind
+    if isinstance(kind, str):
+        return arrow_type(kind)
+    if isinstance(kind, type) and kind in _PYTHON_TYPES:
+        return _PYTHON_TYPES[kind]
+    raise ConfigError(
+        f"source {source!r}: the type of the field {key!r} must be Arrow's, its name such as 'double', or one of "
+        f"{', '.join(known.__name__ for known in _PYTHON_TYPES)}, got {value_text(kind)}"
+    )
+
+
 def source_node(name: str, schema: pa.Schema | Mapping[str, Any] | None = None) -> Node:
     """Make a source node with the declared fields, and ``seq`` before them if it is missing."""
     if schema is None:
@@ -96,7 +123,7 @@ def source_node(name: str, schema: pa.Schema | Mapping[str, Any] | None = None) 
     elif isinstance(schema, pa.Schema):
         fields = schema
     else:
-        fields = pa.schema([(n, arrow_type(k) if isinstance(k, str) else k) for n, k in schema.items()])
+        fields = pa.schema([(key, _declared_type(name, key, kind)) for key, kind in schema.items()])
     if "seq" not in fields.names:
         fields = fields.insert(0, pa.field("seq", pa.int64(), nullable=False))
     fields = declared_schema(fields, f"source {name!r}")

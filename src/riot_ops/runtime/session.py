@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from riot_ops.core.casting import infer_type, is_key_type, is_text
 from riot_ops.core.dead_letters import DeadLetters
-from riot_ops.core.errors import ConfigError
+from riot_ops.core.errors import ConfigError, value_text
 from riot_ops.core.operator import NUMBER_REQUIREMENTS, KeyedOperator, Operator, StatelessOperator
 from riot_ops.core.order import TIMER_ORDINALS, is_ordinal
 from riot_ops.core.output_checks import checked_batches
@@ -74,6 +74,11 @@ class Session:
         A field that the task reads may be left out if it has no value. But if the event also has a field that the
         task does not know, the name may be misspelt: that raises :class:`~riot_ops.core.errors.ConfigError`.
         """
+        if not isinstance(event, Mapping):
+            raise ConfigError(
+                f"push takes one event, a mapping of field to value, got {value_text(event)}; as push({{"
+                f"{next(iter(self._requires), 'value')!r}: …}}), and push_batch takes frames and lists of events"
+            )
         left_out = [name for name in self._requires if name not in event]
         if left_out and any(
             name not in self._requires and name not in RESERVED_TYPES and not is_ordinal(name) for name in event

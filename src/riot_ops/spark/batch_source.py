@@ -22,6 +22,7 @@ from riot_ops.core.errors import ConfigError, StateError
 from riot_ops.core.source import Offset, Source, Split
 from riot_ops.graph.graph import Graph
 from riot_ops.spark.dataframe_transform import to_utc
+from riot_ops.spark.map_batches import map_batches, quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -54,7 +55,7 @@ def _materialized(flow: Graph, name: str, source: Any, folder: Path | None) -> A
     node = flow.nodes.get(name)
     declared = node.schema.names if node is not None and node.schema is not None else []
     # columns that the dataflow does not read are not written; missing ones are reported where sources are bound
-    return write_frame(source.select([n for n in source.columns if n in declared]), folder / "rows" / name)
+    return write_frame(source.select([quoted(n) for n in source.columns if n in declared]), folder / "rows" / name)
 
 
 def write_frame(frame: DataFrame, folder: Path) -> FrameFiles:
@@ -68,7 +69,7 @@ def write_frame(frame: DataFrame, folder: Path) -> FrameFiles:
         folder.mkdir(parents=True, exist_ok=True)
         if "seq" in frame.columns:
             frame = frame.orderBy("seq")
-        written = frame.mapInArrow(file_writer(str(folder), schema), "place int, name string, rows long").collect()
+        written = map_batches(frame, file_writer(str(folder), schema), "place int, name string, rows long").collect()
         parts = [PartFile(row["name"], row["rows"]) for row in sorted(written)]
         for part in parts:
             if not (folder / part.name).exists():

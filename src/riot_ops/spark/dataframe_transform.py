@@ -48,6 +48,7 @@ from riot_ops.spark.error_column import (
     rejected_rows,
     result_schema,
 )
+from riot_ops.spark.map_batches import map_batches
 from riot_ops.spark.pickling import pickled_processor
 from riot_ops.spark.session import PARTITIONS, default_partitions, fit_buffering, stateful_workers
 from riot_ops.spark.session_check import check_session
@@ -132,7 +133,7 @@ def transform(
     check_session(df.sparkSession, keeps_state=streaming and isinstance(task, KeyedOperator))
     result = result_schema(task, schema, errors == "column")
     if not isinstance(task, KeyedOperator):
-        return df.mapInArrow(_stateless(task, result), from_arrow_schema(result))
+        return map_batches(df, _stateless(task, result), from_arrow_schema(result))
     flow = Graph(task.name())
     flow.add_node(source_node(SOURCE, drop_error_column(schema)))
     flow.add_node(Node(task.name(), "task", task))
@@ -237,7 +238,7 @@ class StageChain:
         packed = None
         for name, df in sources.items():
             pack = pack_stage_zero(self.plan, name, labels, self.order, buffering)
-            rows = df.mapInArrow(_with_owner_blocks(pack, list(labels)) if streaming else pack, blocks)
+            rows = map_batches(df, _with_owner_blocks(pack, list(labels)) if streaming else pack, blocks)
             packed = rows if packed is None else packed.union(rows)
         assert packed is not None
         run = uuid.uuid4().hex

@@ -68,8 +68,9 @@ def main(name: str, folder: Path, most: int, each: int, files: list[Path]) -> No
     from riot_ops.spark import session
 
     spark, source = session(cores=CORES), NumberedFiles(files, each, CORES // 2)
-    options = {"out": folder / "out", "checkpoint": folder / "checkpoint", "partitions": CORES}
-    program_flow(name).start(spark, source, max_records=most, **options).wait()
+    program_flow(name).start(
+        spark, source, max_records=most, out=folder / "out", checkpoint=folder / "checkpoint", partitions=CORES
+    ).wait()
 
 
 if __name__ == "__main__":

@@ -89,7 +89,8 @@ def open_stream(messages: int) -> FlowsSource:
 
 def main(folder: Path, mode: str, rate: float, messages: int) -> None:
     """Run until all messages are analysed; each start in at-most-once mode has its own output folder."""
-    flow, opened, options = dataflows.threat(), folder / OPENED, {"epoch_s": EPOCH_S, "batch_size": BATCH}
+    flow, opened = dataflows.threat(), folder / OPENED
+    options: dict[str, Any] = {"epoch_s": EPOCH_S, "batch_size": BATCH}
     broker = Broker(open_stream(messages), opened, rate)
     if mode == "driver":
         _on_spark(flow, broker, folder)
