@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.parameters import Length
-from riot_ops.kernels.arrays.arrow import float_column
+from riot_ops.kernels.arrays.arrow import float_column, readonly
 from riot_ops.kernels.arrays.rows import take_rows
 from riot_ops.kernels.jit import kernel
 from riot_ops.task import Case, Requirement, State, StateField, ValueTask, register, replace_column
@@ -131,7 +131,7 @@ class HistoryMedian(ValueTask):
         values, _ = float_column(batch.column(self.value))
         flags = batch.column(self.now).cast(pa.bool_())
         if flags.null_count:
-            values = np.where(np.asarray(flags.is_valid()), values, np.nan)
+            values = readonly(np.where(np.asarray(flags.is_valid()), values, np.nan))
             flags = flags.fill_null(False)
         rows, out = np.empty(values.size, np.int64), np.empty(values.size)
         now = flags.to_numpy(zero_copy_only=False)
