@@ -200,13 +200,18 @@ def test_any_range_can_be_read_again_in_another_process(tmp_path, name):
     assert len(wanted) == 200
     assert source.count(source.initial(), end) == 200
     assert source.finished(end)
-    assert not source.finished({"row": 199})
+    assert not source.finished(source.latest(source.initial(), 199))
     assert not source.waits()
-    for start in (0, 1, 99, 100, 101, 163, 199):
+    for row in (0, 1, 99, 100, 101, 163, 199):
+        start = source.latest(source.initial(), row)
         other = pickle.loads(pickle.dumps(source))
-        assert not other.finished({"row": start})
-        assert other.latest({"row": start}, 10) == {"row": min(start + 10, 200)}
-        for split in source.splits({"row": start}, end, 3):
+        assert not other.finished(start)
+        near = other.latest(start, 10)
+        assert near["row"] == min(row + 10, 200)
+        (part,) = pickle.loads(pickle.dumps(source)).splits(start, near, 1)
+        again = [one for batch in pickle.loads(pickle.dumps(source)).read(part) for one in batch.to_pylist()]
+        assert again == wanted[row : row + 10]
+        for split in source.splits(start, end, 3):
             found = [row for batch in other.read(split) for row in batch.to_pylist()]
             assert [r["seq"] for r in found] == list(range(split["start"], split["end"]))
             assert [r["value"] for r in found] == [r["value"] for r in wanted[split["start"] : split["end"]]]

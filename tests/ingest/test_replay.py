@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from riot_ops import tasks as t
-from riot_ops.core.errors import ConfigError, ConnectorError
+from riot_ops.core.errors import ConfigError, ConnectorError, StateError
 from riot_ops.core.schema import RAW, TIMESTAMP
 from riot_ops.streams import ReplaySource, city, replay, write
 from tests.samples import MADE, expected
@@ -170,7 +170,7 @@ def test_repeat_shifts_times_and_numbers(tmp_path):
     assert [r[0] for r in found] == list(range(9))
     assert [r[2] for r in found] == [b"5000,a\n", b"x\n", b"1000,b\n"] * 3
     at = source.latest(source.initial(), 4)
-    assert at == {"file": 2, "byte": 7, "line": 4}
+    assert (at["file"], at["byte"], at["line"]) == (2, 7, 4)
     assert source.time_at(source.latest(source.initial(), 3)) == 10_000_000
     assert read(source, at, source.latest(at, 3), 2) == found[4:7]
 
@@ -182,7 +182,7 @@ def test_until_stops_before_the_first_later_record(tmp_path):
     start = source.initial()
     assert [source.until(start, t * 1000)["line"] for t in range(7)] == [0, 1, 4, 4, 5, 6, 6]
     assert source.until(start, 9000, 3)["line"] == 3
-    assert source.time_at({"file": 2, "byte": 0, "line": 6}) is None
+    assert source.time_at(source.latest(start)) is None
 
 
 def test_growing_file_is_followed(tmp_path):
@@ -201,7 +201,9 @@ def test_growing_file_is_followed(tmp_path):
         at = end
     assert found == naive([file.read_bytes()])
     file.write_bytes(b"1,a\n")
-    with pytest.raises(ConnectorError, match=r"log has 4 bytes, fewer than the \d+ it had"):
+    with pytest.raises(
+        StateError, match=r"log is not the file that was read: it has 4 bytes, fewer than the \d+ it had"
+    ):
         source.latest(at)
 
 
@@ -237,10 +239,11 @@ def test_file_of_many_lines(tmp_path):
     n = 100_000
     file.write_bytes(b"".join(b"%d,%s\n" % (i, b"x" * (i % 40)) for i in range(n)))
     source = replay(file)
-    assert source.latest(source.initial()) == {"file": 0, "byte": file.stat().st_size, "line": n}
+    end = source.latest(source.initial())
+    assert end["line"] == n and source.finished(end)
     assert source.latest(source.initial(), n - 1)["line"] == n - 1
     fresh = replay(file)
-    splits = fresh.splits(fresh.initial(), {"file": 1, "byte": 0, "line": n}, 5)
+    splits = fresh.splits(fresh.initial(), end, 5)
     sizes = [s["parts"][0]["end"] - s["parts"][0]["start"] for s in splits]
     assert max(sizes) - min(sizes) < 200
     assert rows(b for s in splits for b in fresh.read(s)) == naive([file.read_bytes()])

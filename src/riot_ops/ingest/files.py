@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,12 +15,15 @@ import pyarrow.compute as pc
 
 from riot_ops.core.casting import PER_SECOND, Problem, can_cast, cast
 from riot_ops.core.errors import ConfigError, did_you_mean
+from riot_ops.core.paths import local_path
 from riot_ops.core.schema import TIMESTAMP
-from riot_ops.core.source import Source
+from riot_ops.core.source import Offset, Source, Split
 from riot_ops.ingest.file_formats import CSVFormat, FileFormat, JSONLinesFormat, ParquetFormat, naming_file
+from riot_ops.ingest.file_positions import FilePosition, describe_origin, parts_between, read_file
 from riot_ops.ingest.replay import find_files
 from riot_ops.ingest.step import mark_rejected
 from riot_ops.ingest.stream_source import StreamSource
+from riot_ops.ingest.tables import Numbering
 
 __all__ = ["FileSource", "read"]
 
@@ -114,7 +118,8 @@ def read(
         raise ConfigError(f"encoding {encoding!r} is not known") from None
     csv = CSVFormat(None if columns is None else tuple(columns), delimiter, tuple(missing), encoding)
     files: FileFormat = {"csv": csv, "parquet": ParquetFormat(), "jsonl": JSONLinesFormat()}[name]
-    return FileSource(paths, files, time, time_unit)
+    given = [path] if isinstance(path, str | Path) else path
+    return FileSource(paths, files, time, time_unit, describe_origin(map(local_path, given)))
 
 
 def _format_of(path: str) -> str:
@@ -133,8 +138,11 @@ def _format_of(path: str) -> str:
 class FileSource(StreamSource):
     """The records of a sequence of files, see :func:`read`."""
 
-    def __init__(self, paths: Sequence[str], files: FileFormat, time: str | None, time_unit: str | None) -> None:
+    def __init__(
+        self, paths: Sequence[str], files: FileFormat, time: str | None, time_unit: str | None, origin: str
+    ) -> None:
         self.paths, self.files, self.time, self.time_unit = list(paths), files, time, time_unit
+        self._origin = origin
         with naming_file(self.paths[0]):
             schema = files.schema(self.paths[0])
         if time is not None:
@@ -175,27 +183,85 @@ class FileSource(StreamSource):
         projected._reset()  # noqa: SLF001
         return projected
 
+    def _reset(self) -> None:
+        super()._reset()
+        #: The files to read, with the rows of each that were read before.
+        self._unread: list[tuple[str, int]] = []
+        #: By first row: the position with which a file begins.
+        self._marks: list[tuple[int, FilePosition]] = []
+
     def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_open_batches": None}
+        return {**super().__getstate__(), "_open_batches": None, "_unread": [], "_marks": []}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._open_batches = self._batches_from
 
+    # -- positions -------------------------------------------------------------------------------------
+
+    def latest(self, start: Offset, limit: int | None = None) -> Offset:
+        row = start["row"]
+        first = self._held[0][0] if self._held else self._end
+        if self._batches is None or not first <= row <= self._end:
+            self._reset()
+            position = FilePosition.from_offset(start, self._origin)
+            self._unread = position.unread(self.paths, self._origin)
+            self._marks = [(row, replace(position, origin=self._origin))]
+            self._batches, self._end = self._from(row), row
+        end = super().latest(start, limit)["row"]
+        return start if end == row else {"row": end, **self._position(end).to_offset()}
+
+    def _position(self, row: int) -> FilePosition:
+        """Return the position at a row."""
+        first, position = next(mark for mark in reversed(self._marks) if mark[0] <= row)
+        if position.current is not None:
+            read = position.current.read + row - first
+            position = replace(position, current=replace(position.current, read=read))
+        return position.finished() if self._over and row == self._end else position
+
     def _batches_from(self, row: int) -> Iterator[pa.RecordBatch]:
-        for path in self.paths:
-            with naming_file(path):
-                rows = self.files.count(path)
-                if rows is not None and rows <= row:
-                    row -= rows
-                    continue
-                for batch in self.files.batches(path, row if rows is not None else 0):
-                    skipped = 0 if rows is not None else min(row, batch.num_rows)
-                    row -= skipped
-                    if skipped < batch.num_rows:
-                        yield self._timed(batch.slice(skipped))
-            if rows is not None:
-                row = 0
+        for path, skipped in self._unread:
+            position = self._position(row).with_current(path, read_file(path, read=skipped))
+            self._marks.append((row, position))
+            for batch in self._batches_of(path, skipped):
+                row += batch.num_rows
+                yield batch
+
+    def _batches_of(self, path: str, row: int) -> Iterator[pa.RecordBatch]:
+        """Read the batches of a file from a row on."""
+        with naming_file(path):
+            seeks = self.files.count(path) is not None
+            for batch in self.files.batches(path, row if seeks else 0):
+                skipped = 0 if seeks else min(row, batch.num_rows)
+                row -= skipped
+                if skipped < batch.num_rows:
+                    yield self._timed(batch.slice(skipped))
+
+    def splits(self, start: Offset, end: Offset, n: int) -> list[Split]:
+        parts, row = [], start["row"]
+        for path, skipped, read in parts_between(start, end, self.paths, self._origin):
+            parts.append((row, path, skipped, read - skipped))
+            row += read - skipped
+        found = super().splits(start, end, n)
+        for split in found:
+            split["files"] = [
+                [path, skipped + max(0, split["start"] - row)]
+                for row, path, skipped, rows in parts
+                if row < split["end"] and split["start"] < row + rows
+            ]
+        return found
+
+    def read(self, split: Split) -> Iterator[pa.RecordBatch]:
+        row, end = split["start"], split["end"]
+        if self._held and self._held[0][0] <= row and end <= self._end:
+            yield from super().read(split)
+            return
+        number = Numbering(row)
+        for path, skipped in split["files"]:
+            for batch in self._batches_of(path, skipped):
+                yield number(batch.slice(0, end - number.rows))
+                if number.rows >= end:
+                    return
 
     def _renamed(self, schema: pa.Schema) -> pa.Schema:
         if self.time is None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import glob
+import hashlib
 import os
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +18,12 @@ import pyarrow as pa
 
 from riot_ops.core.checks import check_count
 from riot_ops.core.dead_letters import DeadLetters
-from riot_ops.core.errors import ConfigError, ConnectorError
+from riot_ops.core.errors import ConfigError, ConnectorError, StateError
 from riot_ops.core.operator import StatelessOperator
 from riot_ops.core.paths import local_path
 from riot_ops.core.schema import RAW, TIMESTAMP
 from riot_ops.core.source import Offset, Source, Split
+from riot_ops.ingest.file_positions import FilePosition, ReadFile, describe_origin, parts_between, read_file
 from riot_ops.ingest.line_file import LineFile, null_times, time_column
 from riot_ops.ingest.pace import TimedSource, paced
 from riot_ops.ingest.replay_kernels import NO_TIME
@@ -66,8 +71,8 @@ class ReplaySource(TimedSource):
     >>> _ = file.write_text("1000,a\n2000,b\n")
     >>> source = ReplaySource(file)
     >>> end = source.latest(source.initial())
-    >>> end
-    {'file': 0, 'byte': 14, 'line': 2}
+    >>> end["line"], source.finished(end)
+    (2, True)
     >>> [part] = source.splits(source.initial(), end, 1)
     >>> next(source.read(part)).column("payload").to_pylist()
     [b'1000,a\n', b'2000,b\n']
@@ -84,18 +89,30 @@ class ReplaySource(TimedSource):
     ) -> None:
         check_count(repeat=repeat)
         self.paths = find_files(path)
+        self._origin = describe_origin(map(local_path, [path] if isinstance(path, str | Path) else path))
         if follow and (repeat > 1 or self.paths[-1].endswith(".gz")):
             raise ConfigError("follow cannot be combined with repeat or with a compressed file")
         self.repeat = repeat
         self.header = bool(header)
         self.follow = bool(follow)
         self.times = times
-        self._files: dict[int, LineFile] = {}
+        self._files: dict[str, LineFile] = {}
         self._step: int | None = None
-        self._sizes = [-1 if p.endswith(".gz") else os.path.getsize(p) for p in self.paths]
+        self._sizes = {p: -1 if p.endswith(".gz") else os.path.getsize(p) for p in self.paths}
+        self._reset()
+
+    def _reset(self) -> None:
+        #: The position that the order follows; before it, files of this order were read by an earlier run.
+        self._before = FilePosition(self._origin, {})
+        #: The files in the order of their numbers, each with the bytes that an earlier run has read.
+        self._order: list[tuple[str, int]] = [(path, 0) for path in self.paths]
+        #: Number of the first file of this order that the position does not contain.
+        self._first_number = 0
+        #: By number, what was read of a file that was read to its end.
+        self._whole: dict[int, ReadFile] = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_files": {}}
+        return {**self.__dict__, "_files": {}, "_whole": {}}
 
     @property
     def schema(self) -> pa.Schema:
@@ -113,34 +130,97 @@ class ReplaySource(TimedSource):
 
     # -- files -------------------------------------------------------------------------------------
 
+    def _open(self, path: str) -> LineFile:
+        file = self._files.get(path)
+        if file is None:
+            file = self._files[path] = LineFile(path, self._sizes.get(path, -1), self.header)
+            self._sizes[path] = file.size
+        return file
+
+    def _path(self, number: int) -> str:
+        return self._order[number % len(self._order)][0]
+
     def _file(self, number: int) -> LineFile:
         """The open file with this number, which counts on through the repetitions."""
-        i = number % len(self.paths)
-        file = self._files.get(i)
-        if file is None:
-            file = self._files[i] = LineFile(self.paths[i], self._sizes[i], self.header)
-            self._sizes[i] = file.size
-        return file
+        return self._open(self._path(number))
+
+    def _begin(self, number: int) -> int:
+        """The first byte of a file that is to be read."""
+        return max(self._file(number).first, self._order[number % len(self._order)][1])
+
+    def _grow(self, number: int) -> None:
+        """Look for lines that were appended to a file."""
+        self._sizes[self._path(number)] = self._file(number).grow()
 
     @property
     def _count(self) -> int:
-        return len(self.paths) * self.repeat
+        return len(self._order) * self.repeat
 
     def _open_ended(self, number: int) -> bool:
-        return self.follow and number == len(self.paths) - 1
+        return self.follow and number == len(self._order) - 1
 
     def _offset(self, number: int, byte: int, line: int) -> Offset:
-        """The canonical offset: the end of a file is the beginning of the next.
-
-        The end of the last file is kept, so that a later run continues there if the file has grown.
-        """
-        last = self._count - 1
-        if number > last:
-            number, byte = last, self._file(last).size
-        while number < last and max(byte, self._file(number).first) >= self._file(number).size:
+        """The canonical offset: the end of a file is the beginning of the next."""
+        while number < self._count and not self._open_ended(number):
+            byte = max(byte, self._begin(number))
+            if byte < self._file(number).size:
+                break
             number, byte = number + 1, 0
-        byte = max(byte, self._file(number).first)
-        return {"file": number, "byte": byte, "line": line}
+        if number == 0 and byte <= self._begin(0):
+            return {"file": 0, "byte": 0, "line": 0}
+        byte = max(byte, self._begin(number)) if number < self._count else 0
+        return {"file": number, "byte": byte, "line": line, **self._position(number, byte)}
+
+    # -- positions ---------------------------------------------------------------------------------
+
+    def _position(self, number: int, byte: int) -> dict[str, Any]:
+        """The fields of an offset that name what was read."""
+        within = number < self._count and byte > self._begin(number)
+        if self.repeat > 1:
+            return {"of": self._origin, "all": self._all_files} if number or within else {}
+        position = self._before
+        for earlier in range(self._first_number, number):
+            position = position.with_current(self._path(earlier), self._whole_file(earlier)).finished()
+        if within:
+            position = position.with_current(self._path(number), self._read_file(number, byte))
+        return position.to_offset() if position.done or within else {}
+
+    def _whole_file(self, number: int) -> ReadFile:
+        if number not in self._whole:
+            self._whole[number] = self._read_file(number, self._file(number).size)
+        return self._whole[number]
+
+    def _read_file(self, number: int, byte: int) -> ReadFile:
+        path = self._path(number)
+        return read_file(path, None if path.endswith(".gz") else byte, byte)
+
+    @cached_property
+    def _all_files(self) -> str:
+        """A hash of all files, which must stay as they are while they are repeated."""
+        return hashlib.blake2b(b"".join(read_file(path).to_bytes() for path in self.paths), digest_size=6).hexdigest()
+
+    def _adopt(self, offset: Offset) -> None:
+        """Take the order of files of an offset, which may come from an earlier run over other files."""
+        number, byte = offset["file"], offset["byte"]
+        fields = _fields(offset)
+        if self.repeat > 1:
+            if fields and fields.get("all") != self._all_files:
+                raise StateError(
+                    f"the files of {self._origin} are not those that the checkpoint is of; they must stay as they are "
+                    "while they are repeated: use a new checkpoint"
+                )
+            return
+        if self._first_number <= number <= self._count:
+            with contextlib.suppress(ConnectorError):  # another file has this number here
+                if fields == self._position(number, byte):
+                    return
+        if not fields and offset["line"]:
+            raise StateError(f"the position in {self._origin} names no file; use a new checkpoint")
+        position = FilePosition.from_offset(fields, self._origin)
+        self._reset()
+        self._order = [("", 0)] * number + position.unread(self.paths, self._origin)
+        self._first_number = number
+        self._before = FilePosition(self._origin, position.done)
 
     def _times(self, file: LineFile, starts: Positions, ends: Positions) -> Positions:
         """The event times of lines in microseconds, for pacing."""
@@ -157,13 +237,13 @@ class ReplaySource(TimedSource):
 
     def _shift(self, number: int) -> int:
         """The offset in µs that a repetition adds to event times."""
-        rounds = number // len(self.paths)
+        rounds = number // len(self._order)
         if rounds == 0:
             return 0
         if self._step is None:
             low, high = np.iinfo(np.int64).max, NO_TIME
-            for i in range(len(self.paths)):
-                file = self._file(i)
+            for path in self.paths:
+                file = self._open(path)
                 for ends, starts in file.chunks(file.first, file.size):
                     times = self._times(file, starts, ends)
                     times = times[times != NO_TIME]
@@ -175,16 +255,19 @@ class ReplaySource(TimedSource):
     # -- source ------------------------------------------------------------------------------------
 
     def initial(self) -> Offset:
-        return self._offset(0, 0, 0)
+        fresh = copy.copy(self)
+        fresh._reset()  # noqa: SLF001 (of the copy): the order of another offset has no place for it
+        return fresh._offset(0, 0, 0)  # noqa: SLF001
 
     def latest(self, start: Offset, limit: int | None = None) -> Offset:
+        self._adopt(start)
         number, byte, line = start["file"], start["byte"], start["line"]
         remaining = limit
         while number < self._count and remaining != 0:
-            file = self._file(number)
             if self._open_ended(number):
-                self._sizes[number % len(self.paths)] = file.grow()
-            byte, lines = file.skip(max(byte, file.first), remaining, whole=self._open_ended(number))
+                self._grow(number)
+            file = self._file(number)
+            byte, lines = file.skip(max(byte, self._begin(number)), remaining, whole=self._open_ended(number))
             line += lines
             remaining = None if remaining is None else remaining - lines
             if byte < file.size or self._open_ended(number):
@@ -193,33 +276,43 @@ class ReplaySource(TimedSource):
         return self._offset(number, byte, line)
 
     def finished(self, offset: Offset) -> bool:
-        number = offset["file"]
-        return number == self._count - 1 and not self._open_ended(number) and offset["byte"] >= self._file(number).size
+        self._adopt(offset)
+        return bool(self._offset(offset["file"], offset["byte"], offset["line"])["file"] >= self._count)
+
+    def _pieces(self, start: Offset, end: Offset) -> list[dict[str, Any]]:
+        """The parts of files in a range."""
+        parts: list[tuple[str, int, int, int]] = []
+        if self.repeat > 1:
+            for number in range(start["file"], min(end["file"] + 1, self._count)):
+                byte = start["byte"] if number == start["file"] else 0
+                stop = end["byte"] if number == end["file"] else self._file(number).size
+                parts.append((self._path(number), byte, stop, self._shift(number)))
+        else:
+            known = parts_between(_fields(start), _fields(end), self.paths, self._origin)
+            parts += [(path, byte, stop, 0) for path, byte, stop in known]
+        pieces, line = [], start["line"]
+        for path, byte, stop, shift in parts:
+            file = self._open(path)
+            byte = max(byte, file.first)
+            if byte < stop:
+                pieces.append({"path": path, "start": byte, "end": stop, "line": line, "shift": shift})
+                line += file.count(byte, stop)
+        return pieces
 
     def splits(self, start: Offset, end: Offset, n: int) -> list[Split]:
-        pieces = []
-        number, byte, line = start["file"], start["byte"], start["line"]
-        while number < self._count and (number, byte) < (end["file"], end["byte"]):
-            file = self._file(number)
-            byte = max(byte, file.first)
-            stop = end["byte"] if number == end["file"] else file.size
-            if byte < stop:
-                pieces.append({"file": number, "start": byte, "end": stop, "line": line, "shift": self._shift(number)})
-            if number == end["file"]:
-                break
-            line += file.count(byte, stop)
-            number, byte = number + 1, 0
+        self._adopt(end)
+        pieces = self._pieces(start, end)
         total = sum(p["end"] - p["start"] for p in pieces)
         found: list[Split] = []
         done = 0
         for i in range(1, n + 1):
-            parts: list[dict[str, int]] = []
+            parts: list[dict[str, Any]] = []
             while pieces and done < total * i // n:
                 piece, room = pieces[0], total * i // n - done
                 if piece["end"] - piece["start"] <= room:
                     parts.append(pieces.pop(0))
                 else:
-                    file = self._file(piece["file"])
+                    file = self._open(piece["path"])
                     cut = min(file.line_start(piece["start"] + room), piece["end"])
                     parts.append({**piece, "end": cut})
                     if cut == piece["end"]:
@@ -234,9 +327,9 @@ class ReplaySource(TimedSource):
 
     def read(self, split: Split) -> Iterator[pa.RecordBatch]:
         for part in split["parts"]:
-            file = self._file(part["file"])
+            file = self._open(part["path"])
             if part["end"] > file.size:
-                self._sizes[part["file"] % len(self.paths)] = file.grow()
+                self._sizes[file.path] = file.grow()
             if part["end"] > file.size:
                 raise ConnectorError(f"{file.path} has {file.size} bytes, fewer than the {part['end']} it had")
             line = part["line"]
@@ -260,13 +353,14 @@ class ReplaySource(TimedSource):
         return int(end["line"] - start["line"])
 
     def time_at(self, offset: Offset) -> int | None:
+        self._adopt(offset)
         number, byte = offset["file"], offset["byte"]
         if number >= self._count:
             return None
-        file = self._file(number)
         if self._open_ended(number):
-            file.grow()
-        found = next(iter(file.chunks(max(byte, file.first), file.size, 1)), None)
+            self._grow(number)
+        file = self._file(number)
+        found = next(iter(file.chunks(max(byte, self._begin(number)), file.size, 1)), None)
         if found is None:
             return None
         ends, starts = found
@@ -274,13 +368,14 @@ class ReplaySource(TimedSource):
         return None if value == NO_TIME else value + self._shift(number)
 
     def until(self, start: Offset, event_time: int, limit: int | None = None) -> Offset:
+        self._adopt(start)
         number, byte, line = start["file"], start["byte"], start["line"]
         remaining = limit
         while number < self._count and remaining != 0:
-            file = self._file(number)
             if self._open_ended(number):
-                self._sizes[number % len(self.paths)] = file.grow()
-            byte = max(byte, file.first)
+                self._grow(number)
+            file = self._file(number)
+            byte = max(byte, self._begin(number))
             shift = self._shift(number)
             for ends, starts in file.chunks(byte, file.size, remaining, whole=self._open_ended(number)):
                 late = np.flatnonzero(self._times(file, starts, ends) > event_time - shift)
@@ -297,6 +392,11 @@ class ReplaySource(TimedSource):
     def close(self) -> None:
         """Release the files; each is unmapped when the last batch over it is deleted."""
         self._files.clear()
+
+
+def _fields(offset: Offset) -> Offset:
+    """The fields of an offset that name what was read."""
+    return {name: offset[name] for name in ("of", "read", "path", "as", "all") if name in offset}
 
 
 def find_files(path: str | Path | Sequence[str | Path]) -> list[str]:

@@ -226,7 +226,11 @@ class Query:
         if progress["batchId"] > self._seen:
             return False
         ends = self._offsets_of(progress["sources"])
-        return all(end is not None and end["ended"] for end in ends)
+        if not all(end is not None and end["ended"] for end in ends):
+            return False
+        # the end of a micro-batch that an earlier query had planned is from before files came
+        pairs = zip(ends, self._sources.values(), strict=True)
+        return all(source.latest_blocks or source.finished(end["at"]) for end, source in pairs)
 
     def _raise(self) -> None:
         error = self.streaming.exception()
