@@ -50,8 +50,8 @@ def test_rows_have_typed_columns(tmp_path):
 @pytest.mark.parametrize(("rows", "transactions"), [(0, 0), (1, 1), (10, 1), (11, 2), (25, 3)])
 def test_a_batch_is_split_into_transactions(tmp_path, monkeypatch, rows, transactions):
     sizes = []
-    write = SqlTable.write
-    monkeypatch.setattr(SqlTable, "write", lambda table, some: sizes.append(len(some)) or write(table, some))
+    write = SqlTable.refusal
+    monkeypatch.setattr(SqlTable, "refusal", lambda table, some: sizes.append(len(some)) or write(table, some))
     task = InsertSQL(store=f"sqlite:///{tmp_path}/a.db", table="readings", key=("seq",), batch=10)
     _insert(task, [{"seq": i} for i in range(rows)], pa.schema([("seq", pa.int64())]))
     assert len(sizes) == transactions and sum(sizes) == rows
@@ -63,6 +63,15 @@ def test_refused_rows_are_rejected_alone(tmp_path):
     out, errors = _insert(InsertSQL(store=f"sqlite:///{tmp_path}/a.db", table="x", key=("seq",)), rows, schema)
     assert errors == {3: "refused", 77: "refused"} and len(out) == 98
     assert _read(tmp_path / "a.db", "select count(*) from x") == [(98,)]
+
+
+def test_refused_row_has_the_reason_of_the_database(tmp_path):
+    session = InsertSQL(store=f"sqlite:///{tmp_path}/a.db", table="x", key=("seq",)).session()
+    session.push_batch(pa.table({"seq": [0, 1, 2], "big": pa.array([0, 1 << 63, 2], pa.uint64())}))
+    (error,) = session.errors
+    assert (
+        error["seq"] == 1 and "refuses the row: Python int too large to convert to SQLite INTEGER" in error["message"]
+    )
 
 
 @pytest.mark.parametrize(

@@ -108,22 +108,26 @@ class SqlTable:
 
     def write(self, rows: Sequence[Mapping[str, Any]]) -> bool:
         """Insert or replace rows with distinct keys, all or none; False if the database refuses their content."""
+        return self.refusal(rows) is None
+
+    def refusal(self, rows: Sequence[Mapping[str, Any]]) -> str | None:
+        """Write rows as :meth:`write`; return the database's reason if it refuses their content, else None."""
         import sqlalchemy as sa
 
         if not rows:
-            return True
+            return None
         self.create()
         keys = [{f"key_{name}": row[name] for name in self._key} for row in rows]
 
-        def call() -> bool:
+        def call() -> str | None:
             try:
                 with self.engine.begin() as connection:
                     for statement in upsert(self.table, self.engine.dialect.name):
                         bound = keys if statement.is_delete else rows
                         connection.execute(statement, list(bound))
-            except (sa.exc.DataError, sa.exc.IntegrityError, OverflowError):
-                return False
-            return True
+            except (sa.exc.DataError, sa.exc.IntegrityError, OverflowError) as error:
+                return excerpt(str(getattr(error, "orig", error)) or type(error).__name__)
+            return None
 
         return self.run("written", call)
 

@@ -122,12 +122,19 @@ class InsertSQL(StoreTask):
         last = [rows[-1] for rows in places.values()]
         chunks = [last[i : i + self.batch] for i in range(0, len(last), self.batch)]
 
+        reasons: dict[int, str] = {}  # by the first row of a chunk; in the end that of the row alone
+
         def write(chunks: Sequence[Sequence[int]]) -> list[Sequence[int]]:
-            return [rows for rows in chunks if not table.write([values[i] for i in rows])]
+            refused = []
+            for rows in chunks:
+                if (reason := table.refusal([values[i] for i in rows])) is not None:
+                    reasons[rows[0]] = reason
+                    refused.append(rows)
+            return refused
 
         for i in write_chunks(chunks, write):
             same = places[tuple(values[i][name] for name in self.key)]
-            error = RecordError(f"{table.label} refuses the row", reason="refused")
+            error = RecordError(f"{table.label} refuses the row: {reasons[i]}", reason="refused")
             failures.update(dict.fromkeys(same, error))
         return batch.filter(pa.array(reject(batch, failures, dead))) if failures else batch
 
