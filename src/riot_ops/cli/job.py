@@ -15,7 +15,6 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from rich.console import Console
 from rich.table import Table
 
@@ -28,6 +27,7 @@ from riot_ops.cli.run_folder import RunFolder
 from riot_ops.connectors.stores.azure import AZURE_VARIABLE
 from riot_ops.core.buffering import AVAILABLE_NOW, Buffering, check_target, check_trigger
 from riot_ops.core.errors import ConfigError, MissingExtraError, did_you_mean, escape_control, excerpt
+from riot_ops.core.parquet_file import read_parquet
 from riot_ops.core.paths import local_path, safe_file_name
 from riot_ops.core.sink import MemorySink, ParquetSink
 from riot_ops.core.source import Source
@@ -395,7 +395,7 @@ class Job:
     def _show_rejected(self, console: Console) -> None:
         """Print the first rejected record and where all of them are."""
         files = sorted((self.folder / ERRORS_STREAM).glob("*.parquet"))
-        first = pq.read_table(files[0]).slice(0, 1).to_pylist() if files else []
+        first = read_parquet(files[0]).slice(0, 1).to_pylist() if files else []
         console.print("no results: all records were rejected", style="bold red")
         for row in first:
             why = f"{row['task']}: {row['reason']} ({row['message']})"

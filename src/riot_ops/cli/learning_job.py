@@ -12,7 +12,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from rich.console import Console
 from rich.table import Table
 
@@ -20,6 +19,7 @@ from riot_ops.cli.job import Job
 from riot_ops.cli.riotbench_plots import WINDOWS, draw_errors
 from riot_ops.core.buffering import Buffering
 from riot_ops.core.errors import ConfigError
+from riot_ops.core.parquet_file import read_parquet
 from riot_ops.core.sink import MemorySink
 from riot_ops.core.source import Source
 from riot_ops.dataflows.riotbench.pred import MODELS
@@ -142,6 +142,6 @@ class LearningJob(Job):
         files = sorted((self.folder / "publish_error").glob("*.parquet"))
         if not files:
             return None
-        table = pq.read_table(files, columns=["seq", "error", "model"]).sort_by("seq")
+        table = pa.concat_tables(read_parquet(file, ["seq", "error", "model"]) for file in files).sort_by("seq")
         numbers = table["seq"].to_numpy() // SOURCES
         return table.set_column(0, "seq", pa.array(numbers))

@@ -13,6 +13,7 @@ import re
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
@@ -20,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from riot_ops.core.errors import ConnectorError, escape_control
+from riot_ops.core.parquet_file import parquet_writer, read_parquet
 from riot_ops.core.paths import local_path, make_folder, sync
 
 __all__ = [
@@ -206,11 +208,7 @@ class ParquetSink(Sink):
 
     def open_file(self, path: Path, schema: pa.Schema) -> Any:
         """Open a file writer with ``schema``, ``write_table`` and ``close``."""
-        from pyarrow import parquet  # loads the file systems of Arrow
-
-        # numbers seldom repeat: trying a dictionary for them costs more than all other work
-        texts = [f.name for f in schema if pa.types.is_string(f.type)]
-        return parquet.ParquetWriter(path, schema, compression=self.compression, use_dictionary=texts)
+        return parquet_writer(path, schema, self.compression)
 
     def path(self, stream: str, batch_id: int, partition: int) -> Path:
         """The path of the committed file of one writer, for a stream in a batch."""
@@ -220,11 +218,9 @@ class ParquetSink(Sink):
         return [self.directory / stream for stream in sorted(self.streams or ())]
 
     def table(self, stream: str) -> pa.Table:
-        """All records of a stream in committed files."""
-        from pyarrow import parquet
-
+        """All records of a stream in committed files; a damaged file raises a :class:`ConnectorError`."""
         paths = [path for _, name, path in self.files() if name == stream]
-        pieces = [parquet.ParquetFile(path).read() for path in paths or (self.directory / stream).glob(EMPTY_FILE)]
+        pieces = [read_parquet(path) for path in paths or (self.directory / stream).glob(EMPTY_FILE)]
         return pa.concat_tables(align_schemas(pieces)) if pieces else pa.table({})
 
     def commit(self, batch_id: int, messages: Sequence[Message]) -> None:
@@ -313,7 +309,11 @@ class _FileWriter(Writer):
                 folder = self._sink.directory / stream
                 make_folder(folder)
                 path = folder / f".part-{uuid.uuid4().hex}"
-                self._open[stream] = path, self._sink.open_file(path, batches[0].schema)
+                try:
+                    self._open[stream] = path, self._sink.open_file(path, batches[0].schema)
+                except OSError:
+                    path.unlink(missing_ok=True)
+                    raise
             schema = self._open[stream][1].schema
             self._open[stream][1].write_table(pa.Table.from_batches(align_schemas(batches, schema)))
         except OSError as error:
@@ -332,8 +332,11 @@ class _FileWriter(Writer):
 
     def abort(self) -> None:
         for path, file in self._open.values():
-            file.close()
-            path.unlink(missing_ok=True)
+            # closing writes what is buffered, and so fails on a full disk; the error that led here is the one to see
+            with suppress(OSError, pa.ArrowException):
+                file.close()
+            with suppress(OSError):
+                path.unlink(missing_ok=True)
 
 
 def publish_files(batch_id: int, directory: Path, files: Sequence[tuple[Path, Path, int]]) -> None:

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from riot_ops.core.casting import Problem, infer_type
 from riot_ops.core.errors import ConnectorError, value_text
+from riot_ops.core.parquet_file import open_parquet
 from riot_ops.ingest.step import from_records, mark_rejected
 from riot_ops.ingest.tables import MAX_BATCH_RECORDS, check_names
 
@@ -81,9 +82,7 @@ class ParquetFormat(FileFormat):
         return int(parquet.read_metadata(path).num_rows)
 
     def batches(self, path: str, row: int) -> Iterator[pa.RecordBatch]:
-        from pyarrow import parquet
-
-        with parquet.ParquetFile(path) as file:
+        with open_parquet(path) as file:
             groups = list(range(file.metadata.num_row_groups))
             while groups and (rows := file.metadata.row_group(groups[0]).num_rows) <= row:
                 row -= rows

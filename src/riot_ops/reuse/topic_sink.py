@@ -134,8 +134,11 @@ class _TopicWriter(Writer):
 
     def abort(self) -> None:
         if self._path is not None:
-            self._file.close()
-            self._path.unlink(missing_ok=True)
+            # closing writes what is buffered, and so fails on a full disk
+            with contextlib.suppress(OSError, pa.ArrowException):
+                self._file.close()
+            with contextlib.suppress(OSError):
+                self._path.unlink(missing_ok=True)
 
     @contextlib.contextmanager
     def _translated_errors(self) -> Iterator[None]:

@@ -11,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
+
+from riot_ops.core.parquet_file import read_parquet
 
 __all__ = ["Results", "datetimes", "downsample", "most_frequent"]
 
@@ -42,7 +43,7 @@ class Results:
         rows = 0
         for file in sorted((self.folder / name).glob("*.parquet")):
             columns = list(dict.fromkeys(["seq", *fields]))
-            tables.append(pq.read_table(file, columns=columns))
+            tables.append(read_parquet(file, columns))
             rows += tables[-1].num_rows
             if rows >= MAX_RECORDS:
                 break
