@@ -84,3 +84,14 @@ def test_full_disk_raises_the_named_error_and_frees_the_folders(full_disk, tmp_p
     assert list((tmp_path / "out").rglob(".part-*")) == []
     full_disk()
     assert run()["r"].num_rows == ROWS
+
+
+def test_abort_of_several_files_on_a_full_disk_does_not_raise_and_removes_all(full_disk, tmp_path):
+    values = pa.record_batch({"value": np.random.default_rng(1).random(1000)})  # 8,000 bytes; its footer is too much
+    writer = ParquetSink(tmp_path, compression="none").writer(0, 0)
+    writer.write("fits_without_footer", values)
+    writer.write("too_large", table().to_batches()[0])
+    with pytest.raises(ConnectorError, match="too_large"):
+        writer.finish()
+    writer.abort()
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
