@@ -14,7 +14,7 @@ from pathlib import Path
 
 import riot_ops as ro
 from riot_ops import tasks as t
-from riot_ops.core.errors import ConnectorError
+from riot_ops.core.errors import ConfigError, ConnectorError
 from riot_ops.testing import exact
 
 #: Replaces java, and gives executors a separate disk.
@@ -75,6 +75,20 @@ def main(folder: Path) -> None:
     else:
         raise AssertionError("a run succeeded whose output cannot be read")
     assert not list((disk / "out").rglob("*.parquet"))
+    frame = spark.createDataFrame([(1.0,), (2.0,)], "value double")
+    plain = ro.Dataflow("plain")
+    plain.sink("out", plain.source("rows", schema={"value": "double"}).to(t.NoOp(), id="kept"))
+    for flow, given in ((dataflow(), source), (plain, frame)):
+        try:
+            flow.start(spark, given, checkpoint=disk / "checkpoint", out=disk / "kept")
+        except ConfigError as error:
+            assert f"workers of this cluster do not see the checkpoint {disk}/checkpoint" in str(error), error
+        else:
+            raise AssertionError("a query started whose checkpoint cannot be continued")
+        assert not (disk / "checkpoint").exists() and not (disk / "kept").exists()
+    shared = folder / "shared"  # is not hidden from the worker
+    summary = dataflow().start(spark, source, checkpoint=shared).wait(240)
+    assert summary.messages == 300
     spark.stop()
 
 

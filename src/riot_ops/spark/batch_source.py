@@ -27,7 +27,7 @@ from riot_ops.spark.map_batches import map_batches, quoted
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["FrameFiles", "write_batch_frames"]
+__all__ = ["FrameFiles", "has_batch_frames", "write_batch_frames"]
 
 INDEX = "rows.json"
 
@@ -47,8 +47,17 @@ def write_batch_frames(flow: Graph, given: Any, folder: Path | None) -> Any:
     return _materialized(flow, nodes[0].id, given, folder) if len(nodes) == 1 else given
 
 
+def is_batch_frame(source: Any) -> bool:
+    return hasattr(source, "sparkSession") and not source.isStreaming
+
+
+def has_batch_frames(given: Any) -> bool:
+    """Whether any of the given sources is a batch DataFrame, whose rows the workers write to the checkpoint."""
+    return any(map(is_batch_frame, given.values() if isinstance(given, Mapping) else [given]))
+
+
 def _materialized(flow: Graph, name: str, source: Any, folder: Path | None) -> Any:
-    if not hasattr(source, "sparkSession") or source.isStreaming:
+    if not is_batch_frame(source):
         return source
     if folder is None:
         raise ConfigError("a batch DataFrame needs a checkpoint in a folder, which keeps its rows to be read again")
@@ -71,12 +80,6 @@ def write_frame(frame: DataFrame, folder: Path) -> FrameFiles:
             frame = frame.orderBy("seq")
         written = map_batches(frame, file_writer(str(folder), schema), "place int, name string, rows long").collect()
         parts = [PartFile(row["name"], row["rows"]) for row in sorted(written)]
-        for part in parts:
-            if not (folder / part.name).exists():
-                raise ConfigError(
-                    f"rows of the DataFrame were written to {folder / part.name}, but the driver cannot read it there: "
-                    "on a cluster, checkpoint must be a folder that the driver and all workers share under this name"
-                )
         hidden = folder / f".{INDEX}"
         hidden.write_bytes(msgspec.json.encode(parts))
         os.replace(hidden, index)

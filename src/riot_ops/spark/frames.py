@@ -39,7 +39,7 @@ from riot_ops.spark.dataframe_transform import (
 )
 from riot_ops.spark.error_column import ERROR_COLUMN, accepted_rows, drop_error_column, to_dead_letters
 from riot_ops.spark.session import core_count
-from riot_ops.spark.session_check import check_session, is_connect
+from riot_ops.spark.session_check import check_session, check_shared_folder, is_connect
 from riot_ops.spark.types import spark_type
 
 if TYPE_CHECKING:
@@ -248,6 +248,10 @@ class Frames(Mapping[str, "DataFrame"]):
         if checkpoint is not None:
             if not is_connect(self.packed.sparkSession):
                 kept = SparkCheckpoint(self.packed.sparkSession, checkpoint)
+                if kept.local is not None and any(
+                    isinstance(node.task, KeyedOperator) for node in self._flow.nodes_of_kind("task")
+                ):
+                    check_shared_folder(self.packed.sparkSession, kept.local)
                 if kept.exists() and not kept.next_batch():
                     kept.forget_dataflow()
                 kept.open(self._flow, *self._options)

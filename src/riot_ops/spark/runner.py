@@ -21,7 +21,7 @@ from riot_ops.runtime.batches import ARRIVAL, EVENT_TIME
 from riot_ops.runtime.binding import bind_sinks, bind_sources
 from riot_ops.runtime.folder_lock import FolderLock
 from riot_ops.runtime.merged_source import merge_sources
-from riot_ops.spark.batch_source import FrameFiles, write_batch_frames
+from riot_ops.spark.batch_source import FrameFiles, has_batch_frames, write_batch_frames
 from riot_ops.spark.blocks import BLOCKS_DDL, METRICS, METRICS_STAGE
 from riot_ops.spark.checkpoint import SparkCheckpoint
 from riot_ops.spark.dataframe_transform import Order, assign_labels, pack_stage_zero, resolve_order
@@ -39,7 +39,7 @@ from riot_ops.spark.session import (
     query_settings,
     stateful_workers,
 )
-from riot_ops.spark.session_check import check_session, is_connect, refuse_connect
+from riot_ops.spark.session_check import check_session, check_shared_folder, is_connect, refuse_connect
 from riot_ops.spark.sink import SinkCommitter, SinkRoutes
 from riot_ops.spark.source import Reader, SourceStage
 from riot_ops.spark.stage import StageProcessor
@@ -83,7 +83,8 @@ def start(
         By default Parquet files below ``out`` if that is given, else memory.
     checkpoint : path or URI, optional
         Where Spark keeps position and state; a query started again with it continues. By default a
-        temporary folder, removed at the end.
+        temporary folder, removed at the end. On a cluster a folder that driver and workers do not share is refused, if
+        the dataflow keeps state or the source is a batch DataFrame.
     trigger : str, optional
         A processing-time interval such as ``"1 second"``, or ``"available now"`` to process what is there
         and end. By default bounded sources are read as fast as possible until they end.
@@ -125,7 +126,8 @@ def start(
             check_count(**{name: number})
     check_target(target_s, max_records, min_records)
     refuse_connect(is_connect(spark), "flow.start")
-    check_session(spark, keeps_state=any(isinstance(node.task, KeyedOperator) for node in flow.nodes_of_kind("task")))
+    keeps_state = any(isinstance(node.task, KeyedOperator) for node in flow.nodes_of_kind("task"))
+    check_session(spark, keeps_state=keeps_state)
     targets, routes = bind_sinks(flow, sinks, out)
     temporary = temporary_folder("riot_ops-query-")
     running: list[Any] = []
@@ -134,6 +136,8 @@ def start(
         spark_checkpoint = SparkCheckpoint(spark, temporary / "checkpoint" if checkpoint is None else checkpoint)
         folders = [folder for sink in targets.values() for folder in sink.folders()]
         if spark_checkpoint.local is not None:
+            if (keeps_state and checkpoint is not None) or has_batch_frames(source):
+                check_shared_folder(spark, spark_checkpoint.local)
             folders.append(spark_checkpoint.local)
         lock = FolderLock(folders, is_over=lambda: bool(running) and not is_active(running[0]))
         bound = bind_sources(flow, write_batch_frames(flow, source, spark_checkpoint.local), again="Spark")
