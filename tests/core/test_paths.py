@@ -52,6 +52,12 @@ def test_other_hosts_and_objects_are_not_paths(value):
         local_path(value, "out")
 
 
+@pytest.mark.parametrize("value", ["a\x00b", Path("a\x00b"), "file:///tmp/a%00b", "file:/tmp/a\x00b"])
+def test_nul_in_a_path_is_refused_by_name(value):
+    with pytest.raises(ConfigError, match=r"^out must be a path without NUL characters, got '.*a\\x00b'"):
+        local_path(value, "out")
+
+
 def flow():
     dataflow = ro.Dataflow("paths")
     dataflow.sink("out", dataflow.source("readings", schema={"value": "double"}).to(t.KalmanFilter(), id="smooth"))

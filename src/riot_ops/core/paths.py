@@ -63,7 +63,7 @@ def local_path(path: str | os.PathLike[str], what: str = "path") -> Path:
     Raises
     ------
     ConfigError
-        For URIs with another scheme or host, and objects that are not paths.
+        For URIs with another scheme or host, paths with a NUL character, and objects that are not paths.
 
     Examples
     --------
@@ -79,7 +79,7 @@ def local_path(path: str | os.PathLike[str], what: str = "path") -> Path:
     text = os.fspath(path)
     scheme = scheme_of(text)
     if not scheme:
-        return Path(text)
+        return _without_nul(text, what)
     if scheme != "file":
         raise ConfigError(  # does not show the rest, which may hold a password
             f"{what} is an address of the kind {scheme}:, which is not supported here: give a path, or file:///… of "
@@ -88,7 +88,13 @@ def local_path(path: str | os.PathLike[str], what: str = "path") -> Path:
     parts = urlsplit(text)
     if parts.netloc not in ("", "localhost") or parts.query or parts.fragment or not parts.path:
         raise ConfigError(f"{what} must be file:///folder/file without a host, and with '?' and '#' as %3F and %23")
-    return Path(unquote(parts.path))
+    return _without_nul(unquote(parts.path), what)
+
+
+def _without_nul(path: str, what: str) -> Path:
+    if "\0" in path:  # the file functions of Python raise a ValueError
+        raise ConfigError(f"{what} must be a path without NUL characters, got {path!r}")
+    return Path(path)
 
 
 def as_uri(path: str | os.PathLike[str]) -> str:
