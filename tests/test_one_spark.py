@@ -16,7 +16,7 @@ PACKAGE, USERS = "spark: the package", "spark: its users"
     ("test", "wanted"),
     [
         ("tests/spark/test_frames.py::test_stream_is_read_once_and_continued", PACKAGE),
-        ("tests/cli/test_main.py::test_stats_gives_the_same_records_with_both_runners", USERS),
+        ("tests/cli/test_job.py::test_both_runners_give_the_same_records", USERS),
         ("tests/contract/test_spark_parity.py::test_spark_gives_the_output_of_the_local_run[BFN-0]", USERS),
         ("benchmarks/tests/suites/streambench/test_recipients.py::test_recipients", USERS),
         ("tests/cli/test_main.py::test_version", "tests/cli/test_main.py"),

@@ -66,7 +66,7 @@ def test_unwritable_cache_uses_default_home(monkeypatch, tmp_path):
     assert class_archive_options() == ""
     assert archive_classes() is None
     result = CliRunner().invoke(app, ["warm", "--spark"])
-    assert (result.exit_code, "Spark is not of this environment" in result.output) == (1, True)
+    assert (result.exit_code, "Spark is not from this environment" in result.output) == (1, True)
     launcher.link_spark_home.cache_clear()
 
 

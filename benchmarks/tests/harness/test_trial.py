@@ -26,7 +26,7 @@ def test_a_run_tells_which_streams_stayed_empty() -> None:
     flow = Dataflow("two")
     source = flow.source("city", schema=CitySource(format="observations").schema)
     by = ("sensor_id", "obs_type")
-    flow.sink("out", source.to(t.KalmanFilter(by=by), id="kalman"), source.to(t.MovingAverage(window=10**9), id="avg"))
+    flow.sink("out", source.to(t.KalmanFilter(by=by), id="kalman"), source.to(t.MovingAverage(window=2**20), id="avg"))
     feed = Workload(flow, {"city": CitySource(90, format="observations")})
     outcome = LocalRunner(quick=True).outcome("two", "x", feed, {"rate": 500.0})
     assert outcome.silent == ("avg",)

@@ -72,7 +72,7 @@ def check_task(kind: type[Task], checks: Sequence[Check] = CHECKS) -> int:
     --------
     >>> from riot_ops import tasks
     >>> check_task(tasks.KalmanFilter, checks=CHECKS[:2])
-    6
+    8
     """
     ran = 0
     for i, case in enumerate(kind.cases()):

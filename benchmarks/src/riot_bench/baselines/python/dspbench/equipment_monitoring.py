@@ -133,7 +133,7 @@ class DelayWindow:
         n = len(held)
         below = n * self.xx - self.x * self.x
         slope = (n * self.xy - self.x * self.y) / below * _HOUR if below else None
-        return n, self.y / n, float(low[0][1]), float(high[0][1]), slope, alarm
+        return n, self.y / n, low[0][1], high[0][1], slope, alarm
 
     def _sum(self, at: int, value: int, sign: int) -> None:
         x = at - self.start
