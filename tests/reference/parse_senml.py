@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from decimal import Decimal, localcontext
 from typing import Any
 
 BLANK = " \t\r\n"
@@ -137,7 +138,7 @@ def read(payload: bytes | None) -> tuple[str | None, dict[str, Any]]:
     except UnicodeDecodeError:
         raise Rejected("invalid_utf8") from None
     outer = None
-    wire = re.match(r"(-?(?:0|[1-9][0-9]*)),[ \t\r\n]*\{", text)
+    wire = re.match(r"(-?(?:0|[1-9][0-9]*)),[ \t\r\n]*[{\[]", text)
     if wire:
         outer = wire.group(1)
         text = text[wire.end() - 1 :]
@@ -146,6 +147,8 @@ def read(payload: bytes | None) -> tuple[str | None, dict[str, Any]]:
     reader = Reader(text)
     document = reader.value()
     reader.space()
+    if reader.i == len(text) and isinstance(document, list) and document:
+        document = {"e": document}
     if reader.i != len(text) or not isinstance(document, dict):
         raise Rejected("malformed")
     e = document.get("e")
@@ -185,7 +188,7 @@ def number_of(value: Any, strict: bool) -> float | None:
     return None
 
 
-def micros_of(value: Any, low: int, high: int) -> int | None:
+def micros_of(value: Any, low: int, high: int, per_unit: int = 1000) -> int | None:
     if isinstance(value, bool):
         raise Rejected("not_a_number")
     number = number_of(value, True)
@@ -194,10 +197,40 @@ def micros_of(value: Any, low: int, high: int) -> int | None:
     text = (value.text if isinstance(value, Num) else value).strip(BLANK)
     if abs(number) > 1e15:
         raise Rejected("out_of_range")
-    us = int(text) * 1000 if re.fullmatch("-?[0-9]+", text) else round(number * 1000)
+    us = int(text) * per_unit if re.fullmatch("-?[0-9]+", text) else round(number * per_unit)
     if us < low or us > high:
         raise Rejected("out_of_range")
     return us
+
+
+def unit_or_name(record: dict[str, Any], key: str) -> str | None:
+    if record.get(key) is not None and not isinstance(record[key], str):
+        raise Rejected("malformed")
+    return record.get(key)
+
+
+def with_bases(have: dict[str, Any], record: dict[str, Any], top: bool, unit: float, units: bool) -> dict[str, Any]:
+    """The base fields after this record."""
+    if any(key.endswith("_") and (top or key.startswith("b")) for key in record):
+        raise Rejected("malformed")
+    new = {"bn": unit_or_name(record, "bn"), "bt": micros_of(record.get("bt"), FIRST_US, LAST_US, unit)}
+    new["bu"] = unit_or_name(record, "bu") if units else None
+    version = record.get("bver")
+    if version is not None and not (isinstance(version, Num) and version.text in map(str, range(1, 11))):
+        raise Rejected("malformed")
+    for key in ("bv", "bs"):
+        number_of(record.get(key), True)
+        new[key] = record.get(key)
+    return {key: have.get(key) if value is None else value for key, value in new.items()}
+
+
+def plus(value: Any, base: Any) -> Any:
+    texts = [x.text if isinstance(x, Num) else x if isinstance(x, str) else "" for x in (value, base)]
+    texts = [text.strip(BLANK) for text in texts]
+    if not all(NUMBER.fullmatch(text) and abs(float(text)) < float("inf") for text in texts):
+        return value
+    with localcontext(prec=40):
+        return Num(str(Decimal(texts[0]) + Decimal(texts[1])))
 
 
 def name_of(record: dict[str, Any], bn: str | None, concatenate: bool) -> str | None:
@@ -220,49 +253,69 @@ def parse(
     alone: bool = False,
     raw: bool = False,
     units: bool = False,
+    seconds: bool = False,
 ) -> dict[str, Any]:
     """Sensor and, per ``(name, kind)`` of the fields, ``(time, value, text, unit)``.
 
     With ``alone`` a field whose record is bad has the reason in its place.
     """
     outer, document = read(payload)
-    bn = document.get("bn")
-    if bn is not None and not isinstance(bn, str):
-        raise Rejected("malformed")
+    per_unit = 1_000_000 if seconds else 1000
+    bases = with_bases({}, document, True, per_unit, units)
+    top = bases
     records = {}
+    first = bases["bt"]
+    inner = []
     for record in document["e"]:
-        records[name_of(record, bn, concatenate)] = record
-    base = micros_of(document.get("bt"), FIRST_US, LAST_US)
-    if base is None and outer is not None:
-        base = micros_of(Num(outer), FIRST_US, LAST_US)
+        bases = with_bases(bases, record, False, per_unit, units)
+        own = set(record) & {"n", "u", "v", "vs", "sv", "vb", "vd", "s", "t", "ut"}
+        if not own and set(record) & {"bn", "bt", "bu", "bv", "bs", "bver"}:
+            continue
+        inner.append((record, bases))
+        first = bases["bt"] if first is None else first
+    for record, bases in inner:
+        records[name_of(record, bases["bn"], concatenate)] = (record, bases)
+    now = fallback
+    if outer is not None and (first is None or seconds):
+        now = micros_of(Num(outer), FIRST_US, LAST_US) or 0
 
-    def value_of(name: str) -> Any:
-        record = records.get(name, {})
-        for key in ("v", "sv", "vb"):
+    def time_of(record: dict[str, Any], bases: dict[str, Any]) -> int:
+        t = micros_of(record.get("t"), FIRST_US - LAST_US, LAST_US - FIRST_US, per_unit) or 0
+        if seconds:
+            at = (bases["bt"] or 0) + t
+            at = at + now if at < 2**28 * 1_000_000 else at
+        else:
+            at = t + (now if bases["bt"] is None else bases["bt"])
+        if not FIRST_US <= at <= LAST_US:
+            raise Rejected("out_of_range")
+        return at
+
+    def value_of(name: str) -> tuple[Any, bool]:
+        record, bases = records.get(name, ({}, top))
+        if any(key.endswith("_") for key in record):
+            raise Rejected("malformed")
+        for key in ("v", "vs", "sv", "vb", "vd"):
             if record.get(key) is not None:
-                return record[key]
-        return None
+                return (plus(record[key], bases["bv"]) if key == "v" else record[key]), key == "vd"
+        if record.get("s") is not None or (record and bases["bs"] is not None):
+            raise Rejected("malformed")
+        return None, False
 
-    sensor = text_of(value_of(id_field))
+    sensor = text_of(value_of(id_field)[0])
     if sensor is None or sensor.strip(BLANK) in ("", "null"):
         raise Rejected("missing_id")
-    start = fallback if base is None else base
-    base_unit = document.get("bu") if units else None
-    if base_unit is not None and not isinstance(base_unit, str):
-        raise Rejected("malformed")
+    start = time_of({}, {"bt": first})
 
     def observation(name: str, kind: str) -> tuple[Any, ...]:
-        value = number_of(value_of(name), kind == "v")
-        text = text_of(value_of(name)) if kind == "sv" or raw else None
-        t = 0
-        if times:
-            t = micros_of(records.get(name, {}).get("t"), FIRST_US - LAST_US, LAST_US - FIRST_US) or 0
-        unit = records.get(name, {}).get("u") if units else None
-        if unit is not None and not isinstance(unit, str):
-            raise Rejected("malformed")
-        if t and not FIRST_US <= start + t <= LAST_US:
-            raise Rejected("out_of_range")
-        return start + t, value, text, base_unit if unit is None else unit
+        value, data = value_of(name)
+        if data and kind == "v":
+            raise Rejected("not_a_number")
+        number = None if data else number_of(value, kind == "v")
+        text = text_of(value) if kind == "sv" or raw else None
+        record, bases = records.get(name, ({}, {**top, "bt": first}))
+        at = time_of(record, bases) if times else start
+        unit = unit_or_name(record, "u") if units else None
+        return at, number, text, bases["bu"] if unit is None else unit
 
     observations: list[Any] = []
     for name, kind in fields:

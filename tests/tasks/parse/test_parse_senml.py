@@ -26,6 +26,7 @@ from tests.search import depth
 
 CITY = ParseSenML(schema="city")
 WHOLE = ParseSenML(schema="city", on_bad="message")
+SECONDS = ParseSenML(schema="city", time_unit="s")
 FULL_PARSE = senml.parse_messages
 
 
@@ -245,7 +246,7 @@ def test_base_names() -> None:
 
 def test_generic() -> None:
     out, errors = run(
-        ParseSenML(),
+        ParseSenML(time_unit="ms"),
         [
             '{"bn":"dev1","bt":1000,"e":[{"n":"a","v":"1.5","t":2},{"n":"b","vb":true},{"n":"c","sv":"x\\u00e9"},{}]}',
             '{"e":[]}',
@@ -260,6 +261,128 @@ def test_generic() -> None:
     ]
     assert out["event_time"].cast(pa.int64()).to_pylist() == [1_002_000, 10**6, 10**6, 10**6]
     assert errors == {2: "not_a_number"}
+
+
+def rfc(text: str, now: int | None = None, **options: Any) -> list[tuple[Any, ...]]:
+    """Time in seconds, name, value, text and whatever else is asked for, or the reasons of rejections."""
+    session = ParseSenML(**{"concatenate_names": True, **options}).session()
+    row = {"payload": text} | ({} if now is None else {"event_time": pa.scalar(now * 10**6, TIMESTAMP).as_py()})
+    out = [
+        (o["event_time"].timestamp(), o["obs_type"], o["value"], o["text"], *(o[k] for k in ("sum", "unit") if k in o))
+        for o in session.push(row)
+    ]
+    return out + [(error["reason"],) for error in session.errors]
+
+
+def test_packs_of_the_rfc() -> None:
+    """The examples of RFC 8428, 5.1.2 (multiple datapoints) and 5.1.6 (strings, booleans, data), resolved as in 5.1.4."""
+    pack = (
+        '[{"bn":"urn:dev:ow:10e2073a01080063:","bt":1.276020076001e+09,"bu":"A","bver":5,'
+        '"n":"voltage","u":"V","v":120.1},{"n":"current","t":-5,"v":1.2},{"n":"current","t":-4,"v":1.3},'
+        '{"n":"current","v":1.7}]'
+    )
+    name = "urn:dev:ow:10e2073a01080063:"
+    assert rfc(pack, units=True) == [
+        (1276020076.001, name + "voltage", 120.1, "120.1", "V"),
+        (1276020071.001, name + "current", 1.2, "1.2", "A"),
+        (1276020072.001, name + "current", 1.3, "1.3", "A"),
+        (1276020076.001, name + "current", 1.7, "1.7", "A"),
+    ]
+    kinds = (
+        '[{"bn":"urn:dev:ow:10e2073a01080063:","n":"temp","u":"Cel","v":23.1},{"n":"label","vs":"Machine Room"},'
+        '{"n":"open","vb":false},{"n":"nfc-reader","vd":"aGkgCg"}]'
+    )
+    assert [row[1:] for row in rfc(kinds)] == [
+        (name + "temp", 23.1, "23.1"),
+        (name + "label", None, "Machine Room"),
+        (name + "open", 0.0, "false"),
+        (name + "nfc-reader", None, "aGkgCg"),
+    ]
+    assert rfc('[{"n":"a","vd":"1234"}]')[0][1:] == ("a", None, "1234")
+
+
+def test_base_fields_hold_from_their_record_on() -> None:
+    pack = '[{"n":"a","v":1},{"bn":"x/","bv":0.1,"bu":"V"},{"n":"b","v":0.2},{"bn":"y/","bv":"5","n":"c","v":"-1"}]'
+    assert [row[1:] for row in rfc(pack, units=True)] == [
+        ("a", 1.0, "1", None),
+        ("x/b", 0.3, "0.3", "V"),
+        ("y/c", 4.0, "4", "V"),
+    ]
+    session = ParseSenML().session()
+    assert [(o["sensor_id"], o["ordinal"]) for o in session.push({"payload": pack})] == [
+        (None, 0),
+        ("x/", 2),
+        ("y/", 3),
+    ]
+
+
+def test_times_below_2_to_the_28_are_relative_to_the_message() -> None:
+    pack = '[{"n":"a","v":1,"t":-60},{"n":"b","v":1},{"n":"c","v":1,"t":268435455},{"n":"d","v":1,"t":268435456}]'
+    now = 1_717_243_200
+    assert [row[0] for row in rfc(pack, now)] == [now - 60, now, now + 268435455, 268435456]
+    assert [row[0] for row in rfc("1717243200000," + pack, 5)] == [now - 60, now, now + 268435455, 268435456]
+    assert rfc('[{"bt":-3600,"n":"a","v":1,"t":0.5}]', now)[0][0] == now - 3599.5
+
+
+@pytest.mark.parametrize(
+    "text", ['{"bn":"d","bt":%s,"e":[{"n":"t","v":1.5,"t":%s}]}', '[{"bn":"d","bt":%s,"n":"t","v":1.5,"t":%s}]']
+)
+def test_unit_of_times(text: str) -> None:
+    for options in ({}, {"time_unit": "s"}):
+        assert rfc(text % (1717243200, -60), **options)[0][0] == 1717243140
+    assert rfc(text % (1717243200000, -60), time_unit="ms")[0][0] == 1717243199.94
+    assert rfc(text % (2**28 * 1000, 0), 5, time_unit="ms")[0][0] == 2**28
+
+
+def test_seconds_with_a_schema() -> None:
+    pack = '[{"n":"source","vs":"s1","bt":1717243200},{"n":"dust","v":2,"t":-1.5},{"n":"light","v":3,"t":-1717243200}]'
+    row = {"payload": pack, "event_time": pa.scalar(1_700_000_000_000_000, TIMESTAMP).as_py()}
+    out = SECONDS.session().push(row)
+    assert {o["obs_type"]: o["event_time"].timestamp() for o in out if o["value"]} == {
+        "dust": 1717243198.5,
+        "light": 1_700_000_000,
+    }
+    wide = ParseSenML(schema="city", time_unit="s", layout="wide").session()
+    assert wide.push(row)[0]["event_time"].timestamp() == 1717243200
+    late = {**row, "payload": '[{"n":"source","vs":"s1","t":-9},{"n":"dust","v":2,"t":-3}]'}
+    assert wide.push(late)[0]["event_time"].timestamp() == 1_699_999_997
+
+
+def test_sums() -> None:
+    assert rfc('[{"n":"e","s":120.5}]') == [("malformed",)]
+    assert rfc('[{"n":"e","v":1,"s":120.5}]')[0][1:] == ("e", 1.0, "1")
+    pack = '[{"bs":100,"n":"e","s":20.5},{"n":"f","v":1}]'
+    assert [row[1:] for row in rfc(pack, sums=True)] == [("e", None, None, 120.5), ("f", 1.0, "1", 100.0)]
+    assert rfc('[{"n":"e","s":"much"}]', sums=True) == [("not_a_number",)]
+
+
+@pytest.mark.parametrize(
+    ("text", "rows"),
+    [
+        ('[{"n":"a","v":1,"scale_":10},{"n":"b","v":2}]', ["b", "malformed"]),
+        ('{"bn":"d","e":[{"n":"a","v":1,"scale_":10}]}', ["malformed"]),
+        ('[{"n":"a","v":1,"b_":10},{"n":"b","v":2}]', ["malformed"]),
+        ('{"x_":1,"e":[{"n":"b","v":2}]}', ["malformed"]),
+        ('[{"bver":11,"n":"a","v":1}]', ["malformed"]),
+        ('[{"bver":10,"n":"a","v":1}]', ["a"]),
+        ('[{"bver":"10","n":"a","v":1}]', ["malformed"]),
+        ('[{"bv":"x","n":"a","v":1}]', ["not_a_number"]),
+        ('[{"bn":1,"n":"a","v":1}]', ["malformed"]),
+        ('[{"bv":1e300,"n":"a","v":"1e400"}]', ["out_of_range"]),
+        ("[1]", ["malformed"]),
+        ("[]", ["malformed"]),
+    ],
+)
+def test_fields_that_must_be_understood(text: str, rows: list[str]) -> None:
+    assert [row[1] if len(row) > 1 else row[0] for row in rfc(text)] == rows
+
+
+def test_a_byte_order_mark_is_skipped() -> None:
+    text = '{"e":[{"n":"source","sv":"s1"}],"bt":8}'
+    for task in (ParseSenML(), CITY):
+        assert task.session().push({"payload": b"\xef\xbb\xbf" + text.encode()}) == task.session().push(
+            {"payload": text}
+        )
 
 
 def test_a_message_may_have_many_records() -> None:
@@ -457,6 +580,8 @@ def test_text_types_and_slices(kind: pa.DataType) -> None:
         {"max_bytes": 0},
         {"max_output_bytes": 1 << 31},
         {"layout": "long"},
+        {"time_unit": "us"},
+        {"schema": "city", "sums": True},
     ],
 )
 def test_misuse_fails_at_construction(wrong: dict[str, Any]) -> None:
@@ -479,7 +604,7 @@ def test_limits_of_a_message() -> None:
     task = ParseSenML(schema="city", max_bytes=len(texts[1]))
     out, errors = three_ways(task, [*texts, line()])
     assert (errors, out.num_rows) == ({2: "too_large"}, 15)
-    out, errors = run(ParseSenML(max_bytes=len(texts[1])), texts)
+    out, errors = run(ParseSenML(time_unit="ms", max_bytes=len(texts[1])), texts)
     assert (errors, out.num_rows) == ({2: "too_large"}, 6)
     # five observations with the sensor, and twice with what describes the message; its own text counts once
     out, errors = three_ways(ParseSenML(schema="city", max_output_bytes=5 * 30 + 30), texts)
@@ -495,7 +620,7 @@ def test_limits_of_a_message() -> None:
 def test_much_output_comes_in_batches() -> None:
     sensors = [f"{i % 7}" * 500_000 for i in range(60)]
     payloads = [line(str(i), source=f'"{s}"') for i, s in enumerate(sensors)]
-    for task, n in ((CITY, 5), (ParseSenML(max_output_bytes=1 << 24), 3)):
+    for task, n in ((CITY, 5), (ParseSenML(time_unit="ms", max_output_bytes=1 << 24), 3)):
         made = list(task.batches(batch_of(payloads), DeadLetters("t")))
         assert len(made) == (3 if n == 5 else 1)
         assert max(b.nbytes for b in made) < 80e6
@@ -628,6 +753,10 @@ WORDS = st.one_of(
 NAMES = st.sampled_from(["source", "temperature", "humidity", "light", "dust", "temp", "longitude", "zzz", "ü"])
 
 
+#: Fields of records that are seldom there: sums, base fields, one that must be understood.
+RARE = ["s", "bn", "bt", "bu", "bv", "bs", "bver", "x_", "bx_"]
+
+
 @st.composite
 def values(draw: st.DrawFn) -> str:
     kind = draw(st.integers(0, 9))
@@ -655,13 +784,19 @@ def messages(draw: st.DrawFn) -> str:
 
     records = [[("n", '"source"'), ("sv", json.dumps(draw(WORDS), ensure_ascii=False))]]
     for name in draw(st.lists(NAMES, max_size=6)):
-        record = [("n", json.dumps(name)), (draw(st.sampled_from(["v", "v", "v", "sv", "vb"])), draw(values()))]
-        for key in draw(st.lists(st.sampled_from(["u", "t", "x", "v", "sv", "n"]), max_size=2)):
-            fixed = {"u": '"m\\/s2"', "n": json.dumps(name)}
+        record = [
+            ("n", json.dumps(name)),
+            (draw(st.sampled_from(["v", "v", "v", "vs", "sv", "vb", "vd"])), draw(values())),
+        ]
+        for key in draw(st.lists(st.sampled_from(["u", "t", "x", "v", "sv", "n", *RARE]), max_size=2)):
+            fixed = {"u": '"m\\/s2"', "n": json.dumps(name), "bn": '"li"'}
             record.append((key, fixed[key] if key in fixed else draw(values())))
         records.append(record)
-    top = [("e", joined("[", [members(r) for r in draw(st.permutations(records))], "]"))]
-    for key in draw(st.lists(st.sampled_from(["bt", "bt", "bn", "bu", "x"]), max_size=3)):
+    pack = joined("[", [members(r) for r in draw(st.permutations(records))], "]")
+    if draw(st.integers(0, 5)) == 0:
+        return draw(gap) + pack + draw(gap)
+    top = [("e", pack)]
+    for key in draw(st.lists(st.sampled_from(["bt", "bt", "bn", "bu", "x", "bv", "bver"]), max_size=3)):
         top.append(
             (
                 key,
@@ -724,6 +859,7 @@ def check(task: ParseSenML, payloads: list[Any]) -> None:
                 id_field=schema.id_field,
                 concatenate=task.concatenate_names,
                 alone=task.on_bad == "record",
+                seconds=task.time_unit == "s",
             )
         except reference.Rejected as error:
             reasons[i] = {error.reason}
@@ -746,6 +882,7 @@ def check(task: ParseSenML, payloads: list[Any]) -> None:
 def test_three_paths_and_reference_agree(payloads: list[Any]) -> None:
     check(CITY, payloads)
     check(WHOLE, payloads)
+    check(SECONDS, payloads)
 
 
 SKELETONS = [

@@ -26,9 +26,11 @@ __all__ = ["ParseSenML"]
 class ParseSenML(StatelessTask):
     """Parse SenML messages into observations, or into one row per message.
 
-    A message is a JSON object ``{"e": [{"n": name, "u": unit, "v" | "sv" | "vb": value}, ...],
-    "bt": base time, "bn": base name}``, optionally preceded by its time in milliseconds and a
-    comma. White space around it, such as a line end, is ignored.
+    A message is a pack of RFC 8428, a JSON array ``[{"bn": base name, "bt": base time, "n": name, "u": unit,
+    "v" | "vs" | "vb" | "vd": value, "t": time}, ...]``, or a JSON object ``{"e": [record, ...], "bt": base time,
+    "bn": base name}``, as in drafts of that RFC, where a text may also be ``sv``. Base fields hold from the record that
+    has them on, and a base value is added to numbers. The message's time in milliseconds and a comma may stand before
+    it. A byte order mark, and white space around it, such as a line end, are ignored.
 
     Parameters
     ----------
@@ -49,6 +51,12 @@ class ParseSenML(StatelessTask):
     concatenate_names : bool, default False
         Whether a record's name is ``bn + n`` (RFC 8428); otherwise ``bn`` is the name of records
         without ``n``.
+    time_unit : "s", "ms" or None, default None
+        The unit of ``bt`` and ``t``: seconds, as in RFC 8428, or milliseconds, as in RIoTBench and the output of
+        :class:`CSVToSenML`. None: seconds without a schema, milliseconds with one.
+    sums : bool, default False
+        Add a column ``sum`` (without a schema): the record's ``s`` plus the base sum ``bs``, else null. Without it a
+        record that has a sum and no value is rejected, and a sum beside a value is left out.
     units : bool, default False
         Add a column ``unit`` (layout "observations"): the record's ``u``, else the message's ``bu``, else null.
     on_bad : "record", "null" or "message", default "record"
@@ -66,15 +74,17 @@ class ParseSenML(StatelessTask):
     with ``layout="wide"``. O(bytes) time, no state. Large output comes in several batches.
 
     Columns: seq and ``ordinal`` if the input has them, a further ``ordinal`` (the place of the field), event_time,
-    sensor_id, obs_type, value, then text (if a field is text, or with ``raw``), unit (with ``units``) and meta.
+    sensor_id, obs_type, value, then text (if a field is text, or with ``raw``), sum (with ``sums``), unit (with
+    ``units``) and meta.
     In layout "wide": seq, event_time, sensor_id, a column per field, meta. Other input columns are dropped.
 
-    The event time is the base time, plus in layout "observations" the record's ``t``, both in
-    milliseconds as number or text. Without a base time it is the time before the comma, else the
-    event time of the input, else 0. The value of a record is its ``v``, else ``sv``, else ``vb``;
-    if a name occurs several times, its last record counts. A number may be written as text; a
-    boolean is 1 or 0. A text field also has a value if its text is a number. Without a schema the
-    sensor is the base name, and ``v`` must be a number.
+    The event time is the base time, plus in layout "observations" the record's ``t``. Without a base time it is the
+    message's time: the time before the comma, else the event time of the input, else 0. In seconds, a sum of ``bt``
+    and ``t`` below 2^28 is relative to the message's time, and layout "wide" takes the latest time of the records if
+    there is no base time. The value of a record is its ``v``, else ``vs``, ``sv``, ``vb`` or ``vd``; if a name occurs
+    several times, its last record counts. A number may be written as text; a boolean is 1 or 0; data (``vd``) has its
+    base64 text and no number. A text field also has a value if its text is a number. Without a schema the sensor is
+    the base name, and ``v`` must be a number.
 
     Missing values
     --------------
@@ -84,9 +94,11 @@ class ParseSenML(StatelessTask):
     ------
     For a record (or its whole message, see ``on_bad``): ``not_a_number``; ``out_of_range`` (numbers beyond
     float64, times outside the years 1 to 9999); ``malformed`` (a value that is a list or an object; a unit, or
-    without a schema a name, that is not text). For a message: ``empty``; ``invalid_utf8``; ``malformed`` (not
-    JSON, or not SenML); ``too_deep`` (nested deeper than 32); ``missing_id`` (the schema's id field is missing);
-    ``too_large``; ``not_a_number`` and ``out_of_range`` for its base time.
+    without a schema a name, that is not text; a sum without a value; a field whose name ends with ``_``, which must be
+    understood). For a message: ``empty``; ``invalid_utf8``; ``malformed`` (not JSON, or not SenML; a version
+    ``bver`` above 10; a base field whose name ends with ``_``); ``too_deep``
+    (nested deeper than 32); ``missing_id`` (the schema's id field is missing); ``too_large``; ``not_a_number`` and
+    ``out_of_range`` for its base time.
 
     References
     ----------
@@ -115,6 +127,8 @@ class ParseSenML(StatelessTask):
     raw: bool = False
     field: str = "payload"
     concatenate_names: bool = False
+    time_unit: Literal["s", "ms"] | None = None
+    sums: bool = False
     units: bool = False
     on_bad: Literal["record", "null", "message"] = "record"
     max_bytes: Bytes = 1 << 20
@@ -132,6 +146,8 @@ class ParseSenML(StatelessTask):
                     value = getattr(self, name)
                     raise ConfigError(f'{name} = {value!r} needs a schema, such as "city"')
             return
+        if self.sums:
+            raise ConfigError("sums = True needs schema=None: the fields of a schema have no sums")
         schema = stream_schema(self.schema)
         allowed = [c for c in schema.columns if c != schema.time_field]
         for name in self.fields or ():
@@ -180,6 +196,7 @@ class ParseSenML(StatelessTask):
                 pa.field("obs_type", pa.string()),
                 pa.field("value", pa.float64()),
                 *text,
+                *([pa.field("sum", pa.float64())] if self.sums else []),
                 *([pa.field("unit", pa.string())] if self.units else []),
                 *meta,
             ]
@@ -258,3 +275,18 @@ class ParseSenML(StatelessTask):
             }
         )
         yield Case(cls(concatenate_names=True, units=True), pack, "generic-names")
+        packs = pa.RecordBatch.from_pydict(
+            {
+                "event_time": pa.array([1_717_243_200_000_000] * 5, TIMESTAMP),
+                "payload": [
+                    '[{"bn":"urn:dev:1:","bt":1717243200,"bu":"Cel","bv":20,"n":"temp","v":1.5},{"n":"rh","u":"%RH","v":40}]',
+                    '[{"bn":"d","n":"state","vs":"open","t":-5},{"n":"nfc","vd":"aGkgCg"},{"bs":2,"n":"kWh","s":1.5}]',
+                    '[{"bn":"d","bver":11,"n":"a","v":1}]',
+                    '[{"n":"a","v":1,"scale_":10},{"bn":"e"},{"n":"b","vb":true}]',
+                    '{"bt":1717243200,"e":[{"n":"source","vs":"s1"},{"n":"dust","v":2,"t":-1.5}]}',
+                ],
+            }
+        )
+        yield Case(cls(concatenate_names=True, sums=True), packs, "packs")
+        yield Case(cls(schema="city", time_unit="s"), packs, "city-seconds")
+        yield Case(cls(time_unit="ms"), packs, "milliseconds")

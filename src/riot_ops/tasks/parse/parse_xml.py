@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
@@ -100,8 +101,12 @@ class ParseXML(StatelessTask):
             object.__setattr__(self, "pattern", "FlatMap")
             object.__setattr__(self, "selectivity", "1:N")
         elements = [fold(name) for name in (self.record, *self.elements)]
-        if not all(name.lstrip("@") for name in (self.record, *self.fields)) or self.record.startswith("@"):
-            raise ConfigError(f"parse_xml: names must not be empty, got {self.record!r} and {self.fields!r}")
+        for what, name in (("record", self.record), *(("fields", f.removeprefix("@")) for f in self.fields)):
+            if not _NAME.fullmatch(name):
+                raise ConfigError(
+                    f"{what}: {name!r} is not a name that an element or attribute can have; paths are not supported, "
+                    "and only attributes of the record element can be read (@name)"
+                )
         if not self.fields or len({*elements, *self.attributes}) < 1 + len(self.fields):
             raise ConfigError(
                 "parse_xml: fields must differ from each other and from the record "
@@ -246,6 +251,14 @@ class ParseXML(StatelessTask):
         latin = '<?xml version="1.0" encoding="iso-8859-1"?><s><student rollno="é"/></s>'.encode("latin-1")
         binary = pa.RecordBatch.from_pydict({"payload": pa.array([latin, b"\xff\xfe", None], pa.binary())})
         yield Case(cls(layout="records", max_bytes=100), binary, "binary")
+
+
+#: Names of elements and attributes [1]_, section 2.3.
+_START = (
+    ":A-Z_a-z\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u02ff\u0370-\u037d\u037f-\u1fff\u200c\u200d\u2070-\u218f"
+    "\u2c00-\u2fef\u3001-\ud7ff\uf900-\ufdcf\ufdf0-\ufffd\U00010000-\U000effff"
+)
+_NAME = re.compile(f"[{_START}][{_START}\\-.0-9\u00b7\u0300-\u036f\u203f\u2040]*")
 
 
 def _row_sizes(batch: pa.RecordBatch) -> npt.NDArray[np.int64]:

@@ -15,7 +15,7 @@ from riot_ops.core.schema import TIMESTAMP, StreamSchema, stream_schema
 from riot_ops.kernels.arrays.arrow import byte_spans, int_column, readonly, strings_from_spans
 from riot_ops.kernels.text.senml import messages as senml
 
-__all__ = ["Layout", "assemble_batch", "resolve_layout", "select_messages"]
+__all__ = ["Layout", "assemble_batch", "micros_per_unit", "resolve_layout", "select_messages"]
 
 I64 = npt.NDArray[np.int64]
 
@@ -40,12 +40,22 @@ class SenMLOptions(Hashable, Protocol):
     @property
     def units(self) -> bool: ...
     @property
+    def time_unit(self) -> str | None: ...
+    @property
+    def sums(self) -> bool: ...
+    @property
     def on_bad(self) -> str: ...
     @property
     def max_bytes(self) -> int: ...
     @property
     def max_output_bytes(self) -> int: ...
     def output_schema(self, schema: pa.Schema) -> pa.Schema: ...
+
+
+def micros_per_unit(task: SenMLOptions) -> int:
+    """Microseconds in a unit of the times in messages."""
+    unit = task.time_unit or ("s" if task.schema is None else "ms")
+    return senml.SECONDS if unit == "s" else 1000
 
 
 class Layout(NamedTuple):
@@ -97,6 +107,7 @@ def resolve_layout(task: SenMLOptions) -> Layout:
         wanted.index(schema.id_field),
         0 if wide else len(fields),
         task.concatenate_names,
+        micros_per_unit(task),
     )
     with_text = not wide and (task.raw or any(is_text))
     return Layout(schema, fields, is_text, wanted, plan, with_text, task.units, wide, task.meta, meta)

@@ -14,8 +14,22 @@ from riot_ops.core.order import carried_fields, next_ordinal, ordinals
 from riot_ops.core.schema import TIMESTAMP
 from riot_ops.kernels.arrays.arrow import CHUNK_BYTES, byte_spans, chunk_ranges, int_column, readonly, text_lengths
 from riot_ops.kernels.text.senml import messages as senml
-from riot_ops.kernels.text.senml.python_parser import BadRecord, Record, parse_message, parse_records, write_message
-from riot_ops.tasks.parse.senml_layout import Layout, SenMLOptions, assemble_batch, resolve_layout, select_messages
+from riot_ops.kernels.text.senml.python_parser import (
+    BadRecord,
+    Dialect,
+    Record,
+    parse_message,
+    parse_records,
+    write_message,
+)
+from riot_ops.tasks.parse.senml_layout import (
+    Layout,
+    SenMLOptions,
+    assemble_batch,
+    micros_per_unit,
+    resolve_layout,
+    select_messages,
+)
 
 __all__ = ["read_messages"]
 
@@ -102,6 +116,10 @@ def _read_schema_messages(
     columns = senml.parse_messages(data, starts, ends, todo, plan)
     offsets = columns.offsets.reshape(n, plan.n_times)
     times = _event_times(batch)
+    if plan.micros == senml.SECONDS:  # the exact reader reads times relative to that of the message
+        after = np.where(columns.parsed & (columns.base != senml.NO_TIME), columns.base, 0)
+        least = np.where(columns.parsed, offsets.min(axis=1, initial=0), 0)
+        columns.parsed[after + least < senml.RELATIVE_BELOW] = False
     if columns.found[2]:
         missing = columns.parsed & (columns.base == senml.NO_TIME)
         columns.base[missing] = times[missing]
@@ -168,26 +186,27 @@ def _read_any_messages(
     rejections = Rejections()
     large = _reject_large(task, lengths, rejections)
     times = _event_times(batch)
-    found: list[tuple[int, str | None, Record]] = []
+    found: list[tuple[int, Record]] = []
+    dialect = Dialect(micros_per_unit(task), task.units)
     size = 0
     for i in np.flatnonzero(~large).tolist():
         try:
-            sensor, records, bad = parse_records(
+            records, bad = parse_records(
                 payload[i].as_py(),
                 int(times[i]),
+                dialect=dialect,
                 concatenate=task.concatenate_names,
-                units=task.units,
+                sums=task.sums,
                 alone=task.on_bad != "message",
             )
-            texts = [r.name for r in records] + [r.text for r in records] + [r.unit for r in records]
-            output = len(records) * _bytes(sensor) + sum(map(_bytes, texts))
+            output = sum(_bytes(text) for r in records for text in (r.sensor, r.name, r.text, r.unit))
             if output > task.max_output_bytes:
                 raise _oversize_error(task, output)
         except RecordError as error:
             rejections.add_message(i, error)
             continue
         rejections.records.extend((i, b) for b in bad)
-        found.extend((i, sensor, r) for r in records)
+        found.extend((i, r) for r in records)
         size += output
         if len(found) > MAX_BUFFERED_RECORDS or size > CHUNK_BYTES:
             yield _records_batch(batch, schema, found)
@@ -200,19 +219,18 @@ def _bytes(text: str | None) -> int:
     return 0 if text is None else len(text) if text.isascii() else len(text.encode())
 
 
-def _records_batch(
-    batch: pa.RecordBatch, schema: pa.Schema, found: list[tuple[int, str | None, Record]]
-) -> pa.RecordBatch:
-    index = pa.array([i for i, _, _ in found], pa.int64())
-    places = np.array([r.place for _, _, r in found], np.int64)
+def _records_batch(batch: pa.RecordBatch, schema: pa.Schema, found: list[tuple[int, Record]]) -> pa.RecordBatch:
+    index = pa.array([i for i, _ in found], pa.int64())
+    places = np.array([r.place for _, r in found], np.int64)
     named = {
         next_ordinal(batch.schema.names): pa.array(places),
-        "event_time": pa.array([r.time for *_, r in found], pa.int64()).cast(TIMESTAMP),
-        "sensor_id": pa.array([s for _, s, _ in found], pa.string()),
-        "obs_type": pa.array([r.name for *_, r in found], pa.string()),
-        "value": pa.array([r.value for *_, r in found], pa.float64()),
-        "text": pa.array([r.text for *_, r in found], pa.string()),
-        "unit": pa.array([r.unit for *_, r in found], pa.string()),
+        "event_time": pa.array([r.time for _, r in found], pa.int64()).cast(TIMESTAMP),
+        "sensor_id": pa.array([r.sensor for _, r in found], pa.string()),
+        "obs_type": pa.array([r.name for _, r in found], pa.string()),
+        "value": pa.array([r.value for _, r in found], pa.float64()),
+        "text": pa.array([r.text for _, r in found], pa.string()),
+        "sum": pa.array([r.total for _, r in found], pa.float64()),
+        "unit": pa.array([r.unit for _, r in found], pa.string()),
     }
     for name in ("seq", *ordinals(batch.schema.names)):
         if name in schema.names:

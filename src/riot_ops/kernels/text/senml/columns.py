@@ -40,6 +40,9 @@ __all__ = [
 MIN_TIME = -62_135_596_800_000_000  # years 1 to 9999 in microseconds, the range of Python's dates
 MAX_TIME = 253_402_300_799_999_999
 MAX_OFFSET = MAX_TIME - MIN_TIME
+#: Microseconds in a second; in seconds, a time below 2^28 is relative to the time of the message (RFC 8428, 4.5.3).
+SECONDS = 1_000_000
+RELATIVE_BELOW = (1 << 28) * SECONDS
 NO_TIME = np.iinfo(np.int64).min
 
 LENIENT = 1  # flag of a text field: its number is null if the text is not a number
@@ -68,6 +71,7 @@ class Plan(NamedTuple):
     n_times: int  # the first n_times fields have times of their own
     concatenate: int
     units: int  # whether any unit is wanted
+    micros: int  # microseconds in a unit of the messages' times
 
 
 class Columns(NamedTuple):
@@ -91,6 +95,7 @@ def make_plan(
     identity: int,
     n_times: int,
     concatenate: bool,
+    micros: int,
 ) -> Plan:
     """The plan for wanted names, with columns by field; -1 in ``value_of``, ``text_of`` and ``unit_of`` is none."""
     encoded = [name.encode() for name in names]
@@ -107,6 +112,7 @@ def make_plan(
         n_times,
         int(concatenate),
         int(max(unit_of) >= 0),
+        micros,
     )
 
 
@@ -156,15 +162,15 @@ def text_number(data: Any, start: Any, end: Any, quoted: Any) -> Any:
 
 
 @kernel
-def _fraction(data: Any, start: Any, end: Any, quoted: Any) -> Any:
-    """``(ok, microseconds)`` of a time in milliseconds that is not an integer."""
+def _fraction(data: Any, start: Any, end: Any, quoted: Any, micros: Any) -> Any:
+    """``(ok, microseconds)`` of a time in units of ``micros`` that is not an integer."""
     status, value = text_number(data, start, end, quoted)
-    if status != NUMBER or not (np.abs(value) < 3.0e14):
+    if status != NUMBER or not (np.abs(value) * micros < 3.0e17):
         return False, 0
     for i in range(start, end):  # only with a point or exponent: long integers must stay exact
         c = byte(data, i)
         if c == 46 or c == 69 or c == 101:
-            return True, np.int64(np.rint(value * 1000.0))
+            return True, np.int64(np.rint(value * micros))
     return False, 0
 
 
@@ -239,10 +245,12 @@ def store_row(data: Any, slots: Any, first: Any, n: Any, i: Any, plan: Any, colu
                 identified = True
         elif role == BASE or role == OUTER or UNIT < role <= OFFSET:
             ok, us = parse_integer(data, start, end)
+            micros = 1000 if role == OUTER else plan.micros
             if ok:
-                us *= 1000
+                ok = np.abs(us) <= MAX_OFFSET // micros
+                us *= micros
             elif role != OUTER:
-                ok, us = _fraction(data, start, end, kind == STRING)
+                ok, us = _fraction(data, start, end, kind == STRING, micros)
             if not ok or np.abs(us) > MAX_OFFSET:
                 return False
             if role == OUTER:

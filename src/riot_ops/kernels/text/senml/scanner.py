@@ -1,7 +1,7 @@
 """The general scanner of SenML messages: flat JSON with keys in any order and any white space.
 
-Escapes in values, nested values and errors are left to :mod:`riot_ops.kernels.text.senml.python_parser`. The scanner
-never accepts a message that this parser would reject.
+Arrays of records, base values, sums, data, escapes in values, nested values and errors are left to
+:mod:`riot_ops.kernels.text.senml.python_parser`. The scanner never accepts a message that this parser would reject.
 """
 
 from __future__ import annotations
@@ -130,6 +130,20 @@ def _add_slot(slots: Any, n: Any, start: Any, end: Any, kind: Any, role: Any) ->
 
 
 @kernel
+def _is_rare(data: Any, key: Any, size: Any, a: Any, b: Any) -> Any:
+    """Whether a field is left to Python: s, vd, bv, bs, bver, or one whose name ends with _."""
+    if size == 0:
+        return False
+    if size == 1 and a == 115:
+        return True
+    if size == 2 and ((a == 118 and b == 100) or (a == 98 and (b == 118 or b == 115))):
+        return True
+    return byte(data, key + size - 1) == 95 or (
+        size == 4 and a == 98 and _is_word(data, key + 1, key + 4, 118, 101, 114)
+    )
+
+
+@kernel
 def _scan_record(data: Any, p: Any, end: Any, r: Any, n: Any, units: Any, scratch: Any) -> Any:
     """Note the record whose brace is at p; ``(position after it or -1, slots, seen)``."""
     records = scratch.records
@@ -165,13 +179,17 @@ def _scan_record(data: Any, p: Any, end: Any, r: Any, n: Any, units: Any, scratc
                 return -1, n, 0
             records[r] = start
             records[r + 1] = over
-        elif (size == 1 and a == 118) or (size == 2 and ((a == 115 and b == 118) or (a == 118 and b == 98))):
-            if seen & 1 or records[r + 2] >= 0:  # v, sv, vb: one of them, once
+        elif (size == 1 and a == 118) or (
+            size == 2 and ((a == 115 and b == 118) or (a == 118 and (b == 98 or b == 115)))
+        ):
+            if seen & 1 or records[r + 2] >= 0:  # v, sv, vs, vb: one of them, once
                 return -1, n, 0
             if n >= MAX_SLOTS:
                 return -1, n, 0
             records[r + 2] = n
             n = _add_slot(slots, n, start, over, kind, IGNORED)
+        elif _is_rare(data, key, size, a, b) or (size == 2 and a == 98 and (b == 110 or b == 116 or b == 117)):
+            return -1, n, 0
         elif size == 1 and a == 116:  # t
             if seen & 1 or kind > PLAIN or records[r + 3] >= 0 or n >= MAX_SLOTS:
                 return -1, n, 0
@@ -306,6 +324,8 @@ def scan_message(data: Any, start: Any, end: Any, plan: Any, scratch: Any) -> An
             if p < 0:
                 return -1
             all_seen |= seen
+        elif _is_rare(data, key, size, a, b):
+            return -1
         else:
             kind, first, over, p, seen = _scalar(data, p, end)
             if kind < 0:
