@@ -93,7 +93,7 @@ def test_peak_rates_are_those_of_the_specification(name, peak):
     ],
 )
 def test_figures_of_a_stream(name, speedup, figures, monkeypatch):
-    monkeypatch.setattr("riot_ops.streams.catalog.MOST_GAPS", 30_000)
+    monkeypatch.setattr("riot_ops.streams.catalog.MAX_GAPS", 30_000)
     told = CATALOG[name].describe()
     curve = getattr(rates, name)(speedup=speedup)
     assert (told["parameter"], told["sensors"], *told["bytes"].values()) == figures

@@ -1,4 +1,4 @@
-"""How right a classifier is: its confusions, and the figures that are told of them."""
+"""Accuracy of a classifier: its confusion matrix, and the measures computed from it."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ __all__ = ["Judgement", "judged"]
 
 @dataclass(frozen=True)
 class Judgement:
-    """What a classifier made of records of which the class is known.
+    """Result of a classifier on records whose class is known.
 
     Attributes
     ----------
     classes : tuple of str
         Labels, in the order of their indexes.
     confusion : array of int64, shape (k, k)
-        Number of records by true class (row) and found class (column).
+        Number of records by true class (row) and predicted class (column).
     """
 
     classes: tuple[str, ...]
@@ -30,23 +30,23 @@ class Judgement:
 
     @property
     def accuracy(self) -> float:
-        """Share of the records that were told right; NaN of none."""
+        """Share of the records that were classified correctly; NaN without records."""
         total = int(self.confusion.sum())
         return float(np.trace(self.confusion) / total) if total else float("nan")
 
     @property
     def precision(self) -> dict[str, float]:
-        """By class: of the records that it was found for, the share that is of it; 0 of none."""
+        """By class: share of the records predicted as this class that belong to it; 0 without any."""
         return self._shares(0)
 
     @property
     def recall(self) -> dict[str, float]:
-        """By class: of its records, the share that was found; 0 of none."""
+        """By class: share of its records that were predicted as this class; 0 without any."""
         return self._shares(1)
 
     @property
     def f1(self) -> dict[str, float]:
-        """By class: the harmonic mean of precision and recall; 0 where both are."""
+        """By class: the harmonic mean of precision and recall; 0 where both are 0."""
         found = zip(self.classes, self.precision.values(), self.recall.values(), strict=True)
         return {name: 2 * p * r / (p + r) if p + r else 0.0 for name, p, r in found}
 
@@ -56,7 +56,7 @@ class Judgement:
 
 
 def judged(truth: npt.ArrayLike, found: npt.ArrayLike, classes: Sequence[str]) -> Judgement:
-    """The judgement of a classifier by the indexes of the true and the found classes.
+    """Compare the indexes of the true and the predicted classes.
 
     >>> one = judged([0, 0, 1, 1], [0, 1, 1, 1], ("no", "yes"))
     >>> one.accuracy, one.precision["yes"], one.recall["no"], one.f1["yes"]

@@ -14,8 +14,8 @@ import numpy.typing as npt
 __all__ = ["Latency", "Stability", "Summary", "growth", "jitter", "quantiles", "stability"]
 
 POINTS = 8
-#: Records that tell how a step fares while a run goes on; at its end fewer do.
-TELLING = 1000
+#: Records that a step must have read before it is warned about during a run; at the end fewer suffice.
+MIN_ROWS_TO_WARN = 1000
 
 _log = logging.getLogger("riot_ops")
 
@@ -23,7 +23,7 @@ _log = logging.getLogger("riot_ops")
 class Latency:
     """Time from the source to the sink, per record, kept per block of records.
 
-    The records of a block came between a first and a last moment; they are taken as evenly spread
+    The records of a block arrived between a first and a last moment; they count as evenly spread
     in between.
     """
 
@@ -36,15 +36,15 @@ class Latency:
             self._blocks.append((now_us - last_us, now_us - first_us, rows))
 
     def extend(self, blocks: list[Any]) -> None:
-        """Add blocks that :meth:`blocks` gave elsewhere."""
+        """Add blocks that :meth:`blocks` returned in another process."""
         self._blocks.extend((float(a), float(b), int(n)) for a, b, n in blocks)
 
     def blocks(self) -> list[tuple[float, float, int]]:
-        """What was added, as (least, greatest latency, rows)."""
+        """Return the blocks added, as (lowest latency, highest latency, rows)."""
         return list(self._blocks)
 
     def quantiles(self, *which: float) -> list[float]:
-        """Latencies in seconds that these shares of the records stay below.
+        """Return the latencies in seconds that these shares of the records stay below.
 
         >>> latency = Latency()
         >>> latency.add(first_us=0, last_us=0, now_us=2_000_000, rows=5)
@@ -78,8 +78,8 @@ class Summary:
     reasons : dict of str to int
         Rejected records per ``task: reason``.
     steps : dict of str to (int, int)
-        Records that each step took, and how many of them it rejected. A record of which parts were
-        accepted, as of a message with one bad reading, does not count as rejected.
+        Records that each step read and rejected. A record that was partly
+        accepted, such as a message with one bad reading, does not count as rejected.
     seconds : float
         Time from the start to the end.
     batches : int
@@ -120,13 +120,13 @@ class Summary:
             self.steps[name] = t + taken, r + rejected
 
     def warnings(self) -> list[str]:
-        """What to say of steps that rejected more than half of what they took."""
+        """Warnings about steps that rejected more than half of the records they read."""
         return [self._warning(step) for step, (taken, rejected) in self.steps.items() if 2 * rejected > taken]
 
     def warn(self, *, ended: bool) -> None:
-        """Log the warnings, each once; while the run goes on, only of steps that took many records."""
+        """Log each warning once; during the run, only those of steps that have read many records."""
         for step, (taken, rejected) in self.steps.items():
-            if 2 * rejected > taken and (ended or taken >= TELLING) and step not in self._warned:
+            if 2 * rejected > taken and (ended or taken >= MIN_ROWS_TO_WARN) and step not in self._warned:
                 self._warned.add(step)
                 _log.warning("%s", self._warning(step))
 
@@ -162,7 +162,7 @@ class Summary:
 
 
 def _spell(seconds: float) -> str:
-    """A time for the eye.
+    """Format a time for display.
 
     >>> _spell(0.00042), _spell(0.0173), _spell(2.5), _spell(754.0)
     ('0.42 ms', '17 ms', '2.5 s', '754 s')
@@ -173,7 +173,7 @@ def _spell(seconds: float) -> str:
 
 
 def quantiles(values: npt.NDArray[np.float64], weights: npt.NDArray[np.float64], which: Sequence[float]) -> list[float]:
-    """The least values that these shares of the weight do not exceed; NaN where there are none.
+    """Return the lowest values that these shares of the weight do not exceed; NaN without values.
 
     >>> quantiles(np.array([3.0, 1.0, 2.0]), np.array([1.0, 1.0, 2.0]), (0.25, 0.5, 0.75, 1.0))
     [1.0, 2.0, 2.0, 3.0]
@@ -193,7 +193,7 @@ def jitter(
     selectivity: float,
     mean_input_rate: float | None = None,
 ) -> npt.NDArray[np.float64]:
-    """How far the output of each interval is from what its input should give; ideally 0.
+    """Compute how far the output of each interval is from what its input should give; ideally 0.
 
     ``J_t = (out_t - s in_t) / (s in)``, with the rates of the interval above, and the long-term mean
     input rate below.
@@ -226,7 +226,7 @@ def jitter(
 def growth(times: npt.NDArray[np.float64], values: npt.NDArray[np.float64]) -> float:
     """The slope of a series, per unit of time: the median of the slopes between all pairs of points.
 
-    A few points that stick out do not move it. NaN is left out; without two points there is none.
+    Outliers do not move it. NaN is skipped; with fewer than two points the slope is NaN.
 
     References
     ----------
@@ -273,15 +273,15 @@ def stability(
     tolerance: float = 0.02,
     slack_s: float = 0.05,
 ) -> Stability:
-    """Tell whether neither the latency of messages nor the input queue grows.
+    """Check that neither the latency of messages nor the input queue grows.
 
-    Where messages come faster than they are processed, both grow by the share of the input that is
-    left behind: at 5 % above capacity the latency of each second's messages is 0.05 s more.
+    If messages arrive faster than they are processed, both grow by the share of the input that is
+    not processed: at 5 % above capacity the latency of each second's messages is 0.05 s more.
 
     Parameters
     ----------
     times, latency, queue : arrays of float
-        Moments (s), latency of the messages that came about then (s, NaN where there were none), and
+        Moments (s), latency of the messages that arrived around then (s, NaN where there were none), and
         messages that waited.
     rate : float, messages per second
         Input rate.
@@ -289,7 +289,7 @@ def stability(
         Growth that counts as none.
     slack_s : float, default 0.05
         A growth that amounts to no more than this over the whole time counts as none, as does a queue
-        of so many seconds' messages: both are usual in a system that works in batches.
+        that holds the messages of that many seconds: both are usual in a system that works in batches.
 
     Examples
     --------
@@ -303,6 +303,6 @@ def stability(
     allowed = max(tolerance, least)
     by_latency = growth(times, latency)
     by_queue = growth(times, queue / rate)
-    # no growth to be seen is stable only where something was to be seen
+    # a missing growth counts as stable only if anything was measured
     stable = not by_latency > allowed and not by_queue > allowed and math.isfinite(by_queue)
     return Stability(stable, by_latency, by_queue)

@@ -1,7 +1,7 @@
-"""A probe: measures a running dataflow at its sources and sinks, with either runner.
+"""Measure a running dataflow at its sources and sinks, with either runner.
 
 Sources and sinks are wrapped. The source's wrapper notes which message numbers (``seq``) were due and
-read when, the sink's wrapper samples the numbers that arrive. What they note goes to files in one
+read when, the sink's wrapper samples the numbers that arrive. Both write their notes to files in one
 folder, since with Spark they live in other processes; :meth:`Probe.report` puts both together.
 """
 
@@ -37,11 +37,11 @@ from riot_ops.measure.processes import ProcessTree
 
 __all__ = ["Probe", "ProbedSink", "ProbedSource"]
 
-#: Entries held in memory before they are written, and batches of which samples are gathered for entries.
+#: Entries held in memory before they are written, and batches whose samples are combined into entries.
 HELD, GATHERED = 4096, 256
 #: An entry of the kind SENT.
 SENT_ENTRY = struct.Struct("<qqqqdddqd")
-#: Part of the names of files: the machine whose clock their times are of.
+#: Part of file names: the machine whose clock gave their times.
 HOST = f"{zlib.crc32(socket.gethostname().encode()):08x}"
 #: When a split was made, by the driver's clock.
 PLANNED = "planned"
@@ -49,21 +49,21 @@ INT64 = pa.int64()
 
 
 class Probe:
-    """Measures one run of a dataflow: latency, throughput, jitter, queue, CPU and memory.
+    """Measure one run of a dataflow: latency, throughput, jitter, queue, CPU and memory.
 
     Pass it to ``run`` or ``start``. Latency is by message number: a record that a task derives keeps
     the number of the message that triggered it, so that the latency of a window's result is that of
-    the window's last message. What a task puts out at the end of its input, without being triggered, is
+    the window's last message. What a task emits at the end of its input, without a trigger, is
     counted but has no latency.
 
     Parameters
     ----------
     samples : int, default 64
-        Most records of a batch whose latency is noted, evenly spread; each stands for its neighbours.
+        Maximum number of records of a batch whose latency is noted, evenly spread; each represents its neighbours.
     every_s : float or None, default 5
-        Time between samples of CPU and memory, of this process and all below it; None takes none.
+        Time between samples of CPU and memory, of this process and its descendants; None takes none.
     folder : str or Path, optional
-        For what is noted; by default a temporary one. Spark's workers must reach it.
+        Where notes are written; by default a temporary folder. Spark's workers must reach it.
     selectivity : float, optional
         Records that the dataflow should deliver per message, which its jitter is measured against; by
         default what its tasks declare (:func:`riot_ops.graph.selectivity.declared_selectivity`).
@@ -73,7 +73,7 @@ class Probe:
     Messages are due, and on Spark records are delivered, by the driver's clock. When a message was
     read, and in process when a record was delivered, is by the clock of the machine where it happened.
     A machine whose clock shows a split read before it was made, or a record delivered after its commit,
-    is wrong by at least that: its times are corrected by it, and the report says by how much (``skew``).
+    is wrong by at least that difference: its times are corrected by it, and the report holds it (``skew``).
 
     Examples
     --------
@@ -115,12 +115,12 @@ class Probe:
     def attach(
         self, flow: Graph, sources: Mapping[str, Any], sinks: Mapping[str, Sink], *, by_commit: bool = False
     ) -> tuple[dict[str, Any], dict[str, Sink]]:
-        """Wrap the sources and sinks of a run, by name, and begin to watch CPU and memory.
+        """Wrap the sources and sinks of a run, by name, and start to sample CPU and memory.
 
         Parameters
         ----------
         by_commit : bool, default False
-            A record is delivered when its batch is committed, not when the sink gets it.
+            Whether a record is delivered when its batch is committed, not when the sink receives it.
         """
         if self._flow is not None:
             raise ConfigError("a probe measures one run: make another one")
@@ -136,16 +136,16 @@ class Probe:
         return self._sources, {n: ProbedSink(s, self.folder, streams, self.samples) for n, s in sinks.items()}
 
     def ended(self) -> None:
-        """The input is over: what is delivered from now on was not triggered by a message."""
+        """Note the end of the input: no message triggers what is delivered from now on."""
         self._ended = time.time()
 
     def stop(self) -> None:
-        """Stop to watch CPU and memory; may be called twice."""
+        """Stop sampling CPU and memory; may be called twice."""
         if self._tree is not None:
             self._tree.stop()
 
     def report(self) -> Report:
-        """What was measured so far; at the sinks, what has been committed."""
+        """Return what was measured so far; at the sinks, what has been committed."""
         assert self._flow is not None, "the probe was not passed to a run"
         for source in self._sources.values():
             if isinstance(source, ProbedSource):
@@ -162,7 +162,7 @@ class Probe:
         for host, committed, samples in arrived:
             clocks.at_least(host, samples["time"] - committed)
         for host, entries in sent:
-            for name in ("due", "due_last"):  # where nobody said when a message was due, it was when it was read
+            for name in ("due", "due_last"):  # a message without a due time was due when it was read
                 entries[name] -= np.where(entries[name] == entries["read"], clocks.ahead(host), 0.0)
             entries["read"] -= clocks.ahead(host)
         for host, committed, samples in arrived:
@@ -193,7 +193,7 @@ def _entries(folder: Path, pattern: str, dtype: Any) -> Any:
 
 
 def _upstream(flow: Graph) -> dict[str, frozenset[str]]:
-    """The sources that records of each stream may come from."""
+    """Sources that may have produced the records of each stream."""
     found: dict[str, frozenset[str]] = {ERRORS_STREAM: frozenset(n.id for n in flow.nodes_of_kind("source"))}
     for node in flow.topological_order():
         before = [found[e.source] for e in flow.inputs(node.id)]
@@ -202,7 +202,7 @@ def _upstream(flow: Graph) -> dict[str, frozenset[str]]:
 
 
 class _Log:
-    """Entries of one kind, appended to a file of one's own."""
+    """Entries of one kind, appended to a file of this process."""
 
     def __init__(self, folder: Path, kind: str, token: str = "") -> None:
         self.token = token or HOST + uuid.uuid4().hex[len(HOST) :]
@@ -230,7 +230,7 @@ class _Log:
 
 
 class ProbedSource(WrappedSource):
-    """A source that notes which messages it gave, and when they were due and read."""
+    """Wrap a source to note which messages it produced, and when they were due and read."""
 
     def __init__(self, source: Source, folder: Path, number: int, place: int = 0, of: int = 1) -> None:
         super().__init__(source)
@@ -238,7 +238,7 @@ class ProbedSource(WrappedSource):
         self._log: _Log | None = _Log(folder, "sent")
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without the log: a copy in another process has its own for each split."""
+        """Pickle without the log: a copy in another process opens its own for each split."""
         return {**self.__dict__, "_log": None}
 
     def splits(self, start: Offset, end: Offset, n: int) -> list[Split]:
@@ -261,7 +261,7 @@ class ProbedSource(WrappedSource):
     ) -> None:
         log = self._log or _Log(self._folder, "sent")
         start, step, before = 0.0, 0.0, 0
-        if due is not None:  # the messages of a split are taken as due in equal distances
+        if due is not None:  # the messages of a split count as due at equal intervals
             total = sum(messages for _, _, messages, _, _ in read)
             start, step = due[0] / 1e6, (due[1] - due[0]) / 1e6 / max(total - 1, 1)
         for first, last, messages, at, records in read:
@@ -272,7 +272,7 @@ class ProbedSource(WrappedSource):
             log.flush()
 
     def flush(self) -> None:
-        """Write down what was noted."""
+        """Write the notes to the file."""
         if self._log is not None:
             self._log.flush()
 
@@ -282,7 +282,7 @@ class ProbedSource(WrappedSource):
 
 
 class ProbedSink(Sink):
-    """A sink that samples the numbers of the messages that arrive."""
+    """Wrap a sink to sample the numbers of the messages that arrive."""
 
     def __init__(self, sink: Sink, folder: Path, streams: Sequence[str], samples: int) -> None:
         self.sink = sink
@@ -324,7 +324,7 @@ class ProbedSink(Sink):
 
 
 class _Sampling(Writer):
-    """Gathers samples of several batches, which may be small, before it makes entries of them."""
+    """Combine samples of several batches, which may be small, into entries."""
 
     def __init__(self, writer: Writer, log: _Log, streams: Mapping[str, int], samples: int) -> None:
         self._writer, self._log, self._streams, self._samples = writer, log, streams, samples

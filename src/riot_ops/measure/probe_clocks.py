@@ -1,4 +1,4 @@
-"""How far the clocks of other machines are from the driver's, as far as the order of events tells it."""
+"""Differences between the clocks of other machines and the driver's, bounded by the order of events."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ Floats = npt.NDArray[np.float64]
 
 
 class Clocks:
-    """Bounds of how far each machine's clock is ahead of the driver's (s; behind: negative).
+    """Bounds of how far each machine's clock is ahead of the driver's (s; negative if it is slow).
 
-    An event at the machine that follows one at the driver gives an upper bound, the time from the one
-    to the other by their own clocks; one that the driver's follows gives a lower bound.
+    An event at the machine that follows one at the driver gives an upper bound, the time from one
+    to the other by their own clocks; an event at the driver that follows one at the machine gives a lower bound.
 
     Examples
     --------
@@ -33,18 +33,18 @@ class Clocks:
         self._most: dict[str, float] = {}
 
     def at_most(self, host: str, bounds: Floats) -> None:
-        """Note upper bounds; NaN is none."""
+        """Note upper bounds; NaN is ignored."""
         self._most[host] = float(np.fmin.reduce(bounds, initial=self._most.get(host, math.inf)))
 
     def at_least(self, host: str, bounds: Floats) -> None:
-        """Note lower bounds; NaN is none."""
+        """Note lower bounds; NaN is ignored."""
         self._least[host] = float(np.fmax.reduce(bounds, initial=self._least.get(host, -math.inf)))
 
     def ahead(self, host: str) -> float:
-        """The least correction that puts all events in order; 0 where they are."""
+        """Return the smallest correction that puts all events in order; 0 if they already are."""
         return min(max(0.0, self._least.get(host, -math.inf)), self._most.get(host, math.inf))
 
     def skew(self) -> dict[str, float]:
-        """The corrections of the machines that need one."""
+        """Return the corrections of the machines that need one."""
         hosts = sorted({*self._least, *self._most})
         return {host: self.ahead(host) for host in hosts if self.ahead(host)}

@@ -1,4 +1,4 @@
-"""What a probe found: messages sent and records delivered, put together."""
+"""Report of a probe: messages sent and records delivered, combined."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from riot_ops.measure.processes import Usage
 
 __all__ = ["ARRIVED", "COMMITTED", "NO_SEQ", "SENT", "Report", "Series"]
 
-#: A batch that a source gave: its message numbers, when (s since the epoch) they were due and read, its
+#: A batch that a source produced: its message numbers, when (s since the epoch) they were due and read, its
 #: records (a message may have several), and when its split was made (NaN: unknown).
 SENT = np.dtype(
     [
@@ -31,12 +31,12 @@ SENT = np.dtype(
         ("planned", "<f8"),
     ]
 )
-#: Records that arrived at a sink: a message number that stands for ``weight`` records.
+#: Records that arrived at a sink: a message number that represents ``weight`` records.
 ARRIVED = np.dtype([("stream", "<i8"), ("seq", "<i8"), ("weight", "<f8"), ("time", "<f8")])
 #: Arrivals of a writer that were committed.
 COMMITTED = np.dtype([("time", "<f8"), ("writer", "S32")])
 
-#: Stands for the number of a record that has none.
+#: Message number of a record without one.
 NO_SEQ = np.iinfo(np.int64).min
 
 Floats = npt.NDArray[np.float64]
@@ -82,7 +82,7 @@ class Report:
     usage : Usage or None
         CPU and memory over time.
     skew : dict of str to float
-        Seconds by which clocks of other machines are ahead of the driver's at least, and were corrected.
+        Seconds by which clocks of other machines were at least ahead of the driver's; times are corrected by them.
     """
 
     def __init__(
@@ -116,10 +116,10 @@ class Report:
     def _source_times(
         self, sources: Sequence[str], streams: Sequence[str], upstream: Mapping[str, frozenset[str]]
     ) -> Floats:
-        """When the message behind each arrival was due; NaN where that is not known.
+        """Return when the message that triggered each arrival was due; NaN if unknown.
 
-        Where a number may be that of a message of several sources that never meet, the last of them counts that came
-        before the arrival.
+        If messages of several sources that are never joined have this number, the last one due before the arrival
+        counts.
         """
         arrived = self._arrived
         found = np.full(arrived.size, -math.inf)
@@ -136,7 +136,7 @@ class Report:
         return found
 
     def begin_at(self, seq: int) -> bool:
-        """Count time from the moment when a message was due; False if it was not yet read."""
+        """Count time from the moment when message ``seq`` was due; return False if it was not read."""
         due = self._sent["due"][self._sent["first"] >= seq]
         if due.size:
             self.begin = float(due.min())
@@ -150,7 +150,7 @@ class Report:
         return quantiles(values, weights, which)
 
     def latencies(self, since_s: float = 0.0, until_s: float = math.inf) -> tuple[Floats, Floats]:
-        """Sampled latencies in seconds, and how many records each stands for."""
+        """Return sampled latencies in seconds, and how many records each represents."""
         rows = self._between(since_s, until_s) & np.isfinite(self._latency)
         return self._latency[rows], np.asarray(self._arrived["weight"][rows])
 
@@ -166,7 +166,7 @@ class Report:
 
     @property
     def expected(self) -> float:
-        """Records that should have been delivered per message read; NaN where nobody told."""
+        """Records that should have been delivered per message read; NaN if not declared."""
         if isinstance(self._expected, float | int):
             return float(self._expected)
         records = np.bincount(self._sent["source"], self._sent["records"], len(self._expected))
@@ -178,7 +178,7 @@ class Report:
     def settled_selectivity(self) -> float:
         """Records delivered per message of the second half of the messages, by number.
 
-        Without the beginning, in which windows fill, what only the end of the input brings out, and the
+        Excludes the beginning, in which windows fill, what is emitted only at the end of the input, and the
         messages after the last one that led to a record.
         """
         seq, weight = self._arrived["seq"], self._arrived["weight"]
@@ -256,7 +256,7 @@ class Report:
             raise ConfigError(
                 "jitter is measured against the records that should be delivered per message, which the tasks of this "
                 "dataflow do not declare: give selectivity=, to jitter() or Probe(), such as the settled_selectivity "
-                "of a run that was not hurried"
+                "of a run at a lower rate"
             )
         run = self.series(interval_s, since_s, until_s)
         return jitter(run.output_rate, run.input_rate, sigma, self.input_rate(since_s, until_s))
@@ -307,7 +307,7 @@ class Report:
 
 
 def _once(sent: npt.NDArray[np.void]) -> npt.NDArray[np.void]:
-    """Without what was read again after a failure; the first reading counts."""
+    """Drop what was read again after a failure: the first read counts."""
     ordered = sent[np.argsort(sent["read"], kind="stable")]
     _, index = np.unique(ordered[["source", "first", "last"]], return_index=True)
     return np.asarray(ordered[np.sort(index)])

@@ -1,4 +1,4 @@
-"""CPU and memory of a process and all that it started, sampled."""
+"""Sample CPU and memory of a process and its descendants."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Usage:
 
 
 class ProcessTree:
-    """Watches a process with its children and theirs, such as a JVM and its Python workers.
+    """Sample a process and its descendants, such as a JVM and its Python workers.
 
     Parameters
     ----------
@@ -78,7 +78,7 @@ class ProcessTree:
         self._looking = threading.Lock()
 
     def start(self) -> Self:
-        """Take the first look; samples follow."""
+        """Take the first sample, and start the thread that takes the others."""
         self._last = time.time(), self.spent()
         self._thread = threading.Thread(target=self._watch, daemon=True, name="riot_ops-process-tree")
         self._thread.start()
@@ -99,17 +99,17 @@ class ProcessTree:
         self.stop()
 
     def spent(self) -> float:
-        """CPU seconds so far of the processes that run, and of those that have ended; it never falls."""
+        """Return the CPU seconds so far of running and ended processes; never decreases."""
         return self._look()[1]
 
     def _look(self) -> tuple[list[Any], float]:
-        """The processes that run, and :meth:`spent`."""
+        """Return the running processes, and :meth:`spent`."""
         with self._looking:
             processes = self._processes()
             return processes, self._account.look(processes)
 
     def usage(self) -> Usage:
-        """What was seen so far."""
+        """Return the samples taken so far."""
         samples = np.array(self._samples, np.float64).reshape(-1, 3)
         return Usage(samples[:, 0], samples[:, 1], samples[:, 2])
 
@@ -135,7 +135,10 @@ class ProcessTree:
         self._samples.append((now, (spent - before) / (now - then), float(self._memory(processes))))
 
     def _memory(self, processes: list[Any]) -> int:
-        """Bytes that they have; shares are not asked for where there is one, since that walks all of its pages."""
+        """Return the memory of the processes in bytes.
+
+        The proportional set size is read only for several processes, since the kernel walks all pages for it.
+        """
         held = 0
         for process in processes:
             with suppress(self._psutil.Error):  # it has ended
@@ -144,10 +147,10 @@ class ProcessTree:
 
 
 class _Account:
-    """CPU seconds of a tree of processes, by what came from one look to the next.
+    """CPU seconds of a tree of processes, from the differences between samples.
 
-    A parent that waits for a child gets all of the child's time added to that of its children. What was seen of the
-    child before is taken off there; what nobody waited for stays as it was seen.
+    When a parent waits for a child, the system adds all of the child's time to the children's time of the parent. What
+    was counted for the child before is subtracted there; the time of a child whose parent never waits stays as sampled.
     """
 
     #: A clock tick of the user's and one of the system's share.
@@ -157,10 +160,10 @@ class _Account:
         self._error = error
         self._total = 0.0
         self._seen: dict[Any, tuple[float, float, int]] = {}
-        self._ended: dict[int, list[float]] = {}  # by parent: what was seen of children that it may have waited for
+        self._ended: dict[int, list[float]] = {}  # by parent: time counted for children that it may have waited for
 
     def look(self, processes: list[Any]) -> float:
-        """All so far, with what these have used since the last time."""
+        """Return the total so far, including what these processes used since the last sample."""
         now: dict[Any, tuple[float, float, int]] = {}
         for process in processes:
             with suppress(self._error):  # it has ended
@@ -176,7 +179,7 @@ class _Account:
         return self._total
 
     def _end(self, now: dict[Any, tuple[float, float, int]]) -> None:
-        """Note what is gone with the nearest one above that is still there."""
+        """Add the time of ended processes to their nearest ancestor that still runs."""
         above = {process.pid: parent for process, (_, _, parent) in self._seen.items()}
         alive = {process.pid for process in now}
         for process in self._seen.keys() - now.keys():
@@ -188,7 +191,7 @@ class _Account:
         self._ended = {parent: times for parent, times in self._ended.items() if parent in alive}
 
     def _unseen(self, parent: int, came: float) -> float:
-        """Of the time that came from children, what was not counted while they ran."""
+        """Return the part of the children's time that was not counted while they ran."""
         left = []
         for seen in sorted(self._ended.pop(parent, ()), reverse=True):
             if seen <= came + self.ROUNDED_S:
@@ -201,7 +204,7 @@ class _Account:
 
 
 def _shared_by_share(pid: int) -> int:
-    """Proportional set size in bytes where Linux tells it, else 0: workers are forks that share pages."""
+    """Return the proportional set size in bytes, 0 where Linux does not report it: forked workers share pages."""
     try:
         with open(f"/proc/{pid}/smaps_rollup", encoding="ascii") as file:
             for line in file:

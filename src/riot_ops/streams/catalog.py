@@ -1,4 +1,4 @@
-"""The four RIoTBench streams side by side: who reports, how often, how much, at what rate."""
+"""The four RIoTBench streams: their sensors, periods, message sizes and rates."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ __all__ = ["CATALOG", "LINES", "Entry", "catalog_entry", "generate"]
 
 #: The generated streams of lines by name.
 LINES = {**dspbench.STREAMS, **streambench.STREAMS}
-#: Gaps between messages are taken from so many of them at most.
-MOST_GAPS = 5_000_000
+#: Maximum number of messages whose gaps are measured.
+MAX_GAPS = 5_000_000
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Entry:
     name : str
         Name of the stream and of its schema.
     generator : function
-        Makes the source.
+        Builds the source.
     counted : str
         The generator's parameter with the number of sensors.
     sensors : int
@@ -69,7 +69,7 @@ class Entry:
         return SCHEMAS[self.name]
 
     def describe(self, speedup: float | None = None) -> dict[str, Any]:
-        """All there is to know as JSON-able data; rates (per second) and gaps (ms) at a speed-up.
+        """Describe the stream as JSON-able data, with rates (per second) and gaps (ms) at a speed-up.
 
         >>> figures = CATALOG["fit"].describe()
         >>> figures["rate"]["mean"], figures["gap_ms"]["median"]
@@ -77,7 +77,7 @@ class Entry:
         """
         schema, at = self.schema, self.speedup if speedup is None else speedup
         curve = self.curve(at)
-        gaps = np.diff(rates.arrivals(curve, min(round(curve.total) + 1, MOST_GAPS))) * 1000
+        gaps = np.diff(rates.arrivals(curve, min(round(curve.total) + 1, MAX_GAPS))) * 1000
         shares = {"median": 50, "p95": 95, "p99": 99, "max": 100}
         return {
             "name": self.name,
@@ -174,7 +174,7 @@ CATALOG: dict[str, Entry] = {
 
 
 def catalog_entry(name: str) -> Entry:
-    """A stream of the catalogue by its name.
+    """Return a stream of the catalogue by its name.
 
     >>> catalog_entry("grid").counted
     'meters'
@@ -187,7 +187,7 @@ def catalog_entry(name: str) -> Entry:
 
 
 def generate(name: str, sensors: int | None = None, **options: Any) -> Source:
-    """A generated stream by its name; the options are those of its own function.
+    """Return a generated stream by its name; the options are those of its own function.
 
     Parameters
     ----------

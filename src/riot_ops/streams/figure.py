@@ -12,14 +12,14 @@ __all__ = ["draw_rates"]
 
 
 def draw_rates(entry: Entry, path: str | Path, speedup: float | None = None) -> None:
-    """Draw how often which message rates occur, as the benchmark's paper does, and their course.
+    """Draw the distribution of message rates, as the benchmark's paper does, and the rate over time.
 
     Parameters
     ----------
     entry : Entry
         A stream of :data:`~riot_ops.streams.catalog.CATALOG`.
     path : str or Path
-        The picture; its suffix says the format, such as ``.png`` or ``.svg``.
+        The picture; its suffix gives the format, such as ``.png`` or ``.svg``.
     speedup : float, > 0
         Event time per wall time; default: the benchmark's.
 
@@ -51,7 +51,7 @@ def draw_rates(entry: Entry, path: str | Path, speedup: float | None = None) -> 
     left.set_xlabel(f"messages per second (at {at:g}×)")
     left.set_ylabel("share of time (%)")
     left.legend()
-    # so many rounds that a short curve shows its period
+    # several rounds, to show the period of a short curve
     rounds = max(1, round(10 / curve.duration))
     ends = [curve.step * i for i in range(rounds * curve.rates.size + 1)]
     right.stairs(list(curve.rates) * rounds, ends, baseline=None, color="#2563eb")

@@ -1,4 +1,4 @@
-"""What the generated streams have in common: records by number, in one of three forms."""
+"""Base class of the generated streams: records by number, in one of three forms."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FORMATS = ("senml", "csv", "observations", "wide")
 
 
 class GeneratedSource(NumberedSource):
-    """A stream of RIoTBench, generated: subclasses say what a range of messages looks like in each format."""
+    """A stream of RIoTBench, generated: subclasses make a range of messages in each format."""
 
     stream: ClassVar[StreamSchema]
     rows_per_batch: ClassVar[Mapping[str, int]] = {
@@ -92,7 +92,7 @@ def wide_schema(stream: StreamSchema) -> pa.Schema:
 
 @functools.lru_cache(8)
 def observed_columns(stream: StreamSchema, messages: int) -> tuple[pa.Array, pa.Array]:
-    """The columns ``ordinal`` and ``obs_type`` for up to so many messages."""
+    """The columns ``ordinal`` and ``obs_type`` for a maximum of ``messages`` messages."""
     names = stream.observed
     index = np.tile(np.arange(len(names)), messages)
     return pa.array(index), pa.array(names).take(pa.array(index))

@@ -1,4 +1,4 @@
-"""Records again and again: a source that costs next to nothing, for benchmarks."""
+"""Repeat records in memory: a source of little cost, for benchmarks."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ __all__ = ["Loop"]
 
 
 class Loop(Source):
-    """The messages of a table, from the start again after its end.
+    """Repeat the messages of a table without end.
 
-    In each round the message numbers go on from those of the round before, and so do the event
+    In each round the message numbers continue from those of the previous round, as do the event
     times, if there are any: a round takes the time from the first to the last of them.
 
     Parameters

@@ -1,4 +1,4 @@
-"""Which of the messages that sensors are expected to send arrive: losses one by one, and outages."""
+"""Losses of messages that sensors are expected to send: single losses, and outages."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Losses:
     """The delivered slots of a stream, where a slot is a message that a sensor is expected to send.
 
     The share that is delivered changes from step to step and starts again after the last one. Half of
-    the losses come in outages of a sensor, the others singly; the latter make up the changes. How many
+    the losses are in outages of a sensor, the others are single; the latter cause the changes. How many
     slots of a block are delivered is fixed, so that the number of messages before any slot is known
     without counting.
 
@@ -125,7 +125,7 @@ def _refreshed(key: Any, word: Any) -> Any:
 def _is_out(key: Any, tick: Any, limit: Any) -> Any:
     """Whether a sensor is in an outage: a Markov chain with two states.
 
-    At each tick the state is, with probability 5/256, drawn anew; so outages have a geometric length,
+    At each tick the state is drawn again with probability 5/256; so outages have a geometric length,
     and the state at any tick is found by walking back to the last draw.
     """
     word = tick >> 6
@@ -145,9 +145,9 @@ def _is_out(key: Any, tick: Any, limit: Any) -> Any:
 def kept_slots(
     block: Any, order: Any, key: Any, out_limit: Any, lost_limit: Any, quota: Any, flags: Any, kept: Any
 ) -> None:
-    """Which slots of a block are delivered, exactly ``quota`` of them, in order.
+    """Choose the slots of a block that are delivered, exactly ``quota``, in order.
 
-    Slots are lost in outages or one by one; the few too many or too few are then made good at
+    Slots are lost in outages or one by one; a surplus or a deficit is then corrected at
     places in pseudo-random order, single losses first.
     """
     size = flags.size

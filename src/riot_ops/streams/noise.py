@@ -47,7 +47,7 @@ def mix(x: Any) -> Any:
 
 @kernel
 def key_of(key: Any, number: Any) -> Any:
-    """A new key for one coordinate more."""
+    """Return a new key for one more coordinate."""
     return mix(key + (np.uint64(number) + np.uint64(1)) * _GOLDEN)
 
 
@@ -58,7 +58,7 @@ def uniform(h: Any) -> Any:
 
 
 def below(probability: float) -> np.uint64:
-    """The limit that a hash is below with a probability."""
+    """Return the limit that a hash is below with this probability."""
     return np.uint64(min(int(probability * 2.0**64), 2**64 - 1))
 
 

@@ -13,7 +13,7 @@ from riot_ops.ingest.pace import TimedSource
 
 __all__ = ["NumberedSource"]
 
-#: How far one may read at once in a stream without end, if nobody sets a limit.
+#: Maximum number of records of one read of a stream without end, if the caller sets no limit.
 AHEAD = 1 << 20
 
 

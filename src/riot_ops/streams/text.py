@@ -14,7 +14,7 @@ __all__ = ["pack", "put", "put_decimal", "put_digits", "put_hex", "put_part"]
 
 
 def pack(texts: list[str]) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
-    """Texts end to end, and where each begins (one number more than texts).
+    """Concatenate texts; return the bytes and the start of each text, followed by the total length.
 
     >>> pack(["ab", "c"])[1].tolist()
     [0, 2, 3]
@@ -26,9 +26,9 @@ def pack(texts: list[str]) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]
 
 @kernel
 def put(out: Any, p: Any, data: Any, start: Any, end: Any) -> Any:
-    """Copy bytes; returns the position after them, as all of these do.
+    """Copy bytes; return the position after them, as all these functions do.
 
-    Unsigned positions spare numba's test for negative ones and make a fast loop (15 times faster).
+    Unsigned positions spare numba's test for negative indexes: the loop is 15 times faster.
     """
     a = np.uint64(start)
     b = np.uint64(p)
@@ -39,13 +39,13 @@ def put(out: Any, p: Any, data: Any, start: Any, end: Any) -> Any:
 
 @kernel
 def put_part(out: Any, p: Any, data: Any, edges: Any, i: Any) -> Any:
-    """Copy the i-th of packed texts."""
+    """Copy the packed text number ``i``."""
     return put(out, p, data, edges[i], edges[i + 1])
 
 
 @kernel
 def put_digits(out: Any, p: Any, value: Any, width: Any) -> Any:
-    """A whole number >= 0, with at least ``width`` digits."""
+    """Write a whole number >= 0, with at least ``width`` digits."""
     v = np.uint64(value)
     n = 1
     bound = np.uint64(10)
@@ -64,7 +64,7 @@ def put_digits(out: Any, p: Any, value: Any, width: Any) -> Any:
 
 @kernel
 def put_decimal(out: Any, p: Any, scaled: Any, decimals: Any, trim: Any) -> Any:
-    """``scaled / 10**decimals`` with that many decimals, or without zeros at the end."""
+    """Write ``scaled / 10**decimals`` with that many decimals, or without trailing zeros."""
     if scaled < 0:
         out[p] = 45
         p += 1
@@ -86,7 +86,7 @@ def put_decimal(out: Any, p: Any, scaled: Any, decimals: Any, trim: Any) -> Any:
 
 @kernel
 def put_hex(out: Any, p: Any, word: Any) -> Any:
-    """A 64-bit number as 16 upper-case hexadecimal digits."""
+    """Write a 64-bit number as 16 upper-case hexadecimal digits."""
     at = np.uint64(p)
     for j in range(np.uint64(16)):
         nibble = (word >> np.uint64(60 - 4 * j)) & np.uint64(15)

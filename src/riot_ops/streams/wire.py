@@ -1,4 +1,4 @@
-"""Generated lines of text, in the format in which a data set has them."""
+"""Generated lines of text, in the format of a data set."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ Numbers = npt.NDArray[np.int64]
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _M1 = np.uint64(0xBF58476D1CE4E5B9)
 _M2 = np.uint64(0x94D049BB133111EB)
-#: What the draws that choose lines to spoil are for; subclasses use smaller numbers.
+#: Use of the draws that choose lines to spoil; subclasses use smaller numbers.
 _SPOILT = 1 << 20
 
 
 class WireSource(NumberedSource):
-    """A stream of lines: subclasses say what the lines of a range are.
+    """A stream of lines: subclasses make the lines of a range.
 
     Line *i* must be a function of the parameters, the seed and *i* alone: random numbers by :meth:`draws`,
-    :meth:`uniforms` and :meth:`picks`, which hash the number of a line. Pacing goes by an event time that is
-    even: ``start_ms + i gap_ms``.
+    :meth:`uniforms` and :meth:`picks`, which hash the number of a line. Pacing uses evenly spaced event times:
+    ``start_ms + i gap_ms``.
 
     Attributes
     ----------
     stream : str
         Name of the stream, by which :func:`riot_ops.streams.generate` finds it.
     domain : str
-        What it is, in a few words.
+        What the stream holds, in a few words.
     start_ms : int
         Time of the first line, in ms since 1970.
     gap_ms : float
@@ -75,20 +75,20 @@ class WireSource(NumberedSource):
             )
 
     def times(self, numbers: Numbers) -> Numbers:
-        """The even times of the lines, in ms since 1970."""
+        """The evenly spaced times of the lines, in ms since 1970."""
         even: Numbers = self.start_ms + np.floor(numbers * self.gap_ms).astype(np.int64)
         return even
 
     def draws(self, use: int, numbers: Numbers) -> npt.NDArray[np.uint64]:
-        """A random 64-bit number for each of the numbers; ``use`` tells apart what they are for."""
+        """Draw a random 64-bit number for each line number; ``use`` separates the purposes."""
         return draws(self.seed, use, numbers)
 
     def uniforms(self, use: int, numbers: Numbers) -> npt.NDArray[np.float64]:
-        """A random number in [0, 1) for each of the numbers."""
+        """Draw a random number in [0, 1) for each line number."""
         return uniforms(self.seed, use, numbers)
 
     def picks(self, use: int, numbers: Numbers, weights: Sequence[float] | npt.NDArray[np.float64]) -> Numbers:
-        """For each of the numbers which of several it is, by their weights."""
+        """Draw one of several choices for each line number, by their weights."""
         return picks(self.seed, use, numbers, weights)
 
     def spoilt(
@@ -98,9 +98,9 @@ class WireSource(NumberedSource):
         share: float,
         kinds: Sequence[pa.Array | str | Callable[[Numbers], pa.Array]],
     ) -> pa.Array:
-        """The lines; if there is to be dirt, with a share of them replaced, by each of the kinds equally often.
+        """Return the lines; with dirt, a share of them is replaced, by each kind equally often.
 
-        A kind is one text, a line in place of each, or a function that gives those of some rows.
+        A kind is one text, an array of a line per row, or a function that returns the lines of some rows.
         """
         if not self.dirt:
             return lines
@@ -120,7 +120,7 @@ class WireSource(NumberedSource):
         return max(0, int((time_ms - self.start_ms) // self.gap_ms) + 1) if time_ms >= self.start_ms else 0
 
     def describe(self) -> dict[str, Any]:
-        """All there is to know as JSON-able data."""
+        """Describe the stream as JSON-able data."""
         batch = next(self.read({"start": 0, "end": 1000}))
         payload = batch.column("payload")
         return {
@@ -134,7 +134,7 @@ class WireSource(NumberedSource):
 
 
 def draws(seed: int, use: int, numbers: Numbers) -> npt.NDArray[np.uint64]:
-    """A hash of seed, use and number, by which a random number needs none before it (see ``noise``).
+    """Hash seed, use and number, so that a random number depends on no earlier one (see ``noise``).
 
     >>> draws(0, 1, np.arange(2)).tolist() == [int(draws(0, 1, np.array([i]))[0]) for i in range(2)]
     True
@@ -160,7 +160,7 @@ def uniforms(seed: int, use: int, numbers: Numbers) -> npt.NDArray[np.float64]:
 def picks(
     seed: int, use: int, numbers: Numbers, weights: Sequence[float] | npt.NDArray[np.float64]
 ) -> npt.NDArray[np.int64]:
-    """Which of several each is, by weights of any sum.
+    """Choose one of several for each draw, by weights of any sum.
 
     >>> np.bincount(picks(0, 1, np.arange(1000), [3, 1])).tolist()
     [758, 242]
@@ -170,7 +170,7 @@ def picks(
 
 
 def normals(seed: int, use: int, numbers: Numbers) -> npt.NDArray[np.float64]:
-    """Hashes as numbers of mean 0 and variance 1, nearly normal, within -4.9 to 4.9: the sum of eight parts of each.
+    """Turn hashes into nearly normal numbers, mean 0, variance 1, within -4.9 to 4.9: each sums the eight bytes of one.
 
     >>> found = normals(0, 1, np.arange(100_000))
     >>> float(abs(found.mean()).round(2)), float(found.std().round(2))
@@ -184,7 +184,7 @@ def normals(seed: int, use: int, numbers: Numbers) -> npt.NDArray[np.float64]:
 
 @functools.lru_cache(maxsize=16)
 def zipf(n: int) -> npt.NDArray[np.float64]:
-    """Weights of so many ranks by Zipf's law.
+    """Weights of ``n`` ranks by Zipf's law.
 
     >>> zipf(4).tolist()
     [1.0, 0.5, 0.3333333333333333, 0.25]
@@ -194,7 +194,7 @@ def zipf(n: int) -> npt.NDArray[np.float64]:
 
 
 def decimals(values: npt.NDArray[Any], places: int) -> pa.Array:
-    """Numbers as text with so many decimals.
+    """Format numbers with a fixed number of decimals.
 
     >>> decimals(np.array([1.5, -0.00004, 1e6]), 4).to_pylist()
     ['1.5000', '0.0000', '1000000.0000']
@@ -206,7 +206,7 @@ def decimals(values: npt.NDArray[Any], places: int) -> pa.Array:
 
 
 def moments(times: Numbers, unit: str, separator: str = "T") -> pa.Array:
-    """Times since 1970 as text; the unit (s, ms, us) says how many decimals a second has. With D, days are dates.
+    """Format times since 1970; the unit (s, ms, us) gives the decimals of a second. With D, days are dates.
 
     >>> moments(np.array([1_605_846_600_097]), "ms").to_pylist()
     ['2020-11-20T04:30:00.097']
@@ -218,7 +218,7 @@ def moments(times: Numbers, unit: str, separator: str = "T") -> pa.Array:
 
 
 def joined_cells(*cells: Any, separator: str = ",") -> pa.Array:
-    """Columns (arrays or one text for all rows) as lines of text.
+    """Join columns (arrays or one text for all rows) to lines of text.
 
     >>> joined_cells(pa.array(["a", "b"]), np.array([1, 2])).to_pylist()
     ['a,1', 'b,2']

@@ -1,4 +1,4 @@
-"""Generated streams as files, and back with :func:`~riot_ops.ingest.replay.replay`."""
+"""Write generated streams to files, which :func:`~riot_ops.ingest.replay.replay` reads."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def write(source: Source, path: str | Path, messages: int | None = None) -> int:
     path : str or Path
         The file, replaced if it exists; compressed if its name ends in ``.gz``.
     messages : int, optional
-        At most so many; needed for a stream without end.
+        Maximum number of messages; required for a stream without end.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""A kit for testing tasks, sources and dataflows: one's own as well as those of riot_ops.
+"""A kit for testing tasks, sources and dataflows, yours as well as those of riot_ops.
 
 :data:`CHECKS` states what holds for every task; :func:`check_task` runs all of it over a task's own
 :meth:`~riot_ops.task.Task.cases`. :class:`ScriptedSource` plays a list of batches with ends, crashes,

@@ -49,20 +49,20 @@ def check_input_is_not_mutated(case: Case) -> None:
 
 
 def check_output_is_not_mutated(case: Case) -> None:
-    """What came out does not change when more is processed: it shares no memory with the state."""
+    """Output does not change when more is processed: it shares no memory with the state."""
     half = case.batch.num_rows // 2
     run = Run(case.task)
     first = run.push(case.batch.slice(0, half))
     before = exact(first.to_pylist())
     run.push(case.batch.slice(half))
     run.flush()
-    assert exact(first.to_pylist()) == before, "rows that had come out changed later"
+    assert exact(first.to_pylist()) == before, "rows that had been emitted changed later"
 
 
 def check_any_split(case: Case) -> None:
-    """Cut anywhere, restart through real bytes, go on: the same to the last bit.
+    """The output is the same to the last bit if the input is cut anywhere and the run restarts from real bytes.
 
-    Restarts from one full snapshot at each cut, and from a chain of deltas that two workers write
+    Restarts use one full snapshot at each cut, and a chain of deltas that two workers write
     in turn.
     """
     task, batch = case.task, case.batch
@@ -99,7 +99,7 @@ def _check_deltas(task: KeyedTask, batch: pa.RecordBatch, wanted: Any) -> None:
 
 @only(lambda case: isinstance(case.task, KeyedTask | FilterTask))
 def check_selection(case: Case) -> None:
-    """Rows picked out of a batch, as a filter hands them on, give what a batch of them gives."""
+    """A selection of rows, as a filter passes it on, gives the same output as a batch of these rows."""
     task, batch = case.task, case.batch
     if isinstance(task, FilterTask):
         here, there = DeadLetters(task.name()), DeadLetters(task.name())
@@ -128,7 +128,7 @@ def _all_of_it(task: KeyedTask, rows: Any) -> tuple[list[str], list[str], list[s
     )
 )
 def check_key_independence(case: Case) -> None:
-    """Interleaved keys give what separate runs give; without state, the order of rows makes no difference."""
+    """Interleaved keys give the same output as separate runs; without state, the order of rows does not matter."""
     task, batch = case.task, case.batch
     full = Run(task)
     full.push(batch)
@@ -143,7 +143,7 @@ def check_key_independence(case: Case) -> None:
     places: dict[str, list[int]] = {}
     for i, row in enumerate(batch.to_pylist()):
         places.setdefault(next(iter(by_keys(task, [row]))), []).append(i)
-    assert set(outputs) <= set(places), "rows came out with a key that never came in"
+    assert set(outputs) <= set(places), "rows were emitted with a key that was not in the input"
     for key, rows in places.items():
         alone = Run(task)
         alone.push(batch.take(pa.array(rows)))
@@ -166,7 +166,7 @@ def check_session_equals_bulk(case: Case) -> None:
     bulk = Run(task)
     bulk.push(batch)
     expected = bulk.rows + bulk.flush()
-    # events have no declared types: whole numbers may come back as floats
+    # events have no declared types: whole numbers may be returned as floats
     assert [_loose(r) for r in got] == [_loose(r) for r in expected], (
         f"one event at a time gave\n  {got}\nthe bulk\n  {expected}"
     )
@@ -210,7 +210,7 @@ def _elsewhere(case: Case) -> Any:
 
 @functools.cache
 def _helper() -> subprocess.Popen[bytes]:
-    """A process with other hashes of str, that runs cases sent to it; it ends with this one."""
+    """A process with other hashes of str that runs cases sent to it, and ends with this process."""
     seed = "4242" if os.environ.get("PYTHONHASHSEED") != "4242" else "42"
     environment = {
         **os.environ,
@@ -229,7 +229,7 @@ def _helper() -> subprocess.Popen[bytes]:
 
 def _serve() -> None:
     commands, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # whatever prints must not get between the answers
+    os.dup2(2, 1)  # printed text must not mix with the answers
     while len(size := commands.read(8)) == 8:
         try:
             result: Any = _digest(pickle.loads(commands.read(int.from_bytes(size, "little"))))
@@ -241,7 +241,7 @@ def _serve() -> None:
 
 
 def check_cold_start(case: Case) -> None:
-    """Before any record nothing fails: no output at the end, and an empty state that can be restored."""
+    """A run without records does not fail: no output at the end, and an empty state that can be restored."""
     run = Run(case.task)
     assert run.flush() == [], "rows at the end of a stream without records"
     run.restart()

@@ -1,5 +1,5 @@
 # ruff: noqa: S301, PT017, PT018 (a kit of assertions; pickles are its own)
-"""Checks of what a task says of itself: parameters, documentation, schemas."""
+"""Checks of what a task declares: parameters, documentation, schemas."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ __all__ = [
 ]
 
 SECTIONS = ("Parameters", "Shapes and rates", "Missing values", "Errors", "References", "Examples")
-MOST_BYTES = 100_000
+MAX_BYTES = 100_000
 
 
 def check_config_is_identity(case: Case) -> None:
-    """Equal parameters make equal tasks with one hash; the repr gives the task back; it is frozen."""
+    """Equal parameters make equal tasks with equal hashes; the repr evaluates to an equal task; a task is frozen."""
     task = case.task
     again = type(task)(**{f.name: getattr(task, f.name) for f in fields(task)})
     assert again == task and hash(again) == hash(task), f"{again!r} != {task!r}"
@@ -70,12 +70,12 @@ def check_config_is_identity(case: Case) -> None:
 
 
 def check_config_roundtrip(case: Case) -> None:
-    """Through JSON and back it is the same task; an unknown parameter is refused by name with a hint."""
+    """JSON and back gives an equal task; an unknown parameter is refused by name with a hint."""
     task = case.task
-    # descriptors only name functions; who reads one supplies them
+    # descriptors only name functions; the reader supplies them
     data = {**json.loads(json.dumps(task.to_dict())), **_functions(task)}
     again = Task.from_dict(data)
-    assert type(again) is type(task) and again == task, f"{again!r} came back for {task!r}"
+    assert type(again) is type(task) and again == task, f"{again!r} was restored from JSON for {task!r}"
     assert again.to_dict() == task.to_dict()
     for f in fields(task):
         typo = f.name + f.name[-1]
@@ -142,7 +142,7 @@ def _defaults(parameters: str) -> Iterator[tuple[str, Any]]:
     for names, text in re.findall(r"^(\w[\w, ]*?) : .*?\bdefault (.+)$", parameters, re.MULTILINE):
         several = names.split(", ")
         for name, value in zip(several, text.split(" and ") if len(several) > 1 else [text], strict=False):
-            with contextlib.suppress(ValueError, SyntaxError):  # said in words
+            with contextlib.suppress(ValueError, SyntaxError):  # described in words
                 yield name, ast.literal_eval(value)
 
 
@@ -150,7 +150,7 @@ def check_serialisable(case: Case) -> None:
     """Pickle and cloudpickle give an equal task, in less than 100 KB."""
     for module in picklers():
         data = module.dumps(case.task)
-        assert len(data) < MOST_BYTES, f"{len(data)} bytes, allowed are {MOST_BYTES}"
+        assert len(data) < MAX_BYTES, f"{len(data)} bytes, allowed are {MAX_BYTES}"
         assert pickle.loads(data) == case.task
 
 
@@ -158,13 +158,13 @@ def check_schema(case: Case) -> None:
     """The output has exactly the declared fields and types, also for an empty batch and in a dataflow."""
     with_seq = numbered(case.batch)
     for batch in (case.batch, case.batch.slice(0, 0), with_seq, with_seq.slice(0, 0)):
-        given = as_declared(batch.schema, "the case")  # as it comes in
+        given = as_declared(batch.schema, "the case")  # as the runner passes it
         declared_schema = case.task.output_schema(given)
         run = Run(case.task)
         out = run.push(batch)
         assert out.schema.equals(declared_schema), f"declared:\n{declared_schema}\nbut the output has:\n{out.schema}"
         out.validate(full=True)
-        assert batch.num_rows or not out.num_rows, "rows came out of an empty batch"
+        assert batch.num_rows or not out.num_rows, "rows were emitted for an empty batch"
         for field, column in zip(out.schema, out.columns, strict=True):
             assert field.nullable or not column.null_count, f"nulls in {field.name}, declared as non-null"
         if isinstance(case.task, KeyedTask):
@@ -190,7 +190,7 @@ def _check_flush(task: KeyedTask, batch: pa.RecordBatch, declared_schema: pa.Sch
         return
     out.validate(full=True)
     for field in out.schema:
-        assert field.name in declared_schema.names, f"at the end the undeclared field {field.name} comes out"
+        assert field.name in declared_schema.names, f"the undeclared field {field.name} is emitted at the end"
         out.column(field.name).cast(declared_schema.field(field.name).type)
 
 

@@ -1,5 +1,5 @@
 # ruff: noqa: PT018 (a kit of assertions; pickles are its own)
-"""Checks of bad records, of how many come out, and of the size of the state."""
+"""Checks of bad records, of the number of output records, and of the size of the state."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ SOME_RECORDS = 1_000
 
 
 def check_missing_and_bad_values(case: Case) -> None:
-    """Null, NaN, infinity: each gives what the docstring says, and a rejected record leaves no trace.
+    """Null, NaN and infinity give what the docstring says, and a rejected record leaves no trace.
 
-    A rejected record is in the errors with a documented reason; the others come out as if it had
-    never been there. No NaN is made: what a task computes is a number or null.
+    A rejected record is in the errors with a documented reason; the others are emitted as if it had
+    never existed. A task computes numbers or null, never NaN.
     """
     documented = _texts(type(case.task))
     for batch in (numbered(case.batch), *_spoilt(case)):
@@ -50,7 +50,7 @@ def check_missing_and_bad_values(case: Case) -> None:
         rejected = {e["seq"] for e in full.errors}
         numbers = [e["seq"] for e in full.errors]
         seq = batch.column("seq").to_pylist()
-        assert rejected <= set(seq), f"errors name records {rejected - set(seq)} that never came in"
+        assert rejected <= set(seq), f"errors name records {rejected - set(seq)} that were not in the input"
         if not isinstance(case.task, KeyedTask):
             continue
         assert len(numbers) == len(rejected), f"records were rejected twice: {numbers}"
@@ -78,7 +78,7 @@ def _written(task: Task, out: pa.Schema, given: pa.Schema) -> list[str]:
 
 
 def _spoilt(case: Case) -> Iterator[pa.RecordBatch]:
-    """The input with null, NaN and infinity between its records, in each field that is read."""
+    """Return the input with null, NaN and infinity between its records, in each field that is read."""
     batch = case.batch
     n = batch.num_rows
     for name, wanted in case.task.requires().items():
@@ -101,13 +101,13 @@ def _spoilt(case: Case) -> Iterator[pa.RecordBatch]:
 
 
 def _of_one_type(case: Case) -> list[str]:
-    """Fields that a value of a wrong type can be given in."""
+    """Fields that can receive a value of a wrong type."""
     return [name for name, wanted in case.task.requires().items() if wanted != "any"] if case.batch.num_rows else []
 
 
 @only(lambda case: bool(_of_one_type(case)))
 def check_wrong_type(case: Case) -> None:
-    """An event with a value of the wrong type goes to the errors and leaves the state as it was."""
+    """An event with a value of the wrong type is rejected and leaves the state unchanged."""
     event = case.batch.slice(0, 1).to_pylist()[0]
     for name in _of_one_type(case):
         wanted = case.task.requires()[name]
@@ -127,8 +127,8 @@ def check_wrong_type(case: Case) -> None:
 def check_bounded_state(case: Case) -> None:
     """Ten times more records of the same keys make the state no bigger.
 
-    What grows with the records, be it by doubling, also grows from some to 2.5 times as many. So a state that has there
-    the same size after each batch, to the byte, is bounded; another one is given all the records.
+    A state that grows with the records, even by doubling, also grows from some to 2.5 times as many. So a state whose
+    size is the same after each of these batches, to the byte, is bounded; any other gets all the records.
     """
     session = Session(case.task)
     random = np.random.default_rng(0)
@@ -165,7 +165,7 @@ def _varied(case: Case, random: np.random.Generator, place: int) -> pa.RecordBat
 
 
 def check_selectivity(case: Case) -> None:
-    """As many rows come out per row that goes in as the task declares, and none of a message that never came."""
+    """The number of output rows per input row is as the task declares, and each belongs to an input message."""
     sigma = case.task.selectivity
     parts = sigma.split(":")
     assert len(parts) == 2 and parts[0] in ("1", "N") and parts[1] in ("1", "0/1", "N", "0/N", "M"), (
@@ -176,10 +176,10 @@ def check_selectivity(case: Case) -> None:
     run.push(batch)
     numbers = {row["seq"] for row in run.rows if row.get("seq") is not None}
     invented = numbers - set(batch.column("seq").to_pylist())
-    assert not invented, f"rows came out of messages that never came in: {sorted(invented)[:3]}"
+    assert not invented, f"rows were emitted for messages that were not in the input: {sorted(invented)[:3]}"
     out, given = len(run.rows) + len(run.flush()), batch.num_rows
     rejected = len({e["seq"] for e in run.errors})
-    text = f"{out} rows and {rejected} errors came out for {given}, declared is {sigma}"
+    text = f"{out} rows and {rejected} errors were emitted for {given}, declared is {sigma}"
     if sigma == "1:1":
         assert out == given - rejected, text
     elif parts[1] in ("1", "0/1"):
@@ -187,9 +187,9 @@ def check_selectivity(case: Case) -> None:
 
 
 def check_derivation(case: Case) -> None:
-    """A task that numbers the records it makes of one by ``ordinal`` says so; others leave the numbers as they are.
+    """A task that numbers the output records of one input record by ``ordinal`` declares it; others keep the numbers.
 
-    One that says so gives each record a number of its own. What is due because time has come has places of its own.
+    A task that declares it gives each record a number of its own. Timer output has ordinals of its own.
     """
     run = Run(case.task)
     batch = numbered(case.batch)
@@ -204,5 +204,5 @@ def check_derivation(case: Case) -> None:
 
 
 def _places(row: Mapping[str, Any]) -> tuple[int, ...]:
-    """Of a record in its message; where there is none it is the first."""
+    """Return the ordinals of a record in its message; without any it is the first."""
     return tuple(row[name] or 0 for name in ordinals(row)) or (0,)

@@ -1,4 +1,4 @@
-"""Running a task over an input, and comparing to the last bit what comes out."""
+"""Run a task over an input, and compare its output to the last bit."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ Check = Callable[[Case], None]
 
 
 def only(condition: Callable[[Case], bool]) -> Callable[[Check], Check]:
-    """Mark a check as one for some cases alone: it has nothing to say about the others."""
+    """Restrict a check to some cases."""
 
     def mark(check: Check) -> Check:
         check.applies = condition  # type: ignore[attr-defined]
@@ -50,7 +50,7 @@ def only(condition: Callable[[Case], bool]) -> Callable[[Check], Check]:
 
 
 def applies(check: Check, case: Case) -> bool:
-    """Whether a check has anything to say about a case.
+    """Whether a check applies to a case.
 
     >>> from riot_ops import tasks
     >>> from riot_ops.testing.checks import check_merge
@@ -67,12 +67,12 @@ def keyed(case: Case) -> bool:
 
 
 def clocked(case: Case) -> bool:
-    """Whether the task goes by stream time: records of other keys then say when something is due."""
+    """Whether the task uses stream time: records of other keys then make its timers due."""
     return isinstance(case.task, KeyedTask) and case.task.clock() is not None
 
 
 def exact(value: Any) -> Any:
-    """A value in a form that compares and sorts to the last bit, with NaN equal to NaN.
+    """Return a value in a form that compares and sorts to the last bit, with NaN equal to NaN.
 
     >>> exact(float("nan")) == exact(float("nan")), exact(0.0) == exact(-0.0), exact(1) == exact(1.0)
     (True, False, False)
@@ -87,7 +87,7 @@ def exact(value: Any) -> Any:
 
 
 class Run:
-    """A session, and what came out of it."""
+    """A session and its output."""
 
     def __init__(self, task: Task) -> None:
         self.task = task
@@ -103,7 +103,7 @@ class Run:
         return out
 
     def restart(self) -> None:
-        """Through real bytes into a new session."""
+        """Restore the state, through real bytes, in a new session."""
         data = self.session.snapshot()
         self.session = Session(self.task)
         self.session.restore(data)
@@ -115,12 +115,12 @@ class Run:
         return rows
 
     def end(self) -> tuple[list[str], list[str], list[str]]:
-        """Everything that came out: rows and rows of the end in order, errors sorted."""
+        """Return the complete output: rows and rows of the end in order, errors sorted."""
         return list(map(exact, self.rows)), list(map(exact, self.flush())), sorted(map(exact, self.errors))
 
 
 def whole(task: Task, batch: pa.RecordBatch) -> tuple[list[str], list[str], list[str]]:
-    """What comes out of a run over the whole input."""
+    """Return the output of a run over the whole input."""
     run = Run(task)
     run.push(batch)
     return run.end()
@@ -137,7 +137,7 @@ def same(got: Any, wanted: Any, what: str) -> None:
 
 
 def numbered(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """With a ``seq`` that tells the rows apart, as in a dataflow."""
+    """Add a ``seq`` that identifies the rows, as in a dataflow."""
     position = batch.schema.get_field_index("seq")
     if position >= 0:
         seq = batch.column("seq")
@@ -186,7 +186,7 @@ def uncompiled() -> Iterator[None]:
 
 
 def picklers() -> list[Any]:
-    """The modules that can send a task to a worker; the last one takes functions as well."""
+    """The modules that can send a task to a worker; the last one also supports functions."""
     found: list[Any] = [pickle]
     for name in ("cloudpickle", "pyspark.cloudpickle"):
         try:

@@ -1,4 +1,4 @@
-"""Servers for tests and benchmarks: own processes, on free loopback ports, in temporary directories."""
+"""Servers for tests and benchmarks: separate processes, on free loopback ports, in temporary directories."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ STOP_SECONDS = 10.0
 
 
 def free_port() -> int:
-    """A loopback TCP port that was free a moment ago.
+    """Return a loopback TCP port that was free a moment ago.
 
-    It lies below those that systems give to outgoing connections: one of them could take the port of a server that is
-    down for a moment, which could then not come back.
+    It is below the range of ports for outgoing connections: one of these could take the port of a server that is
+    down for a moment, which could then not restart.
     """
     for port in random.sample(range(20_000, 32_000), 100):
         with socket.socket() as one:
@@ -41,15 +41,15 @@ def free_port() -> int:
 
 
 class Service(ABC):
-    """A server process of one's own; use it in a ``with`` block.
+    """A server process; use it in a ``with`` block.
 
-    A subclass says which command to start and which ports it then listens on. The process can be
+    A subclass defines the command to start and the ports that it listens on. The process can be
     killed and started again on the same ports with the same data.
 
     Parameters
     ----------
     folder : Path, optional
-        For configuration, data and log, also those of an earlier one; by default a temporary one that ``close``
+        Folder for configuration, data and log, also of an earlier server; by default a temporary one that ``close``
         removes.
     """
 
@@ -65,7 +65,7 @@ class Service(ABC):
 
     @abstractmethod
     def prepare(self) -> None:
-        """Write the configuration; called before the first start, when the folder ``data`` is there."""
+        """Write the configuration; called before the first start, after the folder ``data`` was made."""
 
     @abstractmethod
     def command(self) -> Sequence[str]:
@@ -77,7 +77,7 @@ class Service(ABC):
 
     @abstractmethod
     def urls(self) -> dict[str, str]:
-        """What to tell a user, by name."""
+        """Connection settings to print for a user, by name."""
 
     @property
     def log(self) -> Path:
@@ -93,14 +93,14 @@ class Service(ABC):
         command = list(self.command())
         if shutil.which("setpriv"):  # do not outlive a test process that is killed
             command = ["setpriv", "--pdeathsig", "KILL", *command]
-        with open(self.log, "ab") as log:  # of its own: a pipe of the test would never end
+        with open(self.log, "ab") as log:  # a log file: a pipe of the test would never end
             self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)  # noqa: S603
         until = time.monotonic() + START_SECONDS
         for port in self.ports():
             while not _answers(port):
                 self._check(until)
                 time.sleep(0.02)
-        self._check(until)  # what answered may be somebody else
+        self._check(until)  # another process may have answered
         return self
 
     def _check(self, until: float) -> None:
@@ -111,11 +111,11 @@ class Service(ABC):
             raise ConnectorError(f"{self.name} does not start:\n{tail}")
 
     def stop(self) -> None:
-        """End it in order."""
+        """Stop it in an orderly way."""
         self._end(signal.SIGTERM)
 
     def kill(self) -> None:
-        """End it without giving it time to save anything."""
+        """Kill it, without time to save anything."""
         self._end(signal.SIGKILL)
 
     def _end(self, how: signal.Signals) -> None:
@@ -152,7 +152,7 @@ def _answers(port: int) -> bool:
 
 
 def program(name: str, remedy: str) -> str:
-    """The path of a program, also where only root has its folder on the path."""
+    """Return the path of a program, even if only root has its folder on the path."""
     found = shutil.which(name) or shutil.which(name, path="/usr/sbin:/usr/local/sbin")
     if found is None:
         raise ConnectorError(f"{name} is not installed: {remedy}")
@@ -165,9 +165,9 @@ class Mosquitto(Service):
     Parameters
     ----------
     password : str, optional
-        Of the user ``riot``; by default nobody has to log in.
+        Password of the user ``riot``; by default clients need no login.
     certificates : Path, optional
-        Folder with ``ca.crt``, ``server.crt`` and ``server.key``: there are then TLS listeners as well.
+        Folder with ``ca.crt``, ``server.crt`` and ``server.key``, which adds TLS listeners.
     options : sequence of str
         More lines of its configuration.
 
@@ -215,7 +215,7 @@ class Mosquitto(Service):
             *self._options,
         ]
         if os.geteuid() == 0:
-            lines.append("user root")  # who it would become may not read the folder
+            lines.append("user root")  # the user it would switch to may not read the folder
         if self._password is None:
             lines.append("allow_anonymous true")
         else:
@@ -275,7 +275,7 @@ class Azurite(Service):
 
     @classmethod
     def home(cls) -> Path:
-        """Where it is installed: in the user's cache, since it is big."""
+        """Return the folder of the installation: in the user's cache, since it is big."""
         cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
         return Path(cache).expanduser() / "riot_ops" / f"azurite-{cls.version}"
 
@@ -285,7 +285,7 @@ class Azurite(Service):
         return cls.home() / "node_modules" / "azurite" / "dist" / "src" / "azurite.js"
 
     def prepare(self) -> None:
-        """Its ports stand in the command."""
+        """Write nothing: its ports are in the command."""
 
     def command(self) -> Sequence[str]:
         if not self.script().exists():

@@ -19,7 +19,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class ManualClock:
-    """Seconds that pass only when told to; call it as one would ``time.time``.
+    """A clock that only a test moves; call it like ``time.time``.
 
     Examples
     --------
@@ -36,7 +36,7 @@ class ManualClock:
         return self.now
 
     def advance(self, seconds: float) -> None:
-        """Let time pass; in place of ``time.sleep``, too."""
+        """Let time pass; also replaces ``time.sleep``."""
         if seconds < 0:
             raise ConfigError(f"time does not run backwards: seconds must be >= 0, got {seconds!r}")
         self.now += seconds
@@ -52,7 +52,7 @@ class _Mark:
 
 @dataclass(frozen=True)
 class PAUSE:
-    """In a script: nothing more comes for so many seconds of the source's clock (0: for one poll)."""
+    """In a script: no record arrives for that many seconds of the source's clock (0: for one poll)."""
 
     seconds: float = 0.0
 
@@ -63,7 +63,7 @@ class PAUSE:
 
 @dataclass(frozen=True)
 class ADVANCE:
-    """In a script: stream time comes to here, without a record (a heartbeat of the source).
+    """In a script: stream time advances to here, without a record (a heartbeat of the source).
 
     Parameters
     ----------
@@ -78,14 +78,14 @@ class ADVANCE:
             raise ConfigError(f"time must have a time zone, got {self.time!r}")
 
 
-#: In a script: the source ends here. A run that continues from here reads on behind it.
+#: In a script: the source ends here. A run that continues from here reads what follows.
 EOF = _Mark("EOF")
 #: In a script: reading fails here, once. A run that continues reads past it.
 ABORT = _Mark("ABORT")
 
 
 class ScriptedSource(Source):
-    """Plays a list of batches, in which :data:`EOF`, :data:`ABORT`, :class:`PAUSE` and :class:`ADVANCE` may stand.
+    """Play a list of batches with :data:`EOF`, :data:`ABORT`, :class:`PAUSE` and :class:`ADVANCE` between them.
 
     A test of a crash and a restart thus is a list. :data:`EOF` and :data:`ABORT` are passed over by
     a later run that continues from a checkpoint; the same object may be used for both runs.
@@ -94,7 +94,7 @@ class ScriptedSource(Source):
     ----------
     script : list
         Record batches (or lists of dicts) and marks. Batches without ``seq`` get one that counts on. What an
-        :class:`ADVANCE` brings about stands behind the message before it.
+        :class:`ADVANCE` triggers follows the message before it.
     schema : pyarrow.Schema, optional
         By default that of the first batch.
     clock : function
@@ -144,7 +144,7 @@ class ScriptedSource(Source):
         if schema is None:
             raise ConfigError("a script without batches needs a schema")
         while self._items and (self._items[-1] == EOF or isinstance(self._items[-1], PAUSE)):
-            self._items.pop()  # they say nothing at the end
+            self._items.pop()  # they have no effect at the end
         self._schema = _numbered(schema)
         for place, (number, time_us) in beats.items():
             self._items[place] = heartbeat(self._schema, number, time_us)
@@ -179,7 +179,7 @@ class ScriptedSource(Source):
         return isinstance(self._items[item], pa.RecordBatch)
 
     def _passes(self, item: int, began_here: bool) -> bool:
-        """Whether to read past a mark; raises at an ABORT."""
+        """Return whether to read past a mark; raise at an ABORT."""
         mark = self._items[item]
         if isinstance(mark, PAUSE):
             now = (self._clock or self._polls)()
@@ -215,7 +215,7 @@ class ScriptedSource(Source):
         return {**self.__dict__, "_first": None}
 
     def _pieces(self, start: Offset, end: Offset) -> list[list[int]]:
-        """Parts of batches in a range, as ``[item, first row, row behind the last]``."""
+        """Parts of batches in a range, as ``[item, first row, row after the last]``."""
         pieces = []
         for item in range(start["item"], min(end["item"] + 1, len(self._items))):
             if not self._is_batch(item):

@@ -1,5 +1,5 @@
 # ruff: noqa: PT017 (a kit of assertions)
-"""Checks of states: what belongs together is put together, what does not belong is refused."""
+"""Checks of states: parts of one state are merged, any other state is refused."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = ["check_kept_state", "check_merge", "check_state_versions", "keep_stat
 def check_merge(case: Case) -> None:
     """Sketches of parts of a stream give, merged in any order, that of the whole, to the last bit.
 
-    A task whose states cannot be merged refuses it, and nothing has changed then.
+    A task whose states cannot be merged refuses it and changes nothing.
     """
     task, batch = case.task, case.batch
     assert isinstance(task, KeyedTask)
@@ -119,7 +119,7 @@ def check_state_versions(case: Case) -> None:
 
 
 def _others(data: bytes, task: KeyedTask) -> Iterator[tuple[bytes, str]]:
-    """State as others would have written it, or damaged; and what its refusal says."""
+    """State of another task, version or parameter, or damaged state; and the message of its refusal."""
     _, new, rows, keys = msgspec.msgpack.decode(data, type=tuple[int, int, bytes, bytes])
     with pa.ipc.open_stream(rows) as reader:
         batch = reader.read_next_batch()
@@ -147,9 +147,9 @@ def _others(data: bytes, task: KeyedTask) -> Iterator[tuple[bytes, str]]:
 
 
 def keep_state(case: Case) -> bytes:
-    """State in the middle of an input, with the rest of it and what comes out: for later releases to load.
+    """Keep the state in the middle of an input, the rest of the input and its output: for later releases to load.
 
-    A task that its descriptor does not give back, such as one over a function, raises ConfigError.
+    A task that cannot be rebuilt from its descriptor, such as one with a function, raises ConfigError.
     """
     descriptor = case.task.to_dict()
     Task.from_dict(descriptor)
@@ -176,7 +176,7 @@ def keep_state(case: Case) -> bytes:
 
 
 def check_kept_state(data: bytes) -> None:
-    """What :func:`keep_state` kept is loaded and goes on as it did then, unless its version is no longer known.
+    """Load what :func:`keep_state` kept, and check that the rest of the output is the same.
 
     State of another version of the task is refused with an error that names both. Fractions may differ
     in their last digits, as they do between processors.
@@ -202,10 +202,10 @@ def check_kept_state(data: bytes) -> None:
     now = run.end()
     same(_texts(now), _texts(kept["out"]), what)
     a, b = _fractions(now), _fractions(kept["out"])
-    assert np.allclose(a, b, rtol=1e-9, atol=0, equal_nan=True), f"{what}: {a} came out, it was {b}"
+    assert np.allclose(a, b, rtol=1e-9, atol=0, equal_nan=True), f"{what}: {a} was emitted, it was {b}"
 
 
-#: A number with a point, as it stands in a text, and its bits, if they follow.
+#: A number with a point in a text, and its bits, if they follow.
 _FRACTION = re.compile(r"-?\d+\.\d+(?:e[+-]?\d+)?(?: [0-9a-f]{16})?")
 
 

@@ -15,7 +15,7 @@ __all__ = ["AdclicksSource"]
 
 #: Share of the records with 1, 2, 3 and 4 impressions.
 IMPRESSIONS = (0.58, 0.27, 0.12, 0.03)
-#: The probability of a click is that of the ad: from the first to the second.
+#: Range of the click probability of an ad.
 RATES = (0.02, 0.10)
 USERS = 4000
 
@@ -35,7 +35,7 @@ class AdclicksSource(WireSource):
     queries : int, >= 1, default 1,000
     ads : int, >= 1, default 500
     dirt : bool, default True
-        0.1 % of the lines are bad: too short, or with a number that is none.
+        0.1 % of the lines are bad: too short, or with text in place of a number.
 
     Shapes and rates
     ----------------
@@ -90,7 +90,7 @@ class AdclicksSource(WireSource):
 
 @functools.lru_cache(maxsize=4)
 def _ads(n: int, seed: int) -> tuple[pa.Array, pa.Array]:
-    """What is of an ad: URL, ad and advertiser; title and description."""
+    """Cells of an ad: URL, ad and advertiser; title and description."""
     ad = 100 + np.arange(n)
     url = draws(seed, 50, ad) >> np.uint64(1)
     begin = joined_cells(url, ad, 500 + ad % 50, separator="\t")

@@ -16,13 +16,13 @@ __all__ = ["ADS_PER_CAMPAIGN", "AdvertsSource", "campaigns"]
 ADS_PER_CAMPAIGN = 10
 AD_TYPES = ("banner", "modal", "sponsored-search", "mail", "mobile")
 EVENT_TYPES = ("purchase", "click", "view")
-#: Lines that are none, by the number of the draw.
+#: Bad lines, by the number of the draw.
 BROKEN = ('{"ad_id": "', "", '{"event_type": "view"}', '{"ad_id": "0", "event_type": "view", "event_time": "now"}')
 
 
 @functools.cache
 def campaigns(n: int = 100) -> dict[str, str]:
-    """The campaign of each advertisement, of which each campaign has ten.
+    """Return the campaign of each advertisement; each campaign has ten.
 
     >>> campaigns()["999"], len(campaigns(3))
     ('99', 30)
@@ -49,7 +49,7 @@ class AdvertsSource(WireSource):
         Share of events whose time lies up to ``late_s`` back.
     late_s : float, >= 0, default 5
     dirt : bool, default False
-        0.1 % of the lines are none of events.
+        0.1 % of the lines are no events.
 
     Shapes and rates
     ----------------

@@ -18,9 +18,9 @@ __all__ = ["BarsSource"]
 
 HEADER = "Symbol,Date,Open,High,Low,Close,Adj Close,Volume"
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-#: The logarithm of a price swings by so much, and what of it is left after a day: 2 % a day.
+#: Deviation of the logarithm of a price, and its correlation over a day: it changes by 2 % a day.
 SWING, STAYS = 0.45, 0.999
-#: From a trading day to the next, on average.
+#: Mean time between trading days.
 DAY_MS = 86_400_000 * 7 / 5
 
 
@@ -33,7 +33,7 @@ def _walks(key: Any, stocks: Any, days: Any, table: Any, out: Any) -> None:
 class BarsSource(WireSource):
     """Bars of stocks: symbol, date, open, high, low, close and adjusted close, volume, and an empty cell.
 
-    Each trading day, Monday to Friday, all stocks have a line. The logarithm of a price goes at random by 2 % a day,
+    Each trading day, Monday to Friday, all stocks have a line. The logarithm of a price moves at random by 2 % a day,
     and back to the stock's own level within years (an Ornstein-Uhlenbeck process, since each line is a function of its
     number). A day opens with the close of the one before. Volumes are lognormal, in hundreds.
 

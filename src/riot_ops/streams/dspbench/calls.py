@@ -15,17 +15,17 @@ from riot_ops.streams.wire import Numbers, WireSource, draws, joined_cells, mome
 
 __all__ = ["CallsSource"]
 
-#: People whom somebody calls.
+#: Contacts of a caller.
 CONTACTS = 5
-#: Seconds of a call, from and to: of people, who may talk for long, and of telemarketers.
+#: Minimum and maximum seconds of a call, of people and of telemarketers.
 TALKS, PITCHES = (20, 300), (3, 25)
 
 
 class CallsSource(WireSource):
-    """Calls: caller, callee, time, and all of it again in one cell, with seconds, and whether somebody answered.
+    """Calls: caller, callee, time, and all of it again in one cell, with seconds, and whether it was answered.
 
-    Everybody has five contacts and calls these alone, for 20 to 300 seconds. Telemarketers call a new number each
-    time, of somebody who calls nobody, for 3 to 25 seconds. A number has eleven digits and begins with 1.
+    Every person has five contacts and calls only these, for 20 to 300 seconds. Telemarketers call a new number each
+    time, of a person without outgoing calls, for 3 to 25 seconds. A number has eleven digits and begins with 1.
 
     Parameters
     ----------
@@ -35,15 +35,15 @@ class CallsSource(WireSource):
     population : int, >= 2, default 1000
         Callers, telemarketers among them.
     telemarketers : int, >= 0 and below the population, default 10
-        How many of them are.
+        Number of telemarketers among them.
     share : float, 0 to 1, default 0.2
-        Share of the calls that are theirs.
+        Share of the calls that telemarketers make.
     failed : float, 0 to 1, default 0.05
-        Share of the calls that nobody answers.
+        Share of the calls that are not answered.
     rate : float, > 0, default 10
         Calls per second.
     spread_s : float, >= 0, default 60
-        A call is answered up to so many seconds after its turn, so that times do not ascend.
+        Maximum delay of a call after its turn, in seconds, so that times do not ascend.
     dirt : bool, default True
         0.5 % of the lines are bad: cut off, without a real time, or with something else where it says how long the
         call lasted, or whether it was answered.
@@ -92,11 +92,11 @@ class CallsSource(WireSource):
 
     def lines(self, numbers: Numbers) -> pa.Array:
         selling = (self.uniforms(1, numbers) < self.share) & (self.telemarketers > 0)
-        who = self._below(2, numbers, np.where(selling, self.telemarketers, self.population - self.telemarketers))
-        who += np.where(selling, 0, self.telemarketers)
+        caller = self._below(2, numbers, np.where(selling, self.telemarketers, self.population - self.telemarketers))
+        caller += np.where(selling, 0, self.telemarketers)
         # a contact is one of all others
-        contact = who * CONTACTS + self._below(3, numbers, CONTACTS)
-        friend = (who + 1 + self._below(4, contact, self.population - 1)) % self.population
+        contact = caller * CONTACTS + self._below(3, numbers, CONTACTS)
+        friend = (caller + 1 + self._below(4, contact, self.population - 1)) % self.population
         book = _book(self.population, self.seed)
         callee = np.where(selling, _telephone(self.draws(5, numbers)), book[friend])
         least, most = (np.where(selling, pitch, talk) for pitch, talk in zip(PITCHES, TALKS, strict=True))
@@ -104,7 +104,7 @@ class CallsSource(WireSource):
         wait = self.uniforms(7, numbers) * self.spread_s * 1000
         time = moments((self.start_ms + numbers * self.gap_ms + wait).astype(np.int64) // 1000, "s")
         answered = pa.array(["true", "false"]).take(pa.array((self.uniforms(8, numbers) < self.failed).astype(np.int8)))
-        call = [pa.array(book[who]).cast(pa.string()), pa.array(callee).cast(pa.string()), time]
+        call = [pa.array(book[caller]).cast(pa.string()), pa.array(callee).cast(pa.string()), time]
         head = joined_cells(*call)
         lines = _joined(head, *call, seconds, answered)
         bad = [head, _joined(head, *call, "soon", answered), _joined(head, *call, seconds, "maybe")]

@@ -25,16 +25,16 @@ SHARES = np.array(
         for c in PURCHASE_SHARES[2].values()
     ]
 )
-#: What a stolen card is used for: dear purchases in a hurry.
+#: States of a stolen card: expensive purchases in quick succession.
 FRAUD = ("HHS", "MHS", "LHS", "HHN", "HHL")
-#: So large a share of the customers makes half of the purchases.
+#: Share of the customers that make half of the purchases.
 BUSY = 0.25
 
 
 class CardsSource(WireSource):
     """Purchases: customer, transaction and state, such as ``8MFRVKTSJC,T00000000000,LNN``.
 
-    A state is an amount (L, M, H: low 35 %, medium 53 %, high 12 %), whether something dear is in the basket (N, H: no
+    A state is an amount (L, M, H: low 35 %, medium 53 %, high 12 %), whether the basket has an expensive item (N, H: no
     85 %, yes 15 %) and the time since the customer's last (L, N, S: large 35 %, normal 45 %, small 20 %). Few customers
     have states of five rare kinds alone. A quarter of the customers make half of the purchases besides those that all
     make equally often.
@@ -46,9 +46,9 @@ class CardsSource(WireSource):
     seed : int, default 0
     customers : int, >= 1, default 500
     fraud : float, 0 to 1, default 0.03
-        Share of the customers whose card is in other hands.
+        Share of the customers whose card was stolen.
     dirt : bool, default True
-        0.6 % of the lines are bad: one cell alone, no state, or a state that there is not.
+        0.6 % of the lines are bad: one cell alone, no state, or an unknown state.
 
     Shapes and rates
     ----------------
@@ -81,11 +81,11 @@ class CardsSource(WireSource):
 
     def lines(self, numbers: Numbers) -> pa.Array:
         most = np.where(self.uniforms(1, numbers) < (0.5 - BUSY) / (1 - BUSY), BUSY, 1.0)
-        who = np.minimum((self.uniforms(2, numbers) * most * self.customers).astype(np.int64), self.customers - 1)
+        customer = np.minimum((self.uniforms(2, numbers) * most * self.customers).astype(np.int64), self.customers - 1)
         state = self.picks(3, numbers, SHARES)
-        stolen = self.uniforms(4, who) < self.fraud
+        stolen = self.uniforms(4, customer) < self.fraud
         state[stolen] = len(STATES) + (self.draws(5, numbers[stolen]) % np.uint64(len(FRAUD))).astype(np.int64)
-        names = _names(self.customers, self.seed).take(pa.array(who))
+        names = _names(self.customers, self.seed).take(pa.array(customer))
         states = pa.array([*STATES, *FRAUD]).take(pa.array(state))
         digits = pc.utf8_lpad(pa.array(numbers).cast(pa.string()), width=11, padding="0")
         lines = joined_cells(names, pc.binary_join_element_wise("T", digits, ""), states)

@@ -17,10 +17,10 @@ __all__ = ["EquipmentSource"]
 
 #: Time between two readings, and the least delay of a valve, in ns.
 TICK, FLOOR = 10_000_000, 10_000_000
-#: Readings for which the other fields stay as they are.
+#: Readings for which the other fields stay unchanged.
 STEADY = 1000
-#: How many fields stand before the states and behind them, without time, index and the first of those before.
-BEFORE, BEHIND = 9, 48
+#: Number of fields before and after the states, without time, index and the first measurement.
+BEFORE, AFTER = 9, 48
 Changes = tuple[Numbers, Numbers, npt.NDArray[np.bool_]]
 PAIRS = ("bm05-bm08", "bm06-bm09", "bm07-bm10")
 
@@ -42,13 +42,13 @@ class EquipmentSource(WireSource):
     holding_s : float > 0, default 60.0
         Mean time between two changes of a sensor, in seconds.
     growth : float >= 0, default 0.0
-        By which share of 200 ms a delay grows per hour.
+        Growth of a delay per hour, as a share of 200 ms.
     noise : bool, default False
-        Whether the first measurement is random: lines that a compressor can make less of.
+        Whether the first measurement is random, which makes lines harder to compress.
     disorder : float, 0 to 1, default 0.01
-        Share of pairs of lines that have changed places.
+        Share of pairs of lines that are swapped.
     dirt : bool, default True
-        0.1 % of the lines are bad: with cells missing, or a state that is none.
+        0.1 % of the lines are bad: with cells missing, or an invalid state.
 
     Shapes and rates
     ----------------
@@ -88,7 +88,7 @@ class EquipmentSource(WireSource):
     def changes(self, sensor: int, until: int) -> Changes:
         """When a sensor changes and its valve would follow, in ns from the first reading on, and whether it does.
 
-        All changes up to ``until`` are there, and maybe some more.
+        Covers all changes up to ``until``, and perhaps some more.
         """
         nothing = np.empty(0, np.int64)
         known: dict[int, Changes] = self.__dict__.setdefault("_changes", {})
@@ -118,7 +118,7 @@ class EquipmentSource(WireSource):
         for sensor in range(len(PAIRS)):
             times, valve, follows = self.changes(sensor, until)
             states += (np.searchsorted(times, at, side="right") % 2) << sensor
-            # what a valve is: what its sensor was when it last followed
+            # the state of a valve is that of its sensor when it last followed
             order = np.argsort(valve, kind="stable")
             order = order[follows[order]]
             last = np.searchsorted(valve[order], at, side="right")
@@ -126,17 +126,17 @@ class EquipmentSource(WireSource):
         steady = numbers // STEADY
         blocks, place = np.unique(steady, return_inverse=True)
         first = (self.draws(2, numbers if self.noise else steady) % np.uint64(1000)).astype(np.int64)
-        before, behind = self._measurements(blocks, 0, BEFORE), self._measurements(blocks, BEFORE, BEHIND)
+        before, after = self._measurements(blocks, 0, BEFORE), self._measurements(blocks, BEFORE, AFTER)
         when = self.start_ms * 1_000_000 + at
         parts = [first + 10_000, before.take(pa.array(place)), _states().take(pa.array(states))]
-        rest = behind.take(pa.array(place))
+        rest = after.take(pa.array(place))
         lines = joined_cells(when, numbers, *parts, rest, separator="\t")
         short = joined_cells(when, numbers, *parts, separator="\t")
         odd = joined_cells(when, numbers, *parts[:2], "x\t0\t0\t0\t0\t0", rest, separator="\t")
         return self.spoilt(numbers, lines, 0.001, [short, odd])
 
     def _measurements(self, blocks: Numbers, start: int, n: int) -> pa.Array:
-        """So many fields of stretches of readings, as text."""
+        """Make ``n`` fields of blocks of readings, as text."""
         fields = []
         for f in range(start, start + n):
             level = 1000 + 37 * f

@@ -47,14 +47,14 @@ HAM = (
     "energy",
     "gas",
 )
-#: How many of a mail's words are of these, and how many of its own kind; the rest is of the other kind.
+#: Share of a mail's words that any mail has, and share of its own kind; the rest is of the other kind.
 COMMON, OWN = 0.55, 0.44
-#: A mail has so many words at least and at most.
-FEWEST, MOST = 16, 45
-#: Words that one random number of 64 bits chooses, and how many of these a mail may need.
+#: Minimum and maximum number of words of a mail.
+MIN_WORDS, MAX_WORDS = 16, 45
+#: Words that one random number of 64 bits chooses, and the maximum of such numbers for a mail.
 PER_DRAW = 4
-DRAWS = -(-MOST // PER_DRAW)
-#: Frequencies are multiples of one part in so many.
+DRAWS = -(-MAX_WORDS // PER_DRAW)
+#: Frequencies are multiples of one part in this number.
 PARTS = 1 << 16
 
 
@@ -74,7 +74,7 @@ class MailsSource(WireSource):
     vocabulary : int, 1 to 5000, default 1000
         Words in each of the three.
     dirt : bool, default True
-        0.6 % of the lines are bad: cut off, without a message, without an id, or with a message in which no word is.
+        0.6 % of the lines are bad: cut off, without a message, without an id, or with a message without words.
 
     Shapes and rates
     ----------------
@@ -88,7 +88,7 @@ class MailsSource(WireSource):
 
     stream: ClassVar[str] = "mails"
     domain: ClassVar[str] = "mails, some of them spam"
-    #: How ids begin, and from where on the uses of random numbers count: no mail is in both streams.
+    #: Prefix of ids, and offset of the uses of random numbers: no mail is in both streams.
     letter: ClassVar[str] = "a"
     first_use: ClassVar[int] = 0
 
@@ -110,7 +110,7 @@ class MailsSource(WireSource):
     def lines(self, numbers: Numbers) -> pa.Array:
         use = self.first_use
         spam = self.uniforms(use + 1, numbers) < self.spam
-        lengths = FEWEST + (self.draws(use + 2, numbers) % np.uint64(MOST - FEWEST + 1)).astype(np.int64)
+        lengths = MIN_WORDS + (self.draws(use + 2, numbers) % np.uint64(MAX_WORDS - MIN_WORDS + 1)).astype(np.int64)
         places = (numbers[:, None] * DRAWS + np.arange(DRAWS)).ravel()
         parts = self.draws(use + 3, places).astype("<u8").view("<u2").reshape(numbers.size, -1)
         words, by_kind = _lexicon(self.vocabulary)
@@ -140,7 +140,7 @@ class MailsSource(WireSource):
 
 
 class TrainingMailsSource(MailsSource):
-    """Other mails than those of the stream ``mails``, from which one learns what spam is; ids begin with t.
+    """Mails to train a spam filter, different from those of the stream ``mails``; ids begin with t.
 
     Its parameters are those of ``mails``: messages, seed, spam, vocabulary, dirt.
 

@@ -14,11 +14,11 @@ from riot_ops.streams.wire import Numbers, WireSource, decimals, draws, joined_c
 
 __all__ = ["MetersSource"]
 
-#: What is plugged in draws about so many watts while it is on.
+#: Possible loads of an appliance that is on, in watts.
 PEAKS = np.array([25, 35, 50, 70, 150, 300, 600, 800, 900, 1200])
-#: It is on or off for so many seconds at a time.
+#: Possible times that an appliance stays on or off, in seconds.
 SPELLS = np.array([600, 900, 1800, 3600, 5400, 7200, 108_000])
-#: A load is within so many watts of what is usual.
+#: Maximum deviation of a load from the usual one, in watts.
 NOISE = 10.0
 #: Joules of a kilowatt-hour.
 KWH = 3_600_000
@@ -30,8 +30,9 @@ class MetersSource(WireSource):
     """Readings in the format of the DEBS 2014 Grand Challenge.
 
     A line is ``id,timestamp,value,property,plug,household,house``. Every plug gives two at each time: its load in W
-    (property 1) and its work so far in kWh (0). A house has 2 to 10 households, a household 5 to 20 plugs. What is at a
-    plug draws 25 to 1,200 W, give or take 10, and is on or off by chance for 10 minutes to 30 hours at a time.
+    (property 1) and its work so far in kWh (0). A house has 2 to 10 households, a household 5 to 20 plugs. The
+    appliance at a plug draws 25 to 1,200 W, give or take 10, and is on or off by chance for 10 minutes to 30 hours at a
+    time.
 
     Parameters
     ----------
@@ -42,7 +43,7 @@ class MetersSource(WireSource):
     every : int, >= 1, default 30
         Seconds between two readings of a plug; 1 in the challenge, in which the day of 10 houses has 150 million lines.
     late : float, 0 to 1, default 0.0005
-        Share of the lines whose time is by one reading too early.
+        Share of the lines whose time is that of the previous reading.
     dirt : bool, default True
         0.2 % of the lines are bad: they lack cells, or have no number for a value.
 
@@ -88,11 +89,11 @@ class MetersSource(WireSource):
         plug, is_work = np.divmod(within, 2)
         time = step * self.every
         spell, peak = (table[plug] for table in appliances(self.seed, len(everything)))
-        turn, gone = np.divmod(time, spell)
-        # on or off are whole spells, of which it takes the number of those before that were on
+        turn, elapsed = np.divmod(time, spell)
+        # spells are entirely on or off, so the number of earlier ones that were on gives the work
         before, on = self._spells(plug, turn)
         load = np.where(on, np.maximum(peak + NOISE * (2 * self.uniforms(3, numbers) - 1), 0.0), 0.0)
-        work = peak * (before * spell + np.where(on, gone, 0)) / KWH
+        work = peak * (before * spell + np.where(on, elapsed, 0)) / KWH
         late = (self.uniforms(4, numbers) < self.late) & (step > 0)
         names = [everything[plug, i] for i in (2, 1, 0)]
         head = joined_cells(numbers, self.start_ms // 1000 + time - late * self.every)
@@ -101,8 +102,8 @@ class MetersSource(WireSource):
         return self.spoilt(numbers, lines, 0.002, [head, joined_cells(head, "n/a", rest)])
 
     def _spells(self, plug: Numbers, turn: Numbers) -> tuple[Numbers, npt.NDArray[np.bool_]]:
-        """How many spells of the plug before this one were on, and whether this one is."""
-        size = 1 << max(4, int(turn.max(initial=0) + 1).bit_length())  # powers of two: it is seldom made anew
+        """Number of earlier spells of the plug that were on, and whether this one is."""
+        size = 1 << max(4, int(turn.max(initial=0) + 1).bit_length())  # powers of two: rarely rebuilt
         table = spells(self.seed, self.houses, size)
         return table[plug, turn], table[plug, turn + 1] > table[plug, turn]
 
@@ -121,7 +122,7 @@ def plugs(seed: int, houses: int) -> Numbers:
 
 @functools.lru_cache(maxsize=8)
 def appliances(seed: int, n: int) -> tuple[Numbers, Numbers]:
-    """Length of a spell and load of what is at each plug."""
+    """Length of a spell and load of the appliance at each plug."""
     every = np.arange(n)
     lengths: Any = SPELLS[(draws(seed, 1, every) % np.uint64(SPELLS.size)).astype(np.int64)]
     peaks: Any = PEAKS[(draws(seed, 2, every) % np.uint64(PEAKS.size)).astype(np.int64)]
@@ -130,7 +131,7 @@ def appliances(seed: int, n: int) -> tuple[Numbers, Numbers]:
 
 @functools.lru_cache(maxsize=2)
 def spells(seed: int, houses: int, size: int) -> Numbers:
-    """By plug, how many of its first spells were on: of none, of one, and so on."""
+    """By plug, how many of its first n spells were on, for n = 0, 1 and so on."""
     n = len(plugs(seed, houses))
     on = uniforms(seed, 5, np.arange(n)[:, None] + np.arange(size) * n) < 0.5
     return np.concatenate([np.zeros((n, 1), np.int64), np.cumsum(on, axis=1)], axis=1)

@@ -16,9 +16,9 @@ __all__ = ["MotesSource"]
 #: Seconds between two readings of a mote, and how many a day has.
 EPOCH = 31
 DAY = 86_400 / EPOCH
-#: Readings of an epoch come within so many seconds, in no order.
+#: The readings of an epoch arrive within this many seconds, in no order.
 WITHIN = 1.0
-#: How much a spike adds to the temperature, or takes off.
+#: Share of the temperature that a spike adds or subtracts.
 SPIKE = 0.2
 
 
@@ -40,8 +40,8 @@ class MotesSource(WireSource):
     spikes : float, 0 to 1, default 0.01
         Share of the readings that are spikes.
     dirt : bool, default True
-        1 % of the lines are bad: half of them are cut off behind the mote, as many are in the original; of others the
-        temperature, or the mote's time, is none. One line in fifty has a time without fraction.
+        1 % of the lines are bad: half of them are cut off after the mote, as many are in the original; of others the
+        temperature or the mote is invalid. One line in fifty has a time without fraction.
 
     Shapes and rates
     ----------------

@@ -1,4 +1,4 @@
-"""Events and what actions earned, as the reinforcement learner of DSPBench reads them."""
+"""Events and rewards of actions, as the reinforcement learner of DSPBench reads them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from riot_ops.streams.wire import Numbers, WireSource, joined_cells, normals
 __all__ = ["EarningsSource", "RoundsSource"]
 
 ACTIONS = ("page1", "page2", "page3")
-#: Mean and deviation of what each earns.
+#: Mean and deviation of the reward of each action.
 MEANS, DEVIATIONS = np.array([30.0, 60.0, 80.0]), np.array([12.0, 30.0, 10.0])
 
 
@@ -63,7 +63,7 @@ class EarningsSource(WireSource):
         Number of lines; None: without end.
     seed : int, default 0
     dirt : bool, default True
-        0.6 % of the lines lack the number, have a word for it, or an action that there is not.
+        0.6 % of the lines lack the number, have a word for it, or an unknown action.
 
     Shapes and rates
     ----------------

@@ -14,15 +14,15 @@ from riot_ops.streams.wire import Numbers, WireSource
 __all__ = ["TextSource"]
 
 SYLLABLES = ("ka", "lo", "mi", "ren", "ta", "so", "vi", "del", "pa", "nor", "e", "gu", "shi", "bra", "ul", "fen")
-#: A line has so many words at least and at most.
-FEWEST, MOST = 4, 16
+#: Minimum and maximum number of words of a line.
+MIN_WORDS, MAX_WORDS = 4, 16
 
 
 class TextSource(WireSource):
-    """Sentences of made-up words, of which few are frequent and most are rare, as in natural language.
+    """Sentences of made-up words: few are frequent and most are rare, as in natural language.
 
     The frequency of the word of rank r is proportional to 1/r (Zipf). The first word of a sentence has a capital; a
-    comma may stand within, and a full stop ends it.
+    sentence may contain a comma, and ends with a full stop.
 
     Parameters
     ----------
@@ -48,7 +48,7 @@ class TextSource(WireSource):
     stream: ClassVar[str] = "text"
     domain: ClassVar[str] = "sentences of books"
 
-    #: Made when it is needed; a copy in another process makes its own.
+    #: Made at first use; a copy in another process makes its own.
     _words: tuple[pa.Array, pa.Array] | None = None
 
     def __init__(
@@ -60,14 +60,14 @@ class TextSource(WireSource):
 
     def lines(self, numbers: Numbers) -> pa.Array:
         words, capitals = self._lexicon()
-        lengths = FEWEST + (self.draws(1, numbers) % np.uint64(MOST - FEWEST + 1)).astype(np.int64)
+        lengths = MIN_WORDS + (self.draws(1, numbers) % np.uint64(MAX_WORDS - MIN_WORDS + 1)).astype(np.int64)
         if self.dirt:
             blank = self.uniforms(2, numbers)
             lengths[blank < 0.02] = 0
         ends = np.cumsum(lengths)
         starts = ends - lengths
         within = np.arange(ends[-1] if ends.size else 0) - np.repeat(starts, lengths)
-        places = np.repeat(numbers * (MOST + 1), lengths) + within
+        places = np.repeat(numbers * (MAX_WORDS + 1), lengths) + within
         chosen = self.picks(3, places, 1.0 / np.arange(1, self.vocabulary + 1))
         text = pc.if_else(pa.array(within == 0), capitals.take(pa.array(chosen)), words.take(pa.array(chosen)))
         comma = (self.uniforms(4, places) < 0.08) & (within < np.repeat(lengths, lengths) - 1)
@@ -79,7 +79,7 @@ class TextSource(WireSource):
         return pc.if_else(pa.array(blank < 0.01), "  \t", lines) if self.dirt else lines
 
     def _lexicon(self) -> tuple[pa.Array, pa.Array]:
-        """The words by rank, as they are and with a capital."""
+        """The words by rank, in lower case and with a capital."""
         if self._words is None:
             ranks = np.arange(self.vocabulary)
             parts = []

@@ -14,7 +14,7 @@ from riot_ops.streams.wire import Numbers, WireSource, decimals, joined_cells, m
 
 __all__ = ["TracesSource"]
 
-#: A taxi reports once a minute, and is on one road for so many of these.
+#: A taxi reports once a minute, and stays on one road for this many reports.
 PERIOD_MS = 60_000
 TRIP = 15
 #: Metres of a degree of latitude, and how far a position is off.
@@ -29,7 +29,7 @@ class TracesSource(WireSource):
     Each taxi reports once a minute, and drives along one of the 24 roads of :func:`riot_ops.models.grid_roads` for a
     quarter of an hour, there and back; positions are 3 m off (each axis, standard deviation). Every road has a mean
     speed of 20 to 60 km/h, from which speeds vary by 6 km/h; 3 % are twice as fast. 10 % of the positions are of taxis
-    that stand, 3 % lie outside of the city, half of these at 0, 0.
+    that do not move, 3 % lie outside the city, half of these at 0, 0.
 
     Parameters
     ----------
@@ -38,7 +38,7 @@ class TracesSource(WireSource):
     seed : int, default 0
     taxis : int, >= 1, default 500
     late : float, 0 to 1, default 0.02
-        Share of the positions whose time lies up to ten minutes back: they were sent again.
+        Share of the positions whose time is up to ten minutes earlier: they were sent again.
     dirt : bool, default True
         0.5 % of the lines are bad: they lack cells, have a latitude that is no number, or a 30th of February.
 
@@ -112,7 +112,7 @@ class TracesSource(WireSource):
 
 @functools.cache
 def _roads() -> tuple[Any, Any, Any]:
-    """Where roads begin and end (longitude, latitude), and how long they are, in km."""
+    """Ends of the roads (longitude, latitude), and their lengths in km."""
     lines = [line for _, line in grid_roads().lines]
     starts, ends = (np.array([line[place] for line in lines]) for place in (0, -1))
     step = (ends - starts) * np.column_stack([np.cos(np.radians(starts[:, 1])), np.ones(len(lines))])

@@ -27,22 +27,22 @@ LANGUAGES = {
     "de": (0.04, "der die und heute Straße schön neue Daten für grün Fluss über ist mit zwei Haus"),
 }
 TOPICS = "spark storm iot flink python stream energy traffic weather news sports music kafka arrow numba edge"
-#: A tweet has so many words.
-FEWEST, MOST = 4, 14
-#: Share of the words that say something of sentiment, good and bad ones.
+#: Minimum and maximum number of words of a tweet.
+MIN_WORDS, MAX_WORDS = 4, 14
+#: Share of the words with a positive and with a negative sentiment.
 FEELING = (0.09, 0.07)
-#: Most tags of a tweet, and the share that has 0, 1, 2, 3.
+#: Maximum number of tags of a tweet, and the share of tweets with 0, 1, 2 and 3.
 TAGS = (0.3, 0.35, 0.24, 0.11)
-#: What is trending changes after so many tweets.
+#: Number of tweets after which the trending topic changes.
 CHANGE = 20_000
 
 
 class TweetsSource(WireSource):
     """Tweets as JSON: author, time, text, id and language, within ``data``.
 
-    Of the words 9 % are glad and 7 % are not; at the end are up to three hash tags, 1.16 on average, whose frequencies
-    follow Zipf's law. After 20,000 tweets the most frequent topic falls behind, and the next takes its place. 88 % are
-    in English, 8 % in Portuguese, 4 % in German; 1 % do not tell. One tweet in fifty is not within ``data``, one has
+    9 % of the words are positive and 7 % negative; a tweet ends with up to three hash tags, 1.16 on average, whose
+    frequencies follow Zipf's law. After 20,000 tweets the next topic becomes the most frequent one. 88 % are in
+    English, 8 % in Portuguese, 4 % in German; 1 % name no language. One tweet in fifty is not within ``data``, one has
     quotes or line breaks, and so backslashes in its JSON.
 
     Parameters
@@ -55,7 +55,7 @@ class TweetsSource(WireSource):
     rate : float, > 0, default 100
         Tweets per second of stream time.
     late : float, 0 to 1, default 0.02
-        Share of the tweets whose time lies up to 5 s back.
+        Share of the tweets whose time is up to 5 s earlier.
     dirt : bool, default True
         0.5 % of the lines are bad: no JSON, empty, or without text and time.
 
@@ -117,13 +117,13 @@ class TweetsSource(WireSource):
 
     def _texts(self, numbers: Numbers, language: Numbers) -> pa.Array:
         words, firsts, sizes = _words()
-        lengths = FEWEST + (self.draws(7, numbers) % np.uint64(MOST - FEWEST + 1)).astype(np.int64)
+        lengths = MIN_WORDS + (self.draws(7, numbers) % np.uint64(MAX_WORDS - MIN_WORDS + 1)).astype(np.int64)
         tags = self.picks(8, numbers, TAGS)
         every = lengths + tags
         ends = np.cumsum(every)
         starts = ends - every
         within = np.arange(ends[-1] if ends.size else 0) - np.repeat(starts, every)
-        places = np.repeat(numbers * (MOST + len(TAGS)), every) + within
+        places = np.repeat(numbers * (MAX_WORDS + len(TAGS)), every) + within
 
         feeling = self.uniforms(9, places)
         kind = np.where(feeling < FEELING[0], 0, np.where(feeling < sum(FEELING), 1, 2 + np.repeat(language, every)))
@@ -142,7 +142,7 @@ class TweetsSource(WireSource):
 def _words() -> tuple[pa.Array, Numbers, Numbers]:
     """All words, and where those of each kind begin and how many they are: good, bad, and plain ones by language."""
     kinds = [words.split() for words in (GOOD, BAD, *(words for _, words in LANGUAGES.values()))]
-    # some have capitals or marks behind them, as in tweets
+    # some have capitals or trailing punctuation, as in tweets
     kinds[0] += [f"{word}!" for word in kinds[0][:6]] + [kinds[0][8].capitalize(), kinds[0][13].upper()]
     kinds[1] += [f"{word}," for word in kinds[1][:6]] + [kinds[1][2].upper()]
     sizes = np.array([len(words) for words in kinds])

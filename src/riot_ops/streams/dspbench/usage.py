@@ -15,7 +15,7 @@ __all__ = ["UsageSource"]
 #: A machine reports once a minute; the cluster's load swings within a day.
 PERIOD = 60
 DAY = 86_400 / PERIOD
-#: Of so many reports of a machine, those from the first to the last of these are of an incident.
+#: Number of reports of a cycle of a machine, and the first and last of an incident among them.
 CYCLE, BEGIN, END = 40, 10, 30
 #: First time in seconds, as in the original.
 FIRST = 386_640
@@ -35,7 +35,7 @@ class UsageSource(WireSource):
     seed : int, default 0
     machines : int, >= 2, default 50
     late : float, 0 to 1, default 0.002
-        Share of the lines whose time is that of the report before.
+        Share of the lines whose time is that of the previous report.
     dirt : bool, default True
         0.3 % of the lines are bad: they lack cells, or have no number for a load.
 

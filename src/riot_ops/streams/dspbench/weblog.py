@@ -20,7 +20,7 @@ MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", 
 PAGES = 200
 STATUSES = {"200": 0.807, "206": 0.018, "304": 0.116, "404": 0.052, "500": 0.007}
 VERBS = {"GET": 0.97, "POST": 0.02, "HEAD": 0.01}
-#: Share of the visitors whose address is a private one.
+#: Share of the visitors with a private address.
 PRIVATE = 0.01
 
 
@@ -30,7 +30,7 @@ class WeblogSource(WireSource):
     Visitors and pages have frequencies by Zipf's law. 93 % of the addresses are in the default table of networks: a
     sixteenth are of networks that it leaves out, and 1 % private. Of the answers 81 % are 200, 12 % 304 (without
     bytes), 5 % 404, 2 % 206, 1 % 500; sizes are lognormal, with a median of 5 kB. Lines are written when an answer has
-    been sent and bear the time of the question, so that few are late.
+    been sent and have the time of the request, so that few are late.
 
     Parameters
     ----------
@@ -41,9 +41,9 @@ class WeblogSource(WireSource):
     rate : float, > 0, default 20
         Lines per second of stream time.
     late : float, 0 to 1, default 0.01
-        Share of the lines whose time lies up to 30 s back.
+        Share of the lines whose time is up to 30 s earlier.
     dirt : bool, default True
-        0.2 % of the lines are bad: blank, cut off, of a 31st of February, or with a status that is none.
+        0.2 % of the lines are bad: blank, cut off, of a 31st of February, or with an invalid status.
 
     Shapes and rates
     ----------------
@@ -115,11 +115,11 @@ class WeblogSource(WireSource):
 
 @functools.lru_cache(maxsize=4)
 def addresses(visitors: int, seed: int) -> pa.Array:
-    """The address of each visitor; most are in networks that belong to nobody."""
+    """The address of each visitor; most are in reserved networks."""
     numbers = np.arange(visitors)
     sizes = np.array([ipaddress.ip_network(block).num_addresses for block, _ in BLOCKS], np.uint64)
     firsts = np.array([int(ipaddress.ip_network(block)[0]) for block, _ in BLOCKS], np.uint64)
-    # a fifth in each of the small blocks, whose networks are small too
+    # a fifth is in each of the small blocks, whose networks are also small
     block = (draws(seed, 50, numbers) % np.uint64(len(BLOCKS) + 1)).astype(np.int64) % len(BLOCKS)
     chosen = firsts[block] + draws(seed, 51, numbers) % sizes[block]
     private = np.uint64(10 << 24) + draws(seed, 52, numbers) % np.uint64(256)

@@ -31,7 +31,7 @@ TICKS_PER_DAY = 86_400_000 // PERIOD_MS
 STEP_TICKS = 1_000_000 // PERIOD_MS
 #: Share of expected messages that are lost in the original.
 DROP = 0.29
-#: Sensors of the original; more are copies of them with a number after the id.
+#: Sensors of the original; further ones are copies with a number after the id.
 ORIGINALS = 90
 DECIMALS = (1, 1, 0, 2, 0)
 
@@ -60,17 +60,17 @@ SWAPPED, WRONG_SIGN = 0.094, 0.017
 class CitySource(GeneratedSource):
     """The CITY stream of RIoTBench, generated: same fields, marginals, dirt and losses.
 
-    Each sensor stands in one of the seven cities (one original in London), has its own mean, a daily
+    Each sensor is in one of the seven cities (one original in London), has its own mean, a daily
     cycle in local time and AR(1) noise; it expects to report every 10 s at an offset of its own.
     Message *i* is a function of the parameters and *i* alone: any part can be generated anywhere, and
-    a replay gives the same bytes. That is why noise is made by refinement
+    a replay gives the same bytes. Therefore noise is made by refinement
     (:mod:`riot_ops.streams.noise`), and why losses are made exact within blocks of 4,096 expected
     messages: the number of messages before any time is then known without counting.
 
     The message rate follows the benchmark's seven days (:func:`~riot_ops.ingest.rates.city` with the
-    same seed), which come about by losses: of 90 sensors 6.4 messages arrive per second, with a
-    deviation of 0.2. Other numbers of sensors scale that; so does ``drop``, such that the rate is even
-    where nothing is lost.
+    same seed), which losses produce: of 90 sensors 6.4 messages arrive per second, with a
+    deviation of 0.2. Other numbers of sensors scale the rate; so does ``drop``: the rate is even
+    if no message is lost.
 
     Parameters
     ----------
@@ -160,7 +160,7 @@ class CitySource(GeneratedSource):
     def _build(self) -> dict[str, Any]:
         n, key = self.sensors, self._key
         rng = np.random.Generator(np.random.PCG64([self.seed & 0xFFFFFFFFFFFFFFFF, 3]))
-        # cities take turns, so that few sensors stand in many of them
+        # cities take turns, so that few sensors are spread over many cities
         turns = sorted((((k + 0.5) / p[1], i) for i, p in enumerate(PLACES) for k in range(p[1])))
         place_of = np.array([i for _, i in turns])
         places = np.array([p[2:] for p in PLACES])

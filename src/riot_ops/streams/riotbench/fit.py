@@ -38,7 +38,7 @@ ACTIVITIES = (
     ("running", 3.0, 5.0, "moving", 2.0),
     ("jumping", 2.0, 4.5, "moving", 1.9),
 )
-#: Gravity at chest, ankle and arm. Upright as measured on the sample's standing person; who moves bends the arms.
+#: Gravity at chest, ankle and arm. Upright as measured on the sample's standing person; moving people bend the arms.
 POSTURES = {
     "upright": (-9.32, -0.77, 2.12, -0.38, -9.78, -1.58, -2.12, -9.58, -0.59),
     "moving": (-9.0, -0.6, 1.8, -0.4, -9.2, -1.2, -4.0, -7.0, 0.5),

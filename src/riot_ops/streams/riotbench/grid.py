@@ -36,7 +36,7 @@ class GridSource(RegularSource):
 
     The benchmark ships neither a sample nor statistics of GRID, only its columns and the range of
     valid values. The rest is a model: a meter's base is log-normal, its day has two peaks (08 h and
-    19 h), what is left is AR(1) noise of the logarithm; 95 % of the values come to lie in the valid
+    19 h), the rest is AR(1) noise of the logarithm; 95 % of the values are in the valid
     range 1.828 to 36.658 kWh. After each half hour the meters report in a burst, each at an offset of
     its own. Message *i* is a function of the parameters and *i* alone.
 
@@ -99,7 +99,7 @@ class GridSource(RegularSource):
 
     def _offsets(self) -> I64:
         rng = np.random.Generator(np.random.PCG64([self.seed & 0xFFFFFFFFFFFFFFFF, 5]))
-        # evenly over the burst, in random order: so many meters are no random sample
+        # evenly over the burst, in random order: a random sample would leave gaps
         at = np.floor(np.arange(self.meters) * (self.spread * 1000 / self.meters)).astype(np.int64)
         return rng.permutation(at)
 

@@ -1,4 +1,4 @@
-"""What FIT and GRID have in common: every sensor reports once per period, at an offset of its own."""
+"""Base class of FIT and GRID: every sensor reports once per period, at an offset of its own."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ DAY_MS = 86_400_000
 
 
 class RegularSource(GeneratedSource):
-    """A stream in which message *i* is of the sensor that reports as the ``i % sensors``-th of a period.
+    """A stream whose message *i* comes from sensor number ``i % sensors`` in the order of a period.
 
-    Subclasses say how long a period is, what the sensors are called, and what they measure.
+    Subclasses define the length of a period, the names of the sensors, and their measurements.
     """
 
     #: Name of the parameter and attribute with the number of sensors.
     counted: ClassVar[str]
     base_ms: ClassVar[int]
     period_ms: ClassVar[int]
-    #: Sensors are called by this and a number, from ``first_id`` on.
+    #: Prefix of the sensors' names, followed by a number from ``first_id`` on.
     id_prefix: ClassVar[str] = ""
     first_id: ClassVar[int] = 1
     #: Decimals of the columns other than id and time.
@@ -63,7 +63,7 @@ class RegularSource(GeneratedSource):
     def _fill(self, sensor: I64, tick: I64, observed: bool, values: I64) -> None:
         """Measurements (a column per field) of sensors in periods, scaled by their decimals.
 
-        Where only the ``observed`` ones matter, the others need not be made.
+        With ``observed``, only the observed columns need values.
         """
 
     # -- tables ------------------------------------------------------------------------------------

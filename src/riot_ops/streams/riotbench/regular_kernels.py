@@ -48,7 +48,7 @@ def regular_text(
 ) -> Any:
     """The messages end to end, in the wire format or as CSV.
 
-    The parts are what stands before the id, before each value and after the last; in the wire format
+    The parts are the text before the id, before each value and after the last; in the wire format
     the closing after the time, at last the word for a missing value.
     """
     fields = values.shape[1]

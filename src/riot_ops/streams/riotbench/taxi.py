@@ -53,7 +53,7 @@ class TaxiSource(GeneratedSource):
     seven days (:func:`~riot_ops.ingest.rates.taxi` with the same seed; they start again after a week)
     in whole minutes, and the taxis take turns: each ends one trip per round, in an order that is
     shuffled a little, so that no trip begins before the taxi's last one ended. All taxis together make
-    1.6 million trips in a week. (The 2 million that the benchmark's paper tells do not fit its rates.)
+    1.6 million trips in a week. (The 2 million of the benchmark's paper do not fit its rates.)
 
     Trip time and distance are log-normal with a correlation of 0.85 of the logarithms, the fare is
     linear in both with noise, 4.5 % are the airport flat fare; total = fare + surcharge + tax + tip +

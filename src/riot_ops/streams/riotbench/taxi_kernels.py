@@ -43,7 +43,7 @@ def _place(key: Any, airport: Any) -> Any:
         x = -73_950_000.0 + 28_000.0 * a
         y = 40_710_000.0 + 35_000.0 * b
     else:
-        # Manhattan leans to the east as it goes north
+        # Manhattan leans to the east towards the north
         x = -73_982_000.0 + 7_000.0 * a + 0.55 * 17_000.0 * b
         y = 40_752_000.0 + 17_000.0 * b
     return x, y
@@ -75,12 +75,12 @@ def taxi_values(
         if (part + 1) * group <= taxis:
             shuffle = np.int64(mix(key ^ mix(np.uint64(turn) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(part))))
             position = part * group + ((position - part * group) ^ (shuffle & (group - 1)))
-        who = key_of(key, position)
-        ids[i, 0] = mix(who + np.uint64(1))
-        ids[i, 1] = mix(who + np.uint64(2))
+        driver = key_of(key, position)
+        ids[i, 0] = mix(driver + np.uint64(1))
+        ids[i, 1] = mix(driver + np.uint64(2))
         shift = np.uint64(3 + 2 * ((minutes[i] // 720) & 1))  # a driver by day, another by night
-        ids[i, 2] = mix(who + shift)
-        ids[i, 3] = mix(who + shift + np.uint64(1))
+        ids[i, 2] = mix(driver + shift)
+        ids[i, 3] = mix(driver + shift + np.uint64(1))
 
         trip = mix(key_of(key ^ np.uint64(0x7A315EED7A315EED), message))
         z = normal(key_of(trip, 0))

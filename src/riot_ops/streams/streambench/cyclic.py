@@ -1,4 +1,4 @@
-"""A few lines, read again and again."""
+"""A set of lines, repeated."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ __all__ = ["CyclicSource"]
 
 
 class CyclicSource(WireSource):
-    """A stream of lines that begins anew after its seed set: line *k* is ``seed_lines()[k mod records]``.
+    """A stream of lines that repeats its seed set: line *k* is ``seed_lines()[k mod records]``.
 
-    So any length costs the memory of the seed set alone, and what a program finds in whole cycles follows from what it
-    finds in one.
+    So any length costs the memory of the seed set alone, and the results of a program over whole cycles follow from
+    those over one.
     """
 
-    #: Made when they are needed; a copy in another process makes its own.
+    #: Made at first use; a copy in another process makes its own.
     _seed_lines: pa.Array | None = None
 
     def __init__(self, messages: int | None, seed: int, records: int, dirt: bool) -> None:
@@ -35,7 +35,7 @@ class CyclicSource(WireSource):
         """The lines of the seed set, as text."""
 
     def lines(self, numbers: Numbers) -> pa.Array:
-        # a task of Spark's unpickles the source: what its process has made once it need not make again
+        # a Spark task unpickles the source: its process makes the lines only once
         given = {**vars(self), "messages": None}
         return _seed_set(type(self), tuple(sorted(given.items()))).take(pa.array(np.remainder(numbers, self.records)))
 

@@ -1,4 +1,4 @@
-"""Packets of flows of three classes, drawn: what the streams of packets and of flow vectors have in common."""
+"""Random packets of flows of three classes, shared by the streams of packets and of flow vectors."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ __all__ = ["CLASSES", "ICMP", "MIX", "TCP", "UDP", "WINDOW_US", "Packets", "clas
 CLASSES = ("normal", "dos", "scan")
 #: Shares of the classes among flows.
 MIX = (0.8, 0.1, 0.1)
-#: What a flow lasts at most: a window.
+#: Maximum duration of a flow: a window.
 WINDOW_US = 2_000_000
 
 NORMAL, DOS, SCAN = range(3)
-#: Packets of a flow by class: logarithm of the median, its deviation, and the most.
-LOG_PACKETS, LOG_SPREAD, MOST = np.log([12.0, 45.0, 18.0]), np.array([0.8, 0.5, 0.6]), 400
+#: Packets of a flow by class: logarithm of the median, its deviation, and the maximum.
+LOG_PACKETS, LOG_SPREAD, MAX_PACKETS = np.log([12.0, 45.0, 18.0]), np.array([0.8, 0.5, 0.6]), 400
 #: Packets of a flow are numbered from its number times this on.
 STRIDE = 1 << 16
 TCP, UDP, ICMP = 6, 17, 1
@@ -31,9 +31,9 @@ PROBING = np.array([SYN, RST, RST | ACK, FIN]), (48, 30, 20, 2)
 
 
 class Packets(NamedTuple):
-    """Packets, as columns; those of a flow one behind the other, by time."""
+    """Packets, as columns; those of a flow are adjacent, by time."""
 
-    #: Place of the packet's flow among those that were asked for.
+    #: Index of the packet's flow among those requested.
     flow: Numbers
     #: Microseconds since the window began.
     time: Numbers
@@ -55,7 +55,7 @@ def sizes_of(seed: int, flows: Numbers, overlap: float) -> Numbers:
     kind, hidden = classes_of(seed, flows), _hidden(seed, flows, overlap)
     median = LOG_PACKETS[kind] + hidden * (LOG_PACKETS[NORMAL] - LOG_PACKETS[kind])
     sizes: Numbers = np.exp(median + LOG_SPREAD[kind] * normals(seed, 3, flows)).round().astype(np.int64)
-    return np.clip(sizes, 1, MOST)
+    return np.clip(sizes, 1, MAX_PACKETS)
 
 
 def _hidden(seed: int, flows: Numbers, overlap: float) -> npt.NDArray[np.float64]:
@@ -66,11 +66,11 @@ def _hidden(seed: int, flows: Numbers, overlap: float) -> npt.NDArray[np.float64
 
 
 def drawn(seed: int, flows: Numbers, sizes: Numbers, overlap: float) -> Packets:
-    """So many packets of each flow.
+    """Draw the packets of flows, ``sizes`` of each.
 
-    Ordinary flows go from a few ports of one host to a service of another, in bursts; most are TCP. A denial of service
+    Ordinary flows lead from a few ports of a host to a service of another, in bursts; most are TCP. A denial of service
     is a flood of SYN packets from ports of any number, or of UDP packets of one length. A scan probes many ports, and
-    is answered by RST. As far as an attack is hidden its packets are ordinary ones.
+    is answered by RST. The hidden share of an attack has ordinary packets.
     """
     owner = np.repeat(np.arange(flows.size), sizes)
     place = np.arange(owner.size) - np.repeat(np.cumsum(sizes) - sizes, sizes)

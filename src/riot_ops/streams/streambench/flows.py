@@ -16,7 +16,7 @@ from riot_ops.streams.wire import decimals, joined_cells, picks, zipf
 
 __all__ = ["FEATURES", "FlowsSource", "features_of"]
 
-#: What is told of a flow in a window of two seconds.
+#: Features of a flow in a window of two seconds.
 FEATURES = (
     *("packets", "bytes", "length_mean", "length_std", "length_min", "length_max"),
     *("gap_mean", "gap_std", "duration", "packet_rate", "byte_rate", "source_ports", "target_ports"),
@@ -33,7 +33,7 @@ Floats = npt.NDArray[np.float64]
 class FlowsSource(CyclicSource):
     """Flows: begin of their window, source, destination, twenty-four features, and the truth.
 
-    They are such as those of :class:`TrafficSource`, each over two seconds from one host to another: 80 % ordinary (0
+    They resemble those of :class:`TrafficSource`, each over two seconds from one host to another: 80 % ordinary (0
     in the last cell), 10 % denials of service (1), 10 % scans of ports (2). The features are numbers of packets and
     bytes; mean, deviation, least and greatest length; mean and deviation of the seconds between packets; duration;
     packets and bytes per second of it; different ports of both sides; shares of TCP, UDP and ICMP; packets with the

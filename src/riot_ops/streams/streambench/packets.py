@@ -21,7 +21,7 @@ FIELDS = (
 )
 #: The months from September 2013 to May 2014, how many sizes each has, and between which they lie.
 MONTHS = np.array([201309, 201310, 201311, 201312, 201401, 201402, 201403, 201404, 201405])
-SIZES, LEAST, MOST = 1_327, 20, 1_500
+SIZES, MIN_SIZE, MAX_SIZE = 1_327, 20, 1_500
 #: Sizes that are frequent, with the logarithm of how much so, and how wide the peak is.
 PEAKS = ((40, 2.4, 6.0), (576, 1.8, 20.0), (1500, 2.6, 8.0))
 #: The logarithm of the packets of a size, its deviation, and the most, so that sums have twelve digits.
@@ -43,10 +43,10 @@ class PacketsSource(CyclicSource):
         Number of lines; None: without end.
     seed : int, default 0
     records : int, >= 1, default 11,942
-        Size of the seed set: line k is line k mod ``records`` of it. Nine months of 1,327 sizes have one more; behind
-        those the months come again, with other counts.
+        Size of the seed set: line k is line k mod ``records`` of it. Nine months of 1,327 sizes have one more; after
+        those the months repeat, with other counts.
     dirt : bool, default False
-        0.5 % of the lines are bad: blank, cut off, or with a count that is none.
+        0.5 % of the lines are bad: blank, cut off, or with a count that is not a number.
 
     Shapes and rates
     ----------------
@@ -77,9 +77,9 @@ class PacketsSource(CyclicSource):
         months = -(-self.records // SIZES)
         numbers = np.arange(months * SIZES)
         month = MONTHS[numbers // SIZES % MONTHS.size]
-        possible = MOST - LEAST + 1
+        possible = MAX_SIZE - MIN_SIZE + 1
         order = np.argsort(self.uniforms(1, np.arange(months * possible)).reshape(months, possible), axis=1)
-        sizes = LEAST + np.sort(order[:, :SIZES], axis=1).ravel()
+        sizes = MIN_SIZE + np.sort(order[:, :SIZES], axis=1).ravel()
 
         level = LOG_PACKETS + sum(high * np.exp(-(((sizes - at) / width) ** 2)) for at, high, width in PEAKS)
         packets = np.exp(np.minimum(level + LOG_SPREAD * normals(self.seed, 2, numbers), LOG_MOST))

@@ -25,13 +25,13 @@ QUERY_WEIGHTS: npt.NDArray[np.float64] = np.power(0.719927, np.arange(6, dtype=n
 #: Share of the searches after which nothing was clicked.
 UNCLICKED = 0.45
 MOST_RANK = 500
-#: Mean and deviation of the length of a word, which goes from 2 to 10; the mean makes the mean line 60 bytes.
+#: Mean and deviation of the length of a word, from 2 to 10; the mean makes the mean line 60 bytes.
 LENGTH, SPREAD = 5.4, 1.9
 #: 2006-03-01, and three months in seconds.
 BEGIN, SPAN = 1_141_171_200, 92 * 86_400
 #: How frequent letters are in a word.
 CONSONANTS, VOWELS = np.linspace(2.0, 0.5, 18), (3, 4, 3, 3, 1)
-#: What the vocabulary, which all seeds share, is drawn with.
+#: Seed of the vocabulary, which all streams share.
 VOCABULARY = 26
 
 
@@ -40,7 +40,7 @@ class SearchesSource(CyclicSource):
 
     They are the number of the user, the query, the time, and, if one was clicked, the rank of the result and its
     address. 3,250 users and 5,000 words have frequencies by Zipf's law, with exponents of 1.1 and 1.05; the vocabulary
-    is the same for all seeds. 45 % of the searches have no click, their last two cells are empty. Times go over three
+    is the same for all seeds. 45 % of the searches have no click, their last two cells are empty. Times cover three
     months.
 
     Parameters
@@ -52,7 +52,7 @@ class SearchesSource(CyclicSource):
         Size of the seed set: line k is line k mod ``records`` of it.
     dirt : bool, default False
         0.5 % of the lines are bad: blank, cut off within the query, or the number of a user alone. (The programs of the
-        benchmark read them, and make of them what they can.)
+        benchmark read them without an error.)
 
     Shapes and rates
     ----------------

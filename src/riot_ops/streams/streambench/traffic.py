@@ -16,10 +16,10 @@ from riot_ops.streams.wire import Numbers, WireSource, draws, joined_cells, pick
 
 __all__ = ["TrafficSource", "hosts", "servers"]
 
-#: Hosts that flows come from and go to, of which the first are the busiest.
+#: Sources and destinations of flows; the first are the busiest.
 HOSTS, SERVERS = 65_536, 256
-#: A flow has this many packets on average at least, so that a window never lacks any.
-FEWEST = 8
+#: Minimum mean number of packets of a flow, so that a window never lacks packets.
+MIN_PACKETS = 8
 #: Windows that are kept.
 KEPT = 8
 
@@ -122,7 +122,7 @@ class TrafficSource(WireSource):
     def _made(self, window: int) -> tuple[pa.Array, pa.Array]:
         """The lines of a window, and the classes of their flows."""
         most = self.per_window
-        flows = window * (most + 2 * FEWEST) + np.arange(most // FEWEST + 2 * FEWEST)
+        flows = window * (most + 2 * MIN_PACKETS) + np.arange(most // MIN_PACKETS + 2 * MIN_PACKETS)
         sizes = sizes_of(self.seed, flows, self.overlap)
         sizes[-1] += max(0, most - int(sizes.sum()))
         before = np.cumsum(sizes) - sizes
@@ -144,11 +144,11 @@ class TrafficSource(WireSource):
 
 @functools.cache
 def hosts() -> pa.Array:
-    """The addresses that flows come from."""
+    """Source addresses of flows."""
     return pa.array([f"10.0.{i >> 8}.{i & 255}" for i in range(HOSTS)])
 
 
 @functools.cache
 def servers() -> pa.Array:
-    """The addresses that they go to."""
+    """Destination addresses of flows."""
     return pa.array([f"172.16.0.{i}" for i in range(SERVERS)])
