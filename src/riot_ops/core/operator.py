@@ -124,6 +124,8 @@ class Operator(ABC):
     stateful: ClassVar[bool] = False
     #: Whether several threads may run it at once; otherwise the runner passes batches one by one and in order.
     reentrant: ClassVar[bool] = True
+    #: Columns that it overwrites by purpose, as documented, though it does not read them and no parameter names them.
+    replaces: ClassVar[frozenset[str]] = frozenset()
     #: Version of behaviour and state; the engine refuses state of another version.
     version: ClassVar[int] = 1
 

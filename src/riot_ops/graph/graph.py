@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Set
 
 import pyarrow as pa
 
 from riot_ops.core.casting import is_key_type
 from riot_ops.core.errors import ConfigError, did_you_mean
 from riot_ops.core.order import is_ordinal
+from riot_ops.core.overwriting import checked_output_schema, results_of
 from riot_ops.core.schema import ERRORS
 from riot_ops.graph.nodes import ERRORS_STREAM, FORWARD, Distribution, Edge, Node, edge_ordinals
 
@@ -138,6 +140,7 @@ class Graph:
     def infer_schemas(self, problems: list[str]) -> dict[str, pa.Schema]:
         """Return the schemas that can be inferred, also of an incomplete graph; appends to ``problems``."""
         found: dict[str, pa.Schema] = {ERRORS_STREAM: ERRORS}
+        results: dict[str, Set[str]] = {}  # the columns that tasks have written, by node
         into = self._into()
         for node in self.topological_order():
             if node.kind == "source":
@@ -167,7 +170,9 @@ class Graph:
                     if name not in schema.names:
                         schema = schema.append(pa.field(name, pa.int64()))
                 try:
-                    found[node.id] = node.task.output_schema(schema)
+                    before = set[str]().union(*(results.get(e.source, ()) for e in into[node.id]))
+                    found[node.id] = out = checked_output_schema(node.task, schema, before)
+                    results[node.id] = results_of(node.task, schema, out, before)
                 except ConfigError as error:
                     problems.append(f"{node.id}: {error}")
         return found

@@ -14,6 +14,7 @@ from riot_ops.core.errors import ConfigError, value_text
 from riot_ops.core.operator import NUMBER_REQUIREMENTS, KeyedOperator, Operator, StatelessOperator
 from riot_ops.core.order import TIMER_ORDINALS, is_ordinal
 from riot_ops.core.output_checks import checked_batches
+from riot_ops.core.overwriting import checked_output_schema
 from riot_ops.ingest.step import RESERVED_TYPES, from_records, ingest_batch
 from riot_ops.ingest.tables import single_batch
 from riot_ops.kernels.arrays.arrow import concat_batches
@@ -66,6 +67,7 @@ class Session:
         } | RESERVED_TYPES
         self._dead = DeadLetters(task.name())
         self._schema: pa.Schema | None = None  # of the output
+        self._checked: pa.Schema | None = None  # the last output schema for which nothing is overwritten
         self._state = KeyedState(task) if isinstance(task, KeyedOperator) else None
 
     def push(self, event: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -104,6 +106,8 @@ class Session:
     def _process(self, given: pa.RecordBatch) -> pa.RecordBatch:
         batch = ingest_batch(given, self._dead)
         schema = self.task.output_schema(batch.schema)
+        if schema is not self._checked:  # the task caches it
+            schema = self._checked = checked_output_schema(self.task, batch.schema)
         if given.num_rows and not batch.num_rows:
             out = pa.RecordBatch.from_pylist([], schema)
         elif self._state is not None:
@@ -152,9 +156,14 @@ class Session:
 
     def flush(self) -> list[dict[str, Any]]:
         """Return the task's output at the end of the stream."""
+        out = self.flush_batch()
+        return [] if out is None else out.to_pylist()
+
+    def flush_batch(self) -> pa.RecordBatch | None:
+        """Return the task's output at the end of the stream as a batch; None if there is none."""
         out = self._typed(self._state.flush(self._dead)) if self._state is not None else None
         self._collect()
-        return [] if out is None else out.to_pylist()
+        return out
 
     def snapshot(self) -> bytes:
         """Return the state as bytes, empty for a stateless task."""

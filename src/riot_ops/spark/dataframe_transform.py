@@ -17,7 +17,7 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from riot_ops.core.buffering import Buffering, as_buffering
 from riot_ops.core.dead_letters import DeadLetters
-from riot_ops.core.errors import ConfigError
+from riot_ops.core.errors import ConfigError, value_text
 from riot_ops.core.ipc import decode
 from riot_ops.core.operator import KeyedOperator, Operator, StatelessOperator
 from riot_ops.graph.graph import Graph
@@ -25,6 +25,17 @@ from riot_ops.graph.nodes import Node, source_node
 from riot_ops.graph.plan import Plan, plan
 from riot_ops.runtime.batches import ARRIVAL, EVENT_TIME, concatenate
 from riot_ops.runtime.engine import Engine
+from riot_ops.runtime.error_column import (
+    ERROR_COLUMN,
+    AcceptedFilter,
+    RejectedFilter,
+    accepted_rows,
+    apply_to_accepted,
+    drop_error_column,
+    passed_through,
+    rejected_rows,
+    result_schema,
+)
 from riot_ops.spark.blocks import (
     BLOCKS,
     FLUSHED_PREFIX,
@@ -36,17 +47,6 @@ from riot_ops.spark.blocks import (
     read_blocks,
     records_by_stream,
     split_by_stage,
-)
-from riot_ops.spark.error_column import (
-    ERROR_COLUMN,
-    AcceptedFilter,
-    RejectedFilter,
-    accepted_rows,
-    apply_to_accepted,
-    drop_error_column,
-    passed_through,
-    rejected_rows,
-    result_schema,
 )
 from riot_ops.spark.map_batches import map_batches
 from riot_ops.spark.pickling import pickled_processor
@@ -147,6 +147,11 @@ def transform(
 
 def inspect_frame(df: DataFrame, streaming: bool | None) -> tuple[pa.Schema, bool]:
     """Return the schema of a DataFrame and whether it is a streaming one; checks its session first."""
+    if not hasattr(df, "sparkSession"):
+        raise ConfigError(
+            "transform needs a Spark DataFrame (a task also takes a pandas or Polars frame or an Arrow table), "
+            f"got {value_text(df)}"
+        )
     check_session(df.sparkSession, keeps_state=False)
     try:
         schema = to_arrow_schema(df.schema, timezone="UTC")

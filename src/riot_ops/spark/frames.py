@@ -25,6 +25,7 @@ from riot_ops.graph.nodes import ERRORS_STREAM
 from riot_ops.graph.plan import plan
 from riot_ops.runtime.batches import ARRIVAL, EVENT_TIME
 from riot_ops.runtime.binding import bind_sources
+from riot_ops.runtime.error_column import ERROR_COLUMN, accepted_rows, drop_error_column, to_dead_letters
 from riot_ops.runtime.fingerprint import fingerprint
 from riot_ops.spark.checkpoint import SparkCheckpoint
 from riot_ops.spark.dataframe_transform import (
@@ -37,7 +38,6 @@ from riot_ops.spark.dataframe_transform import (
     resolve_order,
     unpack_stream,
 )
-from riot_ops.spark.error_column import ERROR_COLUMN, accepted_rows, drop_error_column, to_dead_letters
 from riot_ops.spark.session import core_count
 from riot_ops.spark.session_check import check_session, check_shared_folder, is_connect
 from riot_ops.spark.types import spark_type

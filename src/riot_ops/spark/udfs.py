@@ -21,9 +21,9 @@ from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.operator import KeyedOperator, Operator, StatelessOperator
 from riot_ops.runtime.batches import ARRIVAL, EVENT_TIME, concatenate, sort_rows
+from riot_ops.runtime.error_column import ERROR_COLUMN, apply_to_accepted, result_schema
 from riot_ops.runtime.state import KeyedState
 from riot_ops.spark.dataframe_transform import to_utc
-from riot_ops.spark.error_column import ERROR_COLUMN, apply_to_accepted, result_schema
 
 __all__ = ["map_in_arrow", "map_in_pandas", "stateful_processor"]
 

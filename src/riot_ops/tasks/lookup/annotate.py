@@ -180,7 +180,7 @@ class Annotate(StatelessTask):
     @classmethod
     def cases(cls) -> Iterable[Case]:
         table = {"a": ("x", ""), "": ("é", "1"), "ü": ('q"', "b, c")}
-        batch = pa.RecordBatch.from_pydict({"sensor_id": ["a", "", None, "ü", "stranger"], "annotation_2": [1] * 5})
+        batch = pa.RecordBatch.from_pydict({"sensor_id": ["a", "", None, "ü", "stranger"], "other": [1] * 5})
         yield Case(cls(table=table), batch)
         yield Case(cls(table={"a": "1"}, columns=("place",), default="?"), batch, "named")
         lines = ["1,a,2", None, "1", '5,"ü"\r\n', '1,"open', "1,,", "", "1,stranger,3"]

@@ -116,7 +116,7 @@ class DistinctCount(KeyedTask):
     precision : int, 4 to 16, default 10
         Number of bits that select the register.
     output : str, default "value"
-        Field for the estimate.
+        Field for the estimate; ``value`` is overwritten.
     by, ttl
         Key and time to live, see :class:`KeyedTask`.
 
@@ -151,6 +151,7 @@ class DistinctCount(KeyedTask):
     """
 
     code: ClassVar[str] = "DAC"
+    replaces: ClassVar[frozenset[str]] = frozenset({"value"})
     version: ClassVar[int] = 2
     category: ClassVar[str] = "Statistical"
 

@@ -171,7 +171,7 @@ class LexiconSentiment(StatelessTask):
     @classmethod
     def cases(cls) -> Iterable[Case]:
         texts = ["So happy, GREAT!", "", None, "not good", "it's a waste; awful\0hate", "ÜBEL, NOT  Good\n", "x" * 99]
-        batch = pa.RecordBatch.from_pydict({"text": texts, "score": [1] * 7})
+        batch = pa.RecordBatch.from_pydict({"text": texts, "other": [1] * 7})
         yield Case(cls(), batch)
         values = {"übel": -2.5, "not good": -1, "good": 2, "not": 0}
         yield Case(cls(lexicon=values, phrases=True, stop_words=("a", "it")), batch, "phrases")

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.operator import Operator, StatelessOperator
+from riot_ops.core.overwriting import checked_output_schema
 from riot_ops.core.schema import ERRORS
 from riot_ops.ingest.step import declared_schema, ingest_batch
 
@@ -73,7 +74,7 @@ class RejectedFilter(StatelessOperator):
 def result_schema(task: Operator, schema: pa.Schema, errors: bool) -> pa.Schema:
     """Return the schema of a task's result on a DataFrame, with or without the column of errors."""
     schema = declared_schema(schema, "the DataFrame")
-    out = task.output_schema(drop_error_column(schema))
+    out = checked_output_schema(task, drop_error_column(schema))
     if ERROR_COLUMN in out.names:
         raise ConfigError(f"{task.name()} must not write the field {ERROR_COLUMN!r}, which is for rejected rows")
     if "seq" not in schema.names and "seq" in out.names:

@@ -12,7 +12,7 @@ from riot_ops import tasks as t
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.schema import ERRORS
-from riot_ops.spark.error_column import (
+from riot_ops.runtime.error_column import (
     ERROR_COLUMN,
     AcceptedFilter,
     RejectedFilter,
