@@ -134,10 +134,24 @@ class Task(Operator):
         buffering: Buffering | str | None = None,
         streaming: bool | None = None,
     ) -> Any:
-        """Apply the task to a batch or streaming Spark ``DataFrame``: the fast path.
+        """Apply the task to a Spark ``DataFrame``, batch or streaming, or to a pandas or Polars frame or Arrow table.
 
-        See :func:`riot_ops.spark.transform` for the options.
+        The result is of the same kind. See :func:`riot_ops.spark.transform` for the options; for a frame in memory,
+        which needs no Spark, see :func:`riot_ops.runtime.frame_transform.transform_frame`.
+
+        >>> import pyarrow as pa
+        >>> from riot_ops import tasks
+        >>> tasks.RunningCount(by="word").transform(pa.table({"word": ["so", "it", "so"]}), errors="drop").to_pydict()
+        {'word': ['so', 'it', 'so'], 'count': [1, 1, 2]}
         """
+        from riot_ops.ingest.tables import is_frame
+
+        if is_frame(df) and not hasattr(df, "sparkSession"):
+            from riot_ops.runtime import frame_transform
+
+            return frame_transform.transform_frame(
+                self, df, errors=errors, order=order, partitions=partitions, buffering=buffering, streaming=streaming
+            )
         from riot_ops.spark import dataframe_transform
 
         return dataframe_transform.transform(

@@ -1,0 +1,107 @@
+"""Tasks on pandas, Polars and Arrow tables: results against plain Python and pandas."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+
+from riot_ops import tasks as t
+from riot_ops.core.errors import ConfigError
+
+ROWS = {"device": ["a", "b", "a", "a", "b"], "value": [1.0, 10.0, 3.0, 8.0, 20.0]}
+KINDS = {
+    "pandas": (pd.DataFrame, pd.DataFrame, lambda frame: frame.to_dict("list")),
+    "polars": (pl.DataFrame, pl.DataFrame, lambda frame: frame.to_dict(as_series=False)),
+    "table": (pa.table, pa.Table, pa.Table.to_pydict),
+    "batch": (pa.RecordBatch.from_pydict, pa.RecordBatch, pa.RecordBatch.to_pydict),
+}
+
+
+@pytest.fixture(params=KINDS)
+def kind(request):
+    return KINDS[request.param]
+
+
+def start(minutes):
+    return datetime(2024, 5, 1, 12, tzinfo=UTC) + timedelta(minutes=minutes)
+
+
+def test_frame_comes_back_in_its_kind(kind):
+    make, cls, read = kind
+    out = t.RunningCount(by="device").transform(make(ROWS))
+    assert isinstance(out, cls)
+    assert read(out) == {**ROWS, "count": [1, 1, 2, 3, 2], "_error": [None] * 5}
+    assert read(t.RunningCount(by="device").transform(make(ROWS), errors="drop")) == {**ROWS, "count": [1, 1, 2, 3, 2]}
+
+
+def test_stateless_and_running_results_equal_those_of_pandas():
+    frame = pd.DataFrame(ROWS)
+    kept = t.ValueFilter(field="device", values=("a",)).transform(frame, errors="drop")
+    pd.testing.assert_frame_equal(kept, frame[frame.device == "a"].reset_index(drop=True))
+    mean = t.ExponentialAverage(by="device", span=3, warmup=0).transform(frame, errors="drop")
+    wanted = frame.groupby("device").value.transform(lambda values: values.ewm(span=3, adjust=False).mean())
+    pd.testing.assert_frame_equal(mean, frame.assign(value=wanted))
+
+
+def test_order_columns_of_the_library_do_not_leak(kind):
+    make, _, read = kind
+    words = t.Tokenize(field="text").transform(make({"text": ["a b", "c"]}), errors="drop")
+    assert read(words) == {"word": ["a", "b", "c"]}
+    times = make({"event_time": [start(0), start(0.5), start(3)], "value": [1.0, 2.0, 5.0]})
+    sums = read(t.Window(size="1min", aggregates={"sum": ("sum", "value")}).transform(times, errors="drop"))
+    assert sums["sum"] == [3.0, 5.0] and not {"seq", "ordinal", "ordinal_2", "ordinal_3"} & set(sums)
+
+
+def test_order_columns_of_the_user_stay(kind):
+    make, _, read = kind
+    out = t.Tokenize(field="text").transform(make({"seq": [4, 9], "ordinal": [0, 0], "text": ["a b", "c"]}))
+    found = read(out)
+    assert (found["seq"], found["ordinal"], found["word"]) == ([4, 4, 9], [0, 0, 0], ["a", "b", "c"])
+    assert "ordinal_2" not in found
+
+
+def test_rejected_rows_are_texts_in_a_column_or_dropped(kind):
+    make, _, read = kind
+    task = t.KalmanFilter(by="device")
+    bad = make({"device": ["a", "a"], "value": [1.0, float("inf")]})
+    texts = read(task.transform(bad))["_error"]
+    assert texts[0] is None and json.loads(texts[1])["reason"] == "not_finite"
+    assert read(task.transform(bad, errors="drop"))["device"] == ["a"]
+    again = read(t.RunningCount(by="device").transform(task.transform(bad)))
+    assert again["_error"] == texts and again["count"][0] == 1
+
+
+def test_rows_are_in_the_order_asked_for(kind):
+    make, _, read = kind
+    late = make({"event_time": [start(2), start(1)], "value": [2.0, 1.0]})
+    count = t.RunningCount()
+    assert read(count.transform(late, errors="drop"))["value"] == [1.0, 2.0]
+    assert read(count.transform(late, errors="drop", order="arrival"))["value"] == [2.0, 1.0]
+    numbered = make({"seq": [2, 1], "event_time": [start(1), start(2)], "value": [2.0, 1.0]})
+    assert read(count.transform(numbered, errors="drop"))["value"] == [1.0, 2.0]
+    assert read(count.transform(numbered, errors="drop", order="event_time"))["value"] == [2.0, 1.0]
+
+
+def test_empty_frame_has_the_fields_of_the_result():
+    empty = pa.table({"device": pa.array([], pa.string())})
+    assert t.RunningCount(by="device").transform(empty).schema.names == ["device", "count", "_error"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"errors": "raise"}, "errors must be 'column' or 'drop', got 'raise'"),
+        ({"order": "random"}, "order must be 'auto', .*, got 'random'"),
+        ({"partitions": 0}, "partitions"),
+        ({"buffering": "huge"}, "buffering"),
+        ({"streaming": True}, "streaming must not be True"),
+    ],
+)
+def test_wrong_options_are_refused(options, message):
+    with pytest.raises(ConfigError, match=message):
+        t.RunningCount(by="device").transform(pa.table(ROWS), **options)
