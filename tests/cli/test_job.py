@@ -98,6 +98,16 @@ def test_stats_of_city_gives_an_estimate_per_observation(sample_data, tmp_path):
     assert ("no plot: no sensor has enough values" in text) == few
 
 
+@pytest.mark.parametrize(("name", "more"), [("stats", ("--sensors", "5")), ("word_count", ())])
+def test_missing_matplotlib_is_a_note_after_the_run(tmp_path, monkeypatch, name, more):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    args = ("run", name, "--runner", "local", "--messages", "300", "--out", str(tmp_path), *more)
+    result = CliRunner().invoke(cli.app, args, catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    assert "riot-ops: no plot: drawing a plot needs" in result.stderr and "riot-ops[plot]" in result.stderr
+    assert f"{name}: 300 messages" in result.stdout
+
+
 def test_number_of_cores_reaches_the_run(tmp_path, monkeypatch):
     given = []
     run = ro.Dataflow.run

@@ -260,7 +260,8 @@ def test_given_numbers_are_used_and_must_not_decrease():
     table = pa.Table.from_pylist(records)
     for source in (table, table.to_reader(max_chunksize=1), records, iter(records), pd.DataFrame(records)):
         with pytest.raises(
-            ConfigError, match=r"seq falls from 9 to 7 in row 2: .* sort the records by it, or leave it"
+            ConfigError,
+            match=r"seq falls from 9 to 7 in row 2: .* sort the records by it \(pandas: sort_values\('seq'\), .*, or leave it",
         ):
             flow().run(source)
     with pytest.raises(ConfigError, match="seq must be whole numbers, got timestamp"):

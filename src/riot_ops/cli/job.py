@@ -7,6 +7,7 @@ import importlib.util
 import logging
 import math
 import os
+import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -194,7 +195,10 @@ class Job:
                     self._warm_up()
                 self._run_with_progress(flow, source, None if folder.continued else self.total(), console)
             if self.plot:
-                self.draw(console)
+                try:
+                    self.draw(console)
+                except MissingExtraError as error:  # the results are there, and complete
+                    print(f"riot-ops: no plot: {error}", file=sys.stderr)
         return self.summary
 
     def _run_with_progress(self, flow: Dataflow, source: Any, total: int | None, console: Console) -> None:

@@ -165,7 +165,8 @@ class Numbering:
             i = int(falling[0])
             raise ConfigError(
                 f"seq falls from {before[i]} to {numbers[i]} in row {first + rows[i]}: it is the order in which "
-                "records are processed; sort the records by it, or leave it out to have them numbered in their order"
+                "records are processed; sort the records by it (pandas: sort_values('seq'), Polars: sort('seq'), "
+                "Arrow: sort_by('seq')), or leave it out to have them numbered in their order"
             )
         self._last = int(numbers[-1])
 

@@ -113,6 +113,21 @@ def test_wrong_bounds_are_refused(bounds, text):
         RangeFilter(bounds=bounds)
 
 
+@pytest.mark.parametrize(
+    ("bounds", "part"),
+    [
+        ((0, 10), r"0 \(int\) is not"),
+        ([(0, 10)], r"\(0, 10\) \(tuple\) is not"),
+        ({"a": (1, 2, 3)}, "'a', 1, 2, 3"),
+        (3, "got 3"),
+        (None, "got None"),
+    ],
+)
+def test_bounds_of_a_wrong_shape_show_the_right_ones(bounds, part):
+    with pytest.raises(ConfigError, match=rf'bounds must be \{{"name": \(min, max\), …\}}, \[\("name".*{part}'):
+        RangeFilter(bounds=bounds)
+
+
 def test_a_missing_field_is_refused():
     with pytest.raises(ConfigError, match="obs_type"):
         RangeFilter().output_schema(pa.schema([("value", pa.float64())]))

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from riot_ops.core.dead_letters import DeadLetters
-from riot_ops.core.errors import ConfigError
+from riot_ops.core.errors import ConfigError, value_text
 from riot_ops.core.schema import stream_schema
 from riot_ops.kernels.arrays.arrow import float_column, readonly, valid_mask
 from riot_ops.kernels.arrays.exact import compared, exact_numbers, exact_pair
@@ -236,14 +236,21 @@ def _normalized_bounds(bounds: Any) -> Bounds:
     elif isinstance(bounds, Sequence):
         entries = list(bounds)
     else:
-        raise ConfigError(f"range_filter: bounds must name a stream schema or map names to (min, max), got {bounds!r}")
-    ranges = sorted(_parse_entry(entry) for entry in entries)
+        raise _wrong_bounds(bounds)
+    ranges = sorted(_parse_entry(entry, bounds) for entry in entries)
     if not ranges:
         raise ConfigError(f"range_filter: bounds must not be empty, got {bounds!r}")
     for (name, _, _), (following, _, _) in itertools.pairwise(ranges):
         if name == following:
             raise ConfigError(f"range_filter: bounds name {name!r} twice")
     return tuple(ranges)
+
+
+def _wrong_bounds(bounds: Any, why: str = "") -> ConfigError:
+    return ConfigError(
+        'range_filter: bounds must be {"name": (min, max), …}, [("name", min, max), …], "name:min:max,…" or the name '
+        f'of a stream schema such as "city", got {value_text(bounds)}{why}'
+    )
 
 
 def _number(given: Any) -> float:
@@ -254,7 +261,7 @@ def _number(given: Any) -> float:
     return given if isinstance(given, int) and given != value and abs(given) < MAX_BOUND else value
 
 
-def _parse_entry(entry: Any) -> tuple[str, float, float]:
+def _parse_entry(entry: Any, bounds: Any) -> tuple[str, float, float]:
     parts = [part.strip() for part in entry.rsplit(":", 2)] if isinstance(entry, str) else entry
     try:
         name, low, high = parts
@@ -262,7 +269,7 @@ def _parse_entry(entry: Any) -> tuple[str, float, float]:
             raise ValueError("the name must be a non-empty text")
         low, high = _number(low), _number(high)
     except (TypeError, ValueError, OverflowError) as error:
-        raise ConfigError(f"range_filter: bounds entry {entry!r} is not name, min, max: {error}") from None
+        raise _wrong_bounds(bounds, f": {value_text(entry)} is not name, min, max: {error}") from None
     if not (math.isfinite(low) and math.isfinite(high)):
         raise ConfigError(f"range_filter: the bounds of {name!r} must be finite, got {low} and {high}")
     if low > high:
