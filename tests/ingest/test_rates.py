@@ -28,6 +28,14 @@ def test_cumulative_is_the_integral_and_time_of_its_inverse(values, step, t):
     assert curve.rate(t) in values
 
 
+def test_rate_repeats_after_the_last_step():
+    curve = rates.Curve([10, 30, 0], 0.5)
+    assert [curve.rate(t) for t in (0, 0.49, 0.5, 1.2, 1.5, 2.2, 3.1)] == [10, 10, 30, 0, 10, 30, 10]
+    assert [curve.cumulative(t) for t in (0.25, 0.75, 1.25, 1.75, 3)] == [2.5, 12.5, 20, 22.5, 40]
+    assert (curve.duration, curve.total) == (1.5, 20)
+    assert curve.mean == pytest.approx(40 / 3)
+
+
 def test_city_is_a_narrow_normal_distribution():
     curve = rates.city()
     assert curve.mean == pytest.approx(6400, abs=30)  # clipped asymmetrically: 4.5 sigma below, 3 above
@@ -118,18 +126,32 @@ def test_bimodal_has_two_modes():
 def test_scaled_time_keeps_the_messages(values, speedup):
     curve = rates.Curve(values, 2.0)
     fast = curve.scaled(speedup)
-    assert fast.total == pytest.approx(curve.total)
-    assert fast.duration == pytest.approx(curve.duration / speedup)
+    assert fast.rates.tolist() == pytest.approx([speedup * value for value in values])
+    assert fast.total == pytest.approx(2.0 * sum(values))
+    assert fast.duration == pytest.approx(2.0 * len(values) / speedup)
     assert fast.cumulative(3.3 / speedup) == pytest.approx(curve.cumulative(3.3), rel=1e-6, abs=1e-6)
 
 
-@given(st.lists(st.floats(0, 50), min_size=1, max_size=9).filter(lambda r: sum(r) > 1), st.integers(0, 60))
-def test_arrivals_are_when_messages_are_due(values, n):
-    curve = rates.Curve(values, 0.7)
-    found = rates.arrivals(curve, n)
+@given(
+    st.lists(st.just(0.0) | st.floats(0.1, 50), min_size=1, max_size=9).filter(lambda r: sum(r) > 1),
+    st.integers(0, 60),
+)
+def test_arrivals_invert_the_integral_of_the_rates(values, n):
+    found = rates.arrivals(rates.Curve(values, 0.7), n)
     assert found.size == n
-    assert found == pytest.approx(np.array([curve.time_of(i + 1e-6) for i in range(n)]) - (n and curve.time_of(1e-6)))
+    # the integral is linear between the ends of steps, so numpy interpolates its inverse
+    rounds = 2 + int(n / (0.7 * sum(values)))
+    messages = np.concatenate([[0.0], np.cumsum(values * rounds) * 0.7])
+    due = np.interp(np.arange(n) + 1e-6, messages, 0.7 * np.arange(messages.size))
+    assert found == pytest.approx(due - due[:1].sum(), abs=1e-7)
     assert (np.diff(found) >= 0).all()
+
+
+def test_arrivals_equal_hand_computed_times():
+    # 2 messages in the first second, none in the second, 4 in the third; then again
+    curve = rates.Curve([2, 0, 4])
+    assert rates.arrivals(curve, 8) == pytest.approx([0, 0.5, 2, 2.25, 2.5, 2.75, 3, 3.5], abs=1e-5)
+    assert [curve.time_of(n) for n in (1, 3, 5, 7)] == pytest.approx([0.5, 2.25, 2.75, 3.5])
 
 
 @pytest.mark.parametrize(
@@ -187,13 +209,17 @@ def test_bursts_have_their_messages(period, duration, steps):
         assert set(curve.rates) == {10, 110}
 
 
-def test_normal_equals_its_recursion():
-    rng = np.random.default_rng([7, 1])
-    x = [rng.standard_normal()]
-    for e in rng.standard_normal(99):
-        x.append(0.8 * x[-1] + 0.6 * e)
-    wanted = 50 + 2 * (np.array(x) - np.mean(x)) / np.std(x)
-    assert rates.normal(50, 2, duration=200, step=2, correlation=0.8, seed=7).rates == pytest.approx(wanted)
+def test_normal_is_an_ar1_process_with_the_given_moments():
+    values = rates.normal(50, 2, duration=200_000, step=2, correlation=0.8, seed=7).rates
+    assert values.size == 100_000
+    assert (np.mean(values), np.std(values)) == pytest.approx((50, 2))
+    for lag in (1, 2, 5, 10):  # the autocorrelation of AR(1); estimated with a standard error of 0.007
+        assert np.corrcoef(values[:-lag], values[lag:])[0, 1] == pytest.approx(0.8**lag, abs=0.025)
+    shares = [np.mean(np.abs(values - 50) <= 2 * k) for k in (1, 2, 3)]
+    assert shares == pytest.approx([0.6827, 0.9545, 0.9973], abs=0.01)  # of the normal distribution
+
+
+def test_normal_covers_the_duration_in_steps():
     assert rates.normal(50, 2, duration=1).rates.size == 2
     assert rates.normal(50, 2, duration=2.5).rates.size == 3
 

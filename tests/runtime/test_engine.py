@@ -147,3 +147,22 @@ def test_lazy_batches_equal_eager_ones(monkeypatch, size, backwards):
     assert late[0] == at_once[0]
     assert late[1:] == at_once[1:]
     assert {row.partition(" ")[0] for row in late[0]} == {*engine.outputs, "errors"}
+
+
+def test_on_step_receives_inputs_and_outputs_of_each_step(monkeypatch):
+    calls = []
+    monkeypatch.setattr(
+        Engine, "on_step", lambda engine, step, inputs, out, seconds: calls.append((step.name, inputs, out, seconds))
+    )
+    flow = ro.Dataflow("observed")
+    source = flow.source("in", schema={"value": "double"})
+    passed = source.to(ro.tasks.NoOp(), id="copy")
+    flow.sink("out", passed.to(ro.tasks.MovingAverage(window=2), id="average"))
+    flow.run(pa.table({"value": [1.0, 2.0, 9.0, 3.0, 3.0]}), batch_size=2, cores=1)
+    rows = {
+        name: tuple(sum(b.num_rows for n, *both, _ in calls if n == name for b in both[k]) for k in (0, 1))
+        for name in ("copy", "average")
+    }
+    assert rows == {"copy": (5, 5), "average": (5, 2)}
+    assert all(isinstance(b, pa.RecordBatch) for _, given, out, _ in calls for b in [*given, *out])
+    assert all(seconds >= 0 for *_, seconds in calls)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Any
+from time import perf_counter
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -48,6 +49,11 @@ class Engine:
     batches_only : bool, default True
         Whether to return record batches only; else another engine reads the output and may accept a :class:`Derived`.
     """
+
+    #: For measurements: called after each run of a step of any engine in this process with the engine, the step, its
+    #: input, its output and the seconds taken. The output is materialized within this time.
+    on_step: ClassVar[Callable[[Engine, Step, Sequence[pa.RecordBatch], list[pa.RecordBatch], float], None] | None]
+    on_step = None
 
     def __init__(
         self,
@@ -185,6 +191,15 @@ class Engine:
         self._dead[step.id].take()
 
     def _run(self, step: Step, batches: Sequence[Rows], watermarks: Sequence[pa.RecordBatch] = ()) -> list[Any]:
+        if Engine.on_step is None:
+            return self._run_step(step, batches, watermarks)
+        begun = perf_counter()
+        out = [materialize(b) for b in self._run_step(step, batches, watermarks)]
+        seconds = perf_counter() - begun
+        Engine.on_step(self, step, [materialize(b) for b in batches], out, seconds)
+        return out
+
+    def _run_step(self, step: Step, batches: Sequence[Rows], watermarks: Sequence[pa.RecordBatch]) -> list[Any]:
         if not batches and not watermarks:
             return []
         operator: Any = step.operator
@@ -260,13 +275,17 @@ class Engine:
         return operator.apply(materialize(batch), dead) if passes is None else select(batch, passes)
 
     def _flush_step(self, step: Step) -> list[pa.RecordBatch]:
+        begun = perf_counter()
         dead = self._dead[step.id]
         before = dead.count
         out = self.states[step.id].flush(dead)
         self._count(step, 0, dead.count - before)
-        if out is None or not out.num_rows:
-            return []
-        return [_without_instance(step.operator, self._conform(step, out))]
+        emitted: list[Any] = []
+        if out is not None and out.num_rows:
+            emitted = [_without_instance(step.operator, self._conform(step, out))]
+        if Engine.on_step is not None:
+            Engine.on_step(self, step, [], emitted, perf_counter() - begun)
+        return emitted
 
     def _conform(self, step: Step, out: pa.RecordBatch) -> pa.RecordBatch:
         schema = self._schemas.get(step.id, step.schema)  # perhaps no record has arrived since a restart

@@ -18,7 +18,6 @@ from riot_bench.harness.measure import Measure
 from riot_ops.graph.lowering import Route, Step
 from riot_ops.ingest.step import IngestStep
 from riot_ops.ingest.watermarks import WatermarkGenerator
-from riot_ops.kernels.arrays.selection import Rows, materialize
 from riot_ops.runtime.engine import Engine
 
 __all__ = ["OperatorCost", "measure_operators", "operator_measures"]
@@ -79,37 +78,28 @@ def _ratio(a: float, b: float) -> float:
 
 @contextmanager
 def _observed_engine() -> Iterator[dict[str, OperatorCost]]:
-    """Record the cost of every step that engines run."""
+    """Record the cost of every step that engines run, but of those that the planner adds."""
     found: dict[str, OperatorCost] = {}
-    run, flushed = Engine._run, Engine._flush_step  # noqa: SLF001 (they are looked at from outside)
 
-    def use(step: Step) -> OperatorCost | None:
-        known = not isinstance(step.operator, (IngestStep, WatermarkGenerator, Route))
-        return found.setdefault(step.name, OperatorCost()) if known else None
+    def record(
+        engine: Engine,
+        step: Step,
+        inputs: Sequence[pa.RecordBatch],
+        outputs: Sequence[pa.RecordBatch],
+        seconds: float,
+    ) -> None:
+        if isinstance(step.operator, (IngestStep, WatermarkGenerator, Route)):
+            return
+        cost = found.setdefault(step.name, OperatorCost())
+        cost.add(inputs, outputs, seconds)
+        if inputs and step.id in engine.states:
+            cost.state = engine.states[step.id].nbytes
 
-    def timed_run(self: Engine, step: Step, batches: Sequence[Rows], watermarks: Any = ()) -> list[Any]:
-        begun = time.perf_counter()
-        made = [materialize(b) for b in run(self, step, batches, watermarks)]  # later copies cost time as well
-        spent = time.perf_counter() - begun
-        one = use(step)
-        if one is not None:
-            one.add([materialize(b) for b in batches], made, spent)
-            if step.id in self.states:
-                one.state = self.states[step.id].nbytes
-        return made
-
-    def timed_flush(self: Engine, step: Step) -> list[pa.RecordBatch]:
-        made = flushed(self, step)
-        one = use(step)
-        if one is not None:
-            one.add([], made, 0.0)
-        return made
-
-    Engine._run, Engine._flush_step = timed_run, timed_flush  # type: ignore[method-assign] # noqa: SLF001
+    Engine.on_step = record
     try:
         yield found
     finally:
-        Engine._run, Engine._flush_step = run, flushed  # type: ignore[method-assign] # noqa: SLF001
+        Engine.on_step = None
 
 
 def measure_operators(data: InputLines) -> dict[str, OperatorCost]:
