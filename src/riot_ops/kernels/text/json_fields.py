@@ -142,6 +142,19 @@ def scalar_end(data: Any, p: Any, end: Any) -> Any:
 
 
 @kernel
+def _clear_below(node: Any, above: Any, begins: Any, stops: Any, kinds: Any) -> None:
+    """Forget the values in an object whose name occurs again; a node has a higher number than the one above it."""
+    for n in range(node + 1, above.size):
+        a = above[n]
+        while a > node:
+            a = above[a]
+        if a == node:
+            begins[n] = 0
+            stops[n] = 0
+            kinds[n] = ABSENT
+
+
+@kernel
 def read_line(
     data: Any, start: Any, end: Any, names: Any, name_starts: Any, name_ends: Any, above: Any, lists: Any, nodes: Any,
     begins: Any, stops: Any, kinds: Any, pieces: Any,
@@ -158,6 +171,8 @@ def read_line(
         stops[n] = 0
         kinds[n] = ABSENT
     p = _space(data, start, end)
+    if p >= end or byte(data, p) != 123:  # no object
+        return False, 0
     depth = 0
     node = 0
     state = _VALUE
@@ -212,7 +227,9 @@ def read_line(
                 if depth == nodes.size:
                     break
                 if node >= 0:
-                    once = once and kinds[node] == ABSENT and stops[node] == 0
+                    if kinds[node] != ABSENT or stops[node] != 0:
+                        once = False
+                        _clear_below(node, above, begins, stops, kinds)
                     kinds[node] = NESTED
                 lists[depth] = 1 if b == 91 else 0
                 nodes[depth] = node if b == 123 else -1
@@ -245,7 +262,9 @@ def read_line(
             else:
                 once = False
             if node > 0:
-                once = once and kinds[node] == ABSENT and stops[node] == 0
+                if kinds[node] != ABSENT or stops[node] != 0:
+                    once = False
+                    _clear_below(node, above, begins, stops, kinds)
                 begins[node] = begin
                 stops[node] = stop
                 kinds[node] = kind

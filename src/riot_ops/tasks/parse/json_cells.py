@@ -56,7 +56,7 @@ class JSONCells(LineCells):
 
     def reject_non_text(self, dead: DeadLetters) -> None:
         super().reject_non_text(dead)
-        self.reject(dead, self._no_json, "not_json", "the line is not valid JSON")
+        self.reject(dead, self._no_json, "not_json", "the line is not a JSON object")
 
     def absent(self, cell: int) -> Mask:
         """Where the cell has no value, or null."""
@@ -90,15 +90,16 @@ class JSONCells(LineCells):
         more, data = bytearray(), self.data.data
         for row, start, end in zip(rows.tolist(), starts[rows].tolist(), ends[rows].tolist(), strict=True):
             try:
-                document = msgspec.json.decode(data[start:end])
-            except (msgspec.DecodeError, RecursionError):
+                document = msgspec.json.decode(data[start:end], type=dict[str, msgspec.Raw])
+                objects: dict[str, Any] = {"": document}
+                values = {path: _raw_value(objects, path) for path in nodes if path}
+                texts = {path: _text_of(value) for path, value in values.items()}
+            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
                 self._no_json[row] = True
                 continue
             for path, node in nodes.items():
-                value = _at(document, path)
-                kinds[node, row] = _kind(value)
+                kinds[node, row], text = texts.get(path, (NESTED, b""))
                 if kinds[node, row] in (TEXT, PLAIN):
-                    text = value.encode() if isinstance(value, str) else msgspec.json.encode(value)
                     at[:, node, row] = self.data.size + len(more), self.data.size + len(more) + len(text)
                     more += text
         if more:
@@ -114,17 +115,23 @@ class JSONCells(LineCells):
         return np.where(kinds[nodes[0]] != ABSENT, nodes[0], chosen), np.arange(kinds.shape[1])
 
 
-def _at(document: Any, path: str) -> Any:
-    for name in path.split("."):
-        if not isinstance(document, dict):
-            return None
-        document = document.get(name)
-    return document
+def _raw_value(objects: dict[str, Any], path: str) -> bytes | None:
+    """Return the JSON text at a path; ``objects`` keeps what was decoded on the way, by path."""
+    holder, _, name = path.rpartition(".")
+    if holder not in objects:
+        above = _raw_value(objects, holder)
+        nested = above is not None and above[:1] == b"{"
+        objects[holder] = msgspec.json.decode(above, type=dict[str, msgspec.Raw]) if nested and above else {}
+    found = objects[holder].get(name)
+    return None if found is None else bytes(found)
 
 
-def _kind(value: Any) -> int:
-    if value is None:
-        return ABSENT
-    if isinstance(value, dict | list):
-        return NESTED
-    return TEXT if isinstance(value, str) else PLAIN
+def _text_of(raw: bytes | None) -> tuple[int, bytes]:
+    """Return the kind and the text of a JSON value; the text of a number is unchanged."""
+    if raw is None or raw == b"null":
+        return ABSENT, b""
+    if raw[:1] in (b"{", b"["):
+        return NESTED, b""
+    if raw[:1] == b'"':
+        return TEXT, msgspec.json.decode(raw, type=str).encode()
+    return PLAIN, raw
