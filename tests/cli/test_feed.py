@@ -7,6 +7,7 @@ import json
 import logging
 import time
 
+import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
@@ -253,3 +254,32 @@ def test_unknown_curve_and_two_paces_are_refused():
         Job(name="stats", curve="citty")
     with pytest.raises(ConfigError, match="--curve city and --rate 5 both set the pace"):
         Job(name="stats", curve="city", rate=5.0)
+
+
+@pytest.mark.parametrize("cell", ["n/a", "-", "unavailable"])
+def test_column_with_some_cells_that_are_no_numbers_is_read(file, tmp_path, cell, caplog):
+    rows = [f"2024-05-01T12:00:{i}Z,a,{cell if i == 12 else i},{i},on" for i in range(10, 41)]
+    path = file("\n".join(["time,device,v,w,state", *rows]))
+    out = tmp_path / "out"
+    arguments = ["--input", path, "--format", "csv", "--time", "time", "--key", "device", "--runner", "local"]
+    result = CliRunner().invoke(cli.app, ["run", "stats", *map(str, [*arguments, "--out", out])])
+    assert result.exit_code == 0, result.output
+    kinds = pq.read_table(sorted((out / "dac").glob("*.parquet")))["obs_type"].to_pylist()
+    assert (kinds.count("v"), kinds.count("w"), "state" in kinds) == (30, 31, False)
+    errors = pq.read_table(sorted((out / "errors").glob("*.parquet")))
+    assert errors["reason"].to_pylist() == ["not_a_number"]
+    assert f"the column v has no number (n/a) but {cell!r} in 1 of its first 31 rows" in caplog.text
+
+
+def test_headers_of_all_files_of_a_folder_are_skipped(tmp_path):
+    folder = tmp_path / "days"
+    folder.mkdir()
+    for day in (1, 2):
+        rows = [f"2024-05-0{day}T12:00:{i}Z,a,{i}" for i in range(10, 41)]
+        (folder / f"{day}.csv").write_text("\n".join(["time,device,v", *rows, ""]))
+    out = tmp_path / "out"
+    arguments = ["--input", folder, "--format", "csv", "--time", "time", "--key", "device", "--runner", "local"]
+    result = CliRunner().invoke(cli.app, ["run", "stats", *map(str, [*arguments, "--out", out])])
+    assert result.exit_code == 0, result.output
+    assert pq.read_table(sorted((out / "dac").glob("*.parquet"))).num_rows == 62
+    assert not list((out / "errors").glob("*.parquet"))

@@ -344,3 +344,11 @@ def test_files_without_records_give_empty_streams(tmp_path, name):
     else:
         file.write_text("device,value\n" if name == "header.csv" else "\n")
     assert ran(file, {"device": "string", "value": "double"}) == ([], [])
+
+
+def test_byte_order_mark_before_json_lines_is_skipped(tmp_path):
+    (tmp_path / "x.jsonl").write_bytes(b'\xef\xbb\xbf{"v": 1}\n{"v": 2}\n')
+    flow = ro.Dataflow("any")
+    flow.sink("out", flow.source("in", schema={"v": "double"}))
+    result = flow.run(ro.read(tmp_path / "x.jsonl"))
+    assert (result["in"]["v"].to_pylist(), result.errors.num_rows) == ([1.0, 2.0], 0)

@@ -212,12 +212,19 @@ class Feed:
             raise ConfigError(f"{self.input} must have a different name for each column, got {', '.join(header)}")
         self._header = True
         rows = [line.split(delimiter) for line in lines[1:]]
-        numeric = [all(_is_number(row[i]) for row in rows if len(row) == len(header)) for i in range(len(header))]
-        observed = [
-            name
-            for name, is_numeric in zip(header, numeric, strict=True)
-            if is_numeric and name not in (self.time, self.key)
-        ]
+        rows = [row for row in rows if len(row) == len(header)]
+        observed = []
+        for i, name in enumerate(header):
+            others = [row[i] for row in rows if not _is_number(row[i])]
+            if name in (self.time, self.key) or 2 * len(others) > len(rows):
+                continue
+            observed.append(name)
+            if others:
+                _log.warning(
+                    "--input %s: the column %s has no number (n/a) but %r in %d of its first %d rows; such values are "
+                    "rejected",
+                    self.input, name, _strip_quotes(others[0]), len(others), len(rows),
+                )  # fmt: skip
         if not observed:
             raise ConfigError(f"{self.input} has no numeric column besides --time and --key")
         name = re.sub(r"[^\w.-]", "_", (self.input or Path(CSV_STEP)).name.partition(".")[0])

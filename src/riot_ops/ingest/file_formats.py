@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import itertools
 from abc import ABC, abstractmethod
+from codecs import BOM_UTF8
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -231,7 +232,8 @@ def _group(lines: Iterator[_Line], rows: int = MAX_BATCH_RECORDS, size: int = BL
 
 def _lines(path: str) -> Iterator[_Line]:
     with pa.input_stream(path, compression="detect") as file, io.BufferedReader(file) as lines:
-        for line in lines:
+        for number, line in enumerate(lines):
+            line = line if number else line.removeprefix(BOM_UTF8)
             if not line.strip():
                 continue
             text = line.decode("utf-8", "backslashreplace").rstrip("\r\n")

@@ -377,7 +377,9 @@ def test_files_of_the_benchmark_are_read(sample_data, name, fields, papers, made
         assert all(row[key] == whole[key] for key in fields if key not in ("created_at", "lang") and key in whole)
 
 
-@pytest.mark.parametrize("more", ["", ', "\\u0078": 1', ', "z": "\U0001f600"', ', "z": "\\ud83d\\ude00"', ', "z": 1e400'])
+@pytest.mark.parametrize(
+    "more", ["", ', "\\u0078": 1', ', "z": "\U0001f600"', ', "z": "\\ud83d\\ude00"', ', "z": 1e400']
+)
 @pytest.mark.parametrize("number", ["1.00", "1e5", "-0.0", "12345678901234567890123", "1E-7", "true"])
 def test_text_of_numbers_is_kept_by_both_readers(number, more):
     """Names with escapes, and surrogate pairs, are left to the exact reader."""

@@ -702,3 +702,13 @@ def _error_texts(lines):
     task = t.ParseLines(fields={"a": (0, "int64"), "b": (1, "int64")}, cells=2)
     task.apply(pa.RecordBatch.from_pydict({"seq": [0] * len(lines), "payload": pa.array(lines, pa.string())}), dead)
     return [(row["raw"], row["reason"], row["message"]) for batch in dead.take() for row in batch.to_pylist()]
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.binary(), pa.large_binary()])
+def test_byte_order_mark_before_a_line_is_skipped(kind):
+    lines = pa.array(["\ufeffa,1", "b,2", "\ufeff", "\ufeffc,x", None]).cast(kind)
+    batch = pa.RecordBatch.from_arrays([pa.array(range(5)), lines], ["seq", "payload"])
+    session = t.ParseLines(fields={"dev": (0, "string"), "v": (1, "double")}).session()
+    out = session.push_batch(batch)
+    assert [(row["dev"], row["v"]) for row in out.to_pylist()] == [("a", 1.0), ("b", 2.0)]
+    assert [e["seq"] for e in session.errors] == [2, 3, 4]

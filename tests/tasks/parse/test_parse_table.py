@@ -62,3 +62,19 @@ def test_a_table_has_at_most_65536_columns():
     assert session.push({"payload": "1.5,k" + "," * 65_534}) == [{"k": "k", "v": 1.5}]
     assert session.push({"payload": ",".join([*names, "c"])}) == [], "a line, of too many cells"
     assert [row["reason"] for row in session.errors] == ["wrong_cells"]
+
+
+@pytest.mark.parametrize("header", ["h,t", "\ufeffh,t", '"h","t"', " h,t", "H,T", ' "H" , "t" ', '\ufeff"h",t\r\n'])
+@pytest.mark.parametrize("kind", [pa.string(), pa.binary(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())])
+def test_header_may_have_a_mark_quotes_blanks_and_capitals(header, kind):
+    table = t.ParseTable(fields={"t": ("t", "double"), "h": ("h", "double")}, columns=("t", "h"))
+    plain = pa.array([header, "50,21.5"])
+    payload = plain.dictionary_encode() if pa.types.is_dictionary(kind) else plain.cast(kind)
+    batch = pa.RecordBatch.from_arrays([pa.array([0, 1]), payload], ["seq", "payload"])
+    assert [(row["t"], row["h"]) for row in table.session().push_batch(batch).to_pylist()] == [(21.5, 50.0)]
+
+
+def test_columns_that_differ_in_capitals_only_are_told_apart():
+    table = t.ParseTable(fields={"a": ("T", "double"), "b": ("t", "double")}, columns=("T", "t")).session()
+    table.push({"payload": "t,T"})
+    assert table.push({"payload": "1,2"}) == [{"a": 2.0, "b": 1.0}]

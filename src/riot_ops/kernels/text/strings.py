@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import functools
+from codecs import BOM_UTF8
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from riot_ops.kernels.arrays.arrow import byte_spans, readonly
 from riot_ops.kernels.arrays.byte_masks import WIDTH, below64, equal64, low_bits
@@ -26,6 +28,7 @@ __all__ = [
     "non_ascii",
     "non_utf8",
     "span_codes",
+    "without_marks",
 ]
 
 _NOUGHT, _ONE = np.uint64(0), np.uint64(1)
@@ -34,6 +37,26 @@ _NOUGHT, _ONE = np.uint64(0), np.uint64(1)
 _TEXT_TYPES = (pa.string().id, pa.binary().id)
 
 Table = tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64], npt.NDArray[np.int64]]
+
+
+def without_marks(texts: pa.Array) -> pa.Array:
+    r"""Return a column of texts without the UTF-8 byte order marks at their beginning.
+
+    >>> without_marks(pa.array([b"\xef\xbb\xbfa", b"b"])).to_pylist()
+    [b'a', b'b']
+    """
+    data, starts, ends, _ = byte_spans(texts)
+    rows = np.flatnonzero(ends - starts >= len(BOM_UTF8))
+    rows = rows[data[starts[rows]] == BOM_UTF8[0]]
+    rows = rows[[data[start : start + len(BOM_UTF8)].tobytes() == BOM_UTF8 for start in starts[rows]]]
+    if not rows.size:
+        return texts
+    plain = texts.dictionary_decode() if pa.types.is_dictionary(texts.type) else texts
+    marked = np.zeros(len(texts), np.bool_)
+    marked[rows] = True
+    wide = pa.types.is_large_string(plain.type) or pa.types.is_large_binary(plain.type)
+    cut = pc.binary_slice(plain.cast(pa.large_binary() if wide else pa.binary()), len(BOM_UTF8)).cast(plain.type)
+    return pc.if_else(pa.array(marked), cut, plain)
 
 
 @kernel

@@ -17,7 +17,7 @@ from riot_ops.core.errors import ConfigError
 from riot_ops.core.schema import StreamSchema, stream_schema
 from riot_ops.kernels.arrays.arrow import byte_spans, readonly
 from riot_ops.kernels.text.csv.senml_writer import BAD_TIME, OK, OPEN_QUOTE, WRONG_COLUMNS, csv_to_senml
-from riot_ops.kernels.text.strings import name_table, non_utf8
+from riot_ops.kernels.text.strings import name_table, non_utf8, without_marks
 from riot_ops.task import Case, Requirement, StatelessTask, register, replace_column, with_field
 
 __all__ = ["CSVToSenML"]
@@ -106,7 +106,7 @@ class CSVToSenML(StatelessTask):
     def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
         schema = self.columns
         raw = batch.column(self.field)
-        lines = raw.cast(pa.binary()) if pa.types.is_null(raw.type) else raw
+        lines = without_marks(raw.cast(pa.binary()) if pa.types.is_null(raw.type) else raw)
         data, starts, ends, valid = byte_spans(lines)
         null = ~valid if valid.size else np.zeros(batch.num_rows, np.bool_)
         invalid = non_utf8(lines)

@@ -16,6 +16,7 @@ from riot_ops.core.errors import ConfigError, did_you_mean, value_text
 from riot_ops.core.order import carried_fields
 from riot_ops.kernels.arrays.arrow import boolean_column
 from riot_ops.kernels.arrays.rows import filter_rows
+from riot_ops.kernels.text.strings import without_marks
 from riot_ops.task import Requirement, StatelessTask
 from riot_ops.tasks.parse.line_cells import CELL_TYPES, LineCells, Mask
 
@@ -76,6 +77,7 @@ class LineParser(StatelessTask):
         text = batch.column(self.field)
         if pa.types.is_null(text.type):
             text = text.cast(pa.string())
+        text = without_marks(text)
         found = self.read_fast(text)
         if found is None or 2 * np.count_nonzero(found[1]) < batch.num_rows:
             return self._make_records(batch, *self._read_columns(batch, text, dead))
@@ -87,7 +89,7 @@ class LineParser(StatelessTask):
         rest = batch.take(pa.array(rows))
         rest_text = rest.column(self.field)
         columns, good = self._read_columns(
-            rest, rest_text if rest_text.type.equals(text.type) else rest_text.cast(text.type), dead
+            rest, without_marks(rest_text if rest_text.type.equals(text.type) else rest_text.cast(text.type)), dead
         )
         if not good.any():
             return records

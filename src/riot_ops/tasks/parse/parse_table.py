@@ -11,12 +11,13 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError, did_you_mean, value_text
 from riot_ops.core.parameters import MAX_CELL_INDEX
 from riot_ops.kernels.arrays.arrow import byte_spans, concat_batches
-from riot_ops.kernels.text.strings import contains
+from riot_ops.kernels.text.strings import contains, without_marks
 from riot_ops.task import Case, KeyedTask, Requirement, State, StateField, register
 from riot_ops.tasks.parse.parse_lines import ParseLines
 
@@ -136,17 +137,29 @@ class ParseTable(KeyedTask):
         """The rows that are headers, each with its columns."""
         if pa.types.is_null(lines.type):
             return []
+        lines = without_marks(lines)
         wanted = {one[0] for one in self.fields.values()}
+        by_fold = {name.casefold(): name for name in wanted}
         data, starts, ends, _ = byte_spans(lines)
         filled = np.flatnonzero(ends > starts)
         first = data[starts[filled]] | 32
-        rows = filled[((first >= ord("a")) & (first <= ord("z"))) | (first >= 128)]
-        rows = rows[contains(lines.take(pa.array(rows)), min(wanted))]
+        rows = filled[
+            ((first >= ord("a")) & (first <= ord("z"))) | (first >= 128) | (first == 32) | (first == ord('"'))
+        ]
+        name = min(by_fold)
+        if name.isascii():
+            texts = lines.take(pa.array(rows))
+            texts = texts.dictionary_decode() if pa.types.is_dictionary(texts.type) else texts
+            wide = pa.types.is_large_binary(texts.type) or pa.types.is_large_string(texts.type)
+            rows = rows[contains(pc.ascii_lower(texts.view(pa.large_string() if wide else pa.string())), name)]
         found = []
         for row in rows.tolist():
             line = lines[row].as_py()
             text = line.decode("utf-8", "replace") if isinstance(line, bytes) else line
-            names = [name.strip() for name in re.split(f"[{re.escape(self.delimiter)}]", text.rstrip("\r\n"))]
+            cells = re.split(f"[{re.escape(self.delimiter)}]", text.rstrip("\r\n"))
+            names = [cell.strip().strip('"').strip() for cell in cells]
+            if not wanted <= set(names) and len(by_fold) == len(wanted):  # perhaps in other capitals
+                names = [by_fold.get(one.casefold(), one) for one in names]
             if wanted <= set(names) and len(names) <= MAX_CELL_INDEX + 1:
                 found.append((row, names))
         return found
