@@ -67,6 +67,7 @@ class Session:
         } | RESERVED_TYPES
         self._dead = DeadLetters(task.name())
         self._schema: pa.Schema | None = None  # of the output
+        self._writes = task.writes() != frozenset()
         self._checked: pa.Schema | None = None  # the last output schema for which nothing is overwritten
         self._state = KeyedState(task) if isinstance(task, KeyedOperator) else None
 
@@ -106,7 +107,7 @@ class Session:
     def _process(self, given: pa.RecordBatch) -> pa.RecordBatch:
         batch = ingest_batch(given, self._dead)
         schema = self.task.output_schema(batch.schema)
-        if schema is not self._checked:  # the task caches it
+        if self._writes and schema is not self._checked:  # the task caches it
             schema = self._checked = checked_output_schema(self.task, batch.schema)
         if given.num_rows and not batch.num_rows:
             out = pa.RecordBatch.from_pylist([], schema)
