@@ -28,6 +28,7 @@ from riot_ops.cli.run_folder import RunFolder
 from riot_ops.connectors.stores.azure import AZURE_VARIABLE
 from riot_ops.core.buffering import AVAILABLE_NOW, Buffering, check_target, check_trigger
 from riot_ops.core.errors import ConfigError, MissingExtraError, did_you_mean, escape_control, excerpt
+from riot_ops.core.interrupts import handle_termination
 from riot_ops.core.parquet_file import read_parquet
 from riot_ops.core.paths import local_path, safe_file_name
 from riot_ops.core.sink import MemorySink, ParquetSink
@@ -171,7 +172,7 @@ class Job:
 
     def run(self, console: Console) -> Summary:
         """Run the job, with progress and a summary on the console."""
-        with show_warnings(), announce_interrupts(console):
+        with show_warnings(), announce_interrupts(console), handle_termination():
             self.check()
             for option in ("messages", "sensors", "seed") if self.input is not None else ():
                 if getattr(self, option) != getattr(Job, option):

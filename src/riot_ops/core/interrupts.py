@@ -1,4 +1,4 @@
-"""Ctrl-C deferred to a safe point."""
+"""Ctrl-C deferred to a safe point, and SIGTERM handled like Ctrl-C."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-__all__ = ["defer_interrupt"]
+__all__ = ["defer_interrupt", "handle_termination"]
 
 
 @contextmanager
@@ -38,3 +38,28 @@ def defer_interrupt() -> Iterator[Callable[[], None]]:
         yield check
     finally:
         signal.signal(signal.SIGINT, handler)
+
+
+@contextmanager
+def handle_termination() -> Iterator[None]:
+    """Handle SIGTERM like Ctrl-C, so that a run that a service manager ends commits as well.
+
+    Only in the main thread, and only if the user has not installed a handler; the default is restored afterwards.
+    """
+
+    def interrupt(number: int, frame: Any) -> None:
+        handler = signal.getsignal(signal.SIGINT)
+        if callable(handler):
+            handler(signal.SIGINT, frame)  # may defer it
+            return
+        raise KeyboardInterrupt  # a process in the background ignores SIGINT
+
+    main = threading.current_thread() is threading.main_thread()
+    if not main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield
+        return
+    signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)

@@ -14,6 +14,7 @@ import pyarrow as pa
 from riot_ops.core.buffering import Buffering, as_buffering
 from riot_ops.core.checks import check_count, check_seconds
 from riot_ops.core.errors import ConfigError, StateError
+from riot_ops.core.interrupts import handle_termination
 from riot_ops.core.paths import local_path
 from riot_ops.core.sink import FanOutWriter, Sink
 from riot_ops.core.source import Source
@@ -99,6 +100,8 @@ def run(
 ) -> Result:
     """Run a dataflow in this process until its sources end.
 
+    Ctrl-C ends it after a commit, and so does SIGTERM in the main thread, unless the program handles SIGTERM itself.
+
     Parameters
     ----------
     source : source, table, frame, list or iterator of dicts, path, or mapping of source name to one of these
@@ -165,7 +168,7 @@ def run(
     if job.checkpoint is not None:
         folders.append(job.checkpoint.folder)
     try:
-        with FolderLock(folders):
+        with FolderLock(folders), handle_termination():
             job.run(batch_size or size, usual if given is None else given)
     finally:
         if probe is not None:

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from riot_ops.core.errors import RiotError, StateError
-from riot_ops.core.interrupts import defer_interrupt
+from riot_ops.core.interrupts import defer_interrupt, handle_termination
 from riot_ops.core.sink import Sink
 from riot_ops.core.source import Source
 from riot_ops.graph.graph import Graph
@@ -104,7 +104,7 @@ class Query:
         Ctrl-C stops the query; what was committed stays, and the query can be continued from its checkpoint.
         """
         until = None if timeout_s is None else time.monotonic() + timeout_s
-        with defer_interrupt() as check:
+        with handle_termination(), defer_interrupt() as check:
             try:
                 while self.active and (until is None or time.monotonic() < until):
                     time.sleep(POLL_SECONDS)

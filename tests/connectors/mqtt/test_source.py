@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime as dt
 import os
@@ -349,6 +350,14 @@ def test_connection_errors_reach_the_reader(secured, subscribe, certificates, tm
         MQTTSource(**base, url=secured.url, spool=str(blocked / "x")).open()
 
 
+def test_spool_is_free_after_a_refused_login(secured, tmp_path):
+    common = {"url": secured.url, "topics": ("#",), "client_id": "x", "spool": str(tmp_path / "s"), "timeout_s": 1.0}
+    with pytest.raises(ConnectorError, match="refuses the login"):
+        MQTTSource(**common, username=secured.user, password=Secret("wrong-one")).open()
+    with contextlib.closing(MQTTSource(**common, username=secured.user, password=Secret(PASSWORD))) as source:
+        source.open()
+
+
 def test_lost_broker_is_an_error(own_mosquitto, subscribe):
     source = subscribe(own_mosquitto.url, timeout_s=1.0)
     own_mosquitto.kill()
@@ -426,6 +435,12 @@ def test_lost_spool_is_an_error(mosquitto, subscribe):
         ({"topics": ("a/#/b",)}, "topic filter"),
         ({"topics": ("a+/b",)}, "topic filter"),
         ({"topics": ("",)}, "topic filter"),
+        ({"topics": ("$share/g",)}, "GROUP/FILTER"),
+        ({"topics": ("$share//a",)}, "GROUP/FILTER"),
+        ({"topics": ("$share/+/a",)}, "GROUP/FILTER"),
+        ({"topics": ("$share/g/",)}, "GROUP/FILTER"),
+        ({"topics": ("$share/g/a",), "url": "memory://a"}, "shared subscription"),
+        ({"topics": ("$share/g/a",), "url": "file:///tmp/b"}, "shared subscription"),
         ({"qos": 5}, "qos"),
         ({"spool_bytes": 1000}, "spool_bytes"),
         ({"idle_s": 0}, "idle_s"),

@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from riot_ops.connectors.mqtt.client import MQTTConnection
+from riot_ops.connectors.mqtt.client import FOLDER, MEMORY, MQTTConnection
 from riot_ops.connectors.mqtt.receiver import Receiver
 from riot_ops.connectors.mqtt.spool import Message, Spool, first_number, read_messages
 from riot_ops.connectors.mqtt.subscription import Subscription
@@ -30,6 +30,7 @@ __all__ = ["MQTTSource"]
 BATCH_ROWS = 8192
 BATCH_BYTES = 64 << 20
 MAX_TOPIC_BYTES = 65_535
+SHARED = "$share/"
 
 SpoolBytes = Annotated[int, msgspec.Meta(ge=4 << 20)]
 
@@ -56,7 +57,7 @@ class MQTTSource(MQTTConnection, Source):
     Parameters
     ----------
     topics : tuple of str
-        Topic filters, with ``+`` and ``#``.
+        Topic filters, with ``+`` and ``#``; at a server also shared subscriptions, ``$share/GROUP/FILTER``.
     spool : str
         Folder for the spool: persistent, on a local disk, used by this source alone. On Spark the driver writes it, and
         the executors must be able to read it.
@@ -146,6 +147,8 @@ class MQTTSource(MQTTConnection, Source):
             raise ConfigError("topics must not be empty")
         for topic in self.topics:
             _check_filter(topic)
+            if topic.startswith(SHARED) and self.address[0] in (MEMORY, FOLDER):
+                raise ConfigError(f"topics: {topic!r} is a shared subscription, for which url must be a server's")
         if self.protocol == "3.1.1" and (self.time_property or self.id_properties):
             raise ConfigError("time_property and id_properties need protocol='5': MQTT 3.1.1 has no user properties")
 
@@ -157,7 +160,12 @@ class MQTTSource(MQTTConnection, Source):
 
     def open(self) -> None:
         """Subscribe and wait until the broker confirms it; without this call the first read subscribes."""
-        self._receiver().wait_ready()
+        receiver = self._receiver()
+        try:
+            receiver.wait_ready()
+        except ConnectorError:
+            self.close()  # another source, such as one with the right password, can use the spool
+            raise
 
     @property
     def duplicates(self) -> int:
@@ -199,12 +207,8 @@ class MQTTSource(MQTTConnection, Source):
         at = int(start["seq"])
         if self.messages is not None and at >= self.messages:
             return start
+        self.open()
         receiver = self._receiver()
-        try:
-            receiver.wait_ready()
-        except ConnectorError:
-            self.close()  # the next call connects again
-            raise
         end = receiver.spool.end
         if at > end:
             raise ConnectorError(
@@ -267,6 +271,10 @@ def _close_all() -> None:
 
 
 def _check_filter(topic: str) -> None:
+    if f"{topic}/".startswith(SHARED):
+        _, group, plain = [*topic.split("/", 2), "", ""][:3]
+        if not group or not plain or "+" in group or "#" in group:
+            raise ConfigError(f"topics: {topic!r} must be $share/GROUP/FILTER, with a group without '+' and '#'")
     levels = topic.split("/")
     wrong = (
         not topic
