@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
-import os
 import pickle
-import subprocess
 import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-import psutil
 import pyarrow as pa
 import pytest
 
@@ -27,10 +22,9 @@ from riot_ops.dataflow import Dataflow
 from riot_ops.graph.selectivity import declared_selectivity
 from riot_ops.ingest.memory_source import MemorySource
 from riot_ops.ingest.pace import PacedSource
-from riot_ops.measure import processes
-from riot_ops.measure.probe import Probe, ProbedSource, _Sampling
+from riot_ops.measure.probe import Probe, ProbedSource, ProbedWriter
 from riot_ops.measure.probe_report import SENT, Report
-from riot_ops.measure.processes import ProcessTree, Usage
+from riot_ops.measure.processes import Usage
 from riot_ops.streams.riotbench.city import CitySource, city
 from riot_ops.task import StatelessTask
 from tests.discard_sink import DiscardSink
@@ -354,7 +348,7 @@ def elsewhere(monkeypatch: pytest.MonkeyPatch, ahead: float) -> None:
     """Let what reads and writes be on a machine whose clock is wrong."""
     monkeypatch.setattr("riot_ops.measure.probe.HOST", "elsewher")
     right = time.time
-    code = {ProbedSource.read.__code__, _Sampling.write.__code__}
+    code = {ProbedSource.read.__code__, ProbedWriter.write.__code__}
 
     class Wrong:
         @staticmethod
@@ -415,120 +409,6 @@ def test_files_of_a_probe_go_with_it() -> None:
     assert any(folder.iterdir())
     del probe
     assert not folder.exists()
-
-
-# -- processes -------------------------------------------------------------------------------------
-
-BUSY = "import time\nend = time.time() + {s}\nwhile time.time() < end: pass"
-
-
-@pytest.mark.long
-def test_the_tree_has_the_cpu_and_memory_of_a_child() -> None:
-    with ProcessTree(every_s=0.1) as tree:
-        child = subprocess.Popen([sys.executable, "-c", "x = bytearray(400_000_000)\n" + BUSY.format(s=1.5)])
-        time.sleep(1.0)
-        child.wait()
-    usage = tree.usage()
-    assert usage.cpu.max() > 0.2  # this process only waits
-    # others of the tree, such as a Spark that another test left, may grow and shrink between two tests, and of one
-    # process that is alone the pages are counted whole which it shares with others of the machine
-    assert usage.memory.max() - usage.memory.min() > 200e6
-
-
-def test_one_process_alone_is_looked_at_without_walking_its_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[int] = []
-    monkeypatch.setattr(processes, "_shared_by_share", lambda pid: asked.append(pid) or 1)
-    sleeper = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
-    try:
-        alone = ProcessTree(every_s=60, pid=sleeper.pid)
-        with alone:
-            pass
-        assert not asked
-        assert 1e6 < alone.usage().memory[0] <= psutil.Process(sleeper.pid).memory_info().rss
-        with ProcessTree(every_s=60):
-            pass
-        assert {sleeper.pid, os.getpid()} <= set(asked)
-    finally:
-        sleeper.kill()
-        sleeper.wait()
-
-
-@pytest.mark.long
-def test_a_child_that_came_and_went_between_two_samples_is_seen() -> None:
-    with ProcessTree(every_s=60) as tree:
-        before = tree.spent()
-        subprocess.run([sys.executable, "-c", BUSY.format(s=0.5)], check=True)
-        assert 0.05 < tree.spent() - before < 5
-    usage = tree.usage()
-    spent = float(usage.cpu[0]) * 1.0
-    assert usage.cpu.size == 1
-    assert spent > 0.05
-
-
-class Told:
-    """A process that says what it is told to."""
-
-    def __init__(self, pid: int, parent: int, own: float, of_children: float = 0.0) -> None:
-        self.pid, self.parent, self.own, self.of_children = pid, parent, own, of_children
-        self.gone = False
-
-    def oneshot(self) -> Any:
-        return contextlib.nullcontext()
-
-    def cpu_times(self) -> Any:
-        if self.gone:
-            raise psutil.NoSuchProcess(self.pid)
-        return SimpleNamespace(user=self.own, system=0.0, children_user=0.0, children_system=self.of_children)
-
-    def ppid(self) -> int:
-        return self.parent
-
-
-def test_time_of_who_ends_is_neither_lost_nor_counted_twice() -> None:
-    account = processes._Account(psutil.Error)
-    root, jvm, daemon, worker = Told(1, 0, 5.0), Told(2, 1, 10.0), Told(3, 2, 1.0), Told(4, 3, 8.0)
-    tree = [root, jvm, daemon, worker]
-    assert account.look(tree) == pytest.approx(24)
-    worker.gone, daemon.of_children, jvm.own = True, 8.5, 11.0  # waited for: half a second of it was not seen
-    assert account.look(tree) == pytest.approx(25.5)
-    again = Told(5, 3, 2.0)
-    assert account.look([root, jvm, daemon, again]) == pytest.approx(27.5)
-    jvm.of_children = 0.3  # a process that came and went
-    assert account.look([root, jvm, again]) == pytest.approx(27.8), "nobody has waited for the daemon"
-    jvm.own = 12.0
-    assert account.look([root, jvm]) == pytest.approx(28.8), "nor for its worker"
-
-
-def test_time_of_a_branch_that_ends_with_its_parent_is_counted_once() -> None:
-    account = processes._Account(psutil.Error)
-    root, daemon, worker = Told(1, 0, 0.0), Told(2, 1, 1.0), Told(3, 2, 8.0)
-    assert account.look([root, daemon, worker]) == pytest.approx(9)
-    root.of_children = 9.5  # the daemon waited for its worker, the root for the daemon
-    assert account.look([root]) == pytest.approx(9.5)
-
-
-def test_who_is_waited_for_between_two_questions_is_counted_once() -> None:
-    account = processes._Account(psutil.Error)
-    root, child = Told(1, 0, 0.0), Told(2, 1, 3.0)
-    assert account.look([root, child]) == pytest.approx(3)
-    child.gone = True  # after the root was asked
-    assert account.look([root, child]) == pytest.approx(3)
-    root.of_children = 3.0
-    assert account.look([root]) == pytest.approx(3)
-
-
-def test_a_root_that_has_ended_gives_no_more_samples() -> None:
-    child = subprocess.Popen([sys.executable, "-c", "pass"])
-    tree = ProcessTree(every_s=0.05, pid=child.pid)
-    child.wait()
-    with tree:
-        time.sleep(0.15)
-    assert tree.usage().cpu.size == 0
-
-
-def test_every_s_must_be_a_time() -> None:
-    with pytest.raises(ConfigError, match="every_s must be a finite number > 0, got 0"):
-        ProcessTree(every_s=0)
 
 
 # -- Spark -----------------------------------------------------------------------------------------

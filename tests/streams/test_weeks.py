@@ -1,6 +1,6 @@
-"""The generated streams over their seven days: how often which message rates occur, as the specification tells it.
+"""The distribution of message rates of the generated streams over their seven days, as specified.
 
-The figures are those at a thousand times the native pace, so that a second stands for 1,000 s of event time.
+The figures are those at a thousand times the native pace, so that a second represents 1,000 s of event time.
 """
 
 import numpy as np

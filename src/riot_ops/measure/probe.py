@@ -35,7 +35,7 @@ from riot_ops.measure.probe_clocks import Clocks
 from riot_ops.measure.probe_report import ARRIVED, COMMITTED, NO_SEQ, SENT, Report
 from riot_ops.measure.processes import ProcessTree
 
-__all__ = ["Probe", "ProbedSink", "ProbedSource"]
+__all__ = ["Probe", "ProbedSink", "ProbedSource", "ProbedWriter"]
 
 #: Entries held in memory before they are written, and batches whose samples are combined into entries.
 HELD, GATHERED = 4096, 256
@@ -291,7 +291,7 @@ class ProbedSink(Sink):
         self._streams = {name: i for i, name in enumerate(streams)}
 
     def writer(self, batch_id: int, partition: int) -> Writer:
-        return _Sampling(
+        return ProbedWriter(
             self.sink.writer(batch_id, partition), _Log(self._folder, "arrived"), self._streams, self._samples
         )
 
@@ -323,7 +323,7 @@ class ProbedSink(Sink):
         self.sink.end(schemas)
 
 
-class _Sampling(Writer):
+class ProbedWriter(Writer):
     """Combine samples of several batches, which may be small, into entries."""
 
     def __init__(self, writer: Writer, log: _Log, streams: Mapping[str, int], samples: int) -> None:

@@ -74,7 +74,7 @@ class ProcessTree:
         self._thread: threading.Thread | None = None
         self._samples: list[tuple[float, float, float]] = []
         self._last: tuple[float, float] | None = None
-        self._account = _Account(psutil.Error)
+        self._account = CpuAccount(psutil.Error)
         self._looking = threading.Lock()
 
     def start(self) -> Self:
@@ -146,7 +146,7 @@ class ProcessTree:
         return held
 
 
-class _Account:
+class CpuAccount:
     """CPU seconds of a tree of processes, from the differences between samples.
 
     When a parent waits for a child, the system adds all of the child's time to the children's time of the parent. What
