@@ -30,7 +30,17 @@ def record(clicks, impressions, ad, query):
 
 counts = st.sampled_from([0, 0, 1, 2])
 good = st.builds(record, counts, counts, st.sampled_from([100, 7]), st.sampled_from([1, 2]))
-bad = st.sampled_from(["", record(1, 1, 1, 1)[:-5], record("x", "y", 1, 1), record(-1, -2, 1, 1), record(1, 1, "", 1)])
+bad = st.sampled_from(
+    [
+        "",
+        record(1, 1, 1, 1)[:-5],
+        record("x", 2, 1, 1),
+        record(2, "y", 1, 1),
+        record(-1, 2, 1, 1),
+        record(1, 2**31, 1, 1),
+        record(1, 1, "", 1),
+    ]
+)
 lines = st.lists(st.one_of(good, good, good, bad), max_size=14)
 
 
@@ -134,6 +144,14 @@ def test_goes_on_from_a_checkpoint(tmp_path):
 def test_lines_that_are_no_records_move_time():
     texts = [record(0, 1, 7, 1), "", "", ""]
     assert [row[0] for row in found(ads_analytics(tick_every=1).run(sources([], texts))["ctr"])] == [2, 4, 6, 8]
+
+
+@pytest.mark.parametrize("counts", [("x", 5), (1, "x"), ("", 5), (-1, 5), (1, -5), (2**31, 5), (1, 2**31)], ids=str)
+def test_a_record_counts_whole_or_not_at_all(counts):
+    texts = [record(1, 4, 100, 12), record(*counts, 100, 12)]
+    result = ads_analytics().run(sources(texts, texts))
+    assert [row[1:] for row in rows(result["ctr"], *FIELDS)] == [(12, 100, 0.25, 4, 1)]
+    assert sorted(result["errors"]["seq"].to_pylist()) == [2, 3]  # one per source
 
 
 def test_misuse_is_refused():

@@ -12,11 +12,11 @@ MOST = 2**31 - 1
 def parse(line, kind):
     """Return query, advertisement and number of clicks or impressions of a record; None if it is malformed."""
     cells = line.split("\t")
-    wanted = [cells[i] for i in (7, 3, 0 if kind == "clicks" else 1)] if len(cells) == 12 else [""]
+    wanted = [cells[i] for i in (7, 3, 0, 1)] if len(cells) == 12 else [""]
     if not all(re.fullmatch(r"[-+]?\d+", cell) and abs(int(cell)) < 2**63 for cell in wanted):
         return None
-    query, ad, n = map(int, wanted)
-    return (query, ad, n) if 0 <= n <= MOST else None
+    query, ad, *counts = map(int, wanted)
+    return (query, ad, counts[kind == "impressions"]) if all(0 <= n <= MOST for n in counts) else None
 
 
 def ads_analytics(clicks, impressions, *, tick_every=None, slots=5, every=2, each=False):

@@ -31,8 +31,9 @@ def ads_analytics(
     Its result stream is ``ctr``, with the fields ``query_id``, ``ad_id``, ``ctr``, ``impressions`` and ``clicks``, and
     at ticks ``window_length`` (s): clicks divided by impressions of each pair in the window. Both sources, ``clicks``
     and ``impressions``, have records of the KDD Cup 2012, lines of 12 tab-separated cells, and may read one file; one
-    source takes a record's number of clicks, the other its number of impressions. Any other line goes to the errors
-    stream, and a pair with clicks but without impressions goes there as ``zero_denominator``.
+    source takes a record's number of clicks, the other its number of impressions. Both sources check both numbers, so
+    a record counts whole or not at all. Any other line goes to the errors stream, and a pair with clicks but without
+    impressions goes there as ``zero_denominator``.
 
     Parameters
     ----------
@@ -85,10 +86,12 @@ def ads_analytics(
 
 def _events(flow: Dataflow, kind: str, step: t.SyntheticEventTime) -> Stream:
     """Build the steps that read the clicks or impressions of a source, without records that have none."""
-    fields = {kind: (KINDS.index(kind), "int64"), "ad_id": (3, "int64"), "query_id": (7, "int64")}
+    fields = {"clicks": (0, "int64"), "impressions": (1, "int64"), "ad_id": (3, "int64"), "query_id": (7, "int64")}
     timed = flow.source(kind).to(step, id=f"{kind}_time")
     read = timed.to(t.ParseLines(fields=fields, delimiter="\t", cells=12), id=f"{kind}_parse")
-    checked = read.to(t.RangeFilter(by=None, bounds={kind: (0, MAX_COUNT)}, on_fail="reject"), id=f"{kind}_check")
+    # Both numbers, because the two sources may read one file: a record counts whole or not at all.
+    bounds = {name: (0, MAX_COUNT) for name in KINDS}
+    checked = read.to(t.RangeFilter(by=None, bounds=bounds, on_fail="reject"), id=f"{kind}_check")
     some = checked.to(t.RangeFilter(by=None, bounds={kind: (1, MAX_COUNT)}), id=f"{kind}_some")
     other = KINDS[1 - KINDS.index(kind)]
     return some >> t.Project(fields=(*PAIR, kind), nulls={other: "int64"})

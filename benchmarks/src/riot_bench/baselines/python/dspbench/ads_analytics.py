@@ -25,10 +25,10 @@ def _read(line: bytes, cell: int) -> tuple[Pair, int] | None:
         cells = line.decode().rstrip("\r\n").split("\t")
         if len(cells) != 12:
             return None
-        pair, n = (int(cells[7]), int(cells[3])), int(cells[cell])
+        pair, counts = (int(cells[7]), int(cells[3])), (int(cells[0]), int(cells[1]))
     except ValueError:
         return None
-    return (pair, n) if 0 < n <= MOST else None
+    return (pair, counts[cell]) if counts[cell] and min(counts) >= 0 and max(counts) <= MOST else None
 
 
 def ads_analytics(

@@ -24,21 +24,16 @@ def _number(cell: int) -> Any:
     return f.col("cells")[cell].try_cast("long")
 
 
-def _some(cell: int) -> Any:
-    """Parse a number of clicks or impressions; 0 if invalid."""
-    return f.when(_number(cell).between(1, MOST), _number(cell)).otherwise(0)
-
-
 def ads_analytics(inputs: Mapping[str, Any]) -> Any:
     """``query_id``, ``ad_id``, ``ctr``, ``impressions``, ``clicks``: a row for each pair of a micro-batch."""
     records = (
         inputs["clicks"]
         .select(f.split("value", "\t").alias("cells"))
         .where(f.size("cells") == 12)
-        .select(
-            _number(7).alias("query_id"), _number(3).alias("ad_id"), _some(0).alias("clicks"), _some(1).alias("shown")
-        )
-        .where(f.col("query_id").isNotNull() & f.col("ad_id").isNotNull() & (f.col("clicks") + f.col("shown") > 0))
+        .select(*(_number(c).alias(name) for c, name in ((7, "query_id"), (3, "ad_id"), (0, "clicks"), (1, "shown"))))
+        .where(f.col("query_id").isNotNull() & f.col("ad_id").isNotNull())
+        .where(f.col("clicks").between(0, MOST) & f.col("shown").between(0, MOST))
+        .where(f.col("clicks") + f.col("shown") > 0)
     )
     sums = records.groupBy("query_id", "ad_id").agg(
         f.sum("shown").alias("impressions"), f.sum("clicks").alias("clicks")
