@@ -43,7 +43,14 @@ bars = st.builds(
     st.sampled_from(["", ","]),
 )
 dirt = st.sampled_from(
-    ["", "A,2019-01-01,1,2,3,4,5", "A,2019-01-01,1,2,3,x,5,6", "A,2019-13-01,1,2,3,4,5,6", ",2019-01-01,1,2,3,4,5,6"]
+    [
+        "",
+        "A,2019-01-01,1,2,3,4,5",
+        "A,2019-01-01,1,2,3,x,5,6",
+        "A,2019-13-01,1,2,3,4,5,6",
+        "A,2019-01-01,1,2,3,4,5,-6",
+        ",2019-01-01,1,2,3,4,5,6",
+    ]
 )
 header = st.just("Symbol,DATE,Open,High,Low,Close,Adj,Close,Volume")
 files = st.lists(st.one_of(bars, bars, bars, dirt, header), max_size=14)
@@ -133,6 +140,15 @@ def test_bad_lines_are_named():
     result = bargain_index(window="month").run({"trades": table(lines), "quotes": table([])})
     reasons = [(row["seq"] // 2, row["reason"]) for row in result.errors.sort_by("seq").to_pylist()]
     assert reasons == [(1, "wrong_cells"), (2, "bad_number"), (3, "bad_time"), (4, "out_of_range")]
+
+
+def test_a_negative_volume_is_neither_trade_nor_quote():
+    lines = ["A,2024-05-01,9,9,9,10,9,100", "A,2024-05-02,9,9,9,90,9,-50", "A,2024-05-03,9,9,9,9,9,-5"]
+    offer = "A,2024-05-04,9,9,9,9,9,10"
+    result = bargain_index(first="quote").run({"trades": table([*lines, offer]), "quotes": table([*lines, offer])})
+    # the average is that of the first trade alone: 10, so the offer of 10 shares at 9 has the index exp(1) * 10
+    same(found(result["bargains"]), [(3, "A", 9.0, 10.0, 10.0, math.e * 10)])
+    assert result["errors"].num_rows == 4
 
 
 def test_a_restart_in_mid_stream(tmp_path):

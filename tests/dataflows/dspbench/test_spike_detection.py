@@ -25,7 +25,8 @@ lines = st.lists(
         "2004-03-01 00:00:0{}{} {} {} {} 39.4 166.4 2.7".format,
         st.integers(0, 9), st.sampled_from(["", ".5", ".123456", "x"]), st.integers(0, 9),
         st.sampled_from(["1", "2", "mote"]), st.sampled_from([*VALUES, "warm", "nan"]),
-    ) | st.sampled_from(["", "2004-03-01 00:00:00 1 1", "2004-03-01  00:00:01\t3 2 20.7 39.4 166.4 2.7 "]),
+    ) | st.sampled_from(["", "2004-03-01 00:00:00 1 1", "2004-03-01 00:00:02 x 1 20 39.4 166.4 2.7", "2004-03-01 00:00:02 1 1 20 x 166.4 2.7",
+        "2004-03-01 00:00:02 1 1 20 39.4 x 2.7", "2004-03-01 00:00:02 1 1 20 39.4 166.4 x", "2004-03-01  00:00:01\t3 2 20.7 39.4 166.4 2.7 "]),
     max_size=40,
 )  # fmt: skip
 
@@ -103,6 +104,16 @@ def test_what_is_watched_may_be_chosen():
 def test_a_negative_average_has_spikes_as_a_positive_one_has():
     texts = [f"2004-03-01 00:00:00 1 1 {v} 0 0 0" for v in (-20.0, -20.0, -20.4, -22.0)]
     assert [r["value"] for r in spike_detection().run(table(texts))["spikes"].to_pylist()] == [-22.0]
+
+
+@pytest.mark.parametrize("cell", [2, 4, 5, 6, 7])
+def test_a_line_with_any_malformed_number_is_an_error(cell):
+    cells = ["2004-03-01", "00:00:01", "1", "1", "90", "39.4", "166.4", "2.7"]
+    damaged = " ".join([*cells[:cell], "x", *cells[cell + 1 :]])
+    usual = [f"2004-03-01 00:00:0{s} {s} 1 20 39.4 166.4 2.7" for s in (0, 2)]
+    result = spike_detection(threshold=0.1).run(table([usual[0], damaged, usual[1]]))
+    assert found(result["spikes"]) == []
+    assert places(result["errors"]) == [(1, "bad_number")]
 
 
 def test_restarted_run_continues(tmp_path):

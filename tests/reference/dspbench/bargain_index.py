@@ -15,6 +15,8 @@ def _bar(line):
         cells = cells[:-1]
     if len(cells) != 8 or not cells[0]:
         raise ValueError(line)
+    if float(cells[7]) < 0:
+        raise ValueError(line)
     return cells[0], dt.datetime.fromisoformat(cells[1]), float(cells[5]), float(cells[7])
 
 

@@ -17,7 +17,7 @@ def spike_detection(lines, *, cell=4, window=1000, threshold=0.03):
             bad.append((number, "wrong_cells"))
         elif not TIME.fullmatch(" ".join(cells[:2])):
             bad.append((number, "bad_time"))
-        elif not re.fullmatch(r"-?\d+(\.\d+)?", cells[cell]):
+        elif not all(re.fullmatch(r"-?\d+(\.\d+)?", cells[i]) for i in (2, 4, 5, 6, 7)):
             bad.append((number, "bad_number"))
         else:
             values = readings.setdefault(cells[3], [])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Literal
 
 from riot_ops import tasks as t
@@ -23,7 +24,8 @@ def bargain_index(
     """Build bargain index (BI): quotes joined with the volume-weighted average price (VWAP) of their stock.
 
     The sources are ``trades`` and ``quotes``; both may read one file. The closing price and the volume of a line are
-    price and volume of a trade, or asked price and offered volume of a quote. The result stream is ``bargains``, with
+    price and volume of a trade, or asked price and offered volume of a quote; a line with a negative volume is an
+    error. The result stream is ``bargains``, with
     the fields ``stock``, ``price``, ``volume``, ``vwap`` and ``bargain_index``.
 
     Parameters
@@ -64,4 +66,5 @@ def bargain_index(
 
 def _bars(flow: Dataflow, name: str) -> Stream:
     parse = t.ParseLines(fields=FIELDS, cells=8, trailing=True, skip={1: "date"})
-    return flow.source(name).to(parse, id=f"parse_{name}")
+    sold = t.RangeFilter(by=None, bounds={"volume": (0.0, sys.float_info.max)}, on_fail="reject")
+    return flow.source(name).to(parse, id=f"parse_{name}").to(sold, id=f"check_{name}")

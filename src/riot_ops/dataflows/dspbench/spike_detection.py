@@ -23,8 +23,8 @@ def spike_detection(
     """Build spike detection (SD): sensor lines → moving average per sensor → readings far from it.
 
     A line has eight cells separated by white space, as in the data of the Intel Berkeley lab: date, time, epoch, mote,
-    temperature, humidity, light and voltage. A line with another number of cells, which is common there, or with a
-    value that is not a number is an error.
+    temperature, humidity, light and voltage. A line with another number of cells, which is common there, or with an
+    epoch or any of the four values that is not a number, is an error.
     The result stream is ``spikes``, with the fields ``device_id``, ``value`` and ``moving_average``.
 
     Parameters
@@ -51,13 +51,14 @@ def spike_detection(
     """
     check_arguments(spike_detection, locals())
     flow = Dataflow("spike_detection")
-    cell = CELLS[value_field]
+    # All quantities are read, because a line with a malformed one is damaged: none of its values can be trusted.
+    quantities = {"value" if name == value_field else name: (cell, "double") for name, cell in CELLS.items()}
     parse = t.ParseLines(
         format="spaces",
         cells=8,
-        fields={"event_time": ((0, 1), "iso"), "device_id": (3, "string"), "value": (cell, "double")},
+        fields={"event_time": ((0, 1), "iso"), "epoch": (2, "int64"), "device_id": (3, "string"), **quantities},
     )
-    readings = flow.source("sensors").to(parse, id="parse")
+    readings = flow.source("sensors").to(parse, id="parse") >> t.Project(fields=("device_id", "value"))
     average = t.MovingAverage(by=("device_id",), window=window, mode="growing", output="moving_average")
     means = readings.partition_by("device_id").to(average, id="moving_average")
     spikes = means.shuffle().to(t.SpikeFilter(expected="moving_average", threshold=threshold), id="spikes")

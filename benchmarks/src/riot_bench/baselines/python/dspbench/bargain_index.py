@@ -76,7 +76,7 @@ def _bars(lines: Iterable[bytes]) -> Iterable[tuple[str, datetime, float, float]
         except ValueError:
             yield None
             continue
-        good = math.isfinite(price) and math.isfinite(volume)
+        good = math.isfinite(price) and 0 <= volume < math.inf
         yield (cells[0], at, price, volume) if good else None
 
 
@@ -93,7 +93,7 @@ def bargain_index(
     bargains: list[tuple[Any, ...]] = []
 
     def trade(bar: tuple[str, datetime, float, float] | None) -> None:
-        if bar is None or bar[3] < 0:
+        if bar is None:
             return
         stock, at, price, volume = bar
         if stock not in windows:

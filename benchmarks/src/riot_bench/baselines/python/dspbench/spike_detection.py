@@ -52,11 +52,13 @@ def spike_detection(
             if len(cells) != 8:
                 continue
             datetime.fromisoformat(f"{cells[0]} {cells[1]}")  # a line with an invalid time does not count
-            value = float(cells[cell])
+            int(cells[2])
+            values = [float(text) for text in cells[4:]]
         except ValueError:
             continue
-        if not math.isfinite(value):
+        if not all(map(math.isfinite, values)):
             continue
+        value = values[cell - 4]
         device = cells[3]
         average = averages.get(device)
         if average is None:

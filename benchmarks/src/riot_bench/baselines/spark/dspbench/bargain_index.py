@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -17,6 +18,7 @@ __all__ = ["BASELINE", "bargain_index"]
 
 BASELINE = Baseline("split, transformWithStateInPandas per stock; the file is read once for trades and quotes")
 WINDOW, THRESHOLD = 15, 0.001
+MOST = sys.float_info.max
 
 
 class PerStock(StatefulProcessor):
@@ -32,9 +34,8 @@ class PerStock(StatefulProcessor):
         found = []
         for frame in rows:
             for price, volume in zip(frame["price"].tolist(), frame["volume"].tolist(), strict=True):
-                if volume >= 0:
-                    money.append(price * volume)
-                    volumes.append(volume)
+                money.append(price * volume)
+                volumes.append(volume)
                 total = sum(volumes)
                 average = sum(money) / total if total > 0 else -math.inf
                 if average > price:
@@ -61,7 +62,7 @@ def bargain_index(inputs: Mapping[str, Any]) -> Any:
             f.col("cells")[5].try_cast("double").alias("price"),
             f.col("cells")[7].try_cast("double").alias("volume"),
         )
-        .where(f.col("event_time").isNotNull() & _finite("price") & _finite("volume"))
+        .where(f.col("event_time").isNotNull() & _finite("price") & f.col("volume").between(0, MOST))
         .select("stock", "price", "volume")
     )
     return bars.groupBy("stock").transformWithStateInPandas(

@@ -50,7 +50,8 @@ def spike_detection(inputs: Mapping[str, Any]) -> Any:
     readings = (
         inputs["sensors"]
         .select(cells.alias("cells"))
-        .where(f.size("cells") == 8)
+        .where((f.size("cells") == 8) & f.col("cells")[2].try_cast("long").isNotNull())
+        .where(f.forall(f.slice("cells", 6, 3), lambda text: f.abs(text.try_cast("double")) < float("inf")))
         .select(
             f.col("cells")[3].alias("device_id"),
             f.col("cells")[4].try_cast("double").alias("value"),
