@@ -54,9 +54,8 @@ def without_marks(texts: pa.Array) -> pa.Array:
     plain = texts.dictionary_decode() if pa.types.is_dictionary(texts.type) else texts
     marked = np.zeros(len(texts), np.bool_)
     marked[rows] = True
-    wide = pa.types.is_large_string(plain.type) or pa.types.is_large_binary(plain.type)
-    cut = pc.binary_slice(plain.cast(pa.large_binary() if wide else pa.binary()), len(BOM_UTF8)).cast(plain.type)
-    return pc.if_else(pa.array(marked), cut, plain)
+    cut = [data[start + len(BOM_UTF8) : end].tobytes() for start, end in zip(starts[rows], ends[rows], strict=True)]
+    return pc.replace_with_mask(plain, pa.array(marked), pa.array(cut, pa.large_binary()).cast(plain.type))
 
 
 @kernel
