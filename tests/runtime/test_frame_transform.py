@@ -87,6 +87,15 @@ def test_rows_are_in_the_order_asked_for(kind):
     assert read(count.transform(numbered, errors="drop", order="event_time"))["value"] == [2.0, 1.0]
 
 
+def test_seq_of_any_type_of_number_is_an_order():
+    for seq in (pl.Series([1, 0], dtype=pl.UInt32), pl.Series([1.0, 0.0])):
+        out = t.RunningCount().transform(pl.DataFrame({"seq": seq, "x": ["b", "a"]}), errors="drop")
+        assert out.to_dict(as_series=False) == {"seq": [0, 1], "x": ["a", "b"], "count": [1, 2]}
+    out = t.RunningCount().transform(pd.DataFrame({"seq": [1, 0.5, 0], "x": list("abc")}))
+    assert out.x.dropna().tolist() == ["c", "a"]
+    assert [json.loads(text)["reason"] for text in out["_error"].dropna()] == ["wrong_type"]
+
+
 def test_empty_frame_has_the_fields_of_the_result():
     empty = pa.table({"device": pa.array([], pa.string())})
     assert t.RunningCount(by="device").transform(empty).schema.names == ["device", "count", "_error"]

@@ -27,6 +27,7 @@ __all__ = [
     "is_frame",
     "prefetched_batches",
     "single_batch",
+    "with_whole_seq",
 ]
 
 #: Maximum number of dicts in one batch.
@@ -121,6 +122,19 @@ def prefetched_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordB
         prefetcher.close()
 
 
+def with_whole_seq(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Cast the column ``seq`` to int64, and mark the records whose value is no whole number for the ingest step."""
+    place = batch.schema.get_field_index("seq")
+    column = batch.column(place)
+    if pa.types.is_int64(column.type):
+        return batch
+    if not can_cast(column.type, pa.int64()):
+        raise ConfigError(f"seq must be whole numbers, got {column.type}")
+    column, problems = cast(column, pa.int64())
+    marked = mark_rejected(batch, {i: p._replace(text=f"seq {p.text}") for i, p in problems.items()})
+    return marked.set_column(place, pa.field("seq", pa.int64()), column)
+
+
 class Numbering:
     """Adds ``seq`` to batches without it: the number of the row.
 
@@ -143,15 +157,8 @@ class Numbering:
             numbers = pa.array(np.arange(first, self.rows, dtype=np.int64))
             schema = batch.schema.insert(0, pa.field("seq", pa.int64(), nullable=False))
             return pa.RecordBatch.from_arrays([numbers, *batch.columns], schema=schema)
-        column = batch.column(place)
-        if not pa.types.is_int64(column.type):
-            if not can_cast(column.type, pa.int64()):
-                raise ConfigError(f"seq must be whole numbers, got {column.type}")
-            column, problems = cast(column, pa.int64())
-            named = {i: p._replace(text=f"seq {p.text}") for i, p in problems.items()}
-            marked = mark_rejected(batch, named)
-            batch = marked.set_column(place, pa.field("seq", pa.int64()), column)
-        self._check(column, first)
+        batch = with_whole_seq(batch)
+        self._check(batch.column(place), first)
         return batch
 
     def _check(self, column: pa.Array, first: int) -> None:

@@ -14,7 +14,7 @@ from riot_ops.core.operator import KeyedOperator, Operator
 from riot_ops.core.order import is_ordinal
 from riot_ops.core.schema import ERRORS
 from riot_ops.ingest.step import ingest_batch
-from riot_ops.ingest.tables import Numbering, single_batch
+from riot_ops.ingest.tables import Numbering, single_batch, with_whole_seq
 from riot_ops.kernels.arrays.arrow import concat_batches
 from riot_ops.runtime.batches import ARRIVAL, EVENT_TIME, sort_rows
 from riot_ops.runtime.error_column import (
@@ -66,8 +66,9 @@ def transform_frame(
     if streaming:
         raise ConfigError(f"streaming must not be True for a {type(frame).__name__}, which is a batch")
     dead = DeadLetters(task.name())
-    given = ingest_batch(single_batch(frame), dead)
-    numbered = "seq" in given.schema.names
+    given = single_batch(frame)
+    numbered = given.schema.names.count("seq") == 1  # two are refused below
+    given = ingest_batch(with_whole_seq(given) if numbered else given, dead)
     result = result_schema(task, given.schema, errors == "column")
     result = pa.schema([f for f in result if f.name in given.schema.names or not is_ordinal(f.name)])
     passed = []
