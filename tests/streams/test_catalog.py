@@ -9,13 +9,12 @@ import pytest
 
 from riot_ops import dataflows, streams
 from riot_ops.cli import main as cli
-from riot_ops.core.errors import ConfigError, ConnectorError, MissingExtraError
+from riot_ops.core.errors import ConfigError
 from riot_ops.core.schema import RAW, SCHEMAS
 from riot_ops.core.sink import MemorySink
 from riot_ops.ingest import rates
 from riot_ops.streams import CATALOG
 from riot_ops.streams.catalog import LINES as STREAMS
-from riot_ops.streams.figure import draw_rates
 from tests import samples
 from tests.drawn_images import decode
 from tests.streams.records import table
@@ -71,14 +70,14 @@ def test_every_sensor_reports_once_per_period(name, seconds):
 
 @pytest.mark.parametrize("name", CATALOG)
 @pytest.mark.parametrize("form", ["senml", "csv"])
-def test_messages_have_the_size_that_is_told(name, form):
+def test_messages_have_the_stated_size(name, form):
     sizes = [len(p) for p in table(streams.generate(name, messages=5000, format=form))["payload"].to_pylist()]
-    told = getattr(CATALOG[name], f"{form}_bytes")
-    assert np.mean(sizes) == pytest.approx(told, rel=0.005)
+    stated = getattr(CATALOG[name], f"{form}_bytes")
+    assert np.mean(sizes) == pytest.approx(stated, rel=0.005)
 
 
 @pytest.mark.parametrize("name", CATALOG)
-def test_csv_has_the_columns_of_the_schema(name):
+def test_csv_columns_are_those_of_the_schema(name):
     schema = SCHEMAS[name]
     lines, wide = (table(streams.generate(name, 50, messages=500, format=f)).to_pylist() for f in ("csv", "wide"))
     for line, row in zip(lines, wide, strict=True):
@@ -96,7 +95,7 @@ def test_csv_has_the_columns_of_the_schema(name):
     ("name", "senml", "csv", "within"),
     [("city", 366.8, 84.8, 0.01), ("taxi", 856.5, 185.5, 0.01), ("fit", 1215.7, 214.7, 0.01)],
 )
-def test_sizes_are_those_of_the_specification(name, senml, csv, within):
+def test_sizes_equal_the_specification(name, senml, csv, within):
     entry = CATALOG[name]
     assert entry.senml_bytes - 14 == pytest.approx(senml, rel=within)  # without the time in front
     assert entry.csv_bytes == pytest.approx(csv, rel=within)
@@ -104,7 +103,7 @@ def test_sizes_are_those_of_the_specification(name, senml, csv, within):
 
 @pytest.mark.long
 @pytest.mark.parametrize(("name", "peak"), [("city", 7000), ("taxi", 4000), ("fit", 500), ("grid", 10_000)])
-def test_peak_rates_are_those_of_the_specification(name, peak):
+def test_peak_rates_equal_the_specification(name, peak):
     rate = CATALOG[name].describe()["rate"]
     assert rate["max"] == pytest.approx(peak, rel=0.1)  # 5 % noise about the evening's maximum in TAXI
     half = CATALOG[name].describe(rate["speedup"] / 2)["rate"]
@@ -122,7 +121,7 @@ def test_peak_rates_are_those_of_the_specification(name, peak):
         ("grid", 1000, ("meters", 6000, 126, 24)),
     ],
 )
-def test_figures_of_a_stream(name, speedup, figures, monkeypatch):
+def test_described_rates_and_gaps_equal_those_of_the_curve(name, speedup, figures, monkeypatch):
     monkeypatch.setattr("riot_ops.streams.catalog.MAX_GAPS", 30_000)
     told = CATALOG[name].describe()
     curve = getattr(rates, name)(speedup=speedup)
@@ -149,7 +148,7 @@ def test_figures_of_a_stream(name, speedup, figures, monkeypatch):
     assert told["gap_ms"] == {key: pytest.approx(value, rel=1e-3, abs=0.0001) for key, value in wanted.items()}
 
 
-def test_fields_of_a_stream():
+def test_described_fields_have_units_and_bounds():
     fields = {field["name"]: field for field in CATALOG["city"].describe()["fields"]}
     assert list(fields) == list(SCHEMAS["city"].columns)
     assert fields["source"] == {
@@ -161,7 +160,7 @@ def test_fields_of_a_stream():
     assert fields["temperature"]["observed"]
 
 
-def test_gaps_are_those_of_a_paced_source():
+def test_arrivals_equal_those_of_a_paced_source():
     now = [0.0]
     curve = rates.grid(speedup=100, meters=60)
     source = streams.grid(60, messages=200, curve=curve, format="wide")
@@ -177,7 +176,7 @@ def test_gaps_are_those_of_a_paced_source():
     assert rates.arrivals(curve, 200) == pytest.approx(np.array(seen), abs=0.011)
 
 
-def test_generate_names_what_is_unknown():
+def test_unknown_stream_is_refused_with_a_hint():
     with pytest.raises(ConfigError, match=r"no generated stream 'grit'.*did you mean \"grid\""):
         streams.generate("grit")
     with pytest.raises(ConfigError, match="taxis must be a whole number >= 1, got 0"):
@@ -225,53 +224,6 @@ def test_the_command_refuses_misuse(command, arguments, text):
     assert "Traceback" not in err
 
 
-def test_a_format_that_cannot_be_drawn(tmp_path):
-    with pytest.raises(ConnectorError, match=r"cannot be written.*supported"):
-        draw_rates(CATALOG["fit"], tmp_path / "x.senml")
-
-
-@pytest.mark.parametrize(("name", "speedup", "rounds"), [("fit", None, 10), ("grid", 500.0, 3), ("grid", 100.0, 1)])
-def test_what_the_picture_shows(name, speedup, rounds, monkeypatch):
-    figure = pytest.importorskip("matplotlib.figure")
-    kept = []
-    monkeypatch.setattr(figure.Figure, "savefig", lambda self, path, **options: kept.append((self, path, options)))
-    draw_rates(CATALOG[name], "x.png", speedup)
-    ((picture, path, options),) = kept
-    assert path == "x.png" and options == {"dpi": 110}
-    assert picture.get_size_inches().tolist() == [11, 4.2]
-    told = CATALOG[name].describe(speedup)
-    at = told["rate"]["speedup"]
-    curve = CATALOG[name].curve(at)
-    top = 1.1 * curve.rates.max()
-    left, right = picture.axes
-    assert left.get_xlabel() == f"messages per second (at {at:g}×)"
-    assert (left.get_ylabel(), right.get_xlabel()) == ("share of time (%)", "seconds")
-    assert right.get_ylabel() == "messages per second"
-    assert picture.get_suptitle().startswith(f"{name.upper()}: {told['distribution']} · gaps")
-    # bars: 60 of one width from 0 to the top, whose heights are the shares of the time
-    assert len(left.patches) == 60
-    for i, bar in enumerate(left.patches):
-        low, high = top * i / 60, top * (i + 1) / 60
-        assert (bar.get_x(), bar.get_width()) == pytest.approx((low, top / 60))
-        inside = (curve.rates >= low) & (curve.rates < high)
-        assert bar.get_height() == pytest.approx(100 * inside.mean())
-    (mean,) = left.lines
-    assert mean.get_xdata()[0] == pytest.approx(curve.mean)
-    assert left.get_legend().get_texts()[0].get_text() == f"mean {curve.mean:,.0f}/s"
-    assert left.get_xlim() == pytest.approx((0, top))
-    (steps,) = right.patches
-    values, edges, _ = steps.get_data()
-    assert list(values) == list(curve.rates) * rounds
-    assert edges.tolist() == pytest.approx([curve.step * i for i in range(len(values) + 1)])
-    assert right.get_xlim() == pytest.approx((0, edges[-1])) and right.get_ylim() == pytest.approx((0, top))
-
-
-def test_without_matplotlib_the_command_to_install_it_is_named(monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(MissingExtraError, match="plot"):
-        draw_rates(CATALOG["fit"], "x.png")
-
-
 # -- STATS -----------------------------------------------------------------------------------------
 
 
@@ -313,13 +265,13 @@ def test_stats_over_the_fit_sample(sample_data):
 
 @pytest.mark.parametrize("format", ["senml", "csv", "observations", "wide"])
 @pytest.mark.parametrize("name", CATALOG)
-def test_a_source_tells_the_schema_of_its_batches(name, format):
+def test_batches_have_the_schema_of_the_source(name, format):
     source = streams.generate(name, 5, messages=3, format=format)
     assert source.schema.equals(table(source).schema, check_metadata=True)
 
 
 @pytest.mark.parametrize("name", [*STREAMS, *CATALOG])
-def test_a_copy_in_another_process_gives_the_same(name):
+def test_pickled_source_gives_the_same_records(name):
     """As on Spark, where the source is made here and read there; before it was read here, too."""
     source = streams.generate(name, messages=30)
     copy = pickle.loads(pickle.dumps(source))

@@ -26,7 +26,7 @@ from riot_ops.task import (
     replace_column,
     with_field,
 )
-from riot_ops.testing import CHECKS, applies, check_task, exact
+from riot_ops.testing import CHECKS, applies, check_task
 
 BATCH = pa.RecordBatch.from_pydict({"key": ["a", "b", "a", "b"], "value": [1.0, 2.0, None, 4.0]})
 CALLS: list[int] = []
@@ -487,20 +487,3 @@ def test_task_without_cases_is_refused():
 
     with pytest.raises(AssertionError, match="Bare has no cases"):
         check_task(Bare)
-
-
-@pytest.mark.parametrize(
-    ("a", "b", "same"),
-    [
-        (float("nan"), -float("nan"), True),
-        (0.0, -0.0, False),
-        (1, 1.0, False),
-        (True, 1, False),
-        (None, "None", False),
-        ([1.0, None], [1.0, None], True),
-        ({"a": 0.1 + 0.2}, {"a": 0.3}, False),
-        (b"x", "x", False),
-    ],
-)
-def test_exact_compares_to_the_last_bit(a, b, same):
-    assert (exact(a) == exact(b)) is same

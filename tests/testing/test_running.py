@@ -1,0 +1,46 @@
+"""The tools that run a task and compare its output."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from riot_ops import tasks as t
+from riot_ops.testing import exact, running
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "same"),
+    [
+        (float("nan"), -float("nan"), True),
+        (0.0, -0.0, False),
+        (1, 1.0, False),
+        (True, 1, False),
+        (None, "None", False),
+        ([1.0, None], [1.0, None], True),
+        ({"a": 0.1 + 0.2}, {"a": 0.3}, False),
+        (b"x", "x", False),
+    ],
+)
+def test_exact_compares_to_the_last_bit(a, b, same):
+    assert (exact(a) == exact(b)) is same
+
+
+def test_numbered_rows_count_from_zero():
+    batch = pa.RecordBatch.from_pydict({"key": ["a", "b"]})
+    assert running.numbered(batch).column("seq").to_pylist() == [0, 1]
+
+
+def test_difference_is_reported_with_its_row():
+    running.same((["1", "2"], [], []), (["1", "2"], [], []), "twice")
+    with pytest.raises(AssertionError, match=r"twice: rows\[1\] differ"):
+        running.same((["1", "2"], [], []), (["1", "3"], [], []), "twice")
+    with pytest.raises(AssertionError, match="twice: 1 rows, expected 2"):
+        running.same((["1"], [], []), (["1", "2"], [], []), "twice")
+
+
+def test_kernels_run_as_python_within_the_block():
+    case = next(iter(t.KalmanFilter.cases()))
+    compiled = running.whole(case.task, case.batch)
+    with running.uncompiled():
+        assert running.whole(case.task, case.batch) == compiled
