@@ -25,8 +25,15 @@ from tests.sessions import used_by_the_command
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("cores", [pytest.param("1", id="local"), pytest.param("2", id="two-cores")])
-def test_results_before_ctrl_c_are_kept(tmp_path, cores):
+@pytest.mark.parametrize(
+    ("cores", "number"),
+    [
+        pytest.param("1", signal.SIGINT, id="local"),
+        pytest.param("2", signal.SIGINT, id="two-cores"),
+        pytest.param("1", signal.SIGTERM, id="terminated"),
+    ],
+)
+def test_results_before_ctrl_c_are_kept(tmp_path, cores, number):
     command = [sys.executable, "-m", "riot_ops", "run", "stats", "--stream", "grid", "--sensors", "50"]
     options = ["--runner", "local", "--cores", cores, "--rate", "2000", "--messages", "500000", "--out", str(tmp_path)]
     process = subprocess.Popen(
@@ -39,11 +46,11 @@ def test_results_before_ctrl_c_are_kept(tmp_path, cores):
         found = re.search(r"([\d,]+) messages .*/s", line)
         if found and int(found[1].replace(",", "")) > 500:
             break
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     rest, _ = process.communicate(timeout=60)
     text = "".join(before) + rest
     assert process.returncode == 130, text
-    assert "interrupted: the results so far are kept" in text
+    assert re.search(r"interrupted: the results of [\d,]+ messages are kept", text)
     shown = {name: int(n.replace(",", "")) for name, n in re.findall(r"records in (\w+) *│ *([\d,]+)", rest)}
     files = {name: sorted((tmp_path / name).glob("*.parquet")) for name in shown}
     assert shown["dac"] > 500

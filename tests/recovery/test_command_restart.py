@@ -62,7 +62,7 @@ def test_interrupted_run_continues_in_grown_file(spark, tmp_path, monkeypatch):
     process.send_signal(signal.SIGINT)
     output.append(process.communicate(timeout=120)[0])
     assert process.returncode == 130, "".join(output)
-    assert "interrupted: the results so far are kept; run the same command to continue" in output[-1]
+    assert "messages are kept; run the same command to continue" in output[-1]
     shown = {name: int(n.replace(",", "")) for name, n in re.findall(r"records in (\w+) *│ *([\d,]+)", output[-1])}
     files = {name: sorted((tmp_path / "out" / name).glob("*.parquet")) for name in shown}
     assert shown == {name: sum(pq.read_metadata(f).num_rows for f in found) for name, found in files.items()}

@@ -360,6 +360,39 @@ def test_interrupt_finishes_batches_without_checkpoint(tmp_path, kept):
     assert threads() == []
 
 
+@dataclass(frozen=True, kw_only=True)
+class Interrupting(t.StatelessTask):
+    """Raises as Ctrl-C does within a batch."""
+
+    at: int
+
+    def apply(self, batch, dead):
+        if self.at in batch.column("seq").to_pylist():
+            raise KeyboardInterrupt
+        return batch
+
+
+@pytest.mark.parametrize(("epoch_rows", "wanted"), [(100, 200), (10_000, 0)])
+def test_summary_of_an_interrupted_run_counts_what_is_kept(tmp_path, epoch_rows, wanted):
+    """With a checkpoint, the output of a range that was under way is dropped, and its records are read again."""
+    flow = ro.Dataflow("interrupted")
+    flow.sink("out", flow.source("in", schema=READINGS).to(Interrupting(at=255), id="step"))
+    seen = []
+    with pytest.raises(KeyboardInterrupt):
+        flow.run(
+            readings(1000),
+            progress=seen.append,
+            batch_size=10,
+            epoch_rows=epoch_rows,
+            epoch_s=1e9,
+            cores=1,
+            out=tmp_path / "out",
+            checkpoint=tmp_path / "checkpoint",
+        )
+    assert seen[-1].messages == wanted
+    assert ro.ParquetSink(tmp_path / "out").table("step").num_rows == wanted
+
+
 def test_results_are_emitted_while_source_is_silent():
     came = threading.Event()
 

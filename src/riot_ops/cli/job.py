@@ -59,6 +59,10 @@ RUN_ARTIFACTS = (
 )
 
 
+#: What an interrupted run says that has committed nothing.
+NONE_KEPT = "no results of this run are kept"
+
+
 @dataclass
 class Job:
     """One run of an application; the fields are the options of ``riot-ops run``."""
@@ -211,11 +215,9 @@ class Job:
             run(flow, source, progress, console)
             ended = True
         except KeyboardInterrupt:
-            if not self.summary.messages:
-                console.print("interrupted before any record was processed")
-                raise
+            kept = f"the results of {self.summary.messages:,} messages are kept" if self.summary.messages else NONE_KEPT
             hint = f"; run the same command to continue from {self.checkpoint}" if self.checkpoint else ""
-            console.print(f"interrupted: the results so far are kept{hint}")
+            console.print(f"interrupted: {kept}{hint}", soft_wrap=True)
             raise
         finally:
             progress.close()

@@ -199,6 +199,7 @@ class _Job:
     partly_written: bool = False  # whether the output of a batch is written in part
     closing: bool = False  # whether the epoch is being closed
     closed: bool = False  # whether it is closed, and the next one not yet open
+    committed: tuple[int, int] = (0, 0)  # messages and batches of the epochs so far
 
     def run(self, batch_size: int, buffering: Buffering) -> None:
         retain_freed_memory(self.engine.max_in_flight if isinstance(self.engine, Pipeline) else 2)
@@ -227,14 +228,14 @@ class _Job:
         except KeyboardInterrupt:
             partial = self.partial_sources or self.partly_written or self.closing
             if self.closed or (partial and self.checkpoint is not None):  # the records will be read again
-                self.writer.abort()
+                self._abort()
             elif self.message is not None:
                 self._commit(self.message)  # which is idempotent
             else:
                 self._close_epoch()  # keep what has been processed
             raise
         except BaseException:
-            self.writer.abort()
+            self._abort()
             raise
         finally:
             buffer.stop()
@@ -343,6 +344,11 @@ class _Job:
         self.message = self.writer.finish()
         self._commit(self.message)
 
+    def _abort(self) -> None:
+        """Drop the output of the epoch; the summary must not count its records."""
+        self.writer.abort()
+        self.summary.messages, self.summary.batches = self.committed
+
     def _commit(self, message: Any) -> None:
         for name, sink in self.sinks.items():
             sink.commit(self.epoch, [message["sinks"][name]])
@@ -350,6 +356,7 @@ class _Job:
                 sink.sync(self.epoch)
         self.summary.count(message["rows"], message["reasons"], message["steps"])
         self.summary.warn(ended=False)
+        self.committed = self.summary.messages, self.summary.batches
         self.closed = True
         self.epoch += 1
         if self.checkpoint is not None:
