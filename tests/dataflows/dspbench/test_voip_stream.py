@@ -46,6 +46,8 @@ dirt = st.sampled_from(
         call("17", "18", 0, -1, "true"),
         call("17", "18", 0, 5, "maybe"),
         call("", "18", 0, 5, "true"),
+        call("17", "18", 0, 5, "true").replace(";", ","),
+        call("17", "18", 0, 5, "true").replace(",", ";"),
         call("17", "18", 0, 5, "true").replace("01-01", "13-01"),
     ]
 )
@@ -151,6 +153,26 @@ def test_twelve_operators():
     assert feeds["global_acd_of_call"] == feeds["ct24_of_call"] == feeds["ecr24_of_call"] == {"acd_parts"}
     joins = [node.task for node in flow.nodes_of_kind("task") if isinstance(node.task, t.AssembleMessage)]
     assert [join.timeout for join in joins] == [timedelta(minutes=5)] * 4
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "17,18,{0},17;18;{0};5,true",
+        "17,18,{0};17;18;{0};5;true",
+        "17;18,{0},17;18;{0};5;true",
+        "17,18,{0},17,18,{0},5,true",
+        "17;18;{0};17;18;{0};5;true",
+        "1;7,18,{0},17;18;{0};5;true",
+        "17,18,{0},17;18;{0};5;true;",
+    ],
+)
+def test_a_delimiter_out_of_its_place_is_an_error(line):
+    time = "2020-01-01T09:00:00"
+    lines = [line.format(time), f"17,18,{time},17;18;{time};5;true"]
+    result = voip_stream().run(table(lines))
+    assert result["scores"]["seq"].to_pylist() == [1]
+    assert [(row["seq"], row["reason"]) for row in result["errors"].to_pylist()] == [(0, "wrong_cells")]
 
 
 def test_a_restart_in_mid_stream(tmp_path):

@@ -34,6 +34,8 @@ def parsed(line):
     if len(outer) != 4:
         raise ValueError(line)
     caller, callee, time, inner = outer
+    if ";" in caller + callee + time:
+        raise ValueError(line)
     inner = inner.split(";")
     seconds = float(inner[3]) if len(inner) == 5 else math.nan
     if not (math.isfinite(seconds) and seconds >= 0 and caller and callee and inner[4] in ("true", "false")):

@@ -12,15 +12,11 @@ from riot_ops.dataflow import Dataflow, Stream, merge
 
 __all__ = ["voip_stream"]
 
-#: Fields read from a call: caller, callee, time; then, within one cell, caller; callee; time; seconds; established.
-FIELDS = {
-    "caller": (0, "string"),
-    "callee": (1, "string"),
-    "event_time": (2, "iso"),
-    "timestamp": (2, "iso"),
-    "duration": (6, "double"),
-    "established": (7, "bool"),
-}
+#: The halves of a call, ``caller,callee,time,caller;callee;time;seconds;established``: its cells up to the second
+#: caller, and from it on. Each half has one kind of delimiter, so that each delimiter is valid only in its place.
+HALVES = {"ends": ((0, 3), "string"), "record": ((3, 7), "string")}
+ENDS = {"caller": (0, "string"), "callee": (1, "string"), "event_time": (2, "iso"), "timestamp": (2, "iso")}
+RECORD = {"duration": (3, "double"), "established": (4, "bool")}
 KEY, PAIR = ("caller",), ("caller", "callee")
 #: Field with the result of each branch for a call, until the branches are joined.
 VALUE = "value"
@@ -129,7 +125,10 @@ def voip_stream(
         _piece(joined(f"{name}_parts", *parts).to(scored, id=name))
 
     flow = Dataflow("voip_stream")
-    parsed = flow.source("calls").to(t.ParseLines(fields=FIELDS, delimiter=",;", cells=8), id="parse")
+    halves = flow.source("calls").to(t.ParseLines(fields=HALVES, delimiter=",;", cells=8), id="halves")
+    ends = halves.to(t.ParseLines(field="ends", fields=ENDS, cells=4, keep=("record",)), id="ends_parse")
+    record = t.ParseLines(field="record", fields=RECORD, delimiter=";", cells=5, keep=("caller", "callee", "timestamp"))
+    parsed = ends.to(record, id="parse")
     lengths = t.RangeFilter(bounds={"duration": (0.0, sys.float_info.max)}, by=None, on_fail="reject")
     pair: dict[str, Any] = (
         {"by": PAIR} if exact else {"fields": PAIR, "capacity": variation_size, "error": variation_error}

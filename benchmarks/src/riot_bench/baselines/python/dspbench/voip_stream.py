@@ -61,8 +61,9 @@ def voip_stream(
 
     for line in inputs["calls"]:
         try:
-            cells = line.decode().rstrip("\r\n").replace(";", ",").split(",")
-            if len(cells) != 8:
+            text = line.decode().rstrip("\r\n")
+            cells = text.replace(";", ",").split(",")
+            if len(cells) != 8 or text.count(",") != 3 or text.split(",")[3].count(";") != 4:
                 continue
             caller, callee = cells[0], cells[1]
             time = datetime.fromisoformat(cells[2].strip())

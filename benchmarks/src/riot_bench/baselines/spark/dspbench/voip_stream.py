@@ -113,8 +113,8 @@ def voip_stream(inputs: Mapping[str, Any]) -> Any:
     cells = f.split("value", "[,;]")
     calls = (
         inputs["calls"]
+        .where(f.col("value").rlike("^([^,;]*,){3}([^,;]*;){4}[^,;]*$"))
         .select(cells.alias("cells"))
-        .where(f.size("cells") == 8)
         .select(
             f.col("cells")[0].alias("caller"),
             f.col("cells")[1].alias("callee"),
