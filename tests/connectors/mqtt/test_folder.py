@@ -10,6 +10,7 @@ from riot_ops import tasks as t
 from riot_ops.connectors.mqtt.folder import FolderBroker
 from riot_ops.connectors.mqtt.memory import PublishedMessage
 from riot_ops.connectors.mqtt.source import MQTTSource
+from tests.connectors.mqtt.tools import until
 
 
 @pytest.fixture
@@ -69,3 +70,29 @@ def test_damaged_file_is_named(url):
 def test_invalid_urls_are_refused(url):
     with pytest.raises(ConfigError, match="url must be file:///"):
         t.PublishMQTT(url=url, topic="a")
+
+
+@pytest.mark.parametrize("broker_url", ["memory", "folder"])
+def test_shared_subscription_delivers_each_message_to_one_of_the_group(url, tmp_path, broker_url):
+    url = url if broker_url == "folder" else f"memory://{tmp_path.name}"
+    topics = {"a": ["$share/g/x/#"], "b": ["$share/g/x/#", "y"], "all": ["x/#", "$share/g2/x/#"]}
+    sources = {
+        name: MQTTSource(url=url, topics=topics[name], client_id=name, spool=str(tmp_path / name)) for name in topics
+    }
+    for source in sources.values():
+        source.open()
+    publish = t.PublishMQTT(url=url, topic="{k}", payload="p").session()
+    for i in range(6):
+        publish.push({"k": f"x/{i}", "p": "1"})
+    publish.push({"k": "y", "p": "1"})
+
+    def received(name):
+        start = sources[name].initial()
+        splits = sources[name].splits(start, sources[name].latest(start), 1)
+        return [topic for split in splits for b in sources[name].read(split) for topic in b["topic"].to_pylist()]
+
+    wanted = sorted([*(f"x/{i}" for i in range(6)), "y"])
+    until(lambda: sorted(received("a") + received("b")) == wanted and len(received("all")) == 6, 10)
+    assert "y" in received("b")
+    for source in sources.values():
+        source.close()

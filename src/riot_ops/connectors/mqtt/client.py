@@ -190,9 +190,11 @@ class PahoLink:
         self._opened = False
         self._reached = False  # whether the broker has ever accepted a connection
         self._connected_at, self._short = 0.0, 0  # of the last connection, and the number of short ones in a row
+        self._first_short_at = 0.0  # when the first of these began
         self._taken_over = False
         self._response: Any = None  # the broker's reason code of CONNACK
         self.window = connection.in_flight
+        self.numbers_subscriptions = False  # whether the broker names the subscriptions of each message
         self.max_packet: int | None = None  # bytes of a packet that the broker accepts
         is_v5 = connection.protocol == "5"
         self.is_v5 = is_v5
@@ -255,6 +257,8 @@ class PahoLink:
             self._short = 0
             return
         self._short += 1
+        if self._short == 1:
+            self._first_short_at = self._connected_at
         if self._short >= MAX_SHORT_CONNECTIONS:
             raise ConnectorError(
                 f"the MQTT broker {self.connection.url} has ended {self._short} connections soon after they began; "
@@ -319,6 +323,7 @@ class PahoLink:
             return
         self.window = min(self.connection.in_flight, getattr(properties, "ReceiveMaximum", 65_535))
         self.max_packet = getattr(properties, "MaximumPacketSize", None)
+        self.numbers_subscriptions = self.is_v5 and bool(getattr(properties, "SubscriptionIdentifierAvailable", 1))
         self.connected(flags.session_present)
 
     def _on_disconnect(self, client: Any, userdata: Any, flags: Any, reason: Any, properties: Any) -> None:

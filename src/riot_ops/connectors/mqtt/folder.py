@@ -6,6 +6,8 @@ the folder is deleted.
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import json
 import os
 import time
@@ -16,7 +18,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from riot_ops.connectors.mqtt.memory import PublishedMessage, topic_matches
+from riot_ops.connectors.mqtt.memory import PublishedMessage, is_shared, subscribes, topic_matches
 from riot_ops.core.errors import ConfigError, ConnectorError
 from riot_ops.core.paths import local_path, scheme_of, write_atomic
 
@@ -82,6 +84,7 @@ class FolderSession:
     def __init__(self, broker: FolderBroker, client_id: str, filters: Sequence[str]) -> None:
         self._broker = broker
         self._filters = tuple(filters)
+        self._claimant = _digest(client_id)
         self._path = broker.folder / "sessions" / f"{quote(client_id, safe='')}.json"
         self._pending: list[str] = []
         self._initial: list[PublishedMessage] = []
@@ -96,7 +99,7 @@ class FolderSession:
         """Return the new messages, again until :meth:`done` is called."""
         new = [name for name in self._broker.names() if name not in self._read]
         self._pending = new
-        return [*self._initial, *(m for name in new for m in self._broker.read(name) if self._subscribes(m.topic))]
+        return [*self._initial, *(m for name in new for m in self._broker.read(name) if self._receives(name, m.topic))]
 
     def done(self) -> None:
         """Acknowledge the messages that :meth:`next` returned."""
@@ -105,14 +108,27 @@ class FolderSession:
             self._pending, self._initial = [], []
             self._save()
 
-    def _subscribes(self, topic: str) -> bool:
-        return any(topic_matches(one, topic) for one in self._filters)
+    def _receives(self, name: str, topic: str) -> bool:
+        return subscribes(self._filters, topic) or any(
+            self._claims(one, name) for one in self._filters if is_shared(one) and topic_matches(one, topic)
+        )
+
+    def _claims(self, shared: str, name: str) -> bool:
+        """Whether this client is the first of the group to claim a file of messages, now or earlier."""
+        path = self._broker.folder / "claims" / _digest(shared) / name
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with contextlib.suppress(FileExistsError):
+                path.symlink_to(self._claimant)  # the claim and its owner appear in one step
+            return os.readlink(path) == self._claimant
+        except OSError as error:
+            raise ConnectorError(f"cannot write the claim {path}: {error}") from error
 
     def _retained(self) -> Iterator[PublishedMessage]:
         last: dict[str, PublishedMessage] = {}
         for name in sorted(self._read):
             for message in self._broker.read(name):
-                if message.retain and self._subscribes(message.topic):
+                if message.retain and subscribes(self._filters, message.topic):
                     last[message.topic] = message
         return (m for m in last.values() if m.payload)
 
@@ -122,6 +138,10 @@ class FolderSession:
             write_atomic(self._path, json.dumps(sorted(self._read)).encode())
         except OSError as error:
             raise ConnectorError(f"cannot write the session {self._path}: {error}") from error
+
+
+def _digest(text: str) -> str:
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
 def folder_of(url: str) -> Path:

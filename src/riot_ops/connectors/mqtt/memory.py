@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import ClassVar, NamedTuple
 
-__all__ = ["MemoryBroker", "PublishedMessage", "topic_matches"]
+__all__ = ["MemoryBroker", "PublishedMessage", "is_shared", "subscribes", "topic_matches"]
 
 
 class PublishedMessage(NamedTuple):
@@ -40,6 +40,7 @@ class MemoryBroker:
         self._lock = threading.Lock()
         self._sessions: dict[str, tuple[list[str], deque[PublishedMessage]]] = {}
         self._retained: dict[str, PublishedMessage] = {}
+        self._turns: dict[str, int] = {}  # of the members of each shared subscription
 
     @classmethod
     def of(cls, url: str) -> MemoryBroker:
@@ -57,9 +58,15 @@ class MemoryBroker:
                 self._retained.pop(topic, None)
                 if payload:  # an empty one only removes
                     self._retained[topic] = message._replace(retain=True)
-            for filters, queue in self._sessions.values():
-                if any(topic_matches(one, topic) for one in filters):
-                    queue.append(message)
+            receivers = {client for client, (filters, _) in self._sessions.items() if subscribes(filters, topic)}
+            shared = {one for filters, _ in self._sessions.values() for one in filters if is_shared(one)}
+            for one in sorted(shared):
+                if topic_matches(one, topic):
+                    members = [client for client, (filters, _) in self._sessions.items() if one in filters]
+                    turn = self._turns[one] = self._turns.get(one, -1) + 1
+                    receivers.add(members[turn % len(members)])
+            for client in receivers:
+                self._sessions[client][1].append(message)
 
     def session(self, client_id: str, filters: Iterable[str]) -> deque[PublishedMessage]:
         """Return the queue of a client; it persists between connections."""
@@ -68,18 +75,30 @@ class MemoryBroker:
             known, queue = self._sessions.get(client_id, ([], deque()))
             for message in self._retained.values():
                 new = [one for one in wanted if one not in known]
-                if any(topic_matches(one, message.topic) for one in new):
+                if subscribes(new, message.topic):
                     queue.append(message)
             self._sessions[client_id] = wanted, queue
             return queue
 
 
+def is_shared(topic_filter: str) -> bool:
+    """Whether a topic filter is a shared subscription: each message goes to one client of the group."""
+    return topic_filter.startswith("$share/")
+
+
+def subscribes(filters: Iterable[str], topic: str) -> bool:
+    """Whether a filter that is not shared matches a topic."""
+    return any(not is_shared(one) and topic_matches(one, topic) for one in filters)
+
+
 def topic_matches(topic_filter: str, topic: str) -> bool:
-    """Whether a topic filter with the wildcards ``+`` and ``#`` matches a topic.
+    """Whether a topic filter with the wildcards ``+`` and ``#`` matches a topic; ``$share/group/`` is left out.
 
     >>> topic_matches("city/+/dust", "city/a/dust"), topic_matches("city/#", "city"), topic_matches("#", "$SYS/uptime")
     (True, True, False)
     """
+    if is_shared(topic_filter):
+        topic_filter = topic_filter.split("/", 2)[2]
     if topic.startswith("$") and not topic_filter.startswith("$"):
         return False
     wanted, levels = topic_filter.split("/"), topic.split("/")

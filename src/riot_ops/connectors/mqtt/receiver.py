@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import hashlib
 import json
 import logging
 import threading
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from riot_ops.connectors.mqtt.client import FOLDER, MEMORY, PahoLink, client_subclass, paho_client
+from riot_ops.connectors.mqtt.memory import is_shared, topic_matches
 from riot_ops.connectors.mqtt.spool import Message, Spool
 from riot_ops.connectors.mqtt.subscription import (
     MAX_HELD_MESSAGES,
@@ -34,6 +36,8 @@ POLL_S = 0.05
 MAX_HELD_BYTES = 16 << 20
 #: Bytes of messages that form one block of the spool.
 BLOCK_BYTES = 1 << 20
+#: Largest identifier of a subscription in MQTT 5.
+MAX_IDENTIFIER = 268_435_455
 
 
 @functools.cache
@@ -69,6 +73,9 @@ class _PahoSubscriber(PahoLink):
         self._received = Received()
         self._resent: list[bool] = []  # for each received message, whether the broker would send it again
         self._failure: ConnectorError | None = None
+        self._unconfirmed: dict[int, str] = {}  # topic of each SUBSCRIBE packet without an answer
+        self._identifiers = _subscription_identifiers(subscription.topics)
+        self._warned_at: float | None = None
         self.client.due = []
         self._seen = 0  # number of handled acknowledgements in ``due``
         self.client.on_message = self._on_message
@@ -88,11 +95,7 @@ class _PahoSubscriber(PahoLink):
         self.since = time.monotonic()
         before = self._saved_subscription()
         if before is not None and not session_present:
-            _LOG.warning(
-                "the MQTT broker %s has lost the session of %r: messages published meanwhile are missing",
-                self.connection.url,
-                self.connection.client_id,
-            )
+            self._warn_of_lost_session()
             before = None
         if before == self._wanted:
             self.ready = True
@@ -102,7 +105,38 @@ class _PahoSubscriber(PahoLink):
         old = [t for t in (before or {}).get("topics", []) if t not in topics]
         if old:
             self.client.unsubscribe(old)
-        self.client.subscribe([(topic, self._options()) for topic in topics])
+        self._unconfirmed = {}
+        for topic in topics:  # in order: the first filter that matches a message must be active before the others
+            _, packet = self.client.subscribe([(topic, self._options())], properties=self._properties(topic))
+            self._unconfirmed[packet] = topic
+
+    def _warn_of_lost_session(self) -> None:
+        url, client_id = self.connection.url, self.connection.client_id
+        if not self._short:
+            _LOG.warning(
+                "the MQTT broker %s has lost the session of %r: messages published meanwhile are missing",
+                url,
+                client_id,
+            )
+        elif self._warned_at != self._first_short_at:  # once in a row of short connections
+            self._warned_at = self._first_short_at
+            _LOG.warning(
+                "does another client use the client_id %r? The MQTT broker %s ended the connection soon after it "
+                "began, and has lost the session of %r: messages published meanwhile are missing",
+                client_id,
+                url,
+                client_id,
+            )
+
+    def _properties(self, topic: str) -> Any:
+        if not self.numbers_subscriptions:
+            return None
+        from paho.mqtt.packettypes import PacketTypes
+        from paho.mqtt.properties import Properties
+
+        properties = Properties(PacketTypes.SUBSCRIBE)  # type: ignore[no-untyped-call]
+        properties.SubscriptionIdentifier = self._identifiers[topic]
+        return properties
 
     @property
     def _wanted(self) -> dict[str, Any]:
@@ -111,6 +145,7 @@ class _PahoSubscriber(PahoLink):
             "client_id": self.connection.client_id,
             "qos": self._subscription.qos,
             "topics": list(self._subscription.topics),
+            "numbered": self.numbers_subscriptions,
         }
 
     def _saved_subscription(self) -> dict[str, Any] | None:
@@ -132,12 +167,15 @@ class _PahoSubscriber(PahoLink):
         return SubscribeOptions(qos=self._subscription.qos, retainHandling=SubscribeOptions.RETAIN_SEND_IF_NEW_SUB)
 
     def _on_subscribe(self, client: Any, userdata: Any, packet: int, reasons: Any, properties: Any) -> None:
-        for topic, reason in zip(self._subscription.topics, reasons, strict=False):
-            if reason.is_failure:
-                self._failure = ConnectorError(
-                    f"the MQTT broker {self.connection.url} refuses the subscription of {topic!r}: {reason}"
-                )
-                return
+        topic = self._unconfirmed.pop(packet, None)
+        if topic is None:
+            return
+        if reasons[0].is_failure:
+            self._failure = ConnectorError(
+                f"the MQTT broker {self.connection.url} refuses the subscription of {topic!r}: {reasons[0]}"
+            )
+        if self._unconfirmed or self._failure is not None:
+            return
         self._file.write_text(json.dumps(self._wanted), encoding="utf-8")
         self.ready = True
 
@@ -152,10 +190,23 @@ class _PahoSubscriber(PahoLink):
             topic = message.topic
         except UnicodeDecodeError:
             topic = None
+        if topic is not None and self._is_repeated(topic, message.properties):
+            return
         user = getattr(message.properties, "UserProperty", []) if message.properties is not None else []
         self._received.messages.append(self._subscription.message(topic, message.payload, user, packet))
         self._received.size += len(message.payload)
         self._resent.append(resent)
+
+    def _is_repeated(self, topic: str, properties: Any) -> bool:
+        """Whether the broker also sends this message for an earlier filter, as MQTT 5 lets it.
+
+        A message with identifiers of an earlier subscription, whose filters may have been others, counts as new.
+        """
+        named = set(getattr(properties, "SubscriptionIdentifier", ()))
+        if len(self._identifiers) < 2 or not named or not named.issubset(self._identifiers.values()):
+            return False
+        first = next((t for t in self._identifiers if not is_shared(t) and topic_matches(t, topic)), None)
+        return first is not None and self._identifiers[first] not in named
 
     def receive(self, seconds: float) -> Received:
         if not self.is_connected:
@@ -190,6 +241,16 @@ class _PahoSubscriber(PahoLink):
         base = paho_client().Client
         for method, packet in due:
             getattr(base, method)(self.client, packet)
+
+
+def _subscription_identifiers(topics: tuple[str, ...]) -> dict[str, int]:
+    """Number the topics, so that each set of topics has its own numbers.
+
+    The broker may hold messages with the numbers of an earlier set.
+    """
+    digest = hashlib.blake2b(json.dumps(topics).encode(), digest_size=4).digest()
+    first = int.from_bytes(digest, "big") % (MAX_IDENTIFIER - len(topics)) + 1
+    return {topic: first + i for i, topic in enumerate(dict.fromkeys(topics))}
 
 
 class Receiver:

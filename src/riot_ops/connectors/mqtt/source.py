@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from riot_ops.connectors.mqtt.client import FOLDER, MEMORY, MQTTConnection
+from riot_ops.connectors.mqtt.client import MQTTConnection
 from riot_ops.connectors.mqtt.receiver import Receiver
 from riot_ops.connectors.mqtt.spool import Message, Spool, first_number, read_messages
 from riot_ops.connectors.mqtt.subscription import Subscription
@@ -57,7 +57,8 @@ class MQTTSource(MQTTConnection, Source):
     Parameters
     ----------
     topics : tuple of str
-        Topic filters, with ``+`` and ``#``; at a server also shared subscriptions, ``$share/GROUP/FILTER``.
+        Topic filters, with ``+`` and ``#``. A message that several match arrives once (MQTT 3.1.1: as often as the
+        broker sends it). Of ``$share/GROUP/FILTER`` each message goes to one client of the group.
     spool : str
         Folder for the spool: persistent, on a local disk, used by this source alone. On Spark the driver writes it, and
         the executors must be able to read it.
@@ -147,8 +148,6 @@ class MQTTSource(MQTTConnection, Source):
             raise ConfigError("topics must not be empty")
         for topic in self.topics:
             _check_filter(topic)
-            if topic.startswith(SHARED) and self.address[0] in (MEMORY, FOLDER):
-                raise ConfigError(f"topics: {topic!r} is a shared subscription, for which url must be a server's")
         if self.protocol == "3.1.1" and (self.time_property or self.id_properties):
             raise ConfigError("time_property and id_properties need protocol='5': MQTT 3.1.1 has no user properties")
 
@@ -160,12 +159,7 @@ class MQTTSource(MQTTConnection, Source):
 
     def open(self) -> None:
         """Subscribe and wait until the broker confirms it; without this call the first read subscribes."""
-        receiver = self._receiver()
-        try:
-            receiver.wait_ready()
-        except ConnectorError:
-            self.close()  # another source, such as one with the right password, can use the spool
-            raise
+        self._ready_receiver()
 
     @property
     def duplicates(self) -> int:
@@ -188,6 +182,15 @@ class MQTTSource(MQTTConnection, Source):
                 raise ConfigError(f"the spool {self.spool} is in use by another source of this process")
             return known[1]
 
+    def _ready_receiver(self) -> Receiver:
+        receiver = self._receiver()
+        try:
+            receiver.wait_ready()
+        except ConnectorError:
+            self.close()  # the next call connects again, and another source may use the spool
+            raise
+        return receiver
+
     def close(self) -> None:
         with _LOCK:
             known = _RECEIVERS.pop(self.spool) if self.spool in _RECEIVERS else None
@@ -207,8 +210,7 @@ class MQTTSource(MQTTConnection, Source):
         at = int(start["seq"])
         if self.messages is not None and at >= self.messages:
             return start
-        self.open()
-        receiver = self._receiver()
+        receiver = self._ready_receiver()
         end = receiver.spool.end
         if at > end:
             raise ConnectorError(
