@@ -11,8 +11,8 @@ from riot_ops.core.errors import ConfigError
 from riot_ops.models import fit_network
 from riot_ops.streams import generate
 from riot_ops.streams.streambench import FlowsSource, TrafficSource
-from riot_ops.streams.streambench.flow_packets import CLASSES, drawn
-from riot_ops.streams.streambench.flows import FEATURES, features_of
+from riot_ops.streams.streambench.flow_packets import CLASSES
+from riot_ops.streams.streambench.flows import FEATURES
 from tests.reference.streambench import flows as reference
 from tests.streams.wire_lines import lines
 
@@ -79,31 +79,6 @@ def test_a_pair_of_hosts_has_one_flow_in_a_window():
         _, src, dst, *_, label = line.split(",")
         kinds.setdefault((src, dst), set()).add(label)
     assert all(len(one) == 1 for one in kinds.values())
-
-
-def test_the_rows_of_flows_have_the_features_of_their_packets():
-    flows = np.arange(400)
-    sizes = np.array([1, 2, 3, 40] * 100)
-    packets = drawn(5, flows, sizes, 0.3)
-    rows = features_of(packets)
-    for flow in range(0, 400, 7):
-        mine = packets.flow == flow
-        columns = [column[mine].tolist() for column in packets[1:]]
-        wanted = reference.features(list(zip(*columns, [0] * int(mine.sum()), strict=True)))
-        assert rows[flow].tolist() == pytest.approx([wanted[name] for name in FEATURES], rel=1e-9, abs=1e-12)
-
-
-def test_lines_of_flows():
-    source = FlowsSource(records=300, seed=2)
-    found = [line.split(",") for line in lines(source, 0, 700)]
-    assert {len(cells) for cells in found} == {28} and found[300:600] == found[:300]
-    x, label = source.vectors()
-    assert [[float(cell) for cell in cells[3:-1]] for cells in found[:300]] == x.tolist()
-    assert [int(cells[-1]) for cells in found[:300]] == label.tolist()
-    assert np.isfinite(x).all() and len({tuple(cells[1:3]) for cells in found[:300]}) == 300
-    assert lines(FlowsSource(records=300, seed=2), 0, 300) != lines(
-        FlowsSource(records=300, seed=2, overlap=0.9), 0, 300
-    )
 
 
 @pytest.mark.long
