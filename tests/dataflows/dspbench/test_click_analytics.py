@@ -46,7 +46,17 @@ good = st.builds(
     st.sampled_from(["/a", "/b", "/a:b", ""]),
     st.sampled_from(["x", "b:x", "ü"]),
 )
-bad = st.sampled_from(["", "{", "[]", '{"ip": "10.0.0.1", "url": "/"}', '{"ip": null, "url": "/", "clientKey": "x"}'])
+good |= st.sampled_from(['{"ip": "10.0.0.1", "url": "/a"}', '{"ip": "host", "url": "/b", "clientKey": null}'])
+bad = st.sampled_from(
+    [
+        "",
+        "{",
+        "[]",
+        '{"url": "/", "clientKey": "x"}',
+        '{"ip": "10.0.0.1", "clientKey": "x"}',
+        '{"ip": null, "url": "/", "clientKey": "x"}',
+    ]
+)
 lines = st.lists(st.one_of(good, good, good, bad), max_size=14)
 
 
@@ -59,6 +69,20 @@ def geo(tmp_path_factory):
 
 def found(result):
     return [rows(result[name], *fields) for name, fields in STREAMS.items()]
+
+
+def test_the_address_is_the_client_without_a_key(geo):
+    texts = ['{"ip": "10.0.0.1", "url": "/a"}', '{"ip": "10.0.0.1", "url": "/a", "clientKey": null}',
+             click("11.0.0.1", "/a", "10.0.0.1"), '{"ip": "11.0.0.1", "url": "/a"}', click("11.0.0.1", "/a", "")]  # fmt: skip
+    result = click_analytics(geo=geo).run(messages(texts))
+    assert rows(result["visits"], "total_count", "total_unique") == [
+        (0, 1, 1),
+        (1, 2, 1),
+        (2, 3, 1),
+        (3, 4, 2),
+        (4, 5, 3),
+    ]
+    assert result["errors"].num_rows == 0
 
 
 @given(texts=lines, batch_size=st.integers(1, 5))

@@ -13,7 +13,10 @@ def parse(line):
         given = json.loads(line)
     except ValueError:
         return None
-    found = [given.get(name) if isinstance(given, dict) else None for name in ("ip", "url", "clientKey")]
+    if not isinstance(given, dict):
+        return None
+    client = given.get("ip") if given.get("clientKey") is None else given["clientKey"]
+    found = [given.get("ip"), given.get("url"), client]
     return tuple(found) if all(isinstance(value, str) for value in found) else None
 
 

@@ -13,7 +13,7 @@ from riot_ops.dataflows.dspbench.log_processing import count_by_place
 
 __all__ = ["click_analytics"]
 
-FIELDS = {"ip": ("ip", "string"), "url": ("url", "string"), "client_key": ("clientKey", "string")}
+FIELDS = {"ip": ("ip", "string"), "url": ("url", "string"), "client_key": (("clientKey", "ip"), "string")}
 VISIT = ("url", "client_key")
 
 
@@ -27,8 +27,9 @@ def click_analytics(
     """Build click analytics (CA): clicks as JSON lines → visits and first visits, counts by country and city.
 
     Its result streams are ``visits`` (``total_count``, ``total_unique``) and ``locations`` (``country``,
-    ``country_total``, ``city``, ``city_total``). A visit is unique if it is the first of its client to its page. A line
-    that is not a JSON object, or lacks ``ip``, ``url`` or ``clientKey``, goes to the errors stream.
+    ``country_total``, ``city``, ``city_total``). A visit is unique if it is the first of its client to its page. The
+    client is the ``clientKey``, or the address where that is null or absent. A line that is not a JSON object, or lacks
+    ``ip`` or ``url``, goes to the errors stream.
 
     Parameters
     ----------

@@ -36,12 +36,12 @@ def click_analytics(
     for line in inputs["clicks"]:
         try:
             click = orjson.loads(line)
-            address, url, client = click["ip"], click["url"], click["clientKey"]
+            address, url, client = click["ip"], click["url"], click.get("clientKey")
         except (orjson.JSONDecodeError, KeyError, TypeError):
             continue
-        if address is None or url is None or client is None:
+        if address is None or url is None:
             continue
-        seen.add((str(url), str(client)))
+        seen.add((str(url), str(address if client is None else client)))
         total += 1
         visits.append((total, len(seen)))
         place = atlas.find(str(address))

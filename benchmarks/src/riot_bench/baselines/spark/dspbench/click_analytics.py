@@ -19,7 +19,8 @@ BASELINE = Baseline("from_json, dropDuplicates, joins with the networks, groupBy
 def click_analytics(inputs: Mapping[str, Any]) -> Any:
     """Totals of visits and counts by country and city, each with its ``stream``."""
     click = f.from_json("value", "ip string, url string, clientKey string")
-    clicks = inputs["clicks"].select(click.alias("c")).select("c.*").dropna()
+    clicks = inputs["clicks"].select(click.alias("c")).select("c.*").dropna(subset=["ip", "url"])
+    clicks = clicks.withColumn("clientKey", f.coalesce("clientKey", "ip"))
     first = clicks.dropDuplicates(["url", "clientKey"]).select(count_key("unique").alias("k")).select("k.*")
     known = f.col("country").isNotNull()
     counted = f.array(
