@@ -25,7 +25,7 @@ SIZES, MIN_SIZE, MAX_SIZE = 1_327, 20, 1_500
 #: Sizes that are frequent, with the logarithm of how much so, and how wide the peak is.
 PEAKS = ((40, 2.4, 6.0), (576, 1.8, 20.0), (1500, 2.6, 8.0))
 #: The logarithm of the packets of a size, its deviation, and the most, so that sums have twelve digits.
-LOG_PACKETS, LOG_SPREAD, LOG_MOST = 24.35, 0.8, 26.8
+LOG_PACKETS, LOG_SPREAD, LOG_MAX = 24.35, 0.8, 26.8
 #: Shares of all packets: of version 6, of protocols; packets of a flow.
 V6, UDP, ICMP, OTHER, PER_FLOW = 0.06, 0.2, 0.02, 0.01, 14.0
 
@@ -82,7 +82,7 @@ class PacketsSource(CyclicSource):
         sizes = MIN_SIZE + np.sort(order[:, :SIZES], axis=1).ravel()
 
         level = LOG_PACKETS + sum(high * np.exp(-(((sizes - at) / width) ** 2)) for at, high, width in PEAKS)
-        packets = np.exp(np.minimum(level + LOG_SPREAD * normals(self.seed, 2, numbers), LOG_MOST))
+        packets = np.exp(np.minimum(level + LOG_SPREAD * normals(self.seed, 2, numbers), LOG_MAX))
 
         def some(share: float, use: int) -> npt.NDArray[np.int64]:
             """A share of the packets, log-normal around this."""

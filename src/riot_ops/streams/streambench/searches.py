@@ -24,7 +24,7 @@ WORD_WEIGHTS: npt.NDArray[np.float64] = np.power(np.arange(1, WORDS + 1, dtype=n
 QUERY_WEIGHTS: npt.NDArray[np.float64] = np.power(0.719927, np.arange(6, dtype=np.float64))
 #: Share of the searches after which nothing was clicked.
 UNCLICKED = 0.45
-MOST_RANK = 500
+MAX_RANK = 500
 #: Mean and deviation of the length of a word, from 2 to 10; the mean makes the mean line 60 bytes.
 LENGTH, SPREAD = 5.4, 1.9
 #: 2006-03-01, and three months in seconds.
@@ -85,7 +85,7 @@ class SearchesSource(CyclicSource):
         queries = self._queries(numbers)
         within = (numbers + self.uniforms(2, numbers)) / self.records
         times = moments(BEGIN + (within * SPAN).astype(np.int64), "s", " ")
-        rank = np.minimum(1 + np.floor(-np.log2(1 - self.uniforms(3, numbers))), MOST_RANK).astype(np.int64)
+        rank = np.minimum(1 + np.floor(-np.log2(1 - self.uniforms(3, numbers))), MAX_RANK).astype(np.int64)
         host = _words().take(pa.array(self.picks(4, numbers, WORD_WEIGHTS[:HOSTS])))
         clicked = pa.array(self.uniforms(5, numbers) >= UNCLICKED)
         clicks = joined_cells(pa.array(rank), joined_cells("http://www.", host, ".com", separator=""), separator="\t")
