@@ -86,6 +86,16 @@ def main(folder: Path) -> None:
         else:
             raise AssertionError("a query started whose checkpoint cannot be continued")
         assert not (disk / "checkpoint").exists() and not (disk / "kept").exists()
+    counted = ro.Dataflow("counted")
+    rows = counted.source("rows", schema={"value": "int64"})
+    counted.sink("out", rows.to(t.RunningCount(), id="count"))
+    endless = counted.frames(spark.readStream.format("rate").load().select("value"))
+    try:
+        endless.write_each(lambda *_: None, checkpoint=disk / "each")
+    except ConfigError as error:
+        assert f"do not see the checkpoint {disk}/each" in str(error), error
+    else:
+        raise AssertionError("a query started whose checkpoint cannot be continued")
     shared = folder / "shared"  # is not hidden from the worker
     summary = dataflow().start(spark, source, checkpoint=shared).wait(240)
     assert summary.messages == 300
