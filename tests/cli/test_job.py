@@ -49,12 +49,39 @@ def test_results_before_ctrl_c_are_kept(tmp_path, cores, number):
     process.send_signal(number)
     rest, _ = process.communicate(timeout=60)
     text = "".join(before) + rest
-    assert process.returncode == 130, text
+    assert process.returncode == (143 if number == signal.SIGTERM else 130), text
     assert re.search(r"interrupted: the results of [\d,]+ messages are kept", text)
     shown = {name: int(n.replace(",", "")) for name, n in re.findall(r"records in (\w+) *│ *([\d,]+)", rest)}
     files = {name: sorted((tmp_path / name).glob("*.parquet")) for name in shown}
     assert shown["dac"] > 500
     assert shown == {name: sum(pq.read_metadata(f).num_rows for f in found) for name, found in files.items()}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("messages", [1, 3000])
+def test_interrupted_run_with_checkpoint_reports_what_is_read_back(tmp_path, number, messages):
+    flow = ro.Dataflow("kept")
+    flow.sink("out", flow.source("raw", schema={"v": "int64"}))
+    (tmp_path / "flow.json").write_text(flow.to_json(), encoding="utf-8")
+    (tmp_path / "in.csv").write_text("v\n" + "".join(f"{i}\n" for i in range(100_000)), encoding="utf-8")
+    command = "run flow.json --input in.csv --out out --runner local --rate 2000 --checkpoint kept"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "riot_ops", *command.split()],
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True, cwd=tmp_path,
+    )  # fmt: skip
+    for line in process.stdout:
+        found = re.search(r"([\d,]+) messages .*/s", line)
+        if found and int(found[1].replace(",", "")) >= messages:
+            break
+    process.send_signal(number)
+    text, _ = process.communicate(timeout=60)
+    assert process.returncode == 128 + number, text
+    told = re.search(r"interrupted: (?:the results of ([\d,]+) messages are kept|no results)", text)
+    rows = [
+        row["v"] for f in sorted((tmp_path / "out" / "raw").glob("*.parquet")) for row in pq.read_table(f).to_pylist()
+    ]
+    assert sorted(rows) == list(range(int((told[1] or "0").replace(",", "")))), text
 
 
 STREAMS = ("avg", "slr", "dac", "errors")

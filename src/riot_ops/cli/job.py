@@ -61,6 +61,8 @@ RUN_ARTIFACTS = (
 
 #: What an interrupted run says that has committed nothing.
 NONE_KEPT = "no results of this run are kept"
+#: Exit code of a run that SIGTERM ended: 128 and the number of the signal, as shells report it.
+TERMINATED = 143
 
 
 @dataclass
@@ -175,8 +177,17 @@ class Job:
         return self.out if self.out is not None else Path("out") / safe_file_name(self.name)
 
     def run(self, console: Console) -> Summary:
-        """Run the job, with progress and a summary on the console."""
-        with show_warnings(), announce_interrupts(console), handle_termination():
+        """Run the job, with progress and a summary on the console; SIGTERM ends it with its own exit code."""
+        with handle_termination() as terminated:
+            try:
+                return self._run(console)
+            except KeyboardInterrupt:
+                if terminated.is_set():
+                    sys.exit(TERMINATED)
+                raise
+
+    def _run(self, console: Console) -> Summary:
+        with show_warnings(), announce_interrupts(console):
             self.check()
             for option in ("messages", "sensors", "seed") if self.input is not None else ():
                 if getattr(self, option) != getattr(Job, option):

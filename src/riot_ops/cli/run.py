@@ -55,7 +55,7 @@ EXAMPLES = """**Examples**
 
 `riot-ops run flow.json --input readings.csv` · a dataflow's JSON file, over records with the fields that it declares
 
-**Exit codes**: 0 completed, 1 all records were rejected, 2 wrong options or a failure, 130 Ctrl-C"""
+**Exit codes**: 0 completed, 1 all records were rejected, 2 wrong options or a failure, 130 Ctrl-C, 143 SIGTERM"""
 
 
 def _option(panel: str, text: str, *names: str, **input_options: Any) -> Any:

@@ -41,13 +41,16 @@ def defer_interrupt() -> Iterator[Callable[[], None]]:
 
 
 @contextmanager
-def handle_termination() -> Iterator[None]:
+def handle_termination() -> Iterator[threading.Event]:
     """Handle SIGTERM like Ctrl-C, so that a run that a service manager ends commits as well.
 
     Only in the main thread, and only if the user has not installed a handler; the default is restored afterwards.
+    The yielded event is set when SIGTERM has arrived.
     """
+    terminated = threading.Event()
 
     def interrupt(number: int, frame: Any) -> None:
+        terminated.set()
         handler = signal.getsignal(signal.SIGINT)
         if callable(handler):
             handler(signal.SIGINT, frame)  # may defer it
@@ -56,10 +59,10 @@ def handle_termination() -> Iterator[None]:
 
     main = threading.current_thread() is threading.main_thread()
     if not main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
-        yield
+        yield terminated
         return
     signal.signal(signal.SIGTERM, interrupt)
     try:
-        yield
+        yield terminated
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
