@@ -35,7 +35,7 @@ def test_tree_includes_cpu_and_memory_of_child() -> None:
 
 def test_single_process_is_sampled_without_page_walk(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
-    monkeypatch.setattr(processes, "_shared_by_share", lambda pid: asked.append(pid) or 1)
+    monkeypatch.setattr(processes, "proportional_set_size", lambda pid: asked.append(pid) or 1)
     sleeper = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
     try:
         alone = ProcessTree(every_s=60, pid=sleeper.pid)

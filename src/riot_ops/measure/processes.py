@@ -142,7 +142,7 @@ class ProcessTree:
         held = 0
         for process in processes:
             with suppress(self._psutil.Error):  # it has ended
-                held += (len(processes) > 1 and _shared_by_share(process.pid)) or int(process.memory_info().rss)
+                held += (len(processes) > 1 and proportional_set_size(process.pid)) or int(process.memory_info().rss)
         return held
 
 
@@ -203,7 +203,7 @@ class CpuAccount:
         return max(0.0, came)
 
 
-def _shared_by_share(pid: int) -> int:
+def proportional_set_size(pid: int) -> int:
     """Return the proportional set size in bytes, 0 where Linux does not report it: forked workers share pages."""
     try:
         with open(f"/proc/{pid}/smaps_rollup", encoding="ascii") as file:
