@@ -13,7 +13,7 @@ from riot_ops.streams import text
 def written(put, *arguments):
     out = np.zeros(64, np.uint8)
     end = put(out, 1, *arguments)
-    assert out[0] == 0 and not out[int(end) :].any()
+    assert out[0] == 0 and not out[int(end) + 8 :].any(), "only zeros that were trimmed stand after the end"
     return out[1 : int(end)].tobytes().decode()
 
 

@@ -68,7 +68,9 @@ def train_models() -> dict[str, tuple[PredictionTask, object]]:
             line,
         ),
         "DTC": (
-            t.ClassifyDecisionTree(inputs=INPUTS, model=TreeModel.from_sklearn(tree, INPUTS, "class").to_json()),
+            t.ClassifyDecisionTree(
+                inputs=INPUTS, model=TreeModel.from_sklearn(tree, INPUTS, "class").to_json(), output="predicted"
+            ),
             tree,
         ),
     }
