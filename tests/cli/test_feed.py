@@ -271,7 +271,7 @@ def test_column_with_some_cells_that_are_no_numbers_is_read(file, tmp_path, cell
     assert f"the column v has no number (n/a) but {cell!r} in 1 of its first 31 rows" in caplog.text
 
 
-def test_headers_of_all_files_of_a_folder_are_skipped(tmp_path):
+def test_headers_of_all_files_of_a_folder_are_skipped(tmp_path, caplog):
     folder = tmp_path / "days"
     folder.mkdir()
     for day in (1, 2):
@@ -282,4 +282,5 @@ def test_headers_of_all_files_of_a_folder_are_skipped(tmp_path):
     result = CliRunner().invoke(cli.app, ["run", "stats", *map(str, [*arguments, "--out", out])])
     assert result.exit_code == 0, result.output
     assert pq.read_table(sorted((out / "dac").glob("*.parquet"))).num_rows == 62
+    assert not caplog.records, "a header is no row"
     assert pq.read_table(sorted((out / "errors").glob("*.parquet"))).num_rows == 0

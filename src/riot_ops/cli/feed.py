@@ -211,7 +211,7 @@ class Feed:
         if len(set(header)) < len(header) or "" in header:
             raise ConfigError(f"{self.input} must have a different name for each column, got {', '.join(header)}")
         self._header = True
-        rows = [line.split(delimiter) for line in lines[1:]]
+        rows = [line.split(delimiter) for line in lines[1:] if line != lines[0]]  # each file has the header
         rows = [row for row in rows if len(row) == len(header)]
         observed = []
         for i, name in enumerate(header):
