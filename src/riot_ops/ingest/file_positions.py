@@ -16,7 +16,7 @@ import binascii
 import hashlib
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from riot_ops.core.errors import ConnectorError, StateError
@@ -148,19 +148,13 @@ class FilePosition:
             raise StateError(f"the position in {origin} is damaged: {error}; use a new checkpoint") from None
         return cls(offset.get("of", origin), {one.path: one for one in done}, offset.get("path"), current)
 
-    def with_current(self, path: str, current: ReadFile) -> FilePosition:
-        """Return the position in another file, after the current one has been read to its end."""
+    def after(self, files: Iterable[ReadFile]) -> FilePosition:
+        """Return the position after the current file, and then these, have been read to their end."""
         done = dict(self.done)
-        if self.current is not None:
-            done.pop(self.current.path, None)  # a file that has grown is read last
-            done[self.current.path] = self.current
-        return FilePosition(self.origin, done, path, current)
-
-    def finished(self) -> FilePosition:
-        """Return the position after the current file has been read to its end."""
-        if self.current is None:
-            return self
-        return replace(self.with_current("", self.current), path=None, current=None)
+        for one in (*(() if self.current is None else (self.current,)), *files):
+            done.pop(one.path, None)  # a file that has grown is read last
+            done[one.path] = one
+        return FilePosition(self.origin, done)
 
     def all_read(self) -> list[tuple[bytes, ReadFile]]:
         """Return what was read of each file, by hash of its path, in order."""

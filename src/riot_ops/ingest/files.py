@@ -19,7 +19,7 @@ from riot_ops.core.paths import local_path
 from riot_ops.core.schema import TIMESTAMP
 from riot_ops.core.source import Offset, Source, Split
 from riot_ops.ingest.file_formats import CSVFormat, FileFormat, JSONLinesFormat, ParquetFormat, naming_file
-from riot_ops.ingest.file_positions import FilePosition, describe_origin, parts_between, read_file
+from riot_ops.ingest.file_positions import FilePosition, ReadFile, describe_origin, parts_between, read_file
 from riot_ops.ingest.replay import find_files
 from riot_ops.ingest.step import mark_rejected
 from riot_ops.ingest.stream_source import StreamSource
@@ -187,11 +187,12 @@ class FileSource(StreamSource):
         super()._reset()
         #: The files to read, with the rows of each that were read before.
         self._unread: list[tuple[str, int]] = []
-        #: By first row: the position with which a file begins.
-        self._marks: list[tuple[int, FilePosition]] = []
+        #: The position that they follow, and by first row the opened ones.
+        self._before = FilePosition(self._origin, {})
+        self._opened: list[tuple[int, str, ReadFile]] = []
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_open_batches": None, "_unread": [], "_marks": []}
+        return {**super().__getstate__(), "_open_batches": None, "_unread": [], "_opened": []}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -206,23 +207,24 @@ class FileSource(StreamSource):
             self._reset()
             position = FilePosition.from_offset(start, self._origin)
             self._unread = position.unread(self.paths, self._origin)
-            self._marks = [(row, replace(position, origin=self._origin))]
+            # the current file is the first of the unread ones
+            self._before = FilePosition(self._origin, position.done)
             self._batches, self._end = self._from(row), row
         end = super().latest(start, limit)["row"]
         return start if end == row else {"row": end, **self._position(end).to_offset()}
 
     def _position(self, row: int) -> FilePosition:
         """Return the position at a row."""
-        first, position = next(mark for mark in reversed(self._marks) if mark[0] <= row)
-        if position.current is not None:
-            read = position.current.read + row - first
-            position = replace(position, current=replace(position.current, read=read))
-        return position.finished() if self._over and row == self._end else position
+        opened = [one for one in self._opened if one[0] <= row]
+        ends = [*(first for first, *_ in opened[1:]), row]
+        read = [replace(one, read=one.read + end - first) for (first, _, one), end in zip(opened, ends, strict=True)]
+        if not read or (self._over and row == self._end):
+            return self._before.after(read)
+        return replace(self._before.after(read[:-1]), path=opened[-1][1], current=read[-1])
 
     def _batches_from(self, row: int) -> Iterator[pa.RecordBatch]:
         for path, skipped in self._unread:
-            position = self._position(row).with_current(path, read_file(path, read=skipped))
-            self._marks.append((row, position))
+            self._opened.append((row, path, read_file(path, read=skipped)))
             for batch in self._batches_of(path, skipped):
                 row += batch.num_rows
                 yield batch

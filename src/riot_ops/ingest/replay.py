@@ -8,6 +8,7 @@ import glob
 import hashlib
 import os
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -178,11 +179,9 @@ class ReplaySource(TimedSource):
         within = number < self._count and byte > self._begin(number)
         if self.repeat > 1:
             return {"of": self._origin, "all": self._all_files} if number or within else {}
-        position = self._before
-        for earlier in range(self._first_number, number):
-            position = position.with_current(self._path(earlier), self._whole_file(earlier)).finished()
+        position = self._before.after(map(self._whole_file, range(self._first_number, number)))
         if within:
-            position = position.with_current(self._path(number), self._read_file(number, byte))
+            position = replace(position, path=self._path(number), current=self._read_file(number, byte))
         return position.to_offset() if position.done or within else {}
 
     def _whole_file(self, number: int) -> ReadFile:
