@@ -3,7 +3,7 @@ VENV := .venv
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/.stamp
 CODE := src tests benchmarks examples tools conftest.py
-# two workers per core, since tests wait for queries and servers; two of them have the tests on Spark (tests/one_spark.py)
+# two workers per core, since tests wait for queries and servers; two of them have the tests on Spark (tests/spark_workers.py)
 WORKERS := -n $(shell echo $$((2 * $$(nproc)))) --dist loadfile
 # temporary files of tests are in memory where there is room: many tests wait for the disk, few are about it
 MEMORY := $(shell [ "$$(df -Pm /dev/shm 2>/dev/null | awk 'NR == 2 { print $$4 }')" -gt 4096 ] 2>/dev/null && echo TMPDIR=/dev/shm)

@@ -31,9 +31,9 @@ def pytest_xdist_make_scheduler(config, log):
     """Give all tests on Spark to one worker of `make test`; with the slow tests two workers share them."""
     if config.getvalue("dist") != "loadfile" or "not slow" not in config.getvalue("markexpr"):
         return None
-    from tests.one_spark import OneSpark
+    from tests.spark_workers import SparkWorkers
 
-    return OneSpark(config, log)
+    return SparkWorkers(config, log)
 
 
 SAMPLE_FOLDERS = sample_folders()

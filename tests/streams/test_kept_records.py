@@ -1,4 +1,4 @@
-"""What the generators make stays as it is: results over a stream are compared with those of earlier releases.
+"""The generators make the same records in each release: results over a stream are compared with earlier ones.
 
 Hashes of messages as comma-separated text, whose few decimals hide a last bit that another processor rounds otherwise.
 A generator that is meant to make others gets new hashes here, and a line in the changelog.

@@ -8,7 +8,16 @@ from typing import Any
 
 from riot_ops.core.errors import ConfigError, value_text
 
-__all__ = ["check_count", "check_days", "check_flag", "check_positive", "check_seconds", "check_share", "is_number"]
+__all__ = [
+    "check_count",
+    "check_days",
+    "check_flag",
+    "check_positive",
+    "check_seconds",
+    "check_share",
+    "check_transform_options",
+    "is_number",
+]
 
 #: About 30 years; the locks of Python cannot wait much longer.
 MAX_SECONDS = 1e9
@@ -100,3 +109,13 @@ def is_number(value: Any) -> bool:
 
 def _shown(value: Any) -> str:
     return repr(value) if isinstance(value, Real) else value_text(value)
+
+
+def check_transform_options(errors: str, order: str, partitions: int | None) -> None:
+    """Check the options that transforms of frames and of Spark's DataFrames share."""
+    if errors not in ("column", "drop"):
+        raise ConfigError(f"errors must be 'column' or 'drop', got {errors!r}")
+    if order not in ("auto", "arrival", "event_time"):
+        raise ConfigError(f"order must be 'auto', 'arrival' or 'event_time', got {order!r}")
+    if partitions is not None:
+        check_count(partitions=partitions)

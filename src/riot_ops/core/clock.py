@@ -52,8 +52,8 @@ WATERMARKS = pa.schema([("seq", pa.int64()), ("event_time", TIMESTAMP)])
 NEVER = int(np.iinfo(np.int64).min)
 #: The stream time at the end of a bounded stream, in microseconds: later than any event time.
 END = 1 << 61
-#: So many consecutive records with similar event times move stream time to them, however far away they are; fewer if
-#: stream time itself rests on fewer.
+#: Number of consecutive records with similar event times that move stream time to them, however far away they are;
+#: fewer if stream time itself rests on fewer.
 AGREEING = 3
 #: Event times of neighbouring days (or of a longer time to live) agree for tasks that only remove keys by age.
 DAY = timedelta(days=1)

@@ -195,7 +195,7 @@ class ReplaySource(TimedSource):
 
     @cached_property
     def _all_files(self) -> str:
-        """A hash of all files, which must stay as they are while they are repeated."""
+        """Hash of all files, which must not change while they are repeated."""
         return hashlib.blake2b(b"".join(read_file(path).to_bytes() for path in self.paths), digest_size=6).hexdigest()
 
     def _adopt(self, offset: Offset) -> None:
@@ -205,8 +205,8 @@ class ReplaySource(TimedSource):
         if self.repeat > 1:
             if fields and fields.get("all") != self._all_files:
                 raise StateError(
-                    f"the files of {self._origin} are not those that the checkpoint is of; they must stay as they are "
-                    "while they are repeated: use a new checkpoint"
+                    f"the files of {self._origin} are not those of the checkpoint, and must not change while they are "
+                    "repeated; use a new checkpoint"
                 )
             return
         if self._first_number <= number <= self._count:

@@ -40,7 +40,7 @@ def check_conversion(
 ) -> None:
     """Raise :class:`ModelError` unless ``estimator.method`` gives the values of its conversion on these rows.
 
-    They may differ by ``tolerance`` relative to ``magnitude``, the sum of the magnitudes that a value is made of.
+    They may differ by ``tolerance`` relative to ``magnitude``, the sum of the magnitudes of a value's terms.
     """
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")  # rows without the names that the estimator was fitted with are intended

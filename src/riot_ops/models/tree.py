@@ -156,7 +156,7 @@ class TreeModel(Model, frozen=True, kw_only=True, tag="DTC"):
             left=tuple(tree.children_left.tolist()),
             right=tuple(tree.children_right.tolist()),
             feature=tuple(np.where(leaf, 0, tree.feature).tolist()),
-            # a node that only tells missing inputs from others has an infinite threshold
+            # a node that only separates missing inputs from others has an infinite threshold
             threshold=tuple(np.nan_to_num(np.where(leaf, 0.0, tree.threshold)).tolist()),
             value=tuple(map(tuple, value.tolist())),
             missing=tuple(ways.tolist()) if (ways >= 0).any() else (),

@@ -97,7 +97,9 @@ class ActionLog:
                 )
             self._line, self._chain = self._line + 1, zlib.crc32(data[at:end], self._chain)
             if known is not None and self._line == known[0] and self._chain != known[1]:
-                raise StateError(f"the log {self.path} is not the one that was written; restore it, or begin anew")
+                raise StateError(
+                    f"the log {self.path} is not the one that was written; restore it, or begin with a new one"
+                )
             if entry["state"] == "intent":
                 self.actions.append({"do": entry["do"], "what": entry["what"], "state": "intent"})
             elif not self.actions:

@@ -18,6 +18,7 @@ from riot_ops.kernels.arrays.rows import interleave, scatter, take
 __all__ = [
     "ARRIVAL",
     "EVENT_TIME",
+    "ORDERS",
     "concatenate",
     "conform_to",
     "is_sorted",
@@ -31,6 +32,8 @@ __all__ = [
 ARRIVAL = ("seq",)
 #: Order by event time, ties by arrival.
 EVENT_TIME = ("event_time", "seq")
+#: By the word for it in options.
+ORDERS = {"arrival": ARRIVAL, "event_time": EVENT_TIME}
 
 Keys = list[npt.NDArray[np.int64]]
 

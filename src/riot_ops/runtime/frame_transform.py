@@ -7,7 +7,7 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from riot_ops.core.buffering import Buffering, as_buffering
-from riot_ops.core.checks import check_count
+from riot_ops.core.checks import check_transform_options
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.operator import KeyedOperator, Operator
@@ -56,12 +56,7 @@ def transform_frame(
     streaming : bool, optional
         Must not be true: a frame in memory is a batch.
     """
-    if errors not in ("column", "drop"):
-        raise ConfigError(f"errors must be 'column' or 'drop', got {errors!r}")
-    if order not in ("auto", "arrival", "event_time"):
-        raise ConfigError(f"order must be 'auto', 'arrival' or 'event_time', got {order!r}")
-    if partitions is not None:
-        check_count(partitions=partitions)
+    check_transform_options(errors, order, partitions)
     as_buffering(buffering)
     if streaming:
         raise ConfigError(f"streaming must not be True for a {type(frame).__name__}, which is a batch")

@@ -16,6 +16,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from riot_ops.core.buffering import Buffering, as_buffering
+from riot_ops.core.checks import check_transform_options
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError, value_text
 from riot_ops.core.ipc import decode
@@ -23,7 +24,7 @@ from riot_ops.core.operator import KeyedOperator, Operator, StatelessOperator
 from riot_ops.graph.graph import Graph
 from riot_ops.graph.nodes import Node, source_node
 from riot_ops.graph.plan import Plan, plan
-from riot_ops.runtime.batches import ARRIVAL, EVENT_TIME, concatenate
+from riot_ops.runtime.batches import ORDERS, concatenate
 from riot_ops.runtime.engine import Engine
 from riot_ops.runtime.error_column import (
     ERROR_COLUMN,
@@ -63,12 +64,10 @@ __all__ = [
     "Order",
     "StageChain",
     "assign_labels",
-    "check_options",
     "default_fuse",
     "inspect_frame",
     "pack_stage_zero",
     "resolve_order",
-    "sort_fields",
     "to_utc",
     "transform",
     "unpack_stream",
@@ -127,7 +126,7 @@ def transform(
         Whether the DataFrame is a streaming one. Needed in a function of a declarative pipeline, where the DataFrame
         must not be asked, and where its schema must come from ``df.to(schema)``.
     """
-    check_options(errors, order, partitions)
+    check_transform_options(errors, order, partitions)
     buffering = as_buffering(buffering)
     schema, streaming = inspect_frame(df, streaming)
     check_session(df.sparkSession, keeps_state=streaming and isinstance(task, KeyedOperator))
@@ -141,7 +140,7 @@ def transform(
     flow.connect(SOURCE, task.name())
     flow.connect(task.name(), "out")
     unnumbered = set() if "seq" in schema.names else {SOURCE}
-    chain = StageChain(plan(flow), sort_fields(flow, unnumbered, order), partitions, buffering)
+    chain = StageChain(plan(flow), ORDERS[resolve_order(flow, unnumbered, order)], partitions, buffering)
     return unpack_stream(chain.apply({SOURCE: df}, streaming), task.name(), result)
 
 
@@ -165,16 +164,6 @@ def inspect_frame(df: DataFrame, streaming: bool | None) -> tuple[pa.Schema, boo
         ) from None
 
 
-def check_options(errors: str, order: str, partitions: int | None) -> None:
-    """Check the options that all functions on DataFrames share."""
-    if errors not in ("column", "drop"):
-        raise ConfigError(f"errors must be 'column' or 'drop', got {errors!r}")
-    if order not in ("auto", "arrival", "event_time"):
-        raise ConfigError(f"order must be 'auto', 'arrival' or 'event_time', got {order!r}")
-    if partitions is not None and partitions < 1:
-        raise ConfigError(f"partitions must be a whole number >= 1, got {partitions}")
-
-
 def resolve_order(flow: Graph, unnumbered: Set[str], order: Order) -> Literal["arrival", "event_time"]:
     """Resolve ``order="auto"``: "event_time" if records of a source without ``seq`` have an event time anywhere.
 
@@ -189,11 +178,6 @@ def resolve_order(flow: Graph, unnumbered: Set[str], order: Order) -> Literal["a
             reached.add(node.id)
     kinds = [schemas[id].field("event_time").type for id in reached if "event_time" in schemas.get(id, NO_FIELDS).names]
     return "event_time" if any(map(pa.types.is_timestamp, kinds)) else "arrival"
-
-
-def sort_fields(flow: Graph, unnumbered: Set[str], order: Order) -> tuple[str, ...]:
-    """Return the fields that order the rows of a key, see :func:`resolve_order`."""
-    return ARRIVAL if resolve_order(flow, unnumbered, order) == "arrival" else EVENT_TIME
 
 
 def default_fuse(partitions: int) -> Literal["exact", "coarse"]:

@@ -15,6 +15,7 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
 from riot_ops.core.buffering import AVAILABLE_NOW, Buffering, as_buffering, check_trigger
+from riot_ops.core.checks import check_transform_options
 from riot_ops.core.errors import ConfigError, did_you_mean, value_text
 from riot_ops.core.ipc import decode
 from riot_ops.core.operator import KeyedOperator
@@ -23,7 +24,7 @@ from riot_ops.core.schema import ERRORS
 from riot_ops.graph.graph import Graph
 from riot_ops.graph.nodes import ERRORS_STREAM
 from riot_ops.graph.plan import plan
-from riot_ops.runtime.batches import ARRIVAL, EVENT_TIME
+from riot_ops.runtime.batches import ORDERS
 from riot_ops.runtime.binding import bind_sources
 from riot_ops.runtime.error_column import ERROR_COLUMN, accepted_rows, drop_error_column, to_dead_letters
 from riot_ops.runtime.fingerprint import fingerprint
@@ -32,7 +33,6 @@ from riot_ops.spark.dataframe_transform import (
     PASSED_THROUGH,
     Order,
     StageChain,
-    check_options,
     default_fuse,
     inspect_frame,
     resolve_order,
@@ -80,7 +80,7 @@ def transform_flow(
     ConfigError
         If the dataflow has several sources or streams, or the DataFrame does not fit its source.
     """
-    check_options(errors, order, partitions)
+    check_transform_options(errors, order, partitions)
     sources, results = [n.id for n in flow.nodes_of_kind("source")], _results(flow)
     if len(sources) != 1 or len(results) != 1:
         raise ConfigError(
@@ -134,7 +134,7 @@ def frames(
     ConfigError
         If a source is unknown, missing, or has other fields than the dataflow declares.
     """
-    check_options("column", order, partitions)
+    check_transform_options("column", order, partitions)
     buffering = as_buffering(buffering)
     if fuse not in ("auto", "exact", "coarse"):
         raise ConfigError(f"fuse must be 'auto', 'exact' or 'coarse', got {fuse!r}")
@@ -147,8 +147,7 @@ def frames(
     unnumbered = {name for name, schema in schemas.items() if "seq" not in schema.names}
     order = resolve_order(flow, unnumbered, order)
     owner = {"the plan": {"fuse": fuse}, **fingerprint(flow)}
-    by = ARRIVAL if order == "arrival" else EVENT_TIME
-    chain = StageChain(plan(flow, fuse=fuse), by, partitions, buffering, owner)
+    chain = StageChain(plan(flow, fuse=fuse), ORDERS[order], partitions, buffering, owner)
     return Frames(flow, chain.apply(bound, streaming), streaming, not unnumbered, (partitions, order, fuse))
 
 

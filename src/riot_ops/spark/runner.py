@@ -17,7 +17,7 @@ from riot_ops.core.source import Source
 from riot_ops.graph.graph import Graph
 from riot_ops.graph.plan import Plan
 from riot_ops.measure.probe import Probe
-from riot_ops.runtime.batches import ARRIVAL, EVENT_TIME
+from riot_ops.runtime.batches import ORDERS
 from riot_ops.runtime.binding import bind_sinks, bind_sources
 from riot_ops.runtime.folder_lock import FolderLock
 from riot_ops.runtime.merged_source import merge_sources
@@ -180,8 +180,7 @@ def start(
         rate = None
         if target_s is not None and max_records is not None:
             rate = RateController(RateLimit(target_s, max_records, min_records), note)
-        order_by = ARRIVAL if order == "arrival" else EVENT_TIME
-        builder = _Builder(stages, spark, sink_routes, order_by, partitions, buffering, max_records, rate)
+        builder = _Builder(stages, spark, sink_routes, ORDERS[order], partitions, buffering, max_records, rate)
         with active_session(spark):
             frame = observed(builder.build(bound))
             sink_name = f"riot_ops_sink_{uuid.uuid4().hex}"

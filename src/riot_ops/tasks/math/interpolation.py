@@ -190,7 +190,7 @@ class Interpolation(ValueTask):
         How to estimate. The latter two use ``event_time`` where the input has that field, else the number
         of the key's records. With a single reading, or two of one time, ``extrapolate`` repeats the last one.
     max_gap : int, 1 to 1,048,576, default 10000
-        With ``linear``, the maximum number of records that a key holds. A longer gap stays as it is.
+        With ``linear``, the maximum number of records that a key holds. A longer gap is not filled.
     fields : tuple of str or None, default None
         Observation types (column ``obs_type``) to fill; records of other types pass unchanged. None:
         fill all records.

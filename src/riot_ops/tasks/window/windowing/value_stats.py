@@ -166,7 +166,7 @@ class DistinctHashes(ObjectStat):
 
 @dataclass(frozen=True)
 class Samples(ObjectStat):
-    """Values of which quantiles are asked; see :class:`Sample`."""
+    """Values whose quantiles are wanted; see :class:`Sample`."""
 
     accuracy: float | None
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from conftest import pytest_xdist_make_scheduler
-from tests.one_spark import OneSpark, group
+from tests.spark_workers import SparkWorkers, group
 
 PACKAGE, USERS = "spark: the package", "spark: its users"
 
@@ -20,7 +20,7 @@ PACKAGE, USERS = "spark: the package", "spark: its users"
         ("tests/contract/test_spark_parity.py::test_spark_gives_the_output_of_the_local_run[BFN-0]", USERS),
         ("benchmarks/tests/suites/streambench/test_recipients.py::test_recipients", USERS),
         ("tests/cli/test_main.py::test_version", "tests/cli/test_main.py"),
-        ("tests/test_one_spark.py::test_x[spark]", "tests/test_one_spark.py"),
+        ("tests/test_spark_workers.py::test_x[spark]", "tests/test_spark_workers.py"),
         ("src/riot_ops/spark/frames.py::riot_ops.spark.frames", "src/riot_ops/spark/frames.py"),
         ("README.md::README.md", "README.md"),
     ],
@@ -38,4 +38,4 @@ def test_long_runs_and_other_ways_to_share_keep_the_scheduler_of_xdist(dist, mar
     config = SimpleNamespace(getvalue={"dist": dist, "markexpr": marks, "tx": ["popen"] * 2}.get)
     found = pytest_xdist_make_scheduler(config, None)
     assert (found is not None) is ours
-    assert not ours or isinstance(found, OneSpark)
+    assert not ours or isinstance(found, SparkWorkers)

@@ -9,7 +9,7 @@ from pathlib import Path
 from xdist.scheduler import LoadFileScheduling
 from xdist.workermanage import WorkerController
 
-__all__ = ["OneSpark", "group"]
+__all__ = ["SparkWorkers", "group"]
 
 ROOT = Path(__file__).resolve().parent.parent
 #: Tests on Spark are one group by folder, since a JVM costs as much as thirty tests before its first query has run; two groups, since one
@@ -57,7 +57,7 @@ def group(nodeid: str) -> str:
     return file
 
 
-class OneSpark(LoadFileScheduling):
+class SparkWorkers(LoadFileScheduling):
     """Workers of tests on Spark begin with them; each other file is dealt to the next worker that is free."""
 
     def _split_scope(self, nodeid: str) -> str:
