@@ -49,20 +49,7 @@ class FlowJob(Job):
         if set(self._source.schema.names) <= set(RAW.names):
             return super()._feed()
         return RecordFeed(
-            self.stream,
-            self.messages,
-            self.sensors,
-            self.seed,
-            self.input,
-            self.format,
-            self.time,
-            self.key,
-            self.rate,
-            self.speed,
-            self.curve,
-            self._source.id,
-            self._source.schema,
-            self.time_unit,
+            **self._feed_options, source_id=self._source.id, fields=self._source.schema, time_unit=self.time_unit
         )
 
     def check(self) -> None:

@@ -10,7 +10,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -157,19 +157,12 @@ class Job:
             raise ConfigError(
                 f"--time-unit is for a dataflow's JSON file; {self.name} takes milliseconds since 1970 or ISO 8601"
             )
-        return Feed(
-            self.stream,
-            self.messages,
-            self.sensors,
-            self.seed,
-            self.input,
-            self.format,
-            self.time,
-            self.key,
-            self.rate,
-            self.speed,
-            self.curve,
-        )
+        return Feed(**self._feed_options)
+
+    @property
+    def _feed_options(self) -> dict[str, Any]:
+        """The options that every feed has."""
+        return {one.name: getattr(self, one.name) for one in fields(Feed)}
 
     @property
     def folder(self) -> Path:
