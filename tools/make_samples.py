@@ -34,7 +34,7 @@ from riot_ops.streams.dspbench import (
     WeblogSource,
 )
 from riot_ops.streams.generator import GeneratedSource
-from riot_ops.streams.wire import WireSource
+from riot_ops.streams.text_lines import TextLineSource
 
 FOLDER = Path(__file__).parents[1] / "tests" / "data" / "samples"
 SEED = 11
@@ -94,7 +94,7 @@ STUDENTS = (
 )  # fmt: skip
 
 
-def lines_of(source: WireSource | GeneratedSource, n: int) -> list[str]:
+def lines_of(source: TextLineSource | GeneratedSource, n: int) -> list[str]:
     """The first n messages of a generated stream."""
     return [line.decode() for batch in source.read({"start": 0, "end": n}) for line in batch["payload"].to_pylist()]
 

@@ -65,7 +65,7 @@ class Recorder:
 @pytest.mark.long
 def test_speedup_reaches_plot_and_description(monkeypatch):
     kept = Recorder()
-    monkeypatch.setattr("riot_ops.streams.figure.draw_rates", kept)
+    monkeypatch.setattr("riot_ops.streams.rate_plot.draw_rates", kept)
     call("streams", "city", "--plot", "x.png", "--speedup", "12")
     assert kept.positional[1:] == (Path("x.png"), 12.0)
     rates = [json.loads(call("streams", "city", "--json", "--speedup", n))["rate"]["mean"] for n in (10, 20)]

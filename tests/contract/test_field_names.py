@@ -14,7 +14,7 @@ from riot_ops.core.order import is_ordinal
 from riot_ops.ingest.step import declared_schema
 from riot_ops.task import ValueTask, registered_tasks
 from riot_ops.testing import exact, uncompiled
-from riot_ops.testing.running import Run
+from riot_ops.testing.task_run import TaskRun
 
 #: Tasks that read a field with the same name as one they write, so that renaming one renames both.
 SKIPPED = {"LZP", "RZP"}
@@ -36,7 +36,7 @@ def swapped(known, names):
 def outcome(task, batch, names):
     """Rows, final rows and reasons of errors with renamed fields; without bytes, which may contain names."""
     names = with_derived(names)
-    run = Run(task)
+    run = TaskRun(task)
     run.push(batch)
     rows = [run.rows, run.flush()]
     found = [[{names.get(k, k): v for k, v in row.items() if not isinstance(v, bytes)} for row in one] for one in rows]
@@ -97,7 +97,7 @@ def test_output_gives_the_same_results_in_another_field(kind):
     for case in kind.cases():
         value, found = case.task.value, []
         for output in (None, "ü own"):
-            run = Run(case.task.replace(output=output))
+            run = TaskRun(case.task.replace(output=output))
             with uncompiled():
                 run.push(case.batch)
                 found.append([*run.rows, *run.flush()])

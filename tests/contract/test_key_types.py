@@ -12,7 +12,7 @@ import pytest
 from riot_ops import tasks as t
 from riot_ops.core.errors import ConfigError
 from riot_ops.task import KeyedTask, registered_tasks
-from riot_ops.testing.records import numbered
+from riot_ops.testing.records import with_row_numbers
 
 DAY = dt.date(2024, 5, 1)
 NOON = dt.datetime(2024, 5, 1, 12)  # noqa: DTZ001
@@ -152,7 +152,7 @@ def test_no_task_depends_on_the_type_of_its_key(case, names, dtype):
         pa.date32(): lambda n: DAY + dt.timedelta(days=n),
         pa.decimal128(12, 2): lambda n: (Decimal(n) / 4).quantize(Decimal("0.01")),
     }[dtype]
-    batch = case.batch if "seq" in case.batch.schema.names else numbered(case.batch)
+    batch = case.batch if "seq" in case.batch.schema.names else with_row_numbers(case.batch)
     plain, other = batch, batch
     image = {None: None}
     for name in names:

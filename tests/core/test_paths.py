@@ -24,7 +24,7 @@ from riot_ops.core.paths import local_path, temporary_folder
 from riot_ops.core.sink import ParquetSink
 from riot_ops.sketches.bloom import BloomFilter
 from riot_ops.streams import city, replay
-from riot_ops.streams.writer import write
+from riot_ops.streams.files import write
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ from riot_ops.ingest.replay import replay
 from riot_ops.ingest.stream_source import StreamSource
 from riot_ops.reuse.errors import DescriptorError
 from riot_ops.reuse.signature import digest, identify_steps, signatures, unique_token
-from riot_ops.streams.loop import Loop
+from riot_ops.streams.repeating import RepeatingSource
 from riot_ops.streams.riotbench.city import CitySource, city
 from riot_ops.task import StatelessTask
 from tests.random_flows import SCHEMA, random_flow
@@ -196,8 +196,8 @@ def test_source_is_what_it_reads(tmp_path):
         lambda: replay(tmp_path / "a.csv", times=t.ParseLines(fields={"event_time": (0, "s")}, delimiter=";")),
         lambda: ro.MemorySource(table),
         lambda: ro.MemorySource(table.slice(1)),
-        lambda: Loop(table, 3),
-        lambda: Loop(table, 4),
+        lambda: RepeatingSource(table, 3),
+        lambda: RepeatingSource(table, 4),
         lambda: ro.read(tmp_path / "a.csv", columns=["a", "b"]),
         lambda: ro.read(tmp_path / "a.csv", columns=["a", "c"]),
         lambda: ro.read(tmp_path / "b.csv", columns=["a", "b"]),

@@ -14,7 +14,7 @@ import riot_ops as ro
 from riot_ops import tasks as t
 from riot_ops.core.errors import ConfigError, ConnectorError, RiotError, StateError
 from riot_ops.core.sink import CallbackSink, ParquetSink
-from riot_ops.streams.writer import write as write_stream
+from riot_ops.streams.files import write as write_stream
 from riot_ops.testing import exact
 from tests.core.test_sink import ROWS, branched, check_result_streams
 from tests.recovery import job

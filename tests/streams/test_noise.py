@@ -5,18 +5,18 @@ import math
 import numpy as np
 import pytest
 
-from riot_ops.streams.noise import mix, normal, ou, ou_table, uniform
+from riot_ops.streams.noise import hash64, normal, ornstein_uhlenbeck, ornstein_uhlenbeck_table, uniform
 
 
 def hashes(n):
     with np.errstate(over="ignore"):
-        return [np.uint64(mix(np.uint64(i) * np.uint64(0x9E3779B97F4A7C15))) for i in range(n)]
+        return [np.uint64(hash64(np.uint64(i) * np.uint64(0x9E3779B97F4A7C15))) for i in range(n)]
 
 
 def test_mix_is_the_finaliser_of_splitmix64():
     # first outputs of the reference splitmix64.c for the seed 0: the finaliser of the golden ratio's multiples
     with np.errstate(over="ignore"):
-        found = [int(mix(np.uint64(k * 0x9E3779B97F4A7C15 % 2**64))) for k in (1, 2, 3)]
+        found = [int(hash64(np.uint64(k * 0x9E3779B97F4A7C15 % 2**64))) for k in (1, 2, 3)]
     assert found == [0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4, 0x06C45D188009454F]
 
 
@@ -41,10 +41,10 @@ def test_normal_is_the_inverse_of_the_distribution():
 @pytest.mark.long
 @pytest.mark.parametrize("phi", [0.9, 0.99])
 def test_ou_has_the_correlation_of_an_ar1_process(phi):
-    table = ou_table(phi)
+    table = ornstein_uhlenbeck_table(phi)
     keys = hashes(4000)
     with np.errstate(over="ignore"):
-        x = np.array([[ou(k, t, table) for t in (100, 101, 110, 163)] for k in keys])
+        x = np.array([[ornstein_uhlenbeck(k, t, table) for t in (100, 101, 110, 163)] for k in keys])
     assert abs(x.mean()) < 0.08
     assert abs(x.std() - 1) < 0.05
     found = np.corrcoef(x.T)[0]
@@ -56,8 +56,8 @@ def test_ou_has_the_correlation_of_an_ar1_process(phi):
 
 
 def test_ou_is_the_same_from_any_start():
-    table = ou_table(0.95)
+    table = ornstein_uhlenbeck_table(0.95)
     key = hashes(2)[1]
     with np.errstate(over="ignore"):
-        forward = [ou(key, t, table) for t in range(300)]
-        assert [ou(key, t, table) for t in reversed(range(300))] == forward[::-1]
+        forward = [ornstein_uhlenbeck(key, t, table) for t in range(300)]
+        assert [ornstein_uhlenbeck(key, t, table) for t in reversed(range(300))] == forward[::-1]

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from riot_ops.streams import text
 
 
-def written(put, *arguments):
+def written(write_bytes, *arguments):
     out = np.zeros(64, np.uint8)
-    end = put(out, 1, *arguments)
+    end = write_bytes(out, 1, *arguments)
     assert out[0] == 0 and not out[int(end) + 8 :].any(), "only zeros that were trimmed stand after the end"
     return out[1 : int(end)].tobytes().decode()
 
@@ -22,23 +22,23 @@ def test_packed_texts_are_read_by_their_edges(texts):
     data, edges = text.pack(texts)
     assert data.tobytes() == "".join(texts).encode()
     assert [data[a:b].tobytes().decode() for a, b in pairwise(edges)] == texts
-    assert [written(text.put_part, data, edges, i) for i in range(len(texts))] == texts
+    assert [written(text.write_part, data, edges, i) for i in range(len(texts))] == texts
 
 
 @given(st.integers(0, 10**15), st.integers(1, 12))
 def test_digits_are_padded_with_zeros(value, width):
-    assert written(text.put_digits, value, width) == f"{value:0{width}}"
+    assert written(text.write_digits, value, width) == f"{value:0{width}}"
 
 
 @given(st.integers(-(10**12), 10**12), st.integers(0, 6))
 def test_decimals_equal_those_of_decimal(scaled, decimals):
     exact = f"{Decimal(scaled).scaleb(-decimals):.{decimals}f}"
-    assert written(text.put_decimal, scaled, decimals, False) == exact
+    assert written(text.write_decimal, scaled, decimals, False) == exact
 
 
 @given(st.integers(-(10**12), 10**12), st.integers(1, 6))
 def test_trimmed_decimals_have_the_value_and_no_trailing_zero(scaled, decimals):
-    short = written(text.put_decimal, scaled, decimals, True)
+    short = written(text.write_decimal, scaled, decimals, True)
     assert Decimal(short) == Decimal(scaled).scaleb(-decimals)
     fraction = short.partition(".")[2]
     assert fraction == "" or len(fraction) == 1 or fraction[-1] != "0"
@@ -46,4 +46,4 @@ def test_trimmed_decimals_have_the_value_and_no_trailing_zero(scaled, decimals):
 
 @given(st.integers(0, 2**64 - 1))
 def test_hexadecimal_numbers_have_sixteen_digits(word):
-    assert written(text.put_hex, np.uint64(word)) == f"{word:016X}"
+    assert written(text.write_hex, np.uint64(word)) == f"{word:016X}"

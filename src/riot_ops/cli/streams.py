@@ -67,7 +67,7 @@ def streams(
             raise ConfigError(f"--plot needs the name of a stream: {', '.join(CATALOG)}")
         if name in LINES:
             raise ConfigError(f"--plot and --speedup are for {', '.join(CATALOG)}, got {name!r}")
-        from riot_ops.streams.figure import draw_rates
+        from riot_ops.streams.rate_plot import draw_rates
 
         draw_rates(catalog_entry(name), plot, speedup)
     console = Console(markup=False)
@@ -105,7 +105,7 @@ def streams(
 def _write(name: str, path: Path, messages: int, sensors: int | None, seed: int) -> int:
     from riot_ops.core.errors import ConfigError
     from riot_ops.streams.catalog import generate
-    from riot_ops.streams.writer import write
+    from riot_ops.streams.files import write
 
     try:
         return write(generate(name, sensors, messages=messages, seed=seed), path)

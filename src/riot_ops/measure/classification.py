@@ -10,11 +10,11 @@ import numpy.typing as npt
 
 from riot_ops.core.errors import ConfigError
 
-__all__ = ["Judgement", "judged"]
+__all__ = ["ClassificationReport", "evaluate"]
 
 
 @dataclass(frozen=True)
-class Judgement:
+class ClassificationReport:
     """Result of a classifier on records whose class is known.
 
     Attributes
@@ -55,13 +55,13 @@ class Judgement:
         return dict(zip(self.classes, (right / np.maximum(whole, 1)).tolist(), strict=True))
 
 
-def judged(truth: npt.ArrayLike, found: npt.ArrayLike, classes: Sequence[str]) -> Judgement:
+def evaluate(truth: npt.ArrayLike, found: npt.ArrayLike, classes: Sequence[str]) -> ClassificationReport:
     """Compare the indexes of the true and the predicted classes.
 
-    >>> one = judged([0, 0, 1, 1], [0, 1, 1, 1], ("no", "yes"))
-    >>> one.accuracy, one.precision["yes"], one.recall["no"], one.f1["yes"]
+    >>> report = evaluate([0, 0, 1, 1], [0, 1, 1, 1], ("no", "yes"))
+    >>> report.accuracy, report.precision["yes"], report.recall["no"], report.f1["yes"]
     (0.75, 0.666, 0.5, 0.8)
-    >>> one.confusion.tolist()
+    >>> report.confusion.tolist()
     [[1, 1], [0, 2]]
     """
     k = len(classes)
@@ -72,4 +72,4 @@ def judged(truth: npt.ArrayLike, found: npt.ArrayLike, classes: Sequence[str]) -
         if one.size and (not np.array_equal(one, one.astype(np.int64)) or one.min() < 0 or one.max() >= k):
             raise ConfigError(f"{name} must be indexes of the {k} classes {', '.join(classes)}")
     cells = rows.astype(np.int64) * k + columns.astype(np.int64)
-    return Judgement(tuple(classes), np.bincount(cells, minlength=k * k).reshape(k, k).astype(np.int64))
+    return ClassificationReport(tuple(classes), np.bincount(cells, minlength=k * k).reshape(k, k).astype(np.int64))

@@ -31,7 +31,7 @@ from riot_ops.graph.graph import Graph
 from riot_ops.graph.nodes import ERRORS_STREAM
 from riot_ops.graph.selectivity import declared_selectivity
 from riot_ops.kernels.arrays.arrow import int_column
-from riot_ops.measure.probe_clocks import Clocks
+from riot_ops.measure.clock_offsets import ClockOffsets
 from riot_ops.measure.probe_report import ARRIVED, COMMITTED, NO_SEQ, SENT, Report
 from riot_ops.measure.processes import ProcessTree
 
@@ -150,7 +150,7 @@ class Probe:
         for source in self._sources.values():
             if isinstance(source, ProbedSource):
                 source.flush()
-        clocks = Clocks()
+        clocks = ClockOffsets()
         sent = [(_host(path), np.fromfile(path, SENT)) for path in sorted(self.folder.glob("sent-*"))]
         arrived = [
             (_host(path), float(commit["time"]), np.fromfile(path, ARRIVED))

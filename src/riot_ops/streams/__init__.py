@@ -9,11 +9,11 @@ if TYPE_CHECKING:
     from riot_ops.ingest.pace import PacedSource, TimedSource
     from riot_ops.ingest.replay import ReplaySource, replay
     from riot_ops.streams.catalog import CATALOG, generate
+    from riot_ops.streams.files import write
     from riot_ops.streams.riotbench.city import CitySource, city
     from riot_ops.streams.riotbench.fit import FitSource, fit
     from riot_ops.streams.riotbench.grid import GridSource, grid
     from riot_ops.streams.riotbench.taxi import TaxiSource, taxi
-    from riot_ops.streams.writer import write
 
 __all__ = [
     "CATALOG",
@@ -51,7 +51,7 @@ _MODULES = {
     "rates": "riot_ops.ingest.rates",
     "replay": "riot_ops.ingest.replay",
     "taxi": "riot_ops.streams.riotbench.taxi",
-    "write": "riot_ops.streams.writer",
+    "write": "riot_ops.streams.files",
 }
 
 if not TYPE_CHECKING:

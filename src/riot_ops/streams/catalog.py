@@ -18,7 +18,7 @@ from riot_ops.streams.riotbench.fit import fit
 from riot_ops.streams.riotbench.grid import grid
 from riot_ops.streams.riotbench.taxi import taxi
 
-__all__ = ["CATALOG", "LINES", "Entry", "catalog_entry", "generate"]
+__all__ = ["CATALOG", "LINES", "CatalogEntry", "catalog_entry", "generate"]
 
 #: The generated streams of lines by name.
 LINES = {**dspbench.STREAMS, **streambench.STREAMS}
@@ -27,7 +27,7 @@ MAX_GAPS = 5_000_000
 
 
 @dataclass(frozen=True)
-class Entry:
+class CatalogEntry:
     """A generated stream and how the benchmark drives it.
 
     Parameters
@@ -114,10 +114,10 @@ class Entry:
         }
 
 
-CATALOG: dict[str, Entry] = {
+CATALOG: dict[str, CatalogEntry] = {
     entry.name: entry
     for entry in (
-        Entry(
+        CatalogEntry(
             "city",
             city,
             "sensors",
@@ -130,7 +130,7 @@ CATALOG: dict[str, Entry] = {
             381,
             85,
         ),
-        Entry(
+        CatalogEntry(
             "taxi",
             taxi,
             "taxis",
@@ -143,7 +143,7 @@ CATALOG: dict[str, Entry] = {
             870,
             185,
         ),
-        Entry(
+        CatalogEntry(
             "fit",
             fit,
             "subjects",
@@ -156,7 +156,7 @@ CATALOG: dict[str, Entry] = {
             1228,
             214,
         ),
-        Entry(
+        CatalogEntry(
             "grid",
             grid,
             "meters",
@@ -173,7 +173,7 @@ CATALOG: dict[str, Entry] = {
 }
 
 
-def catalog_entry(name: str) -> Entry:
+def catalog_entry(name: str) -> CatalogEntry:
     """Return a stream of the catalogue by its name.
 
     >>> catalog_entry("grid").counted

@@ -15,7 +15,7 @@ from riot_ops.core.errors import ConfigError, did_you_mean
 from riot_ops.core.schema import OBSERVATIONS, RAW, StreamSchema
 from riot_ops.core.source import Split
 from riot_ops.kernels.arrays.buffers import timestamp_column
-from riot_ops.streams.numbered import NumberedSource
+from riot_ops.streams.indexed import IndexedSource
 
 __all__ = ["FORMATS", "Format", "GeneratedSource"]
 
@@ -23,7 +23,7 @@ Format = Literal["senml", "csv", "observations", "wide"]
 FORMATS = ("senml", "csv", "observations", "wide")
 
 
-class GeneratedSource(NumberedSource):
+class GeneratedSource(IndexedSource):
     """A stream of RIoTBench, generated: subclasses make a range of messages in each format."""
 
     stream: ClassVar[StreamSchema]

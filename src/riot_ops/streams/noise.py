@@ -6,7 +6,7 @@ of the coordinates of its use: sensor, field, tick.
 
 Correlated noise needs more: an AR(1) process is a recursion. Its values at any set of ticks are
 jointly normal and Markov, however, so a value in the middle of an interval depends, given the
-interval's ends, on nothing else. :func:`ou` therefore draws independent values at anchors far apart
+interval's ends, on nothing else. :func:`ornstein_uhlenbeck` therefore draws independent values at anchors far apart
 and refines by halving, the Lévy construction of Brownian motion [2]_ applied to the stationary
 Ornstein-Uhlenbeck process, whose samples at regular ticks are exactly AR(1). Any tick costs
 log2(distance of anchors) steps. The only approximation: anchors are taken as independent, though
@@ -27,7 +27,16 @@ import numpy.typing as npt
 
 from riot_ops.kernels.jit import kernel
 
-__all__ = ["ANCHOR_CORRELATION", "below", "key_of", "mix", "normal", "ou", "ou_table", "uniform"]
+__all__ = [
+    "ANCHOR_CORRELATION",
+    "derive_key",
+    "hash64",
+    "normal",
+    "ornstein_uhlenbeck",
+    "ornstein_uhlenbeck_table",
+    "threshold",
+    "uniform",
+]
 
 ANCHOR_CORRELATION = 0.02
 
@@ -38,7 +47,7 @@ _LANE = np.uint64(0xFFFF)
 
 
 @kernel
-def mix(x: Any) -> Any:
+def hash64(x: Any) -> Any:
     """The finaliser of splitmix64: a 64-bit hash of a 64-bit number."""
     x = (x ^ (x >> np.uint64(30))) * _M1
     x = (x ^ (x >> np.uint64(27))) * _M2
@@ -46,9 +55,9 @@ def mix(x: Any) -> Any:
 
 
 @kernel
-def key_of(key: Any, number: Any) -> Any:
+def derive_key(key: Any, number: Any) -> Any:
     """Return a new key for one more coordinate."""
-    return mix(key + (np.uint64(number) + np.uint64(1)) * _GOLDEN)
+    return hash64(key + (np.uint64(number) + np.uint64(1)) * _GOLDEN)
 
 
 @kernel
@@ -57,7 +66,7 @@ def uniform(h: Any) -> Any:
     return (np.float64(np.int64(h >> np.uint64(12))) + 0.5) * (1.0 / 4503599627370496.0)
 
 
-def below(probability: float) -> np.uint64:
+def threshold(probability: float) -> np.uint64:
     """Return the limit that a hash is below with this probability."""
     return np.uint64(min(int(probability * 2.0**64), 2**64 - 1))
 
@@ -97,10 +106,10 @@ def _step(h: Any) -> Any:
     return (np.float64(np.int64(total)) - 131070.0) * (1.0 / 37837.22771)
 
 
-def ou_table(phi: float) -> npt.NDArray[np.float64]:
-    """The coefficients of :func:`ou` for a lag-one correlation, one row per level.
+def ornstein_uhlenbeck_table(phi: float) -> npt.NDArray[np.float64]:
+    """The coefficients of :func:`ornstein_uhlenbeck` for a lag-one correlation, one row per level.
 
-    >>> ou_table(0.9).shape
+    >>> ornstein_uhlenbeck_table(0.9).shape
     (6, 2)
     """
     levels = max(1, math.ceil(math.log2(math.log(ANCHOR_CORRELATION) / math.log(phi))))
@@ -109,17 +118,17 @@ def ou_table(phi: float) -> npt.NDArray[np.float64]:
 
 
 @kernel
-def ou(key: Any, tick: Any, table: Any) -> Any:
+def ornstein_uhlenbeck(key: Any, tick: Any, table: Any) -> Any:
     """The value at a tick (>= 0) of the AR(1) process that belongs to a key: mean 0, variance 1."""
     level = table.shape[0]
     anchor = tick >> level
-    left = normal(mix(key + np.uint64(anchor << level) * _GOLDEN))
-    right = normal(mix(key + np.uint64((anchor + 1) << level) * _GOLDEN))
+    left = normal(hash64(key + np.uint64(anchor << level) * _GOLDEN))
+    right = normal(hash64(key + np.uint64((anchor + 1) << level) * _GOLDEN))
     at = anchor << level
     while level > 0:
         level -= 1
         middle = at + (1 << level)
-        value = table[level, 0] * (left + right) + table[level, 1] * _step(mix(key + np.uint64(middle) * _GOLDEN))
+        value = table[level, 0] * (left + right) + table[level, 1] * _step(hash64(key + np.uint64(middle) * _GOLDEN))
         if tick >= middle:
             left = value
             at = middle

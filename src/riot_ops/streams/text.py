@@ -10,7 +10,7 @@ import numpy.typing as npt
 from riot_ops.kernels.arrays.arrow import readonly
 from riot_ops.kernels.jit import kernel
 
-__all__ = ["pack", "put", "put_decimal", "put_digits", "put_hex", "put_part"]
+__all__ = ["pack", "write_bytes", "write_decimal", "write_digits", "write_hex", "write_part"]
 
 
 def pack(texts: list[str]) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
@@ -25,7 +25,7 @@ def pack(texts: list[str]) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]
 
 
 @kernel
-def put(out: Any, p: Any, data: Any, start: Any, end: Any) -> Any:
+def write_bytes(out: Any, p: Any, data: Any, start: Any, end: Any) -> Any:
     """Copy bytes; return the position after them, as all these functions do.
 
     Unsigned positions spare numba's test for negative indexes: the loop is 15 times faster.
@@ -38,13 +38,13 @@ def put(out: Any, p: Any, data: Any, start: Any, end: Any) -> Any:
 
 
 @kernel
-def put_part(out: Any, p: Any, data: Any, edges: Any, i: Any) -> Any:
+def write_part(out: Any, p: Any, data: Any, edges: Any, i: Any) -> Any:
     """Copy the packed text number ``i``."""
-    return put(out, p, data, edges[i], edges[i + 1])
+    return write_bytes(out, p, data, edges[i], edges[i + 1])
 
 
 @kernel
-def put_digits(out: Any, p: Any, value: Any, width: Any) -> Any:
+def write_digits(out: Any, p: Any, value: Any, width: Any) -> Any:
     """Write a whole number >= 0, with at least ``width`` digits."""
     v = np.uint64(value)
     n = 1
@@ -63,7 +63,7 @@ def put_digits(out: Any, p: Any, value: Any, width: Any) -> Any:
 
 
 @kernel
-def put_decimal(out: Any, p: Any, scaled: Any, decimals: Any, trim: Any) -> Any:
+def write_decimal(out: Any, p: Any, scaled: Any, decimals: Any, trim: Any) -> Any:
     """Write ``scaled / 10**decimals`` with that many decimals, or without trailing zeros."""
     if scaled < 0:
         out[p] = 45
@@ -73,19 +73,19 @@ def put_decimal(out: Any, p: Any, scaled: Any, decimals: Any, trim: Any) -> Any:
     for _ in range(decimals):
         scale *= 10
     whole = scaled // scale
-    p = put_digits(out, p, whole, 1)
+    p = write_digits(out, p, whole, 1)
     fraction = scaled - whole * scale
     if decimals == 0 or (trim and fraction == 0):
         return p
     out[p] = 46
-    p = put_digits(out, p + 1, fraction, decimals)
+    p = write_digits(out, p + 1, fraction, decimals)
     while trim and out[p - 1] == 48:
         p -= 1
     return p
 
 
 @kernel
-def put_hex(out: Any, p: Any, word: Any) -> Any:
+def write_hex(out: Any, p: Any, word: Any) -> Any:
     """Write a 64-bit number as 16 upper-case hexadecimal digits."""
     at = np.uint64(p)
     for j in range(np.uint64(16)):

@@ -23,7 +23,18 @@ from riot_ops.runtime.session import Session
 from riot_ops.runtime.state import KeyedState
 from riot_ops.runtime.state_table import state_table
 from riot_ops.task import Case, FilterTask, KeyedTask
-from riot_ops.testing.running import Rows, Run, by_keys, clocked, exact, only, picklers, same, uncompiled, whole
+from riot_ops.testing.task_run import (
+    Rows,
+    TaskRun,
+    applies_if,
+    assert_identical,
+    exact,
+    picklers,
+    rows_by_key,
+    run_in_one_batch,
+    uncompiled,
+    uses_stream_time,
+)
 
 __all__ = [
     "check_any_split",
@@ -44,14 +55,14 @@ def check_input_is_not_mutated(case: Case) -> None:
         return [None if b is None else b.to_pybytes() for c in case.batch.columns for b in c.buffers()]
 
     before = content()
-    whole(case.task, case.batch)
+    run_in_one_batch(case.task, case.batch)
     assert content() == before, "the input was changed"
 
 
 def check_output_is_not_mutated(case: Case) -> None:
     """Output does not change when more is processed: it shares no memory with the state."""
     half = case.batch.num_rows // 2
-    run = Run(case.task)
+    run = TaskRun(case.task)
     first = run.push(case.batch.slice(0, half))
     before = exact(first.to_pylist())
     run.push(case.batch.slice(half))
@@ -66,18 +77,18 @@ def check_any_split(case: Case) -> None:
     in turn.
     """
     task, batch = case.task, case.batch
-    wanted = whole(task, batch)
+    wanted = run_in_one_batch(task, batch)
     for cut in range(batch.num_rows + 1):
-        run = Run(task)
+        run = TaskRun(task)
         run.push(batch.slice(0, cut))
         run.restart()
         run.push(batch.slice(cut))
-        same(run.end(), wanted, f"cut at {cut}")
-    run = Run(task)
+        assert_identical(run.end(), wanted, f"cut at {cut}")
+    run = TaskRun(task)
     for i in range(batch.num_rows):
         run.push(batch.slice(i, 1))
         run.restart()
-    same(run.end(), wanted, "cut everywhere")
+    assert_identical(run.end(), wanted, "cut everywhere")
     if isinstance(task, KeyedTask):
         _check_deltas(task, batch, wanted)
 
@@ -94,10 +105,10 @@ def _check_deltas(task: KeyedTask, batch: pa.RecordBatch, wanted: Any) -> None:
     errors = [row for e in dead.take() for row in e.to_pylist()]
     end = [] if flushed is None else flushed.to_pylist()
     got = [exact(r) for r in rows], [exact(r) for r in end], sorted(exact(r) for r in errors)
-    same(got, wanted, "restored from deltas")
+    assert_identical(got, wanted, "restored from deltas")
 
 
-@only(lambda case: isinstance(case.task, KeyedTask | FilterTask))
+@applies_if(lambda case: isinstance(case.task, KeyedTask | FilterTask))
 def check_selection(case: Case) -> None:
     """A selection of rows, as a filter passes it on, gives the same output as a batch of these rows."""
     task, batch = case.task, case.batch
@@ -110,7 +121,7 @@ def check_selection(case: Case) -> None:
     elif isinstance(task, KeyedTask):
         twice = batch.take(pa.array(np.arange(batch.num_rows).repeat(2)))
         some = Selection(twice, np.arange(batch.num_rows) * 2 + 1)
-        same(_all_of_it(task, some), _all_of_it(task, batch), "picked rows")
+        assert_identical(_all_of_it(task, some), _all_of_it(task, batch), "picked rows")
 
 
 def _all_of_it(task: KeyedTask, rows: Any) -> tuple[list[str], list[str], list[str]]:
@@ -122,33 +133,34 @@ def _all_of_it(task: KeyedTask, rows: Any) -> tuple[list[str], list[str], list[s
     return out, [*end, table], sorted(exact(row) for e in dead.take() for row in e.to_pylist())
 
 
-@only(
+@applies_if(
     lambda case: (
-        not isinstance(case.task, KeyedTask) or (bool(case.task.by) and case.task.ttl is None and not clocked(case))
+        not isinstance(case.task, KeyedTask)
+        or (bool(case.task.by) and case.task.ttl is None and not uses_stream_time(case))
     )
 )
 def check_key_independence(case: Case) -> None:
     """Interleaved keys give the same output as separate runs; without state, the order of rows does not matter."""
     task, batch = case.task, case.batch
-    full = Run(task)
+    full = TaskRun(task)
     full.push(batch)
     if not isinstance(task, KeyedTask):
-        turned = Run(task)
+        turned = TaskRun(task)
         turned.push(batch.take(pa.array(range(batch.num_rows))[::-1]))
         a, b = Counter(map(exact, turned.rows)), Counter(map(exact, full.rows))
         assert a == b, "the order of rows matters"
         return
-    ends = by_keys(task, full.flush())
-    outputs = by_keys(task, full.rows)
+    ends = rows_by_key(task, full.flush())
+    outputs = rows_by_key(task, full.rows)
     places: dict[str, list[int]] = {}
     for i, row in enumerate(batch.to_pylist()):
-        places.setdefault(next(iter(by_keys(task, [row]))), []).append(i)
+        places.setdefault(next(iter(rows_by_key(task, [row]))), []).append(i)
     assert set(outputs) <= set(places), "rows were emitted with a key that was not in the input"
     for key, rows in places.items():
-        alone = Run(task)
+        alone = TaskRun(task)
         alone.push(batch.take(pa.array(rows)))
         end = alone.flush()
-        same(
+        assert_identical(
             (list(map(exact, outputs.get(key, []))), list(map(exact, ends.get(key, [])))),
             (list(map(exact, alone.rows)), list(map(exact, end))),
             f"key {key}",
@@ -158,12 +170,12 @@ def check_key_independence(case: Case) -> None:
 def check_session_equals_bulk(case: Case) -> None:
     """One event at a time, the compiled bulk and the kernels as plain Python agree."""
     task, batch = case.task, case.batch
-    wanted = whole(task, batch)
+    wanted = run_in_one_batch(task, batch)
     with uncompiled():
-        same(whole(task, batch), wanted, "kernels as plain Python")
+        assert_identical(run_in_one_batch(task, batch), wanted, "kernels as plain Python")
     session = Session(task)
     got = session.push_many(batch.to_pylist()) + session.flush()
-    bulk = Run(task)
+    bulk = TaskRun(task)
     bulk.push(batch)
     expected = bulk.rows + bulk.flush()
     # events have no declared types: whole numbers may be returned as floats
@@ -190,7 +202,7 @@ def check_determinism(case: Case) -> None:
 
 
 def _digest(case: Case) -> tuple[Any, bytes]:
-    run = Run(case.task)
+    run = TaskRun(case.task)
     run.push(case.batch)
     return run.end(), run.session.snapshot()
 
@@ -242,11 +254,11 @@ def _serve() -> None:
 
 def check_cold_start(case: Case) -> None:
     """A run without records does not fail: no output at the end, and an empty state that can be restored."""
-    run = Run(case.task)
+    run = TaskRun(case.task)
     assert run.flush() == [], "rows at the end of a stream without records"
     run.restart()
     run.push(case.batch.slice(0, 0))
     run.restart()
     assert run.flush() == [], "rows at the end of a stream without records"
     run.push(case.batch)
-    same(run.end(), whole(case.task, case.batch), "after an empty batch")
+    assert_identical(run.end(), run_in_one_batch(case.task, case.batch), "after an empty batch")

@@ -34,8 +34,8 @@ from riot_ops.testing.records import (
     check_selectivity,
     check_wrong_type,
 )
-from riot_ops.testing.running import Check, applies, exact, uncompiled
 from riot_ops.testing.states import check_merge, check_state_versions
+from riot_ops.testing.task_run import Check, applies, exact, uncompiled
 
 __all__ = ["CHECKS", "applies", "check_task", "exact", "uncompiled"]
 

@@ -27,7 +27,7 @@ from riot_ops.core.secret import Secret
 from riot_ops.ingest.step import declared_schema as as_declared
 from riot_ops.runtime.state import KeyedState
 from riot_ops.task import Case, KeyedTask, Task
-from riot_ops.testing.running import Run, clocked, exact, numbered, only, picklers
+from riot_ops.testing.task_run import TaskRun, applies_if, exact, picklers, uses_stream_time, with_row_numbers
 
 __all__ = [
     "check_bad_input_schema",
@@ -100,7 +100,7 @@ def _first(case: Case) -> bool:
     return case.task == first.task and exact(case.batch.to_pylist()) == exact(first.batch.to_pylist())
 
 
-@only(_first)
+@applies_if(_first)
 def check_docstring(case: Case) -> None:
     """The docstring has its sections in order, documents each parameter with its default, and its examples run."""
     kind = type(case.task)
@@ -156,11 +156,11 @@ def check_serialisable(case: Case) -> None:
 
 def check_schema(case: Case) -> None:
     """The output has exactly the declared fields and types, also for an empty batch and in a dataflow."""
-    with_seq = numbered(case.batch)
+    with_seq = with_row_numbers(case.batch)
     for batch in (case.batch, case.batch.slice(0, 0), with_seq, with_seq.slice(0, 0)):
         given = as_declared(batch.schema, "the case")  # as the runner passes it
         declared_schema = case.task.output_schema(given)
-        run = Run(case.task)
+        run = TaskRun(case.task)
         out = run.push(batch)
         assert out.schema.equals(declared_schema), f"declared:\n{declared_schema}\nbut the output has:\n{out.schema}"
         out.validate(full=True)
@@ -177,7 +177,7 @@ def check_schema(case: Case) -> None:
                 )
         if changed is not None:
             place = {next_ordinal(batch.schema.names)} if case.task.expands() else set()
-            place |= set(TIMER_ORDINALS) if clocked(case) else set()
+            place |= set(TIMER_ORDINALS) if uses_stream_time(case) else set()
             new = set(declared_schema.names) - set(batch.schema.names) - changed - place
             assert not new, f"writes() does not name the new fields {', '.join(sorted(new))}"
 
@@ -194,7 +194,7 @@ def _check_flush(task: KeyedTask, batch: pa.RecordBatch, declared_schema: pa.Sch
         out.column(field.name).cast(declared_schema.field(field.name).type)
 
 
-@only(lambda case: bool(case.task.requires()))
+@applies_if(lambda case: bool(case.task.requires()))
 def check_bad_input_schema(case: Case) -> None:
     """A field that is missing, or of a type that does not fit, is refused by name before any record."""
     schema = case.batch.schema

@@ -17,7 +17,15 @@ from riot_ops.core.operator import NUMBER_REQUIREMENTS
 from riot_ops.core.order import ordinals
 from riot_ops.runtime.session import Session
 from riot_ops.task import Case, KeyedTask, Task
-from riot_ops.testing.running import Run, clocked, exact, keyed, numbered, only, same
+from riot_ops.testing.task_run import (
+    TaskRun,
+    applies_if,
+    assert_identical,
+    exact,
+    has_state,
+    uses_stream_time,
+    with_row_numbers,
+)
 
 __all__ = [
     "check_bounded_state",
@@ -37,8 +45,8 @@ def check_missing_and_bad_values(case: Case) -> None:
     never existed. A task computes numbers or null, never NaN.
     """
     documented = _texts(type(case.task))
-    for batch in (numbered(case.batch), *_spoilt(case)):
-        full = Run(case.task)
+    for batch in (with_row_numbers(case.batch), *_spoilt(case)):
+        full = TaskRun(case.task)
         out = full.push(batch)
         for error in full.errors:
             assert error["reason"] in documented, f"reason {error['reason']!r} is not documented"
@@ -54,12 +62,12 @@ def check_missing_and_bad_values(case: Case) -> None:
         if not isinstance(case.task, KeyedTask):
             continue
         assert len(numbers) == len(rejected), f"records were rejected twice: {numbers}"
-        clean = Run(case.task)
+        clean = TaskRun(case.task)
         clean.push(batch.filter(pa.array([s not in rejected for s in seq])))
         assert not clean.errors, f"more errors without the rejected records: {clean.errors}"
         rows, end, _ = full.end()
         left = sorted(exact(e) for e in full.errors if e["seq"] not in rejected)
-        same((rows, end, left), clean.end(), "without the rejected records")
+        assert_identical((rows, end, left), clean.end(), "without the rejected records")
 
 
 def _texts(kind: type[Task]) -> str:
@@ -97,7 +105,7 @@ def _spoilt(case: Case) -> Iterator[pa.RecordBatch]:
             doubled = doubled.set_column(position, batch.schema.field(name), bad)
             if "seq" in doubled.schema.names:
                 doubled = doubled.remove_column(doubled.schema.get_field_index("seq"))
-            yield numbered(doubled)
+            yield with_row_numbers(doubled)
 
 
 def _of_one_type(case: Case) -> list[str]:
@@ -105,7 +113,7 @@ def _of_one_type(case: Case) -> list[str]:
     return [name for name, wanted in case.task.requires().items() if wanted != "any"] if case.batch.num_rows else []
 
 
-@only(lambda case: bool(_of_one_type(case)))
+@applies_if(lambda case: bool(_of_one_type(case)))
 def check_wrong_type(case: Case) -> None:
     """An event with a value of the wrong type is rejected and leaves the state unchanged."""
     event = case.batch.slice(0, 1).to_pylist()[0]
@@ -123,7 +131,7 @@ def check_wrong_type(case: Case) -> None:
         assert session.snapshot() == before, "a record of the wrong type changed the state"
 
 
-@only(lambda case: keyed(case) and case.batch.num_rows > 0)
+@applies_if(lambda case: has_state(case) and case.batch.num_rows > 0)
 def check_bounded_state(case: Case) -> None:
     """Ten times more records of the same keys make the state no bigger.
 
@@ -171,8 +179,8 @@ def check_selectivity(case: Case) -> None:
     assert len(parts) == 2 and parts[0] in ("1", "N") and parts[1] in ("1", "0/1", "N", "0/N", "M"), (
         f"selectivity {sigma!r} is not of a known form, such as 1:1, N:1, 1:0/1, 1:N"
     )
-    run = Run(case.task)
-    batch = numbered(case.batch)
+    run = TaskRun(case.task)
+    batch = with_row_numbers(case.batch)
     run.push(batch)
     numbers = {row["seq"] for row in run.rows if row.get("seq") is not None}
     invented = numbers - set(batch.column("seq").to_pylist())
@@ -191,15 +199,15 @@ def check_derivation(case: Case) -> None:
 
     A task that declares it gives each record a number of its own. Timer output has ordinals of its own.
     """
-    run = Run(case.task)
-    batch = numbered(case.batch)
+    run = TaskRun(case.task)
+    batch = with_row_numbers(case.batch)
     run.push(batch)
     if case.task.expands():
         places = Counter((row["seq"], *(row[name] for name in ordinals(row))) for row in (*run.rows, *run.flush()))
         assert max(places.values(), default=1) == 1, f"records of one number: {places.most_common(3)}"
         return
     given = {_places(row) for row in batch.to_pylist()}
-    found = {_places(row) for row in (*run.rows, *run.flush()) if not (clocked(case) and _places(row)[0] < 0)}
+    found = {_places(row) for row in (*run.rows, *run.flush()) if not (uses_stream_time(case) and _places(row)[0] < 0)}
     assert found <= given, f"the output has the places {min(found - given)}, which no input has; derives() is False"
 
 

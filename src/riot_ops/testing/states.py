@@ -18,12 +18,12 @@ from riot_ops.core.errors import StateError
 from riot_ops.runtime.snapshot import pack_snapshot
 from riot_ops.runtime.state import KeyedState
 from riot_ops.task import Case, KeyedTask, Task
-from riot_ops.testing.running import Run, exact, keyed, only, same
+from riot_ops.testing.task_run import TaskRun, applies_if, assert_identical, exact, has_state
 
 __all__ = ["check_kept_state", "check_merge", "check_state_versions", "keep_state"]
 
 
-@only(keyed)
+@applies_if(has_state)
 def check_merge(case: Case) -> None:
     """Sketches of parts of a stream give, merged in any order, that of the whole, to the last bit.
 
@@ -87,7 +87,7 @@ def _content(state: KeyedState) -> dict[str, str]:
     }
 
 
-@only(keyed)
+@applies_if(has_state)
 def check_state_versions(case: Case) -> None:
     """Only the state of the same task, version and parameters is loaded; anything else changes nothing.
 
@@ -95,10 +95,10 @@ def check_state_versions(case: Case) -> None:
     """
     task, batch = case.task, case.batch
     assert isinstance(task, KeyedTask)
-    run = Run(task)
+    run = TaskRun(task)
     run.push(batch)
     data = run.session.snapshot()
-    session = Run(task).session
+    session = TaskRun(task).session
     session.push_batch(batch)
     before = session.snapshot()
     for other, text in _others(data, task):
@@ -109,13 +109,13 @@ def check_state_versions(case: Case) -> None:
         else:
             raise AssertionError(f"state was loaded although it should say {text!r}")
         assert session.snapshot() == before, f"state was refused ({text}), but has changed what was there"
-    again = Run(task)
+    again = TaskRun(task)
     again.session.restore(data)
     run.rows = []
     for one in (run, again):
         one.errors = []
         one.push(batch)
-    same(again.end(), run.end(), "after loading a state")
+    assert_identical(again.end(), run.end(), "after loading a state")
 
 
 def _others(data: bytes, task: KeyedTask) -> Iterator[tuple[bytes, str]]:
@@ -154,7 +154,7 @@ def keep_state(case: Case) -> bytes:
     descriptor = case.task.to_dict()
     Task.from_dict(descriptor)
     half = case.batch.num_rows // 2
-    run = Run(case.task)
+    run = TaskRun(case.task)
     run.push(case.batch.slice(0, half))
     state = run.session.snapshot()
     run.rows, run.errors = [], []
@@ -186,7 +186,7 @@ def check_kept_state(data: bytes) -> None:
     """
     kept = msgspec.msgpack.decode(data)
     task = Task.from_dict(kept["task"])
-    run = Run(task)
+    run = TaskRun(task)
     if task.version != kept["version"]:
         try:
             run.session.restore(kept["state"])
@@ -200,7 +200,7 @@ def check_kept_state(data: bytes) -> None:
             run.push(batch)
     what = f"state of {task.name()} that was kept"
     now = run.end()
-    same(_texts(now), _texts(kept["out"]), what)
+    assert_identical(_texts(now), _texts(kept["out"]), what)
     a, b = _fractions(now), _fractions(kept["out"])
     assert np.allclose(a, b, rtol=1e-9, atol=0, equal_nan=True), f"{what}: {a} was emitted, it was {b}"
 

@@ -16,7 +16,7 @@ import pytest
 from riot_ops import ConfigError, dataflows
 from riot_ops import tasks as t
 from riot_ops.core.schema import CITY
-from riot_ops.dataflows.riotbench.micro import micro, micro_case, micro_source, numbered
+from riot_ops.dataflows.riotbench.micro import micro, micro_case, micro_source, number_messages
 from riot_ops.models import fit_linear, fit_tree
 from riot_ops.streams.riotbench.city import CitySource
 from riot_ops.task import Case, StatelessTask, registered_tasks
@@ -189,9 +189,9 @@ def test_task_without_accepted_records_is_refused(picky):
 # -- sources ---------------------------------------------------------------------------------------
 
 
-def test_numbered_rows_have_the_number_first_and_once():
+def test_message_numbers_are_the_first_and_only_seq():
     batch = pa.RecordBatch.from_pydict({"a": ["x", "y"], "seq": [7, 9]})
-    rows = numbered(batch)
+    rows = number_messages(batch)
     assert rows.schema.names == ["seq", "a"]
     assert rows.to_pylist() == [{"seq": 0, "a": "x"}, {"seq": 1, "a": "y"}]
     assert not rows.schema.field("seq").nullable

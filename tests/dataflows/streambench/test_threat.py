@@ -10,13 +10,13 @@ from riot_ops.core.errors import ConfigError, ModelError
 from riot_ops.dataflows import threat
 from riot_ops.dataflows.streambench.threat import packaged_model
 from riot_ops.graph.plan import plan
-from riot_ops.measure.classification import judged
+from riot_ops.measure.classification import evaluate
 from riot_ops.models import NetworkModel
 from riot_ops.streams.streambench import FlowsSource, TrafficSource
 from riot_ops.streams.streambench.flow_packets import CLASSES
 from riot_ops.streams.streambench.flows import FEATURES
 from tests.reference.streambench import flows as reference
-from tests.streams.wire_lines import lines
+from tests.streams.generated_lines import lines
 
 
 def messages(texts):
@@ -38,7 +38,7 @@ def test_flows_are_classified_by_the_network():
     assert [row["class"] for row in rows] == [CLASSES[i] for i in wanted.argmax(axis=1)]
     assert [row["class_probability"] for row in rows] == wanted.max(axis=1).tolist()
     assert [[row["src"], row["dst"]] for row in rows[:50]] == [line.split(",")[1:3] for line in lines(source, 0, 50)]
-    assert 0.95 < judged(label, [row["class_index"] for row in rows], CLASSES).accuracy < 0.99
+    assert 0.95 < evaluate(label, [row["class_index"] for row in rows], CLASSES).accuracy < 0.99
 
 
 @pytest.fixture(scope="module")

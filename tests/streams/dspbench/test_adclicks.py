@@ -10,7 +10,7 @@ import pytest
 from riot_ops.core.errors import ConfigError
 from riot_ops.streams import generate
 from riot_ops.streams.dspbench import AdclicksSource
-from tests.streams.wire_lines import lines
+from tests.streams.generated_lines import lines
 
 
 def records(n=40_000, **options):

@@ -11,7 +11,7 @@ import pytest
 from riot_ops.core.errors import ConfigError
 from riot_ops.streams import generate
 from riot_ops.streams.dspbench import BarsSource
-from tests.streams.wire_lines import lines
+from tests.streams.generated_lines import lines
 
 LINE = r"[A-Z]{3},\d{4}-\d\d-\d\d(,\d+\.\d{6}){5},\d+00,"
 

@@ -12,7 +12,7 @@ import pytest
 from riot_ops.core.errors import ConfigError
 from riot_ops.streams import generate
 from riot_ops.streams.dspbench import CallsSource
-from tests.streams.wire_lines import lines
+from tests.streams.generated_lines import lines
 
 TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d"
 LINE = rf"(1\d{{10}}),(1\d{{10}}),({TIME}),\1;\2;\3;(\d+);(true|false)"

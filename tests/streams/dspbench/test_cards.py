@@ -11,7 +11,7 @@ from riot_ops.core.errors import ConfigError
 from riot_ops.models.markov import PURCHASE_SHARES
 from riot_ops.streams import generate
 from riot_ops.streams.dspbench import CardsSource
-from tests.streams.wire_lines import lines
+from tests.streams.generated_lines import lines
 
 FRAUD = {"HHS", "MHS", "LHS", "HHN", "HHL"}
 

@@ -10,7 +10,7 @@ import pytest
 
 from riot_ops.core.errors import ConfigError
 from riot_ops.streams.dspbench import EquipmentSource
-from tests.streams.wire_lines import lines
+from tests.streams.generated_lines import lines
 
 SENSORS, VALVES = slice(12, 15), slice(15, 18)
 

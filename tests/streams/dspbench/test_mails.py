@@ -13,7 +13,7 @@ from riot_ops.core.errors import ConfigError
 from riot_ops.streams import generate
 from riot_ops.streams.dspbench import MailsSource, TrainingMailsSource
 from riot_ops.streams.dspbench.mails import ALL, HAM, SPAM
-from tests.streams.wire_lines import lines
+from tests.streams.generated_lines import lines
 
 
 def mails(n=5000, kind=MailsSource, **options):

@@ -11,7 +11,7 @@ from riot_ops.core.errors import ConfigError
 from riot_ops.streams import generate
 from riot_ops.streams.dspbench import MetersSource
 from riot_ops.streams.dspbench.meters import PEAKS, SPELLS, appliances, plugs
-from tests.streams.wire_lines import lines
+from tests.streams.generated_lines import lines
 
 LINE = r"\d+,\d+,\d+\.\d{3},[01],\d+,\d+,\d+"
 

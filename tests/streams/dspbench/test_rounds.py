@@ -9,7 +9,7 @@ import pytest
 
 from riot_ops.streams import generate
 from riot_ops.streams.dspbench import EarningsSource, RoundsSource
-from tests.streams.wire_lines import lines
+from tests.streams.generated_lines import lines
 
 
 def test_rounds_count_up_from_one():

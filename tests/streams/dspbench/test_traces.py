@@ -12,7 +12,7 @@ from riot_ops.core.errors import ConfigError
 from riot_ops.models.roads import BEIJING, RoadIndex, grid_roads
 from riot_ops.streams import generate
 from riot_ops.streams.dspbench import TracesSource
-from tests.streams.wire_lines import lines
+from tests.streams.generated_lines import lines
 
 LINE = r"\d+,\d+,\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d,-?\d+\.\d{6},\d+\.\d{6},\d+\.\d\d,(0|90|180|270)"
 

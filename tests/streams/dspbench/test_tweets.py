@@ -15,7 +15,7 @@ from riot_ops.dataflows.dspbench.operators.sentiment_lexicons import VALENCES
 from riot_ops.streams import generate
 from riot_ops.streams.dspbench import TweetsSource
 from riot_ops.streams.dspbench.tweets import BAD, GOOD
-from tests.streams.wire_lines import lines
+from tests.streams.generated_lines import lines
 
 
 def tweets(n=20_000, start=0, **options):

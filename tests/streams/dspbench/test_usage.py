@@ -10,7 +10,7 @@ import pytest
 from riot_ops.core.errors import ConfigError
 from riot_ops.streams import generate
 from riot_ops.streams.dspbench import UsageSource
-from tests.streams.wire_lines import lines
+from tests.streams.generated_lines import lines
 
 LINE = r"m_\d+,\d+,\d+\.\d,\d+\.\d,,,\d+\.\d\d,\d+\.\d\d,\d"
 

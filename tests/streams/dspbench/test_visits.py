@@ -12,7 +12,7 @@ from riot_ops.core.errors import ConfigError
 from riot_ops.streams import generate
 from riot_ops.streams.dspbench import VisitsSource
 from riot_ops.streams.dspbench.weblog import addresses
-from tests.streams.wire_lines import lines
+from tests.streams.generated_lines import lines
 
 
 def clicks(n=30_000, **options):

@@ -15,7 +15,7 @@ from riot_ops.streams import generate
 from riot_ops.streams.dspbench import WeblogSource
 from riot_ops.streams.dspbench.weblog import addresses
 from riot_ops.tasks.lookup.sample_networks import networks
-from tests.streams.wire_lines import lines
+from tests.streams.generated_lines import lines
 
 LINE = re.compile(
     r'([\d.]+) - - \[(\d\d/[A-Z][a-z]{2}/\d{4}:[\d:]{8}) \+0000\] "([A-Z]+) (/\S*) HTTP/1.0" (\d{3}) (-|\d+)'

@@ -11,7 +11,7 @@ from riot_ops.core.errors import ConfigError
 from riot_ops.core.schema import FIT, OBSERVATIONS, RAW
 from riot_ops.ingest import rates
 from riot_ops.streams import fit
-from riot_ops.streams.riotbench.fit import ACTIVITIES, BASE_MS, FitSource
+from riot_ops.streams.riotbench.fit import ACTIVITIES, BASE_MS, FitSource, activity_of
 from tests.streams.records import any_split, check_any_split, table
 
 ACC = [c for c in FIT.columns if c.startswith("acc")]
@@ -246,3 +246,12 @@ def test_no_dirt_without_dirt(clean):
 def test_misuse_is_refused(parameters, text):
     with pytest.raises(ConfigError, match=text):
         fit(**parameters)
+
+
+def test_activities_are_uniform_and_last_a_minute_on_average():
+    ticks = range(0, 50 * 60 * 4000, 25)  # 4,000 minutes, every half second
+    found = np.array([activity_of(np.uint64(3), tick) for tick in ticks])
+    shares = np.bincount(found, minlength=13) / found.size
+    assert shares == pytest.approx([1 / 13] * 13, abs=0.02)
+    changes = np.count_nonzero(np.diff(found))
+    assert 4000 / changes == pytest.approx(1, rel=0.08)

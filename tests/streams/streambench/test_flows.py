@@ -9,7 +9,7 @@ from riot_ops.streams.streambench import FlowsSource
 from riot_ops.streams.streambench.flow_packets import drawn
 from riot_ops.streams.streambench.flows import FEATURES, features_of
 from tests.reference.streambench import flows as reference
-from tests.streams.wire_lines import lines
+from tests.streams.generated_lines import lines
 
 
 def test_vectors_equal_features_of_their_packets():

@@ -9,7 +9,7 @@ import pytest
 
 from riot_ops.streams.streambench import PacketsSource
 from riot_ops.streams.streambench.packets import FIELDS
-from tests.streams.wire_lines import lines
+from tests.streams.generated_lines import lines
 
 
 @pytest.mark.parametrize("seed", range(4))

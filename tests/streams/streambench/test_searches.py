@@ -10,7 +10,7 @@ import pytest
 
 from riot_ops.core.errors import ConfigError
 from riot_ops.streams.streambench import SearchesSource
-from tests.streams.wire_lines import lines
+from tests.streams.generated_lines import lines
 
 
 def cells(**options):

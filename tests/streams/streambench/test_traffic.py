@@ -14,7 +14,7 @@ from riot_ops.streams.streambench import FlowsSource, TrafficSource
 from riot_ops.streams.streambench.flow_packets import CLASSES
 from riot_ops.streams.streambench.flows import FEATURES
 from tests.reference.streambench import flows as reference
-from tests.streams.wire_lines import lines
+from tests.streams.generated_lines import lines
 
 WINDOW = 20_000  # packets at the usual rate
 

@@ -16,7 +16,7 @@ from riot_ops.dataflows.local_services import LocalServices
 from riot_ops.dataflows.riotbench.pred import MODELS, UPDATES_SCHEMA
 from riot_ops.ingest.memory_source import MemorySource
 from riot_ops.streams.catalog import CATALOG
-from riot_ops.streams.loop import Loop
+from riot_ops.streams.repeating import RepeatingSource
 
 __all__ = ["application_workload"]
 
@@ -60,7 +60,7 @@ def _stats(services: LocalServices) -> Workload:
 def _train(services: LocalServices) -> Workload:
     """Set up TRAIN over spans of the stored readings, repeated in a loop."""
     ticks = services.load(CATALOG[services.stream].generator(messages=TRAINING_MESSAGES))
-    return Workload(services.train(), {"ticks": Loop(ticks)})
+    return Workload(services.train(), {"ticks": RepeatingSource(ticks)})
 
 
 def _pred(services: LocalServices) -> Workload:

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from riot_ops.cli.figure import COLOURS, date_formatter
 from riot_ops.cli.result_plots.results import Results, datetimes, downsample
-from riot_ops.measure.classification import judged
+from riot_ops.measure.classification import evaluate
 from riot_ops.streams.streambench.flow_packets import CLASSES
 
 __all__ = ["choices", "loads", "roads", "sentiment", "spam", "threats"]
@@ -83,16 +83,16 @@ def threats(figure: Any, results: Results) -> list[Any] | None:
     left.set_ylim(bottom=0)
     if right is None:
         return [left]
-    judgement = judged(np.asarray(found["label"], np.float64), classes, CLASSES)
-    share = judgement.confusion / np.maximum(judgement.confusion.sum(axis=1, keepdims=True), 1)
+    report = evaluate(np.asarray(found["label"], np.float64), classes, CLASSES)
+    share = report.confusion / np.maximum(report.confusion.sum(axis=1, keepdims=True), 1)
     right.imshow(share, cmap="Blues", vmin=0, vmax=1)
-    for row, line in enumerate(judgement.confusion):
+    for row, line in enumerate(report.confusion):
         for column, n in enumerate(line):
             colour = "white" if share[row, column] > 0.5 else "black"
             right.text(column, row, f"{n:,}", ha="center", va="center", color=colour, fontsize=9)
     for set_ticks in (right.set_xticks, right.set_yticks):
         set_ticks(range(len(CLASSES)), CLASSES)
-    right.set_title(f"{100 * judgement.accuracy:.1f} % correct")
+    right.set_title(f"{100 * report.accuracy:.1f} % correct")
     right.set_xlabel("predicted class")
     right.set_ylabel("actual class")
     return [left]

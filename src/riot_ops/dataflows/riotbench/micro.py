@@ -22,7 +22,7 @@ from riot_ops.core.source import Source
 from riot_ops.dataflow import Dataflow
 from riot_ops.ingest.pace import paced
 from riot_ops.models import fit_linear, fit_tree
-from riot_ops.streams.loop import Loop
+from riot_ops.streams.repeating import RepeatingSource
 from riot_ops.streams.riotbench.city import CitySource
 from riot_ops.task import Case, KeyedTask, Task, find_task
 
@@ -89,7 +89,7 @@ def micro_source(
     """
     if micro_code(code) == MQTTSource.code:
         return paced(_published_source(messages), speed, rate)
-    return paced(Loop(pa.Table.from_batches([micro_case(code).batch]), messages), speed, rate)
+    return paced(RepeatingSource(pa.Table.from_batches([micro_case(code).batch]), messages), speed, rate)
 
 
 @functools.lru_cache(64)
@@ -119,10 +119,10 @@ def _candidates(task_class: type[Task]) -> Iterator[Case]:
     except (ConfigError, TypeError):  # it has required parameters, or reads other fields
         pass
     for case in task_class.cases():
-        rows = numbered(case.batch)
+        rows = number_messages(case.batch)
         good = [i for i in range(rows.num_rows) if not _rejects(case.task, rows.slice(i, 1))]
         if good:
-            yield Case(case.task, numbered(rows.take(pa.array(np.resize(good, LINES)))), case.name)
+            yield Case(case.task, number_messages(rows.take(pa.array(np.resize(good, LINES)))), case.name)
 
 
 def _rejects(task: Task, rows: pa.RecordBatch) -> bool:
@@ -132,7 +132,7 @@ def _rejects(task: Task, rows: pa.RecordBatch) -> bool:
     return bool(session.errors)
 
 
-def numbered(batch: pa.RecordBatch) -> pa.RecordBatch:
+def number_messages(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Number the rows of a batch as messages, from 0."""
     names = [n for n in batch.schema.names if n != "seq"]
     fields = [pa.field("seq", pa.int64(), nullable=False), *(batch.schema.field(n) for n in names)]
@@ -148,7 +148,7 @@ def observations() -> pa.RecordBatch:
     """Generate readings of CITY, each a message of its own."""
     messages = -(-ROWS // len(CITY.observed))
     rows = CitySource(SENSORS, messages, drop=0.0).observations(0, messages).slice(0, ROWS)
-    return numbered(rows.drop_columns(["ordinal"]))
+    return number_messages(rows.drop_columns(["ordinal"]))
 
 
 def _messages() -> pa.RecordBatch:
@@ -181,7 +181,7 @@ LEVELS = ("GOOD", "AVERAGE", "BAD", "VERYBAD")
 @functools.lru_cache(1)
 def _wide() -> pa.RecordBatch:
     """Generate messages of CITY with a column per field, and the quartile of the air quality."""
-    rows = numbered(CitySource(SENSORS, ROWS, format="wide", drop=0.0, dirt=False).wide(0, ROWS))
+    rows = number_messages(CitySource(SENSORS, ROWS, format="wide", drop=0.0, dirt=False).wide(0, ROWS))
     values = rows.column(TARGET).to_numpy(zero_copy_only=False)
     place = np.searchsorted(np.nanquantile(values, (0.25, 0.5, 0.75)), values)
     return rows.append_column("level", pa.array(LEVELS).take(pa.array(place)))
@@ -214,7 +214,7 @@ def _documents() -> pa.RecordBatch:
         )
 
     texts = ["<class>" + "".join(student(i * STUDENTS + k) for k in range(STUDENTS)) + "</class>" for i in range(256)]
-    return numbered(pa.RecordBatch.from_pydict({"payload": pa.array(texts)}))
+    return number_messages(pa.RecordBatch.from_pydict({"payload": pa.array(texts)}))
 
 
 def _half_of_sensors() -> tuple[str, ...]:

@@ -18,7 +18,7 @@ from riot_ops.streams.dspbench.tweets import TweetsSource
 from riot_ops.streams.dspbench.usage import UsageSource
 from riot_ops.streams.dspbench.visits import VisitsSource
 from riot_ops.streams.dspbench.weblog import WeblogSource
-from riot_ops.streams.wire import WireSource
+from riot_ops.streams.text_lines import TextLineSource
 
 __all__ = [
     "STREAMS",
@@ -43,7 +43,7 @@ __all__ = [
 ]
 
 #: The generated streams of lines by name.
-STREAMS: dict[str, Callable[..., WireSource]] = {
+STREAMS: dict[str, Callable[..., TextLineSource]] = {
     kind.stream: kind
     for kind in (
         AdclicksSource,

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from riot_ops.core.checks import check_count
-from riot_ops.streams.wire import Numbers, WireSource, draws, joined_cells, zipf
+from riot_ops.streams.text_lines import Numbers, TextLineSource, join_cells, random_words, zipf_weights
 
 __all__ = ["AdclicksSource"]
 
@@ -20,7 +20,7 @@ RATES = (0.02, 0.10)
 USERS = 4000
 
 
-class AdclicksSource(WireSource):
+class AdclicksSource(TextLineSource):
     r"""Records of advertisements beside the results of searches, in the format of the KDD Cup 2012, track 2.
 
     Of 12 cells with tabs between: clicks, impressions, hash of the URL, ad, advertiser, depth, position, query,
@@ -65,16 +65,16 @@ class AdclicksSource(WireSource):
         self.ads = ads
 
     def lines(self, numbers: Numbers) -> pa.Array:
-        query = self.picks(1, numbers, zipf(self.queries))
-        ad = self.picks(2, numbers, zipf(self.ads))
-        impressions = 1 + self.picks(3, numbers, IMPRESSIONS)
+        query = self.choices(1, numbers, zipf_weights(self.queries))
+        ad = self.choices(2, numbers, zipf_weights(self.ads))
+        impressions = 1 + self.choices(3, numbers, IMPRESSIONS)
         rate = RATES[0] + (RATES[1] - RATES[0]) * ((100 + ad) * 37 % 101) / 100
         clicks = np.zeros(numbers.size, np.int64)
         for shown in range(len(IMPRESSIONS)):
             clicks += (self.uniforms(4 + shown, numbers) < rate) & (shown < impressions)
-        depth = 1 + (self.draws(10, numbers) % np.uint64(3)).astype(np.int64)
-        position = 1 + (self.draws(11, numbers) % depth.astype(np.uint64)).astype(np.int64)
-        user = (self.draws(12, numbers) % np.uint64(USERS)).astype(np.int64)
+        depth = 1 + (self.random_words(10, numbers) % np.uint64(3)).astype(np.int64)
+        position = 1 + (self.random_words(11, numbers) % depth.astype(np.uint64)).astype(np.int64)
+        user = (self.random_words(12, numbers) % np.uint64(USERS)).astype(np.int64)
 
         begins, ends = _ads(self.ads, self.seed)
         begin, end = begins.take(pa.array(ad)), ends.take(pa.array(ad))
@@ -82,32 +82,32 @@ class AdclicksSource(WireSource):
         counts = _pairs(len(IMPRESSIONS) + 1).take(pa.array(clicks * (len(IMPRESSIONS) + 1) + impressions))
         place = _pairs(4).take(pa.array(depth * 4 + position))
         users = _names(USERS).take(pa.array(user))
-        lines = joined_cells(counts, begin, place, asked, end, users, separator="\t")
-        short = joined_cells(counts, begin, place, asked, users, separator="\t")
-        odd = joined_cells("NA\tNA", begin, place, asked, end, users, separator="\t")
-        return self.spoilt(numbers, lines, 0.001, [short, odd])
+        lines = join_cells(counts, begin, place, asked, end, users, separator="\t")
+        short = join_cells(counts, begin, place, asked, users, separator="\t")
+        odd = join_cells("NA\tNA", begin, place, asked, end, users, separator="\t")
+        return self.with_dirt(numbers, lines, 0.001, [short, odd])
 
 
 @functools.lru_cache(maxsize=4)
 def _ads(n: int, seed: int) -> tuple[pa.Array, pa.Array]:
     """Cells of an ad: URL, ad and advertiser; title and description."""
     ad = 100 + np.arange(n)
-    url = draws(seed, 50, ad) >> np.uint64(1)
-    begin = joined_cells(url, ad, 500 + ad % 50, separator="\t")
-    return begin, joined_cells(2000 + ad, 3000 + ad, separator="\t")
+    url = random_words(seed, 50, ad) >> np.uint64(1)
+    begin = join_cells(url, ad, 500 + ad % 50, separator="\t")
+    return begin, join_cells(2000 + ad, 3000 + ad, separator="\t")
 
 
 @functools.lru_cache(maxsize=4)
 def _queries(n: int) -> pa.Array:
     query = 1 + np.arange(n)
-    return joined_cells(query, 1000 + query, separator="\t")
+    return join_cells(query, 1000 + query, separator="\t")
 
 
 @functools.cache
 def _pairs(n: int) -> pa.Array:
     """Two numbers below n, the first in larger steps."""
     every = np.arange(n * n)
-    return joined_cells(every // n, every % n, separator="\t")
+    return join_cells(every // n, every % n, separator="\t")
 
 
 @functools.cache

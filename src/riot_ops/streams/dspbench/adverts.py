@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from riot_ops.core.checks import check_count, check_positive, check_share
-from riot_ops.streams.wire import Numbers, WireSource, joined_cells
+from riot_ops.streams.text_lines import Numbers, TextLineSource, join_cells
 
 __all__ = ["ADS_PER_CAMPAIGN", "AdvertsSource", "campaigns"]
 
@@ -30,7 +30,7 @@ def campaigns(n: int = 100) -> dict[str, str]:
     return {str(ad): str(ad // ADS_PER_CAMPAIGN) for ad in range(n * ADS_PER_CAMPAIGN)}
 
 
-class AdvertsSource(WireSource):
+class AdvertsSource(TextLineSource):
     """Views, clicks and purchases around advertisements, as lines of JSON with times in ms.
 
     Advertisements, their kinds and the kinds of events take turns, so that every third event is a view, the third
@@ -94,14 +94,14 @@ class AdvertsSource(WireSource):
             times -= np.where(self.uniforms(3, numbers) < self.late, back, 0)
         kinds = pa.array(AD_TYPES).take(pa.array(numbers % len(AD_TYPES)))
         events = pa.array(EVENT_TYPES).take(pa.array(numbers % len(EVENT_TYPES)))
-        lines = joined_cells(
-            '{"user_id": "', (self.draws(1, numbers) % np.uint64(ads)).astype(np.int64),
-            '", "page_id": "', (self.draws(2, numbers) % np.uint64(self.campaigns)).astype(np.int64),
+        lines = join_cells(
+            '{"user_id": "', (self.random_words(1, numbers) % np.uint64(ads)).astype(np.int64),
+            '", "page_id": "', (self.random_words(2, numbers) % np.uint64(self.campaigns)).astype(np.int64),
             '", "ad_id": "', numbers % ads, '", "ad_type": "', kinds, '", "event_type": "', events,
             '", "event_time": "', times, '", "ip_address": "255.255.255.255"}', separator="",
         )  # fmt: skip
         if not self.dirt:
             return lines
-        broken = self.draws(5, numbers)
+        broken = self.random_words(5, numbers)
         wrong = pa.array(BROKEN).take(pa.array((broken % np.uint64(len(BROKEN))).astype(np.int64)))
         return pa.compute.if_else(pa.array(broken < np.uint64(2**64 // 1000)), wrong, lines)

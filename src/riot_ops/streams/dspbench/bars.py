@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from riot_ops.core.checks import check_count
 from riot_ops.kernels.jit import kernel
-from riot_ops.streams.noise import key_of, ou, ou_table
-from riot_ops.streams.wire import Numbers, WireSource, decimals, joined_cells, moments, normals
+from riot_ops.streams.noise import derive_key, ornstein_uhlenbeck, ornstein_uhlenbeck_table
+from riot_ops.streams.text_lines import Numbers, TextLineSource, format_decimals, format_times, join_cells, normals
 
 __all__ = ["BarsSource"]
 
@@ -27,10 +27,10 @@ DAY_MS = 86_400_000 * 7 / 5
 @kernel
 def _walks(key: Any, stocks: Any, days: Any, table: Any, out: Any) -> None:
     for i in range(stocks.size):
-        out[i] = ou(key_of(key, stocks[i]), days[i], table)
+        out[i] = ornstein_uhlenbeck(derive_key(key, stocks[i]), days[i], table)
 
 
-class BarsSource(WireSource):
+class BarsSource(TextLineSource):
     """Bars of stocks: symbol, date, open, high, low, close and adjusted close, volume, and an empty cell.
 
     Each trading day, Monday to Friday, all stocks have a line. The logarithm of a price moves at random by 2 % a day,
@@ -78,13 +78,13 @@ class BarsSource(WireSource):
         high = np.maximum(opened, closed) * (1 + 0.01 * self.uniforms(2, numbers))
         low = np.minimum(opened, closed) * (1 - 0.01 * self.uniforms(3, numbers))
         volume = 100 * (1 + np.floor(np.exp(6 + 1.2 * normals(self.seed, 4, numbers)))).astype(np.int64)
-        date = moments(self.start_ms // 86_400_000 + day // 5 * 7 + day % 5, "D")
-        last = decimals(closed, 6)
+        date = format_times(self.start_ms // 86_400_000 + day // 5 * 7 + day % 5, "D")
+        last = format_decimals(closed, 6)
         names = _symbols(self.stocks).take(pa.array(stock))
-        head = joined_cells(names, date)
-        lines = joined_cells(head, *(decimals(v, 6) for v in (opened, high, low)), last, last, volume, "")
-        empty = joined_cells(head, "null,null,null,null,null,null,")
-        lines = self.spoilt(numbers, lines, 0.004, [empty, empty, empty, joined_cells(head, last)])
+        head = join_cells(names, date)
+        lines = join_cells(head, *(format_decimals(v, 6) for v in (opened, high, low)), last, last, volume, "")
+        empty = join_cells(head, "null,null,null,null,null,null,")
+        lines = self.with_dirt(numbers, lines, 0.004, [empty, empty, empty, join_cells(head, last)])
         return pa.compute.if_else(pa.array(numbers == 0), HEADER, lines) if self.dirt else lines
 
     def _walk(self, stocks: Numbers, days: Numbers) -> npt.NDArray[np.float64]:
@@ -95,7 +95,7 @@ class BarsSource(WireSource):
 
 @functools.cache
 def _table() -> npt.NDArray[np.float64]:
-    return ou_table(STAYS)
+    return ornstein_uhlenbeck_table(STAYS)
 
 
 @functools.lru_cache(maxsize=4)

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from riot_ops.core.checks import check_count, check_positive, check_share
 from riot_ops.core.errors import ConfigError
-from riot_ops.streams.wire import Numbers, WireSource, draws, joined_cells, moments
+from riot_ops.streams.text_lines import Numbers, TextLineSource, format_times, join_cells, random_words
 
 __all__ = ["CallsSource"]
 
@@ -21,7 +21,7 @@ CONTACTS = 5
 TALKS, PITCHES = (20, 300), (3, 25)
 
 
-class CallsSource(WireSource):
+class CallsSource(TextLineSource):
     """Calls: caller, callee, time, and all of it again in one cell, with seconds, and whether it was answered.
 
     Every person has five contacts and calls only these, for 20 to 300 seconds. Telemarketers call a new number each
@@ -98,19 +98,19 @@ class CallsSource(WireSource):
         contact = caller * CONTACTS + self._below(3, numbers, CONTACTS)
         friend = (caller + 1 + self._below(4, contact, self.population - 1)) % self.population
         book = _book(self.population, self.seed)
-        callee = np.where(selling, _telephone(self.draws(5, numbers)), book[friend])
+        callee = np.where(selling, _telephone(self.random_words(5, numbers)), book[friend])
         least, most = (np.where(selling, pitch, talk) for pitch, talk in zip(PITCHES, TALKS, strict=True))
         seconds = least + self._below(6, numbers, most - least + 1)
         wait = self.uniforms(7, numbers) * self.spread_s * 1000
-        time = moments((self.start_ms + numbers * self.gap_ms + wait).astype(np.int64) // 1000, "s")
+        time = format_times((self.start_ms + numbers * self.gap_ms + wait).astype(np.int64) // 1000, "s")
         answered = pa.array(["true", "false"]).take(pa.array((self.uniforms(8, numbers) < self.failed).astype(np.int8)))
         call = [pa.array(book[caller]).cast(pa.string()), pa.array(callee).cast(pa.string()), time]
-        head = joined_cells(*call)
+        head = join_cells(*call)
         lines = _joined(head, *call, seconds, answered)
         bad = [head, _joined(head, *call, "soon", answered), _joined(head, *call, seconds, "maybe")]
-        timeless = joined_cells(*call[:2], "2020-02-30T09:00:00")
+        timeless = join_cells(*call[:2], "2020-02-30T09:00:00")
         bad.append(_joined(timeless, *call[:2], "2020-02-30T09:00:00", seconds, answered))
-        return self.spoilt(numbers, lines, 0.005, bad)
+        return self.with_dirt(numbers, lines, 0.005, bad)
 
     def _below(self, use: int, numbers: Numbers, limit: Numbers | int) -> npt.NDArray[np.int64]:
         """Whole numbers from 0 to a limit."""
@@ -118,7 +118,7 @@ class CallsSource(WireSource):
 
 
 def _joined(head: pa.Array, *parts: pa.Array | str) -> pa.Array:
-    return joined_cells(head, joined_cells(*parts, separator=";"))
+    return join_cells(head, join_cells(*parts, separator=";"))
 
 
 def _telephone(drawn: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
@@ -128,4 +128,4 @@ def _telephone(drawn: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
 @functools.lru_cache(maxsize=4)
 def _book(population: int, seed: int) -> npt.NDArray[np.int64]:
     """The number of each caller."""
-    return _telephone(draws(seed, 9, np.arange(population)))
+    return _telephone(random_words(seed, 9, np.arange(population)))

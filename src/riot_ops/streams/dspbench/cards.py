@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from riot_ops.core.checks import check_count, check_share
 from riot_ops.models.markov import PURCHASE_SHARES
-from riot_ops.streams.wire import Numbers, WireSource, draws, joined_cells
+from riot_ops.streams.text_lines import Numbers, TextLineSource, join_cells, random_words
 
 __all__ = ["CardsSource"]
 
@@ -31,7 +31,7 @@ FRAUD = ("HHS", "MHS", "LHS", "HHN", "HHL")
 BUSY = 0.25
 
 
-class CardsSource(WireSource):
+class CardsSource(TextLineSource):
     """Purchases: customer, transaction and state, such as ``8MFRVKTSJC,T00000000000,LNN``.
 
     A state is an amount (L, M, H: low 35 %, medium 53 %, high 12 %), whether the basket has an expensive item (N, H: no
@@ -82,21 +82,21 @@ class CardsSource(WireSource):
     def lines(self, numbers: Numbers) -> pa.Array:
         most = np.where(self.uniforms(1, numbers) < (0.5 - BUSY) / (1 - BUSY), BUSY, 1.0)
         customer = np.minimum((self.uniforms(2, numbers) * most * self.customers).astype(np.int64), self.customers - 1)
-        state = self.picks(3, numbers, SHARES)
+        state = self.choices(3, numbers, SHARES)
         stolen = self.uniforms(4, customer) < self.fraud
-        state[stolen] = len(STATES) + (self.draws(5, numbers[stolen]) % np.uint64(len(FRAUD))).astype(np.int64)
+        state[stolen] = len(STATES) + (self.random_words(5, numbers[stolen]) % np.uint64(len(FRAUD))).astype(np.int64)
         names = _names(self.customers, self.seed).take(pa.array(customer))
         states = pa.array([*STATES, *FRAUD]).take(pa.array(state))
         digits = pc.utf8_lpad(pa.array(numbers).cast(pa.string()), width=11, padding="0")
-        lines = joined_cells(names, pc.binary_join_element_wise("T", digits, ""), states)
-        bad = [names, joined_cells(names, "T", ""), joined_cells(names, "T", "XYZ")]
-        return self.spoilt(numbers, lines, 0.006, bad)
+        lines = join_cells(names, pc.binary_join_element_wise("T", digits, ""), states)
+        bad = [names, join_cells(names, "T", ""), join_cells(names, "T", "XYZ")]
+        return self.with_dirt(numbers, lines, 0.006, bad)
 
 
 @functools.lru_cache(maxsize=4)
 def _names(customers: int, seed: int) -> pa.Array:
     """Ten letters and digits for each customer."""
-    chosen = draws(seed, 6, np.arange(customers * 10)) % np.uint64(LETTERS.size)
+    chosen = random_words(seed, 6, np.arange(customers * 10)) % np.uint64(LETTERS.size)
     return pc.binary_join(
         pa.FixedSizeListArray.from_arrays(pa.array(LETTERS[chosen.astype(np.int64)]), 10).cast(pa.list_(pa.string())),
         "",

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from riot_ops.core.checks import check_flag, check_positive, check_share
 from riot_ops.streams.noise import normal
-from riot_ops.streams.wire import Numbers, WireSource, joined_cells
+from riot_ops.streams.text_lines import Numbers, TextLineSource, join_cells
 
 __all__ = ["EquipmentSource"]
 
@@ -25,7 +25,7 @@ Changes = tuple[Numbers, Numbers, npt.NDArray[np.bool_]]
 PAIRS = ("bm05-bm08", "bm06-bm09", "bm07-bm10")
 
 
-class EquipmentSource(WireSource):
+class EquipmentSource(TextLineSource):
     r"""Readings of a machine with three sensors and the valves that follow them, at 100 Hz.
 
     A line has 66 cells with tabs between, in the order of the DEBS 2012 Grand Challenge: ``ts`` in ns, a counter, ten
@@ -98,7 +98,7 @@ class EquipmentSource(WireSource):
             gaps = -np.log1p(-self.uniforms(10 + sensor, numbers)) * self.holding_s * 1e9
             start = int(times[-1]) if times.size else 0
             new = start + np.cumsum(gaps.astype(np.int64) + 1)
-            spread = np.array([normal(h) for h in self.draws(20 + sensor, numbers)])
+            spread = np.array([normal(h) for h in self.random_words(20 + sensor, numbers)])
             wait = 2e8 * (1 + self.growth * new / 3.6e12) + 5e6 * spread
             times = np.concatenate([times, new])
             valve = np.concatenate([valve, new + np.maximum(wait.astype(np.int64), FLOOR)])
@@ -125,27 +125,27 @@ class EquipmentSource(WireSource):
             states += np.append(0, (order + 1) % 2)[last] << (len(PAIRS) + sensor)
         steady = numbers // STEADY
         blocks, place = np.unique(steady, return_inverse=True)
-        first = (self.draws(2, numbers if self.noise else steady) % np.uint64(1000)).astype(np.int64)
+        first = (self.random_words(2, numbers if self.noise else steady) % np.uint64(1000)).astype(np.int64)
         before, after = self._measurements(blocks, 0, BEFORE), self._measurements(blocks, BEFORE, AFTER)
         when = self.start_ms * 1_000_000 + at
         parts = [first + 10_000, before.take(pa.array(place)), _states().take(pa.array(states))]
         rest = after.take(pa.array(place))
-        lines = joined_cells(when, numbers, *parts, rest, separator="\t")
-        short = joined_cells(when, numbers, *parts, separator="\t")
-        odd = joined_cells(when, numbers, *parts[:2], "x\t0\t0\t0\t0\t0", rest, separator="\t")
-        return self.spoilt(numbers, lines, 0.001, [short, odd])
+        lines = join_cells(when, numbers, *parts, rest, separator="\t")
+        short = join_cells(when, numbers, *parts, separator="\t")
+        odd = join_cells(when, numbers, *parts[:2], "x\t0\t0\t0\t0\t0", rest, separator="\t")
+        return self.with_dirt(numbers, lines, 0.001, [short, odd])
 
     def _measurements(self, blocks: Numbers, start: int, n: int) -> pa.Array:
         """Make ``n`` fields of blocks of readings, as text."""
         fields = []
         for f in range(start, start + n):
             level = 1000 + 37 * f
-            fields.append(level + (self.draws(40 + f, blocks) % np.uint64(7)).astype(np.int64))
-        return joined_cells(*fields, separator="\t")
+            fields.append(level + (self.random_words(40 + f, blocks) % np.uint64(7)).astype(np.int64))
+        return join_cells(*fields, separator="\t")
 
 
 @functools.cache
 def _states() -> pa.Array:
     """The six states as text, by their bits."""
     every = np.arange(64)
-    return joined_cells(*((every >> bit) & 1 for bit in range(6)), separator="\t")
+    return join_cells(*((every >> bit) & 1 for bit in range(6)), separator="\t")

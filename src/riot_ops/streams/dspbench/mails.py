@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from riot_ops.core.checks import check_count, check_share
 from riot_ops.streams.dspbench.text import SYLLABLES
-from riot_ops.streams.wire import Numbers, WireSource, joined_cells
+from riot_ops.streams.text_lines import Numbers, TextLineSource, join_cells
 
 __all__ = ["MailsSource", "TrainingMailsSource"]
 
@@ -58,7 +58,7 @@ DRAWS = -(-MAX_WORDS // PER_DRAW)
 PARTS = 1 << 16
 
 
-class MailsSource(WireSource):
+class MailsSource(TextLineSource):
     """Mails as JSON, some of them spam: ``{"id": "a00001", "message": "we meet at noon.", "spam": false}``.
 
     Of the words of a mail 55 % are of any mail, 44 % of its own kind and 1 % of the other. Of each of these three
@@ -110,14 +110,16 @@ class MailsSource(WireSource):
     def lines(self, numbers: Numbers) -> pa.Array:
         use = self.first_use
         spam = self.uniforms(use + 1, numbers) < self.spam
-        lengths = MIN_WORDS + (self.draws(use + 2, numbers) % np.uint64(MAX_WORDS - MIN_WORDS + 1)).astype(np.int64)
+        lengths = MIN_WORDS + (self.random_words(use + 2, numbers) % np.uint64(MAX_WORDS - MIN_WORDS + 1)).astype(
+            np.int64
+        )
         places = (numbers[:, None] * DRAWS + np.arange(DRAWS)).ravel()
-        parts = self.draws(use + 3, places).astype("<u8").view("<u2").reshape(numbers.size, -1)
+        parts = self.random_words(use + 3, places).astype("<u8").view("<u2").reshape(numbers.size, -1)
         words, by_kind = _lexicon(self.vocabulary)
         chosen = by_kind[np.repeat(spam.astype(np.int64), lengths), parts[np.arange(parts.shape[1]) < lengths[:, None]]]
         offsets = np.append(0, np.cumsum(lengths)).astype(np.int32)
         message = pc.binary_join(pa.ListArray.from_arrays(pa.array(offsets), words.take(pa.array(chosen))), " ")
-        name = joined_cells(
+        name = join_cells(
             f'{{"id": "{self.letter}',
             pc.utf8_lpad(pa.array(numbers).cast(pa.string()), width=5, padding="0"),
             separator="",
@@ -125,18 +127,18 @@ class MailsSource(WireSource):
         tail = pa.array(['.", "spam": false}', '.", "spam": true}']).take(pa.array(spam.astype(np.int8)))
 
         def bad(*cells: pa.Array | str) -> Callable[[Numbers], pa.Array]:
-            return lambda rows: joined_cells(
+            return lambda rows: join_cells(
                 *(cell if isinstance(cell, str) else cell.take(pa.array(rows)) for cell in cells), "", separator=""
             )
 
-        lines = joined_cells(name, '", "message": "', message, tail, separator="")
+        lines = join_cells(name, '", "message": "', message, tail, separator="")
         kinds = [
             bad(name, '", "message": "', message),
             bad(name, '", "spam": true}'),
             bad('{"message": "', message, tail),
             bad(name, '", "message": "?!', tail),
         ]
-        return self.spoilt(numbers, lines, 0.006, kinds)
+        return self.with_dirt(numbers, lines, 0.006, kinds)
 
 
 class TrainingMailsSource(MailsSource):

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from riot_ops.core.checks import check_count, check_share
-from riot_ops.streams.wire import Numbers, WireSource, decimals, draws, joined_cells, uniforms
+from riot_ops.streams.text_lines import Numbers, TextLineSource, format_decimals, join_cells, random_words, uniforms
 
 __all__ = ["MetersSource"]
 
@@ -26,7 +26,7 @@ KWH = 3_600_000
 HOUSEHOLDS, PLUGS = (2, 10), (5, 20)
 
 
-class MetersSource(WireSource):
+class MetersSource(TextLineSource):
     """Readings in the format of the DEBS 2014 Grand Challenge.
 
     A line is ``id,timestamp,value,property,plug,household,house``. Every plug gives two at each time: its load in W
@@ -96,10 +96,10 @@ class MetersSource(WireSource):
         work = peak * (before * spell + np.where(on, elapsed, 0)) / KWH
         late = (self.uniforms(4, numbers) < self.late) & (step > 0)
         names = [everything[plug, i] for i in (2, 1, 0)]
-        head = joined_cells(numbers, self.start_ms // 1000 + time - late * self.every)
-        rest = joined_cells(1 - is_work, *names)
-        lines = joined_cells(head, decimals(np.where(is_work, work, load), 3), rest)
-        return self.spoilt(numbers, lines, 0.002, [head, joined_cells(head, "n/a", rest)])
+        head = join_cells(numbers, self.start_ms // 1000 + time - late * self.every)
+        rest = join_cells(1 - is_work, *names)
+        lines = join_cells(head, format_decimals(np.where(is_work, work, load), 3), rest)
+        return self.with_dirt(numbers, lines, 0.002, [head, join_cells(head, "n/a", rest)])
 
     def _spells(self, plug: Numbers, turn: Numbers) -> tuple[Numbers, npt.NDArray[np.bool_]]:
         """Number of earlier spells of the plug that were on, and whether this one is."""
@@ -124,8 +124,8 @@ def plugs(seed: int, houses: int) -> Numbers:
 def appliances(seed: int, n: int) -> tuple[Numbers, Numbers]:
     """Length of a spell and load of the appliance at each plug."""
     every = np.arange(n)
-    lengths: Any = SPELLS[(draws(seed, 1, every) % np.uint64(SPELLS.size)).astype(np.int64)]
-    peaks: Any = PEAKS[(draws(seed, 2, every) % np.uint64(PEAKS.size)).astype(np.int64)]
+    lengths: Any = SPELLS[(random_words(seed, 1, every) % np.uint64(SPELLS.size)).astype(np.int64)]
+    peaks: Any = PEAKS[(random_words(seed, 2, every) % np.uint64(PEAKS.size)).astype(np.int64)]
     return lengths, peaks
 
 
@@ -138,4 +138,4 @@ def spells(seed: int, houses: int, size: int) -> Numbers:
 
 
 def _between(seed: int, use: int, number: int, ends: tuple[int, int]) -> int:
-    return ends[0] + int(draws(seed, use, np.array([number]))[0] % np.uint64(ends[1] - ends[0] + 1))
+    return ends[0] + int(random_words(seed, use, np.array([number]))[0] % np.uint64(ends[1] - ends[0] + 1))

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from riot_ops.core.checks import check_count, check_share
-from riot_ops.streams.wire import Numbers, WireSource, decimals, joined_cells, moments, normals
+from riot_ops.streams.text_lines import Numbers, TextLineSource, format_decimals, format_times, join_cells, normals
 
 __all__ = ["MotesSource"]
 
@@ -22,7 +22,7 @@ WITHIN = 1.0
 SPIKE = 0.2
 
 
-class MotesSource(WireSource):
+class MotesSource(TextLineSource):
     """Readings in the format of the Intel Berkeley lab.
 
     A line has eight cells between blanks: date, time, epoch, mote, temperature (°C), humidity (%), light (lux) and
@@ -88,13 +88,13 @@ class MotesSource(WireSource):
         light = np.maximum(0.0, 150 + 150 * swing + 20 * normals(self.seed, 6, numbers))
         voltage = 2.7 - 0.3 * self.uniforms(7, mote) + 0.005 * normals(self.seed, 8, numbers)
         within = (self.uniforms(9, numbers) * WITHIN * 1e6).astype(np.int64)
-        time = moments(self.start_ms * 1000 + epoch * EPOCH * 1_000_000 + within, "us", " ")
+        time = format_times(self.start_ms * 1000 + epoch * EPOCH * 1_000_000 + within, "us", " ")
         if self.dirt:
             time = pc.if_else(pa.array(self.uniforms(10, numbers) < 0.02), pc.utf8_slice_codeunits(time, 0, 19), time)
         head = [time, epoch, mote + 1]
-        rest = [decimals(humidity, 4), decimals(light, 2), decimals(voltage, 5)]
-        short = joined_cells(*head, separator=" ")
-        lines = joined_cells(short, decimals(temperature, 4), *rest, separator=" ")
-        worded = joined_cells(short, "nil", *rest, separator=" ")
+        rest = [format_decimals(humidity, 4), format_decimals(light, 2), format_decimals(voltage, 5)]
+        short = join_cells(*head, separator=" ")
+        lines = join_cells(short, format_decimals(temperature, 4), *rest, separator=" ")
+        worded = join_cells(short, "nil", *rest, separator=" ")
         timeless = pc.replace_substring_regex(lines, r"^\S+", "2004-02-30")
-        return self.spoilt(numbers, lines, 0.01, [short, short, worded, timeless])
+        return self.with_dirt(numbers, lines, 0.01, [short, short, worded, timeless])

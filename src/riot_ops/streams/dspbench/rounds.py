@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from riot_ops.streams.wire import Numbers, WireSource, joined_cells, normals
+from riot_ops.streams.text_lines import Numbers, TextLineSource, join_cells, normals
 
 __all__ = ["EarningsSource", "RoundsSource"]
 
@@ -17,7 +17,7 @@ ACTIONS = ("page1", "page2", "page3")
 MEANS, DEVIATIONS = np.array([30.0, 60.0, 80.0]), np.array([12.0, 30.0, 10.0])
 
 
-class RoundsSource(WireSource):
+class RoundsSource(TextLineSource):
     """Events: a session and the number of its round, which counts up from 1, such as ``s020941,42``.
 
     Parameters
@@ -45,14 +45,14 @@ class RoundsSource(WireSource):
         super().__init__(messages, seed, dirt)
 
     def lines(self, numbers: Numbers) -> pa.Array:
-        session = (self.draws(1, numbers) % np.uint64(1_000_000)).astype(np.int64)
+        session = (self.random_words(1, numbers) % np.uint64(1_000_000)).astype(np.int64)
         digits = pc.utf8_lpad(pa.array(session).cast(pa.string()), width=6, padding="0")
         sessions = pc.binary_join_element_wise("s", digits, "")
-        lines = joined_cells(sessions, numbers + 1)
-        return self.spoilt(numbers, lines, 0.004, [sessions, joined_cells(sessions, "first")])
+        lines = join_cells(sessions, numbers + 1)
+        return self.with_dirt(numbers, lines, 0.004, [sessions, join_cells(sessions, "first")])
 
 
-class EarningsSource(WireSource):
+class EarningsSource(TextLineSource):
     """Rewards: an action and what it earned, such as ``page3,81``: whole normal numbers that are not below 0.
 
     The means of the three actions are 30, 60 and 80, their deviations 12, 30 and 10.
@@ -82,8 +82,8 @@ class EarningsSource(WireSource):
         super().__init__(messages, seed, dirt)
 
     def lines(self, numbers: Numbers) -> pa.Array:
-        action = self.picks(1, numbers, [1, 1, 1])
+        action = self.choices(1, numbers, [1, 1, 1])
         earned = MEANS[action] + DEVIATIONS[action] * normals(self.seed, 2, numbers)
         names = pa.array(ACTIONS).take(pa.array(action))
-        lines = joined_cells(names, np.maximum(0, np.trunc(earned)).astype(np.int64))
-        return self.spoilt(numbers, lines, 0.006, [names, joined_cells(names, "much"), "page9,5"])
+        lines = join_cells(names, np.maximum(0, np.trunc(earned)).astype(np.int64))
+        return self.with_dirt(numbers, lines, 0.006, [names, join_cells(names, "much"), "page9,5"])

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from riot_ops.core.checks import check_count
-from riot_ops.streams.wire import Numbers, WireSource
+from riot_ops.streams.text_lines import Numbers, TextLineSource
 
 __all__ = ["TextSource"]
 
@@ -18,7 +18,7 @@ SYLLABLES = ("ka", "lo", "mi", "ren", "ta", "so", "vi", "del", "pa", "nor", "e",
 MIN_WORDS, MAX_WORDS = 4, 16
 
 
-class TextSource(WireSource):
+class TextSource(TextLineSource):
     """Sentences of made-up words: few are frequent and most are rare, as in natural language.
 
     The frequency of the word of rank r is proportional to 1/r (Zipf). The first word of a sentence has a capital; a
@@ -60,7 +60,7 @@ class TextSource(WireSource):
 
     def lines(self, numbers: Numbers) -> pa.Array:
         words, capitals = self._lexicon()
-        lengths = MIN_WORDS + (self.draws(1, numbers) % np.uint64(MAX_WORDS - MIN_WORDS + 1)).astype(np.int64)
+        lengths = MIN_WORDS + (self.random_words(1, numbers) % np.uint64(MAX_WORDS - MIN_WORDS + 1)).astype(np.int64)
         if self.dirt:
             blank = self.uniforms(2, numbers)
             lengths[blank < 0.02] = 0
@@ -68,7 +68,7 @@ class TextSource(WireSource):
         starts = ends - lengths
         within = np.arange(ends[-1] if ends.size else 0) - np.repeat(starts, lengths)
         places = np.repeat(numbers * (MAX_WORDS + 1), lengths) + within
-        chosen = self.picks(3, places, 1.0 / np.arange(1, self.vocabulary + 1))
+        chosen = self.choices(3, places, 1.0 / np.arange(1, self.vocabulary + 1))
         text = pc.if_else(pa.array(within == 0), capitals.take(pa.array(chosen)), words.take(pa.array(chosen)))
         comma = (self.uniforms(4, places) < 0.08) & (within < np.repeat(lengths, lengths) - 1)
         text = pc.if_else(pa.array(comma), pc.binary_join_element_wise(text, ",", ""), text)

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from riot_ops.core.checks import check_count, check_share
 from riot_ops.models.roads import grid_roads
-from riot_ops.streams.wire import Numbers, WireSource, decimals, joined_cells, moments, normals
+from riot_ops.streams.text_lines import Numbers, TextLineSource, format_decimals, format_times, join_cells, normals
 
 __all__ = ["TracesSource"]
 
@@ -23,7 +23,7 @@ DEGREE, NOISE = 111_320.0, 3.0
 FIRST, FIRST_TAXI = 4_186_585, 30_000
 
 
-class TracesSource(WireSource):
+class TracesSource(TextLineSource):
     """Positions of taxis: record, taxi, time, latitude, longitude, speed (km/h) and bearing (whole degrees).
 
     Each taxi reports once a minute, and drives along one of the 24 roads of :func:`riot_ops.models.grid_roads` for a
@@ -79,9 +79,9 @@ class TracesSource(WireSource):
     def lines(self, numbers: Numbers) -> pa.Array:
         starts, ends, lengths = _roads()
         minute, taxi = np.divmod(numbers, self.taxis)
-        leg, within = np.divmod(minute + self.draws(1, taxi).astype(np.int64) % TRIP, TRIP)
+        leg, within = np.divmod(minute + self.random_words(1, taxi).astype(np.int64) % TRIP, TRIP)
         trip = leg * self.taxis + taxi
-        road = (self.draws(2, trip) % np.uint64(lengths.size)).astype(np.int64)
+        road = (self.random_words(2, trip) % np.uint64(lengths.size)).astype(np.int64)
         usual = 20 + 40 * self.uniforms(3, road)
         way = np.where(self.uniforms(4, trip) < 0.5, 1, -1)
         along = self.uniforms(5, trip) + way * usual * within / 60 / lengths[road]
@@ -99,15 +99,17 @@ class TracesSource(WireSource):
         speed = np.where(chance < 0.1, 0.0, np.where(chance < 0.13, 2 * speed, speed))
         across = ends[road, 1] == starts[road, 1]
         bearing = np.where(across, 90, 0) + np.where((way < 0) ^ turned, 180, 0)
-        back = np.where(self.uniforms(11, numbers) < self.late, self.draws(12, numbers).astype(np.int64) % 600, 0)
-        time = moments(self.times(numbers) // 1000 - back, "s")
+        back = np.where(
+            self.uniforms(11, numbers) < self.late, self.random_words(12, numbers).astype(np.int64) % 600, 0
+        )
+        time = format_times(self.times(numbers) // 1000 - back, "s")
 
-        head = joined_cells(FIRST + numbers, FIRST_TAXI + taxi)
-        rest = [decimals(lon, 6), decimals(speed, 2), bearing]
-        lines = joined_cells(head, time, decimals(lat, 6), *rest)
-        worded = joined_cells(head, time, "N/A", *rest)
-        undated = joined_cells(head, "2009-02-30T00:00:00", decimals(lat, 6), *rest)
-        return self.spoilt(numbers, lines, 0.005, [joined_cells(head, time), worded, undated])
+        head = join_cells(FIRST + numbers, FIRST_TAXI + taxi)
+        rest = [format_decimals(lon, 6), format_decimals(speed, 2), bearing]
+        lines = join_cells(head, time, format_decimals(lat, 6), *rest)
+        worded = join_cells(head, time, "N/A", *rest)
+        undated = join_cells(head, "2009-02-30T00:00:00", format_decimals(lat, 6), *rest)
+        return self.with_dirt(numbers, lines, 0.005, [join_cells(head, time), worded, undated])
 
 
 @functools.cache

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from riot_ops.core.checks import check_count, check_positive, check_share
-from riot_ops.streams.wire import Numbers, WireSource, joined_cells, moments, zipf
+from riot_ops.streams.text_lines import Numbers, TextLineSource, format_times, join_cells, zipf_weights
 
 __all__ = ["TweetsSource"]
 
@@ -37,7 +37,7 @@ TAGS = (0.3, 0.35, 0.24, 0.11)
 CHANGE = 20_000
 
 
-class TweetsSource(WireSource):
+class TweetsSource(TextLineSource):
     """Tweets as JSON: author, time, text, id and language, within ``data``.
 
     9 % of the words are positive and 7 % negative; a tweet ends with up to three hash tags, 1.16 on average, whose
@@ -97,28 +97,28 @@ class TweetsSource(WireSource):
         return 1000 / self.rate
 
     def lines(self, numbers: Numbers) -> pa.Array:
-        language = self.picks(1, numbers, [share for share, _ in LANGUAGES.values()])
-        back = np.where(self.uniforms(2, numbers) < self.late, self.draws(3, numbers) % np.uint64(5000), 0)
+        language = self.choices(1, numbers, [share for share, _ in LANGUAGES.values()])
+        back = np.where(self.uniforms(2, numbers) < self.late, self.random_words(3, numbers) % np.uint64(5000), 0)
         time = self.times(numbers) - back.astype(np.int64)
         text = self._texts(numbers, language)
         author = 1000 + (self.uniforms(4, numbers) ** 3 * 9000).astype(np.int64)
         number = (9_000_000 + numbers).astype(np.int64)
 
-        spoken = joined_cells('", "lang": "', pa.array([*LANGUAGES]).take(pa.array(language)), separator="")
+        spoken = join_cells('", "lang": "', pa.array([*LANGUAGES]).take(pa.array(language)), separator="")
         spoken = pc.if_else(pa.array(self.uniforms(5, numbers) < 0.01), "", spoken)
-        said = joined_cells(
-            '{"author_id": "', author, '", "created_at": "', moments(time, "ms"), 'Z", "text": "', text, '", "id": "',
-            number, spoken, '"}', separator="",
+        said = join_cells(
+            '{"author_id": "', author, '", "created_at": "', format_times(time, "ms"), 'Z", "text": "', text,
+            '", "id": "', number, spoken, '"}', separator="",
         )  # fmt: skip
-        within = joined_cells('{"data": ', said, "}", separator="")
+        within = join_cells('{"data": ', said, "}", separator="")
         lines = pc.if_else(pa.array(self.uniforms(6, numbers) < 0.02), said, within)
-        empty = joined_cells('{"data": {"id": "', number, '"}}', separator="")
-        return self.spoilt(numbers, lines, 0.005, ["tweet", "", empty])
+        empty = join_cells('{"data": {"id": "', number, '"}}', separator="")
+        return self.with_dirt(numbers, lines, 0.005, ["tweet", "", empty])
 
     def _texts(self, numbers: Numbers, language: Numbers) -> pa.Array:
         words, firsts, sizes = _words()
-        lengths = MIN_WORDS + (self.draws(7, numbers) % np.uint64(MAX_WORDS - MIN_WORDS + 1)).astype(np.int64)
-        tags = self.picks(8, numbers, TAGS)
+        lengths = MIN_WORDS + (self.random_words(7, numbers) % np.uint64(MAX_WORDS - MIN_WORDS + 1)).astype(np.int64)
+        tags = self.choices(8, numbers, TAGS)
         every = lengths + tags
         ends = np.cumsum(every)
         starts = ends - every
@@ -127,9 +127,9 @@ class TweetsSource(WireSource):
 
         feeling = self.uniforms(9, places)
         kind = np.where(feeling < FEELING[0], 0, np.where(feeling < sum(FEELING), 1, 2 + np.repeat(language, every)))
-        chosen = firsts[kind] + (self.draws(10, places) % sizes[kind].astype(np.uint64)).astype(np.int64)
+        chosen = firsts[kind] + (self.random_words(10, places) % sizes[kind].astype(np.uint64)).astype(np.int64)
         tag = within >= np.repeat(lengths, every)
-        rank = self.picks(11, places[tag], zipf(self.topics))
+        rank = self.choices(11, places[tag], zipf_weights(self.topics))
         chosen[tag] = len(words) + (rank + np.repeat(numbers // CHANGE, every)[tag]) % self.topics
         texts = pa.concat_arrays([words, _tags(self.topics)]).take(pa.array(chosen))
         lists = pa.ListArray.from_arrays(pa.array(np.append(0, ends).astype(np.int32)), texts)

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from riot_ops.core.checks import check_count, check_share
-from riot_ops.streams.wire import Numbers, WireSource, decimals, joined_cells, normals
+from riot_ops.streams.text_lines import Numbers, TextLineSource, format_decimals, join_cells, normals
 
 __all__ = ["UsageSource"]
 
@@ -21,7 +21,7 @@ CYCLE, BEGIN, END = 40, 10, 30
 FIRST = 386_640
 
 
-class UsageSource(WireSource):
+class UsageSource(TextLineSource):
     """Loads in the format of the Alibaba cluster trace: machine, seconds, percent of processor and memory, five more.
 
     All machines report at the same times. The load of the cluster swings within a day; machines differ from it by some
@@ -76,7 +76,7 @@ class UsageSource(WireSource):
     def lines(self, numbers: Numbers) -> pa.Array:
         step, machine = np.divmod(numbers, self.machines)
         cycle, within = np.divmod(step, CYCLE)
-        faulty = (self.draws(1, cycle) % np.uint64(self.machines)).astype(np.int64)
+        faulty = (self.random_words(1, cycle) % np.uint64(self.machines)).astype(np.int64)
         overloaded = (machine == faulty) & (within >= BEGIN) & (within < END)
         common = 10 * np.sin(2 * np.pi * step / DAY) + 2 * normals(self.seed, 2, step)
         loads = []
@@ -85,9 +85,11 @@ class UsageSource(WireSource):
             loads.append(np.clip(np.where(overloaded, 95 + own / 4, level + common + own), 0.0, 100.0))
         late = self.uniforms(7, numbers) < self.late
         time = FIRST + PERIOD * (step - late)
-        head = joined_cells(joined_cells("m_", machine, separator=""), time)
-        traffic = [decimals(level + 3 * normals(self.seed, use, numbers), 2) for use, level in ((8, 43.0), (9, 33.0))]
-        disk = (self.draws(10, numbers) % np.uint64(10)).astype(np.int64)
-        rest = [decimals(loads[1], 1), "", "", *traffic, disk]
-        lines = joined_cells(head, decimals(loads[0], 1), *rest)
-        return self.spoilt(numbers, lines, 0.003, [head, joined_cells(head, "NaN%", *rest)])
+        head = join_cells(join_cells("m_", machine, separator=""), time)
+        traffic = [
+            format_decimals(level + 3 * normals(self.seed, use, numbers), 2) for use, level in ((8, 43.0), (9, 33.0))
+        ]
+        disk = (self.random_words(10, numbers) % np.uint64(10)).astype(np.int64)
+        rest = [format_decimals(loads[1], 1), "", "", *traffic, disk]
+        lines = join_cells(head, format_decimals(loads[0], 1), *rest)
+        return self.with_dirt(numbers, lines, 0.003, [head, join_cells(head, "NaN%", *rest)])

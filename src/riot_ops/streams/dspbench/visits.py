@@ -8,12 +8,12 @@ import pyarrow as pa
 
 from riot_ops.core.checks import check_count
 from riot_ops.streams.dspbench.weblog import addresses
-from riot_ops.streams.wire import Numbers, WireSource, joined_cells, zipf
+from riot_ops.streams.text_lines import Numbers, TextLineSource, join_cells, zipf_weights
 
 __all__ = ["VisitsSource"]
 
 
-class VisitsSource(WireSource):
+class VisitsSource(TextLineSource):
     """Clicks as JSON: address, page and client.
 
     Clients and pages have frequencies by Zipf's law, so that about half of 3,000 clicks are the first of their client
@@ -58,10 +58,10 @@ class VisitsSource(WireSource):
         self.pages = pages
 
     def lines(self, numbers: Numbers) -> pa.Array:
-        client = self.picks(1, numbers, zipf(self.clients))
-        page = self.picks(2, numbers, zipf(self.pages))
+        client = self.choices(1, numbers, zipf_weights(self.clients))
+        page = self.choices(2, numbers, zipf_weights(self.pages))
         address = addresses(self.clients, self.seed).take(pa.array(client))
-        seen = joined_cells('{"ip": "', address, '", "url": "/page/', page, separator="")
-        lines = joined_cells(seen, '", "clientKey": "c', client, '"}', separator="")
-        listed = joined_cells('["', address, '"]', separator="")
-        return self.spoilt(numbers, lines, 0.003, [seen, listed, joined_cells(seen, '"}', separator="")])
+        seen = join_cells('{"ip": "', address, '", "url": "/page/', page, separator="")
+        lines = join_cells(seen, '", "clientKey": "c', client, '"}', separator="")
+        listed = join_cells('["', address, '"]', separator="")
+        return self.with_dirt(numbers, lines, 0.003, [seen, listed, join_cells(seen, '"}', separator="")])

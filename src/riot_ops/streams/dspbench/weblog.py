@@ -11,7 +11,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from riot_ops.core.checks import check_count, check_positive, check_share
-from riot_ops.streams.wire import Numbers, WireSource, draws, joined_cells, normals, uniforms, zipf
+from riot_ops.streams.text_lines import (
+    Numbers,
+    TextLineSource,
+    join_cells,
+    normals,
+    random_words,
+    uniforms,
+    zipf_weights,
+)
 from riot_ops.tasks.lookup.sample_networks import BLOCKS
 
 __all__ = ["WeblogSource", "addresses"]
@@ -24,7 +32,7 @@ VERBS = {"GET": 0.97, "POST": 0.02, "HEAD": 0.01}
 PRIVATE = 0.01
 
 
-class WeblogSource(WireSource):
+class WeblogSource(TextLineSource):
     """Lines of a web server's log, in the Common Log Format.
 
     Visitors and pages have frequencies by Zipf's law. 93 % of the addresses are in the default table of networks: a
@@ -83,11 +91,11 @@ class WeblogSource(WireSource):
         return 1000 / self.rate
 
     def lines(self, numbers: Numbers) -> pa.Array:
-        visitor = self.picks(1, numbers, zipf(self.visitors))
-        page = self.picks(2, numbers, zipf(PAGES))
-        status = self.picks(3, numbers, list(STATUSES.values()))
+        visitor = self.choices(1, numbers, zipf_weights(self.visitors))
+        page = self.choices(2, numbers, zipf_weights(PAGES))
+        status = self.choices(3, numbers, list(STATUSES.values()))
         size = np.exp(8.5 + 1.2 * normals(self.seed, 4, numbers)).astype(np.int64)
-        back = np.where(self.uniforms(5, numbers) < self.late, self.draws(6, numbers).astype(np.int64) % 30, 0)
+        back = np.where(self.uniforms(5, numbers) < self.late, self.random_words(6, numbers).astype(np.int64) % 30, 0)
         seconds = self.times(numbers) // 1000 - back
         days, within = np.divmod(seconds, 86_400)
         every, place = np.unique(days, return_inverse=True)
@@ -95,22 +103,22 @@ class WeblogSource(WireSource):
         named = pa.array([f"{date.day:02}/{MONTHS[date.month - 1]}/{date.year}" for date in dates], pa.string())
 
         hosts = addresses(self.visitors, self.seed).take(pa.array(visitor))
-        verb = pa.array([*VERBS]).take(pa.array(self.picks(7, numbers, list(VERBS.values()))))
+        verb = pa.array([*VERBS]).take(pa.array(self.choices(7, numbers, list(VERBS.values()))))
         answer = pa.array([*STATUSES]).take(pa.array(status))
         sizes = pc.if_else(pa.array(status == 2), "-", pa.array(size).cast(pa.string()))
-        open_ = joined_cells(hosts, " - - [", separator="")
-        clock = joined_cells(":", _clock().take(pa.array(within)), " +0000] ", separator="")
-        asked = joined_cells('"', verb, " ", _pages().take(pa.array(page)), ' HTTP/1.0"', separator="")
-        dated = joined_cells(open_, named.take(pa.array(place)), clock, asked, separator="")
-        lines = joined_cells(dated, answer, sizes, separator=" ")
-        undated = joined_cells(open_, "31/Feb/1998", clock, asked, " ", answer, " ", sizes, separator="")
+        open_ = join_cells(hosts, " - - [", separator="")
+        clock = join_cells(":", _clock().take(pa.array(within)), " +0000] ", separator="")
+        asked = join_cells('"', verb, " ", _pages().take(pa.array(page)), ' HTTP/1.0"', separator="")
+        dated = join_cells(open_, named.take(pa.array(place)), clock, asked, separator="")
+        lines = join_cells(dated, answer, sizes, separator=" ")
+        undated = join_cells(open_, "31/Feb/1998", clock, asked, " ", answer, " ", sizes, separator="")
         bad = [
             "",
-            joined_cells(open_, "10/Jun", separator=""),
+            join_cells(open_, "10/Jun", separator=""),
             undated,
-            joined_cells(dated, "OK", sizes, separator=" "),
+            join_cells(dated, "OK", sizes, separator=" "),
         ]
-        return self.spoilt(numbers, lines, 0.002, bad)
+        return self.with_dirt(numbers, lines, 0.002, bad)
 
 
 @functools.lru_cache(maxsize=4)
@@ -120,9 +128,9 @@ def addresses(visitors: int, seed: int) -> pa.Array:
     sizes = np.array([ipaddress.ip_network(block).num_addresses for block, _ in BLOCKS], np.uint64)
     firsts = np.array([int(ipaddress.ip_network(block)[0]) for block, _ in BLOCKS], np.uint64)
     # a fifth is in each of the small blocks, whose networks are also small
-    block = (draws(seed, 50, numbers) % np.uint64(len(BLOCKS) + 1)).astype(np.int64) % len(BLOCKS)
-    chosen = firsts[block] + draws(seed, 51, numbers) % sizes[block]
-    private = np.uint64(10 << 24) + draws(seed, 52, numbers) % np.uint64(256)
+    block = (random_words(seed, 50, numbers) % np.uint64(len(BLOCKS) + 1)).astype(np.int64) % len(BLOCKS)
+    chosen = firsts[block] + random_words(seed, 51, numbers) % sizes[block]
+    private = np.uint64(10 << 24) + random_words(seed, 52, numbers) % np.uint64(256)
     found = np.where(uniforms(seed, 53, numbers) < PRIVATE, private, chosen)
     return pa.array([str(ipaddress.IPv4Address(int(address))) for address in found])
 

@@ -15,9 +15,8 @@ from riot_ops.ingest.rates import Curve
 from riot_ops.kernels.arrays.arrow import readonly
 from riot_ops.kernels.jit import kernel
 from riot_ops.streams.generator import Format
-from riot_ops.streams.noise import key_of, mix, normal, ou, ou_table, uniform
-from riot_ops.streams.riotbench.regular import I64, RegularSource
-from riot_ops.streams.riotbench.regular_kernels import NULL
+from riot_ops.streams.noise import derive_key, hash64, normal, ornstein_uhlenbeck, ornstein_uhlenbeck_table, uniform
+from riot_ops.streams.riotbench.regular import I64, NULL, RegularSource
 
 __all__ = ["BASE_MS", "GridSource", "grid"]
 
@@ -104,7 +103,11 @@ class GridSource(RegularSource):
         return rng.permutation(at)
 
     def _build(self) -> dict[str, Any]:
-        return {**super()._build(), "course": readonly(daily_course()), "noise": readonly(ou_table(PHI))}
+        return {
+            **super()._build(),
+            "course": readonly(daily_course()),
+            "noise": readonly(ornstein_uhlenbeck_table(PHI)),
+        }
 
     def _fill(self, sensor: I64, tick: I64, observed: bool, values: I64) -> None:
         t = self._tables
@@ -129,18 +132,18 @@ def daily_course() -> Any:
 def grid_values(sensor: Any, tick: Any, key: Any, course: Any, noise: Any, dirt: Any, out: Any) -> None:
     """Consumption of meters in half hours, in Wh."""
     for i in range(sensor.size):
-        k = key_of(key, sensor[i])
-        x = LEVEL + BETWEEN * normal(mix(k)) + course[tick[i] % 48] + WITHIN * ou(k, tick[i], noise)
+        k = derive_key(key, sensor[i])
+        x = LEVEL + BETWEEN * normal(hash64(k)) + course[tick[i] % 48] + WITHIN * ornstein_uhlenbeck(k, tick[i], noise)
         out[i, 0] = np.int64(1000.0 * min(max(np.exp(x), 0.05), 40.0) + 0.5)
         if dirt:
-            h = mix(k ^ mix(np.uint64(tick[i]) + np.uint64(0x8BB84B93962EACC9)))
+            h = hash64(k ^ hash64(np.uint64(tick[i]) + np.uint64(0x8BB84B93962EACC9)))
             u = uniform(h)
             if u < 0.01:
                 out[i, 0] = NULL
             elif u < 0.0125:
                 out[i, 0] = 0
             elif u < 0.015:
-                out[i, 0] = np.int64(40_001.0 + 400_000.0 * uniform(mix(h)))
+                out[i, 0] = np.int64(40_001.0 + 400_000.0 * uniform(hash64(h)))
 
 
 def grid(

@@ -13,14 +13,117 @@ from riot_ops.core.checks import check_count, check_days, check_flag
 from riot_ops.core.schema import RAW
 from riot_ops.kernels.arrays.arrow import readonly
 from riot_ops.kernels.arrays.buffers import nullable_floats, text_column, timestamp_column
+from riot_ops.kernels.jit import kernel
 from riot_ops.streams.generator import GeneratedSource, observation_batch, wide_schema
-from riot_ops.streams.riotbench.regular_kernels import numbered_ids, regular_slots, regular_text, unscaled
-from riot_ops.streams.text import pack
+from riot_ops.streams.text import pack, write_bytes, write_decimal, write_digits, write_part
 
 __all__ = ["RegularSource"]
 
 I64 = npt.NDArray[np.int64]
 DAY_MS = 86_400_000
+
+
+# -- kernels
+
+#: A value that is missing.
+NULL = np.iinfo(np.int64).min
+
+
+@kernel
+def regular_slots(
+    first: Any, base: Any, period: Any, order: Any, offsets: Any, sensor: Any, tick: Any, time: Any
+) -> None:
+    """Sensor, period and time of messages from the first on."""
+    sensors = order.size
+    t = first // sensors
+    rank = first - t * sensors
+    for i in range(sensor.size):
+        sensor[i] = order[rank]
+        tick[i] = t
+        time[i] = base + t * period + offsets[rank]
+        rank += 1
+        if rank == sensors:
+            rank = 0
+            t += 1
+
+
+@kernel
+def regular_text(
+    time: Any,
+    number: Any,
+    values: Any,
+    decimals: Any,
+    parts: Any,
+    edges: Any,
+    csv: Any,
+    newline: Any,
+    out: Any,
+    ends: Any,
+) -> Any:
+    """The messages end to end, in the wire format or as CSV.
+
+    The parts are the text before the id, before each value and after the last; in the wire format
+    the closing after the time, at last the word for a missing value.
+    """
+    fields = values.shape[1]
+    p = 0
+    ends[0] = 0
+    for i in range(time.size):
+        start = p
+        if not csv:
+            p = write_digits(out, p, time[i], 13)
+        stop = p
+        p = write_part(out, p, parts, edges, 0)
+        p = write_digits(out, p, number[i], 1)
+        if csv:
+            out[p] = 44
+            p = write_digits(out, p + 1, time[i], 13)
+        for f in range(fields):
+            p = write_part(out, p, parts, edges, 1 + f)
+            if values[i, f] == NULL:
+                p = write_part(out, p, parts, edges, fields + 3)
+            else:
+                p = write_decimal(out, p, values[i, f], decimals[f], True)
+        p = write_part(out, p, parts, edges, fields + 1)
+        if not csv:
+            p = write_bytes(out, p, out, start, stop)
+            p = write_part(out, p, parts, edges, fields + 2)
+        if newline:
+            out[p] = 10
+            p += 1
+        ends[i + 1] = p
+    return p
+
+
+@kernel
+def numbered_ids(prefix: Any, number: Any, repeat: Any, out: Any, ends: Any) -> Any:
+    """A prefix and a number per row, ``repeat`` rows per message."""
+    p = 0
+    r = 0
+    ends[0] = 0
+    for i in range(number.size):
+        start = p
+        p = write_bytes(out, p, prefix, 0, prefix.size)
+        p = write_digits(out, p, number[i], 1)
+        stop = p
+        for k in range(repeat):
+            if k > 0:
+                p = write_bytes(out, p, out, start, stop)
+            r += 1
+            ends[r] = p
+    return p
+
+
+@kernel
+def unscaled(values: Any, columns: Any, scales: Any, out: Any) -> None:
+    """Some columns of scaled whole numbers as floats, NaN where missing."""
+    for i in range(values.shape[0]):
+        for c in range(columns.size):
+            value = values[i, columns[c]]
+            out[i, c] = np.nan if value == NULL else value / scales[columns[c]]
+
+
+# -- source
 
 
 class RegularSource(GeneratedSource):

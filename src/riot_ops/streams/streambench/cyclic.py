@@ -10,12 +10,12 @@ import numpy as np
 import pyarrow as pa
 
 from riot_ops.core.checks import check_count
-from riot_ops.streams.wire import Numbers, WireSource
+from riot_ops.streams.text_lines import Numbers, TextLineSource
 
 __all__ = ["CyclicSource"]
 
 
-class CyclicSource(WireSource):
+class CyclicSource(TextLineSource):
     """A stream of lines that repeats its seed set: line *k* is ``seed_lines()[k mod records]``.
 
     So any length costs the memory of the seed set alone, and the results of a program over whole cycles follow from

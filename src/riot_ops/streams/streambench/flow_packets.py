@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from riot_ops.streams.wire import Numbers, draws, normals, picks, uniforms
+from riot_ops.streams.text_lines import Numbers, choices, normals, random_words, uniforms
 
 __all__ = ["CLASSES", "ICMP", "MIX", "TCP", "UDP", "WINDOW_US", "Packets", "classes_of", "drawn", "sizes_of"]
 
@@ -47,7 +47,7 @@ class Packets(NamedTuple):
 
 def classes_of(seed: int, flows: Numbers) -> Numbers:
     """The place of each flow's class among :data:`CLASSES`."""
-    return picks(seed, 1, flows, MIX)
+    return choices(seed, 1, flows, MIX)
 
 
 def sizes_of(seed: int, flows: Numbers, overlap: float) -> Numbers:
@@ -85,14 +85,14 @@ def drawn(seed: int, flows: Numbers, sizes: Numbers, overlap: float) -> Packets:
     kind = np.where(one(4) < hidden, NORMAL, kind)
     flood_udp = one(5, flow) < 0.4
 
-    proto = np.array([TCP, UDP, ICMP])[picks(seed, 6, flow, (75, 20, 5))]
+    proto = np.array([TCP, UDP, ICMP])[choices(seed, 6, flow, (75, 20, 5))]
     proto = np.where(kind == SCAN, TCP, np.where(kind == DOS, np.where(flood_udp, UDP, TCP), proto))
 
-    port = 32_768 + (draws(seed, 7, flow * 4 + (number % 3)) % np.uint64(28_000)).astype(np.int64)
-    random_port = 1_024 + (draws(seed, 8, number) % np.uint64(64_000)).astype(np.int64)
+    port = 32_768 + (random_words(seed, 7, flow * 4 + (number % 3)) % np.uint64(28_000)).astype(np.int64)
+    random_port = 1_024 + (random_words(seed, 8, number) % np.uint64(64_000)).astype(np.int64)
     sport = np.where((kind == DOS) & ~flood_udp, random_port, port)
-    service = SERVICES[picks(seed, 9, flow, (30, 40, 12, 4, 4, 5, 3, 2))]
-    probed = 1 + (draws(seed, 10, flow) % np.uint64(1_000)).astype(np.int64) + place
+    service = SERVICES[choices(seed, 9, flow, (30, 40, 12, 4, 4, 5, 3, 2))]
+    probed = 1 + (random_words(seed, 10, flow) % np.uint64(1_000)).astype(np.int64) + place
     dport = np.where(kind == SCAN, probed, service)
 
     bulk = np.clip(820 + 420 * normals(seed, 11, number), 60, 1500)
@@ -103,14 +103,14 @@ def drawn(seed: int, flows: Numbers, sizes: Numbers, overlap: float) -> Packets:
     flooding = np.where(flood_udp, 200 + np.floor(one(15, flow) * 1_100), short)
     length = np.select([kind == SCAN, kind == DOS], [short, flooding], ordinary).astype(np.int64)
 
-    flags = ORDINARY[0][picks(seed, 16, number, ORDINARY[1])]
+    flags = ORDINARY[0][choices(seed, 16, number, ORDINARY[1])]
     flags = np.where((place == 0) & (kind == NORMAL), SYN, flags)
-    probing = PROBING[0][picks(seed, 17, number, PROBING[1])]
+    probing = PROBING[0][choices(seed, 17, number, PROBING[1])]
     flooded = np.where(one(18) < 0.93, SYN, ACK)
     flags = np.where(proto == TCP, np.select([kind == SCAN, kind == DOS], [probing, flooded], flags), 0)
 
-    base = np.array([64, 128, 255])[picks(seed, 19, flow, (60, 35, 5))]
-    ttl = base - 3 - (draws(seed, 20, flow) % np.uint64(22)).astype(np.int64)
+    base = np.array([64, 128, 255])[choices(seed, 19, flow, (60, 35, 5))]
+    ttl = base - 3 - (random_words(seed, 20, flow) % np.uint64(22)).astype(np.int64)
     ttl = np.where((kind == DOS) & (one(21) < 0.5), 32 + np.floor(one(22) * 200).astype(np.int64), ttl)
 
     begin = 0.6 * one(23, flow)

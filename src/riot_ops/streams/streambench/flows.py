@@ -12,7 +12,7 @@ from riot_ops.core.checks import check_share
 from riot_ops.streams.streambench.cyclic import CyclicSource
 from riot_ops.streams.streambench.flow_packets import ICMP, TCP, UDP, Packets, classes_of, drawn, sizes_of
 from riot_ops.streams.streambench.traffic import hosts, servers
-from riot_ops.streams.wire import decimals, joined_cells, picks, zipf
+from riot_ops.streams.text_lines import choices, format_decimals, join_cells, zipf_weights
 
 __all__ = ["FEATURES", "FlowsSource", "features_of"]
 
@@ -89,16 +89,16 @@ class FlowsSource(CyclicSource):
         numbers = np.arange(self.records)
         windows = self.start_ms / 1e3 + 2.0 * (numbers // 1_000)
         source = hosts().take(pa.array(numbers * 40_503 % len(hosts())))
-        target = servers().take(pa.array(picks(self.seed, 31, numbers, zipf(len(servers())))))
+        target = servers().take(pa.array(choices(self.seed, 31, numbers, zipf_weights(len(servers())))))
         whole = {name: np.equal(column, np.rint(column)).all() for name, column in zip(FEATURES, x.T, strict=True)}
         cells = [
             pa.array(column.astype(np.int64) if whole[name] else column)
             for name, column in zip(FEATURES, x.T, strict=True)
         ]
-        head = joined_cells(decimals(windows, 0), source, target)
-        lines = joined_cells(head, *cells, label)
-        odd = joined_cells(head, *cells[:7], "many", *cells[8:], label)
-        return self.spoilt(numbers, lines, 0.005, [head, odd])
+        head = join_cells(format_decimals(windows, 0), source, target)
+        lines = join_cells(head, *cells, label)
+        odd = join_cells(head, *cells[:7], "many", *cells[8:], label)
+        return self.with_dirt(numbers, lines, 0.005, [head, odd])
 
     def vectors(self) -> tuple[Floats, npt.NDArray[np.int64]]:
         """The features of the flows of the seed set, a row each, and their classes."""

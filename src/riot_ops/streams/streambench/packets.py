@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from riot_ops.streams.streambench.cyclic import CyclicSource
-from riot_ops.streams.wire import decimals, joined_cells, normals
+from riot_ops.streams.text_lines import format_decimals, join_cells, normals
 
 __all__ = ["FIELDS", "PacketsSource"]
 
@@ -96,7 +96,7 @@ class PacketsSource(CyclicSource):
         shares = []
         for amount in (total, total * sizes.reshape(months, SIZES)):
             part = amount / amount.sum(axis=1, keepdims=True)
-            shares.append((decimals(part.ravel(), 10), decimals(np.cumsum(part, axis=1).ravel(), 10)))
+            shares.append((format_decimals(part.ravel(), 10), format_decimals(np.cumsum(part, axis=1).ravel(), 10)))
         (frac_packets, cum_packets), (frac_bytes, cum_bytes) = shares
         head = (month, sizes, v4, v6, v4 * sizes, v6 * sizes)
         rest = (
@@ -112,6 +112,6 @@ class PacketsSource(CyclicSource):
             cum_packets,
             cum_bytes,
         )
-        lines = joined_cells(*head, *rest)
-        odd = joined_cells(*head[:2], "n/a", *head[3:], *rest)
-        return self.spoilt(numbers, lines, 0.005, ["", joined_cells(*head[:2]), odd]).slice(0, self.records)
+        lines = join_cells(*head, *rest)
+        odd = join_cells(*head[:2], "n/a", *head[3:], *rest)
+        return self.with_dirt(numbers, lines, 0.005, ["", join_cells(*head[:2]), odd]).slice(0, self.records)

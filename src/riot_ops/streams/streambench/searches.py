@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from riot_ops.streams.streambench.cyclic import CyclicSource
-from riot_ops.streams.wire import Numbers, draws, joined_cells, moments, normals, picks
+from riot_ops.streams.text_lines import Numbers, choices, format_times, join_cells, normals, random_words
 
 __all__ = ["SearchesSource"]
 
@@ -81,23 +81,23 @@ class SearchesSource(CyclicSource):
 
     def seed_lines(self) -> pa.Array:
         numbers = np.arange(self.records)
-        users = _users(self.seed).take(pa.array(self.picks(1, numbers, USER_WEIGHTS)))
+        users = _users(self.seed).take(pa.array(self.choices(1, numbers, USER_WEIGHTS)))
         queries = self._queries(numbers)
         within = (numbers + self.uniforms(2, numbers)) / self.records
-        times = moments(BEGIN + (within * SPAN).astype(np.int64), "s", " ")
+        times = format_times(BEGIN + (within * SPAN).astype(np.int64), "s", " ")
         rank = np.minimum(1 + np.floor(-np.log2(1 - self.uniforms(3, numbers))), MAX_RANK).astype(np.int64)
-        host = _words().take(pa.array(self.picks(4, numbers, WORD_WEIGHTS[:HOSTS])))
+        host = _words().take(pa.array(self.choices(4, numbers, WORD_WEIGHTS[:HOSTS])))
         clicked = pa.array(self.uniforms(5, numbers) >= UNCLICKED)
-        clicks = joined_cells(pa.array(rank), joined_cells("http://www.", host, ".com", separator=""), separator="\t")
-        lines = joined_cells(users, queries, times, pc.if_else(clicked, clicks, "\t"), separator="\t")
-        cut = joined_cells(users, pc.utf8_slice_codeunits(queries, 0, 3), separator="\t")
-        return self.spoilt(numbers, lines, 0.005, ["", cut, users])
+        clicks = join_cells(pa.array(rank), join_cells("http://www.", host, ".com", separator=""), separator="\t")
+        lines = join_cells(users, queries, times, pc.if_else(clicked, clicks, "\t"), separator="\t")
+        cut = join_cells(users, pc.utf8_slice_codeunits(queries, 0, 3), separator="\t")
+        return self.with_dirt(numbers, lines, 0.005, ["", cut, users])
 
     def _queries(self, numbers: Numbers) -> pa.Array:
-        sizes = 1 + self.picks(6, numbers, QUERY_WEIGHTS)
+        sizes = 1 + self.choices(6, numbers, QUERY_WEIGHTS)
         ends = np.cumsum(sizes)
         places = np.repeat(numbers * QUERY_WEIGHTS.size - (ends - sizes), sizes) + np.arange(ends[-1])
-        chosen = _words().take(pa.array(self.picks(7, places, WORD_WEIGHTS)))
+        chosen = _words().take(pa.array(self.choices(7, places, WORD_WEIGHTS)))
         return pc.binary_join(pa.ListArray.from_arrays(pa.array(np.append(0, ends).astype(np.int32)), chosen), " ")
 
 
@@ -107,8 +107,8 @@ def _users(seed: int) -> pa.Array:
     # different, for each is in a stretch of its own; in another order than that of their ranks
     numbers = np.arange(USERS)
     stretch = 25_000_000 // USERS
-    found = numbers * stretch + (draws(seed, 50, numbers) % np.uint64(stretch)).astype(np.int64)
-    return pa.array(found[np.argsort(draws(seed, 51, numbers))]).cast(pa.string())
+    found = numbers * stretch + (random_words(seed, 50, numbers) % np.uint64(stretch)).astype(np.int64)
+    return pa.array(found[np.argsort(random_words(seed, 51, numbers))]).cast(pa.string())
 
 
 @functools.cache
@@ -116,9 +116,9 @@ def _words() -> pa.Array:
     """The vocabulary, by rank: different words of two to ten letters."""
     numbers = np.arange(WORDS)
     wanted = np.clip(np.rint(LENGTH + SPREAD * normals(VOCABULARY, 1, numbers)), 2, 10).astype(np.int64)
-    drawn = picks(VOCABULARY, 2, np.arange(WORDS * 10), CONSONANTS).reshape(WORDS, 10)
-    sung = picks(VOCABULARY, 3, np.arange(WORDS * 10), VOWELS).reshape(WORDS, 10)
-    first = draws(VOCABULARY, 4, numbers) % np.uint64(5) == 0  # whether it begins with a vowel
+    drawn = choices(VOCABULARY, 2, np.arange(WORDS * 10), CONSONANTS).reshape(WORDS, 10)
+    sung = choices(VOCABULARY, 3, np.arange(WORDS * 10), VOWELS).reshape(WORDS, 10)
+    first = random_words(VOCABULARY, 4, numbers) % np.uint64(5) == 0  # whether it begins with a vowel
     found: dict[str, None] = {}
     for rank, size in enumerate(wanted.tolist()):
         sounds = [(i + first[rank]) % 2 for i in range(size)]

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from riot_ops.core.checks import check_count, check_share
 from riot_ops.streams.streambench.flow_packets import WINDOW_US, classes_of, drawn, sizes_of
-from riot_ops.streams.wire import Numbers, WireSource, draws, joined_cells, picks, zipf
+from riot_ops.streams.text_lines import Numbers, TextLineSource, choices, join_cells, random_words, zipf_weights
 
 __all__ = ["TrafficSource", "hosts", "servers"]
 
@@ -24,7 +24,7 @@ MIN_PACKETS = 8
 KEPT = 8
 
 
-class TrafficSource(WireSource):
+class TrafficSource(TextLineSource):
     """Packet headers: time, source, destination, their ports, protocol, length, flags, time to live, and the truth.
 
     Times are microseconds since 1970, and ascend. In each two seconds there are
@@ -101,8 +101,8 @@ class TrafficSource(WireSource):
             return lines
         cut = pc.utf8_slice_codeunits(lines, 0, 30)
         odd = pc.replace_substring_regex(lines, r",(\d+),(\d+),(\d+),(\d+)$", r",long,\2,\3,\4")
-        timeless = joined_cells("soon", pc.utf8_slice_codeunits(lines, 17))
-        return self.spoilt(numbers, lines, 0.005, [cut, odd, timeless])
+        timeless = join_cells("soon", pc.utf8_slice_codeunits(lines, 17))
+        return self.with_dirt(numbers, lines, 0.005, [cut, odd, timeless])
 
     def truth(self, numbers: Numbers) -> npt.NDArray[np.int64]:
         """The class of the flow of each packet, as its place among normal, dos and scan."""
@@ -132,14 +132,14 @@ class TrafficSource(WireSource):
         order = np.argsort(packets.time, kind="stable")
         kind = classes_of(self.seed, flows)
         # hosts of a window differ, so that a pair of them has one flow
-        turn = int(draws(self.seed, 30, np.array([window]))[0] % np.uint64(HOSTS))
+        turn = int(random_words(self.seed, 30, np.array([window]))[0] % np.uint64(HOSTS))
         source = hosts().take(pa.array((turn + np.arange(flows.size) * 40_503) % HOSTS))
-        target = servers().take(pa.array(picks(self.seed, 31, flows, zipf(SERVERS))))
+        target = servers().take(pa.array(choices(self.seed, 31, flows, zipf_weights(SERVERS))))
         owner = pa.array(packets.flow[order])
         time = self.start_ms * 1000 + window * WINDOW_US + packets.time[order]
         cells = [column[order] for column in packets[2:]]
         label = pa.array(kind).take(owner)
-        return joined_cells(time, source.take(owner), target.take(owner), *cells, label), label
+        return join_cells(time, source.take(owner), target.take(owner), *cells, label), label
 
 
 @functools.cache

@@ -23,7 +23,7 @@ from riot_bench.suites.threat.cluster_failures import cluster_failures, driver_l
 from riot_bench.suites.threat.job_failures import at_most_once, job_failure
 from riot_ops import dataflows
 from riot_ops.core.errors import ConfigError, RiotError, did_you_mean
-from riot_ops.measure.classification import Judgement, judged
+from riot_ops.measure.classification import ClassificationReport, evaluate
 from riot_ops.models import NetworkModel
 from riot_ops.runtime.parallel import available_cores
 from riot_ops.streams.streambench import FlowsSource
@@ -56,7 +56,7 @@ def classifier(quick: bool, sizes: Sizes | None = None) -> Iterator[Measure]:
     """Measure accuracy, precision, recall and F1 of networks trained by scikit-learn, and the difference from it."""
     require_extra("this benchmark", "ml", "sklearn")
     sizes = sizes or (QUICK if quick else FULL)
-    found: list[Judgement] = []
+    found: list[ClassificationReport] = []
     apart = 0.0
     for seed in range(1, sizes.trainings + 1):
         one, difference = _train(seed)
@@ -64,7 +64,7 @@ def classifier(quick: bool, sizes: Sizes | None = None) -> Iterator[Measure]:
         apart = max(apart, difference)
     trained = round(FLOWS * TRAINING_SHARE)
     how = f"over {FLOWS - trained:,} flows, networks trained on {trained:,} others"
-    told: dict[str, Callable[[Judgement], float]] = {"accuracy": lambda one: one.accuracy}
+    told: dict[str, Callable[[ClassificationReport], float]] = {"accuracy": lambda one: one.accuracy}
     for name in CLASSES:
         told[f"precision/{name}"] = lambda one, name=name: one.precision[name]  # type: ignore[misc]
         told[f"recall/{name}"] = lambda one, name=name: one.recall[name]  # type: ignore[misc]
@@ -86,7 +86,7 @@ def classifier(quick: bool, sizes: Sizes | None = None) -> Iterator[Measure]:
     yield Measure("threat/classifier/difference", apart, "probability", against, 1e-9, at_most=True)
 
 
-def _train(seed: int) -> tuple[Judgement, float]:
+def _train(seed: int) -> tuple[ClassificationReport, float]:
     from sklearn.model_selection import train_test_split
     from sklearn.neural_network import MLPClassifier
     from sklearn.pipeline import make_pipeline
@@ -104,7 +104,7 @@ def _train(seed: int) -> tuple[Judgement, float]:
     order = [CLASSES.index(name) for name in pipeline.classes_]
     apart = float(np.abs(probabilities[:, order] - pipeline.predict_proba(rest)).max())
     truth = [CLASSES.index(name) for name in of_rest]
-    return judged(truth, model.winners(probabilities), CLASSES), apart
+    return evaluate(truth, model.winners(probabilities), CLASSES), apart
 
 
 def throughput(quick: bool, sizes: Sizes | None = None) -> Iterator[Measure]:

@@ -9,7 +9,7 @@ from riot_bench.harness.validation import compare
 from riot_ops.dataflows import threat
 from riot_ops.streams.streambench import FlowsSource, TrafficSource
 from tests.dataflows.streambench.test_threat import messages
-from tests.streams.wire_lines import lines
+from tests.streams.generated_lines import lines
 
 
 @pytest.fixture(scope="module")

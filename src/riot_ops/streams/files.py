@@ -11,7 +11,7 @@ from riot_ops.core.paths import local_path
 from riot_ops.core.source import Source
 from riot_ops.ingest.pace import PacedSource
 from riot_ops.streams.generator import GeneratedSource
-from riot_ops.streams.numbered import NumberedSource
+from riot_ops.streams.indexed import IndexedSource
 
 __all__ = ["write"]
 
@@ -39,7 +39,7 @@ def write(source: Source, path: str | Path, messages: int | None = None) -> int:
     while isinstance(source, PacedSource):
         source = source.source
     start = source.initial()
-    if messages is None and isinstance(source, NumberedSource) and source.messages is None:
+    if messages is None and isinstance(source, IndexedSource) and source.messages is None:
         raise ConfigError("the stream has no end: say how many messages to write")
     if not isinstance(source, GeneratedSource) and "payload" not in source.schema.names:
         raise ConfigError("only text can be written: the source has no field 'payload'")

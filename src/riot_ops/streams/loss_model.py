@@ -11,16 +11,16 @@ import numpy.typing as npt
 
 from riot_ops.kernels.arrays.arrow import readonly
 from riot_ops.kernels.jit import kernel
-from riot_ops.streams.noise import below, key_of, mix
+from riot_ops.streams.noise import derive_key, hash64, threshold
 
-__all__ = ["BLOCK", "Losses"]
+__all__ = ["BLOCK", "LossModel"]
 
 #: Slots (expected messages) within which the number of delivered ones is exact.
 BLOCK = 4096
 MILLION = 1_000_000
 
 
-class Losses:
+class LossModel:
     """The delivered slots of a stream, where a slot is a message that a sensor is expected to send.
 
     The share that is delivered changes from step to step and starts again after the last one. Half of
@@ -65,7 +65,7 @@ class Losses:
         i, within = divmod(rest, self._step)
         return (rounds * self._sums[-1] + self._sums[i] + within * self._shares[i]) // MILLION
 
-    def _kept(self, block: int) -> npt.NDArray[np.int64]:
+    def _delivered_in(self, block: int) -> npt.NDArray[np.int64]:
         """The delivered slots of a block, counted from its start."""
         found = self._cache.get(block)
         if found is None:
@@ -77,7 +77,9 @@ class Losses:
                 single = max(0.0, 1 - quota / BLOCK / (1 - self._outages))
                 flags = np.empty(BLOCK, np.uint8)
                 with np.errstate(over="ignore"):
-                    kept_slots(block, self._order, self._key, below(self._outages), below(single), quota, flags, found)
+                    select_delivered(
+                        block, self._order, self._key, threshold(self._outages), threshold(single), quota, flags, found
+                    )
             if len(self._cache) >= 8:
                 self._cache.pop(next(iter(self._cache)))
             self._cache[block] = found
@@ -96,11 +98,13 @@ class Losses:
 
     def slots(self, start: int, end: int) -> npt.NDArray[np.int64]:
         """The slots of a range of messages."""
+        if start >= end:
+            return readonly(np.empty(0, np.int64))
         parts = []
         block = self._block_of(start)
         while start < end:
             before = self._quota(block)
-            part = self._kept(block)[start - before : end - before]
+            part = self._delivered_in(block)[start - before : end - before]
             parts.append(part + block * BLOCK)
             start += len(part)
             block += 1
@@ -109,16 +113,16 @@ class Losses:
     def delivered(self, slot: int) -> int:
         """Number of messages before a slot."""
         block, within = divmod(slot, BLOCK)
-        return self._quota(block) + int(np.searchsorted(self._kept(block), within))
+        return self._quota(block) + int(np.searchsorted(self._delivered_in(block), within))
 
 
 @kernel
 def _refreshed(key: Any, word: Any) -> Any:
     """64 bits, each set with probability 5/256: the ticks at which a sensor may change its state."""
     k = key + np.uint64(word) * np.uint64(0x8CB92BA72F3D8DD7)
-    m = mix(k) & mix(k + np.uint64(1))
-    m = (m | mix(k + np.uint64(2))) & mix(k + np.uint64(3)) & mix(k + np.uint64(4))
-    return m & mix(k + np.uint64(5)) & mix(k + np.uint64(6)) & mix(k + np.uint64(7))
+    m = hash64(k) & hash64(k + np.uint64(1))
+    m = (m | hash64(k + np.uint64(2))) & hash64(k + np.uint64(3)) & hash64(k + np.uint64(4))
+    return m & hash64(k + np.uint64(5)) & hash64(k + np.uint64(6)) & hash64(k + np.uint64(7))
 
 
 @kernel
@@ -138,12 +142,12 @@ def _is_out(key: Any, tick: Any, limit: Any) -> Any:
         if m >> np.uint64(shift) != np.uint64(0):
             m = m >> np.uint64(shift)
             bit += shift
-    return mix(key ^ mix(np.uint64(word * 64 + bit) + np.uint64(0x5851F42D4C957F2D))) < limit
+    return hash64(key ^ hash64(np.uint64(word * 64 + bit) + np.uint64(0x5851F42D4C957F2D))) < limit
 
 
 @kernel
-def kept_slots(
-    block: Any, order: Any, key: Any, out_limit: Any, lost_limit: Any, quota: Any, flags: Any, kept: Any
+def select_delivered(
+    block: Any, order: Any, key: Any, out_limit: Any, lost_limit: Any, quota: Any, flags: Any, delivered: Any
 ) -> None:
     """Choose the slots of a block that are delivered, exactly ``quota``, in order.
 
@@ -157,9 +161,9 @@ def kept_slots(
     rank = first - tick * sensors
     n = 0
     for j in range(size):
-        sensor_key = key_of(key, order[rank])
+        sensor_key = derive_key(key, order[rank])
         lost = 0
-        if mix(sensor_key ^ mix(np.uint64(tick) + np.uint64(0x2545F4914F6CDD1D))) < lost_limit:
+        if hash64(sensor_key ^ hash64(np.uint64(tick) + np.uint64(0x2545F4914F6CDD1D))) < lost_limit:
             lost = 1
         if _is_out(sensor_key, tick, out_limit):
             lost = 2
@@ -169,8 +173,8 @@ def kept_slots(
         if rank == sensors:
             rank = 0
             tick += 1
-    for most in range(1, 3):
-        at: Any = np.int64(mix(key + np.uint64(block)) & np.uint64(size - 1))
+    for max_flag in range(1, 3):
+        at: Any = np.int64(hash64(key + np.uint64(block)) & np.uint64(size - 1))
         for _ in range(size):
             if n == quota:
                 break
@@ -178,11 +182,11 @@ def kept_slots(
             if n > quota and flags[at] == 0:
                 flags[at] = 3
                 n -= 1
-            elif n < quota and 0 < flags[at] <= most:
+            elif n < quota and 0 < flags[at] <= max_flag:
                 flags[at] = 0
                 n += 1
     i = 0
     for j in range(size):
         if flags[j] == 0:
-            kept[i] = j
+            delivered[i] = j
             i += 1

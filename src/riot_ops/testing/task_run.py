@@ -21,25 +21,25 @@ from riot_ops.task import Case, KeyedTask, Task
 __all__ = [
     "Check",
     "Rows",
-    "Run",
+    "TaskRun",
     "applies",
-    "by_keys",
-    "clocked",
+    "applies_if",
+    "assert_identical",
     "exact",
-    "keyed",
-    "numbered",
-    "only",
+    "has_state",
     "picklers",
-    "same",
+    "rows_by_key",
+    "run_in_one_batch",
     "uncompiled",
-    "whole",
+    "uses_stream_time",
+    "with_row_numbers",
 ]
 
 Rows = list[dict[str, Any]]
 Check = Callable[[Case], None]
 
 
-def only(condition: Callable[[Case], bool]) -> Callable[[Check], Check]:
+def applies_if(condition: Callable[[Case], bool]) -> Callable[[Check], Check]:
     """Restrict a check to some cases."""
 
     def mark(check: Check) -> Check:
@@ -61,12 +61,12 @@ def applies(check: Check, case: Case) -> bool:
     return condition is None or condition(case)
 
 
-def keyed(case: Case) -> bool:
+def has_state(case: Case) -> bool:
     """Whether the task has state."""
     return isinstance(case.task, KeyedTask)
 
 
-def clocked(case: Case) -> bool:
+def uses_stream_time(case: Case) -> bool:
     """Whether the task uses stream time: records of other keys then make its timers due."""
     return isinstance(case.task, KeyedTask) and case.task.clock() is not None
 
@@ -86,7 +86,7 @@ def exact(value: Any) -> Any:
     return f"{type(value).__name__} {value!r}"
 
 
-class Run:
+class TaskRun:
     """A session and its output."""
 
     def __init__(self, task: Task) -> None:
@@ -119,14 +119,14 @@ class Run:
         return list(map(exact, self.rows)), list(map(exact, self.flush())), sorted(map(exact, self.errors))
 
 
-def whole(task: Task, batch: pa.RecordBatch) -> tuple[list[str], list[str], list[str]]:
+def run_in_one_batch(task: Task, batch: pa.RecordBatch) -> tuple[list[str], list[str], list[str]]:
     """Return the output of a run over the whole input."""
-    run = Run(task)
+    run = TaskRun(task)
     run.push(batch)
     return run.end()
 
 
-def same(got: Any, wanted: Any, what: str) -> None:
+def assert_identical(got: Any, wanted: Any, what: str) -> None:
     """Assert that two such results are equal; name the first row that differs."""
     if got == wanted:
         return
@@ -136,7 +136,7 @@ def same(got: Any, wanted: Any, what: str) -> None:
         assert len(a) == len(b), f"{what}: {len(a)} {name}, expected {len(b)}"
 
 
-def numbered(batch: pa.RecordBatch) -> pa.RecordBatch:
+def with_row_numbers(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Add a ``seq`` that identifies the rows, as in a dataflow."""
     position = batch.schema.get_field_index("seq")
     if position >= 0:
@@ -149,7 +149,7 @@ def numbered(batch: pa.RecordBatch) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([numbers, *batch.columns], schema=schema)
 
 
-def by_keys(task: KeyedTask, rows: Iterable[dict[str, Any]]) -> dict[str, Rows]:
+def rows_by_key(task: KeyedTask, rows: Iterable[dict[str, Any]]) -> dict[str, Rows]:
     """Rows by their key."""
     found: dict[str, Rows] = {}
     for row in rows:

@@ -6,11 +6,11 @@ import pyarrow as pa
 import pytest
 
 from riot_ops import tasks as t
-from riot_ops.testing import exact, running
+from riot_ops.testing import exact, task_run
 
 
 @pytest.mark.parametrize(
-    ("a", "b", "same"),
+    ("a", "b", "equal"),
     [
         (float("nan"), -float("nan"), True),
         (0.0, -0.0, False),
@@ -22,25 +22,25 @@ from riot_ops.testing import exact, running
         (b"x", "x", False),
     ],
 )
-def test_exact_compares_to_the_last_bit(a, b, same):
-    assert (exact(a) == exact(b)) is same
+def test_exact_compares_to_the_last_bit(a, b, equal):
+    assert (exact(a) == exact(b)) is equal
 
 
-def test_numbered_rows_count_from_zero():
+def test_row_numbers_count_from_zero():
     batch = pa.RecordBatch.from_pydict({"key": ["a", "b"]})
-    assert running.numbered(batch).column("seq").to_pylist() == [0, 1]
+    assert task_run.with_row_numbers(batch).column("seq").to_pylist() == [0, 1]
 
 
 def test_difference_is_reported_with_its_row():
-    running.same((["1", "2"], [], []), (["1", "2"], [], []), "twice")
+    task_run.assert_identical((["1", "2"], [], []), (["1", "2"], [], []), "twice")
     with pytest.raises(AssertionError, match=r"twice: rows\[1\] differ"):
-        running.same((["1", "2"], [], []), (["1", "3"], [], []), "twice")
+        task_run.assert_identical((["1", "2"], [], []), (["1", "3"], [], []), "twice")
     with pytest.raises(AssertionError, match="twice: 1 rows, expected 2"):
-        running.same((["1"], [], []), (["1", "2"], [], []), "twice")
+        task_run.assert_identical((["1"], [], []), (["1", "2"], [], []), "twice")
 
 
 def test_kernels_run_as_python_within_the_block():
     case = next(iter(t.KalmanFilter.cases()))
-    compiled = running.whole(case.task, case.batch)
-    with running.uncompiled():
-        assert running.whole(case.task, case.batch) == compiled
+    compiled = task_run.run_in_one_batch(case.task, case.batch)
+    with task_run.uncompiled():
+        assert task_run.run_in_one_batch(case.task, case.batch) == compiled

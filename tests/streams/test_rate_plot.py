@@ -6,7 +6,7 @@ import pytest
 
 from riot_ops.core.errors import ConnectorError, MissingExtraError
 from riot_ops.streams import CATALOG
-from riot_ops.streams.figure import draw_rates
+from riot_ops.streams.rate_plot import draw_rates
 
 
 def test_unknown_picture_format_is_refused(tmp_path):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from riot_ops.measure.probe_clocks import Clocks
+from riot_ops.measure.clock_offsets import ClockOffsets
 
 NAN = float("nan")
 
@@ -19,7 +19,7 @@ NAN = float("nan")
     ],
 )
 def test_correction_is_the_smallest_within_the_bounds(upper, lower, ahead):
-    clocks = Clocks()
+    clocks = ClockOffsets()
     for bound in upper:
         clocks.at_most("host", np.array([bound]))
     for bound in lower:
@@ -29,7 +29,7 @@ def test_correction_is_the_smallest_within_the_bounds(upper, lower, ahead):
 
 
 def test_skew_names_only_machines_with_a_correction():
-    clocks = Clocks()
+    clocks = ClockOffsets()
     clocks.at_least("fast", np.array([1.5]))
     clocks.at_most("right", np.array([0.5]))
     clocks.at_most("slow", np.array([-0.5]))

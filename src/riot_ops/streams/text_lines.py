@@ -15,9 +15,19 @@ import pyarrow.compute as pc
 from riot_ops.core.checks import check_flag
 from riot_ops.core.schema import RAW, TIMESTAMP
 from riot_ops.core.source import Split
-from riot_ops.streams.numbered import NumberedSource
+from riot_ops.streams.indexed import IndexedSource
 
-__all__ = ["WireSource", "decimals", "draws", "joined_cells", "moments", "normals", "picks", "uniforms", "zipf"]
+__all__ = [
+    "TextLineSource",
+    "choices",
+    "format_decimals",
+    "format_times",
+    "join_cells",
+    "normals",
+    "random_words",
+    "uniforms",
+    "zipf_weights",
+]
 
 Numbers = npt.NDArray[np.int64]
 
@@ -28,11 +38,11 @@ _M2 = np.uint64(0x94D049BB133111EB)
 _SPOILT = 1 << 20
 
 
-class WireSource(NumberedSource):
+class TextLineSource(IndexedSource):
     """A stream of lines: subclasses make the lines of a range.
 
-    Line *i* must be a function of the parameters, the seed and *i* alone: random numbers by :meth:`draws`,
-    :meth:`uniforms` and :meth:`picks`, which hash the number of a line. Pacing uses evenly spaced event times:
+    Line *i* must be a function of the parameters, the seed and *i* alone: random numbers by :meth:`random_words`,
+    :meth:`uniforms` and :meth:`choices`, which hash the number of a line. Pacing uses evenly spaced event times:
     ``start_ms + i gap_ms``.
 
     Attributes
@@ -79,19 +89,19 @@ class WireSource(NumberedSource):
         even: Numbers = self.start_ms + np.floor(numbers * self.gap_ms).astype(np.int64)
         return even
 
-    def draws(self, use: int, numbers: Numbers) -> npt.NDArray[np.uint64]:
+    def random_words(self, use: int, numbers: Numbers) -> npt.NDArray[np.uint64]:
         """Draw a random 64-bit number for each line number; ``use`` separates the purposes."""
-        return draws(self.seed, use, numbers)
+        return random_words(self.seed, use, numbers)
 
     def uniforms(self, use: int, numbers: Numbers) -> npt.NDArray[np.float64]:
         """Draw a random number in [0, 1) for each line number."""
         return uniforms(self.seed, use, numbers)
 
-    def picks(self, use: int, numbers: Numbers, weights: Sequence[float] | npt.NDArray[np.float64]) -> Numbers:
+    def choices(self, use: int, numbers: Numbers, weights: Sequence[float] | npt.NDArray[np.float64]) -> Numbers:
         """Draw one of several choices for each line number, by their weights."""
-        return picks(self.seed, use, numbers, weights)
+        return choices(self.seed, use, numbers, weights)
 
-    def spoilt(
+    def with_dirt(
         self,
         numbers: Numbers,
         lines: pa.Array,
@@ -133,10 +143,10 @@ class WireSource(NumberedSource):
         }
 
 
-def draws(seed: int, use: int, numbers: Numbers) -> npt.NDArray[np.uint64]:
+def random_words(seed: int, use: int, numbers: Numbers) -> npt.NDArray[np.uint64]:
     """Hash seed, use and number, so that a random number depends on no earlier one (see ``noise``).
 
-    >>> draws(0, 1, np.arange(2)).tolist() == [int(draws(0, 1, np.array([i]))[0]) for i in range(2)]
+    >>> random_words(0, 1, np.arange(2)).tolist() == [int(random_words(0, 1, np.array([i]))[0]) for i in range(2)]
     True
     """
     with np.errstate(over="ignore"):
@@ -154,15 +164,15 @@ def _mixed(x: Any) -> Any:
 
 def uniforms(seed: int, use: int, numbers: Numbers) -> npt.NDArray[np.float64]:
     """Hashes as numbers in [0, 1)."""
-    return (draws(seed, use, numbers) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+    return (random_words(seed, use, numbers) >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
-def picks(
+def choices(
     seed: int, use: int, numbers: Numbers, weights: Sequence[float] | npt.NDArray[np.float64]
 ) -> npt.NDArray[np.int64]:
     """Choose one of several for each draw, by weights of any sum.
 
-    >>> np.bincount(picks(0, 1, np.arange(1000), [3, 1])).tolist()
+    >>> np.bincount(choices(0, 1, np.arange(1000), [3, 1])).tolist()
     [758, 242]
     """
     edges = np.cumsum(np.asarray(weights, np.float64))
@@ -176,27 +186,27 @@ def normals(seed: int, use: int, numbers: Numbers) -> npt.NDArray[np.float64]:
     >>> float(abs(found.mean()).round(2)), float(found.std().round(2))
     (0.0, 1.0)
     """
-    parts = draws(seed, use, numbers).astype("<u8").view(np.uint8).reshape(-1, 8)
+    parts = random_words(seed, use, numbers).astype("<u8").view(np.uint8).reshape(-1, 8)
     spread = np.sqrt(8 * (256.0**2 - 1) / 12)
     whole: npt.NDArray[np.float64] = (parts.sum(axis=1, dtype=np.int64) - 8 * 127.5) / spread
     return whole
 
 
 @functools.lru_cache(maxsize=16)
-def zipf(n: int) -> npt.NDArray[np.float64]:
+def zipf_weights(n: int) -> npt.NDArray[np.float64]:
     """Weights of ``n`` ranks by Zipf's law.
 
-    >>> zipf(4).tolist()
+    >>> zipf_weights(4).tolist()
     [1.0, 0.5, 0.3333333333333333, 0.25]
     """
     weights: npt.NDArray[np.float64] = 1.0 / np.arange(1, n + 1)
     return weights
 
 
-def decimals(values: npt.NDArray[Any], places: int) -> pa.Array:
+def format_decimals(values: npt.NDArray[Any], places: int) -> pa.Array:
     """Format numbers with a fixed number of decimals.
 
-    >>> decimals(np.array([1.5, -0.00004, 1e6]), 4).to_pylist()
+    >>> format_decimals(np.array([1.5, -0.00004, 1e6]), 4).to_pylist()
     ['1.5000', '0.0000', '1000000.0000']
     """
     whole = np.rint(values * 10.0**places).astype("<i8")
@@ -205,10 +215,10 @@ def decimals(values: npt.NDArray[Any], places: int) -> pa.Array:
     return found.cast(pa.string())
 
 
-def moments(times: Numbers, unit: str, separator: str = "T") -> pa.Array:
+def format_times(times: Numbers, unit: str, separator: str = "T") -> pa.Array:
     """Format times since 1970; the unit (s, ms, us) gives the decimals of a second. With D, days are dates.
 
-    >>> moments(np.array([1_605_846_600_097]), "ms").to_pylist()
+    >>> format_times(np.array([1_605_846_600_097]), "ms").to_pylist()
     ['2020-11-20T04:30:00.097']
     """
     if unit == "D":
@@ -217,10 +227,10 @@ def moments(times: Numbers, unit: str, separator: str = "T") -> pa.Array:
     return text if separator == " " else pc.replace_substring(text, " ", separator)
 
 
-def joined_cells(*cells: Any, separator: str = ",") -> pa.Array:
+def join_cells(*cells: Any, separator: str = ",") -> pa.Array:
     """Join columns (arrays or one text for all rows) to lines of text.
 
-    >>> joined_cells(pa.array(["a", "b"]), np.array([1, 2])).to_pylist()
+    >>> join_cells(pa.array(["a", "b"]), np.array([1, 2])).to_pylist()
     ['a,1', 'b,2']
     """
     columns = [

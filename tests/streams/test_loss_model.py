@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from riot_ops.streams.losses import Losses
+from riot_ops.streams.loss_model import LossModel
 
 
 def delivered_slots(outages=0.1, shares=(0.7, 0.9), ticks=1000, sensors=20, key=5):
-    return Losses(outages, np.array(shares), ticks, np.uint64(key), np.arange(sensors))
+    return LossModel(outages, np.array(shares), ticks, np.uint64(key), np.arange(sensors))
 
 
 def test_number_of_delivered_messages_before_a_slot_is_counted_exactly():
@@ -30,6 +30,12 @@ def test_any_range_has_the_slots_of_the_whole():
     whole = stream.slots(0, 9000)
     for start, end in ((0, 1), (4000, 5000), (8999, 9000)):
         assert delivered_slots().slots(start, end).tolist() == whole[start:end].tolist()
+
+
+def test_empty_range_has_no_slots():
+    stream = delivered_slots()
+    for message in (0, 1, 4096, 30_000):
+        assert stream.slots(message, message).tolist() == []
 
 
 def test_losses_of_outages_are_adjacent():

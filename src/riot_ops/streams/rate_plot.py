@@ -6,17 +6,17 @@ from pathlib import Path
 
 from riot_ops.core.errors import ConnectorError, MissingExtraError
 from riot_ops.ingest import rates
-from riot_ops.streams.catalog import Entry
+from riot_ops.streams.catalog import CatalogEntry
 
 __all__ = ["draw_rates"]
 
 
-def draw_rates(entry: Entry, path: str | Path, speedup: float | None = None) -> None:
+def draw_rates(entry: CatalogEntry, path: str | Path, speedup: float | None = None) -> None:
     """Draw the distribution of message rates, as the benchmark's paper does, and the rate over time.
 
     Parameters
     ----------
-    entry : Entry
+    entry : CatalogEntry
         A stream of :data:`~riot_ops.streams.catalog.CATALOG`.
     path : str or Path
         The picture; its suffix gives the format, such as ``.png`` or ``.svg``.

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.schema import TIMESTAMP
-from riot_ops.streams.loop import Loop
+from riot_ops.streams.repeating import RepeatingSource
 
 TIMES = [1_000_000, 2_000_000, None, 4_000_000]
 TABLE = pa.table(
@@ -25,14 +25,14 @@ TABLE = pa.table(
 )
 
 
-def read(source: Loop, *edges: int) -> list[dict[str, object]]:
+def read(source: RepeatingSource, *edges: int) -> list[dict[str, object]]:
     batches = [b for a, z in itertools.pairwise(edges) for b in source.read({"start": a, "end": z})]
     assert all(b.num_rows and b.schema.equals(source.schema) for b in batches)
     return pa.Table.from_batches(batches, source.schema).to_pylist()
 
 
 def test_rounds_go_on_in_number_and_time() -> None:
-    rows = read(Loop(TABLE), 0, 7)
+    rows = read(RepeatingSource(TABLE), 0, 7)
     assert [r["seq"] for r in rows] == [0, 0, 1, 2, 3, 3, 4, 5, 6, 6]
     assert [r["value"] for r in rows] == [1, 2, 3, 4, 1, 2, 3, 4, 1, 2]
     times = [None if r["event_time"] is None else r["event_time"].timestamp() for r in rows]  # type: ignore[attr-defined]
@@ -42,26 +42,26 @@ def test_rounds_go_on_in_number_and_time() -> None:
 @given(st.lists(st.integers(0, 20), min_size=2, max_size=6))
 def test_any_split_gives_the_same(edges: list[int]) -> None:
     edges = sorted(edges)
-    source = Loop(TABLE)
+    source = RepeatingSource(TABLE)
     assert read(source, *edges) == read(source, edges[0], edges[-1])
 
 
 def test_length() -> None:
-    source = Loop(TABLE, messages=4)
+    source = RepeatingSource(TABLE, messages=4)
     end = source.latest(source.initial())
     assert end == {"message": 4}
     assert source.finished(end)
     assert not source.waits()
     assert source.count(source.initial(), end) == 4
     assert sum(s["end"] - s["start"] for s in source.splits(source.initial(), end, 3)) == 4
-    endless = Loop(TABLE)
+    endless = RepeatingSource(TABLE)
     assert endless.waits()
     assert not endless.finished({"message": 10**9})
     assert endless.latest({"message": 5}, 10) == {"message": 15}
 
 
 def test_it_can_be_sent_to_another_process() -> None:
-    assert read(pickle.loads(pickle.dumps(Loop(TABLE))), 0, 5) == read(Loop(TABLE), 0, 5)
+    assert read(pickle.loads(pickle.dumps(RepeatingSource(TABLE))), 0, 5) == read(RepeatingSource(TABLE), 0, 5)
 
 
 @pytest.mark.parametrize(
@@ -76,11 +76,11 @@ def test_it_can_be_sent_to_another_process() -> None:
 )
 def test_a_table_that_does_not_count_its_messages_is_refused(table: pa.Table) -> None:
     with pytest.raises(ConfigError, match="seq"):
-        Loop(table)
+        RepeatingSource(table)
     with pytest.raises(ConfigError, match="messages must be a whole number >= 0, got -1"):
-        Loop(TABLE, messages=-1)
+        RepeatingSource(TABLE, messages=-1)
 
 
 def test_without_event_time() -> None:
-    rows = read(Loop(pa.table({"seq": np.arange(2), "text": ["a", "ü"]})), 0, 5)
+    rows = read(RepeatingSource(pa.table({"seq": np.arange(2), "text": ["a", "ü"]})), 0, 5)
     assert [r["text"] for r in rows] == ["a", "ü", "a", "ü", "a"]

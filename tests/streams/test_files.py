@@ -9,7 +9,7 @@ import pytest
 from riot_ops import streams
 from riot_ops.core.errors import ConfigError
 from riot_ops.ingest.memory_source import MemorySource
-from riot_ops.streams.writer import write
+from riot_ops.streams.files import write
 from tests.streams.records import table
 
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from riot_ops.core.errors import ConfigError
 from riot_ops.streams.catalog import LINES as STREAMS
-from riot_ops.streams.wire import draws, normals, picks, uniforms
-from tests.streams.wire_lines import lines
+from riot_ops.streams.text_lines import choices, normals, random_words, uniforms
+from tests.streams.generated_lines import lines
 
 NAMES = sorted(STREAMS)
 
@@ -43,14 +43,14 @@ def test_lines_of_streams(name):
 def test_dirt_is_as_much_as_was_asked_for():
     source = STREAMS["text"]()
     numbers = np.arange(100_000)
-    spoilt = source.spoilt(numbers, np.full(100_000, "good"), 0.1, ["a", "b"]).to_pylist()
-    assert spoilt.count("a") == pytest.approx(5_000, rel=0.06)
-    assert spoilt.count("b") == pytest.approx(5_000, rel=0.06)
-    numbered = source.spoilt(numbers, numbers.astype(str), 0.1, ["a", lambda rows: [f"b{row}" for row in rows]])
-    for i, (some, other) in enumerate(zip(spoilt, numbered.to_pylist(), strict=True)):
+    with_dirt = source.with_dirt(numbers, np.full(100_000, "good"), 0.1, ["a", "b"]).to_pylist()
+    assert with_dirt.count("a") == pytest.approx(5_000, rel=0.06)
+    assert with_dirt.count("b") == pytest.approx(5_000, rel=0.06)
+    numbered = source.with_dirt(numbers, numbers.astype(str), 0.1, ["a", lambda rows: [f"b{row}" for row in rows]])
+    for i, (some, other) in enumerate(zip(with_dirt, numbered.to_pylist(), strict=True)):
         assert other == {"good": str(i), "a": "a", "b": f"b{i}"}[some]
     source = STREAMS["text"](dirt=False)
-    assert source.spoilt(numbers, "all", 0.1, ["a", "b"]) == "all"
+    assert source.with_dirt(numbers, "all", 0.1, ["a", "b"]) == "all"
 
 
 def test_draws_of_several_uses_and_seeds_are_independent():
@@ -65,5 +65,5 @@ def test_draws_of_several_uses_and_seeds_are_independent():
     assert np.histogram(columns[0], 20, (0, 1))[0] == pytest.approx(2500, rel=0.1)
     assert normals(0, 5, numbers).mean() == pytest.approx(0, abs=0.02)
     assert np.mean(np.abs(normals(0, 5, numbers)) < 1) == pytest.approx(0.683, abs=0.01)
-    assert np.bincount(picks(3, 1, numbers, [3, 0, 1])) == pytest.approx([37500, 0, 12500], rel=0.03)
-    assert len(set(draws(0, 0, numbers).tolist())) == 50_000
+    assert np.bincount(choices(3, 1, numbers, [3, 0, 1])) == pytest.approx([37500, 0, 12500], rel=0.03)
+    assert len(set(random_words(0, 0, numbers).tolist())) == 50_000

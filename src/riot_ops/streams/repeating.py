@@ -14,12 +14,12 @@ from riot_ops.core.errors import ConfigError
 from riot_ops.core.schema import TIMESTAMP
 from riot_ops.core.source import Offset, Source, Split, fingerprint
 from riot_ops.kernels.arrays.arrow import int_column
-from riot_ops.streams.numbered import AHEAD
+from riot_ops.streams.indexed import AHEAD
 
-__all__ = ["Loop"]
+__all__ = ["RepeatingSource"]
 
 
-class Loop(Source):
+class RepeatingSource(Source):
     """Repeat the messages of a table without end.
 
     In each round the message numbers continue from those of the previous round, as do the event
@@ -34,7 +34,7 @@ class Loop(Source):
 
     Examples
     --------
-    >>> source = Loop(pa.table({"seq": [0, 1, 2], "value": [1.0, 2.0, 3.0]}), messages=4)
+    >>> source = RepeatingSource(pa.table({"seq": [0, 1, 2], "value": [1.0, 2.0, 3.0]}), messages=4)
     >>> [b.to_pydict() for b in source.read({"start": 1, "end": 4})]
     [{'seq': [1, 2], 'value': [2.0, 3.0]}, {'seq': [3], 'value': [1.0]}]
     """

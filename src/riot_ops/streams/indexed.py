@@ -11,13 +11,13 @@ from riot_ops.core.errors import ConfigError
 from riot_ops.core.source import Offset, Split
 from riot_ops.ingest.pace import TimedSource
 
-__all__ = ["NumberedSource"]
+__all__ = ["IndexedSource"]
 
 #: Maximum number of records of one read of a stream without end, if the caller sets no limit.
 AHEAD = 1 << 20
 
 
-class NumberedSource(TimedSource):
+class IndexedSource(TimedSource):
     """A stream whose record *i* is a function of the parameters, the seed and *i* alone."""
 
     def __init__(self, messages: int | None, seed: int) -> None:

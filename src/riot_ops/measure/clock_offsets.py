@@ -7,12 +7,12 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Clocks"]
+__all__ = ["ClockOffsets"]
 
 Floats = npt.NDArray[np.float64]
 
 
-class Clocks:
+class ClockOffsets:
     """Bounds of how far each machine's clock is ahead of the driver's (s; negative if it is slow).
 
     An event at the machine that follows one at the driver gives an upper bound, the time from one
@@ -20,7 +20,7 @@ class Clocks:
 
     Examples
     --------
-    >>> clocks = Clocks()
+    >>> clocks = ClockOffsets()
     >>> clocks.at_most("a", np.array([0.3, 0.1]))  # read after the split was made
     >>> clocks.at_least("a", np.array([-0.5]))  # delivered before the commit
     >>> clocks.at_most("b", np.array([-1.9, -2.0]))
