@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from riot_ops.tasks.parse.csv_to_senml import CSVToSenML
     from riot_ops.tasks.parse.floor_time import FloorTime
     from riot_ops.tasks.parse.label_quartile import LabelQuartile
+    from riot_ops.tasks.parse.parse_access_log import ParseAccessLog
     from riot_ops.tasks.parse.parse_json import ParseJSON
     from riot_ops.tasks.parse.parse_lines import ParseLines
     from riot_ops.tasks.parse.parse_senml import ParseSenML
@@ -160,6 +161,7 @@ _TASKS = {
     "NoOp": ("NOP", "riot_ops.tasks.math.no_op"),
     "NoveltyFlag": ("VRD", "riot_ops.dataflows.dspbench.operators.novelty_flag"),
     "PairDelay": ("PDL", "riot_ops.dataflows.neptune.operators.pair_delay"),
+    "ParseAccessLog": ("PAL", "riot_ops.tasks.parse.parse_access_log"),
     "ParseJSON": ("PJS", "riot_ops.tasks.parse.parse_json"),
     "ParseLines": ("PRS", "riot_ops.tasks.parse.parse_lines"),
     "ParseSenML": ("SML", "riot_ops.tasks.parse.parse_senml"),
@@ -265,6 +267,7 @@ __all__ = [
     "NoOp",
     "NoveltyFlag",
     "PairDelay",
+    "ParseAccessLog",
     "ParseJSON",
     "ParseLines",
     "ParseSenML",

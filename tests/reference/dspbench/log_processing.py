@@ -7,7 +7,7 @@ import re
 from collections import Counter
 from datetime import UTC, datetime, timedelta, timezone
 
-LINE = re.compile(r'(\S+) (\S+) (\S+) \[([^]]+)\] "(.+)" (\d{3}) (\d+|-)(?: .*)?')
+LINE = re.compile(r'(\S+) (\S+) (\S+) \[([^]]+)\] "((?:[^\\]|\\.)+?)" (\d{3}) (\d+|-)(?: .*)?')
 WHEN = re.compile(r"(\d\d)/([A-Z][a-z]{2})/(\d{4}):(\d\d):(\d\d):(\d\d) ([+-])(\d\d)(\d\d)")
 MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"]
 

@@ -13,14 +13,18 @@ __all__ = ["count_by_place", "log_processing"]
 
 MINUTE = timedelta(minutes=1)
 FIELDS = {
-    "ip": (0, "string"),
-    "event_time": (3, "log"),
-    "request": (4, "string"),
-    "response": (5, "int64"),
-    "byte_size": (6, "int64", 0),
+    "ip": ("host", "string"),
+    "event_time": ("time", "log"),
+    "request": ("request", "string"),
+    "response": ("status", "int64"),
+    "byte_size": ("size", "int64", 0),
 }
-BOUNDS = {"response": (100, 999), "byte_size": (0, 2**62)}
-PARTS = {"verb": (0, "string"), "resource": (1, "string"), "protocol": (2, "string", None)}
+#: Further fields of a request that is split.
+WORDS = {
+    "verb": ("method", "string", None),
+    "resource": ("resource", "string", None),
+    "protocol": ("protocol", "string", None),
+}
 
 
 def log_processing(
@@ -34,8 +38,9 @@ def log_processing(
     """Build log processing (LP): lines of a web server's log → counts by minute, by status, by country and city.
 
     Its result streams are ``volume`` (``minute``, ``count``), ``status`` (``response``, ``count``) and ``countries``
-    (``country``, ``country_total``, ``city``, ``city_total``). Lines are in the Common Log Format; a status is a
-    three-digit number from 100 on, and ``-`` bytes count as 0. Any other line goes to the errors stream.
+    (``country``, ``country_total``, ``city``, ``city_total``). Lines are in the common or the combined log format, see
+    :class:`riot_ops.tasks.ParseAccessLog`: a status is any three digits, ``-`` bytes count as 0, and a request may be
+    ``-`` or contain quotes. Any other line goes to the errors stream, such as one without zone, brackets or quotes.
 
     Parameters
     ----------
@@ -48,8 +53,7 @@ def log_processing(
         Emit the counts at every line, or the last count of each key in a batch, see
         :class:`riot_ops.tasks.RunningCount`.
     split_request : bool, default False
-        Whether to split the request into ``verb``, ``resource`` and ``protocol``; a line whose request has fewer than
-        two words is then an error.
+        Whether to split the request into ``verb``, ``resource`` and ``protocol``, each null where the request has none.
     keep : tuple of str, default ()
         Fields of the line that the results carry: ``ip``, ``response``, ``byte_size``, ``request`` (or its parts).
 
@@ -71,13 +75,8 @@ def log_processing(
     """
     check_arguments(log_processing, locals())
     flow = Dataflow("log_processing")
-    parser = t.ParseLines(fields=FIELDS, format="log", cells=7, more=True, nulls=("-",))
-    lines = flow.source("log").shuffle().to(parser, id="parse")
-    lines = lines.to(t.RangeFilter(by=None, bounds=BOUNDS, on_fail="reject"), id="check")
-    if split_request:
-        others = tuple(name for name in FIELDS if name not in ("request", "event_time"))
-        parts = t.ParseLines(fields=PARTS, format="spaces", field="request", keep=others)
-        lines = lines.to(parts, id="request")
+    fields = {**FIELDS, **WORDS} if split_request else FIELDS
+    lines = flow.source("log").shuffle().to(t.ParseAccessLog(fields=fields), id="parse")
 
     minutes = lines.to(t.FloorTime(every=MINUTE, output="minute"), id="minutes") >> _project("minute", *keep)
     volume = minutes.partition_by("minute").to(t.BoundedCount(field="minute", capacity=window, emit=emit), id="volume")

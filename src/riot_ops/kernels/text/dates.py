@@ -108,8 +108,10 @@ def parse_iso(data: Any, start: Any, end: Any) -> Any:
 
 @kernel
 def parse_log_time(data: Any, start: Any, end: Any) -> Any:
-    """``(ok, microseconds)`` of ``day/Mon/year:h:m:s zone``, the format of web server logs."""
-    if end - start < 20 or byte(data, start + 2) != 47 or byte(data, start + 6) != 47 or byte(data, start + 11) != 58:
+    """``(ok, microseconds)`` of ``day/Mon/year:h:m:s ±hhmm``, the format of web server logs."""
+    if end - start != 26 or byte(data, start + 20) != 32:
+        return False, 0
+    if byte(data, start + 2) != 47 or byte(data, start + 6) != 47 or byte(data, start + 11) != 58:
         return False, 0
     name = byte(data, start + 3) << 16 | byte(data, start + 4) << 8 | byte(data, start + 5)
     month = 1
@@ -120,10 +122,7 @@ def parse_log_time(data: Any, start: Any, end: Any) -> Any:
         return False, 0
     ok, time = _midnight(100 * century + year, month, _two(data, start))
     good, clock = _clock(_two(data, start + 12), _two(data, start + 15), _two(data, start + 18))
-    p = start + 20
-    if p < end and byte(data, p) == 32:
-        p += 1
-    known, ahead = _zone(data, p, end)
+    known, ahead = _zone(data, start + 21, end)
     return ok and good and known, time + clock - ahead
 
 

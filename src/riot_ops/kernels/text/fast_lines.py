@@ -11,13 +11,15 @@ import numpy as np
 
 from riot_ops.kernels.arrays.byte_masks import WIDTH, equal64, low_bits, outside64, popcount
 from riot_ops.kernels.jit import kernel
+from riot_ops.kernels.text.access_log import METHOD, REFERRER, SIZE, cut_words, end_of_size
 from riot_ops.kernels.text.fast_values import BATCH_LINES, NO_VALUE, write_values
 from riot_ops.kernels.text.numbers import byte, trailing_zeros
 
-__all__ = ["DELIMITED", "LOGGED", "SPACED", "parse_lines"]
+__all__ = ["ACCESS", "DELIMITED", "LOGGED", "SPACED", "parse_lines"]
 
-#: How lines are split, see :func:`riot_ops.kernels.text.line_fields.split_lines`.
-DELIMITED, SPACED, LOGGED = 0, 1, 2
+#: How lines are split, see :func:`riot_ops.kernels.text.line_fields.split_lines`; ``ACCESS``: into the parts of
+#: :mod:`riot_ops.kernels.text.access_log`.
+DELIMITED, SPACED, LOGGED, ACCESS = 0, 1, 2, 3
 
 _U1, _U63, _NOUGHT = np.uint64(1), np.uint64(63), np.uint64(0)
 
@@ -91,6 +93,8 @@ def _split_log(data: Any, p: Any, end: Any, begins: Any, stops: Any) -> Any:
                 stop -= 1
                 if stop <= begin or byte(data, stop) != close:
                     continue  # within quotes or brackets
+                if close == 34 and byte(data, stop - 1) == 92:
+                    return -1  # perhaps an escaped quote
                 begin += 1
             if cells < stops.size:
                 begins[np.uint64(cells)] = begin
@@ -102,13 +106,38 @@ def _split_log(data: Any, p: Any, end: Any, begins: Any, stops: Any) -> Any:
     stop = end
     if close:
         stop -= 1
-        if stop <= begin or byte(data, stop) != close:
+        if stop <= begin or byte(data, stop) != close or (close == 34 and byte(data, stop - 1) == 92):
             return -1
         begin += 1
     if cells < stops.size:
         begins[np.uint64(cells)] = begin
         stops[np.uint64(cells)] = stop
     return -1 if odd != _NOUGHT else cells + 1
+
+
+@kernel
+def _cut_access(data: Any, p: Any, end: Any, words: Any, begins: Any, stops: Any) -> Any:
+    """Write the spans of the parts of a plain line of an access log, as ``cut_access_log`` does.
+
+    The parts from the method on are written if ``words``. Returns the number of parts, -1 if the line is not plain.
+    """
+    cells = _split_log(data, p, end, begins, stops)
+    good = cells >= REFERRER and begins[0] == p and stops[0] > p and begins[1] == stops[0] + 1 and stops[1] > begins[1]
+    good = good and begins[2] == stops[1] + 1 and stops[2] > begins[2]
+    good = good and byte(data, begins[3] - 1) == 91 and begins[4] == stops[3] + 3 and byte(data, begins[4] - 1) == 34
+    good = good and end_of_size(data, stops[4], end) == stops[SIZE]
+    if not good:
+        return -1
+    quoted = True
+    for part in range(1, SIZE + 3):
+        quoted = quoted and (part < REFERRER or (part < cells and byte(data, begins[part] - 1) == 34))
+        if not quoted:
+            stops[part] = begins[part] = p
+        elif part != 4 and stops[part] - begins[part] == 1 and byte(data, begins[part]) == 45:
+            stops[part] = begins[part]
+    if words:
+        cut_words(data, begins, stops)
+    return stops.size
 
 
 @kernel
@@ -131,6 +160,9 @@ def parse_lines(
     space for some lines.
     """
     j = 0
+    words = False
+    for f in range(firsts.size):
+        words |= firsts[f] >= METHOD
     for i in range(row, stop):
         u = np.uint64(i)
         good = valid.size == 0 or bool(valid[u])
@@ -149,6 +181,8 @@ def parse_lines(
                 p += 1
             if how == LOGGED:
                 cells = _split_log(data, p, end, cell_begins, cell_stops)
+            elif how == ACCESS:
+                cells = _cut_access(data, p, end, words, cell_begins, cell_stops)
             else:
                 cells = _split(data, p, end, delimiters, how, cell_begins, cell_stops)
             good = cells >= min_cells and cells <= max_cells + spare

@@ -21,6 +21,7 @@ __all__ = [
     "has_plain_repr",
     "has_wide_spaces",
     "integers",
+    "is_escaped",
     "split_lines",
     "times",
 ]
@@ -48,6 +49,15 @@ def ends_with(data: Any, starts: Any, ends: Any, cuts: Any, out: Any) -> None:
 
 
 @kernel
+def is_escaped(data: Any, start: Any, q: Any) -> Any:
+    """Whether an odd number of backslashes, from ``start`` on, stands before q."""
+    p = q
+    while p > start and byte(data, p - 1) == 92:
+        p -= 1
+    return (q - p) % 2 == 1
+
+
+@kernel
 def split_lines(
     data: Any, starts: Any, ends: Any, valid: Any, cuts: Any, how: Any, place: Any, cell_starts: Any, cell_ends: Any,
     counts: Any,
@@ -55,8 +65,9 @@ def split_lines(
     """Write the spans of cells; ``place[c]`` is the row of cell c in ``cell_starts`` and ``cell_ends``, -1: not wanted.
 
     ``cuts`` flags the bytes that separate cells: each of them (``DELIMITED``), runs of them (``SPACED``), or each of
-    them outside of double quotes and brackets, which are not part of a cell (``LOGGED``). A line break at the end is
-    ignored. ``counts`` gets the number of cells, 0 for a null.
+    them outside of double quotes and brackets, which are not part of a cell (``LOGGED``); a quote after a backslash
+    only ends a cell if no other does. A line break at the end is ignored. ``counts`` gets the number of cells, 0 for a
+    null.
     """
     for i in range(starts.size):
         counts[i] = 0
@@ -69,6 +80,7 @@ def split_lines(
         if p < end and byte(data, end - 1) == 13:
             end -= 1
         c = 0
+        escapes = True
         while True:
             if how == SPACED:
                 while p < end and cuts[data[np.uint64(p)]]:
@@ -81,8 +93,16 @@ def split_lines(
                 close = 34 if b == 34 else (93 if b == 91 else 0)
             if close:
                 q = p + 1
-                while q < end and not (byte(data, q) == close and (q + 1 == end or cuts[data[np.uint64(q + 1)]])):
+                escaped = end
+                while q < end:
+                    if byte(data, q) == close and (q + 1 == end or cuts[data[np.uint64(q + 1)]]):
+                        if close != 34 or not (escapes and is_escaped(data, p + 1, q)):
+                            break
+                        escaped = min(q, escaped)
                     q += 1
+                if q == end and escaped < end:
+                    q = escaped
+                    escapes = False  # no quote of this line ends a cell otherwise: do not search for one again
                 begin = p + 1
                 stop = q
                 if q < end:

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from riot_ops.kernels.arrays.arrow import readonly
-from riot_ops.kernels.text.fast_lines import parse_lines
+from riot_ops.kernels.text.fast_lines import ACCESS, parse_lines
 from riot_ops.tasks.parse.column_builder import ColumnBuilder
 from riot_ops.tasks.parse.line_cells import Mask
 
@@ -26,7 +26,7 @@ class FastLineReader:
     delimiters : bytes
         The bytes that separate cells, each on its own.
     mode : int
-        How lines are split, see :func:`riot_ops.kernels.text.line_fields.split_lines`.
+        How lines are split, see :func:`riot_ops.kernels.text.fast_lines.parse_lines`.
     min_cells, max_cells : int
         Limits for the number of cells in a line.
     trailing : bool
@@ -48,7 +48,7 @@ class FastLineReader:
         read = list(dict.fromkeys(fields.values()))  # equal fields are read once
         self._names = {name: read.index(field) for name, field in fields.items()}
         self._columns = ColumnBuilder([tuple(rest) for _, *rest in read])
-        self._cells = 1 + max(span[1] for span, *_ in read)
+        self._cells = max_cells if mode == ACCESS else 1 + max(span[1] for span, *_ in read)
         empty = np.zeros(256 if nulls else 0, np.bool_)
         empty[list(nulls)] = True
         separators = readonly(np.frombuffer(delimiters, np.uint8))

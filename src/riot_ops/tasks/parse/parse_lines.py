@@ -46,7 +46,8 @@ class ParseLines(LineParser):
         cell may be missing or empty.
     format : "delimited", "spaces" or "log", default "delimited"
         What separates cells: delimiters; runs of white space; or single blanks, with cells that may be in double
-        quotes or brackets, as in the logs of web servers.
+        quotes or brackets, as in logs of many forms. A quote after a backslash only ends a cell if no other does. For
+        access logs of web servers see :class:`ParseAccessLog`.
     delimiter : str, default ","
         With ``delimited``: the ASCII characters that separate cells, each on its own.
     cells : int from 1 to 65,536, optional

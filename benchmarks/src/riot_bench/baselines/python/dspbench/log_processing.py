@@ -12,10 +12,11 @@ from typing import Any
 
 __all__ = ["Atlas", "log_processing"]
 
-_LINE = re.compile(rb'([^\s"\[]\S*) [^\s"\[]\S* [^\s"\[]\S* \[([^\]]+)\] "([^"]+)" ([1-9]\d\d) (-|\d+)(?: |$)')
-#: Lines without user names or bytes, or with quotes within the request.
-_ODD_LINE = re.compile(
-    rb'([^\s"\[]\S*) (?:[^\s"\[]\S*)? (?:[^\s"\[]\S*)? \[([^\]]+)\] "((?:[^"]|"(?! ))+)" ([1-9]\d\d) (-|\d+)?(?: |$)'
+_LINE = re.compile(rb'(\S+) \S+ \S+ \[([^\]]+)\] "([^"\\]+)" (\d\d\d) (-|\d+)(?: |$)')
+#: Lines with quotes within the request; one after a backslash ends it if no other does.
+_ODD_LINES = (
+    re.compile(rb'(\S+) \S+ \S+ \[([^\]]+)\] "((?:[^\\]|\\.)+?)" (\d\d\d) (-|\d+)(?: |$)'),
+    re.compile(rb'(\S+) \S+ \S+ \[([^\]]+)\] "(.+?)" (\d\d\d) (-|\d+)(?: |$)'),
 )
 
 
@@ -80,7 +81,7 @@ def log_processing(
 
     ``inputs`` has ``log``. ``emit="update"`` gives the counts of each key once, at the end; a dropped minute has the
     count
-    that it was dropped with. Fields that ``keep`` adds are left out.
+    that it was dropped with. Fields that ``keep`` and ``split_request`` add are left out.
     """
     atlas = Atlas(geo)
     minutes: dict[datetime, int] = {}
@@ -92,14 +93,14 @@ def log_processing(
     places: list[tuple[Any, ...]] = []
     for line in inputs["log"]:
         text = line.rstrip(b"\r\n")
-        found = _LINE.match(text) or _ODD_LINE.match(text)
+        found = _LINE.match(text) or _ODD_LINES[0].match(text) or _ODD_LINES[1].match(text)
         if found is None or not (line.isascii() or _is_text(line)):
             continue
-        address, when, request, answer, _ = found.groups()
-        if address == b"-" or len(when) != 26 or when[17:18] != b":" or not b"00" <= when[18:20] <= b"59":
+        address, when, _, answer, _ = found.groups()
+        if len(when) != 26 or when[17:18] != b":" or not b"00" <= when[18:20] <= b"59":
             continue
         minute = _minute(when[:17], when[21:])
-        if minute is None or (split_request and len(request.split()) < 2):
+        if minute is None:
             continue
         count = minutes.get(minute)
         if count is None:

@@ -26,7 +26,7 @@ def log_processing(inputs: Mapping[str, Any]) -> Any:
     time = f.expr("try_to_timestamp(concat(substr(day, 2), ' ', rtrim(']', zone)), 'dd/MMM/yyyy:HH:mm:ss Z')")
     lines = (
         inputs["log"]
-        .where(f.col("value").rlike(r'^\S+ \S+ \S+ \[[^\]]+\] "[^"]+" [1-9]\d\d (\d+|-)'))
+        .where(f.col("value").rlike(r'^\S+ \S+ \S+ \[[^\]]+\] "[^"]+" \d\d\d (\d+|-)( |$)'))
         .select(line.alias("l"))
         .select("l.*")
         .withColumn("event_time", time)
