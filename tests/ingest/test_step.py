@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 from decimal import Decimal
+from time import process_time
 
 import numpy as np
 import pandas as pd
@@ -458,3 +459,17 @@ def test_messages_of_one_of_several_sources_are_spread_round_robin():
     flow.sink("out", both.shuffle(2).to(t.MovingAverage(window=2), id="mean"))
     rows = [{"seq": i, "value": float(i)} for i in range(4)]
     assert sorted(flow.run({"a": rows, "b": []})["mean"]["value"].to_pylist()) == [1.0, 2.0]
+
+
+def test_many_nested_times_out_of_range_are_found_at_once():
+    dtype = pa.struct([("at", pa.list_(pa.timestamp("us", "UTC"))), ("by", pa.map_(pa.string(), pa.date32()))])
+    good, late = {"at": [0, None], "by": [("a", 5)]}, {"at": [0, 2**62], "by": None}
+    old = {"at": None, "by": [("a", 5), ("b", -(2**31))]}
+    numbers = pa.struct([("at", pa.list_(pa.int64())), ("by", pa.map_(pa.string(), pa.int32()))])
+    column = pa.array([good, late, None, old] * 2000, numbers).cast(dtype)
+    dead = DeadLetters("source")
+    start = process_time()
+    kept = IngestStep(pa.schema([("x", dtype)])).apply(pa.RecordBatch.from_arrays([column], ["x"]), dead)
+    assert process_time() - start < 0.5
+    assert kept.num_rows == dead.count == 4000
+    assert kept.column("x").null_count == 2000

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from riot_ops.core.casting import can_cast, cast, is_text, to_python
+from riot_ops.core.casting import can_cast, cast_or_null, is_text, to_python
 from riot_ops.core.errors import escape_surrogates, value_text
 from riot_ops.core.schema import EARLIEST, ERRORS, LATEST, TIMESTAMP
 
@@ -163,7 +163,7 @@ def _column_or_nulls(batch: pa.RecordBatch, name: str, dtype: pa.DataType) -> pa
         return batch.column(place)
     if place < 0 or not can_cast(batch.schema.field(place).type, dtype):
         return pa.nulls(batch.num_rows, dtype)
-    return cast(batch.column(place), dtype)[0]
+    return cast_or_null(batch.column(place), dtype)
 
 
 def _as_text(column: pa.Array) -> pa.Array:

@@ -13,7 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from riot_ops.core.casting import PER_SECOND, Problem, can_cast, cast
+from riot_ops.core.castable import PER_SECOND
+from riot_ops.core.casting import Problem, can_cast, cast
 from riot_ops.core.errors import ConfigError, did_you_mean
 from riot_ops.core.paths import local_path
 from riot_ops.core.schema import TIMESTAMP

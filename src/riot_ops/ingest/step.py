@@ -18,7 +18,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from riot_ops.core.casting import PER_SECOND, Problem, can_cast, cast, from_values, plain_schema, to_python
+from riot_ops.core.castable import PER_SECOND
+from riot_ops.core.casting import Problem, can_cast, cast, flat_list, from_values, plain_schema, to_python
 from riot_ops.core.clock import WATERMARKS
 from riot_ops.core.dead_letters import DeadLetters, json_text, records_as_json
 from riot_ops.core.errors import ConfigError, did_you_mean, escape_surrogates, value_text
@@ -356,11 +357,27 @@ def _check_utf8(column: pa.Array) -> Problems:
 
 
 def _check_nested(column: pa.Array) -> Problems:
-    """Check nested values, one by one only if the whole column fails."""
+    """Check nested values: whether all convert, and if not, the columns of their members."""
     if _converts(column):
         return {}
-    bad = [i for i in range(len(column)) if not _converts(column.slice(i, 1))]
-    return {i: Problem("out_of_range", f"of type {column.type} contains an invalid value") for i in bad}
+    bad = _invalid_rows(column) or [i for i in range(len(column)) if not _converts(column.slice(i, 1))]
+    return {i: Problem("out_of_range", f"of type {column.type} contains an invalid value") for i in sorted(bad)}
+
+
+def _invalid_rows(column: pa.Array) -> set[int]:
+    """Find the rows with a member that Python cannot hold."""
+    dtype = column.type
+    if types.is_struct(dtype):
+        return set().union(*map(_invalid_rows, column.flatten()))
+    if types.is_list(dtype) or types.is_large_list(dtype) or types.is_fixed_size_list(dtype):
+        values, lengths = flat_list(column)
+        return set(np.repeat(np.arange(len(column)), lengths)[sorted(_invalid_rows(values))].tolist())
+    if types.is_map(dtype):
+        column = column.take(pa.array(np.arange(len(column))))  # entries without gaps
+        found = sorted(_invalid_rows(column.keys) | _invalid_rows(column.items))
+        return set(np.repeat(np.arange(len(column)), np.diff(np.asarray(column.offsets)))[found].tolist())
+    check = _check_for(dtype)
+    return set(check(column)) if check is not None else set()
 
 
 def _converts(column: pa.Array) -> bool:
