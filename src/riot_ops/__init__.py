@@ -25,8 +25,10 @@ from riot_ops.core.secret import Secret
 
 if TYPE_CHECKING:
     from riot_ops.core.buffering import Buffering
-    from riot_ops.core.sink import CallbackSink, ConsoleSink, MemorySink, ParquetSink, Sink
+    from riot_ops.core.file_sink import ParquetSink
+    from riot_ops.core.sink import CallbackSink, ConsoleSink, MemorySink, Sink
     from riot_ops.core.source import Source
+    from riot_ops.core.text_sinks import CSVSink, JSONLinesSink
     from riot_ops.dataflow import Dataflow, Stream, merge
     from riot_ops.graph.nodes import Distribution
     from riot_ops.ingest.files import read
@@ -44,12 +46,14 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Buffering",
+    "CSVSink",
     "CallbackSink",
     "ConfigError",
     "ConnectorError",
     "ConsoleSink",
     "Dataflow",
     "Distribution",
+    "JSONLinesSink",
     "MemorySink",
     "MemorySource",
     "MissingExtraError",
@@ -85,13 +89,15 @@ __all__ = [
 #: Where the names that are imported at first use are defined.
 _MODULES = {
     "Buffering": "riot_ops.core.buffering",
+    "CSVSink": "riot_ops.core.text_sinks",
     "CallbackSink": "riot_ops.core.sink",
     "ConsoleSink": "riot_ops.core.sink",
     "Dataflow": "riot_ops.dataflow",
     "Distribution": "riot_ops.graph.nodes",
+    "JSONLinesSink": "riot_ops.core.text_sinks",
     "MemorySink": "riot_ops.core.sink",
     "MemorySource": "riot_ops.ingest.memory_source",
-    "ParquetSink": "riot_ops.core.sink",
+    "ParquetSink": "riot_ops.core.file_sink",
     "Probe": "riot_ops.measure.probe",
     "Session": "riot_ops.runtime.session",
     "Sink": "riot_ops.core.sink",

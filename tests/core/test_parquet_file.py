@@ -11,8 +11,8 @@ import pytest
 
 import riot_ops as ro
 from riot_ops.core.errors import ConnectorError
+from riot_ops.core.file_sink import ParquetSink
 from riot_ops.core.parquet_file import read_parquet
-from riot_ops.core.sink import ParquetSink
 
 ROWS = 4_000
 

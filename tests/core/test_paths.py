@@ -20,8 +20,8 @@ from riot_ops.connectors.mqtt.source import MQTTSource
 from riot_ops.connectors.stores import open_blobs
 from riot_ops.connectors.stores.folder import FolderBlobs
 from riot_ops.core.errors import ConfigError
+from riot_ops.core.file_sink import ParquetSink
 from riot_ops.core.paths import local_path, temporary_folder
-from riot_ops.core.sink import ParquetSink
 from riot_ops.sketches.bloom import BloomFilter
 from riot_ops.streams import city, replay
 from riot_ops.streams.files import write

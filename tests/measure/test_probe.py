@@ -17,7 +17,8 @@ import pytest
 from riot_ops import tasks as t
 from riot_ops.core.buffering import Buffering
 from riot_ops.core.errors import ConfigError
-from riot_ops.core.sink import MemorySink, ParquetSink
+from riot_ops.core.file_sink import ParquetSink
+from riot_ops.core.sink import MemorySink
 from riot_ops.dataflow import Dataflow
 from riot_ops.graph.selectivity import declared_selectivity
 from riot_ops.ingest.memory_source import MemorySource

@@ -16,7 +16,8 @@ import pytest
 import riot_ops as ro
 from riot_ops import tasks as t
 from riot_ops.core.errors import ConnectorError, StateError
-from riot_ops.core.sink import CallbackSink, FanOutWriter, ParquetSink
+from riot_ops.core.file_sink import ParquetSink
+from riot_ops.core.sink import CallbackSink, FanOutWriter
 from riot_ops.runtime.checkpoint import Checkpoint
 from riot_ops.runtime.folder_lock import LOCK, FolderLock
 from tests.recovery import job

@@ -13,7 +13,8 @@ import pytest
 import riot_ops as ro
 from riot_ops import tasks as t
 from riot_ops.core.errors import ConnectorError
-from riot_ops.core.sink import MemorySink, ParquetSink
+from riot_ops.core.file_sink import ParquetSink
+from riot_ops.core.sink import MemorySink
 from riot_ops.spark import driver_sink
 from tests.spark import cluster_job
 

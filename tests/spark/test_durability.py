@@ -13,10 +13,12 @@ import pytest
 import riot_ops as ro
 from riot_ops import tasks as t
 from riot_ops.core.errors import ConfigError, ConnectorError, RiotError, StateError
-from riot_ops.core.sink import CallbackSink, ParquetSink
+from riot_ops.core.file_sink import ParquetSink
+from riot_ops.core.sink import CallbackSink
 from riot_ops.streams.files import write as write_stream
 from riot_ops.testing import exact
-from tests.core.test_sink import ROWS, branched, check_result_streams
+from tests.core.test_file_sink import ROWS
+from tests.core.test_sink import branched, check_result_streams
 from tests.recovery import job
 from tests.recovery.test_restart import assert_equal, file_contents, result_contents
 

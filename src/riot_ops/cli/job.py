@@ -28,11 +28,12 @@ from riot_ops.cli.run_folder import RunFolder
 from riot_ops.connectors.stores.azure import AZURE_VARIABLE
 from riot_ops.core.buffering import AVAILABLE_NOW, Buffering, check_target, check_trigger
 from riot_ops.core.errors import ConfigError, MissingExtraError, did_you_mean, escape_control, excerpt
+from riot_ops.core.file_sink import FileSink
 from riot_ops.core.interrupts import handle_termination
-from riot_ops.core.parquet_file import read_parquet
 from riot_ops.core.paths import local_path, safe_file_name
-from riot_ops.core.sink import MemorySink, ParquetSink
+from riot_ops.core.sink import MemorySink
 from riot_ops.core.source import Source
+from riot_ops.core.text_sinks import FILE_SINKS
 from riot_ops.dataflow import Dataflow
 from riot_ops.dataflows.local_services import LocalServices
 from riot_ops.dataflows.riotbench.pred import MODELS, UPDATES_SCHEMA
@@ -79,6 +80,7 @@ class Job:
     key: str | None = None
     runner: str = "spark"
     out: Path | None = None
+    out_format: str = "parquet"
     overwrite: bool = False
     checkpoint: Path | None = None
     rate: float | None = None
@@ -137,6 +139,8 @@ class Job:
         for option in ("ticks", "spans", "start"):
             if getattr(self, option) is not None and self.name != "train":
                 raise ConfigError(f"--{option} is for train, got {self.name}; leave it out")
+        if self.out_format not in FILE_SINKS:
+            raise ConfigError(f"--out-format must be {' or '.join(FILE_SINKS)}, got {self.out_format!r}")
         if self.buffering not in (None, *Buffering.PRESETS):
             raise ConfigError(f"--buffering must be one of {', '.join(Buffering.PRESETS)}, got {self.buffering!r}")
         if self.runner not in ("spark", "local"):
@@ -169,6 +173,10 @@ class Job:
         """The folder of the results."""
         return self.out if self.out is not None else Path("out") / safe_file_name(self.name)
 
+    def sink(self) -> FileSink:
+        """Return the sink of all streams."""
+        return FILE_SINKS[self.out_format](self.folder)
+
     def run(self, console: Console) -> Summary:
         """Run the job, with progress and a summary on the console; SIGTERM ends it with its own exit code."""
         with handle_termination() as terminated:
@@ -188,7 +196,7 @@ class Job:
                     logging.getLogger(__name__).warning(message)
             folder = RunFolder(
                 self.folder,
-                self.run_identity(),
+                {**self.run_identity(), "results": self.out_format},
                 (*RUN_ARTIFACTS, f"{safe_file_name(self.name)}.png", "learn.png"),
                 checkpoint=self.checkpoint,
                 overwrite=self.overwrite,
@@ -203,7 +211,9 @@ class Job:
                 with console.status("compiling kernels …"):
                     self._warm_up()
                 self._run_with_progress(flow, source, None if folder.continued else self.total(), console)
-            if self.plot:
+            if self.plot and self.out_format != "parquet":
+                console.print("no plot: plots are drawn from Parquet files (--out-format parquet)", soft_wrap=True)
+            elif self.plot:
                 try:
                     self.draw(console)
                 except MissingExtraError as error:  # the results are there, and complete
@@ -334,7 +344,7 @@ class Job:
         with self.concurrent_work():
             self.summary = flow.run(
                 source=source,
-                sinks=ParquetSink(self.folder),
+                sinks=self.sink(),
                 checkpoint=self.checkpoint,
                 overwrite=self.overwrite,
                 batch_size=self.batch,
@@ -353,7 +363,7 @@ class Job:
             query = flow.start(
                 spark,
                 source=source,
-                out=self.folder,
+                sinks=self.sink(),
                 checkpoint=self.checkpoint,
                 trigger=self.trigger,
                 buffering=self.buffering,
@@ -399,20 +409,19 @@ class Job:
             table.add_row(escape_control(f"  {reason}"), f"{rejected:,} of {taken:,}" if taken else f"{rejected:,}")
         table.add_row("batches", f"{s.batches:,}")
         console.print(table)
-        console.print(f"results: {self.folder}/<stream>/*.parquet", soft_wrap=True)
+        console.print(f"results: {self.folder}/<stream>/*.{self.out_format}", soft_wrap=True)
         if self.all_rejected:
             self._show_rejected(console)
 
     def _show_rejected(self, console: Console) -> None:
         """Print the first rejected record and where all of them are."""
-        files = sorted((self.folder / ERRORS_STREAM).glob("*.parquet"))
-        first = read_parquet(files[0]).slice(0, 1).to_pylist() if files else []
+        first = self.sink().table(ERRORS_STREAM).slice(0, 1).to_pylist()
         console.print("no results: all records were rejected", style="bold red")
         for row in first:
             why = f"{row['task']}: {row['reason']} ({row['message']})"
             line = escape_control(f"the first, by {why}: {excerpt(row['raw'] or '', 200)!r}")
             console.print(line, soft_wrap=True)
-        console.print(f"all, with reasons: {self.folder / ERRORS_STREAM}/*.parquet", soft_wrap=True)
+        console.print(f"all, with reasons: {self.folder / ERRORS_STREAM}/*.{self.out_format}", soft_wrap=True)
 
     def draw(self, console: Console) -> None:
         """For STATS, draw raw, smoothed and predicted values of one sensor."""

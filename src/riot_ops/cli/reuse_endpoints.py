@@ -1,7 +1,7 @@
 """The sources and sinks of a submitted dataflow, as text and as JSON.
 
 A source is a generated stream (``{"stream": "city", "rate": 500}``), a file (``{"file": "readings.csv"}``) or a
-subscription (``{"mqtt": {"url": …, "topics": […]}}``); a sink is a folder of Parquet files (``{"folder": "out"}``), a
+subscription (``{"mqtt": {"url": …, "topics": […]}}``); a sink is a folder of files (``{"folder": "out"}``), a
 broker (``{"mqtt": {"url": …, "topic": …}}``) or nothing (``{"discard": true}``). A plain text names a stream or a
 file; for a sink it names a folder, or is ``discard``. Secrets must be ``{"env": NAME}``.
 """
@@ -24,8 +24,9 @@ from riot_ops.core.errors import ConfigError, did_you_mean, value_text
 from riot_ops.core.parameters import parameters_from_json
 from riot_ops.core.paths import local_path
 from riot_ops.core.schema import RAW
-from riot_ops.core.sink import CallbackSink, ParquetSink, Sink
+from riot_ops.core.sink import CallbackSink, Sink
 from riot_ops.core.source import Source, WrappedSource
+from riot_ops.core.text_sinks import FILE_SINKS
 from riot_ops.ingest.files import read
 from riot_ops.ingest.pace import paced
 
@@ -87,7 +88,7 @@ def make_source(name: str, endpoint: Mapping[str, Any], schema: pa.Schema, spool
 def make_sink(name: str, endpoint: Mapping[str, Any]) -> Sink:
     """Make a sink."""
     forms: dict[str, Callable[..., Sink]] = {
-        "folder": lambda folder, compression="snappy": ParquetSink(folder, compression),
+        "folder": _folder,
         "mqtt": lambda mqtt: MQTTSink(**parameters_from_json(MQTTSink, "mqtt", mqtt)),
         "discard": lambda discard: CallbackSink(_discard),
     }
@@ -106,6 +107,12 @@ def _make(label: str, endpoint: Mapping[str, Any], forms: Mapping[str, Callable[
         raise ConfigError(f"{label}: {error}") from None
     except TypeError as error:
         raise ConfigError(f"{label}: {value_text(str(error).partition(') ')[2] or str(error))}") from None
+
+
+def _folder(folder: str, format: str = "parquet", **options: Any) -> Sink:
+    if format not in FILE_SINKS:
+        raise ConfigError(f"format must be {' or '.join(FILE_SINKS)}, got {value_text(format)}")
+    return FILE_SINKS[format](folder, **options)
 
 
 def _generated(stream: str, rate: float | None = None, speed: float | None = None, **options: Any) -> Source:

@@ -109,6 +109,9 @@ def run(
         _option(INPUT, "Stream whose seven-day rate curve sets the pace, at the benchmark's speed-up or at --speed."),
     ] = None,
     out: Annotated[Path | None, _option(OUTPUT, "Folder of the results; default: out/NAME.")] = None,
+    out_format: Annotated[
+        str, _option(OUTPUT, "Format of the results: parquet, csv or jsonl (a JSON object per line).")
+    ] = "parquet",
     overwrite: Annotated[
         bool, _option(OUTPUT, "Replace the results of an earlier run in that folder.", "--overwrite")
     ] = False,
@@ -171,7 +174,7 @@ def run(
     list_names: Annotated[bool, typer.Option("--list", help="List the applications and exit.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="With --list: print JSON.")] = False,
 ) -> None:
-    """Run an application and write its results as Parquet files, one folder per stream."""
+    """Run an application and write its results as files, one folder per stream."""
     if list_names:
         _list_applications(as_json)
         return
@@ -218,6 +221,7 @@ def run(
         speed=speed,
         curve=curve,
         out=out,
+        out_format=out_format,
         overwrite=overwrite,
         checkpoint=checkpoint,
         form=form,

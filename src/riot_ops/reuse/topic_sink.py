@@ -12,8 +12,9 @@ from typing import Any
 import pyarrow as pa
 
 from riot_ops.core.errors import ConnectorError
+from riot_ops.core.file_sink import publish_files
 from riot_ops.core.paths import make_folder, sync
-from riot_ops.core.sink import Message, Sink, Writer, align_schemas, publish_files
+from riot_ops.core.sink import Message, Sink, Writer, align_schemas
 from riot_ops.reuse.topic import Topic, TopicFile
 
 __all__ = ["TopicSink"]

@@ -10,9 +10,10 @@ from typing import Any
 import pyarrow as pa
 
 from riot_ops.core.errors import ConfigError, did_you_mean, value_text
+from riot_ops.core.file_sink import ParquetSink
 from riot_ops.core.paths import local_path
 from riot_ops.core.schema import RAW
-from riot_ops.core.sink import MemorySink, ParquetSink, Sink
+from riot_ops.core.sink import MemorySink, Sink
 from riot_ops.core.source import Source
 from riot_ops.graph.graph import Graph
 from riot_ops.graph.nodes import ERRORS_STREAM
@@ -152,7 +153,9 @@ def bind_sinks(flow: Graph, sinks: Any, out: str | Path | None) -> tuple[dict[st
     last = sinks[ERRORS_STREAM] if ERRORS_STREAM in sinks else next(iter(sinks.values()), None)
     routes[ERRORS_STREAM] = [] if last is None else [label[id(last)]]
     ending = {name: [s for s, targets in routes.items() if name in targets] for name in distinct}
-    return {name: sink.bind(ending[name]) for name, sink in distinct.items()}, routes
+    schemas = flow.schemas()
+    bound = {name: sink.bind({stream: schemas[stream] for stream in ending[name]}) for name, sink in distinct.items()}
+    return bound, routes
 
 
 def end_sinks(flow: Graph, sinks: Mapping[str, Sink], routes: Mapping[str, list[str]]) -> None:

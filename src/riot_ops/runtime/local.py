@@ -233,6 +233,7 @@ class _Job:
                 self._commit(self.message)  # which is idempotent
             else:
                 self._close_epoch()  # keep what has been processed
+            end_sinks(self.flow, self.sinks, self.routes)
             raise
         except BaseException:
             self._abort()

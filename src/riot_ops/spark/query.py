@@ -134,6 +134,7 @@ class Query:
         self._stopped = True
         self.streaming.stop()
         self.poll()
+        end_sinks(self.flow, self._sinks, self._routes)
         self.close()
 
     def close(self) -> None:

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from riot_bench.harness.micro_batches import durations
 from riot_bench.harness.timing import median, median_seconds
 from riot_bench.harness.workload import tumbling_stats
-from riot_ops.core.sink import ParquetSink
+from riot_ops.core.file_sink import ParquetSink
 
 __all__ = ["run_frames", "write_rate"]
 

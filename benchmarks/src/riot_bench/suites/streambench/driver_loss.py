@@ -14,7 +14,7 @@ from riot_bench.harness.child_process import kill_group, module_process, wait_fo
 from riot_bench.harness.numbered_lines import NumberedFiles, NumberedLines
 from riot_bench.suites.streambench.runs import program_flow
 from riot_ops.core.errors import RiotError
-from riot_ops.core.sink import ParquetSink
+from riot_ops.core.file_sink import ParquetSink
 
 __all__ = ["RestartedRun", "TooSoonError", "main", "run_with_lost_driver"]
 

@@ -15,7 +15,8 @@ from riot_bench.harness.numbered_lines import NumberedLines
 from riot_bench.suites.streambench.formulas import count_lost_and_duplicated
 from riot_bench.suites.streambench.programs import PROGRAMS, final_results, latest_records
 from riot_bench.suites.streambench.runs import program_flow
-from riot_ops.core.sink import CallbackSink, ParquetSink
+from riot_ops.core.file_sink import ParquetSink
+from riot_ops.core.sink import CallbackSink
 
 __all__ = ["ExpectedResults", "NumberedResults", "read_results"]
 

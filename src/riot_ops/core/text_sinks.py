@@ -1,0 +1,237 @@
+"""Sinks that write text: CSV and JSON lines."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+from pyarrow import types
+
+from riot_ops.core.casting import from_values
+from riot_ops.core.errors import ConfigError, ConnectorError
+from riot_ops.core.file_sink import FileSink, ParquetSink, TableWriter
+
+__all__ = ["FILE_SINKS", "CSVSink", "JSONLinesSink"]
+
+_JSON = msgspec.json.Encoder(decimal_format="number", enc_hook=lambda value: value.isoformat())
+
+
+class CSVSink(FileSink):
+    """Writes ``<directory>/<stream>/part-<batch>-<partition>.csv``, effectively once (see :class:`FileSink`).
+
+    Each file is UTF-8 with a header; lines end in a line feed. A missing value is an empty cell, an empty text is
+    ``""``. Numbers keep all digits. Times are ISO 8601 with as many digits as their type has, and ``Z`` where they have a time
+    zone; durations are whole numbers of their unit. Lists and structs are JSON.
+
+    Parameters
+    ----------
+    directory : str or Path
+        A path or ``file:`` URI; created if missing.
+    delimiter : str, default ","
+        One ASCII character between cells, neither a quote nor the end of a line.
+
+    Raises
+    ------
+    ConfigError
+        When a dataflow starts, for a stream with a column of bytes, for which CSV has no form.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> schema = pa.schema([("room", pa.string()), ("value", pa.float64())])
+    >>> sink = CSVSink(folder.name, delimiter=";").bind({"out": schema})
+    >>> writer = sink.writer(0, 0)
+    >>> writer.write("out", pa.RecordBatch.from_pydict({"room": ["a;b", None], "value": [21.5, 22.0]}))
+    >>> sink.commit(0, [writer.finish()])
+    >>> print(Path(folder.name, "out", "part-000000-00000.csv").read_text())
+    "room";"value"
+    "a;b";21.5
+    ;22
+    <BLANKLINE>
+    >>> sink.table("out").to_pylist()
+    [{'room': 'a;b', 'value': 21.5}, {'room': None, 'value': 22.0}]
+    >>> folder.cleanup()
+    """
+
+    suffix = "csv"
+
+    def __init__(self, directory: str | Path, *, delimiter: str = ",") -> None:
+        super().__init__(directory)
+        if not isinstance(delimiter, str) or len(delimiter) != 1 or delimiter in '"\r\n' or not delimiter.isascii():
+            raise ConfigError(
+                f"delimiter must be one ASCII character other than a quote and a line end, got {delimiter!r}"
+            )
+        self.delimiter = delimiter
+
+    def bind(self, schemas: Mapping[str, pa.Schema]) -> FileSink:
+        for stream, schema in schemas.items():
+            for field in schema:
+                if _is_binary(field.type):
+                    raise ConfigError(
+                        f"column {field.name!r} of stream {stream!r} has type {field.type}, for which CSV has no form: "
+                        "drop it, make text of it, or use a JSONLinesSink or ParquetSink"
+                    )
+        return super().bind(schemas)
+
+    def open_file(self, path: Path, schema: pa.Schema) -> TableWriter:
+        return _CSVWriter(path, schema, self.delimiter)
+
+    def read_file(self, path: Path, stream: str) -> pa.Table:
+        from pyarrow import csv
+
+        schema = (self.schemas or {}).get(stream)
+        texts = {} if schema is None else {f.name: _cell_type(f.type) for f in schema}
+        try:
+            table = csv.read_csv(
+                path,
+                parse_options=csv.ParseOptions(
+                    delimiter=self.delimiter, newlines_in_values=True, ignore_empty_lines=False
+                ),
+                convert_options=csv.ConvertOptions(
+                    column_types=texts, null_values=[""], strings_can_be_null=True, quoted_strings_can_be_null=False
+                ),
+            )
+            return table if schema is None else _typed(table, schema)
+        except (pa.ArrowException, OSError, ValueError, KeyError) as error:
+            raise ConnectorError(f"cannot read {path}: {error}") from error
+
+
+class JSONLinesSink(FileSink):
+    """Writes ``<directory>/<stream>/part-<batch>-<partition>.jsonl``, effectively once (see :class:`FileSink`).
+
+    Each line is a JSON object with all columns, missing values as ``null``. Numbers keep all digits, decimals too. JSON
+    has no NaN and no infinity: they are written as ``null``. Times are ISO 8601, durations whole numbers of their unit,
+    bytes are Base64.
+
+    Parameters
+    ----------
+    directory : str or Path
+        A path or ``file:`` URI; created if missing.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> sink = JSONLinesSink(folder.name).bind({"out": pa.schema([("room", pa.string()), ("value", pa.float64())])})
+    >>> writer = sink.writer(0, 0)
+    >>> writer.write("out", pa.RecordBatch.from_pydict({"room": ["küche", None], "value": [21.5, 22.0]}))
+    >>> sink.commit(0, [writer.finish()])
+    >>> print(Path(folder.name, "out", "part-000000-00000.jsonl").read_text())
+    {"room":"küche","value":21.5}
+    {"room":null,"value":22.0}
+    <BLANKLINE>
+    >>> sink.table("out").to_pylist()
+    [{'room': 'küche', 'value': 21.5}, {'room': None, 'value': 22.0}]
+    >>> folder.cleanup()
+    """
+
+    suffix = "jsonl"
+
+    def open_file(self, path: Path, schema: pa.Schema) -> TableWriter:
+        return _JSONLinesWriter(path, schema)
+
+    def read_file(self, path: Path, stream: str) -> pa.Table:
+        schema = (self.schemas or {}).get(stream)
+        try:
+            with path.open("rb") as lines:
+                rows = [_decoded(line, schema or pa.schema([])) for line in lines]
+            if schema is None:
+                return pa.Table.from_pylist(rows)
+            return pa.table([_from_json([row[f.name] for row in rows], f.type) for f in schema], schema=schema)
+        except (pa.ArrowException, OSError, ValueError, KeyError, TypeError) as error:
+            raise ConnectorError(f"cannot read {path}: {error}") from error
+
+
+#: By format, what writes it.
+FILE_SINKS: dict[str, type[FileSink]] = {"parquet": ParquetSink, "csv": CSVSink, "jsonl": JSONLinesSink}
+
+
+class _CSVWriter:
+    def __init__(self, path: Path, schema: pa.Schema, delimiter: str) -> None:
+        from pyarrow import csv
+
+        self.schema = schema
+        cells = pa.schema([pa.field(f.name, pa.string() if types.is_nested(f.type) else f.type) for f in schema])
+        self._file = csv.CSVWriter(path, cells, write_options=csv.WriteOptions(delimiter=delimiter))
+
+    def write_table(self, table: pa.Table) -> None:
+        columns = [_as_json(c) if types.is_nested(c.type) else c for c in table.columns]
+        self._file.write_table(pa.table(columns, names=table.column_names))
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class _JSONLinesWriter:
+    def __init__(self, path: Path, schema: pa.Schema) -> None:
+        self.schema = schema
+        self._file = path.open("wb")
+
+    def write_table(self, table: pa.Table) -> None:
+        columns = [_plain(column) for column in table.columns]
+        self._file.write(_JSON.encode_lines(pa.table(columns, names=table.column_names).to_pylist()))
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def _is_binary(dtype: pa.DataType) -> bool:
+    return types.is_binary(dtype) or types.is_large_binary(dtype) or types.is_fixed_size_binary(dtype)
+
+
+def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Durations as whole numbers; times that Python's types would cut or that JSON does not know as text."""
+    if types.is_duration(column.type):
+        return column.cast(pa.int64())
+    if types.is_time(column.type) or (types.is_timestamp(column.type) and column.type.unit == "ns"):
+        return column.cast(pa.string())
+    return column
+
+
+def _as_json(column: pa.ChunkedArray) -> pa.Array:
+    texts = [None if value is None else _JSON.encode(value).decode() for value in column.to_pylist()]
+    return pa.array(texts, pa.string())
+
+
+def _from_json(values: list[Any], dtype: pa.DataType) -> pa.Array:
+    """Make a column of decoded JSON values."""
+    if types.is_duration(dtype):
+        return pa.array(values, pa.int64()).cast(dtype)
+    if types.is_time(dtype):
+        return pa.array(values, pa.string()).cast(dtype)
+    if _is_binary(dtype):
+        return pa.array([None if value is None else base64.b64decode(value) for value in values], dtype)
+    column, problems = from_values(values, dtype)
+    if problems:
+        row, problem = next(iter(problems.items()))
+        raise ValueError(f"line {row + 1}: a value {problem.text}")
+    return column
+
+
+def _cell_type(dtype: pa.DataType) -> pa.DataType:
+    """The type as which a cell of a CSV file is read."""
+    return pa.string() if types.is_nested(dtype) else pa.int64() if types.is_duration(dtype) else dtype
+
+
+def _typed(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Make columns of their declared types of the cells of a CSV file."""
+    columns = []
+    for field in schema:
+        column = table.column(field.name)
+        if types.is_nested(field.type):
+            decoded = [None if text is None else _decoded(text, field.type) for text in column.to_pylist()]
+            column = _from_json(decoded, field.type)
+        columns.append(column.cast(field.type))
+    return pa.table(columns, schema=schema)
+
+
+def _decoded(text: str | bytes, dtype: pa.DataType | pa.Schema) -> Any:
+    """Decode JSON; numbers keep their digits where decimals are expected."""
+    return json.loads(text, parse_float=Decimal if "decimal" in str(dtype) else None)
