@@ -289,3 +289,38 @@ def test_missing_spark_is_reported_before_anything_is_written(tmp_path, monkeypa
     assert "pip install 'riot-ops[spark]'" in str(error)
     assert text == ""
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(("form", "marks"), [("csv", b'"seq",'), ("jsonl", b'{"seq":')])
+def test_format_of_results(tmp_path, monkeypatch, form, marks):
+    monkeypatch.chdir(tmp_path)
+    flow = ro.Dataflow("kept")
+    flow.sink("out", flow.source("raw", schema={"v": "int64"}))
+    (tmp_path / "flow.json").write_text(flow.to_json(), encoding="utf-8")
+    (tmp_path / "in.csv").write_text("v\n1\n2\nx\n", encoding="utf-8")
+    options = ["run", "flow.json", "--input", "in.csv", "--runner", "local", "--checkpoint", "kept"]
+    done = CliRunner().invoke(cli.app, [*options, "--out-format", form])
+    assert done.exit_code == 0, done.output
+    files = sorted((tmp_path / "out").glob("*/*/*.*"))
+    assert {path.suffix for path in files} == {f".{form}"} and len(files) == 2
+    assert all(path.read_bytes().startswith(marks) for path in files)
+    assert f"<stream>/*.{form}" in done.output.replace("\n", "")
+    other = CliRunner().invoke(cli.app, options)
+    assert other.exit_code != 0 and f"results '{form}', got 'parquet'" in str(other.output) + str(other.exception)
+
+
+def test_results_of_rejected_records_as_csv(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "in.csv").write_text("v\nx\n", encoding="utf-8")
+    flow = ro.Dataflow("kept")
+    flow.sink("out", flow.source("raw", schema={"v": "int64"}))
+    (tmp_path / "flow.json").write_text(flow.to_json(), encoding="utf-8")
+    done = CliRunner().invoke(
+        cli.app, ["run", "flow.json", "--input", "in.csv", "--runner", "local", "--out-format", "csv"]
+    )
+    assert done.exit_code == 1 and "the first, by raw: wrong_type" in done.output.replace("\n", " ")
+
+
+def test_format_that_no_sink_writes(tmp_path):
+    done = CliRunner().invoke(cli.app, ["run", "stats", "--runner", "local", "--out-format", "xml"])
+    assert done.exit_code != 0 and "--out-format must be parquet or csv or jsonl, got 'xml'" in str(done.exception)

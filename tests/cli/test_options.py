@@ -62,6 +62,7 @@ RUN = {
     "--speed": ("2.5", "speed", 2.5),
     "--curve": ("fit", "curve", "fit"),
     "--out": ("o", "out", Path("o")),
+    "--out-format": ("csv", "out_format", "csv"),
     "--overwrite": (None, "overwrite", True),
     "--checkpoint": ("c", "checkpoint", Path("c")),
     "--form": ("plots", "form", "plots"),
@@ -233,7 +234,11 @@ def test_options_reach_a_query_on_spark(tmp_path, monkeypatch):
         names = ("trigger", "buffering", "overwrite", "max_records", "target_s")
         found = (kept_cores.pop(), *(given[n] for n in names))
         assert found == wanted
-        assert (given["checkpoint"], given["out"], given["source"]) == (tmp_path / "kept", job.out, "source")
+        assert (given["checkpoint"], given["sinks"].directory, given["source"]) == (
+            tmp_path / "kept",
+            job.out,
+            "source",
+        )
         assert job.summary == "done"
 
 

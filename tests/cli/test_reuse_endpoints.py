@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from datetime import timedelta
 
 import pyarrow.parquet as pq
 import pytest
@@ -15,6 +16,8 @@ from riot_ops.cli.reuse_endpoints import make_sink, make_source, parse_endpoint
 from riot_ops.connectors import MQTTSource
 from riot_ops.connectors.mqtt.memory import MemoryBroker
 from riot_ops.core.errors import ConfigError
+from riot_ops.core.file_sink import ParquetSink
+from riot_ops.core.text_sinks import JSONLinesSink
 from riot_ops.ingest.pace import paced
 from riot_ops.reuse import ReuseManager, SparkBackend
 from riot_ops.runtime.merged_source import merge_sources
@@ -203,3 +206,14 @@ def test_malformed_json_is_refused_without_its_text():
     assert "hunter2" not in str(caught.value)
     with pytest.raises(ConfigError, match="must be a text or an object, got int"):
         parse_endpoint(3, "in", "source")
+
+
+def test_formats_of_folders(tmp_path):
+    assert isinstance(make_sink("s", {"folder": str(tmp_path)}), ParquetSink)
+    assert make_sink("s", {"folder": str(tmp_path), "format": "csv", "delimiter": ";"}).delimiter == ";"
+    assert isinstance(make_sink("s", {"folder": str(tmp_path), "format": "jsonl"}), JSONLinesSink)
+    assert make_sink("s", {"folder": str(tmp_path), "roll_interval": "1h"}).roll_interval == timedelta(hours=1)
+    with pytest.raises(ConfigError, match=r"format must be parquet or csv or jsonl, got 'xlsx'"):
+        make_sink("s", {"folder": str(tmp_path), "format": "xlsx"})
+    with pytest.raises(ConfigError, match=r"sink s: .*delimiter"):
+        make_sink("s", {"folder": str(tmp_path), "delimiter": ";"})

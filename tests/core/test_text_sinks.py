@@ -44,7 +44,7 @@ ROW = {
     "flag": True,
     "money": Decimal("-12345678901234.1000"),
     "time": datetime(2024, 5, 1, 12, 30, 0, 1, tzinfo=UTC),
-    "local": datetime(1969, 12, 31, 23, 59, 59, 999999),
+    "local": datetime.fromisoformat("1969-12-31T23:59:59.999999"),
     "day": date(2024, 2, 29),
     "hour": time(23, 59, 59, 999999),
     "span": timedelta(microseconds=-1),
@@ -150,8 +150,7 @@ def test_numbers_that_json_lacks_become_null(tmp_path):
             {
                 "text": st.none() | st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x00")),
                 "n": st.none() | st.floats(allow_nan=False, allow_infinity=False),
-                "t": st.none()
-                | st.datetimes(datetime(1, 1, 2), datetime(9999, 12, 30)).map(lambda t: t.replace(tzinfo=UTC)),
+                "t": st.none() | st.datetimes(timezones=st.just(UTC)).filter(lambda t: 1 < t.year < 9999),
             }
         ),
         min_size=1,
@@ -167,7 +166,7 @@ def test_any_text_number_and_time_is_read_back(sink, rows, tmp_path_factory):
 def steps():
     dataflow = ro.Dataflow("texts")
     source = dataflow.source("in", schema={"key": "string", "value": "double"})
-    return dataflow.sink("out", source.to(ro.tasks.RunningCount(by="key"), id="out"))
+    return dataflow.sink("out", source.to(ro.tasks.RunningCount(by="key"), id="counts"))
 
 
 @pytest.mark.parametrize("format", ["csv", "jsonl"])
@@ -184,8 +183,8 @@ def test_run_continues_from_its_checkpoint(format, tmp_path):
     with pytest.raises(KeyboardInterrupt):
         steps().run(ro.MemorySource(rows), sinks=FILE_SINKS[format](tmp_path / "out"), progress=stop, **options)
     result = steps().run(ro.MemorySource(rows), sinks=FILE_SINKS[format](tmp_path / "out"), **options)
-    wanted = steps().run(ro.MemorySource(rows))["out"]
-    assert result["out"].equals(wanted)
+    wanted = steps().run(ro.MemorySource(rows))["counts"]
+    assert result["counts"].equals(wanted)
     assert {path.suffix for path in (tmp_path / "out").glob("*/*")} == {f".{format}"}
     with pytest.raises(ConnectorError, match="holds the output of an earlier run"):
         steps().run(ro.MemorySource(rows), sinks=FILE_SINKS[format](tmp_path / "out"))
@@ -194,18 +193,18 @@ def test_run_continues_from_its_checkpoint(format, tmp_path):
 def test_stream_without_records_has_a_readable_file(tmp_path):
     for format in FILE_SINKS:
         result = steps().run([], sinks=FILE_SINKS[format](tmp_path / format))
-        assert result["out"].num_rows == 0 and result["out"].schema.equals(steps().schemas()["out"]), format
-        assert (tmp_path / format / "out" / f"empty.{format}").exists()
+        assert result["counts"].num_rows == 0 and result["counts"].schema.equals(steps().schemas()["counts"]), format
+        assert (tmp_path / format / "counts" / f"empty.{format}").exists()
 
 
 @pytest.mark.spark
 def test_text_files_on_spark(spark, tmp_path):
     rows = pa.table({"key": ["a", "b", "ü"] * 4, "value": [float(n) for n in range(12)]})
-    wanted = steps().run(ro.MemorySource(rows))["out"].sort_by("seq")
+    wanted = steps().run(ro.MemorySource(rows))["counts"].sort_by("seq")
     for format in ("csv", "jsonl"):
         query = steps().start(spark, ro.MemorySource(rows), sinks=FILE_SINKS[format](tmp_path / format), max_records=5)
         query.wait()
-        assert query["out"].sort_by("seq").equals(wanted), format
+        assert query["counts"].sort_by("seq").equals(wanted), format
 
 
 def test_bytes_in_csv_are_refused_before_the_run(tmp_path):

@@ -111,7 +111,7 @@ def _make(label: str, endpoint: Mapping[str, Any], forms: Mapping[str, Callable[
 
 def _folder(folder: str, format: str = "parquet", **options: Any) -> Sink:
     if format not in FILE_SINKS:
-        raise ConfigError(f"format must be {' or '.join(FILE_SINKS)}, got {value_text(format)}")
+        raise ConfigError(f"format must be {' or '.join(FILE_SINKS)}, got {format!r}")
     return FILE_SINKS[format](folder, **options)
 
 

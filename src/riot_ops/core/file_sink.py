@@ -144,12 +144,12 @@ class FileSink(Sink):
 
     def files(self) -> list[tuple[int, str, Path]]:
         """All committed files as ``(batch, stream, path)`` in order."""
-        return self._numbered("part")
+        return self._numbered(f"part-*.{self.suffix}")
 
-    def _numbered(self, prefix: str) -> list[tuple[int, str, Path]]:
+    def _numbered(self, pattern: str) -> list[tuple[int, str, Path]]:
         found = []
-        for path in self._glob(f"{prefix}-*.{self.suffix}"):
-            if number := re.match(rf"{re.escape(prefix)}-(\d+)-", path.name):
+        for path in self._glob(pattern):
+            if number := re.match(r"\.?[a-z]+-(\d+)-", path.name):
                 found.append((int(number[1]), path.parent.name, path))
         return sorted(found)
 
@@ -235,7 +235,8 @@ class ParquetSink(FileSink):
 
     def path(self, stream: str, batch_id: int, partition: int) -> Path:
         path = super().path(stream, batch_id, partition)
-        return path.with_name(path.name.replace("part", WAITING, 1)) if self.rolls else path
+        # without a suffix, since patterns of some programs match hidden names as well
+        return path.with_name(path.stem.replace("part", WAITING, 1)) if self.rolls else path
 
     def files(self) -> list[tuple[int, str, Path]]:
         found = super().files()
@@ -268,7 +269,7 @@ class ParquetSink(FileSink):
         super().end(schemas)
 
     def _waiting(self) -> list[tuple[int, str, Path]]:
-        return self._numbered(WAITING)
+        return self._numbered(f"{WAITING}-*")
 
     def _due(self, paths: Sequence[Path]) -> bool:
         """Whether files are large or old enough to be rolled."""
@@ -279,7 +280,7 @@ class ParquetSink(FileSink):
         )
 
     def _show(self, waiting: Path) -> None:
-        os.replace(waiting, waiting.with_name(waiting.name.replace(WAITING, "part", 1)))
+        os.replace(waiting, waiting.with_name(f"{waiting.name.replace(WAITING, 'part', 1)}.{self.suffix}"))
 
     def _roll(self, final: Callable[[int], bool], due: Callable[[Sequence[Path]], bool]) -> None:
         """Make one file of the waiting ones of each stream that are due."""

@@ -26,8 +26,8 @@ class CSVSink(FileSink):
     """Writes ``<directory>/<stream>/part-<batch>-<partition>.csv``, effectively once (see :class:`FileSink`).
 
     Each file is UTF-8 with a header; lines end in a line feed. A missing value is an empty cell, an empty text is
-    ``""``. Numbers keep all digits. Times are ISO 8601 with as many digits as their type has, and ``Z`` where they have a time
-    zone; durations are whole numbers of their unit. Lists and structs are JSON.
+    ``""``. Numbers keep all digits. Times are ISO 8601 with as many digits as their type has, and ``Z`` where they
+    have a time zone; durations are whole numbers of their unit. Lists and structs are JSON.
 
     Parameters
     ----------
@@ -140,11 +140,17 @@ class JSONLinesSink(FileSink):
     def read_file(self, path: Path, stream: str) -> pa.Table:
         schema = (self.schemas or {}).get(stream)
         try:
-            with path.open("rb") as lines:
-                rows = [_decoded(line, schema or pa.schema([])) for line in lines]
+            with path.open("rb") as file:
+                lines = list(file)
+            rows = [json.loads(line) for line in lines]
             if schema is None:
                 return pa.Table.from_pylist(rows)
-            return pa.table([_from_json([row[f.name] for row in rows], f.type) for f in schema], schema=schema)
+            exact = [_decoded(line, schema) for line in lines] if "decimal" in str(schema) else rows
+            columns = [
+                _from_json([row[f.name] for row in (exact if "decimal" in str(f.type) else rows)], f.type)
+                for f in schema
+            ]
+            return pa.table(columns, schema=schema)
         except (pa.ArrowException, OSError, ValueError, KeyError, TypeError) as error:
             raise ConnectorError(f"cannot read {path}: {error}") from error
 
@@ -205,7 +211,9 @@ def _from_json(values: list[Any], dtype: pa.DataType) -> pa.Array:
     if types.is_duration(dtype):
         return pa.array(values, pa.int64()).cast(dtype)
     if types.is_time(dtype):
-        return pa.array(values, pa.string()).cast(dtype)
+        # Arrow reads times of day only as part of a date
+        dated = [None if value is None else f"1970-01-01 {value}" for value in values]
+        return pa.array(dated, pa.string()).cast(pa.timestamp(dtype.unit)).cast(dtype)
     if _is_binary(dtype):
         return pa.array([None if value is None else base64.b64decode(value) for value in values], dtype)
     column, problems = from_values(values, dtype)
