@@ -189,7 +189,7 @@ class _JSONLinesWriter:
 
 
 def _is_binary(dtype: pa.DataType) -> bool:
-    return types.is_binary(dtype) or types.is_large_binary(dtype) or types.is_fixed_size_binary(dtype)
+    return bool(types.is_binary(dtype) or types.is_large_binary(dtype) or types.is_fixed_size_binary(dtype))
 
 
 def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
