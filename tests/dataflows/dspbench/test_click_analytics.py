@@ -19,6 +19,7 @@ from riot_ops.dataflows import click_analytics
 from riot_ops.streams import replay
 from tests.dataflows.dspbench.line_messages import last_updates, messages, restarted, rows
 from tests.reference.dspbench.click_analytics import click_analytics as reference
+from tests.reference.dspbench.click_analytics import parse_log
 from tests.samples import expected
 from tests.search import depth
 from tests.simulated_query import SimulatedQuery
@@ -93,6 +94,38 @@ def test_equals_the_reference(geo, texts, batch_size):
     assert sorted(result["errors"]["seq"].to_pylist()) == wrong
 
 
+log_lines = st.builds(
+    '{} - {} [10/Jun/1998:12:00:0{} +0000] "{}" {} {}'.format,
+    st.sampled_from(["10.0.0.1", "10.1.0.1", "host"]),
+    st.sampled_from(["-", "ann", "10.0.0.1"]),
+    st.sampled_from("012x"),
+    st.sampled_from(["GET /a HTTP/1.0", "GET /b", "GET /a", 'GET /"a" b HTTP/1.1', "-", "GET", ""]),
+    st.sampled_from([200, "099", 20]),
+    st.sampled_from(["-", 5, '7 "/start" "agent"']),
+) | st.just(click("10.0.0.1", "/a", "x"))
+
+
+@given(texts=st.lists(log_lines, max_size=14), batch_size=st.integers(1, 5))
+def test_access_logs_equal_the_reference(geo, texts, batch_size):
+    result = click_analytics(geo=geo, format="log").run(messages(texts), batch_size=batch_size)
+    *wanted, wrong = reference(texts, TABLE, parse_log)
+    assert found(result) == wanted
+    assert sorted(result["errors"]["seq"].to_pylist()) == wrong
+
+
+def test_users_of_an_access_log_are_clients(geo):
+    line = '{} - {} [10/Jun/1998:12:{} +0000] "GET {} HTTP/1.0" 200 5'
+    clicks = [("10.0.0.1", "-", "00:00", "/a"), ("10.1.0.1", "10.0.0.1", "00:30", "/a"), ("10.0.0.1", "ann", "01:00", "/a"),
+              ("10.1.0.1", "ann", "03:00", "/a"), ("10.1.0.1", "ann", "03:10", "/b c")]  # fmt: skip
+    texts = [line.format(*click) for click in clicks]
+    visits = click_analytics(geo=geo, format="log").run(messages(texts))["visits"]
+    assert visits["unique"].to_pylist() == [True, False, True, False, True]
+    timed = click_analytics(geo=geo, format="log", ttl="1min").run(messages(texts))["visits"]
+    assert timed["unique"].to_pylist() == [True, False, True, True, True], "in the time of the log"
+    result = click_analytics(geo=geo).run(messages(texts))
+    assert result["errors"]["reason"].to_pylist() == ["not_json"] * 5
+
+
 @pytest.mark.long
 @settings(max_examples=depth(15))
 @given(texts=lines.filter(any), seed=st.integers(0, 1 << 32))
@@ -161,3 +194,5 @@ def test_misuse_is_refused():
         click_analytics(capacity=1, ttl="1h")
     with pytest.raises(ConfigError, match="capacity"):
         click_analytics(capacity=0)
+    with pytest.raises(ConfigError, match="format = 'xml'"):
+        click_analytics(format="xml")

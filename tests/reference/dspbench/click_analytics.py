@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+from tests.reference.dspbench import log_processing
 from tests.reference.dspbench.log_processing import Located, place_of
 
 
@@ -20,7 +21,17 @@ def parse(line):
     return tuple(found) if all(isinstance(value, str) for value in found) else None
 
 
-def click_analytics(lines, table):
+def parse_log(line):
+    """Return the same of a line of an access log."""
+    record = log_processing.LINE.fullmatch(line)
+    if log_processing.parse(line) is None or record[5] == "-":
+        return None
+    words = record[5].split(" ")[1:]
+    url = " ".join(words[:-1] if words and words[-1].startswith("HTTP/") else words)
+    return (record[1], url, record[1] if record[3] == "-" else record[3]) if url else None
+
+
+def click_analytics(lines, table, parse=parse):
     """Return ``(visits, locations, bad)``, where each row starts with the number of its line."""
     visits, locations, bad = [], [], []
     seen, located, total = set(), Located(), 0

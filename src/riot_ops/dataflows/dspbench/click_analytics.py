@@ -14,17 +14,25 @@ from riot_ops.dataflows.dspbench.log_processing import count_by_place
 __all__ = ["click_analytics"]
 
 FIELDS = {"ip": ("ip", "string"), "url": ("url", "string"), "client_key": (("clientKey", "ip"), "string")}
+#: The same fields in the access log of a web server.
+LOG_FIELDS = {
+    "event_time": ("time", "log"),
+    "ip": ("host", "string"),
+    "url": ("resource", "string"),
+    "client_key": ("client", "string"),
+}
 VISIT = ("url", "client_key")
 
 
 def click_analytics(
     *,
+    format: Literal["json", "log"] = "json",
     geo: str | None = None,
     capacity: int | None = None,
     ttl: str | timedelta | None = None,
     emit: Literal["each", "update"] = "each",
 ) -> Dataflow:
-    """Build click analytics (CA): clicks as JSON lines → visits and first visits, counts by country and city.
+    """Build click analytics (CA): clicks → visits and first visits, counts by country and city.
 
     Its result streams are ``visits`` (``total_count``, ``total_unique``) and ``locations`` (``country``,
     ``country_total``, ``city``, ``city_total``). A visit is unique if it is the first of its client to its page. The
@@ -33,6 +41,11 @@ def click_analytics(
 
     Parameters
     ----------
+    format : "json" or "log", default "json"
+        Whether clicks are JSON objects with ``ip``, ``url`` and ``clientKey``, or lines of a web server's access log in
+        the common or the combined format, see :class:`riot_ops.tasks.ParseAccessLog`. In a log the page is the resource
+        of the request, the client the user, or the address where the user is ``-``; a line without a resource goes to
+        the errors stream.
     geo : str, optional
         Path of the table of networks, see :class:`riot_ops.tasks.LookupGeo`; by default the table of the generated
         streams.
@@ -40,8 +53,8 @@ def click_analytics(
         Minimum number of visits to remember, in 32 bits each; about one unique visit in a thousand may then count as
         repeated, see :class:`riot_ops.tasks.Deduplicate`. None: remember all visits exactly.
     ttl : timedelta or text such as "1h", optional
-        A visit counts as unique again if the previous one is longer ago; in the source's event time, since clicks have
-        no time of their own. Not together with capacity.
+        A visit counts as unique again if the previous one is longer ago; in the time of the log, or the source's event
+        time, since clicks in JSON have no time of their own. Not together with capacity.
     emit : "each" or "update", default "each"
         Emit totals and counts at every click, or the last ones in a batch, see :class:`riot_ops.tasks.RunningCount`.
 
@@ -65,7 +78,8 @@ def click_analytics(
     if capacity is not None and ttl is not None:
         raise ConfigError(f"give either capacity or ttl: one of them bounds the memory; got {capacity}, {ttl!r}")
     flow = Dataflow("click_analytics")
-    clicks = flow.source("clicks").shuffle().to(t.ParseJSON(fields=FIELDS), id="parse")
+    parser = t.ParseJSON(fields=FIELDS) if format == "json" else t.ParseAccessLog(fields=LOG_FIELDS)
+    clicks = flow.source("clicks").shuffle().to(parser, id="parse")
     visit = clicks >> t.Project(fields=VISIT)
     if capacity is None:
         seen = t.Deduplicate(by=VISIT, ttl=duration(ttl) if isinstance(ttl, str) else ttl, flag="unique")

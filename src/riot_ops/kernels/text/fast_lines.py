@@ -117,7 +117,7 @@ def _split_log(data: Any, p: Any, end: Any, begins: Any, stops: Any) -> Any:
 
 @kernel
 def _cut_access(data: Any, p: Any, end: Any, words: Any, begins: Any, stops: Any) -> Any:
-    """Write the spans of the parts of a plain line of an access log, as ``cut_access_log`` does.
+    """Write the spans of the parts of a plain line of an access log, as ``cut_access_logs`` does.
 
     The parts from the method on are written if ``words``. Returns the number of parts, -1 if the line is not plain.
     """
