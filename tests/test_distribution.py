@@ -39,7 +39,7 @@ def names(path):
         return [name.partition("/")[2] for name in archive.getnames()]
 
 
-def test_the_wheel_holds_the_library_alone(wheel):
+def test_wheel_holds_the_library_alone(wheel):
     found = names(wheel)
     assert {name.partition("/")[0] for name in found} == {"riot_ops", "riot_ops-0.1.0.dist-info"}
     assert {Path(name).suffix for name in found if name.startswith("riot_ops/")} == {".py", ".typed", ".model"}
@@ -49,7 +49,7 @@ def test_the_wheel_holds_the_library_alone(wheel):
     assert wheel.stat().st_size <= MAX_WHEEL_BYTES
 
 
-def test_the_sdist_holds_source_tests_and_metadata(tmp_path):
+def test_sdist_holds_source_tests_and_metadata(tmp_path):
     found = names(build(ROOT, tmp_path, "sdist"))
     tops = {name.partition("/")[0] for name in found if name}
     files = {"README.md", "CHANGELOG.md", "CITATION.cff", "LICENSE", "THIRD_PARTY_NOTICES.md", "PKG-INFO"}
@@ -59,7 +59,7 @@ def test_the_sdist_holds_source_tests_and_metadata(tmp_path):
     assert not [name for name in found if name.endswith(".jsonl") and "tests/data/samples" not in name]
 
 
-def test_the_wheel_of_the_benchmarks_holds_them_alone(tmp_path):
+def test_wheel_of_the_benchmarks_holds_them_alone(tmp_path):
     found = names(build(ROOT / "benchmarks", tmp_path, "wheel"))
     assert {name.partition("/")[0] for name in found} == {"riot_bench", "riot_bench-0.1.0.dist-info"}
     assert not [name for name in found if name.endswith((".jsonl", ".csv", ".html"))]

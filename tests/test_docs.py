@@ -76,7 +76,7 @@ def test_selectivities_are_the_benchmarks(built, page, step, wanted):
     assert measured(built, page, step) == wanted
 
 
-def test_windows_shrink_the_stream_as_they_should(built):
+def test_windows_have_their_selectivity(built):
     """100 messages of each of 10 sensors, some values missing: a window of W is full from the W-th value on."""
     for sliding, blocks, numbers, window in zip(
         measured(built, "stats", "avg"), measured(built, "stats", "avg", 1), NUMERIC, (90, 10, 10, 10), strict=True
@@ -92,7 +92,7 @@ def titles(page):
     return [re.sub(r"[^\w -]", "", title).lower().replace(" ", "-") for title in found]
 
 
-def test_links_of_built_pages_lead_somewhere(built):
+def test_links_of_built_pages_are_valid(built):
     broken = []
     for page in sorted(built.rglob("*.md")):
         for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8")):
@@ -107,7 +107,7 @@ def test_links_of_built_pages_lead_somewhere(built):
     assert not broken, broken
 
 
-def test_links_of_the_front_pages_lead_somewhere():
+def test_links_of_the_front_pages_are_valid():
     for page in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "benchmarks" / "README.md"):
         for link in re.findall(r"\]\((?!https?:)([^)#\s]+)", page.read_text(encoding="utf-8")):
             built_only = link in ("docs/tasks.md",)
@@ -168,7 +168,7 @@ def public_names():
 
 
 @pytest.mark.parametrize("page", [*DOCUMENTS, *SOURCES], ids=lambda p: str(p.relative_to(ROOT)))
-def test_names_exist(page):
+def test_mentioned_names_exist(page):
     """Dotted names of the package, what ``ro.`` and ``t.`` stand for, and what docstrings refer to."""
     text = page.read_text(encoding="utf-8")
     names = set(re.findall(r"\briot_ops(?:\.[A-Za-z_]\w*)+", text))

@@ -69,7 +69,7 @@ def faults(text, kind=None):
         ("x = (a <\n     b)\n", ["x = ((a <= b))\n", "x = ((a >= b))\n"]),
     ],
 )
-def test_each_fault(text, expected):
+def test_each_kind_of_fault(text, expected):
     assert sorted(faults(text)) == sorted(expected)
 
 
@@ -89,15 +89,15 @@ def test_each_fault(text, expected):
         "x = 'other'\n",
     ],
 )
-def test_what_is_left_alone(text):
+def test_code_without_faults(text):
     assert faults(text) == []
 
 
-def test_the_text_of_an_error_is_left_alone():
+def test_error_texts_have_no_faults():
     assert faults("raise E(3 + 4)\n") == ["pass\n"]
 
 
-def test_a_fault_keeps_its_name_while_its_line_stays():
+def test_fault_keeps_its_name_while_its_line_stays():
     one = mutations.mutants_of("a.py", b"x = a < b\n")
     assert len({m.key for m in one}) == 2
     assert [m.key for m in mutations.mutants_of("a.py", b"x = a < b\ny = 1\n")[:2]] == [m.key for m in one]

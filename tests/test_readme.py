@@ -43,7 +43,7 @@ def smaller(words):
     return words + added
 
 
-def test_the_commands_run_in_order(tmp_path, monkeypatch):
+def test_commands_run_in_order(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(learning_job.SPAN_INTERVAL_S, "local", 0.3)
     rows = [f"2024-05-01T00:{n // 60:02}:{n % 60:02}Z,d{n % 2},{n / 10}" for n in range(600)]

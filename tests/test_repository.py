@@ -27,7 +27,7 @@ def tracked():
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
-def test_a_workflow_is_valid(path):
+def test_workflow_is_valid(path):
     workflow = loaded(path)
     assert workflow["name"] == path.stem
     assert workflow[True]  # YAML 1.1 reads the key "on" as a truth value
@@ -57,7 +57,7 @@ def test_workflows_run_the_commands_of_the_makefile():
         assert used <= targets, path
 
 
-def test_the_workflow_tests_every_supported_python():
+def test_workflow_tests_every_supported_python():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     stated = set(re.findall(r"Python :: (3\.\d+)", " ".join(project["classifiers"])))
     assert (
@@ -76,7 +76,7 @@ def test_publishing_is_by_a_trusted_publisher_with_attestations():
     assert "sbom" in text
 
 
-def test_the_citation_names_the_papers():
+def test_citation_names_the_papers():
     citation = loaded(ROOT / "CITATION.cff")
     version = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
     assert citation["cff-version"] == "1.2.0"

@@ -18,14 +18,14 @@ PACKAGE, USERS = "spark: the package", "spark: its users"
         ("tests/spark/test_frames.py::test_stream_is_read_once_and_continued", PACKAGE),
         ("tests/cli/test_job.py::test_both_runners_give_the_same_records", USERS),
         ("tests/contract/test_spark_parity.py::test_spark_gives_the_output_of_the_local_run[BFN-0]", USERS),
-        ("benchmarks/tests/suites/streambench/test_recipients.py::test_recipients", USERS),
+        ("benchmarks/tests/suites/streambench/test_recipients.py::test_recipients_on_spark", USERS),
         ("tests/cli/test_main.py::test_version", "tests/cli/test_main.py"),
         ("tests/test_spark_workers.py::test_x[spark]", "tests/test_spark_workers.py"),
         ("src/riot_ops/spark/frames.py::riot_ops.spark.frames", "src/riot_ops/spark/frames.py"),
         ("README.md::README.md", "README.md"),
     ],
 )
-def test_tests_that_take_the_session_are_together_and_others_by_file(test, wanted):
+def test_tests_with_the_session_are_grouped_and_others_go_by_file(test, wanted):
     """A fixture of the file or of a conftest.py may take it, as in the tests of parity and of recipients."""
     assert group(test) == wanted
 

@@ -40,7 +40,7 @@ def _package(module: str) -> str:
     return parts[0] if parts else "__init__"
 
 
-def test_no_imports_go_in_a_circle() -> None:
+def test_imports_have_no_cycle() -> None:
     graph = graphlib.TopologicalSorter({module: _imports(module) for module in MODULES})
     try:
         graph.prepare()

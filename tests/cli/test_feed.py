@@ -50,7 +50,7 @@ def refusal(path, **options):
     return str(refused.value)
 
 
-def test_plain_csv_is_refused_with_the_command_that_reads_it(file):
+def test_plain_csv_is_refused_with_the_right_command(file):
     path = file("\n".join([HEADER, *ROWS]))
     said = refusal(path)
     assert "none of the first 41 lines" in said
@@ -91,7 +91,7 @@ def test_columns_are_guessed(file, header, rows, time, key):
         (b"1,2,3\n4,5,6\n", "--stream must name the stream"),
     ],
 )
-def test_refusal_says_what_a_file_is(file, content, text):
+def test_refusal_describes_the_file(file, content, text):
     assert text in refusal(file(content))
 
 
@@ -257,7 +257,7 @@ def test_unknown_curve_and_two_paces_are_refused():
 
 
 @pytest.mark.parametrize("cell", ["n/a", "-", "unavailable"])
-def test_column_with_some_cells_that_are_no_numbers_is_read(file, tmp_path, cell, caplog):
+def test_column_with_some_non_numeric_cells_is_read(file, tmp_path, cell, caplog):
     rows = [f"2024-05-01T12:00:{i}Z,a,{cell if i == 12 else i},{i},on" for i in range(10, 41)]
     path = file("\n".join(["time,device,v,w,state", *rows]))
     out = tmp_path / "out"

@@ -60,7 +60,7 @@ def test_results_before_ctrl_c_are_kept(tmp_path, cores, number):
 @pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("messages", [1, 3000])
-def test_interrupted_run_with_checkpoint_reports_what_is_read_back(tmp_path, number, messages):
+def test_interrupted_run_reports_only_committed_records(tmp_path, number, messages):
     flow = ro.Dataflow("kept")
     flow.sink("out", flow.source("raw", schema={"v": "int64"}))
     (tmp_path / "flow.json").write_text(flow.to_json(), encoding="utf-8")
@@ -243,7 +243,7 @@ def test_etl_reads_csv_with_the_columns_of_the_stream(tmp_path):
     assert sum(pq.read_metadata(f).num_rows for f in (tmp_path / "out" / "publish").glob("*.parquet")) == 30
 
 
-def test_results_of_another_run_are_kept_until_overwrite(tmp_path, monkeypatch):
+def test_results_of_another_run_need_overwrite(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     options = ("--runner", "local", "--messages", "200", "--no-plot")
     call("run", "stats", *options)

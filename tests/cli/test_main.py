@@ -101,7 +101,7 @@ def failing(*args):
     return result.exit_code, result.output, result.exception
 
 
-def test_plan_of_a_json_file_is_that_of_its_dataflow(tmp_path):
+def test_plan_of_a_json_file_equals_that_of_its_dataflow(tmp_path):
     (tmp_path / "flow.json").write_text(call("show", "etl", "--format", "json"), encoding="utf-8")
     assert call("plan", str(tmp_path / "flow.json")) == call("plan", "etl")
 

@@ -88,11 +88,11 @@ TESTED_ELSEWHERE = {
     "run --list": "cli/test_run.py::test_list_names_every_application",
     "run --json": "cli/test_run.py::test_list_names_every_application",
     "tasks --json": "cli/test_main.py::test_tasks_lists_every_task_and_source",
-    "show --stream": "cli/test_options.py::test_stream_decides_what_show_and_plan_describe",
+    "show --stream": "cli/test_options.py::test_stream_option_reaches_show_and_plan",
     "show --format": "cli/test_main.py::test_show_and_plan_describe_applications",
-    "plan --stream": "cli/test_options.py::test_stream_decides_what_show_and_plan_describe",
+    "plan --stream": "cli/test_options.py::test_stream_option_reaches_show_and_plan",
     "plan --fuse": "cli/test_options.py::test_coarse_fusion_shares_a_stage",
-    "streams --plot": "streams/test_catalog.py::test_the_command_draws",
+    "streams --plot": "streams/test_catalog.py::test_command_draws_the_rates",
     "streams --speedup": "cli/test_streams.py::test_speedup_reaches_plot_and_description",
     "streams --write": "cli/test_streams.py::test_written_file_equals_the_generators_messages",
     "streams --messages": "cli/test_streams.py::test_written_file_equals_the_generators_messages",
@@ -303,7 +303,7 @@ def test_generator_options_with_a_file_give_a_warning(tmp_path):
 # -- options of the other commands -----------------------------------------------------------------
 
 
-def test_stream_decides_what_show_and_plan_describe():
+def test_stream_option_reaches_show_and_plan():
     for command in ("show", "plan"):
         shown = {stream: invoked(command, "etl", "--stream", stream).output for stream in ("city", "fit")}
         assert shown["city"] == invoked(command, "etl").output

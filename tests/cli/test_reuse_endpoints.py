@@ -93,7 +93,7 @@ def test_subscription_merged_differently_is_refused(tmp_path):
 
 @pytest.mark.spark
 @pytest.mark.integration
-def test_queries_on_spark_over_a_subscription_become_one(spark, mosquitto, tmp_path):
+def test_queries_on_spark_over_one_subscription_are_merged(spark, mosquitto, tmp_path):
     """The old query ends before the new one begins: a spool has one owner."""
     source = MQTTSource(
         url=mosquitto.url, topics=("one/#",), client_id="become one", spool=str(tmp_path / "spool"), messages=60

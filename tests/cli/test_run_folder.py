@@ -34,7 +34,7 @@ def test_results_of_another_run_are_refused(tmp_path, run):
         RunFolder(tmp_path, run, [])
 
 
-def test_overwrite_removes_only_what_the_earlier_run_wrote(tmp_path):
+def test_overwrite_removes_only_files_of_the_earlier_run(tmp_path):
     (tmp_path / "models").mkdir()
     (tmp_path / "notes.txt").write_text("mine")
     first = RunFolder(tmp_path, ETL, ["store.db", "models"])

@@ -24,7 +24,7 @@ def _cases():
 
 @pytest.mark.long
 @pytest.mark.parametrize(("case", "check"), list(_cases()))
-def test_contract(case, check):
+def test_task_fulfils_the_contract(case, check):
     check(case)
 
 

@@ -211,7 +211,7 @@ def test_every_task_is_in_one_class():
 
 
 @pytest.mark.parametrize("code", sorted(COMPUTED))
-def test_tasks_that_compute_take_numbers_and_refuse_times(code):
+def test_computing_tasks_accept_numbers_and_refuse_times(code):
     (cls,) = [task for task in registered_tasks() if task.code == code]
     assert "float64" in (cls.__doc__ or ""), "its documentation does not say that it computes in float64"
     for case in cls.cases():
@@ -259,7 +259,7 @@ def test_values_are_exact_or_their_type_is_refused(code, number, dtype):
 
 
 @pytest.mark.parametrize("dtype", [pa.int64(), pa.uint64(), pa.decimal128(38, 0), pa.date32()], ids=str)
-def test_bloom_filter_tells_values_apart(dtype):
+def test_bloom_filter_distinguishes_values(dtype):
     numbers = TYPES[dtype]
     column = column_of(dtype, numbers)
     one = BloomFilter(1000, 1e-9)

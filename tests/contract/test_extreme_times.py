@@ -91,7 +91,7 @@ def extreme(batch, kind, first):
 @pytest.mark.long
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 @pytest.mark.parametrize(("task", "batch"), [*timed_cases()])
-def test_times_made_of_extreme_times_can_be_read(task, batch, kind):
+def test_times_computed_from_extreme_times_are_readable(task, batch, kind):
     for first in ("low", "high", "both"):
         given = extreme(batch, kind, first)
         try:

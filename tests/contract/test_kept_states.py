@@ -49,7 +49,7 @@ def test_each_task_with_state_has_kept_states():
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: f"{file.parent.name}-{file.stem}")
-def test_a_changed_layout_without_a_new_version_fails(monkeypatch, file):
+def test_changed_layout_without_a_new_version_fails(monkeypatch, file):
     kind = find_task(file.stem.rpartition("-")[0])
     fields = kind.state_fields
     monkeypatch.setattr(kind, "state_fields", lambda self: {**fields(self), "more": StateField("int64")})
@@ -57,7 +57,7 @@ def test_a_changed_layout_without_a_new_version_fails(monkeypatch, file):
         check_kept_state(file.read_bytes())
 
 
-def test_a_renamed_or_changed_parameter_fails():
+def test_renamed_or_changed_parameter_fails():
     kept = msgspec.msgpack.decode((FILES[0].parent / "KAL-0.state").read_bytes())
     for task in ({**kept["task"], "proces_noise": 1.0}, {**kept["task"], "process_noise": 0.5}):
         with pytest.raises((StateError, ConfigError), match="process_noise"):
@@ -77,7 +77,7 @@ def test_new_states_load_and_other_versions_are_refused(monkeypatch):
 
 
 @pytest.mark.long
-def test_a_state_that_continues_differently_fails():
+def test_differing_continuation_fails():
     kept = msgspec.msgpack.decode(next(data for name, data in _states() if name == "KAL[0]"))
     rows = kept["out"][0]
     (number,) = re.findall(r"value: (\S+) \w{16}", rows[0])

@@ -86,7 +86,7 @@ def test_window_of_a_descriptor_is_refused_by_name(window):
             t.Task.from_dict({"task": task, "window": window})
 
 
-def test_state_that_exceeds_memory_is_refused_by_name():
+def test_too_large_state_is_refused_by_name():
     with pytest.raises(ConfigError, match=r"capacity must be at most"):
         t.Deduplicate(by="k", fields="v", capacity=10**9)
     assert t.Deduplicate(fields="v", capacity=10**8).capacity == 10**8  # one filter for the stream
@@ -100,7 +100,7 @@ def test_state_that_exceeds_memory_is_refused_by_name():
 
 
 @pytest.mark.parametrize("sources", [2, 3])
-def test_message_number_that_would_wrap_is_rejected_by_name(sources):
+def test_overflowing_message_number_is_rejected_by_name(sources):
     limit = (2**63 - sources) // sources
     numbers = [0, limit, limit + 1, 2**62, 2**63 - 1, -limit, -(2**63)]
     schema = declared_schema(pa.schema([("seq", pa.int64()), ("v", pa.int64())]), "in")

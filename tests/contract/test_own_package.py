@@ -17,7 +17,7 @@ def files():
     return dict(re.findall(r"```python\n# (\S+\.py)\n(.*?)```", text, re.DOTALL))
 
 
-def test_the_example_package_passes_its_tests_and_a_fault_fails(tmp_path):
+def test_example_package_passes_its_tests_and_a_fault_fails(tmp_path):
     shown = files()
     assert set(shown) == {"greenhouse/dew_point.py", "tests/test_dew_point.py"}
     for name, content in shown.items():

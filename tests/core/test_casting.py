@@ -12,7 +12,7 @@ from riot_ops.core.casting import from_values
 
 
 @pytest.mark.parametrize("neighbour", [None, 3, -1, 2**64])
-def test_integers_beyond_int64_are_read_whatever_stands_beside_them(neighbour):
+def test_integers_beyond_int64_are_read_beside_any_value(neighbour):
     large = 2**64 - 1
     for dtype, wanted in ((pa.uint64(), large), (pa.decimal128(38, 0), Decimal(large)), (pa.int64(), None)):
         column, problems = from_values([large, neighbour], dtype)

@@ -71,7 +71,7 @@ def test_results_of_earlier_steps_may_be_replaced():
     assert out["count"].to_pylist() == [1, 1, 2]
 
 
-def test_columns_that_a_parser_has_read_are_the_users():
+def test_columns_of_a_parser_belong_to_the_user():
     flow = ro.Dataflow("parsed")
     rows = flow.source("rows", schema={"text": str}).to(
         t.ParseJSON(field="text", fields={"a": ("a", "string"), "count": ("count", "int64")})

@@ -22,7 +22,7 @@ def around(tmp_path):
     return LocalServices("taxi", tmp_path)
 
 
-def test_addresses(tmp_path, monkeypatch):
+def test_addresses_of_the_services(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     usual = LocalServices("taxi", Path("out"))
     assert usual.table_url == f"sqlite:///{tmp_path}/out/store.db"
@@ -32,7 +32,7 @@ def test_addresses(tmp_path, monkeypatch):
     assert (given.table_url, given.models_url, given.broker_url) == ("memory", "memory://m", "mqtt://b")
 
 
-def test_etl(around):
+def test_etl_runs_with_local_services(around):
     nodes = around.etl(["a", "b:c", "d"]).nodes
     text = (around.out / "annotations.txt").read_text(encoding="utf-8")
     assert text == "a:unit 00000\nd:unit 00002\n", "a name with a colon would end at it"
@@ -95,7 +95,7 @@ def test_train_and_pred(around):
     assert "gather_mlr" not in pred.nodes
 
 
-def test_the_newest_models_of_the_stream(around):
+def test_newest_models_of_the_stream_are_loaded(around):
     around.create()
     assert open_table(around.table_url, "readings").range("taxi", "0", "9") == []
     store = ModelStore.open(around.models_url)
@@ -123,7 +123,7 @@ def test_loaded_readings_are_in_the_table(around):
         around.load(source("taxi", messages=0))
 
 
-def test_spans():
+def test_spans_divide_the_readings():
     ticks = spans(1000, 2000)
     assert ticks["start"].to_pylist() == [1000, 1200, 1400, 1600, 1800]
     assert ticks["end"].to_pylist() == [1200, 1400, 1600, 1800, 2000]

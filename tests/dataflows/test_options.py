@@ -73,7 +73,7 @@ SECRET = Secret("x")
         ("stats", STATS, "charts", "memory://other", "upload", "store", "memory://options", "memory://other"),
     ],
 )  # fmt: skip
-def test_an_option_reaches_its_task(build, fixed, option, value, node, attribute, usual, wanted):
+def test_option_reaches_its_task(build, fixed, option, value, node, attribute, usual, wanted):
     plain = getattr(dataflows, build)(**fixed).nodes[node].task
     changed = getattr(dataflows, build)(**{**fixed, option: value}).nodes[node].task
     if usual is not None:
@@ -146,7 +146,7 @@ def test_mqtt_source_to_sink_needs_a_number_and_takes_no_task():
 
 
 @pytest.mark.parametrize(("option", "seconds"), [({"rate": 1000.0}, 0.299), ({"speed": 1000.0}, None)])
-def test_the_pace_of_a_micro_source(option, seconds):
+def test_pace_of_a_micro_source(option, seconds):
     plain, paced = (micro_source("KAL", messages=300, **o) for o in ({}, option))
     assert type(plain) is not type(paced)
     if seconds is not None:

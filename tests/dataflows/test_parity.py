@@ -72,7 +72,7 @@ def messages(sessions):
     return {stream: sorted((m.topic, m.payload) for m in session.next()) for stream, session in sessions.items()}
 
 
-def test_etl(spark, tmp_path):
+def test_etl_equals_its_run_on_spark(spark, tmp_path):
     local, other = surroundings(tmp_path / "local"), surroundings(tmp_path / "spark")
     sessions = brokers(local, other)
     flows = [{s: around.etl(sensors(s)[1:]) for s, around in side.items()} for side in (local, other)]
@@ -85,7 +85,7 @@ def test_etl(spark, tmp_path):
         assert len(a) == N
 
 
-def test_stats(spark, tmp_path):
+def test_stats_equals_its_run_on_spark(spark, tmp_path):
     """Two of the streams in either form; the charts are the same bytes."""
     local, other = surroundings(tmp_path / "local"), surroundings(tmp_path / "spark")
     sessions = brokers(local, other)
@@ -102,7 +102,7 @@ def test_stats(spark, tmp_path):
     assert a == b
 
 
-def test_train(spark, trained, tmp_path):
+def test_train_equals_its_run_on_spark(spark, trained, tmp_path):
     """Equal tables give models of equal bytes; a model's time is the time of its data."""
     tables = {stream: around.table_url for stream, (around, _) in trained.items()}
     local, other = (surroundings(tmp_path / side, tables) for side in ("local", "spark"))
@@ -118,7 +118,7 @@ def test_train(spark, trained, tmp_path):
         assert [a.files.read(name) for name in names] == [b.files.read(name) for name in names]
 
 
-def test_pred(spark, trained, tmp_path):
+def test_pred_equals_its_run_on_spark(spark, trained, tmp_path):
     """With charts. In process it begins with the newest models; on Spark the second source brings them first of all.
 
     Where news fall in mid-stream is not compared: among the records of another source that depends, on

@@ -64,7 +64,7 @@ def classes(model, x):
     return np.array(found)
 
 
-def test_pred_switches_to_the_models_that_train_announces(cloud, own_mosquitto, tmp_path):
+def test_pred_switches_to_models_announced_by_train(cloud, own_mosquitto, tmp_path):
     """ETL fills the table; TRAIN trains on one half and, while PRED runs, on the other half."""
     stream, models, messages, early, late = "taxi", f"azure-blob://{cloud}", 10_000, 1000, 500
     filled = dataflows.etl(stream, store="azure-table://", table=cloud).run(source(stream, seed=1))

@@ -91,7 +91,7 @@ def test_added_steps_follow_settled_streams():
 @pytest.mark.long
 @given(SEEDS)
 @settings(max_examples=depth(4))
-def test_results_are_the_same(choose):
+def test_results_are_unchanged(choose):
     flow = fan(
         choose.randint(4, 6), above=[at_most(20)] if choose.random() < 0.5 else (), tasks=lambda i: at_most(5 * i)
     )

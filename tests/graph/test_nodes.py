@@ -19,6 +19,6 @@ def test_types_of_python_declare_fields():
 
 
 @pytest.mark.parametrize("kind", [list, 5, None, complex])
-def test_other_type_of_a_field_is_refused_with_what_is_allowed(kind):
+def test_unsupported_type_of_a_field_is_refused_with_allowed_ones(kind):
     with pytest.raises(ConfigError, match=r"source 'in': the type of the field 'v' must be Arrow's, .*float, int, str"):
         source_node("in", {"v": kind})

@@ -95,7 +95,7 @@ def test_new_files_are_found_in_any_order(tmp_path, form):
 
 
 @pytest.mark.parametrize("form", ["csv", "jsonl", "log"])
-def test_files_that_have_grown_continue_beside_new_ones(tmp_path, form):
+def test_grown_files_continue_beside_new_ones(tmp_path, form):
     folder = tmp_path / "in"
     folder.mkdir()
     for name in "mp":
@@ -109,7 +109,7 @@ def test_files_that_have_grown_continue_beside_new_ones(tmp_path, form):
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_files_that_were_read_may_go(tmp_path, form):
+def test_read_files_may_be_removed(tmp_path, form):
     folder = tmp_path / "in"
     folder.mkdir()
     path = write(folder / "m", numbered("m", 3), form)
@@ -165,7 +165,7 @@ def test_other_path_is_refused_and_a_longer_list_continues(tmp_path, form):
 
 
 @pytest.mark.parametrize("form", ["csv", "log"])
-def test_unfinished_last_line_that_goes_on_is_refused_by_name(tmp_path, form):
+def test_continued_last_line_is_refused_by_name(tmp_path, form):
     path = write(tmp_path / "m", numbered("m", 3), form, end="")
     assert len(run(source_of(path, form), tmp_path / "c")) == 3
     assert run(source_of(path, form), tmp_path / "c") == []

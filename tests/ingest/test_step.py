@@ -453,7 +453,7 @@ def test_messages_of_several_sources_have_distinct_numbers():
     assert one.run(rows)["all"]["seq"].to_pylist() == [4, 5]
 
 
-def test_messages_of_one_of_several_sources_are_spread_round_robin():
+def test_messages_of_several_sources_are_spread_round_robin():
     flow = ro.Dataflow("spread")
     both = ro.merge(*(flow.source(name, schema={"value": "double"}) for name in ("a", "b")))
     flow.sink("out", both.shuffle(2).to(t.MovingAverage(window=2), id="mean"))

@@ -72,7 +72,7 @@ def digests(folder: Path, monkeypatch: pytest.MonkeyPatch, **changes: object) ->
         ({"index": "row"}, set()),
     ],
 )
-def test_digest_covers_what_determines_machine_code(tmp_path, monkeypatch, change, changed):
+def test_digest_covers_all_inputs_of_machine_code(tmp_path, monkeypatch, change, changed):
     before, after = digests(tmp_path, monkeypatch), digests(tmp_path, monkeypatch, **change)
     assert {name for name in before if before[name] != after[name]} == changed
 

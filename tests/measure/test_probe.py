@@ -67,7 +67,7 @@ def test_counts_equal_the_records(samples: int) -> None:
     assert len(result["kalman"]) == 12_345  # the wrapped sink still is the user's own
 
 
-def test_errors_are_counted_as_well() -> None:
+def test_errors_are_counted() -> None:
     flow = Dataflow("parse")
     flow.sink("out", flow.source("in").to(t.ParseSenML(schema="city"), id="parse"))
     records = pa.table({"payload": [b"{", b"[", None]}).cast(pa.schema([("payload", pa.binary())]))
@@ -88,7 +88,7 @@ def test_several_records_of_a_message_are_one_message() -> None:
     assert (report.inputs, report.outputs, report.selectivity) == (1000, 5000, 5.0)
 
 
-def test_no_input_at_all() -> None:
+def test_run_without_input() -> None:
     probe = Probe(every_s=None)
     smooth().run(values(0), probe=probe)
     report = probe.report()
@@ -99,7 +99,7 @@ def test_no_input_at_all() -> None:
     assert math.isnan(report.cpu())
 
 
-def test_a_failed_run_counts_nothing_that_was_not_committed() -> None:
+def test_failed_run_counts_only_committed_records() -> None:
     class Failing(MemorySink):
         def writer(self, batch_id: int, partition: int) -> Any:
             raise OSError("no room")
@@ -110,7 +110,7 @@ def test_a_failed_run_counts_nothing_that_was_not_committed() -> None:
     assert probe.report().outputs == 0
 
 
-def test_a_checkpointed_run_goes_on_with_another_probe(tmp_path: Path) -> None:
+def test_restarted_run_accepts_another_probe(tmp_path: Path) -> None:
     for n in (30, 75):
         probe = Probe(every_s=None)
         smooth().run(MemorySource(values(n)), out=tmp_path / "out", checkpoint=tmp_path / "c", probe=probe)
@@ -122,7 +122,7 @@ def test_a_checkpointed_run_goes_on_with_another_probe(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_latency_is_by_message_from_the_moment_it_was_due() -> None:
+def test_latency_counts_from_the_due_time() -> None:
     """A sink of 20 ms per batch, at 100 messages per second: nothing is faster."""
     probe = Probe(every_s=None)
     begun = time.time()
@@ -135,7 +135,7 @@ def test_latency_is_by_message_from_the_moment_it_was_due() -> None:
 
 
 @pytest.mark.long
-def test_latency_of_a_window_is_that_of_the_message_that_closed_it() -> None:
+def test_latency_of_a_window_is_that_of_its_closing_message() -> None:
     flow = Dataflow("windows")
     flow.sink("out", flow.source("in", schema={"value": "double"}).to(t.MovingAverage(window=50), id="avg"))
     probe = Probe(every_s=None)
@@ -145,7 +145,7 @@ def test_latency_of_a_window_is_that_of_the_message_that_closed_it() -> None:
     assert latencies.max() < 0.2  # the first message of a window came 0.25 s before it closed
 
 
-def test_what_only_the_end_brings_out_is_counted_and_not_timed() -> None:
+def test_flushed_records_are_counted_but_not_timed() -> None:
     flow = Dataflow("train")
     sensors = flow.source("in", schema={"sensor_id": "string"})
     flow.sink("out", sensors.to(t.TrainBloomFilter(expected_insertions=10), id="train"))
@@ -188,7 +188,7 @@ def losing() -> Dataflow:
 
 @pytest.mark.long
 @pytest.mark.parametrize("how", ["declared", "of the probe", "of the report"])
-def test_a_run_that_loses_half_has_a_jitter_of_a_half(how: str) -> None:
+def test_run_with_half_of_its_records_has_jitter_one_half(how: str) -> None:
     probe = Probe(every_s=None, selectivity=1.0 if how == "of the probe" else None)
     losing().run(
         PacedSource(MemorySource(values(2000)), rate=4000),
@@ -203,7 +203,7 @@ def test_a_run_that_loses_half_has_a_jitter_of_a_half(how: str) -> None:
     assert np.median(found) == pytest.approx(-0.5, abs=0.15)
 
 
-def test_records_are_expected_as_the_tasks_declare_it() -> None:
+def test_expected_records_follow_declared_selectivities() -> None:
     flow = Dataflow("readings")
     source = flow.source("city", schema=CitySource(format="observations").schema)
     by = ("sensor_id", "obs_type")
@@ -216,14 +216,14 @@ def test_records_are_expected_as_the_tasks_declare_it() -> None:
     assert probe.report().expected == 15.0  # five readings in a message
 
 
-def test_copies_for_instances_are_expected() -> None:
+def test_copies_for_instances_count_as_expected() -> None:
     flow = Dataflow("copies")
     source = flow.source("in", schema={"value": "double"})
     flow.sink("out", source.broadcast(3).to(t.KalmanFilter(), id="kalman"))
     assert declared_selectivity(flow) == {"in": 3.0}
 
 
-def test_without_a_declared_selectivity_there_is_no_jitter() -> None:
+def test_undeclared_selectivity_gives_no_jitter() -> None:
     probe = Probe(every_s=None)
     smooth().run(values(100), probe=probe)
     assert math.isnan(probe.report().expected)
@@ -232,7 +232,7 @@ def test_without_a_declared_selectivity_there_is_no_jitter() -> None:
 
 
 @pytest.mark.parametrize("given", [0.0, -1.0, math.nan, math.inf])
-def test_a_selectivity_is_a_number(given: float) -> None:
+def test_invalid_selectivity_is_refused(given: float) -> None:
     with pytest.raises(ConfigError, match="selectivity must be a finite number > 0"):
         Probe(selectivity=given)
 
@@ -258,7 +258,7 @@ def elsewhere(monkeypatch: pytest.MonkeyPatch, ahead: float) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("ahead", [0.0, 70.0, -70.0])
 @pytest.mark.parametrize("rate", [None, 400.0])
-def test_a_wrong_clock_is_noted_and_corrected(
+def test_wrong_clock_is_reported_and_corrected(
     monkeypatch: pytest.MonkeyPatch, ahead: float, rate: float | None
 ) -> None:
     elsewhere(monkeypatch, ahead)
@@ -277,7 +277,7 @@ def test_a_wrong_clock_is_noted_and_corrected(
 # -- use -------------------------------------------------------------------------------------------
 
 
-def test_a_probe_serves_one_run() -> None:
+def test_second_run_of_a_probe_is_refused() -> None:
     probe = Probe(every_s=None)
     smooth().run(values(1), probe=probe)
     with pytest.raises(ConfigError, match="one run"):
@@ -286,7 +286,7 @@ def test_a_probe_serves_one_run() -> None:
         Probe(samples=0)
 
 
-def test_a_copy_of_a_source_in_another_process_writes_down_what_it_reads(tmp_path: Path) -> None:
+def test_source_copy_in_another_process_logs_its_reads(tmp_path: Path) -> None:
     source = ProbedSource(MemorySource(values(5)), tmp_path, 0)
     copy = pickle.loads(pickle.dumps(source))
     assert sum(b.num_rows for b in copy.read({"start": 1, "end": 4, "due": [1_000_000, 3_000_000]})) == 3
@@ -298,7 +298,7 @@ def test_a_copy_of_a_source_in_another_process_writes_down_what_it_reads(tmp_pat
     source.close()
 
 
-def test_files_of_a_probe_go_with_it() -> None:
+def test_files_of_a_probe_are_removed_with_it() -> None:
     probe = Probe(every_s=None)
     smooth().run(values(1), probe=probe)
     folder = probe.folder

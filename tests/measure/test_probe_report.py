@@ -100,7 +100,7 @@ def test_stability_is_computed_from_intervals(monkeypatch: pytest.MonkeyPatch) -
     assert lengths == pytest.approx([0.2, 0.8, 0.4])
 
 
-def test_of_several_sources_each_has_its_own_selectivity() -> None:
+def test_each_source_has_its_own_selectivity() -> None:
     batches = np.concatenate([sent((0, 9, 10, 0.0, 1.0, 1.0), each=5), sent((0, 29, 30, 0.0, 1.0, 1.0), source=1)])
     expected = {"a": 2.0, "b": 1.0}
     assert report_of(batches, arrived(), ("a", "b"), expected=expected).expected == (10 * 5 * 2 + 30) / 40

@@ -52,7 +52,7 @@ def test_single_process_is_sampled_without_page_walk(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.long
-def test_child_that_ends_between_samples_is_counted() -> None:
+def test_child_ended_between_samples_is_counted() -> None:
     with ProcessTree(every_s=60) as tree:
         before = tree.spent()
         subprocess.run([sys.executable, "-c", BUSY.format(s=0.5)], check=True)
@@ -110,7 +110,7 @@ def test_time_of_ended_branch_counts_once() -> None:
     assert account.look([root]) == pytest.approx(9.5)
 
 
-def test_child_that_ends_during_a_sample_counts_once() -> None:
+def test_child_ended_during_a_sample_counts_once() -> None:
     account = CpuAccount(psutil.Error)
     root, child = FakeProcess(1, 0, 0.0), FakeProcess(2, 1, 3.0)
     assert account.look([root, child]) == pytest.approx(3)

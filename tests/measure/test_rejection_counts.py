@@ -37,7 +37,7 @@ def warned(caplog):
     return [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING and "rejected" in r.getMessage()]
 
 
-def test_step_that_rejects_all_records_is_named(caplog):
+def test_step_without_accepted_records_is_named(caplog):
     summary = parse([b"sensor,time,value", b"a,1,2.0", b"b,2,3.0"]).summary
     assert summary.steps == {"city": (3, 0), "parse": (3, 3)}
     text = "the step 'parse' rejected 3 of 3 records (malformed 3): see the stream errors"

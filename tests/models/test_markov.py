@@ -51,6 +51,6 @@ def test_text_of_a_model_is_read_back(names):
 
 
 @pytest.mark.parametrize("name", ["a,b", "a\nb", "a\rb", " a", "a\u2003", ""])
-def test_names_that_text_cannot_hold_are_refused(name):
+def test_names_with_separators_are_refused(name):
     with pytest.raises(ConfigError, match="states must be different names without commas, line breaks and blanks"):
         MarkovModel((name, "z"), [[0.5, 0.5]] * 2)

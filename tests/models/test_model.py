@@ -51,7 +51,7 @@ def test_no_rows_give_no_predictions():
 @pytest.mark.parametrize(
     "wrong", [LinearRegression(), DecisionTreeRegressor(), DecisionTreeClassifier(), "model", None]
 )
-def test_estimators_that_are_not_fitted_are_refused(wrong):
+def test_unfitted_estimators_are_refused(wrong):
     for kind in (LinearModel, TreeModel):
         with pytest.raises(ModelError, match="is not a fitted"):
             kind.from_sklearn(wrong, ["x"], "y")

@@ -136,7 +136,7 @@ def test_overflowing_last_layer_has_no_probabilities(classes, sign):
     assert found[1].sum() == 1.0, "a sum that a float can hold"
 
 
-def test_the_first_of_equal_classes_wins():
+def test_first_of_equal_classes_wins():
     flat = network(weights=(((0.0, 0.0, 0.0), (0.0, 0.0, 0.0)),), biases=((1.0, 1.0, 1.0),))
     assert flat.predict([[1.0, 2.0]]).tolist() == [0]
 

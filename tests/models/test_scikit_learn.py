@@ -105,7 +105,7 @@ def test_sparse_coefficients_are_converted():
     np.testing.assert_allclose(LinearModel.from_sklearn(fitted, "abc", "y").predict(X), fitted.predict(X), rtol=1e-11)
 
 
-def test_partial_least_squares_is_never_taken_for_its_coefficients():
+def test_partial_least_squares_is_never_converted_wrongly():
     fitted = cross_decomposition.PLSRegression(2).fit(X, Y)
     with pytest.raises(ModelError, match="PLSRegression cannot be converted: its predict gives"):
         LinearModel.from_sklearn(fitted, "abc", "y")

@@ -102,7 +102,7 @@ def test_closed_back_end_refuses_actions(tmp_path, kept):
 
 @pytest.mark.long
 @pytest.mark.parametrize("under_way", [False, True])
-def test_new_dataflow_under_a_removed_name_starts_anew(tmp_path, under_way):
+def test_new_dataflow_under_a_removed_name_starts_without_state(tmp_path, under_way):
     free = threading.Event()
     slow = Tape(lambda stream, batch: batch["value"][0].as_py() < 10 or free.wait(20))
     sinks = {"slow": slow, "ada": Tape()}

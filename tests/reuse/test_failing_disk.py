@@ -192,7 +192,7 @@ def test_unwritable_log_blocks_actions_until_it_is_writable(tmp_path):
     assert ReuseManager(log=tmp_path / "log").names == ["a", "b"]
 
 
-def test_dataflow_that_cannot_be_undone_counts_as_submitted(tmp_path):
+def test_irreversible_submission_counts_as_submitted(tmp_path):
     manager, backend = manager_over("null", tmp_path / "log")
     begun(manager, "null")
     disk = manager.journal.log.file
@@ -202,7 +202,7 @@ def test_dataflow_that_cannot_be_undone_counts_as_submitted(tmp_path):
     check_log(tmp_path / "log", manager, "null")
 
 
-def test_dataflows_that_cannot_all_be_undone_count_as_submitted(tmp_path):
+def test_irreversible_submissions_count_as_submitted(tmp_path):
     manager, backend = manager_over("null", tmp_path / "log")
     begun(manager, "null")
     disk = manager.journal.log.file

@@ -219,7 +219,7 @@ def restart(tmp_path, ends, wrong=(), fault="source"):
         ("iterator", "is an iterator, which can be read once"),
     ],
 )
-def test_restart_fails_only_dataflows_that_cannot_be_opened(tmp_path, fault, why, caplog):
+def test_restart_fails_only_unopenable_dataflows(tmp_path, fault, why, caplog):
     ends = {name: Tape() for name in "ab"}
     manager = restart(tmp_path, ends)
     for name in "ab":
@@ -269,7 +269,7 @@ class Refusing(Tape):
 
 
 @pytest.mark.parametrize("on_failure", ["detach", "stop"])
-def test_restart_fails_a_sink_that_cannot_begin(tmp_path, on_failure, caplog):
+def test_restart_fails_an_unopenable_sink(tmp_path, on_failure, caplog):
     ends = {"a": Refusing(), "b": Tape()}
     manager = restart(tmp_path, ends)
     for name in "ab":

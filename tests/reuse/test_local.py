@@ -29,7 +29,7 @@ SEEDS = st.integers(0, 2**32).map(random.Random)
 @pytest.mark.long
 @given(SEEDS)
 @settings(max_examples=depth(25))
-def test_shared_dataflows_get_what_each_gets_alone(choose):  # P15
+def test_shared_dataflows_get_the_same_records_as_alone(choose):  # P15
     users = Users(choose)
     for i in range(4):
         submit_any(users, choose, f"d{i}")
@@ -52,7 +52,7 @@ def test_random_dataflows_share_steps():
 @pytest.mark.long
 @given(SEEDS)
 @settings(max_examples=depth(25))
-def test_late_dataflow_gets_what_it_gets_alone_from_its_first_message(choose):
+def test_late_dataflow_gets_the_same_records_as_alone_from_its_start_on(choose):
     users = Users(choose, policy="stateless")
     alive = []
     for i in range(8):
@@ -204,7 +204,7 @@ def test_failed_sink_leaves_other_dataflows_running():
     assert users.manager.stats()["failed"] == {"b": "OSError: disk full"}
 
 
-def test_failed_step_ends_only_the_dataflows_that_use_it():
+def test_failed_step_ends_only_its_users():
     calls = []
 
     def picky(batch):

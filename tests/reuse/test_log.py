@@ -111,7 +111,7 @@ def test_other_file_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("content", [b"notes\n", b"a,b\n1,2\n", b"\0" * 40, b'{"a": 1}', b"\xff\xfe", b"\n"])
-def test_file_that_never_was_a_log_is_refused_unchanged(tmp_path, content):
+def test_foreign_file_is_refused_unchanged(tmp_path, content):
     path = tmp_path / "mine"
     path.write_bytes(content)
     with pytest.raises(StateError, match="mine is a file of something else, not a log of actions; name another file"):

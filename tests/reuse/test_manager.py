@@ -410,7 +410,7 @@ def test_each_line_is_synced_before_the_next_step(tmp_path, monkeypatch):
     assert done[-4:] == ["disk", "extend", "disk", "disk"]
 
 
-def test_action_that_cannot_be_logged_is_undone(tmp_path, monkeypatch):
+def test_unloggable_action_is_undone(tmp_path, monkeypatch):
     manager = ReuseManager(log=tmp_path / "log")
     manager.submit(chain(A, name="a"))
     before = manager.canonical(), manager.backend.running_steps()

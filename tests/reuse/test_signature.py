@@ -122,7 +122,7 @@ def test_input_order_matters_for_tasks_only():
     assert {node for node in one if one[node] != two[node]} == {"v", "both"}
 
 
-def test_function_is_its_name_and_version():
+def test_function_is_identified_by_name_and_version():
     def f(row):
         return row
 
@@ -164,7 +164,7 @@ def test_versioned_function_survives_json():
     assert t.MapFunction.with_function(task.to_dict(), dict) == task
 
 
-def test_secret_is_its_name():
+def test_secret_is_identified_by_its_name():
     def publish(secret):
         return t.PublishMQTT(url="memory://x", topic="t", username="u", password=secret)
 
@@ -178,7 +178,7 @@ def of(source, flow=None):
     return signatures(flow, {"in": source})["in"]
 
 
-def test_source_is_what_it_reads(tmp_path):
+def test_source_is_identified_by_its_input(tmp_path):
     (tmp_path / "a.csv").write_text("1,x\n")
     (tmp_path / "b.csv").write_text("1,x\n")
     table = pa.table({"seq": [0, 1], "value": [1.0, 2.0]})
@@ -248,7 +248,7 @@ def test_merged_sources_have_a_role():
     assert found["arrival"]["a"] != signatures(two("arrival", ("b", "a")))["a"]
 
 
-def test_sink_is_its_name_and_type(tmp_path):
+def test_sink_is_identified_by_name_and_type(tmp_path):
     flow = one(t.KalmanFilter())
     kinds = [ro.MemorySink(), ro.ParquetSink(tmp_path), ro.ConsoleSink()]
     found = [signatures(flow, sinks={"out": sink})["out"] for sink in kinds]
@@ -347,7 +347,7 @@ def test_plain_parameters_of_a_user_task_are_shared():
         assert mark(Given(value=value)) == mark(Given(value=copy.deepcopy(value)))
 
 
-def test_user_aggregates_are_their_functions():
+def test_user_aggregates_are_identified_by_their_functions():
     def window(*functions):
         aggregate = t.Aggregate("e", (0.0,), *functions)
         return mark(t.Window(size="1min", aggregates={"e": (aggregate, "light")}))

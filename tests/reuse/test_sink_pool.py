@@ -25,7 +25,7 @@ def shared(sink, **choices):
     return manager, quick
 
 
-def test_hanging_sink_continues_where_it_was():
+def test_hanging_sink_continues_at_its_position():
     sink = Gate()
     manager, quick = shared(sink)
     manager.backend.run()  # does not wait for the sink
@@ -53,7 +53,7 @@ def test_spool_is_removed_when_the_sink_has_caught_up():
     assert sink.seen == list(range(ROWS))
 
 
-def test_sink_too_far_behind_is_abandoned():
+def test_sink_beyond_its_lag_limit_is_abandoned():
     sink = Gate()
     manager, quick = shared(sink, limits={"behind_bytes": 1000})
     manager.backend.run()
@@ -109,7 +109,7 @@ def test_blocking_sink_delays_others_and_loses_nothing():
     assert sink.seen == list(range(40)) and not manager.backend.stats()["dropped"]
 
 
-def test_blocking_sink_that_takes_nothing_is_abandoned():
+def test_hanging_blocking_sink_is_abandoned():
     sink = Gate()
     manager, quick = shared(sink, on_slow="block", limits={"patience_s": 0.3})
     begin = time.monotonic()
@@ -124,7 +124,7 @@ def test_blocking_sink_that_takes_nothing_is_abandoned():
 
 
 @pytest.mark.long
-def test_idle_sink_is_not_taken_for_a_hanging_one():
+def test_idle_sink_does_not_count_as_hanging():
     sink = Gate(pause_s=0.1)
     manager, _ = shared(sink, on_slow="block", limits={"patience_s": 1.0})
     manager.backend.turn()

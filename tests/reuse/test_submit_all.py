@@ -41,7 +41,7 @@ def values(sink):
 
 @given(SEEDS)
 @settings(max_examples=depth(20))
-def test_ledger_equals_that_of_single_submissions(choose):
+def test_ledger_equals_single_submissions(choose):
     before = [overlapping_flow(choose, f"b{i}") for i in range(choose.randint(0, 2))]
     flows = {f"d{i}": overlapping_flow(choose, f"d{i}") for i in range(choose.randint(1, 5))}
     at_once, one_by_one = ReuseManager(), ReuseManager()
@@ -76,7 +76,7 @@ def valid_flows(choose, n):
 @pytest.mark.long
 @given(SEEDS)
 @settings(max_examples=depth(10))
-def test_records_equal_those_of_single_submissions(choose):
+def test_records_equal_single_submissions(choose):
     logs = {name: random_input(choose, 40) for name in NAMES}
     flows = valid_flows(choose, 5)
     first, size, turns = choose.randint(0, len(flows)), choose.randint(1, 12), choose.randint(0, 3)
@@ -109,7 +109,7 @@ def test_records_equal_those_of_single_submissions(choose):
 
 @pytest.mark.long
 @pytest.mark.parametrize("seed", seeds(3))
-def test_queries_give_each_dataflow_what_it_gets_alone(seed, tmp_path):
+def test_queries_give_each_dataflow_the_same_records_as_alone(seed, tmp_path):
     choose = random.Random(seed)
     logs = {name: random_input(choose, 60) for name in NAMES}
     flows = valid_flows(choose, 6)
@@ -258,7 +258,7 @@ def test_unlogged_submission_is_undone_and_pauses_stay(tmp_path, monkeypatch):
     assert manager.state() == before and backend.engine.disabled == resting and resting
 
 
-def test_log_has_one_action_that_is_replayed_as_a_whole(tmp_path):
+def test_log_has_one_action_and_replays_it_completely(tmp_path):
     manager = ReuseManager(log=tmp_path / "log")
     manager.submit_all(Request(above(f"d{i}", i), owner="ada") for i in range(3))
     state = manager.state()

@@ -82,7 +82,7 @@ def test_batches_are_read_in_order_and_trimmed_after_all_readers(topic, source, 
     assert source.initial() == {"batch": 3}, "a restart continues here"
 
 
-def test_limit_takes_whole_batches_and_at_least_one(topic, source):
+def test_limit_selects_whole_batches_and_at_least_one(topic, source):
     for batch, n in enumerate((5, 2, 2, 9)):
         write(topic, batch, records(10 * batch, n))
     ends, at = [], {"batch": 0}

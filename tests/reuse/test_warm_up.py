@@ -136,7 +136,7 @@ REACHING = [
 
 @pytest.mark.long
 @pytest.mark.parametrize(("task", "batch"), REACHING)
-def test_warm_records_of_a_task_equal_those_of_a_run_that_began_elsewhere(task, batch):
+def test_warm_records_are_independent_of_the_start_of_the_run(task, batch):
     batch = batch.select([name for name in batch.schema.names if name not in ("seq", "ordinal")])
     once = batch.to_pylist()
     again = [

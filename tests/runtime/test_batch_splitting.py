@@ -18,7 +18,7 @@ from riot_ops.runtime.input_buffer import BufferedBatch
 
 
 @pytest.mark.parametrize("cores", [1, 2])
-def test_no_step_reads_more_than_the_limit(cores, monkeypatch):
+def test_no_batch_exceeds_the_limit(cores, monkeypatch):
     monkeypatch.setattr(local, "MAX_STEP_ROWS", 1000)
     monkeypatch.setattr(local, "FIRST_ROWS", 16)
     taken = []

@@ -42,7 +42,7 @@ def test_merge_equals_sorted_concatenation(parts):
     assert found.schema == parts[0].schema
 
 
-def test_event_time_that_is_no_timestamp_orders_nothing():
+def test_event_time_of_another_type_does_not_order():
     for kind in (["b", "a"], [2.5, 1.0]):
         batch = pa.RecordBatch.from_pydict({"seq": [1, 0], "event_time": kind})
         assert sort_rows(batch, EVENT_TIME)["seq"].to_pylist() == [0, 1]

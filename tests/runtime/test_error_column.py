@@ -55,7 +55,7 @@ def test_accepted_and_rejected_rows_are_separated():
     ],
     ids=["type", "twice"],
 )
-def test_other_column_of_that_name_is_refused(schema, what):
+def test_conflicting_column_is_refused(schema, what):
     with pytest.raises(ConfigError, match=f"but here it is {what}; rename it"):
         drop_error_column(schema)
 

@@ -31,7 +31,7 @@ def start(minutes):
     return datetime(2024, 5, 1, 12, tzinfo=UTC) + timedelta(minutes=minutes)
 
 
-def test_frame_comes_back_in_its_kind(kind):
+def test_result_has_the_type_of_the_input_frame(kind):
     make, cls, read = kind
     out = t.RunningCount(by="device").transform(make(ROWS))
     assert isinstance(out, cls)
@@ -76,7 +76,7 @@ def test_rejected_rows_are_texts_in_a_column_or_dropped(kind):
     assert again["_error"] == texts and again["count"][0] == 1
 
 
-def test_rows_are_in_the_order_asked_for(kind):
+def test_rows_are_in_the_requested_order(kind):
     make, _, read = kind
     late = make({"event_time": [start(2), start(1)], "value": [2.0, 1.0]})
     count = t.RunningCount()

@@ -97,7 +97,7 @@ def test_commits_are_independent_of_cores(tmp_path, cores):
     assert files[cores] == files[1]
 
 
-def test_task_that_holds_records():
+def test_task_with_held_records_equals_one_core():
     flow = ro.Dataflow("join")
     rows = flow.source(
         "in",
@@ -121,7 +121,7 @@ def test_task_that_holds_records():
         assert list(map(exact, two[stream].to_pylist())) == list(map(exact, one[stream].to_pylist()))
 
 
-def test_source_that_can_be_read_once():
+def test_iterator_source_equals_one_core():
     flow = ro.Dataflow("once")
     flow.sink("out", flow.source("in", schema=READINGS).to(t.KalmanFilter(by=("device",)), id="kalman"))
     rows = readings(300).to_pylist()
@@ -373,7 +373,7 @@ class Interrupting(t.StatelessTask):
 
 
 @pytest.mark.parametrize(("epoch_rows", "wanted"), [(100, 200), (10_000, 0)])
-def test_summary_of_an_interrupted_run_counts_what_is_kept(tmp_path, epoch_rows, wanted):
+def test_summary_of_an_interrupted_run_counts_committed_records(tmp_path, epoch_rows, wanted):
     """With a checkpoint, the output of a range that was under way is dropped, and its records are read again."""
     flow = ro.Dataflow("interrupted")
     flow.sink("out", flow.source("in", schema=READINGS).to(Interrupting(at=255), id="step"))

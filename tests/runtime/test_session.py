@@ -134,6 +134,6 @@ def test_flushed_windows_have_all_fields():
 
 
 @pytest.mark.parametrize("event", [1.0, None, "text", [{"value": 1.0}]])
-def test_push_of_a_bare_value_says_what_to_give(event):
+def test_push_of_a_bare_value_is_refused_with_advice(event):
     with pytest.raises(ConfigError, match=r"push takes one event, a mapping .*push\(\{'value': …\}\)"):
         t.KalmanFilter().session().push(event)

@@ -98,7 +98,7 @@ def test_keys_live_until_ttl_after_newest(ttl_us, alive):
     assert np.asarray(table["row"])[live_rows(table, keys, ttl, NEVER)].tolist() == alive
 
 
-def test_key_that_came_back_has_one_row():
+def test_returned_key_has_one_row():
     table, keys = pa.table({"slot": [0, 1, 2], "last": [10, 20, 30]}), pa.table({"k": ["a", "b", "a"]})
     assert live_rows(table, keys, timedelta(microseconds=100), NEVER).tolist() == [1, 2]
     assert live_rows(table, keys, timedelta(microseconds=100), 120).tolist() == [1, 2]

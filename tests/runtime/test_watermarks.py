@@ -154,7 +154,7 @@ def test_whole_periods_pass_at_same_rows_and_messages(times, ahead, lag, from_fi
     assert seen[0] == seen[1]
 
 
-def test_upstream_timer_output_comes_before_time_moves():
+def test_upstream_timer_output_precedes_the_watermark():
     """Stream time moves to 60 s at message 9: timer output due at 20 s and 40 s is processed just before these times."""
     due = [20_000_000 - 2**62, 40_000_000 - 2**62, 0]
     batch = pa.RecordBatch.from_arrays(
@@ -410,7 +410,7 @@ def test_time_to_live_recovers_from_wrong_clocks(wrong, batch_size):
     ),
     st.integers(1, 9),
 )
-def test_time_to_live_is_that_of_its_definition(parts, batch_size):
+def test_time_to_live_equals_its_definition(parts, batch_size):
     rows, now = [], 1_700_000_000
     for step, off, key in parts:
         now += step if off == 1 else 0

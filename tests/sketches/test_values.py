@@ -19,7 +19,7 @@ GIVERS = {
 
 @pytest.mark.parametrize("owner", GIVERS)
 @pytest.mark.parametrize("value", ["text", b"text", {"a": 1}, 5, None, 1.5])
-def test_one_value_is_not_taken_for_its_parts(owner, value):
+def test_single_value_is_not_split(owner, value):
     with pytest.raises(ConfigError, match=rf"{owner} takes values, such as a list of them, got .*give \[value\]"):
         GIVERS[owner](value)
 
@@ -46,6 +46,6 @@ def test_two_values_are_two_in_each_container(values):
     assert "b" in bloom and "d" not in bloom
 
 
-def test_bytes_that_are_not_utf8_are_found():
+def test_invalid_utf8_bytes_are_found():
     macs = pa.array([b"\xff\x00\x12\x34\x56\x78", None], pa.binary(6))
     assert BloomFilter.of(macs).contains(macs).tolist() == [True, False]

@@ -97,7 +97,7 @@ def test_large_records_are_released():
     assert batch.num_rows == 100 and buffer.drain() == []
 
 
-def test_task_that_emits_each_record_gets_all_of_them():
+def test_task_with_output_per_record_gets_all_records():
     task = t.RunningCount(by="key")
     buffer = blocks.PrecombineBuffer(None, ("key",), task)
     pieces = list(pieces_of([("a", 0, None)] * 8, [4]))

@@ -49,7 +49,7 @@ for name in riot_ops.spark.__all__:
 """
 
 
-def test_client_of_spark_connect_alone_refuses_what_needs_the_jvm():
+def test_spark_connect_client_refuses_jvm_features():
     done = subprocess.run([sys.executable, "-c", CLIENT], capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     start, session = done.stdout.splitlines()

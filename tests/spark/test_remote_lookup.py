@@ -126,7 +126,7 @@ def test_results_equal_local_run(runs, partitions, max_records, coded):
     assert len(found["errors"]) == len(wanted["errors"])
 
 
-def test_lookups_see_what_was_learned_before():
+def test_lookups_see_earlier_training():
     runs = [(True, ["win cash"]), (None, ["win we"] * 5), (False, ["win"]), (None, ["win we"] * 5)]
     _, source = scripted(runs)
     with Crossing() as crossing:

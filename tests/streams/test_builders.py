@@ -33,7 +33,7 @@ def records(source):
         (grid, GridSource, "meters"),
     ],
 )
-def test_each_option_of_a_stream(build, kind, sensors):
+def test_options_reach_the_source(build, kind, sensors):
     options = {name: VALUES[name] for name in inspect.signature(build).parameters if name in VALUES}
     ends = {"messages", "days"} & {*inspect.signature(build).parameters}
     assert {sensors, *ends, *options, *PACE} == {*inspect.signature(build).parameters}, "all are tested"

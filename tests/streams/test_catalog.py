@@ -187,7 +187,7 @@ def test_unknown_stream_is_refused_with_a_hint():
 
 
 @pytest.mark.long
-def test_the_command_lists_the_streams(command):
+def test_command_lists_the_streams(command):
     code, out, _ = command("streams")
     assert code == 0
     assert all(name in out for name in CATALOG)
@@ -200,7 +200,7 @@ def test_the_command_lists_the_streams(command):
 
 
 @pytest.mark.long
-def test_the_command_draws(command, tmp_path):
+def test_command_draws_the_rates(command, tmp_path):
     code, out, err = command("streams", "city", "--plot", str(tmp_path / "city.png"))
     assert (code, err) == (0, "")
     assert decode(tmp_path / "city.png").shape[:2] == (462, 1210)
@@ -217,7 +217,7 @@ def test_the_command_draws(command, tmp_path):
         (["city", "--plot", "no/such/folder/x.png"], "cannot be written"),
     ],
 )
-def test_the_command_refuses_misuse(command, arguments, text):
+def test_command_refuses_misuse(command, arguments, text):
     code, _, err = command("streams", *arguments)
     assert code == 2
     assert text in err

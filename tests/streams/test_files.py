@@ -16,7 +16,7 @@ from tests.streams.records import table
 @pytest.mark.long
 @pytest.mark.parametrize("format", ["senml", "csv"])
 @pytest.mark.parametrize("name", ["city", "taxi", "fit", "grid"])
-def test_a_file_has_a_line_per_message(name, format, tmp_path):
+def test_file_has_a_line_per_message(name, format, tmp_path):
     n = 8192 + 5  # more than a batch
     source = streams.CATALOG[name].generator(format=format, messages=n + 1)
     texts = table(source, 0, n)["payload"].to_pylist()
@@ -25,7 +25,7 @@ def test_a_file_has_a_line_per_message(name, format, tmp_path):
     assert (tmp_path / "x.csv").read_bytes() == b"".join(text + b"\n" for text in texts)
 
 
-def test_a_bounded_stream_is_written_whole_and_compressed_where_the_name_says_so(tmp_path):
+def test_bounded_stream_is_written_completely_and_gz_files_compressed(tmp_path):
     source = streams.city(sensors=9, messages=10, rate=0.001)
     assert write(source, tmp_path / "x.csv.gz") == write(source, str(tmp_path / "x.csv")) == 10, "without waiting"
     text = gzip.decompress((tmp_path / "x.csv.gz").read_bytes())
@@ -35,7 +35,7 @@ def test_a_bounded_stream_is_written_whole_and_compressed_where_the_name_says_so
     assert (tmp_path / "x.csv").read_bytes() == b"".join(text.splitlines(keepends=True)[:3]), "it is replaced"
 
 
-def test_other_messages_are_written_as_they_are(tmp_path):
+def test_messages_of_other_sources_are_written_unchanged(tmp_path):
     source = MemorySource([{"payload": p} for p in (b"1,a", b"2,b\r\n", b"3,c\n")])
     assert write(source, tmp_path / "x") == 3
     assert (tmp_path / "x").read_bytes() == b"1,a\n2,b\n3,c\n"
@@ -45,14 +45,14 @@ def test_other_messages_are_written_as_they_are(tmp_path):
     assert (tmp_path / "x").read_bytes() == b""
 
 
-def test_more_than_is_read_at_once(tmp_path):
+def test_messages_beyond_one_read_are_written(tmp_path):
     source = MemorySource([{"payload": b"%d" % i} for i in range(70_000)])
     for n in (None, 66_000):
         assert write(source, tmp_path / "x", n) == (n or 70_000)
         assert (tmp_path / "x").read_bytes().split() == [b"%d" % i for i in range(n or 70_000)]
 
 
-def test_records_that_are_no_text_are_refused(tmp_path):
+def test_records_without_text_are_refused(tmp_path):
     with pytest.raises(ConfigError, match="only text can be written: the source has no field 'payload'"):
         write(MemorySource([{"value": 1}]), tmp_path / "x")
     assert not (tmp_path / "x").exists()

@@ -13,7 +13,7 @@ def hashes(n):
         return [np.uint64(hash64(np.uint64(i) * np.uint64(0x9E3779B97F4A7C15))) for i in range(n)]
 
 
-def test_mix_is_the_finaliser_of_splitmix64():
+def test_hash64_is_the_finaliser_of_splitmix64():
     # first outputs of the reference splitmix64.c for the seed 0: the finaliser of the golden ratio's multiples
     with np.errstate(over="ignore"):
         found = [int(hash64(np.uint64(k * 0x9E3779B97F4A7C15 % 2**64))) for k in (1, 2, 3)]
@@ -40,7 +40,7 @@ def test_normal_is_the_inverse_of_the_distribution():
 
 @pytest.mark.long
 @pytest.mark.parametrize("phi", [0.9, 0.99])
-def test_ou_has_the_correlation_of_an_ar1_process(phi):
+def test_ornstein_uhlenbeck_has_the_correlation_of_an_ar1_process(phi):
     table = ornstein_uhlenbeck_table(phi)
     keys = hashes(4000)
     with np.errstate(over="ignore"):
@@ -55,7 +55,7 @@ def test_ou_has_the_correlation_of_an_ar1_process(phi):
     assert np.var(x[:, 1] - x[:, 0]) == pytest.approx(2 * (1 - phi), rel=0.12)
 
 
-def test_ou_is_the_same_from_any_start():
+def test_ornstein_uhlenbeck_is_independent_of_the_start():
     table = ornstein_uhlenbeck_table(0.95)
     key = hashes(2)[1]
     with np.errstate(over="ignore"):

@@ -31,7 +31,7 @@ def read(source: RepeatingSource, *edges: int) -> list[dict[str, object]]:
     return pa.Table.from_batches(batches, source.schema).to_pylist()
 
 
-def test_rounds_go_on_in_number_and_time() -> None:
+def test_rounds_continue_numbers_and_times() -> None:
     rows = read(RepeatingSource(TABLE), 0, 7)
     assert [r["seq"] for r in rows] == [0, 0, 1, 2, 3, 3, 4, 5, 6, 6]
     assert [r["value"] for r in rows] == [1, 2, 3, 4, 1, 2, 3, 4, 1, 2]
@@ -40,13 +40,13 @@ def test_rounds_go_on_in_number_and_time() -> None:
 
 
 @given(st.lists(st.integers(0, 20), min_size=2, max_size=6))
-def test_any_split_gives_the_same(edges: list[int]) -> None:
+def test_any_split_gives_the_same_records(edges: list[int]) -> None:
     edges = sorted(edges)
     source = RepeatingSource(TABLE)
     assert read(source, *edges) == read(source, edges[0], edges[-1])
 
 
-def test_length() -> None:
+def test_messages_limit_the_length() -> None:
     source = RepeatingSource(TABLE, messages=4)
     end = source.latest(source.initial())
     assert end == {"message": 4}
@@ -60,7 +60,7 @@ def test_length() -> None:
     assert endless.latest({"message": 5}, 10) == {"message": 15}
 
 
-def test_it_can_be_sent_to_another_process() -> None:
+def test_pickled_source_gives_the_same_records() -> None:
     assert read(pickle.loads(pickle.dumps(RepeatingSource(TABLE))), 0, 5) == read(RepeatingSource(TABLE), 0, 5)
 
 
@@ -74,13 +74,13 @@ def test_it_can_be_sent_to_another_process() -> None:
         pa.table({"seq": [0, 1, 0]}),
     ],
 )
-def test_a_table_that_does_not_count_its_messages_is_refused(table: pa.Table) -> None:
+def test_table_without_message_numbers_is_refused(table: pa.Table) -> None:
     with pytest.raises(ConfigError, match="seq"):
         RepeatingSource(table)
     with pytest.raises(ConfigError, match="messages must be a whole number >= 0, got -1"):
         RepeatingSource(TABLE, messages=-1)
 
 
-def test_without_event_time() -> None:
+def test_table_without_event_time() -> None:
     rows = read(RepeatingSource(pa.table({"seq": np.arange(2), "text": ["a", "ü"]})), 0, 5)
     assert [r["text"] for r in rows] == ["a", "ü", "a", "ü", "a"]

@@ -17,7 +17,7 @@ PARAMETERS = [(kind, name) for kind in KINDS for name in inspect.signature(kind)
 
 
 @pytest.mark.parametrize(("kind", "name"), PARAMETERS, ids=[f"{kind.__name__}-{name}" for kind, name in PARAMETERS])
-def test_what_a_parameter_cannot_mean_is_refused(kind, name):
+def test_invalid_parameters_are_refused(kind, name):
     default = inspect.signature(kind).parameters[name].default
     wrong = ["some", math.nan, math.inf, [1]]
     wrong += [1, 0] if isinstance(default, bool) else [True]

@@ -17,14 +17,14 @@ NAMES = sorted(STREAMS)
 
 @pytest.mark.long
 @given(st.sampled_from(NAMES), st.integers(0, 10**9), st.integers(1, 9), st.integers(0, 2**40))
-def test_a_line_is_a_function_of_its_number(name, start, n, seed):
+def test_line_depends_on_its_number_alone(name, start, n, seed):
     source = STREAMS[name](seed=seed)
     assert lines(source, start, start + n) == [lines(source, i, i + 1)[0] for i in range(start, start + n)]
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", NAMES)
-def test_lines_of_streams(name):
+def test_lines_follow_seed_dirt_and_length(name):
     make = STREAMS[name]
     found = lines(make(dirt=True), 0, 20_000)
     assert len(found) == 20_000
@@ -40,7 +40,7 @@ def test_lines_of_streams(name):
             make(**options)
 
 
-def test_dirt_is_as_much_as_was_asked_for():
+def test_share_of_dirt_is_the_given_one():
     source = STREAMS["text"]()
     numbers = np.arange(100_000)
     with_dirt = source.with_dirt(numbers, np.full(100_000, "good"), 0.1, ["a", "b"]).to_pylist()
@@ -53,7 +53,7 @@ def test_dirt_is_as_much_as_was_asked_for():
     assert source.with_dirt(numbers, "all", 0.1, ["a", "b"]) == "all"
 
 
-def test_draws_of_several_uses_and_seeds_are_independent():
+def test_random_words_of_uses_and_seeds_are_independent():
     numbers = np.arange(50_000)
     columns = [uniforms(seed, use, numbers) for seed in (0, 1, -1) for use in (0, 1)]
     columns += [normals(0, use, numbers) for use in (2, 3)]

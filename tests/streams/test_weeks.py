@@ -69,17 +69,17 @@ def test_other_numbers_of_sensors_scale_the_rates():
     assert many.mean() == pytest.approx(5240, rel=0.02)
 
 
-def test_without_losses_the_rate_is_even():
+def test_rate_without_losses_is_even():
     assert set(weekly(CitySource(90, drop=0, format="wide"), CITY_MS)) == {9000}
 
 
-def test_many_losses_come_as_asked():
+def test_share_of_losses_is_the_given_one():
     rates = weekly(CitySource(90, drop=0.9, format="wide"), CITY_MS)
     assert rates.mean() == pytest.approx(900, abs=5)
     assert rates.std() > 40
 
 
-def test_the_next_week_is_like_the_first():
+def test_second_week_equals_the_first():
     for source, base in ((CitySource(90), CITY_MS), (TaxiSource(), TAXI_MS)):
         week = 604_800_000_000
         first, second = (source.until({"message": 0}, base * 1000 + n * week - 1)["message"] for n in (1, 2))

@@ -39,7 +39,7 @@ def test_life_of_a_broker():
     broker.close()
 
 
-def test_a_folder_of_ones_own_stays_and_serves_again(tmp_path):
+def test_given_folder_is_retained_and_reused(tmp_path):
     for _ in range(2):  # the second has ports of its own
         with Mosquitto(tmp_path / "broker") as broker:
             assert answers(broker.url)
@@ -47,7 +47,7 @@ def test_a_folder_of_ones_own_stays_and_serves_again(tmp_path):
     assert broker.log.exists()
 
 
-def test_it_listens_on_loopback_only():
+def test_service_listens_on_loopback_only():
     with Mosquitto() as broker:
         for name in ("tcp", "tcp6"):
             for line in Path(f"/proc/net/{name}").read_text().splitlines()[1:]:
@@ -56,14 +56,14 @@ def test_it_listens_on_loopback_only():
                     assert address in LOOPBACK, line
 
 
-def test_a_server_that_does_not_start():
+def test_failed_start_is_reported():
     broker = Mosquitto(options=("no_such_option true",))
     with pytest.raises(ConnectorError, match=r"(?s)does not start.*no_such_option"):
         broker.start()
     broker.close()
 
 
-def test_a_program_that_is_missing():
+def test_missing_program_is_reported():
     with pytest.raises(ConnectorError, match="no-such-program is not installed: get it"):
         program("no-such-program", "get it")
 

@@ -28,7 +28,7 @@ def _read(source, start, end, n=1):
     st.integers(1, 4),
     st.integers(1, 3),
 )
-def test_every_record_comes_once_and_in_order(script, limit, n):
+def test_records_are_delivered_once_and_in_order(script, limit, n):
     source = ScriptedSource([_batch(i) if isinstance(i, int) else i for i in script], schema=_batch(0).schema)
     total = sum(i for i in script if isinstance(i, int))
     at, seen, polls = source.initial(), [], 0
@@ -80,7 +80,7 @@ def test_pause_waits_for_the_clock():
     assert source.count(at, source.latest(at)) == 1
 
 
-def test_a_schema_of_ones_own():
+def test_custom_schema():
     source = ScriptedSource([[{"value": 1}]], schema=pa.schema({"value": pa.float32(), "more": pa.string()}))
     assert source.schema.field("value").type == pa.float32()
     (batch,) = source.read(source.splits(source.initial(), source.latest(source.initial()), 1)[0])

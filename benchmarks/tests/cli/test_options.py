@@ -47,15 +47,15 @@ BENCH: dict[str, tuple[str | None, str, Any]] = {
 #: Options with a test of their own.
 TESTED_ELSEWHERE = {
     "bench --list": "cli/test_options.py::test_list_of_benchmarks_runs_none",
-    "report --suite": "report/test_report.py::test_the_list",
-    "report --quick": "cli/test_options.py::test_patience_and_form_reach_the_runner",
-    "report --out": "cli/test_options.py::test_patience_and_form_reach_the_runner",
+    "report --suite": "report/test_report.py::test_list_of_experiments",
+    "report --quick": "cli/test_options.py::test_limits_and_quick_form_reach_the_runner",
+    "report --out": "cli/test_options.py::test_limits_and_quick_form_reach_the_runner",
     "report --experiment": "report/test_report.py::test_two_experiments_from_end_to_end",
     "report --repeat": "report/test_report.py::test_two_experiments_from_end_to_end",
     "report --again": "report/test_report.py::test_two_experiments_from_end_to_end",
     "report --page": "report/test_report.py::test_two_experiments_from_end_to_end",
-    "report --patience": "cli/test_options.py::test_patience_and_form_reach_the_runner",
-    "report --list": "report/test_report.py::test_the_list",
+    "report --patience": "cli/test_options.py::test_limits_and_quick_form_reach_the_runner",
+    "report --list": "report/test_report.py::test_list_of_experiments",
     "validate --input": "cli/test_validate.py::test_run_agrees_with_plain_python",
     "validate --out": "cli/test_validate.py::test_difference_is_reported",
     "validate --set": "cli/test_validate.py::test_difference_is_reported",
@@ -108,7 +108,7 @@ def test_unknown_benchmark_is_refused(monkeypatch: pytest.MonkeyPatch, capsys: p
     assert "nothing" in line
 
 
-def test_patience_and_form_reach_the_runner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_limits_and_quick_form_reach_the_runner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from riot_bench.report import runner
 
     calls = []

@@ -14,7 +14,7 @@ from riot_bench.harness.child_process import die_with_parent, kill_group, module
 from riot_ops.core.errors import RiotError
 
 
-def test_a_job_ends_with_what_it_started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_job_end_terminates_its_children(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """One that is killed, and one whose block is left."""
     (tmp_path / "starts_another.py").write_text(
         "import subprocess, sys, time\n"
@@ -39,7 +39,7 @@ def test_a_job_ends_with_what_it_started(monkeypatch: pytest.MonkeyPatch, tmp_pa
             time.sleep(0.02)
 
 
-def test_a_job_that_does_not_end_in_time_or_ends_with_an_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_late_or_failed_job_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "goes_on.py").write_text("import sys, time\ntime.sleep(float(sys.argv[1]))\nsys.exit(7)\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     with module_process("goes_on", "60") as process, pytest.raises(RiotError, match=r"it was not done in 0\.2 s"):
@@ -51,7 +51,7 @@ def test_a_job_that_does_not_end_in_time_or_ends_with_an_error(monkeypatch: pyte
 
 @pytest.mark.skipif(not die_with_parent(), reason="no setpriv")
 @pytest.mark.parametrize("patience", [0.0, 0.5])
-def test_nothing_is_left_of_a_harness_that_is_killed(patience: float) -> None:
+def test_killed_harness_leaves_no_process(patience: float) -> None:
     """Also where it is killed before its child has asked for the signal."""
     code = (
         "import subprocess, sys, time; from riot_bench.harness.child_process import die_with_parent; "
@@ -69,7 +69,7 @@ def test_nothing_is_left_of_a_harness_that_is_killed(patience: float) -> None:
         time.sleep(0.02)
 
 
-def test_who_has_another_parent_does_not_begin() -> None:
+def test_orphaned_child_exits_at_once() -> None:
     """As a child that asks for the signal when its parent is gone."""
     between = "import subprocess, sys; sys.exit(subprocess.run(sys.argv[1:]).returncode)"
     done = subprocess.run(

@@ -17,7 +17,7 @@ from riot_bench.harness.cluster import Cluster
 from riot_ops.core.errors import ConfigError, RiotError
 
 
-def test_executors_that_have_done_no_task() -> None:
+def test_idle_executors() -> None:
     every = {"driver": 0, "0": 7, "1": 0}
     told = [SimpleNamespace(id=lambda i=i: i, completedTasks=lambda n=n: n) for i, n in every.items()]
     found = SimpleNamespace(size=lambda: len(told), apply=told.__getitem__)
@@ -26,7 +26,7 @@ def test_executors_that_have_done_no_task() -> None:
     assert cluster.idle_executors(SimpleNamespace(sparkContext=context)) == ["1"]
 
 
-def test_a_cluster_ends_what_it_started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_closed_cluster_leaves_no_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """With processes that stand in for Spark's, one of which takes no notice and has a child."""
     (tmp_path / "bin").mkdir()
     script = tmp_path / "bin" / "spark-class"
@@ -69,7 +69,7 @@ def test_a_cluster_ends_what_it_started(monkeypatch: pytest.MonkeyPatch, tmp_pat
 
 
 @pytest.mark.parametrize("copies", [False, True])
-def test_settings_of_a_session_on_a_cluster(copies: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cluster_session_settings(copies: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: dict[str, str] = {}
 
     def session(cores: int, *, settings: dict[str, str]) -> Any:
@@ -87,13 +87,13 @@ def test_settings_of_a_session_on_a_cluster(copies: bool, monkeypatch: pytest.Mo
     assert asked["spark.locality.wait"] == "100ms", "state does not wait for seconds for an executor that is lost"
 
 
-def test_workers_are_machines_of_their_own() -> None:
+def test_workers_have_separate_addresses() -> None:
     found = {cluster._loopback_address(number) for number in range(250)}
     assert len(found) == 250 or found == {"127.0.0.1"}
     assert cluster._loopback_address(3) == cluster._loopback_address(253)
 
 
-def test_an_executor_of_a_worker_crashes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_killed_executor_is_replaced(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "bin").mkdir()
     script = tmp_path / "bin" / "spark-class"
     script.write_text("#!/bin/bash\n(exec -a CoarseGrainedExecutorBackend sleep 60) &\nsleep 60 &\nwait\n")
@@ -123,7 +123,7 @@ def test_an_executor_of_a_worker_crashes(monkeypatch: pytest.MonkeyPatch, tmp_pa
                 one.crash(wrong)
 
 
-def test_a_master_that_does_not_start(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_master_start_failure_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "bin").mkdir()
     script = tmp_path / "bin" / "spark-class"
     script.write_text("#!/bin/bash\necho no such class $1\nexit 1\n")

@@ -30,7 +30,7 @@ def below_3(t: float) -> float:
         ([1, 3], 0.99, 63.65674),
     ],
 )
-def test_intervals_of_the_mean(values, level, quantile):
+def test_interval_of_the_mean(values, level, quantile):
     mean = sum(values) / len(values)
     error = math.sqrt(sum((v - mean) ** 2 for v in values) / (len(values) - 1) / len(values))
     assert confidence_interval(values, level) == pytest.approx(
@@ -40,13 +40,13 @@ def test_intervals_of_the_mean(values, level, quantile):
         assert confidence_interval(values) == confidence_interval(values, level)
 
 
-def test_two_values_have_an_interval_and_one_has_none():
+def test_interval_needs_two_values():
     assert confidence_interval([4.0, 4.0]) == (4.0, 4.0)
     assert confidence_interval([0.1, 0.1, 0.1]) == (0.1, 0.1)
     assert all(map(math.isnan, (*confidence_interval([4.0]), *confidence_interval([]))))
 
 
-def test_an_interval_ends_at_the_least_that_there_can_be():
+def test_interval_is_cut_at_the_minimum():
     low, high = confidence_interval([1, 5, 3, 3])
     assert confidence_interval([1, 5, 3, 3], minimum=2.0) == (2.0, high)
     assert confidence_interval([1, 5, 3, 3], minimum=low - 1) == (low, high)
@@ -63,12 +63,12 @@ def test_batch_means_are_of_successive_parts():
 
 
 @pytest.mark.parametrize("level", [0, 1, -0.5, 95, math.nan])
-def test_a_level_is_a_share(level):
+def test_level_outside_0_to_1_is_refused(level):
     with pytest.raises(ConfigError, match=f"level must lie between 0 and 1, got {level}"):
         confidence_interval([1.0, 2.0], level)
 
 
-def test_welch_asks_whether_the_first_is_greater():
+def test_welch_test_is_one_sided():
     # variances 2 and 2 of two values each: standard error √2, 2 degrees of freedom
     found = welch([4.0, 6.0], [0.0, 2.0])
     assert found == pytest.approx((2 * math.sqrt(2), 2.0, 1 - below_2(2 * math.sqrt(2))))
@@ -81,7 +81,7 @@ def test_welch_does_not_pool_variances():
     assert found[:2] == pytest.approx((5 / math.sqrt(17), 289 / 257))
 
 
-def test_two_groups_of_unequal_size_are_told_apart_as_by_a_t_test():
+def test_two_unequal_groups_equal_a_t_test():
     # pooled variance 4/3 with 3 degrees of freedom, standard error √(4/3 · (1/3 + 1/2))
     found = tukey_kramer({"small": [1.0, 2.0, 3.0], "large": [7.0, 9.0]})
     t = 6 / math.sqrt(10 / 9)
@@ -98,7 +98,7 @@ def test_each_pair_of_groups_has_its_difference():
 
 
 @pytest.mark.parametrize(("first", "second"), [([1.0], [1.0, 2.0]), ([1.0, 2.0], [])])
-def test_one_value_tells_nothing(first, second):
+def test_single_value_gives_no_test(first, second):
     with pytest.raises(ConfigError, match=f"at least 2 values, got {len(first)} and {len(second)}"):
         welch(first, second)
     with pytest.raises(ConfigError, match="there must be at least 2 groups"):
@@ -107,7 +107,7 @@ def test_one_value_tells_nothing(first, second):
         tukey_kramer({"a": [1.0, 2.0]})
 
 
-def test_without_scipy_it_says_what_to_install(monkeypatch):
+def test_missing_scipy_is_reported_with_its_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "scipy", None)
     with pytest.raises(MissingExtraError, match="confidence intervals"):
         confidence_interval([1.0, 2.0])

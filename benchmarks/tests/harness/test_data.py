@@ -11,7 +11,7 @@ from benchmarks.tests.city_files import FILES, MESSAGES, SENSORS
 from riot_ops.streams.riotbench.city import CitySource
 
 
-def test_files_hold_the_stream(city: Path) -> None:
+def test_written_files_equal_the_stream(city: Path) -> None:
     source = LineFiles(city, MESSAGES // FILES)
     read = pa.Table.from_batches(source.read({"first": 0, "end": FILES}))
     assert read["seq"].to_pylist() == list(range(MESSAGES))

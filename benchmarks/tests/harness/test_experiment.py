@@ -13,7 +13,7 @@ def measures(*names):
     return [Measure(name, float(i), "s") for i, name in enumerate(names)]
 
 
-def test_whole_names_count():
+def test_pattern_matches_full_names():
     figure = Figure("k", "T", r"a/(?P<x>\d+)", "x", "y")
     assert [(s, x, m.value) for s, x, m in figure.points(measures("a/1", "a/2s", "b/a/3", "a/40"))] == [
         ("", "1", 0.0),
@@ -21,7 +21,7 @@ def test_whole_names_count():
     ]
 
 
-def test_a_series_may_be_missing_from_some():
+def test_series_group_is_optional():
     figure = Figure("k", "T", r"a(/(?P<series>[a-z]+))?/(?P<x>\w+)", "x", "y", kind="line", log="xy")
     assert [(s, x) for s, x, _ in figure.points(measures("a/b/1", "a/2"))] == [("b", "1"), ("", "2")]
 
@@ -41,7 +41,7 @@ def test_misuse_is_refused(wrong, said):
         Figure(**{"key": "k", "title": "T", "pattern": "(?P<x>.)", "x": "x", "y": "y", **wrong})
 
 
-def test_what_an_experiment_is_by_default():
+def test_defaults_of_experiments_and_figures():
     one = Experiment("a/b", "T", lambda quick: iter(()))
     assert (one.about, one.figures, one.seconds, one.seed) == ("", (), (60, 600), 1)
     assert (Figure("k", "T", "(?P<x>.)", "x", "y").kind, Figure("k", "T", "(?P<x>.)", "x", "y").log) == ("bar", "")

@@ -50,7 +50,7 @@ def rows(width: int) -> st.SearchStrategy[list[Row]]:
 # the first that agrees is the wrong one to take: by one number, and by two
 @example(([("a", NEAR[1]), ("a", NEAR[0])], [("a", NEAR[1]), ("a", NEAR[2])]))
 @example(([("a", 1.0, NEAR[1]), ("a", NEAR[1], NEAR[0])], [("a", 1.0, NEAR[0]), ("a", 1.0, NEAR[2])]))
-def test_as_many_are_in_pairs_as_can_be(sides: tuple[list[Row], list[Row]]) -> None:
+def test_number_of_pairs_is_maximal(sides: tuple[list[Row], list[Row]]) -> None:
     left, right = sides
     found = compare("x", left, right)
     assert (found.wanted, found.found) == (len(left), len(right))
@@ -60,7 +60,7 @@ def test_as_many_are_in_pairs_as_can_be(sides: tuple[list[Row], list[Row]]) -> N
         assert Counter(map(repr, shown)) <= Counter(map(repr, side))
 
 
-def test_paths_of_any_length() -> None:
+def test_augmenting_paths_of_any_length() -> None:
     """Along a chain each record agrees with two; of two numbers, taken by turns, the order says nothing."""
     chain = [(1 + STEP * (i // 2), 1 + STEP * ((i + 1) // 2)) for i in range(60)]
     assert compare("x", chain[:-1:2], chain[1::2]).equal
@@ -84,7 +84,7 @@ MANY = 50_000
     ],
     ids=["apart", "apart in one of two", "by key", "in heaps", "one heap", "a chain", "no numbers"],
 )
-def test_many_that_differ_are_compared_with_few(
+def test_matching_takes_linear_comparisons(
     left: list[Row], right: list[Row], differing: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real, calls = math.isclose, itertools.count()

@@ -9,7 +9,7 @@ import pytest
 from riot_bench.harness.measure import Measure
 
 
-def test_the_median_leaves_out_runs_without_a_figure() -> None:
+def test_median_ignores_runs_without_a_value() -> None:
     found = Measure.of_runs([Measure("x", v, "ms") for v in (float("nan"), 1.0, 3.0)])
     assert found.value == 2.0
     assert json.loads(found.to_json())["values"] == [None, 1.0, 3.0]
@@ -34,7 +34,7 @@ def test_the_median_leaves_out_runs_without_a_figure() -> None:
         ((0.0, 0.0, 5.0), "messages", None, False, 0.0, None),
     ],
 )
-def test_what_must_hold_in_each_run_is_as_good_as_the_worst(
+def test_strict_measures_take_the_worst_run(
     values: tuple[float, ...], unit: str, reach: float | None, at_most: bool, value: float | None, met: bool | None
 ) -> None:
     runs = [Measure("x", one, unit, "", reach, at_most=at_most) for one in values]
@@ -45,7 +45,7 @@ def test_what_must_hold_in_each_run_is_as_good_as_the_worst(
         assert len(one.values) == len(values)
 
 
-def test_several_values_of_a_run_are_not_as_many_runs() -> None:
+def test_values_within_a_run_are_not_repetitions() -> None:
     runs = [Measure("x", v, "ms", values=(v - 1, v, v + 1)) for v in (10.0, 30.0, 20.0)]
     found = Measure.of_runs(runs)
     assert (found.value, found.values) == (20.0, (10.0, 30.0, 20.0))

@@ -9,7 +9,7 @@ from riot_bench.harness.measure import Measure
 from riot_bench.suites import registry as bench
 
 
-def test_a_table_marks_lower_bounds_and_shows_the_range_of_micro_batches(
+def test_table_shows_lower_bounds_and_ranges_of_micro_batches(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     one = Measure("growth/a", 3.0, "ratio", sample=(2.0, 3.0, 5.0), lower_bound=True)
@@ -20,9 +20,7 @@ def test_a_table_marks_lower_bounds_and_shows_the_range_of_micro_batches(
     assert "2–5" in shown
 
 
-def test_a_table_tells_of_which_measures_it_shows_the_worst(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_table_marks_worst_values(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     values = iter((0.0, 812.0, 0.0))
 
     def measures(quick: bool) -> Any:

@@ -29,7 +29,7 @@ def told(*batches: tuple[float, float, int]) -> Any:
     )
 
 
-def test_waiting_for_the_trigger_is_in_the_interval_and_not_in_the_duration() -> None:
+def test_trigger_wait_counts_in_intervals_but_not_in_durations() -> None:
     query = told((100.0, 0.2, 5), (100.5, 0.1, 5), (101.0, 0.75, 5), (101.75, 0.25, 5), (102.0, 0.1, 0))
     assert durations(query) == [0.2, 0.1, 0.75, 0.25]
     assert micro_batches(query)[1] == (100.5, 0.1)
@@ -52,7 +52,7 @@ class Frame:
         raise self.error
 
 
-def test_a_query_that_fails_says_why(tmp_path: Path) -> None:
+def test_failed_query_is_reported_with_its_reason(tmp_path: Path) -> None:
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
@@ -70,14 +70,14 @@ def test_a_query_that_fails_says_why(tmp_path: Path) -> None:
         timed_query(Frame(KeyError("ours")), tmp_path / "checkpoint", limit_s=5.0)
 
 
-def test_a_query_that_was_stopped_tells_so() -> None:
+def test_stopped_query_has_a_caveat() -> None:
     assert rate_of(([7.0, 2.0, 1.0], None), 10, 60.0) == (7.5, "", False)
     assert rate_of(([4.0], 60.0), 10, 60.0) == (2.5, "; the first micro-batch only", False)
     assert rate_of(([], 20.0), 10, 60.0) == (0.5, "; none finished within 60 s", True)
     assert rate_of(([], None), 60, 60.0).value == 1.0
 
 
-def test_a_query_in_plain_pyspark_is_watched_to_its_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_query_is_observed_until_its_last_micro_batch(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Its last micro-batch ends between two looks."""
     seen: list[int] = []
     left = [True, False]

@@ -11,7 +11,7 @@ from riot_bench.harness.numbered_lines import NumberedLines, measure_read_rate, 
 from riot_ops.streams import generate
 
 
-def test_lines_come_over_and_over_again_with_other_numbers(tmp_path: Path) -> None:
+def test_repeated_lines_have_new_numbers(tmp_path: Path) -> None:
     data = write_numbered("searches", tmp_path / "lines", 1, 8).repeated_to(13)
     assert (data.total, data.lines_per_file, len(set(data.files))) == (14, 2, 4)
     read = [batch for split in data.source().splits({"file": 0}, {"file": 7}, 3) for batch in data.source().read(split)]
@@ -38,6 +38,6 @@ def test_lines_are_numbered_and_cyclic(tmp_path: Path) -> None:
     assert measure_read_rate(data) > 0
 
 
-def test_a_source_is_read_in_so_many_parts(lines: dict[str, NumberedLines]) -> None:
+def test_source_has_the_requested_number_of_splits(lines: dict[str, NumberedLines]) -> None:
     ends = {"file": 0}, {"file": 4}
     assert [len(lines["searches"].source(n).splits(*ends, 3)) for n in (None, 1, 2, 4)] == [3, 1, 2, 3]

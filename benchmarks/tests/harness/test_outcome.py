@@ -21,7 +21,7 @@ def test_figures_of_a_known_run() -> None:
     assert figures["jitter"] == pytest.approx(0, abs=0.02)
 
 
-def test_an_outcome_keeps_no_samples() -> None:
+def test_outcome_releases_its_samples() -> None:
     before = reports()
     kept = outcome()
     assert reports() == before and kept.run.output_rate.size == 9
@@ -33,13 +33,13 @@ def reports() -> int:
     return sum(issubclass(type(one), Report) for one in gc.get_objects())
 
 
-def test_jitter_is_against_what_should_come_out() -> None:
+def test_jitter_is_relative_to_the_expected_rate() -> None:
     figures = {k: v for k, (v, _) in outcome(sigma=2.0).figures().items()}
     assert (figures["selectivity"], figures["sigma"]) == (1, 2)
     assert figures["jitter"] == pytest.approx(-0.5, abs=0.01)
 
 
-def test_a_task_that_puts_nothing_out_has_no_latency_and_no_jitter() -> None:
+def test_silent_task_has_no_latency_and_no_jitter() -> None:
     silent = outcome("BLT", silent=True)
     assert all(math.isnan(silent.figures()[name][0]) for name in ("latency-p50", "jitter"))
     text = json.dumps(silent.as_dict(), allow_nan=False)

@@ -16,7 +16,7 @@ from riot_bench.harness.recovery import CommitHistory, count_lost_and_duplicated
 from riot_ops.core.errors import ConfigError
 
 
-def test_the_rate_before_has_nothing_of_the_outage() -> None:
+def test_rate_before_excludes_the_outage() -> None:
     # a commit a second; killed half a second after one, and the next is six seconds later
     run = CommitHistory((*map(float, range(11)), 16.0), (*(100 * i for i in range(11)), 1060))
     assert run.rate(5.5, 10.5) < 92, "the rate up to the failure itself has"
@@ -27,7 +27,7 @@ def test_the_rate_before_has_nothing_of_the_outage() -> None:
     assert math.isnan(rising.dip(3.0, math.nan)) and math.isnan(rising.recovery_s(3.0, math.nan))
 
 
-def test_each_of_three_seconds_has_to_be_back() -> None:
+def test_recovery_needs_three_seconds_at_the_rate() -> None:
     # nothing from 10 to 12; then 300 in a second, 20 in the next, 100 in each from there on: 140 a second in the first 3
     times = (*map(float, range(11)), *map(float, range(12, 31)))
     counts = (*(100 * i for i in range(11)), 1000, 1300, 1320, *(1320 + 100 * i for i in range(1, 17)))
@@ -37,7 +37,7 @@ def test_each_of_three_seconds_has_to_be_back() -> None:
     assert run.recovery_s(10.0, 100.0) == pytest.approx(4.0)
 
 
-def test_what_is_usual_is_no_dip() -> None:
+def test_usual_variation_is_no_dip() -> None:
     # by turns 150 and 50 a second, before a failure at 20 and behind it
     counts = [0]
     for i in range(40):
@@ -74,7 +74,7 @@ def test_no_failure_has_no_dip() -> None:
     assert run.dip(10.0, 100.0) == pytest.approx(1.0) and run.recovery_s(10.0, 100.0) == 0.0
 
 
-def test_an_outage_and_what_comes_behind_it() -> None:
+def test_outage_with_a_late_backlog() -> None:
     # nothing is committed from 10 to 16; a commit of few records comes then, and the rest half a second later
     times = (*(0.5 * i for i in range(21)), 16.0, 16.5, *(16.5 + 0.5 * i for i in range(1, 20)))
     counts = (*(50 * i for i in range(21)), 1060, 1650, *(1650 + 50 * i for i in range(1, 20)))
@@ -86,13 +86,13 @@ def test_an_outage_and_what_comes_behind_it() -> None:
 
 
 @given(st.lists(st.tuples(st.floats(0.1, 50.0), st.integers(0, 1000)), min_size=1))
-def test_nothing_is_analysed_twice_nor_passed_over(commits: list[tuple[float, int]]) -> None:
+def test_series_counts_each_record_once(commits: list[tuple[float, int]]) -> None:
     run = CommitHistory.of(commits, begun=0.0)
     total = sum(rate for _, rate in run.series(0.0, 60.0, 0.5)) * 0.5
     assert total == pytest.approx(sum(n for _, n in commits), abs=1e-6)
 
 
-def test_files_of_results(tmp_path: Path) -> None:
+def test_commits_are_read_from_result_files(tmp_path: Path) -> None:
     for name, seq in (("a", [0, 1, 2]), ("b", [2, 5]), (".c", [7])):
         pq.write_table(pa.table({"seq": seq}), tmp_path / f"{name}.parquet")
         os.utime(tmp_path / f"{name}.parquet", (100.0 + len(seq),) * 2)
@@ -102,7 +102,7 @@ def test_files_of_results(tmp_path: Path) -> None:
     assert count_lost_and_duplicated([], 6) == (6, 0)
 
 
-def test_a_dip_behind_the_moment_of_failure() -> None:
+def test_dip_may_start_after_the_failure() -> None:
     # the rate holds for two seconds behind the failure, since what was under way is still put out
     times = (*map(float, range(13)), 18.0, 19.0, *map(float, range(20, 40)))
     counts = (*(100 * i for i in range(13)), 1260, 1900, *(2000 + 100 * i for i in range(20)))

@@ -14,7 +14,7 @@ from riot_ops.dataflows.riotbench.micro import micro_source
 from riot_ops.measure.probe_report import ARRIVED, SENT, Report
 
 
-def test_a_run_tells_which_streams_stayed_empty() -> None:
+def test_silent_streams_are_reported() -> None:
     """Two streams, one of which needs more records of a key than come."""
     from riot_bench.harness.trial import LocalRunner
     from riot_bench.harness.workload import Workload
@@ -34,7 +34,7 @@ def test_a_run_tells_which_streams_stayed_empty() -> None:
     assert outcome.figures()["jitter"][0] == pytest.approx(0, abs=0.1)
 
 
-def test_what_trials_took_is_given_back_before_the_run_that_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_of_trials_is_released_before_the_measured_run(monkeypatch: pytest.MonkeyPatch) -> None:
     from riot_bench.harness import trial
 
     from riot_ops import tasks as t
@@ -60,7 +60,7 @@ def test_what_trials_took_is_given_back_before_the_run_that_counts(monkeypatch: 
     assert done.count("given back") == 1 and done[-3:] == ["collected", "given back", "run"]
 
 
-def test_windows_that_a_trial_is_too_short_for_count_in_what_is_expected(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_expected_selectivity_includes_windows_longer_than_a_trial(monkeypatch: pytest.MonkeyPatch) -> None:
     from riot_bench.harness.trial import LocalRunner
     from riot_bench.harness.workload import Workload
 
@@ -83,7 +83,7 @@ def test_windows_that_a_trial_is_too_short_for_count_in_what_is_expected(monkeyp
     assert sigma == pytest.approx(1 / 250)
 
 
-def test_what_is_read_and_waits_is_not_taken_for_done() -> None:
+def test_buffered_records_do_not_count_as_processed() -> None:
     from riot_bench.harness.trial import runner
     from riot_bench.harness.workload import Workload
 

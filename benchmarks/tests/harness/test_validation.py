@@ -21,7 +21,7 @@ from riot_ops.streams import replay
         (b"\xef\xbb\xbfa\n\xef\xbb\xbfb", [b"a\n", b"\xef\xbb\xbfb"]),
     ],
 )
-def test_lines_of_a_file(name, content, lines, tmp_path):
+def test_validation_of_a_file(name, content, lines, tmp_path):
     (tmp_path / name).write_bytes(gzip.compress(content) if name == "a.gz" else content)
     assert list(read_lines(tmp_path / name)) == lines
 

@@ -33,7 +33,7 @@ def comparable(rows, columns=None):
 
 
 @pytest.mark.parametrize("stream", ["taxi", "grid"])
-def test_pred_draws_its_results_and_stores_the_charts(stream, trained, tmp_path):
+def test_pred_stores_charts_of_its_results(stream, trained, tmp_path):
     """Sets of so many results of a kind, the last with what is left; charts in archives of so many."""
     around, _ = trained[stream]
     store = ModelStore.open(around.models_url)
@@ -75,7 +75,7 @@ def test_pred_draws_its_results_and_stores_the_charts(stream, trained, tmp_path)
         assert len(" ".join(line.get("points") for line in chart.iter(f"{SVG}polyline")).split()) == points
 
 
-def test_errors_of_pred_are_relative_to_a_sliding_average_where_wanted(trained):
+def test_pred_errors_may_be_relative_to_a_sliding_average(trained):
     around, _ = trained["taxi"]
     inputs = {MODELS: NO_NEWS, "taxi": source("taxi")}
     store = ModelStore.open(around.models_url)
@@ -94,7 +94,7 @@ def test_errors_of_pred_are_relative_to_a_sliding_average_where_wanted(trained):
     assert rows[True] != rows[False]
 
 
-def test_the_papers_form_of_pred_has_the_papers_windows_and_the_benchmarks_sizes():
+def test_paper_form_of_pred_has_the_windows_of_the_paper():
     for stream, window, gathered, zipped in (
         ("city", 90, 20, 100),
         ("taxi", 10, 10, 10),
@@ -111,7 +111,7 @@ def test_the_papers_form_of_pred_has_the_papers_windows_and_the_benchmarks_sizes
 
 
 @pytest.mark.parametrize("wrong", [{"plot_size": 5}, {"zip_size": 5}, {"charts": "x"}])
-def test_options_of_charts_are_refused_where_none_are_drawn(wrong):
+def test_chart_options_without_charts_are_refused(wrong):
     with pytest.raises(ConfigError, match=f"{next(iter(wrong))} is for form='paper', got .* with form='publish'"):
         dataflows.pred("city", **wrong)
 
@@ -206,6 +206,6 @@ def test_etl_into_a_table_by_keys(stream, store, tmp_path):
     assert stored() == rows, "a second run writes the same rows"
 
 
-def test_an_unknown_variant_is_refused():
+def test_unknown_variant_is_refused():
     with pytest.raises(ConfigError, match="variant = 'csv': must be 'table' or 'sql'"):
         dataflows.etl(variant="csv")

@@ -35,7 +35,7 @@ def texts(picture: drawing.Chart | None) -> list[str]:
 
 
 @pytest.mark.parametrize("kind", ["bar", "line"])
-def test_a_picture_shows_its_points(kind: str) -> None:
+def test_chart_shows_its_points(kind: str) -> None:
     figure = Figure("f/ü 1", "T", r"s/(?P<series>\w+)/(?P<x>\w+)", "size in bytes", "rate in 1/s", kind)
     points = [
         measure("s/a/2K", 5.0, published=4.0),
@@ -76,7 +76,7 @@ def test_intervals_are_drawn_where_there_are_enough_values(kind: str) -> None:
     assert drawn[1] > drawn[0]
 
 
-def test_an_interval_of_ratios_is_geometric() -> None:
+def test_interval_of_ratios_is_geometric() -> None:
     """Student's t on logarithms: 2, 4 and 8 are as far apart as 1, 2 and 3."""
     half = 4.302653 / math.sqrt(3)
     ratios = Measure("x", 4.0, "ratio", values=(2.0, 4.0, 8.0))
@@ -91,7 +91,7 @@ def test_an_interval_of_ratios_is_geometric() -> None:
 
 
 @pytest.mark.parametrize("unit", ["ratio", "s", "ms", "lines/s", "%/min", "messages"])
-def test_an_interval_is_of_the_mean_that_stands_beside_it(unit: str) -> None:
+def test_interval_surrounds_the_mean_not_the_median(unit: str) -> None:
     """The value is the median, which may lie outside of it."""
     values = (1.0, *[100.0] * 9)
     one = Measure("x", 100.0, unit, values=values)
@@ -105,7 +105,7 @@ def test_an_interval_is_of_the_mean_that_stands_beside_it(unit: str) -> None:
 
 
 @pytest.mark.parametrize(("unit", "cut"), [("lines/s", True), ("ms", True), ("µs/record", True), ("%/min", False)])
-def test_no_rate_and_no_time_is_below_0(unit: str, cut: bool) -> None:
+def test_intervals_of_rates_and_times_are_cut_at_0(unit: str, cut: bool) -> None:
     values = (1.0, 2.0, 30.0)
     low, high = stats.t.interval(0.95, 2, 11, stats.sem(values))
     assert low < 0
@@ -115,7 +115,7 @@ def test_no_rate_and_no_time_is_below_0(unit: str, cut: bool) -> None:
     assert signed.low < -1
 
 
-def test_runs_that_never_came_about_are_not_counted(tmp_path: Path) -> None:
+def test_runs_without_a_value_are_not_counted(tmp_path: Path) -> None:
     store = ResultStore(tmp_path)
     writer = store.begin(RELAY, quick=True)
     some = measure("sample/relay/local/7B", 2.0, 1.0, 2.0, math.nan, 3.0, math.inf)
@@ -166,7 +166,7 @@ def test_micro_batches_have_an_interval_within_their_run() -> None:
 
 
 @pytest.mark.parametrize("kind", ["bar", "line"])
-def test_parts_of_one_run_and_lower_bounds_are_told(kind: str, tmp_path: Path) -> None:
+def test_intervals_within_a_run_and_lower_bounds_are_marked(kind: str, tmp_path: Path) -> None:
     store = ResultStore(tmp_path)
     writer = store.begin(RELAY, quick=True)
     bound = Measure("sample/relay/local/7B", 5.0, "messages/s", reach=9.0, lower_bound=True)
@@ -202,7 +202,7 @@ def test_parts_of_one_run_and_lower_bounds_are_told(kind: str, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("value", "at_most", "met"), [(5.0, False, None), (9.0, False, True), (9.0, True, None), (12.0, True, False)]
 )
-def test_what_a_lower_bound_leaves_open_is_not_told(value: float, at_most: bool, met: bool | None) -> None:
+def test_lower_bound_may_leave_a_target_undecided(value: float, at_most: bool, met: bool | None) -> None:
     one = Measure("x", value, "s", reach=9.0, at_most=at_most, lower_bound=True)
     assert one.met is met
     assert Measure.of_runs([one, replace(one, lower_bound=False)]).lower_bound
@@ -231,14 +231,14 @@ def test_logarithmic_axes(kind: str) -> None:
     assert drawing.draw_chart(Figure("f", "T", r"s/(?P<x>\d+)", "x", "y", kind, "xy"), zero) is not None
 
 
-def test_a_line_of_one_position_tells_what_each_series_has_there() -> None:
+def test_line_of_one_position_shows_its_value() -> None:
     figure = Figure("f", "T", r"s/(?P<series>\w+)/(?P<x>\d+)x", "scale", "y", "line", "xy")
     shown = texts(drawing.draw_chart(figure, [measure("s/a/3x", 2.0), measure("s/b/3x", 4.0)]))
     assert {"a", "b", "scale: 3"} <= set(shown)
     assert "scale" in texts(drawing.draw_chart(figure, [measure("s/a/3x", 2.0), measure("s/a/4x", 4.0)]))
 
 
-def test_of_many_positions_below_a_line_some_are_told() -> None:
+def test_axis_of_many_positions_labels_some() -> None:
     figure = Figure("f", "T", r"s/(?P<x>\d+)", "actions", "y", "line")
     few, many = (texts(drawing.draw_chart(figure, [measure(f"s/{i}", 2.0) for i in range(n)])) for n in (12, 40))
     assert {str(i) for i in range(12)} <= set(few)
@@ -246,7 +246,7 @@ def test_of_many_positions_below_a_line_some_are_told() -> None:
     assert not {"11", "13", "17"} & set(many)
 
 
-def test_many_bars_lie() -> None:
+def test_many_bars_are_horizontal() -> None:
     figure = Figure("f", "T", r"s/(?P<x>\w+)", "x", "y")
     boxes = []
     for n in (3, 40):

@@ -97,7 +97,7 @@ def filled(folder: Path, plan: Sequence[PlannedExperiment] = (RELAY, WORDS)) -> 
     return store
 
 
-def test_a_figure_that_the_form_shown_does_not_have(tmp_path: Path) -> None:
+def test_figure_of_the_quick_form_alone_is_noted(tmp_path: Path) -> None:
     """A full run is shown though a quick one has more, which is told; a picture of what is not shown goes."""
     store = filled(tmp_path, [RELAY])
     files.write_report(store, [RELAY])
@@ -111,7 +111,7 @@ def test_a_figure_that_the_form_shown_does_not_have(tmp_path: Path) -> None:
     assert not picture.exists() and another.exists()
 
 
-def test_a_page_is_whole_and_needs_nothing_else(tmp_path: Path) -> None:
+def test_page_is_complete_and_self_contained(tmp_path: Path) -> None:
     store = filled(tmp_path / "ü")
     stored(store, COUNTS, state="failed")
     made = files.write_report(store, [RELAY, WORDS, COUNTS, of(sample_suite.SILENT)], title="A & <b>")
@@ -167,7 +167,7 @@ def form_of(row: list[str]) -> tuple[str, str, str]:
     return row[0], row[2], row[3]
 
 
-def test_a_page_shows_all_that_is_stored_each_in_its_best_form(tmp_path: Path) -> None:
+def test_page_shows_the_best_form_of_every_stored_experiment(tmp_path: Path) -> None:
     store = filled(tmp_path, [RELAY, WORDS])
     stored(store, RELAY, quick=False, value=5.0)
     stored(store, WORDS, quick=False, state="failed")
@@ -218,7 +218,7 @@ console.log(JSON.stringify(found));
 """
 
 
-def test_a_column_is_sorted_by_its_button(tmp_path: Path) -> None:
+def test_column_buttons_sort_the_table(tmp_path: Path) -> None:
     """By Enter, Space or a click, which a button takes for one and the same; what has no value comes last, both ways."""
     node = shutil.which("node")
     if node is None:
@@ -244,7 +244,7 @@ def test_a_column_is_sorted_by_its_button(tmp_path: Path) -> None:
     assert by("", "b", "a/10", "", "a/9", "–") == ways(["a/9", "a/10", "b"], ["", "–"])
 
 
-def test_beside_the_page(tmp_path: Path) -> None:
+def test_markdown_pictures_and_csv_of_the_page(tmp_path: Path) -> None:
     store = filled(tmp_path)
     files.write_report(store, [RELAY, WORDS])
     text = (tmp_path / "report.md").read_text(encoding="utf-8")
@@ -275,7 +275,7 @@ def test_beside_the_page(tmp_path: Path) -> None:
     assert to_csv([]).startswith("suite,experiment,measure,value,unit,mean,low,high,runs")
 
 
-def test_a_page_tells_what_there_is_beside_it(tmp_path: Path) -> None:
+def test_page_lists_experiments_outside_the_report(tmp_path: Path) -> None:
     reuse, suites = plan_experiments(["reuse"]), "all of riotbench, dspbench, neptune, streambench, threat"
     store = filled(tmp_path, [RELAY])
     stored(store, reuse[1])
@@ -294,7 +294,7 @@ def test_a_page_tells_what_there_is_beside_it(tmp_path: Path) -> None:
         assert "Not in this report" not in (tmp_path / "own" / name).read_text(encoding="utf-8")
 
 
-def test_nothing_in_the_markdown_is_taken_for_markup(tmp_path: Path) -> None:
+def test_markup_in_texts_is_escaped(tmp_path: Path) -> None:
     nasty, escaped = "<b> *x* [y](z) `c`", r"\<b\> \*x\* \[y\](z) \`c\`"
     words = of(replace(sample_suite.WORDS, title=f"T {nasty}", about=f"A {nasty}\n# more"))
     writer = ResultStore(tmp_path).begin(words, quick=True)
@@ -315,7 +315,7 @@ def test_nothing_in_the_markdown_is_taken_for_markup(tmp_path: Path) -> None:
     assert any(line.startswith("- Versions: riot\\_ops ") for line in lines)
 
 
-def test_files_are_replaced_as_a_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_are_replaced_atomically(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever looks meanwhile, and whatever the disk refuses: the earlier file is there, and nothing beside."""
     store = filled(tmp_path, [WORDS])
     files.write_report(store, [WORDS])
@@ -390,13 +390,13 @@ def test_two_experiments_from_end_to_end(tmp_path: Path, where: Path) -> None:
     assert where.read_text() == "4", "in the quick form nothing is missing that the full one has"
 
 
-def test_failures_are_told_by_the_exit_code(tmp_path: Path, where: Path) -> None:
+def test_failed_experiment_sets_the_exit_code(tmp_path: Path, where: Path) -> None:
     said = report("--experiment", "sample/breaks", "--out", tmp_path, code=1)
     assert "sample/breaks: failed" in said
     assert "ValueError: no <luck>" in Page((tmp_path / "index.html").read_text(encoding="utf-8")).text
 
 
-def test_misuse(tmp_path: Path) -> None:
+def test_misuse_is_refused(tmp_path: Path) -> None:
     for arguments in (["--experiment", "sample/rely"], ["--experiment", "sample/relay", "--patience", "-1"]):
         result = CliRunner().invoke(app, ["report", "--suite", SUITE, "--out", str(tmp_path / "x"), *arguments])
         assert isinstance(result.exception, ConfigError)
@@ -418,9 +418,7 @@ def test_two_reports_at_once_need_two_folders(tmp_path: Path, where: Path) -> No
 
 
 @pytest.mark.parametrize("what", ["missing_runs", "run_all"])
-def test_a_report_has_its_folder_while_it_looks_and_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
-) -> None:
+def test_folder_is_locked_while_a_report_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
     """What another has just run would be missing for who looked before."""
 
     def looks(*_: object) -> None:
@@ -435,7 +433,7 @@ def test_a_report_has_its_folder_while_it_looks_and_runs(
     FolderLock([tmp_path]).release()
 
 
-def test_the_list() -> None:
+def test_list_of_experiments() -> None:
     lines = report("--list").splitlines()
     assert len(lines) == len(sample_suite.EXPERIMENTS)
     assert lines[1].split() == ["sample/words", SUITE, "0:01", "0:02", "Programs", "by", "form"]
@@ -444,7 +442,7 @@ def test_the_list() -> None:
     assert "dspbench" in everything
 
 
-def test_ctrl_c_writes_the_page_of_what_is_done(tmp_path: Path, where: Path) -> None:
+def test_ctrl_c_writes_the_page_of_finished_experiments(tmp_path: Path, where: Path) -> None:
     command = [sys.executable, "-m", "riot_ops", "report", "--suite", SUITE, "--out", str(tmp_path / "r")]
     for key in ("relay", "hangs", "counts"):
         command += ["--experiment", f"sample/{key}"]
@@ -474,7 +472,7 @@ def test_ctrl_c_writes_the_page_of_what_is_done(tmp_path: Path, where: Path) -> 
     assert states["sample/counts"] == "not run"
 
 
-def test_when_the_report_is_killed_its_experiment_ends(tmp_path: Path, where: Path) -> None:
+def test_killed_report_ends_its_experiment(tmp_path: Path, where: Path) -> None:
     command = [sys.executable, "-m", "riot_ops", "report", "--suite", SUITE, "--out", str(tmp_path / "r")]
     with subprocess.Popen([*command, "--experiment", "sample/hangs"], stderr=subprocess.DEVNULL) as program:
         until = time.monotonic() + 60

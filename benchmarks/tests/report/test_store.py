@@ -88,7 +88,7 @@ def test_experiments_are_found_by_suite_and_key() -> None:
     assert len({one.key for one in everything}) == len(everything)
 
 
-def test_all_in_the_quick_form_is_declared_to_take_28_minutes() -> None:
+def test_quick_form_of_all_experiments_takes_at_most_28_minutes() -> None:
     assert sum(one.experiment.seconds[0] for one in plan_experiments()) <= 1680
     assert all(one.experiment.seconds[0] <= one.experiment.seconds[1] for one in plan_experiments())
 
@@ -103,7 +103,7 @@ def test_all_in_the_quick_form_is_declared_to_take_28_minutes() -> None:
         ([SUITE], ["made"], "unknown experiment 'made'"),
     ],
 )
-def test_what_is_not_there_is_told(suites: list[str], experiments: list[str], text: str) -> None:
+def test_unknown_experiments_are_refused_by_name(suites: list[str], experiments: list[str], text: str) -> None:
     with pytest.raises(ConfigError, match=text):
         plan_experiments(suites, experiments)
 
@@ -111,7 +111,7 @@ def test_what_is_not_there_is_told(suites: list[str], experiments: list[str], te
 # -- store -----------------------------------------------------------------------------------------
 
 
-def test_a_line_tells_how_it_came_about(tmp_path: Path) -> None:
+def test_stored_line_has_its_origin(tmp_path: Path) -> None:
     stored(ResultStore(tmp_path / "ü"), quick=False, value=math.nan)
     first, last = map(json.loads, (tmp_path / "ü" / "results.jsonl").read_text(encoding="utf-8").splitlines())
     told = {
@@ -135,7 +135,7 @@ def test_a_line_tells_how_it_came_about(tmp_path: Path) -> None:
     assert math.isnan(result.measures[0].value)
 
 
-def test_a_commit_tells_what_was_changed_since(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commit_marks_uncommitted_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM"):
         monkeypatch.setenv(name, os.devnull)
 
@@ -178,7 +178,7 @@ def test_a_commit_tells_what_was_changed_since(tmp_path: Path, monkeypatch: pyte
     assert all(one.partition("+")[0] == head for one in found)
 
 
-def test_git_is_asked_once_and_anew_for_each_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commit_is_read_once_per_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Path] = []
     monkeypatch.setattr(
         "riot_bench.report.store.commit_of", lambda *packages: asked.append(packages[0]) or str(len(asked))
@@ -190,7 +190,7 @@ def test_git_is_asked_once_and_anew_for_each_run(tmp_path: Path, monkeypatch: py
     assert set(asked) == {Path(riot_ops.__file__).parent}
 
 
-def test_forms_and_experiments_are_kept_apart(tmp_path: Path) -> None:
+def test_forms_and_experiments_are_separate(tmp_path: Path) -> None:
     store = ResultStore(tmp_path)
     stored(store, value=1)
     stored(store, quick=False, value=2)
@@ -203,7 +203,7 @@ def test_forms_and_experiments_are_kept_apart(tmp_path: Path) -> None:
     assert ResultStore(tmp_path / "none").results([RELAY], quick=True)[0].measures == []
 
 
-def test_torn_lines_are_no_obstacle(tmp_path: Path) -> None:
+def test_torn_lines_are_skipped(tmp_path: Path) -> None:
     store = ResultStore(tmp_path)
     stored(store, value=5)
     with store.path.open("ab") as file:
@@ -231,7 +231,7 @@ def test_lines_with_values_of_other_types_are_skipped(tmp_path: Path, value: Any
     assert RELAY.key in store.stored()
 
 
-def test_files_that_were_put_together_tell_each_run_once(tmp_path: Path) -> None:
+def test_merged_files_count_each_run_once(tmp_path: Path) -> None:
     store = ResultStore(tmp_path)
     for value in (1, 2):
         stored(store, value=value)
@@ -242,7 +242,7 @@ def test_files_that_were_put_together_tell_each_run_once(tmp_path: Path) -> None
     assert (result.runs, result.state, result.measures[0].values) == (3, "done", (1, 2, 3))
 
 
-def test_what_papers_found_is_told_as_it_is_known_now(tmp_path: Path) -> None:
+def test_published_values_are_the_current_ones(tmp_path: Path) -> None:
     store = ResultStore(tmp_path)
     writer = store.begin(COUNTS, True)
     for measure in (Measure("known", 1.0, "ms"), Measure("other", 1.0, "ms"), Measure("own", 1.0, "ms", published=4.0)):
@@ -255,7 +255,7 @@ def test_what_papers_found_is_told_as_it_is_known_now(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("line", ["measure", "end"])
-def test_a_run_of_which_a_line_is_damaged_does_not_count(tmp_path: Path, line: str) -> None:
+def test_run_with_a_damaged_line_does_not_count(tmp_path: Path, line: str) -> None:
     store = ResultStore(tmp_path)
     stored(store, value=5)
     first, last = store.path.read_text().splitlines()
@@ -291,7 +291,7 @@ def test_several_runs_of_one_commit_and_machine_are_one_result(
     assert (result.runs, result.measures[0].value, result.state, result.reason) == (3, 2, "failed", "why")
 
 
-def test_a_run_with_more_lines_than_it_wrote_does_not_count(tmp_path: Path) -> None:
+def test_run_with_surplus_lines_does_not_count(tmp_path: Path) -> None:
     store = ResultStore(tmp_path)
     stored(store, value=5)
     first, last = store.path.read_text().splitlines()
@@ -304,7 +304,7 @@ def test_a_run_with_more_lines_than_it_wrote_does_not_count(tmp_path: Path) -> N
     assert (result.runs, result.state, result.reason) == (0, "damaged", "it has 1 more lines than it wrote")
 
 
-def test_what_a_run_found_before_it_ended_is_shown_where_there_is_nothing_else(tmp_path: Path) -> None:
+def test_values_of_an_unfinished_run_are_shown_if_there_are_no_others(tmp_path: Path) -> None:
     store = ResultStore(tmp_path)
     stored(store, value=1, state="failed")
     stored(store, value=2, state="")  # killed
@@ -316,7 +316,7 @@ def test_what_a_run_found_before_it_ended_is_shown_where_there_is_nothing_else(t
 # -- what is missing -------------------------------------------------------------------------------
 
 
-def test_what_is_there_is_not_run_again(tmp_path: Path) -> None:
+def test_stored_runs_are_not_repeated(tmp_path: Path) -> None:
     store, plan = ResultStore(tmp_path), [RELAY, COUNTS]
 
     def keys(**options: Any) -> list[str]:
@@ -341,7 +341,7 @@ def test_what_is_there_is_not_run_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("other", ["commit", "describe_machine"])
-def test_runs_of_here_count_also_where_others_came_later(
+def test_later_runs_of_other_machines_do_not_hide_local_ones(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, other: str
 ) -> None:
     """As where the results of two machines were put together."""
@@ -372,7 +372,7 @@ def test_quick_and_full_runs_are_not_counted_together(tmp_path: Path) -> None:
 # -- running ---------------------------------------------------------------------------------------
 
 
-def test_an_experiment_that_fails_stops_nothing(tmp_path: Path, where: Path) -> None:
+def test_failed_experiment_stops_no_other(tmp_path: Path, where: Path) -> None:
     store, show = ResultStore(tmp_path / "out"), Shown()
     plan = [of(sample_suite.BREAKS), of(sample_suite.SILENT), COUNTS]
     assert running.run_all(store, plan, True, show) is False
@@ -391,9 +391,7 @@ def test_an_experiment_that_fails_stops_nothing(tmp_path: Path, where: Path) -> 
     assert store.results([COUNTS], quick=False)[0].measures[0].value == 2
 
 
-def test_a_run_during_which_the_code_was_changed_does_not_count(
-    tmp_path: Path, where: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_run_during_a_code_change_does_not_count(tmp_path: Path, where: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is of neither commit; the next run is of the new one."""
     store, show = ResultStore(tmp_path / "out"), Shown()
     for what in ("commit_of", "code_digest"):
@@ -413,7 +411,7 @@ def test_a_run_during_which_the_code_was_changed_does_not_count(
     assert show.ends[-1] == ("sample/counts", "late", "not done after 9 s; the code was changed meanwhile")
 
 
-def test_code_is_what_is_in_its_files(tmp_path: Path) -> None:
+def test_code_digest_covers_file_contents(tmp_path: Path) -> None:
     """Not what git calls it, nor what is compiled of it or hidden."""
     package = tmp_path / "ü"
     for name in ("__init__.py", "in/a.py", "in/b.model"):
@@ -437,7 +435,7 @@ def test_code_is_what_is_in_its_files(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("error", [OSError("the disk is full"), SystemExit("enough"), KeyboardInterrupt()])
-def test_an_error_of_the_report_itself_is_told_as_what_it_is(
+def test_error_of_the_report_itself_is_raised(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
 ) -> None:
     def raises(*_: object) -> None:
@@ -454,7 +452,7 @@ def test_an_error_of_the_report_itself_is_told_as_what_it_is(
     assert show.ends == [("sample/counts", state, "" if stopped else reason)]
 
 
-def test_a_process_that_was_killed_is_told_by_the_signal(tmp_path: Path, where: Path) -> None:
+def test_killed_process_is_reported_with_its_signal(tmp_path: Path, where: Path) -> None:
     """Such as by the system, for want of memory: what it said last is not the reason."""
     show, plan = Shown(), [of(sample_suite.KILLED)]
     assert running.run_all(ResultStore(tmp_path / "out"), plan, True, show) is False
@@ -469,7 +467,7 @@ def ended(pids: list[int]) -> bool:
     return not alive
 
 
-def test_an_experiment_that_hangs_is_ended_with_all_that_it_started(
+def test_hanging_experiment_is_ended_with_its_children(
     tmp_path: Path, where: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """From when it hangs on, which takes longer on a busy machine, twenty seconds pass at each look."""
@@ -494,7 +492,7 @@ def test_an_experiment_that_hangs_is_ended_with_all_that_it_started(
     assert ended([int(pid) for pid in where.read_text().split()])
 
 
-def test_ctrl_c_keeps_what_is_done(tmp_path: Path, where: Path) -> None:
+def test_ctrl_c_keeps_finished_results(tmp_path: Path, where: Path) -> None:
     store, show = ResultStore(tmp_path / "out"), Shown(interrupt=True)
     with pytest.raises(KeyboardInterrupt):
         running.run_all(store, [of(sample_suite.HANGS), RELAY], True, show)

@@ -33,7 +33,7 @@ def there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return python
 
 
-def test_a_checksum_knows_rows_and_their_number() -> None:
+def test_checksum_covers_rows_and_their_number() -> None:
     rows = [("a", 1, 0.5), ("b", 2, 0.25), ("b", 2, 0.25)]
     assert Checksum.of(rows).like(Checksum.of(rows[::-1]))
     near = [*rows[:2], ("b", 2, 0.25 + 1e-12)]
@@ -46,7 +46,7 @@ def test_a_checksum_knows_rows_and_their_number() -> None:
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
-def test_programs_come_to_what_riot_ops_comes_to(program: str, tmp_path: Path) -> None:
+def test_engine_programs_equal_riot_ops(program: str, tmp_path: Path) -> None:
     files = [str(path) for path in engines._write_input(program, tmp_path, 2000)]
     ours, counted, plain = Checksum(), RowCounter(), Checksum()
     for build, into in ((riot_ops_engine.build, ours), (riot_ops_engine.build, counted), (plain_engine.build, plain)):
@@ -55,7 +55,7 @@ def test_programs_come_to_what_riot_ops_comes_to(program: str, tmp_path: Path) -
     assert plain.like(ours)
 
 
-def test_what_an_engine_does_once_and_the_checksum_are_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_start_up_and_checksum_are_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
     for clock in ("perf_counter", "process_time"):
         monkeypatch.setattr(programs.time, clock, lambda: now[0])
@@ -78,7 +78,7 @@ def test_what_an_engine_does_once_and_the_checksum_are_not_timed(monkeypatch: py
     assert found == Checksum.of([("wc", 1), ("a", 2), ("b", 2)])
 
 
-def test_a_second_run_with_other_results_is_an_error() -> None:
+def test_differing_second_run_is_an_error() -> None:
     """Such as that of an engine which runs what was built first once more."""
     built: list[RowCounter] = []
 
@@ -90,7 +90,7 @@ def test_a_second_run_with_other_results_is_an_error() -> None:
         programs.run_timed(build, "wc", [])
 
 
-def test_engines_that_are_there_have_rows(there: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_installed_engines_have_rows(there: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert find_engines() == {"plain": there}
     files = engines._write_input("wc", tmp_path, 1000)
     found = {m.measure: m for m in engines._compare_engines("engines/wc", "wc", files, 1000, 2)}
@@ -106,7 +106,7 @@ def test_engines_that_are_there_have_rows(there: Path, monkeypatch: pytest.Monke
         run_on_engine(there, "plain", "wc", files)
 
 
-def test_an_environment_without_its_engine_is_left_out(
+def test_environment_without_its_engine_is_skipped(
     there: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """As pip leaves it where there is no network."""
@@ -115,9 +115,7 @@ def test_an_environment_without_its_engine_is_left_out(
     assert "plain is left out: its package is not in" in caplog.text
 
 
-def test_an_engine_sees_riot_ops_and_nothing_that_is_beside_it(
-    there: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_engine_environment_has_riot_ops_alone(there: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     beside = tmp_path / "site"
     beside.mkdir()
     (beside / "riot_ops").symlink_to(Path(engines.riot_ops.__file__).parent)
@@ -136,7 +134,7 @@ def test_an_engine_sees_riot_ops_and_nothing_that_is_beside_it(
     assert seen == [["riot_bench", "riot_ops"], ["numpy", "riot_ops"]]
 
 
-def test_both_sides_are_timed_in_the_same_way(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sides_are_timed_alike(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[Path, str]] = []
 
     def on(python: Path, engine: str, program: str, files: list[Path]) -> tuple[Checksum, float]:
@@ -152,7 +150,7 @@ def test_both_sides_are_timed_in_the_same_way(monkeypatch: pytest.MonkeyPatch) -
     assert included == [False, True, True]
 
 
-def test_each_engine_has_its_programs_and_can_be_installed() -> None:
+def test_engines_have_programs_and_requirements() -> None:
     script = (Path(__file__).resolve().parents[3] / "tools" / "baseline_engines.sh").read_text(encoding="utf-8")
     assert (
         [*engines.ENGINES]
@@ -163,7 +161,7 @@ def test_each_engine_has_its_programs_and_can_be_installed() -> None:
     assert all(callable(importlib.import_module(module).build) for module in modules)
 
 
-def test_without_engines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_engines_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RIOT_OPS_ENGINES", str(tmp_path))
     found = [m.measure for m in registry.find_suite("engines")(quick=True, program=["fd"])]
     assert found == ["engines/fd/riot_ops"]

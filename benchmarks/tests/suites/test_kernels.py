@@ -13,7 +13,7 @@ def test_kernel_suite_measures_the_task_of_each_code(code: str) -> None:
     assert task_under_test(code, 4).code == code
 
 
-def test_the_time_of_a_kernel_is_without_finding_the_state_of_the_key() -> None:
+def test_kernel_time_excludes_key_lookup() -> None:
     session = task_under_test("KAL", 4).session()
     batch = pa.record_batch({"seq": [0], "sensor_id": ["sensor-000001"], "value": [1.0]})
     session.push_batch(batch)

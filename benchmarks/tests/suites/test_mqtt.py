@@ -18,7 +18,7 @@ pytestmark = pytest.mark.integration
 
 
 @pytest.mark.parametrize("qos", [0, 1, 2])
-def test_both_sides_deliver_the_same(tmp_path, qos):
+def test_sides_deliver_equal_messages(tmp_path, qos):
     payloads = [f"message {i}".encode() for i in range(300)]
     with Mosquitto(options=("queue_qos0_messages true",)) as broker:
         port = urlsplit(broker.url).port
@@ -35,6 +35,6 @@ def test_both_sides_deliver_the_same(tmp_path, qos):
         source.close()
 
 
-def test_the_suite_runs():
+def test_mqtt_suite_runs():
     found = list(measures(quick=True))
     assert len(found) == 18 and all(math.isfinite(m.value) and m.value > 0 for m in found)

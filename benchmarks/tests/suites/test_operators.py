@@ -7,17 +7,17 @@ from riot_bench.suites import operators
 
 
 @pytest.mark.parametrize("name", operators.KEYED)
-def test_a_task_runs_with_few_and_many_keys(name):
+def test_task_runs_with_few_and_many_keys(name):
     assert operators._record_cost(operators.KEYED[name](), 50, 500, 1) > 0
 
 
 @pytest.mark.parametrize("name", operators.WINDOWED)
-def test_a_task_runs_with_short_and_long_windows(name):
+def test_task_runs_with_short_and_long_windows(name):
     for length in (2, 50):
         assert operators._record_cost(operators.WINDOWED[name](length), 3, 500, 1) > 0
 
 
-def test_measures_tell_how_the_cost_grows(monkeypatch):
+def test_measures_have_the_growth_of_cost(monkeypatch):
     monkeypatch.setattr(operators, "KEYED", {"slow": lambda: "task"})
     monkeypatch.setattr(operators, "WINDOWED", {"wide": lambda n: n})
     costs = {1_000: 2e-9, 1_000_000: 10e-9}

@@ -14,7 +14,7 @@ from riot_ops.core.errors import ConfigError
 
 
 @pytest.mark.parametrize("name", bench.describe_suites())
-def test_suite_exists(name: str) -> None:
+def test_registered_suites_exist(name: str) -> None:
     assert callable(bench.find_suite(name))
 
 

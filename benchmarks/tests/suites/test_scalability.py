@@ -16,7 +16,7 @@ from riot_bench.suites.scalability import EXPERIMENTS, LOADS, Objective, find_de
 from riot_ops.core.errors import ConfigError
 
 
-def test_the_least_that_carries_a_load() -> None:
+def test_demand_is_the_smallest_sufficient_capacity() -> None:
     tried: list[tuple[int, float]] = []
 
     def carries(n: int, load: float) -> bool:
@@ -32,7 +32,7 @@ def test_the_least_that_carries_a_load() -> None:
 
 
 @pytest.mark.parametrize(("lag", "stable", "holds"), [(0.4, True, True), (0.6, True, False), (0.4, False, False)])
-def test_an_objective(lag: float, stable: bool, holds: bool) -> None:
+def test_objective_of_a_trial(lag: float, stable: bool, holds: bool) -> None:
     asked: dict[str, Any] = {}
 
     def latency(*shares: float, since_s: float, until_s: float) -> list[float]:
@@ -47,7 +47,7 @@ def test_an_objective(lag: float, stable: bool, holds: bool) -> None:
         Objective(0)
 
 
-def test_some_cores() -> None:
+def test_chosen_core_counts() -> None:
     before = os.sched_getaffinity(0)
     with pinned_to_cores(1):
         assert len(os.sched_getaffinity(0)) == 1
@@ -73,7 +73,7 @@ class Made(scalability._Trials):
         return rate <= 12_000 * self._cores
 
 
-def test_both_functions(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_demand_and_capacity_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scalability, "_Trials", Made)
     monkeypatch.setattr(scalability, "application_workload", lambda name, stream, base: name)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2})
@@ -121,7 +121,7 @@ def test_repetitions_of_a_search_try_other_rates() -> None:
         )
 
 
-def test_a_search_that_ran_out_of_time_is_a_lower_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_search_without_time_left_is_a_lower_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = map(float, range(0, 10**6, 4))  # a look at it every four seconds
     monkeypatch.setitem(find_peak.__kwdefaults__, "clock", lambda: next(clock))
     monkeypatch.setattr(scalability, "_Trials", Made)
@@ -131,7 +131,7 @@ def test_a_search_that_ran_out_of_time_is_a_lower_bound(monkeypatch: pytest.Monk
     assert found[0].against.endswith("; time limit reached, the nearest rate tried")
 
 
-def test_a_trial_of_a_dataflow() -> None:
+def test_trial_of_a_dataflow() -> None:
     """In process, of a dataflow that takes what it gets."""
     from riot_bench.harness.workload import Workload
 

@@ -73,7 +73,7 @@ def test_invalid_urls_are_refused(url):
 
 
 @pytest.mark.parametrize("broker_url", ["memory", "folder"])
-def test_shared_subscription_delivers_each_message_to_one_of_the_group(url, tmp_path, broker_url):
+def test_shared_subscription_delivers_each_message_to_one_member(url, tmp_path, broker_url):
     url = url if broker_url == "folder" else f"memory://{tmp_path.name}"
     topics = {"a": ["$share/g/x/#"], "b": ["$share/g/x/#", "y"], "all": ["x/#", "$share/g2/x/#"]}
     sources = {

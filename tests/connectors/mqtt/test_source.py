@@ -305,7 +305,7 @@ def test_source_ends_by_count_and_by_idle_time(mosquitto, subscribe):
     assert time.monotonic() - start >= 0.5
 
 
-def test_run_continues_after_the_last_one(mosquitto, subscribe, tmp_path):
+def test_run_continues_at_its_checkpoint(mosquitto, subscribe, tmp_path):
     flow = ro.Dataflow("f")
     source = subscribe(mosquitto.url, ("again",), idle_s=0.5)
     flow.sink("out", flow.source("raw", schema=source.schema))

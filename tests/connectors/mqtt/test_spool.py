@@ -10,7 +10,7 @@ from riot_ops import ConnectorError
 from riot_ops.connectors.mqtt.spool import Message, Spool
 
 
-def test_spool_waits_for_a_writer_that_is_closing(tmp_path):
+def test_spool_waits_for_a_closing_writer(tmp_path):
     first = Spool(tmp_path / "s", 4 << 20)
     ends = threading.Timer(0.2, first.close)
     ends.start()

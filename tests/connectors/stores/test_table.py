@@ -147,7 +147,7 @@ def test_invalid_rows_are_reported_and_the_others_written(table):
 
 
 @pytest.mark.long
-def test_transaction_that_is_too_large_is_split(table):
+def test_too_large_transaction_is_split(table):
     rows = [Row("p", encode_key(i), {"a": "ü" * 30_000, "b": "x" * 30_000}) for i in range(100)]
     assert table.insert(rows) == {}
     assert len(table.range("p", "0", "9")) == 100

@@ -64,7 +64,7 @@ def reasons(result):
 
 @pytest.mark.long
 @given(clicks=lines, impressions=lines, tick_every=st.none() | st.integers(1, 5), batch_size=st.integers(1, 5))
-def test_equals_the_reference(clicks, impressions, tick_every, batch_size):
+def test_results_equal_the_reference(clicks, impressions, tick_every, batch_size):
     flow = ads_analytics(tick_every=tick_every)
     result = flow.run(sources(clicks, impressions), batch_size=batch_size)
     wanted, *wrong = reference(clicks, impressions, tick_every=tick_every)
@@ -75,7 +75,7 @@ def test_equals_the_reference(clicks, impressions, tick_every, batch_size):
 @pytest.mark.long
 @settings(max_examples=depth(12))
 @given(clicks=lines.filter(any), impressions=lines, tick_every=st.integers(1, 5), seed=st.integers(0, 1 << 32))
-def test_is_the_same_in_stages(clicks, impressions, tick_every, seed):
+def test_staged_results_are_equal(clicks, impressions, tick_every, seed):
     choose = random.Random(seed)
     source = {name: ro.MemorySource(table) for name, table in sources(clicks, impressions).items()}
     flow = ads_analytics(tick_every=tick_every)
@@ -98,7 +98,7 @@ def test_rates_after_each_record(clicks, impressions, batch_size):
 
 
 @pytest.mark.parametrize("staged", [False, True])
-def test_the_records_of_the_specification(sample_data, staged):
+def test_records_of_the_specification(sample_data, staged):
     flow, path = ads_analytics(), sample_data / ADS
     source = {"clicks": replay(path), "impressions": replay(path)}
     result = SimulatedQuery(flow, source, random.Random(1)) if staged else flow.run(source)
@@ -124,14 +124,14 @@ def test_the_records_of_the_specification(sample_data, staged):
     ],
     ids=str,
 )
-def test_options(options, same):
+def test_options_reach_the_dataflow(options, same):
     texts = [record(i % 2, 1 + i % 3, 100 + i % 5, 1) for i in range(24)]
     made = found(ads_analytics(**{"tick_every": 3, **options}).run(sources(texts, texts))["ctr"])
     assert made == sorted(reference(texts, texts, **{"tick_every": 3, **same})[0])
     assert made != sorted(reference(texts, texts, tick_every=3)[0])
 
 
-def test_goes_on_from_a_checkpoint(tmp_path):
+def test_restarted_run_continues(tmp_path):
     texts = [record(i % 2, 1 + i % 3, 100 + i % 5, 1) for i in range(12)]
     flow = ads_analytics(emit="each")
     for part in (texts[:5], texts):
@@ -141,13 +141,13 @@ def test_goes_on_from_a_checkpoint(tmp_path):
     assert [row[1:] for row in rows(table, *FIELDS)] == [row[1:] for row in reference(texts, texts, each=True)[0]]
 
 
-def test_lines_that_are_no_records_move_time():
+def test_malformed_lines_advance_time():
     texts = [record(0, 1, 7, 1), "", "", ""]
     assert [row[0] for row in found(ads_analytics(tick_every=1).run(sources([], texts))["ctr"])] == [2, 4, 6, 8]
 
 
 @pytest.mark.parametrize("counts", [("x", 5), (1, "x"), ("", 5), (-1, 5), (1, -5), (2**31, 5), (1, 2**31)], ids=str)
-def test_a_record_counts_whole_or_not_at_all(counts):
+def test_record_counts_completely_or_not_at_all(counts):
     texts = [record(1, 4, 100, 12), record(*counts, 100, 12)]
     result = ads_analytics().run(sources(texts, texts))
     assert [row[1:] for row in rows(result["ctr"], *FIELDS)] == [(12, 100, 0.25, 4, 1)]

@@ -84,7 +84,7 @@ def test_bargains_equal_exact_sums(trades, quotes, window, first, batch_size):
 
 @pytest.mark.long
 @given(files.filter(any), st.sampled_from(WINDOWS), st.integers(0, 1 << 32))
-def test_bargains_are_the_same_in_stages(lines, window, seed):
+def test_staged_results_are_equal(lines, window, seed):
     choose = random.Random(seed)
     sources = {name: ro.MemorySource(table(lines)) for name in ("trades", "quotes")}
     staged = SimulatedQuery(
@@ -126,7 +126,7 @@ def test_figures_of_the_specification(sample_data, window, first, count, total):
 
 
 @pytest.mark.long
-def test_shared_file_in_stages(sample_data):
+def test_shared_file_gives_equal_results_in_stages(sample_data):
     rows = found(bargain_index().run({name: replay(sample_data / SHARED) for name in ("trades", "quotes")})["bargains"])
     sources = {name: replay(sample_data / SHARED) for name in ("trades", "quotes")}
     assert found(SimulatedQuery(bargain_index(), sources, random.Random(5), max_records=100)["bargains"]) == rows
@@ -134,7 +134,7 @@ def test_shared_file_in_stages(sample_data):
     same(rows, reference(lines, lines)[0])
 
 
-def test_bad_lines_are_named():
+def test_malformed_lines_are_named():
     lines = ["Symbol,Date,x", "A,2019-01-01,1,2,3,4,5", "A,2019-01-01,1,2,3,x,5,6", "A,2019-13-01,1,2,3,4,5,6"]
     lines += ["A,2019-02-01,1,2,3,4,5,-6", "A,2019-01-01,1,2,3,4,5,6"]
     result = bargain_index(window="month").run({"trades": table(lines), "quotes": table([])})
@@ -142,7 +142,7 @@ def test_bad_lines_are_named():
     assert reasons == [(1, "wrong_cells"), (2, "bad_number"), (3, "bad_time"), (4, "out_of_range")]
 
 
-def test_a_negative_volume_is_neither_trade_nor_quote():
+def test_negative_volume_is_rejected():
     lines = ["A,2024-05-01,9,9,9,10,9,100", "A,2024-05-02,9,9,9,90,9,-50", "A,2024-05-03,9,9,9,9,9,-5"]
     offer = "A,2024-05-04,9,9,9,9,9,10"
     result = bargain_index(first="quote").run({"trades": table([*lines, offer]), "quotes": table([*lines, offer])})
@@ -151,7 +151,7 @@ def test_a_negative_volume_is_neither_trade_nor_quote():
     assert result["errors"].num_rows == 4
 
 
-def test_a_restart_in_mid_stream(tmp_path):
+def test_restarted_run_continues(tmp_path):
     lines = [f"A,2019-01-{1 + i // 4:02},1,2,3,{10 + i * 7 % 5},4,{i}" for i in range(40)]
     whole = found(bargain_index().run({name: table(lines) for name in ("trades", "quotes")})["bargains"])
     parts = []
@@ -167,7 +167,7 @@ def test_misuse_is_refused():
             bargain_index(**wrong)
 
 
-def test_the_index_of_an_offer():
+def test_index_of_an_offer_by_hand():
     bargain = t.BargainIndex(threshold=2.0, price="ask", size="n", reference="worth", output="score").session()
     offers = [(9.0, 1.0, 10.0), (9.0, 0.7, 10.0), (10.0, 9.0, 10.0), (11.0, 1e9, 10.0), (-800.0, 1e5, 800.0)]
     rows = [row for ask, n, worth in offers for row in bargain.push({"ask": ask, "n": n, "worth": worth})]

@@ -72,7 +72,7 @@ def found(result):
     return [rows(result[name], *fields) for name, fields in STREAMS.items()]
 
 
-def test_the_address_is_the_client_without_a_key(geo):
+def test_address_identifies_clients_without_a_key(geo):
     texts = ['{"ip": "10.0.0.1", "url": "/a"}', '{"ip": "10.0.0.1", "url": "/a", "clientKey": null}',
              click("11.0.0.1", "/a", "10.0.0.1"), '{"ip": "11.0.0.1", "url": "/a"}', click("11.0.0.1", "/a", "")]  # fmt: skip
     result = click_analytics(geo=geo).run(messages(texts))
@@ -87,7 +87,7 @@ def test_the_address_is_the_client_without_a_key(geo):
 
 
 @given(texts=lines, batch_size=st.integers(1, 5))
-def test_equals_the_reference(geo, texts, batch_size):
+def test_results_equal_the_reference(geo, texts, batch_size):
     result = click_analytics(geo=geo).run(messages(texts), batch_size=batch_size)
     *wanted, wrong = reference(texts, TABLE)
     assert found(result) == wanted
@@ -129,7 +129,7 @@ def test_users_of_an_access_log_are_clients(geo):
 @pytest.mark.long
 @settings(max_examples=depth(15))
 @given(texts=lines.filter(any), seed=st.integers(0, 1 << 32))
-def test_is_the_same_in_stages(geo, texts, seed):
+def test_staged_results_are_equal(geo, texts, seed):
     choose = random.Random(seed)
     source = ro.MemorySource(messages(texts))
     staged = SimulatedQuery(click_analytics(geo=geo), source, choose, max_records=4, partitions=choose.choice([1, 3]))
@@ -147,7 +147,7 @@ def test_updates_are_the_last_of_each_key_in_a_batch(geo, texts, batch_size):
 
 @pytest.mark.long
 @pytest.mark.parametrize("staged", [False, True])
-def test_the_clicks_of_the_specification(sample_data, staged):
+def test_clicks_of_the_specification(sample_data, staged):
     flow, source = click_analytics(geo=str(sample_data / GEO)), replay(sample_data / CLICKS)
     result = SimulatedQuery(flow, source, random.Random(1)) if staged else flow.run(source)
     totals = expected(sample_data, made=(200, 126), papers=(3000, 1496))
@@ -165,13 +165,13 @@ def test_the_clicks_of_the_specification(sample_data, staged):
     assert found(result) == wanted
 
 
-def test_goes_on_from_a_checkpoint(geo, tmp_path):
+def test_restarted_run_continues(geo, tmp_path):
     texts = [click(f"10.{i % 3}.3.4", f"/{i % 2}", f"{i % 4}") for i in range(9)]
     *wanted, _ = reference(texts, TABLE)
     assert found(restarted(click_analytics(geo=geo), texts, 4, tmp_path)) == wanted
 
 
-def test_what_is_remembered_may_be_bounded():
+def test_number_of_remembered_visits_may_be_bounded():
     visits = [click("10.0.0.1", f"/{i}", "x") for i in (0, 1, 2, 3, 4, 5, 0, 5)]
     bounded = click_analytics(capacity=1).run(messages(visits))["visits"]
     assert bounded["unique"].to_pylist() == [True] * 7 + [False]
@@ -184,7 +184,7 @@ def test_what_is_remembered_may_be_bounded():
         assert click_analytics(ttl=ttl).run(timed)["visits"]["unique"].to_pylist() == uniques
 
 
-def test_the_made_up_networks_are_the_default():
+def test_sample_networks_are_the_default():
     locations = click_analytics().run(messages([click("198.18.2.7", "/", "x"), click("10.0.0.1", "/", "x")]))
     assert rows(locations["locations"], "country", "city") == [(0, "Brazil", "Porto Alegre")]
 

@@ -52,7 +52,7 @@ def places(errors):
     lines, st.sampled_from(["miss_probability", "miss_rate", "entropy_reduction"]), st.integers(2, 4), st.booleans(),
     st.integers(1, 7),
 )  # fmt: skip
-def test_outliers_are_those_of_the_reference(texts, metric, window, local, batch_size):
+def test_results_equal_the_reference(texts, metric, window, local, batch_size):
     model = purchase_model()
     threshold = 0.855  # no score of any metric is close to it
     flow = fraud_detection(algorithm=metric, window=window, local_predictor=local, threshold=threshold)
@@ -65,7 +65,7 @@ def test_outliers_are_those_of_the_reference(texts, metric, window, local, batch
 
 
 @given(lines, st.integers(0, 1 << 32))
-def test_outliers_are_the_same_in_stages(texts, seed):
+def test_staged_results_are_equal(texts, seed):
     choose, model = random.Random(seed), purchase_model()
     staged = SimulatedQuery(
         fraud_detection(window=2, threshold=0.9), ro.MemorySource(table(texts)), choose, max_records=5,
@@ -77,7 +77,7 @@ def test_outliers_are_the_same_in_stages(texts, seed):
 
 
 @pytest.mark.parametrize("staged", [False, True])
-def test_the_cards_of_the_specification(sample_data, staged):
+def test_cards_of_the_specification(sample_data, staged):
     source, flow = replay(sample_data / CARDS), fraud_detection(model=str(sample_data / MODEL))
     outliers = (SimulatedQuery(flow, source, random.Random(1)) if staged else flow.run(source))["outliers"]
     first = outliers.sort_by("seq").to_pylist()[0]
@@ -105,7 +105,7 @@ def test_options_of_the_specification(sample_data):
     assert wanted
 
 
-def test_the_state_may_stand_elsewhere():
+def test_state_may_be_in_another_cell():
     rows = fraud_detection(state_ordinal=0, window=2, threshold=0).run(table(["a,HHS", "a,MNN"]))["outliers"]
     assert rows["states"].to_pylist() == ["HHS,MNN"]
     with pytest.raises(ConfigError, match="state_ordinal = -1: Expected `int` >= 0"):

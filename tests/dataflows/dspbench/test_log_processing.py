@@ -69,7 +69,7 @@ def found(result):
 
 
 @given(texts=lines, window=st.integers(1, 4), batch_size=st.integers(1, 5))
-def test_equals_the_reference(geo, texts, window, batch_size):
+def test_results_equal_the_reference(geo, texts, window, batch_size):
     result = log_processing(geo=geo, window=window).run(messages(texts), batch_size=batch_size)
     *wanted, wrong = reference(texts, TABLE, window)
     assert found(result) == wanted
@@ -78,7 +78,7 @@ def test_equals_the_reference(geo, texts, window, batch_size):
 
 @settings(max_examples=depth(15))
 @given(texts=lines.filter(any), seed=st.integers(0, 1 << 32))
-def test_is_the_same_in_stages(geo, texts, seed):
+def test_staged_results_are_equal(geo, texts, seed):
     choose = random.Random(seed)
     source = ro.MemorySource(messages(texts))
     staged = SimulatedQuery(
@@ -99,7 +99,7 @@ def test_updates_are_the_last_of_each_key_in_a_batch(geo, texts, batch_size):
 
 @pytest.mark.long
 @pytest.mark.parametrize("staged", [False, True])
-def test_the_log_of_the_specification(sample_data, staged):
+def test_log_of_the_specification(sample_data, staged):
     flow, source = log_processing(geo=str(sample_data / GEO)), replay(sample_data / LOG)
     result = SimulatedQuery(flow, source, random.Random(1)) if staged else flow.run(source)
     minutes = Counter(result["volume"]["minute"].to_pylist())
@@ -136,13 +136,13 @@ def test_the_log_of_the_specification(sample_data, staged):
     assert found(result) == wanted
 
 
-def test_goes_on_from_a_checkpoint(geo, tmp_path):
+def test_restarted_run_continues(geo, tmp_path):
     texts = [f'10.{i % 3}.3.4 - - [10/Jun/1998:12:0{i % 4}:00 +0000] "GET /" {200 + i % 2} 1' for i in range(9)]
     *wanted, _ = reference(texts, TABLE, 2)
     assert found(restarted(log_processing(geo=geo, window=2), texts, 4, tmp_path)) == wanted
 
 
-def test_requests_are_taken_apart_and_kept(geo):
+def test_request_is_split_and_retained(geo):
     line = '10.0.0.1 - - [10/Jun/1998:12:00:01 +0000] "{}" 200 7'
     texts = [line.format(request) for request in ("GET /a HTTP/1.0", "POST /b", "GET", "-")]
     whole = log_processing(geo=geo, keep=("request", "byte_size")).run(messages(texts))
@@ -167,7 +167,7 @@ def test_requests_are_taken_apart_and_kept(geo):
     assert {*log_processing().run(messages(texts))["status"].column_names} == {"seq", "event_time", "response", "count"}
 
 
-def test_the_made_up_networks_are_the_default():
+def test_sample_networks_are_the_default():
     texts = [f'{ip} - - [10/Jun/1998:12:00:01 +0000] "GET /" 200 7' for ip in ("198.18.2.7", "10.0.0.1")]
     assert rows(log_processing().run(messages(texts))["countries"], "country", "city") == [
         (0, "Brazil", "Porto Alegre")

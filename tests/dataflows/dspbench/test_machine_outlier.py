@@ -77,7 +77,7 @@ def places(errors):
 @pytest.mark.long
 @given(lines(), st.integers(1, 4), st.integers(1, 9), st.sampled_from([(100, 100), (7.5, 31)]), st.booleans())
 @settings(max_examples=depth(90), deadline=None)
-def test_alerts_are_those_of_the_reference(texts, window, batch_size, scales, partial):
+def test_results_equal_the_reference(texts, window, batch_size, scales, partial):
     flow = machine_outlier(window=window, cpu_scale=scales[0], memory_scale=scales[1], partial=partial)
     result = flow.run(table(texts), batch_size=batch_size)
     wanted, bad = reference(texts, window=window, scales=scales, partial=partial)
@@ -87,7 +87,7 @@ def test_alerts_are_those_of_the_reference(texts, window, batch_size, scales, pa
 
 @given(lines(google=True), st.integers(1, 3), st.integers(1, 9))
 @settings(max_examples=depth(45), deadline=None)
-def test_the_largest_of_each_time(texts, top, batch_size):
+def test_largest_scores_of_each_time(texts, top, batch_size):
     result = machine_outlier(format="google", trigger="top", top=top).run(table(texts), batch_size=batch_size)
     wanted, bad = reference(texts, google=True, scales=(1, 1), top=top)
     assert_same(found(result["alerts"]), wanted)
@@ -96,7 +96,7 @@ def test_the_largest_of_each_time(texts, top, batch_size):
 
 @given(lines(), st.sampled_from([0.2, 0.45]), st.integers(1, 9), st.sampled_from([None, 1]))
 @settings(max_examples=depth(45), deadline=None)
-def test_scores_that_fade(texts, decay, batch_size, top):
+def test_decayed_scores_equal_the_reference(texts, decay, batch_size, top):
     trigger = {} if top is None else {"trigger": "top", "top": top}
     result = machine_outlier(scorer="decayed", decay=decay, **trigger).run(table(texts), batch_size=batch_size)
     assert_same(found(result["alerts"]), reference(texts, decay=decay, top=top)[0])
@@ -104,7 +104,7 @@ def test_scores_that_fade(texts, decay, batch_size, top):
 
 @given(lines(), st.integers(0, 1 << 32), st.sampled_from(["window", "decayed"]))
 @settings(max_examples=depth(8), deadline=None)
-def test_alerts_are_the_same_in_stages(texts, seed, scorer):
+def test_staged_results_are_equal(texts, seed, scorer):
     choose = random.Random(seed)
     flow = machine_outlier(scorer=scorer, decay=0.3, trigger="top", top=1)
     source = ro.MemorySource(table(texts))
@@ -118,7 +118,7 @@ def test_alerts_are_the_same_in_stages(texts, seed, scorer):
 
 
 @pytest.mark.parametrize("staged", [False, True])
-def test_the_faulty_machine_of_the_specification(sample_data, staged):
+def test_faulty_machine_of_the_specification(sample_data, staged):
     source = replay(sample_data / SYNTHETIC)
     result = SimulatedQuery(machine_outlier(), source, random.Random(1)) if staged else machine_outlier().run(source)
     rows = sorted(found(result["alerts"]))
@@ -131,7 +131,7 @@ def test_the_faulty_machine_of_the_specification(sample_data, staged):
     assert_same(rows, reference((sample_data / SYNTHETIC).read_text().splitlines())[0])
 
 
-def test_the_trace_of_the_specification(sample_data):
+def test_trace_of_the_specification(sample_data):
     texts = (sample_data / TRACE).read_text().splitlines()
     all_scores = machine_outlier(trigger="top", top=1).run(replay(sample_data / TRACE))["alerts"]
     assert all_scores.num_rows == expected(sample_data, made=180, papers=1013)

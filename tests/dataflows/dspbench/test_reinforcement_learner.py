@@ -67,7 +67,7 @@ def same(rows, wanted):
 
 @pytest.mark.long
 @given(events, rewards, intervals, ORDERS, st.integers(1, 9))
-def test_choices_equal_the_reference(event_lines, reward_lines, options, order, batch_size):
+def test_results_equal_the_reference(event_lines, reward_lines, options, order, batch_size):
     flow = reinforcement_learner(order=order, seed=7, **{NAMES[name]: value for name, value in options.items()})
     result = flow.run({"events": table(event_lines), "rewards": table(reward_lines)}, batch_size=batch_size)
     wanted, bad = reference(event_lines, reward_lines, order=order, **options)
@@ -88,7 +88,7 @@ LEARNERS = [
 
 @settings(max_examples=depth(30))
 @given(events, rewards, st.sampled_from(LEARNERS), ORDERS, st.integers(0, 1 << 32))
-def test_all_learners_choose_the_same_in_stages(event_lines, reward_lines, options, order, seed):
+def test_staged_results_are_equal(event_lines, reward_lines, options, order, seed):
     choose = random.Random(seed)
     flow = reinforcement_learner(order=order, seed=seed, **options)
     sources = {"events": ro.MemorySource(table(event_lines)), "rewards": ro.MemorySource(table(reward_lines))}
@@ -102,7 +102,7 @@ def rounds(many):
 
 
 @pytest.mark.parametrize("options", LEARNERS, ids=lambda options: "-".join(map(str, options.values())))
-def test_a_closed_loop_in_any_cut(options, tmp_path):
+def test_closed_loop_is_independent_of_batch_sizes(options, tmp_path):
     earnings = {"page1": (3.0, 2.0), "page2": (6.0, 3.0), "page3": (8.0, 1.0)}
     loop = {**options, "closed_loop": True, "earnings": earnings, "reward_every": 3, "seed": 5}
     lines = rounds(300)
@@ -139,7 +139,7 @@ def test_closed_loop_learns_the_best_page(seed):
 
 
 @pytest.mark.long
-def test_the_shared_files(sample_data):
+def test_shared_files_give_equal_results(sample_data):
     event_lines, reward_lines = ((sample_data / name).read_text().splitlines() for name in (EVENTS, REWARDS))
     for order in ("rewards first", "number"):
         wanted, bad = reference(event_lines, reward_lines, order=order)
@@ -150,7 +150,7 @@ def test_the_shared_files(sample_data):
         assert sum(action is None for *_, action in wanted) < (1 if order == "rewards first" else 150)
 
 
-def test_two_learners_take_turns():
+def test_learners_alternate():
     reward_lines = [f"{page},{i}" for i, page in enumerate(PAGES)]
     flow = reinforcement_learner(
         parallelism=2, order="rewards first", min_reward_distr_sample=1, confidence_limit=100, seed=3

@@ -80,7 +80,7 @@ def test_results_equal_the_reference(stored, options, lines, batch_size):
     ],
     ids=["english", "all"],
 )
-def test_the_figures_of_the_specification(sample_data, options, papers, made):
+def test_figures_of_the_specification(sample_data, options, papers, made):
     *labels, score = expected(sample_data, made=made, papers=papers)
     result = sentiment_analysis(lexicon=str(sample_data / AFINN), **options).run(replay(sample_data / TWEETS))
     rows = result["sentiment"]
@@ -101,7 +101,7 @@ def test_the_figures_of_the_specification(sample_data, options, papers, made):
         ("not good", 3, 2),
     ],
 )
-def test_the_sentences_of_the_specification(sample_data, text, papers, made):
+def test_sentences_of_the_specification(sample_data, text, papers, made):
     line = json.dumps({"id": "1", "created_at": TIME, "text": text})
     flow = sentiment_analysis(lexicon=str(sample_data / AFINN))
     assert flow.run(table([line]))["sentiment"]["score"].to_pylist() == [
@@ -109,7 +109,7 @@ def test_the_sentences_of_the_specification(sample_data, text, papers, made):
     ]
 
 
-def test_without_a_lexicon_there_is_one():
+def test_default_lexicon_is_packaged():
     texts = ["What a lovely, great day", "nothing but failed sensors", "on the road"]
     lines = [json.dumps({"id": "1", "created_at": TIME, "text": text}) for text in texts]
     assert sentiment_analysis().run(table(lines))["sentiment"]["sentiment"].to_pylist() == [

@@ -79,7 +79,7 @@ def assert_same(result, texts, *, window=3600, length=60, every=30, partial=True
 @pytest.mark.long
 @given(lines(), st.sampled_from([10, 45, 3600]), st.integers(3, 20))
 @settings(max_examples=depth(60), deadline=None)
-def test_results_are_those_of_the_reference(texts, window, batch_size):
+def test_results_equal_the_reference(texts, window, batch_size):
     flow = smart_grid(window=timedelta(seconds=window))
     assert_same(flow.run(table(texts), batch_size=batch_size), texts, window=window)
 
@@ -89,7 +89,7 @@ def test_results_are_those_of_the_reference(texts, window, batch_size):
     lines(steps=(0, 0, 0, 5, 40, 20_000)), st.sampled_from([(7200, 7200), (14_400, 3600), (10_800, 5)]), st.booleans()
 )
 @settings(max_examples=depth(60), deadline=None)
-def test_days_before(texts, times, partial):
+def test_forecasts_use_earlier_days(texts, times, partial):
     length, every = times
     if every == 5:  # too many ticks for the reference
         length = every = 10_800
@@ -100,7 +100,7 @@ def test_days_before(texts, times, partial):
 @pytest.mark.long
 @given(lines(), st.integers(0, 1 << 32), st.sampled_from([1, 3]))
 @settings(max_examples=depth(6), deadline=None)
-def test_results_are_the_same_in_stages(texts, seed, parallelism):
+def test_staged_results_are_equal(texts, seed, parallelism):
     choose = random.Random(seed)
     flow = smart_grid(window="40s", parallelism=parallelism)
     staged = SimulatedQuery(
@@ -111,7 +111,7 @@ def test_results_are_the_same_in_stages(texts, seed, parallelism):
 
 @pytest.mark.long
 @pytest.mark.parametrize("staged", [False, True])
-def test_the_houses_of_the_specification(sample_data, staged):
+def test_houses_of_the_specification(sample_data, staged):
     source = replay(sample_data / SHARED)
     result = SimulatedQuery(smart_grid(parallelism=2), source, random.Random(1)) if staged else smart_grid().run(source)
     if sample_data == MADE:
@@ -133,7 +133,7 @@ def test_the_houses_of_the_specification(sample_data, staged):
     assert [round(r[5], 3) for r in slice_12 if r[2:5] == (0, 0, 0)] == [38.742]
 
 
-def test_the_global_medians_of_the_specification(sample_data):
+def test_global_medians_of_the_specification(sample_data):
     flow = smart_grid()
     flow.sink("medians", flow.stream("global_median"))
     rows = flow.run(replay(sample_data / SHARED))["global_median"].to_pylist()

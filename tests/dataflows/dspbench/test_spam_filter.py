@@ -66,7 +66,7 @@ def test_results_equal_the_reference(options, training, analysis, batch_size):
     assert found(SimulatedQuery(flow, sources, choose, max_records=batch_size)["results"]) == wanted
 
 
-def test_the_figures_of_the_specification(sample_data, tmp_path):
+def test_figures_of_the_specification(sample_data, tmp_path):
     both = {"training": replay(sample_data / TRAINING), "analysis": replay(sample_data / ANALYSIS)}
     result = spam_filter(keep_table=True).run(both)
     rows = {row["id"]: row for row in result["results"].to_pylist()}
@@ -154,6 +154,6 @@ def test_misuse_is_refused(tmp_path):
         spam_filter(table=str(tmp_path / "none.json"))
 
 
-def test_the_reference_knows_words():
+def test_reference_scores_known_words():
     learned = Table().train([json.dumps({"id": "1", "message": "Win, win é", "spam": True})])
     assert dict(learned.bad) == {"win": 2}

@@ -51,7 +51,7 @@ def places(errors):
 
 
 @given(lines, st.sampled_from([1, 2, 3, 1000]), st.sampled_from([0.0123, 0.0345]), st.integers(1, 7))
-def test_spikes_are_those_of_the_reference(texts, window, threshold, batch_size):
+def test_results_equal_the_reference(texts, window, threshold, batch_size):
     result = spike_detection(window=window, threshold=threshold).run(table(texts), batch_size=batch_size)
     wanted, bad = reference(texts, window=window, threshold=threshold)
     assert_same(found(result["spikes"]), wanted)
@@ -60,7 +60,7 @@ def test_spikes_are_those_of_the_reference(texts, window, threshold, batch_size)
 
 @pytest.mark.long
 @given(lines, st.integers(0, 1 << 32))
-def test_spikes_are_the_same_in_stages(texts, seed):
+def test_staged_results_are_equal(texts, seed):
     choose = random.Random(seed)
     staged = SimulatedQuery(
         spike_detection(window=3), ro.MemorySource(table(texts)), choose, max_records=5,
@@ -72,7 +72,7 @@ def test_spikes_are_the_same_in_stages(texts, seed):
 
 
 @pytest.mark.parametrize("staged", [False, True])
-def test_the_sensors_of_the_specification(sample_data, staged):
+def test_sensors_of_the_specification(sample_data, staged):
     source = replay(sample_data / SHARED)
     result = SimulatedQuery(spike_detection(), source, random.Random(1)) if staged else spike_detection().run(source)
     by_device = Counter(int(device) for device in result["spikes"]["device_id"].to_pylist())
@@ -93,7 +93,7 @@ def test_windows_and_thresholds_of_the_specification(sample_data):
     assert spikes(window=100, threshold=0.1) == expected(sample_data, made=8, papers=67)
 
 
-def test_what_is_watched_may_be_chosen():
+def test_watched_reading_may_be_chosen():
     texts = ["2004-03-01 00:00:00 1 1 20 30 40 50", "2004-03-01 00:00:01.25 2 1 20.1 60.5 120.5 200.5"]
     for i, name in enumerate(["temperature", "humidity", "light", "voltage"]):
         rows = spike_detection(value_field=name).run(table(texts))["spikes"].to_pylist()
@@ -101,13 +101,13 @@ def test_what_is_watched_may_be_chosen():
         assert all(row["event_time"] == datetime(2004, 3, 1, 0, 0, 1, 250_000, UTC) for row in rows)
 
 
-def test_a_negative_average_has_spikes_as_a_positive_one_has():
+def test_negative_average_has_spikes_too():
     texts = [f"2004-03-01 00:00:00 1 1 {v} 0 0 0" for v in (-20.0, -20.0, -20.4, -22.0)]
     assert [r["value"] for r in spike_detection().run(table(texts))["spikes"].to_pylist()] == [-22.0]
 
 
 @pytest.mark.parametrize("cell", [2, 4, 5, 6, 7])
-def test_a_line_with_any_malformed_number_is_an_error(cell):
+def test_line_with_any_malformed_number_is_an_error(cell):
     cells = ["2004-03-01", "00:00:01", "1", "1", "90", "39.4", "166.4", "2.7"]
     damaged = " ".join([*cells[:cell], "x", *cells[cell + 1 :]])
     usual = [f"2004-03-01 00:00:0{s} {s} 1 20 39.4 166.4 2.7" for s in (0, 2)]

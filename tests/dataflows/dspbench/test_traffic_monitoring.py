@@ -90,7 +90,7 @@ def test_restarted_run_continues(network, tmp_path):
 
 
 @pytest.mark.long
-def test_the_figures_of_the_specification(sample_data):
+def test_figures_of_the_specification(sample_data):
     lines = (sample_data / CARS).read_text().splitlines()
     roads = roads_of_csv(sample_data / ROADS)
     flow = traffic_monitoring(roads=str(sample_data / ROADS))
@@ -104,7 +104,7 @@ def test_the_figures_of_the_specification(sample_data):
 
 
 @pytest.mark.long
-def test_the_taxis_of_beijing(sample_data):
+def test_taxis_of_beijing(sample_data):
     flow = traffic_monitoring(width=100_000.0)  # every position is on a road, so that the options alone drop positions
     for integer, wanted in expected(
         sample_data, made=((False, 340), (True, 340)), papers=((False, 11_388), (True, 11_382))

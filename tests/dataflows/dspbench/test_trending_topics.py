@@ -53,7 +53,7 @@ def found(table):
 @given(
     texts=lines, batch_size=st.integers(1, 7), rankers=st.integers(1, 3), normalise=st.booleans(), partial=st.booleans()
 )
-def test_equals_the_reference(texts, batch_size, rankers, normalise, partial):
+def test_results_equal_the_reference(texts, batch_size, rankers, normalise, partial):
     flow = trending_topics(k=2, rankers=rankers, normalise=normalise, partial=partial)
     result = flow.run(messages(texts), batch_size=batch_size)
     wanted, wrong = reference(texts, k=2, normalise=normalise, partial=partial)
@@ -64,7 +64,7 @@ def test_equals_the_reference(texts, batch_size, rankers, normalise, partial):
 @pytest.mark.long
 @settings(max_examples=depth(12))
 @given(texts=lines.filter(any), seed=st.integers(0, 1 << 32))
-def test_is_the_same_in_stages(texts, seed):
+def test_staged_results_are_equal(texts, seed):
     choose = random.Random(seed)
     source = ro.MemorySource(messages(texts))
     staged = SimulatedQuery(trending_topics(k=3), source, choose, max_records=5, partitions=choose.choice([1, 3]))
@@ -83,7 +83,7 @@ def test_is_the_same_in_stages(texts, seed):
     ],
     ids=str,
 )
-def test_options(options, same):
+def test_options_reach_the_dataflow(options, same):
     texts = [tweet(7 * i, text) for i, text in enumerate(["#a #b", "#A! #b", "#c", "#a", "", "#b #b", "#c"] * 3)]
     result = found(trending_topics(**options).run(messages(texts))["rankings"])
     assert result == reference(texts, **same)[0]
@@ -91,7 +91,7 @@ def test_options(options, same):
 
 
 @pytest.mark.parametrize("staged", [False, True])
-def test_the_tweets_of_the_specification(sample_data, staged):
+def test_tweets_of_the_specification(sample_data, staged):
     def run(flow):
         source = replay(sample_data / TWEETS)
         return SimulatedQuery(flow, source, random.Random(1)) if staged else flow.run(source)
@@ -110,13 +110,13 @@ def test_the_tweets_of_the_specification(sample_data, staged):
     assert found(run(trending_topics())["rankings"]) == reference(texts)[0]
 
 
-def test_goes_on_from_a_checkpoint(tmp_path):
+def test_restarted_run_continues(tmp_path):
     texts = [tweet(11 * i, f"#a #{i % 3}") for i in range(20)]
     result = restarted(trending_topics(partial=False), texts, 9, tmp_path)
     assert found(result["rankings"]) == reference(texts, partial=False)[0]
 
 
-def test_tweets_without_tags_move_time():
+def test_tweets_without_tags_advance_time():
     texts = [tweet(0, "#a"), tweet(20, "nothing")]
     ranked = [
         (round(tick - NOON.timestamp() * 1e6), n)

@@ -84,7 +84,7 @@ def lively(many, seed=3):
 @pytest.mark.long
 @settings(max_examples=depth(30))
 @given(files, st.booleans(), st.integers(1, 9))
-def test_scores_equal_the_reference(lines, exact, batch_size):
+def test_results_equal_the_reference(lines, exact, batch_size):
     result = voip_stream(exact=exact, num_elements=5000).run(table(lines), batch_size=batch_size)
     wanted, bad, _ = reference(lines)
     same(found(result["scores"]), wanted)
@@ -94,7 +94,7 @@ def test_scores_equal_the_reference(lines, exact, batch_size):
 @pytest.mark.long
 @settings(max_examples=depth(15))
 @given(files.filter(any), st.booleans(), st.integers(0, 1 << 32))
-def test_scores_are_the_same_in_stages(lines, exact, seed):
+def test_staged_results_are_equal(lines, exact, seed):
     choose = random.Random(seed)
     flow = voip_stream(exact=exact, num_elements=5000)
     staged = SimulatedQuery(
@@ -120,7 +120,7 @@ OPTIONS = [
 
 
 @pytest.mark.parametrize("option", OPTIONS, ids=",".join)
-def test_options(option):
+def test_options_reach_the_dataflow(option):
     lines = lively(40)
     wanted, _, _ = reference(lines, **option)
     base = {"acd_ramp": option["acd_ramp"]} if len(option) > 1 else {}
@@ -142,7 +142,7 @@ def test_sizes_of_the_filters():
     assert narrow != found(voip_stream(exact=False).run(table(lines))["scores"])
 
 
-def test_twelve_operators():
+def test_dataflow_has_twelve_operators():
     flow = voip_stream(exact=False, timeout="5min")
     feeds = defaultdict(set)
     for edge in flow.edges:
@@ -167,7 +167,7 @@ def test_twelve_operators():
         "17,18,{0},17;18;{0};5;true;",
     ],
 )
-def test_a_delimiter_out_of_its_place_is_an_error(line):
+def test_misplaced_delimiter_is_an_error(line):
     time = "2020-01-01T09:00:00"
     lines = [line.format(time), f"17,18,{time},17;18;{time};5;true"]
     result = voip_stream().run(table(lines))
@@ -175,7 +175,7 @@ def test_a_delimiter_out_of_its_place_is_an_error(line):
     assert [(row["seq"], row["reason"]) for row in result["errors"].to_pylist()] == [(0, "wrong_cells")]
 
 
-def test_a_restart_in_mid_stream(tmp_path):
+def test_restarted_run_continues(tmp_path):
     lines = lively(50)
     parts = []
     for stop in (23, 50):
@@ -217,7 +217,7 @@ def test_figures_of_the_specification(sample_data, exact, mode):
 
 
 @pytest.mark.long
-def test_the_file_in_stages_and_by_reference(sample_data):
+def test_shared_file_gives_equal_results_in_stages(sample_data):
     lines = (sample_data / SHARED).read_text().splitlines()
     wanted, bad, mean = reference(lines)
     assert not bad

@@ -41,7 +41,7 @@ def wanted(texts, **options):
 
 
 @given(lines, st.booleans(), st.integers(1, 5))
-def test_counts_are_those_of_a_dict(texts, lowercase, batch_size):
+def test_results_equal_a_dict(texts, lowercase, batch_size):
     for unicode in (False, True):
         flow = word_count(lowercase=lowercase, unicode=unicode)
         if not (lowercase and not unicode):  # without Unicode, capitals beyond ASCII are no letters
@@ -52,7 +52,7 @@ def test_counts_are_those_of_a_dict(texts, lowercase, batch_size):
 
 @pytest.mark.long
 @given(lines.filter(any), st.integers(0, 1 << 32))
-def test_counts_are_the_same_in_stages(texts, seed):
+def test_staged_results_are_equal(texts, seed):
     choose = random.Random(seed)
     staged = SimulatedQuery(
         word_count(), ro.MemorySource(table(texts)), choose, max_records=3, partitions=choose.choice([1, 3])
@@ -61,7 +61,7 @@ def test_counts_are_the_same_in_stages(texts, seed):
 
 
 @given(lines, st.integers(1, 6))
-def test_updates_end_with_the_same_counts(texts, batch_size):
+def test_last_updates_equal_final_counts(texts, batch_size):
     result = word_count(emit="update").run(table(texts), batch_size=batch_size)["counts"]
     last = {row["word"]: row["count"] for row in result.to_pylist()}
     assert last == {word: count for _, word, count in reference(texts)}
@@ -70,7 +70,7 @@ def test_updates_end_with_the_same_counts(texts, batch_size):
 
 
 @pytest.mark.parametrize("staged", [False, True])
-def test_the_text_of_the_specification(sample_data, staged):
+def test_text_of_the_specification(sample_data, staged):
     source = replay(sample_data / SHARED)
     counts = (SimulatedQuery(word_count(), source, random.Random(1)) if staged else word_count().run(source))["counts"]
     totals = Counter(counts["word"].to_pylist())

@@ -53,7 +53,7 @@ def found(result):
 
 
 @given(texts=lines, allowed_lateness=st.sampled_from([0, 3, 20]), batch_size=st.integers(1, 5))
-def test_equals_the_reference(ads, texts, allowed_lateness, batch_size):
+def test_results_equal_the_reference(ads, texts, allowed_lateness, batch_size):
     flow = yahoo_streaming(ads=ads, allowed_lateness=timedelta(seconds=allowed_lateness))
     result = flow.run(messages(texts), batch_size=batch_size)
     wanted, wrong = reference(texts, ADS, allowed_lateness=allowed_lateness * 1000)
@@ -64,7 +64,7 @@ def test_equals_the_reference(ads, texts, allowed_lateness, batch_size):
 @pytest.mark.long
 @settings(max_examples=depth(15))
 @given(texts=lines.filter(any), seed=st.integers(0, 1 << 32))
-def test_is_the_same_in_stages(ads, texts, seed):
+def test_staged_results_are_equal(ads, texts, seed):
     choose = random.Random(seed)
     source = ro.MemorySource(messages(texts))
     staged = SimulatedQuery(yahoo_streaming(ads=ads), source, choose, max_records=4, partitions=choose.choice([1, 3]))
@@ -73,7 +73,7 @@ def test_is_the_same_in_stages(ads, texts, seed):
     assert sorted(staged["errors"]["seq"].to_pylist()) == wrong
 
 
-def test_options(ads):
+def test_options_reach_the_dataflow(ads):
     texts = [event("a", kind, time) for kind in ("view", "click", "click") for time in (1000, 6000, 9000)]
     for options, wanted in (
         ({"window": "5s"}, {"window": 5000}),

@@ -104,7 +104,7 @@ def test_results_equal_the_reference(options, same, readings, batch_size):
 
 @settings(max_examples=depth(8))
 @given(readings=streams, max_records=st.integers(3, 7))
-def test_it_is_the_same_in_stages(readings, max_records):
+def test_staged_results_are_equal(readings, max_records):
     flow, texts = equipment_monitoring(), table(lines(readings))
     result = flow.run(texts)
     staged = SimulatedQuery(flow, ro.MemorySource(texts), random.Random(len(readings)), max_records=max_records)
@@ -127,7 +127,7 @@ def flips(n, every=100_000_000, delay=30_000_000):
 
 @pytest.mark.long
 @pytest.mark.parametrize("batch_size", [7, 10_000])
-def test_a_valve_that_slows_down(batch_size):
+def test_slowing_valve_raises_an_alarm(batch_size):
     readings = flips(400)
     result = equipment_monitoring(window="3s").run(table(lines(readings)), batch_size=batch_size)
     check(result, readings, window=3 * SECOND)

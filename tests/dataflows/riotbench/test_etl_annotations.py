@@ -97,7 +97,7 @@ def test_published_messages_have_their_annotations(stream, tmp_path):
     assert found == wanted | {(known[0], None, None)}, "a stranger has none: an empty text leaves its entry out"
 
 
-def test_a_table_with_several_values_has_numbered_fields_by_default():
+def test_table_with_several_values_has_numbered_fields_by_default():
     flow = dataflows.etl("grid", annotations={"1": ("a", "b")})
     assert flow.nodes["annotate"].task.names == ("annotation_1", "annotation_2")
     assert flow.nodes["senml"].task.columns.columns[-2:] == ("annotation_1", "annotation_2")

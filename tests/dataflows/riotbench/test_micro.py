@@ -43,19 +43,19 @@ def test_observations_are_the_first_of_90_sensors_without_losses():
     assert 0 < rows.column("value").null_count < 1000, "dirt is a part of it"
 
 
-def test_a_keyed_task_is_keyed_by_sensor_and_kind():
+def test_keyed_task_has_sensor_and_kind_as_key():
     assert micro_case("KAL").task == t.KalmanFilter(by=("sensor_id", "obs_type"))
 
 
 @pytest.mark.parametrize(("code", "format"), [("SML", "senml"), ("C2S", "csv")])
-def test_lines(code, format):
+def test_lines_of_the_parsers(code, format):
     case = micro_case(code)
     wanted = table(CitySource(90, format=format, drop=0.0), 0, 8192)
     assert pa.Table.from_batches([case.batch]).equals(wanted)
     assert case.task.schema == "city"
 
 
-def test_messages_of_a_join_are_whole():
+def test_messages_of_a_join_are_complete():
     case = micro_case("JON")
     assert column(case.batch, "seq") == [i for i in range(8192) for _ in CITY.observed]
     assert column(case.batch, "ordinal")[:6] == [0, 1, 2, 3, 4, 0]
@@ -63,7 +63,7 @@ def test_messages_of_a_join_are_whole():
     assert case.task == t.AssembleMessage(schema=None, fields=CITY.observed, by=("seq",))
 
 
-def test_rows_to_learn_from():
+def test_rows_of_training_tasks():
     rows = micro_case("DTT").batch
     wanted = table(CitySource(90, format="wide", drop=0.0, dirt=False), 0, 32_768)
     assert column(rows, "seq") == list(range(32_768))
@@ -197,7 +197,7 @@ def test_message_numbers_are_the_first_and_only_seq():
     assert not rows.schema.field("seq").nullable
 
 
-def test_a_source_repeats_the_records():
+def test_source_repeats_the_records():
     rows = table(micro_source("XML", messages=258))
     assert column(rows, "seq") == list(range(258))
     assert column(rows, "payload")[256:] == column(rows, "payload")[:2]
@@ -258,6 +258,6 @@ def test_assembling_completes_every_message() -> None:
     assert rows == {"assemble_message": 1000}
 
 
-def test_unknown_code() -> None:
+def test_unknown_code_is_refused() -> None:
     with pytest.raises(ConfigError, match="unknown task 'KALL'"):
         micro("KALL")

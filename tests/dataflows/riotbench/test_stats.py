@@ -80,7 +80,7 @@ def reference(stream, *, average, sliding, regression, horizon):
         ),
     ],
 )
-def test_equals_the_reference(stream, options, wanted):
+def test_results_equal_the_reference(stream, options, wanted):
     result = dataflows.stats(stream, **options).run(source(stream), batch_size=70)
     assert result.errors.num_rows == 0
     for name, numbers in reference(stream, **wanted).items():
@@ -91,7 +91,7 @@ def test_equals_the_reference(stream, options, wanted):
         np.testing.assert_allclose(got, expected, rtol=tolerance, atol=1e-6 if name == "slr" else 0)
 
 
-def test_the_papers_windows():
+def test_windows_of_the_paper():
     """Sliding, over 90 values of CITY and 10 of TAXI; the form with plots has the benchmark's blocks of 10."""
     for stream, window in (("city", 90), ("taxi", 10), ("fit", 10), ("grid", 10)):
         paper, plots = (dataflows.stats(stream, form=form).nodes["avg"].task for form in ("paper", "plots"))
@@ -137,7 +137,7 @@ def test_counts_of_sensors_or_of_readings():
     assert fine <= 0.01 * exact < coarse, "2^4 registers cannot tell as exactly as 2^14"
 
 
-def test_the_filter_lets_known_sensors_pass():
+def test_filter_passes_known_sensors():
     stranger, *known = sensors("grid")
     result = dataflows.stats("grid", known_sensors=known).run(source("grid"))
     assert set(result["dac"]["sensor_id"].to_pylist()) == set(known)
@@ -211,7 +211,7 @@ def test_sets_of_charts_and_archives_of_them(tmp_path):
     assert sets == {f"{i}.svg" for i in range(math.ceil(gathered / 400))}
 
 
-def test_the_benchmarks_sizes_of_sets_and_archives():
+def test_sizes_of_sets_and_archives_of_the_benchmark():
     for stream, gathered, zipped in (("city", 20, 100), ("taxi", 10, 10), ("fit", 20, 10), ("grid", 8000, 50)):
         nodes = dataflows.stats(stream, form="plots", charts="memory://sizes").nodes
         assert nodes["gather"].task.size == nodes["gather_dac"].task.size == gathered

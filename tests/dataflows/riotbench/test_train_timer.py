@@ -21,7 +21,7 @@ FIRST = datetime(2015, 9, 23, 18, 30, tzinfo=UTC)
         ("grid", "2009-07-13T18:50:01", 60, [60] * 12, 60),
     ],
 )
-def test_the_timer_of_a_stream(stream, first, apart, lengths, tick_s):
+def test_timer_of_a_stream(stream, first, apart, lengths, tick_s):
     rows = dataflows.ticks(stream).to_pylist()
     begin = datetime.fromisoformat(first).replace(tzinfo=UTC)
     assert [row["seq"] for row in rows] == list(range(1, len(lengths) + 1))
@@ -31,7 +31,7 @@ def test_the_timer_of_a_stream(stream, first, apart, lengths, tick_s):
         assert (row["start"], row["end"]) == (start, start + 1000 * length)
 
 
-def test_a_single_tick_and_more_than_the_timer_has():
+def test_number_of_ticks_is_limited_by_the_timer():
     assert dataflows.ticks("grid", n=1).num_rows == 1
     assert dataflows.ticks("grid", n=13)["seq"].to_pylist() == list(range(1, 14))
     assert dataflows.ticks("city").equals(dataflows.ticks())
@@ -52,7 +52,7 @@ ROWS = [
     ],
     ids=["bare", "header", "blanks"],
 )
-def test_a_timer_file(text, tmp_path):
+def test_timer_file_is_read(text, tmp_path):
     path = tmp_path / "timer.csv"
     path.write_bytes(text.encode())
     assert dataflows.read_ticks(path).to_pylist() == dataflows.read_ticks(str(path)).to_pylist() == ROWS

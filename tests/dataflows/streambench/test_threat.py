@@ -76,14 +76,14 @@ def test_features_equal_single_packets(packets):
         assert [row[name] for name in FEATURES] == pytest.approx([one[name] for name in FEATURES], rel=1e-9, abs=1e-12)
 
 
-def test_any_cut_gives_the_same(packets):
+def test_results_are_independent_of_batch_sizes(packets):
     flow, order = threat(from_packets=True), [("event_time", "ascending"), ("src", "ascending"), ("dst", "ascending")]
     once, cut = (flow.run(messages(packets), batch_size=size)["threats"].sort_by(order) for size in (12_000, 311))
     assert once.equals(cut)
 
 
 @pytest.mark.long
-def test_a_packet_that_is_late(packets):
+def test_late_packet_is_an_error(packets):
     first, *_, last = packets
     late = first.replace(first.split(",")[1], "10.9.9.9")
     result, _ = windows([*packets, late])
@@ -114,7 +114,7 @@ def test_gaps_are_those_of_packets_in_order():
 
 
 @pytest.mark.long
-def test_bad_lines():
+def test_malformed_lines_are_errors():
     bad = ["", "soon,10.0.0.1,10.0.0.2,1,2,6,40,2,64,0", "1,10.0.0.1,10.0.0.2,1,2,6,40,2", "1,a,b,1,2,6,x,2,64,0"]
     result, rows = windows(bad)
     assert rows == []
@@ -189,12 +189,12 @@ def test_network_trained_at_build_time():
     assert probabilities(training=400, seed=5) != probabilities(training=400, seed=4) != probabilities()
 
 
-def test_packaged_network_is_as_accurate_as_a_new_one():
+def test_packaged_network_has_the_accuracy_of_a_new_one():
     x, label = FlowsSource(seed=2).vectors()
     assert 0.95 <= np.mean(given().predict(x) == label) <= 0.99
     assert (given().rows, given().classes, given().inputs) == (7_000, CLASSES, FEATURES)
 
 
-def test_judging_needs_no_shuffle_of_its_own():
+def test_classification_needs_no_further_shuffle():
     for from_packets, stages in ((False, 1), (True, 2)):
         assert len(plan(threat(from_packets=from_packets)).stages) == stages

@@ -50,7 +50,7 @@ def back(column, dtype):
     ],
     ids=lambda column: str(column.type),
 )
-def test_columns_come_back_unchanged(column):
+def test_columns_survive_a_roundtrip(column):
     found = back(column, column.type)
     assert found.type == column.type
     assert found.equals(column)
@@ -108,7 +108,7 @@ def test_result_of_float64_becomes_each_type():
     assert with_type(pa.array(["x"]), None).to_pylist() == ["x"]
 
 
-def test_result_that_does_not_fit_is_null():
+def test_unrepresentable_result_is_null():
     missing = np.zeros(3, bool)
     found = exact_result(np.array([2.0**63, 2.0**63, -(2.0**64)]), np.array([-1.0, 0.0, 0.0]), missing, pa.int64())
     assert found.to_pylist() == [2**63 - 1, None, None]
@@ -127,5 +127,5 @@ def test_result_that_does_not_fit_is_null():
         (pa.timestamp("ns"), pa.timestamp("ns")),
     ],
 )
-def test_type_of_a_value_is_that_of_its_field(dtype, wanted):
+def test_value_has_the_type_of_its_field(dtype, wanted):
     assert exact_type(dtype) == wanted

@@ -43,7 +43,7 @@ def test_slots_are_in_order_of_appearance_for_any_batches(keys):
     assert index.hashes[0][found].tolist() == h1.tolist()
 
 
-def test_keys_that_differ_only_in_the_second_hash():
+def test_keys_with_equal_first_hash_are_distinct():
     h1 = np.full(400, 2**64 - 1, np.uint64)
     h2 = np.arange(400, dtype=np.uint64) % np.uint64(200)
     index = KeyIndex()

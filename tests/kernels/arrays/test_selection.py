@@ -73,7 +73,7 @@ def test_select_copies_large_batches_only():
         assert materialize(some).column("n").to_pylist() == list(range(0, n, 2))
 
 
-def test_selections_share_what_is_cached_for_the_batch():
+def test_selections_share_cached_columns_of_the_batch():
     every = Selection(pa.RecordBatch.from_pydict({"n": [1.0, np.inf, 2.0], "m": [0.0, 1.0, 2.0]}))
     some = every.select(np.array([True, False, True]))
     fewer = some.select(np.array([False, True]))

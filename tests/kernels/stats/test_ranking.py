@@ -46,7 +46,7 @@ def test_top_rows_are_the_largest_of_the_last_row_of_each_item(rows, known, k, z
     assert list(zip(*(column[:count].tolist() for column in out), strict=True)) == wanted
 
 
-def test_next_ticks_and_rows_that_can_be_ranked():
+def test_next_ticks_and_candidate_rows():
     times, timed = np.array([5, 9, 9, 10, 4, 11]), np.array([True, True, True, True, True, False])
     values, there = np.array([1.0, 2.0, 3.0, np.nan, 4.0, 5.0]), np.array([True, True, False, True, True, True])
     tick, late, good = np.empty(6, np.int64), np.empty(6, np.bool_), np.empty(6, np.bool_)

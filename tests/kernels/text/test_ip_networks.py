@@ -19,7 +19,7 @@ networks = st.one_of(
 
 
 @given(st.lists(networks, max_size=12), st.lists(st.integers(0, 2**32 - 1), max_size=6), st.data())
-def test_the_smallest_network_is_found(nets, others, data):
+def test_smallest_network_is_found(nets, others, data):
     table = {ipaddress.ip_network(net): i for i, net in enumerate(nets)}
     edges = [net[place] for net in table for place in (0, -1)]
     edges += [edge + step for edge in edges for step in (-1, 1) if 0 < int(edge) < 2**32 - 1]

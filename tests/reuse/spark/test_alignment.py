@@ -91,7 +91,7 @@ def test_new_reader_starts_where_all_topics_are():
 
 
 @pytest.mark.parametrize("trimmed", [False, True])
-def test_new_reader_starts_after_a_batch_that_the_head_does_not_count_yet(tmp_path, trimmed):
+def test_new_reader_starts_after_a_batch_missing_in_the_head(tmp_path, trimmed):
     topic = Topic(tmp_path)
     topic.join("dispatcher", 0)
     for n in (0, 1):

@@ -118,7 +118,7 @@ def test_query_with_unneeded_stages_is_replaced_if_allowed(opened, tmp_path, key
     ]  # of 0 and 2, of 1 and 3, and so on
 
 
-def test_queries_that_read_each_other_are_replaced_together(opened, tmp_path):
+def test_mutually_dependent_queries_are_replaced_together(opened, tmp_path):
     manager, _, go = opened(max_queries=2, fuse="exact")
     rows = [{"device": "ab"[i % 2], "value": float(i)} for i in range(20)]
     source = Gated(ro.MemorySource(rows), tmp_path / "gate")
@@ -191,7 +191,7 @@ def test_failed_replacement_is_tried_once_and_does_not_prevent_removals(opened, 
 
 
 @pytest.mark.long
-def test_hanging_sink_that_others_wait_for_prevents_a_merge(opened):
+def test_blocking_hanging_sink_prevents_a_merge(opened):
     manager, source, go = opened()
     free = threading.Event()
     got = []

@@ -343,7 +343,7 @@ def test_failed_submission_leaves_the_dispatcher_unchanged(scenario, monkeypatch
     assert some.backend.wait(10) and some.got("ada") == some.got("bob") == ALL
 
 
-def test_reassignment_includes_a_dataflow_that_moves_to_its_own_dispatcher():
+def test_reassignment_includes_a_dataflow_moving_to_its_own_dispatcher():
     class Stub:
         def __init__(self):
             self.lock, self.got, self.cursor = (

@@ -95,7 +95,7 @@ BEFORE = [float(i) for i in range(50)]  # the micro-batches before the one with 
 
 @pytest.mark.long
 @pytest.mark.parametrize("place", ["stage 0", "keyed"])
-def test_only_dataflows_that_use_the_step_fail(place, opened, picky, fragile, request, caplog):
+def test_only_users_of_the_step_fail(place, opened, picky, fragile, request, caplog):
     manager, source, go = opened()
     step = picky if place == "stage 0" else fragile
     flows = {
@@ -129,7 +129,7 @@ def test_only_dataflows_that_use_the_step_fail(place, opened, picky, fragile, re
 
 @pytest.mark.long
 @pytest.mark.parametrize("on_failure", ["detach", "stop"])
-def test_other_streams_of_the_dataflow_go_on_or_stop(on_failure, opened, picky, tmp_path):
+def test_other_streams_of_the_dataflow_continue_or_stop(on_failure, opened, picky, tmp_path):
     manager, source, go = opened()
     flow, stream = start_flow("ada")
     flow.sink("out", stream, stream.to(picky, id="picky").to(averages(), id="mean"))
@@ -192,7 +192,7 @@ def test_restart_keeps_failed_step_disabled(on_failure, opened, fragile, tmp_pat
     assert rows(sinks["bob"].table("t0")) == alone(flows["bob"], "t0")
 
 
-def test_step_that_raised_at_the_end_of_the_process_is_tried_again(opened, fragile, tmp_path):
+def test_step_failed_at_process_end_is_retried(opened, fragile, tmp_path):
     flows = {"ada": dataflow("ada", fragile), "bob": dataflow("bob", averages())}
     sinks = {name: ro.ParquetSink(tmp_path / name) for name in flows}
     manager, source, go = opened(sinks)
@@ -325,7 +325,7 @@ def test_other_failures_of_the_query_restart_it(opened, picky):
     assert manager.stats()["restarts"] == {"bob": 1} and not manager.stats()["failed"]
 
 
-def test_step_that_succeeded_in_a_retry_has_not_failed(tmp_path, monkeypatch):
+def test_step_with_a_successful_retry_has_not_failed(tmp_path, monkeypatch):
     """Spark has retried the task and completed its micro-batch; a later failure has another cause."""
     for batch, step in ((3, "a->b"), (4, "c")):
         monkeypatch.setattr(failures, "batch_number", lambda batch=batch: batch)
@@ -335,7 +335,7 @@ def test_step_that_succeeded_in_a_retry_has_not_failed(tmp_path, monkeypatch):
     assert failures.read_errors(tmp_path, -1) == {}
 
 
-def test_error_that_cannot_be_recorded_is_raised_with_a_note(tmp_path, monkeypatch):
+def test_unrecordable_error_is_raised_with_a_note(tmp_path, monkeypatch):
     (tmp_path / failures.ERRORS).touch()
     monkeypatch.setattr(failures, "batch_number", lambda: 0)
     error = ValueError("wrong")

@@ -16,7 +16,7 @@ def test_joined_step_is_idle_in_earlier_versions():
     assert layout.idle_steps(2, Control(resting=("b",))) == {"a", "b"} and layout.idle_steps(3, Control()) == set()
 
 
-def test_layouts_are_loaded_only_by_the_query_that_wrote_them(tmp_path):
+def test_layouts_are_loaded_only_by_their_own_query(tmp_path):
     plan = plan_steps("x", [], [], set(), "exact")
     layouts = LayoutStore.create(tmp_path, Layout(plan, {}, {}))
     layouts.add("one", later := Layout(plan, {}, {"a": 1}))

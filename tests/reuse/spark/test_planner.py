@@ -139,7 +139,7 @@ def test_tasks_with_state_across_keys_join_and_move(tmp_path, join):
     manager.close()
 
 
-def test_step_that_needs_another_shuffle_starts_a_query(opened):
+def test_step_with_another_shuffle_starts_a_query(opened):
     manager, source = opened()
     manager.submit(dataflow("ada", kalman()), source, ro.MemorySink())
     manager.submit(dataflow("bob", t.MovingAverage(by=("kind",), window=3)), source, ro.MemorySink())

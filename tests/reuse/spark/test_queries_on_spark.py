@@ -221,7 +221,7 @@ def test_dataflow_with_other_fields_of_a_queue_shares_its_source_and_outlives_th
     scenario.manager.close()
 
 
-def test_step_that_raises_fails_only_dataflows_that_use_it(spark, tmp_path):
+def test_failed_step_fails_only_its_users(spark, tmp_path):
     def picky(batch):
         if 300.0 in batch["value"].to_pylist():
             raise ConfigError("no 300")

@@ -36,7 +36,7 @@ def running(*given):
 
 @pytest.mark.long
 @pytest.mark.parametrize("seed", seeds(4))
-def test_killed_process_loses_and_doubles_nothing(seed, tmp_path):
+def test_killed_process_loses_and_duplicates_nothing(seed, tmp_path):
     with running(tmp_path, seed, "fake") as process:
         assert process.wait(100) == 0
     killed_job.check(tmp_path, seed)
@@ -45,7 +45,7 @@ def test_killed_process_loses_and_doubles_nothing(seed, tmp_path):
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", seeds(2))
-def test_killed_driver_of_spark_loses_and_doubles_nothing(seed, tmp_path):  # P15
+def test_killed_spark_driver_loses_and_duplicates_nothing(seed, tmp_path):  # P15
     choose = random.Random(seed)
     for number in range(killed_job.KILLS["spark"]):
         with running(tmp_path, seed, "spark", number) as process:
@@ -125,7 +125,7 @@ def paused(manager):
     return manager.stats()["dataflows"]["bob"]["paused"]
 
 
-def test_fragments_that_no_dataflow_resumes_are_removed(opened, tmp_path):
+def test_fragments_without_a_resumed_dataflow_are_removed(opened, tmp_path):
     manager, source, go = opened()
     manager.submit(dataflow("ada", (0, 300)), source, ro.MemorySink())
     manager.close()
@@ -178,7 +178,7 @@ class Sealed(ro.ParquetSink):
     ("fault", "kept"),
     [(fault, kept) for fault in ("sink", "bind", "source") for kept in (True, False)] + [("query", True)],
 )
-def test_dataflow_that_cannot_resume_fails_alone(tmp_path, monkeypatch, fault, kept):
+def test_unresumable_dataflow_fails_alone(tmp_path, monkeypatch, fault, kept):
     source = Gated(ro.MemorySource(ROWS), tmp_path / "gate")
     manager = ReuseManager(FakeSpark(tmp_path / "back", max_records=10), log=tmp_path / "log")
     sinks = {name: Sealed(tmp_path / name) for name in ("ada", "bob")}

@@ -24,7 +24,7 @@ def test_failed_query_is_restarted_from_its_checkpoint(opened, caplog):
     assert "the query f0 of ada has failed and is restarted: ConnectorError: no disk" in caplog.text
 
 
-def test_query_that_fails_for_good_fails_its_dataflows(opened, caplog):
+def test_permanently_failed_query_fails_its_dataflows(opened, caplog):
     manager, source, go = opened(tries=0)
     manager.submit(dataflow("ada", (0, 300)), source, ro.MemorySink())
     manager.backend.fragments["f0"].query.harm = ConnectorError("no disk")
@@ -40,7 +40,7 @@ def test_query_that_fails_for_good_fails_its_dataflows(opened, caplog):
 
 
 @pytest.mark.long
-def test_no_query_waits_for_one_that_has_failed_for_good(opened):
+def test_no_query_waits_for_a_permanently_failed_one(opened):
     manager, source, go = opened(tries=0, join=False, queue_bytes=2000)
     ada, bob = ro.MemorySink(), ro.MemorySink()
     manager.submit(dataflow("ada", (0, 300)), source, ada)
@@ -54,7 +54,7 @@ def test_no_query_waits_for_one_that_has_failed_for_good(opened):
     assert manager.backend.wait(10)
 
 
-def test_query_fails_if_an_unread_batch_is_gone(two_queries):
+def test_missing_unread_batch_fails_the_query(two_queries):
     manager, _, go = two_queries
     above, below = manager.backend.fragments.values()
     below.stop()
@@ -74,7 +74,7 @@ class Gone:
         raise Py4JNetworkError("Answer from Java side is empty")
 
 
-def test_all_queries_fail_if_spark_is_gone(two_queries, monkeypatch):
+def test_lost_spark_fails_all_queries(two_queries, monkeypatch):
     manager, _, _ = two_queries
 
     def launch(fragment):
@@ -89,7 +89,7 @@ def test_all_queries_fail_if_spark_is_gone(two_queries, monkeypatch):
     assert {*manager.stats()["failed"]} == {"ada", "bob"}
 
 
-def test_back_end_reports_that_spark_is_gone():
+def test_back_end_reports_a_lost_spark():
     one = object.__new__(SparkBackend)
     there = SimpleNamespace(sc=lambda: SimpleNamespace(isStopped=lambda: False))
     for context, wanted in ((there, False), (Gone(), True)):

@@ -121,7 +121,7 @@ def select(flow, sources):
 @pytest.mark.long
 @pytest.mark.parametrize("on_failure", ["detach", "stop"])
 @pytest.mark.parametrize("method", METHODS)
-def test_other_sources_of_the_query_go_on(method, on_failure, opened, harm, caplog):
+def test_other_sources_of_the_query_continue(method, on_failure, opened, harm, caplog):
     harm.write_text(always(method))
     manager, sources, go = opened(Fragile(ro.MemorySource(OTHER), harm))
     flows = {"ada": of_two("ada"), "bob": of_one("bob"), "cyd": of_one("cyd", "other")}
@@ -237,7 +237,7 @@ def test_queries_are_merged_without_a_disabled_source(opened, harm):
 
 
 @pytest.mark.long
-def test_source_that_fails_at_the_start_of_a_merged_query_is_disabled(opened, harm):
+def test_failing_source_of_a_new_merged_query_is_disabled(opened, harm):
     manager, sources, go = opened(Fragile(ro.MemorySource(OTHER), harm), join=False)
     flows = {"ada": of_two("ada"), "bob": of_one("bob")}
     sinks = {name: ro.MemorySink() for name in flows}

@@ -17,7 +17,7 @@ def records(n=40_000, **options):
     return [[*map(int, line.split("\t"))] for line in lines(AdclicksSource(dirt=False, **options), 0, n)]
 
 
-def test_the_shares_of_the_specification():
+def test_shares_of_the_specification():
     found = np.array(records())
     assert found.shape == (40_000, 12)
     assert found[:, 1].mean() == pytest.approx(3195 / 2000, abs=0.03)
@@ -41,7 +41,7 @@ def test_queries_and_ads_follow_the_law_of_zipf():
 
 
 @pytest.mark.long
-def test_rates_are_those_of_ads():
+def test_click_rates_belong_to_advertisements():
     totals = np.zeros((8, 2))
     for record in records(60_000, ads=8):
         totals[record[3] - 100] += record[:2]
@@ -49,7 +49,7 @@ def test_rates_are_those_of_ads():
     assert totals[:, 0] / totals[:, 1] == pytest.approx(wanted, abs=0.012)
 
 
-def test_dirt():
+def test_dirty_lines_have_their_share_and_form():
     found = lines(AdclicksSource(), 0, 60_000)
     short = [line for line in found if len(line.split("\t")) == 10]
     odd = [line for line in found if line.startswith("NA\tNA\t")]

@@ -23,12 +23,12 @@ def lines(source, start=0, end=3000):
 
 @settings(max_examples=depth(10))
 @given(st.integers(0, 50_000), st.integers(0, 60), st.integers(0, 9))
-def test_a_line_is_a_function_of_its_number(start, n, seed):
+def test_line_depends_on_its_number_alone(start, n, seed):
     source = AdvertsSource(seed=seed, late=0.3, dirt=True)
     assert lines(source, start, start + n) == [lines(source, i, i + 1)[0] for i in range(start, start + n)]
 
 
-def test_kinds_and_advertisements_take_turns():
+def test_kinds_and_advertisements_alternate():
     events = [json.loads(line) for line in lines(AdvertsSource(campaigns=3, rate=10.0))]
     assert [*events[0]] == ["user_id", "page_id", "ad_id", "ad_type", "event_type", "event_time", "ip_address"]
     assert [i for i, e in enumerate(events, 1) if e["event_type"] == "view"] == list(range(3, 3001, 3))

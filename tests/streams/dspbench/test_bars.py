@@ -21,7 +21,7 @@ def cells(n=20_000, **options):
 
 
 @pytest.mark.long
-def test_the_format():
+def test_lines_have_the_format_of_the_data_set():
     found = cells()
     assert all(re.fullmatch(LINE, ",".join(c)) for c in found)
     assert [c[0] for c in found[:101:25]] == ["AAA", "AAZ", "ABY", "ACX", "AAA"]
@@ -39,7 +39,7 @@ def test_every_stock_has_a_line_on_every_weekday():
 
 
 @pytest.mark.long
-def test_prices_go_at_random_and_hold_together():
+def test_prices_are_random_walks_and_consistent():
     values = np.array([[float(v) for v in c[2:8]] for c in cells(50_000, stocks=50)]).reshape(1000, 50, 6)
     opened, high, low, closed, adjusted, volume = np.moveaxis(values, 2, 0)
     assert (closed == adjusted).all()
@@ -56,7 +56,7 @@ def test_prices_go_at_random_and_hold_together():
     assert np.log(volume / 100).std() == pytest.approx(1.2, abs=0.05)
 
 
-def test_dirt():
+def test_dirty_lines_have_their_share_and_form():
     found = lines(BarsSource(), 0, 50_000)
     assert found[0].startswith("Symbol,Date,")
     empty = [line for line in found if line.endswith(",null,null,null,null,null,null,")]

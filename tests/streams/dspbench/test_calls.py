@@ -29,7 +29,7 @@ def calls(n=20_000, **options):
     return found
 
 
-def test_people_call_their_contacts_and_telemarketers_anybody():
+def test_people_call_contacts_and_telemarketers_call_anyone():
     found = calls(population=100, telemarketers=5, share=0.3)
     by_caller = defaultdict(list)
     for call in found:
@@ -66,7 +66,7 @@ def test_times_do_not_ascend():
     assert ordered == [i // 4 for i in range(1000)]
 
 
-def test_dirt():
+def test_dirty_lines_have_their_share_and_form():
     found = lines(CallsSource(), 0, 100_000)
     bad = [line for line in found if not re.fullmatch(LINE, line) or "02-30" in line]
     kinds = Counter(

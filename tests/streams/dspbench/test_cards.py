@@ -20,7 +20,7 @@ def cells(**options):
     return [line.split(",") for line in lines(CardsSource(dirt=False, **options), 0, 40_000)]
 
 
-def test_the_shares_of_the_specification():
+def test_shares_of_the_specification():
     found = cells(fraud=0.0)
     for i, shares in enumerate(PURCHASE_SHARES):
         counts = Counter(state[i] for _, _, state in found)
@@ -29,14 +29,14 @@ def test_the_shares_of_the_specification():
     assert len({state for _, _, state in found}) == 18
 
 
-def test_the_format():
+def test_lines_have_the_format_of_the_data_set():
     for number, (customer, transaction, _) in enumerate(cells()[:100]):
         assert re.fullmatch("[A-Z0-9]{10}", customer)
         assert transaction == f"T{number:011}"
 
 
 @pytest.mark.long
-def test_stolen_cards_have_rare_states_alone():
+def test_only_stolen_cards_have_rare_states():
     states = {}
     for customer, _, state in cells(customers=200):
         states.setdefault(customer, Counter())[state] += 1
@@ -48,13 +48,13 @@ def test_stolen_cards_have_rare_states_alone():
     assert {state for _, _, state in everybody} == FRAUD
 
 
-def test_a_quarter_of_the_customers_make_half_of_the_purchases():
+def test_quarter_of_the_customers_makes_half_of_the_purchases():
     counts = sorted(Counter(customer for customer, _, _ in cells(customers=100)).values())
     assert sum(counts[-25:]) == pytest.approx(20_000, rel=0.02)
     assert len(counts) == 100
 
 
-def test_dirt():
+def test_dirty_lines_have_their_share_and_form():
     found = [line.split(",") for line in lines(CardsSource(), 0, 100_000)]
     kinds = Counter("short" if len(c) == 1 else "empty" if not c[2] else c[2] for c in found)
     for kind in ("short", "empty", "XYZ"):

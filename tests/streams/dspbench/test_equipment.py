@@ -26,7 +26,7 @@ def flips(rows, place):
     return [(i, values[i]) for i in range(1, len(values)) if values[i] != values[i - 1]]
 
 
-def test_the_format():
+def test_lines_have_the_format_of_the_data_set():
     rows = cells(1500)
     assert all(len(row) == 66 and all(re.fullmatch(r"\d+", cell) for cell in row) for row in rows)
     assert [int(row[0]) for row in rows] == [1_577_836_800_000_000_000 + 10_000_000 * i for i in range(1500)]
@@ -36,7 +36,7 @@ def test_the_format():
 
 
 @pytest.mark.long
-def test_sensors_hold_and_valves_follow():
+def test_valves_follow_their_sensors():
     rows = cells(60_000, holding_s=2.0)
     delays, gaps = [], []
     for pair in range(3):
@@ -60,7 +60,7 @@ def test_delays_grow_and_valves_may_not_follow():
     assert 0 < np.mean(~follows) < 0.004
 
 
-def test_lines_depend_on_their_number_alone():
+def test_line_depends_on_its_number_alone():
     source = EquipmentSource(holding_s=1.0)
     late = lines(source, 7000, 7100)
     assert late == lines(EquipmentSource(holding_s=1.0), 0, 7100)[7000:]

@@ -24,7 +24,7 @@ def words(mail):
     return re.findall(r"\w+", mail["message"])
 
 
-def test_the_format_and_the_lengths():
+def test_lines_have_the_format_and_lengths_of_the_data_set():
     found = mails()
     assert [list(mail) for mail in found[:3]] == [["id", "message", "spam"]] * 3
     assert [mail["id"] for mail in found] == [f"a{i:05}" for i in range(5000)]
@@ -35,7 +35,7 @@ def test_the_format_and_the_lengths():
 
 
 @pytest.mark.parametrize("share", [0.4, 0.1])
-def test_a_share_is_spam(share):
+def test_share_of_spam(share):
     assert np.mean([mail["spam"] for mail in mails(spam=share)]) == pytest.approx(share, abs=0.02)
 
 
@@ -53,7 +53,7 @@ def test_words_are_of_three_vocabularies():
     assert 2900 < len({word for mail in mails(20_000) for word in words(mail)}) <= 3000
 
 
-def test_mails_to_learn_from_are_others():
+def test_training_mails_differ():
     known, asked = mails(kind=TrainingMailsSource), mails()
     assert [mail["id"] for mail in known[:2]] == ["t00000", "t00001"]
     assert not {mail["message"] for mail in known} & {mail["message"] for mail in asked}
@@ -62,7 +62,7 @@ def test_mails_to_learn_from_are_others():
 
 
 @pytest.mark.long
-def test_dirt():
+def test_dirty_lines_have_their_share_and_form():
     kinds = Counter()
     for line in lines(MailsSource(), 0, 100_000):
         try:

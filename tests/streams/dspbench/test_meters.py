@@ -21,7 +21,7 @@ def cells(start, end, **options):
     return [line.split(",") for line in lines(MetersSource(**options), start, end)]
 
 
-def test_the_format_and_who_reads():
+def test_lines_have_the_format_of_the_data_set():
     everything = plugs(0, 10)
     n = len(everything)
     found = cells(0, 4 * n, every=5)
@@ -43,7 +43,7 @@ def test_houses_have_households_and_these_plugs():
 
 
 @pytest.mark.long
-def test_loads_come_in_spells_and_add_up_to_work():
+def test_loads_have_spells_and_add_up_to_work():
     n = len(plugs(0, 1))
     every, steps = 300, 500
     found = np.array([float(c[2]) for c in cells(0, 2 * n * steps, houses=1, every=every)]).reshape(steps, n, 2)
@@ -63,7 +63,7 @@ def test_loads_come_in_spells_and_add_up_to_work():
     assert (loads > 0).mean() == pytest.approx(0.5, abs=0.1)
 
 
-def test_any_part_is_the_same():
+def test_any_range_gives_the_same_lines():
     assert cells(0, 3000)[1234:2345] == cells(1234, 2345)
 
 

@@ -21,7 +21,7 @@ def cells(n=20_000, **options):
 
 
 @pytest.mark.long
-def test_the_format():
+def test_lines_have_the_format_of_the_data_set():
     assert all(re.fullmatch(LINE, " ".join(c)) for c in cells())
     first = cells()[0]
     assert (first[0], first[1][:8], first[2], first[3]) == ("2004-03-01", "00:00:31", "0", "1")
@@ -53,7 +53,7 @@ def test_spikes_leave_the_level_of_their_mote(share):
 
 
 @pytest.mark.long
-def test_dirt():
+def test_dirty_lines_have_their_share_and_form():
     found = [line.split(" ") for line in lines(MotesSource(), 0, 100_000)]
     short = [c for c in found if len(c) != 8]
     assert {len(c) for c in short} == {4}

@@ -35,7 +35,7 @@ def test_earnings_have_the_distributions_of_the_specification():
 
 
 @pytest.mark.long
-def test_dirt():
+def test_dirty_lines_have_their_share_and_form():
     bad = Counter(re.sub("[0-9]+", "0", line) for line in lines(RoundsSource(), 0, 100_000))
     assert set(bad) == {"s0,0", "s0", "s0,first"}
     assert bad["s0"] == pytest.approx(200, rel=0.3)
@@ -44,6 +44,6 @@ def test_dirt():
     assert bad["none,0"] == pytest.approx(200, rel=0.3)
 
 
-def test_they_are_found_by_name():
+def test_streams_are_found_by_name():
     assert repr(generate("rounds", messages=7)) == "RoundsSource(messages=7, seed=0, dirt=True)"
     assert repr(generate("earnings", seed=3, dirt=False)) == "EarningsSource(messages=None, seed=3, dirt=False)"

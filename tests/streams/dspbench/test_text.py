@@ -22,7 +22,7 @@ def lines(source, start=0, end=4000):
 
 @pytest.mark.long
 @given(st.integers(0, 50_000), st.integers(0, 200), st.integers(0, 9))
-def test_a_line_is_a_function_of_its_number(start, n, seed):
+def test_line_depends_on_its_number_alone(start, n, seed):
     source = TextSource(seed=seed, vocabulary=50)
     assert lines(source, start, start + n) == [lines(source, i, i + 1)[0] for i in range(start, start + n)]
 
@@ -36,7 +36,7 @@ def test_words_follow_the_law_of_zipf():
     assert np.allclose(found, law, rtol=0.08)
 
 
-def test_sentences():
+def test_sentences_have_their_lengths():
     found = lines(TextSource(dirt=False))
     assert all(re.fullmatch(r"[A-Z][a-z]*,?( [a-z]+,?)* [a-z]+\.", line) for line in found)
     lengths = [len(line.split()) for line in found]

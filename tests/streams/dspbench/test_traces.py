@@ -26,7 +26,7 @@ def positions(found):
     return lat, lon, speed, bearing
 
 
-def test_the_format():
+def test_lines_have_the_format_of_the_data_set():
     found = cells()
     assert all(re.fullmatch(LINE, ",".join(c)) for c in found)
     assert len({c[0] for c in found}) == len(found)
@@ -34,7 +34,7 @@ def test_the_format():
 
 
 @pytest.mark.long
-def test_taxis_are_on_roads_but_for_some_that_are_elsewhere():
+def test_most_taxis_are_on_roads():
     lat, lon, speed, _ = positions(cells())
     inside = (lat >= BEIJING[0]) & (lat <= BEIJING[1]) & (lon >= BEIJING[2]) & (lon <= BEIJING[3])
     assert 1 - inside.mean() == pytest.approx(0.03, abs=0.005)
@@ -58,7 +58,7 @@ def test_speeds_of_a_road():
     assert np.mean(away > 19) == pytest.approx(0.03 / 0.9, abs=0.01)
 
 
-def test_a_taxi_goes_along_its_bearing_at_its_speed():
+def test_taxi_moves_along_its_bearing_at_its_speed():
     found = cells(400, taxis=1)
     lat, lon, speed, bearing = positions(found)
     metres = np.column_stack([np.diff(lat) * 111_320, np.diff(lon) * 111_320 * np.cos(np.radians(lat[1:]))])
@@ -71,7 +71,7 @@ def test_a_taxi_goes_along_its_bearing_at_its_speed():
 
 @pytest.mark.long
 @pytest.mark.parametrize("late", [0.02, 0.5])
-def test_times(late):
+def test_times_are_nearly_ascending(late):
     found = cells(taxis=60, late=late)
     times = np.array([datetime.fromisoformat(c[2] + "+00:00").timestamp() for c in found])
     back = 1_231_164_002 + np.arange(times.size) - times
@@ -81,7 +81,7 @@ def test_times(late):
     assert TracesSource(taxis=60).gap_ms == 1000
 
 
-def test_dirt():
+def test_dirty_lines_have_their_share_and_form():
     found = [line.split(",") for line in lines(TracesSource(), 0, 60_000)]
     for kind in (
         sum(len(c) == 3 for c in found),

@@ -24,7 +24,7 @@ def tweets(n=20_000, start=0, **options):
 
 
 @pytest.mark.long
-def test_the_format():
+def test_lines_have_the_format_of_the_data_set():
     whole = [json.loads(line) for line in lines(TweetsSource(dirt=False), 0, 20_000)]
     assert np.mean(["data" in tweet for tweet in whole]) == pytest.approx(0.98, abs=0.005)
     for number, tweet in enumerate(tweets(500)):
@@ -37,7 +37,7 @@ def test_the_format():
     )
 
 
-def test_languages():
+def test_shares_of_languages():
     found = Counter(tweet.get("lang") for tweet in tweets())
     for language, share in {"en": 0.88 * 0.99, "pt": 0.08 * 0.99, "de": 0.04 * 0.99, None: 0.01}.items():
         assert found[language] / 20_000 == pytest.approx(share, abs=0.01)
@@ -46,7 +46,7 @@ def test_languages():
 
 
 @pytest.mark.long
-def test_feelings():
+def test_shares_of_feelings():
     assert all(VALENCES[word] > 0 for word in GOOD.split())
     assert all(VALENCES[word] < 0 for word in BAD.split())
     words = [word.strip("!,").lower() for tweet in tweets() for word in tweet["text"].split() if word[0] != "#"]
@@ -60,7 +60,7 @@ def tags(**options):
     return [re.findall(r"#\w+", tweet["text"]) for tweet in tweets(**options)]
 
 
-def test_topics():
+def test_topics_follow_the_law_of_zipf():
     found = tags(topics=10)
     assert np.bincount([len(one) for one in found]) / 20_000 == pytest.approx([0.3, 0.35, 0.24, 0.11], abs=0.015)
     assert np.mean([len(one) for one in found]) == pytest.approx(697 / 600, abs=0.03)
@@ -74,7 +74,7 @@ def test_topics():
 
 
 @pytest.mark.parametrize("late", [0.02, 0.5])
-def test_times(late):
+def test_times_are_nearly_ascending(late):
     found = tweets(rate=10.0, late=late)
     times = np.array([datetime.fromisoformat(tweet["created_at"]).timestamp() for tweet in found])
     back = 1_605_846_600 + np.arange(times.size) / 10 - times
@@ -83,7 +83,7 @@ def test_times(late):
     assert TweetsSource(rate=50).gap_ms == 20
 
 
-def test_dirt():
+def test_dirty_lines_have_their_share_and_form():
     found = lines(TweetsSource(), 0, 60_000)
     assert sum(line == "tweet" for line in found) == pytest.approx(100, rel=0.3)
     assert sum(not line for line in found) == pytest.approx(100, rel=0.3)

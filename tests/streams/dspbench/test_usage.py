@@ -19,7 +19,7 @@ def cells(n, **options):
     return [line.split(",") for line in lines(UsageSource(dirt=False, **options), 0, n)]
 
 
-def test_the_format_and_times():
+def test_lines_have_the_format_and_times_of_the_data_set():
     found = cells(20_000, late=0)
     assert all(re.fullmatch(LINE, ",".join(c)) for c in found)
     assert [c[0] for c in found[:51]] == [*(f"m_{i}" for i in range(50)), "m_0"]
@@ -54,7 +54,7 @@ def test_late_lines():
 
 
 @pytest.mark.long
-def test_dirt():
+def test_dirty_lines_have_their_share_and_form():
     found = [line.split(",") for line in lines(UsageSource(), 0, 60_000)]
     assert sum(len(c) == 2 for c in found) == pytest.approx(90, rel=0.3)
     assert sum(c[2] == "NaN%" for c in found if len(c) == 9) == pytest.approx(90, rel=0.3)

@@ -44,7 +44,7 @@ def test_first_visits_become_fewer():
     assert len(set(pairs)) / 30_000 < len(set(pairs[:3000])) / 3000 - 0.05
 
 
-def test_dirt():
+def test_dirty_lines_have_their_share_and_form():
     found = lines(VisitsSource(), 0, 100_000)
     assert sum(line[0] == "[" for line in found) == pytest.approx(100, rel=0.3)
     assert sum(line[-1] not in "}]" for line in found) == pytest.approx(100, rel=0.3)

@@ -26,7 +26,7 @@ def cells(n=40_000, **options):
     return [LINE.fullmatch(line).groups() for line in lines(WeblogSource(dirt=False, **options), 0, n)]
 
 
-def test_the_shares_of_the_specification():
+def test_shares_of_the_specification():
     found = cells()
     statuses = Counter(c[4] for c in found)
     for status, wanted in {"200": 2420, "206": 53, "304": 348, "404": 158, "500": 21}.items():
@@ -38,7 +38,7 @@ def test_the_shares_of_the_specification():
 
 
 @pytest.mark.long
-def test_addresses_of_which_few_are_nowhere():
+def test_few_addresses_have_no_location():
     every = [ipaddress.ip_address(address) for address in addresses(20_000, 3).to_pylist()]
     known = {(net.network_address, net.prefixlen) for net in (ipaddress.ip_network(row[0]) for row in networks())}
 
@@ -64,7 +64,7 @@ def test_frequencies_follow_the_law_of_zipf():
 
 @pytest.mark.long
 @pytest.mark.parametrize("late", [0.01, 0.5])
-def test_times(late):
+def test_times_are_nearly_ascending(late):
     found = cells(40_000, rate=1.0, late=late)
     times = np.array([datetime.strptime(c[1] + " +0000", "%d/%b/%Y:%H:%M:%S %z").timestamp() for c in found])
     back = 897_480_000 + np.arange(times.size) - times
@@ -73,7 +73,7 @@ def test_times(late):
     assert WeblogSource(rate=50).gap_ms == 20
 
 
-def test_dirt():
+def test_dirty_lines_have_their_share_and_form():
     found = lines(WeblogSource(), 0, 100_000)
     bad = [line for line in found if not LINE.fullmatch(line) or "31/Feb" in line]
     kinds = [line for line in bad if not line], [line for line in bad if line.endswith("[10/Jun")]

@@ -56,7 +56,7 @@ def test_seeds_differ_and_the_length_does_not_matter():
 # -- forms -----------------------------------------------------------------------------------------
 
 
-def test_text_holds_what_the_observations_say():
+def test_text_equals_the_observations():
     n = 3000
     text = table(CitySource(120), 0, n)
     rows = table(CitySource(120, format="observations"), 0, n)
@@ -94,7 +94,7 @@ def test_text_holds_what_the_observations_say():
     assert nulls > 0
 
 
-def test_text_looks_like_the_sample(sample_data):
+def test_text_has_the_form_of_the_sample(sample_data):
     def pattern(line):
         message = json.loads(line.partition(",")[2])
         return [(*((k, v) for k, v in e.items() if k in "nu"), "sv" in e, list(e)) for e in message["e"]]
@@ -155,7 +155,7 @@ def test_half_of_the_losses_come_in_runs(dirty):
 
 
 @pytest.mark.long
-def test_a_sensor_reports_at_its_own_offset(dirty):
+def test_sensor_reports_at_its_own_offset(dirty):
     offset = micros(dirty["event_time"]) // 1000 % 10_000
     per_sensor = {s: set(offset[rows]) for s, rows in dirty.groupby("source").indices.items()}
     assert len(per_sensor) == 180
@@ -224,7 +224,7 @@ def test_noise_is_correlated_over_a_minute(clean):
         assert np.mean(found) == pytest.approx(phi, abs=0.02)
 
 
-def test_the_day_follows_local_time(clean):
+def test_daily_cycle_follows_local_time(clean):
     singapore = clean[np.abs(clean["longitude"] - 103.82) < 1]
     local = (singapore["event_time"].dt.hour + 8) % 24
     by_hour = singapore.groupby(local)[["light", "temperature"]].mean()
@@ -260,7 +260,7 @@ def test_nulls_and_outliers(dirty):
         assert (~dirty[name][out].between(low, high)).all()
 
 
-def test_dust_and_air_quality_have_their_faults(dirty):
+def test_faults_of_dust_and_air_quality(dirty):
     # stuck for five minutes at a time: 180 * 576 draws, so that five standard errors are 0.2 %
     assert (dirty["dust"] == 0.62).mean() == pytest.approx(0.019, abs=0.003)
     assert (dirty["dust"] == -1).mean() == pytest.approx(0.001, abs=0.0002)
@@ -284,7 +284,7 @@ def test_coordinates_are_swapped_for_some_sensors(dirty):
     assert (fixed == 1).all().all()
 
 
-def test_no_dirt_without_dirt(clean):
+def test_dirt_can_be_disabled(clean):
     assert clean[list(CITY.observed)].notna().all().all()
     assert np.abs(clean["latitude"]).max() < 60
     assert clean["dust"].min() > 0.62

@@ -49,7 +49,7 @@ def test_seeds_differ_and_neither_length_nor_other_subjects_matter():
 
 
 @pytest.mark.long
-def test_text_holds_what_the_observations_say():
+def test_text_equals_the_observations():
     n = 3000
     text = table(FitSource(12), 0, n)
     assert text.schema == RAW
@@ -81,7 +81,7 @@ def test_csv_has_the_columns_of_the_schema():
     assert json.loads(made)["bt"] == BASE_MS
 
 
-def test_text_looks_like_the_sample(sample_data):
+def test_text_has_the_form_of_the_sample(sample_data):
     def pattern(line):
         message = json.loads(line.partition(",")[2])
         assert isinstance(message["bt"], str)
@@ -97,7 +97,7 @@ def test_text_looks_like_the_sample(sample_data):
 
 
 @pytest.mark.long
-def test_a_standing_person_measures_what_the_sample_does(sample_data, clean):
+def test_standing_person_has_the_readings_of_the_sample(sample_data, clean):
     sample = (sample_data / "riotbench" / "FIT_sample_data_senml.csv").read_bytes().splitlines()
     session = t.ParseSenML(schema="fit", layout="wide", fields=FIT.columns[2:]).session()
     found = pa.Table.from_batches([session.push_batch(pa.RecordBatch.from_pydict({"payload": sample}))]).to_pandas()
@@ -130,7 +130,7 @@ def test_every_subject_reports_every_20_ms():
     assert source.time_at({"message": 1000}) is None
 
 
-def test_the_rate_is_constant():
+def test_rate_is_constant():
     times = table(FitSource(10, days=1 / 1440, format="wide"))["event_time"].combine_chunks()
     assert rates.observed_rates(times).tolist() == [500] * 60
     assert rates.fit().cumulative(60) == len(times)
@@ -226,7 +226,7 @@ def test_nulls_and_outliers(dirty):
     assert (missing.sum(axis=1) > 1).mean() == pytest.approx(0.0052, abs=0.001)  # independent of each other
 
 
-def test_no_dirt_without_dirt(clean):
+def test_dirt_can_be_disabled(clean):
     assert clean.notna().all().all()
 
 

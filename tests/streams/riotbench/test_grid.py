@@ -40,7 +40,7 @@ def test_seeds_differ_and_the_length_does_not_matter():
 # -- forms -----------------------------------------------------------------------------------------
 
 
-def test_every_form_says_the_same():
+def test_formats_have_equal_values():
     n = 5000
     text, csv, rows, wide = (table(GridSource(70, n, format=f)) for f in ("senml", "csv", "observations", "wide"))
     assert text.schema == csv.schema == RAW
@@ -59,7 +59,7 @@ def test_every_form_says_the_same():
     assert sorted(set(wide["meterid"].to_pylist()), key=int) == [str(i) for i in range(1000, 1070)]
 
 
-def test_a_message_has_the_shape_of_the_wire_format():
+def test_message_has_the_wire_format():
     line = table(GridSource(1, 1))["payload"][0].as_py().decode()
     time, _, body = line.partition(",")
     message = json.loads(body)
@@ -132,7 +132,7 @@ def test_spread_between_meters_and_within_one(clean):
     assert np.mean([(r[1:] * r[:-1]).mean() / (r * r).mean() for r in one]) == pytest.approx(0.9, abs=0.02)
 
 
-def test_the_day_has_two_peaks(clean):
+def test_day_has_two_peaks(clean):
     local = (clean["event_time"] + np.timedelta64(330, "m")).dt.hour
     course = np.log(clean["energyconsumed"]).groupby(local).mean()
     assert course.idxmax() in (18, 19)
@@ -150,7 +150,7 @@ def test_nulls_and_faults():
     assert (values > 40).mean() == pytest.approx(0.0025, abs=0.0004)
 
 
-def test_no_dirt_without_dirt(clean):
+def test_dirt_can_be_disabled(clean):
     assert clean.notna().all().all()
 
 

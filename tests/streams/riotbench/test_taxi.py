@@ -40,7 +40,7 @@ def test_any_split_gives_the_same_records(taxis, start, n, parts, form, seed):
     check_any_split(TaxiSource(taxis, seed=seed, format=form), start, n, parts)
 
 
-def test_text_holds_what_the_observations_say():
+def test_text_equals_the_observations():
     n = 1000
     text = table(TaxiSource(200), 0, n)
     rows = table(TaxiSource(200, format="observations"), 0, n)
@@ -69,7 +69,7 @@ def test_text_holds_what_the_observations_say():
             assert wide[i][name] == (float(value) if kinds[name] == "v" else value)
 
 
-def test_text_looks_like_the_sample(sample_data):
+def test_text_has_the_form_of_the_sample(sample_data):
     sample = (sample_data / "riotbench" / "TAXI_sample_data_senml.csv").read_text().splitlines()
     ours = [p.decode() for p in table(TaxiSource(), 0, 3000)["payload"].to_pylist()]
     keys = [[list(e) for e in json.loads(line.partition(",")[2])["e"]] for line in (sample[0], ours[0])]
@@ -78,7 +78,7 @@ def test_text_looks_like_the_sample(sample_data):
 
 
 @pytest.mark.long
-def test_identities(trips, clean):
+def test_identities_of_taxis_and_drivers(trips, clean):
     parts = ("fare_amount", "surcharge", "mta_tax", "tip_amount", "tolls_amount")
     cents = sum(np.rint(100 * trips[p]) for p in parts)
     assert (cents == np.rint(100 * trips["total_amount"])).all()
@@ -148,7 +148,7 @@ def test_rate_has_the_daily_profile(trips):
 
 
 @pytest.mark.parametrize("taxis", [1, 9, 60, 1000])
-def test_a_taxi_begins_after_its_last_trip(taxis):
+def test_trips_of_a_taxi_do_not_overlap(taxis):
     rows = table(TaxiSource(taxis, messages=30 * taxis, format="wide", dirt=False)).to_pandas()
     times = micros(rows["event_time"])
     assert (np.diff(times) >= 0).all()

@@ -13,12 +13,12 @@ from tests.streams.generated_lines import lines
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_a_line_has_two_hundred_bytes(seed):
+def test_line_has_two_hundred_bytes(seed):
     mean = np.mean([len(line) + 1 for line in lines(PacketsSource(seed=seed), 0, 11_942)])
     assert mean == pytest.approx(200, abs=4)
 
 
-def test_cells_belong_together():
+def test_cells_are_consistent():
     found = [line.split(",") for line in lines(PacketsSource(), 0, 11_942)]
     assert {len(line) for line in found} == {17} == {len(FIELDS)}
     x = {name: np.array([int(line[i]) for line in found]) for i, name in enumerate(FIELDS[:13])}
@@ -42,13 +42,13 @@ def test_cells_belong_together():
     assert {len(line[13]) for line in found} == {12}
 
 
-def test_lines_come_again():
+def test_lines_repeat_after_the_seed_set():
     source = PacketsSource(records=5)
     assert lines(source, 3, 17) == [lines(source, 0, 5)[k % 5] for k in range(3, 17)]
     assert lines(PacketsSource(records=12_000), 11_943, 11_944)[0].startswith("201309,")
 
 
-def test_dirt():
+def test_dirty_lines_have_their_share_and_form():
     kinds = Counter(len(line.split(",")) for line in lines(PacketsSource(dirt=True), 0, 11_942))
     assert all(5 < kinds[n] < 45 for n in (1, 2))
     odd = sum(line.split(",")[2:3] == ["n/a"] for line in lines(PacketsSource(dirt=True), 0, 11_942))

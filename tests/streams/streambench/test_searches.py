@@ -18,11 +18,11 @@ def cells(**options):
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_a_line_has_sixty_bytes(seed):
+def test_line_has_sixty_bytes(seed):
     assert np.mean([len(line) + 1 for line in lines(SearchesSource(seed=seed), 0, 10_000)]) == pytest.approx(60, abs=1)
 
 
-def test_lines_come_again():
+def test_lines_repeat_after_the_seed_set():
     source = SearchesSource(records=7, seed=3)
     first = lines(source, 0, 7)
     assert len(set(first)) == 7
@@ -32,7 +32,7 @@ def test_lines_come_again():
     )
 
 
-def test_cells():
+def test_cells_of_a_line():
     found = cells()
     assert {len(line) for line in found} == {5}
     users = Counter(int(line[0]) for line in found)
@@ -56,18 +56,18 @@ def test_cells():
     assert all(url == f"http://www.{host}.com" for _, url in clicks for host in [url[11:-4]])
 
 
-def test_the_vocabulary_is_that_of_all_seeds():
+def test_vocabulary_is_the_same_for_all_seeds():
     words = [{word for line in cells(seed=seed) for word in line[1].split(" ")} for seed in (1, 2)]
     assert len(words[0] | words[1]) < 5_000 < len(words[0]) + len(words[1])
 
 
-def test_dirt():
+def test_dirty_lines_have_their_share_and_form():
     kinds = Counter(len(line) if line != [""] else 0 for line in cells(dirt=True))
     assert all(5 < kinds[n] < 40 for n in (0, 1, 2))
     assert set(kinds) == {0, 1, 2, 5}
 
 
 @pytest.mark.parametrize("records", [0, 1.5, True])
-def test_records_must_be_a_number(records):
+def test_misuse_is_refused(records):
     with pytest.raises(ConfigError, match="records must be a whole number >= 1"):
         SearchesSource(records=records)

@@ -26,7 +26,7 @@ def told():
 
 
 @pytest.mark.long
-def test_flows_are_mixed_as_wanted(told):
+def test_flows_have_the_given_shares(told):
     labels = np.array([one["label"] for one in told.values()])
     shares = np.bincount(labels, minlength=3) / labels.size
     # of about 3,000 flows: within four standard deviations
@@ -34,7 +34,7 @@ def test_flows_are_mixed_as_wanted(told):
     assert labels.size > 2_500
 
 
-def test_classes_are_what_they_are_called(told):
+def test_classes_have_their_traffic_patterns(told):
     normal, dos, scan = ([one for one in told.values() if one["label"] == kind] for kind in range(3))
 
     def mean(flows, name):
@@ -60,7 +60,7 @@ def test_windows_hold_equally_many_packets_and_times_ascend():
 
 @pytest.mark.long
 @pytest.mark.parametrize("rate", [1, 3, 50, 10_000])
-def test_a_line_is_a_function_of_its_number(rate):
+def test_line_depends_on_its_number_alone(rate):
     source = TrafficSource(rate=rate, seed=3)
     n = 5 * rate + 7
     whole = lines(source, 0, n)
@@ -72,7 +72,7 @@ def test_a_line_is_a_function_of_its_number(rate):
 
 
 @pytest.mark.long
-def test_a_pair_of_hosts_has_one_flow_in_a_window():
+def test_pair_of_hosts_has_one_flow_in_a_window():
     source = TrafficSource(rate=100_000)
     kinds: dict[tuple[str, ...], set[str]] = {}
     for line in lines(source, 0, 200_000):
@@ -82,7 +82,7 @@ def test_a_pair_of_hosts_has_one_flow_in_a_window():
 
 
 @pytest.mark.long
-def test_the_more_attacks_look_like_the_rest_the_fewer_are_found():
+def test_overlap_lowers_the_share_of_detected_attacks():
     right = []
     for overlap in (0.0, 0.2, 0.7, 1.0):
         (x, label), (other, wanted) = (
@@ -97,7 +97,7 @@ def test_the_more_attacks_look_like_the_rest_the_fewer_are_found():
 
 
 @pytest.mark.long
-def test_dirt():
+def test_dirty_lines_have_their_share_and_form():
     plain, dirty = (lines(TrafficSource(dirt=dirt), 0, 20_000) for dirt in (False, True))
     bad = [b for a, b in zip(plain, dirty, strict=True) if a != b]
     assert 60 < len(bad) < 140
@@ -119,6 +119,6 @@ def test_dirt():
         ("flows", {"records": 0}, "records must be a whole number >= 1"),
     ],
 )
-def test_misuse(stream, wrong, message):
+def test_misuse_is_refused(stream, wrong, message):
     with pytest.raises(ConfigError, match=message):
         generate(stream, **wrong)

@@ -172,7 +172,7 @@ def test_nested_fields_are_refused():
         TrainBloomFilter(expected_insertions=5, by=("kind",)),
     ],
 )
-def test_a_descriptor_restores_the_task(task):
+def test_descriptor_restores_the_task(task):
     assert Task.from_dict(json.loads(json.dumps(task.to_dict()))) == task
     assert hash(pickle.loads(pickle.dumps(task))) == hash(task)
     assert eval(repr(task)) == task

@@ -68,7 +68,7 @@ def test_time_to_live_holds_for_any_unit_of_time(unit):
     assert numbers(Deduplicate(by="k", ttl="10s"), batch) == [0, 2]
 
 
-def test_a_repetition_keeps_a_key_alive():
+def test_repetition_extends_the_life_of_a_key():
     session = Deduplicate(by="k", ttl="10s").session()
     times = (0, 6, 12, 22, 33)  # all but the last within ten seconds of the one before
     assert [len(session.push({"k": "a", "event_time": START + timedelta(seconds=t)})) for t in times] == [
@@ -115,7 +115,7 @@ def test_small_filters_keep_the_stated_error():
     assert keys.size - len(fresh) <= 20 + 3 * 20**0.5
 
 
-def test_the_latest_values_are_always_remembered():
+def test_latest_values_are_always_remembered():
     values = np.random.default_rng(3).integers(0, 400, 20_000)
     batch = pa.RecordBatch.from_pydict({"v": values})
     capacity = 150
@@ -128,7 +128,7 @@ def test_the_latest_values_are_always_remembered():
         latest[value] = None
 
 
-def test_the_state_has_the_stated_size():
+def test_state_has_the_stated_size():
     """m = ceil(-1000 ln 0.0005 / ln² 2) = 15,821 bits: two filters of 248 words."""
     state = KeyedState(Deduplicate(fields="v", capacity=1000))
     assert state.fields["bits"].shape == 2 * 248

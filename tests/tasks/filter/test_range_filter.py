@@ -128,7 +128,7 @@ def test_bounds_of_a_wrong_shape_show_the_right_ones(bounds, part):
         RangeFilter(bounds=bounds)
 
 
-def test_a_missing_field_is_refused():
+def test_missing_field_is_refused():
     with pytest.raises(ConfigError, match="obs_type"):
         RangeFilter().output_schema(pa.schema([("value", pa.float64())]))
 

@@ -44,7 +44,7 @@ FROM_MINUS = {
 }
 
 
-def test_a_field_of_another_type_is_refused():
+def test_field_of_another_type_is_refused():
     batch = pa.RecordBatch.from_pydict({"seq": [0, 1, 2], "n": pa.array([5, None, 5], pa.uint8())})
     found = t.SampleByHash(share=0.999, field="n").session().push_batch(batch)
     assert found["seq"].to_pylist() == [0, 2]

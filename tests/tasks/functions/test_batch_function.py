@@ -52,7 +52,7 @@ def test_added_fields_extend_the_record(frame, fn):
     assert errors == []
 
 
-def test_whole_records_keep_the_fields_that_order_them():
+def test_returned_records_keep_their_order_fields():
     rows, _ = outcome(ro.map_batches(lambda b: {"name": b["device"]}, schema={"name": "string", "n": "int64"}))
     assert rows == [{"seq": s, "event_time": NOW, "name": d, "n": None} for s, d in zip((7, 8, 9), "abü", strict=True)]
     rows, _ = outcome(ro.map_batches(lambda df: df[["value"]] + 1, frame="pandas"))
@@ -61,7 +61,7 @@ def test_whole_records_keep_the_fields_that_order_them():
     assert [row["seq"] for row in rows] == [4, 5, 6]
 
 
-def test_a_data_frame_may_be_modified():
+def test_data_frame_may_be_modified():
     def fn(df):
         df["value"] *= 2
         return df
@@ -73,13 +73,13 @@ def test_a_data_frame_may_be_modified():
     assert one["value"].to_pylist() == [1.0, 2.0]
 
 
-def test_an_added_field_may_replace_a_field():
+def test_added_field_may_replace_a_field():
     rows, _ = outcome(ro.map_batches(lambda b: {"value": ["x", "y", None]}, adds={"value": "string"}))
     assert [list(row) for row in rows] == [BATCH.schema.names] * 3
     assert [row["value"] for row in rows] == ["x", "y", None]
 
 
-def test_values_that_do_not_fit_their_type_reject_the_record():
+def test_unfitting_values_reject_the_record():
     def one(values, kind):
         rows, errors = outcome(ro.map_batches(lambda b: {"x": take(values, b)}, adds={"x": kind}))
         return [row["x"] for row in rows], [reason for _, reason, _ in errors]
@@ -133,7 +133,7 @@ def test_any_single_failing_record_is_rejected(at):
     assert [(seq, reason) for seq, reason, _ in errors] == [(at, "function_error")]
 
 
-def test_a_function_that_fails_differently_without_rows_continues():
+def test_function_with_another_error_without_rows_continues():
     """Estimators of scikit-learn refuse an empty matrix."""
 
     def fn(batch):
@@ -148,7 +148,7 @@ def test_a_function_that_fails_differently_without_rows_continues():
     assert [(seq, reason) for seq, reason, _ in errors] == [(9, "function_error")]
 
 
-def test_a_function_that_fails_equally_without_rows_stops_the_run():
+def test_function_with_the_same_error_without_rows_stops_the_run():
     with pytest.raises(KeyError, match="valeu"):
         outcome(ro.map_batches(lambda b: b["valeu"]))
     assert outcome(ro.map_batches(lambda b: b["valeu"]), BATCH.slice(0, 0)) == ([], [])
@@ -163,7 +163,7 @@ def test_a_function_that_fails_equally_without_rows_stops_the_run():
         ({"valeu": [1.0] * 3}, "returned the field 'valeu', which its schema lacks.*did you mean"),
     ],
 )
-def test_a_result_of_the_wrong_form_stops_the_run(made, text):
+def test_result_of_the_wrong_form_stops_the_run(made, text):
     with pytest.raises(ConfigError, match=f"mine: the function {text}"):
         outcome(ro.map_batches(lambda b: made, name="mine"))
 
@@ -197,7 +197,7 @@ def test_wrong_parameters_are_refused(options):
             ro.map(len, **options)
 
 
-def test_a_descriptor_names_the_function():
+def test_descriptor_names_the_function():
     task = BatchFunction(function=len, adds={"x": "double"}, frame="pandas", label="size")
     data = task.to_dict()
     assert (data["function"], data["adds"], data["frame"]) == ("builtins:len", [["x", "double"]], "pandas")

@@ -62,7 +62,7 @@ def test_probabilities_and_transforms_are_lists():
     assert column(ro.predict(scaler, ("a", "b"), method="transform")) == scaler.transform(X).tolist()
 
 
-def test_a_pipeline_fitted_with_names_gets_a_data_frame():
+def test_pipeline_fitted_with_names_gets_a_data_frame():
     frame = pd.DataFrame({"kind": ["x", "y", "z"] * 20, "a": X[:, 0]})
     steps = make_column_transformer((OneHotEncoder(handle_unknown="ignore"), ["kind"]), ("passthrough", ["a"]))
     model = make_pipeline(steps, LinearRegression()).fit(frame, Y)
@@ -126,7 +126,7 @@ class Held:
         return x.sum(axis=1)
 
 
-def test_an_estimator_is_pickled_but_not_part_of_a_descriptor():
+def test_estimator_is_pickled_but_not_part_of_a_descriptor():
     line = LinearRegression().fit(X, Y)
     task = ro.predict(line, ("a", "b"))
     with pytest.raises(ConfigError, match="live estimator"):

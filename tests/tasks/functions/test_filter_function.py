@@ -9,13 +9,13 @@ from riot_ops.core.errors import ConfigError
 from riot_ops.tasks.functions.filter_function import FilterFunction, filter_
 
 
-def test_a_result_that_is_not_a_bool_rejects_the_record():
+def test_non_bool_result_rejects_the_record():
     batch = pa.RecordBatch.from_pydict({"value": [1, 2, 3, None]})
     session = filter_(lambda row: row["value"] > 1 if row["value"] != 3 else 1).session()
     assert session.push_batch(batch).to_pylist() == [{"value": 2}]
     assert [e["reason"] for e in session.errors] == ["wrong_type", "function_error"]
 
 
-def test_a_schema_is_refused():
+def test_schema_is_refused():
     with pytest.raises(ConfigError, match="takes no schema"):
         FilterFunction(function=bool, schema={"x": "int64"})

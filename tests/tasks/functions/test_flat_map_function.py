@@ -31,12 +31,12 @@ def test_results_are_numbered_in_a_further_ordinal():
     assert run(flat_map(lambda row: None), batch)[0] == []
 
 
-def test_a_record_may_have_thousands_of_results():
+def test_record_may_have_thousands_of_results():
     session = flat_map(lambda row: [row] * row["n"]).session()
     assert [row["ordinal"] for row in session.push({"n": 5000})] == list(range(5000))
 
 
-def test_a_generator_that_fails_late_gives_no_results():
+def test_late_failure_of_a_generator_gives_no_results():
     def fn(row):
         yield {"value": 1.0}
         raise KeyError("late")

@@ -25,13 +25,13 @@ def triple(row):
     return {**row, "value": 3 * row["value"]}
 
 
-def test_the_label_is_the_given_name_or_that_of_the_function():
+def test_label_is_the_given_name_or_that_of_the_function():
     builders = (map_, flat_map, filter_, keyed)
     assert [builder(double, name="mine").label for builder in builders] == ["mine"] * 4
     assert [builder(double).label for builder in builders] == ["double"] * 4
 
 
-def test_a_descriptor_names_the_function_and_needs_it_to_make_the_task():
+def test_descriptor_names_the_function_and_needs_it_to_make_the_task():
     task = map_(double, schema={"value": pa.float64(), "at": TIMESTAMP})
     data = json.loads(json.dumps(task.to_dict()))
     assert data["function"].endswith("test_function_task:double")

@@ -58,7 +58,7 @@ def test_results_and_errors_equal_the_reference(events, cuts):
 
 
 @pytest.mark.parametrize("state", [None, True, 0, -1.5, "ü", [1, [2]], {"a": [None]}, float("nan"), (1, 2), {1: 2}])
-def test_a_state_has_the_same_form_after_a_restart(state):
+def test_state_has_the_same_form_after_a_restart(state):
     def fn(current, row):
         return (state if row["i"] == 0 else current), {"text": json.dumps(current)}
 
@@ -67,7 +67,7 @@ def test_a_state_has_the_same_form_after_a_restart(state):
     assert run(task, batch, [1, 2]) == run(task, batch, [], restart=False)
 
 
-def test_a_function_cannot_modify_a_stored_state():
+def test_function_cannot_modify_a_stored_state():
     states = []
 
     def fn(state, row):
@@ -83,7 +83,7 @@ def test_a_function_cannot_modify_a_stored_state():
     assert task.initial == {"n": 0}
 
 
-def test_a_descriptor_keeps_key_initial_state_and_time_to_live():
+def test_descriptor_keeps_key_initial_state_and_time_to_live():
     task = KeyedFunction(function=failing, by=("key",), initial={"seen": []}, ttl=timedelta(hours=1))
     assert KeyedFunction.with_function(json.loads(json.dumps(task.to_dict())), failing) == task
     hash(task)

@@ -20,7 +20,7 @@ def double(row):
     return {**row, "value": 2 * row["value"]}
 
 
-def test_an_error_rejects_only_its_record():
+def test_error_rejects_only_its_record():
     def fn(row):
         if row["value"] == 1:
             raise RecordError("too warm", reason="warm")
@@ -49,7 +49,7 @@ def test_an_error_rejects_only_its_record():
     assert len(session.errors) == 5
 
 
-def test_results_keep_the_fields_that_order_records():
+def test_results_keep_order_fields():
     now = datetime(2020, 1, 1, tzinfo=UTC)
     batch = pa.RecordBatch.from_pydict(
         {
@@ -92,7 +92,7 @@ def test_adds_leaves_the_other_fields_of_a_record_unchanged():
     assert map_(fn).writes() is None
 
 
-def test_a_nan_or_absent_value_in_an_added_field_is_null():
+def test_nan_or_absent_value_in_an_added_field_is_null():
     session = map_(lambda row: {"x": float("nan")}, adds={"x": "double", "y": "double"}).session()
     assert session.push({"z": 1}) == [{"z": 1, "x": None, "y": None}]
 

@@ -40,18 +40,18 @@ def message(task, row):
 @pytest.mark.parametrize(
     "task", [map_(outer), flat_map(outer), filter_(outer), keyed(keyed_outer)], ids=lambda task: task.name()
 )
-def test_an_error_names_the_innermost_line_of_the_function_s_file(task):
+def test_error_names_the_innermost_line_of_the_function_s_file(task):
     # not the line in json that raised
     assert message(task, {"text": "{"}) == f"{FILE}, line {read.__code__.co_firstlineno + 1}, in read)"
 
 
-def test_an_error_in_a_notebook_names_no_temporary_file():
+def test_error_in_a_notebook_names_no_temporary_file():
     cell = {}
     exec(compile("def half(row):\n    return row['nothing']", "/tmp/ipykernel_71/9.py", "exec"), cell)
     assert message(map_(cell["half"]), {"text": "{"}) == "notebook, line 2, in half)"
 
 
-def test_an_error_of_a_compiled_function_names_no_line():
+def test_error_of_a_compiled_function_names_no_line():
     session = map_(math.sqrt).session()
     assert session.push({"text": "{"}) == []
     assert session.errors[0]["message"].startswith("TypeError: must be real number, not dict")
@@ -71,7 +71,7 @@ def test_an_error_of_a_compiled_function_names_no_line():
         ("binary", [b"\xff"], [3]),
     ],
 )
-def test_values_that_do_not_fit_their_type_reject_the_record(dtype, good, bad):
+def test_unfitting_values_reject_the_record(dtype, good, bad):
     session = map_(lambda row: {"x": values[row["i"]]}, schema={"x": dtype}).session()
     values = good + bad
     out = session.push_batch(pa.RecordBatch.from_pydict({"i": list(range(len(values)))}))

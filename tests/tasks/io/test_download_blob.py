@@ -38,7 +38,7 @@ def test_all_stores_give_the_same_blobs(place):
     assert any("'gone'" in message for _, message in errors)
 
 
-def test_a_name_is_downloaded_once_per_batch(tmp_path, monkeypatch):
+def test_name_is_downloaded_once_per_batch(tmp_path, monkeypatch):
     FolderBlobs(tmp_path).write("a", b"x")
     reads = []
     read = FolderBlobs.read
@@ -55,7 +55,7 @@ def test_blobs_beyond_the_size_of_a_column_are_rejected(tmp_path, monkeypatch):
     assert [r["name"] for r in rows] == ["a", "c"] and [reason for reason, _ in errors] == ["too_large"]
 
 
-def test_a_store_that_fails_stops_the_stream(tmp_path):
+def test_failing_store_stops_the_stream(tmp_path):
     (tmp_path / "x").symlink_to("x")
     with pytest.raises(ConnectorError):
         _download(

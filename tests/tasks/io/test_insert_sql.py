@@ -48,7 +48,7 @@ def test_rows_have_typed_columns(tmp_path):
 
 
 @pytest.mark.parametrize(("rows", "transactions"), [(0, 0), (1, 1), (10, 1), (11, 2), (25, 3)])
-def test_a_batch_is_split_into_transactions(tmp_path, monkeypatch, rows, transactions):
+def test_batch_is_split_into_transactions(tmp_path, monkeypatch, rows, transactions):
     sizes = []
     write = SqlTable.refusal
     monkeypatch.setattr(SqlTable, "refusal", lambda table, some: sizes.append(len(some)) or write(table, some))
@@ -100,7 +100,7 @@ def test_keys_of_unsuitable_types_are_refused(kind):
 
 
 @pytest.mark.spark
-def test_a_restarted_spark_run_writes_no_duplicates(spark, tmp_path):
+def test_restarted_spark_run_writes_no_duplicates(spark, tmp_path):
     """The rows of the failed micro-batch are in the stores already, and are written again."""
     schema = pa.schema([("seq", pa.int64()), ("sensor", pa.string()), ("text", pa.string())])
     store, flag = f"sqlite:///{tmp_path}/rows.db", str(tmp_path / "flag")

@@ -59,7 +59,7 @@ def test_rows_are_stored_under_their_keys(place):
     ]
 
 
-def test_a_repeated_batch_changes_nothing(place):
+def test_repeated_batch_changes_nothing(place):
     task = InsertTable(**place, partition="{sensor_id}", row="{seq}", fields=("value",))
     batch = _batch([(i, _time(i), f"s{i % 3}", i / 2) for i in range(250)])
     for _ in range(2):
@@ -69,7 +69,7 @@ def test_a_repeated_batch_changes_nothing(place):
         assert [r.values for r in found] == [{"value": i / 2} for i in range(250) if i % 3 == s]
 
 
-def test_a_restarted_run_leaves_each_row_once(tmp_path):
+def test_restarted_run_leaves_each_row_once(tmp_path):
     store = f"sqlite:///{tmp_path}/rows.db"
     flow = ro.Dataflow("ati")
     inserted = flow.source("in", schema=SCHEMA).to(

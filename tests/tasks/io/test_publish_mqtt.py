@@ -53,7 +53,7 @@ def test_all_messages_are_delivered_in_order(mosquitto, qos, protocol):
         assert {m.qos for m in listener.messages} == {qos}
 
 
-def test_an_empty_batch_opens_no_connection():
+def test_empty_batch_opens_no_connection():
     task = t.PublishMQTT(url=f"mqtt://127.0.0.1:{free_port()}", topic="a", timeout_s=0.5)
     out, dead = apply(task, records(0))
     assert out.num_rows == 0 and dead == []
@@ -187,7 +187,7 @@ def test_wrong_certificates_are_refused(secured, certificates, tmp_path):
     assert "TLS" in str(error) or "cannot be reached" in str(error)
 
 
-def test_an_unreachable_broker_fails_after_the_timeout():
+def test_unreachable_broker_fails_after_the_timeout():
     for url, text, seconds in (
         (f"mqtt://127.0.0.1:{free_port()}", "refuses connections", 1.0),
         ("mqtt://no.such.host.invalid", "unknown", 30.0),
@@ -198,7 +198,7 @@ def test_an_unreachable_broker_fails_after_the_timeout():
         assert time.monotonic() - start < 15
 
 
-def test_a_silent_server_fails_after_the_timeout():
+def test_silent_server_fails_after_the_timeout():
     import socket
 
     with socket.create_server(("127.0.0.1", 0)) as silent:
@@ -267,7 +267,7 @@ def test_no_message_is_lost_when_connections_break(mosquitto, short_pauses, qos,
     wire.close()
 
 
-def test_a_stopped_broker_fails_the_batch(own_mosquitto):
+def test_stopped_broker_fails_the_batch(own_mosquitto):
     task = t.PublishMQTT(url=own_mosquitto.url, topic="a", timeout_s=1.5)
     apply(task, records(10))
     own_mosquitto.kill()
@@ -281,7 +281,7 @@ def test_a_stopped_broker_fails_the_batch(own_mosquitto):
         assert [m.payload for m in listener.wait(3)] == [b"again0", b"again1", b"again2"]
 
 
-def test_a_missing_acknowledgement_fails_the_batch(mosquitto):
+def test_missing_acknowledgement_fails_the_batch(mosquitto):
     """The timeout counts from the last acknowledgement."""
     task = t.PublishMQTT(url=mosquitto.url, topic="a", timeout_s=0.7)
     apply(task, records(1))
@@ -323,7 +323,7 @@ def test_threads_share_a_connection(mosquitto):
     assert open_publisher(task.connection) is open_publisher(task.replace(topic="other").connection)
 
 
-def test_an_interrupted_batch_leaves_no_messages(mosquitto):
+def test_interrupted_batch_leaves_no_messages(mosquitto):
     """After an interruption in the middle of a batch, the next batch is published in full."""
     task = t.PublishMQTT(url=mosquitto.url, topic="interrupted")
     apply(task, records(1))
@@ -343,7 +343,7 @@ def test_an_interrupted_batch_leaves_no_messages(mosquitto):
 # -- secrets and parameters ------------------------------------------------------------------------
 
 
-def test_the_password_appears_in_no_text(secured, caplog, capfd):
+def test_password_appears_in_no_text(secured, caplog, capfd):
     caplog.set_level(logging.DEBUG)
     task = t.PublishMQTT(url=secured.url, topic="a", username=secured.user, password=Secret(PASSWORD))
     apply(task, records(2))
@@ -396,7 +396,7 @@ def test_wrong_parameters_are_refused(parameters, text):
     assert "hunter2" not in str(caught.value) or "?x" in str(parameters)
 
 
-def test_a_missing_paho_names_the_extra():
+def test_missing_paho_names_the_extra():
     code = (
         "import sys\n"
         "sys.modules['paho'] = sys.modules['paho.mqtt'] = None\n"
@@ -411,7 +411,7 @@ def test_a_missing_paho_names_the_extra():
     assert done.stdout.strip() == "MQTT needs an optional dependency: pip install 'riot-ops[mqtt]'", done.stderr
 
 
-def test_an_incompatible_paho_is_refused(monkeypatch):
+def test_incompatible_paho_is_refused(monkeypatch):
     """The connector overrides methods of paho, which must exist."""
     from riot_ops.connectors.mqtt import client as mqtt
 

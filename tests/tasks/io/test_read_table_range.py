@@ -34,7 +34,7 @@ def _ranges(place, spans, kind=None, **options):
     return out.to_pylist(), [e["reason"] for e in session.errors]
 
 
-def test_a_range_is_one_record_with_lists(place, filled):
+def test_range_is_one_record_with_lists(place, filled):
     spans = [(START, START + 250_000), (START + 10_000, START + 12_001), (5, 6), (START + 9, START), (None, 5)]
     rows, errors = _ranges(place, spans)
     assert errors == ["missing_key"]
@@ -55,7 +55,7 @@ def test_ranges_with_too_many_rows_are_rejected(place, filled):
     assert [r["rows"] for r in rows] == [5] and errors == ["too_large"]
 
 
-def test_a_training_task_learns_from_a_range(place, filled):
+def test_training_task_learns_from_a_range(place, filled):
     from riot_ops.tasks import TrainLinearRegression
 
     insert = InsertTable(**place, partition="line", row="{x}")

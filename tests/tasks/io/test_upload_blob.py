@@ -114,7 +114,7 @@ def test_gather_writes_one_blob_per_batch(place):
     assert got == {r["name"]: r["data"] for r in rows if r["name"]}
 
 
-def test_a_batch_without_a_blob_name_is_rejected():
+def test_batch_without_a_blob_name_is_rejected():
     rows = [{"seq": i, "name": "a", "data": b""} for i in range(2)]
     assert _upload(UploadBlob(store="memory", gather="../{seq}"), rows) == ([], dict.fromkeys((0, 1), "bad_name"))
     rows = [{"seq": i, "name": None, "data": b""} for i in range(2)]

@@ -13,7 +13,7 @@ from riot_ops.core.schema import TIMESTAMP
 from riot_ops.tasks import Collect, PlotLines, ZipToFolder
 
 
-def test_an_archive_is_one_file_which_a_second_run_replaces(tmp_path):
+def test_second_run_replaces_the_archive(tmp_path):
     folder = tmp_path / "new" / "ü"
     pack = ZipToFolder(directory=str(folder), size=2, prefix="plots").session()
     row = pack.push_many([{"name": "a.svg", "data": "text"}, {"name": "a.svg", "data": "more"}])[0]
@@ -26,7 +26,7 @@ def test_an_archive_is_one_file_which_a_second_run_replaces(tmp_path):
     assert os.listdir(folder) == [row["name"]]
 
 
-def test_a_failed_write_leaves_no_file(tmp_path, monkeypatch):
+def test_failed_write_leaves_no_file(tmp_path, monkeypatch):
     pack = ZipToFolder(directory=str(tmp_path), size=1).session()
 
     def fails(source, target):
@@ -38,7 +38,7 @@ def test_a_failed_write_leaves_no_file(tmp_path, monkeypatch):
     assert os.listdir(tmp_path) == []
 
 
-def test_a_dataflow_packs_charts_for_any_batch_size(tmp_path):
+def test_dataflow_packs_charts_for_any_batch_size(tmp_path):
     n = 40
     table = pa.table(
         {
@@ -61,7 +61,7 @@ def test_a_dataflow_packs_charts_for_any_batch_size(tmp_path):
     assert flow.run(table, batch_size=100)["zip"].to_pylist() == rows
 
 
-def test_a_file_in_place_of_the_folder_is_refused(tmp_path):
+def test_file_in_place_of_the_folder_is_refused(tmp_path):
     (tmp_path / "x").write_text("")
     with pytest.raises(ConfigError, match="directory must name a folder"):
         ZipToFolder(directory=str(tmp_path / "x"))

@@ -90,13 +90,13 @@ def pieces_of(messages, names, start=0):
     )
 
 
-def test_a_message_out_of_order_is_assembled_in_time():
+def test_message_out_of_order_is_assembled_in_time():
     join = AssembleMessage(schema=None, fields=("x", "y"), timeout=timedelta(seconds=60)).session()
     assert len(join.push_batch(pieces_of([1000, 1, 1001, 2], ["x", "y"]))) == 4
     assert join.errors == []
 
 
-def test_a_piece_after_the_timeout_starts_its_message_again():
+def test_piece_after_the_timeout_starts_its_message_again():
     join = AssembleMessage(schema=None, fields=("x", "y"), timeout=timedelta(seconds=10), partial="emit").session()
     first = pieces_of([1], ["x"]).to_pylist() + pieces_of([11], ["x", "y"]).to_pylist()
     assert [row["seq"] for row in join.push_many(first)] == [11]
@@ -106,7 +106,7 @@ def test_a_piece_after_the_timeout_starts_its_message_again():
     assert [(row["seq"], row["complete"]) for row in join.flush()] == [(12, False), (1, False)]
 
 
-def test_a_message_times_out_after_more_than_the_timeout():
+def test_message_times_out_after_more_than_the_timeout():
     """Message 1 begins at 0: at 10 it has not timed out yet, and messages complete by then come first."""
     task = AssembleMessage(schema=None, fields=("x", "y"), timeout="10s", partial="emit")
     pieces = [(1, "x", 0), (2, "x", 1), (2, "y", 10), (3, "x", 11)]
@@ -192,7 +192,7 @@ def test_lines_are_valid_csv_and_parse_again():
     assert [(o["text"], o["value"]) for o in parsed] == [('a"b', None), ('x, "ü"\ny', None), ("2.5", 2.5)]
 
 
-def test_a_line_has_null_for_a_missing_value():
+def test_line_has_null_for_a_missing_value():
     join = AssembleMessage(schema="city", layout="csv").session()
     names = stream_schema("city").observed
     events = [{"seq": 0, "obs_type": n, "value": None if n == "dust" else 8.0, "meta": "1,s,,46.2"} for n in names]

@@ -61,7 +61,7 @@ def test_aligned_batches_equal_assembly_piece_by_piece(given_rows, order, timed,
     assert at_once(task, batches) == (wanted, state)
 
 
-def test_batches_that_do_not_align_are_refused():
+def test_unaligned_batches_are_refused():
     task = t.AssembleMessage(schema=None, fields=("a", "b"), by=("seq", "caller"), timeout="10us")
     a = [(1, 5, "x", 1.0), (2, 6, "x", 2.0)]
 

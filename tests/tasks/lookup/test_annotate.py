@@ -33,7 +33,7 @@ def test_extended_lines_are_valid_csv(table, others):
         assert next(csv.reader([row], strict=True)) == [first, key, *table.get(key, ("no", 'n,"o'))]
 
 
-def test_a_table_file_is_read_and_reloaded(tmp_path):
+def test_table_file_is_read_and_reloaded(tmp_path):
     path = tmp_path / "tabelle.txt"
     path.write_bytes("\ufeffs1:Köln,Dach\r\ns2:,\n\n s 3 :a b,c\n".encode())
     task = Annotate(table=str(path), columns=("city", "place"), default="-")
@@ -81,7 +81,7 @@ def test_wrong_files_are_refused(tmp_path, text, match):
         Annotate(table=str(path))
 
 
-def test_a_large_table_is_refused(tmp_path, monkeypatch):
+def test_large_table_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr("riot_ops.tasks.lookup.annotate.MAX_BYTES", 5)
     (tmp_path / "table").write_text("key:value")
     with pytest.raises(ConfigError, match="has 9 bytes, at most 5 are allowed"):

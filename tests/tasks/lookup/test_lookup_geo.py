@@ -18,7 +18,7 @@ def addresses(*texts):
     return [{"ip": text} for text in texts]
 
 
-def test_a_table_file_is_read_and_reloaded(tmp_path):
+def test_table_file_is_read_and_reloaded(tmp_path):
     path = tmp_path / "table.csv"
     path.write_text('# net,code,country,city\n\n10.0.0.0/8,KR,"Korea, South",\n2001:db8::/32,FI,Finland,Oulu\r\n')
     session = t.LookupGeo(table=str(path), country="land", city="town", country_code="iso").session()
@@ -34,7 +34,7 @@ def test_a_table_file_is_read_and_reloaded(tmp_path):
 
 
 @pytest.mark.parametrize(("missing", "rows", "errors"), [("drop", 1, 0), ("null", 3, 0), ("reject", 1, 2)], ids=str)
-def test_unknown_addresses_are_handled_as_missing_says(missing, rows, errors):
+def test_missing_option_decides_about_unknown_addresses(missing, rows, errors):
     session = t.LookupGeo(missing=missing).session()
     out = session.push_many(addresses("198.18.0.1", "10.0.0.1", "nobody"))
     assert len(out) == rows
@@ -107,7 +107,7 @@ def database(path, entries):
     path.write_bytes(tree + bytes(16) + data + b"\xab\xcd\xefMaxMind.com" + encoded(meta))
 
 
-def test_a_maxmind_database_is_read(tmp_path):
+def test_maxmind_database_is_read(tmp_path):
     pytest.importorskip("maxminddb")
     brazil = {"country": {"iso_code": "BR", "names": {"en": "Brazil"}}, "city": {"names": {"en": "São Paulo"}}}
     united = {"country": {"iso_code": "US", "names": {"en": "United States"}}}
@@ -131,7 +131,7 @@ def test_a_maxmind_database_is_read(tmp_path):
 
 
 @pytest.mark.long
-def test_a_missing_library_for_databases_names_the_extra(tmp_path):
+def test_missing_library_for_databases_names_the_extra(tmp_path):
     path = tmp_path / "city.mmdb"
     path.write_bytes(b"")
     code = (
@@ -169,7 +169,7 @@ def test_coded_names_equal_plain_names(missing):
             assert pa.types.is_dictionary(column.type) and column.dictionary.unique().equals(column.dictionary)
 
 
-def test_a_database_without_the_addresses_gives_nulls(tmp_path):
+def test_database_without_the_addresses_gives_nulls(tmp_path):
     pytest.importorskip("maxminddb")
     path = tmp_path / "city.mmdb"
     database(path, [("10.0.0.0/8", {"city": {}})])

@@ -33,7 +33,7 @@ def test_rows_equal_those_of_a_dict(table, keys, missing, dictionary):
     assert [e["reason"] for e in session.errors] == ["unknown_key"] * (len(unknown) if missing == "reject" else 0)
 
 
-def test_a_table_file_is_read_and_reloaded(tmp_path):
+def test_table_file_is_read_and_reloaded(tmp_path):
     path = tmp_path / "rows.csv"
     path.write_text('id,city,"floor, no"\r\n1,Rio,"2"\n\n2,"São ""P""",\n', encoding="utf-8-sig")
     every = t.LookupJoin(field="id", table=str(path)).session()
@@ -73,7 +73,7 @@ def test_wrong_tables_and_parameters_are_refused(tmp_path):
             t.LookupJoin(field="k", table=str(path), columns=("x",))
 
 
-def test_errors_show_nothing_of_a_file_that_is_no_table(tmp_path):
+def test_errors_show_no_content_of_a_foreign_file(tmp_path):
     """A descriptor from outside may name any file."""
     path = tmp_path / "secrets"
     path.write_text("root:x:0:0,password=hunter2\nmore,lines\n")

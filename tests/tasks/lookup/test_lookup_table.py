@@ -42,7 +42,7 @@ def test_unknown_rows_give_nulls(place, filled):
     assert rows == [{"id": "gone", **dict.fromkeys(SCHEMA)}, filled[0]] and errors == []
 
 
-def test_a_key_is_looked_up_once_per_batch(place, filled, monkeypatch):
+def test_key_is_looked_up_once_per_batch(place, filled, monkeypatch):
     task = LookupTable(**place, partition="subjects", row="{id}", schema={"age": "int64"})
     asked = []
     store = task.rows

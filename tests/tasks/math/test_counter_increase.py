@@ -23,12 +23,12 @@ def increases(readings, kind=INT, **options):
     return session.push_batch(batch).column(-1).to_pylist(), [e["reason"] for e in session.errors]
 
 
-def test_counter_that_falls_has_been_reset():
+def test_falling_counter_counts_as_reset():
     assert increases([100, 130, None, 130, 20, 25]) == ([None, 30.0, None, 0.0, 20.0, 5.0], [])
     assert increases([1.5, 2.25, 0.5], pa.float64()) == ([None, 0.75, 0.5], [])
 
 
-def test_counter_of_limited_width_goes_on():
+def test_counter_of_limited_width_wraps():
     assert increases([65_530, 4, 65_535, 0], modulus=2**16) == ([None, 10.0, 65_531.0, 1.0], [])
     assert increases([2**64 - 3, 5], pa.uint64(), modulus=2**64) == ([None, 8.0], [])
     assert increases([7, -1, 10, 9], modulus=10) == ([None, 2.0], ["out_of_range", "out_of_range"])
@@ -73,7 +73,7 @@ def test_unsuitable_parameters_are_refused():
     st.sampled_from([None, 10]),
     st.integers(0, 40),
 )
-def test_increase_is_that_of_the_reference_for_any_cut(readings, modulus, per, cut):
+def test_increase_equals_the_reference_for_any_split(readings, modulus, per, cut):
     task = CounterIncrease(by="key", modulus=modulus, per=None if per is None else f"{per}s")
     schema = pa.schema([("event_time", pa.timestamp("us", "UTC")), ("key", pa.string()), ("value", pa.int64())])
     reference, second = Counter(modulus, per), 1_700_000_000

@@ -57,7 +57,7 @@ def test_texts_agree_with_the_reference(events, cuts, precision, method):
     check(batch, DistinctCount(by=("key",), precision=precision, method=method, field="id", output="n"), cuts)
 
 
-def test_a_long_stream_agrees_with_the_reference():
+def test_long_stream_agrees_with_the_reference():
     values = np.random.default_rng(5).integers(0, 3000, 6000).astype(float)
     out = DistinctCount(precision=5).session().push_batch(pa.RecordBatch.from_pydict({"value": values}))
     assert out["value"].to_pylist() == reference.hyperloglog(values, 5)

@@ -36,7 +36,7 @@ def test_estimates_do_not_enter_the_history():
     assert filled([1.0, 2.0, None, None, 8.0, None], method="extrapolate") == [1.0, 2.0, 3.0, 4.0, 8.0, 10.0]
 
 
-def test_a_line_through_readings_in_any_order_of_time():
+def test_line_through_readings_in_any_order_of_time():
     def last(*readings):
         rows = [{"event_time": datetime(2024, 5, 1, 0, 0, t, tzinfo=UTC), "value": v} for t, v in readings]
         return Interpolation(method="extrapolate").session().push_many(rows)[-1]["value"]
@@ -83,7 +83,7 @@ def test_agrees_with_the_reference(events, cuts, window, method, fields, timed):
     assert run(task, batch, restart=False)[0] == got
 
 
-def test_a_single_type_needs_no_tuple():
+def test_single_type_needs_no_tuple():
     assert Interpolation(fields="t") == Interpolation(fields=("t",))
 
 
@@ -97,7 +97,7 @@ def test_other_observations_pass_unchanged():
 
 
 @pytest.mark.parametrize("kind", [pa.binary(), pa.large_string(), pa.dictionary(pa.int8(), pa.string())])
-def test_any_text_type_selects(kind):
+def test_types_may_be_of_any_text_type(kind):
     batch = pa.RecordBatch.from_arrays(
         [pa.array(["t", "ü", None]).cast(kind), pa.array([1.0, None, None])], names=["obs_type", "value"]
     )
@@ -105,7 +105,7 @@ def test_any_text_type_selects(kind):
     assert out["value"].to_pylist() == [1.0, 1.0, None]
 
 
-def test_the_largest_numbers():
+def test_largest_numbers():
     assert filled([1.7e308, 1.7e308, None]) == [1.7e308, 1.7e308, pytest.approx(1.7e308)]
     assert filled([-1.7e308, 1.7e308, None], method="extrapolate")[2] is None
 
@@ -241,7 +241,7 @@ def test_lines_are_the_same_in_micro_batches(max_records):
 
 
 @pytest.mark.parametrize("method", ["mean", "extrapolate", "linear"])
-def test_integer_that_the_result_would_round_is_rejected(method):
+def test_unrepresentable_integer_is_rejected(method):
     batch = pa.record_batch({"value": pa.array([2**53, 2**53 + 1, None, 2**53 + 2], pa.int64())})
     session = Interpolation(method=method).session()
     rows = session.push_batch(batch).to_pylist()

@@ -60,7 +60,7 @@ def test_equals_the_reference_for_any_split_and_interleaving(readings, cut, opti
 
 
 @given(READINGS, st.integers(0, 60), OPTIONS, st.lists(st.integers(-3, 90), min_size=60, max_size=60))
-def test_noise_by_elapsed_time_is_that_of_the_reference(readings, cut, options, steps):
+def test_noise_by_elapsed_time_equals_the_reference(readings, cut, options, steps):
     task = KalmanFilter(by=("key",), noise_per="10s", **options)
     schema = pa.schema([("event_time", pa.timestamp("us", "UTC")), ("key", pa.string()), ("value", pa.float64())])
     times = [1_700_000_000 + sum(steps[: i + 1]) for i in range(len(readings))]
@@ -91,7 +91,7 @@ def test_noise_grows_with_the_time_between_readings():
         KalmanFilter(noise_per="1s").output_schema(pa.schema([("value", pa.float64())]))
 
 
-def test_the_first_reading_as_prior_is_corrected_as_any_other():
+def test_first_reading_as_prior_is_corrected_too():
     """P1 = (30 + 0.125) 0.32 / 30.445; K2 = (P1 + 0.125) / (P1 + 0.445); and so on by hand."""
     session = KalmanFilter(initial="first").session()
     assert [session.push({"value": v})[0]["value"] for v in (10.0, 12.0, 11.0)] == [
@@ -110,7 +110,7 @@ def estimates(readings, **options):
     return [session.push({"value": v})[0]["value"] for v in readings]
 
 
-def test_nothing_is_known_before_the_first_reading():
+def test_no_estimate_before_the_first_reading():
     skip = estimates((None, 10.0, None, 12.0), missing="skip")
     assert skip == [None, pytest.approx(9.894892, abs=5e-7), None, pytest.approx(11.115543, abs=5e-7)]
     assert estimates((None, 7.5, None), initial="first") == [None, 7.5, 7.5]

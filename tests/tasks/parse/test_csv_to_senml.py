@@ -196,7 +196,7 @@ def test_wrong_parameters_are_refused(wrong):
         CSVToSenML(**wrong)
 
 
-def test_a_descriptor_restores_the_task():
+def test_descriptor_restores_the_task():
     for task in (CSVToSenML(), CSVToSenML(schema=SCHEMA, delimiter=";")):
         assert Task.from_dict(json.loads(json.dumps(task.to_dict()))) == task
         hash(task)

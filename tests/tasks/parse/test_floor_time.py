@@ -15,7 +15,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @given(st.datetimes(datetime(1900, 1, 1), datetime(2200, 1, 1), timezones=st.just(UTC)), st.integers(1, 100_000))  # noqa: DTZ001
-def test_a_time_is_within_its_interval(time, seconds):
+def test_time_is_within_its_interval(time, seconds):
     every = timedelta(seconds=seconds)
     floor = t.FloorTime(every=every, output="begin", time="at").session().push({"at": time})[0]["begin"]
     assert floor <= time < floor + every

@@ -57,7 +57,7 @@ def test_huge_values_do_not_overflow():
     assert labelled([-1.7e308, 1.7e308, 1.0, 0.0]) == ["BAD", "EXCELLENT", "VERYGOOD", "GOOD"]
 
 
-def test_an_infinite_value_rejects_the_set():
+def test_infinite_value_rejects_the_set():
     session = LabelQuartile().session()
     assert session.push({"value": [1.0, math.inf]}) == []
     assert session.errors[0]["reason"] == "not_finite"

@@ -71,7 +71,7 @@ def test_texts_equal_those_of_python(whole, ascii_only, indent, end):
     st.sampled_from([b"", b"}", b"{", b",", b'"', b"0", b"x", b"]", b":", b"\\"]),
     st.integers(0, 2),
 )
-def test_lines_that_python_cannot_read_are_rejected(value, place, put, dropped):
+def test_lines_invalid_in_python_are_rejected(value, place, put, dropped):
     line = json.dumps(value).encode()
     line = line[:place] + put + line[place + dropped :]
     try:
@@ -98,7 +98,7 @@ cells = st.sampled_from(
     st.lists(st.tuples(st.sampled_from(ALIKE[:2]) | st.sampled_from(ALIKE), cells, cells, cells), max_size=8),
     st.none() | st.tuples(st.integers(0, 400), st.sampled_from(['"', "}", " ", "", "\x01"])),
 )
-def test_a_line_does_not_depend_on_other_lines(parts, put):
+def test_line_does_not_depend_on_other_lines(parts, put):
     text = "\0".join(shape.format(*cells) for shape, *cells in parts)
     if put:  # insert, replace or remove a character
         place, what = put
@@ -211,7 +211,7 @@ def test_invalid_escapes_are_rejected(wrong):
         '{"id": "b\\n", "x": [7], "n": 2}', '{"id": "b', "", '{"id": "b", "x": [7], "n": 2',
     ],
 )  # fmt: skip
-def test_a_line_similar_to_the_one_before_is_read_in_full(line):
+def test_line_similar_to_the_one_before_is_read_in_full(line):
     before = '{"id": "a", "x": [1], "n": 1}'
     fields = {name: (name, "string", "nothing") for name in ("id", "n")}
     for more in ({}, {"x": ("x", "string", "nothing")}):
@@ -230,7 +230,7 @@ def test_a_line_similar_to_the_one_before_is_read_in_full(line):
         max_size=12,
     ),
 )
-def test_lines_that_differ_in_one_byte_are_distinguished(shapes, changes):
+def test_lines_differing_in_one_byte_are_distinguished(shapes, changes):
     lines = [('{"pad": "%s", ' % ("p" * 40) + ALIKE[shape].format(*cells)[1:]).encode() for shape, *cells in shapes]
     for which, place, byte in changes:  # change a byte of a name, a quote, a number or an irrelevant value
         line = lines[which % len(lines)]
@@ -323,7 +323,7 @@ def test_deeply_nested_lines_are_read():
     assert read([b"[" * 100_000], fields={"id": ("id", "string")})[1] == [(0, "not_json")]
 
 
-def test_a_record_has_order_kept_and_parsed_fields():
+def test_record_has_order_kept_and_parsed_fields():
     task = t.ParseJSON(fields={"event_time": ("t", "ms"), "v": ("v", "double")}, field="line", keep=("unit",))
     (record,) = task.session().push({"seq": 5, "event_time": None, "unit": "W", "other": 1, "line": '{"t": 0, "v": 2}'})
     assert record == {"seq": 5, "unit": "W", "event_time": datetime(1970, 1, 1, tzinfo=UTC), "v": 2.0}
@@ -405,6 +405,6 @@ def test_last_of_objects_of_one_name_counts(line, wanted, more):
 
 
 @pytest.mark.parametrize("line", ['[{"v":1},{"v":2}]', "[]", "5", '"online"', "null", "true", " ", "{} {}"])
-def test_line_that_is_no_object_is_rejected(line):
+def test_non_object_line_is_rejected(line):
     rows, errors = read([line.encode()], fields={"v": ("v", "double", None)})
     assert (rows, errors) == ([], [(0, "not_json")])

@@ -343,14 +343,14 @@ def test_messages_quote_a_cell_like_python(text):
     ]
 
 
-def test_a_record_has_order_kept_and_parsed_fields():
+def test_record_has_order_kept_and_parsed_fields():
     task = t.ParseLines(fields={"event_time": (0, "ms"), "n": (1, "int64")}, field="line", keep=("unit",))
     row = {"seq": 5, "ordinal": 1, "event_time": None, "unit": "W", "other": 1, "line": "1000,7"}
     (record,) = task.session().push(row)
     assert record == {"seq": 5, "ordinal": 1, "unit": "W", "event_time": EPOCH + timedelta(seconds=1), "n": 7}
 
 
-def test_a_descriptor_restores_the_task():
+def test_descriptor_restores_the_task():
     task = t.ParseLines(
         fields={"at": ((0, 1), "iso"), "n": (2, "int64", 0)}, format="spaces", skip={2: "n"}, nulls=("-",)
     )
@@ -650,7 +650,7 @@ def test_fast_path_reads_lines_of_the_benchmark():
 
 
 @given(st.lists(st.tuples(st.integers(2003, 2004), st.integers(0, 13), st.integers(0, 32)), min_size=2, max_size=40))
-def test_a_cached_day_is_not_used_for_another(days):
+def test_cached_day_is_not_used_for_another_day(days):
     lines = [f"{y:04}-{m:02}-{d:02} 12:00:01".encode() for y, m, d in days]
     rows, errors = read(lines * 2, fields={"t": ((0, 1), "iso")}, format="spaces")
     assert (rows, errors) == read_slowly(lines * 2, fields={"t": ((0, 1), "iso")}, format="spaces")
@@ -671,7 +671,7 @@ FRACTIONS = st.sampled_from(["", ".", ".5", ".123456", ".1234567", ".x"])
 
 
 @given(st.lists(st.one_of(st.tuples(MINUTES, SECONDS, FRACTIONS), st.just(("2004-03-01",))), min_size=2, max_size=40))
-def test_a_cached_minute_is_not_used_for_another(times):
+def test_cached_minute_is_not_used_for_another_minute(times):
     texts = [time[0] if len(time) == 1 else f"{time[0]}:{time[1]}{time[2]}" for time in times]
     assert values("iso", *texts) == [_moment(text) for text in texts]
 
@@ -686,13 +686,13 @@ def _moment(text):
         return "bad_time"
 
 
-def test_the_empty_cache_of_times_is_not_used():
+def test_empty_cache_of_times_is_not_used():
     assert values("iso", "0000-00-00T00:00:00", "2004-03-01 00:00:00")[0] == "bad_time"
     assert values("iso", "\0" * 16 + ":00", "2004-03-01 00:00:00")[0] == "bad_time"
     assert values("log", "\0" * 12 + "00:00:00 +0000", "01/Mar/2004:00:00:00 +0000")[0] == "bad_time"
 
 
-def test_an_invalid_date_after_a_similar_valid_one_is_rejected():
+def test_invalid_date_after_a_similar_valid_one_is_rejected():
     lines = [f"2004-{day} 12:00:01".encode() for day in ["03-10", "02-30", "03-10", "03-11"] * 9]
     rows, errors = read(lines, fields={"t": ((0, 1), "iso")}, format="spaces")
     assert [f"{row['t']:%m-%d}" for row in rows] == ["03-10", "03-10", "03-11"] * 9

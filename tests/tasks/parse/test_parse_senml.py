@@ -140,7 +140,7 @@ def test_wide_and_meta() -> None:
     assert out["tip_amount"].null_count == 3
 
 
-def test_raw_keeps_the_text_of_values() -> None:
+def test_raw_retains_the_text_of_values() -> None:
     out, _ = three_ways(
         ParseSenML(schema="city", raw=True, fields=("temperature", "light", "source")),
         [line('" 8.50 "'), line("8.50"), line("true", more=',{"n":"light","v":null}')],
@@ -149,7 +149,7 @@ def test_raw_keeps_the_text_of_values() -> None:
     assert out["value"].to_pylist() == [None, 8.5, None, None, 8.5, None, None, 1.0, None]
 
 
-def test_text_fields_have_a_value_where_it_is_a_number() -> None:
+def test_numeric_texts_have_a_value() -> None:
     trip = (
         '{"e":[{"n":"taxi_identifier","sv":"ID"},{"n":"hack_license","sv":"%s"},{"v":"4.80",'
         '"n":"tolls_amount"}],"bt":5}'
@@ -185,7 +185,7 @@ def test_base_time(bt: str, expected: int) -> None:
     assert set(out["event_time"].cast(pa.int64()).to_pylist()) == {expected}
 
 
-def test_without_times_the_input_counts_and_t_is_added() -> None:
+def test_messages_without_time_have_the_input_time_plus_t() -> None:
     times = pa.array([10**15, None, 10**15, 10**15], TIMESTAMP)
     messages = [line(bt=""), line(bt=""), line(bt="", more=',{"n":"dust","v":1,"t":-2}'), line()]
     out, _ = three_ways(CITY, messages, event_time=times)
@@ -196,7 +196,7 @@ def test_without_times_the_input_counts_and_t_is_added() -> None:
     assert got[3].tolist() == [1422748800000000] * 5
 
 
-def test_a_time_stays_with_its_message() -> None:
+def test_time_stays_with_its_message() -> None:
     """A template that fails at its end has read the time that a further record has only in other messages."""
     timed = line(more=',{"n":"dust","v":1,"t":-2}')
     untimed = line(more=',{"n":"dust","v":1,"t":-2},{"n":"dust","v":5}')  # of one name the last record counts
@@ -211,7 +211,7 @@ def test_a_time_stays_with_its_message() -> None:
         assert together.drop_columns(["seq"]).to_pylist() == [row for rows in alone for row in rows]
 
 
-def test_nothing_of_a_message_that_is_not_its_own() -> None:
+def test_messages_do_not_inherit_fields_of_others() -> None:
     """Two skeletons that part only in their last bytes, and fields that one has and the other lacks."""
     a = '{"e":[{"n":"source","sv":"%s"},{"n":"temperature","v":"%s","t":"%s"}],"x":1,"bt":%d}'
     b = '{"e":[{"n":"source","sv":"%s"},{"n":"temperature","vx":"%s","t":"%s"}],"x":1,"bt":%d}'
@@ -225,7 +225,7 @@ def test_nothing_of_a_message_that_is_not_its_own() -> None:
         assert together.drop_columns(["seq"]).to_pylist() == [row for rows in alone for row in rows]
 
 
-def test_a_message_that_has_a_place_gives_a_further_one() -> None:
+def test_records_of_an_ordered_message_have_a_further_ordinal() -> None:
     out, _ = three_ways(CITY, [line()] * 2, ordinal=pa.array([0, 3]))
     assert out["ordinal"].to_pylist() == [0] * 5 + [3] * 5
     assert out["ordinal_2"].to_pylist() == [*range(5), *range(5)]
@@ -244,7 +244,7 @@ def test_base_names() -> None:
     assert three_ways(CITY, [alone])[0]["value"].to_pylist() == [None, None, 5.0, None, None]
 
 
-def test_generic() -> None:
+def test_generic_messages_without_a_schema() -> None:
     out, errors = run(
         ParseSenML(time_unit="ms"),
         [
@@ -348,7 +348,7 @@ def test_seconds_with_a_schema() -> None:
     assert wide.push(late)[0]["event_time"].timestamp() == 1_699_999_997
 
 
-def test_sums() -> None:
+def test_sums_of_readings() -> None:
     assert rfc('[{"n":"e","s":120.5}]') == [("malformed",)]
     assert rfc('[{"n":"e","v":1,"s":120.5}]')[0][1:] == ("e", 1.0, "1")
     pack = '[{"bs":100,"n":"e","s":20.5},{"n":"f","v":1}]'
@@ -373,11 +373,11 @@ def test_sums() -> None:
         ("[]", ["malformed"]),
     ],
 )
-def test_fields_that_must_be_understood(text: str, rows: list[str]) -> None:
+def test_unknown_mandatory_fields_are_rejected(text: str, rows: list[str]) -> None:
     assert [row[1] if len(row) > 1 else row[0] for row in rfc(text)] == rows
 
 
-def test_a_byte_order_mark_is_skipped() -> None:
+def test_byte_order_mark_is_skipped() -> None:
     text = '{"e":[{"n":"source","sv":"s1"}],"bt":8}'
     for task in (ParseSenML(), CITY):
         assert task.session().push({"payload": b"\xef\xbb\xbf" + text.encode()}) == task.session().push(
@@ -385,7 +385,7 @@ def test_a_byte_order_mark_is_skipped() -> None:
         )
 
 
-def test_a_message_may_have_many_records() -> None:
+def test_message_may_have_many_records() -> None:
     out, errors = run(ParseSenML(), ['{"bn":"d","e":[' + "{}," * 4999 + "{}]}"])
     assert (out["ordinal"].to_pylist(), errors) == (list(range(5000)), {})
 
@@ -443,14 +443,14 @@ def test_a_message_may_have_many_records() -> None:
         (line().replace("],", "],]"), "malformed"),
     ],
 )
-def test_rejections(payload: Any, reason: str) -> None:
+def test_rejections_have_their_reason(payload: Any, reason: str) -> None:
     # good messages around, so that templates are tried as well
     out, errors = three_ways(WHOLE, [line(), payload, line(), "5," + line()])
     assert errors == {1: reason}
     assert out["seq"].to_pylist() == [0] * 5 + [2] * 5 + [3] * 5
 
 
-def test_a_rejected_message_is_kept_in_full() -> None:
+def test_rejected_message_is_kept_in_full() -> None:
     session = WHOLE.session()
     assert session.push({"payload": b'{"e":\xff'}) == []
     assert session.push({"payload": line('"warm"')}) == []
@@ -458,7 +458,7 @@ def test_a_rejected_message_is_kept_in_full() -> None:
     assert session.errors[1]["message"] == "temperature = 'warm' is not a number"
 
 
-def test_a_bad_reading_rejects_its_record_alone() -> None:
+def test_bad_reading_rejects_its_record_alone() -> None:
     more = ',{"n":"light","v":[1,{"a":null}]},{"n":"dust","v":1,"t":1e300},{"n":"airquality_raw","v":-1e400,"u":"x"}'
     session = CITY.session()
     rows = session.push({"seq": 3, "payload": line('"warm"', more=more)})
@@ -481,7 +481,7 @@ def test_a_bad_reading_rejects_its_record_alone() -> None:
 
 
 @pytest.mark.parametrize("more", [{}, {"raw": True, "units": True, "meta": True}])
-def test_a_bad_record_gives_a_null(more: dict[str, Any]) -> None:
+def test_bad_record_gives_a_null(more: dict[str, Any]) -> None:
     """Its message is whole, and its place is that of the field."""
     session = ParseSenML(schema="city", on_bad="null", **more).session()
     session.push({"seq": 1, "payload": line()})
@@ -496,14 +496,14 @@ def test_a_bad_record_gives_a_null(more: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(("on_bad", "rows", "raw"), [("record", 2, '{"n":"b","v":"x","t":2}'), ("message", 0, None)])
-def test_a_bad_record_without_a_schema(on_bad: Any, rows: int, raw: str | None) -> None:
+def test_bad_record_without_a_schema(on_bad: Any, rows: int, raw: str | None) -> None:
     text = '{"bn":"d","e":[{"n":"a","v":1},{"n":"b","v":"x","t":2},{"n":"c","v":3}]}'
     session = ParseSenML(on_bad=on_bad).session()
     assert [r["ordinal"] for r in session.push({"payload": text})] == [0, 2][:rows]
     assert [(e["reason"], e["raw"]) for e in session.errors] == [("not_a_number", raw or text)]
 
 
-def test_units() -> None:
+def test_units_are_checked() -> None:
     """RFC 8428, 4.1: a base unit holds for all entries that say no other."""
     task = ParseSenML(schema="city", units=True, raw=True, fields=("temperature", "humidity", "dust"))
     temperature = '{"n":"temperature","v":1%s}'
@@ -589,7 +589,7 @@ def test_misuse_fails_at_construction(wrong: dict[str, Any]) -> None:
         ParseSenML(**wrong)
 
 
-def test_cases_run() -> None:
+def test_cases_of_the_task_run() -> None:
     for case in ParseSenML.cases():
         dead = DeadLetters("t")
         out = case.task.apply(case.batch, dead)  # type: ignore[attr-defined]
@@ -617,7 +617,7 @@ def test_limits_of_a_message() -> None:
 
 
 @pytest.mark.long
-def test_much_output_comes_in_batches() -> None:
+def test_large_output_is_split_into_batches() -> None:
     sensors = [f"{i % 7}" * 500_000 for i in range(60)]
     payloads = [line(str(i), source=f'"{s}"') for i, s in enumerate(sensors)]
     for task, n in ((CITY, 5), (ParseSenML(time_unit="ms", max_output_bytes=1 << 24), 3)):
@@ -879,7 +879,7 @@ def check(task: ParseSenML, payloads: list[Any]) -> None:
 @pytest.mark.long
 @given(st.lists(PAYLOADS, max_size=12))
 @settings(max_examples=depth(150), deadline=None)
-def test_three_paths_and_reference_agree(payloads: list[Any]) -> None:
+def test_all_paths_equal_the_reference(payloads: list[Any]) -> None:
     check(CITY, payloads)
     check(WHOLE, payloads)
     check(SECONDS, payloads)
@@ -924,11 +924,11 @@ def test_similar_messages(payloads: list[Any], fields: tuple[str, ...] | None) -
 @pytest.mark.long
 @given(messages(), st.lists(messages(), max_size=6))
 @settings(max_examples=depth(60), deadline=None)
-def test_names_joined(first: str, others: list[str]) -> None:
+def test_names_are_concatenated(first: str, others: list[str]) -> None:
     check(ParseSenML(schema="city", concatenate_names=True), [first, *others, first, first])
 
 
-def test_many_skeletons() -> None:
+def test_messages_of_many_layouts() -> None:
     """More than there are templates for, some too long for one."""
     bodies = [line(str(i % 7), more=f',{{"n":"x{i % 40}","v":1}}') for i in range(2000)]
     bodies[500] = line(more=',{"n":"dust","u":"' + "u" * 9000 + '"}')
@@ -941,7 +941,7 @@ def test_many_skeletons() -> None:
     assert got[502, 3] == 4
 
 
-def test_threads_share_nothing() -> None:
+def test_threads_are_independent() -> None:
     from concurrent.futures import ThreadPoolExecutor
 
     lots = [[line(str(i * k % 1000)) for i in range(300)] for k in range(8)]
@@ -965,7 +965,7 @@ def test_threads_share_nothing() -> None:
     ],
     ids=str,
 )
-def test_a_schema_that_cannot_be(wrong, told):
+def test_impossible_schema_is_refused(wrong, told):
     own = {
         "columns": ("id", "t", "ph", "note"),
         "units": ("string", "timestamp", "pH", "string"),
@@ -979,7 +979,7 @@ def test_a_schema_that_cannot_be(wrong, told):
         StreamSchema("own", **{**own, **wrong})
 
 
-def test_a_schema_of_ones_own():
+def test_custom_schema():
     own = StreamSchema(
         "own",
         columns=("id", "t", "ph", "note"),
@@ -1000,7 +1000,7 @@ def test_a_schema_of_ones_own():
         ParseSenML(schema=own, fields=("pg",))
 
 
-def test_a_field_of_another_name() -> None:
+def test_payload_field_may_have_another_name() -> None:
     rows = ParseSenML(schema="city", field="message").session().push({"payload": "x", "message": line()})
     assert {row["obs_type"]: row["value"] for row in rows}.items() >= {"temperature": 8.0, "humidity": 53.7}.items()
     with pytest.raises(ConfigError, match="reads the field 'message'"):

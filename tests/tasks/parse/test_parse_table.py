@@ -20,7 +20,7 @@ def read(lines, cut, task=TASK):
 
 
 @pytest.mark.parametrize("cut", [1, 2, 3, 100])
-def test_the_last_header_applies(cut):
+def test_last_header_applies(cut):
     lines = ["x,1,2", "b, a\r\n", "2,y", "a,c", "3,z", "c,b,a,d", "0,4,w,", "0,5,q", "a,b,c", "a,,7"]
     found, errors = read(lines, cut)
     assert found == [("x", 1.0), ("y", 2.0), ("z", 3.0), ("w", 4.0), ("a", None)]
@@ -53,7 +53,7 @@ def test_wrong_parameters_are_refused(parameters, said):
         TASK.replace(**parameters)
 
 
-def test_a_table_has_at_most_65536_columns():
+def test_table_has_at_most_65536_columns():
     names = ["a", "b", *map(str, range(65_534))]
     with pytest.raises(ConfigError, match="columns must be at most 65,536 names, got 65,537"):
         TASK.replace(columns=(*names, "c"))
@@ -74,7 +74,7 @@ def test_header_may_have_a_mark_quotes_blanks_and_capitals(header, kind):
     assert [(row["t"], row["h"]) for row in table.session().push_batch(batch).to_pylist()] == [(21.5, 50.0)]
 
 
-def test_columns_that_differ_in_capitals_only_are_told_apart():
+def test_columns_are_case_sensitive():
     table = t.ParseTable(fields={"a": ("T", "double"), "b": ("t", "double")}, columns=("T", "t")).session()
     table.push({"payload": "t,T"})
     assert table.push({"payload": "1,2"}) == [{"a": 2.0, "b": 1.0}]

@@ -242,7 +242,7 @@ def test_field_names_the_document():
     assert records.push({"payload": "<x/>", "document": document}) == [{"payload": "<x/>", "ordinal": 0, "rollno": "7"}]
 
 
-def test_a_document_may_have_many_records():
+def test_document_may_have_many_records():
     session = ParseXML(layout="records", record="r", fields=("x",)).session()
     for body in ("<r><x>1</x></r>", "<r/>", "&amp;<r><x>&amp;</x></r>"):
         rows = session.push({"payload": "<s>" + body * 5000 + "</s>"})
@@ -343,7 +343,7 @@ def test_wrong_parameters_are_refused(wrong):
         ParseXML(**wrong)
 
 
-def test_a_descriptor_restores_the_task():
+def test_descriptor_restores_the_task():
     task = ParseXML(layout="records", fields=("@id", "ü"))
     assert Task.from_dict(json.loads(json.dumps(task.to_dict()))) == task
     assert eval(repr(task)) == task

@@ -89,7 +89,7 @@ def test_columns_are_passed_on_without_copying():
     assert out.column("value").buffers()[1].address == batch.column("value").buffers()[1].address
 
 
-def test_a_named_order_field_has_the_named_place():
+def test_named_order_field_has_the_named_place():
     batch = pa.RecordBatch.from_pydict({"value": [1.0], "ordinal": [3], "seq": [2]})
     assert apply(Project(fields=("value", "seq")), batch).schema.names == ["ordinal", "value", "seq"]
     assert apply(Project(fields=()), batch).schema.names == ["seq", "ordinal"]
@@ -126,7 +126,7 @@ def test_null_fields_have_the_declared_type():
         Project(fields="key", nulls={"key": "string"})
 
 
-def test_a_descriptor_restores_the_task():
+def test_descriptor_restores_the_task():
     task = Project(fields=("größe",), constants=(("analytic", "Mittel\n\u2028"),))
     assert Task.from_dict(task.to_dict()) == task
     assert Task.from_dict({"task": "PRJ", "fields": ["a"], "constants": [["b", "c"]]}) == Project(
@@ -152,7 +152,7 @@ def test_wrong_parameters_are_refused(parameters, text):
         Project(**parameters)
 
 
-def test_an_unknown_field_is_refused_with_a_hint():
+def test_unknown_field_is_refused_with_a_hint():
     flow = ro.Dataflow("wrong")
     source = flow.source("in", schema={"value": "double"})
     flow.sink("out", source.to(Project(fields=("valeu",)), id="label"))
@@ -160,7 +160,7 @@ def test_an_unknown_field_is_refused_with_a_hint():
         flow.validate()
 
 
-def test_a_constant_may_replace_a_dropped_field():
+def test_constant_may_replace_a_dropped_field():
     batch = pa.RecordBatch.from_pydict({"value": [1.0], "analytic": [7]})
     assert apply(Project(fields=("value",), constants=(("analytic", "AVG"),)), batch).to_pylist() == [
         {"value": 1.0, "analytic": "AVG"}

@@ -45,7 +45,7 @@ def test_any_time_and_offset_equal_python(microseconds, offset):
     assert row == {"event_time": moment, **expected(moment + timedelta(microseconds=round(offset * 3.6e9)))}
 
 
-def test_a_week_of_examples():
+def test_week_of_examples():
     """1 February 2015 was a Sunday."""
     week = [fields(datetime(2015, 2, 1, tzinfo=UTC) + timedelta(days=n)) for n in range(7)]
     assert [row["weekday"] for row in week] == [6, 0, 1, 2, 3, 4, 5]
@@ -58,7 +58,7 @@ def test_a_week_of_examples():
     assert fields(datetime(1969, 12, 31, 23, 59, 59, 999999, tzinfo=UTC))["weekday"] == calendar.WEDNESDAY
 
 
-def test_the_offset_is_local_time_minus_utc():
+def test_offset_is_local_time_minus_utc():
     moment = datetime(2015, 7, 5, 23, 30, tzinfo=UTC)  # a Sunday
     delhi, new_york = ZoneInfo("Asia/Kolkata"), ZoneInfo("America/New_York")
     assert fields(moment, utc_offset=5.5) == {"event_time": moment, **expected(moment.astimezone(delhi))}
@@ -110,14 +110,14 @@ def test_offsets_reach_a_day(offset, hour):
 
 
 @pytest.mark.parametrize("kind", [pa.string(), pa.int64()])
-def test_a_field_of_another_type_is_refused(kind):
+def test_field_of_another_type_is_refused(kind):
     with pytest.raises(ConfigError, match="needs a timestamp in the field 'event_time'"):
         TimeFields(fields=("hour",)).output_schema(pa.schema({"event_time": kind}))
     with pytest.raises(ConfigError, match="needs a timestamp in the field 'pickup'"):
         TimeFields(fields=("hour",), time="pickup").output_schema(pa.schema({"event_time": TIMESTAMP, "pickup": kind}))
 
 
-def test_a_missing_time_field_is_refused():
+def test_missing_time_field_is_refused():
     task = TimeFields(fields=("hour",), time="pickup")
     assert task.requires() == {"pickup": "any"}
     with pytest.raises(ConfigError, match="time_fields reads the field 'pickup', which its input lacks"):

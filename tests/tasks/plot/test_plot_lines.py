@@ -121,7 +121,7 @@ def test_predictions_of_a_single_result_are_at_its_time():
     assert [[x for x, _ in line] for line in lines] == [[LEFT], [LEFT]]
 
 
-def test_a_long_legend_takes_more_rows():
+def test_long_legend_takes_more_rows():
     many = [f"model number {i:02d}" for i in range(12)]
     root = ET.fromstring(draw(a_set([float(i) for i in range(12)], many))["data"].decode())
     places = [(float(t.get("x")), float(t.get("y"))) for t in root.iter(f"{SVG}text") if t.text in many]
@@ -146,7 +146,7 @@ def test_groups_set_title_name_and_fields(options, title, name):
     assert {"sensor_id", "obs_type"} & set(row) == set(options.get("groups", ("sensor_id", "obs_type")))
 
 
-def test_a_line_per_label_in_order_of_appearance():
+def test_line_per_label_in_order_of_appearance():
     lines, texts = lines_of(draw(a_set([1.0, 2.0, 3.0, 4.0], ["b", "a", "b", None]))["data"])
     assert [len(line) for line in lines] == [2, 1, 1]
     assert texts[-3:] == ["b", "a", "null"]
@@ -155,12 +155,12 @@ def test_a_line_per_label_in_order_of_appearance():
 
 
 @pytest.mark.parametrize("gap", [None, float("nan"), float("inf"), float("-inf")])
-def test_a_missing_value_is_a_gap(gap):
+def test_missing_value_is_a_gap(gap):
     lines, _ = lines_of(draw(a_set([1.0, 2.0, gap, 3.0, gap, gap, 4.0]))["data"])
     assert [len(line) for line in lines] == [2, 1, 1]
 
 
-def test_a_flat_line_is_in_the_middle():
+def test_flat_line_is_in_the_middle():
     lines, texts = lines_of(draw(a_set([7.0, 7.0]), height=TOP + 400 + BOTTOM)["data"])
     assert {y for _, y in lines[0]} == {TOP + 200}
     assert "7" in texts
@@ -176,7 +176,7 @@ def test_sets_without_points_make_charts_without_lines(values):
     assert lines_of(draw(lists)["data"])[0] == []
 
 
-def test_a_point_without_time_is_omitted():
+def test_point_without_time_is_omitted():
     lines, _ = lines_of(draw(a_set([1.0, 9.0, 2.0], seconds=[5, None, 6]))["data"])
     assert len(lines) == 1 and len(lines[0]) == 2 and lines[0][0][0] == LEFT
     assert lines_of(draw(a_set([1.0], seconds=[None]))["data"])[0] == []

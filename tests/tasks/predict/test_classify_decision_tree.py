@@ -62,6 +62,6 @@ def test_missing_and_infinite_inputs():
     assert session.push({"x": 1.0, "idle": math.inf}) == [] and session.errors[0]["reason"] == "not_finite"
 
 
-def test_a_class_twice_is_refused():
+def test_duplicate_class_is_refused():
     with pytest.raises(ConfigError, match="a class twice"):
         ClassifyDecisionTree(inputs=("x",), model="m", classes=("a", "a"))

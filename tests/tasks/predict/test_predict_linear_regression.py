@@ -50,7 +50,7 @@ def test_equals_scikit_learn_whatever_the_order_of_fields_and_their_types():
     np.testing.assert_allclose(session.push_batch(batch).column("prediction"), fitted.predict(x), rtol=1e-12)
 
 
-def test_an_infinite_input_is_an_error():
+def test_infinite_input_is_an_error():
     session = task().session()
     assert session.push({"secs": math.inf, "miles": 1.0}) == []
     assert session.errors[0]["reason"] == "not_finite"

@@ -131,7 +131,7 @@ def test_every_split_switches_at_the_same_record(store, seed, cuts, with_initial
     assert sorted(reasons) == sorted(errors)
 
 
-def test_trees_with_other_classes_take_over(store):
+def test_tree_with_other_classes_is_adopted(store):
     batch = mixed(random.Random(5), 60, names=TREES, bad=["CITY-DTC-77.model", "ü"])
     task = t.ClassifyDecisionTree(inputs=INPUTS, store=store, updates="model", probabilities=True)
     session = task.session()
@@ -149,7 +149,7 @@ def test_trees_with_other_classes_take_over(store):
             assert row["class_probabilities"] == ([0.0, 1.0] if row["class_index"] else [1.0, 0.0])
 
 
-def test_a_tree_with_other_labels_than_the_configured_is_refused(store):
+def test_tree_with_other_labels_than_the_configured_is_refused(store):
     task = t.ClassifyDecisionTree(
         inputs=INPUTS, store=store, updates="model", model=TREES[1], classes=("class 1", "class ü")
     )
@@ -159,7 +159,7 @@ def test_a_tree_with_other_labels_than_the_configured_is_refused(store):
     assert session.push({"x": 1.0, "y": 0.0})[0]["class"] == "class 1"
 
 
-def test_each_bad_update_says_why(store):
+def test_bad_updates_are_errors_with_a_reason(store):
     task = t.PredictLinearRegression(inputs=INPUTS, store=store, updates="model", model=FILES[1])
     session = task.session()
     for name in BAD:
@@ -174,7 +174,7 @@ def test_each_bad_update_says_why(store):
     assert session.push({"x": 1.0, "y": 1.0})[0]["prediction"] == 4.0, "the old one stays"
 
 
-def test_binary_names_are_names(store):
+def test_names_may_be_binary(store):
     task = t.PredictLinearRegression(inputs=INPUTS, store=store, updates="model")
     batch = pa.RecordBatch.from_pydict(
         {"x": [0.0] * 3, "y": [0.0] * 3, "model": pa.array([FILES[2].encode(), b"\xff-MLR-1.model", None])}
@@ -202,7 +202,7 @@ def test_missing_model_after_a_restart_stops_the_run(tmp_path):
 @pytest.mark.long
 @pytest.mark.parametrize("check", CHECKS, ids=lambda c: c.__name__)
 @pytest.mark.parametrize("kind", [t.PredictLinearRegression, t.ClassifyDecisionTree])
-def test_contract_with_updates(store, kind, check):
+def test_contract_holds_with_updates(store, kind, check):
     names = FILES if kind is t.PredictLinearRegression else TREES
     batch = mixed(random.Random(11), 24, names=names, bad=["ü", names[0]])
     for by in ((), ("key",)):
@@ -349,7 +349,7 @@ def test_wrong_parameters_are_refused_by_name(wrong, text):
         t.PredictLinearRegression(**{**good, **wrong})
 
 
-def test_wrong_initial_models():
+def test_wrong_initial_models_are_refused():
     model = tree_model(1)
     with pytest.raises(ModelError, match="is of kind DTC, predict_linear_regression needs MLR"):
         t.PredictLinearRegression(inputs=INPUTS, model=model.to_json())
@@ -362,7 +362,7 @@ def test_wrong_initial_models():
         missing.push({"x": 1.0})
 
 
-def test_a_model_from_a_file_of_any_name(tmp_path):
+def test_model_from_a_file_of_any_name(tmp_path):
     path = tmp_path / "my model.json"
     path.write_bytes(tree_model(1).to_bytes())
     task = t.ClassifyDecisionTree(inputs=INPUTS, model=str(path))
@@ -407,7 +407,7 @@ def test_file_replaced_during_a_session_counts_from_the_next(tmp_path, options):
     assert [session.push(row)[0]["prediction"] for session in sessions] == [0.0, 1.0]
 
 
-def test_a_large_batch_with_many_versions(store):
+def test_large_batch_with_many_versions(store):
     n = 20_000
     choose = np.random.default_rng(0)
     names = pa.array(FILES).take(pa.array(choose.integers(0, 3, n), mask=choose.random(n) > 0.05))

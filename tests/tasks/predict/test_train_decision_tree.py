@@ -70,7 +70,7 @@ def test_wrong_parameters_of_trees_are_refused_by_name(wrong):
         TrainDecisionTree(inputs=("x",), **wrong)
 
 
-def test_labels_of_single_records_are_no_lists():
+def test_labels_of_single_records_are_scalars():
     schema = pa.schema({"event_time": pa.int64(), "x": pa.float64(), "target": pa.list_(pa.string())}.items())
     with pytest.raises(ConfigError, match=r"a value in the field 'target', got list<.*>; size=None takes lists"):
         TrainDecisionTree(inputs=("x",), size=9).output_schema(schema)

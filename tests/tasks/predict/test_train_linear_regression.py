@@ -24,7 +24,7 @@ def clean_trips(path):
     return found
 
 
-def test_the_clean_rows_of_the_taxi_stream(sample_data):
+def test_clean_rows_of_the_taxi_stream(sample_data):
     inputs = ("trip_time_in_secs", "trip_distance")
     flow = ro.Dataflow("train")
     rows = flow.source("taxi") >> ro.tasks.ParseSenML(schema="taxi", layout="wide")

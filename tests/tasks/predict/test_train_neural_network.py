@@ -31,7 +31,7 @@ def learnt():
 
 
 @pytest.mark.long
-def test_training_and_use(learnt, tmp_path):
+def test_trained_network_predicts(learnt, tmp_path):
     _, x, labels = learnt
     options = {"hidden": (5,), "activation": "tanh", "penalty": 0.01, "epochs": 7, "validation": 0.0, "seed": 4}
     task = TrainNeuralNetwork(inputs=NAMES, target_field="quality", size=150, store=str(tmp_path), **options)
@@ -85,6 +85,6 @@ def test_sets_and_classes():
         ({"classes": ("a", "a")}, "a class twice"),
     ],
 )
-def test_misuse(wrong, message):
+def test_misuse_is_refused(wrong, message):
     with pytest.raises(ConfigError, match=message):
         TrainNeuralNetwork(inputs=("x",), **wrong)

@@ -48,7 +48,7 @@ def test_models_of_each_key_have_own_names(tmp_path):
     assert of_a == list(range(len(of_a))), "ends at the same time, names one after the other"
 
 
-def test_a_record_that_holds_a_whole_set():
+def test_record_may_hold_a_whole_training_set():
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(200, 2)), rng.normal(size=200)
     record = {"seq": 3, "from": 10, "to": 20, "a": x[:, 0].tolist(), "b": x[:, 1].tolist(), "target": y.tolist()}
@@ -87,7 +87,7 @@ def test_missing_values_inside_a_set_are_skipped():
         ({"x": [1e-300, 2e-300, 4e-300], "target": [1e300, -1e300, 7e300]}, "untrainable", "finite"),
     ],
 )
-def test_sets_that_cannot_be_trained_on(change, reason, text):
+def test_untrainable_sets_are_rejected(change, reason, text):
     record = {"from": 1, "to": 2, "x": [1.0, 2.0, 4.0], "target": [1.0, 2.0, 3.0], **change}
     session = TrainLinearRegression(inputs=("x",), size=None, start_field="from", end_field="to").session()
     assert session.push(record) == []
@@ -179,7 +179,7 @@ def test_wrong_parameters_are_refused_by_name(wrong, text):
         (9, {"target": pa.string()}, "number in the field 'target'"),
     ],
 )
-def test_inputs_that_do_not_fit_are_refused(size, kinds, text):
+def test_unsuitable_inputs_are_refused(size, kinds, text):
     item = pa.float64() if size else pa.list_(pa.float64())
     schema = pa.schema({"event_time": pa.int64(), "x": item, "target": item, **kinds}.items())
     with pytest.raises(ConfigError, match=text):
@@ -187,7 +187,7 @@ def test_inputs_that_do_not_fit_are_refused(size, kinds, text):
 
 
 @pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
-def test_the_span_in_any_unit_of_time(unit):
+def test_span_in_any_unit_of_time(unit):
     factor = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[unit]
     times = {name: pa.array([at * factor for at in seconds], pa.timestamp(unit, "UTC"))
              for name, seconds in (("from", [7, 5, 6]), ("to", [17, 19, 18]))}  # fmt: skip

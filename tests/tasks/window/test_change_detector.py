@@ -66,7 +66,7 @@ def test_misuse_is_refused(parameters, error_text):
     ],
     ids=str,
 )
-def test_types_whose_values_would_be_rounded_are_refused(dtypes):
+def test_types_with_rounding_are_refused(dtypes):
     schema = pa.schema(list(dtypes.items()))
     with pytest.raises(ConfigError, match=f"'a'.*{str(dtypes['a']).split('[')[0].split('(')[0]}"):
         t.ChangeDetector(fields=tuple(dtypes)).output_schema(schema)

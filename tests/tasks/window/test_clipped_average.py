@@ -29,7 +29,7 @@ def test_averages_equal_a_queue(values, window, sigma, whole):
     assert clipped(t.ClippedAverage(window=window, sigma=sigma, whole=whole), values) == wanted
 
 
-def test_a_long_window_stays_exact():
+def test_long_window_stays_exact():
     rng = np.random.default_rng(1)
     values = np.concatenate([rng.normal(1e6, 1, 300), rng.normal(0, 3, 2000)]).round(3).tolist()
     queue = Speed(250, 1e9)

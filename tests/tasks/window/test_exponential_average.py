@@ -33,7 +33,7 @@ def test_exponential_averages(rows, warmup, size):
         assert row["mean"] == pytest.approx(means[key], rel=1e-9, abs=1e-6)
 
 
-def test_a_span_of_one_is_the_last_reading():
+def test_span_of_one_is_the_last_reading():
     session = t.ExponentialAverage(span=1, warmup=0).session()
     assert [session.push({"value": x})[0]["value"] for x in (3.0, 5.0)] == [3.0, 5.0]
     session.push({"value": float("inf")})

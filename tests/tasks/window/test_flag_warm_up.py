@@ -67,7 +67,7 @@ def test_label_distinguishes_equal_tasks():
         ({"output": ""}, "output must name a field"),
     ],
 )
-def test_misuse(wrong, message):
+def test_misuse_is_refused(wrong, message):
     with pytest.raises(ConfigError, match=message):
         t.FlagWarmUp(**wrong)
 

@@ -45,7 +45,7 @@ def test_example_of_the_benchmark():
     assert session.flush() == []
 
 
-def test_a_small_reading_survives_a_huge_one():
+def test_small_reading_survives_a_huge_one():
     """Plain and wrongly compensated sums give 0; the mean is (1 + 1) / 4."""
     for mode in ("tumbling", "sliding"):
         session = MovingAverage(window=4, mode=mode).session()
@@ -71,14 +71,14 @@ def test_counts_agree_with_the_reference(events, cuts, window, mode):
     assert got == run(task, batch, restart=False)[0]
 
 
-def test_a_sliding_sum_forgets_a_large_reading_completely():
+def test_sliding_sum_forgets_a_large_reading_completely():
     values = [1.0, 1e300, 7e290, *[0.1] * 6]
     out = MovingAverage(window=3, mode="sliding").session().push_many({"value": v} for v in values)
     assert [row["value"] for row in out[-4:]] == pytest.approx([0.1] * 4, rel=1e-15)
 
 
 @pytest.mark.parametrize("mode", ["tumbling", "sliding", "growing"])
-def test_means_are_good_to_the_last_place(mode):
+def test_means_are_correctly_rounded(mode):
     values = np.random.default_rng(7).normal(0, 1, 4000) * 10.0 ** np.arange(4000).__mod__(17)
     task = MovingAverage(window=1000, mode=mode)
     out = task.session().push_batch(pa.RecordBatch.from_pydict({"value": values}))["value"].to_pylist()
@@ -122,14 +122,14 @@ def test_end_of_stream_emits_partial_windows():
     assert sliding.flush() == []
 
 
-def test_an_infinite_reading_leaves_the_window_alone():
+def test_infinite_reading_leaves_the_window_unchanged():
     session = MovingAverage(window=2).session()
     out = session.push_many({"value": v} for v in (1.0, float("inf"), 3.0))
     assert out == [{"value": 2.0, "count": 2}]
     assert [e["reason"] for e in session.errors] == ["not_finite"]
 
 
-def test_growing_windows_hold_nothing_back():
+def test_growing_windows_emit_every_record():
     session = MovingAverage(window=3, mode="growing", output="mean").session()
     rows = session.push_many({"value": v} for v in (1.0, None, 3.0, 8.0, 1.0))
     assert rows == [{"value": v, "mean": m, "count": n} for v, m, n in ((1, 1, 1), (3, 2, 2), (8, 4, 3), (1, 4, 3))]
@@ -138,7 +138,7 @@ def test_growing_windows_hold_nothing_back():
         MovingAverage(mode="growing", partial=True)
 
 
-def test_a_wrong_window_is_refused():
+def test_wrong_window_is_refused():
     with pytest.raises(ConfigError, match="window = 0"):
         MovingAverage(window=0)
 

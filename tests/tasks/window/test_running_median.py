@@ -93,7 +93,7 @@ def test_many_values_added_and_removed():
     assert medians.tolist() == wanted
 
 
-def test_a_time_ends_with_a_later_one_or_the_stream():
+def test_time_ends_with_a_later_one_or_the_stream():
     session = t.RunningMedian(emit="time", scope="all").session()
     out = [
         session.push({"event_time": NOON + timedelta(seconds=s), "value": v, "action": 1})
@@ -114,7 +114,7 @@ def test_without_actions_every_record_adds():
     assert [(r["median"], r["count"]) for r in rows] == [(5.0, 1), (3.0, 2), (3.0, 3), (3.0, 4)]
 
 
-def test_the_largest_numbers_have_a_mean():
+def test_largest_numbers_have_a_mean():
     rows = t.RunningMedian(action=None).session().push_many({"value": v} for v in (1.7e308, 1.7e308))
     assert rows[1]["median"] == 1.7e308
 

@@ -106,7 +106,7 @@ def test_reading_after_the_end_of_its_slice_is_late():
     assert [(error["reason"], error["message"]) for error in session.errors] == [("late", "its slice has ended")] * 2
 
 
-def test_a_long_silence_costs_nothing():
+def test_long_silence_costs_nothing():
     session = t.SliceMeans().session()
     times = (NOON, NOON + timedelta(days=4000))
     rows = session.push_many({"event_time": time, "value": 2.0} for time in times)

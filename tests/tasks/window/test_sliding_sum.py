@@ -39,7 +39,7 @@ def test_no_error_builds_up():
     assert sums[-1].as_py() == pytest.approx(1.0, rel=1e-15)
 
 
-def test_a_sum_that_is_too_large_is_null_and_forgotten():
+def test_overflowing_sum_is_null_and_forgotten():
     rows = t.SlidingSum(window=2).session().push_many({"value": v} for v in (1e308, 1e308, 1.0, 2.0))
     assert [row["value"] for row in rows] == [1e308, None, 1e308, 3.0]
 

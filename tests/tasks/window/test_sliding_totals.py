@@ -69,7 +69,7 @@ def test_totals_equal_slots_in_dicts(steps, slots, every, partial, batch_size):
     assert made(flow.run(rows, batch_size=batch_size)["t"]) == wanted(rows, slots, every, partial)
 
 
-def test_the_example_of_the_specification():
+def test_example_of_the_specification():
     counts = t.SlidingTotals(by="key", totals={"count": None}, every="1s", slots=3).session()
     outs = []
     for second, key in ((0, "a"), (0, "a"), (1, "a"), (2, "b"), (3, "b"), (4, "b"), (5, "b"), (6, "b")):

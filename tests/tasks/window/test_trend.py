@@ -59,7 +59,7 @@ def test_windows_equal_numpy(steps, hours, baseline, cut):
 
 
 @pytest.mark.long
-def test_a_long_stream_stays_exact():
+def test_long_stream_stays_exact():
     rng = np.random.default_rng(3)
     times = 1_600_000_000_000_000_000 + np.cumsum(rng.integers(1, 120_000_000_000, 3000))
     values = (2e8 + rng.normal(0, 5e6, 3000)).round()

@@ -58,7 +58,7 @@ def test_averages_equal_exact_sums(rows, window, size):
         assert error["reason"] == "late"
 
 
-def test_a_long_window_neither_drifts_nor_forgets():
+def test_long_window_neither_drifts_nor_forgets():
     rows = [("a", NOON, 1e12 if i < 500 else float(i % 7), float(1 + i % 3)) for i in range(4000)]
     out = t.WeightedAverage(last=1000).session().push_batch(batch_of(rows)).to_pylist()
     for i in (0, 499, 999, 1000, 1499, 1500, 2000, 3998, 3999):
@@ -80,7 +80,7 @@ def test_years_and_weeks_of_the_calendar():
     assert found("year") == [(1.0, 30), (1.5, 30), (4.0, 1), (6.0, 1), (28 / 3, 1)]
 
 
-def test_the_start_of_the_last_records():
+def test_start_of_the_last_records():
     rows = [("a", NOON + timedelta(seconds=i), 1.0, 1.0) for i in range(8)]
     session = t.WeightedAverage(last=3, start="since", output="mean").session()
     out = session.push_batch(batch_of(rows)).to_pylist()

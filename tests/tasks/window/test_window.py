@@ -137,7 +137,7 @@ def close(a, b):
 
 @pytest.mark.long
 @given(st.integers(0, 2**32))
-def test_windows_agree_with_their_definition_however_the_stream_is_cut(seed):
+def test_windows_equal_their_definition_for_any_split(seed):
     choose = random.Random(seed)
     task, naive, grain, rows = random_case(choose)
     for number, records in groupby(rows, key=lambda row: row[0]):
@@ -159,7 +159,7 @@ def test_windows_agree_with_their_definition_however_the_stream_is_cut(seed):
 
 @pytest.mark.long
 @given(st.integers(0, 2**32))
-def test_updates_agree_with_their_definition_however_the_stream_is_cut(seed):
+def test_updates_equal_their_definition_for_any_split(seed):
     choose = random.Random(seed)
     task, naive, grain, rows = random_case(choose)
     task = replace(task, emit="update")
@@ -311,7 +311,7 @@ def test_allowed_lateness_keeps_windows_open():
     assert spans(session.push(at(15, 8.0)), "sum") == [(0, 10, 5.0)]
 
 
-def test_a_clock_far_ahead_closes_nothing():
+def test_clock_far_ahead_closes_no_window():
     session = window(size="10s", max_ahead="20s")
     session.push_many([at(1, 1.0), at(2, 0.0)])
     assert session.push(at(10_000, 2.0)) == []
@@ -496,13 +496,13 @@ def test_distinct_values_are_counted_exactly_of_text_and_across_panes():
     assert sorted(row["n"] for row in rows if row["window_start"] == NOON) == sorted(wanted)
 
 
-def test_count_windows_take_first_and_last_by_arrival():
+def test_count_windows_order_first_and_last_by_arrival():
     session = Window(count=3, aggregates={"first": ("first", "value"), "last": ("last", "value")}).session()
     (row,) = session.push_many([at(5, 4.0), at(1, 1.0), at(3, 2.0)])
     assert (row["first"], row["last"]) == (4.0, 2.0)
 
 
-def test_a_window_without_values_gives_nulls():
+def test_window_without_values_gives_nulls():
     session = Window(size="1min", aggregates={**ALL, "median": ("quantile", "value", 0.5)}).session()
     session.push(at(1))
     (row,) = session.flush()
@@ -540,7 +540,7 @@ def test_distinct_counts_equal_the_sketch():
         assert session.flush()[0]["kinds"] == math.floor(sketch.estimate() + 0.5)
 
 
-def test_the_most_frequent_values():
+def test_most_frequent_values():
     names = ["x", "y", "x", "z", "y", "x", None, "ü"]
     session = Window(size="1h", every="30min", aggregates={"top": ("top", "name", 2)}).session()
     session.push_many(at(i, name=name) for i, name in enumerate(names))
@@ -669,6 +669,6 @@ def test_time_window_needs_timestamps():
         Window(size="1s").output_schema(pa.schema({"value": pa.float64()}))
 
 
-def test_a_descriptor_gives_the_same_task():
+def test_descriptor_gives_the_same_task():
     task = Window(size="1min", every="10s", aggregates={"m": ("mean", "value"), "t": ("top", "name", 3)})
     assert Window.from_dict(task.to_dict()) == task

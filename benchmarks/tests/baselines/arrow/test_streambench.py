@@ -29,7 +29,7 @@ OPTIONS = [
 
 
 @pytest.mark.parametrize(("name", "options"), OPTIONS)
-def test_batches_of_arrow_by_plain_python(name: str, options: dict[str, Any]) -> None:
+def test_arrow_batches_equal_plain_python(name: str, options: dict[str, Any]) -> None:
     odd = ["", "7", "7\tü b  c\t\t", "\t\t\t\t\t", "201309,40,1e3,x, 5 ,-3", "1,2,inf,nan,n/a,.5", " a\tb "]
     source = generate(application(name).inputs["lines"], messages=300, dirt=True)
     texts = odd + [v.as_py().decode() for b in source.read({"start": 0, "end": 300}) for v in b["payload"]]
@@ -51,5 +51,5 @@ def test_batches_of_arrow_by_plain_python(name: str, options: dict[str, Any]) ->
     assert digest(got) == digest(wanted)
 
 
-def test_nothing_comes_of_no_batches() -> None:
+def test_no_batches_give_no_results() -> None:
     assert [run_batched(name, []) for name in BATCH_FUNCTIONS] == [[]] * 7

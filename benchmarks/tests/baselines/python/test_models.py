@@ -7,7 +7,7 @@ import pytest
 
 
 @pytest.mark.parametrize("code", ["MLR", "DTC"])
-def test_models_give_what_scikit_learn_gives(code: str) -> None:
+def test_predictions_equal_scikit_learn(code: str) -> None:
     from riot_bench.baselines.python.models import predict_batch, predict_each
     from riot_bench.suites.models import INPUTS, readings, train_models
 

@@ -8,7 +8,7 @@ from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.streams.riotbench.city import CitySource
 
 
-def test_orjson_parses_the_same() -> None:
+def test_orjson_baseline_equals_parse_senml() -> None:
     from riot_bench.baselines.python.senml import parse
 
     lines = CitySource(SENSORS, 500).lines(0, 500)

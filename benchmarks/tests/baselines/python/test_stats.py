@@ -14,7 +14,7 @@ from benchmarks.tests.city_files import by_record, same
 from riot_ops import tasks as t
 
 
-def test_plain_python_stats_gives_the_same(city: Path, expected: dict[str, Any], tmp_path: Path) -> None:
+def test_plain_python_equals_the_dataflow(city: Path, expected: dict[str, Any], tmp_path: Path) -> None:
     from riot_bench.baselines.python.stats import stats
 
     rows = stats(LineFiles(city, 1).files, tmp_path)
@@ -24,7 +24,7 @@ def test_plain_python_stats_gives_the_same(city: Path, expected: dict[str, Any],
         same(ours, theirs, ["seq", "ordinal", "event_time", "sensor_id", "obs_type"])
 
 
-def test_plain_python_counts_what_riot_ops_counts(tmp_path: Path) -> None:
+def test_distinct_counts_are_equal(tmp_path: Path) -> None:
     """Also where a sensor's first reading is missing, as with many sensors some are."""
     from riot_bench.baselines.python.stats import stats
 

@@ -7,7 +7,7 @@ from riot_bench.baselines.python.windows import plain_window_means
 from riot_bench.suites import windows
 
 
-def test_windows_in_plain_python_are_the_same() -> None:
+def test_plain_python_windows_equal_the_operator() -> None:
     table = windows.readings(150_000)
     ours = windows.window_flow(windows.WINDOWS["tumbling"][0]).run(table)["window"].to_pandas()
     minutes = ours.window_start.astype("int64") // 60_000_000

@@ -12,9 +12,7 @@ from benchmarks.tests.city_files import same
 
 
 @pytest.mark.spark
-def test_idiomatic_pyspark_stats_gives_the_same(
-    spark: Any, city: Path, expected: dict[str, Any], tmp_path: Path
-) -> None:
+def test_pyspark_stats_equals_the_dataflow(spark: Any, city: Path, expected: dict[str, Any], tmp_path: Path) -> None:
     from riot_bench.baselines.spark.stats import stats
     from riot_bench.harness.micro_batches import timed_query
 

@@ -13,7 +13,7 @@ from riot_bench.suites import windows
 
 
 @pytest.mark.spark
-def test_windows_of_spark_are_the_same(spark: Any, tmp_path: Path) -> None:
+def test_spark_windows_equal_the_operator(spark: Any, tmp_path: Path) -> None:
     from riot_bench.harness.micro_batches import timed_query
 
     data = tmp_path / "data"

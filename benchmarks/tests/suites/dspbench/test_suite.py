@@ -40,7 +40,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Measure],
         return {m.measure: m for m in dspbench.measures(True, app=["wc"], runner="local", out=out)}, out
 
 
-def test_word_count_beside_plain_python(found: tuple[dict[str, Measure], Path]) -> None:
+def test_word_count_is_measured_beside_plain_python(found: tuple[dict[str, Measure], Path]) -> None:
     measures = found[0]
     for name in ("local", "local-results", "plain-python", "vs-plain-python", "local-all-cores-vs-one"):
         assert measures[f"dspbench/wc/{name}"].value > 0
@@ -55,20 +55,20 @@ def test_word_count_beside_plain_python(found: tuple[dict[str, Measure], Path]) 
     assert measures["dspbench/wc/local-memory"].value > 50
 
 
-def test_half_of_the_peak_of_all_cores_alone(tmp_path: Path) -> None:
+def test_paced_run_takes_half_of_the_peak_rate(tmp_path: Path) -> None:
     lines = write_input_lines(application("wc"), tmp_path, 400, 400)
     found = [m.measure.removeprefix("dspbench/wc/local-") for m in paced_measures(lines, 4000.0, None, 0.2)]
     assert found == ["latency-p50", "latency-p95", "sink", "cpu", "memory"]
 
 
-def test_a_paced_run_that_fails_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_paced_run_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.executable", shutil.which("false"))
     lines = write_input_lines(application("wc"), tmp_path, 400, 400)
     with pytest.raises(RiotError, match="word_count at 1,000 lines/s ended with exit code 1"):
         list(paced_measures(lines, 1000.0, 500.0, 0.1))
 
 
-def test_operators_of_word_count(found: tuple[dict[str, Measure], Path]) -> None:
+def test_operator_costs_of_word_count(found: tuple[dict[str, Measure], Path]) -> None:
     operators = by_operator({name: m.value for name, m in found[0].items()})
     assert list(operators) == ["wc/lines", "wc/split", "wc/counts"]
     split, counts = operators["wc/split"], operators["wc/counts"]
@@ -81,7 +81,7 @@ def test_operators_of_word_count(found: tuple[dict[str, Measure], Path]) -> None
         assert 0 < figures["time-p50"] <= figures["time-p95"]
 
 
-def test_the_page(found: tuple[dict[str, Measure], Path]) -> None:
+def test_page_of_results(found: tuple[dict[str, Measure], Path]) -> None:
     measures, out = found
     page = (out / "index.html").read_text()
     assert not re.search(r'(src|href)="(?!data:)', page)
@@ -100,7 +100,7 @@ def test_the_page(found: tuple[dict[str, Measure], Path]) -> None:
     assert "vs-plain-python" in shown
 
 
-def test_the_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_command_prints_its_measures(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(
         dspbench, "_all_measures", lambda chosen, *_: [Measure(f"dspbench/{chosen[0].code}/local", 1.0, "x")]
     )
@@ -110,7 +110,7 @@ def test_the_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert (tmp_path / "index.html").exists()
 
 
-def test_sides_that_do_not_agree(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_differing_sides_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dspbench, "plain_results", lambda *_: {"counts": [("a", 1)]})
     with pytest.raises(RiotError, match=r"of word_count differ in the number of results: .* and \{'counts': 1\}"):
         list(dspbench.measures(True, app=["word_count"], runner="local"))
@@ -125,13 +125,13 @@ def test_sides_that_do_not_agree(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
     ids=["suite", "name", "runner"],
 )
-def test_misuse(options: dict[str, Any], said: str) -> None:
+def test_misuse_is_refused(options: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         next(dspbench.measures(True, **options))
 
 
 @pytest.mark.parametrize("name", LINES)
-def test_lines_are_the_same_for_all(name: str, tmp_path: Any) -> None:
+def test_programs_read_equal_lines(name: str, tmp_path: Any) -> None:
     data = write_input_lines(application(name), tmp_path, 200, 100)
     assert data.total == 200 * len(data.files)
     part = data.take(100)
@@ -191,7 +191,7 @@ def put_out(spark: Any, data: InputLines, folder: Any) -> dict[str, list[tuple[A
 @pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.parametrize("name", BASELINES)
-def test_plain_pyspark_gives_the_same(name: str, spark: Any, tmp_path: Any) -> None:
+def test_pyspark_equals_the_dataflow(name: str, spark: Any, tmp_path: Any) -> None:
     lines = LINES_OF.get(name, 2000)
     data = write_input_lines(application(name), tmp_path / "written", lines, lines)
     given, _ = find_baseline(name)  # type: ignore[misc]

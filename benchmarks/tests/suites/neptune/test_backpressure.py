@@ -27,7 +27,7 @@ from riot_bench.suites.neptune.messages import SAMPLES, ReceivingSink, RelayResu
 from riot_ops.core.errors import RiotError
 
 
-def test_rates_of_stairs_by_hand():
+def test_step_rates_by_hand():
     stairs = Staircase(10.0, began=0.0)
     for level, sleep in enumerate(STEPS):
         spacing = sleep / 1e3 + 0.001  # a message costs 1 ms besides
@@ -42,7 +42,7 @@ def test_rates_of_stairs_by_hand():
     assert stairs.recovery_s() == pytest.approx(1.0)
 
 
-def test_the_power_that_the_rate_goes_with():
+def test_rate_exponent_by_hand():
     steps = [(s, 1000 / (s + 1), 1000 / (s + 1)) for s in (1.0, 2.0, 3.0)]
     assert rate_exponent(steps) == pytest.approx(-1)
     assert rate_exponent([(s, rate**0.5, rate) for s, rate, _ in steps]) == pytest.approx(-0.5)
@@ -51,7 +51,7 @@ def test_the_power_that_the_rate_goes_with():
     assert np.isnan(rate_exponent([(1.0, 400.0, 500.0), (2.0, 300.0, 500.0)]))
 
 
-def test_the_source_follows_the_last_stage():
+def test_source_rate_follows_the_last_stage():
     stairs, sink, waited = neptune_pressure.run_staircase(0.2)
     given = sum(n for _, n in stairs.sent)
     assert given == sink.result(given).messages == len(stairs.served)
@@ -80,20 +80,20 @@ def climbed(hold_s, at_the_end):
         ([0] * 10, math.inf),
     ],
 )
-def test_a_source_recovers_once_it_is_quicker_than_before(at_the_end, recovered):
+def test_recovery_starts_at_a_higher_rate(at_the_end, recovered):
     stairs = climbed(10.0, at_the_end)
     assert stairs.rate_within(*stairs.settled_span(1)) == pytest.approx(2)
     assert stairs.recovery_s() == recovered
 
 
-def test_a_source_that_gives_nothing_at_all_has_not_recovered():
+def test_silent_source_has_not_recovered():
     stairs = climbed(10.0, [0] * 10)
     stairs.sent = [(when, 0) for when, _ in stairs.sent]
     assert stairs.recovery_s() == math.inf
 
 
 @pytest.mark.parametrize(("at_the_end", "met"), [(8, True), (1, False), (0, False)])
-def test_a_source_that_does_not_recover_is_told(monkeypatch, at_the_end, met):
+def test_missing_recovery_is_reported(monkeypatch, at_the_end, met):
     def made_up(hold_s):
         stairs, sink = climbed(hold_s, [at_the_end] * 10), ReceivingSink()
         sink.notes = [[float(i), float(i), 1.0, 0.0, *[1e6] * SAMPLES] for i in range(9)]
@@ -105,7 +105,7 @@ def test_a_source_that_does_not_recover_is_told(monkeypatch, at_the_end, met):
     assert Measure.from_json(found["recovered"].to_json()).met is met
 
 
-def test_figures_of_the_staircase(monkeypatch):
+def test_measures_of_the_staircase(monkeypatch):
     kept = iter([1.0, 0.0, 1.0])
 
     def made_up(hold_s):
@@ -149,12 +149,12 @@ def test_rates_on_spark_by_hand():
         step_rates(micro_batches([1.0] * 7)[:-1], 10, 2)
 
 
-def test_what_micro_batches_took_by_hand():
+def test_durations_of_micro_batches_by_hand():
     spans = [(0.0, float(k)) for k in range(3 * len(LEVELS))]  # 0, 1, 2 are of the first step, which does not count
     assert batch_seconds(spans, 3) == [4, 7, 10, 13, 16]  # and the last one sleeps no more
 
 
-def test_the_stage_sleeps_by_the_numbers_of_messages(monkeypatch):
+def test_stage_sleeps_by_message_numbers(monkeypatch):
     now, slept = [0.0], []
 
     def sleep(seconds):
@@ -167,7 +167,7 @@ def test_the_stage_sleeps_by_the_numbers_of_messages(monkeypatch):
     assert slept == [1, 0.5, 2, 3]  # numbers 2, 3, 4 and 6; none where the steps are over
 
 
-def test_what_the_staircase_on_spark_loses_is_told(monkeypatch):
+def test_losses_of_the_staircase_on_spark_are_reported(monkeypatch):
     @contextmanager
     def session():
         yield None
@@ -225,7 +225,7 @@ def test_what_the_staircase_on_spark_loses_is_told(monkeypatch):
     assert (fall.values, fall.met) == (pytest.approx((0.3, 0.6, 0.6)), False)
 
 
-def test_what_micro_batches_have_once_their_limit_has_settled():
+def test_settled_micro_batches_by_hand():
     """At each step ten messages, of which three may go by before the limit has settled."""
     step = [(2, 9.0), (1, 9.0), (3, 1.0), (4, 2.0)]  # the last two begin behind three and six messages
     taken = step * len(LEVELS)

@@ -4,7 +4,7 @@ from riot_bench.suites.neptune import backpressure_spark as neptune_pressure_spa
 from riot_bench.suites.neptune.backpressure_spark import LEVELS, SettledStep, run_adaptive_staircase
 
 
-def test_a_staircase_with_a_target(spark, monkeypatch):
+def test_staircase_with_a_target_duration(spark, monkeypatch):
     """A target that no micro-batch comes to, whatever else the machine does: the limit stays where it begins."""
     monkeypatch.setattr(neptune_pressure_spark, "messages_per_step", lambda *_: [10] * len(LEVELS))
     steps, found = run_adaptive_staircase(spark, 5, 60.0, 0.0)

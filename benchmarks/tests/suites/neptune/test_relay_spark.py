@@ -3,7 +3,7 @@
 from riot_bench.suites.neptune.relay_spark import relay_measures
 
 
-def test_a_relay_over_a_shuffle(spark):
+def test_relay_over_a_shuffle(spark):
     found = {m.measure: m for m in relay_measures(spark, 50, 2, 100_000, (1024,), 10_000)}
     at = "neptune/relay/spark/50B"
     runs = (at, f"{at}/buffer-1KB", f"{at}/micro-batch-1KB")

@@ -40,7 +40,7 @@ def test_senders_and_jobs():
     assert found["neptune/jobs/equipment/lost"].met is True
 
 
-def test_a_job_monitors_all_readings_of_the_file(tmp_path):
+def test_job_processes_all_readings_of_the_file(tmp_path):
     path = write_readings(tmp_path / "readings.arrow", 30_000)
     found = run_monitoring(path, Buffering())
     source = EquipmentSource(messages=30_000, seed=1, dirt=False)
@@ -58,7 +58,7 @@ def of_equipment(n, lost=0):
     return told
 
 
-def test_jobs_that_monitor_equipment_count_until_the_last_is_done(monkeypatch):
+def test_equipment_jobs_count_until_the_last_one_ends(monkeypatch):
     monkeypatch.setattr(neptune_scaling, "run_jobs", lambda kind, n, path: of_equipment(n))
     found = {m.measure: m for m in neptune_scaling.equipment_measures((1, 2, 4), 3, 1000)}
     at = "neptune/jobs/equipment"
@@ -74,7 +74,7 @@ def test_jobs_that_monitor_equipment_count_until_the_last_is_done(monkeypatch):
     assert (lost.value, lost.met) == (1 + 1 + 1, False)  # a reading, a delay, an alarm
 
 
-def test_relays_at_once_count_together(monkeypatch):
+def test_concurrent_relays_count_together(monkeypatch):
     told = [{"rate": 100.0, "lost": 0, "disorder": 0}, {"rate": 50.0, "lost": -2, "disorder": 1}]
     monkeypatch.setattr(neptune_scaling, "run_jobs", lambda kind, n, *_: told[:n])
     found = {m.measure.removeprefix("neptune/jobs/relay/"): m for m in neptune_scaling.relay_measures((1, 2), 2, 0.1)}
@@ -85,14 +85,14 @@ def test_relays_at_once_count_together(monkeypatch):
 
 
 @pytest.mark.parametrize("lines", [990, 1010])
-def test_a_job_that_takes_more_or_fewer_readings_is_noticed(monkeypatch, lines):
+def test_wrong_number_of_readings_is_reported(monkeypatch, lines):
     told = {"messages": lines, "rows": {"delays": 5}, "seconds": 1.0}
     monkeypatch.setattr(neptune_scaling, "run_jobs", lambda kind, n, path: [told] * n)
     *_, lost = neptune_scaling.equipment_measures((1,), 1, 1000)
     assert (lost.value, lost.met) == (10, False)
 
 
-def test_senders_count_while_all_of_them_send():
+def test_steady_rate_counts_while_all_senders_send():
     notes = [(100.0, 7), (101.9, 7), (102.0, 7), (103.0, 10), (106.0, 30), (108.0, 20), (108.1, 7), (110.0, 7)]
     assert steady_rate(notes) == pytest.approx(60 / 6)  # what came from second 102 to 108, behind the first
     assert math.isnan(steady_rate(notes[:1]))
@@ -131,7 +131,7 @@ class Sender:
 
 
 @pytest.mark.parametrize(("more", "code"), [(0, 0), (8, 0), (0, -9)])
-def test_senders_begin_together_and_tell_what_they_sent(monkeypatch, more, code):
+def test_senders_start_together_and_report_their_counts(monkeypatch, more, code):
     @contextmanager
     def stage(kind, buffering, path, size, seconds):
         assert (kind, size, seconds) == ("send", 50, 0.5)
@@ -148,7 +148,7 @@ def test_senders_begin_together_and_tell_what_they_sent(monkeypatch, more, code)
         assert run_senders(2, 0.5)[1] == 2 * more
 
 
-def test_what_senders_lose_is_told(monkeypatch):
+def test_losses_of_senders_are_reported(monkeypatch):
     told = iter([(10.0, 0), (20.0, 8), (30.0, -8)])
     monkeypatch.setattr(neptune_scaling, "run_senders", lambda n, seconds: next(told))
     monkeypatch.setattr(neptune_scaling, "relay_measures", lambda *_: iter(()))
@@ -158,7 +158,7 @@ def test_what_senders_lose_is_told(monkeypatch):
     assert (found["lost"].value, found["lost"].met) == (16, False)
 
 
-def test_a_sender_that_is_warm_has_sent_nothing():
+def test_warm_up_of_a_sender_sends_nothing():
     a, b = socket.socketpair()
     link = LinkSink(a, Buffering(codec=None))
     assert neptune_processes._send(link, 50, None, link.buffering) == 0
@@ -171,7 +171,7 @@ def test_a_sender_that_is_warm_has_sent_nothing():
     assert link.sent == sum(rows) > 0
 
 
-def test_a_job_that_does_not_start_or_end_is_an_error(monkeypatch):
+def test_job_without_start_or_end_is_an_error(monkeypatch):
     for word, code, text in (
         ("", 0, "did not start"),
         ("ready\n", 0, "a job process failed with exit code 0"),

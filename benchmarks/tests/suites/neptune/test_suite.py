@@ -39,7 +39,7 @@ RAW = Buffering(capacity=4096, flush_ms=2, codec=None)
 
 
 @pytest.mark.parametrize("size", [50, 10_240])
-def test_a_message_has_its_size(size):
+def test_message_has_its_size(size):
     batch = next(MessageSource(size, total=3).read({"start": 0, "end": 3}))
     assert batch.nbytes == 3 * size
     assert batch.column("seq").to_pylist() == [0, 1, 2]
@@ -60,7 +60,7 @@ def test_messages_end_by_number_or_time_and_may_hold_anything():
     assert other.column("filler").to_pylist() == [b"a", b"bb", b"a"]
 
 
-def test_messages_know_how_many_were_given():
+def test_messages_count_those_given():
     some = MessageSource(50, total=9, first=100, read=150)  # three at once
     assert some.messages_read == 0
     next(some.read({"start": 0, "end": 5}))
@@ -68,7 +68,7 @@ def test_messages_know_how_many_were_given():
     assert some.messages_read == 5
 
 
-def test_a_message_that_was_due_is_sent_then_and_not_when_it_is_read():
+def test_send_time_is_the_due_time():
     some = MessageSource(50, total=20, read=150)
     found = [*some.read({"start": 10, "end": 14, "due": [1000, 1300]})]  # one each 100 us
     assert [batch.column("sent").to_pylist() for batch in found] == [[1_000_000, 1_100_000, 1_200_000], [1_300_000]]
@@ -83,7 +83,7 @@ def test_a_message_that_was_due_is_sent_then_and_not_when_it_is_read():
     assert sent == [100_500_000_000, 101_000_000_000, 101_500_000_000]
 
 
-def test_latency_of_what_is_paced_has_the_wait_in_the_source():
+def test_paced_latency_includes_the_wait_in_the_source():
     now = [time.time() - 2.0]
     paced = PacedSource(MessageSource(50, total=200, read=2500), rate=100, clock=lambda: now[0])
     batches, offset = [], {"row": 0}
@@ -126,14 +126,14 @@ def noted(*batches):
         ([[0, 1, 3]], 4, 1, 1),
     ],
 )
-def test_what_is_lost_doubled_or_out_of_order_is_noticed(batches, given, lost, disorder):
+def test_lost_duplicated_and_disordered_messages_are_counted(batches, given, lost, disorder):
     found = noted(*map(batch_of, batches)).result(given, warm=0)
     assert (found.lost, found.disorder) == (lost, disorder)
     assert found.faults == abs(lost) + disorder
     assert found.messages == sum(map(len, batches))
 
 
-def test_figures_leave_the_beginning_out():
+def test_warm_up_is_excluded_from_measures():
     sink = ReceivingSink()  # a batch of ten each second; each takes as many ms as its number
     sink.notes = [[1000.0 + i, 10.0 * i, 10, 0, *[1e6 * i] * SAMPLES] for i in range(11)]
     found = sink.result(110, warm=0.5)
@@ -143,7 +143,7 @@ def test_figures_leave_the_beginning_out():
     assert 9.9 < found.p99 <= 10
 
 
-def test_a_relay_in_process_loses_nothing_and_is_as_late_as_it_says():
+def test_relay_in_process_loses_nothing_and_measures_its_latency():
     found = run_local(MessageSource(50, total=20_000), RAW)
     assert (found.messages, found.lost, found.disorder) == (20_000, 0, 0)
     assert 0 < found.mean < 5000
@@ -158,7 +158,7 @@ def test_a_relay_in_process_loses_nothing_and_is_as_late_as_it_says():
     st.sampled_from([Buffering(), Buffering(codec=None), Buffering(ratio=0.2), Buffering(codec="zstd")]),
     st.tuples(st.integers(0, 65_535), st.integers(0, 1 << 31), st.integers(0, 1 << 62)),
 )
-def test_a_frame_comes_out_as_it_went_in(rows, buffering, names):
+def test_frame_roundtrip(rows, buffering, names):
     schema = pa.schema([("a", pa.int64()), ("b", pa.string()), ("c", pa.float64())])
     batch = pa.RecordBatch.from_arrays(
         [pa.array(c, f.type) for c, f in zip(zip(*rows, strict=True), schema, strict=True)], schema=schema
@@ -178,7 +178,7 @@ def test_a_frame_comes_out_as_it_went_in(rows, buffering, names):
     ("buffering", "repetitive", "random"),
     [(RAW, 0, 0), (Buffering(), 1, 1), (Buffering(ratio=0.5), 1, 0), (Buffering(codec="zstd", ratio=0.001), 0, 0)],
 )
-def test_a_frame_says_whether_it_is_compressed(buffering, repetitive, random):
+def test_frame_flag_marks_compression(buffering, repetitive, random):
     chance = np.random.default_rng(3)
     a, b = socket.socketpair()
     link = LinkSink(a, buffering)
@@ -191,7 +191,7 @@ def test_a_frame_says_whether_it_is_compressed(buffering, repetitive, random):
     b.close()
 
 
-def test_a_damaged_frame_is_refused():
+def test_damaged_frame_is_refused():
     sent = encode_frame(batch_of([0, 1]), RAW, 0)
     header, payload = sent[: HEADER.size], sent[HEADER.size :]
     other = bytearray(payload)
@@ -219,14 +219,14 @@ def linked(messages, buffering, receiver=None):
 
 
 @pytest.mark.parametrize("buffering", [RAW, Buffering(), Buffering(capacity=0), Buffering(capacity=500, ratio=0.5)])
-def test_a_link_hands_on_each_message_once_and_in_order(buffering):
+def test_link_delivers_each_message_once_and_in_order(buffering):
     total = 300 if buffering.capacity == 0 else 5000
     sending, found = linked(MessageSource(60, total=total), buffering)
     assert (found.messages, found.lost, found.disorder) == (total, 0, 0)
     assert sending.bytes > total * (60 if buffering.codec is None else 1)
 
 
-def test_a_link_tells_of_all_that_came_as_far_as_it_is_asked_for():
+def test_link_offset_follows_the_limit():
     a, b = socket.socketpair()
     source = LinkSource(b, batch_of([0]).schema)
     for first in (0, 3, 6):  # one frame per three
@@ -239,7 +239,7 @@ def test_a_link_tells_of_all_that_came_as_far_as_it_is_asked_for():
     source.close()
 
 
-def test_a_slow_receiver_holds_the_sender_back():
+def test_slow_receiver_blocks_the_sender():
     ahead, seen = [], 0
     a, b = socket.socketpair()
     for one in (a, b):
@@ -272,7 +272,7 @@ def test_a_slow_receiver_holds_the_sender_back():
     assert max(ahead) < 300  # what the two queues and the socket hold
 
 
-def test_a_link_that_breaks_off_is_an_error():
+def test_broken_link_is_an_error():
     a, b = socket.socketpair()
     a.sendall(encode_frame(batch_of([0, 1]), RAW, 0)[:-3])
     a.close()
@@ -285,7 +285,7 @@ def test_a_link_that_breaks_off_is_an_error():
     a.close()
 
 
-def test_a_receiver_that_goes_away_wakes_a_sender_that_is_held_back():
+def test_closed_receiver_wakes_a_blocked_sender():
     a, b = socket.socketpair()
     closing = threading.Timer(0.2, b.close)
     closing.start()
@@ -315,7 +315,7 @@ def cut_short(sink, most):
     return sink
 
 
-def test_a_relay_over_processes_loses_nothing_in_one_run_after_the_other(monkeypatch):
+def test_relay_over_processes_loses_nothing_in_repeated_runs(monkeypatch):
     with ProcessRelay() as run:
         for messages in (MessageSource(50, total=4000), MessageSource(300, total=1000, fillers=[b"a" * 99, b"b" * 7])):
             found, sent = run.counted(messages, RAW)
@@ -329,7 +329,7 @@ def test_a_relay_over_processes_loses_nothing_in_one_run_after_the_other(monkeyp
 
 
 @pytest.mark.parametrize("where", [neptune_relay, neptune_processes])
-def test_a_relay_that_loses_what_comes_last_tells_it(monkeypatch, where):
+def test_relay_that_loses_its_last_messages_is_reported(monkeypatch, where):
     monkeypatch.setattr(where, "ReceivingSink", lambda: cut_short(ReceivingSink(), 3000))
     given = MessageSource(50, total=4000)
     if where is neptune_relay:
@@ -344,7 +344,7 @@ def test_a_relay_that_loses_what_comes_last_tells_it(monkeypatch, where):
 # -- the suite ---------------------------------------------------------------------------------------
 
 
-def test_published_bandwidth_is_that_of_the_throughput():
+def test_published_bandwidth_follows_from_the_throughput():
     assert THROUGHPUT.keys() == LATENCY.keys() == BANDWIDTH.keys() == set(neptune_relay.SIZES)
     for size, rates in THROUGHPUT.items():
         for rate, width in ((rates.neptune, BANDWIDTH[size].neptune), (rates.storm, BANDWIDTH[size].storm)):
@@ -365,7 +365,7 @@ def made_up(rates):
     return run
 
 
-def test_the_relay_has_a_figure_for_each_size_and_buffer(monkeypatch):
+def test_relay_has_measures_for_each_size_and_buffer(monkeypatch):
     monkeypatch.setattr(neptune_relay, "QUICK_SIZES", (50, 400))
     monkeypatch.setattr(neptune_relay, "QUICK_BUFFERS", (1 << 10, 1 << 14))
     rates = [200.0, 1.0, 210.0, 2.0, 220.0, 3.0, 5.0, 6.0, 7.0, 8.0, 8.0, 8.0, 20.0, 21.0, 22.0, 19.0, 21.0, 20.0]
@@ -395,7 +395,7 @@ def test_the_relay_has_a_figure_for_each_size_and_buffer(monkeypatch):
     }
 
 
-def test_what_one_run_doubles_does_not_make_up_for_what_another_one_loses(monkeypatch):
+def test_duplicates_of_a_run_do_not_cancel_losses_of_another(monkeypatch):
     monkeypatch.setattr(neptune_relay, "QUICK_SIZES", (50,))
     monkeypatch.setattr(neptune_relay, "QUICK_BUFFERS", (1 << 10,))
     losses, chance = iter([0, 0, 8, -8, 0, 0, 5, -5, 0]), np.random.default_rng(0)
@@ -409,7 +409,7 @@ def test_what_one_run_doubles_does_not_make_up_for_what_another_one_loses(monkey
     assert found["disorder"].met is True
 
 
-def test_what_is_paced_has_to_keep_pace_and_to_be_whole(monkeypatch):
+def test_paced_run_must_keep_pace_without_losses(monkeypatch):
     monkeypatch.setattr(neptune_relay, "_sweep", lambda *_: iter(()))
     runs = []
 
@@ -428,7 +428,7 @@ def test_what_is_paced_has_to_keep_pace_and_to_be_whole(monkeypatch):
     assert (found["lost"].value, found["lost"].met) == (8 + 1 + 7 + 1, False)
 
 
-def test_a_relay_over_links_has_a_share_of_what_a_link_can_take(monkeypatch):
+def test_relay_over_links_has_its_share_of_the_link_capacity(monkeypatch):
     class Made:
         def __enter__(self):
             return made_up([1.0, *(n * 1e6 for n in (5, 0.1, 7, 0.2, 6, 0.3, 1, 0.1, 3, 0.2, 2, 0.3))])
@@ -449,7 +449,7 @@ def test_a_relay_over_links_has_a_share_of_what_a_link_can_take(monkeypatch):
     assert not any(m.measure.endswith("share") for *_, m in shown)
 
 
-def test_the_capacity_of_a_link_is_that_of_plain_bytes(monkeypatch):
+def test_link_capacity_is_measured_with_plain_bytes(monkeypatch):
     monkeypatch.setattr(neptune_processes, "CHUNK", 1000)
     monkeypatch.setattr(neptune_processes, "CHUNKS", 5)
     now, ended, threads = iter([0.0, 9.0, 10.0, 10.5, 20.0, 20.25]), [], []
@@ -471,7 +471,7 @@ def test_the_capacity_of_a_link_is_that_of_plain_bytes(monkeypatch):
     assert ended == ["drain"]
 
 
-def test_the_relay_on_spark_tells_what_is_missing_and_what_a_buffer_does(monkeypatch):
+def test_relay_on_spark_reports_losses_and_buffer_effects(monkeypatch):
     started = []
 
     def start(flow, session, messages, *, sinks, max_records, buffering):
@@ -550,7 +550,7 @@ def test_compression_compares_all_settings(monkeypatch):
         assert all(COMPRESSION[data] in found[name].against for name in tests)
 
 
-def test_data_lie_below_between_and_above_the_coefficients(monkeypatch):
+def test_payloads_lie_below_between_and_above_the_coefficients(monkeypatch):
     monkeypatch.setattr(neptune_compression, "LINES", 3000)  # about 1 MiB
     wanted = {
         "equipment": [False, True, True, True],
@@ -567,7 +567,7 @@ def test_data_lie_below_between_and_above_the_coefficients(monkeypatch):
     assert found["mixed"][7][-100:] == found["equipment"][7][-100:]
 
 
-def test_the_suite_is_known_and_its_figures_fit():
+def test_figures_of_the_suite_match_its_measures():
     assert "neptune" in SUITES
     assert {one.key for one in find_experiments("neptune")} == {
         *(f"neptune/relay/{name}" for name in ("local", "processes", "spark")),
@@ -590,5 +590,5 @@ def test_the_suite_is_known_and_its_figures_fit():
 @pytest.mark.parametrize(
     ("size", "text"), [(50, "50B"), (1024, "1KB"), (10_240, "10KB"), (1 << 20, "1MB"), (1000, "1000B")]
 )
-def test_labels(size, text):
+def test_size_labels(size, text):
     assert size_label(size) == text

@@ -37,7 +37,7 @@ def stay(first, last, messages=None, warm=()):
 
 
 @pytest.mark.parametrize("first", [0, 5])
-def test_a_stay_is_held_against_a_run_from_its_first_message_on(first):
+def test_lifetime_equals_a_run_from_its_first_message(first):
     found = outputs_equal("x", [stay(first, 20, 21 - first)], opened, " here")
     assert found.value == 1 and found.reach == 1
     assert found.against.startswith(f"{(21 - first) // 3} records in 1 lifetimes here, each against")
@@ -48,14 +48,14 @@ def test_a_stay_is_held_against_a_run_from_its_first_message_on(first):
     assert outputs_equal("x", [moved], opened).value == 0
 
 
-def test_stays_that_share_what_came_before_are_told_apart():
+def test_lifetimes_with_earlier_state_are_not_compared():
     found = outputs_equal("x", [stay(0, 20), stay(3, 9, warm=["average"])], opened)
     assert found.value == 1 and found.against.endswith("; 1 more share state with earlier messages")
     assert outputs_equal("x", [stay(3, 9, warm=["average"])], opened).value == 0, "nothing was compared"
     assert outputs_equal("x", [Lifetime(smooth())], opened).value == 0
 
 
-def test_silence_around_actions_is_what_is_longer_than_usual_within_a_stay():
+def test_silence_at_actions_is_measured_against_usual_gaps():
     def at(*times):
         return Lifetime(smooth(), times=[*times])
 
@@ -66,7 +66,7 @@ def test_silence_around_actions_is_what_is_longer_than_usual_within_a_stay():
     assert Lifetimes([at(0.0, 1.0), at(9.0, 10.0)]).longest_silence_ms([(4.0, 5.0)]) == 0.0, "it was away"
 
 
-def test_each_stay_of_a_trace_is_compared(monkeypatch):
+def test_each_lifetime_of_a_trace_is_compared(monkeypatch):
     flows = {name: smooth(name) for name in "ab"}
     actions = [Action(n, op, name) for n, (op, name) in enumerate([("submit", "a"), ("submit", "b"), ("remove", "a")])]
     actions += [Action(3, "submit", "a"), Action(4, "remove", "a"), Action(5, "remove", "b")]

@@ -92,7 +92,7 @@ def went(clock, side, between=4.0):
     return reuse_spark.run_trace(side, {"a": "a", "b": "b"}, actions, between)
 
 
-def test_what_runs_between_actions_and_what_actions_take_are_told_apart(clock):
+def test_runs_and_actions_are_timed_separately(clock):
     apart = went(clock, Scripted(clock, 0.5, 2.0))
     assert apart.cores == pytest.approx([0.5, 1.0, 0.5, 0.0]) and apart.action_cpu_s == pytest.approx([2, 2, 0, 0])
     assert apart.cpu_seconds(60) == pytest.approx(4 + 60 * 2.0)
@@ -115,7 +115,7 @@ def test_what_runs_between_actions_and_what_actions_take_are_told_apart(clock):
     assert better.reach == 0.51
 
 
-def test_micro_batches_that_a_busy_machine_left_out_count_as_the_others(clock):
+def test_skipped_micro_batches_count_at_the_mean(clock):
     slow = Scripted(clock, 0.25, 1.0)
     slow.pace = 0.5  # half of what is due
     found = went(clock, slow)
@@ -124,7 +124,7 @@ def test_micro_batches_that_a_busy_machine_left_out_count_as_the_others(clock):
     assert stuck.cores == pytest.approx([1.0, 0.55]), "the mean stands in for what did nothing"
 
 
-def test_a_side_is_up_when_each_query_has_compiled_its_code():
+def test_start_waits_until_each_query_has_compiled():
     """The first micro-batch of one that others become is empty, the second the first with records."""
     together, apart = (object.__new__(kind) for kind in (reuse_sides.SharedQueries, reuse_sides.SeparateQueries))
     for batches, up in ((2, False), (3, True)):
@@ -136,7 +136,7 @@ def test_a_side_is_up_when_each_query_has_compiled_its_code():
         assert together.is_started() == apart.is_started() == up
 
 
-def test_outputs_that_differ_are_seen(monkeypatch, tmp_path):
+def test_differing_outputs_are_reported(monkeypatch, tmp_path):
     flows = {"city-pred": next(flow for flow in riot21() if flow.name == "city-pred")}
 
     class Same:
@@ -168,7 +168,7 @@ def test_outputs_that_differ_are_seen(monkeypatch, tmp_path):
     assert reuse_sides.check_outputs("x", None, tmp_path, flows, opened).value == 0
 
 
-def test_what_two_cores_carry_is_told_by_processor_time(clock, monkeypatch):
+def test_capacity_follows_from_cpu_time(clock, monkeypatch):
     sides = []
 
     def opened(each, shared):
@@ -200,7 +200,7 @@ def test_options_are_checked():
         list(reuse.measures(backend="spark", at_once=0))
 
 
-def test_at_once_and_quick_say_how_many_run(monkeypatch):
+def test_concurrent_and_quick_limit_the_dataflows(monkeypatch):
     asked = []
     monkeypatch.setattr(
         reuse_spark,
@@ -229,7 +229,7 @@ def test_at_once_and_quick_say_how_many_run(monkeypatch):
     assert most == 12 and len({action.name for action in full}) > 12
 
 
-def test_the_report_has_traces_on_spark_and_many_dataflows(monkeypatch):
+def test_report_includes_traces_on_spark_and_many_dataflows(monkeypatch):
     asked = []
 
     def measured(name, flows, traces, quick, opened, at_once):
@@ -301,7 +301,7 @@ def measured(spark, monkeypatch):
 
 
 @pytest.mark.spark
-def test_a_trace_beside_queries_of_spark(measured, monkeypatch):
+def test_trace_in_threads_beside_separate_queries(measured, monkeypatch):
     """What is together runs in threads; each by itself, on Spark. The next one has both there."""
     opened = []
 
@@ -319,14 +319,14 @@ def test_a_trace_beside_queries_of_spark(measured, monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.spark
-def test_a_trace_on_spark(measured):
+def test_trace_on_spark(measured):
     measured("grid-kalman", "grid-stats")
 
 
 @pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.integration
-def test_many_dataflows_are_measured_as_in_process(spark, monkeypatch):
+def test_many_dataflows_on_spark(spark, monkeypatch):
     monkeypatch.setattr(reuse_many, "spark_session", lambda cores: contextlib.nullcontext(spark))
     monkeypatch.setattr(reuse_many, "MEASURED_S", (30.0, 4.0))
     found = {m.measure: m for m in reuse.measures(quick=True, many=5, backend="spark")}

@@ -13,7 +13,7 @@ import riot_ops as ro
 from riot_ops.reuse import ReuseManager
 
 
-def test_twenty_steps_come_while_a_thousand_run_and_the_95th_percentile_counts(monkeypatch):
+def test_submission_time_is_the_95th_percentile_beside_1000_steps(monkeypatch):
     running, submitted = [], ReuseManager.submit
 
     def submit(manager, flow):
@@ -31,7 +31,7 @@ def test_twenty_steps_come_while_a_thousand_run_and_the_95th_percentile_counts(m
     assert reuse_submit.SUBMITS >= 200
 
 
-def test_what_is_left_when_all_have_gone_is_told(monkeypatch):
+def test_steps_left_after_all_removals_are_counted(monkeypatch):
     flow = ro.Dataflow("a")
     flow.sink("out", flow.source("in", schema={"value": "double"}).to(ro.tasks.KalmanFilter(), id="k"))
     actions = [Action(0, "submit", "a"), Action(1, "remove", "a")]
@@ -43,6 +43,6 @@ def test_what_is_left_when_all_have_gone_is_told(monkeypatch):
 
 
 @pytest.mark.parametrize("walk", reuse.TRACES)
-def test_the_null_back_end_drains_each_trace(walk):
+def test_null_back_end_drains_each_trace(walk):
     found = {m.measure: m for m in reuse.measures(trace=(walk,), backend="null")}
     assert found[f"reuse/riot/{walk}/after-drain"].value == 0

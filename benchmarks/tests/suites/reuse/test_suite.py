@@ -17,7 +17,7 @@ from riot_ops.core.errors import ConfigError
 from riot_ops.reuse import ReuseManager, signatures
 
 
-def test_counted_alone_it_gives_the_figures_of_the_books():
+def test_null_back_end_gives_the_measures_of_the_ledger():
     found = {m.measure: m for m in reuse.measures(trace=("seq",), workload=("riot",), backend="null")}
     books = (
         "tasks-peak-reduction",
@@ -34,7 +34,7 @@ def test_counted_alone_it_gives_the_figures_of_the_books():
     assert round(peak.value, 3) == 0.453 and peak.met and peak.against == "saved steps, of 192 separate ones"
 
 
-def test_each_trace_and_workload_is_another():
+def test_traces_and_workloads_differ():
     def total(**options):
         return [m.value for m in reuse.measures(backend="null", **options) if m.measure.endswith("sum-reduction")]
 
@@ -44,7 +44,7 @@ def test_each_trace_and_workload_is_another():
     assert [opmw] != total(trace=("seq",)) and 0.25 < opmw < 0.4
 
 
-def test_run_in_process_both_sides_take_time_and_give_the_same(monkeypatch):
+def test_sides_in_process_have_equal_outputs_and_cpu_times(monkeypatch):
     some = [flow for flow in riot21() if flow.name in ("grid-kalman", "grid-short", "grid-cleaned-stats")]
     monkeypatch.setattr(reuse, "riot21", lambda: some)
     monkeypatch.setitem(reuse_local.PEAK_SAVINGS, "riot", 0.3)
@@ -55,7 +55,7 @@ def test_run_in_process_both_sides_take_time_and_give_the_same(monkeypatch):
     assert found["reuse/riot/rw1/disruption-ms"].value > 0
 
 
-def test_records_may_move_behind_some_actions_alone():
+def test_cpu_is_measured_after_every_nth_action():
     flows = {flow.name: flow for flow in riot21() if flow.name in ("grid-kalman", "grid-short")}
 
     def points(**every):
@@ -66,11 +66,11 @@ def test_records_may_move_behind_some_actions_alone():
     assert points(every=3) == [f"x/cpu/together/{n}" for n in (1, 4)]
 
 
-def test_the_quick_form_does_a_tenth_of_the_work():
+def test_quick_form_does_a_tenth_of_the_work():
     assert reuse._tenth_of_work({}) == pi_series({}, 300) != pi_series({})
 
 
-def test_records_that_differ_are_seen(monkeypatch):
+def test_differing_records_are_reported(monkeypatch):
     flows = {f.name: f for f in riot21() if f.name in ("grid-kalman", "grid-stats")}
     assert reuse_local.check_outputs("x", flows, 400).value == 1
     whole = reuse_local.open_source
@@ -95,7 +95,7 @@ def test_fragments_are_counted_by_hand():
     assert found["x/idle-share"].value == pytest.approx(0 if first.name == last.name else 2 / 5 / 3)
 
 
-def test_names_are_checked():
+def test_unknown_names_are_refused():
     for wrong in ({"trace": ("sex",)}, {"workload": ("riott",)}, {"backend": "spork"}):
         with pytest.raises(ConfigError, match="is not one of"):
             list(reuse.measures(**wrong))
@@ -116,7 +116,7 @@ def test_many_dataflows_over_one_stream(monkeypatch):
         list(reuse.measures(many=4, backend="null"))
 
 
-def test_latency_counts_from_when_the_message_was_due():
+def test_latency_counts_from_the_due_time():
     latencies = reuse_many.Latencies()
     latencies.begin = time.time() - 10
     latencies.sink().function("out", pa.record_batch({"seq": pa.array([0, 4500])}))
@@ -125,14 +125,14 @@ def test_latency_counts_from_when_the_message_was_due():
     assert latencies.since(time.time() + 1).size == 0
 
 
-def test_each_of_many_dataflows_has_a_filter_of_its_own_and_one_parser_for_all():
+def test_many_dataflows_share_their_parser():
     manager = ReuseManager()
     for i in range(5):
         manager.submit(reuse_many.make_flow(i, 5))
     assert manager.stats()["steps"] == 2 + 3 * 5 and manager.stats()["sources"] == 1
 
 
-def test_the_figures_show_each_trace_step_by_step(monkeypatch):
+def test_figures_show_each_trace_by_step(monkeypatch):
     some = [flow for flow in riot21() if flow.name in ("grid-kalman", "grid-short", "grid-cleaned-stats")]
     monkeypatch.setattr(reuse, "riot21", lambda: some)
     found = list(reuse.measures(quick=True, trace=("seq",), steps=True))
@@ -159,13 +159,13 @@ def test_the_figures_show_each_trace_step_by_step(monkeypatch):
     }
 
 
-def test_a_long_line_has_some_of_its_points():
+def test_long_line_is_downsampled():
     line = list(reuse_local._line_points("reuse/x", list(range(100)), "steps", ""))
     assert [m.measure for m in line[:2]] == ["reuse/x/1", "reuse/x/4"] and len(line) == 34
     assert [m.value for m in line[:2]] == [0, 3]
 
 
-def test_the_experiments_run_their_own_workload(monkeypatch):
+def test_experiments_run_their_own_workload(monkeypatch):
     asked = []
     monkeypatch.setattr(reuse, "measures", lambda quick, **options: asked.append((quick, options)) or iter(()))
     for one in reuse.EXPERIMENTS[:2]:

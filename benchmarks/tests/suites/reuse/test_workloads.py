@@ -32,7 +32,7 @@ def marks(flows):
 RIOT = marks(riot21())
 
 
-def test_riot21_has_the_steps_that_are_stated():
+def test_riot21_has_the_stated_steps():
     assert len(RIOT) == 21 and sum(map(len, RIOT.values())) == 192
     assert len({mark for found in RIOT.values() for mark in found}) == 105
     for stream in ("city", "taxi", "grid"):
@@ -43,14 +43,14 @@ def test_riot21_has_the_steps_that_are_stated():
     assert round(100 * saved.peak, 1) == 45.3 and len(saved.alone) == 42
 
 
-def test_riot21_has_stores_of_ones_own():
+def test_riot21_takes_other_stores():
     def texts(**options):
         return "".join(flow.to_json() for flow in riot21(**options))
 
     assert "sqlite:///x.db" in texts(store="sqlite:///x.db") and "memory://y" in texts(broker="memory://y")
 
 
-def test_traces_of_riot21_save_what_was_measured_elsewhere():
+def test_traces_of_riot21_have_the_published_savings():
     names = list(RIOT)
     assert statistics.mean(count_steps(sequential_trace(names, s), RIOT).total for s in range(60)) == pytest.approx(
         0.365, abs=0.02
@@ -91,7 +91,7 @@ def test_parameters_of_opmw_like_count():
             opmw_like(0, **wrong)
 
 
-def test_opmw_like_takes_any_function():
+def test_opmw_like_accepts_any_function():
     class Work:
         def __call__(self, row):
             return {"pi": 3.0}
@@ -108,7 +108,7 @@ def test_opmw_like_takes_any_function():
     assert {pi for end in ends for pi in result[end]["pi"].to_pylist()} == {4.0}
 
 
-def test_the_books_of_the_manager_agree_with_the_count():
+def test_manager_stats_equal_counted_steps():
     flows = {flow.name: flow for flow in riot21()}
     manager = ReuseManager()
     trace = random_walk_trace(list(flows), steps=20, seed=1)
@@ -132,13 +132,13 @@ def test_saved_shares_by_hand():
     assert saved.mean == pytest.approx((0 + 0.4 + 0) / 3) and saved.uses == {1: 3 + 1 + 2, 2: 2}
 
 
-def test_where_nothing_runs_nothing_is_saved():
+def test_no_running_steps_save_nothing():
     for trace in ([], [Action(0, "submit", "a"), Action(1, "remove", "a")]):
         saved = count_steps(trace, {"a": []})
         assert (saved.peak, saved.total, saved.mean, dict(saved.uses)) == (0, 0, 0, {})
 
 
-def test_traces_are_valid_and_are_read_back(tmp_path):
+def test_traces_are_valid_and_survive_a_roundtrip(tmp_path):
     names = [f"d{i}" for i in range(11)]
     for trace in (
         sequential_trace(names, 3),
@@ -165,7 +165,7 @@ def test_traces_are_valid_and_are_read_back(tmp_path):
             random_walk_trace(**wrong)
 
 
-def test_riot21_together_gives_each_what_it_gives_alone():  # P15, with the real tasks
+def test_riot21_shared_outputs_equal_separate_ones():  # P15, with the real tasks
     choose = random.Random(0)
     flows = [f for f in choose.sample(riot21(), 21) if not f.name.startswith("taxi")]
     backend = LocalBackend(batch_size=64)
@@ -188,14 +188,14 @@ def test_riot21_together_gives_each_what_it_gives_alone():  # P15, with the real
         assert any(alone[stream].num_rows for stream in streams)
 
 
-def test_the_work_of_opmw_like_is_done():
+def test_opmw_like_does_its_work():
     flow = next(f for f in opmw_like(0) if len(f.nodes_of_kind("task")) == 3)
     got = flow.run([{"value": 1.0, "pi": 0.0}])
     end = flow.inputs(flow.nodes_of_kind("sink")[0].id)[0].source
     assert got[end].column("pi")[0].as_py() == pi_series({})["pi"]
 
 
-def test_other_work_is_done_and_makes_other_steps():
+def test_other_functions_make_other_steps():
     def three(row):
         return {"pi": 3.0}
 

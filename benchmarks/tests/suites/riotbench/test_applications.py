@@ -13,7 +13,7 @@ from benchmarks.tests.outcomes import FIGURES, lines
 from riot_ops.core.errors import ConfigError
 
 
-def test_app(tmp_path: Path) -> None:
+def test_application_measures(tmp_path: Path) -> None:
     options = ("--name", "stats", "--stream", "city", "--duration", "1.5", "--out", str(tmp_path))
     found = {m["measure"]: m for m in lines("app", *options)}
     data = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))
@@ -37,13 +37,15 @@ def test_app(tmp_path: Path) -> None:
         ("micro", {"duration": 5.0}, "the benchmark 'micro' has no option --duration"),
     ],
 )
-def test_misuse(name: str, options: dict[str, Any], text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_misuse_is_refused(
+    name: str, options: dict[str, Any], text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError, match=text):
         bench.run_suite(name, quick=True, **options)
 
 
-def test_app_runs_the_whole_week_unless_told_otherwise(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_application_runs_the_whole_week_by_default(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     lengths = []
 
     class Stop(Exception):

@@ -10,7 +10,7 @@ import pytest
 from benchmarks.tests.outcomes import FIGURES, lines
 
 
-def test_micro(tmp_path: Path) -> None:
+def test_micro_measures(tmp_path: Path) -> None:
     found = {m["measure"]: m for m in lines("micro", "--task", "XML", "--task", "blt".upper(), "--out", str(tmp_path))}
     assert set(found) == {f"micro/{code}/{name}" for code in ("XML", "BLT") for name in FIGURES}
     assert found["micro/XML/peak"]["value"] > 310 / 10

@@ -15,7 +15,7 @@ from benchmarks.tests.outcomes import Page, outcome
 
 
 @pytest.mark.parametrize("suite", ["micro", "app"])
-def test_page_has_every_figure_and_needs_nothing_else(tmp_path: Path, suite: str) -> None:
+def test_page_has_every_figure_and_is_self_contained(tmp_path: Path, suite: str) -> None:
     with ResultFiles(suite, "local", quick=True, folder=tmp_path / "ü") as results:
         results.where = "in process, <one> core"
         for one in (outcome("KAL"), outcome("BLT", silent=True), outcome("stats/city", stable=False)):
@@ -47,7 +47,7 @@ def test_page_has_every_figure_and_needs_nothing_else(tmp_path: Path, suite: str
     assert [v >= 0 for v in data["load"]] == [True, True]
 
 
-def test_what_was_measured_before_a_failure_is_written(tmp_path: Path) -> None:
+def test_measures_before_a_failure_are_written(tmp_path: Path) -> None:
     def interrupted() -> None:
         with ResultFiles("micro", "local", quick=True, folder=tmp_path) as results:
             results.add(outcome())

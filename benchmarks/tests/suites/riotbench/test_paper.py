@@ -5,7 +5,7 @@ from __future__ import annotations
 from riot_bench.suites.riotbench.paper import APPS, CATALOGUE, MICRO, paper_figures
 
 
-def test_the_papers_figures() -> None:
+def test_figures_of_the_paper() -> None:
     assert (MICRO["XML"].rate, MICRO["BLF"].rate, MICRO["KAL"].rate, MICRO["DAC"].rate) == (310, 68e3, 68e3, 68e3)
     assert MICRO["AVG"].at_least
     # its thirteen tasks, with the query and without the publish-subscribe source

@@ -11,7 +11,7 @@ from riot_bench.suites.riotbench.tables import comparison_table, measure_notes
 from benchmarks.tests.outcomes import FIGURES, outcome
 
 
-def test_measures_say_what_they_are_beside() -> None:
+def test_measures_name_their_comparison() -> None:
     one = outcome()
     found = {
         m.measure: m for m in one.measures("micro", measure_notes(one, paper_figures("micro", "KAL"), "in process"))

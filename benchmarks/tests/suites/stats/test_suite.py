@@ -11,7 +11,7 @@ from riot_ops.core.errors import RiotError
 
 
 @pytest.mark.parametrize("theirs", [{"avg": 1}, None], ids=["differ", "agree"])
-def test_counting_is_measured_where_both_sides_agree(
+def test_counting_is_measured_after_a_comparison(
     city: Path, monkeypatch: pytest.MonkeyPatch, theirs: dict[str, int] | None
 ) -> None:
     from riot_bench.baselines.python import stats as stats_python

@@ -12,7 +12,7 @@ from riot_bench.suites.streambench.cost import CostMonitor
 from riot_bench.suites.streambench.runs import Run
 
 
-def test_a_watch_is_from_a_micro_batch_to_another(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cost_is_measured_between_micro_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     """Seconds 5 to 11, in which the fourth, fifth and sixth were done; the second was behind the first too soon."""
     told: list[int | None] = [None, None, 1, 1, 2, 4, 4, 5, 5]
     now = [0.0]

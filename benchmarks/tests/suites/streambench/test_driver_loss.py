@@ -32,7 +32,7 @@ class Ended:
         return self.returncode
 
 
-def test_a_driver_that_is_not_there_to_be_lost(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_missing_driver_is_an_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     data, killed = write_numbered("searches", tmp_path / "lines", 11, 4), list[Any]()
     monkeypatch.setattr(streambench_driver, "kill_group", killed.append)
     for batches, said in (

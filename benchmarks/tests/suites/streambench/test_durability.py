@@ -21,7 +21,7 @@ from riot_ops.ingest.pace import PacedSource
 from riot_ops.measure.processes import Usage
 
 
-def test_marks_come_through_and_tell_their_delay() -> None:
+def test_marks_are_delivered_with_their_delay() -> None:
     now = [1000.0]
     source = PacedSource(MarkedSource(streams.generate("searches", messages=100), 25), rate=10, clock=lambda: now[0])
     start = source.latest(source.initial())
@@ -67,7 +67,7 @@ def test_marks_come_through_and_tell_their_delay() -> None:
         (1_000_000.0, 60.0, 1_000_000, 6),
     ],
 )
-def test_each_slot_has_one_mark_whatever_the_rate(
+def test_each_slot_has_one_mark_at_any_rate(
     per_minute: float, seconds: float, lines: int, slots: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where lines per slot are no whole number, as 1,666.7 of 10,000 a minute; each when its slot begins."""
@@ -95,7 +95,7 @@ def test_rates_too_low_for_a_mark_in_each_slot_are_refused(rate: float, scale: f
         next(streambench_durability.durability(True, ["wordcount"], scale, rate=[10_000.0, rate], seconds=9.0))
 
 
-def test_the_time_that_was_asked_for_is_over_before_a_run_ends() -> None:
+def test_run_lasts_at_least_the_requested_time() -> None:
     def done(left: float, *queries: tuple[bool, int]) -> bool:
         running = {
             float(n): (SimpleNamespace(active=active), SimpleNamespace(delays=dict.fromkeys(range(marks), 0.1)))
@@ -113,7 +113,7 @@ def test_the_time_that_was_asked_for_is_over_before_a_run_ends() -> None:
 
 
 @pytest.mark.parametrize(("samples", "told"), [((18.0,), None), ((10.0, 18.0), 0.0)])
-def test_a_run_is_as_long_as_it_says(
+def test_run_has_its_declared_length(
     samples: tuple[float, ...], told: float | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now, seen = [0.0], MarkObserver()
@@ -146,7 +146,7 @@ def test_a_run_is_as_long_as_it_says(
 
 
 @pytest.mark.spark
-def test_a_short_time_of_durability(alone: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_short_durability_run(alone: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streambench_durability, "SLOT_S", 1.0)
     sizes = streambench_durability.Sizes((600, 1200), 4.0)
     found = {m.measure: m for m in streambench_durability.durability(True, ["wordcount"], 2.0, sizes)}

@@ -22,7 +22,7 @@ from riot_ops.core.errors import RiotError
 @pytest.mark.parametrize(
     ("named", "lost"), [((), ["grep", "sample"]), (("distinct", "grep", "distinct"), ["distinct", "grep"])]
 )
-def test_faults_are_of_the_programs_that_are_named(
+def test_faults_run_the_chosen_programs(
     named: tuple[str, ...], lost: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str] = []
@@ -42,7 +42,7 @@ SMALL = streambench_faults.Sizes(40, 4, 2, ("grep",), (), 30.0)
 
 
 @pytest.mark.parametrize("difference", [(0, 0), (3, 0), (0, 1)])
-def test_what_a_failure_costs_is_told_where_no_result_is_lost_or_doubled(
+def test_cost_of_a_failure_needs_exact_results(
     difference: tuple[int, int], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     data = write_numbered("searches", tmp_path / "lines", 5, 40)
@@ -116,7 +116,7 @@ def test_executors_are_warm_before_a_run_without_failure(
 
 
 @pytest.mark.parametrize("fails", [1, 2])
-def test_a_run_that_was_done_too_soon_is_made_once_more_over_twice_the_lines(fails: int, tmp_path: Path) -> None:
+def test_run_that_ends_too_soon_is_repeated_with_twice_the_lines(fails: int, tmp_path: Path) -> None:
     data = write_numbered("searches", tmp_path / "lines", 5, 40)
     asked: list[tuple[Any, ...]] = []
 
@@ -142,7 +142,7 @@ for measure in faults(True, ["wordcount"], 2.0, Sizes(400, 6, 1, ("wordcount",),
 
 @pytest.mark.spark
 @pytest.mark.slow
-def test_a_worker_is_lost_and_no_result(tmp_path: Path) -> None:
+def test_lost_worker_loses_no_result(tmp_path: Path) -> None:
     """In a process of its own, since the session of all tests has another master."""
     from riot_bench.harness.measure import Measure
 
@@ -158,7 +158,7 @@ def test_a_worker_is_lost_and_no_result(tmp_path: Path) -> None:
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["identity", "wordcount"])
-def test_a_driver_is_lost_and_no_result(name: str, tmp_path: Path) -> None:
+def test_lost_driver_loses_no_result(name: str, tmp_path: Path) -> None:
     stream = "searches"
     data = write_numbered(stream, tmp_path / "lines", 21, 2_000)
     sizes = streambench_faults.Sizes(2_000, 20, 1, (), (name,), 120.0)
@@ -167,7 +167,7 @@ def test_a_driver_is_lost_and_no_result(name: str, tmp_path: Path) -> None:
     assert 0 < found["recovery"].value < 120
 
 
-def test_a_strike_comes_half_way(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_failure_is_injected_half_way(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     class Fake:
         """Eleven micro-batches, of which several may be told at once."""
 

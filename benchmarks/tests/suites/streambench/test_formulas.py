@@ -41,7 +41,7 @@ def test_availability() -> None:
             availability([1.0], wrong)
 
 
-def test_lost_and_doubled() -> None:
+def test_lost_and_duplicated_counts() -> None:
     assert count_lost_and_duplicated("aabc", "abccd") == (1, 2)
     assert count_lost_and_duplicated([], []) == (0, 0)
 
@@ -76,7 +76,7 @@ def test_slope_of_many_samples() -> None:
 
 
 @given(st.dictionaries(st.text(max_size=3), st.tuples(st.integers(1, 9), st.integers(1, 9))))
-def test_pareto(points: dict[str, tuple[int, int]]) -> None:
+def test_pareto_front_by_hand(points: dict[str, tuple[int, int]]) -> None:
     best = pareto_front(points)
     for name, (rate, latency) in points.items():
         better = [o for o in points.values() if (o[0] > rate and o[1] <= latency) or (o[0] >= rate and o[1] < latency)]

@@ -10,7 +10,7 @@ from riot_bench.suites.streambench.paper import paper_value
 from riot_bench.suites.streambench.programs import PROGRAMS
 
 
-def test_the_papers_figures_stand_beside_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_measures_have_the_values_of_the_paper(monkeypatch: pytest.MonkeyPatch) -> None:
     wanted = {
         "streambench/between/fastest/10x": 100.0,
         "streambench/between/identity-vs-wordcount/1x": 2.5,

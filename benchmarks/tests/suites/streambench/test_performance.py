@@ -23,7 +23,7 @@ from riot_bench.suites.streambench.runs import Run, check_implementations
 from riot_ops.dataflows import application
 
 
-def test_what_is_said_against_a_run() -> None:
+def test_caveats_of_a_run() -> None:
     marks = streambench_performance._caveats
     good = Run((1.0,) * 10, 100)
     assert marks(good, True, 200.0) == ""
@@ -33,7 +33,7 @@ def test_what_is_said_against_a_run() -> None:
     assert marks(Run((1.0,), 100, (), True), True, 1.0) == "; saturated; short; source-bound"
 
 
-def test_micro_batches_of_a_run_are_no_runs(lines: dict[str, NumberedLines], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_micro_batches_are_not_repetitions(lines: dict[str, NumberedLines], monkeypatch: pytest.MonkeyPatch) -> None:
     run = Run((1.0, 2.0, 4.0), 100, (1.0, 2.0, 4.0))
     monkeypatch.setattr(streambench_performance, "run_in_process", lambda *_: run)
     monkeypatch.setattr(streambench_performance, "_on_spark", lambda *_: run)
@@ -59,7 +59,7 @@ def test_micro_batches_of_a_run_are_no_runs(lines: dict[str, NumberedLines], mon
         ]
 
 
-def test_programs_against_one_another(lines: dict[str, NumberedLines]) -> None:
+def test_ratios_of_programs(lines: dict[str, NumberedLines]) -> None:
     of = {
         "identity/packed/2x/throughput": (8.0, 6.0, 9.0),
         "wordcount/packed/2x/throughput": (2.0, 3.0),
@@ -85,7 +85,7 @@ def test_programs_against_one_another(lines: dict[str, NumberedLines]) -> None:
 
 
 @pytest.mark.parametrize("saturated", [True, False])
-def test_against_what_was_stopped_a_ratio_is_a_lower_bound(saturated: bool) -> None:
+def test_ratio_to_a_stopped_program_is_a_lower_bound(saturated: bool) -> None:
     runs = {"packed": Run((1.0, 2.0, 1.0), 100), "udf": Run((4.0, 4.0), 100, saturated=saturated)}
     (found,) = streambench_performance._ratio_measures("grep", "packed", "udf", runs, "how", 10.0)
     assert (found.value, found.sample, found.values, found.lower_bound) == (3.0, (4.0, 2.0), (), saturated)
@@ -96,7 +96,7 @@ def test_against_what_was_stopped_a_ratio_is_a_lower_bound(saturated: bool) -> N
     ("theirs", "met", "told"),
     [(True, None, "; both were stopped: nothing"), (False, False, "; packed was stopped: at most 3")],
 )
-def test_of_what_was_stopped_itself_no_ratio_is_told(theirs: bool, met: bool | None, told: str) -> None:
+def test_stopped_program_has_no_ratio(theirs: bool, met: bool | None, told: str) -> None:
     """However much faster it was up to then: it may have come to a standstill."""
     runs = {"packed": Run((1.0, 2.0, 1.0), 100, saturated=True), "udf": Run((4.0, 4.0), 100, saturated=theirs)}
     (found,) = streambench_performance._ratio_measures("grep", "packed", "udf", runs, "how", 2.0)
@@ -129,7 +129,7 @@ def test_limits_grow_with_the_lines(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(("spent", "told"), [(1.0, True), (0.0, False)])
-def test_processor_times_too_short_to_be_told_are_not_compared(
+def test_too_short_cpu_times_are_not_compared(
     spent: float, told: bool, lines: dict[str, NumberedLines], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(streambench_performance, "run_packed", lambda *_, **__: Run((1.0,), 1, cost=Cost(spent, 1, 1)))
@@ -144,7 +144,7 @@ def test_processor_times_too_short_to_be_told_are_not_compared(
 
 
 @pytest.mark.spark
-def test_a_small_performance_suite(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_small_performance_suite(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     sessions: list[Any] = []
 
     def session(*cores: int, **options: Any) -> Any:

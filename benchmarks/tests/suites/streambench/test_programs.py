@@ -54,7 +54,7 @@ def in_process(name: str, path: Path, **options: Any) -> str:
     return digest(final_results(name, result[PROGRAMS[name].stream]))
 
 
-def test_a_digest_knows_rows_their_number_and_their_types() -> None:
+def test_digest_covers_rows_their_number_and_types() -> None:
     rows = [("a", 1), ("b", 2), ("b", 2)]
     others = [[("a", 1), ("b", 2)], [("a", 1), ("a", 1), ("b", 2)], [("a", 1.0), ("b", 2), ("b", 2)], []]
     assert digest(rows) == digest(rows[::-1]) == digest(iter(rows))
@@ -63,7 +63,7 @@ def test_a_digest_knows_rows_their_number_and_their_types() -> None:
     assert digest([(None, "1")]) != digest([("", "1")]) != digest([("1", "")])
 
 
-def test_what_results_come_to() -> None:
+def test_final_results_by_hand() -> None:
     assert final_results("identity", [{"seq": 1, "value": "x"}]) == final_results(
         "identity", [{"seq": 1, "payload": b"x\r\n"}]
     )
@@ -76,7 +76,7 @@ def test_what_results_come_to() -> None:
     assert final_results("distinct", [{"value": "a"}, {"value": "b"}, {"value": "a"}]) == [("a",), ("b",), ("a",), (3,)]
 
 
-def test_the_size_is_a_result_of_distinct_count() -> None:
+def test_distinct_count_returns_its_size() -> None:
     """Where values alone are put out it is how many there are."""
     right, wrong = ([{"value": "b", "count": n}, {"value": "a", "count": 1}] for n in (2, 1))
     alone = pa.table({"value": ["a", "b"], "count": [1, 2], "seq": [0, 1]})
@@ -87,7 +87,7 @@ def test_the_size_is_a_result_of_distinct_count() -> None:
     assert final_results("distinct", []) == []
 
 
-def test_programs_that_are_named_are_run() -> None:
+def test_chosen_programs_are_run() -> None:
     usual = ("identity", "wordcount")
     assert choose_programs((), usual) == ["identity", "wordcount"]
     assert choose_programs(tuple(PROGRAMS), usual) == list(PROGRAMS), "all of them are more than six"
@@ -96,7 +96,7 @@ def test_programs_that_are_named_are_run() -> None:
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_plain_python_and_any_cut_come_to_the_same(name: str, tmp_path: Path) -> None:
+def test_plain_python_is_equal_in_any_batches(name: str, tmp_path: Path) -> None:
     path, options = lines_of(name, tmp_path), SETTINGS.get(name, {})
     wanted = in_process(name, path, **options)
     assert not wanted.startswith("0-")
@@ -106,7 +106,7 @@ def test_plain_python_and_any_cut_come_to_the_same(name: str, tmp_path: Path) ->
 
 
 @pytest.mark.spark
-def test_spark_expressions_come_to_the_same(spark: Any, tmp_path: Path) -> None:
+def test_spark_expressions_have_equal_results(spark: Any, tmp_path: Path) -> None:
     """Of those that have most to say, in one job; of all in the long run, as streams."""
     wanted, frames = {}, []
     for name in ("sample", "wordcount", "statistics"):
@@ -139,7 +139,7 @@ def streamed(spark: Any, name: str, implementation: str, path: Path) -> str:
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_all_forms_come_to_the_same(name: str, spark: Any, tmp_path: Path) -> None:
+def test_all_implementations_have_equal_results(name: str, spark: Any, tmp_path: Path) -> None:
     path, options = lines_of(name, tmp_path), SETTINGS.get(name, {})
     found = {"in process": in_process(name, path, **options)}
     updates = {"emit": "update"} if name in ("wordcount", "statistics") else {}

@@ -16,7 +16,7 @@ from riot_bench.suites.streambench.runs import program_flow
 from riot_ops.dataflows import application
 
 
-def test_lost_and_doubled_of_many_numbers_in_five_bytes_each() -> None:
+def test_lost_and_duplicated_numbers_take_five_bytes_each() -> None:
     lines, each = 2_000_000, 100_000
     numbers = NumberedResults(lines)
     for first in range(0, lines, each):
@@ -33,7 +33,7 @@ def test_lost_and_doubled_of_many_numbers_in_five_bytes_each() -> None:
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_what_a_folder_holds_is_held_against_a_run_in_process(name: str, tmp_path: Path) -> None:
+def test_results_of_a_folder_are_compared_with_a_run_in_process(name: str, tmp_path: Path) -> None:
     data = write_numbered(application(name).inputs["lines"], tmp_path / "lines", 2, 400)
     wanted = ExpectedResults(name, data)
     program_flow(name).run(data.source(), out=tmp_path / "out")

@@ -19,12 +19,14 @@ from riot_ops.dataflows import application
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_forms_in_process_come_to_the_same(name: str, lines: dict[str, NumberedLines]) -> None:
+def test_implementations_in_process_have_equal_results(name: str, lines: dict[str, NumberedLines]) -> None:
     found = check_implementations(name, lines[application(name).inputs["lines"]])
     assert not found.startswith("0-")
 
 
-def test_forms_that_differ_are_refused(lines: dict[str, NumberedLines], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_differing_implementations_are_refused(
+    lines: dict[str, NumberedLines], monkeypatch: pytest.MonkeyPatch
+) -> None:
     for implementation in ("loop", "numpy"):
         with monkeypatch.context() as patch:
             baseline = streambench_runs._run_baseline
@@ -45,7 +47,7 @@ def test_forms_that_differ_are_refused(lines: dict[str, NumberedLines], monkeypa
                 check_implementations("grep", lines["searches"])
 
 
-def test_results_are_proved_with_the_store_of_state_that_figures_are_taken_with(
+def test_results_are_checked_with_the_measured_state_store(
     lines: dict[str, NumberedLines], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Conf(dict[str, str]):
@@ -70,7 +72,7 @@ def test_results_are_proved_with_the_store_of_state_that_figures_are_taken_with(
     assert spark.conf[streambench_runs.STORE_PROVIDER] == "the session's"
 
 
-def test_a_run_in_process(lines: dict[str, NumberedLines]) -> None:
+def test_run_in_process(lines: dict[str, NumberedLines]) -> None:
     run = run_in_process("wordcount", "local", lines["searches"], 2)
     assert (len(run.spent), run.lines, len(run.latency_s)) == (2, 1_200, 2)
     assert all(0 < a < 10 for a in (*run.spent, *run.latency_s))
@@ -78,7 +80,7 @@ def test_a_run_in_process(lines: dict[str, NumberedLines]) -> None:
 
 @pytest.mark.parametrize("implementation", ["numpy", "loop"])
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_batches_of_other_forms_in_process_are_timed(
+def test_batches_of_other_implementations_are_timed(
     name: str, implementation: str, lines: dict[str, NumberedLines]
 ) -> None:
     run = run_in_process(name, implementation, lines[application(name).inputs["lines"]], 2)
@@ -86,7 +88,7 @@ def test_batches_of_other_forms_in_process_are_timed(
     assert all(0 < latency < spent for latency, spent in zip(run.latency_s, run.spent, strict=True))
 
 
-def test_time_at_a_batch_counts_by_its_records(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batch_times_are_weighted_by_records(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
     monkeypatch.setattr(streambench_runs.time, "perf_counter", lambda: now[0])
     batches = streambench_runs.BatchTimer()

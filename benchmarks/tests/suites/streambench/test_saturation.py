@@ -18,7 +18,7 @@ from riot_ops.core.errors import RiotError
 
 
 @given(st.integers(100, 100_000), st.integers(200, 50_000))
-def test_the_volume_that_is_taken_is_found_to_a_tenth(holds: int, most: int) -> None:
+def test_volume_is_found_within_ten_percent(holds: int, most: int) -> None:
     tried: list[int] = []
 
     def takes(lines: int) -> bool:
@@ -32,7 +32,7 @@ def test_the_volume_that_is_taken_is_found_to_a_tenth(holds: int, most: int) -> 
     assert tried[:2] == [100, 200]
 
 
-def test_a_volume_is_too_much_where_it_takes_too_long_or_fails(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_volume_is_too_large_if_late_or_failed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     data = write_numbered("searches", tmp_path / "lines", 1, 100)
     sizes = streambench_saturation.Sizes(100, 10_000, 2.0, 60.0, ("packed",), False, ())
     for fails, stopped, holds in ((True, False, 1_600), (False, True, 1_600), (False, False, 1_000)):
@@ -59,9 +59,7 @@ def test_a_volume_is_too_much_where_it_takes_too_long_or_fails(monkeypatch: pyte
         assert "lower bound" not in found.against and not found.lower_bound
 
 
-def test_where_every_volume_is_too_much_it_says_which_were_tried(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_tried_volumes_are_reported_if_all_are_too_large(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     data = write_numbered("searches", tmp_path / "lines", 1, 8)
     tried: list[int] = []
 
@@ -77,7 +75,7 @@ def test_where_every_volume_is_too_much_it_says_which_were_tried(
 
 
 @pytest.mark.spark
-def test_a_small_search_for_saturation(alone: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_small_search_for_saturation(alone: None, monkeypatch: pytest.MonkeyPatch) -> None:
     class Trials:
         trial_s, search_s, where = 3.0, 60.0, "here"
 

@@ -28,7 +28,7 @@ from riot_ops.cli.main import app
 from riot_ops.core.errors import ConfigError, RiotError
 
 
-def test_the_limit_of_a_run_grows_with_the_scale(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_limit_grows_with_the_scale(monkeypatch: pytest.MonkeyPatch) -> None:
     limits: list[float] = []
     monkeypatch.setattr(streambench_faults, "Cluster", lambda _: contextlib.nullcontext(SimpleNamespace(url="")))
     monkeypatch.setattr(streambench_faults, "cluster_session", lambda *_: contextlib.nullcontext(None))
@@ -49,7 +49,7 @@ def test_the_limit_of_a_run_grows_with_the_scale(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize("suite", [streambench_recipients, streambench_saturation])
-def test_all_programs_that_are_named_are_measured(suite: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_chosen_programs_are_measured(suite: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """They need not be among those that are measured where none is named."""
     proved: list[str] = []
     run = streambench_knobs.Run((1.0,), 40, (1.0,))
@@ -75,7 +75,7 @@ MODULES = {"knobs": "tuning"}
 
 
 @pytest.mark.parametrize("suite", ["recipients", "saturation", "knobs"])
-def test_no_figure_is_told_of_a_form_that_differs(suite: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_differing_implementation_has_no_measure(suite: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Spark's results lack the last one of what a run in process has; no query is ever timed."""
     module = importlib.import_module(f"riot_bench.suites.streambench.{MODULES.get(suite, suite)}")
 
@@ -176,18 +176,18 @@ def test_rates_and_seconds_reach_durability(monkeypatch: pytest.MonkeyPatch) -> 
         "endless",
     ],
 )
-def test_misuse(options: dict[str, Any], said: str) -> None:
+def test_misuse_is_refused(options: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         next(streambench.measures(True, **options))
 
 
-def test_experiments_are_the_suites() -> None:
+def test_experiments_cover_the_suites() -> None:
     found = registry.find_experiments("streambench")
     assert [one.key for one in found] == [f"streambench/{name}" for name in streambench.SUITES]
     assert all(isinstance(one, Experiment) and one.about and one.figures for one in found)
 
 
-def test_the_help_names_all_suites() -> None:
+def test_help_names_all_suites() -> None:
     shown = " ".join(CliRunner().invoke(app, ["bench", "--help"], env={"COLUMNS": "400"}).output.split())
     *others, last = streambench.SUITES
     assert f"streambench: {', '.join(others)} or {last};" in shown

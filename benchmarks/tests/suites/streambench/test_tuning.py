@@ -14,7 +14,7 @@ from riot_ops.core.buffering import Buffering
 from riot_ops.core.errors import ConfigError
 
 
-def test_effect() -> None:
+def test_relative_effect_by_hand() -> None:
     assert [streambench_knobs.relative_effect(100.0, x) for x in (100.0, 50.0, 169.0)] == [0.0, -50.0, 69.0]
     with pytest.raises(ConfigError, match="first must be > 0, got 0"):
         streambench_knobs.relative_effect(0.0, 1.0)
@@ -22,7 +22,7 @@ def test_effect() -> None:
 
 @pytest.mark.spark
 @pytest.mark.slow
-def test_knobs(alone: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_settings_of_tuning(alone: None, monkeypatch: pytest.MonkeyPatch) -> None:
     every = streambench_knobs.tuning_settings(20)
     assert list(every) == ["records", "partitions", "block", "compression", "state", "checksum", "store", "crossing"]
     chosen = {"partitions": {"1": every["partitions"]["1"], "4": every["partitions"]["4"]}, "store": every["store"]}
@@ -78,7 +78,7 @@ def test_effects_have_a_value_for_each_repetition() -> None:
 
 
 @pytest.mark.parametrize("sizes", [streambench_knobs.FULL, streambench_knobs.QUICK])
-def test_each_number_of_records_has_a_micro_batch_behind_the_first(sizes: streambench_knobs.Sizes) -> None:
+def test_batch_limits_allow_a_second_micro_batch(sizes: streambench_knobs.Sizes) -> None:
     total = sizes.files // 4 * 4 * sizes.lines_per_file
     for setting in streambench_knobs.tuning_settings(sizes.lines_per_file)["records"].values():
         assert total // setting.options["max_records"] >= 2
@@ -96,7 +96,7 @@ def test_each_number_of_records_has_a_micro_batch_behind_the_first(sizes: stream
         ("5 seconds", (0.5, 0.5), 18.5, True, "did not keep up"),
     ],
 )
-def test_whether_a_trigger_kept_up(
+def test_late_triggers_are_reported(
     trigger: str, spent: tuple[float, ...], took: float, done: bool, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Query:
@@ -125,7 +125,7 @@ def test_whether_a_trigger_kept_up(
     assert asked == [trigger, 7.0, *([] if done else ["stop"])]
 
 
-def test_settings_of_knobs_reach_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_settings_reach_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[Any, ...]] = []
 
     class Conf(dict[str, str]):

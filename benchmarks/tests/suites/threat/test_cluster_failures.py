@@ -40,7 +40,7 @@ class Parts:
         self.done.append("add")
 
 
-def test_what_is_killed_and_what_is_done_then(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failures_kill_their_process_and_recover(monkeypatch: pytest.MonkeyPatch) -> None:
     one, asked = Parts(2), list[tuple[str, list[str], float]]()
     monkeypatch.setattr(threat_cluster, "Cluster", lambda workers: one)
     monkeypatch.setattr(threat_cluster, "cluster_session", lambda *_, copies: contextlib.nullcontext())
@@ -63,7 +63,7 @@ def test_what_is_killed_and_what_is_done_then(monkeypatch: pytest.MonkeyPatch) -
     assert [done for _, done, _ in asked[1:]] == [["crash worker-1"], ["kill worker-1"]]
 
 
-def test_the_quick_form_runs_at_half_of_the_most_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_quick_form_runs_at_half_of_the_peak_rate(monkeypatch: pytest.MonkeyPatch) -> None:
     """A micro-batch takes 0.2 s by itself, and 400,000 messages a second: small ones tell a fraction of what can be."""
 
     class Flow:
@@ -83,9 +83,7 @@ def test_the_quick_form_runs_at_half_of_the_most_as_well(monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("then", [{"a"}, {"a", "c"}, {"a", "c", "d"}])
-def test_a_failure_is_noticed_also_where_another_executor_comes_at_once(
-    monkeypatch: pytest.MonkeyPatch, then: set[str]
-) -> None:
+def test_failure_is_detected_despite_an_immediate_replacement(monkeypatch: pytest.MonkeyPatch, then: set[str]) -> None:
     there = iter([{"a", "b"}, {"a", "b", "c"}, then])
     monkeypatch.setattr(threat_cluster, "executor_addresses", lambda _: next(there))
     begun = time.time()
@@ -117,7 +115,7 @@ for measure in {}:
         ("spark-driver", "driver_loss(sizes)"),
     ],
 )
-def test_what_is_lost_comes_back(where: str, run: str) -> None:
+def test_lost_executor_is_replaced(where: str, run: str) -> None:
     """In a process of its own, since the session of all tests has another master.
 
     How soon its rate comes back is for the benchmark to tell: on a busy machine it may not while messages come.

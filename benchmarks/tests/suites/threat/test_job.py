@@ -11,7 +11,7 @@ from riot_bench.suites.threat import job as threat_job
 from riot_bench.suites.threat.job import AtMostOnceBroker, Broker, open_stream
 
 
-def test_a_broker_keeps_what_comes_while_nobody_reads(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_broker_retains_unread_messages(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     now, opened = [100.0], tmp_path / "opened"
     monkeypatch.setattr(threat_job.time, "time", lambda: now[0])
     source = Broker(open_stream(1_000), opened, rate=10.0)
@@ -29,7 +29,7 @@ def test_a_broker_keeps_what_comes_while_nobody_reads(monkeypatch: pytest.Monkey
     assert again.latest({"message": 20}) == {"message": 1_000} and again.finished({"message": 1_000})
 
 
-def test_a_forgetful_one_goes_on_behind_what_it_handed_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_at_most_once_broker_skips_delivered_messages(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(threat_job.time, "time", lambda: 110.0)
     (opened := tmp_path / "opened").touch()
     os.utime(opened, (100.0,) * 2)
@@ -39,7 +39,7 @@ def test_a_forgetful_one_goes_on_behind_what_it_handed_out(monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("mode", ["replayed", "forgotten"])
-def test_the_job_analyses_all_messages(mode: str, tmp_path: Path) -> None:
+def test_job_classifies_all_messages(mode: str, tmp_path: Path) -> None:
     threat_job.main(tmp_path, mode, 3_000.0, 3_000)
     (out,) = [path / "threats" for path in tmp_path.iterdir() if path.name.startswith("out")]
     assert count_lost_and_duplicated([out], 3_000) == (0, 0)

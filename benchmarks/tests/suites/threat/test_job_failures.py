@@ -16,7 +16,7 @@ from benchmarks.tests.harness.test_recovery import steady
 from riot_ops.core.errors import RiotError
 
 
-def test_what_the_paper_lost_stands_beside_a_lost_worker_alone() -> None:
+def test_published_loss_belongs_to_a_lost_worker() -> None:
     run = steady()
     for where, published in (("spark", 0.0), ("spark-executor", None), ("spark-driver", None), ("local", None)):
         given = (where, run, (0.0, 10.0, 10.5), (1, 0, 50), threat_failure.FULL, "how")
@@ -27,7 +27,7 @@ def test_what_the_paper_lost_stands_beside_a_lost_worker_alone() -> None:
         assert steps == [float(n) for n in range(20)], "each second, in the full form as well"
 
 
-def test_what_is_forgotten_is_told_in_seconds_too() -> None:
+def test_lost_messages_are_reported_in_seconds_too() -> None:
     found = {
         one.measure.rpartition("/")[2]: one
         for one in threat_failure._at_most_once_measures((50, 0, 1000), 100.0, "killed")
@@ -41,7 +41,7 @@ def test_what_is_forgotten_is_told_in_seconds_too() -> None:
 
 
 @pytest.mark.slow
-def test_a_process_that_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_killed_process_resumes(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = threat_failure.Sizes(26.0, 8.0, 1.0, 20_000, 0)
     monkeypatch.setattr(threat_failure, "_peak_rate", lambda sizes: 4_000.0)
     found = {one.measure: one for one in threat_failure.job_failure(True, sizes)}
@@ -53,7 +53,7 @@ def test_a_process_that_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found["threat/at-most-once/lost"].met and found["threat/at-most-once/doubled"].met
 
 
-def test_a_process_that_cannot_start(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_failed_process_start_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(threat_failure, "_peak_rate", lambda sizes: 4_000.0)
     sizes = threat_failure.Sizes(10.0, 4.0, 1.0, 0, 0)
     with pytest.raises(RiotError, match="before it was to be killed"):
@@ -70,7 +70,7 @@ class Waiting:
         raise subprocess.TimeoutExpired("threat_job", limit_s)
 
 
-def test_a_process_that_does_not_begin_or_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_process_without_start_or_end_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     killed = list[Any]()
     monkeypatch.setattr(threat_failure, "module_process", lambda *_: contextlib.nullcontext(Waiting()))
     monkeypatch.setattr(threat_failure, "kill_group", killed.append)

@@ -13,14 +13,14 @@ from riot_bench.suites.threat import suite as threat
 from riot_ops.core.errors import ConfigError
 
 
-def test_the_parts_are_experiments() -> None:
+def test_parts_are_experiments() -> None:
     found = registry.find_experiments("threat")
     assert [one.key for one in found] == [f"threat/{name}" for name in threat.PARTS]
     with pytest.raises(ConfigError, match=r'--suite must be one of classifier.*did you mean "failure"'):
         list(threat.measures(suite="failur"))
 
 
-def test_the_classifier() -> None:
+def test_classifier_measures() -> None:
     sizes = threat.Sizes(1, 0, 0, 0, (), ())
     found = {one.measure: one for one in threat.classifier(True, sizes)}
     assert 0.95 <= found["threat/classifier/accuracy"].value <= 0.99
@@ -46,9 +46,7 @@ def test_throughput_in_process() -> None:
 
 
 @pytest.mark.parametrize("trigger", [None, "0.5 seconds"])
-def test_throughput_on_spark_is_from_end_to_end_of_micro_batches(
-    monkeypatch: pytest.MonkeyPatch, trigger: str | None
-) -> None:
+def test_throughput_on_spark_spans_micro_batches(monkeypatch: pytest.MonkeyPatch, trigger: str | None) -> None:
     """Four micro-batches of 0.1 s each, one every half second: 400 messages in that time, whatever each takes."""
     asked = list[str | None]()
 

@@ -71,7 +71,7 @@ def test_intervals_follow_the_rewards(steps, width, falling):
     assert choices(task, rows) == wanted
 
 
-def test_the_example_of_the_specification():
+def test_example_of_the_specification():
     assert bounds([10, 10, 11, 12, 9, 10, 8, 10, 13, 7], 90) == (7, 13)
 
 
@@ -161,7 +161,7 @@ def test_learner_learns_from_a_simulated_environment():
     assert set(choices(task, event_rows(2000))[-50:]) == {"b"}
 
 
-def test_keys_learn_apart():
+def test_keys_have_separate_learners():
     task = t.Bandit(actions=("a", "b"), min_sample=1, by="user").session()
     for user, best in (("x", "b"), ("y", "a")):
         for action in "ab":

@@ -44,7 +44,7 @@ def test_outliers_by_the_median(batches, spread, margin):
 
 
 @given(SCORES, st.integers(1, 5))
-def test_the_largest(batches, top):
+def test_largest_scores_are_selected(batches, top):
     rows = outcome(t.BatchOutliers(method="top", top=top), records(batches))
     wanted = []
     for k, batch in enumerate(batches):
@@ -72,7 +72,7 @@ def test_many_scores_of_any_order():
         assert [row["is_outlier"] for row in session.flush()] == [bool(s > least and s > min(scores)) for s in scores]
 
 
-def test_the_latest_reading_must_stand_out_as_well():
+def test_latest_reading_must_be_an_outlier_too():
     rows = [
         {**row, "now": now} for row, now in zip(records([[1.0, 1.0, 9.0, 9.5]]), (0.5, 0.5, 0.6, 0.61), strict=True)
     ]

@@ -35,7 +35,7 @@ def wanted(counts, most, unknown, least, totals=(9, 6)):
 
 
 @given(st.lists(words, min_size=1, max_size=4), st.sampled_from([1, 3, 15]), st.randoms(use_true_random=False))
-def test_scores(messages, most, choose):
+def test_scores_by_hand(messages, most, choose):
     rows = [row for seq, counts in enumerate(messages) for row in message(seq, counts)]
     order = sorted(rows, key=lambda row: choose.random())  # the whole message still precedes its words
     rows = sorted(order, key=lambda row: row["word"] is not None)
@@ -85,7 +85,7 @@ def test_empty_and_incomplete_messages():
     assert session.push_many(message(1, {})) == [{"seq": 1, "id": "m1", "spam_probability": 0.5, "is_spam": False}]
 
 
-def test_a_message_may_come_again():
+def test_message_numbers_may_repeat():
     first, again = message(1, {"a": (3, 0)}), message(1, {"b": (0, 3)})
     session = t.BayesScore().session()
     assert [row["is_spam"] for row in session.push_many(first + again)] == [True, False]
@@ -119,7 +119,7 @@ def test_ties_are_broken_by_bytes():
         assert row["spam_probability"] == pytest.approx(odds[0] / sum(odds))
 
 
-def test_parameters():
+def test_parameters_change_the_score():
     rows = message(1, {"a": (3, 1)})  # r_bad 1/3, r_good w/6
     for weight, p in ((2.0, 0.5), (1.0, 2 / 3)):
         found = t.BayesScore(ham_weight=weight, threshold=0.6, keep=("id", "n_words")).session().push_many(rows)[0]

@@ -60,7 +60,7 @@ def test_rates_are_sums_over_all_events(rows, decay, size, per_word):
         assert [row["rate"] for row in out] == pytest.approx(wanted, rel=1e-9, abs=1e-100)
 
 
-def test_the_example_of_the_specification():
+def test_example_of_the_specification():
     session = t.DecayingRate(by="caller", adds="made").session()
 
     def rate(second, made=True):
@@ -96,7 +96,7 @@ def test_sketch_query_of_another_key():
     assert rates == pytest.approx([0.0, -math.log(0.9672), -math.log(0.9672)])
 
 
-def test_a_narrow_sketch_is_never_too_low():
+def test_narrow_sketch_never_underestimates():
     names = [f"caller {i % 40}" for i in range(400)]
     times = [NOON + timedelta(seconds=i) for i in range(400)]
     batch = pa.RecordBatch.from_pydict({"event_time": pa.array(times, TIMESTAMP), "caller": names})

@@ -39,7 +39,7 @@ def test_forecasts_equal_lists(steps, window):
     assert [(row["key"], row["x"], row["to_come"]) for row in rows] == wanted
 
 
-def test_a_month_by_default():
+def test_default_history_is_a_month():
     session = t.HistoryMedian().session()
     session.push_many({"open": False, "value": 100.0 if day < 17 else 0.0} for day in range(33))
     assert session.push({"open": True, "value": 0.0}) == [{"open": True, "value": 0.0}]  # 15 of the 31 values are 100

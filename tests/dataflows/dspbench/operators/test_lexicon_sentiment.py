@@ -27,14 +27,14 @@ def one_spelling(lexicon):
 
 
 @given(lexicons.filter(one_spelling), st.lists(texts, max_size=4), st.booleans(), st.booleans())
-def test_basic_scores(lexicon, texts, phrases, stopped):
+def test_basic_scores_by_hand(lexicon, texts, phrases, stopped):
     stop = ("ab", "b") if stopped else ()
     task = t.LexiconSentiment(lexicon=lexicon, phrases=phrases, stop_words=stop)
     assert judged(task, texts) == [judge(text, lexicon, phrases=phrases, stop_words=stop) for text in texts]
 
 
 @given(lexicons.filter(one_spelling), st.lists(texts, max_size=4), st.booleans())
-def test_counts(lexicon, texts, neutral):
+def test_scores_by_word_counts(lexicon, texts, neutral):
     task = t.LexiconSentiment(lexicon=lexicon, mode="counts", stop_words=(), neutral=neutral)
     assert judged(task, texts) == [judge(text, lexicon, "counts", neutral=neutral) for text in texts]
 
@@ -58,7 +58,7 @@ def test_many_phrases_are_all_found():
     assert [score for _, score in judged(task, [*lexicon, "w1", "w1 x"])] == [*lexicon.values(), 0, 0]
 
 
-def test_the_lists_of_the_library(tmp_path):
+def test_packaged_lexicons_give_known_scores(tmp_path):
     assert len(VALENCES) > 90
     assert not set(VALENCES) & set(STOP_WORDS)
     assert judged(t.LexiconSentiment(), ["a great day", "horrible"]) == [("Positive", 3), ("Negative", -4)]
@@ -70,7 +70,7 @@ def test_the_lists_of_the_library(tmp_path):
     assert judged(stop, ["the the bad"]) == [("Positive", 2)]
 
 
-def test_a_lexicon_from_a_file(tmp_path):
+def test_lexicon_is_read_from_a_file(tmp_path):
     path = tmp_path / "lexicon.txt"
     path.write_text("\ufeffgood\t1.5\t0.3\t[1, 2]\r\n\r\nbad\t-2\n", encoding="utf-8")
     task = t.LexiconSentiment(lexicon=str(path))

@@ -31,7 +31,7 @@ METRICS = ("miss_probability", "miss_rate", "entropy_reduction")
         ("HHN LHS MHS HHS HHL", (0.9919510, 1.0, 0.9844944)),
     ],
 )
-def test_the_scores_of_the_specification(sample_data, chain, wanted):
+def test_scores_of_the_specification(sample_data, chain, wanted):
     path = sample_data / "dspbench" / "fraud-markov-model.txt"
     for metric, value in zip(METRICS, wanted, strict=True):
         session = t.MarkovScore(model=str(path), metric=metric).session()
@@ -44,7 +44,7 @@ def test_the_scores_of_the_specification(sample_data, chain, wanted):
 
 
 @given(st.lists(st.sampled_from("abc"), max_size=30), st.integers(2, 6), st.sampled_from(METRICS), st.booleans())
-def test_windows_slide_by_one(chain, window, metric, local):
+def test_scored_windows_slide_by_one_record(chain, window, metric, local):
     names, matrix = ["a", "b", "c"], [[0.5, 0.25, 0.25], [0.0, 1.0, 0.0], [0.3, 0.3, 0.4]]
     task = t.MarkovScore(metric=metric, window=window, scope="window" if local else "all")
     with pytest.MonkeyPatch.context() as patch:

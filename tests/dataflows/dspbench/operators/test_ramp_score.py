@@ -28,12 +28,12 @@ from riot_ops.core.errors import ConfigError
         ({"value": "x", "output": "x"}, {"x": 0.5}, 0.5),
     ],
 )
-def test_ramps(options, row, wanted):
+def test_scores_follow_the_ramp(options, row, wanted):
     out = t.RampScore(**options).session().push(row)[0][options.get("output", "score")]
     assert out == (None if wanted is None else pytest.approx(wanted))
 
 
-def test_a_ramp_is_checked():
+def test_invalid_ramp_is_refused():
     for wrong, text in (
         ({"low": 1.0}, "low must be below high, .* got 1.0 and 1.0"),
         ({"low": -1e308, "high": 1e308}, "their difference finite, got -1e[+]308 and 1e[+]308"),

@@ -126,7 +126,7 @@ def test_count_and_session_windows_equal_pandas(emit):
     assert [r["m"] for r in rows] == pytest.approx([None if np.isnan(w) else w for w in wanted], rel=1e-14)
 
 
-def test_window_beyond_the_limit_is_within_a_percent_however_it_is_cut(monkeypatch):
+def test_window_beyond_the_limit_is_within_a_percent_for_any_split(monkeypatch):
     monkeypatch.setattr("riot_ops.tasks.window.windowing.sample.MAX_VALUES", 500)
     rng = np.random.default_rng(6)
     values = np.concatenate([rng.lognormal(0, 3, 700), -rng.lognormal(0, 2, 300), [0.0, 5e-324, 1.7e308, -1.7e308]])
@@ -154,7 +154,7 @@ def test_window_beyond_the_limit_is_within_a_percent_however_it_is_cut(monkeypat
 
 
 @pytest.mark.parametrize("accuracy", [None, 0.05])
-def test_packed_sample_comes_back(accuracy):
+def test_packed_sample_roundtrip(accuracy):
     one = Sample(accuracy)
     one.add(np.array([3.0, -1.0, 0.0, 2.5]))
     data = one.pack()

@@ -79,7 +79,7 @@ def test_state_of_many_keys_with_few_values_is_small():
     assert len(session.snapshot()) / keys < 150
 
 
-def test_repeated_values_cost_nothing_more():
+def test_repeated_values_add_no_cost():
     once, often = (len(pushed(("unique", "v"), np.arange(n) % 100, 500).snapshot()) for n in (100, 10_000))
     assert once == often
 

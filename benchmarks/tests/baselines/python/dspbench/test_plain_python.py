@@ -70,7 +70,7 @@ LIVELY = {"equipment": {"holding_s": 0.4}, "searches": {"dirt": True}, "packets"
 
 
 @pytest.mark.parametrize(("code", "shared", "options"), CASES, ids=[f"{c[0]}-{i}" for i, c in enumerate(CASES)])
-def test_plain_python_finds_the_same(code, shared, options, tmp_path, sample_data):
+def test_plain_python_equals_the_dataflow(code, shared, options, tmp_path, sample_data):
     one = application(code)
     options = {k: str(sample_data / v) if k in one.files else v for k, v in options.items()}
     files = {source: sample_data / path for source, path in shared.items()}
@@ -131,7 +131,7 @@ def changed(rng, line, others):
 
 @pytest.mark.parametrize("seed", seeds(2))
 @pytest.mark.parametrize("code", sorted({code for code, *_ in CASES} | {"wc", "wordcount"}))
-def test_plain_python_finds_the_same_in_lines_that_were_changed(code, seed, tmp_path):
+def test_plain_python_equals_the_dataflow_on_corrupted_lines(code, seed, tmp_path):
     rng = random.Random(f"{code} {seed}")
     one = application(code)
     files = {}

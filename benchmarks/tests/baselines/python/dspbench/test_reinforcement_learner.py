@@ -34,7 +34,7 @@ def raw(**files):
 
 @settings(max_examples=depth(30))
 @given(events, rewards, st.sampled_from(LEARNERS), ORDERS, st.integers(0, 1 << 32))
-def test_all_learners_in_stages(event_lines, reward_lines, options, order, seed):
+def test_learners_equal_the_staged_dataflow(event_lines, reward_lines, options, order, seed):
     choose = random.Random(seed)
     flow = reinforcement_learner(order=order, seed=seed, **options)
     sources = {"events": ro.MemorySource(table(event_lines)), "rewards": ro.MemorySource(table(reward_lines))}
@@ -44,7 +44,7 @@ def test_all_learners_in_stages(event_lines, reward_lines, options, order, seed)
 
 
 @pytest.mark.parametrize("options", LEARNERS, ids=lambda options: "-".join(map(str, options.values())))
-def test_closed_loop_in_any_cut(options, tmp_path):
+def test_closed_loop_is_independent_of_batch_sizes(options, tmp_path):
     earnings = {"page1": (3.0, 2.0), "page2": (6.0, 3.0), "page3": (8.0, 1.0)}
     loop = {**options, "closed_loop": True, "earnings": earnings, "reward_every": 3, "seed": 5}
     lines = rounds(300)
@@ -57,7 +57,7 @@ def test_closed_loop_in_any_cut(options, tmp_path):
     assert parts == plain
 
 
-def test_shared_files(sample_data):
+def test_shared_files_give_equal_results(sample_data):
     event_lines, reward_lines = ((sample_data / name).read_text().splitlines() for name in (EVENTS, REWARDS))
     for order in ("rewards first", "number"):
         rows = found(
@@ -68,7 +68,7 @@ def test_shared_files(sample_data):
         assert rows == baseline(raw(events=event_lines, rewards=reward_lines), order=order)["actions"]
 
 
-def test_two_learners_are_two_baselines():
+def test_learners_have_separate_baselines():
     event_lines = rounds(40)
     loop = {"learner": "greedy", "closed_loop": True, "reward_every": 2, "seed": 3}
     both = found(reinforcement_learner(parallelism=2, **loop).run(table(event_lines))["actions"])
@@ -77,7 +77,7 @@ def test_two_learners_are_two_baselines():
 
 
 @pytest.mark.parametrize("option", OPTIONS, ids=str)
-def test_options(option):
+def test_options_reach_the_baseline(option):
     event_lines, reward_lines = rounds(600), mixed_rewards()
     base = {"min_reward_distr_sample": 4}
     plain = baseline(raw(events=event_lines, rewards=reward_lines), **{**base, **option})["actions"]

@@ -17,7 +17,7 @@ def test_baseline_equals_the_reference(lines):
 
 
 @pytest.mark.parametrize("option", OPTIONS, ids=",".join)
-def test_options_of_the_baseline(option):
+def test_options_reach_the_baseline(option):
     lines = lively(40)
     wanted, _, _ = reference(lines, **option)
     rows = baseline({"calls": [line.encode() for line in lines]}, **option)["scores"]

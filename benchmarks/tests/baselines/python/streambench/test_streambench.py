@@ -48,7 +48,7 @@ def found(name, result):
 @pytest.mark.parametrize("name", NAMES)
 @given(st.data(), st.integers(1, 5), st.booleans())
 @settings(max_examples=depth(25))
-def test_results_are_those_of_naive_programs(name, data, batch_size, plainly):
+def test_results_equal_naive_programs(name, data, batch_size, plainly):
     lines, options = data.draw(lines_for(name)), {} if plainly else OPTIONS.get(name, {})
     wanted = list(getattr(programs, name)(lines, **options))
     flow = application(name).builder(**options)
@@ -59,7 +59,7 @@ def test_results_are_those_of_naive_programs(name, data, batch_size, plainly):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_results_are_the_same_in_stages(name):
+def test_staged_results_are_equal(name):
     stream = application(name).inputs["lines"]
     choose = random.Random(name)
     source = generate(stream, messages=300, records=130, dirt=True)
@@ -83,21 +83,21 @@ def test_whole_cycles_give_multiples():
     assert thrice[3] == 3 * once[3]
 
 
-def test_lines_with_a_text_and_those_without_are_all():
+def test_matching_and_other_lines_are_all_lines():
     assert sorted(run("grep", text="http") + run("grep", text="http", invert=True)) == run("identity")
     assert run("grep", text="") == run("identity") == run("sample", share=1.0)
     assert run("sample", share=0.0) == []
     assert set(run("sample", share=0.2)) < set(run("sample", share=0.3))
 
 
-def test_the_text_of_grep_is_in_a_hundredth_of_the_lines():
+def test_grep_matches_one_percent_of_the_lines():
     for seed in (0, 1):
         one = application("grep").builder().run(generate("searches", messages=10_000, seed=seed))
         assert 50 < one["matches"].num_rows < 200
 
 
 @pytest.mark.parametrize(("name", "options"), [("wordcount", {}), ("statistics", {})])
-def test_updates_end_with_the_same(name, options):
+def test_last_updates_equal_final_results(name, options):
     one, source = application(name), generate(application(name).inputs["lines"], messages=500)
     every = found(name, one.builder().run(source))
     result = one.builder(emit="update").run(source, batch_size=100)
@@ -107,11 +107,11 @@ def test_updates_end_with_the_same(name, options):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_nothing_gives_nothing(name):
+def test_no_lines_give_no_results(name):
     assert found(name, application(name).builder().run(messages([]))) == []
 
 
-def test_lines_that_are_no_text():
+def test_invalid_utf8_lines():
     lines = [{"payload": b"a\xff 1"}, {"payload": b"b 1"}]
     for name, left in (("identity", 2), ("grep", 0), ("wordcount", 2), ("projection", 1), ("distinct", 1)):
         result = application(name).builder().run(lines)
@@ -123,7 +123,7 @@ def found_bytes(name, result):
     return rows(result[next(iter(application(name).results))])
 
 
-def test_misuse():
+def test_misuse_is_refused():
     with pytest.raises(ConfigError, match=r'field must be one of month_id.*did you mean "v4_pkts"'):
         application("statistics").builder(field="v4_pkt")
     with pytest.raises(ConfigError, match="share"):

@@ -33,7 +33,7 @@ KEPT = {
 
 
 @pytest.mark.parametrize(("call", "start", "n"), KEPT, ids=str)
-def test_messages(call, start, n):
+def test_messages_have_pinned_hashes(call, start, n):
     maker, _, rest = call.partition("(")
     source = eval(f"{maker}(format='csv', {rest}", {name: getattr(streams, name) for name in streams.__all__})
     rows = table(source, start, start + n)
@@ -47,7 +47,7 @@ CURVES = {"city": "d70b938aade0a401", "taxi": "f55d3ec20a925ce0", "fit": "85ba5c
 
 
 @pytest.mark.parametrize("name", CURVES)
-def test_rates(name):
+def test_rates_have_pinned_hashes(name):
     state = hashlib.sha256()
     for options in ({}, {"speedup": 60.0}) if name == "fit" else ({}, {"speedup": 60.0}, {"speedup": 1000.0}):
         curve = getattr(rates, name)(**options)
