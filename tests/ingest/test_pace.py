@@ -127,6 +127,31 @@ def test_speed_works_on_any_source_with_event_time(clock):
     assert source.finished({"row": 7})
 
 
+def test_wait_time_is_the_time_until_the_next_record(clock):
+    source = PacedSource(MemorySource([{"value": 1.0}] * 10), rate=4, clock=clock)
+    assert source.latest({"row": 0}) == {"row": 1}
+    assert source.wait_time({"row": 1}, lambda: None) == pytest.approx(0.25)
+    clock.now += 0.2
+    assert source.latest({"row": 1}) == {"row": 1}
+    assert source.wait_time({"row": 1}, lambda: None) == pytest.approx(0.05)
+    clock.now += 0.4
+    assert source.latest({"row": 1}, 1) == {"row": 2}
+    assert source.wait_time({"row": 2}, lambda: None) is None  # it is due already
+
+
+def test_wait_time_follows_event_time(clock):
+    rows = [{"event_time": t, "value": 1.0} for t in (0, 500_000, 4_000_000, None)]
+    memory = MemorySource(rows, schema=pa.schema([("event_time", TIMESTAMP), ("value", pa.float64())]))
+    source = PacedSource(memory, speed=2, clock=clock)
+    assert source.wait_time({"row": 0}, lambda: None) is None  # the clock has not started
+    assert source.latest({"row": 0}) == {"row": 1}
+    assert source.wait_time({"row": 1}, lambda: None) == pytest.approx(0.25)
+    clock.now += 1
+    assert source.latest({"row": 1}) == {"row": 2}
+    assert source.wait_time({"row": 2}, lambda: None) == pytest.approx(1)
+    assert source.wait_time({"row": 3}, lambda: None) is None  # it has no time, and is available at once
+
+
 def test_curve_sets_the_rate(clock):
     curve = rates.burst(10, 1000, period=10, duration=1)
     source = PacedSource(city(sensors=90), curve=curve, clock=clock)

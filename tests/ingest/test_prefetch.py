@@ -10,6 +10,7 @@ import pytest
 
 import riot_ops as ro
 from riot_ops import tasks as t
+from riot_ops.ingest.prefetch import Prefetcher
 
 SCHEMA = {"device": "string", "value": "double"}
 
@@ -83,3 +84,35 @@ def test_unfinished_generator_is_closed():
     with pytest.raises(LookupError):
         flow().run(generator, sinks=ro.CallbackSink(fail))
     assert closed.wait(5)
+
+
+def test_item_ends_the_wait_of_its_reader():
+    come = threading.Event()
+
+    def items():
+        come.wait(10)
+        yield 1
+
+    prefetcher = Prefetcher(items(), 100)
+    assert prefetcher.take() == []
+    come.set()
+    found = []
+    while (group := prefetcher.take()) is not None:
+        found += group
+    assert found == [1]
+
+
+@pytest.mark.long
+def test_idle_iterator_is_asked_rarely(monkeypatch):
+    come, looks, take = threading.Event(), [], Prefetcher.take
+
+    def rows():
+        yield row(1.0)
+        come.wait(20)
+        yield row(2.0)
+
+    monkeypatch.setattr(Prefetcher, "take", lambda self: (looks.append(time.monotonic()), take(self))[1])
+    threading.Timer(1.5, come.set).start()
+    result = flow().run(rows())
+    assert result["same"].num_rows == 2
+    assert len([at for at in looks if looks[0] + 0.3 < at < looks[0] + 1.3]) <= 70

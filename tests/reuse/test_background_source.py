@@ -12,6 +12,8 @@ import pytest
 
 import riot_ops as ro
 from riot_ops import tasks as t
+from riot_ops.connectors import MQTTSource
+from riot_ops.connectors.mqtt.memory import MemoryBroker
 from riot_ops.core.errors import ConfigError, ConnectorError, StateError
 from riot_ops.reuse import Limits, LocalBackend, ReuseManager
 from riot_ops.reuse import background_source as aside
@@ -262,3 +264,37 @@ def test_explain_takes_no_record_of_an_iterator():
     manager.backend.run()
     assert values(sink) == VALUES
     manager.close()
+
+
+@pytest.mark.long
+def test_idle_back_end_takes_few_turns_and_is_woken(tmp_path, monkeypatch):
+    broker = MemoryBroker.of("memory://few-turns")
+    source = MQTTSource(url="memory://few-turns", topics=("a",), client_id="me", spool=str(tmp_path / "spool"))
+    source.open()  # what is published before is not received
+    turns, turn, asked = [], LocalBackend.turn, []
+    monkeypatch.setattr(LocalBackend, "turn", lambda self: (turns.append(0), turn(self))[1])
+    monkeypatch.setattr(MQTTSource, "latest", _counting(MQTTSource.latest, asked))
+    manager = ReuseManager(LocalBackend())
+    manager.backend.start()
+    dataflow = ro.Dataflow("mqtt")
+    dataflow.sink("sink", dataflow.source("in", schema=source.schema).to(t.NoOp(), id="out"))
+    sink = ro.MemorySink()
+    manager.submit(dataflow, source, sink)
+    broker.publish("a", b"1")
+    until(lambda: manager.stats()["messages"] == 1)
+    time.sleep(0.2)
+    before = len(turns), len(asked)
+    time.sleep(1)
+    assert len(turns) - before[0] <= 8
+    assert len(asked) - before[1] <= 8
+    broker.publish("a", b"2")
+    until(lambda: manager.stats()["messages"] == 2)
+    manager.close()
+
+
+def _counting(method, calls):
+    def count(*args, **options):
+        calls.append(0)
+        return method(*args, **options)
+
+    return count

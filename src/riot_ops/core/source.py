@@ -11,7 +11,7 @@ import hashlib
 import io
 import itertools
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, ClassVar, TypeVar
 
@@ -129,6 +129,19 @@ class Source(ABC):
         """
         return not self.finished(self.latest(self.initial()))
 
+    def wait_time(self, offset: Offset, wake: Callable[[], None]) -> float | None:
+        """How long a run should wait before it calls :meth:`latest` again, after that returned the offset.
+
+        A source that knows when its next record comes, such as a paced one, returns the seconds until then. A source
+        that notices records as they come, such as a subscriber, keeps ``wake``, calls it from any thread whenever
+        there is something new (a record, its end, an error), and returns ``math.inf``, or the seconds until it ends.
+        It may call ``wake`` more often than needed.
+
+        None, the default: the source does not know. The run then asks again at once after records, and otherwise with
+        pauses that grow with the time since the last record, up to 20 ms. Spark does not use this.
+        """
+        return None
+
     def count(self, start: Offset, end: Offset) -> int | None:
         """The number of records in the range; None if only reading tells."""
         return None
@@ -233,6 +246,9 @@ class WrappedSource(Source):
 
     def waits(self) -> bool:
         return self.source.waits()
+
+    def wait_time(self, offset: Offset, wake: Callable[[], None]) -> float | None:
+        return self.source.wait_time(offset, wake)
 
     def count(self, start: Offset, end: Offset) -> int | None:
         return self.source.count(start, end)

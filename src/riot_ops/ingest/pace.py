@@ -17,6 +17,9 @@ from riot_ops.kernels.arrays.arrow import int_column
 
 __all__ = ["PacedSource", "TimedSource", "paced"]
 
+#: Shortest time to wait for a record that was not due yet.
+MIN_WAIT_SECONDS = 0.0005
+
 
 class TimedSource(Source):
     """A source with an index by event time, so that pacing it is cheap."""
@@ -94,6 +97,8 @@ class PacedSource(WrappedSource):
         self._wall: float | None = None  # when the clock started ...
         self._origin: Offset | None = None  # ... with the record at this offset ...
         self._first: int | None = None  # ... of this event time
+        #: What was due at the last call of latest: records up to this position, or event times.
+        self._asked = 0
 
     def description(self) -> dict[str, Any] | None:
         source = self.source.description()
@@ -107,7 +112,8 @@ class PacedSource(WrappedSource):
             self._wall, self._origin = now, start
         elapsed = now - self._wall
         if self.speed is None:
-            ready = self._ready(elapsed) - self._position(start)
+            self._asked = self._ready(elapsed)
+            ready = self._asked - self._position(start)
             if limit is not None:
                 ready = min(ready, limit)
             return self.source.latest(start, ready) if ready > 0 else start
@@ -116,10 +122,23 @@ class PacedSource(WrappedSource):
             if self._first is None:  # no record yet, or the first has no event time
                 return self.source.latest(start, 1 if limit is None else min(1, limit))
             self._wall, elapsed = now, 0.0
-        return _until(self.source, start, self._first + int(elapsed * self.speed * 1e6), limit)
+        self._asked = self._first + int(elapsed * self.speed * 1e6)
+        return _until(self.source, start, self._asked, limit)
 
     def waits(self) -> bool:
         return True
+
+    def wait_time(self, offset: Offset, wake: Callable[[], None]) -> float | None:
+        due: float | None = None  # µs
+        if self._wall is not None and self.speed is None:
+            position = self._position(offset)
+            due = self._due(position) if position >= self._asked else None
+        elif self._first is not None:
+            at = _time_at(self.source, offset)
+            due = self._due_by_time(offset) if at is not None and at > self._asked else None
+        if due is None:  # records were due that the source did not have, or not all at once
+            return self.source.wait_time(offset, wake)
+        return max(due / 1e6 - self.clock(), MIN_WAIT_SECONDS)
 
     def splits(self, start: Offset, end: Offset, n: int) -> list[Split]:
         total = self.source.count(start, end)

@@ -6,12 +6,12 @@ import threading
 from collections.abc import Generator, Iterator, Sequence
 from typing import Generic, TypeVar
 
-__all__ = ["WAIT_SECONDS", "Prefetcher"]
+__all__ = ["GATHER_SECONDS", "Prefetcher"]
 
-#: How long ``take`` waits for a full group, and ``close`` for the iterator.
-WAIT_SECONDS = 0.05
-#: How long ``take`` waits if the last call returned no item: other sources may have some.
-IDLE_WAIT_SECONDS = 0.01
+#: How long ``take`` waits for an item, as other sources may have some; and then for a full group.
+WAIT_SECONDS, GATHER_SECONDS = 0.01, 0.005
+#: How long ``close`` waits for the iterator.
+CLOSE_SECONDS = 0.05
 
 T = TypeVar("T")
 
@@ -43,22 +43,24 @@ class Prefetcher(Generic[T]):
         self._changed = threading.Condition()
         self._over = False
         self._error: BaseException | None = None
-        self._idle = False  # whether the last take() returned no item
+        self._waiting = False  # whether take() waits for an item
         self._thread = threading.Thread(target=self._read, daemon=True, name="riot_ops-iterator")
         self._thread.start()
 
     def take(self) -> list[T] | None:
         """Return the items that have arrived, perhaps none; None at the end.
 
-        Waits a moment for a full group; less if the last call returned no item.
+        Waits a moment for an item, and then for a full group.
         """
         with self._changed:
-            wait = IDLE_WAIT_SECONDS if self._idle else WAIT_SECONDS
-            self._changed.wait_for(lambda: self._over or len(self._buffer) >= self._group_size, wait)
+            self._waiting = True
+            self._changed.wait_for(lambda: self._over or self._buffer, WAIT_SECONDS)
+            self._waiting = False
+            if self._buffer:
+                self._changed.wait_for(lambda: self._over or len(self._buffer) >= self._group_size, GATHER_SECONDS)
             over, items = self._over, self._buffer[:]
             del self._buffer[: len(items)]
             self._changed.notify_all()
-        self._idle = not items
         if items or not over:
             return items
         if self._error is not None:
@@ -70,12 +72,15 @@ class Prefetcher(Generic[T]):
         with self._changed:
             self._group_size = 0
             self._changed.notify_all()
-        self._thread.join(WAIT_SECONDS)
+        self._thread.join(CLOSE_SECONDS)
 
     def _read(self) -> None:
         try:
             for item in self._items:
                 self._buffer.append(item)
+                if self._waiting:
+                    with self._changed:
+                        self._changed.notify_all()
                 if len(self._buffer) >= self._group_size and not self._wait_for_room():
                     break
         except BaseException as error:  # take() raises it

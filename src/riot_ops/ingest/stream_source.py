@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.source import Offset, Source, Split, row_splits
-from riot_ops.ingest.prefetch import WAIT_SECONDS
+from riot_ops.ingest.prefetch import GATHER_SECONDS
 from riot_ops.ingest.tables import Numbering
 
 __all__ = ["StreamSource"]
@@ -127,7 +127,7 @@ class StreamSource(Source):
         assert self._batches is not None
         # one more row shows whether this is the end; an iterator may not have it for a long time
         until += int(self.replayable)
-        deadline = time.monotonic() + WAIT_SECONDS
+        deadline = time.monotonic() + GATHER_SECONDS
         size = 0
         while self._end < until and not self._over and size < MAX_BYTES:
             if not self.replayable and self._end > start and time.monotonic() > deadline:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -28,6 +29,7 @@ class BackgroundSource(WrappedSource):
         self._error: BaseException | None = None
         self._polling = self._closed = False
         self._quick = True  # whether the last poll was
+        self._wake: Callable[[], None] | None = None  # for the end of the poll that is under way
 
     def __reduce__(self) -> tuple[Callable[[Source], Source], tuple[Source]]:
         """Pickle the wrapped source: a query on Spark polls it alone."""
@@ -60,8 +62,18 @@ class BackgroundSource(WrappedSource):
         self._quick = time.monotonic() - begun < GRACE_SECONDS
         with self._lock:
             self._polling, closed = False, self._closed
+            wake, self._wake = self._wake, None
         if closed:
             self.source.close()
+        if wake is not None:
+            wake()
+
+    def wait_time(self, offset: Offset, wake: Callable[[], None]) -> float | None:
+        with self._lock:
+            if self._polling:
+                self._wake = wake
+                return math.inf
+        return 0.0 if self._thread is not None else self.source.wait_time(offset, wake)
 
     def finished(self, offset: Offset) -> bool:
         return self._thread is None and self.source.finished(offset)

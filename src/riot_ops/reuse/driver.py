@@ -9,13 +9,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
+from riot_ops.core.backoff import Backoff
 from riot_ops.core.errors import StateError
 from riot_ops.core.interrupts import defer_interrupt
 
 __all__ = ["Driver", "poll_until"]
 
-#: First and longest wait of an idle thread; the wait doubles with each turn without records.
-IDLE_SECONDS, LONGEST_IDLE = 0.0005, 0.008
+#: How long a thread waits that lets actions pass, and the longest wait between two turns: checkpoints and sinks also
+#: make progress in turns.
+YIELD_SECONDS, MAX_WAIT_SECONDS = 0.0005, 0.25
 T = TypeVar("T")
 
 
@@ -42,6 +44,8 @@ class Driver(ABC):
         self.waiting = 0
         self._count = threading.Lock()
         self._thread: threading.Thread | None = None
+        self._wake = threading.Event()
+        self._backoff = Backoff()
         self._stop = threading.Event()
         self.error: Exception | None = None
 
@@ -52,6 +56,10 @@ class Driver(ABC):
     @abstractmethod
     def is_idle(self) -> bool:
         """Whether no further turn will find work."""
+
+    def wait_time(self, wake: Callable[[], None]) -> float | None:
+        """How long the next turn will find no work; None if that is unknown. ``wake`` ends the wait."""
+        return None
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -73,7 +81,10 @@ class Driver(ABC):
                 raise self.error
             if self._stop.is_set():
                 raise StateError("the back end is closed; continue with a new back end and manager")
-            yield
+            try:
+                yield
+            finally:
+                self._wake.set()
 
     @contextmanager
     def guarded_turn(self) -> Iterator[None]:
@@ -91,12 +102,23 @@ class Driver(ABC):
 
     def run(self) -> None:
         """Run turns until all sources have ended or are paused."""
-        idle = IDLE_SECONDS
+        self._wake.clear()
         while (moved := self.turn()) or not self.is_idle():
-            idle = IDLE_SECONDS if moved else min(2 * idle, LONGEST_IDLE)
-            if not moved:
-                time.sleep(idle)
-            self._yield_lock()
+            self._wait(moved)
+
+    def _wait(self, moved: bool) -> None:
+        """Let actions pass between two turns; after one without work, wait until another may have some."""
+        if moved:
+            self._backoff.found()
+        else:
+            with self._lock:
+                seconds = self.wait_time(self._wake.set)
+            self._wake.wait(
+                min(max(self._backoff.pause() if seconds is None else seconds, YIELD_SECONDS), MAX_WAIT_SECONDS)
+            )
+        self._wake.clear()
+        while self.waiting and not self._stop.is_set():
+            time.sleep(YIELD_SECONDS)
 
     def start(self) -> None:
         """Run turns in a thread of its own until :meth:`close`."""
@@ -105,23 +127,16 @@ class Driver(ABC):
             self._thread.start()
 
     def _run_until_stopped(self) -> None:
-        idle = IDLE_SECONDS
         while not self._stop.is_set():
             try:
                 moved = self.turn()
             except BaseException:
                 return  # the next action raises it
-            idle = IDLE_SECONDS if moved else min(2 * idle, LONGEST_IDLE)
-            if not moved:
-                self._stop.wait(idle)
-            self._yield_lock()
-
-    def _yield_lock(self) -> None:
-        while self.waiting and not self._stop.is_set():
-            time.sleep(IDLE_SECONDS)
+            self._wait(moved)
 
     def stop(self) -> None:
         """Stop the thread."""
         self._stop.set()
+        self._wake.set()
         if self._thread is not None:
             self._thread.join()

@@ -8,7 +8,7 @@ shared step gives bit for bit what it would give to one dataflow alone.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -310,6 +310,16 @@ class LocalBackend(Driver):
             if time.monotonic() - self._committed >= self.epoch_s:
                 self.commit()
             return any(moved)
+
+    def wait_time(self, wake: Callable[[], None]) -> float | None:
+        times = [
+            source.wait_time(wake)
+            for source in self.sources.open_sources.values()
+            if not source.steps() <= self.engine.disabled
+        ]
+        known = [seconds for seconds in times if seconds is not None]
+        left = self._committed + self.epoch_s - time.monotonic()
+        return min([left, *known]) if len(known) == len(times) else None
 
     def _read(self, source: SharedSource) -> bool:
         if source.ended or source.steps() <= self.engine.disabled:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import time
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from typing import Any
 
 import numpy as np
@@ -110,6 +111,14 @@ class SharedSource:
             self.rows += rows
             self.next |= after
         return [{s: batches for m, batches in inputs.items() for s in self.readers[m]} for inputs, _, _ in found]
+
+    def wait_time(self, wake: Callable[[], None]) -> float | None:
+        """Like :meth:`Source.wait_time`, for this source's offset."""
+        if self.ended or self.failure is not None:
+            return math.inf
+        if (left := self._retry_at - time.monotonic()) > 0:
+            return left
+        return None if self.offset is None else self.source.wait_time(self.offset, wake)
 
     def _handle_failure(self, error: Exception) -> None:
         steps, why = ", ".join(sorted(self.steps())), exception_text(error)

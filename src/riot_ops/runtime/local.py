@@ -240,10 +240,11 @@ class _Job:
             raise
         finally:
             buffer.stop()
+            reader.wake()
             self.summary.buffered = buffer.max_size
             if isinstance(self.engine, Pipeline):
                 self.engine.stop()
-            reader.join()
+            reader.stop()
             for source in self.sources.values():
                 source.close()
             self.summary.seconds = time.time() - self.started

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -98,6 +98,12 @@ class InSequence(_MergedSource):
                 return {**start, name: end}
         return start
 
+    def wait_time(self, offset: Offset, wake: Callable[[], None]) -> float | None:
+        for name, source in self.members.items():
+            if not source.finished(offset[name]):
+                return source.wait_time(offset[name], wake)
+        return 0.0
+
     def read_inputs(self, name: str, split: Split) -> Iterator[Inputs]:
         for member, part in split["parts"].items():
             yield from self.members[member].read_inputs(member, part)
@@ -127,6 +133,12 @@ class ByNumber(_MergedSource):
             if common is not None and counts[name] > common:
                 ends[name] = source.latest(start[name], common) if common else start[name]
         return ends
+
+    def wait_time(self, offset: Offset, wake: Callable[[], None]) -> float | None:
+        # a range needs a message of each source
+        times = [s.wait_time(offset[n], wake) for n, s in self.members.items() if not s.finished(offset[n])]
+        known = [seconds for seconds in times if seconds is not None]
+        return max(known, default=0.0) if len(known) == len(times) else None
 
     def read_inputs(self, name: str, split: Split) -> Iterator[Inputs]:
         reading = {member: self.members[member].read(part) for member, part in split["parts"].items()}

@@ -8,21 +8,25 @@ from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
 
+from riot_ops.core.backoff import MIN_SECONDS, Backoff
 from riot_ops.core.buffering import Buffering
 from riot_ops.core.source import Offset, Source
 from riot_ops.runtime.input_buffer import BufferedBatch, InputBuffer
 
-__all__ = ["IDLE_SECONDS", "Reader"]
+__all__ = ["Reader"]
 
-IDLE_SECONDS = 0.0005
 #: Assumed bytes of a record before any has been read, and the minimum number of records to read at once.
 ASSUMED_ROW_BYTES, MIN_ROWS = 256, 16
-#: Polls of a source while a batch waits for more records or for the steps, and the maximum time between two of them.
-POLLS, MAX_POLL_SECONDS = 4, 0.005
+#: Reads of a source while a batch waits for more records or for the steps, and the maximum time between two of them.
+#: So many records come together that the fixed cost of a batch counts little, also at high rates.
+READS, MAX_READ_SECONDS = 4, 0.005
 
 
 class Reader(threading.Thread):
-    """Reads sources from their offsets, as far as there are records and room in the buffer."""
+    """Reads sources from their offsets, as far as there are records and room in the buffer.
+
+    A source without records is asked again when it calls :meth:`wake`, when its next record is due, or after a pause.
+    """
 
     def __init__(
         self,
@@ -38,7 +42,10 @@ class Reader(threading.Thread):
         self._buffer = buffer
         self._capacity = buffering.capacity
         wait_s = buffering.flush_ms / 1e3
-        self._look_s = min(max(wait_s / POLLS, IDLE_SECONDS), MAX_POLL_SECONDS) if wait_s else MAX_POLL_SECONDS
+        self._read_s = min(max(wait_s / READS, MIN_SECONDS), MAX_READ_SECONDS) if wait_s else MAX_READ_SECONDS
+        self._gather_s = self._read_s if buffering.capacity else 0.0
+        self._wake = threading.Event()
+        self._backoff = {name: Backoff() for name in sources}
         self._bytes = dict.fromkeys(sources, float(ASSUMED_ROW_BYTES))  # average per record
 
     def run(self) -> None:
@@ -48,19 +55,36 @@ class Reader(threading.Thread):
         except BaseException as error:  # raised again in the thread that called run()
             self._buffer.end(error)
 
+    def wake(self) -> None:
+        """Ask the sources again at once; may be called from any thread."""
+        self._wake.set()
+
+    def stop(self) -> None:
+        """Stop reading, and wait for the end of the thread."""
+        self._buffer.stop()
+        self.wake()
+        self.join()
+
     def _read(self) -> None:
         stopped = self._buffer.stopped
         open_sources = dict(self._sources)
+        last_read = 0.0
         while open_sources and not stopped.is_set():
-            idle = True
+            self._wake.clear()
+            pauses: list[float] = []  # until a source may have records
             for name, source in list(open_sources.items()):
                 start, limit = self._offsets[name], self._read_limit(name)
+                begun = time.thread_time()
                 end = source.latest(start, limit)
                 if end == start:
                     if source.finished(end):
                         del open_sources[name]
+                        continue
+                    pause = source.wait_time(end, self.wake)
+                    if pause is None:
+                        pause = self._backoff[name].pause(time.thread_time() - begun)
+                    pauses.append(max(pause, MIN_SECONDS))
                     continue
-                idle = False
                 size = rows = 0
                 for batch in _range_batches(name, source, start, end):
                     size, rows = size + batch.size, rows + batch.rows
@@ -68,12 +92,20 @@ class Reader(threading.Thread):
                         return
                 if rows:
                     self._bytes[name] = size / rows
+                self._backoff[name].found()
+                self._offsets[name] = end
+                pauses.append(0.0)
                 if (source.count(start, end) or limit) < limit:
                     # the source has no more: let it accumulate records
-                    self._buffer.wait_until_empty(self._look_s)
-                self._offsets[name] = end
-            if idle and open_sources:
-                stopped.wait(IDLE_SECONDS)
+                    self._buffer.wait_until_empty(self._read_s)
+                    if source.finished(end):
+                        del open_sources[name]
+                    elif pause := source.wait_time(end, self.wake):
+                        last_read, pauses[-1] = time.monotonic(), max(pause, self._gather_s)
+            if pauses and (pause := min(pauses)):
+                self._wake.wait(min(pause, threading.TIMEOUT_MAX))
+                if (left := last_read + self._gather_s - time.monotonic()) > 0:
+                    stopped.wait(left)  # records that come now come together
 
     def _read_limit(self, name: str) -> int:
         """Return how many records to read: what the open batch has room for, or a whole batch if that is little."""

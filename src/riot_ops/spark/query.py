@@ -27,7 +27,7 @@ from riot_ops.spark.exceptions import Py4JError, find_cause
 
 __all__ = ["Query", "is_active"]
 
-POLL_SECONDS = 0.1
+POLL_SECONDS, MAX_POLL_SECONDS = 0.1, 0.4
 
 
 class Query:
@@ -106,10 +106,13 @@ class Query:
         until = None if timeout_s is None else time.monotonic() + timeout_s
         with handle_termination(), defer_interrupt() as check:
             try:
-                while self.active and (until is None or time.monotonic() < until):
-                    time.sleep(POLL_SECONDS)
+                pause = POLL_SECONDS
+                while self.active and (until is None or (left := until - time.monotonic()) > 0):
+                    time.sleep(pause if until is None else min(pause, left))
                     check()
+                    seen = self._seen
                     self.poll()
+                    pause = POLL_SECONDS if self._seen != seen else min(1.5 * pause, MAX_POLL_SECONDS)
                     if progress is not None:
                         progress(self)
                     if self._all_read():

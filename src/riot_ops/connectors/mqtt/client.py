@@ -221,6 +221,7 @@ class PahoLink:
         if user is not None or password is not None:
             self.client.username_pw_set(user or "", password)
         self._user = user
+        self._wake_pair: tuple[socket.socket, socket.socket] | None = None
 
     def connected(self, session_present: bool) -> None:
         """Handle a new connection; called before any other packet is sent or received."""
@@ -331,19 +332,38 @@ class PahoLink:
 
     # -- reading and writing -----------------------------------------------------------------------
 
+    def enable_wake(self) -> None:
+        """Allow :meth:`wake`, until :meth:`close`."""
+        self._wake_pair = socket.socketpair()
+        for one in self._wake_pair:
+            one.setblocking(False)
+
+    def wake(self) -> None:
+        """End the wait in :meth:`wait`, or the next one; may be called from any thread."""
+        if self._wake_pair is not None:
+            with contextlib.suppress(OSError):  # it is full, which wakes as well, or closed
+                self._wake_pair[1].send(b"1")
+
     def wait(self, seconds: float, max_packets: int = MAX_PACKETS) -> None:
         """Wait until the socket is readable or writable, then read and write.
 
-        Returns immediately without a connection.
+        Returns immediately without a connection, and after :meth:`wake`.
         """
         client, sock = self.client, self.client.socket()
         if sock is None or sock.fileno() < 0:
             return
         poller = select.poll()  # select() fails from the 1024th file on
         poller.register(sock, select.POLLIN | (select.POLLOUT if client.want_write() else 0))
+        woken = None if self._wake_pair is None else self._wake_pair[0]
+        if woken is not None:
+            poller.register(woken, select.POLLIN)
         buffered = getattr(sock, "pending", int)  # poll does not see decrypted bytes
-        found = poller.poll(0 if buffered() else seconds * 1000)
-        events = found[0][1] if found else 0
+        found = dict(poller.poll(0 if buffered() else seconds * 1000))
+        events = found.get(sock.fileno(), 0)
+        if woken is not None:
+            if woken.fileno() in found:
+                woken.recv(4096)
+            poller.unregister(woken)
         if events & select.POLLOUT:
             client.loop_write()
             poller.modify(sock, select.POLLIN)
@@ -370,6 +390,10 @@ class PahoLink:
             while self.client.socket() is not None and time.monotonic() < until:
                 self.wait(0.05)
         self.drop()
+        if self._wake_pair is not None:
+            for one in self._wake_pair:
+                one.close()
+            self._wake_pair = None
 
 
 def client_subclass(name: str, methods: dict[str, Any]) -> Any:

@@ -25,6 +25,9 @@ from riot_ops.core.paths import local_path, scheme_of, write_atomic
 __all__ = ["FolderBroker", "folder_of"]
 
 SUFFIX = ".messages"
+#: A folder may change again at the same time of change, as file systems count in steps of up to 2 s; so it is listed
+#: until its last change is this old, and at least this often.
+CLOCK_STEP_SECONDS, LIST_SECONDS = 2.5, 1.0
 _DECODER = msgspec.msgpack.Decoder(list[PublishedMessage])
 
 
@@ -70,6 +73,13 @@ class FolderBroker:
             return []
         return sorted(entry.name for entry in os.scandir(self.folder) if entry.name.endswith(SUFFIX))
 
+    def changed_ns(self) -> int:
+        """When a file was last added, in ns since 1970; -1 without a folder."""
+        try:
+            return self.folder.stat().st_mtime_ns
+        except FileNotFoundError:
+            return -1
+
     def read(self, name: str) -> list[PublishedMessage]:
         """Read the messages of a file."""
         try:
@@ -88,6 +98,7 @@ class FolderSession:
         self._path = broker.folder / "sessions" / f"{quote(client_id, safe='')}.json"
         self._pending: list[str] = []
         self._initial: list[PublishedMessage] = []
+        self._listed: tuple[int, float] | None = None  # the folder's time of change, and when it was listed
         if self._path.exists():
             self._read = set(json.loads(self._path.read_text(encoding="utf-8")))
         else:
@@ -97,7 +108,14 @@ class FolderSession:
 
     def next(self) -> list[PublishedMessage]:
         """Return the new messages, again until :meth:`done` is called."""
+        changed_ns, now = self._broker.changed_ns(), time.time()
+        if not self._pending and not self._initial and self._listed is not None:
+            before, listed = self._listed
+            settled = 0 <= changed_ns < (listed - CLOCK_STEP_SECONDS) * 1e9
+            if changed_ns == before and settled and 0 <= now - listed < LIST_SECONDS:
+                return []
         new = [name for name in self._broker.names() if name not in self._read]
+        self._listed = changed_ns, now
         self._pending = new
         return [*self._initial, *(m for name in new for m in self._broker.read(name) if self._receives(name, m.topic))]
 

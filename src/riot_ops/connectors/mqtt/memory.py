@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import ClassVar, NamedTuple
 
 __all__ = ["MemoryBroker", "PublishedMessage", "is_shared", "subscribes", "topic_matches"]
@@ -38,6 +39,7 @@ class MemoryBroker:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        self._published = threading.Condition(self._lock)
         self._sessions: dict[str, tuple[list[str], deque[PublishedMessage]]] = {}
         self._retained: dict[str, PublishedMessage] = {}
         self._turns: dict[str, int] = {}  # of the members of each shared subscription
@@ -67,6 +69,7 @@ class MemoryBroker:
                     receivers.add(members[turn % len(members)])
             for client in receivers:
                 self._sessions[client][1].append(message)
+            self._published.notify_all()
 
     def session(self, client_id: str, filters: Iterable[str]) -> deque[PublishedMessage]:
         """Return the queue of a client; it persists between connections."""
@@ -79,6 +82,19 @@ class MemoryBroker:
                     queue.append(message)
             self._sessions[client_id] = wanted, queue
             return queue
+
+    def wait(
+        self, queue: deque[PublishedMessage], start: int, stop: int, seconds: float, woken: Callable[[], bool]
+    ) -> list[PublishedMessage]:
+        """Return the messages of a session's queue from a position on; wait for the first until ``woken`` holds."""
+        with self._published:
+            self._published.wait_for(lambda: len(queue) > start or woken(), seconds)
+            return list(itertools.islice(queue, start, stop))
+
+    def wake(self) -> None:
+        """Make all calls of :meth:`wait` look at ``woken`` again."""
+        with self._published:
+            self._published.notify_all()
 
 
 def is_shared(topic_filter: str) -> bool:

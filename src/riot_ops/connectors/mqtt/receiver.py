@@ -30,8 +30,10 @@ __all__ = ["Receiver"]
 
 _LOG = logging.getLogger(__name__)
 
-#: How long the receiver waits for messages before it checks its other conditions.
-POLL_S = 0.05
+#: Maximum time that the receiver waits for messages before it checks its other conditions.
+WAIT_S = 1.0
+#: The same until the broker has confirmed the subscription.
+START_WAIT_S = 0.05
 #: Maximum bytes received but not yet on disk; beyond it, or MAX_HELD_MESSAGES, messages stay with the broker.
 MAX_HELD_BYTES = 16 << 20
 #: Bytes of messages that form one block of the spool.
@@ -65,6 +67,7 @@ class _PahoSubscriber(PahoLink):
     def __init__(self, subscription: Subscription, file: Path, unreleased: set[int], stop: threading.Event) -> None:
         connection = subscription.connection
         super().__init__(connection, connection.client_id or "", subscription.session_s, stop, _client_type())
+        self.enable_wake()
         self.ready = False
         self.since = time.monotonic()
         self._subscription = subscription
@@ -270,15 +273,27 @@ class Receiver:
         self._error: BaseException | None = None
         self._stop = threading.Event()
         self._ready = threading.Event()
+        self._room = threading.Event()  # set when the spool may have room again
+        self._subscriber: Subscriber | None = None
+        self._listeners: frozenset[Callable[[], None]] = frozenset()
         self._last_message = self._last_poll = time.monotonic()
         self._thread = threading.Thread(target=self._run, daemon=True, name=f"riot_ops-mqtt-{spool.folder.name}")
         self._thread.start()
 
     def wait_ready(self) -> None:
         """Wait until the subscription is confirmed; raise the error that prevents it."""
-        while not self._ready.wait(0.05) and self._thread.is_alive():
-            pass
+        self._ready.wait()  # which the thread also sets when it ends
         self.check()
+
+    def add_listener(self, listener: Callable[[], None]) -> None:
+        """Call a function, in the receiver's thread, whenever messages have come or the thread has failed."""
+        if listener not in self._listeners:
+            self._listeners |= {listener}
+
+    def commit(self, number: int) -> None:
+        """Mark the messages before a number as processed."""
+        self.spool.commit(number)
+        self._room.set()
 
     def check(self) -> None:
         """Raise the error of the thread, if it failed."""
@@ -287,15 +302,21 @@ class Receiver:
 
     def idle_s(self) -> float:
         """Seconds without a message, while connected."""
-        return max(0.0, self._last_poll - self._last_message)
+        subscriber = self._subscriber
+        waits = subscriber is not None and subscriber.ready and subscriber.is_connected
+        return max(0.0, (time.monotonic() if waits else self._last_poll) - self._last_message)
 
     def close(self) -> None:
         """Stop receiving; may be called twice."""
         self._stop.set()
+        self._room.set()
+        subscriber = self._subscriber
+        if subscriber is not None:
+            subscriber.wake()
         self._thread.join()
         self.spool.close()
 
-    def _subscriber(self) -> Subscriber:
+    def _connect(self) -> Subscriber:
         scheme = self._subscription.connection.address[0]
         if scheme in (MEMORY, FOLDER):
             return (MemorySubscriber if scheme == MEMORY else FolderSubscriber)(self._subscription)
@@ -307,29 +328,41 @@ class Receiver:
         try:
             while not self._stop.is_set():
                 if subscriber is None:
-                    subscriber = self._subscriber()
-                received = subscriber.receive(POLL_S)
+                    subscriber = self._subscriber = self._connect()
+                    continue  # close() may have come before it was there to be woken
+                self._room.clear()
+                received = subscriber.receive(0.0 if self.spool.full else WAIT_S if subscriber.ready else START_WAIT_S)
                 self._last_poll = time.monotonic()
                 self._last_message = max(self._last_message, subscriber.since if subscriber.ready else self._last_poll)
                 if subscriber.ready:
                     self._ready.set()
-                if not received:
-                    continue
-                if not self.spool.full:
+                if self.spool.full and received.size <= MAX_HELD_BYTES and len(received.messages) <= MAX_HELD_MESSAGES:
+                    self._room.wait(WAIT_S)
+                elif not received:
+                    pass
+                elif not self.spool.full:
                     self._write(received)
                     subscriber.acknowledge()
-                elif len(received.messages) > MAX_HELD_MESSAGES or received.size > MAX_HELD_BYTES:
+                    self._notify()
+                else:
                     subscriber.close()  # unacknowledged messages wait at the broker
-                    subscriber = None
-                    while self.spool.full and not self._stop.wait(POLL_S):
-                        pass
+                    subscriber = self._subscriber = None
+                    while self.spool.full and not self._stop.is_set():
+                        self._room.wait(WAIT_S)
+                        self._room.clear()
         except BaseException as error:  # check() raises it in the reader
             if not self._stop.is_set():
                 self._error = error
         finally:
+            self._subscriber = None
             if subscriber is not None:
                 subscriber.close()
             self._ready.set()
+            self._notify()
+
+    def _notify(self) -> None:
+        for listener in self._listeners:
+            listener()
 
     def _write(self, received: Received) -> None:
         new: list[Message] = []

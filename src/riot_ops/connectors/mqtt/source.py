@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import atexit
 import itertools
+import math
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
@@ -232,6 +233,16 @@ class MQTTSource(MQTTConnection, Source):
     def waits(self) -> bool:
         return True
 
+    def wait_time(self, offset: Offset, wake: Callable[[], None]) -> float | None:
+        known = _RECEIVERS.get(self.spool)
+        if known is None:
+            return None
+        receiver = known[1]
+        receiver.add_listener(wake)
+        if offset["seq"] < receiver.spool.end:  # messages may have come before the listener
+            return 0.0
+        return math.inf if self.idle_s is None else max(self.idle_s - receiver.idle_s(), 0.0)
+
     def splits(self, start: Offset, end: Offset, n: int) -> list[Split]:
         a, b = int(start["seq"]), int(end["seq"])
         edges = [a + (b - a) * i // n for i in range(n + 1)]
@@ -259,7 +270,7 @@ class MQTTSource(MQTTConnection, Source):
     def commit(self, end: Offset) -> None:
         known = _RECEIVERS.get(self.spool)
         if known is not None:
-            known[1].spool.commit(int(end["seq"]))
+            known[1].commit(int(end["seq"]))
 
 
 _RECEIVERS: dict[str, tuple[MQTTSource, Receiver]] = {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import threading
 import time
 from collections import deque
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from riot_ops.connectors.mqtt.client import MQTTConnection
 from riot_ops.connectors.mqtt.folder import FolderBroker
 from riot_ops.connectors.mqtt.memory import MemoryBroker, PublishedMessage
 from riot_ops.connectors.mqtt.spool import ID_BYTES, Message
+from riot_ops.core.backoff import Backoff
 
 __all__ = ["MAX_HELD_MESSAGES", "FolderSubscriber", "MemorySubscriber", "Received", "Subscriber", "Subscription"]
 
@@ -85,8 +87,15 @@ class Subscriber(Protocol):
     ready: bool
     since: float
 
+    @property
+    def is_connected(self) -> bool:
+        """Whether there is a connection now; may be asked from any thread."""
+
     def receive(self, seconds: float) -> Received:
-        """Wait for messages, at most ``seconds``; return all that are not acknowledged."""
+        """Wait for messages, at most ``seconds`` or until :meth:`wake`; return all that are not acknowledged."""
+
+    def wake(self) -> None:
+        """End the wait in :meth:`receive`, or the next one; may be called from any thread."""
 
     def acknowledge(self) -> None:
         """Acknowledge all received messages, which are on disk."""
@@ -98,24 +107,28 @@ class Subscriber(Protocol):
 class MemorySubscriber:
     """A subscriber of a broker in this process."""
 
-    ready = True
+    ready = is_connected = True
 
     def __init__(self, subscription: Subscription) -> None:
         self.since = time.monotonic()
         self._subscription = subscription
-        broker = MemoryBroker.of(subscription.connection.url)
-        self._queue: deque[PublishedMessage] = broker.session(
+        self._broker = MemoryBroker.of(subscription.connection.url)
+        self._queue: deque[PublishedMessage] = self._broker.session(
             subscription.connection.client_id or "", subscription.topics
         )
         self._received = Received()
+        self._woken = threading.Event()
 
     def receive(self, seconds: float) -> Received:
-        if not self._queue:
-            time.sleep(min(seconds, 0.005))
         held = self._received.messages
-        for published in list(self._queue)[len(held) : MAX_HELD_MESSAGES]:
+        for published in self._broker.wait(self._queue, len(held), MAX_HELD_MESSAGES, seconds, self._woken.is_set):
             held.append(self._subscription.message(published.topic, published.payload, list(published.user)))
+        self._woken.clear()
         return self._received
+
+    def wake(self) -> None:
+        self._woken.set()
+        self._broker.wake()
 
     def acknowledge(self) -> None:
         for _ in self._received.messages:
@@ -129,19 +142,31 @@ class MemorySubscriber:
 class FolderSubscriber:
     """A subscriber of a broker made of files."""
 
-    ready = True
+    ready = is_connected = True
 
     def __init__(self, subscription: Subscription) -> None:
         self.since = time.monotonic()
         self._subscription = subscription
         broker = FolderBroker(subscription.connection.url)
         self._session = broker.session(subscription.connection.client_id or "", subscription.topics)
+        self._woken = threading.Event()
+        self._backoff = Backoff()
 
     def receive(self, seconds: float) -> Received:
-        messages = self._session.next()
-        if not messages:
-            time.sleep(seconds)
+        until = time.monotonic() + seconds
+        while True:
+            begun = time.thread_time()
+            if messages := self._session.next():
+                self._backoff.found()
+                break
+            left = until - time.monotonic()
+            if left <= 0 or self._woken.wait(min(left, self._backoff.pause(time.thread_time() - begun))):
+                break
+        self._woken.clear()
         return Received([self._subscription.message(m.topic, m.payload, list(m.user)) for m in messages])
+
+    def wake(self) -> None:
+        self._woken.set()
 
     def acknowledge(self) -> None:
         self._session.done()

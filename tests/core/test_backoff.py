@@ -1,0 +1,34 @@
+"""Pauses by a clock of the test, with values computed by hand."""
+
+import pytest
+
+from riot_ops.core.backoff import Backoff
+
+
+@pytest.mark.parametrize(
+    ("quiet", "cost", "pause"),
+    [
+        (0.0, 0.0, 0.0005),
+        (0.0009, 0.0, 0.0005),
+        (0.02, 0.0, 0.01),
+        (3600.0, 0.0, 0.02),
+        (3600.0, 0.002, 0.1),
+        (3600.0, 1.0, 0.25),
+        (0.06, 1.0, 0.06),  # what was found a moment ago is seen soon, whatever a look costs
+        (3600.0, 0.0001, 0.02),
+    ],
+)
+def test_pause_grows_with_quiet_time_and_cost(quiet, cost, pause):
+    now = [100.0]
+    backoff = Backoff(clock=lambda: now[0])
+    now[0] += quiet
+    assert backoff.pause(cost) == pytest.approx(pause)
+
+
+def test_find_begins_quiet_time():
+    now = [0.0]
+    backoff = Backoff(clock=lambda: now[0])
+    now[0] = 50.0
+    backoff.found()
+    now[0] = 50.01
+    assert backoff.pause() == pytest.approx(0.005)
