@@ -29,6 +29,7 @@ from riot_ops.task import Task, registered_tasks
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 SUMMARY = ROOT / "benchmarks" / "results" / "summary.csv"
+CHANGES = SUMMARY.with_name("changes.csv")
 HEADING = re.compile(r"^(?P<title>\S.*)\n-{3,}$", re.MULTILINE)
 PLACE = re.compile(r"^<!-- (?P<what>generated|results|paper): (?P<names>.+?) -->$", re.MULTILINE)
 
@@ -96,7 +97,8 @@ def filled(text: str, parts: Mapping[str, str], figures: list[summary.Figure]) -
         if not found:
             raise SystemExit(f"no figure in {SUMMARY.relative_to(ROOT)} fits {match['names']}")
         paper = match["what"] == "paper"
-        return summary.markdown([f for f in found if not paper or f.published or f.reach], paper=paper)
+        shown = [f for f in found if not paper or f.published or f.reach]
+        return summary.markdown(shown, paper, summary.read_changes(CHANGES))
 
     return PLACE.sub(part, text)
 

@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -58,7 +59,9 @@ class InputLines:
         return {name: itertools.chain.from_iterable(map(read_lines, files)) for name, files in self.files.items()}
 
 
-def write_input_lines(application: Application, folder: Path, lines: int, batch: int, seed: int = 1) -> InputLines:
+def write_input_lines(
+    application: Application, folder: Path, lines: int, batch: int, seed: int = 1, **options: Any
+) -> InputLines:
     """Generate the input of an application's sources.
 
     Parameters
@@ -70,6 +73,8 @@ def write_input_lines(application: Application, folder: Path, lines: int, batch:
     batch : int
         Lines of a micro-batch, written as :data:`FILES_PER_BATCH` files.
     seed : int, default 1
+    **options
+        Options of all streams.
 
     Examples
     --------
@@ -83,7 +88,8 @@ def write_input_lines(application: Application, folder: Path, lines: int, batch:
     written: dict[str, list[Path]] = {}
     for stream in application.inputs.values():
         if stream not in written:
-            written[stream] = _write(streams.generate(stream, messages=lines, seed=seed), folder / stream, lines, each)
+            source = streams.generate(stream, messages=lines, seed=seed, **options)
+            written[stream] = _write(source, folder / stream, lines, each)
     return InputLines(application, {source: written[stream] for source, stream in application.inputs.items()}, each)
 
 

@@ -8,20 +8,22 @@ import math
 from codecs import BOM_UTF8
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from riot_bench.harness.matching import Row, is_approximate, unmatched
+from riot_bench.harness.matching import ABSOLUTE, RELATIVE, Row, is_approximate, unmatched
 from riot_ops.core.errors import ConfigError, MissingExtraError
 from riot_ops.dataflows.applications import Application
 from riot_ops.ingest.replay import find_files
 
-__all__ = ["Comparison", "compare", "plain_program", "plain_results", "read_lines", "validate"]
+__all__ = ["Comparison", "compare", "compare_columns", "plain_program", "plain_results", "read_lines", "validate"]
 
 #: Differing records that are shown of each side.
 MAX_SHOWN = 3
@@ -69,6 +71,62 @@ def compare(stream: str, wanted: Iterable[Row], found: Iterable[Row]) -> Compari
         only[1] += right
     numbers = [sum(map(len, side.values())) for side in sides]
     return Comparison(stream, numbers[0], numbers[1], only[0][:MAX_SHOWN], only[1][:MAX_SHOWN], sum(map(len, only)))
+
+
+def compare_columns(stream: str, wanted: pa.Table | Sequence[Row], found: pa.Table) -> Comparison:
+    """Compare two record sets as :func:`compare` does, in columns, with less time and memory.
+
+    Both sides are sorted, and compared by position. Records that differ there, for example because rounding changed the
+    order of equal ones, are compared again as multisets.
+
+    Parameters
+    ----------
+    stream : str
+    wanted : Table or sequence of tuple
+        The expected records, with values in the order of the columns of ``found``.
+    found : Table
+
+    Examples
+    --------
+    >>> found = pa.table({"word": ["b", "a"], "score": [2.0 + 1e-12, 1.5]})
+    >>> compare_columns("x", [("a", 1.0), ("b", 2.0)], found).missing
+    [('a', 1.0)]
+    """
+    if not isinstance(wanted, pa.Table):
+        columns = zip(*wanted, strict=True) if wanted else [()] * found.num_columns
+        wanted = pa.table(
+            {f.name: pa.array(column, f.type) for f, column in zip(found.schema, columns, strict=True)},
+        )
+    wanted = wanted.cast(found.schema)
+    if wanted.num_rows != found.num_rows:
+        return compare(stream, _rows(wanted), _rows(found))
+    left, right = (_sorted(side) for side in (wanted, found))
+    differs = np.zeros(len(left), bool)
+    for a, b in zip(left.columns, right.columns, strict=True):
+        differs |= ~_equal(a, b)
+    rest = compare(stream, *(_rows(side.filter(pa.array(differs))) for side in (left, right)))
+    return replace(rest, wanted=wanted.num_rows, found=found.num_rows)
+
+
+def _sorted(table: pa.Table) -> pa.Table:
+    """Sort by the exact columns first, so that a float that differs by rounding moves its record little."""
+    names = sorted(table.column_names, key=lambda name: pa.types.is_floating(table.schema.field(name).type))
+    return table.take(pc.sort_indices(table, [(name, "ascending") for name in names])).combine_chunks()
+
+
+def _equal(a: pa.ChunkedArray, b: pa.ChunkedArray) -> np.ndarray[Any, Any]:
+    """Compare values by position; null equals null, NaN equals NaN."""
+    absent = pc.is_null(a).to_numpy(), pc.is_null(b).to_numpy()
+    if pa.types.is_floating(a.type):
+        same = np.isclose(a.fill_null(0.0).to_numpy(), b.fill_null(0.0).to_numpy(), RELATIVE, ABSOLUTE, equal_nan=True)
+    else:
+        same = pc.fill_null(pc.equal(a, b), True).to_numpy()
+    equal: np.ndarray[Any, Any] = (absent[0] == absent[1]) & (absent[0] | same)
+    return equal
+
+
+def _rows(table: pa.Table) -> Iterator[Row]:
+    return zip(*(_values(table.column(name)) for name in table.column_names), strict=True)
 
 
 def _group(rows: Iterable[Row]) -> dict[Row, list[Row]]:

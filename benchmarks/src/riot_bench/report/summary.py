@@ -23,7 +23,10 @@ from typing import Any
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.paths import write_atomic
 
-__all__ = ["Figure", "markdown", "matching", "merged", "read", "write"]
+__all__ = ["BUSY_LOAD", "Change", "Figure", "markdown", "matching", "merged", "read", "read_changes", "write"]
+
+#: Load average before a run above which a figure is marked; the benchmark's own earlier work causes up to 2.
+BUSY_LOAD = 2.0
 
 #: A description longer than this is cut between words.
 MAX_AGAINST = 60
@@ -105,6 +108,34 @@ class Figure:
         )
 
 
+@dataclass(frozen=True)
+class Change:
+    """A change of what a figure measures, after which an older figure no longer describes the code.
+
+    Attributes
+    ----------
+    pattern : str
+        Measures that the change concerns, such as ``dspbench/*/spark-*``.
+    date : str
+        Day of the change; figures of that day or later are not concerned.
+    what : str
+        What changed.
+    """
+
+    pattern: str
+    date: str
+    what: str
+
+    def outdates(self, figure: Figure) -> bool:
+        """Return whether a figure was measured before the change.
+
+        >>> row = Figure("a/x", "9", "ratio", "", "1", "", "full", "", "", "", "M", "0123abc", "2026-01-01")
+        >>> [Change("a/*", date, "").outdates(row) for date in ("2026-01-01", "2026-01-02")]
+        [False, True]
+        """
+        return figure.date < self.date and fnmatchcase(figure.measure, self.pattern)
+
+
 def _short_machine(machine: str) -> str:
     """The processor and its cores.
 
@@ -116,14 +147,23 @@ def _short_machine(machine: str) -> str:
 
 def read(path: Path) -> list[Figure]:
     """Read a summary."""
+    return [Figure(**row) for row in _rows(path, Figure)]
+
+
+def read_changes(path: Path) -> list[Change]:
+    """Read the changes after which figures were not measured again (``changes.csv`` beside the summary)."""
+    return [Change(**row) for row in _rows(path, Change)]
+
+
+def _rows(path: Path, kind: type[Figure | Change]) -> list[dict[str, str]]:
     with path.open(encoding="utf-8", newline="") as file:
         rows = csv.DictReader(file)
-        wanted = [field.name for field in fields(Figure)]
+        wanted = [field.name for field in fields(kind)]
         if rows.fieldnames != wanted:
             raise ConfigError(
                 f"{path} must have the columns {', '.join(wanted)}, got {', '.join(rows.fieldnames or ())}"
             )
-        return [Figure(**row) for row in rows]
+        return list(rows)
 
 
 def write(path: Path, figures: Iterable[Figure]) -> None:
@@ -162,14 +202,19 @@ def matching(figures: Iterable[Figure], patterns: Sequence[str]) -> list[Figure]
     return list(found.values())
 
 
-def markdown(figures: Sequence[Figure], paper: bool = False) -> str:
-    """A table of figures; those that miss their reach are marked.
+def markdown(figures: Sequence[Figure], paper: bool = False, changes: Sequence[Change] = ()) -> str:
+    """A table of figures; those that miss their reach, ran beside other work or are outdated are marked.
 
     >>> row = Figure("a/x", "9", "ratio", "", "1", "", "full", "≥ 10", "", "", "M", "0123abc", "2026-01-01")
     >>> print(markdown([row]))
     | measure | value | interval | runs | unit | reach | against | measured |
     |---|---:|---:|---:|---|---:|---|---|
     | `a/x` | **9** (missed) |  | 1 | ratio | ≥ 10 |  | 0123abc, 2026-01-01 |
+    >>> print(markdown([replace(row, load="2.6")], changes=[Change("a/*", "2026-01-02", "all rows are compared")]))
+    | measure | value | interval | runs | unit | reach | against | measured |
+    |---|---:|---:|---:|---|---:|---|---|
+    | `a/x` | **9** (missed) (busy machine: load 2.6) |  | 1 | ratio | ≥ 10 |  | **not measured since 0123abc**, \
+2026-01-01: all rows are compared |
     """
     titles = [
         "measure",
@@ -185,8 +230,13 @@ def markdown(figures: Sequence[Figure], paper: bool = False) -> str:
     rule = ["---", "---:", "---:", "---:", "---", *(["---:"] if paper else []), "---:", "---", "---"]
     lines = [f"| {' | '.join(titles)} |", f"|{'|'.join(rule)}|"]
     for figure in figures:
-        where = f"{figure.commit}, {figure.date}" + (", quick form" if figure.form == "quick" else "")
+        changed = [change.what for change in changes if change.outdates(figure)]
+        where = f"**not measured since {figure.commit}**" if changed else figure.commit
+        where += f", {figure.date}" + (", quick form" if figure.form == "quick" else "")
+        where += f": {'; '.join(changed)}" if changed else ""
         value = f"**{_shown(figure.value)}** (missed)" if _missed(figure) else _shown(figure.value)
+        if figure.load and float(figure.load) > BUSY_LOAD:
+            value += f" (busy machine: load {figure.load})"
         cells = [f"`{figure.measure}`", value, figure.interval, figure.runs, figure.unit]
         cells += [_shown(figure.published)] if paper else []
         cells += [figure.reach, figure.against.replace("|", "\\|"), where]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import json
 import re
 import shutil
@@ -11,20 +12,23 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from rich.console import Console
 from riot_bench.harness.input_lines import FILES_PER_BATCH, InputLines, write_input_lines
 from riot_bench.harness.measure import Measure
 from riot_bench.harness.validation import compare, plain_results
+from riot_bench.suites.dspbench import spark_comparison
 from riot_bench.suites.dspbench import suite as dspbench
 from riot_bench.suites.dspbench.paced_run import paced_measures
 from riot_bench.suites.dspbench.page import PAPER_FINDINGS
 from riot_bench.suites.dspbench.plots import TITLES, by_operator
-from riot_bench.suites.dspbench.spark_comparison import find_baseline, text_frames
+from riot_bench.suites.dspbench.spark_comparison import SparkSizes, baseline_results, find_baseline
 from typer.testing import CliRunner
 
 from riot_ops.cli.main import app
 from riot_ops.core.errors import ConfigError, RiotError
+from riot_ops.dataflow import Dataflow
 from riot_ops.dataflows import APPLICATIONS, application
 
 LINES = [name for name, one in APPLICATIONS.items() if one.suite in dspbench.SUITES]
@@ -86,7 +90,7 @@ def test_page_of_results(found: tuple[dict[str, Measure], Path]) -> None:
     page = (out / "index.html").read_text()
     assert not re.search(r'(src|href)="(?!data:)', page)
     pictures = {path.stem for path in out.glob("*.png")}
-    assert pictures == set(TITLES)
+    assert pictures == set(TITLES) - {"ratio"}  # of Spark alone
     for name in pictures:
         assert escape(TITLES[name]) in page
         assert escape(PAPER_FINDINGS.get(name, "")) in page
@@ -110,10 +114,30 @@ def test_command_prints_its_measures(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     assert (tmp_path / "index.html").exists()
 
 
-def test_differing_sides_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dspbench, "plain_results", lambda *_: {"counts": [("a", 1)]})
-    with pytest.raises(RiotError, match=r"of word_count differ in the number of results: .* and \{'counts': 1\}"):
+@pytest.mark.parametrize("change", [lambda rows: rows[1:], lambda rows: [("a", 1), *rows[1:]]], ids=["number", "row"])
+def test_differing_sides_are_refused(monkeypatch: pytest.MonkeyPatch, change: Any) -> None:
+    of_all = plain_results
+    monkeypatch.setattr(dspbench, "QUICK", replace(dspbench.QUICK, batch=200, checked=200))
+    monkeypatch.setattr(dspbench, "plain_results", lambda *args: {"counts": change(of_all(*args)["counts"])})
+    with pytest.raises(RiotError, match=r"of word_count differ: Comparison\(stream='counts'"):
         list(dspbench.measures(True, app=["word_count"], runner="local"))
+
+
+def test_both_sides_discard_timed_results(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    lengths: list[int] = []
+    of_all = plain_results
+
+    def noted(*args: Any) -> Any:
+        results = of_all(*args)
+        lengths.append(len(results["counts"]))
+        return results
+
+    monkeypatch.setattr(dspbench, "plain_results", noted)
+    data = write_input_lines(application("wc"), tmp_path, 400, 400)
+    found = list(dspbench.local_comparison(data, replace(dspbench.QUICK, repetitions=2, checked=400)))
+    assert lengths[0] > 0  # the comparison, then the warm-up and two runs
+    assert lengths[1:] == [0, 0, 0]
+    assert f"all {lengths[0]:,} of 400 lines agree" in found[-1].against
 
 
 @pytest.mark.parametrize(
@@ -147,7 +171,9 @@ def test_programs_read_equal_lines(name: str, tmp_path: Any) -> None:
 
 # -- plain PySpark ---------------------------------------------------------------------------------
 
-#: By stream, the fields that tell a key, of what is put out for each key of a micro-batch.
+#: How many lines it takes until windows end, and there is something of each result; else 2000.
+LINES_OF = {"yahoo_streaming": 40_000, "smart_grid": 6000, "equipment_monitoring": 20_000, "trending_topics": 20_000}
+#: By stream, the fields of a key of which only the last row counts.
 KEYS = {
     "counts": ("word",),
     "volume": ("minute",),
@@ -157,48 +183,99 @@ KEYS = {
     "locations": ("country", "city"),
     "ctr": ("query_id", "ad_id"),
 }
-#: How many lines it takes until windows end, and there is something of each result; else 2000.
-LINES_OF = {"yahoo_streaming": 40_000, "smart_grid": 6000, "equipment_monitoring": 20_000}
-#: What plain PySpark has in rows of other streams.
-ELSEWHERE = {"country_total", "total_unique"}
+#: Opponents that are compared in each run of the tests; the others in the slow ones.
+OFTEN = ("trending_topics", "spam_filter")
 
 
-def put_out(spark: Any, data: InputLines, folder: Any) -> dict[str, list[tuple[Any, ...]]]:
-    """The results of plain PySpark by stream; of those of a key the last."""
-    one = data.application
-    given, build = find_baseline(one.name)  # type: ignore[misc]
-    rows: list[Any] = []
-    frame = build(
-        {name: lines.coalesce(1) for name, lines in text_frames(spark, data, folder, 1, given.preloaded).items()}
-    )
-    query = (
-        frame.writeStream.outputMode(given.mode)
-        .foreachBatch(lambda batch, _: rows.extend(batch.collect()))
-        .option("checkpointLocation", str(folder / "checkpoint"))
-        .trigger(availableNow=True)
-        .start()
-    )
-    query.awaitTermination()
-    found: dict[str, dict[Any, tuple[Any, ...]]] = {stream: {} for stream in one.results}
-    for number, row in enumerate(rows):
-        stream = row["stream"] if "stream" in row else next(iter(one.results))
-        if stream in found:
-            key = tuple(row[name] for name in KEYS[stream]) if given.mode == "update" else number
-            found[stream][key] = tuple(row[name] for name in one.results[stream] if name not in ELSEWHERE)
-    return {stream: list(of_stream.values()) for stream, of_stream in found.items()}
+def latest(stream: str, table: pa.Table) -> list[tuple[Any, ...]]:
+    """The last row of each key."""
+    of_key = {tuple(row[name] for name in KEYS[stream]): tuple(row.values()) for row in table.to_pylist()}
+    return list(of_key.values())
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.spark
-@pytest.mark.parametrize("name", BASELINES)
-def test_pyspark_equals_the_dataflow(name: str, spark: Any, tmp_path: Any) -> None:
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in OFTEN else pytest.mark.slow) for name in BASELINES]
+)
+def test_pyspark_equals_plain_python(name: str, spark: Any, tmp_path: Path) -> None:
     lines = LINES_OF.get(name, 2000)
-    data = write_input_lines(application(name), tmp_path / "written", lines, lines)
-    given, _ = find_baseline(name)  # type: ignore[misc]
+    given, build = find_baseline(name)  # type: ignore[misc]
+    data = write_input_lines(application(name), tmp_path / "written", lines, lines, **given.stream_options)
     wanted = plain_results(data.application, data.plain_lines(), given.parameters)
-    found = put_out(spark, data, tmp_path)
+    found = baseline_results(spark, data, tmp_path, given, build)
     for stream, rows in wanted.items():
-        kept = [i for i, name in enumerate(data.application.results[stream]) if name not in ELSEWHERE]
-        difference = compare(stream, (tuple(row[i] for i in kept) for row in rows), found[stream])
-        assert difference.equal or (given.omits_open_windows and not difference.unexpected), difference
+        fields = data.application.results[stream]
+        kept = [i for i, name in enumerate(fields) if name not in given.omitted_fields]
+        theirs = found[stream]
+        of_stream = latest(stream, theirs) if given.mode == "update" else zip(*theirs.to_pydict().values(), strict=True)
+        difference = compare(stream, (tuple(row[i] for i in kept) for row in rows), of_stream)
+        assert difference.equal or (stream in given.open_windows and not difference.unexpected), difference
         assert difference.found > 0
+
+
+@pytest.mark.long
+@pytest.mark.spark
+def test_both_sides_on_spark_run_in_turn_after_equal_warm_up(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = write_input_lines(application("wc"), tmp_path / "lines", 1200, 400)
+    sizes = SparkSizes({200: 2, 400: 3}, 2, 800, 60.0)
+    queries: list[tuple[str, int]] = []
+    packed, baseline = spark_comparison.run_packed, spark_comparison.run_baseline
+
+    def noted_packed(spark: Any, lines: InputLines, *args: Any) -> Any:
+        queries.append(("ours", lines.total))
+        return packed(spark, lines, *args)
+
+    def noted_baseline(spark: Any, lines: InputLines, *args: Any) -> Any:
+        queries.append(("theirs", lines.total))
+        return baseline(spark, lines, *args)
+
+    monkeypatch.setattr(spark_comparison, "run_packed", noted_packed)
+    monkeypatch.setattr(spark_comparison, "run_baseline", noted_baseline)
+    found = {m.measure: m for m in spark_comparison.comparison_measures(spark, data, sizes)}
+    of_size = [f"spark-{kind}/{size}" for size in ("200", "400") for kind in ("same", "idiomatic", "vs-idiomatic")]
+    assert [name.removeprefix("dspbench/wc/") for name in found] == ["spark", *of_size]
+    ratio = found["dspbench/wc/spark-vs-idiomatic/200"]
+    assert len(ratio.sample) == 2
+    assert "results of 800 lines agree" in ratio.against
+    first = [("ours", 400), ("ours", 1200)]  # with the default parameters
+    both = [[("ours", n), ("theirs", n)] * times for n, times in ((200, 1), (400, 2), (400, 1), (1200, 2))]
+    assert queries == [*first, *itertools.chain.from_iterable(both)]
+
+
+def test_row_of_one_side_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = write_input_lines(application("wc"), tmp_path, 8, 8)
+    found = pa.table({"word": ["a", "b"], "count": pa.array([1, 2])})
+    monkeypatch.setattr(Dataflow, "start", lambda *_, **__: FinishedQuery(counts=found))
+    given, build = find_baseline("word_count")  # type: ignore[misc]
+    for theirs, said in ((found.slice(1), "differ on Spark"), (found.take([0, 0]), "differ on Spark"), (found, "")):
+        monkeypatch.setattr(spark_comparison, "baseline_results", lambda *_, theirs=theirs: {"counts": theirs})
+        if said:
+            with pytest.raises(RiotError, match=f"the implementations of word_count {said}"):
+                spark_comparison.compare_results(None, data, tmp_path, given, build)
+        else:
+            text = spark_comparison.compare_results(None, data, tmp_path, given, build)
+            assert text == "all 2 results of 8 lines agree"
+
+
+def test_window_open_at_the_end_is_no_difference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = write_input_lines(application("ysb"), tmp_path, 8, 8)
+    times = pa.array([10, 20, 30], pa.timestamp("us", "UTC"))
+    found = pa.table({"window_start": times, "campaign_id": ["a", "b", "c"], "count": pa.array([1, 2, 3])})
+    monkeypatch.setattr(Dataflow, "start", lambda *_, **__: FinishedQuery(campaigns=found))
+    given, build = find_baseline("yahoo_streaming")  # type: ignore[misc]
+    monkeypatch.setattr(spark_comparison, "baseline_results", lambda *_: {"campaigns": found.slice(0, 2)})
+    text = spark_comparison.compare_results(None, data, tmp_path, given, build)
+    assert text == "all 2 results of 8 lines agree, 1 of windows that are open at the end apart"
+    monkeypatch.setattr(spark_comparison, "baseline_results", lambda *_: {"campaigns": found.take([0, 2])})
+    with pytest.raises(RiotError, match="differ on Spark"):  # the window in the middle is not open
+        spark_comparison.compare_results(None, data, tmp_path, given, build)
+
+
+class FinishedQuery(dict[str, pa.Table]):
+    """A query that has results."""
+
+    def wait(self) -> None:
+        pass

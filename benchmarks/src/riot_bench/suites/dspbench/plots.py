@@ -8,7 +8,7 @@ from typing import Any
 
 from riot_bench.harness.plotting import styled_pyplot, to_png
 
-__all__ = ["TITLES", "by_application", "by_operator", "draw_plots"]
+__all__ = ["TITLES", "by_application", "by_operator", "draw_plots", "with_largest"]
 
 #: Titles of the plots by name.
 TITLES = {
@@ -16,7 +16,8 @@ TITLES = {
     "operator-time": "Time of operators per record",
     "record-size": "Size of operators' output records",
     "state": "State of operators",
-    "throughput": "Throughput",
+    "throughput": "Throughput; on Spark with the largest micro-batches",
+    "ratio": "Throughput on Spark beside plain PySpark, by lines of a micro-batch",
     "latency": "Latency at half of the peak rate, source to sink",
     "cpu": "CPU at half of the peak rate",
     "memory": "Memory at half of the peak rate",
@@ -56,9 +57,24 @@ def by_application(values: Figures) -> dict[str, dict[str, float]]:
     return found
 
 
+def with_largest(applications: Mapping[str, Figures]) -> dict[str, dict[str, float]]:
+    """Repeat the figures of the largest micro-batches, which are the last, without their size.
+
+    >>> with_largest({"wc": {"spark-same/1M": 1e6, "spark-same/4M": 2e6}})["wc"]["spark-same"]
+    2000000.0
+    """
+    return {
+        code: {**{name.partition("/")[0]: value for name, value in figures.items()}, **figures}
+        for code, figures in applications.items()
+    }
+
+
 def draw_plots(values: Figures) -> dict[str, bytes]:
     """Draw the plots that have values; return PNG by name."""
-    operators, applications = by_operator(values), by_application(values)
+    operators, applications = by_operator(values), with_largest(by_application(values))
+    sizes = dict.fromkeys(
+        name for figures in applications.values() for name in figures if name.startswith("spark-vs-idiomatic/")
+    )
     makers: dict[str, Callable[[Any], Any]] = {
         "selectivity": lambda p: _bars(
             p, operators, {"selectivity": ("", LOCAL)}, "records out per record in", log=True
@@ -83,6 +99,16 @@ def draw_plots(values: Figures) -> dict[str, bytes]:
                 "spark-idiomatic": ("plain PySpark", IDIOMATIC),
             },
             "lines per second",
+            log=True,
+        ),
+        "ratio": lambda p: _bars(
+            p,
+            applications,
+            {
+                name: (f"micro-batches of {name.rpartition('/')[2]} lines", colour)
+                for name, colour in zip(sizes, (PLAIN, "#5eead4", SPARK), strict=False)
+            },
+            "throughput over that of plain PySpark",
             log=True,
         ),
         "latency": lambda p: _bars(

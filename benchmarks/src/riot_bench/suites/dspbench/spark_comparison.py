@@ -6,28 +6,35 @@ import importlib
 import importlib.util
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from riot_bench.baselines.spark.dspbench.baseline import Baseline
 from riot_bench.harness.discard import DiscardSink
+from riot_bench.harness.folders import temporary_folder
 from riot_bench.harness.input_lines import FILES_PER_BATCH, InputLines, write_input_lines
 from riot_bench.harness.measure import Measure
-from riot_bench.harness.micro_batches import Rate, durations, progress, rate_of, timed_query
+from riot_bench.harness.micro_batches import Rate, durations, rate_of, timed_query
 from riot_bench.harness.timing import median
+from riot_bench.harness.validation import compare_columns
 from riot_ops.core.errors import RiotError
 
 __all__ = [
+    "SparkSizes",
+    "baseline_results",
+    "compare_results",
     "comparison_measures",
-    "count_baseline_results",
     "find_baseline",
+    "format_lines",
     "one_core_measures",
     "run_packed",
     "text_frames",
 ]
 
-#: Lines of each source over which the numbers of results are compared before either implementation is timed.
-CHECKED_LINES = 50_000
 BASELINES = "riot_bench.baselines.spark.dspbench"
 #: Spark's own aggregations are fastest with its in-memory state store; state in Python needs RocksDB.
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
@@ -53,33 +60,97 @@ def _state_store(spark: Any, given: Baseline) -> Iterator[None]:
         spark.conf.set(PROVIDER, before)
 
 
-def comparison_measures(spark: Any, data: InputLines, base: Path, batch: int, limit_s: float) -> Iterator[Measure]:
-    """Compare both implementations over the same micro-batches in a warm session."""
+@dataclass(frozen=True)
+class SparkSizes:
+    """Amount of work on Spark.
+
+    Attributes
+    ----------
+    batches : mapping of int to int
+        Number of micro-batches by their lines of each source, ascending; the first micro-batch is not counted.
+    repetitions : int
+    checked : int
+        Lines of each source over which all results are compared.
+    limit_s : float
+        Time limit of a query in plain PySpark.
+    """
+
+    batches: Mapping[int, int]
+    repetitions: int
+    checked: int
+    limit_s: float
+
+
+def comparison_measures(spark: Any, data: InputLines, sizes: SparkSizes) -> Iterator[Measure]:
+    """Compare both implementations over the same micro-batches in a warm session, after all their results agree.
+
+    Parameters
+    ----------
+    spark : SparkSession
+    data : InputLines
+        Lines of the largest micro-batches.
+    sizes : SparkSizes
+    """
     one = data.application
-    at, how = f"dspbench/{one.code}", f"{{}}, micro-batches of {batch:,} lines, after a warm-up"
-    where = spark.sparkContext.master
-    run_packed(spark, data.take(batch), {}, data.lines_per_file)
-    yield Measure(f"{at}/spark", run_packed(spark, data, {}, batch)[0], "lines/s", how.format(where))
+    at, where, largest = f"dspbench/{one.code}", spark.sparkContext.master, max(sizes.batches)
+    run_packed(spark, data.take(largest), {}, data.lines_per_file)
+    how = f"{where}, micro-batches of {largest:,} lines, after a warm-up"
+    yield Measure(f"{at}/spark", run_packed(spark, data, {}, largest)[0], "lines/s", how)
     found = find_baseline(one.name)
     if found is None:
         return
     given, build = found
-    few = write_input_lines(one, base / "few", CHECKED_LINES, CHECKED_LINES)
-    _, ours = run_packed(spark, few, given.parameters, few.lines_per_file)
-    theirs = count_baseline_results(spark, few, base / "counted", given, build)
-    wanted = sum(ours.get(stream, 0) for stream in one.results)
-    if wanted != theirs and not (given.omits_open_windows and wanted > theirs):
-        raise RiotError(f"the implementations of {one.name} differ in the number of results: {wanted} and {theirs}")
-    fast = run_packed(spark, data, given.parameters, batch, len(given.preloaded))[0]
-    said = f"{where}; {', '.join(f'{k}={v}' for k, v in given.parameters.items())}".rstrip("; ")
-    yield Measure(f"{at}/spark-same", fast, "lines/s", how.format(said))
-    slow = run_baseline(spark, data, base / "idiomatic", given, build, batch, limit_s)
-    yield Measure(f"{at}/spark-idiomatic", slow.value, "lines/s", how.format(where) + slow.note)
+    with temporary_folder() as base:
+        few = write_input_lines(one, base / "few", sizes.checked, sizes.checked, **given.stream_options)
+        said = compare_results(spark, few, base / "compared", given, build)
+    for batch, number in sizes.batches.items():
+        with temporary_folder() as base:
+            lines = data
+            if batch != largest or given.stream_options:
+                lines = write_input_lines(one, base / "lines", batch * number, batch, **given.stream_options)
+            yield from _timed_measures(spark, lines, base, given, build, batch, sizes, said)
+
+
+def _timed_measures(
+    spark: Any, data: InputLines, base: Path, given: Baseline, build: Any, batch: int, sizes: SparkSizes, said: str
+) -> Iterator[Measure]:
+    """Time both sides in turn, after one query of each over the first micro-batch as the warm-up."""
+    at, of, size = f"dspbench/{data.application.code}", len(given.preloaded), format_lines(batch)
+
+    def ours(lines: InputLines) -> float:
+        return run_packed(spark, lines, given.parameters, batch, of)[0]
+
+    def theirs(lines: InputLines, name: str) -> Rate:
+        return run_baseline(spark, lines, base / name, given, build, batch, sizes.limit_s)
+
+    ours(data.take(batch)), theirs(data.take(batch), "warm")
+    fast, slow = list[float](), list[Rate]()
+    for turn in range(sizes.repetitions):
+        fast.append(ours(data))
+        slow.append(theirs(data, f"turn-{turn}"))
+    how = f"{spark.sparkContext.master}, micro-batches of {batch:,} lines, after a warm-up of each side"
+    parameters = "".join(f", {k}={v}" for k, v in given.parameters.items())
+    rates = tuple(rate.value for rate in slow)
+    note, stopped = slow[-1].note, any(rate.stopped for rate in slow)
+    yield Measure(f"{at}/spark-same/{size}", median(fast), "lines/s", how + parameters, sample=tuple(fast))
+    yield Measure(f"{at}/spark-idiomatic/{size}", median(rates), "lines/s", how + note, sample=rates)
+    ratios = tuple(a / b for a, b in zip(fast, rates, strict=True))
+    against = f"{given.description}{note}; {said}"
     reach = 10 if given.python else 1
-    more = f"; {wanted:,} records to {theirs:,}" if wanted > theirs else ""
-    against = f"{given.description}; both with micro-batches of {batch:,} lines{more}{slow.note}"
-    gain = fast / slow.value
-    yield Measure(f"{at}/spark-vs-idiomatic", gain, "ratio", against, reach, lower_bound=slow.stopped)
+    name = f"{at}/spark-vs-idiomatic/{size}"
+    yield Measure(name, median(ratios), "ratio", against, reach, sample=ratios, lower_bound=stopped)
+
+
+def format_lines(number: int) -> str:
+    """Format a number of lines for the name of a measure.
+
+    >>> [format_lines(n) for n in (50_000, 250_000, 4_000_000)]
+    ['50k', '250k', '4M']
+    """
+    for unit, name in ((1_000_000, "M"), (1000, "k")):
+        if number % unit == 0:
+            return f"{number // unit}{name}"
+    return str(number)
 
 
 def one_core_measures(spark: Any, data: InputLines, batch: int, two: float) -> Iterator[Measure]:
@@ -120,21 +191,57 @@ def text_frames(spark: Any, data: InputLines, folder: Path, files: int, first: S
     return found
 
 
-def count_baseline_results(spark: Any, data: InputLines, base: Path, given: Baseline, build: Any) -> int:
-    """Count the results of plain PySpark with micro-batches of one file."""
-    from pyspark.sql import functions as f
+def compare_results(spark: Any, data: InputLines, base: Path, given: Baseline, build: Any) -> str:
+    """Compare all results of both sides, with micro-batches of one file; return what was compared.
 
+    Raises
+    ------
+    RiotError
+        They differ, or there are none.
+    """
+    one = data.application
+    flow = one.builder(**given.parameters)
+    together = 1 if flow.merging != "number" else len(data.files)
+    query = flow.start(spark, data.sources(), max_records=data.lines_per_file * together)
+    query.wait()
+    theirs = baseline_results(spark, data, base, given, build)
+    compared = more = 0
+    for stream, fields in one.results.items():
+        kept = [name for name in fields if name not in given.omitted_fields]
+        found, wanted = query[stream].select(kept), theirs[stream]
+        time = given.open_windows.get(stream)
+        if time is not None and wanted.num_rows:
+            last = pc.max(wanted.column(time).cast(found.schema.field(time).type))
+            later = pc.greater(found.column(time), last)
+            more += pc.sum(later).as_py() or 0
+            found = found.filter(pc.invert(later))
+        difference = compare_columns(stream, found, wanted)
+        if not difference.equal:
+            raise RiotError(f"the implementations of {one.name} differ on Spark: {difference}")
+        compared += difference.wanted
+    if not compared:
+        raise RiotError(f"the implementations of {one.name} have no results in {data.total:,} lines")
+    said = f"all {compared:,} results of {data.total:,} lines agree"
+    said += f", {more:,} of windows that are open at the end apart" if more else ""
+    return said + (f", without {' and '.join(given.omitted_fields)}" if given.omitted_fields else "")
+
+
+def baseline_results(spark: Any, data: InputLines, base: Path, given: Baseline, build: Any) -> dict[str, pa.Table]:
+    """Run plain PySpark with micro-batches of one file; return its results by stream."""
     # one partition, so that the lines of a key stay in order
     frame = build(
         {name: lines.coalesce(1) for name, lines in text_frames(spark, data, base / "in", 1, given.preloaded).items()}
     )
-    of_results = f.col("stream").isin(*data.application.results) if "stream" in frame.columns else f.lit(True)
-    frame = frame.observe("results", f.count(f.when(of_results, 1)).alias("rows"))
-    writer = frame.writeStream.format("noop").outputMode(given.mode)
+    parts: list[pa.Table] = []
+    writer = frame.writeStream.outputMode(given.mode).foreachBatch(lambda batch, _: parts.append(batch.toArrow()))
     with _state_store(spark, given):
         query = writer.option("checkpointLocation", str(base / "checkpoint")).trigger(availableNow=True).start()
         query.awaitTermination()
-    return sum(p["observedMetrics"]["results"]["rows"] for p in progress(query) if p.get("observedMetrics"))
+    rows, found = pa.concat_tables(parts), {}
+    for stream, fields in data.application.results.items():
+        own = rows.filter(pc.equal(rows.column("stream"), stream)) if "stream" in rows.column_names else rows
+        found[stream] = own.select([name for name in fields if name not in given.omitted_fields])
+    return found
 
 
 def run_baseline(

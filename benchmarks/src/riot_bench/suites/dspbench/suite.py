@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
+from riot_bench.baselines.python.rows import discarding_rows
 from riot_bench.harness.discard import DiscardSink
 from riot_bench.harness.experiment import Experiment
 from riot_bench.harness.folders import temporary_folder
@@ -16,12 +17,12 @@ from riot_bench.harness.measure import Measure
 from riot_bench.harness.requirements import require_extra
 from riot_bench.harness.session import spark_session
 from riot_bench.harness.timing import median, median_seconds
-from riot_bench.harness.validation import plain_results
+from riot_bench.harness.validation import compare_columns, plain_results
 from riot_bench.suites.dspbench.application_runs import local_measures, spark_measures
 from riot_bench.suites.dspbench.experiments import IN_PROCESS, ON_SPARK, QUICK_APPLICATIONS
 from riot_bench.suites.dspbench.operator_costs import operator_measures
 from riot_bench.suites.dspbench.page import FOLDER, table, write_page
-from riot_bench.suites.dspbench.spark_comparison import comparison_measures, one_core_measures
+from riot_bench.suites.dspbench.spark_comparison import SparkSizes, comparison_measures, one_core_measures
 from riot_ops.core.errors import ConfigError, RiotError, did_you_mean
 from riot_ops.dataflows.applications import APPLICATIONS, Application, application
 
@@ -40,20 +41,20 @@ class Sizes:
     batch, batches : int
         Lines of each source in a micro-batch, and number of micro-batches.
     repetitions : int
+    checked : int
+        Lines of each source over which all results are compared.
     paced_s : float
         Seconds at half of the peak rate.
     alone : bool
         Whether to run at half of the peak rate of one core, too.
-    limit_s : float
-        Time limit of a query in plain PySpark.
     """
 
     batch: int
     batches: int
     repetitions: int
+    checked: int
     paced_s: float
     alone: bool
-    limit_s: float
 
     @property
     def lines(self) -> int:
@@ -61,9 +62,10 @@ class Sizes:
         return self.batch * self.batches
 
 
-FULL, QUICK = Sizes(200_000, 4, 3, 6.0, True, 100.0), Sizes(50_000, 4, 1, 1.0, False, 30.0)
-#: On Spark, micro-batches are large enough that their fixed cost does not dominate.
-FULL_SPARK = replace(FULL, batch=4_000_000, batches=3, limit_s=400.0)
+FULL, QUICK = Sizes(200_000, 4, 3, 800_000, 6.0, True), Sizes(50_000, 4, 1, 50_000, 1.0, False)
+#: From micro-batches whose fixed cost dominates to those whose lines do; the last counts elsewhere.
+FULL_SPARK = SparkSizes({250_000: 4, 1_000_000: 3, 4_000_000: 3}, 3, 250_000, 400.0)
+QUICK_SPARK = SparkSizes({50_000: 4}, 1, 50_000, 30.0)
 #: Suites whose applications are measured.
 SUITES = ("dspbench", "neptune")
 
@@ -103,31 +105,30 @@ def _all_measures(chosen: Sequence[Application], runner: str, quick: bool) -> It
     """Measure in process first, before a JVM runs; then on Spark, with one core last."""
     if runner != "spark":
         sizes = QUICK if quick else FULL
-        for data, _ in _inputs(chosen, sizes):
+        for data in _inputs(chosen, sizes.lines, sizes.batch):
             yield from local_comparison(data, sizes)
             yield from local_measures(data, sizes.repetitions, sizes.paced_s, sizes.alone)
             with pinned_to_one_core():
                 yield from operator_measures(data.take(sizes.batch))
     if runner != "local":
-        sizes = QUICK if quick else FULL_SPARK
+        of_spark = QUICK_SPARK if quick else FULL_SPARK
+        largest, batches = list(of_spark.batches.items())[-1]
         rates = {}
         with spark_session(jvm="full") as spark:
-            for data, base in _inputs(chosen, sizes):
-                for measure in comparison_measures(spark, data, base, sizes.batch, sizes.limit_s):
+            for data in _inputs(chosen, largest * batches, largest):
+                for measure in comparison_measures(spark, data, of_spark):
                     rates[measure.measure] = measure.value
                     yield measure
-                peak = rates[f"dspbench/{data.application.code}/spark"]
-                yield from spark_measures(spark, data, sizes.batch, peak, quick)
+                yield from spark_measures(spark, data, largest, rates[f"dspbench/{data.application.code}/spark"], quick)
         with spark_session(1, jvm="full") as spark:
-            for data, _ in _inputs(chosen, sizes):
-                name = f"dspbench/{data.application.code}/spark"
-                yield from one_core_measures(spark, data, sizes.batch, rates[name])
+            for data in _inputs(chosen, largest * batches, largest):
+                yield from one_core_measures(spark, data, largest, rates[f"dspbench/{data.application.code}/spark"])
 
 
-def _inputs(chosen: Sequence[Application], sizes: Sizes) -> Iterator[tuple[InputLines, Path]]:
+def _inputs(chosen: Sequence[Application], lines: int, batch: int) -> Iterator[InputLines]:
     for one in chosen:
         with temporary_folder() as base:
-            yield write_input_lines(one, base / "lines", sizes.lines, sizes.batch), base
+            yield write_input_lines(one, base / "lines", lines, batch)
 
 
 def _find_application(label: str) -> Application:
@@ -139,36 +140,58 @@ def _find_application(label: str) -> Application:
 
 
 def local_comparison(data: InputLines, sizes: Sizes) -> Iterator[Measure]:
-    """Compare with plain Python on one core over the same lines; the implementations alternate."""
+    """Compare with plain Python on one core over the same lines.
+
+    All results are compared first. Then both sides run once as their warm-up, and alternate; meanwhile each passes its
+    results to a sink that discards them: Arrow batches here, tuples there.
+    """
     one = data.application
     flow = one.builder()
-    counted, wanted = dict[str, int](), dict[str, int]()
+    put_out = _compare_results(data.take(sizes.checked))
+    counted = dict[str, int]()
 
     def ours() -> None:
         counted.update(flow.run(data.sources(), sinks=DiscardSink(), cores=1).summary.rows)
 
     def theirs() -> None:
-        wanted.update({stream: len(rows) for stream, rows in plain_results(one, data.plain_lines(), {}).items()})
+        with discarding_rows():
+            plain_results(one, data.plain_lines(), {})
 
     fast, slow = list[float](), list[float]()
     with pinned_to_one_core():
         for turn in range(sizes.repetitions):
             fast.append(data.total / median_seconds(ours, 1, warm=turn == 0))
-            slow.append(data.total / median_seconds(theirs, 1, warm=0))
-            if any(counted.get(stream, 0) != wanted[stream] for stream in one.results):
-                raise RiotError(
-                    f"the implementations of {one.name} differ in the number of results: {counted} and {wanted}"
-                )
-    how = f"{data.total:,} lines, one core, from files, nothing written"
+            slow.append(data.total / median_seconds(theirs, 1, warm=turn == 0))
+    how = f"{data.total:,} lines, one core, from files, results discarded"
     at, rate, reach = f"dspbench/{one.code}", median(fast), TARGETS.get(one.code)
     yield Measure(f"{at}/local", rate, "lines/s", how, None if one.code == "wc" else reach)
-    put_out = sum(counted.get(stream, 0) for stream in one.results)
     what = "words/s" if one.code == "wc" else "records/s"
-    at_sink = rate * put_out / data.total
+    at_sink = rate * sum(counted.get(stream, 0) for stream in one.results) / data.total
     yield Measure(f"{at}/local-results", at_sink, what, "emitted at that rate", reach if one.code == "wc" else None)
-    yield Measure(f"{at}/plain-python", median(slow), "lines/s", how + "; lists of tuples")
-    gain = median(a / b for a, b in zip(fast, slow, strict=True))
-    yield Measure(f"{at}/vs-plain-python", gain, "ratio", "the same in plain Python, one core each", 10)
+    yield Measure(f"{at}/plain-python", median(slow), "lines/s", how + "; tuples")
+    ratios = [a / b for a, b in zip(fast, slow, strict=True)]
+    against = (
+        f"the same in plain Python, one core each, results discarded; all {put_out:,} of {sizes.checked:,} lines agree"
+    )
+    yield Measure(f"{at}/vs-plain-python", median(ratios), "ratio", against, 10, sample=tuple(ratios))
+
+
+def _compare_results(data: InputLines) -> int:
+    """Compare all results with those of plain Python; return their number.
+
+    Raises
+    ------
+    RiotError
+        They differ.
+    """
+    one = data.application
+    result = one.builder().run(data.sources(), cores=1)
+    wanted = plain_results(one, data.plain_lines(), {})
+    for stream, fields in one.results.items():
+        difference = compare_columns(stream, wanted[stream], result[stream].select(list(fields)))
+        if not difference.equal:
+            raise RiotError(f"the implementations of {one.name} differ: {difference}")
+    return sum(map(len, wanted.values()))
 
 
 def _local(quick: bool) -> Iterator[Measure]:

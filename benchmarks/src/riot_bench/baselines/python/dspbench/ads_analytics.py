@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from typing import Any
 
+from riot_bench.baselines.python.rows import new_rows
 from riot_ops.core.parameters import duration
 
 __all__ = ["ads_analytics"]
@@ -43,7 +44,7 @@ def ads_analytics(
     size = max(2, _span(window) // _span(every))
     slots: deque[dict[Pair, list[int]]] = deque([{}], maxlen=size)
     totals: dict[Pair, list[int]] = {}  # impressions and clicks
-    found: list[tuple[Any, ...]] = []
+    found = new_rows()
     last: dict[Pair, tuple[Any, ...]] = {}
 
     def emit_totals() -> None:

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from riot_bench.baselines.python.rows import new_rows
+
 __all__ = ["bargain_index"]
 
 _PERIOD: dict[str, Callable[[datetime], Any]] = {
@@ -90,7 +92,7 @@ def bargain_index(
     """``bargains``: stock, price, volume, index. ``inputs`` has ``trades`` and ``quotes``, lines of bars."""
     windows: dict[str, Any] = {}
     prices: dict[str, float] = {}
-    bargains: list[tuple[Any, ...]] = []
+    bargains = new_rows()
 
     def trade(bar: tuple[str, datetime, float, float] | None) -> None:
         if bar is None:

@@ -9,6 +9,7 @@ from typing import Any
 import orjson
 
 from riot_bench.baselines.python.dspbench.log_processing import Atlas
+from riot_bench.baselines.python.rows import new_rows
 
 __all__ = ["click_analytics"]
 
@@ -30,8 +31,8 @@ def click_analytics(
     seen: set[tuple[str, str]] = set()
     countries: dict[str, int] = {}
     cities: dict[tuple[str, str], int] = {}
-    visits: list[tuple[Any, ...]] = []
-    locations: list[tuple[Any, ...]] = []
+    visits = new_rows()
+    locations = new_rows()
     total = 0
     for line in inputs["clicks"]:
         try:

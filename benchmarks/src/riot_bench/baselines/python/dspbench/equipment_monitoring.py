@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import timedelta
 from typing import Any
 
+from riot_bench.baselines.python.rows import new_rows
 from riot_ops.core.parameters import duration
 
 __all__ = ["DelayWindow", "equipment_monitoring"]
@@ -162,7 +163,7 @@ def equipment_monitoring(
         for time in (window, allowed_lateness)
     )
     windows = [DelayWindow(size * 1000, growth, baseline) for _ in _PAIRS]
-    found: dict[str, list[Row]] = {"delays": [], "alarms": [], "monitor": []}
+    found = {stream: new_rows() for stream in ("delays", "alarms", "monitor")}
     for pair, at, delay in _delays(_ordered(_readings(inputs["readings"], delimiter), late), max_pending):
         row = (_PAIRS[pair], at, delay)
         found["delays"].append(row)

@@ -9,6 +9,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from riot_bench.baselines.python.rows import new_rows
+
 __all__ = ["fraud_detection"]
 
 Pairs = dict[tuple[str, str], float]
@@ -61,7 +63,7 @@ def fraud_detection(
     known = set(states)
     latest: dict[str, deque[str]] = {}
     totals: dict[str, list[float]] = {}
-    outliers: list[tuple[Any, ...]] = []
+    outliers = new_rows()
     for line in inputs["cards"]:
         try:
             cells = line.decode().rstrip("\r\n").split(",")

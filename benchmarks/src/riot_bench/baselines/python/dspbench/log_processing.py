@@ -10,6 +10,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from riot_bench.baselines.python.rows import new_rows
+
 __all__ = ["Atlas", "log_processing"]
 
 _LINE = re.compile(rb'(\S+) \S+ \S+ \[([^\]]+)\] "([^"\\]+)" (\d\d\d) (-|\d+)(?: |$)')
@@ -88,9 +90,9 @@ def log_processing(
     statuses: dict[int, int] = {}
     countries: dict[str, int] = {}
     cities: dict[tuple[str, str], int] = {}
-    volume: list[tuple[Any, ...]] = []
-    status: list[tuple[Any, ...]] = []
-    places: list[tuple[Any, ...]] = []
+    volume = new_rows()
+    status = new_rows()
+    places = new_rows()
     for line in inputs["log"]:
         text = line.rstrip(b"\r\n")
         found = _LINE.match(text) or _ODD_LINES[0].match(text) or _ODD_LINES[1].match(text)

@@ -8,6 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from riot_bench.baselines.python.rows import new_rows
+
 __all__ = ["machine_outlier"]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -107,7 +109,10 @@ def machine_outlier(
     largest = _FORMATS[format][3]
     scales = cpu_scale or largest, memory_scale or largest
     over_time: _Windows | _Fading = _Windows(window) if scorer == "window" else _Fading(decay)
-    times: list[list[tuple[Any, ...]]] = []
+    alerts = new_rows()
+    # each step that waits for the end of a time loses the last time
+    lost = 0 if partial else 2 if scorer == "window" else 3
+    times: deque[list[tuple[Any, ...]]] = deque()
     for at, batch in _batches(inputs["usage"], format):
         scores = over_time.add(_distances(batch, scales))
         when = _EPOCH + timedelta(microseconds=at)
@@ -117,6 +122,6 @@ def machine_outlier(
             min_total = max(2 * sums[len(sums) // 2] - low, low + 2 * math.sqrt(2))
             scores = [one for one in scores if one[1] > min_total and one[2] > min_score]
         times.append([(machine, total, when, score) for machine, total, score in scores])
-    if not partial:  # each step that waits for the end of a time loses the last time
-        del times[-(2 if scorer == "window" else 3) :]
-    return {"alerts": [row for rows in times for row in rows]}
+        if len(times) > lost:
+            alerts.extend(times.popleft())
+    return {"alerts": alerts}

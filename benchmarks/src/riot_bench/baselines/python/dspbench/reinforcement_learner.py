@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping
 from itertools import zip_longest
 from typing import Any
 
+from riot_bench.baselines.python.rows import new_rows
+
 __all__ = ["reinforcement_learner"]
 
 _MASK = (1 << 64) - 1
@@ -80,7 +82,7 @@ def reinforcement_learner(
     stale = set(every)
     limit, last_round = confidence_limit, -1
     sampling = True
-    chosen: list[tuple[Any, ...]] = []
+    chosen = new_rows()
 
     def reward(a: int, amount: int) -> None:
         b = amount // width

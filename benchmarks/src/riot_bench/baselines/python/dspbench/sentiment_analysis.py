@@ -10,6 +10,8 @@ from typing import Any
 
 import orjson
 
+from riot_bench.baselines.python.rows import new_rows
+
 __all__ = ["sentiment_analysis", "tweets"]
 
 _BREAKS = str.maketrans(dict.fromkeys(string.punctuation + string.whitespace + "\0", " "))
@@ -97,7 +99,7 @@ def sentiment_analysis(
     values = _values(_lexicon(lexicon), phrases)
     stop = _stop_words(stop_words, mode)
     wanted = None if languages is None else set(languages)
-    judged: list[tuple[Any, ...]] = []
+    judged = new_rows()
     for number, _, text, language in tweets(inputs["tweets"]):
         if wanted is not None and not (keep_unknown if language is None else language in wanted):
             continue

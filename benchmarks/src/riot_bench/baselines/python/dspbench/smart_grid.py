@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from riot_bench.baselines.python.rows import new_rows
 from riot_ops.core.parameters import duration
 
 __all__ = ["Outliers", "Slices", "smart_grid"]
@@ -105,7 +106,7 @@ class Outliers:
         self.medians: dict[Plug, float | None] = {}
         self.touched: set[Plug] = set()
         self.last: dict[int, float] = {}
-        self.found: list[tuple[Any, ...]] = []
+        self.found = new_rows()
 
     def add(self, time: int, value: float, plug: Plug) -> None:
         if self.now is not None and time > self.now:
@@ -157,7 +158,7 @@ class Slices:
         self.slice = 0
         self.sums: dict[Plug, tuple[float, int]] = {}
         self.before: dict[tuple[Any, ...], deque[float]] = {}
-        self.found: list[tuple[Any, ...]] = []
+        self.found = new_rows()
 
     def pass_to(self, time: int) -> None:
         """Process the ticks and the ends of slices up to a time."""

@@ -11,6 +11,8 @@ from typing import Any
 
 import orjson
 
+from riot_bench.baselines.python.rows import new_rows
+
 __all__ = ["spam_filter"]
 
 _TRUTH = {"true": True, "false": False, "1": True, "0": False}
@@ -91,7 +93,7 @@ def spam_filter(
         judged[word] = found = (-abs(share - 0.5), word, math.log((1 - share) / share))
         return found
 
-    results: list[tuple[Any, ...]] = []
+    results = new_rows()
     for mail in _mails(inputs["analysis"]):
         seen = {word.lower() for word in _words(mail["message"])}
         if not seen:

@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
+from riot_bench.baselines.python.rows import new_rows
+
 __all__ = ["spike_detection"]
 
 _CELLS = {"temperature": 4, "humidity": 5, "light": 6, "voltage": 7}
@@ -45,7 +47,7 @@ def spike_detection(
     """``spikes``: device_id, value, moving_average. ``inputs`` has ``sensors``."""
     cell = _CELLS[value_field]
     averages: dict[str, _Average] = {}
-    spikes: list[tuple[Any, ...]] = []
+    spikes = new_rows()
     for line in inputs["sensors"]:
         try:
             cells = line.decode().split()

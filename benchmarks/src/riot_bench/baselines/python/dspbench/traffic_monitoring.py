@@ -9,6 +9,8 @@ from datetime import datetime
 from itertools import pairwise
 from typing import Any
 
+from riot_bench.baselines.python.rows import new_rows
+
 __all__ = ["traffic_monitoring"]
 
 _METRES = 111_320.0
@@ -102,7 +104,7 @@ def traffic_monitoring(
     network = _Network(roads, id_key, width_key, width, tolerance)
     (south, north), (west, east) = latitude, longitude
     known: dict[Any, _Speed] = {}
-    speeds: list[tuple[Any, ...]] = []
+    speeds = new_rows()
     for line in inputs["traces"]:
         try:
             cells = line.decode().rstrip("\r\n").split(",")

@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from riot_bench.baselines.python.dspbench.sentiment_analysis import tweets
+from riot_bench.baselines.python.rows import new_rows
 from riot_ops.core.parameters import duration
 
 __all__ = ["trending_topics"]
@@ -53,7 +54,7 @@ def trending_topics(
     """``rankings``: tick_time, rank, topic, count. ``inputs`` has ``tweets``; there is a single ranker."""
     length, period = (duration(given) if isinstance(given, str) else given for given in (window, every))
     counter = _Counter(max(2, length // period))
-    rankings: list[tuple[Any, ...]] = []
+    rankings = new_rows()
     following: datetime | None = None
 
     def tick(at: datetime) -> None:

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from riot_bench.baselines.python.rows import new_rows
+
 __all__ = ["voip_stream"]
 
 
@@ -38,7 +40,7 @@ def voip_stream(
     talked24: dict[str, tuple[float, float]] = {}
     nobody = (0.0, -math.inf)
     average, count = 0.0, 0
-    scores: list[tuple[Any, ...]] = []
+    scores = new_rows()
     exp = math.exp
 
     def add(rates: dict[str, tuple[float, float]], number: str, amount: float, now: float, speed: float) -> float:

@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from riot_bench.baselines.python.rows import new_rows
+
 __all__ = ["word_count"]
 
 
@@ -15,7 +17,7 @@ def word_count(
     """``counts``: word, count. ``inputs`` has ``lines``; ``emit="update"`` gives each word once, at the end."""
     find = re.compile(r"\w+" if unicode else r"[A-Za-z0-9_]+").findall
     counts: dict[str, int] = {}
-    found: list[tuple[Any, ...]] = []
+    found = new_rows()
     for line in inputs["lines"]:
         try:
             text = line.decode()

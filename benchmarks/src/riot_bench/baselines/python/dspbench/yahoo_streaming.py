@@ -10,6 +10,7 @@ from typing import Any
 
 import orjson
 
+from riot_bench.baselines.python.rows import new_rows
 from riot_ops.core.parameters import duration
 
 __all__ = ["yahoo_streaming"]
@@ -44,7 +45,7 @@ def yahoo_streaming(
     campaign_of = _read(ads)
     size, lag = _ms(window), _ms(allowed_lateness)
     counts: dict[int, dict[str, int]] = {}
-    found: list[tuple[Any, ...]] = []
+    found = new_rows()
     now = next_close = -math.inf
     loads = orjson.loads
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 import sys
-from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import numpy as np
 import pandas as pd
+from numpy.lib.stride_tricks import sliding_window_view
 from pyspark.sql import functions as f
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
@@ -16,34 +16,30 @@ from riot_bench.baselines.spark.dspbench.baseline import Baseline
 
 __all__ = ["BASELINE", "bargain_index"]
 
-BASELINE = Baseline("split, transformWithStateInPandas per stock; the file is read once for trades and quotes")
+BASELINE = Baseline("split, NumPy in transformWithStateInPandas per stock; the file is read once for trades and quotes")
 WINDOW, THRESHOLD = 15, 0.001
 MOST = sys.float_info.max
 
 
 class PerStock(StatefulProcessor):
-    """Average price of a stock's last trades, and the quotes below it."""
+    """Average price of a stock's last trades, and the quotes below it, a batch of rows at a time."""
 
     def init(self, handle: StatefulProcessorHandle) -> None:
-        self._state = handle.getValueState("trades", "money array<double>, volume array<double>")
+        self._state = handle.getValueState("trades", "money binary, volume binary")
 
     def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Iterator[pd.DataFrame]:
         stored = self._state.get()
-        money: deque[float] = deque(() if stored is None else stored[0], maxlen=WINDOW)
-        volumes: deque[float] = deque(() if stored is None else stored[1], maxlen=WINDOW)
-        found = []
+        money, volume = (np.zeros(WINDOW - 1) if stored is None else np.frombuffer(part) for part in stored or (0, 0))
         for frame in rows:
-            for price, volume in zip(frame["price"].tolist(), frame["volume"].tolist(), strict=True):
-                money.append(price * volume)
-                volumes.append(volume)
-                total = sum(volumes)
-                average = sum(money) / total if total > 0 else -math.inf
-                if average > price:
-                    index = math.exp(min(average - price, 700.0)) * volume
-                    if index > THRESHOLD:
-                        found.append((key[0], price, volume, index))
-        self._state.update((list(money), list(volumes)))
-        yield pd.DataFrame(found, columns=["stock", "price", "volume", "bargain_index"])
+            price, offered = frame["price"].to_numpy(), frame["volume"].to_numpy()
+            money, volume = np.concatenate([money, price * offered]), np.concatenate([volume, offered])
+            totals, sums = (sliding_window_view(part, WINDOW).sum(axis=1) for part in (volume, money))
+            average = np.divide(sums, totals, out=np.full(len(sums), -np.inf), where=totals > 0)
+            index = np.exp(np.minimum(average - price, 700.0)) * offered
+            found = frame.loc[(average > price) & (index > THRESHOLD), ["stock", "price", "volume"]]
+            yield found.assign(bargain_index=index[found.index])
+            money, volume = money[1 - WINDOW :], volume[1 - WINDOW :]
+        self._state.update((money.tobytes(), volume.tobytes()))
 
     def close(self) -> None:
         pass

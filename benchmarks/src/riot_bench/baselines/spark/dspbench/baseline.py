@@ -23,8 +23,13 @@ class Baseline:
         Parameters with which riot_ops' builder gives the same results.
     python : bool
         Whether state or some work is in Python; otherwise all of it is JVM expressions.
-    omits_open_windows : bool
-        Whether windows that are open at the end of the input are not emitted.
+    open_windows : mapping of str to str
+        By stream, the field with the time of its records, if it leaves out windows that are open at the end of the
+        input. riot_ops may have more records there, all of them later than the last one of plain PySpark.
+    omitted_fields : tuple of str
+        Fields of results that are in records of streams of their own, since Spark allows one aggregation.
+    stream_options : mapping of str to any
+        Options of the generated streams with which both sides give the same results.
     preloaded : tuple of str
         Sources that are read completely as a batch before the streams begin; their time is not measured.
     """
@@ -33,5 +38,7 @@ class Baseline:
     mode: Literal["append", "update"] = "append"
     parameters: Mapping[str, Any] = field(default_factory=dict)
     python: bool = True
-    omits_open_windows: bool = False
+    open_windows: Mapping[str, str] = field(default_factory=dict)
+    omitted_fields: tuple[str, ...] = ()
+    stream_options: Mapping[str, Any] = field(default_factory=dict)
     preloaded: tuple[str, ...] = ()

@@ -17,7 +17,10 @@ from riot_bench.baselines.spark.dspbench.global_state import with_global_state
 
 __all__ = ["BASELINE", "equipment_monitoring"]
 
-BASELINE = Baseline("split, transformWithStateInPandas over all readings in order of time", omits_open_windows=True)
+BASELINE = Baseline(
+    "split, transformWithStateInPandas with one key, and so on one core: readings are put in order",
+    open_windows={"delays": "ts", "alarms": "ts", "monitor": "ts"},
+)
 PAIRS = ("bm05-bm08", "bm06-bm09", "bm07-bm10")
 STATES, CELLS = range(12, 18), 66
 LATENESS_US, PENDING = 1_000_000, 16

@@ -17,8 +17,8 @@ from riot_bench.baselines.spark.dspbench.baseline import Baseline
 __all__ = ["BASELINE", "machine_outlier"]
 
 BASELINE = Baseline(
-    "split, transformWithStateInPandas over all machines, whose loads of the same time are compared",
-    omits_open_windows=True,
+    "split, transformWithStateInPandas with one key, and so on one core: loads of all machines are compared",
+    open_windows={"alerts": "timestamp"},
 )
 WINDOW, SCALE = 10, 100.0
 ALERTS = "machine_id string, stream_score double, timestamp timestamp, instance_score double"

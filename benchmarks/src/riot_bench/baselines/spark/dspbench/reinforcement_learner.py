@@ -15,7 +15,9 @@ from riot_bench.baselines.spark.dspbench.global_state import with_global_state
 
 __all__ = ["BASELINE", "reinforcement_learner"]
 
-BASELINE = Baseline("split, union, transformWithStateInPandas over all rounds, on whose order the choices depend")
+BASELINE = Baseline(
+    "split, union, transformWithStateInPandas with one key, and so on one core: choices depend on all rounds"
+)
 ACTIONS = ("page1", "page2", "page3")
 MOST, LEAST_SAMPLE = 9999, 30
 LIMIT, LEAST_LIMIT, STEP, INTERVAL = 95, 50, 5, 50

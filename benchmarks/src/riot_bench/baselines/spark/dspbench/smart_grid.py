@@ -15,8 +15,8 @@ from riot_bench.baselines.spark.dspbench.global_state import with_global_state
 __all__ = ["BASELINE", "smart_grid"]
 
 BASELINE = Baseline(
-    "split, transformWithStateInPandas over all plugs, as each is compared with the median of all",
-    omits_open_windows=True,
+    "split, transformWithStateInPandas with one key, and so on one core: plugs are compared with all",
+    open_windows={"outliers": "window_end", "predictions": "timestamp"},
 )
 CELLS = {"time": (1, "long"), "value": (2, "double"), "kind": (3, "long")} | {
     name: (place, "long") for name, place in (("plug", 4), ("household", 5), ("house", 6))

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from pyspark.sql import functions as f
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
@@ -14,31 +14,31 @@ from riot_bench.baselines.spark.dspbench.baseline import Baseline
 
 __all__ = ["BASELINE", "spike_detection"]
 
-BASELINE = Baseline("split, transformWithStateInPandas per device, where")
+BASELINE = Baseline("split, NumPy in transformWithStateInPandas per device")
 WINDOW, THRESHOLD = 1000, 0.03
 
 
 class PerDevice(StatefulProcessor):
-    """Mean of a device's latest readings."""
+    """Mean of a device's latest readings, a batch of rows at a time."""
 
     def init(self, handle: StatefulProcessorHandle) -> None:
-        self._state = handle.getValueState("latest", "readings array<double>")
+        self._state = handle.getValueState("latest", "readings binary")
 
     def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Iterator[pd.DataFrame]:
         stored = self._state.get()
-        latest: deque[float] = deque(() if stored is None else stored[0], maxlen=WINDOW)
-        total = sum(latest)
+        latest = np.zeros(0) if stored is None else np.frombuffer(stored[0])
         for frame in rows:
-            means = []
-            for value in frame["value"].tolist():
-                if len(latest) == WINDOW:
-                    total -= latest[0]
-                latest.append(value)
-                total += value
-                means.append(total / len(latest))
-            frame["moving_average"] = means
-            yield frame
-        self._state.update((list(latest),))
+            known = len(latest)
+            latest = np.concatenate([latest, frame["value"].to_numpy()])
+            totals = np.concatenate([[0.0], np.cumsum(latest)])
+            ends = np.arange(known + 1, len(totals))
+            begins = np.maximum(ends - WINDOW, 0)
+            means = (totals[ends] - totals[begins]) / (ends - begins)
+            yield frame[np.abs(frame["value"] - means) > THRESHOLD * np.abs(means)].assign(
+                moving_average=lambda found, means=means: means[found.index]
+            )
+            latest = latest[-WINDOW:]
+        self._state.update((latest.tobytes(),))
 
     def close(self) -> None:
         pass
@@ -60,10 +60,9 @@ def spike_detection(inputs: Mapping[str, Any]) -> Any:
         .where(f.col("event_time").isNotNull() & (f.abs("value") < float("inf")) & ~f.isnan("value"))
         .select("device_id", "value")
     )
-    means = readings.groupBy("device_id").transformWithStateInPandas(
+    return readings.groupBy("device_id").transformWithStateInPandas(
         PerDevice(),
         outputStructType="device_id string, value double, moving_average double",
         outputMode="append",
         timeMode="None",
     )
-    return means.where(f.abs(f.col("value") - f.col("moving_average")) > THRESHOLD * f.abs("moving_average"))

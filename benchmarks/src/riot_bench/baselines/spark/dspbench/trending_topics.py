@@ -2,64 +2,46 @@
 
 from __future__ import annotations
 
-import heapq
-from collections import Counter, deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-import pandas as pd
 from pyspark.sql import functions as f
 
 from riot_bench.baselines.spark.dspbench.baseline import Baseline
-from riot_bench.baselines.spark.dspbench.global_state import with_global_state
 
 __all__ = ["BASELINE", "trending_topics"]
 
 BASELINE = Baseline(
-    "from_json, split, transformWithStateInPandas over all tweets, whose times advance the ticks",
-    omits_open_windows=True,
+    "from_json, explode, count by sliding window and topic, then the first ten of each window; tweets in order of "
+    "time, as Spark counts a late one in its own window, riot_ops on arrival",
+    python=False,
+    open_windows={"rankings": "tick_time"},
+    stream_options={"late": 0.0},
 )
-EVERY, SLOTS, K = pd.Timedelta("2s"), 5, 10
+WINDOW, EVERY, K = "10 seconds", "2 seconds", 10
 TWEET = "id string, created_at string, text string"
-RANKINGS = "tick_time timestamp, rank long, topic string, count long"
-
-
-class _Topics:
-    """Topic counts over the latest slots."""
-
-    def __init__(self) -> None:
-        self.slots: deque[Counter[str]] = deque(Counter() for _ in range(SLOTS))
-        self.totals: Counter[str] = Counter()
-        self.following: pd.Timestamp | None = None
-
-    def update(self, frames: Iterator[pd.DataFrame]) -> list[tuple[Any, ...]]:
-        found: list[tuple[Any, ...]] = []
-        for frame in frames:
-            for at, topics in zip(frame["at"], frame["topics"].tolist(), strict=True):
-                if self.following is None:
-                    self.following = at + EVERY
-                while at >= self.following:
-                    top = heapq.nsmallest(K, self.totals.items(), key=lambda one: (-one[1], one[0]))
-                    found += [(self.following, rank, topic, n) for rank, (topic, n) in enumerate(top, 1)]
-                    self._advance()
-                    self.following += EVERY
-                self.slots[-1].update(topics)
-                self.totals.update(topics)
-        return found
-
-    def _advance(self) -> None:
-        self.totals -= self.slots.popleft()  # which drops zero counts
-        self.slots.append(Counter())
 
 
 def trending_topics(inputs: Mapping[str, Any]) -> Any:
-    """``tick_time``, ``rank``, ``topic``, ``count``."""
+    """``tick_time``, ``rank``, ``topic``, ``count``.
+
+    Windows begin at even seconds, as do the ticks of tweets of which the first has such a time.
+    """
     tweet = f.from_json("value", f"data struct<{TWEET.replace(' string', ': string')}>, {TWEET}")
     fields = [f.coalesce(f"t.data.{name}", f"t.{name}").alias(name) for name in TWEET.split()[::2]]
     tweets = inputs["tweets"].select(tweet.alias("t")).select(*fields)
-    at = f.col("created_at").try_cast("timestamp")
     topics = f.filter(f.split("text", r"\s+"), lambda word: word.startswith("#"))
-    tweets = tweets.where(f.col("id").isNotNull() & f.col("text").isNotNull()).select(
-        at.alias("at"), topics.alias("topics")
+    tags = (
+        tweets.where(f.col("id").isNotNull() & f.col("text").isNotNull())
+        .select(f.col("created_at").try_cast("timestamp").alias("at"), topics.alias("topics"))
+        .where(f.col("at").isNotNull())
+        .withWatermark("at", "0 seconds")
+        .select("at", f.explode("topics").alias("topic"))
     )
-    return with_global_state(tweets.where(f.col("at").isNotNull()), _Topics, RANKINGS)
+    counts = tags.groupBy(f.window("at", WINDOW, EVERY), "topic").agg(f.count("*").alias("count"))
+    best = f.array_sort(f.collect_list(f.struct((-f.col("count")).alias("less"), "topic")))
+    ranked = counts.groupBy("window").agg(f.slice(best, 1, K).alias("best"))
+    rows = ranked.select(f.col("window.end").alias("tick_time"), f.posexplode("best").alias("place", "one"))
+    return rows.select(
+        "tick_time", (f.col("place") + 1).alias("rank"), "one.topic", (-f.col("one.less")).alias("count")
+    )

@@ -14,7 +14,9 @@ from riot_bench.baselines.spark.dspbench.baseline import Baseline
 
 __all__ = ["BASELINE", "voip_stream"]
 
-BASELINE = Baseline("split, transformWithStateInPandas over all for the average, then per number")
+BASELINE = Baseline(
+    "split, transformWithStateInPandas with one key, and so on one core, for the average, then per number"
+)
 FAST, SLOW, ALPHA = -math.log(0.9672), -math.log(0.9917), 2.0 / 86_401.0
 FOFIR, URL, ACD = (2.0, 10.0), (0.5, 1.0), (5.0, 10.0)
 CALLS = "caller string, callee string, time double, duration double, established boolean, average double"

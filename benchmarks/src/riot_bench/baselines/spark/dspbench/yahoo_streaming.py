@@ -12,7 +12,9 @@ from riot_ops.streams.dspbench.adverts import campaigns
 
 __all__ = ["BASELINE", "yahoo_streaming"]
 
-BASELINE = Baseline("from_json, broadcast join, window and count", python=False, omits_open_windows=True)
+BASELINE = Baseline(
+    "from_json, broadcast join, window and count", python=False, open_windows={"campaigns": "window_start"}
+)
 
 
 def yahoo_streaming(inputs: Mapping[str, Any]) -> Any:
