@@ -54,9 +54,9 @@ def test_single_process_is_sampled_without_page_walk(monkeypatch: pytest.MonkeyP
 @pytest.mark.long
 def test_child_ended_between_samples_is_counted() -> None:
     with ProcessTree(every_s=60) as tree:
-        before = tree.spent()
+        before = tree.cpu_seconds()
         subprocess.run([sys.executable, "-c", BUSY.format(s=0.5)], check=True)
-        assert 0.05 < tree.spent() - before < 5
+        assert 0.05 < tree.cpu_seconds() - before < 5
     usage = tree.usage()
     spent = float(usage.cpu[0]) * 1.0
     assert usage.cpu.size == 1
@@ -91,33 +91,33 @@ def test_time_of_ended_process_counts_once() -> None:
         FakeProcess(4, 3, 8.0),
     )
     tree = [root, jvm, daemon, worker]
-    assert account.look(tree) == pytest.approx(24)
+    assert account.update(tree) == pytest.approx(24)
     worker.gone, daemon.of_children, jvm.own = True, 8.5, 11.0  # waited for: half a second of it was not seen
-    assert account.look(tree) == pytest.approx(25.5)
+    assert account.update(tree) == pytest.approx(25.5)
     again = FakeProcess(5, 3, 2.0)
-    assert account.look([root, jvm, daemon, again]) == pytest.approx(27.5)
+    assert account.update([root, jvm, daemon, again]) == pytest.approx(27.5)
     jvm.of_children = 0.3  # a process that came and went
-    assert account.look([root, jvm, again]) == pytest.approx(27.8), "no process has waited for the daemon"
+    assert account.update([root, jvm, again]) == pytest.approx(27.8), "no process has waited for the daemon"
     jvm.own = 12.0
-    assert account.look([root, jvm]) == pytest.approx(28.8), "nor for its worker"
+    assert account.update([root, jvm]) == pytest.approx(28.8), "nor for its worker"
 
 
 def test_time_of_ended_branch_counts_once() -> None:
     account = CpuAccount(psutil.Error)
     root, daemon, worker = FakeProcess(1, 0, 0.0), FakeProcess(2, 1, 1.0), FakeProcess(3, 2, 8.0)
-    assert account.look([root, daemon, worker]) == pytest.approx(9)
+    assert account.update([root, daemon, worker]) == pytest.approx(9)
     root.of_children = 9.5  # the daemon waited for its worker, the root for the daemon
-    assert account.look([root]) == pytest.approx(9.5)
+    assert account.update([root]) == pytest.approx(9.5)
 
 
 def test_child_ended_during_a_sample_counts_once() -> None:
     account = CpuAccount(psutil.Error)
     root, child = FakeProcess(1, 0, 0.0), FakeProcess(2, 1, 3.0)
-    assert account.look([root, child]) == pytest.approx(3)
+    assert account.update([root, child]) == pytest.approx(3)
     child.gone = True  # after the root was asked
-    assert account.look([root, child]) == pytest.approx(3)
+    assert account.update([root, child]) == pytest.approx(3)
     root.of_children = 3.0
-    assert account.look([root]) == pytest.approx(3)
+    assert account.update([root]) == pytest.approx(3)
 
 
 def test_ended_root_gives_no_samples() -> None:

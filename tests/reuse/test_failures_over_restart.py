@@ -123,7 +123,7 @@ def test_restart_keeps_failed_sink_failed(tmp_path, on_failure):
 
 def test_restart_keeps_abandoned_sink_and_its_dropped_count(tmp_path):
     ends = {"slow": Gate(), "lossy": Gate(), "b": Tape()}
-    options = {"grace_s": 0.02, "patience_s": 0.1, "queue_bytes": 160, "behind_bytes": 1}
+    options = {"grace_s": 0.02, "patience_s": 0.1, "queue_bytes": 160, "max_lag_bytes": 1}
     manager = opened(tmp_path, ends, **options)
     manager.submit(flow("slow"), SOURCE, ends["slow"])
     manager.submit(flow("lossy"), SOURCE, ends["lossy"], on_slow="drop_oldest")

@@ -55,7 +55,7 @@ def test_spool_is_removed_when_the_sink_has_caught_up():
 
 def test_sink_beyond_its_lag_limit_is_abandoned():
     sink = Gate()
-    manager, quick = shared(sink, limits={"behind_bytes": 1000})
+    manager, quick = shared(sink, limits={"max_lag_bytes": 1000})
     manager.backend.run()
     assert quick.table("values").num_rows == ROWS
     found = manager.stats()

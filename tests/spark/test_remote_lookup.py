@@ -94,7 +94,7 @@ def test_selected_texts_are_rows_of_batch(pairs, data):
     (rows,) = BAG.derived(batch(pairs), DeadLetters("bag"))
     chosen = sorted(data.draw(st.sets(st.integers(0, max(len(pairs) - 1, 0)), max_size=len(pairs))))
     wanted = [row for row in rows.materialize().to_pylist() if row["seq"] in chosen]
-    assert rows.some(pa.array(chosen, pa.int64()).to_numpy()).materialize().to_pylist() == wanted
+    assert rows.select_texts(pa.array(chosen, pa.int64()).to_numpy()).materialize().to_pylist() == wanted
 
 
 def scripted(runs):

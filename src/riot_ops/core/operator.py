@@ -217,9 +217,10 @@ class StatelessOperator(Operator):
         yield self.apply(batch, dead)
 
     def derived(self, batch: pa.RecordBatch, dead: DeadLetters) -> Iterator[Any] | None:
-        """Like :meth:`batches`, but as ``Derived`` rows, whose shared values are not copied.
+        """Like :meth:`batches`, without copies of shared values.
 
-        None, the default: the task makes batches directly. See :class:`~riot_ops.kernels.arrays.derived.Derived`.
+        The result has items of :class:`~riot_ops.kernels.arrays.derived.DerivedRecords`. None, the default: the task
+        makes batches directly.
         """
         return None
 
@@ -341,19 +342,19 @@ class KeyedOperator(Operator):
         return None
 
     def update_derived(self, rows: Any, slots: npt.NDArray[np.int64], state: State, dead: DeadLetters) -> Any | None:
-        """Update the state with ``Derived`` rows in order, in place of :meth:`validate_rows` and :meth:`update`.
+        """Update the state with derived records in order, in place of :meth:`validate_rows` and :meth:`update`.
 
         If the words are the key, ``slots[i]`` is the slot of the key ``rows.keys()[i]``. For a :attr:`pooled` task,
         which holds no rows before and after the call, the fields in ``by`` distinguish the texts. The result, a batch
-        or a :class:`~riot_ops.kernels.arrays.derived.Derived`, is what :meth:`update` would return; None if the task
-        does not support these rows, and then the state is unchanged.
+        or :class:`~riot_ops.kernels.arrays.derived.DerivedRecords`, is that of :meth:`update`; None if the task does
+        not support these rows, and then the state is unchanged.
         """
         return None
 
     def is_lookup_only(self, rows: Any) -> bool:
         """Whether :meth:`update_derived` only looks words up for these rows and changes no state.
 
-        Spark then sends the distinct words alone, in a ``Derived`` of one text that contains them all.
+        Spark then sends the distinct words alone, as derived records of one text that contains them all.
         """
         return False
 
@@ -395,7 +396,7 @@ class KeyedOperator(Operator):
         return None
 
     def precombine_derived(self, rows: Any) -> pa.RecordBatch | None:
-        """Like :meth:`precombine`, for ``Derived`` rows in order whose words are the key.
+        """Like :meth:`precombine`, for derived records in order whose words are the key.
 
         No other record comes between the first and the last of them, so that all may have the number of the first.
         """

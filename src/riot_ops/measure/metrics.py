@@ -61,7 +61,7 @@ class Latency:
     def __repr__(self) -> str:
         if not self._blocks:
             return "Latency(no records)"
-        middle, high, most = (_spell(value) for value in self.quantiles(0.5, 0.99, 1.0))
+        middle, high, most = (_format_duration(value) for value in self.quantiles(0.5, 0.99, 1.0))
         return f"Latency(median {middle}, 99 % {high}, max {most})"
 
 
@@ -138,7 +138,7 @@ class Summary:
 
     def __repr__(self) -> str:
         speed = f" ({self.throughput:,.0f}/s)" if self.throughput else ""
-        lines = [f"{self.messages:,} messages in {_spell(self.seconds)}{speed}"]
+        lines = [f"{self.messages:,} messages in {_format_duration(self.seconds)}{speed}"]
         names = [*sorted(name for name in self.rows if name != "errors"), *(["errors"] if self.errors else [])]
         wide, long = (max(map(len, texts), default=0) for texts in (names, [f"{n:,}" for n in self.rows.values()]))
         for name in names:
@@ -161,10 +161,10 @@ class Summary:
         return self.messages / self.seconds if self.seconds > 0 else 0.0
 
 
-def _spell(seconds: float) -> str:
+def _format_duration(seconds: float) -> str:
     """Format a time for display.
 
-    >>> _spell(0.00042), _spell(0.0173), _spell(2.5), _spell(754.0)
+    >>> _format_duration(0.00042), _format_duration(0.0173), _format_duration(2.5), _format_duration(754.0)
     ('0.42 ms', '17 ms', '2.5 s', '754 s')
     """
     if seconds < 0.1:

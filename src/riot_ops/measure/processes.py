@@ -75,11 +75,11 @@ class ProcessTree:
         self._samples: list[tuple[float, float, float]] = []
         self._last: tuple[float, float] | None = None
         self._account = CpuAccount(psutil.Error)
-        self._looking = threading.Lock()
+        self._lock = threading.Lock()
 
     def start(self) -> Self:
         """Take the first sample, and start the thread that takes the others."""
-        self._last = time.time(), self.spent()
+        self._last = time.time(), self.cpu_seconds()
         self._thread = threading.Thread(target=self._watch, daemon=True, name="riot_ops-process-tree")
         self._thread.start()
         return self
@@ -98,15 +98,15 @@ class ProcessTree:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    def spent(self) -> float:
+    def cpu_seconds(self) -> float:
         """Return the CPU seconds so far of running and ended processes; never decreases."""
-        return self._look()[1]
+        return self._sample_cpu()[1]
 
-    def _look(self) -> tuple[list[Any], float]:
-        """Return the running processes, and :meth:`spent`."""
-        with self._looking:
+    def _sample_cpu(self) -> tuple[list[Any], float]:
+        """Return the running processes, and :meth:`cpu_seconds`."""
+        with self._lock:
             processes = self._processes()
-            return processes, self._account.look(processes)
+            return processes, self._account.update(processes)
 
     def usage(self) -> Usage:
         """Return the samples taken so far."""
@@ -125,7 +125,7 @@ class ProcessTree:
             return []
 
     def _sample(self) -> None:
-        processes, spent = self._look()
+        processes, spent = self._sample_cpu()
         now = time.time()
         assert self._last is not None
         then, before = self._last
@@ -162,7 +162,7 @@ class CpuAccount:
         self._seen: dict[Any, tuple[float, float, int]] = {}
         self._ended: dict[int, list[float]] = {}  # by parent: time counted for children that it may have waited for
 
-    def look(self, processes: list[Any]) -> float:
+    def update(self, processes: list[Any]) -> float:
         """Return the total so far, including what these processes used since the last sample."""
         now: dict[Any, tuple[float, float, int]] = {}
         for process in processes:
@@ -174,7 +174,7 @@ class CpuAccount:
         self._end(now)
         for process, (own, of_children, _) in now.items():
             own_before, before, _ = self._seen.get(process, (0.0, 0.0, 0))
-            self._total += own - own_before + self._unseen(process.pid, of_children - before)
+            self._total += own - own_before + self._unsampled(process.pid, of_children - before)
         self._seen = now
         return self._total
 
@@ -190,7 +190,7 @@ class CpuAccount:
                 self._ended.setdefault(parent, []).append(own + of_children)
         self._ended = {parent: times for parent, times in self._ended.items() if parent in alive}
 
-    def _unseen(self, parent: int, came: float) -> float:
+    def _unsampled(self, parent: int, came: float) -> float:
         """Return the part of the children's time that was not counted while they ran."""
         left = []
         for seen in sorted(self._ended.pop(parent, ()), reverse=True):

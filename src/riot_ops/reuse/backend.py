@@ -57,7 +57,7 @@ class Backend(Protocol):
     def running_steps(self) -> set[str]:
         """Ids of the running steps."""
 
-    def kept_dataflows(self) -> Set[str]:
+    def retained_dataflows(self) -> Set[str]:
         """Names of the dataflows from before a restart that wait to be resumed."""
 
     def check_sinks(self, deployments: Sequence[Deployment]) -> None:
@@ -168,7 +168,7 @@ class NullBackend:
     def running_steps(self) -> set[str]:
         return set().union(*self.fragments) - self.idle
 
-    def kept_dataflows(self) -> Set[str]:
+    def retained_dataflows(self) -> Set[str]:
         return frozenset()
 
     def check_sinks(self, deployments: Sequence[Deployment]) -> None:

@@ -22,7 +22,7 @@ class Limits:
         nothing for this time.
     queue_bytes : int, >= 1, default 33554432
         Maximum size of the records in memory that wait for one dataflow's sinks.
-    behind_bytes : int, >= 1, default 4294967296
+    max_lag_bytes : int, >= 1, default 4294967296
         Maximum size of the records in files that wait for one dataflow's sinks (``on_slow="detach"``); with more, the
         sinks count as failed.
     """
@@ -30,10 +30,10 @@ class Limits:
     grace_s: float = 0.5
     patience_s: float = 10.0
     queue_bytes: int = 32 << 20
-    behind_bytes: int = 4 << 30
+    max_lag_bytes: int = 4 << 30
 
     def __post_init__(self) -> None:
         check_seconds("grace_s", self.grace_s)
         check_seconds("patience_s", self.patience_s)
         check_count(queue_bytes=self.queue_bytes)
-        check_count(behind_bytes=self.behind_bytes)
+        check_count(max_lag_bytes=self.max_lag_bytes)

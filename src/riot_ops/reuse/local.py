@@ -272,7 +272,7 @@ class LocalBackend(Driver):
     def running_steps(self) -> set[str]:
         return set(self._origins)
 
-    def kept_dataflows(self) -> Set[str]:
+    def retained_dataflows(self) -> Set[str]:
         return frozenset() if self.checkpoint is None else self.checkpoint.snapshot.dataflows.keys()
 
     def check_sinks(self, deployments: Sequence[Deployment]) -> None:

@@ -381,7 +381,7 @@ class ReuseManager:
 
     def _replay(self, log: ActionLog) -> None:
         """Bring the ledger and the back end to where the log ends."""
-        if not log.actions and (kept := self.backend.kept_dataflows()):
+        if not log.actions and (kept := self.backend.retained_dataflows()):
             raise StateError(
                 f"the log {log.path} is empty, but the folder of the back end holds {', '.join(sorted(kept))}: "
                 "restore the log, or use a new folder"

@@ -246,7 +246,7 @@ class SinkQueue:
         except (OSError, RiotError) as error:
             self.abandon(f"its sinks are behind, and the records that wait for them cannot be stored: {error}")
             return
-        if behind > self._limits.behind_bytes:
+        if behind > self._limits.max_lag_bytes:
             self.abandon(f"its sinks are {behind:,} bytes behind")
 
     def _full(self, size: int) -> bool:

@@ -18,7 +18,7 @@ from riot_ops.graph.nodes import ERRORS_STREAM
 from riot_ops.ingest.step import IngestStep
 from riot_ops.ingest.watermarks import WatermarkGenerator
 from riot_ops.kernels.arrays.arrow import int_column
-from riot_ops.kernels.arrays.derived import Derived
+from riot_ops.kernels.arrays.derived import DerivedRecords
 from riot_ops.kernels.arrays.hashing import HashMemo
 from riot_ops.kernels.arrays.selection import SMALL, LazyBatch, Rows, Selection, materialize, materialize_all, select
 from riot_ops.runtime.batches import ARRIVAL, concatenate, conform_to, is_sorted, merge_sorted, sort_rows, with_ordinals
@@ -47,7 +47,8 @@ class Engine:
     memo : HashMemo, optional
         Known key hashes of the next inputs; cleared after each call of :meth:`process`.
     batches_only : bool, default True
-        Whether to return record batches only; else another engine reads the output and may accept a :class:`Derived`.
+        Whether to return record batches only; else another engine reads the output and may accept
+        :class:`DerivedRecords`.
     """
 
     #: For measurements: called after each run of a step of any engine in this process with the engine, the step, its
@@ -161,7 +162,7 @@ class Engine:
             found = made.get(stream, []) if stream in made else [b for b in inputs.get(stream, []) if b.num_rows]
             if found:
                 results[stream] = [
-                    b if isinstance(b, Derived) and not self._batches_only else materialize(b) for b in found
+                    b if isinstance(b, DerivedRecords) and not self._batches_only else materialize(b) for b in found
                 ]
         errors = [b for dead in self._dead.values() for b in dead.take()]
         if errors:
@@ -226,8 +227,8 @@ class Engine:
             if len(batches) > 1:
                 batches = [materialize(b) for b in batches]
                 made = state.merge_aligned(batches) if self.order == ARRIVAL else None
-            elif batches and isinstance(batches[0], Derived) and self.order == ARRIVAL and batches[0].rises():
-                made = state.process_derived(batches[0], dead)
+            elif self.order == ARRIVAL and batches and isinstance(rows := batches[0], DerivedRecords):
+                made = state.process_derived(rows, dead) if rows.is_ascending() else None
             if made is None:
                 batch = self._in_order(batches) if batches else None
                 made, due = state.process(batch, dead, watermarks, self.order[0])

@@ -27,7 +27,7 @@ from riot_ops.graph.graph import Graph
 from riot_ops.graph.lowering import HEARTBEAT_SUFFIX, Route, Step, lower
 from riot_ops.graph.nodes import ERRORS_STREAM
 from riot_ops.ingest.step import IngestStep
-from riot_ops.kernels.arrays.derived import Derived
+from riot_ops.kernels.arrays.derived import DerivedRecords
 from riot_ops.kernels.arrays.hashing import HashMemo
 from riot_ops.kernels.arrays.selection import materialize
 from riot_ops.runtime.batches import merge_sorted, with_ordinals
@@ -84,7 +84,7 @@ class InFlightBatch:
         self.flush = flush
         self.made: Batches = {}
         #: By stage: the sorted input of keyed steps.
-        self.gathered: dict[int, pa.RecordBatch | Derived] = {}
+        self.gathered: dict[int, pa.RecordBatch | DerivedRecords] = {}
         #: Rejected records by stage.
         self.errors: dict[int, list[pa.RecordBatch]] = {}
         #: Key hashes of the columns that steps pass on.
@@ -130,7 +130,7 @@ class GatherStage(PipelineStage):
             return
         if self._numbered:
             batches = [with_ordinals(materialize(b), self._numbered) for b in batches]
-        if len(batches) == 1 and isinstance(batches[0], Derived):  # which the step may accept as it is
+        if len(batches) == 1 and isinstance(batches[0], DerivedRecords):  # which the step may accept as it is
             in_flight.gathered[self.index] = batches[0]
             return
         batch = merge_sorted([materialize(b) for b in batches], self._order)

@@ -32,7 +32,7 @@ from riot_ops.core.operator import KeyedOperator, TimerOutput, operator_clocks
 from riot_ops.core.output_checks import check_batch
 from riot_ops.ingest.watermarks import generate_watermarks
 from riot_ops.kernels.arrays.arrow import concat_batches
-from riot_ops.kernels.arrays.derived import Derived
+from riot_ops.kernels.arrays.derived import DerivedRecords
 from riot_ops.kernels.arrays.dictionaries import decode_dictionaries
 from riot_ops.kernels.arrays.hashing import HashMemo, hash_columns, hash_keys
 from riot_ops.kernels.arrays.index import KeyIndex, first_rows, key_numbers, mark_slots
@@ -262,7 +262,7 @@ class KeyedState:
         mark_slots(slots[rows], self._touched)
         return slots
 
-    def process_derived(self, rows: Derived, dead: DeadLetters) -> pa.RecordBatch | Derived | None:
+    def process_derived(self, rows: DerivedRecords, dead: DeadLetters) -> pa.RecordBatch | DerivedRecords | None:
         """Run the task over expanded records in order; None if it cannot."""
         slots = np.zeros(1, np.int64)
         if not self.task.pooled and self.time is None and self.key_fields == (rows.word,):

@@ -25,7 +25,7 @@ from riot_ops.graph.nodes import ERRORS_STREAM
 from riot_ops.graph.plan import Plan, Stage
 from riot_ops.graph.remote_lookup import RemoteLookup
 from riot_ops.kernels.arrays.arrow import batch_bytes
-from riot_ops.kernels.arrays.derived import Derived
+from riot_ops.kernels.arrays.derived import DerivedRecords
 from riot_ops.kernels.arrays.dictionaries import decode_dictionaries
 from riot_ops.kernels.arrays.index import key_numbers
 from riot_ops.kernels.arrays.selection import materialize
@@ -248,10 +248,12 @@ class Packer:
         """Add the output of a stage; yields the full blocks."""
         for stream, batches in outputs.items():
             for given in batches:
-                if isinstance(given, Derived) and (found := self._lookup_requests(stream, given)):
+                if isinstance(given, DerivedRecords) and (found := self._lookup_requests(stream, given)):
                     yield from found
                     continue
-                batch = self._precombine_derived(stream, given) if isinstance(given, Derived) else materialize(given)
+                batch = (
+                    self._precombine_derived(stream, given) if isinstance(given, DerivedRecords) else materialize(given)
+                )
                 for stage in self._plan.readers(stream, self._stage):
                     yield from self._send(stage, stream, batch)
                 sink = self._plan.parts.get(stream, stream)
@@ -292,16 +294,20 @@ class Packer:
         if self._writer is not None:
             self._writer.abort()
 
-    def _lookup_requests(self, stream: str, rows: Derived) -> list[Block]:
+    def _lookup_requests(self, stream: str, rows: DerivedRecords) -> list[Block]:
         """Return the blocks of a lookup request in place of the records; empty if the records have to cross."""
         if (lookup := self.remote_lookups.get(stream)) is None:
             return []
         found = pack_requests(rows, stream, lookup, self._plan, self._labels, self._buffering)
         return [Block(to, at, name, n, self._first, self._last, data) for to, at, name, n, data in found]
 
-    def _precombine_derived(self, stream: str, rows: Derived) -> pa.RecordBatch:
+    def _precombine_derived(self, stream: str, rows: DerivedRecords) -> pa.RecordBatch:
         """Return the records as a batch, pre-combined where that leaves the same state."""
-        if (lookup := self.remote_lookups.get(stream)) is not None and lookup.step.key == (rows.word,) and rows.rises():
+        if (
+            (lookup := self.remote_lookups.get(stream)) is not None
+            and lookup.step.key == (rows.word,)
+            and rows.is_ascending()
+        ):
             task = lookup.step.operator
             if isinstance(task, KeyedOperator) and (made := task.precombine_derived(rows)) is not None:
                 return made

@@ -22,7 +22,7 @@ from riot_ops.core.operator import KeyedOperator
 from riot_ops.graph.plan import Plan
 from riot_ops.graph.remote_lookup import RemoteLookup
 from riot_ops.kernels.arrays.arrow import int_column
-from riot_ops.kernels.arrays.derived import Derived
+from riot_ops.kernels.arrays.derived import DerivedRecords
 from riot_ops.spark.buckets import group_by_bucket
 
 __all__ = [
@@ -44,35 +44,44 @@ NUMBER = ""
 
 
 class EncodedRows(msgspec.Struct, array_like=True):
-    """The serialized form of a :class:`Derived`, without looked-up values."""
+    """The serialized form of a :class:`~riot_ops.kernels.arrays.derived.DerivedRecords`, without looked-up values."""
 
     schema: bytes
     parts: list[bytes]
     word: str
     place: str
-    headed: bool
+    has_text_records: bool
     first: tuple[str, ...]
 
 
-def encode_rows(rows: Derived, buffering: Buffering) -> bytes:
+def encode_rows(rows: DerivedRecords, buffering: Buffering) -> bytes:
     """Serialize records of texts: shared fields once per text, words as codes, integers in few bytes."""
     given = [pa.array(rows.codes), *rows.own.values()]
     records = pa.record_batch([_narrow(column) for column in given], [rows.word, *rows.own])
     words, times = (pa.record_batch([one], [NUMBER]) for one in (rows.words, _narrow(pa.array(rows.times))))
     parts = [encode([one], buffering) for one in (rows.of, times, records, words)]
     schema = rows.schema.serialize().to_pybytes()
-    return msgspec.msgpack.encode(EncodedRows(schema, parts, rows.word, rows.place, rows.headed, rows.first))
+    return msgspec.msgpack.encode(EncodedRows(schema, parts, rows.word, rows.place, rows.has_text_records, rows.first))
 
 
-def decode_rows(payload: Any) -> Derived:
+def decode_rows(payload: Any) -> DerivedRecords:
     """Deserialize records of :func:`encode_rows`."""
     parcel = msgspec.msgpack.decode(payload, type=EncodedRows)
     schema = pa.ipc.read_schema(pa.py_buffer(parcel.schema))
     of, times, records, words = (decode(part)[0] for part in parcel.parts)
     own = {name: records.column(name).cast(schema.field(name).type) for name in records.schema.names[1:]}
     counts, codes = _numbers(times.column(0), np.int64), _numbers(records.column(0), np.int32)
-    return Derived(
-        schema, of, counts, codes, words.column(0), parcel.word, parcel.place, own, parcel.headed, parcel.first
+    return DerivedRecords(
+        schema,
+        of,
+        counts,
+        codes,
+        words.column(0),
+        parcel.word,
+        parcel.place,
+        own,
+        parcel.has_text_records,
+        parcel.first,
     )
 
 
@@ -99,17 +108,22 @@ def parse_stream(stream: str) -> tuple[str, int, str]:
 
 
 def pack_requests(
-    rows: Derived, stream: str, lookup: RemoteLookup, plan: Plan, labels: Mapping[int, list[int]], buffering: Buffering
+    rows: DerivedRecords,
+    stream: str,
+    lookup: RemoteLookup,
+    plan: Plan,
+    labels: Mapping[int, list[int]],
+    buffering: Buffering,
 ) -> list[tuple[int, int, str, int, bytes]]:
     """Return stage, bucket, stream, records and payload of each block to send in place of some records.
 
     Empty if the step does more than look up, or if all replies would be larger than the records.
     """
     task, reader = lookup.step.operator, plan.stages[lookup.reader]
-    shared = [rows.shared(name) for name in reader.partition]
+    shared = [rows.shared_column(name) for name in reader.partition]
     ask, read = labels[lookup.stage], labels[lookup.reader]
     assert isinstance(task, KeyedOperator)
-    if rows.word != lookup.step.key[0] or not rows.rises() or any(column is None for column in shared):
+    if rows.word != lookup.step.key[0] or not rows.is_ascending() or any(column is None for column in shared):
         return []
     if len(rows.words) * len(read) > rows.num_rows or not task.is_lookup_only(rows):
         return []
@@ -118,10 +132,10 @@ def pack_requests(
     keys = rows.keys()
     for label, part in _parts([keys], len(keys), ask):
         if part.size:
-            payload = encode_rows(rows.question(part), buffering)
+            payload = encode_rows(rows.lookup_request(part), buffering)
             found.append((lookup.stage, label, f"{REQUEST}{first}:{stream}", int(part.size), _with(part, payload)))
     for label, texts in _parts(shared, rows.times.size, read):
-        if (some := rows if texts.size == rows.times.size else rows.some(texts)).num_rows:
+        if (some := rows if texts.size == rows.times.size else rows.select_texts(texts)).num_rows:
             name = f"{TEXTS}{first}:{lookup.step.id}"
             found.append((lookup.reader, label, name, some.num_rows, encode_rows(some, buffering)))
     return found
@@ -146,12 +160,12 @@ def answer_request(payload: Any, process: Any, stream: str, step: str, buffering
     """Look up the words of a request in a stage, and return the reply."""
     numbers, question = msgspec.msgpack.decode(payload, type=tuple[bytes, bytes])
     (looked_up,) = process({stream: [decode_rows(question)]})[step]
-    assert isinstance(looked_up, Derived)  # as is_lookup_only() has promised
-    given = {NUMBER: np.frombuffer(numbers, "<i4"), **looked_up.told}
+    assert isinstance(looked_up, DerivedRecords)  # as is_lookup_only() has promised
+    given = {NUMBER: np.frombuffer(numbers, "<i4"), **looked_up.word_values}
     return encode([pa.record_batch({name: pa.array(values) for name, values in given.items()})], buffering)
 
 
-def join_replies(blocks: Iterable[Any], lookups: Mapping[str, RemoteLookup]) -> Iterator[tuple[str, Derived]]:
+def join_replies(blocks: Iterable[Any], lookups: Mapping[str, RemoteLookup]) -> Iterator[tuple[str, DerivedRecords]]:
     """Join texts and replies to the output that the lookup steps would have had, stream by stream in order."""
     steps = {one.step.id: one.step.operator for one in lookups.values()}
     pieces: dict[tuple[int, str], dict[str, list[Any]]] = {}
@@ -163,12 +177,12 @@ def join_replies(blocks: Iterable[Any], lookups: Mapping[str, RemoteLookup]) -> 
             yield stream, _with_replies(steps[stream], decode_rows(texts), piece[REPLY])
 
 
-def _with_replies(task: Any, rows: Derived, replies: Iterable[Any]) -> Derived:
+def _with_replies(task: Any, rows: DerivedRecords, replies: Iterable[Any]) -> DerivedRecords:
     looked_up: dict[str, npt.NDArray[np.int64]] = {}
     for payload in replies:
         (given,) = decode(payload)
         numbers = given.column(NUMBER).to_numpy()
         for name in given.schema.names[1:]:
-            every = looked_up.setdefault(name, np.zeros(len(rows.words) + rows.headed, np.int64))
+            every = looked_up.setdefault(name, np.zeros(len(rows.words) + rows.has_text_records, np.int64))
             every[numbers] = int_column(given.column(name))
-    return rows.telling(task.output_schema(rows.schema), looked_up)
+    return rows.with_word_values(task.output_schema(rows.schema), looked_up)

@@ -29,7 +29,7 @@ from riot_ops.core.sink import FanOutWriter
 from riot_ops.graph.lowering import WATERMARK_SUFFIX
 from riot_ops.graph.plan import Plan
 from riot_ops.kernels.arrays.arrow import int_column
-from riot_ops.kernels.arrays.derived import Derived
+from riot_ops.kernels.arrays.derived import DerivedRecords
 from riot_ops.kernels.arrays.selection import materialize
 from riot_ops.runtime.batches import concatenate
 from riot_ops.runtime.engine import Engine
@@ -354,7 +354,7 @@ def _in_pieces(
         if all("seq" in b.schema.names for b in batches):
             ranges = []
             for batch in batches:
-                seq = int_column((batch.of if isinstance(batch, Derived) else batch).column("seq"))
+                seq = int_column((batch.of if isinstance(batch, DerivedRecords) else batch).column("seq"))
                 ranges.append((int(seq.min()), int(seq.max())))
             places = sorted(range(len(batches)), key=ranges.__getitem__)
             streams[stream] = [batches[place] for place in places]  # already sorted when they are merged
@@ -386,11 +386,11 @@ def join_small(batches: Sequence[tuple[Any, int]]) -> list[tuple[Any, int]]:
     found: list[tuple[list[Any], int]] = []
     rows = MAX_MERGED_ROWS
     for batch, first in batches:
-        if isinstance(batch, Derived) or rows + batch.num_rows > MAX_MERGED_ROWS:
+        if isinstance(batch, DerivedRecords) or rows + batch.num_rows > MAX_MERGED_ROWS:
             found.append(([], first))
             rows = 0
         found[-1][0].append(batch)
-        rows = MAX_MERGED_ROWS if isinstance(batch, Derived) else rows + batch.num_rows
+        rows = MAX_MERGED_ROWS if isinstance(batch, DerivedRecords) else rows + batch.num_rows
     return [(some[0] if len(some) == 1 else concatenate(some), first) for some, first in found]
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import riot_ops as ro
 from riot_ops.core.errors import ConfigError
 from riot_ops.dataflows import spam_filter
-from riot_ops.kernels.arrays.derived import Derived
+from riot_ops.kernels.arrays.derived import DerivedRecords
 from riot_ops.models import WordTable
 from riot_ops.streams import replay
 from tests.reference.dspbench.spam_filter import Table, tokens
@@ -134,7 +134,7 @@ def test_words_are_not_materialised(cores, monkeypatch):
         "analysis": table(['{"id": "2", "message": "win we"}', '{"id": "3", "message": "we"}']),
     }
     by_time = spam_filter().run(both, order="event_time", cores=cores)["results"]  # sorting needs record batches
-    monkeypatch.setattr(Derived, "_words", None)
+    monkeypatch.setattr(DerivedRecords, "_words", None)
     assert found(spam_filter().run(both, cores=cores)["results"]) == found(by_time)
     with pytest.raises(TypeError):
         spam_filter().run(both, order="event_time", cores=cores)

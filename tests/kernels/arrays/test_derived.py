@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from riot_ops import tasks as t
 from riot_ops.core.dead_letters import DeadLetters
-from riot_ops.kernels.arrays.derived import Derived
+from riot_ops.kernels.arrays.derived import DerivedRecords
 from riot_ops.runtime.state import KeyedState
 
 texts = st.lists(st.sampled_from(["win", "Win", "cash!", "we", "a_1", "é", ","]), max_size=6).map(" ".join)
@@ -94,47 +94,55 @@ def test_scores_equal_those_of_a_batch(known, asked, emit_empty, words):
         rows = derived(messages([(text, spam if i == 0 else None) for text, spam in part], 10 * i))
         if rows.num_rows:
             made = counts.process_derived(rows, dead)
-            batches.append(made if isinstance(made, Derived) else derived(messages([])))
+            batches.append(made if isinstance(made, DerivedRecords) else derived(messages([])))
     here, there = both(t.BayesScore(emit_empty=emit_empty, words=words), batches)
     assert here == there
 
 
 @given(mails, st.booleans(), st.booleans(), st.randoms(use_true_random=False))
-def test_heads_equal_the_first_records(pairs, headed, coded, choose):
+def test_first_records_equal_those_of_the_batch(pairs, headed, coded, choose):
     rows = derived(messages(pairs), BAG.replace(coded=coded, whole=("id",) if headed else None))
-    rows = rows.telling(rows.schema.append(pa.field("told", pa.int64())), {"told": np.arange(7, 7 + len(rows.keys()))})
+    rows = rows.with_word_values(
+        rows.schema.append(pa.field("looked_up", pa.int64())), {"looked_up": np.arange(7, 7 + len(rows.keys()))}
+    )
     have = np.flatnonzero(rows.times)
     some = np.array(sorted(choose.sample(have.tolist(), choose.randint(0, have.size))), np.int64)
     whole = rows.materialize()
     wanted = whole.take(pa.array(rows.starts[some]))
-    assert rows.heads(some).to_pylist() == wanted.to_pylist()
-    assert rows.heads(some).schema.equals(whole.schema)
-    assert rows.heads(some, ["n_words", "told"]).to_pylist() == wanted.select(["n_words", "told"]).to_pylist()
+    assert rows.first_records(some).to_pylist() == wanted.to_pylist()
+    assert rows.first_records(some).schema.equals(whole.schema)
+    assert (
+        rows.first_records(some, ["n_words", "looked_up"]).to_pylist()
+        == wanted.select(["n_words", "looked_up"]).to_pylist()
+    )
     empty = [row["word"] is None for row in whole.to_pylist()]
     assert empty == [headed and row["ordinal"] == 0 for row in whole.to_pylist()]
 
 
 def test_shared_fields_have_a_value_per_text():
     rows = derived(messages([("a b", True), ("a", None)]))
-    assert rows.shared("spam").to_pylist() == [True, None]
-    assert rows.shared("n_words").to_pylist() == [2, 1]
-    assert [rows.shared(name) for name in ("word", "ordinal", "count", "id", "none")] == [None] * 5
-    told = rows.telling(rows.schema.append(pa.field("x", pa.int64())), {"x": np.array([7, 8, 9])})
-    assert (told.keys().to_pylist(), told.materialize()["x"].to_pylist()) == ([None, "a", "b"], [7, 8, 9, 7, 8])
-    again = told.telling(told.schema, {"count": np.array([1, 2, 3])})
+    assert rows.shared_column("spam").to_pylist() == [True, None]
+    assert rows.shared_column("n_words").to_pylist() == [2, 1]
+    assert [rows.shared_column(name) for name in ("word", "ordinal", "count", "id", "none")] == [None] * 5
+    looked_up = rows.with_word_values(rows.schema.append(pa.field("x", pa.int64())), {"x": np.array([7, 8, 9])})
+    assert (looked_up.keys().to_pylist(), looked_up.materialize()["x"].to_pylist()) == (
+        [None, "a", "b"],
+        [7, 8, 9, 7, 8],
+    )
+    again = looked_up.with_word_values(looked_up.schema, {"count": np.array([1, 2, 3])})
     assert again.materialize()["count"].to_pylist() == [1, 2, 3, 1, 2]
-    assert (again.shared("x"), again.materialize()["x"].to_pylist()) == (None, [7, 8, 9, 7, 8])
+    assert (again.shared_column("x"), again.materialize()["x"].to_pylist()) == (None, [7, 8, 9, 7, 8])
 
 
-@pytest.mark.parametrize(("seq", "rises"), [([1, 2], True), ([2, 1], False), ([1, 1], False)])
-def test_rises_only_with_ascending_messages(seq, rises):
+@pytest.mark.parametrize(("seq", "ascending"), [([1, 2], True), ([2, 1], False), ([1, 1], False)])
+def test_order_is_ascending_only_with_ascending_messages(seq, ascending):
     batch = messages([("a b", None), ("c", None)])
     batch = batch.set_column(0, "seq", pa.array(seq, pa.int64()))
-    assert derived(batch).rises() == rises
+    assert derived(batch).is_ascending() == ascending
     assert not derived(
         batch.append_column("ordinal", pa.array([0, 1]))
-    ).rises()  # an input with ordinals has places already
-    assert not derived(batch.drop_columns(["seq"])).rises()
+    ).is_ascending()  # an input with ordinals has places already
+    assert not derived(batch.drop_columns(["seq"])).is_ascending()
 
 
 def test_process_derived_declines_unsupported_tasks():
@@ -144,7 +152,7 @@ def test_process_derived_declines_unsupported_tasks():
         KeyedState(t.CountSpamWords()).process_derived(rows, dead) is None
     )  # some records train, others ask for a score
     asked = derived(messages([("a b", None)]))
-    assert isinstance(KeyedState(t.CountSpamWords()).process_derived(asked, dead), Derived)
+    assert isinstance(KeyedState(t.CountSpamWords()).process_derived(asked, dead), DerivedRecords)
     assert KeyedState(t.CountSpamWords(), ("seq", "word")).process_derived(asked, dead) is None
     assert KeyedState(t.CountSpamWords(ttl="1h")).process_derived(asked, dead) is None
     assert KeyedState(t.CountSpamWords(label="text")).process_derived(derived(messages([("a", None)])), dead) is None
@@ -152,10 +160,10 @@ def test_process_derived_declines_unsupported_tasks():
     assert (
         KeyedState(t.MovingAverage(by=("word",), value="count")).process_derived(asked, dead) is None
     )  # does not support derived records
-    told = KeyedState(t.CountSpamWords()).process_derived(asked, dead)
-    assert KeyedState(t.BayesScore()).process_derived(told, dead).num_rows == 1
+    looked_up = KeyedState(t.CountSpamWords()).process_derived(asked, dead)
+    assert KeyedState(t.BayesScore()).process_derived(looked_up, dead).num_rows == 1
     assert KeyedState(t.BayesScore()).process_derived(asked, dead) is None  # nothing was counted
-    assert KeyedState(t.BayesScore(by=("id",))).process_derived(told, dead) is None
+    assert KeyedState(t.BayesScore(by=("id",))).process_derived(looked_up, dead) is None
     holds = KeyedState(t.BayesScore())
-    holds.process(told.materialize().slice(0, 2), dead)
-    assert holds.process_derived(told, dead) is None  # a message is incomplete
+    holds.process(looked_up.materialize().slice(0, 2), dead)
+    assert holds.process_derived(looked_up, dead) is None  # a message is incomplete

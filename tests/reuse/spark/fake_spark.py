@@ -196,7 +196,7 @@ class FakeSpark(FragmentsBackend):
         self.open.append(self)
         defaults = {"partitions": 2, "max_records": 7, "queue_bytes": 1 << 20, "every_s": 0.0}
         given = {name: options.pop(name, default) for name, default in defaults.items()}
-        rest = {"fuse": "exact", "behind_bytes": 1 << 30, "patience_s": 10.0, "tries": 2, "join": False} | options
+        rest = {"fuse": "exact", "max_lag_bytes": 1 << 30, "patience_s": 10.0, "tries": 2, "join": False} | options
         try:
             super().__init__(FakeQuery, folder, QueryOptions(**given), **rest)
         except BaseException:

@@ -137,7 +137,7 @@ def test_hanging_blocking_sink_is_abandoned(opened):
 
 @pytest.mark.parametrize("on_slow", ["drop_oldest", "detach"])
 def test_sink_beyond_its_lag_limit_drops_records_or_fails(opened, on_slow):
-    manager, source, go = opened(behind_bytes=3000)
+    manager, source, go = opened(max_lag_bytes=3000)
     free = threading.Event()
     got = []
 

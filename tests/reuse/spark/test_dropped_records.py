@@ -101,7 +101,7 @@ def test_failed_sink_drops_all_later_records(opened, shared):
 
 @pytest.mark.long
 def test_dropped_records_include_rejected_ones_and_exclude_pauses(opened):
-    manager, source, go = opened(behind_bytes=3000)
+    manager, source, go = opened(max_lag_bytes=3000)
     sink, other = Counting(waits=True), Counting()
     manager.submit(picky("ada"), source, sink, on_slow="drop_oldest")
     manager.submit(dataflow("bob", (0, 150)), source, other, on_slow="block")

@@ -20,7 +20,7 @@ def test_cost_is_measured_between_micro_batches(monkeypatch: pytest.MonkeyPatch)
     def burnt(seconds: float) -> None:
         now[0] += seconds
 
-    monkeypatch.setattr(streambench_cost.ProcessTree, "spent", lambda _: 2 * now[0])
+    monkeypatch.setattr(streambench_cost.ProcessTree, "cpu_seconds", lambda _: 2 * now[0])
     monkeypatch.setattr(streambench_cost.time, "perf_counter", lambda: now[0])
     with CostMonitor(5) as watch:
         burnt(3.0)

@@ -20,7 +20,7 @@ from riot_ops.kernels.arrays.dictionaries import slots_of_codes
 from riot_ops.kernels.arrays.rows import repeat, scatter, take, take_rows
 from riot_ops.kernels.jit import kernel
 
-__all__ = ["Derived"]
+__all__ = ["DerivedRecords"]
 
 
 @kernel
@@ -41,11 +41,11 @@ def _record_rows(starts: Any, times: Any, rows: Any) -> None:
         k += times[i]
 
 
-class Derived:
+class DerivedRecords:
     """The words of texts, which stand for a batch with one record per word.
 
     The records of a text are consecutive. The fields of ``schema`` are the ``word`` and its ``place`` in the text, the
-    fields that each record has of its ``own``, the values ``told`` per word, and the fields shared by a text's records.
+    fields of each record (``own``), its ``word_values``, and the fields shared by a text's records.
 
     Parameters
     ----------
@@ -63,11 +63,11 @@ class Derived:
         Names of the fields of the word and of its place.
     own : mapping of str to array
         Fields with a value for each record.
-    headed : bool
+    has_text_records : bool
         Whether the first record of each text stands for the whole text; its word is null.
     first : collection of str
         Fields of ``of`` that only the first record of a text has.
-    told : mapping of str to array of int64, optional
+    word_values : mapping of str to array of int64, optional
         Fields with a value for each of the :meth:`keys`.
 
     Examples
@@ -75,15 +75,15 @@ class Derived:
     >>> schema = pa.schema({"seq": pa.int64(), "word": pa.string(), "n": pa.int64(), "ordinal": pa.int64()})
     >>> of, own = pa.record_batch({"seq": [7, 8]}), {"n": pa.array([2, 1, 1])}
     >>> codes, words = np.array([0, 1, 1], np.int32), pa.array(["to", "be"])
-    >>> both = Derived(schema, of, np.array([2, 1]), codes, words, "word", "ordinal", own, False)
+    >>> both = DerivedRecords(schema, of, np.array([2, 1]), codes, words, "word", "ordinal", own, False)
     >>> [tuple(row.values()) for row in both.materialize().to_pylist()]
     [(7, 'to', 2, 0), (7, 'be', 1, 1), (8, 'be', 1, 0)]
     """
 
     def __init__(
         self, schema: pa.Schema, of: pa.RecordBatch, times: npt.NDArray[np.int64], codes: npt.NDArray[np.int32],
-        words: pa.Array, word: str, place: str, own: Mapping[str, pa.Array], headed: bool,
-        first: tuple[str, ...] = (), told: Mapping[str, npt.NDArray[np.int64]] | None = None,
+        words: pa.Array, word: str, place: str, own: Mapping[str, pa.Array], has_text_records: bool,
+        first: tuple[str, ...] = (), word_values: Mapping[str, npt.NDArray[np.int64]] | None = None,
     ) -> None:  # fmt: skip
         self.schema = schema
         self.of = of
@@ -93,9 +93,9 @@ class Derived:
         self.word = word
         self.place = place
         self.own = own
-        self.headed = headed
+        self.has_text_records = has_text_records
         self.first = first
-        self.told = {} if told is None else told
+        self.word_values = {} if word_values is None else word_values
         self.num_rows: int = codes.size
         #: The first record of each text.
         self.starts: npt.NDArray[np.int64] = np.cumsum(times) - times
@@ -106,48 +106,58 @@ class Derived:
         """The names of the fields."""
         return list(self.schema.names)
 
-    def shared(self, name: str) -> pa.Array | None:
+    def shared_column(self, name: str) -> pa.Array | None:
         """The value of a field for each text, if all records of a text share it; otherwise None."""
-        own = {self.word, self.place, *self.own, *self.told, *self.first}
+        own = {self.word, self.place, *self.own, *self.word_values, *self.first}
         return None if name in own or name not in self.of.schema.names else self.of.column(name)
 
-    def rises(self) -> bool:
+    def is_ascending(self) -> bool:
         """Whether the records are in the order of their messages, whose sequence numbers are distinct."""
         if carried_fields(self.names) not in (["seq", self.place], ["seq", self.place, "event_time"]):
             return False
-        seq = None if (column := self.shared("seq")) is None else int_column(column)
+        seq = None if (column := self.shared_column("seq")) is None else int_column(column)
         return seq is not None and bool((seq[1:] > seq[:-1]).all())
 
     def keys(self) -> pa.Array:
         """The distinct words in order of appearance, after a null if there are records without a word."""
-        return pa.concat_arrays([pa.nulls(1, self.words.type), self.words]) if self.headed else self.words
+        return pa.concat_arrays([pa.nulls(1, self.words.type), self.words]) if self.has_text_records else self.words
 
-    def telling(self, schema: pa.Schema, told: Mapping[str, npt.NDArray[np.int64]]) -> Derived:
+    def with_word_values(self, schema: pa.Schema, word_values: Mapping[str, npt.NDArray[np.int64]]) -> DerivedRecords:
         """A copy with further fields that depend on the word only."""
-        given = (self.of, self.times, self.codes, self.words, self.word, self.place, self.own, self.headed, self.first)
-        return Derived(schema, *given, {**self.told, **told})
+        given = (
+            self.of,
+            self.times,
+            self.codes,
+            self.words,
+            self.word,
+            self.place,
+            self.own,
+            self.has_text_records,
+            self.first,
+        )
+        return DerivedRecords(schema, *given, {**self.word_values, **word_values})
 
-    def some(self, texts: npt.NDArray[np.int64]) -> Derived:
-        """The records of some texts, without the fields that were told."""
+    def select_texts(self, texts: npt.NDArray[np.int64]) -> DerivedRecords:
+        """The records of some texts, without their values per word."""
         times = self.times[texts]
         records = np.empty(int(times.sum()), np.int64)
         _record_rows(self.starts[texts], times, records)
         own = {name: take(column, records) for name, column in self.own.items()}
         given = (take_rows(self.of, texts), times, self.codes[records], self.words)
-        return Derived(self.schema, *given, self.word, self.place, own, self.headed, self.first)
+        return DerivedRecords(self.schema, *given, self.word, self.place, own, self.has_text_records, self.first)
 
-    def question(self, numbers: npt.NDArray[np.int64]) -> Derived:
+    def lookup_request(self, numbers: npt.NDArray[np.int64]) -> DerivedRecords:
         """One text whose words are the given :meth:`keys`, in order; its other fields are those of the first text."""
-        headed = self.headed and bool((numbers[:1] == 0).any())
+        has_text_records = self.has_text_records and bool((numbers[:1] == 0).any())
         texts = np.flatnonzero(self.times)[:1]
         first = np.broadcast_to(self.starts[texts], numbers.size).astype(np.int64)
-        words = take(self.words, numbers[headed:] - self.headed)
-        codes = np.arange(-headed, len(words), dtype=np.int32)[: numbers.size].clip(0)
+        words = take(self.words, numbers[has_text_records:] - self.has_text_records)
+        codes = np.arange(-has_text_records, len(words), dtype=np.int32)[: numbers.size].clip(0)
         given = (take_rows(self.of, texts), np.array([numbers.size]), codes.astype(np.int32), words)
         own = {name: take(column, first) for name, column in self.own.items()}
-        return Derived(self.schema, *given, self.word, self.place, own, headed, self.first)
+        return DerivedRecords(self.schema, *given, self.word, self.place, own, has_text_records, self.first)
 
-    def heads(self, texts: npt.NDArray[np.int64], names: Sequence[str] | None = None) -> pa.RecordBatch:
+    def first_records(self, texts: npt.NDArray[np.int64], names: Sequence[str] | None = None) -> pa.RecordBatch:
         """The first record of each of the given texts, which must not be empty, with all fields or ``names``."""
         schema = self.schema if names is None else pa.schema([self.schema.field(name) for name in names])
         return pa.RecordBatch.from_arrays([self._first(field, texts) for field in schema], schema=schema)
@@ -157,13 +167,15 @@ class Derived:
         name, rows = field.name, self.starts[texts]
         if name == self.place:
             return pa.array(np.zeros(texts.size, np.int64))
-        if name == self.word and self.headed:
+        if name == self.word and self.has_text_records:
             return pa.nulls(texts.size, field.type)
         if name == self.word:
             return take(self.words, self.codes[rows].astype(np.int64)).cast(field.type)
-        if name in self.told:
-            told = self.told[name]
-            return pa.array(np.full(texts.size, told[0]) if self.headed else told[self.codes[rows]])
+        if name in self.word_values:
+            word_values = self.word_values[name]
+            return pa.array(
+                np.full(texts.size, word_values[0]) if self.has_text_records else word_values[self.codes[rows]]
+            )
         return take(self.own[name], rows) if name in self.own else take(self.of.column(name), texts)
 
     def materialize(self) -> pa.RecordBatch:
@@ -180,9 +192,13 @@ class Derived:
             places = np.empty(self.num_rows, np.int64)
             _word_places(readonly(self.times), places)
             return pa.array(places)
-        if name in self.told:
-            codes = np.where(self._have_word(), self.codes + np.int32(1), np.int32(0)) if self.headed else self.codes
-            return pa.array(slots_of_codes(codes, self.told[name]))
+        if name in self.word_values:
+            codes = (
+                np.where(self._have_word(), self.codes + np.int32(1), np.int32(0))
+                if self.has_text_records
+                else self.codes
+            )
+            return pa.array(slots_of_codes(codes, self.word_values[name]))
         if name in self.own:
             return self.own[name]
         if name in self.first:
@@ -193,12 +209,12 @@ class Derived:
     def _have_word(self) -> npt.NDArray[np.bool_]:
         """True for records with a word."""
         have = np.ones(self.num_rows, np.bool_)
-        if self.headed:
+        if self.has_text_records:
             have[self.starts[np.flatnonzero(self.times)]] = False
         return have
 
     def _words(self, dtype: pa.DataType) -> pa.Array:
-        bits = pack_bits(self._have_word()) if self.headed else None
+        bits = pack_bits(self._have_word()) if self.has_text_records else None
         codes = pa.Array.from_buffers(pa.int32(), self.num_rows, [bits, pa.py_buffer(self.codes)])
         coded = pa.types.is_dictionary(dtype)
         return pa.DictionaryArray.from_arrays(codes, self.words, safe=False) if coded else self.words.take(codes)

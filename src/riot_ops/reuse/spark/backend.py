@@ -83,7 +83,7 @@ class FragmentsBackend:
         folder: str | Path,
         options: QueryOptions,
         fuse: Literal["exact", "coarse"],
-        behind_bytes: int,
+        max_lag_bytes: int,
         patience_s: float,
         tries: int,
         max_queries: int | None = None,
@@ -97,7 +97,7 @@ class FragmentsBackend:
         self.folder_lock = FolderLock([self.folder])
         self.fragments: dict[str, Fragment] = {}
         self.subscribers: dict[str, Subscriber] = {}
-        self.dispatchers = DispatcherPool(behind_bytes, patience_s)
+        self.dispatchers = DispatcherPool(max_lag_bytes, patience_s)
         start = functools.partial(launch, options=options)
         self.supervisor = Supervisor(self.fragments, self.subscribers, start, tries)
         self._control_sync = ControlSync(self.fragments, self.subscribers, self.supervisor, patience_s)
@@ -410,7 +410,7 @@ class FragmentsBackend:
             return self._recovered.steps()
         return set(self._owners)
 
-    def kept_dataflows(self) -> Set[str]:
+    def retained_dataflows(self) -> Set[str]:
         return self._recovered.dataflows
 
     def check_sinks(self, deployments: Sequence[Deployment]) -> None:

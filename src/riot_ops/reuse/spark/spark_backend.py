@@ -48,7 +48,7 @@ class SparkBackend(FragmentsBackend):
         Maximum number of records of a source in a micro-batch.
     queue_bytes : int, default 64 MiB
         A query waits while other queries have more unread bytes than this in its topic.
-    behind_bytes : int, default 4 GiB
+    max_lag_bytes : int, default 4 GiB
         How far a dataflow's sinks may lag where queries do not wait for them.
     patience_s : float, seconds, default 60
         How long an action waits for the micro-batch in which it takes effect.
@@ -73,17 +73,21 @@ class SparkBackend(FragmentsBackend):
         partitions: int | None = None,
         max_records: int | None = None,
         queue_bytes: int = 64 << 20,
-        behind_bytes: int = 4 << 30,
+        max_lag_bytes: int = 4 << 30,
         patience_s: float = 60.0,
         tries: int = 3,
         max_queries: int | None = None,
         join: bool = True,
     ) -> None:
-        minimum = {"max_records": 1, "partitions": 1, "queue_bytes": 1, "behind_bytes": 1, "tries": 0, "max_queries": 1}
-        given = max_records, partitions, queue_bytes, behind_bytes, tries, max_queries
-        for name, number in zip(minimum, given, strict=True):
-            if number is not None:
-                check_count(minimum[name], **{name: number})
+        counts = {
+            "max_records": max_records,
+            "partitions": partitions,
+            "queue_bytes": queue_bytes,
+            "max_lag_bytes": max_lag_bytes,
+            "max_queries": max_queries,
+        }
+        check_count(**{name: number for name, number in counts.items() if number is not None})
+        check_count(0, tries=tries)
         every_s = interval_seconds(trigger)
         check_seconds("patience_s", patience_s)
         refuse_connect(is_connect(spark), "a SparkBackend")
@@ -92,7 +96,7 @@ class SparkBackend(FragmentsBackend):
         partitions = default_partitions(spark) if partitions is None else partitions
         fuse: Literal["exact", "coarse"] = "coarse" if default_fuse(partitions) == "coarse" else "exact"
         options = QueryOptions(partitions, max_records, queue_bytes, every_s)
-        super().__init__(self._start_query, folder, options, fuse, behind_bytes, patience_s, tries, max_queries, join)
+        super().__init__(self._start_query, folder, options, fuse, max_lag_bytes, patience_s, tries, max_queries, join)
 
     @property
     def error(self) -> ConnectorError | None:

@@ -206,7 +206,7 @@ def city_text(
 
 
 @kernel
-def put_sensor_id(out: Any, p: Any, names: Any, s: Any, originals: Any) -> Any:
+def write_sensor_id(out: Any, p: Any, names: Any, s: Any, originals: Any) -> Any:
     original = s % originals
     p = write_bytes(out, p, names, 25 * original, 25 * original + 25)
     return write_digits(out, p, s // originals, 1)
@@ -242,7 +242,7 @@ def city_observations(
         for f in range(repeat):
             r = i * repeat + f
             if f == 0:
-                p = put_sensor_id(ids, p, names, s, originals)
+                p = write_sensor_id(ids, p, names, s, originals)
                 width = p - start
             else:
                 p = write_bytes(ids, p, ids, start, start + width)

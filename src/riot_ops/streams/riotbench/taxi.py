@@ -174,7 +174,7 @@ def taxi_values(
 
 
 @kernel
-def _put_time(out: Any, p: Any, minutes: Any) -> Any:
+def _write_time(out: Any, p: Any, minutes: Any) -> Any:
     """A time ``YYYY-MM-DD hh:mm:00`` from minutes since 1970."""
     days = minutes // 1440
     rest = minutes - days * 1440
@@ -228,7 +228,7 @@ def taxi_text(
             p = write_hex(out, p, ids[i, 2 * k])
             p = write_hex(out, p, ids[i, 2 * k + 1])
         p = write_part(out, p, parts, edges, 2)
-        p = _put_time(out, p, base_minute + minutes[i] - values[i, 0] // 60)
+        p = _write_time(out, p, base_minute + minutes[i] - values[i, 0] // 60)
         if csv:
             out[p] = 44
             p = write_digits(out, p + 1, (base_minute + minutes[i]) * 60_000, 13)
@@ -273,7 +273,7 @@ def taxi_times(base_minute: Any, minutes: Any, trip: Any, out: Any) -> None:
     """The times at which trips began, as text of 19 characters."""
     p = 0
     for i in range(minutes.size):
-        p = _put_time(out, p, base_minute + minutes[i] - trip[i, 0] // 60)
+        p = _write_time(out, p, base_minute + minutes[i] - trip[i, 0] // 60)
 
 
 @kernel

@@ -99,7 +99,7 @@ def _cores_used(
         execution.submit(flow, CallbackSink(lambda stream, batch: None))
     then()
     run_for(execution, START_TIMEOUT_S, execution.is_started)
-    spent = ProcessTree().spent
+    spent = ProcessTree().cpu_seconds
     begin, before, done = time.monotonic(), spent(), execution.batch_count()
     run_for(execution, seconds)
     run_for(execution, START_TIMEOUT_S, lambda: execution.batch_count() - done >= MIN_BATCHES * execution.query_count())
@@ -110,7 +110,7 @@ def _cores_used(
 
 def _idle_cores(seconds: float) -> float:
     """Return the cores that a session without queries uses."""
-    spent = ProcessTree().spent
+    spent = ProcessTree().cpu_seconds
     begin, before = time.monotonic(), spent()
     time.sleep(seconds)
     return (spent() - before) / (time.monotonic() - begin)

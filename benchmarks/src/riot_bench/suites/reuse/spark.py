@@ -104,7 +104,7 @@ def run_trace(
     execution: Execution, flows: Mapping[str, Dataflow], actions: Sequence[Action], between_s: float
 ) -> TraceRun:
     """Run a trace."""
-    found, spent = TraceRun(), ProcessTree().spent
+    found, spent = TraceRun(), ProcessTree().cpu_seconds
     for action in actions:
         begin, before = time.monotonic(), spent()
         if action.op == "submit":

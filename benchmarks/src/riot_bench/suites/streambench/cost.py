@@ -71,22 +71,22 @@ class CostMonitor:
 
     def __enter__(self) -> Self:
         self._tree.start()
-        self._begin = self._end = self._look()
+        self._begin = self._end = self._now()
         return self
 
     def __call__(self, streaming: Any) -> None:
         if (through := min(completed_batches(streaming), self.batches)) > self._last:
-            self._end, self._last = self._look(), through
+            self._end, self._last = self._now(), through
             if not self._first:
                 self._begin, self._first = self._end, through
 
     def __exit__(self, *_: object) -> None:
         if not self._last:  # without a query, the whole block counts
-            self._end, self._last = self._look(), 1
+            self._end, self._last = self._now(), 1
         self._tree.stop()
         spent, wall = (after - before for before, after in zip(self._begin, self._end, strict=True))
         memory = float(self._tree.usage().memory.max(initial=0.0))
         self.cost = Cost(spent, spent / wall if wall else math.nan, memory, self._last - self._first)
 
-    def _look(self) -> tuple[float, float]:
-        return self._tree.spent(), time.perf_counter()
+    def _now(self) -> tuple[float, float]:
+        return self._tree.cpu_seconds(), time.perf_counter()

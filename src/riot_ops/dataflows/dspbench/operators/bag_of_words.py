@@ -12,7 +12,7 @@ from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.order import carried_fields
 from riot_ops.kernels.arrays.arrow import byte_spans, chunk_ranges, concat_batches, text_lengths
-from riot_ops.kernels.arrays.derived import Derived
+from riot_ops.kernels.arrays.derived import DerivedRecords
 from riot_ops.kernels.text.strings import non_utf8
 from riot_ops.kernels.text.word_counts import count_words
 from riot_ops.task import Case, Requirement, StatelessTask, next_ordinal, register, with_next_ordinal
@@ -125,9 +125,9 @@ class BagOfWords(StatelessTask):
         return concat_batches(list(self.batches(batch, dead)))
 
     def batches(self, batch: pa.RecordBatch, dead: DeadLetters) -> Iterator[pa.RecordBatch]:
-        return map(Derived.materialize, self.derived(batch, dead))
+        return map(DerivedRecords.materialize, self.derived(batch, dead))
 
-    def derived(self, batch: pa.RecordBatch, dead: DeadLetters) -> Iterator[Derived]:
+    def derived(self, batch: pa.RecordBatch, dead: DeadLetters) -> Iterator[DerivedRecords]:
         spoiled = non_utf8(batch.column(self.field))
         if spoiled.any():
             dead.reject(batch, spoiled, "invalid_utf8", f"{self.field} is not UTF-8")
@@ -135,12 +135,12 @@ class BagOfWords(StatelessTask):
         for start, stop in chunk_ranges(text_lengths(batch.column(self.field))):
             yield self._counted(batch.slice(start, stop - start))
 
-    def _counted(self, batch: pa.RecordBatch) -> Derived:
+    def _counted(self, batch: pa.RecordBatch) -> DerivedRecords:
         column = batch.column(self.field)
         if pa.types.is_null(column.type):
             column = column.cast(pa.string())
-        headed = self.whole is not None
-        found = count_words(*byte_spans(column), self.lowercase, headed)
+        has_text_records = self.whole is not None
+        found = count_words(*byte_spans(column), self.lowercase, has_text_records)
         buffers = [None, pa.py_buffer(found.offsets), pa.py_buffer(found.text)]
         words = pa.Array.from_buffers(pa.string(), found.offsets.size - 1, buffers, 0)
         schema, place = self.output_schema(batch.schema), next_ordinal(batch.schema.names)
@@ -148,8 +148,8 @@ class BagOfWords(StatelessTask):
         names = dict.fromkeys(n for n in schema.names if n not in (*self._output_fields, place))
         shared = {**{name: batch.column(name) for name in names}, self.different: pa.array(found.different)}
         of = pa.RecordBatch.from_arrays([*shared.values()], names=[*shared])
-        arguments = (found.entries, found.codes, words, self.output, place, own, headed)
-        return Derived(schema, of, *arguments, self.whole or ())
+        arguments = (found.entries, found.codes, words, self.output, place, own, has_text_records)
+        return DerivedRecords(schema, of, *arguments, self.whole or ())
 
     @classmethod
     def cases(cls) -> Iterable[Case]:

@@ -17,7 +17,7 @@ from riot_ops.core.errors import ConfigError
 from riot_ops.core.order import carried_fields
 from riot_ops.core.parameters import Positive, Probability
 from riot_ops.kernels.arrays.arrow import count_column, readonly
-from riot_ops.kernels.arrays.derived import Derived
+from riot_ops.kernels.arrays.derived import DerivedRecords
 from riot_ops.kernels.arrays.dictionaries import dictionary_codes
 from riot_ops.kernels.arrays.ordering import are_sorted, dense_ranks
 from riot_ops.kernels.arrays.rows import take
@@ -324,13 +324,17 @@ class BayesScore(KeyedTask):
         return self._results(schema, carried, odds[order], size[order] > 0)
 
     def update_derived(
-        self, rows: Derived, slots: npt.NDArray[np.int64], state: State, dead: DeadLetters
+        self, rows: DerivedRecords, slots: npt.NDArray[np.int64], state: State, dead: DeadLetters
     ) -> pa.RecordBatch | None:
-        different, bad, good = rows.shared(self.different), rows.told.get("count_bad"), rows.told.get("count_good")
+        different, bad, good = (
+            rows.shared_column(self.different),
+            rows.word_values.get("count_bad"),
+            rows.word_values.get("count_good"),
+        )
         texts = np.flatnonzero(rows.times)
         size = rows.times[texts] - 1
         whole = (
-            rows.headed and rows.word == self.word and self.by == ("seq",)
+            rows.has_text_records and rows.word == self.word and self.by == ("seq",)
         )  # seq increases, so that it identifies a message
         if not whole or different is None or bad is None or good is None:
             return None
@@ -340,11 +344,11 @@ class BayesScore(KeyedTask):
         _shares(readonly(bad), readonly(good), self.unknown, self.least, self.ham_weight, shares)
         odds = self._odds(rows.starts[texts] + 1, size, rows.codes, shares, dense_ranks(rows.words))
         if not self.emit_empty and not (worded := size > 0).all():
-            empty = rows.heads(texts[~worded])
+            empty = rows.first_records(texts[~worded])
             dead.reject(empty, np.arange(empty.num_rows), "no_words", "the message has no words")
             texts, odds, size = texts[worded], odds[worded], size[worded]
         schema = self.output_schema(rows.schema)
-        heads = rows.heads(texts, schema.names[:-2])
+        heads = rows.first_records(texts, schema.names[:-2])
         return self._results(schema, heads.columns, odds, size > 0)
 
     def _odds(

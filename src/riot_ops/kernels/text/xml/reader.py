@@ -80,7 +80,7 @@ def make_scratch(max_depth: int, names: Names) -> Scratch:
 
 
 @kernel
-def put_value(
+def write_value(
     data: Any, start: Any, end: Any, raw: Any, more: Any, attribute: Any, found: Any, at: Any, column: Any, row: Any
 ) -> Any:
     """Store a value, unless row is -1 or the cell has one already; returns ``(characters, end of the text)``.
@@ -102,7 +102,7 @@ def put_value(
 
 @kernel
 def measure(data: Any, start: Any, end: Any) -> Any:
-    """``(raw, more)`` of an attribute's value, see :func:`put_value`."""
+    """``(raw, more)`` of an attribute's value, see :func:`write_value`."""
     raw = False
     more = 0
     for i in range(start, end):
@@ -157,7 +157,7 @@ def read(data: Any, start: Any, end: Any, text: Any, names: Any, found: Any, scr
         else:
             if field >= 0:
                 column = names.element_columns[field]
-                n, at = put_value(data, text_start, i, raw, more, False, found, at, column, row)
+                n, at = write_value(data, text_start, i, raw, more, False, found, at, column, row)
                 if n > 0:
                     checksum += n + field
                 field = -1
@@ -218,7 +218,7 @@ def read(data: Any, start: Any, end: Any, text: Any, names: Any, found: Any, scr
                             raw, more = measure(data, value, value_end)
                             target = row if opens else -1
                             column = names.attribute_columns[listed]
-                            n, at = put_value(data, value, value_end, raw, more, True, found, at, column, target)
+                            n, at = write_value(data, value, value_end, raw, more, True, found, at, column, target)
                             checksum += n
                 if byte(data, i) == _SLASH:
                     closes = True
@@ -227,7 +227,7 @@ def read(data: Any, start: Any, end: Any, text: Any, names: Any, found: Any, scr
                     checksum += 4 + which
                     if closes:
                         column = names.element_columns[which]
-                        n, at = put_value(data, i, i, False, 0, False, found, at, column, row)
+                        n, at = write_value(data, i, i, False, 0, False, found, at, column, row)
                     else:
                         field = which
                         text_start = i + 1
