@@ -86,7 +86,7 @@ def test_encoding_round_trip(pairs, headed, coded):
     again = decode_rows(encode_rows(rows, Buffering()))
     assert again.materialize() == rows.materialize()
     assert again.schema == rows.schema
-    assert [again.shared(name) for name in again.names] == [rows.shared(name) for name in rows.names]
+    assert [again.shared_column(name) for name in again.names] == [rows.shared_column(name) for name in rows.names]
 
 
 @given(mails, st.data())
