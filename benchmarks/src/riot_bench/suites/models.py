@@ -40,6 +40,7 @@ def measures(quick: bool = False) -> Iterator[Measure]:
             yield Measure(f"models/{code}/one-at-a-time", single, "rows/s", "scikit-learn, predict([row]) per message")
             yield Measure(f"models/{code}/all-at-once", whole, "rows/s", "scikit-learn, predict of all rows as a list")
             yield Measure(f"models/{code}/vs-one-at-a-time", ours / single, "ratio", "scikit-learn per message", 100)
+            yield Measure(f"models/{code}/vs-all-at-once", ours / whole, "ratio", "scikit-learn, all rows in a call", 1)
 
 
 def readings(n: int, seed: int) -> pa.RecordBatch:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from riot_bench.harness.measure import Measure
-from riot_bench.harness.numbered_lines import NumberedLines, write_numbered
+from riot_bench.harness.numbered_lines import FILES_PER_BATCH, NumberedLines, write_numbered
 from riot_bench.report import tables
 from riot_bench.suites.streambench import performance as streambench_performance
 from riot_bench.suites.streambench import runs as streambench_runs
@@ -137,10 +137,36 @@ def test_too_short_cpu_times_are_not_compared(
     sizes = replace(streambench_performance.QUICK, large_batches=1, against=("expressions",))
     found = {
         m.measure: m.value
-        for m in streambench_performance._large_batch_measures(None, "grep", lines["searches"], 1, sizes)
+        for m in streambench_performance._large_batch_measures(None, "projection", lines["searches"], 1, sizes)
     }
-    at = "streambench/grep/packed-vs-expressions"
+    at = "streambench/projection/packed-vs-expressions"
     assert found == {at: 2.0} | ({f"{at}-processor": 3.0} if told else {})
+
+
+@pytest.mark.parametrize("name", ["identity", "grep"])
+def test_rows_that_stay_in_python_are_named_and_compared_as_rows(
+    name: str, lines: dict[str, NumberedLines], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for run, seconds in (("run_packed", 1.0), ("run_pyspark", 2.0), ("run_frames", 4.0)):
+        monkeypatch.setattr(streambench_performance, run, lambda *_, seconds=seconds, **__: Run((seconds,), 1))
+    sizes = replace(streambench_performance.QUICK, large_batches=1, against=("expressions", "udf"))
+    found = {
+        m.measure.rpartition("/")[2]: m
+        for m in streambench_performance._large_batch_measures(None, name, lines["searches"], 1, sizes)
+    }
+    assert found["packed-vs-expressions"].value == 2.0
+    for other in ("expressions", "udf"):
+        assert "packed records are discarded as Arrow in Python" in found[f"packed-vs-{other}"].against
+    rows = found["frames-vs-expressions"]
+    assert (rows.value, rows.reach) == (0.5, 0.7)
+    assert "both read and write Spark's rows" in rows.against
+
+
+@pytest.mark.spark
+def test_frames_run_over_all_lines(spark: Any, lines: dict[str, NumberedLines]) -> None:
+    run = streambench_runs.run_frames(spark, "grep", lines["searches"], 60.0, FILES_PER_BATCH)
+    assert len(run.spent) == 2  # of three micro-batches
+    assert run.lines == lines["searches"].batch
 
 
 @pytest.mark.spark
@@ -222,7 +248,7 @@ def test_small_performance_suite(spark: Any, monkeypatch: pytest.MonkeyPatch) ->
         "streambench-processor": sum(
             f"streambench/grep/{implementation}/1x/processor" in spent for implementation in chosen
         ),
-        "streambench-ratios": 3,
+        "streambench-ratios": 4,
         "streambench-between": 0,
         "streambench-latency": 1,
     }

@@ -11,7 +11,10 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
+from sys import intern
 from typing import Any
+
+from orjson import loads
 
 __all__ = ["PROGRAMS", "Builder", "Checksum", "Program", "RowCounter", "main", "read_lines", "run_timed"]
 
@@ -88,7 +91,7 @@ _WORDS = re.compile(r"[A-Za-z0-9_]+")
 
 
 def _words(line: bytes) -> list[tuple[str, str]]:
-    return [(word, word) for word in _WORDS.findall(line.decode("utf-8", "replace"))]
+    return [(word, word) for word in map(intern, _WORDS.findall(line.decode("utf-8", "replace")))]
 
 
 def _count(state: int | None, word: str) -> tuple[int, list[Row]]:
@@ -113,7 +116,8 @@ def _purchase(line: bytes) -> list[tuple[str, tuple[str, str]]]:
     cells = line.decode("utf-8", "replace").rstrip("\r\n").split(",")
     if len(cells) < 3 or not cells[0] or (cells[2], cells[2]) not in _misses():
         return []
-    return [(cells[0], (cells[0], cells[2]))]
+    who = intern(cells[0])
+    return [(who, (who, intern(cells[2])))]
 
 
 def _score(chain: list[str] | None, purchase: tuple[str, str]) -> tuple[list[str], list[Row]]:
@@ -127,16 +131,22 @@ def _score(chain: list[str] | None, purchase: tuple[str, str]) -> tuple[list[str
 
 
 def _readings(line: bytes) -> Iterator[tuple[str, tuple[str, str, float | None]]]:
-    from riot_bench.baselines.python.senml import FIELDS
-
-    message = json.loads(line[line.index(b",") + 1 :])
+    message = loads(line[line.index(b",") + 1 :])
     records = {record["n"]: record for record in message["e"]}
     sensor = records["source"]["sv"]
-    for name in FIELDS:
+    for name, own, common in _keys(sensor):
         text = records[name]["v"]
         value = None if text == "null" else float(text)
-        yield f"{sensor}/{name}", (sensor, name, value)
-        yield f"/{name}", ("", name, value)
+        yield own, (sensor, name, value)
+        yield common, ("", name, value)
+
+
+@cache
+def _keys(sensor: str) -> list[tuple[str, str, str]]:
+    """Return each field with its key of the sensor and its key of all sensors, the same objects for each message."""
+    from riot_bench.baselines.python.senml import FIELDS
+
+    return [(name, intern(f"{sensor}/{name}"), intern(f"/{name}")) for name in FIELDS]
 
 
 def _statistics(state: Any, reading: tuple[str, str, float | None]) -> tuple[Any, list[Row]]:

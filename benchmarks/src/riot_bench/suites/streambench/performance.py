@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from riot_bench.baselines.python.streambench.sample import HASHED_BY
 from riot_bench.harness.cluster import wait_for_executors
 from riot_bench.harness.folders import temporary_folder
 from riot_bench.harness.measure import Measure
@@ -25,6 +26,7 @@ from riot_bench.suites.streambench.runs import (
     check_implementations,
     check_on_spark,
     implementation_names,
+    run_frames,
     run_in_process,
     run_packed,
     run_pyspark,
@@ -36,6 +38,8 @@ __all__ = ["TARGETS", "Sizes", "performance", "program_ratios"]
 #: Targets of the packed implementation against Spark's expressions.
 TARGETS = {"wordcount": 1.0, "distinct": 1.0, "statistics": 1.0}
 STATELESS_TARGET, UDF_TARGET = 0.7, 10.0
+#: Programs of which most of the work is that their records become rows: they also run between DataFrames.
+FRAMED = ("identity", "grep")
 #: Minimum number of micro-batches of a run, and minimum ratio of the source's rate to the run's.
 MIN_BATCHES, MIN_SOURCE_RATIO = 10, 2.0
 
@@ -266,6 +270,7 @@ def _describe_run(spark: Any, name: str, implementation: str, run: Run, data: Nu
     volume = f"{run.rate * data.line_bytes / 1e6:.3g} MB/s"
     if implementation in IN_PROCESS:
         by = {"local": "in process", "numpy": "Arrow and NumPy over batches", "loop": "plain Python"}[implementation]
+        by += f" with {HASHED_BY}" * (name == "sample" and implementation == "loop")
         return f"{by}, {run.lines:,} records, {volume}"
     by = "packed" if implementation == "packed" else find_implementations(name)[implementation].description
     return f"{by}, {spark.sparkContext.master}, {len(run.spent)} micro-batches of {run.lines:,} records, {volume}"
@@ -292,6 +297,9 @@ def _large_batch_measures(spark: Any, name: str, lines: NumberedLines, files: in
     runs = {"packed": run_packed(spark, name, data, sizes.large_limit_s, max_records=batch)}
     reaches = {"expressions": TARGETS.get(name, STATELESS_TARGET), "udf": UDF_TARGET, "pickled": UDF_TARGET}
     how = f"micro-batches of {batch:,} records from the same files"
+    ends = (
+        "" if name not in FRAMED else "; packed records are discarded as Arrow in Python, the others enter Spark's rows"
+    )
     for implementation in sizes.against:
         runs[implementation] = run_pyspark(spark, name, implementation, data, sizes.large_limit_s, files)
         yield from _ratio_measures(
@@ -299,13 +307,17 @@ def _large_batch_measures(spark: Any, name: str, lines: NumberedLines, files: in
             "packed",
             implementation,
             runs,
-            f"{find_implementations(name)[implementation].description}; {how}",
+            f"{find_implementations(name)[implementation].description}; {how}{ends}",
             reaches[implementation],
         )
         if implementation != "expressions" and "expressions" in runs:
             yield from _ratio_measures(
                 name, "expressions", implementation, runs, f"bound of packed-vs-{implementation}; {how}"
             )
+    if name in FRAMED and "expressions" in runs:
+        runs["frames"] = run_frames(spark, name, data, sizes.large_limit_s, files)
+        said = f"both read and write Spark's rows; {how}"
+        yield from _ratio_measures(name, "frames", "expressions", runs, said, reaches["expressions"])
 
 
 def _ratio_measures(

@@ -35,6 +35,7 @@ __all__ = [
     "check_on_spark",
     "implementation_names",
     "program_flow",
+    "run_frames",
     "run_in_process",
     "run_packed",
     "run_pyspark",
@@ -216,6 +217,21 @@ def run_pyspark(
         frame = given.build(data.frame(spark, base, files=files))
         with CostMonitor(data.total // (files * data.lines_per_file)) as watch:
             done, unfinished = timed_query(frame, base / "checkpoint", limit_s=limit_s, mode=given.mode, watch=watch)
+    run = _to_run(done, unfinished, data.total, files * data.lines_per_file)
+    return replace(run, cost=_cost(run, watch))
+
+
+def run_frames(spark: Any, name: str, data: NumberedLines, limit_s: float, files: int) -> Run:
+    """Run the library between DataFrames: its records become rows of Spark's, as those of :func:`run_pyspark` are."""
+    from pyspark.sql import functions as f
+
+    with temporary_folder() as base:
+        lines = data.frame(spark, base, files=files).select(
+            f.lit(None).cast("timestamp").alias("event_time"), f.col("value").cast("binary").alias("payload")
+        )
+        frame = program_flow(name).frames(lines)[PROGRAMS[name].stream]
+        with CostMonitor(data.total // (files * data.lines_per_file)) as watch:
+            done, unfinished = timed_query(frame, base / "checkpoint", limit_s=limit_s, watch=watch)
     run = _to_run(done, unfinished, data.total, files * data.lines_per_file)
     return replace(run, cost=_cost(run, watch))
 

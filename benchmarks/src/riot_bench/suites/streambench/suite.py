@@ -147,7 +147,7 @@ EXPERIMENTS = (
         Figure(
             "streambench-ratios",
             "StreamBench: packed against Spark's own implementations",
-            r"streambench/(?P<x>[a-z]+)/(?P<series>(?:packed|expressions)-vs-[a-z]+)",
+            r"streambench/(?P<x>[a-z]+)/(?P<series>(?:packed|expressions|frames)-vs-[a-z]+)",
             "program",
             "ratio",
             log="y",
