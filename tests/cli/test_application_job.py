@@ -110,3 +110,33 @@ def test_empty_file_and_foreign_options_are_refused(tmp_path):
         result = CliRunner().invoke(cli.app, ["run", *arguments])
         assert isinstance(result.exception, ConfigError)
         assert error_text in str(result.exception)
+
+
+def test_lines_of_another_encoding_are_read(tmp_path):
+    (tmp_path / "books.txt").write_bytes("café tea\n".encode("latin-1"))
+    for more in (
+        ("--encoding", "latin-1", "--set", "unicode=true"),
+        ("--set", "encoding=latin-1", "--set", "unicode=true"),
+    ):
+        call("run", "wc", "--runner", "local", "--no-plot", "--input", tmp_path / "books.txt", "--out", tmp_path / "out",
+             "--overwrite", *more)  # fmt: skip
+        (file,) = (tmp_path / "out" / "counts").glob("*.parquet")
+        assert pq.read_table(file)["word"].to_pylist() == ["café", "tea"]
+
+
+@pytest.mark.parametrize(
+    ("more", "text"),
+    [
+        (("--encoding", "utf-9"), "--encoding must be one of text"),
+        (("--encoding", "utf-16"), "--encoding must have the line break of ASCII"),
+    ],
+)
+def test_unknown_encodings_are_refused(more, text, tmp_path):
+    (tmp_path / "books.txt").write_text("tea")
+    result = CliRunner().invoke(
+        cli.app, ["run", "wc", "--runner", "local", "--input", str(tmp_path / "books.txt"), *more]
+    )
+    assert result.exit_code != 0
+    assert text in f"{result.exception} {result.output}"
+    with pytest.raises(ConfigError, match="--encoding needs --input"):
+        ApplicationJob(name="wc", runner="local", encoding="latin-1")

@@ -292,7 +292,7 @@ def test_large_records_form_small_batches(tmp_path, name):
         ({"columns": ["a", "a"]}, "columns must name each column once"),
         ({"columns": "ab"}, "columns must name each column once"),
         ({"missing": "NA"}, "missing must be a list of texts, got 'NA'"),
-        ({"encoding": "utf-9"}, "encoding 'utf-9' is not known"),
+        ({"encoding": "utf-9"}, "encoding must be one of text .* got 'utf-9'"),
     ],
     ids=str,
 )
@@ -352,3 +352,31 @@ def test_byte_order_mark_before_json_lines_is_skipped(tmp_path):
     flow.sink("out", flow.source("in", schema={"v": "double"}))
     result = flow.run(ro.read(tmp_path / "x.jsonl"))
     assert (result["in"]["v"].to_pylist(), result.errors.num_rows) == ([1.0, 2.0], 0)
+
+
+def test_rows_of_another_encoding_are_rejected(tmp_path):
+    (tmp_path / "a.csv").write_bytes("device,value\nAé,1\n".encode("cp1252") + b"B\x81,2\n" + b"\x80,3\n")
+    flow = ro.Dataflow("read")
+    flow.sink("out", flow.source("rows", schema={"device": "string", "value": "double"}))
+    result = flow.run(ro.read(tmp_path / "a.csv", encoding="cp1252"))
+    assert result["rows"].to_pylist() == [
+        {"seq": 0, "device": "Aé", "value": 1.0},
+        {"seq": 2, "device": "€", "value": 3.0},
+    ]
+    assert [(e["seq"], e["reason"]) for e in result.errors.to_pylist()] == [(1, "invalid_utf8")]
+    (tmp_path / "b.csv").write_bytes("device,value\nAé,1\n".encode("utf-16"))
+    assert flow.run(ro.read(tmp_path / "b.csv", encoding="utf-16"))["rows"]["device"].to_pylist() == ["Aé"]
+    (tmp_path / "c.csv").write_bytes("device,value\nAé,1\n".encode("utf-16")[:-1])
+    with pytest.raises(ConnectorError, match=r"cannot read .*c\.csv: .*truncated"):
+        flow.run(ro.read(tmp_path / "c.csv", encoding="utf-16"))
+
+
+@pytest.mark.long
+def test_long_files_of_another_encoding_are_read(tmp_path):
+    rows = [f"{'é' * (1 + i % 50)},{i}" for i in range(120_000)]
+    (tmp_path / "long.csv").write_text("\n".join(["name,n", *rows]), encoding="utf-16")
+    flow = ro.Dataflow("read")
+    flow.sink("out", flow.source("rows", schema={"name": "string", "n": "int64"}))
+    found = flow.run(ro.read(tmp_path / "long.csv", encoding="utf-16"))["rows"].sort_by("seq")
+    assert found["n"].to_pylist() == list(range(120_000))
+    assert found["name"].to_pylist() == [row.partition(",")[0] for row in rows]

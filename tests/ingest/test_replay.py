@@ -4,10 +4,12 @@ import gzip
 import json
 import pickle
 
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import riot_ops as ro
 from riot_ops import tasks as t
 from riot_ops.core.errors import ConfigError, ConnectorError, StateError
 from riot_ops.core.schema import RAW, TIMESTAMP
@@ -309,3 +311,50 @@ def test_task_parses_the_times_of_another_format(tmp_path):
     assert ReplaySource(path).time_at(start) == 7000
     twice = ReplaySource(path, times=t.ParseLines(fields=fields), repeat=2)
     assert twice.time_at({"file": 1, "byte": 0, "line": 4}) == 1_000_000 + 9_000_000
+
+
+CAFE = "1000,café\n".encode("latin-1")
+
+
+@pytest.mark.parametrize("codec", ["latin-1", "cp1252", "shift_jis", "iso2022_jp"])
+def test_lines_of_another_encoding_become_utf8(tmp_path, codec):
+    path = tmp_path / "lines.csv"
+    texts = ["1000,plain\n", f"2000,{'é' if codec in ('latin-1', 'cp1252') else 'あ'}\r\n", "3000,x"]
+    path.write_bytes(b"".join(text.encode(codec) for text in texts))
+    source = ReplaySource(path, encoding=codec)
+    (split,) = source.splits(source.initial(), source.latest(source.initial()), 1)
+    (batch,) = source.read(split)
+    assert batch["payload"].to_pylist() == [text.encode() for text in texts]
+    assert batch["event_time"].cast(pa.int64()).to_pylist() == [1_000_000, 2_000_000, 3_000_000]
+    assert source.description()["encoding"] == codec
+
+
+def test_lines_that_are_not_in_the_encoding_are_rejected(tmp_path):
+    path = tmp_path / "lines.csv"
+    path.write_bytes(b"1,tea\n" + CAFE + "3,€\n".encode("cp1252") + b"4,\x81\n")
+    flow = ro.Dataflow("lines")
+    flow.sink("out", flow.source("lines"))
+    for codec, good in (("ascii", [0]), ("cp1252", [0, 1, 2]), ("latin-1", [0, 1, 2, 3])):
+        result = flow.run(replay(path, encoding=codec))
+        assert result["lines"]["seq"].to_pylist() == good
+        errors = result.errors.to_pylist()
+        assert [(e["seq"], e["reason"]) for e in errors] == [(i, "invalid_encoding") for i in range(4) if i not in good]
+        assert {e["message"] for e in errors} <= {f"the line is not {codec}"}
+        if codec == "ascii":
+            assert "caf\\\\xe9" in errors[0]["raw"]
+
+
+def test_encodings_that_do_not_find_lines_are_refused(tmp_path):
+    (tmp_path / "a").write_bytes(b"1,a\n")
+    for codec, text in (("utf-16", "line break of ASCII"), ("utf-9", "got 'utf-9'"), (None, "got None")):
+        with pytest.raises(ConfigError, match=text):
+            replay(tmp_path / "a", encoding=codec)
+
+
+def test_times_of_lines_in_another_encoding_are_parsed(tmp_path):
+    path = tmp_path / "sensors.csv"
+    path.write_bytes("é,1970-01-01T00:00:01\n".encode("latin-1"))
+    task = t.ParseLines(fields={"id": (0, "string"), "event_time": (1, "iso")})
+    source = ReplaySource(path, times=task, encoding="latin-1")
+    assert source.time_at(source.initial()) == 1_000_000
+    assert ReplaySource(path, times=task).time_at(source.initial()) is None

@@ -8,6 +8,7 @@ import pytest
 from riot_ops import spark as on_spark
 from riot_ops import streams
 from riot_ops import tasks as t
+from riot_ops.dataflows.dspbench import word_count
 
 pytestmark = pytest.mark.spark
 
@@ -87,3 +88,23 @@ def test_lazy_names():
     assert on_spark.start is runner.start
     with pytest.raises(AttributeError, match="nothing"):
         _ = on_spark.nothing
+
+
+def test_lines_of_another_encoding_are_read(session, tmp_path):
+    (tmp_path / "lines").write_bytes("é\ntea\n\x81\n".encode("latin-1"))
+    frame = session.read.format("riot_replay").option("path", str(tmp_path / "lines")).option("encoding", "cp1252")
+    rows = frame.load().orderBy("seq").toArrow().to_pylist()
+    assert [row["payload"] for row in rows] == ["é\n".encode(), b"tea\n", None]
+
+
+def test_lines_that_are_not_in_the_encoding_are_rejected_on_spark(session, tmp_path):
+    (tmp_path / "lines").write_bytes("é\ntea\n\x81\n".encode("latin-1"))
+    source = streams.replay(tmp_path / "lines", encoding="cp1252")
+    flow = word_count(unicode=True)
+    local = flow.run(source)
+    query = flow.start(session, source=source)
+    query.wait()
+    assert query["counts"].sort_by("seq")["word"].to_pylist() == ["é", "tea"]
+    columns = ["seq", "task", "reason", "message"]
+    assert query["errors"].select(columns).to_pylist() == local["errors"].select(columns).to_pylist()
+    assert query["errors"]["reason"].to_pylist() == ["invalid_encoding"]

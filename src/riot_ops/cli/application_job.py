@@ -62,6 +62,10 @@ class ApplicationJob(Job):
                 if name in self._files and self._timestamp_parser(name) is None:
                     raise ConfigError(f"--speed needs event times, which the records of {source} lack; use --rate")
 
+    @property
+    def _has_input(self) -> bool:
+        return bool(self.inputs)
+
     def _timestamp_parser(self, source: str) -> LineParser | None:
         """Return the parser that reads event times from a source's lines, if there is one."""
         parser = self._parser(source)
@@ -77,7 +81,7 @@ class ApplicationJob(Job):
     def _open_source(self, name: str) -> Source:
         """Return a source without a pace."""
         if name in self._files:
-            return streams.replay(self._files[name], times=self._timestamp_parser(name))
+            return streams.replay(self._files[name], encoding=self.encoding, times=self._timestamp_parser(name))
         return streams.generate(self._inputs[name], messages=self.messages, seed=self.seed)
 
     def sources(self, console: Console) -> dict[str, Source]:

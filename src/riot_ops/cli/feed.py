@@ -46,6 +46,7 @@ class Feed:
     seed: int = 0
     input: Path | None = None
     format: str | None = None
+    encoding: str = "utf-8"
     time: str | None = None
     key: str | None = None
     rate: float | None = None
@@ -85,7 +86,7 @@ class Feed:
     def source(self, *, paced: bool) -> Source:
         """Return the source of messages, with or without the pace of the options."""
         if self.input is not None:
-            source = streams.replay(self.input, header=self._header)
+            source = streams.replay(self.input, header=self._header, encoding=self.encoding)
         else:
             source = streams.generate(self.stream, self.sensors, messages=self.messages, seed=self.seed)
         return self.at_pace(source) if paced else source

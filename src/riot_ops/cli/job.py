@@ -27,6 +27,7 @@ from riot_ops.cli.riotbench_plots import draw_sensor
 from riot_ops.cli.run_folder import RunFolder
 from riot_ops.connectors.stores.azure import AZURE_VARIABLE
 from riot_ops.core.buffering import AVAILABLE_NOW, Buffering, check_target, check_trigger
+from riot_ops.core.checks import check_encoding
 from riot_ops.core.errors import ConfigError, MissingExtraError, did_you_mean, escape_control, excerpt
 from riot_ops.core.file_sink import FileSink
 from riot_ops.core.interrupts import handle_termination
@@ -76,6 +77,7 @@ class Job:
     sensors: int = 1_000
     input: Path | None = None
     format: str | None = None
+    encoding: str = "utf-8"
     time: str | None = None
     key: str | None = None
     runner: str = "spark"
@@ -145,6 +147,10 @@ class Job:
             raise ConfigError(f"--buffering must be one of {', '.join(Buffering.PRESETS)}, got {self.buffering!r}")
         if self.runner not in ("spark", "local"):
             raise ConfigError(f"--runner must be spark or local, got {self.runner!r}")
+        if self.encoding != Job.encoding:
+            check_encoding(self.encoding, of_lines=True, name="--encoding")
+            if not self._has_input:
+                raise ConfigError("--encoding needs --input: generated messages are UTF-8")
         check_trigger(self.trigger, AVAILABLE_NOW)
         for option, value in (("trigger", self.trigger), ("target-s", self.target_s)):
             if value is not None and self.runner == "local":
@@ -155,6 +161,11 @@ class Job:
         if self.runner == "spark" and importlib.util.find_spec("pyspark") is None:
             raise MissingExtraError("--runner spark (--runner local does without)", "spark")
         self.feed = self._feed()
+
+    @property
+    def _has_input(self) -> bool:
+        """Whether files are read instead of generated messages."""
+        return self.input is not None
 
     def _feed(self) -> Feed:
         if self.time_unit is not None:

@@ -72,14 +72,14 @@ class RecordFeed(Feed):
 
     def _read(self) -> FileSource:
         assert self.input is not None
-        options: dict[str, Any] = {"format": self.format}
+        options: dict[str, Any] = {"format": self.format, "encoding": self.encoding}
         files = read(self.input, **options)
         if isinstance(files.files, CSVFormat):
-            options["delimiter"] = _delimiter(files.paths)
+            options["delimiter"] = _delimiter(files.paths, self.encoding)
         return read(self.input, time=self.time, time_unit=self.time_unit, **options)  # type: ignore[arg-type]
 
 
-def _delimiter(paths: Sequence[str]) -> str:
+def _delimiter(paths: Sequence[str], encoding: str) -> str:
     with naming_file(paths[0]), pa.input_stream(paths[0], compression="detect") as file:
-        text = file.read(SAMPLE_BYTES).decode("utf-8", "replace")
+        text = file.read(SAMPLE_BYTES).decode(encoding, "replace")
     return guess_delimiter([line for line in text.splitlines() if line])

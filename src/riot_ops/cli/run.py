@@ -91,6 +91,9 @@ def run(
         str | None,
         _option(INPUT, "Format of --input: senml (default) or csv; for a dataflow's JSON file: csv, jsonl or parquet."),
     ] = None,
+    encoding: Annotated[
+        str, _option(INPUT, "Encoding of --input, such as latin-1; for a dataflow's JSON file: of CSV.")
+    ] = "utf-8",
     time: Annotated[
         str | None, _option(INPUT, "Column with the time, in CSV files and in the records of a dataflow's JSON file.")
     ] = None,
@@ -214,6 +217,7 @@ def run(
         sensors=sensors,
         seed=seed,
         format=format,
+        encoding=encoding,
         time=time,
         time_unit=time_unit,
         key=key,

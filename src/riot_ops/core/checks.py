@@ -11,6 +11,7 @@ from riot_ops.core.errors import ConfigError, value_text
 __all__ = [
     "check_count",
     "check_days",
+    "check_encoding",
     "check_flag",
     "check_positive",
     "check_seconds",
@@ -35,6 +36,26 @@ def check_count(minimum: int = 1, maximum: int | None = None, /, **options: Any)
         whole = isinstance(value, Integral) and not isinstance(value, bool)
         if not whole or value < minimum or (maximum is not None and value > maximum):
             raise ConfigError(f"{name} must be a whole number {allowed}, got {_shown(value)}")
+
+
+def check_encoding(encoding: Any, *, of_lines: bool = False, name: str = "encoding") -> None:
+    """Raise unless an option names an encoding of text that Python knows; ``of_lines``: whose line break is one byte.
+
+    >>> check_encoding("latin1")
+    >>> check_encoding("latin0")
+    Traceback (most recent call last):
+    riot_ops.core.errors.ConfigError: encoding must be one of text such as "utf-8" or "latin-1", got 'latin0' (str)
+    """
+    try:
+        "".encode(encoding)
+    except (LookupError, TypeError, ValueError):
+        raise ConfigError(f'{name} must be one of text such as "utf-8" or "latin-1", got {_shown(encoding)}') from None
+    try:
+        one_byte = b"\n".decode(encoding) == "\n"
+    except ValueError:
+        one_byte = False
+    if of_lines and not one_byte:
+        raise ConfigError(f"{name} must have the line break of ASCII, to find lines by it, got {_shown(encoding)}")
 
 
 def check_seconds(name: str, value: Any, zero: bool = False) -> None:

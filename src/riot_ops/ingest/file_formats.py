@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import io
 import itertools
 from abc import ABC, abstractmethod
@@ -20,6 +21,7 @@ from riot_ops.core.errors import ConnectorError, value_text
 from riot_ops.core.parquet_file import open_parquet
 from riot_ops.ingest.step import from_records, mark_rejected
 from riot_ops.ingest.tables import MAX_BATCH_RECORDS, check_names
+from riot_ops.kernels.text.encodings import is_utf8_codec
 
 __all__ = ["CSVFormat", "FileFormat", "JSONLinesFormat", "ParquetFormat", "naming_file"]
 
@@ -37,7 +39,7 @@ def naming_file(path: str) -> Iterator[None]:
     """Convert errors of Arrow and the system to a :class:`ConnectorError` that names the file."""
     try:
         yield
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeError) as error:
         if isinstance(error, ConnectorError):
             raise
         raise ConnectorError(f"cannot read {path}: {error}") from None
@@ -97,6 +99,28 @@ class ParquetFormat(FileFormat):
                 yield batch.slice(skipped)
 
 
+class _Recoder(io.RawIOBase):
+    """A file in another encoding, read as UTF-8; bytes that are not in it become bytes that are no UTF-8."""
+
+    def __init__(self, file: Any, encoding: str) -> None:
+        self._file = file
+        self._decoder = codecs.getincrementaldecoder(encoding)("surrogateescape")
+        self._bytes = b""
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        end = False
+        while not end and (size < 0 or len(self._bytes) < size):
+            raw = self._file.read(BLOCK_BYTES)
+            end = not raw
+            self._bytes += self._decoder.decode(raw, end).encode("utf-8", "surrogatepass")
+        size = len(self._bytes) if size < 0 else size
+        given, self._bytes = self._bytes[:size], self._bytes[size:]
+        return given
+
+
 @dataclass(frozen=True)
 class CSVFormat(FileFormat):
     """CSV files, read as texts; the ingest step casts them to the declared types."""
@@ -139,11 +163,9 @@ class CSVFormat(FileFormat):
 
         with pa.input_stream(path, compression="detect") as file:
             yield csv.open_csv(
-                file,
+                file if is_utf8_codec(self.encoding) else pa.PythonFile(_Recoder(file, self.encoding), mode="r"),
                 # Arrow numbers rows only without threads
-                csv.ReadOptions(
-                    use_threads=False, block_size=BLOCK_BYTES, column_names=self.columns, encoding=self.encoding
-                ),
+                csv.ReadOptions(use_threads=False, block_size=BLOCK_BYTES, column_names=self.columns),
                 csv.ParseOptions(delimiter=self.delimiter, newlines_in_values=True, invalid_row_handler=keep),
                 csv.ConvertOptions(
                     column_types=None if names is None else dict.fromkeys(names, pa.string()),

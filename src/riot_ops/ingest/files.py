@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from riot_ops.core.castable import PER_SECOND
 from riot_ops.core.casting import Problem, can_cast, cast
+from riot_ops.core.checks import check_encoding
 from riot_ops.core.errors import ConfigError, did_you_mean
 from riot_ops.core.paths import local_path
 from riot_ops.core.schema import TIMESTAMP
@@ -69,7 +70,7 @@ def read(
     missing : sequence of str, default ``("",)``
         CSV cells that mean null; a quoted cell is always text.
     encoding : str, default "utf-8"
-        Encoding of CSV files.
+        Encoding of CSV files, by a name that Python knows, such as "latin-1". A cell that is not in it is rejected.
 
     Raises
     ------
@@ -113,10 +114,7 @@ def read(
     ):
         if name != "csv" and value != default:
             raise ConfigError(f"{option} applies to CSV only, the files are {name}")
-    try:
-        "".encode(encoding)
-    except LookupError:
-        raise ConfigError(f"encoding {encoding!r} is not known") from None
+    check_encoding(encoding)
     csv = CSVFormat(None if columns is None else tuple(columns), delimiter, tuple(missing), encoding)
     files: FileFormat = {"csv": csv, "parquet": ParquetFormat(), "jsonl": JSONLinesFormat()}[name]
     given = [path] if isinstance(path, str | Path) else path

@@ -17,7 +17,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from riot_ops.core.checks import check_count
+from riot_ops.core.casting import Problem
+from riot_ops.core.checks import check_count, check_encoding
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError, ConnectorError, StateError
 from riot_ops.core.operator import StatelessOperator
@@ -28,8 +29,10 @@ from riot_ops.ingest.file_positions import FilePosition, ReadFile, describe_orig
 from riot_ops.ingest.line_file import LineFile, null_times, time_column
 from riot_ops.ingest.pace import TimedSource, paced
 from riot_ops.ingest.replay_kernels import NO_TIME
+from riot_ops.ingest.step import mark_rejected
 from riot_ops.kernels.arrays.arrow import int_column
 from riot_ops.kernels.arrays.timestamps import microseconds
+from riot_ops.kernels.text.encodings import to_utf8
 
 Positions = npt.NDArray[np.int64]
 
@@ -56,6 +59,10 @@ class ReplaySource(TimedSource):
         Skip the first line of each file.
     follow : bool, default False
         Wait for more lines in the last file (the list of files is fixed). Only complete lines are read.
+    encoding : str, default "utf-8"
+        Encoding of the lines, by a name that Python knows, such as "latin-1"; other encodings than UTF-8 must have the
+        line break of ASCII. The payload is UTF-8; a line that cannot be decoded goes to the errors stream as
+        ``invalid_encoding``. UTF-8 is not checked here, but by parsers.
     times : task without state, optional
         Parses the times of lines of another format into records with ``seq`` and ``event_time``, such as
         :class:`riot_ops.tasks.ParseLines`. Pacing uses these times; the records have no event time, which the parser of
@@ -86,9 +93,11 @@ class ReplaySource(TimedSource):
         repeat: int = 1,
         header: bool = False,
         follow: bool = False,
+        encoding: str = "utf-8",
         times: StatelessOperator | None = None,
     ) -> None:
         check_count(repeat=repeat)
+        check_encoding(encoding, of_lines=True)
         self.paths = find_files(path)
         self._origin = describe_origin(map(local_path, [path] if isinstance(path, str | Path) else path))
         if follow and (repeat > 1 or self.paths[-1].endswith(".gz")):
@@ -96,6 +105,7 @@ class ReplaySource(TimedSource):
         self.repeat = repeat
         self.header = bool(header)
         self.follow = bool(follow)
+        self.encoding = encoding
         self.times = times
         self._files: dict[str, LineFile] = {}
         self._step: int | None = None
@@ -126,6 +136,7 @@ class ReplaySource(TimedSource):
             "repeat": self.repeat,
             "header": self.header,
             "follow": self.follow,
+            "encoding": self.encoding,
             "times": None if self.times is None else self.times.to_dict(),
         }
 
@@ -227,7 +238,12 @@ class ReplaySource(TimedSource):
             return file.times(starts, ends)
         found = np.full(starts.size, NO_TIME)
         lines = pa.RecordBatch.from_arrays(
-            [pa.array(np.arange(starts.size)), pa.nulls(starts.size, TIMESTAMP), file.column(starts, ends)], schema=RAW
+            [
+                pa.array(np.arange(starts.size)),
+                pa.nulls(starts.size, TIMESTAMP),
+                to_utf8(file.column(starts, ends), self.encoding)[0],
+            ],
+            schema=RAW,
         )
         for parsed in self.times.batches(lines, DeadLetters("times")):
             times, present = microseconds(parsed.column("event_time"))
@@ -338,14 +354,14 @@ class ReplaySource(TimedSource):
                     times = null_times(n)
                 else:
                     times = time_column(file.times(starts, ends), part["shift"])
-                yield pa.RecordBatch.from_arrays(
-                    [
-                        pa.array(np.arange(line, line + n)),
-                        times,
-                        file.column(starts, ends),
-                    ],
-                    schema=RAW,
-                )
+                raw = file.column(starts, ends)
+                batch = pa.RecordBatch.from_arrays([pa.array(np.arange(line, line + n)), times, raw], schema=RAW)
+                payload, wrong = to_utf8(raw, self.encoding)
+                if payload is not raw:
+                    problem = Problem("invalid_encoding", f"the line is not {self.encoding}")
+                    batch = mark_rejected(batch, dict.fromkeys(np.flatnonzero(wrong).tolist(), problem))
+                    batch = batch.set_column(RAW.get_field_index("payload"), RAW.field("payload"), payload)
+                yield batch
                 line += n
 
     def count(self, start: Offset, end: Offset) -> int | None:
@@ -427,6 +443,7 @@ def replay(
     *,
     header: bool = False,
     follow: bool = False,
+    encoding: str = "utf-8",
     times: StatelessOperator | None = None,
 ) -> Source:
     """Read recorded messages from files; see :class:`ReplaySource` for the parameters.
@@ -434,4 +451,5 @@ def replay(
     ``speed`` (event time per wall time: 1 is the original pace, RIoTBench uses 1000) or ``rate`` (messages per second)
     paces it, see :class:`~riot_ops.ingest.pace.PacedSource`; without either the files are read as fast as possible.
     """
-    return paced(ReplaySource(path, repeat=repeat, header=header, follow=follow, times=times), speed, rate)
+    source = ReplaySource(path, repeat=repeat, header=header, follow=follow, encoding=encoding, times=times)
+    return paced(source, speed, rate)

@@ -15,6 +15,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from riot_ops import streams
 from riot_ops.core.errors import ConfigError, did_you_mean
 from riot_ops.core.source import Offset, Source, Split
+from riot_ops.ingest.step import REJECTED
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -108,6 +109,12 @@ class _Part(InputPartition):
         self.split = split
 
 
+def _read(source: Source, split: Split) -> Iterator[pa.RecordBatch]:
+    """Read a split as rows of Spark, which have no errors stream: a record that cannot be read has null fields."""
+    for batch in source.read(split):
+        yield batch.select(source.schema.names) if REJECTED in batch.schema.names else batch
+
+
 class _Rows(DataSourceReader):
     """All records of a bounded source."""
 
@@ -124,7 +131,7 @@ class _Rows(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, _Part)
-        return self._source.read(partition.split) if partition.split else iter(())
+        return _read(self._source, partition.split) if partition.split else iter(())
 
 
 class _Stream(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -150,7 +157,7 @@ class _Stream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, _Part)
-        return self._source.read(partition.split)
+        return _read(self._source, partition.split)
 
     def commit(self, end: Offset) -> None:
         self._source.commit(end)

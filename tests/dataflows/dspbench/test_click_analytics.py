@@ -196,3 +196,15 @@ def test_misuse_is_refused():
         click_analytics(capacity=0)
     with pytest.raises(ConfigError, match="format = 'xml'"):
         click_analytics(format="xml")
+
+
+@pytest.mark.parametrize("format", ["json", "log"])
+def test_lines_of_another_encoding_are_read(geo, format):
+    line = json.dumps({"ip": "10.0.0.1", "url": "/é"}, ensure_ascii=False) if format == "json" else (
+        '10.0.0.1 - - [10/Jun/1998:12:00:01 +0000] "GET /é" 200 7'
+    )  # fmt: skip
+    table = messages([""]).set_column(1, "payload", pa.array([line.encode("latin-1")]))
+    assert click_analytics(geo=geo, format=format, encoding="latin-1").run(table)["visits"].num_rows == 1
+    assert click_analytics(geo=geo, format=format).run(table)["errors"]["reason"].to_pylist() == ["invalid_utf8"]
+    with pytest.raises(ConfigError, match="encoding must be"):
+        click_analytics(format=format, encoding="utf-9")

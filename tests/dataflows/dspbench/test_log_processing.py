@@ -7,6 +7,7 @@ import random
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -181,3 +182,18 @@ def test_misuse_is_refused(tmp_path):
         log_processing(keep=("verb",)).run(messages([]))
     with pytest.raises(ConfigError, match="window = 0"):
         log_processing(window=0)
+
+
+def test_lines_of_another_encoding_are_read(geo):
+    line = '10.0.0.1 - - [10/Jun/1998:12:00:01 +0000] "GET /{}" 200 7'
+    table = messages(["", "", ""]).set_column(1, "payload", pa.array([line.format("é").encode("latin-1"), line.format("a").encode(), line.format("\x81").encode("latin-1")]))  # fmt: skip
+    for encoding, good, reasons in (
+        ("utf-8", [1], {"invalid_utf8"}),
+        ("latin-1", [0, 1, 2], set()),
+        ("cp1252", [0, 1], {"invalid_encoding"}),
+    ):
+        result = log_processing(geo=geo, encoding=encoding, keep=("request",)).run(table)
+        assert sorted(result["volume"]["seq"].to_pylist()) == good
+        assert {*result["errors"]["reason"].to_pylist()} == reasons
+    with pytest.raises(ConfigError, match="encoding must be"):
+        log_processing(encoding="utf-9")

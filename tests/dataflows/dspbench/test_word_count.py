@@ -11,7 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import riot_ops as ro
+from riot_ops.core.errors import ConfigError
 from riot_ops.dataflows.dspbench import word_count
+from riot_ops.dataflows.streambench import wordcount
 from riot_ops.streams import replay
 from tests.reference.dspbench.word_count import word_count as reference
 from tests.samples import expected
@@ -82,3 +84,14 @@ def test_text_of_the_specification(sample_data, staged):
     )
     assert {row["word"]: row["count"] for row in counts.sort_by("count").to_pylist()} == totals
     assert found(counts) == wanted((sample_data / SHARED).read_text().split("\n"))
+
+
+@pytest.mark.parametrize("build", [word_count, wordcount])
+def test_lines_of_another_encoding_are_counted(build):
+    lines = pa.table({"payload": ["café tea".encode("latin-1"), b"tea"], "event_time": pa.nulls(2)})
+    options = {"unicode": True} if build is word_count else {}
+    counts = build(encoding="latin-1", **options).run(lines)["counts"].to_pylist()
+    assert [(row["word"], row["count"]) for row in counts] == [("café", 1), ("tea", 1), ("tea", 2)]
+    assert build().run(lines)["errors"]["reason"].to_pylist() == ["invalid_utf8"]
+    with pytest.raises(ConfigError, match="encoding must be"):
+        build(encoding="utf-9")

@@ -724,3 +724,46 @@ def test_byte_order_mark_before_a_line_is_skipped(kind):
     out = session.push_batch(batch)
     assert [(row["dev"], row["v"]) for row in out.to_pylist()] == [("a", 1.0), ("b", 2.0)]
     assert sorted(e["seq"] for e in session.errors) == [2, 3, 4]
+
+
+PARSERS = {
+    "lines": (lambda **more: t.ParseLines(fields={"x": (0, "string"), "n": (1, "int64")}, **more), "{},{}"),
+    "json": (lambda **more: t.ParseJSON(fields={"x": ("x", "string"), "n": ("n", "int64")}, **more), '{{"x":"{}","n":{}}}'),
+    "log": (
+        lambda **more: t.ParseAccessLog(fields={"x": ("resource", "string"), "n": ("size", "int64")}, **more),
+        'h - - [10/Jun/1998:12:00:01 +0000] "GET {}" 200 {}',
+    ),
+    "table": (lambda **more: t.ParseTable(fields={"x": ("é", "string"), "n": ("n", "int64")}, columns=("é", "n"), **more), "{},{}"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PARSERS)
+def test_lines_of_another_encoding_are_read(name):
+    make, form = PARSERS[name]
+    texts = [form.format(x, n) for x, n in (("é", 1), ("tea", 2), ("€", 3), ("é", "x"))]
+    lines = [*(text.encode("cp1252") for text in texts), form.format("\x81", 4).encode("latin-1"), None]
+    batch = pa.RecordBatch.from_pydict({"seq": pa.array(range(6), pa.int64()), "payload": pa.array(lines, pa.binary())})
+    session = make(encoding="cp1252").session()
+    rows = [(row["seq"], row["x"], row["n"]) for row in session.push_batch(batch).to_pylist()]
+    assert rows == [(0, "é", 1), (1, "tea", 2), (2, "€", 3)]
+    errors = {e["seq"]: (e["reason"], e["message"]) for e in session.errors}
+    assert errors.pop(4) == ("invalid_encoding", "the line is not cp1252")
+    assert {seq: reason for seq, (reason, _) in errors.items()} == {
+        3: {"json": "not_json", "log": "malformed"}.get(name, "bad_number"),
+        5: "missing",
+    }
+    usual = make().session()
+    assert [row["x"] for row in usual.push_batch(batch).to_pylist()] == ["tea"]
+    assert {e["reason"] for e in usual.errors} == {"invalid_utf8", "missing"}
+    assert make(encoding="ascii").session().push({"payload": texts[0]})[0]["x"] == "é", "text has no encoding"
+    with pytest.raises(ConfigError, match=r"encoding must be one of text .* got 'utf-9'"):
+        make(encoding="utf-9")
+    assert t.Task.from_dict(make(encoding="cp1252").to_dict()) == make(encoding="cp1252")
+
+
+def test_headers_of_another_encoding_are_found():
+    session = t.ParseTable(fields={"x": ("é", "string")}, columns=("a", "é"), encoding="utf-16").session()
+    lines = ["1,x", "é,a", "y,2"]
+    rows = session.push_many([{"payload": line.encode("utf-16")} for line in lines])
+    assert [row["x"] for row in rows] == ["x", "y"]
+    assert session.errors == []

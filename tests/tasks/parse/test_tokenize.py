@@ -180,3 +180,22 @@ def test_large_batches_are_split_into_chunks(monkeypatch, coded):
 def test_wrong_parameters_are_refused(options, text):
     with pytest.raises(ConfigError, match=text):
         t.Tokenize(**options)
+
+
+def test_tokens_of_another_encoding():
+    lines = ["café Ünï".encode("latin-1"), b"tea", None, b"\x81 x", "€".encode("cp1252")]
+    for coded in (False, True):
+        session = t.Tokenize(encoding="cp1252", unicode=True, coded=coded, keep=("key",)).session()
+        batch = pa.RecordBatch.from_pydict(
+            {"seq": pa.array(range(5), pa.int64()), "payload": pa.array(lines, pa.binary()), "key": [*"abcde"]}
+        )
+        rows = session.push_batch(batch).to_pylist()
+        assert [(row["seq"], row["key"], row["word"]) for row in rows] == [
+            (0, "a", "café"), (0, "a", "Ünï"), (1, "b", "tea")
+        ]  # fmt: skip
+        assert [(e["seq"], e["reason"], e["message"]) for e in session.errors] == [
+            (3, "invalid_encoding", "payload is not cp1252")
+        ]
+    assert [row["word"] for row in t.Tokenize(encoding="ascii", unicode=True).session().push({"payload": "é"})] == ["é"]
+    with pytest.raises(ConfigError, match=r"encoding must be one of text .* got 'utf-9'"):
+        t.Tokenize(encoding="utf-9")

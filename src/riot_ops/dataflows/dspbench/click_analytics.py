@@ -31,6 +31,7 @@ def click_analytics(
     capacity: int | None = None,
     ttl: str | timedelta | None = None,
     emit: Literal["each", "update"] = "each",
+    encoding: str = "utf-8",
 ) -> Dataflow:
     """Build click analytics (CA): clicks → visits and first visits, counts by country and city.
 
@@ -57,6 +58,8 @@ def click_analytics(
         time, since clicks in JSON have no time of their own. Not together with capacity.
     emit : "each" or "update", default "each"
         Emit totals and counts at every click, or the last ones in a batch, see :class:`riot_ops.tasks.RunningCount`.
+    encoding : str, default "utf-8"
+        Encoding of the lines, by a name that Python knows. A line that is not in it goes to the errors stream.
 
     References
     ----------
@@ -78,7 +81,11 @@ def click_analytics(
     if capacity is not None and ttl is not None:
         raise ConfigError(f"give either capacity or ttl: one of them bounds the memory; got {capacity}, {ttl!r}")
     flow = Dataflow("click_analytics")
-    parser = t.ParseJSON(fields=FIELDS) if format == "json" else t.ParseAccessLog(fields=LOG_FIELDS)
+    parser = (
+        t.ParseJSON(fields=FIELDS, encoding=encoding)
+        if format == "json"
+        else t.ParseAccessLog(fields=LOG_FIELDS, encoding=encoding)
+    )
     clicks = flow.source("clicks").shuffle().to(parser, id="parse")
     visit = clicks >> t.Project(fields=VISIT)
     if capacity is None:

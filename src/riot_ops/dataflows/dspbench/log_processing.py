@@ -34,6 +34,7 @@ def log_processing(
     emit: Literal["each", "update"] = "each",
     split_request: bool = False,
     keep: tuple[str, ...] = (),
+    encoding: str = "utf-8",
 ) -> Dataflow:
     """Build log processing (LP): lines of a web server's log → counts by minute, by status, by country and city.
 
@@ -56,6 +57,9 @@ def log_processing(
         Whether to split the request into ``verb``, ``resource`` and ``protocol``, each null where the request has none.
     keep : tuple of str, default ()
         Fields of the line that the results carry: ``ip``, ``response``, ``byte_size``, ``request`` (or its parts).
+    encoding : str, default "utf-8"
+        Encoding of the lines, by a name that Python knows; "latin-1" reads any bytes. A line that is not in it goes to
+        the errors stream.
 
     References
     ----------
@@ -76,7 +80,7 @@ def log_processing(
     check_arguments(log_processing, locals())
     flow = Dataflow("log_processing")
     fields = {**FIELDS, **WORDS} if split_request else FIELDS
-    lines = flow.source("log").shuffle().to(t.ParseAccessLog(fields=fields), id="parse")
+    lines = flow.source("log").shuffle().to(t.ParseAccessLog(fields=fields, encoding=encoding), id="parse")
 
     minutes = lines.to(t.FloorTime(every=MINUTE, output="minute"), id="minutes") >> _project("minute", *keep)
     volume = minutes.partition_by("minute").to(t.BoundedCount(field="minute", capacity=window, emit=emit), id="volume")

@@ -11,7 +11,13 @@ from riot_ops.dataflow import Dataflow
 __all__ = ["word_count"]
 
 
-def word_count(*, lowercase: bool = False, unicode: bool = False, emit: Literal["each", "update"] = "each") -> Dataflow:
+def word_count(
+    *,
+    lowercase: bool = False,
+    unicode: bool = False,
+    emit: Literal["each", "update"] = "each",
+    encoding: str = "utf-8",
+) -> Dataflow:
     """Build word count (WC): lines of text → words → running count of each word.
 
     Its result stream is ``counts``, with the fields ``word`` and ``count``.
@@ -25,6 +31,9 @@ def word_count(*, lowercase: bool = False, unicode: bool = False, emit: Literal[
     emit : "each" or "update", default "each"
         Emit the count at every word, as in the benchmark, or at the last occurrence of each word in a batch, see
         :class:`riot_ops.tasks.RunningCount`.
+    encoding : str, default "utf-8"
+        Encoding of the lines, by a name that Python knows; "latin-1" reads any bytes. A line that is not in it goes to
+        the errors stream.
 
     References
     ----------
@@ -41,6 +50,10 @@ def word_count(*, lowercase: bool = False, unicode: bool = False, emit: Literal[
     """
     check_arguments(word_count, locals())
     flow = Dataflow("word_count")
-    words = flow.source("lines").shuffle().to(t.Tokenize(lowercase=lowercase, unicode=unicode), id="split")
+    words = (
+        flow.source("lines")
+        .shuffle()
+        .to(t.Tokenize(lowercase=lowercase, unicode=unicode, encoding=encoding), id="split")
+    )
     counts = words.partition_by("word").to(t.RunningCount(by=("word",), emit=emit), id="counts")
     return flow.sink("counts_sink", counts)

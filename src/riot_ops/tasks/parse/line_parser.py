@@ -11,11 +11,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from riot_ops.core.checks import check_encoding
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError, did_you_mean, value_text
 from riot_ops.core.order import carried_fields
 from riot_ops.kernels.arrays.arrow import boolean_column
 from riot_ops.kernels.arrays.rows import filter_rows
+from riot_ops.kernels.text.encodings import to_utf8
 from riot_ops.kernels.text.strings import without_marks
 from riot_ops.task import Requirement, StatelessTask
 from riot_ops.tasks.parse.line_cells import CELL_TYPES, LineCells, Mask
@@ -30,8 +32,10 @@ class LineParser(StatelessTask):
     fields: Any
     field: str = "payload"
     keep: tuple[str, ...] = ()
+    encoding: str = "utf-8"
 
     def validate(self) -> None:
+        check_encoding(self.encoding)
         if not isinstance(self.fields, Mapping) or not self.fields:
             raise ConfigError(f"fields must be a dict of name to (place, kind), got {value_text(self.fields)}")
         object.__setattr__(self, "fields", {name: self._field_spec(name, one) for name, one in self.fields.items()})
@@ -77,6 +81,10 @@ class LineParser(StatelessTask):
         text = batch.column(self.field)
         if pa.types.is_null(text.type):
             text = text.cast(pa.string())
+        text, wrong = to_utf8(text, self.encoding)
+        if wrong.any():
+            dead.reject(batch, wrong, "invalid_encoding", f"the line is not {self.encoding}")
+            batch, text = batch.filter(pa.array(~wrong)), text.filter(pa.array(~wrong))
         text = without_marks(text)
         found = self.read_fast(text)
         if found is None or 2 * np.count_nonzero(found[1]) < batch.num_rows:
@@ -87,10 +95,7 @@ class LineParser(StatelessTask):
             return records
         rows = np.flatnonzero(~plain)
         rest = batch.take(pa.array(rows))
-        rest_text = rest.column(self.field)
-        columns, good = self._read_columns(
-            rest, without_marks(rest_text if rest_text.type.equals(text.type) else rest_text.cast(text.type)), dead
-        )
+        columns, good = self._read_columns(rest, text.take(pa.array(rows)), dead)
         if not good.any():
             return records
         order = np.argsort(np.concatenate([np.flatnonzero(plain), rows[good]]), kind="stable")

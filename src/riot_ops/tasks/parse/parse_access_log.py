@@ -53,6 +53,8 @@ class ParseAccessLog(LineParser):
         Field with the line.
     keep : tuple of str, default ()
         Fields of the input record to keep, besides those of its order and time.
+    encoding : str, default "utf-8"
+        Encoding of lines of bytes, by a name that Python knows, such as "latin-1"; columns of text have none.
 
     Shapes and rates
     ----------------
@@ -67,7 +69,7 @@ class ParseAccessLog(LineParser):
     Errors
     ------
     ``malformed`` (not of the form above), ``missing``, ``bad_time``, ``bad_number``, ``out_of_range``,
-    ``invalid_utf8``: see :class:`ParseLines`.
+    ``invalid_utf8``, ``invalid_encoding``: see :class:`ParseLines`.
 
     References
     ----------

@@ -35,6 +35,8 @@ class ParseJSON(LineParser):
         Field with the line.
     keep : tuple of str, default ()
         Fields of the input record to keep, besides those of its order and time.
+    encoding : str, default "utf-8"
+        Encoding of lines of bytes, by a name that Python knows, such as "latin-1"; columns of text have none.
 
     Shapes and rates
     ----------------
@@ -49,7 +51,7 @@ class ParseJSON(LineParser):
     Errors
     ------
     ``not_json``, ``missing``, ``wrong_type`` (an object or a list), ``bad_number``, ``bad_bool``, ``bad_time``,
-    ``out_of_range``, ``invalid_utf8``: see :class:`ParseLines`.
+    ``out_of_range``, ``invalid_utf8``, ``invalid_encoding``: see :class:`ParseLines`.
 
     References
     ----------

@@ -64,6 +64,8 @@ class ParseLines(LineParser):
         Field with the line.
     keep : tuple of str, default ()
         Fields of the input record to keep, besides those of its order and time.
+    encoding : str, default "utf-8"
+        Encoding of lines of bytes, by a name that Python knows, such as "latin-1"; columns of text have none.
 
     Shapes and rates
     ----------------
@@ -77,7 +79,8 @@ class ParseLines(LineParser):
     Errors
     ------
     ``wrong_cells``, ``missing``, ``bad_number`` (also one that is not finite or exceeds int64), ``bad_bool``,
-    ``bad_time``, ``out_of_range`` (a time outside the years 1 to 9999), ``invalid_utf8``.
+    ``bad_time``, ``out_of_range`` (a time outside the years 1 to 9999), ``invalid_utf8``, or with another encoding
+    ``invalid_encoding``.
 
     References
     ----------

@@ -17,6 +17,7 @@ from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError, did_you_mean, value_text
 from riot_ops.core.parameters import MAX_CELL_INDEX
 from riot_ops.kernels.arrays.arrow import byte_spans, concat_batches
+from riot_ops.kernels.text.encodings import to_utf8
 from riot_ops.kernels.text.strings import contains, without_marks
 from riot_ops.task import Case, KeyedTask, Requirement, State, StateField, register
 from riot_ops.tasks.parse.parse_lines import ParseLines
@@ -43,6 +44,8 @@ class ParseTable(KeyedTask):
         The ASCII characters that separate cells, each on its own.
     field : str, default "payload"
         Field with the line.
+    encoding : str, default "utf-8"
+        Encoding of lines of bytes, by a name that Python knows, such as "latin-1"; columns of text have none.
     by, ttl
         Not used: a header applies to the whole stream.
 
@@ -77,6 +80,7 @@ class ParseTable(KeyedTask):
     columns: tuple[str, ...]
     delimiter: str = ","
     field: str = "payload"
+    encoding: str = "utf-8"
 
     def validate(self) -> None:
         if self.by or self.ttl is not None:
@@ -103,7 +107,7 @@ class ParseTable(KeyedTask):
 
     def _parser(self, columns: Iterable[str]) -> ParseLines:
         """The task that parses lines with these columns."""
-        return _parser(tuple(self.fields.items()), tuple(columns), self.delimiter, self.field)
+        return _parser(tuple(self.fields.items()), tuple(columns), self.delimiter, self.field, self.encoding)
 
     def requires(self) -> Mapping[str, Requirement]:
         return {self.field: "text"}
@@ -137,7 +141,7 @@ class ParseTable(KeyedTask):
         """The rows that are headers, each with its columns."""
         if pa.types.is_null(lines.type):
             return []
-        lines = without_marks(lines)
+        lines = without_marks(to_utf8(lines, self.encoding)[0])
         wanted = {one[0] for one in self.fields.values()}
         by_fold = {name.casefold(): name for name in wanted}
         data, starts, ends, _ = byte_spans(lines)
@@ -172,6 +176,8 @@ class ParseTable(KeyedTask):
 
 
 @functools.lru_cache(maxsize=64)
-def _parser(fields: tuple[tuple[str, Any], ...], columns: tuple[str, ...], delimiter: str, field: str) -> ParseLines:
+def _parser(
+    fields: tuple[tuple[str, Any], ...], columns: tuple[str, ...], delimiter: str, field: str, encoding: str
+) -> ParseLines:
     places = {name: (columns.index(one[0]), *one[1:]) for name, one in fields}
-    return ParseLines(fields=places, cells=len(columns), delimiter=delimiter, field=field)
+    return ParseLines(fields=places, cells=len(columns), delimiter=delimiter, field=field, encoding=encoding)

@@ -13,11 +13,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from riot_ops.core.checks import check_encoding
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.order import carried_fields
 from riot_ops.kernels.arrays.arrow import byte_spans, concat_batches, text_chunk_ranges
 from riot_ops.kernels.arrays.rows import take
+from riot_ops.kernels.text.encodings import to_utf8
 from riot_ops.kernels.text.strings import non_utf8
 from riot_ops.kernels.text.tokens import NO_TRIM, SEPARATOR, split_tokens
 from riot_ops.task import Case, Requirement, StatelessTask, next_ordinal, register, with_next_ordinal
@@ -60,6 +62,8 @@ class Tokenize(StatelessTask):
         characters is dropped.
     keep : tuple of str, default ()
         Fields of the input record to keep, besides those of its order and time.
+    encoding : str, default "utf-8"
+        Encoding of texts of bytes, by a name that Python knows, such as "latin-1"; columns of text have none.
     coded : bool, default False
         Whether the tokens form a dictionary column of Arrow: the same tokens, but steps that process each distinct
         value once, such as keyed tasks that hash it, are faster.
@@ -74,7 +78,7 @@ class Tokenize(StatelessTask):
 
     Errors
     ------
-    ``invalid_utf8``: a binary value that is not UTF-8.
+    ``invalid_utf8``: a binary value that is not UTF-8; ``invalid_encoding``: one that is not in another encoding.
 
     References
     ----------
@@ -103,9 +107,11 @@ class Tokenize(StatelessTask):
     prefix: str | None = None
     trim: bool = False
     keep: tuple[str, ...] = ()
+    encoding: str = "utf-8"
     coded: bool = False
 
     def validate(self) -> None:
+        check_encoding(self.encoding)
         if self.prefix is not None and (len(self.prefix) != 1 or not self.prefix.isascii() or not self._in_token()):
             raise ConfigError(
                 f"prefix must be one ASCII character that a token may have with split={self.split!r}, "
@@ -149,14 +155,21 @@ class Tokenize(StatelessTask):
         return concat_batches(list(self.batches(batch, dead)))
 
     def batches(self, batch: pa.RecordBatch, dead: DeadLetters) -> Iterator[pa.RecordBatch]:
-        invalid = non_utf8(batch.column(self.field))
-        if invalid.any():
-            dead.reject(batch, invalid, "invalid_utf8", f"{self.field} is not UTF-8")
-            batch = batch.filter(pa.array(~invalid))
+        texts, wrong = to_utf8(batch.column(self.field), self.encoding)
+        invalid = non_utf8(texts)
+        for mask, reason, name in (
+            (wrong, "invalid_encoding", self.encoding),
+            (invalid, "invalid_utf8", "UTF-8"),
+        ):
+            if mask.any():
+                dead.reject(batch, mask, reason, f"{self.field} is not {name}")
+        if (invalid | wrong).any():
+            good = pa.array(~(invalid | wrong))
+            batch, texts = batch.filter(good), texts.filter(good)
         schema = self.output_schema(batch.schema)
-        for start, stop in text_chunk_ranges(batch.column(self.field)):
+        for start, stop in text_chunk_ranges(texts):
             part = batch.slice(start, stop - start)
-            rows, places, words = self._tokens(part.column(self.field))
+            rows, places, words = self._tokens(texts.slice(start, stop - start))
             new = {self.output: words, next_ordinal(batch.schema.names): pa.array(places)}
             columns = [new[f.name] if f.name in new else take(part.column(f.name), rows) for f in schema]
             yield pa.RecordBatch.from_arrays(columns, schema=schema)
