@@ -31,10 +31,10 @@ def checked_output_schema(task: Operator, schema: pa.Schema, results: Set[str] =
     writes = task.writes()
     if writes is not None and not writes:
         return out
-    made = {n for n in schema.names if n in out.names and n not in ("seq", "event_time") and not is_ordinal(n)}
+    made = {*schema.names} & {*out.names}
     if writes is not None:
         made &= writes
-    made -= task.replaces | results
+    made = {n for n in made - task.replaces - results if n not in ("seq", "event_time") and not is_ordinal(n)}
     if not made:
         return out
     lost = (

@@ -26,6 +26,8 @@ from riot_ops.kernels.text.encodings import is_utf8_codec
 __all__ = ["CSVFormat", "FileFormat", "JSONLinesFormat", "ParquetFormat", "naming_file"]
 
 BLOCK_BYTES = 4 << 20
+#: Maximum number of bytes of a row of CSV; blocks grow up to it.
+MAX_ROW_BYTES = 1 << 30
 #: Maximum number of rows of a batch, and approximate maximum of its bytes.
 BATCH_ROWS, BATCH_BYTES = 65_536, 32 << 20
 #: Maximum number of JSON lines from which the names of fields are inferred, up to the bytes of a batch.
@@ -132,29 +134,50 @@ class CSVFormat(FileFormat):
     wanted: tuple[str, ...] | None = None
 
     def schema(self, path: str) -> pa.Schema:
-        with self._open(path, {}) as reader:
-            return pa.schema([pa.field(name, pa.string()) for name in reader.schema.names])
+        block = BLOCK_BYTES
+        while True:
+            try:
+                with self._open(path, {}, block) as reader:
+                    return pa.schema([pa.field(name, pa.string()) for name in reader.schema.names])
+            except pa.ArrowInvalid as error:
+                block = _larger_block(block, error)
 
     def project(self, path: str, wanted: pa.Schema) -> FileFormat:
-        names = self.schema(path).names
+        names = set(self.schema(path).names)
         return replace(self, wanted=tuple(n for n in wanted.names if n in names))
 
     def batches(self, path: str, row: int) -> Iterator[pa.RecordBatch]:
         names = self.schema(path).names
+        block, read = BLOCK_BYTES, 0
+        while True:
+            try:
+                known = read
+                for batch in self._parsed(path, names, block):
+                    skipped = min(known, batch.num_rows)  # read with smaller blocks
+                    known -= skipped
+                    if skipped < batch.num_rows:
+                        read += batch.num_rows - skipped
+                        yield batch.slice(skipped)
+                return
+            except pa.ArrowInvalid as error:
+                block = _larger_block(block, error)
+
+    def _parsed(self, path: str, names: list[str], block: int) -> Iterator[pa.RecordBatch]:
+        """Parse a file in blocks; a row must be smaller than a block."""
         bad: dict[int, Any] = {}
         # Arrow numbers rows from 1, including the header
-        number = 1 if self.columns is not None else 2
-        with self._open(path, bad, names) as reader:
+        number = first = 1 if self.columns is not None else 2
+        with self._open(path, bad, block, names) as reader:
             for batch in reader:
                 complete = _insert_bad_rows(batch, number, bad)
                 number += complete.num_rows
                 yield complete
-            rest = _insert_bad_rows(batch.slice(0, 0) if number > 2 else _empty(reader.schema), number, bad)
+            rest = _insert_bad_rows(batch.slice(0, 0) if number > first else _empty(reader.schema), number, bad)
             if rest.num_rows:
                 yield rest
 
     @contextmanager
-    def _open(self, path: str, bad: dict[int, Any], names: list[str] | None = None) -> Iterator[Any]:
+    def _open(self, path: str, bad: dict[int, Any], block: int, names: list[str] | None = None) -> Iterator[Any]:
         from pyarrow import csv
 
         def keep(row: Any) -> str:
@@ -165,7 +188,7 @@ class CSVFormat(FileFormat):
             yield csv.open_csv(
                 file if is_utf8_codec(self.encoding) else pa.PythonFile(_Recoder(file, self.encoding), mode="r"),
                 # Arrow numbers rows only without threads
-                csv.ReadOptions(use_threads=False, block_size=BLOCK_BYTES, column_names=self.columns),
+                csv.ReadOptions(use_threads=False, block_size=block, column_names=self.columns),
                 csv.ParseOptions(delimiter=self.delimiter, newlines_in_values=True, invalid_row_handler=keep),
                 csv.ConvertOptions(
                     column_types=None if names is None else dict.fromkeys(names, pa.string()),
@@ -176,6 +199,15 @@ class CSVFormat(FileFormat):
                     quoted_strings_can_be_null=False,
                 ),
             )
+
+
+def _larger_block(block: int, error: pa.ArrowInvalid) -> int:
+    """The next size of blocks after one that a row did not fit into; other errors are raised."""
+    if "straddling object" not in str(error):
+        raise error
+    if block >= MAX_ROW_BYTES:
+        raise pa.ArrowInvalid(f"a row has more than {MAX_ROW_BYTES >> 20} MiB, or lacks a closing quote") from None
+    return min(4 * block, MAX_ROW_BYTES)
 
 
 def _empty(schema: pa.Schema) -> pa.RecordBatch:

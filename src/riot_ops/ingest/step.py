@@ -8,6 +8,7 @@ and the text, and returns the batch unchanged.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -70,16 +71,18 @@ def declared_schema(schema: pa.Schema, where: str) -> pa.Schema:
         if not (field.type.equals(dtype) or types.is_null(field.type) or same_kind(field.type)):
             raise ConfigError(f"{where}: the field {field.name!r} must be {dtype}, got {field.type}")
         fields.append(field.with_type(dtype))
-    twice = sorted({f.name for f in fields if schema.names.count(f.name) > 1})
-    if twice:
-        raise ConfigError(f"{where}: there are {schema.names.count(twice[0])} fields {twice[0]!r}")
+    counts = Counter(schema.names)
+    if len(counts) < len(fields):
+        twice = min(name for name, number in counts.items() if number > 1)
+        raise ConfigError(f"{where}: there are {counts[twice]} fields {twice!r}")
     return pa.schema(fields, schema.metadata)
 
 
 def check_source_fields(name: str, have: pa.Schema, want: pa.Schema) -> None:
     """Raise unless a source with the fields ``have`` can deliver the fields ``want``."""
+    counts = Counter(have.names)
     for field in want:
-        number = have.names.count(field.name)
+        number = counts[field.name]
         if number != 1:
             lacks = "lacks the field" if number == 0 else f"has {number} fields"
             raise ConfigError(

@@ -87,11 +87,12 @@ def check_names(source: str, names: Iterable[str], schema: pa.Schema) -> None:
 
     ``seq`` may be missing, since records are then numbered, and so may ``event_time``, unless another name is similar.
     """
-    known = list(dict.fromkeys(names))
-    for name in schema.names:
-        others = [n for n in known if n not in schema.names]
-        hint = did_you_mean(name, others)
-        if name not in known and name != "seq" and (name != "event_time" or hint):
+    known, declared = dict.fromkeys(names), dict.fromkeys(schema.names)
+    for name in declared:
+        if name in known or name == "seq":
+            continue
+        hint = did_you_mean(name, [other for other in known if other not in declared])
+        if name != "event_time" or hint:
             raise ConfigError(
                 f"the source {source!r} lacks the field {name!r}; it has {', '.join(known) or 'no fields'}{hint}"
             )
@@ -201,9 +202,10 @@ def _from_pandas(frame: Any, schema: pa.Schema | None) -> pa.RecordBatch:
         frame = frame.reset_index()
     columns, names = [], []
     problems: dict[int, Problem] = {}
+    wanted = {} if schema is None else {field.name: field.type for field in schema}
     for i, label in enumerate(frame.columns):
         name = str(label)
-        want = schema.field(name).type if schema is not None and name in schema.names else None
+        want = wanted.get(name)
         try:
             column = pa.array(frame.iloc[:, i], from_pandas=True)
             if isinstance(column, pa.ChunkedArray):

@@ -124,7 +124,8 @@ def passed_through(batch: pa.RecordBatch, result: pa.Schema) -> Iterator[pa.Reco
         _log.warning("%d records that an earlier task rejected were dropped", batch.num_rows)
         return
     # a field of the same name but another type is another field, unless it is a narrower integer
-    same = [f.name for f in batch.schema if f.name in result.names and _alike(f.type, result.field(f.name).type)]
+    names = set(result.names)
+    same = [f.name for f in batch.schema if f.name in names and _alike(f.type, result.field(f.name).type)]
     yield _filled(batch.select(same), result)
 
 

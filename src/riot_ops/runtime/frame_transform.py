@@ -65,7 +65,8 @@ def transform_frame(
     numbered = given.schema.names.count("seq") == 1  # two are refused below
     given = ingest_batch(with_whole_seq(given) if numbered else given, dead)
     result = result_schema(task, given.schema, errors == "column")
-    result = pa.schema([f for f in result if f.name in given.schema.names or not is_ordinal(f.name)])
+    names = set(given.schema.names)
+    result = pa.schema([f for f in result if f.name in names or not is_ordinal(f.name)])
     passed = []
     if ERROR_COLUMN in given.schema.names:
         passed = list(passed_through(RejectedFilter().apply(given, dead), result))

@@ -81,7 +81,8 @@ def _written(task: Task, out: pa.Schema, given: pa.Schema) -> list[str]:
     """Fields that the task computes."""
     writes = task.writes()
     if not isinstance(task, KeyedTask) or writes is None:
-        return [n for n in out.names if n not in given.names]
+        known = set(given.names)
+        return [n for n in out.names if n not in known]
     return [n for n in out.names if n in writes]
 
 

@@ -145,7 +145,8 @@ class BatchFunction(MappingTask):
 
     def _columns(self, result: Any, schema: pa.Schema) -> Mapping[str, Any]:
         """The columns of a result, by name."""
-        names = [name for name in schema.names if self.adds is not None or name not in carried_fields(schema.names)]
+        carried = set() if self.adds is not None else set(carried_fields(schema.names))
+        names = [name for name in schema.names if name not in carried]
         if isinstance(result, pa.RecordBatch | pa.Table):
             columns = dict(zip(result.schema.names, result.columns, strict=True))
         elif isinstance(result, Mapping):

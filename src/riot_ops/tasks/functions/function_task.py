@@ -100,7 +100,8 @@ class FunctionTask(Task):
         place = pa.field(next_ordinal(schema.names), pa.int64())
         if self.schema is not None:
             declared = _schema_of(self.schema)
-            order = [schema.field(name) for name in carried_fields(schema.names) if name not in declared.names]
+            names = set(declared.names)
+            order = [schema.field(name) for name in carried_fields(schema.names) if name not in names]
             schema = pa.schema([*order, *declared])
         return with_field(schema, place) if ordinal else schema
 

@@ -365,9 +365,10 @@ class Interpolation(ValueTask):
             pool = replace_column(pool, FLAG, pa.array(np.isnan(read) & ~np.isnan(results)))
         place = pa.array(places_in_runs(run_edges(by)))
         schema = self.output_schema(batch.schema)
+        ordinal, pooled = next_ordinal(batch.schema.names), set(pool.schema.names)
         columns = [
-            place if f.name == next_ordinal(batch.schema.names)
-            else pool.column(f.name) if f.name in pool.schema.names
+            place if f.name == ordinal
+            else pool.column(f.name) if f.name in pooled
             else batch.column(f.name).take(pa.array(by))
             for f in schema
         ]  # fmt: skip

@@ -148,7 +148,8 @@ class SortByEventTime(KeyedTask):
 
     def _payload_fields(self, schema: pa.Schema) -> list[str]:
         """Names of the fields other than those of time and order."""
-        return [name for name in schema.names if name not in ("seq", "event_time", *ordinals(schema.names))]
+        other = {"seq", "event_time", *ordinals(schema.names)}
+        return [name for name in schema.names if name not in other]
 
     def state_fields(self) -> Mapping[str, StateField]:
         held = {"held": StateField("rows", initial=None)}
@@ -206,9 +207,10 @@ class SortByEventTime(KeyedTask):
         order = order[np.argsort(released_by[order], kind="stable")]
         by, taken = released_by[order], pa.array(order)
         place = places_in_runs(run_edges(by))
+        ordinal, pooled = next_ordinal(batch.schema.names), set(pool.schema.names)
         columns = [
-            pa.array(place) if f.name == next_ordinal(batch.schema.names)
-            else pool.column(f.name).take(taken) if f.name in pool.schema.names
+            pa.array(place) if f.name == ordinal
+            else pool.column(f.name).take(taken) if f.name in pooled
             else batch.column(f.name).take(pa.array(by))
             for f in schema
         ]  # fmt: skip
