@@ -123,7 +123,7 @@ def test_defaults_are_compared_with_units_and_types(stated, default, agreed):
 
 def test_sources_sinks_and_builders_are_covered():
     names = {name for name, _ in CASES}
-    for part in ("connectors.mqtt.sink.MQTTSink", "connectors.mqtt.source.MQTTSource", "core.sink.ParquetSink",
+    for part in ("connectors.mqtt.sink.MQTTSink", "connectors.mqtt.source.MQTTSource", "core.file_sink.ParquetSink",
                  "dataflows.riotbench.stats.stats", "dataflows.neptune.equipment_monitoring.equipment_monitoring",
                  "tasks.filter.deduplicate.Deduplicate"):  # fmt: skip
         assert f"riot_ops.{part}" in names

@@ -193,7 +193,7 @@ def test_incomplete_chain_is_refused():
         ({1: None}, "a link is missing"),
         ({-1: None}, "a link is missing"),
         ({1: msgspec.msgpack.encode(Link("x", "b", {}))}, "link 1 is not of the chain"),
-        ({2: msgspec.msgpack.encode(Link("b", "x", {}))}, "its newest link is not the one"),
+        ({2: msgspec.msgpack.encode(Link("b", "x", {}))}, "its newest link is not the last written one"),
         ({0: b"\xc1"}, "it: .*"),
     ):
         with pytest.raises(StateError, match=f"it: .*{text}" if not text.startswith("it") else text):

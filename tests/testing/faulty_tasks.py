@@ -377,7 +377,7 @@ FAULTS = [
     (Splitting, "docstring", "^Splitting: the docstring lacks the section 'Parameters'"),
     (Misstating, "docstring", "^high is 8 by default, documented is 9"),
     (Halving, "merge", "^parts merged in the order .* differ from one pass"),
-    (Sharing, "merge", "^merging changes what is merged"),
+    (Sharing, "merge", "^merging changes the merged state"),
 ]
 
 

@@ -1,4 +1,4 @@
-"""What a run shows on the terminal: its progress, warnings, and the answer to Ctrl-C."""
+"""Terminal output of a run: its progress, warnings, and the answer to Ctrl-C."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def run_in_thread(work: Callable[[], T]) -> T:
 
 @contextlib.contextmanager
 def announce_interrupts(console: Console) -> Iterator[None]:
-    """Answer Ctrl-C at once, whatever the program is doing, since an orderly end takes a moment."""
+    """Answer Ctrl-C at once, since an orderly end takes a moment."""
     if threading.current_thread() is not threading.main_thread():
         yield  # only the main thread gets signals
         return
@@ -185,7 +185,7 @@ def show_warnings() -> Iterator[None]:
 
 @contextlib.contextmanager
 def redirect_stderr(path: Path) -> Iterator[None]:
-    """Redirect the standard error of programs that start meanwhile (the JVM) to a file."""
+    """Redirect the standard error of programs started within the block (the JVM) to a file."""
     sys.stderr.flush()
     original = os.dup(2)
     with open(path, "wb") as file:

@@ -1,4 +1,4 @@
-"""Growing pauses between two looks at something that does not say when it changes."""
+"""Growing pauses between two polls of something that does not report its changes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PER_COST, MAX_COSTLY_SECONDS = 50.0, 0.25
 class Backoff:
     """Pauses that grow with the time since the last find: a rare change costs little, and frequent ones are seen soon.
 
-    ``pause = min(max(0.5 ms, quiet / 2), 20 ms)``. Where a look costs much CPU time, the pause grows to 50 times as
+    ``pause = min(max(0.5 ms, quiet / 2), 20 ms)``. Where a poll costs much CPU time, the pause grows to 50 times as
     much, at most 0.25 s.
 
     Parameters
@@ -44,7 +44,7 @@ class Backoff:
         self._found_at = clock()
 
     def found(self) -> None:
-        """Note that the last look found something."""
+        """Note that the last poll found something."""
         self._found_at = self._clock()
 
     def pause(self, cost_s: float = 0.0) -> float:

@@ -180,7 +180,7 @@ class ParquetSink(FileSink):
     compression : str, default "snappy"
         Parquet codec, such as ``snappy``, ``zstd`` or ``none``.
     roll_bytes : int, optional
-        Roll the waiting files of a stream when they have so many bytes.
+        Size in bytes from which the waiting files of a stream are rolled.
     roll_interval : timedelta or str, optional
         Roll them when the oldest has waited for so long, such as ``"1h"``.
 
@@ -241,14 +241,14 @@ class ParquetSink(FileSink):
     def files(self) -> list[tuple[int, str, Path]]:
         found = super().files()
         rolled = {stream: number for number, stream, path in found if path.stem.endswith("-rolled")}
-        # what a crash has left after it was rolled does not count
+        # files that a crash left after they were rolled do not count
         waiting = [one for one in self._waiting() if one[0] > rolled.get(one[1], -1)]
         return sorted(found + waiting)
 
     def commit(self, batch_id: int, messages: Sequence[Message]) -> None:
         super().commit(batch_id, messages)
         if self.rolls:
-            # what came before this batch is final: no restart takes it back
+            # earlier batches are final: no restart replaces them
             self._roll(lambda number: number < batch_id, self._due)
 
     def recover(self, batch_id: int) -> None:

@@ -90,7 +90,7 @@ _SATISFIES: dict[str, Callable[[pa.DataType], bool]] = {
 }
 
 
-#: What the requirements allow that another word describes better.
+#: Clearer descriptions of what some requirements allow.
 _WORDS = {
     "exact number": "number of at most 64 bits",
     "value": "number of at most 64 bits, or a time,",
@@ -398,7 +398,7 @@ class KeyedOperator(Operator):
     def precombine_derived(self, rows: Any) -> pa.RecordBatch | None:
         """Like :meth:`precombine`, for derived records in order whose words are the key.
 
-        No other record comes between the first and the last of them, so that all may have the number of the first.
+        No other record lies between the first and the last of them, so that all may have the number of the first.
         """
         return None
 

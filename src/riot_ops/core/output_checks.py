@@ -1,4 +1,4 @@
-"""Call methods of operators, which users may have written, and check what they return."""
+"""Call methods of operators, which users may have written, and check their results."""
 
 from __future__ import annotations
 

@@ -182,7 +182,7 @@ def _checked(owner: str, name: str, value: Any, declared: Any) -> Any:
 
 
 def describe_mismatch(error: Exception, value: object, declared: Any) -> str:
-    """Say what a type allows instead of a value; the error is that of msgspec."""
+    """Describe the values that a type allows; the error is that of msgspec."""
     if allowed := [x for one in _alternatives(declared) if get_origin(one) is Literal for x in get_args(one)]:
         return f"must be {' or '.join(map(repr, allowed))}{did_you_mean(str(value), map(str, allowed))}"
     return str(error).replace(" - at `$`", "")

@@ -1,6 +1,6 @@
 """The contract of sinks, and those in the user's process: memory, functions, console.
 
-Output is written in numbered batches. What a writer writes stays invisible until the commit of the batch. A second
+Output is written in numbered batches. The output of a writer stays invisible until the commit of the batch. A second
 commit of the same batch, as after a crash between commit and checkpoint, replaces the first: files are written
 effectively once.
 """
@@ -82,7 +82,7 @@ class Sink(ABC):
         """Start a new run: remove the output of an earlier one if ``overwrite``, or raise if there is any."""
 
     def recover(self, batch_id: int) -> None:
-        """Remove what was committed from this batch on: it will be written again."""
+        """Remove the output from this batch on: it will be written again."""
 
     def end(self, schemas: Mapping[str, pa.Schema]) -> None:
         """End a run: make streams without records readable as well."""

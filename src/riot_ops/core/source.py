@@ -143,11 +143,11 @@ class Source(ABC):
         return None
 
     def count(self, start: Offset, end: Offset) -> int | None:
-        """The number of records in the range; None if only reading tells."""
+        """The number of records in the range; None if that is unknown before reading."""
         return None
 
     def seq_at(self, offset: Offset) -> int:
-        """The ``seq`` of the next message at an offset, or a lower bound if only reading tells."""
+        """The ``seq`` of the next message at an offset, or a lower bound if that is unknown before reading."""
         return 0
 
     def commit(self, end: Offset) -> None:

@@ -133,6 +133,6 @@ def source_node(name: str, schema: pa.Schema | Mapping[str, Any] | None = None) 
 
 
 def edge_ordinals(edge: Edge, schema: pa.Schema) -> tuple[str, ...]:
-    """Return the ordinals of the records that leave an edge; a broadcast adds one to tell its copies apart."""
+    """Return the ordinals of the records that leave an edge; a broadcast adds one that distinguishes its copies."""
     more = [next_ordinal(schema.names)] if edge.distribution.kind == "broadcast" else []
     return (*ordinals(schema.names), *more)

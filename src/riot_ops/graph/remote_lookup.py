@@ -1,6 +1,6 @@
 """Keyed steps that Spark asks about the words of a text, so that the text itself need not cross to them.
 
-Such a step only reports what it knows of each word (:meth:`~riot_ops.core.operator.KeyedOperator.is_lookup_only`). So
+Such a step only returns its state of each word (:meth:`~riot_ops.core.operator.KeyedOperator.is_lookup_only`). So
 only the distinct words are sent to it. The texts go straight to the stage that reads its output, which joins both.
 """
 

@@ -63,13 +63,13 @@ class FileFormat(ABC):
         """Read the batches of a file from a row on; the row is 0 if the format cannot count rows."""
 
     def count(self, path: str) -> int | None:
-        """The number of rows of a file; None if only reading it tells."""
+        """The number of rows of a file; None if that is unknown before reading it."""
         return None
 
 
 @dataclass(frozen=True)
 class ParquetFormat(FileFormat):
-    """Parquet files, of which only the wanted columns are read."""
+    """Parquet files; only the requested columns are read."""
 
     wanted: tuple[str, ...] | None = None
 

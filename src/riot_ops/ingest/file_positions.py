@@ -1,9 +1,9 @@
 """Positions in a set of files: which files were read, as what, and how far.
 
-A position names what it has read by path and content, so that a restart finds new files in any order, continues files
-that have grown, and refuses by name what it cannot continue: a file that was replaced, shortened or renamed while it
-was being read, or other files. The content of a file is known by its size and the first and last bytes of what was
-there, whatever its length.
+A position identifies the files that it has read by path and content, so that a restart finds new files in any order,
+continues files that have grown, and refuses by name what it cannot continue: a file that was replaced, shortened or
+renamed while it was being read, or other files. The content of a file is identified by its size and its first and last
+bytes.
 
 An offset has the text of all files that were read to their end (22 bytes a file), and the path, size and content of the
 one being read.
@@ -33,7 +33,7 @@ PACKED = (".gz", ".bz2", ".zst", ".parquet")
 
 @dataclass(frozen=True)
 class ReadFile:
-    """What was read of a file.
+    """The part of a file that was read.
 
     Attributes
     ----------
@@ -69,7 +69,7 @@ def path_hash(path: str) -> bytes:
 
 
 def read_file(path: str, size: int | None = None, read: int = 0) -> ReadFile:
-    """Return what a file is, up to a size.
+    """Return the identity of a file up to a size.
 
     Raises
     ------
@@ -115,7 +115,7 @@ class FilePosition:
     path : str or None
         The file being read.
     current : ReadFile or None
-        What was read of it.
+        The part of it that was read.
     """
 
     origin: str
@@ -157,7 +157,7 @@ class FilePosition:
         return FilePosition(self.origin, done)
 
     def all_read(self) -> list[tuple[bytes, ReadFile]]:
-        """Return what was read of each file, by hash of its path, in order."""
+        """Return the part that was read of each file, by hash of its path, in order."""
         current = [] if self.current is None else [(self.current.path, self.current)]
         return [*((key, one) for key, one in self.done.items() if not current or key != current[0][0]), *current]
 
@@ -235,7 +235,7 @@ def check_unchanged(path: str, before: ReadFile) -> bool:
     StateError
         If it has other content, is shorter, or its last line was unfinished and has changed.
     """
-    remedy = "give what is new another name, or use a new checkpoint"
+    remedy = "give the new file another name, or use a new checkpoint"
     try:
         size = os.path.getsize(path)
         same = size >= before.size and read_file(path, before.size).content == before.content

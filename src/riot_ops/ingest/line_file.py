@@ -78,7 +78,7 @@ class LineFile:
         self.buffer = pa.py_buffer(self.data)
 
     def grow(self) -> int:
-        """Map what was appended since; return the size."""
+        """Map the bytes appended since the last call; return the size."""
         try:
             actual = os.path.getsize(self.path)
         except FileNotFoundError:

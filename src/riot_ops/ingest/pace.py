@@ -97,7 +97,7 @@ class PacedSource(WrappedSource):
         self._wall: float | None = None  # when the clock started ...
         self._origin: Offset | None = None  # ... with the record at this offset ...
         self._first: int | None = None  # ... of this event time
-        #: What was due at the last call of latest: records up to this position, or event times.
+        #: The records due at the last call of latest, up to this position or event time.
         self._asked = 0
 
     def description(self) -> dict[str, Any] | None:

@@ -119,7 +119,7 @@ class ReplaySource(TimedSource):
         self._order: list[tuple[str, int]] = [(path, 0) for path in self.paths]
         #: Number of the first file of this order that the position does not contain.
         self._first_number = 0
-        #: By number, what was read of a file that was read to its end.
+        #: By number, the identity of a file that was read to its end.
         self._whole: dict[int, ReadFile] = {}
 
     def __getstate__(self) -> dict[str, Any]:
@@ -186,7 +186,7 @@ class ReplaySource(TimedSource):
     # -- positions ---------------------------------------------------------------------------------
 
     def _position(self, number: int, byte: int) -> dict[str, Any]:
-        """The fields of an offset that name what was read."""
+        """The fields of an offset that identify the read files."""
         within = number < self._count and byte > self._begin(number)
         if self.repeat > 1:
             return {"of": self._origin, "all": self._all_files} if number or within else {}
@@ -410,7 +410,7 @@ class ReplaySource(TimedSource):
 
 
 def _fields(offset: Offset) -> Offset:
-    """The fields of an offset that name what was read."""
+    """The fields of an offset that identify the read files."""
     return {name: offset[name] for name in ("of", "read", "path", "as", "all") if name in offset}
 
 

@@ -1,6 +1,6 @@
 """Records in memory: tables, frames, lists of dicts and iterators, converted to numbered record batches.
 
-An object with Arrow's C interface is converted by it, without the library that the object comes from.
+An object with Arrow's C interface is converted by it, without the library of the object.
 """
 
 from __future__ import annotations

@@ -64,8 +64,8 @@ def generate_watermarks(
 def _generate(times: Any, present: Any, resolution: Any, cell: Any, votes: Any, rows: Any, floors: Any) -> Any:
     """Find the rows at which stream time may move, and its new values; returns their number.
 
-    What a row does depends on what came before the batch. But in a run of rows in one cell, after ``votes`` of them the
-    cell has stream time or never gets it; from then on only a new maximum of the run can move it.
+    The effect of a row depends on the rows before the batch. But in a run of rows in one cell, after ``votes`` of them
+    the cell has stream time or never gets it; from then on only a new maximum of the run can move it.
     """
     n = 0
     count = 0  # of the run

@@ -1,1 +1,1 @@
-"""Compiled loops over arrays, and what brings Arrow columns to them."""
+"""Compiled loops over arrays, and their conversion from and to Arrow columns."""

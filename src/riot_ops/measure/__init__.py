@@ -1,1 +1,1 @@
-"""What a run did: latency, rates, processor time, memory."""
+"""Measurements of a run: latency, rates, CPU time, memory."""

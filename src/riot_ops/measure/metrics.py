@@ -67,7 +67,7 @@ class Latency:
 
 @dataclass
 class Summary:
-    """What a run did.
+    """Counts and latency of a run.
 
     Attributes
     ----------
@@ -254,7 +254,7 @@ class Stability:
     ----------
     stable : bool
     latency_growth : float
-        Seconds that the latency grows per second; NaN where nothing came out.
+        Seconds that the latency grows per second; NaN where nothing was delivered.
     queue_growth : float
         Share of the input that stays in the queue.
     """

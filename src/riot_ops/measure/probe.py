@@ -136,7 +136,7 @@ class Probe:
         return self._sources, {n: ProbedSink(s, self.folder, streams, self.samples) for n, s in sinks.items()}
 
     def ended(self) -> None:
-        """Note the end of the input: no message triggers what is delivered from now on."""
+        """Note the end of the input: no message triggers later deliveries."""
         self._ended = time.time()
 
     def stop(self) -> None:
@@ -145,7 +145,7 @@ class Probe:
             self._tree.stop()
 
     def report(self) -> Report:
-        """Return what was measured so far; at the sinks, what has been committed."""
+        """Return the measurements so far; at the sinks, those of committed output."""
         assert self._flow is not None, "the probe was not passed to a run"
         for source in self._sources.values():
             if isinstance(source, ProbedSource):

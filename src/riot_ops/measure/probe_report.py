@@ -145,7 +145,7 @@ class Report:
     # -- whole run -----------------------------------------------------------------------------------
 
     def latency(self, *which: float, since_s: float = 0.0, until_s: float = math.inf) -> list[float]:
-        """Quantiles of the latency in seconds, by message, of what was delivered in a time of the run."""
+        """Quantiles of the latency in seconds, by message, of the records delivered in a part of the run."""
         values, weights = self.latencies(since_s, until_s)
         return quantiles(values, weights, which)
 
@@ -178,7 +178,7 @@ class Report:
     def settled_selectivity(self) -> float:
         """Records delivered per message of the second half of the messages, by number.
 
-        Excludes the beginning, in which windows fill, what is emitted only at the end of the input, and the
+        Excludes the beginning, in which windows fill, records emitted only at the end of the input, and the
         messages after the last one that led to a record.
         """
         seq, weight = self._arrived["seq"], self._arrived["weight"]
@@ -307,7 +307,7 @@ class Report:
 
 
 def _once(sent: npt.NDArray[np.void]) -> npt.NDArray[np.void]:
-    """Drop what was read again after a failure: the first read counts."""
+    """Drop repeated reads after a failure: the first read counts."""
     ordered = sent[np.argsort(sent["read"], kind="stable")]
     _, index = np.unique(ordered[["source", "first", "last"]], return_index=True)
     return np.asarray(ordered[np.sort(index)])

@@ -109,14 +109,14 @@ class MarkovModel:
         states = [name.strip() for name in names.split(",")]
         try:
             matrix = [[float(cell) for cell in row.split(",")] for row in rows]
-        except ValueError:  # whose text shows what the file has
+        except ValueError:  # whose text shows the content of the file
             raise ConfigError("a row of probabilities must be numbers") from None
         if [len(row) for row in matrix] != [len(states)] * len(states):
             raise ConfigError(f"{len(states)} states need as many rows and columns, got rows of {[*map(len, matrix)]}")
         return cls(tuple(states), np.array(matrix))
 
     def costs(self, metric: str) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-        """What a transition adds to a score and, by the state that it leaves, to the divisor of the score."""
+        """The contribution of a transition to a score and, by its first state, to the divisor of the score."""
         p = self.matrix
         unit = readonly(np.ones(len(self.states)))
         if metric == "miss_probability":

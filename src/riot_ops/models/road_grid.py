@@ -44,7 +44,7 @@ def fill_grid(
     """Enter each segment into all cells that may contain a point within ``reach`` metres of it.
 
     With empty ``entries`` it only counts: the entries of cell c in ``edges[c + 1]``. Otherwise ``edges[c]`` is where
-    the next entry of the cell goes. Segments are entered in order.
+    the next entry of the cell is written. Segments are entered in order.
     """
     margin_y = reach / METRES * 1.000001
     for s in range(x1.size):

@@ -127,7 +127,7 @@ class TreeModel(Model, frozen=True, kw_only=True, tag="DTC"):
             Labels in the order wanted, including all of the estimator; by default those of the estimator. At leaves
             with ties the first class in this order wins, so with another order predictions may differ there.
         missing : "route" or "null", default "route"
-            Whether NaN goes the way that the estimator gives it, if it takes NaN, or leaves the row without a class.
+            Whether NaN takes the estimator's branch, if it accepts NaN, or leaves the row without a class.
         """
         if missing not in ("route", "null"):
             raise ModelError(f"missing must be 'route' or 'null', got {missing!r}")

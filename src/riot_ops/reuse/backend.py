@@ -34,7 +34,7 @@ class Backend(Protocol):
         """End a dataflow's sinks and the steps that only this dataflow used."""
 
     def wait_for_sinks(self, name: str) -> None:
-        """Wait, within limits, for the sinks of a removed dataflow; other actions may pass meanwhile."""
+        """Wait, within limits, for the sinks of a removed dataflow; other actions may run at the same time."""
 
     def apply_pause(self, change: PauseChange) -> dict[str, int]:
         """Pause or resume a dataflow's sinks and the steps that only they kept active.
@@ -69,8 +69,8 @@ class Backend(Protocol):
     def recovering(self) -> AbstractContextManager[None]:
         """Surround the :meth:`extend` of dataflows that ran before a restart, with the steps that they had.
 
-        The back end continues what it kept of them, and at the end drops what no dataflow has claimed. A source or sink
-        that cannot be opened again counts as failed, for its dataflow alone.
+        The back end resumes their saved state, and at the end drops the state that no dataflow has claimed. A source or
+        sink that cannot be opened again counts as failed, for its dataflow alone.
         """
 
     def close(self) -> None:

@@ -104,7 +104,7 @@ class LocalCheckpoint:
         return self._saved.epoch
 
     def sink_position(self, name: str) -> SinkPosition:
-        """Where the sinks of a dataflow continue; one that is in no checkpoint begins again in the first epoch."""
+        """The epoch at which the sinks of a dataflow continue; without a checkpoint, the first one."""
         return self.snapshot.dataflows.get(name, SinkPosition(0 if self._saved.epoch else None))
 
     @property
@@ -119,7 +119,7 @@ class LocalCheckpoint:
         }
 
     def restore(self, source: SharedSource) -> None:
-        """Set a shared source to where the one stood that the same steps read."""
+        """Set a shared source to the position of the one that the same steps read."""
         for name, kept in self.snapshot.readings.items():
             members = {
                 m: own for m, steps in source.readers.items() for own in kept.readers if steps & {*kept.readers[own]}

@@ -30,7 +30,7 @@ class RunningStep:
 
 @dataclass(frozen=True)
 class Addition:
-    """What a new dataflow adds to the running steps.
+    """Steps and streams that a new dataflow adds.
 
     Attributes
     ----------
@@ -61,7 +61,7 @@ class Addition:
 
 @dataclass(frozen=True)
 class Removal:
-    """What the removal of a dataflow ends.
+    """Steps and streams that the removal of a dataflow ends.
 
     Attributes
     ----------
@@ -136,7 +136,7 @@ class Ledger:
         """
         found = []
         begun: set[str] = set()
-        twins: dict[tuple[str, tuple[str, ...]], str] = {}  # the new steps, of which there is one each as well
+        twins: dict[tuple[str, tuple[str, ...]], str] = {}  # the new steps, each of which exists once too
         number = self._next
         for name, identities in coming.items():
             placed: dict[str, str] = {}
@@ -209,7 +209,7 @@ class Ledger:
     # -- removals ----------------------------------------------------------------------------------
 
     def plan_removal(self, name: str) -> Removal:
-        """What the removal of a dataflow would end."""
+        """Plan the removal of a dataflow."""
         steps = dict.fromkeys(self.placed[name].values())
         stopped = tuple(step for step in steps if self.users[step] == {name})
         kept = tuple(step for step in steps if self.users[step] != {name})

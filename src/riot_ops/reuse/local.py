@@ -2,7 +2,7 @@
 
 The engine runs the steps that :func:`~riot_ops.graph.lowering.lower` makes of each dataflow, under the ids of the
 running steps. A new dataflow appends the steps that do not run yet; the state of the other steps is not touched. A
-shared step gives bit for bit what it would give to one dataflow alone.
+shared step has, bit for bit, the output that it would have for one dataflow alone.
 """
 
 from __future__ import annotations
@@ -196,7 +196,7 @@ class LocalBackend(Driver):
     def _try_pause(self, change: PauseChange) -> dict[str, int] | None:
         """Pause or resume a dataflow if the records before that are in a checkpoint; None if they are not."""
         with self.exclusive():
-            if self._changed and not self.commit(self.sinks.limits.grace_s):  # the sinks catch up meanwhile
+            if self._changed and not self.commit(self.sinks.limits.grace_s):  # the sinks catch up in the meantime
                 return None
             queue, disabled = self.sinks.queues[change.name], self.engine.disabled
             before = queue.paused, disabled
@@ -253,7 +253,7 @@ class LocalBackend(Driver):
         self._changed = False  # everything is as in the checkpoint
 
     def _restore_failures(self, before: Mapping[str, str], state: Mapping[str, bytes]) -> None:
-        """Disable steps that failed before or that are placeholders, and tell the sinks that depend on them."""
+        """Disable steps that failed before or that are placeholders, and fail the sinks that depend on them."""
         missing = placeholder_reasons(self.engine.steps)
         self._placeholder_state = {step: state.get(step) for step in missing.keys() - before.keys()}
         broken = {**missing, **before}
@@ -283,7 +283,7 @@ class LocalBackend(Driver):
         """Also ``messages`` read, ``records`` taken by each step, and the sinks' figures by dataflow.
 
         ``spared`` counts the records that steps would also have taken if no dataflow shared a step. ``rows`` are the
-        records that each dataflow got. ``failed`` says what went wrong with a dataflow's sources, steps or sinks.
+        records that each dataflow got. ``failed`` has the errors of a dataflow's sources, steps and sinks.
         ``dropped`` counts, by stream, the records that some sink did not get, or had not committed when it failed.
         ``slow`` are the bytes that wait for slow sinks.
         """

@@ -90,7 +90,7 @@ class ActionLog:
             end = data.find(b"\n", at) + 1
             entry = _parse_line(data[at:end]) if end else None
             if entry is None and (not end or end == len(data)):
-                break  # torn: no caller was told that it was written
+                break  # torn: no caller was given success for it
             if entry is None or entry["n"] != self._line:
                 raise StateError(
                     f"the log {self.path} is damaged in line {self._line + 1}; restore it, or begin with a new one"
@@ -134,7 +134,7 @@ class ActionLog:
             os.replace(hidden, self._end_path)
 
     def _forget_end(self) -> None:
-        """Remove what is known of the end, before lines are removed or replaced."""
+        """Remove the recorded end, before lines are removed or replaced."""
         with suppress(OSError):
             self._end_path.unlink(missing_ok=True)
 
@@ -324,7 +324,7 @@ COMPLETED_ACTIONS = ("remove", "pause", "resume")
 
 @dataclass
 class ReplayedState:
-    """What a log leads to.
+    """State after the replay of a log.
 
     Attributes
     ----------

@@ -221,7 +221,7 @@ class ReuseManager:
         """End a dataflow, and the steps that no other dataflow uses.
 
         Its sinks still get the records that have come for it. The call waits for them, though not for slow sinks; other
-        actions may pass meanwhile.
+        actions may run at the same time.
         """
         with self._lock, defer_interrupt() as check:
             self._check_running(name)
@@ -380,7 +380,7 @@ class ReuseManager:
             self.ledger.apply_pause(change)
 
     def _replay(self, log: ActionLog) -> None:
-        """Bring the ledger and the back end to where the log ends."""
+        """Replay the log into the ledger and the back end."""
         if not log.actions and (kept := self.backend.retained_dataflows()):
             raise StateError(
                 f"the log {log.path} is empty, but the folder of the back end holds {', '.join(sorted(kept))}: "

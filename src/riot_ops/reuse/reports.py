@@ -1,4 +1,4 @@
-"""What the manager reports: ledger, new and stopped steps, figures and diagrams."""
+"""Reports of the manager: ledger, new and stopped steps, figures and diagrams."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def explain_addition(addition: Addition, ledger: Ledger) -> Explanation:
 
 
 def sharing_counts(ledger: Ledger, owners: Mapping[str, str | None]) -> dict[str, Any]:
-    """Count what the ledger holds; see :meth:`riot_ops.reuse.ReuseManager.stats`."""
+    """Count the steps and streams of the ledger; see :meth:`riot_ops.reuse.ReuseManager.stats`."""
     placed = [ledger.steps[s] for steps in ledger.placed.values() for s in steps.values()]
     return {
         "dataflows": {

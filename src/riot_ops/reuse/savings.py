@@ -36,7 +36,7 @@ class Savings:
 
 
 class SavingsMeter:
-    """Measures what has been saved since the previous measurement.
+    """Measures the savings since the previous measurement.
 
     Parameters
     ----------

@@ -132,7 +132,7 @@ class SharedSource:
             self.close()
 
     def commit(self, offset: Offset) -> None:
-        """Let the source discard what was read up to an offset; after an error the next commit does it as well."""
+        """Let the source discard records up to an offset; after an error, the next commit does so."""
         try:
             self.source.commit(offset)
         except Exception as error:  # as above
@@ -267,7 +267,7 @@ class SourcePool:
         return [(one, one.offset) for one in going if times[one.name] == 1 and one.offset is not None]
 
     def commit(self, offsets: Sequence[tuple[SharedSource, Offset]]) -> None:
-        """Let sources that are still open discard what was read up to these offsets."""
+        """Let sources that are still open discard records up to these offsets."""
         open_now = {id(one) for one in self.open_sources.values()}
         for one, offset in offsets:
             if id(one) in open_now and one.failure is None:

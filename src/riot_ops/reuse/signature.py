@@ -64,7 +64,7 @@ class StepIdentity:
     lookback : Lookback or None
         How far back the results of this step alone reach; None: to the beginning.
     source_key : str
-        Of a source, what is read: equal for sources that differ only in their fields or in their message numbers.
+        Identity of a source's input: equal for sources that differ only in their fields or in their message numbers.
     """
 
     signature: str
@@ -140,7 +140,7 @@ def identify_steps(
 
 
 def _roles(flow: Graph, sources: Mapping[str, Source] | None) -> dict[str, tuple[Any, ...]]:
-    """By source node: what is read, its fields, its place in the numbering, and the sources read as one log."""
+    """By source node: its input, its fields, its place in the numbering, and the sources read as one log."""
     numbering = flow.numbering()
     nodes = flow.nodes_of_kind("source")
     read = {node.id: _read(node, None if sources is None else sources.get(node.id)) for node in nodes}
@@ -159,7 +159,7 @@ def _read(node: Node, source: Source | None) -> Any:
 
 
 def describe_source(source: Source) -> Any:
-    """Describe what a source reads; a unique token if its own class does not describe that."""
+    """Describe the input of a source; a unique token if its own class does not describe it."""
     known = source.description()
     return unique_token(source) if known is None or _inherits(source) else known
 
@@ -207,7 +207,7 @@ def _parameters(task: Operator) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """A parameter as JSON that tells apart values of different types; a unique token for what JSON cannot hold."""
+    """A parameter as JSON that distinguishes types of values; a unique token for a value that JSON cannot hold."""
     if isinstance(value, float) and not math.isfinite(value):
         return None  # see _infinite
     if value is None or isinstance(value, bool | int | str | float):
@@ -280,7 +280,7 @@ def _canonical(value: Any) -> str:
 
 def _normalize(value: Any) -> Any:
     if isinstance(value, str):
-        value.encode()  # not normalised: files and filters distinguish texts that look alike
+        value.encode()  # not normalised: files and filters distinguish texts of equal appearance
         return value
     if isinstance(value, float):
         return value + 0.0  # turns -0.0 into 0.0

@@ -1,9 +1,9 @@
 """The queues of all dataflows' sinks, which take records without delaying each other.
 
-One thread writes what a turn gives to all dataflows, and the next turn waits for it. A queue whose sinks take longer
-than the grace keeps that thread, and the pool starts another one: a thousand quick sinks cost one thread, and each slow
-one has its own. Records for a slow sink wait in its queue; the dataflow chooses what happens when the queue is full
-(``on_slow``).
+One thread writes the records of a turn for all dataflows, and the next turn waits for it. A queue whose sinks take
+longer than the grace keeps that thread, and the pool starts another one: a thousand quick sinks cost one thread, and
+each slow one has its own. Records for a slow sink wait in its queue; the dataflow chooses what happens when the queue
+is full (``on_slow``).
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ class SinkQueue:
     durable : bool, default False
         As for :class:`~riot_ops.reuse.sink_writer.SinkWriter`.
     position : SinkPosition, optional
-        Where the sinks stood before a restart.
+        Position of the sinks before a restart.
 
     Attributes
     ----------
@@ -378,7 +378,7 @@ class Barrier:
         self._position = self._queue.position()
 
     def position(self) -> SinkPosition | None:
-        """Where the sinks stood; None if they have not reached it yet."""
+        """Position of the sinks; None if they have not reached the barrier yet."""
         if self._position is None and self._queue.finished:
             self.reach()
         return self._position

@@ -51,7 +51,7 @@ class SinkWriter:
     Raises
     ------
     ConnectorError
-        If another process writes to the folder of a sink. Otherwise what a sink raises that cannot begin.
+        If another process writes to the folder of a sink. Otherwise the error of a sink that cannot begin.
     """
 
     def __init__(

@@ -98,7 +98,7 @@ class Submission:
                 raise ConfigError(f"{name} must be {' or '.join(map(repr, known))}, got {given!r}")
 
 
-#: A dataflow to run: what it adds to the ledger, and its submission.
+#: A dataflow to run: its addition to the ledger, and its submission.
 Deployment = tuple[Addition, Submission]
 
 

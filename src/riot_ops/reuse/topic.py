@@ -127,7 +127,7 @@ class Topic:
 
     def pending(self, since: int) -> Iterator[tuple[int, Marker]]:
         """The batches from ``since`` on with their markers; raise if batch ``since`` has been trimmed."""
-        made = self.head().batch  # first: a batch made meanwhile may be listed or not
+        made = self.head().batch  # first: a concurrent batch may be listed or not
         found = self.batches(since)
         if (first := found[0] if found else made + 1) > since:
             raise ConnectorError(f"the topic {self.folder} begins with batch {first}, batch {since} is gone")
@@ -139,7 +139,7 @@ class Topic:
         return found
 
     def available(self, since: int = 0) -> list[Marker]:
-        """Markers of the batches from ``since`` on that are there now; others may trim meanwhile."""
+        """Markers of the existing batches from ``since`` on; another reader may trim them at any time."""
         found = (self._marker(number) for number in self.batch_numbers() if number >= since)
         return [marker for marker in found if marker is not None]
 
@@ -152,7 +152,7 @@ class Topic:
         try:
             found: Head = self._read(self.folder / HEAD, Head)
         except ConnectorError as error:
-            if not isinstance(error.__cause__, FileNotFoundError):  # trimming may remove it meanwhile
+            if not isinstance(error.__cause__, FileNotFoundError):  # concurrent trimming may remove it
                 raise
             found = Head()
         return found
@@ -187,7 +187,7 @@ class Topic:
         """By reader, the first batch that it has not read."""
         found = {}
         for path in sorted((self.folder / "readers").glob("*.json")):
-            with contextlib.suppress(FileNotFoundError):  # the reader has left meanwhile
+            with contextlib.suppress(FileNotFoundError):  # the reader has left in the meantime
                 found[path.stem] = self._decode(path, path.read_bytes(), int)
         return found
 
@@ -234,7 +234,7 @@ class Topic:
     # -- files -------------------------------------------------------------------------------------
 
     def batch_numbers(self) -> list[int]:
-        """Numbers of the batches that are there now; others may trim meanwhile."""
+        """Numbers of the existing batches; another reader may trim them at any time."""
         try:
             names = os.listdir(self.folder)
         except FileNotFoundError:

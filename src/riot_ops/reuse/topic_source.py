@@ -87,7 +87,7 @@ class TopicSource(Source):
                 yield from batches
 
     def waits(self) -> bool:
-        return True  # whether its writer goes on is not known here
+        return True  # whether its writer continues is not known here
 
     def count(self, start: Offset, end: Offset) -> int | None:
         return sum(self._rows(self.topic.marker(number)) for number in range(start["batch"], end["batch"]))

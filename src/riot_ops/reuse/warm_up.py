@@ -1,6 +1,6 @@
 """Warm-up of new dataflows: which of their records do not depend on records from before they were submitted.
 
-A step :class:`~riot_ops.tasks.FlagWarmUp` of the new dataflow stands before its sinks. Its waiting time follows from
+A step :class:`~riot_ops.tasks.FlagWarmUp` of the new dataflow precedes its sinks. Its waiting time follows from
 the lookback of the steps upstream: numbers of messages per key, and spans of event time, add up along the way.
 """
 

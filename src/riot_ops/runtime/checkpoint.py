@@ -73,7 +73,7 @@ class Checkpoint:
         return found[-1] if found else None
 
     def read(self, path: Path) -> CheckpointData:
-        """Read a file; raises :class:`StateError` if it differs in any way from what was written."""
+        """Read a file; raises :class:`StateError` if it differs in any way from the written one."""
         try:
             data = path.read_bytes()
         except OSError as error:

@@ -350,7 +350,7 @@ def _kind(operator: Any) -> str:
 
 
 def _concatenate_output(made: list[Any]) -> list[Any]:
-    """Concatenate what a step made of consecutive batches.
+    """Concatenate the results of a step for consecutive batches.
 
     So long lines are read in place from several batches, without a copy, but their parsed records form one batch.
     """
@@ -361,7 +361,7 @@ def _concatenate_output(made: list[Any]) -> list[Any]:
 
 
 def _rejected_count(operator: Any, taken: int, results: list[pa.RecordBatch], letters: int) -> int:
-    """Return the number of records rejected outright; one that still produced some rows does not count."""
+    """Return the number of records rejected completely, without any rows."""
     if not letters or isinstance(operator, (Route, IngestStep)) or not operator.expands():
         return letters
     accepted = 0

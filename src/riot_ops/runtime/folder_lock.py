@@ -139,7 +139,7 @@ def _try_lock(path: Path) -> IO[bytes] | None:
         except BaseException:
             file.close()
             raise
-        file.close()  # the previous owner has removed it meanwhile
+        file.close()  # the previous owner has just removed it
 
 
 def _owner(path: Path) -> str:

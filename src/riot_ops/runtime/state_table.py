@@ -135,7 +135,7 @@ def live_rows(rows: pa.Table, keys: pa.Table, ttl: timedelta | None, now: int) -
     if ttl is not None:
         seen = rows.column("last").to_numpy()[indices]
         indices = indices[max(now, seen.max()) - seen <= to_microseconds(ttl)]
-    # a key that expired and came back has a new slot beside the old one
+    # an expired key that returned has a new slot besides the old one
     columns = [column.combine_chunks() for column in keys.take(rows.column("slot").take(indices)).columns]
     _, first = np.unique(key_numbers(columns, indices.size)[::-1], return_index=True)
     return np.sort(indices[indices.size - 1 - first])

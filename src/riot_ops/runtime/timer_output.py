@@ -1,4 +1,4 @@
-"""Timer output: what a task emits because stream time has passed, as records with keys, times and order."""
+"""Timer output: records that a task emits because stream time has passed, with keys, times and order."""
 
 from __future__ import annotations
 

@@ -105,7 +105,7 @@ def _place_between(
 ) -> Any:  # fmt: skip
     """Place the moves of stream time between rows, by message number; returns the number of moves.
 
-    A move comes before the first record of its message, and so after the timer output that earlier tasks emitted for
+    A move precedes the first record of its message, and so follows the timer output that earlier tasks emitted for
     that message, whose ``places`` are negative (the array is empty if there is none). Each such row was due at its own
     time, which is its place plus ``begin``: at that row stream time has only come to just before that time.
     """
@@ -113,7 +113,7 @@ def _place_between(
     low = 0
     shown = now
     for m in range(moved.size):
-        back = until[m] < shown  # what the earlier time made comes first
+        back = until[m] < shown  # output of the earlier time is first
         shown = until[m]
         high = numbers.size
         step = 1  # gallop: the message's first row is mostly near
@@ -191,7 +191,7 @@ class Watermark:
         first: str = "seq",
         own: pa.RecordBatch | None = None,
     ) -> Ticks:
-        """Return how stream time moves over the rows of a batch, by the watermarks that came with it.
+        """Return how stream time moves over the rows of a batch, by the watermarks beside it.
 
         ``first`` is the field that orders rows and watermarks. A batch without ``seq`` is numbered by its rows. In
         order of event time, the watermarks in order of their messages decide where stream time ends, and going back
@@ -270,7 +270,7 @@ class Watermark:
         return Ticks(start, np.zeros(1, np.int64), moved, np.array([self.seq]), self.clock.resolution, lag, self.origin)
 
     def reset_end(self) -> None:
-        """Undo the moves of the end of the stream, so that a stream that goes on follows its records again."""
+        """Undo the moves of the end of the stream, so that a continued stream follows its records again."""
         self.ending = False
         if self._before_end is not None:
             (self.now, self.seq, self._votes), self._before_end = self._before_end, None

@@ -60,14 +60,14 @@ SINK_STAGE = -1
 
 #: Stage number of blocks that only count, in ``rows``, what their ``stream`` names: the metrics of a query.
 METRICS_STAGE = -2
-#: In this order: records read from the sources, rejected ones and those of them that came late, records written to
+#: In this order: records read from the sources, rejected ones and the late ones of them, records written to
 #: sinks, and keys with state in the buckets that had records.
 METRICS = ("records", "rejected", "late", "written", "state_keys")
 
 #: End of the counted reasons of late records.
 LATE = ": late"
 
-#: A batch larger than a block is cut, but into parts of at least this many bytes, whatever the capacity of a block.
+#: A batch larger than a block is cut, but into parts of at least this many bytes, at any capacity of a block.
 MIN_PART_BYTES = 1 << 16
 
 #: Limits of a :class:`PrecombineBuffer`, in records and bytes.
@@ -264,7 +264,7 @@ class Packer:
                         self._writer.write(sink, batch)
 
     def count(self, steps: Mapping[str, tuple[int, int]], records: int = 0, state_keys: int = 0) -> None:
-        """Note how many records each step took and rejected, how many came from sources, and the keys with state."""
+        """Count the records that each step processed and rejected, those of sources, and the keys with state."""
         self._records += records
         self._state_keys += state_keys
         if self._writer is not None:
@@ -290,7 +290,7 @@ class Packer:
                     yield Block(METRICS_STAGE, bucket, name, n, self._first, self._last, b"")
 
     def abort(self) -> None:
-        """Discard what was written."""
+        """Discard the written blocks."""
         if self._writer is not None:
             self._writer.abort()
 

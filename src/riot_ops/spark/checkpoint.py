@@ -131,7 +131,7 @@ class SparkCheckpoint:
         return max((int(name) for name in names if name.isdigit()), default=-1) + 1
 
     def forget(self) -> None:
-        """Remove what a query has left that committed nothing: its first planned micro-batch and its settings.
+        """Remove the files of a query that committed nothing: its first planned micro-batch and its settings.
 
         Otherwise Spark would continue with them, even if they made the query fail. The initial offsets of the sources
         stay.

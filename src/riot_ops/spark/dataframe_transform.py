@@ -82,7 +82,7 @@ BATCH_ROWS = 65_536
 BATCH_SECONDS = 0.5
 FEW_PARTITIONS = 4
 NO_FIELDS = pa.schema([])
-#: What a task of a streaming query knows of its shuffle partitions: Spark restores the first of these that it has.
+#: Settings with the number of shuffle partitions of a streaming query, in the order in which Spark prefers them.
 QUERY_PARTITIONS = ("spark.sql.streaming.internal.stateStore.partitions", PARTITIONS)
 #: Spark's error condition where a pipeline's function asks a DataFrame of the pipeline for its schema.
 NO_ANALYSIS = "ATTEMPT_ANALYSIS_IN_PIPELINE_QUERY_FUNCTION"
@@ -274,7 +274,7 @@ def assign_labels(stages: Plan, partitions: int) -> dict[int, list[int]]:
 class QueryLabels(Mapping[int, list[int]]):
     """The bucket labels for the number of shuffle partitions of the query that runs.
 
-    A query that continues has the number that it began with, whatever the session has by now. Spark hands the settings
+    A continued query has its original number, even if that of the session has changed. Spark hands the settings
     of the query to its tasks; elsewhere the number is ``partitions``.
     """
 

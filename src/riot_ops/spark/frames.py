@@ -286,7 +286,7 @@ def _cached_blocks(packed: DataFrame) -> Iterator[frozenset[str]]:
     packed.persist()
     try:
         conf.set(CACHED_ROWS, "1")
-        try:  # compute all of it, even what the function ignores, so that state advances
+        try:  # compute all rows, even those that the function ignores, so that state advances
             ((streams,),) = packed.selectExpr("collect_set(stream)").collect()
         finally:
             conf.set(CACHED_ROWS, before)

@@ -70,7 +70,7 @@ def linked_spark_home() -> Iterator[None]:
     """Set SPARK_HOME while Spark starts: to the installed PySpark without its archive of the same Python modules.
 
     Spark puts that archive first on the path of the Python processes that it starts, a dozen for the first query. Each
-    of them compiles what it imports from an archive again, which takes half a second.
+    of them compiles its imports from an archive again, which takes half a second.
     """
     home = _home()
     if home is None:

@@ -1,4 +1,4 @@
-"""Functions over the batches of a DataFrame, whatever its columns are called."""
+"""Functions over the batches of a DataFrame with any names of columns."""
 
 from __future__ import annotations
 

@@ -101,7 +101,7 @@ class Query:
     def wait(self, timeout_s: float | None = None, progress: Callable[[Query], None] | None = None) -> Summary:
         """Wait until the sources have ended, then stop; raises the error of a failed query.
 
-        Ctrl-C stops the query; what was committed stays, and the query can be continued from its checkpoint.
+        Ctrl-C stops the query; committed output stays, and the query can be continued from its checkpoint.
         """
         until = None if timeout_s is None else time.monotonic() + timeout_s
         with handle_termination(), defer_interrupt() as check:
@@ -232,7 +232,7 @@ class Query:
         ends = self._offsets_of(progress["sources"])
         if not all(end is not None and end["ended"] for end in ends):
             return False
-        # the end of a micro-batch that an earlier query had planned is from before files came
+        # the end of a micro-batch planned by an earlier query is older than the new files
         pairs = zip(ends, self._sources.values(), strict=True)
         return all(source.latest_blocks or source.finished(end["at"]) for end, source in pairs)
 

@@ -214,7 +214,7 @@ def _additional_session(cores: int, settings: Mapping[str, str]) -> SparkSession
 
 
 def _warehouse() -> Path:
-    """Return the folder for tables that a user saves without a path: this process's own, and gone with it."""
+    """Return the folder for tables that a user saves without a path: of this process, removed at its end."""
     folder = temporary_folder("riot_ops-warehouse-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder
@@ -263,7 +263,7 @@ def active_session(spark: SparkSession) -> Iterator[None]:
 
 @contextlib.contextmanager
 def stateful_workers(spark: Any) -> Iterator[None]:
-    """Give the tasks of the stages defined meanwhile Python workers of their own.
+    """Give the tasks of stages defined within the block Python workers of their own.
 
     Spark hands a task to any free worker. The workers of stages with state keep it from one micro-batch to the next. So
     the fewer there are, the more often they already have the state, and the fewer copies exist. Spark may still start
@@ -284,7 +284,7 @@ def stateful_workers(spark: Any) -> Iterator[None]:
 
 @contextlib.contextmanager
 def query_settings(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
-    """Apply settings to the queries started meanwhile, such as the number of shuffle partitions.
+    """Apply settings to queries started within the block, such as the number of shuffle partitions.
 
     A query copies its session's settings in ``start()`` and keeps the copy. A session of its own would hide the query
     from the user's listeners and ``spark.streams``; so the session's settings are changed and then restored.

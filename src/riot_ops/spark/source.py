@@ -124,7 +124,7 @@ class Reader:
         return self._stage.blocks(partition.split, partition.last)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Let the source forget what is before an offset."""
+        """Let the source discard records before an offset."""
         self._stage.source.commit(end["at"])
 
     def stop(self) -> None:

@@ -77,7 +77,7 @@ CACHED_QUERIES, CACHED_SECONDS = 4, 60.0
 MAX_MERGED_ROWS = 32_768
 #: Maximum number of links after a base.
 MAX_DELTAS = 512
-#: Approximate maximum size of a link, of which several copies exist on its way into Spark's store.
+#: Approximate maximum size of a link; several copies exist on its way into Spark's store.
 LINK_BYTES = 4 << 20
 
 

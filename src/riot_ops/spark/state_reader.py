@@ -139,7 +139,7 @@ def chain_snapshots(stored: dict[int, bytes], damaged: str) -> Snapshots:
             f"{damaged}: {error if isinstance(error, msgspec.MsgspecError) else 'a link is missing'}"
         ) from None
     if token != head.token:
-        raise StateError(f"{damaged}: its newest link is not the one that was written last")
+        raise StateError(f"{damaged}: its newest link is not the last written one")
     return found
 
 

@@ -13,7 +13,7 @@ __all__ = ["freeze_once"]
 
 @functools.cache
 def freeze_once() -> None:
-    """Freeze the live objects, once per process: what is alive after its first task is not garbage.
+    """Freeze the live objects, once per process: objects alive after its first task are not garbage.
 
     Workers forked from riot_ops' own daemon inherit this state. ``gc.get_freeze_count()`` is not used, as it traverses
     the frozen objects to count them, over 10 ms of each task.

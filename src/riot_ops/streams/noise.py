@@ -1,4 +1,4 @@
-"""Random numbers by hashing: each is a function of where it is used, not of what came before.
+"""Random numbers by hashing: each depends on its place of use, not on earlier numbers.
 
 A stream that must give record *i* without generating those before it cannot use a generator with a
 running state. Here every random number is a hash (the finaliser of splitmix64 [1]_) of the seed and

@@ -50,7 +50,7 @@ class TextLineSource(IndexedSource):
     stream : str
         Name of the stream, by which :func:`riot_ops.streams.generate` finds it.
     domain : str
-        What the stream holds, in a few words.
+        Content of the stream, in a few words.
     start_ms : int
         Time of the first line, in ms since 1970.
     gap_ms : float

@@ -1,6 +1,6 @@
 """Checks of what holds for every task, as small functions over a task and an input.
 
-Each check takes a :class:`~riot_ops.task.Case` and raises :class:`AssertionError` (or what the task
+Each check takes a :class:`~riot_ops.task.Case` and raises :class:`AssertionError` (or the error that the task
 raised) where the property does not hold. Floats are compared to the last bit; NaN equals NaN.
 """
 

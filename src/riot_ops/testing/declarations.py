@@ -1,5 +1,5 @@
 # ruff: noqa: S301, PT017, PT018 (a kit of assertions; pickles are its own)
-"""Checks of what a task declares: parameters, documentation, schemas."""
+"""Checks of a task's declarations: parameters, documentation, schemas."""
 
 from __future__ import annotations
 

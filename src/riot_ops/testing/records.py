@@ -39,7 +39,7 @@ SOME_RECORDS = 1_000
 
 
 def check_missing_and_bad_values(case: Case) -> None:
-    """Null, NaN and infinity give what the docstring says, and a rejected record leaves no trace.
+    """Null, NaN and infinity have the documented effect, and a rejected record leaves no trace.
 
     A rejected record is in the errors with a documented reason; the others are emitted as if it had
     never existed. A task computes numbers or null, never NaN.

@@ -81,7 +81,7 @@ class Service(ABC):
 
     @property
     def log(self) -> Path:
-        """The file with what the server printed."""
+        """The file with the server's output."""
         return self.folder / f"{self.name}.log"
 
     def start(self) -> Self:
@@ -250,7 +250,7 @@ _INSTALL = "run 'tools/services.py install mosquitto' as root (Debian: apt-get i
 
 
 class Azurite(Service):
-    """Azure blob and table storage. What it acknowledged survives :meth:`stop`, but not always :meth:`kill`.
+    """Azure blob and table storage. Acknowledged writes survive :meth:`stop`, but not always :meth:`kill`.
 
     Attributes
     ----------

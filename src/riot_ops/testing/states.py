@@ -56,11 +56,11 @@ def check_merge(case: Case) -> None:
         assert _content(a) == whole, "merging an empty state changes something"
         empty = KeyedState(task)
         empty.merge(a)
-        assert _content(empty) == whole, "an empty state becomes something else than what is merged into it"
+        assert _content(empty) == whole, "an empty state differs from the state merged into it"
         a.update(batch, DeadLetters(task.name()))
         assert _content(empty) == whole, "merged states share memory"
         merged.merge(parts[2])
-        assert [_content(part) for part in parts] == before, "merging changes what is merged"
+        assert [_content(part) for part in parts] == before, "merging changes the merged state"
 
 
 def _over(task: KeyedTask, batch: pa.RecordBatch, rows: Any) -> KeyedState:
@@ -91,7 +91,7 @@ def _content(state: KeyedState) -> dict[str, str]:
 def check_state_versions(case: Case) -> None:
     """Only the state of the same task, version and parameters is loaded; anything else changes nothing.
 
-    What is refused raises :class:`~riot_ops.core.errors.StateError`, which says what differs.
+    A refused state raises :class:`~riot_ops.core.errors.StateError`, which names the difference.
     """
     task, batch = case.task, case.batch
     assert isinstance(task, KeyedTask)

@@ -111,7 +111,7 @@ def _encode(value: Any) -> bytes:
 
 
 def _topic_problem(topic: str) -> str:
-    """Say what is wrong with a topic; empty if nothing."""
+    """Describe what is wrong with a topic; empty if it is valid."""
     if not topic:
         return "the topic is empty"
     for sign in "+#\0":

@@ -98,7 +98,7 @@ def check_name(name: str) -> str:
 
 
 def name_problem(name: str) -> str:
-    """Say what is wrong with the name of a blob; empty if nothing."""
+    """Describe what is wrong with the name of a blob; empty if it is valid."""
     if not 1 <= len(name) <= MAX_NAME_LENGTH:
         return f"it has {len(name)} characters, not 1 to {MAX_NAME_LENGTH}"
     for c in name:

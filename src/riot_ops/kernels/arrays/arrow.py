@@ -188,7 +188,7 @@ def int_column(column: pa.Array) -> npt.NDArray[np.int64]:
 
 
 def count_column(column: pa.Array) -> npt.NDArray[np.int64]:
-    """A column of counts as int64: 0 where null or not finite, fractions are truncated, and what is beyond is clipped.
+    """A column of counts as int64: 0 where null or not finite, fractions truncated, values beyond int64 clipped.
 
     >>> count_column(pa.array([2.0, None, 3.5])).tolist()
     [2, 0, 3]

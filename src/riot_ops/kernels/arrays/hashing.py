@@ -97,7 +97,7 @@ def murmur3_x64_128(data: Any, start: Any, end: Any, seed: Any) -> Any:
 
 @kernel(inline=True)
 def _murmur3_short(data: Any, start: Any, n: Any, seed: Any) -> Any:
-    """Like :func:`murmur3_x64_128` for at most 15 bytes, of which 16 can be read; without branches on the length."""
+    """Like :func:`murmur3_x64_128` for at most 15 bytes, where 16 must be readable; without branches on the length."""
     h1 = seed ^ rotl((load8(data, start) & low_bits(8 * n)) * _C1, 31) * _C2 ^ np.uint64(n)
     h2 = seed ^ rotl((load8(data, start + 8) & low_bits(max(8 * n - 64, 0))) * _C2, 33) * _C1 ^ np.uint64(n)
     h1 += h2

@@ -338,7 +338,7 @@ class KeyIndex:
         _insert(self._keys, slots, self._table)
 
     def live(self, now: int) -> npt.NDArray[np.int64]:
-        """The slots of keys that have not expired; of a key that came back, the newest."""
+        """The slots of keys that have not expired; the newest one of a key that returned."""
         if not self.ttl:
             return np.arange(self.size)
         entered = np.zeros(self._table.size, np.bool_)

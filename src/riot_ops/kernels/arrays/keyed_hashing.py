@@ -1,4 +1,4 @@
-"""Hashes of keys with a secret, so that no one who sends keys can choose them to collide.
+"""Hashes of keys with a secret, so that no sender of keys can choose them to collide.
 
 The secret is drawn once per process and never leaves it: these hashes only find keys in memory. Hashes that leave a
 process, such as those that choose a bucket, are in :mod:`riot_ops.kernels.arrays.hashing`.

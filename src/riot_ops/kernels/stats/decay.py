@@ -43,7 +43,7 @@ def rates(
 ) -> None:
     """The rate of each record's key: after adding its amount, if it ``adds``, else at its time.
 
-    Time never goes back: the amount of a late record is decayed to the time of its key before it is added.
+    Time is never set back: the amount of a late record is decayed to the time of its key before it is added.
     """
     for i in range(slots.size):
         s = np.uint64(slots[i])

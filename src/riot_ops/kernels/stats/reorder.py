@@ -33,7 +33,7 @@ def advance_times(
     is not negative. Such times, and those that far before it and late, are votes against it: the time moves to them
     once there are as many in a row as it has support, at most :data:`AGREEING`.
 
-    ``votes`` is ``(support, votes, largest vote)`` by key; ``turns`` counts how often the time of a key has gone back
+    ``votes`` is ``(support, votes, largest vote)`` by key; ``turns`` counts how often the time of a key was set back
     in this call, and ``turn`` gets its value at each row.
     """
     behind = max(ahead, allowed_lateness)
@@ -81,7 +81,7 @@ def release_rows(
 ) -> None:  # fmt: skip
     """Write the row that releases each record: the first of its key more than ``allowed_lateness`` later, else -1.
 
-    ``order`` sorts the records by the turn at which they came (``born``) and by time. ``by_key`` has the rows by key,
+    ``order`` sorts the records by the turn of their arrival (``born``) and by time. ``by_key`` has the rows by key,
     those of key k from ``edges[k]`` on, with key times ``now``, which do not decrease within a ``turn``; a later turn
     releases a record, too. ``reached`` is a copy of ``edges``, which is modified.
     """

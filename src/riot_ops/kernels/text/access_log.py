@@ -28,7 +28,7 @@ PARTS = (
     "method", "resource", "protocol", "client",
 )  # fmt: skip
 _REQUEST, _STATUS, SIZE, REFERRER, METHOD, _CLIENT = 4, 5, 6, 7, 9, 12
-#: Why a line is no line of an access log: what was not found, in the order of the line.
+#: Why a line is no line of an access log: its first missing part, in the order of the line.
 NO_NAMES, NO_TIME, NO_REQUEST, NO_STATUS = 1, 2, 3, 4
 
 

@@ -150,9 +150,10 @@ def write_values(
     """Parse the fields of a block of lines into rows from k on; returns the row after the last.
 
     Field f of line j consists of ``sizes[f, j]`` characters from ``begins[f, j]`` on, see :data:`NO_VALUE`. It has type
-    ``kinds[f]``, and goes to column ``columns[f]`` among those of its type. Times are integers; a unit of an epoch has
-    ``units[f]`` microseconds. ``optional[f]`` is the row of ``present`` that flags where the field is present, -1 if it
-    is required. ``good`` gets which lines are valid. ``memo`` is that of :mod:`riot_ops.kernels.text.dates`.
+    ``kinds[f]``, and is written to column ``columns[f]`` among those of its type. Times are integers; a unit of an
+    epoch has ``units[f]`` microseconds. ``optional[f]`` is the row of ``present`` that flags where the field is
+    present, -1 if it is required. ``good`` gets which lines are valid. ``memo`` is that of
+    :mod:`riot_ops.kernels.text.dates`.
     """
     for j in range(rows):
         good[j] = True

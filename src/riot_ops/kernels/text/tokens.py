@@ -120,7 +120,7 @@ def _add_token(
     out: Any, o: Any, e: Any, i: Any, place: Any, n: Any, known: Any, rows: Any, places: Any, codes: Any, spans: Any,
     hashes: Any, index: Any, shift: Any,
 ) -> Any:  # fmt: skip
-    """Add token n, ``out[o:e]``; returns where the next one goes and the number of known tokens."""
+    """Add token n, ``out[o:e]``; returns the position of the next one and the number of known tokens."""
     k = _code(out, o, e, known, spans, hashes, index, shift)
     u = np.uint64(n)
     rows[u], places[u], codes[u] = i, place, k

@@ -89,7 +89,7 @@ def _count(
 
     ``at_`` counts texts, entries, words and bytes of words. ``table`` is an open-addressing table of words with
     ``64 - shift`` bits, at most a quarter full. ``heads`` has the first 16 bytes of each word, ``hashes`` its hash, and
-    ``last`` its last entry, which tells whether it occurred in this text before. ``mapped`` is scratch space for the
+    ``last`` its last entry, which shows whether it occurred in this text before. ``mapped`` is scratch space for the
     mapped bytes of a text, and twice :data:`WIDTH` more.
     """
     i, n, known, o = at_[0], at_[1], at_[2], at_[3]

@@ -33,7 +33,7 @@ def aligned_ends(
     """
     limits = {name: _count_before_end(before[name], places) for name, places in after.items()}
     ending = {name for name, places in after.items() if places and set(places[0].ended) != set(before[name].ended)}
-    if ending:  # output at the end of a source comes after all other records, so its batch is read alone
+    if ending:  # output at the end of a source follows all other records, so its batch is read alone
         alone = _common_cut(before, after, {name: int(name in ending) for name in after})
         if any(alone.values()):
             return alone

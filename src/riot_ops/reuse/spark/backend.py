@@ -104,7 +104,7 @@ class FragmentsBackend:
         #: By step that the manager knows, the fragment that runs it; None for sinks.
         self._owners: dict[str, str | None] = {}
         try:
-            #: What was in the folder, until it is resumed or discarded.
+            #: State found in the folder, until it is resumed or discarded.
             self._recovered = RecoveredState(self.folder / "fragments", self.folder / "dataflows")
         except BaseException:
             self.folder_lock.release()
@@ -168,7 +168,7 @@ class FragmentsBackend:
         return first
 
     def _compact_if_needed(self) -> None:
-        """Merge queries if there are more than ``max_queries``, or shrink one that is too large."""
+        """Merge queries if there are more than ``max_queries``, or shrink an oversized query."""
         wanted = [one.subscriptions.keys() & self.fragments for one in self.subscribers.values()]
         failed = {name for name in self.fragments if self.supervisor.failure(name) is not None}
         group = frozenset[str]()
@@ -315,7 +315,7 @@ class FragmentsBackend:
                 one.save()
             self.supervisor.stop_exclusive(old)
             for one, group in zip(fresh, groups, strict=True):
-                one.forward(wanted & group)  # without the streams that have been disabled meanwhile
+                one.forward(wanted & group)  # without the streams that have since been disabled
                 one.set_start(*export_point(one, old))
         except BaseException:
             for one in fresh:
@@ -323,7 +323,7 @@ class FragmentsBackend:
             self.supervisor.restart_stopped(old)
             self._control_sync.try_refresh()
             raise
-        # from here on the new fragments count, whatever fails
+        # from here on the new fragments count, even if a step fails
         for one in fresh:
             self._owners |= dict.fromkeys(one.spec.nodes, one.name)
             self.fragments[one.name] = one
@@ -421,7 +421,7 @@ class FragmentsBackend:
 
         Beside ``fragments`` and ``idle`` these are: ``queries`` that run, ``readings`` of sources, and the ``records``
         that each step took. By dataflow: the ``rows`` that its sinks got; why it has ``failed``; by stream, how many
-        records were ``dropped``, that is some sink did not get them, after a failure for as long as they are produced;
+        records were ``dropped``: some sink did not get them; after a failure, all that are produced later;
         ``slow``, the bytes that its sinks have not got yet; and in ``restarts``, how often a failed query with steps of
         it was restarted. ``unread_bytes`` are the bytes in the topic of each query that some reader has not read, and
         ``interrupted_s`` the seconds for which each defragmentation interrupted queries.
@@ -457,7 +457,7 @@ class FragmentsBackend:
     def close(self) -> None:
         """Stop all queries; another back end over the folder can resume them."""
         self.stop_watch()
-        with self.lock, ExitStack() as ending:  # run all callbacks, whatever fails
+        with self.lock, ExitStack() as ending:  # run all callbacks, even if one fails
             ending.callback(self.folder_lock.release)
             for end in (self.dispatchers.close, *(f.stop for f in self.fragments.values())):
                 ending.callback(end)

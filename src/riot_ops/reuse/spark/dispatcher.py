@@ -61,7 +61,7 @@ class DispatchContext:
         Notified when topics have new batches.
     by_dataflow : dict of str to Dispatcher
     draining : set of Dispatcher
-        Those that deliver what is left for dataflows that were removed.
+        Those that deliver the remaining records of removed dataflows.
     """
 
     max_lag_bytes: int
@@ -79,7 +79,7 @@ class DispatchContext:
 class Dispatcher:
     """Delivers records of topics to the sinks of dataflows, with one thread and one reader of each topic for all.
 
-    What a subscriber gets in a turn is an epoch of its sinks, which they commit; then progress is saved. After a
+    The records of a subscriber in a turn form an epoch of its sinks, which they commit; then progress is saved. After a
     restart, an epoch whose progress was not saved is repeated; sinks that replace an epoch have it once.
 
     A thread that changes a dispatcher holds its lock. A dedicated dispatcher holds it only between two
@@ -298,11 +298,11 @@ class Dispatcher:
         self._run()
 
     def _finish_delivery(self, end: Mapping[str, int], delivered: bool = True) -> None:
-        """Advance a dedicated dispatcher after a delivery, also after one that was abandoned."""
+        """Advance a dedicated dispatcher after a delivery, even an abandoned one."""
         with self.lock:
             self._busy_since = None
             if self.closed:
-                self.cursor.advance(end)  # the writer counts what the sinks did not keep
+                self.cursor.advance(end)  # the writer counts records that the sinks dropped
             else:
                 self._advance(end, delivered)
 
@@ -392,7 +392,7 @@ class Dispatcher:
                 self._save()
 
     def drain(self, one: Subscriber) -> None:
-        """Deliver to a removed dataflow what is left for it, in a dispatcher of its own, and then end its sinks."""
+        """Deliver its remaining records to a removed dataflow, in a dispatcher of its own, and then end its sinks."""
         if self.subscribers != [one]:
             own = self._dedicated_dispatcher(one, self.cursor.at)
             self.subscribers.remove(one)
@@ -454,7 +454,7 @@ class Dispatcher:
         return not self._thread.is_alive()
 
     def close(self) -> None:
-        """Stop and release the sinks; another dispatcher can resume. A removed dataflow gets what is left first."""
+        """Stop and release the sinks; another dispatcher can resume. A removed dataflow gets its records first."""
         if self._drain_until is not None and not self.drained.wait(self._context.patience_s):
             self._warn_lost("did not take all records before the end")
         if self.halt():
@@ -525,7 +525,7 @@ def _rejected_records(
 def _select_batches(
     cursor: TopicCursor, subscribers: Sequence[Subscriber], max_bytes: int | None
 ) -> dict[str, list[tuple[int, Marker]]]:
-    """Return, by topic, the next batches, for about one epoch; a topic comes after those that it has replaced."""
+    """Return, by topic, the next batches, for about one epoch; a topic follows those that it has replaced."""
     waiting = {name for one in subscribers for name in [*one.topics][1:] if one.progress.before}
     found: dict[str, list[tuple[int, Marker]]] = {}
     size = 0

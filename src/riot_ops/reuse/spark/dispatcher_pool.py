@@ -134,7 +134,7 @@ class DispatcherPool(DispatchContext):
             yield limits
 
     def drain(self, one: Subscriber) -> None:
-        """Remove a dataflow; its dispatcher delivers what is left and ends the sinks in the background."""
+        """Remove a dataflow; its dispatcher delivers the remaining records and ends the sinks in the background."""
         with self.locked(one.name) as dispatcher:
             try:
                 if one in dispatcher.subscribers:
@@ -162,7 +162,7 @@ class DispatcherPool(DispatchContext):
     # -- all dispatchers ---------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Close all dispatchers, also those that come to be while a slow sink is being moved to its own."""
+        """Close all dispatchers, also those created while a slow sink is being moved to its own."""
         errors: list[RiotError] = []
         closed: set[Dispatcher] = set()
         while fresh := (self.all() | self.draining) - closed:

@@ -38,7 +38,7 @@ class Layout:
     sources : mapping of str to mapping
         By shared source and member of it, the steps that take the records of that member.
     disabled : frozenset of str
-        The steps that are skipped whatever the control says, see :mod:`~riot_ops.reuse.spark.failures`.
+        The steps that are skipped regardless of the control, see :mod:`~riot_ops.reuse.spark.failures`.
     """
 
     plan: Plan

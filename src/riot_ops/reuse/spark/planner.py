@@ -1,4 +1,4 @@
-"""Placement of new dataflows: which steps run in a new fragment, and what their sinks want of which topics."""
+"""Placement of new dataflows: which steps run in a new fragment, and which streams of which topics their sinks need."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def place(
         By running step, its fragment.
     fragments : mapping of str to Fragment
     opens : bool, default True
-        Whether to open new sources here. Otherwise the query is the first to fail on one that cannot be opened.
+        Whether to open new sources here. Otherwise the query is the first to fail on an unopenable source.
     """
     name = folder.name
     held: dict[str, str] = {}

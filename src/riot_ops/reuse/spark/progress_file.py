@@ -45,7 +45,7 @@ class ProgressFile:
         self._written = progress
 
     def write(self, at: Mapping[str, int], subscribers: Iterable[Subscriber]) -> None:
-        """Write the progress if it has changed, with what the subscribers' sinks lack."""
+        """Write the progress if it has changed, with the records that the subscribers' sinks lack."""
         with self._lock:
             progress = DispatcherProgress(dict(at), {one.name: one.snapshot() for one in subscribers})
             if progress != self._written and not self._deleted:

@@ -2,7 +2,7 @@
 
 With a single source, a micro-batch has one version of the control, and related topics are cut at the same
 micro-batches. Its offset is ``{"at": position by input, "ended": the sources that have ended, "control": version}``. A
-micro-batch in which a source ends has no other records: what steps emit then comes after all other records.
+micro-batch in which a source ends has no other records: output of the end follows all other records.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ class FragmentReader(Reader):
 
     @contextmanager
     def _recording_errors(self, name: str) -> Iterator[None]:
-        """Record what a source raises: if it persists, the query restarts without the source."""
+        """Record an error of a source: if it persists, the query restarts without the source."""
         try:
             yield
         except Exception as error:

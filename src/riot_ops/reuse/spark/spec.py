@@ -44,7 +44,7 @@ class FragmentSpec(msgspec.Struct):
     sources : dict of str to dict
         By shared source, the steps that take the records of each member.
     topics : dict of str to TopicInput
-        By fragment, what it reads from that fragment's topic.
+        By fragment, the input from that fragment's topic.
     origins : dict of str to list of str
         By step, the sources upstream of it.
     stages : list of StageSpec

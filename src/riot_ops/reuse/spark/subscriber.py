@@ -21,7 +21,7 @@ Records = list[tuple[str, pa.RecordBatch]]
 
 
 class Subscription(msgspec.Struct):
-    """What a dataflow wants of a topic: its own names by stream, and by step that rejects records."""
+    """Streams of a topic that a dataflow needs: its own names by stream, and by rejecting step."""
 
     streams: dict[str, list[str]]
     labels: dict[str, list[str]]
@@ -72,7 +72,7 @@ class Subscriber:
     ----------
     submission : Submission
     subscriptions : mapping of str to Subscription
-        By fragment, what it wants of that fragment's topic.
+        By fragment, the subscription to that fragment's topic.
     progress : Progress
     restored : bool, default False
         Whether it ran before a restart: a sink that cannot begin then fails alone.
@@ -209,7 +209,7 @@ class Subscriber:
 
     @property
     def topics(self) -> dict[str, Subscription]:
-        """What it wants of each topic, replaced ones included."""
+        """The subscription to each topic, replaced ones included."""
         return {**dict.fromkeys(self.progress.before, self._merged_subscription()), **self.subscriptions}
 
     def _merged_subscription(self) -> Subscription:

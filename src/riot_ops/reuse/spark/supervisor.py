@@ -89,7 +89,7 @@ class Supervisor:
                 self.start(fragment)
 
     def restart_failed(self) -> None:
-        """Restart failed queries; one that has made no progress since its last failure has one try less."""
+        """Restart failed queries; a query without progress since its last failure has one try less."""
         for fragment in self._fragments.values():
             if fragment.query is None or fragment.active or fragment.failure is not None:
                 continue
@@ -188,7 +188,7 @@ class Supervisor:
             self._fragments[name].topic.leave(fragment.name)
 
     def failure(self, name: str) -> str | None:
-        """Return why a fragment, or one that it reads, has failed for good; None if it runs."""
+        """Return why a fragment or an upstream fragment has failed permanently; None if it runs."""
         if (fragment := self._fragments.get(name)) is None:
             return None  # it was replaced
         above = (self.failure(other) for other in fragment.spec.topics)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 __all__ = ["Trigger"]
 
-#: How long Spark may be kept waiting for one answer, and how often the trigger looks for news.
+#: Maximum time that Spark waits for an answer, and interval at which the trigger checks for new records.
 MAX_WAIT_SECONDS, POLL_SECONDS = 3.0, 0.1
 
 

@@ -47,7 +47,7 @@ PLACES = (
     ("Boston", 12, -71.10, 42.37, -5.0, 2.0, 5.0, 35.5, 11.8, 6.4, 6.01, 2.94),
     ("London", 1, -0.12, 51.51, 0.0, 8.0, 3.6, 44.0, 6.9, 6.4, 6.60, 3.20),
 )
-#: Deviations within a sensor. Temperature and humidity as measured (humidity less what it follows of
+#: Deviations within a sensor. Temperature and humidity as measured (humidity less the part that follows
 #: the temperature), the others of the logarithm.
 WITHIN = (2.3, 6.17, 0.7, 0.73, 0.23)
 #: Deviations between the sensors of a place, of the logarithms of light, dust and air quality.

@@ -101,7 +101,7 @@ class BatchFunction(MappingTask):
                     raise
                 if end - start > 1:
                     middle = (start + end) // 2
-                    waiting += [(middle, end), (start, middle)]  # the first half comes next
+                    waiting += [(middle, end), (start, middle)]  # the first half is next
                     continue
                 reason, message = describe_failure(error)
                 failed.setdefault(reason, []).append((start, message))

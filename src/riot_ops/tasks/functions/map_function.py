@@ -20,7 +20,7 @@ __all__ = ["MapFunction", "map_"]
 @register
 @dataclass(frozen=True, kw_only=True)
 class MapFunction(MappingTask):
-    """Replace each record with the one that a Python function returns.
+    """Replace each record with the result of a Python function.
 
     Parameters
     ----------

@@ -206,7 +206,8 @@ class Interpolation(ValueTask):
 
     With ``linear``, n:m. While a key waits for a reading, all of its records do, and keep their order. They come out
     with the ``seq`` of that reading and a further ``ordinal``, but keep their event times, so that windows over them
-    need an ``allowed_lateness`` of the longest gap. At the end of a bounded stream, what waits comes out unfilled.
+    need an ``allowed_lateness`` of the longest gap. At the end of a bounded stream, waiting records are emitted
+    unfilled.
 
     Missing values
     --------------

@@ -68,7 +68,8 @@ class KalmanFilter(ValueTask):
         Variance q added per step (unit of the input, squared), or per ``noise_per``.
     noise_per : timedelta > 0 or text such as "1s", optional
         Time in which the variance grows by q: a step adds ``q Δt / noise_per``, where Δt is the event time since the
-        key's last step, 0 for the first one and for a record out of order. None: each step adds q, whenever it comes.
+        key's last step, 0 for the first one and for a record out of order. None: each step adds q, regardless of its
+        time.
     measurement_noise : float, >= 0, default 0.32
         Variance r of one reading (unit of the input, squared).
     initial_variance : float, > 0, default 30.0

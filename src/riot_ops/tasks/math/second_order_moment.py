@@ -283,7 +283,7 @@ class SecondOrderMoment(ValueTask):
         column = batch.column(self.value)
         values, _ = float_column(column)
         missing = np.isnan(values)
-        if self.round_to is None and pa.types.is_integer(column.type):  # of which float64 would make some equal
+        if self.round_to is None and pa.types.is_integer(column.type):  # float64 would make some of them equal
             numbers = np.asarray(column.fill_null(0))
             words = numbers.astype(np.uint64 if numbers.dtype.kind == "u" else np.int64).view(np.uint64)
         else:

@@ -116,7 +116,7 @@ class JSONCells(LineCells):
 
 
 def _raw_value(objects: dict[str, Any], path: str) -> bytes | None:
-    """Return the JSON text at a path; ``objects`` keeps what was decoded on the way, by path."""
+    """Return the JSON text at a path; ``objects`` caches the decoded objects by path."""
     holder, _, name = path.rpartition(".")
     if holder not in objects:
         above = _raw_value(objects, holder)

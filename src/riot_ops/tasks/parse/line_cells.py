@@ -60,7 +60,7 @@ class LineCells:
     Attributes
     ----------
     batch : record batch
-        The records that the lines came in.
+        The records that contain the lines.
     good : array of bool, shape (n,)
         Which lines have not been rejected.
     counts : array of int64, shape (n,)

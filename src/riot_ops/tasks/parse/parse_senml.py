@@ -71,7 +71,7 @@ class ParseSenML(StatelessTask):
     Shapes and rates
     ----------------
     1:N: an observation for each of the N fields, even if the message lacks it, except for rejected records; 1:1
-    with ``layout="wide"``. O(bytes) time, no state. Large output comes in several batches.
+    with ``layout="wide"``. O(bytes) time, no state. Large output is split into several batches.
 
     Columns: seq and ``ordinal`` if the input has them, a further ``ordinal`` (the place of the field), event_time,
     sensor_id, obs_type, value, then text (if a field is text, or with ``raw``), sum (with ``sums``), unit (with

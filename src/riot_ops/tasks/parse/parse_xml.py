@@ -57,7 +57,7 @@ class ParseXML(StatelessTask):
     Shapes and rates
     ----------------
     text[n] -> int64[n] twice, 1:1; with "records" text[m] per field, 1:N. O(bytes) time, no state.
-    With "records", large output comes in several batches, and a further field ``ordinal`` (int64; ``ordinal_2`` if
+    With "records", large output is split into several batches, and a further field ``ordinal`` (int64; ``ordinal_2`` if
     the input has ``ordinal``) is the record's place in its document. Lengths are counted in characters (code points).
 
     Missing values
@@ -200,7 +200,7 @@ class ParseXML(StatelessTask):
         schema = self.output_schema(batch.schema)
         around = batch.drop_columns([self.field, *(c for c in self.columns if c in batch.schema.names)])
         repeated = counts * _row_sizes(around)
-        # an upper bound first: usually no document comes near the limit
+        # an upper bound first: usually no document is near the limit
         output = repeated + GROWTH * sizes
         if int(output.max(initial=0)) > self.max_output_bytes or int(output.sum()) > CHUNK_BYTES:
             values = np.where(read.starts >= 0, read.ends - read.starts, 0).sum(axis=0)

@@ -147,7 +147,7 @@ def _read_schema_messages(
     if extra:
         data = np.concatenate([data, np.frombuffer(bytes(extra), np.uint8)])
     copies = 1 if layout.wide else len(layout.fields)
-    # an upper bound first: usually no message comes near the limit
+    # an upper bound first: usually no message is near the limit
     output = lengths * (3 * copies + 1)
     if int(output.max(initial=0)) > task.max_output_bytes or int(output.sum()) > CHUNK_BYTES:
         output = _output_bytes(columns, layout, copies)

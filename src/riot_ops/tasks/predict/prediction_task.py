@@ -208,7 +208,7 @@ class PredictionTask(KeyedTask):
     def _updates(
         self, batch: pa.RecordBatch, names: list[str | None], models: list[Model | None], dead: DeadLetters
     ) -> npt.NDArray[np.int64]:
-        """Return the version that each row brings: an index into ``models``, -1 for an observation, -2 if refused."""
+        """Return the version in each row: an index into ``models``, -1 for an observation, -2 if refused."""
         found = np.full(batch.num_rows, -1, np.int64)
         if self.updates is None or batch.column(self.updates).null_count == batch.num_rows:
             return found

@@ -53,7 +53,7 @@ def _count(
     h1: Any, h2: Any, slots: Any, capacity: Any, table: Any, k1: Any, k2: Any, counts: Any, held: Any, oldest: Any,
     out: Any,
 ) -> None:  # fmt: skip
-    """Count each value; when the table is full, a new value replaces the one that was added longest ago."""
+    """Count each value; when the table is full, a new value replaces the oldest one."""
     for i in range(h1.size):
         s = slots[i]
         p = _find(table[s], k1[s], k2[s], h1[i], h2[i])

@@ -46,7 +46,7 @@ def _condense(
     """Fold each row into the next one of its key, as long as their sum is exact in two parts.
 
     ``last`` is the previous row of each key. ``counts`` and ``parts`` describe the readings that a row represents;
-    where a row is ``alone``, they have no meaning. A row of a condensed batch brings them along.
+    where a row is ``alone``, they have no meaning. A row of a condensed batch contains them.
     """
     for i in range(values.size):
         x = values[i]
@@ -188,7 +188,7 @@ class RunningSummary(KeyedTask):
     Missing values
     --------------
     A null or NaN is not counted; its record carries the statistics so far. Before the first reading the count and the
-    sum are 0, the others null. A sum beyond float64 is null, and so is its mean, until later readings bring it back
+    sum are 0, the others null. A sum beyond float64 is null, and so is its mean, until later readings return it
     into range.
 
     Errors

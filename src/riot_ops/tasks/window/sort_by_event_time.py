@@ -52,7 +52,7 @@ class SortByEventTime(KeyedTask):
         equal values, the order of arrival counts.
     max_ahead : timedelta > 0, optional
         A record further ahead of that time goes to the errors stream and does not advance it, unless
-        :data:`~riot_ops.core.clock.AGREEING` records in a row agree; where they are far behind it, time goes back to
+        :data:`~riot_ops.core.clock.AGREEING` records in a row agree; where they are far earlier, time is set back to
         them, and the records held are released first. None: no limit.
     by : tuple of str, default ()
         Key; each key is sorted on its own. By default the whole stream is sorted.

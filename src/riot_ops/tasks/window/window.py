@@ -67,7 +67,7 @@ class Window(KeyedTask):
     max_ahead : timedelta > 0, optional
         A record further ahead of stream time goes to the errors stream and does not advance it, so that a wrong clock
         closes no windows, unless :data:`~riot_ops.core.clock.AGREEING` records in a row agree (or as many as stream
-        time has had so far). Stream time goes back in the same way; all windows are closed first. None: no limit.
+        time has had so far). Stream time is set back in the same way; all windows are closed first. None: no limit.
     aggregates : dict of str to tuple, default {"count": ("count", None)}
         By output field ``(function, field, option …)``, see below.
     emit : "final" or "update", default "final"
@@ -108,7 +108,7 @@ class Window(KeyedTask):
     ====================================  ============================================================================
 
     ``min``, ``max``, ``first`` and ``last`` take numbers, booleans and times; ``sum``, ``matches`` and ``share``
-    take numbers and booleans. All refuse decimals, of which float64 would lose digits. ``mean``, ``std`` and
+    take numbers and booleans. All refuse decimals, whose digits float64 would lose. ``mean``, ``std`` and
     ``quantile`` compute in float64, and take decimals as well.
 
     Shapes and rates

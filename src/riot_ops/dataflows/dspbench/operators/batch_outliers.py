@@ -102,7 +102,7 @@ class BatchOutliers(TimeBatchTask):
     method : "median" or "top", default "median"
         How to detect outliers.
     spread : float, default 2√2
-        See above; the default suits sums of distances in the unit square, of which the longest is √2.
+        See above; the default suits sums of distances in the unit square, whose diagonal is √2.
     margin : float, default 0.1
         See above.
     top : int >= 1, default 3

@@ -36,7 +36,7 @@ I64 = npt.NDArray[np.int64]
 
 
 class Scratch(NamedTuple):
-    """What the scanner notes about a message."""
+    """The scanner's notes about a message."""
 
     slots: I64  # per slot: start, end, kind, role
     records: I64  # per record: start and end of its name; slots of value, time and unit; -1: none

@@ -1,6 +1,6 @@
 """Characters, names and references of XML.
 
-Every function accepts a subset of XML; whatever it refuses is left to Expat. No function reads beyond the last ``>`` of
+Every function accepts a subset of XML; Expat parses what it refuses. No function reads beyond the last ``>`` of
 a document, at which all loops end.
 """
 

@@ -50,7 +50,7 @@ class ExpatReader:
     Attributes
     ----------
     checksum : int
-        Sum of the lengths and numbers of what was found.
+        Sum of the lengths and numbers of the elements found.
     records : list of dict
         Values by name for each record: ``@name`` for attributes, ``name`` for elements.
     """

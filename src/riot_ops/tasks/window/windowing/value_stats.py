@@ -1,6 +1,6 @@
 """Stats that keep values themselves, as one object per window: distinct values, frequencies, quantiles.
 
-An object changes in place, so that a batch costs what its records cost, whatever the window holds.
+An object changes in place, so that the cost of a batch depends on its records, not on the size of the window.
 """
 
 from __future__ import annotations
