@@ -21,7 +21,7 @@ from riot_ops.streams import generate
 
 __all__ = ["draw", "parts"]
 
-#: Of each run of which steps are counted, and of which there is a picture.
+#: Messages of each run that counts steps and draws a picture.
 MESSAGES, PICTURED, SEED = 3_000, 50_000, 3
 
 
@@ -99,7 +99,7 @@ def _steps(one: Application, flow: Dataflow) -> str:
             f"{key} | {rows.get(node.id, 0) / taken if taken else 0:.3g} |"
         )
     rejected = summary.rows.get(ERRORS_STREAM, 0)
-    said = f"Counted over {MESSAGES:,} generated messages per source, of which {rejected:,} led to an error record."
+    said = f"Counted over {MESSAGES:,} generated messages per source; {rejected:,} led to an error record."
     return "\n".join(lines) + f"\n\n{said}\n"
 
 

@@ -2,7 +2,7 @@
 
     tools/build_docs.py [FOLDER]    default: build/docs
 
-A line ``<!-- generated: NAME -->`` is replaced by a part that comes from the code (diagrams, counted selectivities,
+A line ``<!-- generated: NAME -->`` is replaced by a part generated from the code (diagrams, counted selectivities,
 parameters, experiments), a line ``<!-- results: PATTERN... -->`` by a table of the figures in
 ``benchmarks/results/summary.csv`` whose names fit, and ``<!-- paper: PATTERN... -->`` by one that has the papers'
 figures as well.

@@ -28,12 +28,12 @@ from riot_ops.tasks.plot import plot_lines
 
 __all__ = ["parts"]
 
-#: Of each run; few, as STATS draws a chart for every so many results.
+#: Messages of each run; few, as STATS draws a chart for each set of results.
 MESSAGES, SENSORS, SEED = 1_000, 10, 3
 #: Of the predicting tasks of PRED.
 INSTANCES = 2
 
-#: What the benchmark gives for a step (messages per source message), in its own letters; see the pages.
+#: The benchmark's selectivity of each step (messages per source message), by its letters; see the pages.
 PER_OBSERVATION = "N: 5 / 10 / 11 / 1"
 BENCHMARK = {
     "etl": {
@@ -94,7 +94,7 @@ BENCHMARK = {
 
 
 class Run(NamedTuple):
-    """An application, and what a run of it emitted."""
+    """An application, and the output of a run."""
 
     flow: Dataflow
     messages: int
@@ -136,7 +136,7 @@ def _sensors(stream: str) -> list[str]:
 def _around(stream: str) -> Iterator[LocalServices]:
     with tempfile.TemporaryDirectory() as folder:
         yield LocalServices(stream, Path(folder))
-        close_shared_clients()  # the table's file goes away with the folder
+        close_shared_clients()  # the table's file is removed with the folder
 
 
 def _etl(stream: str) -> dict[str, Run]:
@@ -155,7 +155,7 @@ def _stats(stream: str) -> dict[str, Run]:
 
 
 def _learning(stream: str) -> dict[str, Run]:
-    """TRAIN, and PRED with what it learnt; the names of its first two models come as news."""
+    """TRAIN, and PRED with its models; the names of its first two models arrive as updates."""
     with _around(stream) as around:
         ticks = around.load(_source(stream))
         train = _counted(around.train(), ticks, ticks.num_rows)

@@ -1,6 +1,6 @@
 """Keep the state of every task, for the tests of later releases: run it once per release.
 
-Until the release is out, ``--again CODE...`` replaces what was kept of tasks that have changed.
+Before the release, ``--again CODE...`` replaces the states of tasks that have changed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from riot_ops.testing.states import keep_state
 
 
 def main() -> None:
-    """Write ``tests/data/state/<release>/<code>-<case>.state``; files that exist stay as they are."""
+    """Write ``tests/data/state/<release>/<code>-<case>.state``; existing files are unchanged."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--again", nargs="+", default=[], metavar="CODE", help="tasks whose files are replaced")
     again = {find_task(code).code for code in parser.parse_args().again}

@@ -109,7 +109,7 @@ def riotbench() -> Iterator[tuple[str, bytes]]:
     messages = {
         "city": lines_of(CitySource(4, seed=13, dirt=False), 50),
         "taxi": lines_of(TaxiSource(30, seed=SEED, dirt=False), 26),
-        "fit": lines_of(FitSource(1, seed=13, dirt=False), 16),  # the one subject stands
+        "fit": lines_of(FitSource(1, seed=13, dirt=False), 16),  # the single subject stands
     }
     for stream, (prefix, table, header, fields, values) in SENML.items():
         schema = SCHEMAS[stream]
@@ -128,7 +128,7 @@ def riotbench() -> Iterator[tuple[str, bytes]]:
         ticks = [(i + 1, first + i * step, first + i * step + width) for i in range(n)]
         if stream == "CITY":  # the benchmark's intervals become shorter
             ticks[3:] = [(i, start, start + 100_000) for i, start, _ in ticks[3:]]
-        if stream == "TAXI":  # the last tick stands twice in the benchmark's file
+        if stream == "TAXI":  # the benchmark's file has the last tick twice
             ticks.append((n + 1, *ticks[-1][1:]))
         lines = (f"{i},{1_443_033_000 + (i - 1) * seconds},{start},{end}" for i, start, end in ticks)
         yield f"inputFileForTimerSpout-{stream}.csv", text(["msgId,timestamp,rowstart,rowend", *lines], "")

@@ -1,4 +1,4 @@
-"""What each test takes and which statements it reaches, kept from one run of mutants to the next."""
+"""Duration and reached statements of each test, cached between runs of mutants."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-#: Seconds of tests for one mutant, the shortest first: what is left of them is left out.
+#: Maximum seconds of tests for one mutant, the shortest first; the remaining tests are skipped.
 MOST = 20.0
 
 
 class Notes:
-    """What each test takes and reaches: kept in a file, as long as the product and the test's file stay the same."""
+    """Cache of each test's duration and reached statements, valid while product and test are unchanged."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -25,44 +25,44 @@ class Notes:
         self.read()
 
     def read(self) -> None:
-        """Read what is there, as after a child has kept more."""
+        """Read the file, which a child process may have extended."""
         self._all = json.loads(self._path.read_text(encoding="utf-8")) if self._path.exists() else {}
         self._reached: dict[str, int] = {}
 
     def of(self, test: str) -> dict[str, Any] | None:
-        """Its note, if that is of this state; one that has failed is run again."""
+        """Return the valid note of a test; a failed test has none, so that it runs again."""
         found = self._all.get(test)
         return found if found and found["digest"] == self._state(test) and not found["failed"] else None
 
     def add(self, test: str, seconds: float | None, reached: int, *, failed: bool = False) -> None:
-        """Note a test; without seconds it takes too long, or has failed without a fault."""
+        """Note a test; without ``seconds`` it takes too long, or failed without a fault."""
         note = {"digest": self._state(test), "seconds": seconds, "failed": failed, "reached": _pack(reached)}
         self._all[test] = note
 
     def keep(self) -> None:
-        """Write what has been added."""
-        if self._path.exists():  # by another file's run meanwhile
+        """Write the added notes."""
+        if self._path.exists():  # a concurrent run for another file may have written it
             self._all = json.loads(self._path.read_text(encoding="utf-8")) | self._all
         fresh = self._path.with_suffix(f".{os.getpid()}")
         fresh.write_text(json.dumps(self._all), encoding="utf-8")
         fresh.replace(self._path)
 
     def reached(self, test: str) -> int:
-        """What a test reaches."""
+        """Return the statements that a test reaches."""
         if test not in self._reached:
             self._reached[test] = _unpack(self._all[test]["reached"])
         return self._reached[test]
 
     def long(self, tests: Iterable[str]) -> list[str]:
-        """Those that take too long."""
+        """Return the tests that take too long."""
         return [test for test in tests if self._all[test]["seconds"] is None and not self._all[test]["failed"]]
 
     def failed(self, tests: Iterable[str]) -> list[str]:
-        """Those that fail without a fault."""
+        """Return the tests that fail without a fault."""
         return [test for test in tests if self._all[test]["failed"]]
 
     def short(self, *groups: Iterable[str]) -> list[str]:
-        """Those that do not take too long, of each group the shortest first, up to ``MOST`` seconds in all."""
+        """Return quick tests, the shortest of each group first, up to ``MOST`` seconds in all."""
         found: dict[str, float] = {}
         for group in groups:
             for seconds, test in sorted((s, t) for t in group if (s := self._all[t]["seconds"]) is not None):
@@ -72,7 +72,7 @@ class Notes:
         return list(found)
 
     def seconds(self, tests: Iterable[str]) -> float:
-        """How long tests take without a fault."""
+        """Return the duration of tests without a fault."""
         return sum((self._all[t]["seconds"] for t in tests), 0.0)
 
     def _state(self, test: str) -> str:
@@ -94,11 +94,11 @@ def _digest(files: Iterable[Path]) -> str:
 
 
 def _pack(found: int) -> str:
-    """A set of bits as a text for JSON."""
+    """Encode a set of bits as text for JSON."""
     data = found.to_bytes((found.bit_length() + 7) // 8, "little")
     return base64.b64encode(zlib.compress(data, 1)).decode()
 
 
 def _unpack(text: str) -> int:
-    """The set of bits again."""
+    """Decode a set of bits."""
     return int.from_bytes(zlib.decompress(base64.b64decode(text)), "little")

@@ -20,7 +20,7 @@ def forget() -> None:
 
 
 def functions(path: str) -> dict[types.CodeType, list[Any]]:
-    """The functions of a file, by code; those inside of others come about anew at each call."""
+    """Return the functions of a file by code; nested functions are created at each call."""
     found: dict[types.CodeType, list[Any]] = {}
     for one in gc.get_objects():
         if isinstance(one, types.FunctionType) and os.path.realpath(one.__code__.co_filename) == path:
@@ -35,7 +35,7 @@ def _codes(code: types.CodeType) -> list[types.CodeType]:
 def patches(
     source: bytes, mutant: Mutant, path: str, functions: dict[types.CodeType, list[Any]]
 ) -> list[tuple[Any, types.CodeType]] | None:
-    """What to put into which functions; None where the fault lies elsewhere, such as in a default."""
+    """Return the new code of each function; None if the fault lies elsewhere, such as in a default."""
     old = compile(source, path, "exec", dont_inherit=True)
     new = compile(mutant.apply(source), path, "exec", dont_inherit=True)
     live: dict[tuple[str, int], list[Any]] = {}
@@ -44,7 +44,7 @@ def patches(
     patches: list[tuple[Any, types.CodeType]] = []
 
     def walk(a: types.CodeType, b: types.CodeType) -> bool:
-        """Whether all that differs could be put in; bodies of modules and classes have run already."""
+        """Whether all differences could be patched; bodies of modules and classes have run already."""
         if _same(a, b):
             return True
         targets = live.get((a.co_qualname, a.co_firstlineno), [])
@@ -60,7 +60,7 @@ def patches(
 
 
 def _same(a: types.CodeType, b: types.CodeType, *, inside: bool = True) -> bool:
-    """Whether two codes do the same, lines aside."""
+    """Whether two codes are equal except for line numbers."""
     if (a.co_code, a.co_names, a.co_varnames) != (b.co_code, b.co_names, b.co_varnames):
         return False
     if len(a.co_consts) != len(b.co_consts):

@@ -1,9 +1,9 @@
-"""Notes which statements of the product each test runs, so that a mutant needs the tests alone that reach it.
+"""Record which statements of the product each test runs, so that a mutant needs only the tests that reach it.
 
 Every statement inside a function gets a mark before it when its module is compiled: a byte in a file that all
-processes share, of which the first half is the tests' own process, the second all that it starts, Python workers
-of Spark included. Kernels stay as they are, since numba would not compile the marks: a call from Python marks
-the kernel and those that it calls, as a whole.
+processes share: the first half belongs to the process of the tests, the second to all processes that it starts,
+including Python workers of Spark. Kernels are unchanged, since numba would not compile the marks: a call from Python
+marks the kernel and those that it calls as a whole.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-#: The environment variable that names the shared file to processes that are started.
+#: Environment variable with the path of the shared file, for started processes.
 VARIABLE = "MUTANT_REACH"
-#: What a process that is started runs first; on its path, it takes the place of the module of that name.
+#: The ``sitecustomize`` module of started processes.
 FOLLOWER = "import mutant_reach\n\nmutant_reach.follow()\n"
 MARK, KERNEL = "_reach_", "_reach_kernel_"
 
 
 class Reach:
-    """The marks of a tree, and what has been reached since the last look."""
+    """Marks of a source tree, set as statements are reached."""
 
     def __init__(self, product: Path, file: Path, *, own: bool) -> None:
         self._bases: dict[str, int] = {}
@@ -45,27 +45,27 @@ class Reach:
         self._install()
 
     def place(self, path: str, line: int) -> int:
-        """The mark of a line."""
+        """Return the mark of a line."""
         return self._bases[os.path.realpath(path)] + line
 
     def lines(self, path: str) -> int:
-        """All marks of a file, in either half."""
+        """Return all marks of a file, in either half."""
         place, size = self.place(path, 0), Path(path).read_bytes().count(b"\n") + 2
         marks = (1 << 8 * size) - 1
         return marks << 8 * place | marks << 8 * (self._size + place)
 
     def take(self) -> int:
-        """What has been reached since the last time, as a set of bits."""
+        """Return and clear the marks set since the last call, as a set of bits."""
         found = int.from_bytes(self._map[:], "little")
         self._map[:] = bytes(len(self._map))
         return found
 
     def here(self, found: int, place: int) -> bool:
-        """Whether the tests' own process reached it."""
+        """Whether the process of the tests reached a place."""
         return bool(found >> (8 * place) & 1)
 
     def tests(self, place: int | None, reached: dict[str, int]) -> tuple[list[str], list[str]]:
-        """Of tests, and what each reached: those that reach a place in their own process, and in another."""
+        """Return the tests that reach a place in their own process, and those in another one."""
         if place is None:
             return [], []
         here = [test for test, found in reached.items() if self.here(found, place)]
@@ -95,7 +95,7 @@ class Reach:
 
         return note
 
-    @functools.cache  # noqa: B019 - there is one
+    @functools.cache  # noqa: B019 (a single instance)
     def _watch(self, kind: type) -> None:
         usual: Any = kind.__call__
         called: dict[int, list[int]] = {}
@@ -118,7 +118,7 @@ class Reach:
 
 
 def start(product: Path) -> Reach:
-    """Have everything marked that this process imports, and the processes that it starts."""
+    """Mark all modules that this process and the processes started by it import."""
     folder = Path("reach").resolve()
     folder.mkdir()
     (folder / "sitecustomize.py").write_text(FOLLOWER, encoding="utf-8")
@@ -129,7 +129,7 @@ def start(product: Path) -> Reach:
 
 
 def follow() -> None:
-    """In a process that was started: note what it reaches, if its parent does."""
+    """Mark reached statements in a started process, if its parent does."""
     given = os.environ.get(VARIABLE)
     if given and Path(given).exists():
         Reach(Path(given).parent.parent / "src/riot_ops", Path(given), own=False)
@@ -139,7 +139,7 @@ def follow() -> None:
 
 
 def statement_of(source: bytes, start: int, end: int) -> int | None:
-    """The line of the statement in a function that has this stretch of the source, or of the kernel; else None."""
+    """Return the line of the function's statement, or of the kernel, that spans this part of the source; else None."""
     starts = [0]
     for line in source.splitlines(keepends=True):
         starts.append(starts[-1] + len(line))
@@ -187,7 +187,7 @@ def _marked(statement: ast.AST, base: int) -> Iterator[ast.AST]:
 
 
 def _blocks(node: ast.AST) -> Iterator[tuple[str, list[Any]]]:
-    """The lists of statements of a node, and its branches that hold such lists."""
+    """Yield the lists of statements of a node, and its branches with such lists."""
     for name, value in ast.iter_fields(node):
         if isinstance(value, list) and value and isinstance(value[0], ast.stmt | ast.ExceptHandler | ast.match_case):
             yield name, value

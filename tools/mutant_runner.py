@@ -2,7 +2,7 @@
 
 The first process imports other people's libraries and forks: once for a process that imports the product, collects the
 tests and forks again per mutant, which then costs no import; and once for each mutant that has to be imported.
-Which tests reach which statement is measured before (`mutant_reach.py`); a mutant runs those that reach it.
+The statements that each test reaches are measured first (`mutant_reach.py`); a mutant runs the tests that reach it.
 """
 
 from __future__ import annotations
@@ -31,16 +31,15 @@ from mutant_patches import forget, functions, patches
 from mutant_reach import VARIABLE, Reach, start, statement_of
 from mutations import Mutant
 
-#: Seconds that a mutant may take at least, for a kernel to be compiled, and how many times as long as without a fault.
+#: Minimum time limit of a mutant in seconds, enough to compile a kernel, and its limit as a multiple of the usual time.
 LEAST, TIMES = 20.0, 4
-#: CPU seconds after which a test is left out. A test that only waits, such as for a process of its own, has PATIENCE
-#: times as long.
+#: CPU seconds after which a test is skipped. A test that only waits, such as for a process, has PATIENCE times as long.
 LONG = 8.0
 #: Wall time may be longer, since others use the machine.
 PATIENCE = 6
-#: Seconds after which what has been measured is written.
+#: Seconds after which measurements are written.
 KEEP = 20.0
-#: Bytes of memory, so that a loop that never ends does not take all of it.
+#: Memory limit in bytes, for endless loops.
 MEMORY = 6 << 30
 LIBRARIES = (
     *("numpy", "pyarrow", "pyarrow.compute", "pyarrow.parquet", "pyarrow.csv", "hypothesis", "msgspec", "mmh3"),
@@ -88,7 +87,7 @@ def main() -> None:
         status, by = _child(functools.partial(_imported, job, tests), LEAST + TIMES * seconds, job["spark"])
         took = round(time.monotonic() - began, 2)
         file.write_bytes(source)
-        if status == "killed" and "::" in by and by not in proven:  # by the fault, or without one as well?
+        if status == "killed" and "::" in by and by not in proven:  # also without the fault?
             if _child(functools.partial(_imported, job, [by]), 600, job["spark"])[0] != "survived":
                 return tell({"problem": f"a test fails without a fault in a process of its own: {by}"})
             proven.add(by)
@@ -99,7 +98,7 @@ def main() -> None:
 
 
 def _child(work: Callable[[], str], cpu_seconds: float, java: bool = False) -> tuple[str, str]:
-    """Run it in a fork: ("killed", which test), ("timeout", ""), or ("survived", "")."""
+    """Run a function in a fork: ("killed", test), ("timeout", ""), or ("survived", "")."""
     ear, mouth = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -107,12 +106,12 @@ def _child(work: Callable[[], str], cpu_seconds: float, java: bool = False) -> t
         os.close(ear)
         _quiet()
         resource.setrlimit(resource.RLIMIT_CPU, (int(cpu_seconds) + 1, int(cpu_seconds) + 2))
-        if not java:  # which takes addresses that it does not use
+        if not java:  # a JVM reserves addresses that it does not use
             resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
         by = "?"
         try:
             by = work()
-        except BaseException as error:  # in the machinery of the tests: it is not what it was
+        except BaseException as error:  # in the test runner: its state is damaged
             by = f"{type(error).__name__}: {error}"
         finally:
             os.write(mouth, f"done {by}".encode()[:4000])
@@ -144,11 +143,11 @@ def _quiet() -> None:
 
 
 class _TooLong(OutcomeException):
-    """Ends a test that takes too long; Hypothesis does not try again, and a fixture that it ended raises it again."""
+    """Ends a test that takes too long; Hypothesis does not retry, and an ended fixture raises it again."""
 
 
 class _Tests:
-    """A pytest plugin: picks the items that belong to the file, and leaves running them to a function."""
+    """A pytest plugin that selects the items of the file and leaves running them to a function."""
 
     def __init__(self, job: dict[str, Any], loop: Callable[[Any, _Tests], None]) -> None:
         self._job = job
@@ -184,12 +183,12 @@ class _Tests:
             self.failed = report.nodeid
 
     def pytest_runtest_makereport(self, item: Any, call: Any) -> None:
-        # also where a fixture raises it again
+        # also if a fixture raises it again
         self.late |= call.excinfo is not None and isinstance(call.excinfo.value, _TooLong)
 
     @pytest.hookimpl(hookwrapper=True)
     def pytest_fixture_setup(self, fixturedef: Any, request: Any) -> Iterator[None]:
-        """What a fixture reaches counts for all tests that share it."""
+        """Count the statements that a fixture reaches for all tests that share it."""
         if self._reach is None or fixturedef.scope == "function":
             yield
             return
@@ -200,7 +199,7 @@ class _Tests:
         self._around |= before | found
 
     def measure(self, session: Any, reach: Reach, notes: Notes) -> str:
-        """Run without a fault what is not known, and note what it takes and reaches."""
+        """Run tests without a valid note and without a fault; note their duration and reached statements."""
         self._reach = reach
         items = [item for item in session.items if notes.of(item.nodeid) is None]
         kept = time.monotonic()
@@ -220,7 +219,7 @@ class _Tests:
             signal.setitimer(signal.ITIMER_REAL, PATIENCE * LONG)
             try:
                 item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
-            except BaseException:  # of another class where pytest cannot describe the place at which it was told
+            except BaseException:  # of another class if pytest cannot describe its place
                 if not self.late:
                     raise
                 with contextlib.suppress(BaseException):
@@ -238,14 +237,14 @@ class _Tests:
                 notes.add(item.nodeid, None, 0, failed=True)
             else:
                 notes.add(item.nodeid, max(took, (time.monotonic() - began) / PATIENCE), found)
-            if time.monotonic() > kept + KEEP:  # so that what is ended early goes on there
+            if time.monotonic() > kept + KEEP:  # so that an interrupted run continues there
                 notes.keep()
                 kept = time.monotonic()
         notes.keep()
         return ""
 
     def run(self, session: Any) -> str:
-        """The first item that fails, or nothing."""
+        """Return the first item that fails, or nothing."""
         from _pytest.main import pytest_runtestloop
 
         self.failed = ""
@@ -266,7 +265,7 @@ def _pytest(plugin: _Tests, job: dict[str, Any]) -> int:
 
 
 def _imported(job: dict[str, Any], names: list[str]) -> str:
-    """Import the mutated file with all the rest, and run the tests of these names."""
+    """Import the mutated file with all others, and run the tests of these names."""
     found: list[str] = []
     order = {name: i for i, name in enumerate(names)}
 
@@ -279,11 +278,11 @@ def _imported(job: dict[str, Any], names: list[str]) -> str:
     return found[0] if found else f"no collection ({code})"
 
 
-# -- the process that has everything imported ------------------------------------------------------
+# -- the process with all modules imported ---------------------------------------------------------
 
 
 def _session(job: dict[str, Any], mutants: list[Mutant], source: bytes) -> Iterator[dict[str, Any]]:
-    """Results from a process that forks per mutant; ``again`` for what it cannot tell."""
+    """Yield the results of a process that forks per mutant; ``again`` for those it cannot decide."""
     ear, mouth = os.pipe()
     pid = os.fork()
     if pid == 0:

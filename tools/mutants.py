@@ -41,7 +41,7 @@ COPIED = ("src", "tests", "scripts", "docs", "examples", "README.md", "CHANGELOG
 SETTINGS = "tests/mutants.toml"
 #: What holds for every task: run for those of a file.
 CONTRACTS = ("tests/contract/test_contract.py", "tests/contract/test_field_names.py")
-#: Kernels run as ordinary Python: slower, but none is compiled anew for a fault of its own.
+#: Kernels run as plain Python: slower, but a fault in a kernel needs no compilation.
 PLAIN = os.environ.get("NUMBA_DISABLE_JIT") == "1"
 #: Machine code of the kernels, and what each test takes and reaches: both last as long as their sources.
 KERNELS, NOTES = ROOT / "build" / "mutants" / "kernels", ROOT / "build" / "mutants" / "tests.json"
@@ -102,7 +102,7 @@ def _chosen(path: str, options: argparse.Namespace) -> list[Mutant]:
 
 
 def tests_of(file: str, settings: dict[str, Any]) -> list[str]:
-    """The test files for a source file: the one that is named after it, its doctests, and those of the table."""
+    """Return the test files for a source file: the one at the mirrored path, its doctests, and those of the table."""
     named = sorted((ROOT / "tests").rglob(f"test_{Path(file).name}"))
     found = [*(str(test.relative_to(ROOT)) for test in named), str(PACKAGE / file)]
     for place, tests in settings.get("tests", {}).items():
@@ -123,7 +123,7 @@ def codes_of(file: str) -> list[str]:
 
 
 def _equivalent(mutant: Mutant, settings: dict[str, Any]) -> bool:
-    """Whether the list has it: no test can tell it from the original, for the reason that stands there."""
+    """Whether ``mutants.toml`` lists the mutant as equivalent to the original."""
     return any(
         entry["file"] == mutant.file
         and entry["function"] == mutant.function
@@ -134,7 +134,7 @@ def _equivalent(mutant: Mutant, settings: dict[str, Any]) -> bool:
 
 
 def _digests(files: Iterable[str], settings: dict[str, Any]) -> dict[str, str]:
-    """Of what the results for each file depend on: the source and the tests."""
+    """Return a digest of each file's source and tests, on which its results depend."""
     found = {}
     for file in set(files):
         state = hashlib.blake2b((ROOT / PACKAGE / file).read_bytes(), digest_size=8)

@@ -52,7 +52,7 @@ SKIPPED_FUNCTIONS = {"cases", "__repr__", "_repr_svg_", "_repr_html_"}
 
 @dataclass(frozen=True)
 class Mutant:
-    """One fault: a stretch of the source, and what stands there instead."""
+    """One fault: a part of the source, and its replacement."""
 
     file: str
     kind: str
@@ -253,7 +253,7 @@ class _Maker:
 
 
 def _options(node: ast.ClassDef) -> dict[str, ast.expr]:
-    """Fields of a class with a default that stands there as it is."""
+    """Yield the fields of a class with a literal default."""
     fields = [f for f in node.body if isinstance(f, ast.AnnAssign) and "ClassVar" not in ast.unparse(f.annotation)]
     plain = [f for f in fields if f.value is not None and not any(isinstance(n, ast.Call) for n in ast.walk(f.value))]
     return {f.target.id: f.value for f in plain if isinstance(f.target, ast.Name) and f.value is not None}

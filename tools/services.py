@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Installs and starts the servers that tests and benchmarks talk to.
 
-    services.py install [NAME ...]    install what is missing (all by default)
+    services.py install [NAME ...]    install missing servers (all by default)
     services.py start NAME            start one on free loopback ports, print its URLs, stop at Ctrl-C
 
-How a server is started stands in ``riot_ops.testing.services``; how it is installed, here.
+``riot_ops.testing.services`` starts servers; this script installs them.
 """
 
 from __future__ import annotations

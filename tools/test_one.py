@@ -21,7 +21,7 @@ def main(file: str, *options: str) -> int:
         sys.exit(f"test_one: {file!r} is {len(found)} files below {PACKAGE}: {', '.join(map(str, found)) or 'none'}")
     name = str((ROOT / found[0]).resolve().relative_to(ROOT / PACKAGE))
     tests = tests_of(name, tomllib.loads((ROOT / SETTINGS).read_text(encoding="utf-8")))
-    # of the contract suite only what is about this task
+    # only this task's part of the contract suite
     chosen = " or ".join(["not test_contract", *(f"{code}[" for code in codes_of(name))])
     return subprocess.call([sys.executable, "-m", "pytest", "-q", "-k", chosen, *options, *tests], cwd=ROOT)
 

@@ -1,4 +1,4 @@
-"""Train the network that comes with threat detection, and tell how right it is on flows of another seed."""
+"""Train the packaged network of threat detection, and print its accuracy on flows of another seed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def main() -> None:
     path = Path(__file__).parents[1] / "src/riot_ops/dataflows/streambench" / MODEL_FILE
     path.write_bytes(model.to_bytes())
     x, label = FlowsSource(seed=2).vectors()
-    print(f"{path}: {np.mean(model.predict(x) == label):.4f} of other flows are told right")
+    print(f"{path}: {np.mean(model.predict(x) == label):.4f} of other flows are classified correctly")
 
 
 if __name__ == "__main__":

@@ -76,7 +76,7 @@ class Experiment:
         Runs the experiment and yields each measure when it is known; the argument selects the quick form. The
         ``values`` of a repeated measure hold all repetitions.
     about : str, default ""
-        A paragraph on what is done and what the paper found.
+        A paragraph on the experiment and the results of the paper.
     figures : tuple of Figure, default ()
     seconds : (float, float), default (60, 600)
         Approximate duration on two cores in the quick and in the full form.

@@ -1,4 +1,4 @@
-"""What a benchmark finds, and how it is timed and shown."""
+"""Measures of benchmarks: value, unit, comparison, repetitions."""
 
 from __future__ import annotations
 

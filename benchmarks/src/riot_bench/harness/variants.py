@@ -196,7 +196,7 @@ def run_local(case: Case, variant: Variant, folder: Path) -> Outcome:
 
 
 def _first_part(case: Case, then: str) -> dict[str, Source]:
-    """Return the first part of each source; an empty source stays as it is."""
+    """Return the first part of each source; an empty source is unchanged."""
     part = max(1, int(RESTART_SHARE * case.messages))
     return {n: s if s.finished(s.initial()) else _FirstMessages(s, part, then) for n, s in case.sources.items()}
 

@@ -40,7 +40,7 @@ class Chart:
         Drawing for an HTML page: in its text colours and without external references.
     png : bytes
     note : str
-        What the intervals are based on.
+        The basis of the intervals.
     """
 
     figure: Figure
@@ -81,7 +81,7 @@ def draw_chart(figure: Figure, measures: Sequence[Measure]) -> Chart | None:
 
 
 def _note(points: Sequence[tuple[str, str, Measure]]) -> str:
-    """Describe what the intervals of a figure are based on."""
+    """Describe the basis of a figure's intervals."""
     found = [interval_of(m) for _, _, m in points]
     runs, parts = ([one.of for one in found if one.is_known and one.within == within] for within in (False, True))
     notes = []

@@ -98,7 +98,7 @@ def plan_with_stored(chosen: Sequence[PlannedExperiment], stored: Mapping[str, s
 
 
 def not_shown(shown: Sequence[PlannedExperiment]) -> tuple[list[str], list[str]]:
-    """Return the keys of experiments that a report leaves out, and the suites of which it shows none.
+    """Return the keys of experiments that a report leaves out, and the suites without any shown experiment.
 
     Suites that are not shown are not loaded. A report of user modules only leaves nothing out.
 

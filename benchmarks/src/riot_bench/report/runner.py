@@ -169,7 +169,7 @@ def _exit_reason(code: int, words: str) -> str:
 
 
 def _checked_code(writer: RunWriter, state: str, reason: str) -> tuple[str, str]:
-    """Return how a run ended; a run whose code was changed meanwhile fails, as it may have used either version."""
+    """Return how a run ended; a run during which the code was changed fails, as it may have used either version."""
     if not writer.changed():
         return state, reason
     note = "the code was changed meanwhile"

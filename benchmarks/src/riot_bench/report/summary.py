@@ -1,7 +1,7 @@
 """The summary of all results: one row for each figure that the documentation shows.
 
 ``python -m riot_bench.report.summary SUMMARY.csv RESULTS.jsonl...`` puts new results, as ``riot-ops bench --json`` and
-``riot-ops report`` write them, into a summary. A figure replaces the row of its name; all other rows stay as they are,
+``riot-ops report`` write them, into a summary. A figure replaces the row of its name; all other rows are unchanged,
 with the commit and the day on which they were measured.
 """
 
@@ -34,7 +34,7 @@ MAX_AGAINST = 60
 
 @dataclass(frozen=True)
 class Figure:
-    """A row of the summary; all cells are text as they are shown.
+    """A row of the summary; all cells are texts.
 
     Attributes
     ----------
@@ -51,9 +51,9 @@ class Figure:
     form : str
         ``full`` or ``quick``; a quick form is not for quoting.
     reach : str
-        What the figure should reach, with its sign.
+        The target of the figure, with its sign.
     published : str
-        What the paper reports, on its machines.
+        The paper's result, on its machines.
     against : str
         What the figure is compared with, or how it was measured.
     machine, commit, date : str

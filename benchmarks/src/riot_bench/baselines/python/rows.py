@@ -27,7 +27,7 @@ def new_rows() -> list[Row]:
 
 @contextmanager
 def discarding_rows() -> Iterator[None]:
-    """Let the containers that programs make meanwhile discard each row at once, as a sink that discards records does.
+    """Let containers created within the block discard each row at once, as a discarding sink does.
 
     >>> with discarding_rows():
     ...     rows = new_rows()

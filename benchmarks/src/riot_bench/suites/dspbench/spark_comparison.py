@@ -192,7 +192,7 @@ def text_frames(spark: Any, data: InputLines, folder: Path, files: int, first: S
 
 
 def compare_results(spark: Any, data: InputLines, base: Path, given: Baseline, build: Any) -> str:
-    """Compare all results of both sides, with micro-batches of one file; return what was compared.
+    """Compare all results of both sides, with micro-batches of one file; return a description of the comparison.
 
     Raises
     ------

@@ -192,7 +192,7 @@ def _adaptive_measures(
         yield median_of_runs(f"{at}/step-{level + 1}/batch-seconds", [one.seconds for one in steps], "s", note)
         yield median_of_runs(f"{at}/step-{level + 1}/batch-messages", [one.messages for one in steps], "messages", note)
     errors = [max(abs(one.seconds / target_s - 1) for one in steps) for steps, _ in runs]
-    note = "worst step of each run: duration of its micro-batches against the target, of which 20 % are tolerated"
+    note = "worst step of each run: duration of its micro-batches against the target, with a tolerance of 20 %"
     yield median_of_runs(f"{at}/duration-error", errors, "share", note, HYSTERESIS, at_most=True)
     falls = [steps[STEPS.index(3.0)].messages / steps[STEPS.index(1.0)].messages for steps, _ in runs]
     note = "messages of a micro-batch at 3 ms against 1 ms: a third, or more with fixed costs or a longer duration"

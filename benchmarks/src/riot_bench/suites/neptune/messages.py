@@ -111,7 +111,7 @@ class MessageSource(Source):
 
 
 def _send_times(split: Split, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Return the send times of rows in ns; due times include the wait in a source that falls behind."""
+    """Return the send times of rows in ns; due times include the wait in a lagging source."""
     if "due" not in split:
         return np.full(rows.size, time.time_ns())
     first, last = (1000 * int(due) for due in split["due"])

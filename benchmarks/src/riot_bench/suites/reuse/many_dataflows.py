@@ -163,7 +163,7 @@ def spark_environment(n: int, first_s: float) -> Iterator[Environment]:
 
 
 def _wait_for(condition: Callable[[], bool], what: str) -> None:
-    """Wait until a condition holds that another process brings about."""
+    """Wait until a condition holds that depends on another process."""
     limit = time.monotonic() + TIMEOUT_S
     while not condition():
         if time.monotonic() > limit:

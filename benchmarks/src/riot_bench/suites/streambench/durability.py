@@ -52,7 +52,7 @@ QUICK = Sizes((10_000, 200_000), 120.0)
 
 
 class MarkedSource(WrappedSource):
-    """Lines some of which are marks: a word with the number and the due time.
+    """Lines with marks among them: a word with the number and the due time.
 
     Parameters
     ----------

@@ -36,7 +36,7 @@ class Program:
     fields : tuple of str
         Compared fields, by the names of the dataflow.
     key : tuple of str or None
-        Key of which only the last record counts, the one with the highest ``count``; None if all records count.
+        Key whose last record alone counts, that with the highest ``count``; None if all records count.
     keeps_count : bool
         Whether the highest ``count`` is a result, too; an implementation that emits values alone leaves the counting to
         the consumer.

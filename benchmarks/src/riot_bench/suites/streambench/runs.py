@@ -258,7 +258,7 @@ def _state_store(spark: Any, name: str) -> Iterator[None]:
         spark.conf.set(STORE_PROVIDER, before)
 
 
-# -- what comes out ----------------------------------------------------------------------------------
+# -- results -----------------------------------------------------------------------------------------
 
 
 def check_implementations(name: str, data: NumberedLines, spark: Any = None, *, streaming: bool = True) -> str:

@@ -25,7 +25,7 @@ TWEET = "id string, created_at string, text string"
 def trending_topics(inputs: Mapping[str, Any]) -> Any:
     """``tick_time``, ``rank``, ``topic``, ``count``.
 
-    Windows begin at even seconds, as do the ticks of tweets of which the first has such a time.
+    Windows begin at even seconds, as do the ticks of tweets if the first tweet has such a time.
     """
     tweet = f.from_json("value", f"data struct<{TWEET.replace(' string', ': string')}>, {TWEET}")
     fields = [f.coalesce(f"t.data.{name}", f"t.{name}").alias(name) for name in TWEET.split()[::2]]
