@@ -25,12 +25,28 @@ TIME = "2020-11-20T04:30:00.097Z"
 
 words = st.sampled_from(["good", "BAD", "not", "can't", "no", "Naïve", "the", "x!", "good,bad", "\n", "not-good"])
 tweets = st.builds(
-    lambda text, lang, wrapped: json.dumps(wrapped({"id": "1", "created_at": TIME, "text": text, **lang})),
+    lambda text, lang, at, wrapped: json.dumps(wrapped({"id": "1", "created_at": at, "text": text, **lang})),
     st.lists(words, max_size=8).map(" ".join),
     st.sampled_from([{}, {"lang": None}, {"lang": "en"}, {"lang": "pt"}]),
-    st.sampled_from([lambda tweet: tweet, lambda tweet: {"data": tweet}]),
+    st.sampled_from([TIME, "Fri Nov 20 04:30:00 +0000 2020"]),
+    st.sampled_from(
+        [
+            lambda tweet: tweet,
+            lambda tweet: {"data": tweet},
+            lambda tweet: {"id": "2", "text": "bad", "lang": "pt", "data": tweet},
+            lambda tweet: {**tweet, "data": None},
+        ]
+    ),
 )
-dirt = st.sampled_from(["", "no json", "[]", '{"id": "3"}', '{"id": "3", "text": "good", "created_at": "yesterday"}'])
+dirt = st.sampled_from(
+    ["", "no json", "[]", '{"id": "3"}', '{"id": "3", "text": "good", "created_at": "yesterday"}',
+     f'{{"id": "3", "text": 123, "created_at": "{TIME}"}}', f'{{"id": "3", "text": true, "created_at": "{TIME}"}}',
+     f'{{"id": "3", "text": ["good"], "created_at": "{TIME}"}}', f'{{"id": "3", "text": null, "created_at": "{TIME}"}}',
+     f'{{"id": "3", "text": "good", "lang": 7, "created_at": "{TIME}"}}',
+     f'{{"data": {{"id": "3", "text": "good"}}, "created_at": "{TIME}"}}',
+     f'{{"data": {{}}, "id": "3", "text": "good", "created_at": "{TIME}"}}',
+     f'{{"data": [], "id": "3", "text": "good", "created_at": "{TIME}"}}']
+)  # fmt: skip
 lines = st.lists(tweets | dirt, max_size=10)
 
 
@@ -117,3 +133,12 @@ def test_default_lexicon_is_packaged():
         "Negative",
         "Neutral",
     ]
+
+
+def test_tweets_of_both_versions_of_the_api_are_read():
+    first = {"created_at": "Wed Oct 10 20:19:24 +0000 2018", "id": 1050118621198921728, "id_str": "1050118621198921728",
+             "text": "What a great day!", "user": {"id": 6253282, "lang": "en"}, "lang": "en"}  # fmt: skip
+    second = {"data": {"id": "7", "text": "What a great day!", "created_at": "2018-10-10T20:19:24.000Z"}}
+    rows = sentiment_analysis().run(table([json.dumps(first), json.dumps(second)]))["sentiment"].to_pylist()
+    assert [(r["id"], r["lang"], r["score"]) for r in rows] == [("1050118621198921728", "en", 3.0), ("7", None, 3.0)]
+    assert {f"{r['event_time']:%Y-%m-%d %H:%M:%S}" for r in rows} == {"2018-10-10 20:19:24"}

@@ -39,7 +39,9 @@ def clock(steps):
     return lines
 
 
-BAD = ("", "{", '{"id": "7", "text": "#a"}', '{"id": "7", "text": "#a", "created_at": "noon"}')
+BAD = ("", "{", '{"id": "7", "text": "#a"}', '{"id": "7", "text": "#a", "created_at": "noon"}',
+       '{"id": "7", "text": 123, "created_at": "2020-11-20T04:30:00Z"}',
+       '{"data": {"id": "7", "text": "#a"}, "created_at": "2020-11-20T04:30:00Z"}')  # fmt: skip
 tags = st.lists(st.sampled_from(["#a", "#b", "#B!", "#c,", "#", "x", "#(ü)", "a#b"]), max_size=4).map(" ".join)
 step = st.sampled_from([0, 0, 1, 3, 7, 20, 21, -15, 60, 300])
 lines = st.lists(st.tuples(step, tags | st.sampled_from(BAD)), max_size=20).map(clock)

@@ -58,9 +58,13 @@ def sentiment_analysis(lines, lexicon, *, languages=("en",), keep_unknown=True, 
             continue
         if not isinstance(tweet, dict):
             continue
-        inside = tweet.get("data") if isinstance(tweet.get("data"), dict) else {}
-        one = {name: inside.get(name, tweet.get(name)) for name in ("id", "created_at", "text", "lang")}
-        if any(one[name] is None for name in ("id", "created_at", "text")):
+        if isinstance(tweet.get("data"), list):
+            continue
+        whole = tweet["data"] if isinstance(tweet.get("data"), dict) else tweet
+        one = {name: whole.get(name) for name in ("id", "created_at", "text", "lang")}
+        if one["id"] is None or not isinstance(one["text"], str) or not isinstance(one["created_at"], str):
+            continue
+        if not (one["lang"] is None or isinstance(one["lang"], str)):
             continue
         if languages is not None and not (keep_unknown if one["lang"] is None else one["lang"] in languages):
             continue

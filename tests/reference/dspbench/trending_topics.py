@@ -15,7 +15,13 @@ def parse(line):
         given = json.loads(line)
         given = given.get("data", given)
         assert isinstance(given["id"], str)
-        time = datetime.fromisoformat(given["created_at"].replace("Z", "+00:00"))
+        if not isinstance(given["text"], str):
+            return None
+        text = given["created_at"].replace("Z", "+00:00")
+        if text[:1].isalpha():
+            time = datetime.strptime(text, "%a %b %d %H:%M:%S %z %Y")
+        else:
+            time = datetime.fromisoformat(text)
         return round(time.timestamp() * 1e6), given["text"]
     except (ValueError, KeyError, AttributeError):
         return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import numpy as np
 import pyarrow as pa
@@ -338,7 +338,7 @@ def test_record_has_order_kept_and_parsed_fields():
         ({"fields": {"x": (0, "string")}}, "path of 'x'"),
         ({"fields": {"x": ("a..b", "string")}}, "path of 'x'"),
         ({"fields": {"x": ((), "string")}}, "path of 'x'"),
-        ({"fields": {"x": ("a", "text")}}, "kind of 'x'"),
+        ({"fields": {"x": ("a", "text")}}, "kind of 'x' .* quoted, .* tweet, got 'text'"),
         ({"fields": {"x": ("a", "double", "b")}}, "default of 'x'"),
         ({"fields": {"x": ("a", "double")}, "keep": ("x",)}, "keep"),
     ],
@@ -408,3 +408,101 @@ def test_last_of_objects_of_one_name_counts(line, wanted, more):
 def test_non_object_line_is_rejected(line):
     rows, errors = read([line.encode()], fields={"v": ("v", "double", None)})
     assert (rows, errors) == ([], [(0, "not_json")])
+
+
+@pytest.mark.parametrize(
+    ("value", "found"),
+    [('"a"', "a"), ('""', ""), ('"\\u00e9"', "é"), ('"12"', "12"), ("12", None), ("1.5", None), ("true", None),
+     ("false", None), ("[]", None), ("{}", None), ('["a"]', None)],
+)  # fmt: skip
+def test_quoted_values_are_strings(value, found):
+    for default in ((), (None,), ("x",)):
+        fields = {"x": ("a", "quoted", *default), "n": ("n", "int64")}
+        for lines in ([value], ['"b"', value, '"b"'], [value, value, value]):
+            session = t.ParseJSON(fields=fields).session()
+            texts = [f'{{"a": {one}, "n": {i}}}' for i, one in enumerate(lines)]
+            rows = session.push_many([{"seq": i, "payload": text} for i, text in enumerate(texts)])
+            wanted = {i: found if one == value else "b" for i, one in enumerate(lines)}
+            assert {row["seq"]: row["x"] for row in rows} == {i: x for i, x in wanted.items() if x is not None}
+            assert {(e["seq"], e["reason"]) for e in session.errors} == {
+                (i, "wrong_type") for i, x in wanted.items() if x is None
+            }
+    session = t.ParseJSON(fields={"x": ("a", "quoted")}).session()
+    assert session.push({"payload": '{"a": null}'}) == []
+    assert [e["reason"] for e in session.errors] == ["missing"]
+
+
+OBJECTS = st.fixed_dictionaries({}, optional={"id": st.sampled_from(["1", 2, None]), "n": st.integers(0, 3)})
+WRAPPED = st.one_of(
+    OBJECTS,
+    st.builds(lambda inside, more: {"data": inside, **more}, OBJECTS | st.sampled_from([None, 7, "x", [], [{"id": "9"}]]), OBJECTS),
+    st.builds(lambda inside, more: {**more, "data": inside}, OBJECTS, OBJECTS),
+)  # fmt: skip
+
+
+@given(st.lists(WRAPPED, max_size=8))
+def test_fields_are_read_from_the_wrapper_or_from_the_line(documents):
+    fields = {"id": (("id", "n"), "string"), "n": ("n", "int64", None)}
+    session = t.ParseJSON(fields=fields, wrapper="data").session()
+    lines = [{"seq": i, "payload": json.dumps(one)} for i, one in enumerate(documents)]
+    rows = session.push_many(lines)
+    wanted = {}
+    for i, document in enumerate(documents):
+        holder = document["data"] if isinstance(document.get("data"), dict | list) else document
+        holder = holder if isinstance(holder, dict) else {}
+        number = holder.get("n") if holder.get("id") is None else holder["id"]
+        if number is not None:
+            wanted[i] = (str(number), holder.get("n"))
+    assert {row["seq"]: (row["id"], row["n"]) for row in rows} == wanted
+    assert {e["seq"] for e in session.errors} == {*range(len(documents))} - {*wanted}
+    slow = t.ParseJSON(fields=fields, wrapper="data").session()
+    escaped = [line | {"payload": line["payload"].replace('"data"', '"d\\u0061ta"')} for line in lines]
+    assert slow.push_many(escaped) == rows
+    alone = t.ParseJSON(fields=fields, wrapper="data").session()
+    assert [row for line in lines for row in alone.push(line)] == rows
+
+
+def test_wrapper_may_be_nested():
+    session = t.ParseJSON(fields={"x": ("a.b", "int64")}, wrapper="d.e").session()
+    lines = [
+        '{"d": {"e": {"a": {"b": 1}}}, "a": {"b": 2}}',
+        '{"d": {}, "a": {"b": 3}}',
+        '{"d": {"e": {}}, "a": {"b": 4}}',
+    ]
+    assert [row["x"] for line in lines for row in session.push({"payload": line})] == [1, 3]
+    for name in ("", "a..b", "."):
+        with pytest.raises(ConfigError, match="wrapper must be names joined by dots"):
+            t.ParseJSON(fields={"x": ("a", "int64")}, wrapper=name)
+
+
+def test_times_of_tweets_are_read_or_rejected():
+    def read(*texts):
+        session = t.ParseJSON(fields={"x": ("a", "tweet")}).session()
+        rows = session.push_many([{"seq": i, "payload": json.dumps({"a": text})} for i, text in enumerate(texts)])
+        found = {row["seq"]: row["x"] for row in rows} | {e["seq"]: e["reason"] for e in session.errors}
+        return [found[i] for i in range(len(texts))]
+
+    at = datetime(2018, 10, 10, 20, 19, 24, tzinfo=UTC)
+    same = ["Wed Oct 10 20:19:24 +0000 2018", "Thu Oct 11 01:49:24 +0530 2018", "Wed Oct 10 12:19:24 -0800 2018",
+            "2018-10-10T20:19:24.000Z", "2018-10-10 20:19:24"]  # fmt: skip
+    assert read(*same) == [at] * 5
+    assert read("Thu Feb 29 00:00:00 +0000 2024", "Fri Dec 31 23:59:59 +0000 9999", "Mon Jan 01 00:00:00 +0000 0001") == [
+        datetime(2024, 2, 29, tzinfo=UTC), datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC), datetime(1, 1, 1, tzinfo=UTC)
+    ]  # fmt: skip
+    wrong = [
+        "Tue Oct 10 20:19:24 +0000 2018", "wed Oct 10 20:19:24 +0000 2018", "Wed oct 10 20:19:24 +0000 2018",
+        "Wed Oct 10 20:19:24 2018", "Wed Oct 10 20:19:24 +00:00 2018", "Wed Oct 10 20:19:24 Z 2018", "Oct 10 20:19:24 +0000 2018",
+        "Wed Oct 10 24:19:24 +0000 2018", "Wed Oct 10 20:19:60 +0000 2018", "Wed Oct 32 20:19:24 +0000 2018",
+        "Wed Oct 10 20:19:24 +2400 2018", "Wed Oct 10 20:19:24 +0000 18", "Wed Oct 10 20:19:24 +0000 2018 ", "Wed, Oct 10 20:19:24 +0000 2018",
+        "Thu Feb 29 00:00:00 +0000 2023", "Wed-Oct-10-20:19:24-+0000-2018", "Wed Oct 10 20.19.24 +0000 2018", "yesterday", "",
+    ]  # fmt: skip
+    trimmed = "Wed Oct 10 20:19:24 +0000 2018 "
+    assert read(*wrong) == [at if text == trimmed else ("missing" if not text else "bad_time") for text in wrong]
+
+
+@given(st.datetimes().filter(lambda at: 1 < at.year < 9999), st.integers(-1439, 1439))
+def test_any_time_of_a_tweet_equals_that_of_python(moment, ahead):
+    moment = moment.replace(microsecond=0)
+    text = f"{moment:%a %b %d %H:%M:%S} {'-' if ahead < 0 else '+'}{abs(ahead) // 60:02}{abs(ahead) % 60:02} {moment.year:04}"
+    (row,) = t.ParseJSON(fields={"x": ("a", "tweet")}).session().push({"payload": json.dumps({"a": text})})
+    assert row["x"] == moment.replace(tzinfo=UTC) - timedelta(minutes=ahead)

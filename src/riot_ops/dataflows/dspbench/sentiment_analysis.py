@@ -8,6 +8,7 @@ from typing import Literal
 from riot_ops import tasks as t
 from riot_ops.core.parameters import check_arguments
 from riot_ops.dataflow import Dataflow
+from riot_ops.dataflows.dspbench.trending_topics import TWEET, WRAPPER
 
 __all__ = ["sentiment_analysis"]
 
@@ -25,7 +26,10 @@ def sentiment_analysis(
     """Build sentiment analysis (SA): tweets → tweets in given languages → positive or negative.
 
     Its result stream is ``sentiment``, with the fields ``id``, ``sentiment`` and ``score``, and the fields ``text`` and
-    ``lang`` of the tweet. Its event time is the tweet's time of creation.
+    ``lang`` of the tweet. Its event time is the tweet's time of creation. A tweet has an ``id``, ``text``, which must
+    be a string, and ``created_at``, an ISO 8601 time or a time such as ``Wed Oct 10 20:19:24 +0000 2018``, and may have
+    a language, a string; all of them in the line itself, or in its object ``data``. Any other line goes to the errors
+    stream.
 
     Parameters
     ----------
@@ -61,13 +65,8 @@ def sentiment_analysis(
     """
     check_arguments(sentiment_analysis, locals())
     flow = Dataflow("sentiment_analysis")
-    fields = {
-        "id": (("data.id", "id"), "string"),
-        "event_time": (("data.created_at", "created_at"), "iso"),
-        "text": (("data.text", "text"), "string"),
-        "lang": (("data.lang", "lang"), "string", None),
-    }
-    tweets = flow.source("tweets").to(t.ParseJSON(fields=fields), id="parse").shuffle()
+    fields = {**TWEET, "lang": ("lang", "quoted", None)}
+    tweets = flow.source("tweets").to(t.ParseJSON(fields=fields, wrapper=WRAPPER), id="parse").shuffle()
     if languages is not None:
         language = t.ValueFilter(field="lang", values=tuple(languages), keep_null=keep_unknown)
         tweets = tweets.to(language, id="language").shuffle()

@@ -9,13 +9,16 @@ from riot_ops.core.errors import ConfigError
 from riot_ops.core.parameters import Count, check_arguments, duration
 from riot_ops.dataflow import Dataflow
 
-__all__ = ["as_timedelta", "trending_topics"]
+__all__ = ["TWEET", "WRAPPER", "as_timedelta", "trending_topics"]
 
+#: The fields of a tweet, which in version 2 of Twitter's API is within ``data``.
 TWEET = {
-    "id": (("data.id", "id"), "string"),
-    "event_time": (("data.created_at", "created_at"), "iso"),
-    "text": (("data.text", "text"), "string"),
+    "id": ("id", "string"),
+    "event_time": ("created_at", "tweet"),
+    "text": ("text", "quoted"),
 }
+#: Name of the object with a tweet.
+WRAPPER = "data"
 
 
 def trending_topics(
@@ -31,8 +34,9 @@ def trending_topics(
 
     Its result stream is ``rankings``, with the fields ``tick_time``, ``rank``, ``topic`` and ``count``: the k topics
     with the largest counts at each tick, ties in alphabetical order. Ticks are at the time of the first tweet plus
-    multiples of ``every``, in stream time. A line that is not a tweet (bare or within ``data``) with ``id``, ``text``
-    and ``created_at`` goes to the errors stream.
+    multiples of ``every``, in stream time. A tweet has an ``id``, ``text``, which must be a string, and ``created_at``,
+    an ISO 8601 time or a time such as ``Wed Oct 10 20:19:24 +0000 2018``; all of them in the line itself, or in its
+    object ``data``. Any other line goes to the errors stream.
 
     Parameters
     ----------
@@ -72,7 +76,7 @@ def trending_topics(
     if not timedelta(0) < period <= length:
         raise ConfigError(f"every must be longer than 0 and at most window, got {every!r} and {window!r}")
     flow = Dataflow("trending_topics")
-    tweets = flow.source("tweets").to(t.ParseJSON(fields=TWEET), id="parse").shuffle()
+    tweets = flow.source("tweets").to(t.ParseJSON(fields=TWEET, wrapper=WRAPPER), id="parse").shuffle()
     extract = t.Tokenize(
         field="text",
         output="topic",

@@ -10,7 +10,7 @@ from riot_ops.kernels.arrays.arrow import readonly
 from riot_ops.kernels.jit import kernel
 from riot_ops.kernels.text.numbers import HIGH, byte, digits_of, eight_digits, load8
 
-__all__ = ["MEMO", "NONE", "parse_iso", "parse_log_time", "plain_iso", "plain_log_time"]
+__all__ = ["MEMO", "NONE", "parse_iso", "parse_log_time", "parse_tweet_time", "plain_iso", "plain_log_time"]
 
 _DAY, _HOUR, _MINUTE, _SECOND = 86_400_000_000, 3_600_000_000, 60_000_000, 1_000_000
 _DAYS_IN = readonly(np.array([0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31], np.int64))
@@ -20,6 +20,22 @@ _MONTHS = readonly(
         [a << 16 | b << 8 | c for a, b, c in zip(*[iter(b"JanFebMarAprMayJunJulAugSepOctNovDec")] * 3, strict=True)]
     )
 )
+
+
+#: The same of weekdays, from Monday.
+_WEEKDAYS = readonly(
+    np.array([a << 16 | b << 8 | c for a, b, c in zip(*[iter(b"MonTueWedThuFriSatSun")] * 3, strict=True)])
+)
+
+
+@kernel
+def _month(data: Any, i: Any) -> Any:
+    """The month of an English abbreviation; 13 if it is none."""
+    name = byte(data, i) << 16 | byte(data, i + 1) << 8 | byte(data, i + 2)
+    month = 1
+    while month <= 12 and _MONTHS[month - 1] != name:
+        month += 1
+    return month
 
 
 @kernel
@@ -113,16 +129,31 @@ def parse_log_time(data: Any, start: Any, end: Any) -> Any:
         return False, 0
     if byte(data, start + 2) != 47 or byte(data, start + 6) != 47 or byte(data, start + 11) != 58:
         return False, 0
-    name = byte(data, start + 3) << 16 | byte(data, start + 4) << 8 | byte(data, start + 5)
-    month = 1
-    while month <= 12 and _MONTHS[month - 1] != name:
-        month += 1
     century, year = _two(data, start + 7), _two(data, start + 9)
     if century < 0 or year < 0 or byte(data, start + 14) != 58 or byte(data, start + 17) != 58:
         return False, 0
-    ok, time = _midnight(100 * century + year, month, _two(data, start))
+    ok, time = _midnight(100 * century + year, _month(data, start + 3), _two(data, start))
     good, clock = _clock(_two(data, start + 12), _two(data, start + 15), _two(data, start + 18))
     known, ahead = _zone(data, start + 21, end)
+    return ok and good and known, time + clock - ahead
+
+
+@kernel
+def parse_tweet_time(data: Any, start: Any, end: Any) -> Any:
+    """``(ok, microseconds)`` of ``Wed Oct 10 20:19:24 +0000 2018``, the time of a tweet in version 1.1 of its API."""
+    if end - start != 30:
+        return False, 0
+    for i in (3, 7, 10, 19, 25):
+        if byte(data, start + i) != 32:
+            return False, 0
+    century, year = _two(data, start + 26), _two(data, start + 28)
+    if century < 0 or year < 0 or byte(data, start + 13) != 58 or byte(data, start + 16) != 58:
+        return False, 0
+    ok, time = _midnight(100 * century + year, _month(data, start + 4), _two(data, start + 8))
+    weekday = byte(data, start) << 16 | byte(data, start + 1) << 8 | byte(data, start + 2)
+    ok = ok and _WEEKDAYS[(time // _DAY + 3) % 7] == weekday
+    good, clock = _clock(_two(data, start + 11), _two(data, start + 14), _two(data, start + 17))
+    known, ahead = _zone(data, start + 20, start + 25)
     return ok and good and known, time + clock - ahead
 
 

@@ -192,21 +192,23 @@ def _make_pattern(data: Any, found: Any, count: Any, kinds: Any, words: Any, pie
 
 @kernel(inline=True)
 def _choose_fields(
-    choices: Any, kinds: Any, optional: Any, firsts: Any, lasts: Any, found: Any, begins: Any, sizes: Any, row: Any
+    choices: Any, quoted: Any, wrapper: Any, kinds: Any, optional: Any, firsts: Any, lasts: Any, found: Any,
+    begins: Any, sizes: Any, row: Any,
 ) -> Any:  # fmt: skip
     """Choose the spans of the fields from the values found at nodes; returns whether the line is plain."""
     good = True
+    way = np.uint64(wrapper > 0 and found[wrapper] == NESTED)
     for field in range(kinds.size):
         f = np.uint64(field)
-        node = np.uint64(choices[f, 0])
-        for a in range(1, choices.shape[1]):
-            if found[node] == ABSENT and choices[f, a] >= 0:
-                node = np.uint64(choices[f, a])
+        node = np.uint64(choices[way, f, 0])
+        for a in range(1, choices.shape[2]):
+            if found[node] == ABSENT and choices[way, f, a] >= 0:
+                node = np.uint64(choices[way, f, a])
         what = found[node]
         begin = firsts[node]
         n = lasts[node] - begin
         if what == TEXT or what == PLAIN:
-            good = good and (n > 0 or kinds[f] == STRING)
+            good = good and (n > 0 or kinds[f] == STRING) and (what == TEXT or not quoted[f])
         elif what == ABSENT:
             good = good and optional[f] >= 0
             n = NO_VALUE
@@ -224,15 +226,18 @@ def parse_json_lines(
     rows: Any, fine: Any,
     names: Any, name_starts: Any, name_ends: Any, above: Any, lists: Any, nodes: Any, firsts: Any, lasts: Any,
     found: Any, line: Any, words: Any, pieces: Any, open_: Any, counts: Any, escapes: Any, quotes: Any, plan: Any,
-    marks: Any, shapes: Any, choices: Any, kinds: Any, columns: Any, units: Any, optional: Any, memo: Any,
+    marks: Any, shapes: Any, choices: Any, quoted: Any, wrapper: Any, kinds: Any, columns: Any, units: Any,
+    optional: Any, memo: Any,
     texts: Any, offsets: Any, integers: Any, doubles: Any, flags: Any, present: Any, plain: Any,
 ) -> Any:  # fmt: skip
     """Parse the plain lines from ``row`` to ``stop`` into rows from k on; returns the row after the last.
 
     The first byte of ``data`` is the one at position ``before``; :data:`riot_ops.kernels.text.fast_values.ROOM` bytes
-    after the lines must be readable. Field f is the value of the first of the nodes ``choices[f]`` (-1: no more) that
-    is present; its type and its column are as in :func:`riot_ops.kernels.text.fast_values.write_values`. ``begins``,
-    ``sizes``, ``rows`` and ``fine`` are scratch space for some lines.
+    after the lines must be readable. Field f is the value of the first of the nodes ``choices[0, f]`` (-1: no more)
+    that is present, or of ``choices[1, f]`` in lines that have the node ``wrapper`` (0: no such node); ``quoted`` flags
+    the fields that must be strings. Its type and its column are as in
+    :func:`riot_ops.kernels.text.fast_values.write_values`. ``begins``, ``sizes``, ``rows`` and ``fine`` are scratch
+    space for some lines.
     """
     last = _NOUGHT  # the pattern matched or made last
     like = _NONE  # the pattern that the line before matched
@@ -288,7 +293,9 @@ def parse_json_lines(
                 if high and good:
                     good = is_utf8(data, p, end)
                 if good:
-                    good = _choose_fields(choices, kinds, optional, firsts, lasts, found, begins, sizes, v)
+                    good = _choose_fields(
+                        choices, quoted, wrapper, kinds, optional, firsts, lasts, found, begins, sizes, v
+                    )  # fmt: skip
                 if tried:
                     misses += 1
                     if good and count > 0:

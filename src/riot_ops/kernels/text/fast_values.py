@@ -12,7 +12,7 @@ import numpy as np
 from riot_ops.core.schema import EARLIEST, LATEST
 from riot_ops.kernels.arrays.byte_masks import WIDTH, copy64, low_bits
 from riot_ops.kernels.jit import kernel
-from riot_ops.kernels.text.dates import parse_iso, parse_log_time, plain_iso, plain_log_time
+from riot_ops.kernels.text.dates import parse_iso, parse_log_time, parse_tweet_time, plain_iso, plain_log_time
 from riot_ops.kernels.text.json_escapes import unescape
 from riot_ops.kernels.text.numbers import NUMBER, byte, load8, parse_number, plain_number, store8, whole_number
 
@@ -29,11 +29,12 @@ __all__ = [
     "NO_VALUE",
     "ROOM",
     "TEXT",
+    "TWEET",
     "write_values",
 ]
 
 #: Types of fields.
-TEXT, INTEGER, DOUBLE, FLAG, ISO, EPOCH, NANOS, LOG = range(8)
+TEXT, INTEGER, DOUBLE, FLAG, ISO, EPOCH, NANOS, LOG, TWEET = range(9)
 #: Lines per block.
 BATCH_LINES = 128
 #: Bytes that may be read after the end of a line.
@@ -98,7 +99,7 @@ def _flags(data: Any, begins: Any, sizes: Any, rows: Any, k: Any, out: Any, good
 
 
 @kernel
-def _dates(data: Any, begins: Any, sizes: Any, rows: Any, k: Any, out: Any, good: Any, memo: Any) -> None:
+def _dates(data: Any, begins: Any, sizes: Any, rows: Any, k: Any, kind: Any, out: Any, good: Any, memo: Any) -> None:
     for j in range(rows):
         u = np.uint64(j)
         p = begins[u]
@@ -109,6 +110,8 @@ def _dates(data: Any, begins: Any, sizes: Any, rows: Any, k: Any, out: Any, good
             ok, time = plain_iso(data, p, n - 1 if utc else n, memo)
             if not ok:
                 ok, time = parse_iso(data, p, p + n)
+            if not ok and kind == TWEET:
+                ok, time = parse_tweet_time(data, p, p + n)
             good[u] = good[u] and ok and time >= EARLIEST and time <= LATEST
         out[np.uint64(k + j)] = time
 
@@ -164,8 +167,8 @@ def write_values(
             _doubles(data, begins[f], sizes[f], rows, k, doubles[c], good)
         elif kind == FLAG:
             _flags(data, begins[f], sizes[f], rows, k, flags[c], good)
-        elif kind == ISO:
-            _dates(data, begins[f], sizes[f], rows, k, integers[c], good, memo)
+        elif kind == ISO or kind == TWEET:
+            _dates(data, begins[f], sizes[f], rows, k, kind, integers[c], good, memo)
         elif kind == LOG:
             _log_times(data, begins[f], sizes[f], rows, k, integers[c], good, memo)
         elif kind != TEXT:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from riot_ops.kernels.jit import kernel
-from riot_ops.kernels.text.dates import parse_iso, parse_log_time
+from riot_ops.kernels.text.dates import parse_iso, parse_log_time, parse_tweet_time
 from riot_ops.kernels.text.numbers import NUMBER, byte, parse_number
 
 __all__ = [
@@ -15,6 +15,9 @@ __all__ = [
     "EMPTY",
     "GOOD",
     "HARD",
+    "ISO",
+    "LOG",
+    "TWEET",
     "booleans",
     "doubles",
     "ends_with",
@@ -29,6 +32,8 @@ __all__ = [
 #: Status of a cell: empty, parsed, invalid, or to be parsed by Python.
 EMPTY, GOOD, BAD, HARD = 0, 1, 2, 3
 
+#: Forms of times, see :func:`times`.
+ISO, LOG, TWEET = range(3)
 #: How lines are split, see :func:`split_lines`.
 DELIMITED, SPACED, LOGGED = 0, 1, 2
 #: A tenth of the largest int64; its last digit is 7.
@@ -210,8 +215,8 @@ def booleans(data: Any, starts: Any, ends: Any, wanted: Any, out: Any, found: An
 
 
 @kernel
-def times(data: Any, starts: Any, ends: Any, wanted: Any, logged: Any, out: Any, found: Any) -> None:
-    """Parse dates and times to microseconds since 1970."""
+def times(data: Any, starts: Any, ends: Any, wanted: Any, form: Any, out: Any, found: Any) -> None:
+    """Parse dates and times to microseconds since 1970; ``form`` is ``ISO``, ``LOG`` or ``TWEET``."""
     for i in range(starts.size):
         out[i] = 0
         if not wanted[i]:
@@ -219,7 +224,9 @@ def times(data: Any, starts: Any, ends: Any, wanted: Any, logged: Any, out: Any,
         if starts[i] == ends[i]:
             found[i] = EMPTY
             continue
-        ok, value = parse_log_time(data, starts[i], ends[i]) if logged else parse_iso(data, starts[i], ends[i])
+        ok, value = parse_log_time(data, starts[i], ends[i]) if form == LOG else parse_iso(data, starts[i], ends[i])
+        if form == TWEET and not ok:
+            ok, value = parse_tweet_time(data, starts[i], ends[i])
         out[i] = value
         found[i] = GOOD if ok else BAD
 

@@ -22,6 +22,7 @@ from riot_ops.kernels.text.fast_values import (
     NANOS,
     ROOM,
     TEXT,
+    TWEET,
 )
 from riot_ops.tasks.parse.line_cells import CELL_TYPES, MICROS_PER_UNIT, Mask
 
@@ -30,11 +31,13 @@ __all__ = ["ColumnBuilder"]
 #: Code of each kind of cell in the kernels.
 KERNEL_CODES = {
     "string": TEXT,
+    "quoted": TEXT,
     "int64": INTEGER,
     "double": DOUBLE,
     "bool": FLAG,
     "iso": ISO,
     "log": LOG,
+    "tweet": TWEET,
     "ns": NANOS,
     **dict.fromkeys(MICROS_PER_UNIT, EPOCH),
 }

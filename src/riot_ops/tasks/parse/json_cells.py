@@ -22,22 +22,29 @@ from riot_ops.kernels.text.json_fields import (
     paths_table,
 )
 from riot_ops.kernels.text.strings import non_utf8
+from riot_ops.tasks.parse.fast_json import within
 from riot_ops.tasks.parse.line_cells import LineCells, Mask, Numbers
 
 __all__ = ["JSONCells"]
 
 
 class JSONCells(LineCells):
-    """A batch of JSON objects, one per line: cell i is the value at the first of the i-th paths that has one."""
+    """A batch of JSON objects, one per line: cell i is the value at the first of the i-th paths that has one.
 
-    def __init__(self, batch: pa.RecordBatch, lines: pa.Array, paths: Sequence[Sequence[str]]) -> None:
+    In lines with an object at the path ``wrapper``, the paths begin there.
+    """
+
+    def __init__(
+        self, batch: pa.RecordBatch, lines: pa.Array, paths: Sequence[Sequence[str]], wrapper: str | None = None
+    ) -> None:
         self.batch = batch
         data, starts, ends, valid = byte_spans(lines)
         n = len(lines)
         first, last = (int(starts[0]), int(ends[-1])) if n else (0, 0)
         # only the slice's own bytes: unescaping copies them
         self.data, starts, ends = data[first:last], readonly(starts - first), readonly(ends - first)
-        table, above, nodes = paths_table(path for one in paths for path in one)
+        wrapped = [] if wrapper is None else [within(wrapper, one) for one in paths]
+        table, above, nodes = paths_table(path for one in [*paths, *wrapped] for path in one)
         at = np.zeros((2, above.size, n), np.int64)
         kinds, read = np.zeros((above.size, n), np.int8), np.zeros(n, np.bool_)
         room: tuple[Any, ...] = (*table, readonly(above), *new_line_buffers(above.size))
@@ -49,6 +56,12 @@ class JSONCells(LineCells):
         self._unescape(read & ~self._invalid, at, kinds)
         self._decode(np.flatnonzero(~(read | self._invalid | self._null)), starts, ends, nodes, at, kinds)
         chosen = [self._first_of([nodes[path] for path in one], kinds) for one in paths]
+        if wrapper is not None:
+            inside, columns = kinds[nodes[wrapper]] == NESTED, np.arange(n)
+            others = [self._first_of([nodes[path] for path in one], kinds) for one in wrapped]
+            chosen = [
+                (np.where(inside, _rows(other), _rows(one)), columns) for one, other in zip(chosen, others, strict=True)
+            ]
         self._starts, self._ends = ([part[place] for place in chosen] for part in at)
         self._kinds = [kinds[place] for place in chosen]
         self._places = np.arange(len(paths))
@@ -61,6 +74,10 @@ class JSONCells(LineCells):
     def absent(self, cell: int) -> Mask:
         """Where the cell has no value, or null."""
         return np.asarray(self._kinds[cell] == ABSENT)
+
+    def unquoted(self, cell: int) -> Mask:
+        """Where the cell is a number or a boolean."""
+        return np.asarray(self._kinds[cell] == PLAIN)
 
     def nested(self, cell: int) -> Mask:
         """Where the cell is an object or a list."""
@@ -113,6 +130,11 @@ class JSONCells(LineCells):
         for node in nodes[:0:-1]:
             chosen = np.where(kinds[node] != ABSENT, node, chosen)
         return np.where(kinds[nodes[0]] != ABSENT, nodes[0], chosen), np.arange(kinds.shape[1])
+
+
+def _rows(chosen: Any) -> Any:
+    """The nodes among what :meth:`JSONCells._first_of` returns."""
+    return chosen[0] if isinstance(chosen, tuple) else chosen
 
 
 def _raw_value(objects: dict[str, Any], path: str) -> bytes | None:

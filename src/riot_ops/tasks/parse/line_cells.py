@@ -21,6 +21,9 @@ from riot_ops.kernels.text.line_fields import (
     EMPTY,
     GOOD,
     HARD,
+    ISO,
+    LOG,
+    TWEET,
     booleans,
     doubles,
     ends_with,
@@ -38,11 +41,16 @@ __all__ = ["CELL_TYPES", "LineCells", "Mask", "Numbers"]
 #: Arrow type of each kind of cell.
 CELL_TYPES: dict[str, pa.DataType] = {
     "string": pa.string(),
+    "quoted": pa.string(),
     "int64": pa.int64(),
     "double": pa.float64(),
     "bool": pa.bool_(),
-    **dict.fromkeys(("s", "ms", "us", "ns", "iso", "log"), TIMESTAMP),
+    **dict.fromkeys(("s", "ms", "us", "ns", "iso", "log", "tweet"), TIMESTAMP),
 }
+#: Kinds of text; a ``quoted`` one is a string of JSON.
+TEXT_KINDS = ("string", "quoted")
+#: Form of each kind of written times.
+TIME_FORMS = {"iso": ISO, "log": LOG, "tweet": TWEET}
 MICROS_PER_UNIT = {"s": 1_000_000, "ms": 1000, "us": 1}
 REASONS = {"bool": "bad_bool", "int64": "bad_number", "double": "bad_number"}
 #: Status of a cell, beside those of the kernels: its time is outside the years 1 to 9999.
@@ -136,20 +144,20 @@ class LineCells:
         starts, ends = self._span(first, last)
         here = self.good & (self.counts > last) & ~absent
         found = np.full(starts.size, EMPTY, np.int8)
-        if kind != "string":  # numbers and times may stand between blanks and tabs
+        if kind not in TEXT_KINDS:  # numbers and times may stand between blanks and tabs
             spans, (starts, ends) = (readonly(starts), readonly(ends)), np.empty((2, starts.size), np.int64)
             trimmed(self.data, *spans, here, starts, ends)
-        if kind == "string":
+        if kind in TEXT_KINDS:
             found[here & self._has_text(first, starts, ends)] = GOOD
             column = strings_from_spans(self.data, np.where(found == GOOD, starts, -1), ends - starts)
         elif kind == "double":
             column = _masked(self._read(starts, ends, here, found, doubles, np.float64, _finite), found)
         elif kind == "bool":
             column = _masked(self._read(starts, ends, here, found, booleans, np.bool_, bool), found)
-        elif kind in ("iso", "log"):
-            micros = self._read(starts, ends, here, found, times, np.int64, int, kind == "log")
+        elif kind in TIME_FORMS:
+            micros = self._read(starts, ends, here, found, times, np.int64, int, TIME_FORMS[kind])
             if first < last:
-                self._reparse_spaced(micros, starts, ends, found, kind == "log")
+                self._reparse_spaced(micros, starts, ends, found, TIME_FORMS[kind])
             column = _timestamps(micros, 1, found)
         else:
             numbers = self._read(starts, ends, here, found, integers, np.int64, _int64)
@@ -208,7 +216,7 @@ class LineCells:
                 found[row] = BAD
         return out
 
-    def _reparse_spaced(self, micros: Any, starts: Numbers, ends: Numbers, found: Any, logged: bool) -> None:
+    def _reparse_spaced(self, micros: Any, starts: Numbers, ends: Numbers, found: Any, form: int) -> None:
         """Also parse timestamps whose two cells are separated by several blanks, or by a tab."""
         (bad,) = (found == BAD).nonzero()
         apart = np.empty(bad.size, np.bool_)
@@ -219,7 +227,7 @@ class LineCells:
         joined = [b" ".join(text.split()) for text in self._bytes(starts, ends, rows)]
         data, begins, stops, _ = byte_spans(pa.array(joined, pa.binary()))
         parsed, status = np.empty(rows.size, np.int64), np.empty(rows.size, np.int8)
-        times(data, begins, stops, np.ones(rows.size, np.bool_), logged, parsed, status)
+        times(data, begins, stops, np.ones(rows.size, np.bool_), form, parsed, status)
         micros[rows], found[rows] = parsed, status
 
     def _has_text(self, cell: int, starts: Numbers, ends: Numbers) -> Mask:

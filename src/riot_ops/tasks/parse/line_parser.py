@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -28,6 +28,9 @@ __all__ = ["LineParser"]
 @dataclass(frozen=True, kw_only=True)
 class LineParser(StatelessTask):
     """A task that reads a record from each line; ``fields`` maps names to location, kind and maybe default."""
+
+    #: The kinds of cells.
+    kinds: ClassVar[tuple[str, ...]] = tuple(kind for kind in CELL_TYPES if kind not in ("quoted", "tweet"))
 
     fields: Any
     field: str = "payload"
@@ -52,8 +55,8 @@ class LineParser(StatelessTask):
         place = tuple(one[0]) if isinstance(one[0], list | tuple) else one[0]
         self._check_location(name, place)
         kind = one[1]
-        if kind not in CELL_TYPES:
-            known = f"{', '.join(CELL_TYPES)}, got {value_text(kind)}{did_you_mean(str(kind), CELL_TYPES)}"
+        if kind not in self.kinds:
+            known = f"{', '.join(self.kinds)}, got {value_text(kind)}{did_you_mean(str(kind), self.kinds)}"
             raise ConfigError(f"fields: the kind of {name!r} must be one of {known}")
         try:
             pa.array(one[2:], CELL_TYPES[kind])

@@ -14,7 +14,7 @@ from riot_ops.core.errors import ConfigError, value_text
 from riot_ops.task import Case, register
 from riot_ops.tasks.parse.fast_json import FastJSONReader
 from riot_ops.tasks.parse.json_cells import JSONCells
-from riot_ops.tasks.parse.line_cells import Mask
+from riot_ops.tasks.parse.line_cells import CELL_TYPES, Mask
 from riot_ops.tasks.parse.line_parser import LineParser
 
 __all__ = ["ParseJSON"]
@@ -29,8 +29,12 @@ class ParseJSON(LineParser):
     ----------
     fields : dict of str to (path, kind) or (path, kind, default)
         The fields of a record. A path is a name, or the names of nested objects joined by dots; from a list of paths,
-        the first one with a value counts. Kinds are those of :class:`ParseLines`. With a default, which may be null,
-        the value may be missing.
+        the first one with a value counts. Kinds are those of :class:`ParseLines`, where a ``string`` may be the text of
+        a number; ``quoted``, which must be a string of JSON; and ``tweet``, a time in ISO 8601 or of the form ``Wed Oct
+        10 20:19:24 +0000 2018``. With a default, which may be null, the value may be missing.
+    wrapper : str, optional
+        Path of an object or list that a line may have: if it does, all fields are read from within it, else all from
+        the line itself.
     field : str, default "payload"
         Field with the line.
     keep : tuple of str, default ()
@@ -50,8 +54,8 @@ class ParseJSON(LineParser):
 
     Errors
     ------
-    ``not_json``, ``missing``, ``wrong_type`` (an object or a list), ``bad_number``, ``bad_bool``, ``bad_time``,
-    ``out_of_range``, ``invalid_utf8``, ``invalid_encoding``: see :class:`ParseLines`.
+    ``not_json``, ``missing``, ``wrong_type`` (an object or a list, or as ``quoted`` no string), ``bad_number``,
+    ``bad_bool``, ``bad_time``, ``out_of_range``, ``invalid_utf8``, ``invalid_encoding``: see :class:`ParseLines`.
 
     References
     ----------
@@ -60,14 +64,22 @@ class ParseJSON(LineParser):
 
     Examples
     --------
-    >>> fields = {"id": (("data.id", "id"), "string"), "lang": ("data.lang", "string", None)}
-    >>> tweets = ParseJSON(fields=fields).session()
+    >>> fields = {"id": ("id", "string"), "lang": (("lang", "language"), "quoted", None)}
+    >>> tweets = ParseJSON(fields=fields, wrapper="data").session()
     >>> tweets.push({"payload": '{"data": {"id": "7", "lang": "en"}}'}), tweets.push({"payload": '{"id": 8}'})
     ([{'id': '7', 'lang': 'en'}], [{'id': '8', 'lang': None}])
     """
 
     code: ClassVar[str] = "PJS"
     category: ClassVar[str] = "Parse"
+    kinds: ClassVar[tuple[str, ...]] = tuple(CELL_TYPES)
+
+    wrapper: str | None = None
+
+    def validate(self) -> None:
+        super().validate()
+        if self.wrapper is not None and not all(self.wrapper.split(".")):
+            raise ConfigError(f"wrapper must be names joined by dots, got {value_text(self.wrapper)}")
 
     def __hash__(self) -> int:
         return hash(repr(self))
@@ -80,13 +92,14 @@ class ParseJSON(LineParser):
     @cached_property
     def _fast_reader(self) -> FastJSONReader:
         """The fast path, for lines without errors."""
-        return FastJSONReader({name: (_paths(place), *rest) for name, (place, *rest) in self.fields.items()})
+        fields = {name: (_paths(place), *rest) for name, (place, *rest) in self.fields.items()}
+        return FastJSONReader(fields, self.wrapper)
 
     def read_fast(self, text: pa.Array) -> tuple[dict[str, pa.Array], Mask] | None:
         return self._fast_reader.read(text)
 
     def _cut_lines(self, batch: pa.RecordBatch, text: pa.Array, dead: DeadLetters) -> JSONCells:
-        lines = JSONCells(batch, text, [_paths(place) for place, *_ in self.fields.values()])
+        lines = JSONCells(batch, text, [_paths(place) for place, *_ in self.fields.values()], self.wrapper)
         lines.reject_non_text(dead)
         return lines
 
@@ -95,6 +108,8 @@ class ParseJSON(LineParser):
 
     def _missing(self, lines: JSONCells, cell: int, name: str, dead: DeadLetters) -> Mask:
         lines.reject(dead, lines.nested(cell), "wrong_type", f"{name} is an object or a list")
+        if self.fields[name][1] == "quoted":
+            lines.reject(dead, lines.unquoted(cell), "wrong_type", f"{name} is not a string")
         return lines.absent(cell)
 
     @classmethod
@@ -113,6 +128,8 @@ class ParseJSON(LineParser):
         yield Case(cls(fields=fields, field="line"), batch)
         fields = {"id": ("id", "string", None), "event_time": ("n", "s", None)}
         yield Case(cls(fields=fields, field="line", keep=("line",)), batch)
+        fields = {"id": ("id", "quoted", None), "event_time": ("n", "tweet", None)}
+        yield Case(cls(fields=fields, field="line", wrapper="data"), batch)
 
 
 def _paths(place: str | tuple[str, ...]) -> tuple[str, ...]:

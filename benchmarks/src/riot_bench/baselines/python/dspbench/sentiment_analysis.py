@@ -19,7 +19,7 @@ Lexicon = dict[str, float]
 
 
 def tweets(lines: Iterable[bytes]) -> Iterator[tuple[str, datetime, str, str | None]]:
-    """Yield id, time, text and language of each tweet that has the first three, at top level or in ``data``."""
+    """Yield id, time, text and language of each tweet that has the first three, all at top level or all in ``data``."""
     for line in lines:
         try:
             whole = orjson.loads(line)
@@ -28,9 +28,13 @@ def tweets(lines: Iterable[bytes]) -> Iterator[tuple[str, datetime, str, str | N
         if not isinstance(whole, dict):
             continue
         inner = whole.get("data")
-        tweet = {**whole, **inner} if isinstance(inner, dict) else whole
+        tweet = inner if isinstance(inner, dict) else whole
         try:
-            at = datetime.fromisoformat(tweet["created_at"])
+            created = tweet["created_at"]
+            if created[:1].isalpha():
+                at = datetime.strptime(created, "%a %b %d %H:%M:%S %z %Y")
+            else:
+                at = datetime.fromisoformat(created)
             number, text = tweet["id"], tweet["text"]
         except (KeyError, TypeError, ValueError):
             continue

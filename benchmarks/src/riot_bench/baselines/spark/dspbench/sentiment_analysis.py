@@ -31,8 +31,9 @@ def sentiment_analysis(inputs: Mapping[str, Any]) -> Any:
     """``id``, ``sentiment``, ``score``."""
     tweet = f.from_json("value", f"data struct<{TWEET.replace(' string', ': string')}>, {TWEET}")
     tweets = inputs["tweets"].select(tweet.alias("t"))
-    fields = {name: f.coalesce(f"t.data.{name}", f"t.{name}").alias(name) for name in TWEET.split()[::2]}
-    tweets = tweets.select(*fields.values()).where(
+    wrapped = f.col("t.data").isNotNull()
+    fields = [f.when(wrapped, f.col(f"t.data.{n}")).otherwise(f.col(f"t.{n}")).alias(n) for n in TWEET.split()[::2]]
+    tweets = tweets.select(*fields).where(
         f.col("id").isNotNull()
         & f.col("text").isNotNull()
         & f.col("created_at").try_cast("timestamp").isNotNull()

@@ -28,7 +28,8 @@ def trending_topics(inputs: Mapping[str, Any]) -> Any:
     Windows begin at even seconds, as do the ticks of tweets if the first tweet has such a time.
     """
     tweet = f.from_json("value", f"data struct<{TWEET.replace(' string', ': string')}>, {TWEET}")
-    fields = [f.coalesce(f"t.data.{name}", f"t.{name}").alias(name) for name in TWEET.split()[::2]]
+    wrapped = f.col("t.data").isNotNull()
+    fields = [f.when(wrapped, f.col(f"t.data.{n}")).otherwise(f.col(f"t.{n}")).alias(n) for n in TWEET.split()[::2]]
     tweets = inputs["tweets"].select(tweet.alias("t")).select(*fields)
     topics = f.filter(f.split("text", r"\s+"), lambda word: word.startswith("#"))
     tags = (
