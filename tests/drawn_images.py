@@ -1,4 +1,4 @@
-"""What a PNG file shows, decoded."""
+"""Decoded content of PNG files."""
 
 from __future__ import annotations
 

@@ -27,5 +27,5 @@ def sample_folders() -> dict[str, Path]:
 
 
 def expected(folder: Path, *, made: Any, papers: Any) -> Any:
-    """What a test expects of the files in a folder of samples: the project's own, or those of the papers."""
+    """Expected contents of the files in a folder of samples: the project's own, or those of the papers."""
     return made if folder == MADE else papers

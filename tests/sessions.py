@@ -13,4 +13,4 @@ def used_by_the_command(spark: Any) -> Iterator[None]:
     """Have the command, run in this process, take a session like its own and stop nothing but its queries."""
     with mock.patch.object(type(spark), "stop", autospec=True) as stopped:
         yield
-    assert stopped.call_count == 1, "it stops what it started"
+    assert stopped.call_count == 1, "it stops its processes"

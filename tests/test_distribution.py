@@ -1,4 +1,4 @@
-"""What the built distributions hold, and that the wheel works with nothing but its base dependencies."""
+"""Contents of the built distributions, and use of the wheel with its base dependencies only."""
 
 from __future__ import annotations
 

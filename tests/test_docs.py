@@ -51,7 +51,7 @@ def measured(built, page, step, place=0):
     return tuple(None if cell == "–" else float(cell) for cell in row[3:7])
 
 
-# observations per message: what the four schemas of the benchmark observe, and how many of those are numbers
+# observations per message of the four schemas of the benchmark, and how many of them are numbers
 OBSERVED, NUMERIC = (5, 10, 11, 1), (5, 8, 11, 1)
 
 
@@ -161,7 +161,7 @@ def resolves(name):
 
 @functools.cache
 def public_names():
-    """What stands at the top of some module of the package."""
+    """Names at the top level of the package's modules."""
     names = [m.name for m in pkgutil.walk_packages(riot_ops.__path__, "riot_ops.") if not m.name.endswith("__main__")]
     modules = [importlib.import_module(name) for name in names]
     return {name for module in modules for name in vars(module)}

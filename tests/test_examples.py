@@ -1,4 +1,4 @@
-"""The notebooks run from top to bottom and say what the text says."""
+"""The notebooks run from top to bottom, and their results match their text."""
 
 import ast
 from pathlib import Path
@@ -18,7 +18,7 @@ def same_on_spark(output, folder):
 
 
 def better_with_the_second_model(output, folder):
-    """Every reading has been predicted, and better so with the model that came on the way."""
+    """Every reading has been predicted, and more accurately with the model loaded during the run."""
     rows, rejected = output("result = pred.run")
     assert rows == {"classes": 4 * 4800, "error": 4 * 4800}
     assert rejected == 0
@@ -28,7 +28,7 @@ def better_with_the_second_model(output, folder):
     used = output(".value_counts")
     assert list(used) == [old, new]
     assert sum(used.values()) == 4 * 4800
-    assert used[old] >= 2 * 4800  # TRAIN ran after two days, and PRED went over soon
+    assert used[old] >= 2 * 4800  # TRAIN ran after two days, and PRED switched soon after
     assert used[new] > 4800
     distance = output("distance = ")
     assert distance["after"] < distance["before"] / 2
@@ -44,7 +44,7 @@ def as_the_ready_made_one(output, folder):
 
 
 def shared_while_they_come_and_go(output, folder):
-    """Who comes shares what runs, who goes takes with it what nobody else uses, and results are those of a run alone."""
+    """New dataflows share running steps, removed ones end unused steps, and results equal separate runs."""
     assert output('["city"] > 0') is True
     assert output(".warm") == ["kalman_filter"]
     stopped, kept = output("gone = ")
@@ -60,7 +60,7 @@ CLAIMS = {
     "03_lines_to_alerts": as_the_ready_made_one,
     "04_dataflows_that_share": shared_while_they_come_and_go,
 }
-#: Pictures that differ, where they are not two: the dataflow and what it found.
+#: Number of pictures where it is not two: the dataflow and its results.
 PICTURES = {"04_dataflows_that_share": 4}
 
 
@@ -73,7 +73,7 @@ def test_notebook_runs(path, tmp_path):
     ).execute()
 
     def output(source):
-        """What the cell with this in its source gave."""
+        """Return the output of the cell whose source contains a text."""
         [cell] = [c for c in notebook.cells if c.cell_type == "code" and source in c.source]
         return ast.literal_eval(cell.outputs[-1]["data"]["text/plain"])
 

@@ -77,7 +77,7 @@ LAZY = (
     "xml",
     "zoneinfo",
 )
-#: Packages of which it loads only ``__init__``.
+#: Packages whose ``__init__`` alone it loads.
 LAZY_SUBMODULES = (
     "riot_ops.connectors.",
     "riot_ops.dataflows.",

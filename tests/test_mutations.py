@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tools"))
 mutations = pytest.importorskip("mutations")
 
 
-#: What is left of a function whose result is gone.
+#: A function whose result is removed.
 NOTHING = "g()\n    return None"
 
 
@@ -221,7 +221,7 @@ def test_killed_survived_and_hanging(tmp_path):
         ("inner", "7", "8"): "killed",  # called by another kernel alone
         ("apart", "11", "12"): "killed",  # called by another process alone
         ("unused", "13", "14"): "survived",
-        # these stand where functions are not: the file is imported anew
+        # outside of functions: the file is imported again
         ("", "1", "2"): "killed",
         ("Counter", "3", "4"): "survived",
         ("Counter.add", "self.most", "3"): "survived",  # no test gives another

@@ -14,7 +14,7 @@ from riot_ops.cli import main as cli
 from riot_ops.core.schema import TIMESTAMP
 
 README = (Path(__file__).resolve().parent.parent / "README.md").read_text(encoding="utf-8")
-#: Smaller, in this process and without servers; the rest of a command is as it stands.
+#: Smaller, in this process and without servers; the commands are otherwise unchanged.
 SMALL = {"run": ("--runner", "local", "--messages", "600", "--sensors", "6"), "streams": ("--messages", "600")}
 
 

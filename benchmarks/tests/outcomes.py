@@ -51,7 +51,7 @@ def outcome(name: str = "KAL", *, silent: bool = False, stable: bool = True, sig
 
 
 class Page(HTMLParser):
-    """What a page refers to, and its text."""
+    """References of a page, and its text."""
 
     def __init__(self, text: str) -> None:
         super().__init__()

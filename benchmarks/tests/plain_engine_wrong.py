@@ -1,4 +1,4 @@
-"""One that forgets every state."""
+"""An engine that forgets all state."""
 
 from collections.abc import Callable
 

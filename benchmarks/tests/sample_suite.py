@@ -42,7 +42,7 @@ def _breaks(quick: bool) -> Iterator[Measure]:
 
 
 def _hangs(quick: bool) -> Iterator[Measure]:
-    """It starts a process, tells which, and never ends."""
+    """Start a process, record its id, and never end."""
     yield Measure("sample/hangs/first", 1.0, "s")
     child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
     where = Path(os.environ["MADE_UP"])

@@ -1,4 +1,4 @@
-"""What the packages of riot_bench may import from each other."""
+"""Allowed imports between the packages of riot_bench."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the command makes of files, by their first lines."""
+"""How the command recognises files by their first lines."""
 
 from __future__ import annotations
 

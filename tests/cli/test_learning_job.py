@@ -34,9 +34,9 @@ def test_pred_switches_to_models_trained_while_it_runs(tmp_path, monkeypatch, se
     assert rows["seq"].to_pylist() == list(range(0, 2 * MESSAGES, 2)), "a gap, or a message twice"
     models = rows["model"].to_pylist()
     changes = [models[0], *(b for a, b in itertools.pairwise(models) if a != b)]
-    assert changes == sorted(set(models)), "each model follows an older one, and none comes back"
+    assert changes == sorted(set(models)), "each model follows an older one, and none is used again"
     assert len(changes) >= 2, "how many are in time depends on the load of the machine"
-    if not servers:  # the servers' stores are gone
+    if not servers:  # the servers' stores no longer exist
         assert set(models) <= set(ModelStore.open(job.out / "models").names("MLR", "TAXI"))
     assert job.summary.errors == 0
     assert "0 messages without a prediction, 0 models used after their successor" in text

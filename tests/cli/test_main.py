@@ -1,4 +1,4 @@
-"""The command: what it prints and writes, and how it refuses."""
+"""The command: its output, its files and its refusals."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def refused(*args):
 
 
 class Recorder:
-    """A stand-in for what a command starts, which keeps its arguments."""
+    """A stand-in for the function that a command starts; records its arguments."""
 
     def __init__(self):
         self.positional, self.given = (), {}

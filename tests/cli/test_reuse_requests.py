@@ -1,4 +1,4 @@
-"""Any request gets an answer that says what is wrong with it, and the manager continues."""
+"""Any request gets an answer that describes its fault, and the manager continues."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The socket of a manager: who may open it, and answers to malformed lines."""
+"""The socket of a manager: its permissions, and answers to malformed lines."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def test_written_file_equals_the_generators_messages(tmp_path):
 
 
 class Recorder:
-    """In place of what a command starts: keeps what it is given."""
+    """A stand-in for the function that a command starts; records its arguments."""
 
     def __init__(self):
         self.positional, self.given = (), {}

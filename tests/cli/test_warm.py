@@ -19,7 +19,7 @@ def invoked(*args):
     return CliRunner().invoke(cli.app, [*map(str, args)])
 
 
-#: Prints what is compiled after warming, by an application and the command.
+#: Prints the kernels compiled after warming, by an application and the command.
 AFTERWARDS = """
 compiled = []
 from numba.core import event

@@ -22,7 +22,7 @@ from riot_ops.task import Task, registered_tasks
 NOON_US = 1_714_564_800_000_000
 ID = 0x70B3D57ED0046F00
 ORDER = (3, 1, 4, 1, 5, 9, 2, 6, 5, 3)
-#: Types, and values of them that float64 does not tell apart.
+#: Types, and values of them that float64 does not distinguish.
 TYPES: dict[pa.DataType, list[int]] = {
     pa.int64(): [ID + i for i in ORDER],
     pa.uint64(): [2**64 - 20 + i for i in ORDER],
@@ -44,7 +44,7 @@ def column_of(dtype: pa.DataType, numbers: list[Any]) -> pa.Array:
 
 
 def numbers_of(column: pa.Array) -> list[Any]:
-    """The values as Python integers (a decimal as such), whatever the type."""
+    """The values of any type as Python integers (a decimal unchanged)."""
     dtype = column.type
     if pa.types.is_temporal(dtype):
         column = column.cast(pa.int32() if dtype.bit_width == 32 else pa.int64())
@@ -53,7 +53,7 @@ def numbers_of(column: pa.Array) -> list[Any]:
 
 @dataclass(frozen=True)
 class Exact:
-    """A task over the field ``v``, and what it makes of it, by Python's integers."""
+    """A task over the field ``v``, and its result by Python's integers."""
 
     task: Task
     reference: Callable[[list[int]], list[Any]]
@@ -191,13 +191,13 @@ CASES: dict[str, list[Exact]] = {
     "RDR": [Exact(t.SortByEventTime(allowed_lateness=SECOND), lambda v: v)],
     "ORD": [Exact(t.DropLate(), lambda v: v)],
 }
-#: Tasks that compute in float64, as their documentation says; all other numbers come out as they went in.
+#: Tasks that compute in float64, as their documentation says; all other numbers are unchanged.
 COMPUTED = {
     *("AVG", "BAY", "BGN", "BND", "BOL", "BSM", "CDT", "CLA", "DCR", "DCS", "DTC", "DTT", "ERR", "EWM", "HMD"),
     *("INC", "INP", "KAL", "LEX", "MKS", "MLP", "MLR", "MLT", "MPM", "NNT", "PI", "PLT", "QLB", "RMD", "RMP"),
     *("RTO", "SHA", "SLM", "SLR", "SPC", "SPK", "SSM", "VAR", "WAV", "WSM"),
 }
-#: Tasks whose values are texts, times of records, or whatever the user's function makes of them.
+#: Tasks whose values are texts, times of records, or results of the user's function.
 OTHERS = {
     *("ABD", "ABU", "ANN", "ATI", "ATQ", "ATR", "BFN", "BLF", "BLT", "BOW", "C2S", "FLM", "FLO", "FLT", "GEO", "KFN"),
     *("LKJ", "LZP", "MAP", "MBL", "MQP", "NUT", "PJS", "PRS", "PTB", "RZP", "SBF", "SLT", "SML", "SMP", "SQI"),

@@ -72,7 +72,7 @@ def timed_cases():
 
 
 def extreme(batch, kind, first):
-    """Return rows with times at the ends of the range of a type; ``first`` says which end comes first."""
+    """Return rows with times at the ends of the range of a type; ``first`` selects the end that is first."""
     if kind.unit == "ns":
         low, high = -(2**63) + 1, 2**63 - 1
         steps = [0, 1, 10**9, 86_400 * 10**9]

@@ -14,7 +14,7 @@ from riot_ops.core.backoff import Backoff
         (3600.0, 0.0, 0.02),
         (3600.0, 0.002, 0.1),
         (3600.0, 1.0, 0.25),
-        (0.06, 1.0, 0.06),  # what was found a moment ago is seen soon, whatever a look costs
+        (0.06, 1.0, 0.06),  # after a recent find the pause is short, at any cost of a poll
         (3600.0, 0.0001, 0.02),
     ],
 )

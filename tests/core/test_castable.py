@@ -23,7 +23,7 @@ FLAT = [
 NUMBERS = [pa.int8(), pa.int32(), pa.int64(), pa.uint64(), pa.float64(), pa.float32(), pa.decimal128(12, 3), pa.bool_()]
 TIMES = [pa.timestamp("s"), UTC_US, pa.timestamp("ns"), pa.date32(), pa.date64(), pa.time64("ns"), pa.time32("ms")]
 
-#: Texts near the border between what is a number or a time and what is not.
+#: Texts near the border between numbers or times and other texts.
 NUMBER_TEXT = st.from_regex(r"\A ?[+-]?(0x)?[0-9]{0,20}[.,]?[0-9]{0,12}([eE][+-]?[0-9]{1,3})? ?\Z")
 ODD_TEXT = st.sampled_from(
     ["", " ", "nan", "NaN(1)", "-inf", "Infinity", "infin", "true", "FALSE", "t", "127", "128", "-128", "-129", "255", "0xff",

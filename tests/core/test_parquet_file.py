@@ -1,4 +1,4 @@
-"""Parquet files: damage is found, and a full disk leaves nothing behind."""
+"""Parquet files: damage is found, and a full disk leaves no file."""
 
 from __future__ import annotations
 

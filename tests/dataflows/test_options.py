@@ -168,7 +168,7 @@ def test_ticks_are_those_of_the_benchmarks_timer_files(stream, sample_data):
                     read["end"].to_pylist(), strict=True)) == lines  # fmt: skip
     made = dataflows.ticks(stream)
     assert made.equals(read.slice(0, made.num_rows))
-    assert read.num_rows - made.num_rows == (stream == "taxi"), "the last of TAXI stands twice in its file"
+    assert read.num_rows - made.num_rows == (stream == "taxi"), "the last of TAXI is twice in its file"
 
 
 def test_custom_ticks():

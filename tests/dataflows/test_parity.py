@@ -48,7 +48,7 @@ def check(spark, local, other, inputs, others=None, max_records=BATCH):
         errors += [{**row, "task": f"{stream}.{row['task']}"} for row in result.errors.to_pylist()]
         for output in sorted({e.source for sink in flow.nodes_of_kind("sink") for e in flow.inputs(sink.id)}):
             wanted = sorted(map(exact, result[output].to_pylist()))
-            assert wanted, f"{stream}: nothing came out as {output}"
+            assert wanted, f"{stream}: no records in {output}"
             assert sorted(map(exact, query[f"{stream}.{output}"].to_pylist())) == wanted, f"{stream}: {output}"
     assert sorted(map(exact, query["errors"].to_pylist())) == sorted(map(exact, errors))
 
@@ -119,7 +119,7 @@ def test_train_equals_its_run_on_spark(spark, trained, tmp_path):
 
 
 def test_pred_equals_its_run_on_spark(spark, trained, tmp_path):
-    """With charts. In process it begins with the newest models; on Spark the second source brings them first of all.
+    """With charts. In process it begins with the newest models; on Spark the second source delivers them first.
 
     Where news fall in mid-stream is not compared: among the records of another source that depends, on
     either runner, on when they are read.

@@ -1,4 +1,4 @@
-"""Compilation of kernels: what is recompiled after a change, and where machine code is cached."""
+"""Compilation of kernels: recompilation after a change, and the cache of machine code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Probes: what they count and time, against records and times that are known."""
+"""Probes: counts and times, against known records."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def test_latency_of_a_window_is_that_of_its_closing_message() -> None:
     flow.run(PacedSource(MemorySource(values(100)), rate=200), sinks=DiscardSink(), probe=probe)
     latencies, weights = probe.report().latencies()
     assert weights.tolist() == [1.0, 1.0]
-    assert latencies.max() < 0.2  # the first message of a window came 0.25 s before it closed
+    assert latencies.max() < 0.2  # the first message of a window arrived 0.25 s before it closed
 
 
 def test_flushed_records_are_counted_but_not_timed() -> None:
@@ -252,7 +252,7 @@ def elsewhere(monkeypatch: pytest.MonkeyPatch, ahead: float) -> None:
             return right() + (ahead if inspect.stack(0)[1].frame.f_code in code else 0.0)
 
     monkeypatch.setattr("riot_ops.measure.probe.time", Wrong)
-    monkeypatch.setattr(Probe, "ended", lambda probe: None)  # only a run in one process tells it
+    monkeypatch.setattr(Probe, "ended", lambda probe: None)  # known only of a run in one process
 
 
 @pytest.mark.long

@@ -63,7 +63,7 @@ def test_queue_is_messages_due_and_not_read() -> None:
 
 
 def test_latency_of_interval_is_median_of_its_arrivals() -> None:
-    # message i is due at i / 10 s; 35 was never sent, and what comes at 0.1, 2.9 and 9 s is beside the intervals
+    # message i is due at i / 10 s; 35 was never sent, and arrivals at 0.1, 2.9 and 9 s are outside of the intervals
     batches = sent(*((i, i, 1, i / 10, i / 10, i / 10) for i in range(31)))
     samples = arrived(
         *((0, 26, 1, 2.9), (0, 0, 1, 0.1), (0, 11, 2, 1.5), (0, 10, 1, 1.1)),
@@ -105,7 +105,7 @@ def test_each_source_has_its_own_selectivity() -> None:
     expected = {"a": 2.0, "b": 1.0}
     assert report_of(batches, arrived(), ("a", "b"), expected=expected).expected == (10 * 5 * 2 + 30) / 40
     alone = report_of(batches[:1], arrived(), ("a", "b"), expected={"a": 2.0, "b": math.nan})
-    assert alone.expected == 10.0  # nothing came from b
+    assert alone.expected == 10.0  # no record from b
 
 
 def test_settled_selectivity_excludes_beginning_and_end() -> None:

@@ -96,7 +96,7 @@ def test_time_of_ended_process_counts_once() -> None:
     assert account.update(tree) == pytest.approx(25.5)
     again = FakeProcess(5, 3, 2.0)
     assert account.update([root, jvm, daemon, again]) == pytest.approx(27.5)
-    jvm.of_children = 0.3  # a process that came and went
+    jvm.of_children = 0.3  # a short-lived process
     assert account.update([root, jvm, again]) == pytest.approx(27.8), "no process has waited for the daemon"
     jvm.own = 12.0
     assert account.update([root, jvm]) == pytest.approx(28.8), "nor for its worker"

@@ -95,7 +95,7 @@ def test_class_indexes_follow_the_given_labels():
 
 
 def test_leaves_have_no_feature_and_threshold():
-    """A leaf tests no input: its feature and threshold are 0, whatever scikit-learn has there."""
+    """A leaf tests no input: its feature and threshold are 0, unlike those of scikit-learn."""
     tree, _ = grown(max_depth=3)
     model = TreeModel.from_sklearn(tree, "abcd", "class")
     leaves = [i for i, child in enumerate(model.left) if child < 0]

@@ -39,7 +39,7 @@ def dataflow(process_noise: float = 0.125, *, average: str = "average") -> ro.Da
 
 
 class GatedSource(ro.MemorySource):
-    """Records of which only the first ``until`` are available: a run over them waits for more and cannot end."""
+    """A source with its first ``until`` records available: a run over it waits for more and cannot end."""
 
     def __init__(self, records: pa.Table, until: int) -> None:
         super().__init__(records)

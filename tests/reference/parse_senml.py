@@ -19,7 +19,7 @@ class Rejected(Exception):
 
 
 class Num:
-    """A number as it is written in the text."""
+    """A number with its digits unchanged."""
 
     def __init__(self, text: str) -> None:
         self.text = text

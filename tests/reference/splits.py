@@ -30,7 +30,9 @@ def run(
     session = Session(task)
     errors: list[dict[str, Any]] = []
     out: list[dict[str, Any]] = []
-    schema = declared_schema(batch.schema, "the batch")  # as it comes in: times as microseconds, dictionaries as texts
+    schema = declared_schema(
+        batch.schema, "the batch"
+    )  # as the runner passes it: times as microseconds, dictionaries as texts
     edges = [0, *sorted(min(c, batch.num_rows) for c in cuts or []), batch.num_rows]
     for a, b in pairwise(edges):
         rows = session.push_batch(batch.slice(a, b - a))

@@ -33,7 +33,7 @@ class Windows:
     ended: dict = field(default_factory=dict)  # by key: the latest end of its closed sessions
     results: list = field(default_factory=list)
     bad: list = field(default_factory=list)
-    #: Behind each record the windows that it fell into, as they then stood.
+    #: After each record, the windows that contain it, with their current values.
     updates: list = field(default_factory=list)
 
     def message(self, number: int, records: list) -> None:

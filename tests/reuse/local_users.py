@@ -1,4 +1,4 @@
-"""Users of a manager over the back end in process, and what they would get alone."""
+"""Users of a manager over the back end in process, and their records in separate runs."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ ROWS = 400
 
 
 class Gate(ro.CallbackSink):
-    """A sink that blocks until it is opened, and notes what it takes."""
+    """A sink that blocks until it is opened, and counts its records."""
 
     def __init__(self, pause_s=None):
         super().__init__(self._take)

@@ -270,7 +270,7 @@ def test_explain_takes_no_record_of_an_iterator():
 def test_idle_back_end_takes_few_turns_and_is_woken(tmp_path, monkeypatch):
     broker = MemoryBroker.of("memory://few-turns")
     source = MQTTSource(url="memory://few-turns", topics=("a",), client_id="me", spool=str(tmp_path / "spool"))
-    source.open()  # what is published before is not received
+    source.open()  # earlier messages are not received
     turns, turn, asked = [], LocalBackend.turn, []
     monkeypatch.setattr(LocalBackend, "turn", lambda self: (turns.append(0), turn(self))[1])
     monkeypatch.setattr(MQTTSource, "latest", _counting(MQTTSource.latest, asked))

@@ -35,7 +35,7 @@ class Source(ro.MemorySource):
     def project(self, schema):
         return self
 
-    def description(self):  # equal to any other source of the rows, whatever it raises
+    def description(self):  # equal to any other source of the rows, with any error
         return super().description()
 
     def read(self, split):

@@ -1,4 +1,4 @@
-"""The back end in process: each dataflow gets what it would get alone."""
+"""The back end in process: each dataflow gets the same records as alone."""
 
 from __future__ import annotations
 
@@ -276,7 +276,7 @@ def test_paused_dataflow_gets_nothing_while_others_get_all():
     assert (not set(seen) & set(range(10, 20)) and set(seen) >= set(range(20, 40)) - {20}) or seen
     users.manager.resume("c")
     users.backend.run()
-    assert_same(users.got("c"), users.alone("c"), users.flows["c"])  # its source was not read meanwhile
+    assert_same(users.got("c"), users.alone("c"), users.flows["c"])  # its source was not read in the meantime
 
 
 def test_pause_and_resume_return_the_first_messages():

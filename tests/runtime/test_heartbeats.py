@@ -41,7 +41,7 @@ SCRIPT = [
     rows("b", 70),
     ADVANCE(at(200)),
 ]
-#: Message after which each window closes: its result comes before the next message.
+#: Message after which each window closes: its result precedes the next message.
 CLOSED = [(4, "a", 0, 3), (4, "b", 0, 1), (6, "b", 60, 1)]
 
 

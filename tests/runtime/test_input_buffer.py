@@ -417,7 +417,7 @@ def test_interrupt_and_failed_sink_wake_the_waiting_reader():
     for error in (KeyboardInterrupt, ValueError):
 
         def fail(stream, batch, error=error):
-            time.sleep(0.1)  # meanwhile the reader fills the queue
+            time.sleep(0.1)  # the reader fills the queue in the meantime
             raise error
 
         with pytest.raises(error):
@@ -459,7 +459,7 @@ def test_restart_with_several_sources_loses_no_record(tmp_path_factory, bufferin
 
 
 def test_runs_of_several_sources_can_commit():
-    """Whatever the ends of ranges and batches, all ranges are complete at times."""
+    """For any ends of ranges and batches, all ranges are complete at times."""
     buffer = InputBuffer(ro.Buffering(capacity=80, queue=1 << 20), 100)
     for i in range(60):
         buffer.put(buffered(numbers(7 * i, 7), 7 * (i + 1), "a"))

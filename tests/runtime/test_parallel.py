@@ -135,7 +135,7 @@ def test_iterator_source_equals_one_core():
 
 @dataclass(frozen=True, kw_only=True)
 class Spy(t.StatelessTask):
-    """Records the threads that run it, and lets others run meanwhile."""
+    """Record the threads that run it, and let others run at the same time."""
 
     seen: Any
 
@@ -431,7 +431,7 @@ def test_batches_in_flight_are_limited():
     assert ahead <= 2 * 8192 + 700
 
 
-# -- the pipeline by itself ------------------------------------------------------------------------
+# -- the pipeline alone ----------------------------------------------------------------------------
 
 
 def test_pipeline_reports_and_returns_batches_in_order():

@@ -33,7 +33,7 @@ class Pairs(KeyedTask):
         return batch.take(pa.array(order[paired]))
 
     def flush_held(self, held, slots, state, dead):
-        dead.reject(held, np.arange(slots.size), "alone", "no other came")
+        dead.reject(held, np.arange(slots.size), "alone", "no other row")
 
 
 def rows(*keys):

@@ -1,4 +1,4 @@
-"""How often a run asks its sources: rarely while nothing comes, and at once when something does."""
+"""How often a run polls its sources: rarely while there are no records, and at once when there are."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Feed(Source):
         self.rows, self.over, self.asked = 0, False, 0
         self.notifies = notifies
         self.wake = lambda: None
-        self.quiet = threading.Event()  # set when the run has been told to wait
+        self.quiet = threading.Event()  # set when the run has to wait
 
     schema = SCHEMA
 

@@ -134,7 +134,7 @@ def test_stream_time_is_independent_of_pieces(times, ahead, choose):
     st.randoms(),
 )
 def test_whole_periods_pass_at_same_rows_and_messages(times, ahead, lag, from_first, choose):
-    """A clock of whole periods passes them at the same rows as one that sees every move, and ends at the same time."""
+    """A clock of whole periods passes them at the same rows as a clock with every move, and ends at the same time."""
     batch, period = timed(times), 7_000_000
     cut = choose.randint(0, len(times))
     parts = [part for part in (batch.slice(0, cut), batch.slice(cut)) if part.num_rows]

@@ -1,4 +1,4 @@
-"""Values given to sketches: one text is refused, whatever holds several values is taken."""
+"""Values given to sketches: one text is refused, any container of values is accepted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Everything that works over Spark Connect, and what is refused there: ``connect_job.py <folder>``.
+"""Supported and refused features of Spark Connect: ``connect_job.py <folder>``.
 
 It runs in a separate process, as a process with Spark's JVM cannot have a session of Spark Connect.
 """

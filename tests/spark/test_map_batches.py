@@ -1,4 +1,4 @@
-"""DataFrames with any column names, and keys of Spark's types, give what a session gives."""
+"""DataFrames with any column names, and keys of Spark's types, give the results of a session."""
 
 from __future__ import annotations
 

@@ -207,7 +207,7 @@ def test_query_over_a_folder_finds_new_files_in_any_order(spark, tmp_path, form)
     wanted = [("m", float(i)) for i in range(40)]
     assert run(max_records=15) == wanted
     newest = max((tmp_path / "kept" / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
-    for path in (newest, newest.with_name(f".{newest.name}.crc")):  # the last micro-batch comes again
+    for path in (newest, newest.with_name(f".{newest.name}.crc")):  # the last micro-batch is repeated
         path.unlink(missing_ok=True)
     write("b", 3)
     write("z", 2)

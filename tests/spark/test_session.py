@@ -308,7 +308,7 @@ def test_threads_do_not_corrupt_environment():
             seen.append(spark.sparkContext.environment)
 
     threads = [threading.Thread(target=define) for _ in range(4)]
-    for name in kept:  # fails if it changes meanwhile
+    for name in kept:  # fails if it changes in the meantime
         for thread in threads if name == "A" else ():
             thread.start()
         time.sleep(0.005)

@@ -56,7 +56,7 @@ class Bucket:
         self.seq = 0
 
     def give(self, worker, *devices, chain=None, more=()):
-        """Return the output for these records on a worker; another ``chain`` stands for a failed attempt."""
+        """Return the output for these records on a worker; another ``chain`` means a failed attempt."""
         batch = pa.RecordBatch.from_pydict(
             {"seq": pa.array(range(self.seq, self.seq + len(devices)), pa.int64()), "device": devices}
         )

@@ -1,4 +1,4 @@
-"""What the tests of generated streams share: records of a source as a table, and what holds for all of them."""
+"""Helpers for tests of generated streams: records of a source as a table, and common properties."""
 
 from __future__ import annotations
 

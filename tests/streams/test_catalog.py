@@ -22,7 +22,7 @@ from tests.streams.records import table
 
 @pytest.fixture
 def command(monkeypatch, capsys):
-    """Runs the command: its exit code, and what it prints."""
+    """Run the command; return its exit code and output."""
 
     def run(*arguments):
         monkeypatch.setattr(sys, "argv", ["riot-ops", *arguments])

@@ -1,4 +1,4 @@
-"""Streams as files: one line per message, whatever makes the messages."""
+"""Streams as files: one line per message, for any source."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every parameter of every generated stream refuses what it cannot mean, by its name and with the value."""
+"""Every parameter of every generated stream refuses invalid values, by its name and with the value."""
 
 import inspect
 import math

@@ -89,7 +89,7 @@ class Forgetful(Total):
 
 @dataclass(frozen=True, kw_only=True)
 class Splitting(Total):
-    """Begins anew with each batch."""
+    """Starts again with each batch."""
 
     def totals(self, batch, slots, state):
         return np.cumsum(np.nan_to_num(np.asarray(batch.column(self.value), float)))
@@ -128,7 +128,7 @@ class Mutating(StatelessTask):
 
 @dataclass(frozen=True, kw_only=True)
 class Undeclared(Total):
-    """Puts out a field that it does not declare."""
+    """Emits a field that it does not declare."""
 
     def update(self, batch, slots, state, dead):
         return batch.append_column("more", pa.nulls(batch.num_rows))

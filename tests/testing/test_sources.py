@@ -1,4 +1,4 @@
-"""The scripted source keeps the contract of sources, and its marks do what they say."""
+"""The scripted source fulfils the contract of sources, and its marks have their effect."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_records_are_delivered_once_and_in_order(script, limit, n):
         assert got == _read(pickle.loads(pickle.dumps(source)), at, end)
         seen += got
         if source.finished(end) and end["item"] < len(script):
-            source.close()  # a run that goes on
+            source.close()  # a continued run
         elif source.finished(end):
             break
         at = end

@@ -15,7 +15,7 @@ from riot_ops.core.errors import RiotError
 
 
 def test_job_end_terminates_its_children(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """One that is killed, and one whose block is left."""
+    """A killed job, and a job whose block ends."""
     (tmp_path / "starts_another.py").write_text(
         "import subprocess, sys, time\n"
         "child = subprocess.Popen(['sleep', '60'])\n"
@@ -70,7 +70,7 @@ def test_killed_harness_leaves_no_process(patience: float) -> None:
 
 
 def test_orphaned_child_exits_at_once() -> None:
-    """As a child that asks for the signal when its parent is gone."""
+    """A child that requests the signal after its parent has ended."""
     between = "import subprocess, sys; sys.exit(subprocess.run(sys.argv[1:]).returncode)"
     done = subprocess.run(
         [sys.executable, "-c", between, *die_with_parent(), "echo", "begun"], capture_output=True, check=False

@@ -27,7 +27,7 @@ def test_idle_executors() -> None:
 
 
 def test_closed_cluster_leaves_no_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """With processes that stand in for Spark's, one of which takes no notice and has a child."""
+    """With stand-ins for Spark's processes; one ignores the signal and has a child."""
     (tmp_path / "bin").mkdir()
     script = tmp_path / "bin" / "spark-class"
     script.write_text("#!/bin/bash\ntrap '' TERM\necho \"$@\"\nsleep 60 &\nwait\nsleep 60\n")

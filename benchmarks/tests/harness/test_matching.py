@@ -15,13 +15,13 @@ from riot_bench.harness.validation import compare
 from tests.search import depth
 
 Row = tuple[Any, ...]
-#: Numbers of which each agrees with its neighbours alone, and some that are far from all.
+#: Numbers that agree with their neighbours only, and some far from all others.
 STEP = 0.7e-6
 NEAR = [1 + i * STEP for i in range(5)] + [0.0, 0.9e-9, -0.9e-9, 7.0, math.inf, -math.inf, math.nan]
 
 
 def agree(a: Row, b: Row) -> bool:
-    """As the tolerance is told, field by field."""
+    """The tolerance, field by field, as documented."""
 
     def close(x: Any, y: Any) -> bool:
         if not (isinstance(x, float) and isinstance(y, float)):

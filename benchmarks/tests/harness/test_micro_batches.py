@@ -1,4 +1,4 @@
-"""Timing micro-batches: what Spark tells of them, and queries that fail. Queries stand in for Spark's."""
+"""Timing micro-batches by Spark's progress, and failing queries. Fake queries stand in for Spark's."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from riot_ops.core.errors import RiotError
 
 
 def told(*batches: tuple[float, float, int]) -> Any:
-    """A query with micro-batches: when each began (s), what it took (s), and its rows."""
+    """A query with micro-batches: start (s), duration (s) and rows of each."""
     return SimpleNamespace(
         recentProgress=[
             {

@@ -1,4 +1,4 @@
-"""What the rate was before a failure, what is a dip behind it, and when the rate is back: by hand."""
+"""Rate before a failure, dip and recovery after it, computed by hand."""
 
 from __future__ import annotations
 
@@ -38,21 +38,23 @@ def test_recovery_needs_three_seconds_at_the_rate() -> None:
 
 
 def test_usual_variation_is_no_dip() -> None:
-    # by turns 150 and 50 a second, before a failure at 20 and behind it
+    # alternating 150 and 50 a second, before and after a failure at 20
     counts = [0]
     for i in range(40):
         counts.append(counts[-1] + (150, 50)[i % 2])
     run = CommitHistory(tuple(map(float, range(41))), tuple(counts))
     assert run.rate_before(20.0, 10.0) == 100.0
-    assert run.recovery_s(20.0, 100.0) == 0.0 and run.dip(20.0, 100.0) == 0.5, "the lowest is told all the same"
-    # a start at 10 a second is not what is usual: the second from 10 on, of 50, is a dip
+    assert run.recovery_s(20.0, 100.0) == 0.0 and run.dip(20.0, 100.0) == 0.5, (
+        "the lowest rate is reported nevertheless"
+    )
+    # a start at 10 a second is not usual: the second from 10 on, of 50, is a dip
     late = CommitHistory((0.0, 4.0, *map(float, range(5, 11)), 11.0, *map(float, range(12, 20))),
                     (0, 40, *(40 + 100 * i for i in range(1, 7)), 690, *(690 + 100 * i for i in range(1, 9))))  # fmt: skip
     assert late.recovery_s(10.0, 100.0) == pytest.approx(1.0)
 
 
 def steady(outage: float = 0.0, rate: float = 100.0) -> CommitHistory:
-    """A commit each half second for ten seconds, then none for so long, then what had come meanwhile, and so on."""
+    """A commit each half second for ten seconds, then none for ``outage`` seconds, then the backlog, and so on."""
     times = [0.5 * i for i in range(1, 21)] + [10.0 + max(outage, 0.5) + 0.5 * i for i in range(21)]
     counts = [rate * t for t in times]
     return CommitHistory((0.0, *times), (0, *map(int, counts)))
@@ -62,9 +64,7 @@ def test_rates_between_commits() -> None:
     run = CommitHistory.of([(4.0, 30), (2.0, 10)], begun=0.0)
     assert [run.rate(a, b) for a, b in ((0.0, 2.0), (2.0, 4.0), (1.0, 3.0), (0.0, 4.0))] == [5.0, 15.0, 10.0, 10.0]
     assert list(run.series(0.0, 4.0, 2.0)) == [(0.0, 5.0), (2.0, 15.0)]
-    assert CommitHistory.of([(-3.0, 7)], begun=0.0).times == (0.0, 0.0), (
-        "what is older than the run belongs to its begin"
-    )
+    assert CommitHistory.of([(-3.0, 7)], begun=0.0).times == (0.0, 0.0), "commits before the run count at its start"
     with pytest.raises(ConfigError, match="end must be after start"):
         run.rate(2.0, 2.0)
 
@@ -75,7 +75,7 @@ def test_no_failure_has_no_dip() -> None:
 
 
 def test_outage_with_a_late_backlog() -> None:
-    # nothing is committed from 10 to 16; a commit of few records comes then, and the rest half a second later
+    # nothing is committed from 10 to 16; then a commit of few records, and the others half a second later
     times = (*(0.5 * i for i in range(21)), 16.0, 16.5, *(16.5 + 0.5 * i for i in range(1, 20)))
     counts = (*(50 * i for i in range(21)), 1060, 1650, *(1650 + 50 * i for i in range(1, 20)))
     run = CommitHistory(times, counts)
@@ -103,11 +103,11 @@ def test_commits_are_read_from_result_files(tmp_path: Path) -> None:
 
 
 def test_dip_may_start_after_the_failure() -> None:
-    # the rate holds for two seconds behind the failure, since what was under way is still put out
+    # the rate holds for two seconds after the failure, since records in progress are still delivered
     times = (*map(float, range(13)), 18.0, 19.0, *map(float, range(20, 40)))
     counts = (*(100 * i for i in range(13)), 1260, 1900, *(2000 + 100 * i for i in range(20)))
     run = CommitHistory(times, counts)
     assert run.dip(10.0, 100.0) == pytest.approx(0.1)
     assert 7.0 < run.recovery_s(10.0, 100.0) <= 8.0
     later = CommitHistory((*map(float, range(41)), 60.0), (*(100 * i for i in range(41)), 4010))
-    assert later.recovery_s(10.0, 100.0) == 0.0, "what happens long after is not of the failure"
+    assert later.recovery_s(10.0, 100.0) == 0.0, "later events do not belong to the failure"

@@ -15,7 +15,7 @@ from riot_ops.measure.probe_report import ARRIVED, SENT, Report
 
 
 def test_silent_streams_are_reported() -> None:
-    """Two streams, one of which needs more records of a key than come."""
+    """Two streams; one needs more records of a key than arrive."""
     from riot_bench.harness.trial import LocalRunner
     from riot_bench.harness.workload import Workload
 
@@ -99,5 +99,5 @@ def test_buffered_records_do_not_count_as_processed() -> None:
     flow.sink("out", given.to(t.MapFunction(function=slow, adds={"slow": "double"}), id="slow"))
     with runner("local", quick=True) as run:
         feed, rate, _ = run.calibrate(Workload(flow, {"in": source}))
-        assert 50 < rate < 450  # 200 per second is what it takes; twice as many where the machine is busy
+        assert 50 < rate < 450  # its capacity is 200 per second; twice that if the machine is busy
         assert not run.keeps_up(feed, 2000)

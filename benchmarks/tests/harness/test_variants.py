@@ -24,7 +24,7 @@ ORDER = [("seq", "ascending"), ("ordinal", "ascending")]
 
 
 def comparable(rows, columns=None):
-    """Records in one order, to the last bit; times as UTC, whatever stands for it."""
+    """Records in one order, to the last bit; times in UTC, by any of its names."""
     picked = [{name: row.get(name) for name in columns or row} for row in rows]
     return sorted(exact({**row, "event_time": row["event_time"].astimezone(UTC)}) for row in picked)
 
@@ -34,7 +34,7 @@ def comparable(rows, columns=None):
 
 @pytest.mark.parametrize("stream", ["taxi", "grid"])
 def test_pred_stores_charts_of_its_results(stream, trained, tmp_path):
-    """Sets of so many results of a kind, the last with what is left; charts in archives of so many."""
+    """Sets of results of a kind, the last with the remaining ones; charts in archives."""
     around, _ = trained[stream]
     store = ModelStore.open(around.models_url)
     models = {
@@ -176,7 +176,7 @@ def test_etl_into_a_database_with_a_column_per_field(stream, tmp_path):
     assert [r["seq"] for r in rows] == list(range(N))
     assert all(r["annotation"] == r["sensor_id"][::-1] for r in rows)
     raw = observations(stream, layout="wide", fields=stream_schema(stream).numeric).sort_by("seq").to_pylist()
-    for name, (low, high) in stream_schema(stream).bounds.items():  # what is good stays as it came
+    for name, (low, high) in stream_schema(stream).bounds.items():  # valid values are unchanged
         good = [i for i in range(N) if raw[i][name] is not None and low <= raw[i][name] <= high]
         assert good and [rows[i][name] for i in good] == [raw[i][name] for i in good]
     flow.run(source(stream), batch_size=250)

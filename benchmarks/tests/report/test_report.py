@@ -40,7 +40,7 @@ VOID = {"meta", "link", "br", "img", "hr", "wbr", "path", "use", "rect"}
 
 
 class Page(HTMLParser):
-    """A page that is whole: every element ends, no name comes twice, nothing is fetched."""
+    """A complete page: every element ends, no name occurs twice, nothing is fetched."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -98,7 +98,7 @@ def filled(folder: Path, plan: Sequence[PlannedExperiment] = (RELAY, WORDS)) -> 
 
 
 def test_figure_of_the_quick_form_alone_is_noted(tmp_path: Path) -> None:
-    """A full run is shown though a quick one has more, which is told; a picture of what is not shown goes."""
+    """A full run is shown although a quick one has more, which is noted; pictures of hidden figures are removed."""
     store = filled(tmp_path, [RELAY])
     files.write_report(store, [RELAY])
     picture, another = tmp_path / "pictures" / "sample-relay-size.png", tmp_path / "pictures" / "mine.png"
@@ -198,7 +198,7 @@ def test_page_shows_the_best_form_of_every_stored_experiment(tmp_path: Path) -> 
     assert r"| sample/gone | done | quick |" in text
 
 
-#: What the script of a page needs of a browser: a table of one head and rows, as plain objects.
+#: The parts of a browser that the script of a page needs: a table of one head and rows, as plain objects.
 BROWSER = """
 const [kind, texts] = JSON.parse(process.argv[1]);
 const body = {rows: texts.map(t => ({cells: [t !== null && typeof t === "object" ? {dataset: {v: t[0]}, textContent: t[1]}
@@ -219,7 +219,7 @@ console.log(JSON.stringify(found));
 
 
 def test_column_buttons_sort_the_table(tmp_path: Path) -> None:
-    """By Enter, Space or a click, which a button takes for one and the same; what has no value comes last, both ways."""
+    """By Enter, Space or a click, which are equal for a button; rows without a value are last in both orders."""
     node = shutil.which("node")
     if node is None:
         pytest.skip("there is no node")
@@ -316,7 +316,7 @@ def test_markup_in_texts_is_escaped(tmp_path: Path) -> None:
 
 
 def test_files_are_replaced_atomically(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever looks meanwhile, and whatever the disk refuses: the earlier file is there, and nothing beside."""
+    """For concurrent readers, and after any failed write, the earlier file exists, and no other."""
     store = filled(tmp_path, [WORDS])
     files.write_report(store, [WORDS])
 
@@ -419,7 +419,7 @@ def test_two_reports_at_once_need_two_folders(tmp_path: Path, where: Path) -> No
 
 @pytest.mark.parametrize("what", ["missing_runs", "run_all"])
 def test_folder_is_locked_while_a_report_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
-    """What another has just run would be missing for who looked before."""
+    """A run that another process has just stored would be missing otherwise."""
 
     def looks(*_: object) -> None:
         with pytest.raises(ConnectorError, match="is in use by this process"):
@@ -446,7 +446,7 @@ def test_ctrl_c_writes_the_page_of_finished_experiments(tmp_path: Path, where: P
     command = [sys.executable, "-m", "riot_ops", "report", "--suite", SUITE, "--out", str(tmp_path / "r")]
     for key in ("relay", "hangs", "counts"):
         command += ["--experiment", f"sample/{key}"]
-    # what is started in the background, as by a shell, ignores Ctrl-C; this is in the foreground
+    # a process started in the background, as by a shell, ignores Ctrl-C; this one is in the foreground
     restore = (
         "import os, signal, sys; signal.signal(2, signal.default_int_handler); os.execv(sys.argv[1], sys.argv[1:])"
     )

@@ -1,4 +1,4 @@
-"""Results of a report: stored at once, read again, and what is still to be run."""
+"""Results of a report: stored at once, read again, and missing runs."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ RELAY, COUNTS = of(sample_suite.RELAY), of(sample_suite.COUNTS)
 
 
 class Shown:
-    """Who is told of a run, and keeps it."""
+    """A listener that records the ends of runs."""
 
     def __init__(self, interrupt: bool = False) -> None:
         self.ends: list[tuple[str, str, str]] = []
@@ -57,7 +57,7 @@ class Shown:
 
 @pytest.fixture
 def where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A file that made-up experiments write, and the way to them for what is started."""
+    """A file that sample experiments write, and the path to them for child processes."""
     monkeypatch.setenv("MADE_UP", str(tmp_path / "made-up"))
     root = Path(__file__).resolve().parents[2]
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, (str(root), os.environ.get("PYTHONPATH")))))
@@ -163,7 +163,7 @@ def test_commit_marks_uncommitted_changes(tmp_path: Path, monkeypatch: pytest.Mo
     for number, change in enumerate(("2\n", "3\n")):
         (package / "__init__.py").write_text(change)
         found.add(commit_of(package))
-        for text in ("", "new", "old"):  # of a new file what is in it counts, too
+        for text in ("", "new", "old"):  # the content of a new file counts, too
             (package / f"new{number}ü.py").write_text(text)
             found.add(commit_of(package))
     assert len(found) == 9
@@ -211,7 +211,7 @@ def test_torn_lines_are_skipped(tmp_path: Path) -> None:
     stored(store, COUNTS)
     assert [r.state for r in store.results([RELAY, COUNTS], quick=True)] == ["done", "done"]
     whole = store.path.read_bytes()
-    for end in range(len(whole)):  # wherever the power went
+    for end in range(len(whole)):  # for a power cut at any byte
         store.path.write_bytes(whole[:end])
         store.results([RELAY, COUNTS], quick=True)
 
@@ -313,7 +313,7 @@ def test_values_of_an_unfinished_run_are_shown_if_there_are_no_others(tmp_path: 
     assert [m.value for m in result.measures] == [2]
 
 
-# -- what is missing -------------------------------------------------------------------------------
+# -- missing runs ----------------------------------------------------------------------------------
 
 
 def test_stored_runs_are_not_repeated(tmp_path: Path) -> None:
@@ -334,7 +334,7 @@ def test_stored_runs_are_not_repeated(tmp_path: Path) -> None:
     for other in ("commit", "describe_machine"):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(f"riot_bench.report.store.{other}", lambda **_: "new")
-            assert keys() == ["counts"]  # of another commit or machine: told, not run again
+            assert keys() == ["counts"]  # of another commit or machine: noted, not run again
             assert keys(repeat=2) == ["relay", "counts"] * 2
     with pytest.raises(ConfigError, match="repeat must be >= 1, got 0"):
         keys(repeat=0)
@@ -354,7 +354,7 @@ def test_later_runs_of_other_machines_do_not_hide_local_ones(
         assert store.results([RELAY], quick=True)[0].measures[0].value == 9
         assert running.missing_runs(store, [RELAY], True, repeat=3) == [RELAY] * 2
     (result,) = store.results([RELAY], quick=True)
-    assert (result.runs, result.measures[0].values) == (2, (1, 2)), "what is counted is shown"
+    assert (result.runs, result.measures[0].values) == (2, (1, 2)), "counted runs are shown"
     assert running.missing_runs(store, [RELAY], True, repeat=2) == []
     assert running.missing_runs(store, [RELAY], True, repeat=3) == [RELAY]
     assert running.missing_runs(store, [RELAY], True, repeat=1) == []
@@ -412,7 +412,7 @@ def test_run_during_a_code_change_does_not_count(tmp_path: Path, where: Path, mo
 
 
 def test_code_digest_covers_file_contents(tmp_path: Path) -> None:
-    """Not what git calls it, nor what is compiled of it or hidden."""
+    """Neither git metadata nor compiled or hidden files."""
     package = tmp_path / "ü"
     for name in ("__init__.py", "in/a.py", "in/b.model"):
         (package / name).parent.mkdir(parents=True, exist_ok=True)
@@ -453,7 +453,7 @@ def test_error_of_the_report_itself_is_raised(
 
 
 def test_killed_process_is_reported_with_its_signal(tmp_path: Path, where: Path) -> None:
-    """Such as by the system, for want of memory: what it said last is not the reason."""
+    """For example by the system for lack of memory: its last output is not the reason."""
     show, plan = Shown(), [of(sample_suite.KILLED)]
     assert running.run_all(ResultStore(tmp_path / "out"), plan, True, show) is False
     assert show.ends == [("sample/killed", "failed", "killed by SIGKILL; last printed: all is well")]
@@ -504,7 +504,7 @@ def test_ctrl_c_keeps_finished_results(tmp_path: Path, where: Path) -> None:
 
 
 def test_one_experiment_alone(where: Path, tmp_path: Path) -> None:
-    """What is printed goes nowhere but to its own output."""
+    """Its prints reach only its own output."""
     mouth, ear = os.pipe()
     arguments = [
         sys.executable,

@@ -79,7 +79,7 @@ def test_start_up_and_checksum_are_not_timed(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_differing_second_run_is_an_error() -> None:
-    """Such as that of an engine which runs what was built first once more."""
+    """For example of an engine that runs its first program again."""
     built: list[RowCounter] = []
 
     def build(name: str, files: list[str], into: RowCounter) -> Callable[[], None]:

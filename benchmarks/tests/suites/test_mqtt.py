@@ -1,4 +1,4 @@
-"""What the MQTT benchmark compares does the same work."""
+"""Both sides of the MQTT benchmark do the same work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The suite operators: every task runs in it, and what it tells is its cost."""
+"""The suite operators: every task runs in it, and its measures are costs."""
 
 from __future__ import annotations
 

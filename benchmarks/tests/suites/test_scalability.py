@@ -122,7 +122,7 @@ def test_repetitions_of_a_search_try_other_rates() -> None:
 
 
 def test_search_without_time_left_is_a_lower_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = map(float, range(0, 10**6, 4))  # a look at it every four seconds
+    clock = map(float, range(0, 10**6, 4))  # a check every four seconds
     monkeypatch.setitem(find_peak.__kwdefaults__, "clock", lambda: next(clock))
     monkeypatch.setattr(scalability, "_Trials", Made)
     found = list(scalability._measure_workload("at", None, [1], Objective(0.25), "local", True))  # type: ignore[arg-type]
@@ -132,7 +132,7 @@ def test_search_without_time_left_is_a_lower_bound(monkeypatch: pytest.MonkeyPat
 
 
 def test_trial_of_a_dataflow() -> None:
-    """In process, of a dataflow that takes what it gets."""
+    """In process, of a dataflow that accepts all records."""
     from riot_bench.harness.workload import Workload
 
     from riot_ops import tasks as t

@@ -1,4 +1,4 @@
-"""The spool of received messages: its lock, and what a crash leaves."""
+"""The spool of received messages: its lock, and its content after a crash."""
 
 from __future__ import annotations
 

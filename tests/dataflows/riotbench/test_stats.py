@@ -134,7 +134,7 @@ def test_counts_of_sensors_or_of_readings():
     coarse, fine = (
         abs(t.filter(t["obs_type"].to_numpy() == "dust")["value"].to_pylist()[-1] - exact) for t in (few, many)
     )
-    assert fine <= 0.01 * exact < coarse, "2^4 registers cannot tell as exactly as 2^14"
+    assert fine <= 0.01 * exact < coarse, "2^4 registers are less accurate than 2^14"
 
 
 def test_filter_passes_known_sensors():

@@ -241,7 +241,7 @@ def test_keys_for_one_slot_take_no_longer():
 
     random, aimed = chosen("random", 1 << 15), chosen("one slot of a public hash", 1 << 15)
     h1, h2 = hash_columns([pa.array(aimed[:2000])], 2000)
-    assert len({*(h1 & np.uint64(2**32 - 1)).tolist()}) == 1  # they are what they should be
+    assert len({*(h1 & np.uint64(2**32 - 1)).tolist()}) == 1  # they have the required properties
     KeyIndex().resolve(h1, h2)
     seconds(random)
     usual, found = (min(seconds(keys) for _ in range(3)) for keys in (random, aimed))

@@ -1,4 +1,4 @@
-"""Dataflows of filters over one source, and what tests of queries look at."""
+"""Dataflows of filters over one source, and helpers for tests of queries."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ WORKERS, MOVES = 2, 0.2
 
 
 class Gated(WrappedSource):
-    """Gives no records until a file exists, and only the first n rows while n stands in the file."""
+    """Gives no records until a file exists, and only the first n rows while the file contains n."""
 
     def __init__(self, source: Source, gate: Path) -> None:
         super().__init__(source)

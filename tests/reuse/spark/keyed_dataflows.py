@@ -55,6 +55,6 @@ def rows(table: Any, stream: str, first: int = 0) -> list[dict[str, Any]]:
 
 
 def alone(flow: ro.Dataflow, stream: str, first: int) -> list[dict[str, Any]]:
-    """Return what a dataflow emits by itself from the records of :data:`ROWS` from a message on."""
+    """Return the output of a separate run of a dataflow over :data:`ROWS` from a message on."""
     found = flow.run(ro.MemorySource(ROWS[first:]))[stream].to_pylist()
     return [{**row, "seq": row["seq"] + first} for row in found]

@@ -45,7 +45,7 @@ def smooth() -> ro.Dataflow:
 
 
 class KilledJob:
-    """Runs over one folder, each of which resumes what the last one left."""
+    """Runs over one folder, where each resumes the previous one."""
 
     def __init__(self, folder: Path, seed: int, kind: str) -> None:
         self.folder, self.seed, self.kind = folder, seed, kind
@@ -163,7 +163,7 @@ def check(folder: Path, seed: int) -> None:
                 if happened.get(do, name not in paused):
                     done(do, name, None)
                 pending = None
-            assert names == {*alive}, "a dataflow was lost, or came back"
+            assert names == {*alive}, "a dataflow was lost, or reappeared"
             assert paused == {name for name, one in alive.items() if one.paused}
         else:
             assert note == {"failed": {}}
@@ -188,7 +188,7 @@ def _run_and_kill(job: KilledJob, number: int, choose: random.Random) -> None:
     job.until(choose, lambda: os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None)
     os.kill(pid, signal.SIGKILL)
     _, status = os.waitpid(pid, 0)
-    assert os.WIFSIGNALED(status), "the process failed by itself"
+    assert os.WIFSIGNALED(status), "the process failed on its own"
 
 
 if __name__ == "__main__":
@@ -198,7 +198,7 @@ if __name__ == "__main__":
         job.run(int(which[0]), last=int(which[0]) == KILLS[queries])
     else:
         choose = random.Random(seed)
-        smooth().run(gated(Path(__file__))["north"])  # imports what the runs need
+        smooth().run(gated(Path(__file__))["north"])  # imports the modules that the runs need
         for number in range(KILLS[queries]):
             _run_and_kill(job, number, choose)
         job.run(KILLS[queries], last=True)

@@ -192,7 +192,7 @@ def test_pause_of_a_hanging_sink_loses_no_earlier_records(scenario):
     some.hang()
     pause = within(lambda: some.manager.pause("ada"))["in"]
     resume = within(lambda: some.manager.resume("ada"))["in"]
-    assert some.subscriber("ada").progress.epoch == 0, "the progress excludes what the sink has not taken"
+    assert some.subscriber("ada").progress.epoch == 0, "the progress excludes undelivered records"
     some.ada.freed.set()
     assert some.backend.wait(20) and some.ada.got == [float(i) for i in range(200) if not pause <= i < resume]
     assert some.subscriber("ada").progress.epoch > 0
@@ -286,7 +286,7 @@ def test_hanging_sink_gets_its_records_after_a_kill(tmp_path, monkeypatch, saved
     assert entered.wait(20)
     until(lambda: len(values(sinks["bob"], "t1")) > 20)
     with monkeypatch.context() as patched:
-        if not saved:  # the kill comes when the new fragment counts, and nothing else has changed
+        if not saved:  # the kill is after the new fragment counts, before any other change
             patched.setattr(dispatcher_module.Dispatcher, "reassign", lambda self, replacements: 1 / 0)
             with pytest.raises(EnactError):
                 manager.defragment()

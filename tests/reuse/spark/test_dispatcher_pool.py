@@ -1,4 +1,4 @@
-"""Dispatchers that several dataflows share: none of them waits for one that is slow, fails, pauses or is removed. Without Spark."""
+"""Shared dispatchers: no dataflow waits for one that is slow, fails, pauses or is removed. Without Spark."""
 
 from __future__ import annotations
 

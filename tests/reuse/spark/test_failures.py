@@ -249,7 +249,7 @@ def test_several_steps_fail_one_after_the_other(opened, tmp_path):
 
 
 def test_downstream_steps_are_disabled_in_all_stages(opened, picky):
-    """The step after a merge runs in parts, with its inputs; another merge reads it and a stream that goes on."""
+    """The step after a merge runs in parts, with its inputs; another merge reads it and a stream that continues."""
     manager, source, go = opened()
     flow, stream = start_flow("ada")
     level = stream.to(t.KalmanFilter(by="key"), id="level")

@@ -65,7 +65,7 @@ class Users:
         return everything(flow.run(logs), flow, nodes)
 
     def read(self):
-        """Return what the dataflows read; sources that are merged as one log count together."""
+        """Return the inputs of the dataflows; sources merged as one log count together."""
         found = set()
         for flow in self.flows.values():
             sources = tuple(node.id for node in flow.nodes_of_kind("source"))
@@ -124,7 +124,7 @@ def test_late_dataflow_gets_the_same_records_as_alone_from_its_start_on(seed, tm
 @pytest.mark.long
 @pytest.mark.parametrize("seed", seeds(4))
 def test_all_dataflows_resume_after_a_kill(seed, tmp_path):
-    """No sink loses or doubles records, whatever was in progress."""
+    """No sink loses or duplicates records, at any state of progress."""
     choose = random.Random(seed)
     users = Users(choose, tmp_path, rows=80, join=seed % 2 == 1)
     for i in range(4):

@@ -111,7 +111,7 @@ def test_new_queries_have_the_new_number_and_state_is_repartitioned(tmp_path, nu
 
 
 def of_second_half(flow, stream):
-    """Return what a dataflow emits by itself from the second half of the records."""
+    """Return the output of a separate run of a dataflow over the second half of the records."""
     return [{**r, "seq": r["seq"] + HALF} for r in flow.run(ro.MemorySource(ROWS[HALF:]))[stream].to_pylist()]
 
 

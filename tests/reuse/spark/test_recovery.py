@@ -51,9 +51,9 @@ def test_killed_spark_driver_loses_and_duplicates_nothing(seed, tmp_path):  # P1
         with running(tmp_path, seed, "spark", number) as process:
             killed_job.KilledJob(tmp_path, seed, "spark").until(choose, lambda: process.poll() is not None)
             process.kill()
-            if choose.random() < 0.5:  # otherwise the JVM notices by itself
+            if choose.random() < 0.5:  # otherwise the JVM detects it
                 os.killpg(process.pid, signal.SIGKILL)
-            assert process.wait() == -signal.SIGKILL, "the process failed by itself"
+            assert process.wait() == -signal.SIGKILL, "the process failed on its own"
     with running(tmp_path, seed, "spark", killed_job.KILLS["spark"]) as process:
         assert process.wait(200) == 0
     killed_job.check(tmp_path, seed)

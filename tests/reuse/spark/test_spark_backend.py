@@ -1,4 +1,4 @@
-"""Options of a back end on Spark, and the errors of a session that is gone, with a fake session."""
+"""Options of a back end on Spark, and the errors of a stopped session, with a fake session."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ LINE = rf"(1\d{{10}}),(1\d{{10}}),({TIME}),\1;\2;\3;(\d+);(true|false)"
 
 
 def calls(n=20_000, **options):
-    """Caller, callee, seconds since the first line, length, whether somebody answered."""
+    """Caller, callee, seconds since the first line, length, whether the call was answered."""
     found = []
     for line in lines(CallsSource(**{"dirt": False, **options}), 0, n):
         match = re.fullmatch(LINE, line)

@@ -1,4 +1,4 @@
-"""Generated readings of plugs: who reads what when, loads by spells, work that adds up, late and bad lines."""
+"""Generated readings of plugs: their order, loads by spells, work that adds up, late and bad lines."""
 
 from __future__ import annotations
 

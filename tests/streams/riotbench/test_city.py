@@ -147,10 +147,10 @@ def test_half_of_the_losses_come_in_runs(dirty):
         gaps.append(np.diff(tick[rows]) - 1)
     gap = np.concatenate(gaps)
     gap = gap[gap > 0]
-    # single losses (17 % of what is left) hardly ever make 8 in a row; outages have a mean of 60
+    # single losses (17 % of the remaining slots) hardly ever make 8 in a row; outages have a mean of 60
     long = gap[gap >= 8]
     assert long.sum() / gap.sum() == pytest.approx(0.5, abs=0.06)
-    assert np.mean(long - 7) == pytest.approx(60, rel=0.12)  # memoryless: what is beyond 7 has the same mean
+    assert np.mean(long - 7) == pytest.approx(60, rel=0.12)  # memoryless: the part beyond 7 has the same mean
     assert np.std(long) == pytest.approx(60, rel=0.15)  # geometric: deviation equals mean
 
 
@@ -169,7 +169,7 @@ def test_sensor_reports_at_its_own_offset(dirty):
 @pytest.mark.long
 def test_temperature_and_humidity_follow_the_table(clean):
     # the sample is one instant of 84 sensors and these are days of 180: the means of so few places move by a degree
-    # or two, and the daily cycle (deviation 2.8) comes on top of what an instant shows
+    # or two, and the daily cycle (deviation 2.8) adds to the deviation at an instant
     assert clean["temperature"].mean() == pytest.approx(20.62, abs=2.5)
     assert clean["temperature"].std() == pytest.approx(10.57, rel=0.12)
     assert clean["humidity"].mean() == pytest.approx(49.24, abs=4)
@@ -329,7 +329,7 @@ def test_means_of_sensors_have_the_moments_of_their_place():
     places[1, 3] = 30.0
     means = np.zeros((20_000, 5))
     sensor_means(np.uint64(9), places, np.array([0, 1]), np.array([0.5, 0.2, 0.3]), np.zeros(5), means)
-    # the deviation between sensors is what the one within a sensor (2.3 °C and 7.7 %) leaves of the whole
+    # the variance between sensors is the total less that within a sensor (deviations of 2.3 °C and 7.7 %)
     spreads = [(4.0**2 - 2.3**2) ** 0.5, (10.0**2 - 7.7**2) ** 0.5, 0.5, 0.2, 0.3]
     for place, level in ((0, 10.0), (1, 30.0)):
         own = means[place::2]

@@ -127,7 +127,7 @@ def test_spread_between_meters_and_within_one(clean):
     assert base.std() == pytest.approx(0.6, rel=0.06)
     course = x["log"].groupby(half_hour).transform("mean") - x["log"].mean()
     rest = x["log"] - x.groupby("meterid")["log"].transform("mean") - course
-    assert rest.std() == pytest.approx(0.35, rel=0.08)  # less what the mean of ten days takes away
+    assert rest.std() == pytest.approx(0.35, rel=0.08)  # less the part removed by the mean of ten days
     one = [rest[rows].to_numpy() for rows in list(clean.groupby("meterid").indices.values())[:300]]
     assert np.mean([(r[1:] * r[:-1]).mean() / (r * r).mean() for r in one]) == pytest.approx(0.9, abs=0.02)
 

@@ -1,4 +1,4 @@
-"""Generated packets and flows: mix, rates, the truth, and that features are what they are called."""
+"""Generated packets and flows: mix, rates, true classes and features."""
 
 from __future__ import annotations
 

@@ -153,7 +153,7 @@ def test_gap_waits_for_its_reading():
     pushed = [session.push({"value": v, "seq": i}) for i, v in enumerate([None, 1.0, None, None, 4.0, None, None])]
     assert [[row["value"] for row in rows] for rows in pushed] == [[None], [1.0], [], [], [2.0, 3.0, 4.0], [], []]
     assert [(row["seq"], row["ordinal"]) for row in pushed[4]] == [(4, 0), (4, 1), (4, 2)]
-    assert [row["value"] for row in session.flush()] == [None, None]  # nothing comes after
+    assert [row["value"] for row in session.flush()] == [None, None]  # no later reading
 
 
 def test_gap_beyond_its_maximum_stays_unfilled():

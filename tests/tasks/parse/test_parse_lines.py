@@ -560,7 +560,7 @@ def test_fast_path_reads_common_lines(fraction):
 def test_parameters_outside_the_fast_path_disable_it():
     for other in ({"skip": {0: "id"}}, {"nulls": ("-", "NA")}):
         assert t.ParseLines(fields={"x": (0, "string")}, **other).read_fast(pa.array(["a"])) is None
-    for skip in ({0: "id"}, {1: "1"}):  # the fast path could not tell a header from a valid line
+    for skip in ({0: "id"}, {1: "1"}):  # the fast path could not distinguish a header from a valid line
         fields = {"s": (0, "string"), "n": (1, "int64")}
         assert t.ParseLines(fields=fields, skip=skip).read_fast(pa.array(["a,1"])) is None
 

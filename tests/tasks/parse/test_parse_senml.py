@@ -264,7 +264,7 @@ def test_generic_messages_without_a_schema() -> None:
 
 
 def rfc(text: str, now: int | None = None, **options: Any) -> list[tuple[Any, ...]]:
-    """Time in seconds, name, value, text and whatever else is asked for, or the reasons of rejections."""
+    """Time in seconds, name, value, text and the requested further fields, or the reasons of rejections."""
     session = ParseSenML(**{"concatenate_names": True, **options}).session()
     row = {"payload": text} | ({} if now is None else {"event_time": pa.scalar(now * 10**6, TIMESTAMP).as_py()})
     out = [
@@ -841,7 +841,7 @@ PAYLOADS = st.one_of(messages(), alike(), mutated(alike()), mutated(messages()),
 
 
 def check(task: ParseSenML, payloads: list[Any]) -> None:
-    payloads = [*payloads, line()]  # room behind, so that templates may read on
+    payloads = [*payloads, line()]  # room after it, so that templates may read on
     times = pa.array([10**15 + i for i in range(len(payloads))], TIMESTAMP)
     out, errors = three_ways(task, payloads, event_time=times)
     schema = SCHEMAS[task.schema or ""]

@@ -350,7 +350,7 @@ def test_descriptor_restores_the_task():
 
 
 class _Sum(xml.sax.ContentHandler):
-    """The handler of the benchmark, as it is described."""
+    """The handler of the benchmark, from its description."""
 
     NAMES = ("firstname", "lastname", "nickname", "marks")
 

@@ -312,4 +312,4 @@ def test_outliers_of_predictions_do_not_widen_the_axis():
     assert {"0", "1", "2", "3", "4"} <= set(texts) and len(lines) == 41
     assert max(y for y, *_ in [[y for _, y in line] for line in lines]) <= 600 - BOTTOM
     solid = draw(a_set([0.0, 4.0, 1e6]))["data"]
-    assert "1000000" in lines_of(solid)[1], "what is no prediction is shown as it is"
+    assert "1000000" in lines_of(solid)[1], "other values are shown unchanged"

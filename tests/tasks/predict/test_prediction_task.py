@@ -300,7 +300,7 @@ def same_as_in_process(found, batch, flow):
     for result in (found, local):
         assert result["mlr"].num_rows and result["errors"].num_rows
     assert sorted(map(exact, found["mlr"].to_pylist())) == sorted(map(exact, local["mlr"].to_pylist()))
-    # the order of a rejected record's fields depends on which block came first
+    # the order of a rejected record's fields depends on the first block
     errors = (
         [row | {"raw": sorted(json.loads(row["raw"]).items())} for row in r["errors"].to_pylist()]
         for r in (found, local)

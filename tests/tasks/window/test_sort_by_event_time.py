@@ -102,7 +102,7 @@ def test_one_key_releases_no_other():
     st.sampled_from(["stream", "key"]),
 )
 def test_time_recovers_from_wrong_clocks(stream, lateness, batch_size, time):
-    """Against the definition: what is held is released, in order, before time goes back."""
+    """Against the definition: held records are released, in order, before time is set back."""
     parameters = {"allowed_lateness": f"{lateness}s", "max_ahead": "25s", "time": time}
     by = {"by": "key"} if time == "key" else {}
     session, found = t.SortByEventTime(**parameters, **by).session(), []

@@ -145,7 +145,7 @@ def test_windows_equal_their_definition_for_any_split(seed):
     naive.close(naive.moved, everything=True)
     whole, errors = results(task, grain, rows, choose, 0)
     pane = naive.every if naive.kind == "time" else None
-    # where stream time goes back, a window may come twice
+    # if stream time is set back, a window may be emitted twice
     wanted = sorted((*one[:5], reference.aggregates(one[5], pane, naive.offset)) for one in naive.results)
     found = sorted(whole, key=lambda row: (row["seq"], row["event_time"], row["key"], row["window_start"]))
     places = [(r["seq"], us(r["event_time"]) + 1, r["key"], us(r["window_start"]), us(r["window_end"])) for r in found]
@@ -280,7 +280,7 @@ def test_record_of_closed_session_is_late(rows, lateness, late, together):
     st.lists(st.tuples(st.integers(0, 120), st.sampled_from("ab")), max_size=40), st.integers(0, 20), st.integers(1, 9)
 )
 def test_sessions_of_a_key_are_a_gap_apart(arrivals, lateness, cut):
-    """Whatever the arrivals, accepted records of a key share a session exactly where they are less than a gap apart."""
+    """For any arrivals, accepted records of a key share a session exactly if they are less than a gap apart."""
     gap = 8
     task = {"by": "key", "gap": f"{gap}s", "allowed_lateness": f"{lateness}s"}
     rows = [at(second, key=key, seq=n) for n, (second, key) in enumerate(arrivals)]

@@ -1,4 +1,4 @@
-"""The suite dspbench: what it measures, and what its baselines compute."""
+"""The suite dspbench: its measures, and the results of its baselines."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ def test_programs_read_equal_lines(name: str, tmp_path: Any) -> None:
 
 #: How many lines it takes until windows end, and there is something of each result; else 2000.
 LINES_OF = {"yahoo_streaming": 40_000, "smart_grid": 6000, "equipment_monitoring": 20_000, "trending_topics": 20_000}
-#: By stream, the fields of a key of which only the last row counts.
+#: By stream, the fields of a key whose last row alone counts.
 KEYS = {
     "counts": ("word",),
     "volume": ("minute",),

@@ -1,4 +1,4 @@
-"""Neptune's staircase: what it tells is right by hand, and the source follows the last stage."""
+"""Neptune's staircase: its measures by hand, and the source that follows the last stage."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_source_rate_follows_the_last_stage():
 
 
 def climbed(hold_s, at_the_end):
-    """Stairs of ten readings each; by default of one message, of the second step of two, of the last as many as told."""
+    """Steps of ten readings each; by default of one message, in the second step of two, in the last of the given number."""
     stairs = Staircase(hold_s, began=0.0)
     for level in range(len(STEPS)):
         for i in range(10):
@@ -76,7 +76,7 @@ def climbed(hold_s, at_the_end):
         ([8] * 10, 1.0),
         ([0, 0, 1, *[8] * 7], 4.0),  # half of eight is four
         ([0, 0, 1, *[2] * 7], 4.0),  # half of two is one, which it had before
-        ([1] * 10, math.inf),  # it goes on as while the last stage slept
+        ([1] * 10, math.inf),  # it continues as while the last stage slept
         ([0] * 10, math.inf),
     ],
 )
@@ -117,7 +117,7 @@ def test_measures_of_the_staircase(monkeypatch):
 
     monkeypatch.setattr(neptune_pressure, "run_staircase", made_up)
     found = {m.measure.removeprefix("neptune/backpressure/"): m for m in neptune_pressure.backpressure(True)}
-    # in the first and the third run one comes twice, in the second the last one is lost
+    # in the first and the third run one is duplicated, in the second the last one is lost
     assert (found["lost"].value, found["lost"].met) == (5, False)
     assert found["rate-error"].values == pytest.approx((1.0,) * 3)
     assert found["rate-error"].met is False
@@ -128,7 +128,7 @@ def test_measures_of_the_staircase(monkeypatch):
 
 
 def micro_batches(services):
-    """Two of ten messages at each step, one behind the other; each takes its sleeps and something besides."""
+    """Two of ten messages at each step, one after the other; each takes its sleeps and some more time."""
     spans, now = [], 100.0
     for level, service in zip(LEVELS, services, strict=True):
         for _ in range(2):
@@ -226,8 +226,8 @@ def test_losses_of_the_staircase_on_spark_are_reported(monkeypatch):
 
 
 def test_settled_micro_batches_by_hand():
-    """At each step ten messages, of which three may go by before the limit has settled."""
-    step = [(2, 9.0), (1, 9.0), (3, 1.0), (4, 2.0)]  # the last two begin behind three and six messages
+    """At each step ten messages, where three may pass before the limit has settled."""
+    step = [(2, 9.0), (1, 9.0), (3, 1.0), (4, 2.0)]  # the last two begin after three and six messages
     taken = step * len(LEVELS)
     assert settled_steps(taken, [10] * len(LEVELS)) == [SettledStep(3.5, 1.5)] * 5
     early = [(2, 9.0), (0, 9.0), (8, 1.0)]  # the last one begins before

@@ -1,11 +1,11 @@
-"""Neptune's staircase on Spark with a limit that adapts: every message comes once, at each step."""
+"""Neptune's staircase on Spark with an adaptive limit: every message is delivered once, at each step."""
 
 from riot_bench.suites.neptune import backpressure_spark as neptune_pressure_spark
 from riot_bench.suites.neptune.backpressure_spark import LEVELS, SettledStep, run_adaptive_staircase
 
 
 def test_staircase_with_a_target_duration(spark, monkeypatch):
-    """A target that no micro-batch comes to, whatever else the machine does: the limit stays where it begins."""
+    """A target that no micro-batch reaches, even on a busy machine: the limit keeps its initial value."""
     monkeypatch.setattr(neptune_pressure_spark, "messages_per_step", lambda *_: [10] * len(LEVELS))
     steps, found = run_adaptive_staircase(spark, 5, 60.0, 0.0)
     assert (found.messages, found.faults) == (10 * len(LEVELS), 0)

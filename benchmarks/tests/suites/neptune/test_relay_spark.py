@@ -1,4 +1,4 @@
-"""Neptune's relay on Spark: every message comes once, and each figure is there."""
+"""Neptune's relay on Spark: every message is delivered once, and all measures exist."""
 
 from riot_bench.suites.neptune.relay_spark import relay_measures
 

@@ -1,4 +1,4 @@
-"""Neptune's senders and jobs: what they tell together is right, and what they lose is noticed."""
+"""Neptune's senders and jobs: their joint rates, and reports of their losses."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_job_processes_all_readings_of_the_file(tmp_path):
 
 
 def of_equipment(n, lost=0):
-    """What jobs tell: the first takes a second, the next two, and so on; the last leaves something out."""
+    """Reports of jobs: the first takes a second, the next two, and so on; the last one lacks readings."""
     told = [{"messages": 1000, "rows": {"delays": 5, "alarms": 1}, "seconds": 1.0 + i} for i in range(n)]
     told[-1] = {**told[-1], "messages": 1000 - lost, "rows": {"delays": 5 - lost}} if lost else told[-1]
     return told
@@ -94,14 +94,14 @@ def test_wrong_number_of_readings_is_reported(monkeypatch, lines):
 
 def test_steady_rate_counts_while_all_senders_send():
     notes = [(100.0, 7), (101.9, 7), (102.0, 7), (103.0, 10), (106.0, 30), (108.0, 20), (108.1, 7), (110.0, 7)]
-    assert steady_rate(notes) == pytest.approx(60 / 6)  # what came from second 102 to 108, behind the first
+    assert steady_rate(notes) == pytest.approx(60 / 6)  # records from second 102 to 108, after the first
     assert math.isnan(steady_rate(notes[:1]))
     assert math.isnan(steady_rate([]))
     assert math.isnan(steady_rate([(0.0, 1), (5.0, 1), (10.0, 1)]))
 
 
 class Sender:
-    """A sender in a thread: it waits for the word, sends, and tells of so many messages more than it sent."""
+    """A sender in a thread: it waits for the word, sends, and reports ``more`` messages than it sent."""
 
     begun = threading.Barrier(2)
 
@@ -124,7 +124,7 @@ class Sender:
         link = LinkSink(connect(path), neptune_scaling.BUFFERS)
         self.told.put("ready\n")
         assert self.word.wait(20)
-        self.begun.wait(20)  # the others are told before this one is done
+        self.begun.wait(20)  # the others are started before this one is done
         run_stage(MessageSource(neptune_scaling.SIZE, total=5000), link, neptune_scaling.BUFFERS)
         self.told.put("" if self.code else f"{link.sent + more}\n")
         link.link.close()

@@ -1,4 +1,4 @@
-"""Neptune's suite: what it checks would be noticed, links keep what they promise, and the measures are there."""
+"""Neptune's suite: its checks detect faults, links deliver in order, and all measures exist."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from riot_ops.ingest.pace import PacedSource
 RAW = Buffering(capacity=4096, flush_ms=2, codec=None)
 
 
-# -- messages, and who checks them -------------------------------------------------------------------
+# -- messages and their checks -----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("size", [50, 10_240])
@@ -77,7 +77,7 @@ def test_send_time_is_the_due_time():
     now = [100.0]
     paced = PacedSource(MessageSource(50, total=20), rate=2, clock=lambda: now[0])
     assert paced.latest({"row": 0}) == {"row": 1}
-    now[0] += 1.75  # the source is looked at late: 1, 2 and 3 were due at 100.5, 101 and 101.5
+    now[0] += 1.75  # the source is polled late: 1, 2 and 3 were due at 100.5, 101 and 101.5
     splits = paced.splits({"row": 1}, paced.latest({"row": 1}), 1)
     sent = [t for split in splits for batch in paced.read(split) for t in batch.column("sent").to_pylist()]
     assert sent == [100_500_000_000, 101_000_000_000, 101_500_000_000]
@@ -87,7 +87,7 @@ def test_paced_latency_includes_the_wait_in_the_source():
     now = [time.time() - 2.0]
     paced = PacedSource(MessageSource(50, total=200, read=2500), rate=100, clock=lambda: now[0])
     batches, offset = [], {"row": 0}
-    for wait in (0.0, 1.5):  # for a second and a half nobody looks, and half a second later they come
+    for wait in (0.0, 1.5):  # no poll for a second and a half, and delivery half a second later
         now[0] += wait
         start, offset = offset, paced.latest(offset)
         batches += [batch for split in paced.splits(start, offset, 1) for batch in paced.read(split)]
@@ -118,8 +118,8 @@ def noted(*batches):
         ([[0, 1], [2, 3]], 4, 0, 0),
         ([[0, 1], [3, 4]], 5, 1, 1),
         ([[0, 1], [1, 2]], 3, -1, 1),
-        ([[0, 1], [0, 1]], 2, -2, 1),  # a batch comes twice
-        ([[0, 1], [2, 3]], 6, 2, 0),  # the last one never comes
+        ([[0, 1], [0, 1]], 2, -2, 1),  # a batch is duplicated
+        ([[0, 1], [2, 3]], 6, 2, 0),  # the last one is lost
         ([[0, 1], [0, 1]], 4, 0, 1),  # and one twice in its place
         ([[2, 3], [0, 1]], 4, 0, 2),
         ([[0, 2, 1], [3]], 4, 0, 2),
@@ -269,7 +269,7 @@ def test_slow_receiver_blocks_the_sender():
     run_stage(LinkSource(b, messages.schema), sink, buffering)
     thread.join(20)
     assert sink.result(messages.messages_read, warm=0).messages == seen == messages.messages_read == 600
-    assert max(ahead) < 300  # what the two queues and the socket hold
+    assert max(ahead) < 300  # capacity of the two queues and the socket
 
 
 def test_broken_link_is_an_error():
@@ -295,7 +295,7 @@ def test_closed_receiver_wakes_a_blocked_sender():
 
 
 def cut_short(sink, most):
-    """A sink to which nothing comes from so many messages on."""
+    """A sink that drops all messages from a number on."""
     made, seen = sink.writer, 0
 
     def writer(batch_id, partition):
@@ -356,7 +356,7 @@ def test_published_bandwidth_follows_from_the_throughput():
 
 
 def made_up(rates):
-    """Runs that come out as they are told."""
+    """Runs with given results."""
     left = iter(rates)
 
     def run(messages, buffering):
@@ -476,7 +476,7 @@ def test_relay_on_spark_reports_losses_and_buffer_effects(monkeypatch):
 
     def start(flow, session, messages, *, sinks, max_records, buffering):
         started.append((messages.total, messages.pool, max_records, buffering.capacity))
-        messages.total -= 3  # what comes last is lost
+        messages.total -= 3  # the last messages are lost
         flow.run(messages, sinks=sinks)
         return SimpleNamespace(wait=lambda: None, streaming=buffering.capacity)
 

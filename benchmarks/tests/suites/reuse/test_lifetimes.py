@@ -1,4 +1,4 @@
-"""What a dataflow gets while it is there, against a run alone."""
+"""Records of a dataflow during its lifetime, against a run alone."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_lifetime_equals_a_run_from_its_first_message(first):
     found = outputs_equal("x", [stay(first, 20, 21 - first)], opened, " here")
     assert found.value == 1 and found.reach == 1
     assert found.against.startswith(f"{(21 - first) // 3} records in 1 lifetimes here, each against")
-    assert outputs_equal("x", [stay(first, 20)], opened).value == 1, "up to the last of which something came"
+    assert outputs_equal("x", [stay(first, 20)], opened).value == 1, "up to the last one with a result"
     assert outputs_equal("x", [stay(first, 20, 24 - first)], opened).value == 0, "one more should have come"
     moved = stay(first, 20, 21 - first)
     moved.submitted = Submitted("smooth", {}, {}, {}, (), [], 0, {"city": first + 1})

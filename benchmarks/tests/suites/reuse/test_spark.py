@@ -29,7 +29,7 @@ TRIGGER_S = 0.3
 
 
 class Scripted:
-    """A side that takes so many CPU seconds per second and dataflow, and so many for an action."""
+    """A side with given CPU seconds per second and dataflow, and per action."""
 
     trigger_s = 1.0
 
@@ -117,15 +117,15 @@ def test_runs_and_actions_are_timed_separately(clock):
 
 def test_skipped_micro_batches_count_at_the_mean(clock):
     slow = Scripted(clock, 0.25, 1.0)
-    slow.pace = 0.5  # half of what is due
+    slow.pace = 0.5  # half of the due messages
     found = went(clock, slow)
     assert found.batch_s == pytest.approx(0.5) and found.cores == pytest.approx([0.5, 1.0, 0.5, 0.0])
     stuck = reuse_spark.TraceRun(intervals=[reuse_spark.Interval(4, 1, 8, 2, 1), reuse_spark.Interval(4, 0.1, 4, 0, 1)])
-    assert stuck.cores == pytest.approx([1.0, 0.55]), "the mean stands in for what did nothing"
+    assert stuck.cores == pytest.approx([1.0, 0.55]), "idle intervals count at the mean"
 
 
 def test_start_waits_until_each_query_has_compiled():
-    """The first micro-batch of one that others become is empty, the second the first with records."""
+    """The first micro-batch of a merged query is empty, the second the first with records."""
     together, apart = (object.__new__(kind) for kind in (reuse_sides.SharedQueries, reuse_sides.SeparateQueries))
     for batches, up in ((2, False), (3, True)):
         together.backend = SimpleNamespace(micro_batches=lambda n=batches: {"f0": 9, "f1": n})
@@ -302,7 +302,7 @@ def measured(spark, monkeypatch):
 
 @pytest.mark.spark
 def test_trace_in_threads_beside_separate_queries(measured, monkeypatch):
-    """What is together runs in threads; each by itself, on Spark. The next one has both there."""
+    """The shared side runs in threads, the separate queries on Spark. In the next test both run on Spark."""
     opened = []
 
     def threads(spark, folder, **options):

@@ -80,7 +80,7 @@ def test_differing_records_are_reported(monkeypatch):
 
 
 def test_fragments_are_counted_by_hand():
-    """Two dataflows with a source in common come and go: 1, 2, 1 and no fragments, of which one rests at last."""
+    """Two dataflows with a common source are submitted and removed: 1, 2, 1 and no fragments, one idle at the end."""
 
     def flow(name, window):
         made = Dataflow(name)
@@ -89,7 +89,7 @@ def test_fragments_are_counted_by_hand():
 
     flows = {"a": flow("a", 2), "b": flow("b", 3)}
     found = {m.measure: m for m in reuse_local.step_measures("x", "opmw", "seq", flows)}
-    # who comes first goes last: the other's two steps go; or the source stays with two that rest
+    # if the first is removed last, the other's two steps end; else the source stays with two idle steps
     first, *_, last = reuse_local.make_trace("seq", flows)
     assert found["x/fragmentation"].value == pytest.approx(4 / 3 if first.name == last.name else 5 / 3)
     assert found["x/idle-share"].value == pytest.approx(0 if first.name == last.name else 2 / 5 / 3)

@@ -11,7 +11,7 @@ def test_figures_of_the_paper() -> None:
     # its thirteen tasks, with the query and without the publish-subscribe source
     thirteen = {"XML", "BLF", "AVG", "DAC", "KAL", "SOM", "DTC", "MLR", "SLR", "ABD", "ABU", "ATQ", "MQP"}
     assert set(MICRO) == thirteen
-    assert thirteen < set(CATALOGUE) and len(set(CATALOGUE)) == len(CATALOGUE) == 33, "and the twenty that came later"
+    assert thirteen < set(CATALOGUE) and len(set(CATALOGUE)) == len(CATALOGUE) == 33, "and the twenty later ones"
     assert paper_figures("micro", "MQS").peak == ""
     assert set(APPS) == {"stats/city", "stats/taxi", "pred/city", "pred/taxi"}
     assert paper_figures("micro", "VAR").peak == ""

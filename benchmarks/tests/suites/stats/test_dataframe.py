@@ -1,4 +1,4 @@
-"""What the side of DataFrames computes, and what its bound writes."""
+"""Results of the DataFrame side, and output of its bound."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_written_results_equal_the_dataflow(spark: Any, tmp_path: Path) -> None:
         found = pq.read_table(tmp_path / "frames" / stream)
         assert found.schema.field("event_time").type == TIMESTAMP  # as files of the library's own have it
         assert rows(found) == records
-    # of what was written by itself one micro-batch is written again: once to warm up, and so often as is asked
+    # one micro-batch of the separate output is written again: once as warm-up, and for each repetition
     for path in out.glob("*/part-*.parquet"):
         assert path.name == "part-000000-00000.parquet"
         path.rename(path.with_name("part-000001-00000.parquet"))

@@ -13,7 +13,7 @@ from riot_bench.suites.streambench.runs import Run
 
 
 def test_cost_is_measured_between_micro_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Seconds 5 to 11, in which the fourth, fifth and sixth were done; the second was behind the first too soon."""
+    """Seconds 5 to 11, in which the fourth, fifth and sixth were done; the second followed the first too soon."""
     told: list[int | None] = [None, None, 1, 1, 2, 4, 4, 5, 5]
     now = [0.0]
 
@@ -42,4 +42,6 @@ def test_cost_is_measured_between_micro_batches(monkeypatch: pytest.MonkeyPatch)
     assert streambench_runs._cost(Run((1.0,), 100), watch) is None
     with CostMonitor() as watch:
         burnt(4.0)
-    assert (watch.cost.seconds, watch.cost.cores, watch.cost.parts) == (8.0, 2.0, 1), "of what is no query all counts"
+    assert (watch.cost.seconds, watch.cost.cores, watch.cost.parts) == (8.0, 2.0, 1), (
+        "without a query, the whole block counts"
+    )

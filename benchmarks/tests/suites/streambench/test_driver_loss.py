@@ -15,7 +15,7 @@ from riot_ops.core.errors import RiotError
 
 
 class Ended:
-    """A process that has ended by itself, having left so many micro-batches."""
+    """A process that ended on its own after a number of micro-batches."""
 
     returncode = 3
 

@@ -108,7 +108,7 @@ def test_run_lasts_at_least_the_requested_time() -> None:
     assert done(0.0, (True, 2), (True, 2))
     assert not done(-1.0, (True, 1), (True, 2)), "a mark is to come"
     assert done(-1.0, (False, 1), (True, 2))
-    assert not done(5.0, (False, 1), (True, 2)), "the other one goes on"
+    assert not done(5.0, (False, 1), (True, 2)), "the other one continues"
     assert done(5.0, (False, 1), (False, 2)), "for two days nothing would come"
 
 

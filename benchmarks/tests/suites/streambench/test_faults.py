@@ -169,7 +169,7 @@ def test_lost_driver_loses_no_result(name: str, tmp_path: Path) -> None:
 
 def test_failure_is_injected_half_way(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     class Fake:
-        """Eleven micro-batches, of which several may be told at once."""
+        """Eleven micro-batches; several may be reported at once."""
 
         def __init__(self, *told: int) -> None:
             self.summary, self.streaming, self.active, self.told = SimpleNamespace(batches=0), None, True, told

@@ -39,7 +39,7 @@ def test_micro_batches_are_not_repetitions(lines: dict[str, NumberedLines], monk
     monkeypatch.setattr(streambench_performance, "_on_spark", lambda *_: run)
     spark = SimpleNamespace(sparkContext=SimpleNamespace(master="local"))
     rates, spent = (100.0, 50.0, 25.0), (1000.0, 2000.0, 4000.0)
-    highest = [3800.0, 3960.0]  # between the second and the third, of which the one is at 50 % and the other at 100
+    highest = [3800.0, 3960.0]  # between the second, at 50 %, and the third, at 100 %
     for implementation, several in (("local", "values"), ("packed", "sample"), ("udf", "sample")):
         given = (spark, "grep", implementation, lines["searches"], "1x", 1e9, streambench_performance.QUICK)
         found = list(streambench_performance._implementation_measures(*given))
@@ -97,7 +97,7 @@ def test_ratio_to_a_stopped_program_is_a_lower_bound(saturated: bool) -> None:
     [(True, None, "; both were stopped: nothing"), (False, False, "; packed was stopped: at most 3")],
 )
 def test_stopped_program_has_no_ratio(theirs: bool, met: bool | None, told: str) -> None:
-    """However much faster it was up to then: it may have come to a standstill."""
+    """Even if it was much faster before: it may have stopped."""
     runs = {"packed": Run((1.0, 2.0, 1.0), 100, saturated=True), "udf": Run((4.0, 4.0), 100, saturated=theirs)}
     (found,) = streambench_performance._ratio_measures("grep", "packed", "udf", runs, "how", 2.0)
     assert math.isnan(found.value)
@@ -237,7 +237,7 @@ def test_small_performance_suite(spark: Any, monkeypatch: pytest.MonkeyPatch) ->
     assert bound.reach is None and bound.against.startswith("bound of packed-vs-pickled; micro-batches of 160 rec")
     ratios = [found[f"streambench/grep/packed-vs-{implementation}"].value for implementation in against]
     assert bound.value == pytest.approx(ratios[1] / ratios[0], rel=1e-3)
-    # of micro-batches that are over at once nobody may see the first end
+    # the end of the first of very short micro-batches may be missed
     spent = {name: one.value for name, one in found.items() if name.endswith("processor")}
     assert {"streambench/grep/local/1x/processor", "streambench/grep/loop/1x/processor"} <= spent.keys()
     assert all(0 < value < 1e9 for value in spent.values())

@@ -1,4 +1,4 @@
-"""The forms of StreamBench's programs: that all come to the same."""
+"""Implementations of StreamBench's programs have equal results."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_final_results_by_hand() -> None:
 
 
 def test_distinct_count_returns_its_size() -> None:
-    """Where values alone are put out it is how many there are."""
+    """Without counts, the size is the number of values."""
     right, wrong = ([{"value": "b", "count": n}, {"value": "a", "count": 1}] for n in (2, 1))
     alone = pa.table({"value": ["a", "b"], "count": [1, 2], "seq": [0, 1]})
     found = [

@@ -46,4 +46,4 @@ def test_results_of_a_folder_are_compared_with_a_run_in_process(name: str, tmp_p
     if name == "distinct":
         at = whole[0].schema.get_field_index("count")
         stays = [one.set_column(at, one.schema.field(at), pa.array([1] * one.num_rows)) for one in whole]
-        assert wanted.difference(stays) == (1, 1), "a size that is not told is lost"
+        assert wanted.difference(stays) == (1, 1), "a missing size counts as lost"

@@ -76,7 +76,7 @@ MODULES = {"knobs": "tuning"}
 
 @pytest.mark.parametrize("suite", ["recipients", "saturation", "knobs"])
 def test_differing_implementation_has_no_measure(suite: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Spark's results lack the last one of what a run in process has; no query is ever timed."""
+    """Spark's results lack the last one of a run in process; no query is timed."""
     module = importlib.import_module(f"riot_bench.suites.streambench.{MODULES.get(suite, suite)}")
 
     def one_less(_: Any, name: str, data: NumberedLines, **__: Any) -> Any:

@@ -16,7 +16,7 @@ from riot_bench.suites.threat import job_failures as threat_failure
 
 
 class Parts:
-    """Stands in for a cluster, and notes what is done to it."""
+    """A fake cluster that records the calls."""
 
     url = "there"
 
@@ -64,7 +64,7 @@ def test_failures_kill_their_process_and_recover(monkeypatch: pytest.MonkeyPatch
 
 
 def test_quick_form_runs_at_half_of_the_peak_rate(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A micro-batch takes 0.2 s by itself, and 400,000 messages a second: small ones tell a fraction of what can be."""
+    """A micro-batch takes 0.2 s plus 1 s per 400,000 messages: small ones show a fraction of the capacity."""
 
     class Flow:
         def start(self, _: object, source: int, *, max_records: int = 0, **__: Any) -> Flow:
@@ -118,7 +118,7 @@ for measure in {}:
 def test_lost_executor_is_replaced(where: str, run: str) -> None:
     """In a process of its own, since the session of all tests has another master.
 
-    How soon its rate comes back is for the benchmark to tell: on a busy machine it may not while messages come.
+    The benchmark measures when its rate recovers: on a busy machine that may be after the last message.
     """
     job = [sys.executable, "-c", JOB.format(run)]
     done = subprocess.run(job, capture_output=True, text=True, timeout=600, check=False)

@@ -61,7 +61,7 @@ def test_failed_process_start_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_p
 
 
 class Waiting:
-    """A process that goes on for ever."""
+    """A process that never ends."""
 
     def poll(self) -> None:
         pass

@@ -47,7 +47,7 @@ def test_throughput_in_process() -> None:
 
 @pytest.mark.parametrize("trigger", [None, "0.5 seconds"])
 def test_throughput_on_spark_spans_micro_batches(monkeypatch: pytest.MonkeyPatch, trigger: str | None) -> None:
-    """Four micro-batches of 0.1 s each, one every half second: 400 messages in that time, whatever each takes."""
+    """Four micro-batches of 0.1 s each, one every half second: 400 messages in that time, regardless of their durations."""
     asked = list[str | None]()
 
     class Flow:

@@ -1,4 +1,4 @@
-"""The applications in plain Python find what the dataflows find, with every option, in the shared files and in dirt."""
+"""Plain Python has the results of the dataflows, with every option, on the shared files and on corrupted lines."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_plain_python_equals_the_dataflow(code, shared, options, tmp_path, sampl
         assert found.found
 
 
-#: What someone might write into a cell.
+#: Texts that a cell might contain.
 ODD = (
     b"",
     b" ",
