@@ -6,6 +6,7 @@ Ctrl-C on Spark: tests/recovery/test_command_restart.py.
 from __future__ import annotations
 
 import importlib.util
+import logging
 import re
 import signal
 import subprocess
@@ -324,3 +325,20 @@ def test_results_of_rejected_records_as_csv(tmp_path, monkeypatch):
 def test_format_that_no_sink_writes(tmp_path):
     done = CliRunner().invoke(cli.app, ["run", "stats", "--runner", "local", "--out-format", "xml"])
     assert done.exit_code != 0 and "--out-format must be parquet or csv or jsonl, got 'xml'" in str(done.exception)
+
+
+@pytest.mark.parametrize("words", [(), ("-v",), ("--verbose",)])
+def test_verbose_run_prints_its_log(tmp_path, words):
+    (tmp_path / "flow.json").write_text(_kept().to_json())
+    (tmp_path / "in.csv").write_text("v\n1\n2\n")
+    command = ["run", str(tmp_path / "flow.json"), "--input", str(tmp_path / "in.csv"), "--runner", "local"]
+    result = CliRunner().invoke(cli.app, [*command, "--out", str(tmp_path / "out"), *words], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    told = "riot-ops: info: the dataflow 'kept' has ended" in result.stderr
+    assert told == bool(words)
+    assert logging.getLogger("riot_ops").level == logging.NOTSET
+
+
+def _kept():
+    flow = ro.Dataflow("kept")
+    return flow.sink("out", flow.source("raw", schema={"v": "int64"}))

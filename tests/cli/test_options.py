@@ -80,6 +80,7 @@ RUN = {
     "--models": ("m", "models", "m"),
     "--broker": ("memory://b", "broker", "memory://b"),
     "--servers": (None, "servers", True),
+    "--verbose": (None, "verbose", True),
 }
 #: Other options, with the test that fails if the option is ignored.
 TESTED_ELSEWHERE = {

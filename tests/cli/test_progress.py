@@ -12,7 +12,7 @@ import time
 import pytest
 from rich.console import Console
 
-from riot_ops.cli.progress import Progress, Rate, announce_interrupts, progress_line, run_in_thread, show_warnings
+from riot_ops.cli.progress import Progress, Rate, announce_interrupts, progress_line, run_in_thread, show_log
 from riot_ops.measure.metrics import Summary
 
 
@@ -116,7 +116,7 @@ def test_error_of_work_in_a_thread_is_raised():
 
 
 def test_warnings_of_the_library_are_printed(capsys):
-    with show_warnings():
+    with show_log():
         logging.getLogger("riot_ops.connectors").warning("lost %d", 3)
         logging.getLogger("riot_ops").info("nothing to see")
     logging.getLogger("riot_ops").warning("later")

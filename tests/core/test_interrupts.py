@@ -7,7 +7,6 @@ import subprocess
 import sys
 import textwrap
 import threading
-import time
 
 import pyarrow.parquet as pq
 import pytest
@@ -52,6 +51,29 @@ def test_termination_is_deferred_like_an_interrupt():
             check()
 
 
+def test_interrupt_is_deferred_only_while_busy():
+    busy = [True]
+    with defer_interrupt(lambda: busy[0]) as check:
+        signal.raise_signal(signal.SIGINT)  # raises nothing
+        with pytest.raises(KeyboardInterrupt):
+            check()
+        check()  # once only
+        busy[0] = False
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+        busy[0] = True
+        with pytest.raises(KeyboardInterrupt):  # the second one, as the first is being handled
+            signal.raise_signal(signal.SIGINT)
+
+
+def test_second_interrupt_takes_effect_at_once():
+    with defer_interrupt() as check:
+        signal.raise_signal(signal.SIGINT)
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+        check()  # nothing is left
+
+
 PROGRAM = """
 import itertools, time
 import riot_ops as ro
@@ -65,7 +87,7 @@ flow = ro.Dataflow("endless")
 flow.sink("out", flow.source("raw", schema={"i": "int64"}))
 print("running", flush=True)
 try:
-    flow.run(records(), out=OUT, epoch_s=600, buffering="latency")
+    flow.run(records(), out=OUT, epoch_s=600, buffering="latency", progress=lambda s: print(s.messages, flush=True))
 except KeyboardInterrupt:
     print("interrupted", flush=True)
 """
@@ -78,8 +100,9 @@ def test_signal_within_the_first_epoch_keeps_the_records(tmp_path, number):
     program = textwrap.dedent(PROGRAM).replace("OUT", repr(str(out)))
     process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
     assert process.stdout.readline() == "running\n"
-    time.sleep(3)
+    while int(process.stdout.readline()) < 100:
+        pass
     process.send_signal(number)
-    assert process.communicate(timeout=30)[0] == "interrupted\n"
+    assert process.communicate(timeout=30)[0].endswith("interrupted\n")
     values = sorted(pq.read_table(out / "raw").column("i").to_pylist())
-    assert values and values == list(range(len(values)))
+    assert len(values) >= 100 and values == list(range(len(values)))

@@ -149,3 +149,17 @@ def test_latency_quantiles():
     latency.add(first_us=0, last_us=0, now_us=2_000, rows=98)
     latency.add(first_us=0, last_us=0, now_us=3_000_000, rows=2)
     assert repr(latency) == "Latency(median 2 ms, 99 % 3 s, max 3 s)"
+
+
+def test_latency_of_a_long_run_takes_bounded_memory():
+    latency, random = Latency(), np.random.default_rng(1)
+    values = random.gamma(2.0, 10_000.0, 100_000)
+    for value in values:
+        latency.add(0, 0, value, 1)
+    assert len(latency.blocks()) <= 20_000
+    assert sum(rows for _, _, rows in latency.blocks()) == values.size
+    assert latency.last_s() == values[-1] / 1e6
+    assert latency.quantiles(0.5, 0.95, 0.99) == pytest.approx(
+        (np.quantile(values, [0.5, 0.95, 0.99]) / 1e6).tolist(), rel=0.01
+    )
+    assert math.isnan(Latency().last_s())

@@ -18,6 +18,7 @@ from riot_ops import tasks as t
 from riot_ops.core.errors import ConnectorError, StateError
 from riot_ops.core.file_sink import ParquetSink
 from riot_ops.core.sink import CallbackSink, FanOutWriter
+from riot_ops.measure.metrics import Summary
 from riot_ops.runtime.checkpoint import Checkpoint
 from riot_ops.runtime.folder_lock import LOCK, FolderLock
 from tests.recovery import job
@@ -400,3 +401,94 @@ def test_lock_of_ended_run_is_released(tmp_path):
         first.release()
         with pytest.raises(ConnectorError, match="in use"):
             FolderLock([tmp_path / "a"])
+
+
+def signalling(number, times=1, at=2):
+    """A sink's callback that sends a signal to this process with one batch."""
+    calls = []
+
+    def watch(stream, batch):
+        calls.append(batch)
+        if len(calls) == at:
+            for _ in range(times):
+                signal.raise_signal(number)
+
+    return watch
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signal_within_a_range_commits_at_its_end(tmp_path, number):
+    source = Pieces(rows(10))
+    source.lost = False
+    options = {"checkpoint": tmp_path / "checkpoint", "buffering": "immediate", "cores": 1}
+    sinks = {"out": ParquetSink(tmp_path / "out"), "watch": CallbackSink(signalling(number))}
+    shown = []
+    with pytest.raises(KeyboardInterrupt):
+        flow(watched=True).run(source, sinks=sinks, progress=shown.append, **options)
+    kept = numbers(tmp_path / "out")
+    assert kept == list(range(len(kept))) and len(kept) >= 2  # the batch of the signal is there
+    assert shown[-1].messages == shown[-1].rows["smooth"] == len(kept)
+    flow(watched=True).run(source, sinks={**sinks, "watch": CallbackSink(lambda s, b: None)}, **options)
+    assert numbers(tmp_path / "out") == list(range(10))
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_second_signal_within_a_range_gives_up_the_epoch(tmp_path, number):
+    source = Pieces(rows(10))
+    source.lost = False
+    options = {"checkpoint": tmp_path / "checkpoint", "buffering": "immediate", "cores": 1}
+    sinks = {"out": ParquetSink(tmp_path / "out"), "watch": CallbackSink(signalling(number, times=2))}
+    with pytest.raises(KeyboardInterrupt):
+        flow(watched=True).run(source, sinks=sinks, **options)
+    assert numbers(tmp_path / "out") == []
+    flow(watched=True).run(source, sinks={**sinks, "watch": CallbackSink(lambda s, b: None)}, **options)
+    assert numbers(tmp_path / "out") == list(range(10))
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("where", ["commit", "sync"])
+@pytest.mark.parametrize("kept", [False, True])
+def test_signal_while_an_epoch_is_committed_leaves_it_whole(tmp_path, monkeypatch, where, number, kept):
+    real, calls = getattr(ParquetSink, where), []
+
+    def interrupted(self, *given):
+        calls.append(given)
+        if len(calls) == 2:
+            signal.raise_signal(number)
+        real(self, *given)
+
+    monkeypatch.setattr(ParquetSink, where, interrupted)
+    options = {"epoch_rows": 3, "buffering": "immediate", "cores": 1}
+    if kept:
+        options["checkpoint"] = tmp_path / "checkpoint"
+    elif where == "sync":
+        return  # without a checkpoint nothing is synced
+    shown = []
+    with pytest.raises(KeyboardInterrupt):
+        flow().run(Slow(rows(10)), sinks=ParquetSink(tmp_path / "out"), progress=shown.append, **options)
+    assert numbers(tmp_path / "out") == list(range(6))
+    assert shown[-1].rows == {"smooth": 6} and shown[-1].steps["check"] == (6, 0)
+    if kept:
+        monkeypatch.undo()
+        flow().run(Slow(rows(10)), sinks=ParquetSink(tmp_path / "out"), **options)
+        assert numbers(tmp_path / "out") == list(range(10))
+
+
+def test_interrupt_between_counting_and_closing_counts_once(tmp_path, monkeypatch):
+    real, calls = Summary.warn, []
+
+    def interrupted(self, *, ended):
+        calls.append(ended)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        real(self, ended=ended)
+
+    monkeypatch.setattr(Summary, "warn", interrupted)
+    shown = []
+    with pytest.raises(KeyboardInterrupt):
+        flow().run(
+            Slow(rows(10)), sinks=ParquetSink(tmp_path / "out"), progress=shown.append, epoch_rows=3, cores=1,
+            buffering="immediate",
+        )  # fmt: skip
+    assert numbers(tmp_path / "out") == list(range(6))
+    assert (shown[-1].messages, shown[-1].rows, shown[-1].steps["check"]) == (6, {"smooth": 6}, (6, 0))

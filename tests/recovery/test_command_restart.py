@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 
+import psutil
 import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
@@ -48,7 +49,8 @@ def start_command(tmp_path, *options):
 
 
 @pytest.mark.spark
-def test_interrupted_run_continues_in_grown_file(spark, tmp_path, monkeypatch):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupted_run_continues_in_grown_file(spark, tmp_path, monkeypatch, number):
     (tmp_path / "flow.json").write_text(smoothing().to_json(), encoding="utf-8")
     path = tmp_path / "readings.csv"
     path.write_text("device,value\n" + lines(0, ROWS))
@@ -59,9 +61,13 @@ def test_interrupted_run_continues_in_grown_file(spark, tmp_path, monkeypatch):
         found = re.search(r"([\d,]+) messages .*/s", line)
         if found and int(found[1].replace(",", "")) > 300:
             break
-    process.send_signal(signal.SIGINT)
+    family = psutil.Process(process.pid).children(recursive=True)
+    process.send_signal(number)
     output.append(process.communicate(timeout=120)[0])
-    assert process.returncode == 130, "".join(output)
+    assert process.returncode == 128 + number, "".join(output)
+    assert "Traceback" not in "".join(output)
+    assert family
+    assert not psutil.wait_procs(family, timeout=30)[1], "the JVM or a worker is left"
     assert "messages are kept; run the same command to continue" in output[-1]
     shown = {name: int(n.replace(",", "")) for name, n in re.findall(r"records in (\w+) *│ *([\d,]+)", output[-1])}
     files = {name: sorted((tmp_path / "out" / name).glob("*.parquet")) for name in shown}
@@ -84,3 +90,40 @@ def test_interrupted_run_continues_in_grown_file(spark, tmp_path, monkeypatch):
         files = sorted((tmp_path / "out" / name).glob("*.parquet"))
         rows = [row for f in files for row in pq.read_table(f).to_pylist()]
         assert sorted(rows, key=lambda row: row["seq"]) == wanted[name].sort_by("seq").to_pylist(), name
+
+
+PROGRAM = """
+import riot_ops as ro
+from riot_ops.spark import session
+
+flow = ro.Dataflow("smoothing")
+flow.sink("kept", flow.source("readings", schema={"value": "double"}).to(ro.tasks.KalmanFilter(), id="smooth"))
+source = ro.streams.PacedSource(ro.MemorySource([{"value": float(i)} for i in range(100_000)]), rate=200)
+spark = session(cores=2)
+query = flow.start(spark, source, out="out", checkpoint="kept", trigger="1 second")
+try:
+    query.wait(progress=lambda q: print(q.summary.messages, flush=True))
+except KeyboardInterrupt:
+    print("interrupted", query.summary.rows["smooth"], query.active, flush=True)
+spark.stop()
+"""
+
+
+@pytest.mark.spark
+def test_sigterm_ends_a_query_of_a_program_after_its_micro_batch(tmp_path):
+    process = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM], stdout=subprocess.PIPE, text=True, start_new_session=True, cwd=tmp_path
+    )
+    for line in process.stdout:
+        if line.strip().isdecimal() and int(line) > 100:
+            break
+    process.send_signal(signal.SIGTERM)
+    rest = process.communicate(timeout=120)[0]
+    assert process.returncode == 0, rest
+    told = re.search(r"interrupted (\d+) False", rest)
+    rows = [
+        row
+        for f in sorted((tmp_path / "out" / "smooth").glob("*.parquet"))
+        for row in pq.read_table(f)["seq"].to_pylist()
+    ]
+    assert sorted(rows) == list(range(int(told[1])))

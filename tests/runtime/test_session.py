@@ -11,6 +11,7 @@ import pytest
 import riot_ops as ro
 from riot_ops import tasks as t
 from riot_ops.core.errors import ConfigError
+from riot_ops.runtime.session import Session
 
 NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
 EVENT = {"seq": 3, "event_time": NOON, "device": "ü", "value": 2.0, "place": [1, 2]}
@@ -137,3 +138,33 @@ def test_flushed_windows_have_all_fields():
 def test_push_of_a_bare_value_is_refused_with_advice(event):
     with pytest.raises(ConfigError, match=r"push takes one event, a mapping .*push\(\{'value': …\}\)"):
         t.KalmanFilter().session().push(event)
+
+
+FALLING = r"seq falls from 5 to 3 in row {}: .*sort_by\('seq'\)"
+
+
+@pytest.mark.parametrize("task", [t.NoOp(), t.MovingAverage(value="value", window=2)])
+def test_falling_seq_is_refused_within_a_batch_and_between_batches(task):
+    rows = [{"seq": seq, "value": float(seq)} for seq in (4, 5, 5, 3)]
+    with pytest.raises(ConfigError, match=FALLING.format(3)):
+        task.session().push_batch(rows)
+    session = task.session()
+    session.push_batch(rows[:3])
+    with pytest.raises(ConfigError, match=FALLING.format(0)):
+        session.push_batch(pa.Table.from_pylist(rows[3:]))
+    assert session.push_batch([{"seq": 6, "value": 1.0}]).num_rows == 1  # the session goes on
+    assert Session(task, ordered=False).push_batch(rows).num_rows
+
+
+def test_rejected_records_count_in_the_row_of_a_falling_seq():
+    times = pa.array([0, 1 << 62, 0], pa.timestamp("us", "UTC"))  # the second is after the year 9999
+    rows = pa.table({"seq": [5, 5, 3], "event_time": times})
+    with pytest.raises(ConfigError, match=FALLING.format(2)):
+        t.NoOp().session().push_batch(rows)
+
+
+def test_seq_may_be_null_or_missing():
+    session = t.NoOp().session()
+    session.push_batch([{"seq": 5, "value": 1.0}])
+    assert session.push({"value": 2.0}) == [{"value": 2.0}]
+    assert session.push_batch(pa.table({"seq": pa.array([None, 6], pa.int64()), "value": [1.0, 2.0]})).num_rows >= 1

@@ -22,7 +22,7 @@ from rich.table import Table
 from riot_ops import dataflows
 from riot_ops import tasks as t
 from riot_ops.cli.feed import Feed
-from riot_ops.cli.progress import Progress, announce_interrupts, redirect_stderr, run_in_thread, show_warnings
+from riot_ops.cli.progress import Progress, announce_interrupts, redirect_stderr, run_in_thread, show_log
 from riot_ops.cli.riotbench_plots import draw_sensor
 from riot_ops.cli.run_folder import RunFolder
 from riot_ops.connectors.stores.azure import AZURE_VARIABLE
@@ -30,7 +30,7 @@ from riot_ops.core.buffering import AVAILABLE_NOW, Buffering, check_target, chec
 from riot_ops.core.checks import check_encoding
 from riot_ops.core.errors import ConfigError, MissingExtraError, did_you_mean, escape_control, excerpt
 from riot_ops.core.file_sink import FileSink
-from riot_ops.core.interrupts import handle_termination
+from riot_ops.core.interrupts import TERMINATED, handle_termination
 from riot_ops.core.paths import local_path, safe_file_name
 from riot_ops.core.sink import MemorySink
 from riot_ops.core.source import Source
@@ -63,8 +63,6 @@ RUN_ARTIFACTS = (
 
 #: What an interrupted run says that has committed nothing.
 NONE_KEPT = "no results of this run are kept"
-#: Exit code of a run that SIGTERM ended: 128 and the number of the signal, as shells report it.
-TERMINATED = 143
 
 
 @dataclass
@@ -104,6 +102,7 @@ class Job:
     ticks: str | None = None
     spans: int | None = None
     start: int | None = None
+    verbose: bool = False
     summary: Summary = field(default_factory=Summary)
     #: Streams that end in a sink.
     _sink_streams: set[str] = field(default_factory=set, init=False, repr=False)
@@ -199,7 +198,7 @@ class Job:
                 raise
 
     def _run(self, console: Console) -> Summary:
-        with show_warnings(), announce_interrupts(console):
+        with show_log(verbose=self.verbose), announce_interrupts(console):
             self.check()
             for option in ("messages", "sensors", "seed") if self.input is not None else ():
                 if getattr(self, option) != getattr(Job, option):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 
@@ -12,6 +13,7 @@ import pyarrow as pa
 from riot_ops.core.errors import ConfigError, RiotError
 from riot_ops.core.source import Source
 from riot_ops.dataflows.applications import APPLICATIONS, RIOTBENCH, application
+from riot_ops.runtime.session import Session
 from riot_ops.streams import generate
 from riot_ops.streams.catalog import CATALOG
 from riot_ops.task import KeyedTask, find_task, registered_tasks
@@ -76,15 +78,23 @@ def warm(
     """
     failed = {}
     workers = processes or len(os.sched_getaffinity(0))
-    with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
-        pending = {pool.submit(warm_unit, unit): unit for unit in units}
-        for done, future in enumerate(as_completed(pending), 1):
-            unit = pending[future]
-            error = future.result()
-            if error is not None:
-                failed[unit] = error
-            if progress is not None:
-                progress(done, len(units), unit)
+    # the parent ends its workers, which Ctrl-C in a terminal also reaches
+    ignore = (signal.SIGINT, signal.SIG_IGN)
+    with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), signal.signal, ignore) as pool:
+        try:
+            pending = {pool.submit(warm_unit, unit): unit for unit in units}
+            for done, future in enumerate(as_completed(pending), 1):
+                unit = pending[future]
+                error = future.result()
+                if error is not None:
+                    failed[unit] = error
+                if progress is not None:
+                    progress(done, len(units), unit)
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            for process in multiprocessing.active_children():
+                process.terminate()
+            raise
     return failed
 
 
@@ -103,7 +113,7 @@ def warm_unit(unit: str) -> str | None:
 
 def _task(code: str) -> None:
     for case in find_task(code).cases():
-        session = case.task.session()
+        session = Session(case.task, ordered=False)
         # twice, since kernels may get other array types for grown state than for fresh state
         for part in (case.batch, case.batch.slice(case.batch.num_rows // 2)):
             session.push_batch(part)

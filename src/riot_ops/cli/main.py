@@ -22,6 +22,7 @@ from riot_ops.cli import warm as cli_warm
 from riot_ops.cli.plugins import add_plugins
 from riot_ops.cli.run import TaskCode, check_task
 from riot_ops.core.errors import ConfigError, RiotError, did_you_mean, escape_control
+from riot_ops.core.interrupts import TERMINATED, handle_termination
 from riot_ops.core.source import Source, registered_sources
 from riot_ops.dataflow import Dataflow
 from riot_ops.task import Task, find_task, registered_tasks
@@ -179,14 +180,22 @@ def _dataflow(name: str, stream: str | None, task: str | None) -> Dataflow:
 
 
 def main() -> Any:
-    """Run the command; an error of riot_ops is one line and exit code 2, Ctrl-C is exit code 130 (by Typer)."""
+    """Run the command; an error of riot_ops is one line and exit code 2, Ctrl-C is exit code 130 (by Typer).
+
+    SIGTERM ends any command like Ctrl-C, with exit code 143, so that files and processes are cleaned up.
+    """
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # characters that the terminal lacks become "?"
-    try:
-        return app()
-    except RiotError as error:
-        # notes say where it happened, such as the step
-        text = "; ".join([str(error), *getattr(error, "__notes__", ())])
-        print("riot-ops:", escape_control(text), file=sys.stderr)
-        sys.exit(2)
+    with handle_termination() as terminated:
+        try:
+            return app()
+        except RiotError as error:
+            # notes say where it happened, such as the step
+            text = "; ".join([str(error), *getattr(error, "__notes__", ())])
+            print("riot-ops:", escape_control(text), file=sys.stderr)
+            sys.exit(2)
+        except (SystemExit, KeyboardInterrupt):
+            if terminated.is_set():
+                sys.exit(TERMINATED)
+            raise

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import os
 import signal
 import socket
@@ -23,7 +24,7 @@ from rich.text import Text
 from riot_ops.core.errors import escape_control
 from riot_ops.measure.metrics import Summary
 
-__all__ = ["Progress", "Rate", "announce_interrupts", "redirect_stderr", "run_in_thread", "show_warnings"]
+__all__ = ["Progress", "Rate", "announce_interrupts", "redirect_stderr", "run_in_thread", "show_log"]
 
 LINE_SECONDS = 2.0
 LIVE_SECONDS = 0.25
@@ -115,10 +116,10 @@ def progress_line(summary: Summary, total: int | None, rate: float, extra: str) 
         if rate > 0 and summary.messages < total:
             minutes, seconds = divmod(round((total - summary.messages) / rate), 60)
             left = f"{minutes}:{seconds:02d} left"
-    blocks = summary.latency.blocks()
-    lag = f"lag {blocks[-1][1] / 1e6:.2f} s" if blocks else "lag –"
+    lag = summary.latency.last_s()
+    late = "lag –" if math.isnan(lag) else f"lag {lag:.2f} s"
     speed = f"{rate:,.0f}/s" if rate else "–/s"
-    parts = (f"{summary.messages:,} messages{share}", speed, left, lag, f"{summary.errors:,} rejected", extra)
+    parts = (f"{summary.messages:,} messages{share}", speed, left, late, f"{summary.errors:,} rejected", extra)
     return "  ".join(part for part in parts if part)
 
 
@@ -173,14 +174,18 @@ class _ToStderr(logging.Handler):
 
 
 @contextlib.contextmanager
-def show_warnings() -> Iterator[None]:
-    """Print the warnings of the library, one per line."""
-    handler, log = _ToStderr(logging.WARNING), logging.getLogger("riot_ops")
+def show_log(*, verbose: bool = False) -> Iterator[None]:
+    """Print the warnings of the library, one per line; with ``verbose`` also what runs say at level INFO."""
+    handler, log = _ToStderr(logging.INFO if verbose else logging.WARNING), logging.getLogger("riot_ops")
+    before = log.level
     log.addHandler(handler)
+    if verbose and log.getEffectiveLevel() > logging.INFO:
+        log.setLevel(logging.INFO)
     try:
         yield
     finally:
         log.removeHandler(handler)
+        log.setLevel(before)
 
 
 @contextlib.contextmanager

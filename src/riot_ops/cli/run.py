@@ -174,6 +174,9 @@ def run(
     servers: Annotated[
         bool, _option(STORES, "Start Mosquitto and Azurite, and use them as stores and broker.", "--servers")
     ] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Also print what the run logs: connections, commits, rejects, lag.")
+    ] = False,
     list_names: Annotated[bool, typer.Option("--list", help="List the applications and exit.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="With --list: print JSON.")] = False,
 ) -> None:
@@ -243,6 +246,7 @@ def run(
         models=models,
         broker=broker,
         servers=servers,
+        verbose=verbose,
         **input_options,
     )
     job.run(console)

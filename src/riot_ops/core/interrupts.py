@@ -8,25 +8,33 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-__all__ = ["defer_interrupt", "handle_termination"]
+__all__ = ["TERMINATED", "defer_interrupt", "handle_termination"]
+
+#: Exit code of a program that SIGTERM ended: 128 and the number of the signal, as shells report it.
+TERMINATED = 143
 
 
 @contextmanager
-def defer_interrupt() -> Iterator[Callable[[], None]]:
-    """Defer Ctrl-C until the yielded function is called; a second Ctrl-C takes effect immediately.
+def defer_interrupt(busy: Callable[[], bool] = lambda: True) -> Iterator[Callable[[], None]]:
+    """Defer Ctrl-C while ``busy`` holds, until the yielded function is called; a second Ctrl-C takes effect at once.
 
     Ctrl-C would leave an operation that must be atomic half done, and break the connection in a call into the JVM.
     """
-    interrupted = threading.Event()
+    interrupted, deferred = threading.Event(), threading.Event()
     handler = signal.getsignal(signal.SIGINT)
 
     def hold(number: int, frame: Any) -> None:
-        if interrupted.is_set() and callable(handler):
-            handler(number, frame)
+        again = interrupted.is_set()
         interrupted.set()
+        if (again or not busy()) and callable(handler):
+            deferred.clear()
+            handler(number, frame)
+        else:
+            deferred.set()
 
     def check() -> None:
-        if interrupted.is_set() and callable(handler):
+        if deferred.is_set() and callable(handler):
+            deferred.clear()
             interrupted.clear()
             handler(signal.SIGINT, None)  # Python's own handler raises KeyboardInterrupt
 

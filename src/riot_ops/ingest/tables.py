@@ -21,6 +21,7 @@ __all__ = [
     "MAX_BATCH_RECORDS",
     "RECORD_FORMATS",
     "Numbering",
+    "SeqOrder",
     "as_table",
     "batched_records",
     "check_names",
@@ -136,33 +137,14 @@ def with_whole_seq(batch: pa.RecordBatch) -> pa.RecordBatch:
     return marked.set_column(place, pa.field("seq", pa.int64()), column)
 
 
-class Numbering:
-    """Adds ``seq`` to batches without it: the number of the row.
+class SeqOrder:
+    """Checks that ``seq`` does not decrease from one record to the next, also over batches."""
 
-    A ``seq`` of the records must not decrease from one record to the next: it is the order in which records are
-    processed, however the stream is cut into batches.
-    """
-
-    def __init__(self, rows: int = 0) -> None:
-        self.rows = rows
+    def __init__(self) -> None:
         self._last: int | None = None
 
-    def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the batch with a column ``seq`` of type int64."""
-        first = self.rows
-        self.rows += batch.num_rows
-        place = batch.schema.get_field_index("seq")
-        if batch.schema.names.count("seq") > 1:
-            raise ConfigError("the records have 2 fields 'seq'")
-        if place < 0:
-            numbers = pa.array(np.arange(first, self.rows, dtype=np.int64))
-            schema = batch.schema.insert(0, pa.field("seq", pa.int64(), nullable=False))
-            return pa.RecordBatch.from_arrays([numbers, *batch.columns], schema=schema)
-        batch = with_whole_seq(batch)
-        self._check(batch.column(place), first)
-        return batch
-
-    def _check(self, column: pa.Array, first: int) -> None:
+    def check(self, column: pa.Array, first: int = 0) -> None:
+        """Raise :class:`ConfigError` with the first row that decreases; the column begins at row ``first``."""
         rows = np.flatnonzero(np.asarray(column.is_valid()))
         numbers = column.drop_null().to_numpy(zero_copy_only=False)
         if not numbers.size:
@@ -177,6 +159,33 @@ class Numbering:
                 "Arrow: sort_by('seq')), or leave it out to have them numbered in their order"
             )
         self._last = int(numbers[-1])
+
+
+class Numbering:
+    """Adds ``seq`` to batches without it: the number of the row.
+
+    A ``seq`` of the records must not decrease from one record to the next: it is the order in which records are
+    processed, however the stream is cut into batches.
+    """
+
+    def __init__(self, rows: int = 0) -> None:
+        self.rows = rows
+        self._order = SeqOrder()
+
+    def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the batch with a column ``seq`` of type int64."""
+        first = self.rows
+        self.rows += batch.num_rows
+        place = batch.schema.get_field_index("seq")
+        if batch.schema.names.count("seq") > 1:
+            raise ConfigError("the records have 2 fields 'seq'")
+        if place < 0:
+            numbers = pa.array(np.arange(first, self.rows, dtype=np.int64))
+            schema = batch.schema.insert(0, pa.field("seq", pa.int64(), nullable=False))
+            return pa.RecordBatch.from_arrays([numbers, *batch.columns], schema=schema)
+        batch = with_whole_seq(batch)
+        self._order.check(batch.column(place), first)
+        return batch
 
 
 def _inferred(records: Sequence[Mapping[str, Any]]) -> pa.Schema:

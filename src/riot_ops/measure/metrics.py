@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import math
 from collections.abc import Mapping, Sequence
@@ -14,6 +15,9 @@ import numpy.typing as npt
 __all__ = ["Latency", "Stability", "Summary", "growth", "jitter", "quantiles", "stability"]
 
 POINTS = 8
+#: Blocks of latency that are kept one by one; beyond that, neighbours by latency are merged, so that a run that lasts
+#: does not take more and more memory.
+MAX_BLOCKS = 8192
 #: Records that a step must have read before it is warned about during a run; at the end fewer suffice.
 MIN_ROWS_TO_WARN = 1000
 
@@ -24,24 +28,40 @@ class Latency:
     """Time from the source to the sink, per record, kept per block of records.
 
     The records of a block arrived between a first and a last moment; they count as evenly spread
-    in between.
+    in between. Beyond 16,384 blocks, blocks of similar latency are merged.
     """
 
     def __init__(self) -> None:
+        self._merged: list[tuple[float, float, int]] = []
         self._blocks: list[tuple[float, float, int]] = []
 
     def add(self, first_us: float, last_us: float, now_us: float, rows: int) -> None:
         """Count the records of a block that reached the sink now."""
         if rows:
             self._blocks.append((now_us - last_us, now_us - first_us, rows))
+            self._merge()
 
     def extend(self, blocks: list[Any]) -> None:
         """Add blocks that :meth:`blocks` returned in another process."""
         self._blocks.extend((float(a), float(b), int(n)) for a, b, n in blocks)
+        self._merge()
+
+    def _merge(self) -> None:
+        if len(self._blocks) <= MAX_BLOCKS:
+            return
+        found, self._blocks = sorted([*self._merged, *self._blocks[:-1]]), self._blocks[-1:]
+        while len(found) > MAX_BLOCKS:
+            pairs = itertools.zip_longest(found[::2], found[1::2])
+            found = [one if two is None else (one[0], max(one[1], two[1]), one[2] + two[2]) for one, two in pairs]
+        self._merged = found
 
     def blocks(self) -> list[tuple[float, float, int]]:
-        """Return the blocks added, as (lowest latency, highest latency, rows)."""
-        return list(self._blocks)
+        """Return the blocks, as (lowest latency, highest latency, rows); the last is that of the last records."""
+        return [*self._merged, *self._blocks]
+
+    def last_s(self) -> float:
+        """Return the highest latency of the last block in seconds; NaN without one."""
+        return self._blocks[-1][1] / 1e6 if self._blocks else math.nan
 
     def quantiles(self, *which: float) -> list[float]:
         """Return the latencies in seconds that these shares of the records stay below.
@@ -53,7 +73,7 @@ class Latency:
         """
         if not self._blocks:
             return [float("nan")] * len(which)
-        blocks = np.array(self._blocks)
+        blocks = np.array(self.blocks())
         steps = (np.arange(POINTS) + 0.5) / POINTS
         points = (blocks[:, :1] + (blocks[:, 1:2] - blocks[:, :1]) * steps).ravel()
         return quantiles(points / 1e6, np.repeat(blocks[:, 2] / POINTS, POINTS), which)

@@ -14,13 +14,14 @@ import pyarrow as pa
 from riot_ops.core.buffering import Buffering, as_buffering
 from riot_ops.core.checks import check_count, check_seconds
 from riot_ops.core.errors import ConfigError, StateError
-from riot_ops.core.interrupts import handle_termination
+from riot_ops.core.interrupts import defer_interrupt, handle_termination
 from riot_ops.core.paths import local_path
 from riot_ops.core.sink import FanOutWriter, Sink
 from riot_ops.core.source import Source
 from riot_ops.graph.graph import Graph
 from riot_ops.measure.metrics import Summary
 from riot_ops.measure.probe import Probe
+from riot_ops.measure.run_log import RunLog
 from riot_ops.runtime.batches import ARRIVAL, EVENT_TIME
 from riot_ops.runtime.binding import bind_sinks, bind_sources, end_sinks, read_stream, readable_streams
 from riot_ops.runtime.checkpoint import Checkpoint, CheckpointData
@@ -101,6 +102,8 @@ def run(
     """Run a dataflow in this process until its sources end.
 
     Ctrl-C ends it after a commit, and so does SIGTERM in the main thread, unless the program handles SIGTERM itself.
+    With a checkpoint the commit waits for the end of the range of records that the source is giving. A second signal
+    takes effect at once.
 
     Parameters
     ----------
@@ -168,7 +171,7 @@ def run(
     if job.checkpoint is not None:
         folders.append(job.checkpoint.folder)
     try:
-        with FolderLock(folders), handle_termination():
+        with FolderLock(folders), handle_termination(), defer_interrupt(job.is_busy) as job.check_interrupt:
             job.run(batch_size or size, usual if given is None else given)
     finally:
         if probe is not None:
@@ -200,12 +203,20 @@ class _Job:
     closing: bool = False  # whether the epoch is being closed
     closed: bool = False  # whether it is closed, and the next one not yet open
     committed: tuple[int, int] = (0, 0)  # messages and batches of the epochs so far
+    error: BaseException | None = None  # that ended the run
+    check_interrupt: Callable[[], None] = lambda: None  # raises a Ctrl-C that was deferred
+
+    def is_busy(self) -> bool:
+        """Whether a commit is under way, or not possible yet without losing what was processed."""
+        return self.partly_written or self.closing or (self.checkpoint is not None and bool(self.partial_sources))
 
     def run(self, batch_size: int, buffering: Buffering) -> None:
         retain_freed_memory(self.engine.max_in_flight if isinstance(self.engine, Pipeline) else 2)
         self.offsets = {name: s.initial() for name, s in self.sources.items()}
         self._restore()
         self.started = time.time()
+        self.log = RunLog(self.flow.name)
+        self.log.started("in process", continued=self.epoch > 0)
         buffer = InputBuffer(buffering, batch_size)
         if isinstance(self.engine, Pipeline):
             self.engine.on_complete(buffer.wake)
@@ -224,8 +235,10 @@ class _Job:
                 self.partly_written = False
             self.ended = True
             self._close_epoch()
+            self.check_interrupt()
             end_sinks(self.flow, self.sinks, self.routes)
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as error:
+            self.error = error
             partial = self.partial_sources or self.partly_written or self.closing
             if self.closed or (partial and self.checkpoint is not None):  # the records will be read again
                 self._abort()
@@ -235,7 +248,8 @@ class _Job:
                 self._close_epoch()  # keep what has been processed
             end_sinks(self.flow, self.sinks, self.routes)
             raise
-        except BaseException:
+        except BaseException as error:
+            self.error = error
             self._abort()
             raise
         finally:
@@ -249,6 +263,7 @@ class _Job:
                 source.close()
             self.summary.seconds = time.time() - self.started
             self.summary.warn(ended=True)
+            self.log.ended(self.summary, self.error)
 
     def _next(self, buffer: InputBuffer) -> Any:
         """Return the next batch, None at the end; closes epochs while the source is silent."""
@@ -262,6 +277,8 @@ class _Job:
                     self._close_epoch()
                     self._open_epoch()
                     until = None
+            if not self.is_busy():
+                self.check_interrupt()
             # while batches are in flight, let the next one grow: each batch has a fixed cost
             min_rows = self.in_flight[-1][0].rows // 2 if self.in_flight else 0
             if (batch := buffer.get(until, min_rows)) is not WAKE:
@@ -338,6 +355,7 @@ class _Job:
         self.epoch_count = 0
         self.closing = self.closed = False
         self.message: Any = None
+        self.counts = dict(self.summary.rows), dict(self.summary.reasons), dict(self.summary.steps)
 
     def _close_epoch(self) -> None:
         self._collect()
@@ -345,6 +363,7 @@ class _Job:
         self.writer.count(self.engine.counts())
         self.message = self.writer.finish()
         self._commit(self.message)
+        self.closing = False
 
     def _abort(self) -> None:
         """Drop the output of the epoch; the summary must not count its records."""
@@ -356,6 +375,8 @@ class _Job:
             sink.commit(self.epoch, [message["sinks"][name]])
             if self.checkpoint is not None:
                 sink.sync(self.epoch)
+        rows, reasons, steps = self.counts  # of the epochs before: after an interrupt this may be the second time
+        self.summary.rows, self.summary.reasons, self.summary.steps = dict(rows), dict(reasons), dict(steps)
         self.summary.count(message["rows"], message["reasons"], message["steps"])
         self.summary.warn(ended=False)
         self.committed = self.summary.messages, self.summary.batches
@@ -365,6 +386,7 @@ class _Job:
             self._save()
         for name, source in self.sources.items():
             source.commit(self.offsets[name])
+        self.log.committed(self.summary)
 
     def _save(self) -> None:
         assert self.checkpoint is not None

@@ -16,7 +16,7 @@ from riot_ops.core.order import TIMER_ORDINALS, is_ordinal
 from riot_ops.core.output_checks import checked_batches
 from riot_ops.core.overwriting import checked_output_schema
 from riot_ops.ingest.step import RESERVED_TYPES, from_records, ingest_batch
-from riot_ops.ingest.tables import single_batch
+from riot_ops.ingest.tables import SeqOrder, single_batch, with_whole_seq
 from riot_ops.kernels.arrays.arrow import concat_batches
 from riot_ops.kernels.arrays.exact import with_type
 from riot_ops.runtime.batches import concatenate, conform_to, sort_rows, with_ordinals
@@ -48,6 +48,12 @@ class Session:
     errors : list of dict
         The records that were rejected, as in a dataflow's errors stream.
 
+    Parameters
+    ----------
+    task : Operator
+    ordered : bool, default True
+        Whether ``seq`` must not fall in :meth:`push_batch`; False for checks of a task.
+
     Examples
     --------
     >>> from riot_ops import tasks
@@ -58,7 +64,7 @@ class Session:
     ([], 'wrong_type')
     """
 
-    def __init__(self, task: Operator) -> None:
+    def __init__(self, task: Operator, *, ordered: bool = True) -> None:
         self.task = task
         self.errors: list[dict[str, Any]] = []
         self._requires = task.requires()
@@ -66,6 +72,7 @@ class Session:
             n: pa.float64() for n, wanted in self._requires.items() if wanted in NUMBER_REQUIREMENTS
         } | RESERVED_TYPES
         self._dead = DeadLetters(task.name())
+        self._order = SeqOrder() if ordered else None
         self._schema: pa.Schema | None = None  # of the output
         self._writes = task.writes() != frozenset()
         self._checked: pa.Schema | None = None  # the last output schema for which nothing is overwritten
@@ -98,11 +105,17 @@ class Session:
     def push_batch(self, batch: Any) -> pa.RecordBatch:
         """Process records whose rows are in order.
 
+        A ``seq`` that falls from one row to the next, or to the next batch, raises
+        :class:`~riot_ops.core.errors.ConfigError`, as in a source.
+
         Parameters
         ----------
         batch : record batch or table of Arrow, pandas or Polars frame, or list of dicts
         """
-        return self._process(single_batch(batch))
+        given = single_batch(batch)
+        if self._order is not None and "seq" in given.schema.names:
+            self._order.check(with_whole_seq(given).column("seq"))
+        return self._process(given)
 
     def _process(self, given: pa.RecordBatch) -> pa.RecordBatch:
         batch = ingest_batch(given, self._dead)

@@ -19,6 +19,7 @@ from riot_ops.graph.graph import Graph
 from riot_ops.graph.plan import Plan
 from riot_ops.measure.metrics import Summary
 from riot_ops.measure.probe import Probe
+from riot_ops.measure.run_log import RunLog
 from riot_ops.runtime.binding import end_sinks, read_stream, readable_streams
 from riot_ops.runtime.folder_lock import FolderLock
 from riot_ops.spark.checkpoint import SparkCheckpoint, offset_of
@@ -77,6 +78,10 @@ class Query:
         self._probe = probe
         self._seen = -1
         self._started = time.time()
+        self._log = RunLog(flow.name)
+        self._log.started("on Spark", continued=any(end is not None for end in ends))
+        self._ended = False
+        self._error: BaseException | None = None  # that ended the wait
 
     @property
     def active(self) -> bool:
@@ -90,6 +95,7 @@ class Query:
             if progress["batchId"] > self._seen:
                 self._seen = progress["batchId"]
                 self._count(progress)
+                self._log.committed(self.summary)
         if not active:
             self._count_unreported()
         for name, sink in self._driver_sinks.items():
@@ -125,8 +131,10 @@ class Query:
                     end_sinks(self.flow, self._sinks, self._routes)
                 check()
                 return self.summary
-            except KeyboardInterrupt:
-                self.stop()
+            except BaseException as error:
+                self._error = error
+                if isinstance(error, KeyboardInterrupt):
+                    self.stop()
                 raise
             finally:
                 if not self.active:
@@ -143,6 +151,9 @@ class Query:
     def close(self) -> None:
         """Remove temporary files."""
         self.summary.warn(ended=True)
+        if not self._ended:
+            self._ended = True
+            self._log.ended(self.summary, self._error)
         if self._probe is not None:
             self._probe.stop()
         shutil.rmtree(self._temporary, ignore_errors=True)

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import gzip
+import os
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +18,27 @@ from riot_ops.streams.generator import GeneratedSource
 from riot_ops.streams.indexed import IndexedSource
 
 __all__ = ["write"]
+
+
+@contextmanager
+def _replacing(path: Path) -> Iterator[Any]:
+    """Open a file that takes its name when it is complete; a device or a pipe is written directly."""
+    direct = path.exists() and not path.is_file()
+    target = path if direct else path.resolve()
+    hidden = target if direct else target.with_name(f".{target.name}.{uuid.uuid4().hex}.new")
+    try:
+        with open(hidden, "wb") as file:
+            if path.suffix == ".gz":
+                with gzip.GzipFile(path.name.removesuffix(".gz"), "wb", fileobj=file) as packed:
+                    yield packed
+            else:
+                yield file
+        if not direct:
+            os.replace(hidden, target)
+    except BaseException:
+        if not direct:
+            hidden.unlink(missing_ok=True)
+        raise
 
 
 def write(source: Source, path: str | Path, messages: int | None = None) -> int:
@@ -45,8 +70,7 @@ def write(source: Source, path: str | Path, messages: int | None = None) -> int:
         raise ConfigError("only text can be written: the source has no field 'payload'")
     written = 0
     path = local_path(path)
-    opener: Any = gzip.open if path.suffix == ".gz" else open
-    with opener(path, "wb") as file:
+    with _replacing(path) as file:
         if isinstance(source, GeneratedSource):
             end = source.latest(start, messages)["message"]
             step = source.rows_per_batch["senml"]

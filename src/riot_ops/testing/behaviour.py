@@ -173,7 +173,7 @@ def check_session_equals_bulk(case: Case) -> None:
     wanted = run_in_one_batch(task, batch)
     with uncompiled():
         assert_identical(run_in_one_batch(task, batch), wanted, "kernels as plain Python")
-    session = Session(task)
+    session = Session(task, ordered=False)
     got = session.push_many(batch.to_pylist()) + session.flush()
     bulk = TaskRun(task)
     bulk.push(batch)

@@ -120,7 +120,7 @@ def check_wrong_type(case: Case) -> None:
     event = case.batch.slice(0, 1).to_pylist()[0]
     for name in _of_one_type(case):
         wanted = case.task.requires()[name]
-        session = Session(case.task)
+        session = Session(case.task, ordered=False)
         session.push_many(case.batch.to_pylist())
         session.errors.clear()
         before = session.snapshot()
@@ -139,7 +139,7 @@ def check_bounded_state(case: Case) -> None:
     A state that grows with the records, even by doubling, also grows from some to 2.5 times as many. So a state whose
     size is the same after each of these batches, to the byte, is bounded; any other gets all the records.
     """
-    session = Session(case.task)
+    session = Session(case.task, ordered=False)
     random = np.random.default_rng(0)
     rows = some = 0
     sizes: list[int] = []

@@ -91,7 +91,7 @@ class TaskRun:
 
     def __init__(self, task: Task) -> None:
         self.task = task
-        self.session = Session(task)
+        self.session = Session(task, ordered=False)
         self.rows: Rows = []
         self.errors: Rows = []
 
@@ -105,7 +105,7 @@ class TaskRun:
     def restart(self) -> None:
         """Restore the state, through real bytes, in a new session."""
         data = self.session.snapshot()
-        self.session = Session(self.task)
+        self.session = Session(self.task, ordered=False)
         self.session.restore(data)
 
     def flush(self) -> Rows:

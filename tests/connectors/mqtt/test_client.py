@@ -1,15 +1,20 @@
-"""The CONNECT packet of a connection, byte by byte: keep-alive and session."""
+"""The CONNECT packet of a connection, byte by byte: keep-alive and session; and what is logged."""
 
 from __future__ import annotations
 
+import logging
+import re
 import socket
 import struct
 import threading
 
 import pytest
 
-from riot_ops import ConnectorError
+from riot_ops import ConnectorError, Secret
+from riot_ops import tasks as t
+from riot_ops.connectors import MQTTSource
 from riot_ops.connectors.mqtt.client import MQTTConnection, PahoLink
+from tests.connectors.mqtt.tools import Wire, until
 
 pytest.importorskip("paho.mqtt.client")
 
@@ -62,3 +67,30 @@ def first_packet(session_s, **options):
 def test_connect_packet(session_s, options, wanted):
     """Bit 1 of the flags is clean start; property 0x11 is the session expiry, 0x21 the receive maximum."""
     assert first_packet(session_s, **options) == wanted
+
+
+@pytest.mark.integration
+def test_connections_are_logged_without_secrets(mosquitto, tmp_path, caplog):
+    caplog.set_level(logging.INFO, "riot_ops")
+    wire = Wire(mosquitto.url)
+    source = MQTTSource(
+        url=wire.url, topics=("logged/#",), client_id="lögged", spool=str(tmp_path / "spool"), username="riot-user",
+        password=Secret("riot-secret"),
+    )  # fmt: skip
+    source.open()
+    try:
+        for cuts in range(3):
+            wire.cut()
+            t.PublishMQTT(url=mosquitto.url, topic=f"logged/{cuts}").session().push({"payload": "1"})
+            until(lambda n=cuts + 1: source.latest({"seq": 0})["seq"] >= n)
+    finally:
+        source.close()
+        wire.close()
+    lines = [r.getMessage() for r in caplog.records if "lögged" in r.getMessage() and r.levelno == logging.INFO]
+    assert lines[0] == f"connected to the MQTT broker {wire.url} as 'lögged'"
+    assert re.fullmatch(
+        f"connected again to the MQTT broker {wire.url} as 'lögged', [0-9.]+ s after the connection was lost",
+        lines[1],
+    )
+    assert len(lines) == 2  # at most one in 10 s
+    assert "riot-secret" not in caplog.text and "riot-user" not in caplog.text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import select
 import socket
@@ -47,6 +48,10 @@ FIRST_PAUSE_S = 0.05
 MAX_PAUSE_S = 1.0
 #: Maximum number of packets read in one call of :meth:`PahoLink.wait`.
 MAX_PACKETS = 256
+#: Minimum time between two log messages about connections of a client after the first one.
+LOG_SECONDS = 10.0
+
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -191,7 +196,9 @@ class PahoLink:
         self._reached = False  # whether the broker has ever accepted a connection
         self._connected_at, self._short = 0.0, 0  # of the last connection, and the number of short ones in a row
         self._first_short_at = 0.0  # when the first of these began
-        self._taken_over = False
+        self._taken_over = self._closing = False
+        self._lost_at: float | None = None
+        self._logged_at = -LOG_SECONDS
         self._response: Any = None  # the broker's reason code of CONNACK
         self.window = connection.in_flight
         self.numbers_subscriptions = False  # whether the broker names the subscriptions of each message
@@ -325,10 +332,25 @@ class PahoLink:
         self.window = min(self.connection.in_flight, getattr(properties, "ReceiveMaximum", 65_535))
         self.max_packet = getattr(properties, "MaximumPacketSize", None)
         self.numbers_subscriptions = self.is_v5 and bool(getattr(properties, "SubscriptionIdentifierAvailable", 1))
+        self._log_connection()
         self.connected(flags.session_present)
+
+    def _log_connection(self) -> None:
+        """Say that there is a connection: the first one, and of later ones at most one in 10 s."""
+        now = time.monotonic()
+        if self._lost_at is None:
+            _LOG.info("connected to the MQTT broker %s as %r", self.connection.url, self._client_id)
+        elif now - self._logged_at >= LOG_SECONDS:
+            self._logged_at = now
+            _LOG.info(
+                "connected again to the MQTT broker %s as %r, %.1f s after the connection was lost",
+                self.connection.url, self._client_id, now - self._lost_at,
+            )  # fmt: skip
 
     def _on_disconnect(self, client: Any, userdata: Any, flags: Any, reason: Any, properties: Any) -> None:
         self._taken_over = flags.is_disconnect_packet_from_server and reason.value == TAKEN_OVER
+        if not self._closing:
+            self._lost_at = time.monotonic()
 
     # -- reading and writing -----------------------------------------------------------------------
 
@@ -384,6 +406,7 @@ class PahoLink:
 
     def close(self) -> None:
         """Disconnect and close; the broker keeps the session as agreed."""
+        self._closing = True
         if self.is_connected:
             self.client.disconnect()
             until = time.monotonic() + 1.0
