@@ -98,6 +98,7 @@ class SinkPool:
                     self._current = None
                     if not self.ready:
                         self._changed.notify_all()
+                    del queue  # while this thread waits, it must not keep a removed dataflow's sources and sinks
                     continue
             queue.run()
             return

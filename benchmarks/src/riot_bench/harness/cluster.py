@@ -24,6 +24,7 @@ from riot_ops.testing.services import free_port
 __all__ = [
     "Cluster",
     "cluster_session",
+    "completed_tasks",
     "executor_addresses",
     "idle_executors",
     "kill_executor",
@@ -82,6 +83,7 @@ class Cluster:
         self.workers = workers
         self.url = ""
         self._running: dict[str, subprocess.Popen[bytes]] = {}
+        self._hosts: dict[str, str] = {}
         self._started = 0
 
     @property
@@ -111,11 +113,18 @@ class Cluster:
         """Start another worker and return its name."""
         name = f"worker-{self._started}"
         self._started += 1
-        host = _loopback_address(self._started)
+        host = self._hosts[name] = _loopback_address(self._started)
         own = ["--host", host, "--cores", "1", "--memory", WORKER_MEMORY, "--webui-port", "0"]
         folder = ["--work-dir", str(self._folder / name)]
         self._start(name, "org.apache.spark.deploy.worker.Worker", [*own, *folder, self.url], host)
         return name
+
+    def worker_at(self, host: str) -> str:
+        """Return the name of the running worker with an address; raise if there is none, or several."""
+        found = [name for name, its in self._hosts.items() if its == host and name in self._running]
+        if len(found) != 1:
+            raise RiotError(f"{len(found)} workers have the address {host}")
+        return found[0]
 
     def kill(self, name: str) -> None:
         """Kill a process and its executors immediately, as if a machine were lost."""
@@ -249,6 +258,13 @@ def idle_executors(spark: Any) -> list[str]:
     found = spark.sparkContext._jsc.sc().statusStore().executorList(True)  # noqa: SLF001 (no public word)
     every = [found.apply(number) for number in range(found.size())]
     return [one.id() for one in every if one.id() != "driver" and not one.completedTasks()]
+
+
+def completed_tasks(spark: Any) -> dict[str, int]:
+    """Return the number of completed tasks of each executor by its address (``host:port``)."""
+    found = spark.sparkContext._jsc.sc().statusStore().executorList(True)  # noqa: SLF001 (no public word)
+    every = [found.apply(number) for number in range(found.size())]
+    return {one.hostPort(): int(one.completedTasks()) for one in every if one.id() != "driver"}
 
 
 def wait_for_executors(spark: Any, count: int, limit_s: float = START_S) -> None:

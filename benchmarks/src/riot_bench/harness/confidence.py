@@ -11,7 +11,7 @@ import numpy as np
 
 from riot_ops.core.errors import ConfigError, MissingExtraError
 
-__all__ = ["Difference", "batch_means", "confidence_interval", "tukey_kramer", "welch"]
+__all__ = ["Difference", "batch_means", "confidence_interval", "tukey_kramer"]
 
 
 class Difference(NamedTuple):
@@ -61,19 +61,6 @@ def batch_means(values: Sequence[float], max_batches: int = 20) -> list[float]:
         raise ConfigError(f"max_batches must be >= 1, got {max_batches}")
     parts = np.array_split(np.asarray(values, np.float64), min(max_batches, len(values)) or 1)
     return [float(part.mean()) for part in parts if part.size]
-
-
-def welch(first: Sequence[float], second: Sequence[float]) -> Difference:
-    """Test whether the mean of ``first`` is greater than that of ``second`` (Welch's t-test).
-
-    >>> found = welch([10.0, 11.0, 12.0, 13.0], [1.0, 2.0, 3.0, 5.0])
-    >>> round(found.statistic, 2), round(found.df, 2), found.p < 0.001
-    (8.18, 5.58, True)
-    """
-    if min(len(first), len(second)) < 2:
-        raise ConfigError(f"both samples must have at least 2 values, got {len(first)} and {len(second)}")
-    found = _stats().ttest_ind(first, second, equal_var=False, alternative="greater")
-    return Difference(float(found.statistic), float(found.df), float(found.pvalue))
 
 
 def tukey_kramer(groups: Mapping[str, Sequence[float]]) -> dict[tuple[str, str], Difference]:

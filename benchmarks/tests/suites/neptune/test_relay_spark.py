@@ -10,7 +10,7 @@ def test_relay_over_a_shuffle(spark):
     figures = ("", "/latency/mean", "/latency/sd", "/latency/p99", "/bandwidth")
     assert set(found) == {
         *(run + f for run in runs for f in figures),
-        *(f"{at}/{n}" for n in ("lost", "disorder", "welch-p")),
+        *(f"{at}/{n}" for n in ("lost", "disorder", "vs-small-blocks")),
     }
     for run in runs:
         assert len(found[run].sample) == 2

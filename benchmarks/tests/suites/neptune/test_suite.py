@@ -383,8 +383,7 @@ def test_relay_has_measures_for_each_size_and_buffer(monkeypatch):
     assert "Storm: 22,500" in found[f"{at}/latency/p99"].against
     assert found["neptune/relay/local/50B/immediate"].values == (1.0, 2.0, 3.0)
     assert found["neptune/relay/local/50B/bandwidth"].value == pytest.approx(210 * 50 * 8 / 1e9)
-    assert found["neptune/relay/local/50B/welch-p"].met is True
-    assert found["neptune/relay/local/400B/welch-p"].met is False
+    assert found["neptune/relay/local/50B/vs-immediate"].values == (200.0, 105.0, pytest.approx(220 / 3))
     assert found["neptune/relay/local/lost"].met is True
     shown = [one for e in neptune.EXPERIMENTS for f in e.figures for one in f.points(found.values())]
     assert {(series, x) for series, x, _ in shown} == {
@@ -504,8 +503,9 @@ def test_relay_on_spark_reports_losses_and_buffer_effects(monkeypatch):
     assert found["/buffer-1KB"].sample == (100, 80)
     assert found["/buffer-128KB"].sample == (1000, 800)
     assert found["/micro-batch-1KB"].sample == (20, 16)
-    told = "Welch over micro-batches of a run each, H0: blocks of 128KB are not faster than those of 1KB"
-    assert found["/welch-p"].against == f"{told}; t = 8.06, df = 1.02"
+    gain = found["/vs-small-blocks"]
+    assert (gain.value, gain.sample) == (10, (10, 10))
+    assert gain.against == "blocks of 128KB against those of 1KB, by micro-batch"
     (figures,) = (one.figures for one in neptune.EXPERIMENTS if one.key == "neptune/relay/spark")
     wanted = {(series, x) for series in ("buffer", "micro-batch") for x in ("1KB", "128KB")}
     for figure in figures[3:]:

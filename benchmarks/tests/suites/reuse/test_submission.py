@@ -6,10 +6,7 @@ import itertools
 
 import pytest
 from riot_bench.suites.reuse import submission as reuse_submit
-from riot_bench.suites.reuse import suite as reuse
-from riot_bench.suites.reuse.traces import Action
 
-import riot_ops as ro
 from riot_ops.reuse import ReuseManager
 
 
@@ -29,20 +26,3 @@ def test_submission_time_is_the_95th_percentile_beside_1000_steps(monkeypatch):
     assert (found.measure, found.unit, found.reach, found.at_most) == ("reuse/submit/p95-ms", "ms", 5, True)
     assert found.value == pytest.approx(191) and not found.met
     assert reuse_submit.SUBMITS >= 200
-
-
-def test_steps_left_after_all_removals_are_counted(monkeypatch):
-    flow = ro.Dataflow("a")
-    flow.sink("out", flow.source("in", schema={"value": "double"}).to(ro.tasks.KalmanFilter(), id="k"))
-    actions = [Action(0, "submit", "a"), Action(1, "remove", "a")]
-    assert reuse_submit.drain_measure("x", actions, {"a": flow}).value == 0
-    assert reuse_submit.drain_measure("x", actions[:1], {"a": flow}).value == 0
-    monkeypatch.setattr(ReuseManager, "remove", lambda manager, name: None)
-    found = reuse_submit.drain_measure("x", actions, {"a": flow})
-    assert found.value == 4 and not found.met  # three steps in a query
-
-
-@pytest.mark.parametrize("walk", reuse.TRACES)
-def test_null_back_end_drains_each_trace(walk):
-    found = {m.measure: m for m in reuse.measures(trace=(walk,), backend="null")}
-    assert found[f"reuse/riot/{walk}/after-drain"].value == 0

@@ -10,7 +10,8 @@ from riot_bench.suites import registry as bench
 from riot_bench.suites.reuse import local as reuse_local
 from riot_bench.suites.reuse import many_dataflows as reuse_many
 from riot_bench.suites.reuse import suite as reuse
-from riot_bench.suites.reuse.workloads import pi_series, riot21
+from riot_bench.suites.reuse.traces import Action
+from riot_bench.suites.reuse.workloads import opmw_like, pi_series, riot21
 
 from riot_ops import Dataflow, tasks
 from riot_ops.core.errors import ConfigError
@@ -22,16 +23,63 @@ def test_null_back_end_gives_the_measures_of_the_ledger():
     books = (
         "tasks-peak-reduction",
         "tasks-sum-reduction",
+        "tasks-shared",
         "manager-p95-ms",
         "fragmentation",
         "idle-share",
-        "after-drain",
     )
     used = {name for name in found if "/used-by/" in name}
     assert set(found) - used == {"reuse/submit/p95-ms", *(f"reuse/riot/seq/{n}" for n in books)}
     assert sum(found[name].value for name in used) == pytest.approx(1)
     peak = found["reuse/riot/seq/tasks-peak-reduction"]
-    assert round(peak.value, 3) == 0.453 and peak.met and peak.against == "saved steps, of 192 separate ones"
+    assert round(peak.value, 3) == 0.453 and peak.reach is None
+    assert peak.against == "saved steps, of 192 separate ones; the workload was made to have it"
+    shared = found["reuse/riot/seq/tasks-shared"]
+    assert (shared.value, shared.reach) == (1, 1)
+
+
+def test_avoidable_steps_by_hand():
+    def flow(name, window):
+        made = Dataflow(name)
+        source = made.source("city", schema={"value": "double"})
+        return made.sink("out", source.to(tasks.MovingAverage(window=window), id=name))
+
+    flows = {"a": flow("a", 2), "b": flow("b", 2), "c": flow("c", 3)}
+    actions = [Action(0, "submit", "a"), Action(1, "submit", "b"), Action(2, "submit", "c"), Action(3, "remove", "a")]
+    # the source and the average of b; the source of c as well; then only the source
+    assert reuse_local.avoidable_steps(actions, flows) == 2 + 3 + 1
+
+
+def test_manager_that_does_not_share_misses_its_target(monkeypatch):
+    monkeypatch.setattr(ReuseManager, "stats", lambda manager: {"steps": 9, "fragments": 1, "groups": 1, "idle": 0})
+    flows = {flow.name: flow for flow in riot21()[:2]}
+    found = {m.measure: m for m in reuse_local.step_measures("x", "riot", "seq", flows)}
+    assert found["x/tasks-shared"].met is False
+
+
+def test_objects_that_the_manager_still_holds_are_counted(monkeypatch):
+    flows = {flow.name: flow for flow in riot21() if flow.name in ("grid-kalman", "grid-short")}
+    actions = reuse_local.make_trace("seq", flows)
+    rests = [m for m in reuse_local.cpu_measures("x", "riot", actions, flows) if m.measure == "x/after-drain"]
+    assert [(one.value, one.met) for one in rests] == [(0, True)]
+    held, opened = [], reuse_local.open_source
+    monkeypatch.setattr(reuse_local, "open_source", lambda name: held.append(opened(name)) or held[-1])
+    rests = [m for m in reuse_local.cpu_measures("x", "riot", actions, flows) if m.measure == "x/after-drain"]
+    assert [(one.value, one.met) for one in rests] == [(2, False)]
+
+
+def test_seeds_of_walks_and_workloads(monkeypatch):
+    some = [flow for flow in riot21() if flow.name in ("grid-kalman", "grid-short", "grid-cleaned-stats")]
+    flows = {flow.name: flow for flow in some}
+    monkeypatch.setattr(reuse, "opmw_like", lambda seed, work: opmw_like(seed, 3, max_steps=4, work=work))
+    assert len(reuse.SEEDS) == 5
+    found = {m.measure: m for m in reuse._seed_measures("riot", flows, True)}
+    assert set(found) == {f"reuse/riot/walks/{what}" for what in ("tasks-sum-reduction", "cpu-reduction")}
+    values = found["reuse/riot/walks/tasks-sum-reduction"].values
+    assert len(values) == len(set(values)) == len(reuse.QUICK_SEEDS)
+    few = {flow.name: flow for flow in opmw_like(0, 3, max_steps=4, work=reuse._hundredth_of_work)}
+    found = {m.measure: m for m in reuse._seed_measures("opmw", few, True)}
+    assert len(found["reuse/opmw/workloads/cpu-reduction"].values) == len(reuse.QUICK_SEEDS)
 
 
 def test_traces_and_workloads_differ():
@@ -47,7 +95,6 @@ def test_traces_and_workloads_differ():
 def test_sides_in_process_have_equal_outputs_and_cpu_times(monkeypatch):
     some = [flow for flow in riot21() if flow.name in ("grid-kalman", "grid-short", "grid-cleaned-stats")]
     monkeypatch.setattr(reuse, "riot21", lambda: some)
-    monkeypatch.setitem(reuse_local.PEAK_SAVINGS, "riot", 0.3)
     found = {m.measure: m for m in reuse.measures(quick=True, trace=("rw1",))}
     assert found["reuse/riot/outputs-equal"].value == found["reuse/riot/rw1/outputs-equal"].value == 1
     assert found["reuse/riot/rw1/after-drain"].value == 0

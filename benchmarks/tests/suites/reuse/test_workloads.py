@@ -108,6 +108,16 @@ def test_opmw_like_accepts_any_function():
     assert {pi for end in ends for pi in result[end]["pi"].to_pylist()} == {4.0}
 
 
+def test_opmw_like_processes_each_message_once_in_each_task():
+    for seed in range(5):
+        for flow in opmw_like(seed, 8, work=functools.partial(pi_series, terms=1)):
+            result = flow.run([{"value": float(i), "pi": 0.0} for i in range(7)], batch_size=3)
+            assert not result.errors.num_rows
+            ends = {edge.source for node in flow.nodes_of_kind("sink") for edge in flow.inputs(node.id)}
+            for end in ends:
+                assert sorted(result[end]["value"].to_pylist()) == [float(i) for i in range(7)]
+
+
 def test_manager_stats_equal_counted_steps():
     flows = {flow.name: flow for flow in riot21()}
     manager = ReuseManager()

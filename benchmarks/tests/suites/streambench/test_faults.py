@@ -38,7 +38,7 @@ def test_faults_run_the_chosen_programs(
 
 
 #: Lines, micro-batches and repetitions of runs that are none.
-SMALL = streambench_faults.Sizes(40, 4, 2, ("grep",), (), 30.0)
+SMALL = streambench_faults.Sizes(40, 4, 2, ("grep",), (), 30.0, 1.0)
 
 
 @pytest.mark.parametrize("difference", [(0, 0), (3, 0), (0, 1)])
@@ -58,8 +58,11 @@ def test_cost_of_a_failure_needs_exact_results(
         def difference(self, _: Any) -> tuple[int, int]:
             return self.left.pop() if self.left else (0, 0)
 
-    nodes = SimpleNamespace(pids={"worker-0": 1}, add=lambda: None)
+    latencies = itertools.cycle([1.0, 6.0, 3.0])  # without failure, with one, with one worker less
+    nodes = SimpleNamespace(add=lambda: None)
     monkeypatch.setattr(streambench_faults, "_run", run)
+    monkeypatch.setattr(streambench_faults, "completed_tasks", lambda _: {})
+    monkeypatch.setattr(streambench_faults, "_mean_latency", lambda *_: next(latencies))
     monkeypatch.setattr(streambench_faults, "ExpectedResults", Held)
     monkeypatch.setattr(streambench_faults, "wait_for_executors", lambda *_: None)
     monkeypatch.setattr(streambench_faults, "idle_executors", lambda _: [])
@@ -67,6 +70,7 @@ def test_cost_of_a_failure_needs_exact_results(
         streambench_faults, "run_with_lost_driver", lambda *_: streambench_driver.RestartedRun(tmp_path / "out", 2.0)
     )
     worker = list(streambench_faults._lost_worker(None, nodes, "grep", data, tmp_path, SMALL))  # type: ignore[arg-type]
+    latencies = itertools.cycle([1.0, 4.0])
     crash = list(streambench_faults._crashed_executor(None, "grep", data, tmp_path, SMALL))
     driver = list(streambench_faults._lost_driver("grep", data, tmp_path, SMALL))
     costs = [] if any(difference) else ["tpf", "lpf"]
@@ -78,7 +82,8 @@ def test_cost_of_a_failure_needs_exact_results(
     if costs:
         rate = {name: 1 / s for name, s in seconds.items()}
         assert worker[2].values == pytest.approx((rate["failing"] / ((rate["whole"] + rate["fewer"]) / 2),) * 2)
-        assert (worker[3].values, crash[3].values) == ((2.0, 2.0), (4.0, 4.0))
+        assert (worker[3].values, crash[3].values) == ((3.0, 3.0), (4.0, 4.0))  # of their own clock
+        assert "from when each is due until its micro-batch is committed, 1 s at 50 % of" in worker[3].against
 
 
 @pytest.mark.parametrize("left", [0, 2])
@@ -99,17 +104,19 @@ def test_executors_are_warm_before_a_run_without_failure(
         warm = itertools.takewhile("warm".__eq__, reversed(done))
         return ["3"] if len(list(warm)) <= left else []
 
-    nodes = SimpleNamespace(pids={"worker-0": 1}, add=lambda: done.append("add"))
+    nodes = SimpleNamespace(add=lambda: done.append("add"))
     monkeypatch.setattr(streambench_faults, "_run", run)
+    monkeypatch.setattr(streambench_faults, "completed_tasks", lambda _: {})
+    monkeypatch.setattr(streambench_faults, "_mean_latency", lambda *_: 1.0)
     monkeypatch.setattr(streambench_faults, "idle_executors", cold)
     monkeypatch.setattr(streambench_faults, "ExpectedResults", lambda *_: SimpleNamespace(difference=lambda _: (0, 0)))
     monkeypatch.setattr(streambench_faults, "wait_for_executors", lambda *_: None)
     assert list(streambench_faults._lost_worker(None, nodes, "grep", data, tmp_path, SMALL))  # type: ignore[arg-type]
     warm = ["warm"] * (left + 1)
-    assert done == [*warm, "whole", "failing", "fewer", "add"] * 2
+    assert done == [*warm, "whole", "failing", "fewer", "add", *warm, "add"] * 2
     done.clear()
     assert list(streambench_faults._crashed_executor(None, "grep", data, tmp_path, SMALL))
-    assert done == [*warm, "whole", "failing"] * 2
+    assert done == [*warm, "whole", "failing", *warm, "warm", "whole", "failing", *warm]
     monkeypatch.setattr(streambench_faults, "idle_executors", lambda _: ["3", "4"])
     with pytest.raises(RiotError, match="grep on a cluster: the executors 3, 4 completed no task in 10 runs"):
         streambench_faults._warm_up(None, "grep", data, tmp_path, SMALL)
@@ -133,9 +140,40 @@ def test_run_that_ends_too_soon_is_repeated_with_twice_the_lines(fails: int, tmp
     assert asked == [(5, tmp_path, 4, 30.0), (9, tmp_path / "twice", 8, 60.0)]
 
 
+def test_busiest_worker_is_killed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    data = write_numbered("searches", tmp_path / "lines", 5, 40)
+    tasks = iter([{"127.0.0.2:9": 50, "127.0.0.3:9": 7}, {"127.0.0.2:9": 51, "127.0.0.3:9": 10}] * 2)
+    killed: list[str] = []
+
+    def run(_: Any, name: str, some: Any, at: Path, sizes: Any, strike: Any = None, parts: int = 1) -> Any:
+        if strike is not None:
+            strike()
+        return streambench_faults.FaultRun((1.0,) * 4, some.batch, at / "out")
+
+    nodes = SimpleNamespace(add=lambda: None, kill=killed.append, worker_at={"127.0.0.3": "worker-1"}.__getitem__)
+    monkeypatch.setattr(streambench_faults, "_run", run)
+    monkeypatch.setattr(streambench_faults, "completed_tasks", lambda _: next(tasks))
+    monkeypatch.setattr(streambench_faults, "_warm_up", lambda *_: None)
+    monkeypatch.setattr(streambench_faults, "ExpectedResults", lambda *_: SimpleNamespace(difference=lambda _: (0, 0)))
+    monkeypatch.setattr(streambench_faults, "wait_for_executors", lambda *_: None)
+
+    def latency(spark: Any, name: str, rate: float, sizes: Any, strike: Any = None) -> float:
+        if strike is not None:
+            strike()
+        return 1.0
+
+    monkeypatch.setattr(streambench_faults, "_mean_latency", latency)
+    once = replace(SMALL, repetitions=1)
+    found = list(streambench_faults._lost_worker(None, nodes, "grep", data, tmp_path, once))  # type: ignore[arg-type]
+    assert killed == ["worker-1", "worker-1"]
+    assert "75 % of them or more" in found[2].against
+    with pytest.raises(RiotError, match="no executor has completed a task of this run"):
+        streambench_faults.busiest_executor({"a:1": 3}, {"a:1": 3})
+
+
 CLUSTER_JOB = """
 from riot_bench.suites.streambench.faults import Sizes, faults
-for measure in faults(True, ["wordcount"], 2.0, Sizes(400, 6, 1, ("wordcount",), (), 200.0)):
+for measure in faults(True, ["wordcount"], 2.0, Sizes(400, 6, 1, ("wordcount",), (), 200.0, 6.0)):
     print(measure.to_json(), flush=True)
 """
 
@@ -161,7 +199,7 @@ def test_lost_worker_loses_no_result(tmp_path: Path) -> None:
 def test_lost_driver_loses_no_result(name: str, tmp_path: Path) -> None:
     stream = "searches"
     data = write_numbered(stream, tmp_path / "lines", 21, 2_000)
-    sizes = streambench_faults.Sizes(2_000, 20, 1, (), (name,), 120.0)
+    sizes = streambench_faults.Sizes(2_000, 20, 1, (), (name,), 120.0, 6.0)
     found = {m.measure.rpartition("/")[2]: m for m in streambench_faults._lost_driver(name, data, tmp_path, sizes)}
     assert (found["lost"].value, found["doubled"].value) == (0, 0)
     assert 0 < found["recovery"].value < 120
@@ -205,4 +243,4 @@ def test_failure_is_injected_half_way(monkeypatch: pytest.MonkeyPatch, tmp_path:
         struck.clear()
         outcome = run()
         assert struck == wanted
-        assert (outcome.rate, outcome.latency_ms, outcome.out) == (8 / 6, 3000.0, tmp_path / "out")
+        assert (outcome.rate, outcome.out) == (8 / 6, tmp_path / "out")

@@ -33,7 +33,7 @@ def test_run_limit_grows_with_the_scale(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(streambench_faults, "Cluster", lambda _: contextlib.nullcontext(SimpleNamespace(url="")))
     monkeypatch.setattr(streambench_faults, "cluster_session", lambda *_: contextlib.nullcontext(None))
     monkeypatch.setattr(streambench_faults, "_lost_worker", lambda *of: limits.append(of[-1].limit_s) or iter(()))
-    sizes = streambench_faults.Sizes(40, 2, 1, ("grep",), (), 30.0)
+    sizes = streambench_faults.Sizes(40, 2, 1, ("grep",), (), 30.0, 1.0)
     for scale in (0.5, 1.0, 50.0):
         assert list(streambench_faults.faults(True, ["grep"], scale, sizes)) == []
     assert limits == [30.0, 30.0, 1500.0]

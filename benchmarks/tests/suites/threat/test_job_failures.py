@@ -36,6 +36,10 @@ def test_lost_messages_are_reported_in_seconds_too() -> None:
         "lost": 50, "lost-seconds": 0.5, "loss": 5.0, "doubled": 0,
     }  # fmt: skip
     assert all(one.published is None and "written every 0.5 s" in one.against for one in found.values())
+    assert (found["lost"].reach, found["lost-seconds"].reach, found["lost-seconds"].at_most) == (None, 1.0, True)
+    assert found["lost-seconds"].met
+    late = [one for one in threat_failure._at_most_once_measures((150, 0, 1000), 100.0, "") if one.met is False]
+    assert [one.measure for one in late] == ["threat/at-most-once/lost-seconds"]
     assert found["loss"].against.startswith("share of the messages of 10 s; killed; ")
     assert "22.2 %" in registry.find_experiments("threat")[-1].about
 
@@ -50,7 +54,8 @@ def test_killed_process_resumes(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found["threat/failure/local/dip"].value < 0.9
     assert len([name for name in found if "/analysed/" in name]) >= 15
     found = {one.measure: one for one in threat_failure.at_most_once(True, sizes)}
-    assert found["threat/at-most-once/lost"].met and found["threat/at-most-once/doubled"].met
+    assert found["threat/at-most-once/lost"].value > 0
+    assert found["threat/at-most-once/lost-seconds"].met and found["threat/at-most-once/doubled"].met
 
 
 def test_failed_process_start_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

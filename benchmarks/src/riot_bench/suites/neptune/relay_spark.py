@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from riot_bench.harness.confidence import welch
 from riot_bench.harness.folders import temporary_folder
 from riot_bench.harness.measure import Measure
 from riot_bench.harness.micro_batches import durations
@@ -68,10 +67,9 @@ def relay_measures(
         yield from _figures(name, size, run, how, main=name == at)
     if buffers:
         few, many = (f"{at}/buffer-{size_label(n)}" for n in (min(buffers), max(buffers)))
-        tested = welch(made[many].rates, made[few].rates)
-        note = f"Welch over micro-batches of a run each, H0: blocks of {size_label(max(buffers))} are not faster than "
-        note += f"those of {size_label(min(buffers))}; t = {tested.statistic:.2f}, df = {tested.df:.2f}"
-        yield Measure(f"{at}/welch-p", tested.p, "p", note, 0.05, at_most=True)
+        gains = [a / b for a, b in zip(made[many].rates, made[few].rates, strict=False)]
+        note = f"blocks of {size_label(max(buffers))} against those of {size_label(min(buffers))}, by micro-batch"
+        yield _median_of_batches(f"{at}/vs-small-blocks", gains, "ratio", note)
     found = [run.found for run in made.values()]
     lost, disorder = sum(abs(one.lost) for one in found), sum(one.disorder for one in found)
     yield Measure(f"{at}/lost", lost, "messages", "lost or duplicated, in all of these runs", 0, at_most=True)

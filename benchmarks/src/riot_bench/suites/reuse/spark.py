@@ -189,9 +189,11 @@ def _trace_measures(
     )
     yield Measure(f"{name}/disruption-ms/apart", longest, "ms", what)
     for suffix, description, most in (("", "", None), ("-defragmented", ", connected queries merged", MAX_QUERIES)):
+        known = {str(query.id) for query in spark.streams.active}
         with closing(SharedQueries(spark, folder / f"together{suffix}", paced, trigger, max_queries=most)) as shared:
             together = run_trace(shared, flows, actions, between)
             stats = shared.manager.stats()
+            rest = sum(str(query.id) not in known for query in spark.streams.active)
         yield from _comparison_measures(
             name, suffix, description, apart, together, max(running_counts(actions)), steps.total
         )
@@ -199,8 +201,8 @@ def _trace_measures(
         yield Measure(f"{name}/disruption-ms{suffix}", longest, "ms", silent, reach, at_most=True)
         moves = [1e3 * (end - begin) for begin, end in together.action_spans]
         yield Measure(f"{name}/action-ms{suffix}", median(moves), "ms", "an action until its call returns, p50")
-        left = "queries left after all removals"
-        yield Measure(f"{name}/after-drain{suffix}", stats["queries"], "queries", left, 0, at_most=True)
+        left = "queries that Spark still runs after all removals"
+        yield Measure(f"{name}/after-drain{suffix}", rest, "queries", left, 0, at_most=True)
         if suffix:
             longest = max(stats["interrupted_s"], default=0.0)
             what = f"longest of {len(stats['interrupted_s'])} merges of queries, until the second micro-batch"

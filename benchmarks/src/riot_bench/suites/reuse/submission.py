@@ -1,17 +1,15 @@
-"""The manager of shared dataflows without a back end: time of an action among many steps, and leftovers."""
+"""The manager of shared dataflows without a back end: time of an action among many steps."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
 
 from riot_bench.harness.measure import Measure
-from riot_bench.suites.reuse.traces import Action
 from riot_ops.dataflow import Dataflow
 from riot_ops.reuse import NullBackend, ReuseManager
 from riot_ops.tasks import KalmanFilter
 
-__all__ = ["drain_measure", "submit_measure"]
+__all__ = ["submit_measure"]
 
 #: Running steps, new steps of a submitted dataflow, and number of submissions.
 RUNNING, NEW, SUBMITS = 1000, 20, 300
@@ -44,18 +42,3 @@ def _chain_flow(name: str, number: int, steps: int) -> Dataflow:
     for place in range(steps - 1):
         stream = stream.to(KalmanFilter(process_noise=1.0 + number), id=f"step{place}")
     return flow.sink("out", stream)
-
-
-def drain_measure(name: str, actions: Sequence[Action], flows: Mapping[str, Dataflow]) -> Measure:
-    """Count the manager's steps and queries after all dataflows of a trace were removed."""
-    manager = ReuseManager(NullBackend())
-    for action in actions:
-        if action.op == "submit":
-            manager.submit(flows[action.name])
-        else:
-            manager.remove(action.name)
-    for left in manager.names:
-        manager.remove(left)
-    stats = manager.stats()
-    rest = stats["steps"] + stats["fragments"] + stats["idle"]
-    return Measure(name, rest, "steps", "steps and queries left after all removals", 0, at_most=True)

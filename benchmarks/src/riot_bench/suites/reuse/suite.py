@@ -11,11 +11,13 @@ from typing import Any
 from riot_bench.harness.experiment import Experiment, Figure
 from riot_bench.harness.machine import pinned_to_one_core
 from riot_bench.harness.measure import Measure
+from riot_bench.harness.timing import median
 from riot_bench.suites.reuse import capacity, local, many_dataflows, spark, submission
-from riot_bench.suites.reuse.traces import Action
+from riot_bench.suites.reuse.traces import Action, count_steps
 from riot_bench.suites.reuse.workloads import TERMS, opmw_like, pi_series, riot21
 from riot_ops.core.errors import ConfigError, did_you_mean
 from riot_ops.dataflow import Dataflow
+from riot_ops.reuse import signatures
 
 __all__ = ["EXPERIMENTS", "measures"]
 
@@ -96,8 +98,6 @@ def measures(
         for walk in trace:
             found = local.step_measures(f"reuse/{load}/{walk}", load, walk, flows)
             yield from (one for one in found if steps or not _is_trace_point(one))
-            if backend == "null":
-                yield submission.drain_measure(f"reuse/{load}/{walk}/after-drain", local.make_trace(walk, flows), flows)
             if backend == "local":
                 actions = local.make_trace(walk, flows, WALK[quick])
                 yield local.check_lifetimes(
@@ -108,9 +108,39 @@ def measures(
                         f"reuse/{load}/{walk}", load, actions, flows, QUICK_TURN_EVERY[load] if quick else 1
                     )
                     yield from (one for one in found if steps or not _is_trace_point(one))
+        if backend == "local" and tuple(trace) == TRACES:
+            yield from _seed_measures(load, flows, quick)
         if backend == "spark":
             found = _spark(f"reuse/{load}", flows, trace, quick, at_once)
             yield from (one for one in found if steps or not _is_trace_point(one))
+
+
+def _seed_measures(load: str, flows: dict[str, Dataflow], quick: bool) -> Iterator[Measure]:
+    """Measure walks of several seeds, and workloads of several seeds if they are random."""
+    seeds = QUICK_SEEDS if quick else SEEDS
+    walks = {seed: local.make_trace(f"rw{seed}", flows, WALK[quick]) for seed in seeds}
+    yield from _savings_by_seed(f"reuse/{load}/walks", load, {seed: (walks[seed], flows) for seed in seeds}, quick)
+    if load == "opmw":
+        made = {seed: opmw_like(seed, work=_tenth_of_work if quick else pi_series) for seed in seeds}
+        named = {seed: {flow.name: flow for flow in several} for seed, several in made.items()}
+        runs = {seed: (local.make_trace("seq", several), several) for seed, several in named.items()}
+        yield from _savings_by_seed("reuse/opmw/workloads", load, runs, quick)
+
+
+def _savings_by_seed(
+    name: str, load: str, runs: dict[int, tuple[list[Action], dict[str, Dataflow]]], quick: bool
+) -> Iterator[Measure]:
+    """Measure the savings of each seed: median and all values."""
+    tasks, cpu = list[float](), list[float]()
+    for actions, flows in runs.values():
+        tasks.append(count_steps(actions, {f.name: signatures(f).values() for f in flows.values()}).total)
+        with pinned_to_one_core():
+            found = local.cpu_measures("", load, actions, flows, QUICK_TURN_EVERY[load] if quick else 1)
+            cpu += [one.value for one in found if one.measure == "/cpu-reduction"]
+    how = f"median of the seeds {', '.join(map(str, runs))}, summed over the trace"
+    yield Measure(f"{name}/tasks-sum-reduction", median(tasks), "share", how, values=tuple(tasks))
+    paper = local.PAPER_CPU_SAVINGS[load]
+    yield Measure(f"{name}/cpu-reduction", median(cpu), "share", how, values=tuple(cpu), published=paper)
 
 
 def _spark(
@@ -147,6 +177,8 @@ def _is_trace_point(one: Measure) -> bool:
 
 # -- the paper's figures ---------------------------------------------------------------------------
 
+#: Seeds of random walks and of random workloads.
+SEEDS, QUICK_SEEDS = (1, 2, 3, 4, 5), (1, 2)
 NAMES = {"riot": "21 dataflows of RIoTBench's tasks", "opmw": "35 synthetic dataflows"}
 #: Dataflows over one stream, in process and on Spark (full and quick form).
 MANY = {"local": (3000, 300), "spark": (300, None)}
@@ -154,9 +186,8 @@ WALKS = {"seq": "all submitted, then all removed", "rw1": "first walk", "rw2": "
 
 
 OPMW_NOTE = (
-    " Here a step forwards the records of all steps before it, so that records double where two streams meet: one of "
-    "the 35 dataflows has 62 % of all the work, most of it in steps that no other dataflow has, which limits the "
-    "savings. In the quick form a task does a tenth of its work, and records are processed after every third action."
+    " Here a task that two others feed joins their records, so that each task processes each message once. In the "
+    "quick form a task does a tenth of its work, and records are processed after every third action."
 )
 
 

@@ -39,6 +39,25 @@ def pi_series(row: dict[str, Any], terms: int = TERMS) -> dict[str, Any]:
     return {"pi": 4 * math.fsum((-1) ** k / (2 * k + 1) for k in range(terms))}
 
 
+def join_records(
+    waiting: dict[str, int], row: dict[str, Any], *, inputs: int, work: Callable[[dict[str, Any]], dict[str, Any]]
+) -> tuple[dict[str, int], dict[str, Any] | None]:
+    """Join the records of several inputs by ``value``: one result when the last of them has come.
+
+    >>> join_records({}, {"value": 7.0}, inputs=2, work=pi_series)
+    ({'7.0': 1}, None)
+    >>> waiting, result = join_records({"7.0": 1}, {"value": 7.0}, inputs=2, work=pi_series)
+    >>> waiting, result["value"], round(result["pi"], 3)
+    ({}, 7.0, 3.141)
+    """
+    key = str(row["value"])
+    come = waiting.pop(key, 0) + 1
+    if come < inputs:
+        waiting[key] = come
+        return waiting, None
+    return waiting, {"value": row["value"], **work(row)}
+
+
 def opmw_like(
     seed: int = 0,
     n: int = 35,
@@ -52,6 +71,8 @@ def opmw_like(
     work: Callable[[dict[str, Any]], dict[str, Any]] = pi_series,
 ) -> list[Dataflow]:
     """Create dataflows like scientific workflows: of different size, each beginning with the trunk of its family.
+
+    A task with two inputs joins their records, so that every stream has a record for each message of its source.
 
     Parameters
     ----------
@@ -119,8 +140,11 @@ def _make_dataflow(
     read: set[int] = set()
 
     def put(task_type: str, config: Any, parents: Sequence[int]) -> None:
-        revision = f"{config} {_function_name(work)}"
-        task = t.MapFunction(function=work, label=task_type, revision=revision, adds={"pi": "double"})
+        named: dict[str, Any] = {"label": task_type, "revision": f"{config} {_function_name(work)}"}
+        task: t.Task = t.MapFunction(function=work, adds={"pi": "double"}, **named)
+        if len(parents) > 1:
+            joined = functools.partial(join_records, inputs=len(parents), work=work)
+            task = t.KeyedFunction(function=joined, initial={}, schema=OPMW, by=(), **named)
         streams.append(merge(*(streams[p] for p in parents)).to(task, id=f"s{len(streams)}"))
         read.update(parents)
 

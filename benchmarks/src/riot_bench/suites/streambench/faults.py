@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from riot_bench.harness.cluster import (
     Cluster,
     cluster_session,
+    completed_tasks,
     idle_executors,
     kill_executor,
     local_cluster_master,
@@ -26,10 +31,14 @@ from riot_bench.suites.streambench.formulas import penalty
 from riot_bench.suites.streambench.programs import PROGRAMS, choose_programs
 from riot_bench.suites.streambench.result_check import ExpectedResults, read_results
 from riot_bench.suites.streambench.runs import program_flow
+from riot_ops import streams
 from riot_ops.core.errors import RiotError
+from riot_ops.core.source import Offset, Source, Split, WrappedSource
 from riot_ops.dataflows.applications import application
+from riot_ops.ingest.pace import PacedSource
+from riot_ops.measure.probe import Probe
 
-__all__ = ["Sizes", "faults"]
+__all__ = ["Sizes", "busiest_executor", "faults"]
 
 #: Workers of one core each, and splits of the source: half as many.
 NODES, SOURCE_SPLITS = 2, 1
@@ -41,7 +50,10 @@ TPF, LPF, LOST = 1.0, 1.0, 0.0
 
 @dataclass(frozen=True)
 class Sizes:
-    """Amount of work: lines of a micro-batch, micro-batches after the first, repetitions, and programs."""
+    """Amount of work: lines of a micro-batch, micro-batches after the first, repetitions, and programs.
+
+    ``paced_s`` is the length in seconds of a run at a steady rate, from which LPF is.
+    """
 
     lines: int
     batches: int
@@ -49,10 +61,13 @@ class Sizes:
     programs: tuple[str, ...]
     crashing: tuple[str, ...]
     limit_s: float
+    paced_s: float
 
 
-FULL = Sizes(100_000, 20, 5, tuple(PROGRAMS), ("identity", "wordcount"), 600.0)
-QUICK = Sizes(20_000, 10, 3, ("identity",), (), 120.0)
+FULL = Sizes(100_000, 20, 5, tuple(PROGRAMS), ("identity", "wordcount"), 600.0, 20.0)
+QUICK = Sizes(20_000, 10, 3, ("identity",), (), 120.0, 8.0)
+#: Share of a run at a steady rate that does not count, and the rate as a share of that of the remaining workers.
+SETTLING_SHARE, RATE_SHARE = 0.25, 0.5
 
 
 @dataclass(frozen=True)
@@ -67,11 +82,6 @@ class FaultRun:
     def rate(self) -> float:
         """Lines per second over the whole run."""
         return self.lines * len(self.spent) / sum(self.spent)
-
-    @property
-    def latency_ms(self) -> float:
-        """Mean time from fetching a record to the end of its micro-batch in ms."""
-        return 1000 * sum(self.spent) / len(self.spent)
 
 
 def faults(quick: bool, programs: Sequence[str], scale: float = 1.0, sizes: Sizes | None = None) -> Iterator[Measure]:
@@ -127,31 +137,121 @@ def _retry_longer(
 def _lost_worker(
     spark: Any, cluster: Cluster, name: str, data: NumberedLines, base: Path, sizes: Sizes
 ) -> Iterator[Measure]:
-    """Run on N workers without and with a failure, then on the remaining N − 1; afterwards add a worker again."""
+    """Run on N workers without and with a failure, then on the remaining N − 1; afterwards add a worker again.
+
+    Then do the same at a steady rate, for the latency.
+    """
     wanted = ExpectedResults(name, data)
     tpf, lpf, differences = list[float](), list[float](), list[tuple[int, int]]()
+    shares = list[float]()
+
+    def kill_busiest(before: Mapping[str, int]) -> None:
+        victim, share = busiest_executor(before, completed_tasks(spark))
+        shares.append(share)
+        cluster.kill(cluster.worker_at(victim.rpartition(":")[0]))
+
+    def add_worker() -> None:
+        cluster.add()
+        wait_for_executors(spark, NODES)
+
     for number in range(sizes.repetitions):
         at = base / name / str(number)
         _warm_up(spark, name, data, at, sizes)
         whole = _run(spark, name, data, at / "whole", sizes)
-        victim = list(cluster.pids)[-1]
-        failing = _run(spark, name, data, at / "failing", sizes, lambda: cluster.kill(victim))  # noqa: B023
+        before = completed_tasks(spark)
+        failing = _run(spark, name, data, at / "failing", sizes, lambda: kill_busiest(before))  # noqa: B023
         wait_for_executors(spark, NODES - 1)
         fewer = _run(spark, name, data, at / "fewer", sizes)
-        cluster.add()
-        wait_for_executors(spark, NODES)
+        add_worker()
+        _warm_up(spark, name, data, at / "before-pace", sizes)
         tpf.append(penalty(failing.rate, whole.rate, fewer.rate))
-        lpf.append(penalty(failing.latency_ms, whole.latency_ms, fewer.latency_ms))
         differences += [wanted.difference(read_results(name, run.out)) for run in (whole, failing, fewer)]
+        rate = RATE_SHARE * fewer.rate
+        whole_s = _mean_latency(spark, name, rate, sizes)
+        before = completed_tasks(spark)
+        failing_s = _mean_latency(spark, name, rate, sizes, lambda: kill_busiest(before))  # noqa: B023
+        wait_for_executors(spark, NODES - 1)
+        lpf.append(penalty(failing_s, whole_s, _mean_latency(spark, name, rate, sizes)))
+        add_worker()
     how = (
-        f"packed, {NODES} workers of one core, one of them killed half way, {SOURCE_SPLITS} split of the source; "
-        f"{sizes.batches} micro-batches of {data.batch:,} records, Parquet files"
+        f"packed, {NODES} workers of one core; half way the one with more tasks is killed, in this run "
+        f"{100 * min(shares, default=math.nan):.0f} % of them or more; {SOURCE_SPLITS} split of the source"
     )
     key = f"streambench/faults/{name}"
     yield from _loss_measures(key, differences, LOST)
     if _is_lossless(differences):
-        yield Measure(f"{key}/tpf", median(tpf), "ratio", how, 0.9, values=tuple(tpf), published=TPF)
-        yield Measure(f"{key}/lpf", median(lpf), "ratio", how, 1.3, at_most=True, values=tuple(lpf), published=LPF)
+        rates = f"{how}; {sizes.batches} micro-batches of {data.batch:,} records, Parquet files"
+        yield Measure(f"{key}/tpf", median(tpf), "ratio", rates, 0.9, values=tuple(tpf), published=TPF)
+        paced = f"{how}; {_describe_pace(sizes, 'the remaining worker')}"
+        yield Measure(f"{key}/lpf", median(lpf), "ratio", paced, 1.3, at_most=True, values=tuple(lpf), published=LPF)
+
+
+def busiest_executor(before: Mapping[str, int], after: Mapping[str, int]) -> tuple[str, float]:
+    """Return the address of the executor that completed most tasks in between, and its share of them.
+
+    >>> busiest_executor({"a:1": 10, "b:1": 90}, {"a:1": 13, "b:1": 91})
+    ('a:1', 0.75)
+
+    Raises
+    ------
+    RiotError
+        No executor has completed a task, so that the loss of one would show nothing.
+    """
+    done = {address: number - before.get(address, 0) for address, number in after.items()}
+    total = sum(done.values())
+    if total <= 0:
+        raise RiotError("no executor has completed a task of this run: the loss of one would show nothing")
+    victim = max(done, key=done.__getitem__)
+    return victim, done[victim] / total
+
+
+def _describe_pace(sizes: Sizes, of: str) -> str:
+    return (
+        f"mean over records from when each is due until its micro-batch is committed, {sizes.paced_s:g} s at "
+        f"{100 * RATE_SHARE:.0f} % of the rate of {of}"
+    )
+
+
+def _mean_latency(spark: Any, name: str, rate: float, sizes: Sizes, strike: Callable[[], Any] | None = None) -> float:
+    """Run a program at a steady rate in lines per second; return the mean latency of its results in seconds.
+
+    ``strike`` is called in the middle of the part that counts.
+    """
+    lines = streams.generate(application(name).inputs["lines"], messages=math.ceil(rate * sizes.paced_s))
+    probe, struck = Probe(), False
+    since = SETTLING_SHARE * sizes.paced_s
+    with temporary_folder() as base:
+        source = PacedSource(NarrowSource(lines, SOURCE_SPLITS), rate=rate)
+        query = program_flow(name).start(spark, source, out=base / "out", partitions=NODES, probe=probe)
+        begun = 0.0
+
+        def watch(_: Any) -> None:
+            nonlocal begun, struck
+            if not begun and query.summary.batches:
+                begun = time.monotonic()
+            if strike is not None and not struck and begun and time.monotonic() >= begun + (since + sizes.paced_s) / 2:
+                strike()
+                struck = True
+
+        query.wait(sizes.limit_s, watch)
+        if query.active:
+            query.stop()
+            raise RiotError(f"{name} at {rate:,.0f} lines/s is saturated: it was not done in {sizes.limit_s:g} s")
+        if strike is not None and not struck:
+            raise TooSoonError(f"{name} at {rate:,.0f} lines/s was done before a worker was to be killed")
+        latencies, weights = probe.report().latencies(since)
+    return float(np.average(latencies, weights=weights))
+
+
+class NarrowSource(WrappedSource):
+    """A source with at most ``max_splits`` splits of a range."""
+
+    def __init__(self, source: Source, max_splits: int) -> None:
+        super().__init__(source)
+        self.max_splits = max_splits
+
+    def splits(self, start: Offset, end: Offset, n: int) -> list[Split]:
+        return super().splits(start, end, min(n, self.max_splits))
 
 
 def _crashed_executor(spark: Any, name: str, data: NumberedLines, base: Path, sizes: Sizes) -> Iterator[Measure]:
@@ -165,14 +265,20 @@ def _crashed_executor(spark: Any, name: str, data: NumberedLines, base: Path, si
         failing = _run(spark, name, data, at / "failing", sizes, lambda: kill_executor(spark))
         wait_for_executors(spark, NODES)
         tpf.append(penalty(failing.rate, whole.rate, whole.rate))
-        lpf.append(penalty(failing.latency_ms, whole.latency_ms, whole.latency_ms))
         differences.append(wanted.difference(read_results(name, failing.out)))
+        _warm_up(spark, name, data, at / "before-pace", sizes)
+        rate = RATE_SHARE * whole.rate
+        whole_s = _mean_latency(spark, name, rate, sizes)
+        failing_s = _mean_latency(spark, name, rate, sizes, lambda: kill_executor(spark))
+        wait_for_executors(spark, NODES)
+        lpf.append(penalty(failing_s, whole_s, whole_s))
     how = f"packed, {local_cluster_master(NODES)}, an executor killed half way; against the run without failure"
     key = f"streambench/faults/{name}/crash"
     yield from _loss_measures(key, differences)
     if _is_lossless(differences):
         yield Measure(f"{key}/tpf", median(tpf), "ratio", how, values=tuple(tpf))
-        yield Measure(f"{key}/lpf", median(lpf), "ratio", how, values=tuple(lpf))
+        paced = f"{how}; {_describe_pace(sizes, 'both')}"
+        yield Measure(f"{key}/lpf", median(lpf), "ratio", paced, values=tuple(lpf))
 
 
 def _lost_driver(name: str, data: NumberedLines, base: Path, sizes: Sizes) -> Iterator[Measure]:
