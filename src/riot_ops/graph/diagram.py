@@ -95,6 +95,7 @@ def svg(flow: Graph, notes: Mapping[str, str] | None = None, caption: str = "") 
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height:.0f}" '
         f'viewBox="0 0 {width} {height:.0f}" font-family="sans-serif" font-size="12">',
+        '<rect width="100%" height="100%" fill="#fff"/>',  # the text is dark, the page may be, too
         '<defs><marker id="arrow" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="8" markerHeight="8" '
         'orient="auto"><path d="M0 0 8 4 0 8z" fill="#555"/></marker></defs>',
     ]

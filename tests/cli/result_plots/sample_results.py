@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from riot_ops.cli import result_plots
 from riot_ops.cli.figure import new_figure
@@ -137,3 +138,12 @@ def bars(axes):
     """The lengths of horizontal bars by their labels."""
     ticks = [tick.get_text() for tick in axes.get_yticklabels()]
     return {ticks[round(bar.get_y() + bar.get_height() / 2)]: bar.get_width() for bar in axes.patches}
+
+
+def rewrite(results, stream, change):
+    """Replace the records of a result stream by what ``change`` makes of them."""
+    files = sorted((results.folder / stream).glob("*.parquet"))
+    table = change(pa.concat_tables([pq.read_table(file) for file in files]))
+    for file in files[1:]:
+        file.unlink()
+    pq.write_table(table, files[0])

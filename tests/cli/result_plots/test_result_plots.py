@@ -42,7 +42,8 @@ def test_plot_file_shows_the_colours_of_its_data(name, results, tmp_path):
     found = results(name)
     assert result_plots.draw(name, found, tmp_path / "plot.png")
     pixels = decode(tmp_path / "plot.png")
-    assert pixels.shape[:2] == (550, 1210)
+    if name != "traffic_monitoring":  # a map has the form of its area
+        assert pixels.shape[:2] == (550, 1210)
     drawn = [colour for axes in draw(name, found) for colour in colours(axes)]
     assert drawn
     assert all(shows(pixels, colour) for colour in drawn)

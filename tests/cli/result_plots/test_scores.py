@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from tests.cli.result_plots.sample_results import draw, lines
+from tests.cli.result_plots.sample_results import draw, lines, rewrite
 
 
 def test_messages_are_counted_by_score(results):
@@ -37,7 +38,39 @@ def test_actions_are_stacked_by_their_share(results):
 def test_measured_load_is_the_sum_of_the_plugs_means(results):
     upper, lower = draw("smart_grid", results("smart_grid"))
     assert lines(upper) == {"measured": [20], "predicted": [30]}  # (10 + 20) / 2 + 5
-    assert next(iter(lines(lower).values())) == [50, 0]
+    assert next(iter(lines(lower).values())) == [50, 0, 0]  # until the end of the picture
+
+
+def test_last_prediction_of_a_time_counts(results):
+    def predicted_twice(table):
+        of_house = table.filter(pc.is_null(table["household_id"])).take([0, 0])
+        place = of_house.schema.get_field_index("predicted_load")
+        again = of_house.set_column(place, "predicted_load", [[90.0, 30.0]])
+        return again.set_column(again.schema.get_field_index("seq"), "seq", [[0, 1]])
+
+    found = results("smart_grid")
+    rewrite(found, "predictions", predicted_twice)
+    assert lines(draw("smart_grid", found)[0])["predicted"] == [30]
+
+
+def test_house_without_shares_has_no_empty_panel(results):
+    found = results("smart_grid")
+    rewrite(found, "outliers", lambda table: table.slice(0, 0))
+    [axes] = draw("smart_grid", found)
+    assert axes.figure.axes == [axes]
+
+
+@pytest.mark.parametrize(("wider", "widths"), [(1, (5, 9)), (10, (11, 12)), (0.01, (5, 6))])
+def test_map_fills_its_picture(wider, widths, results):
+    def moved(table):
+        place = table.schema.get_field_index("longitude")
+        return table.set_column(place, "longitude", pc.multiply(table["longitude"], wider))
+
+    found = results("traffic_monitoring")
+    rewrite(found, "speeds", moved)
+    width, height = draw("traffic_monitoring", found)[0].figure.get_size_inches()
+    assert widths[0] <= width <= widths[1]
+    assert height == 6.5
 
 
 def test_attacks_are_drawn_with_a_confusion_matrix(results, tmp_path):

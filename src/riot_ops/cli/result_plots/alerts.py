@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from riot_ops.cli.figure import COLOURS, date_formatter, robust_range
@@ -18,23 +19,42 @@ MAX_LINES = 5
 
 
 def machines(figure: Any, results: Results) -> list[Any] | None:
-    """Draw the load of all machines, of those with the most alerts, and the times of the alerts."""
+    """Draw the load of all machines, of those with the most alerts, and when their alerts begin."""
     usage, alerts = results.parsed("usage"), results.stream("alerts", "machine_id", "timestamp", "stream_score")
     if not usage.num_rows:
         return None
     axes = figure.subplots()
     shown = downsample(usage, 20_000)
-    axes.plot(datetimes(shown["event_time"]), shown["cpu"], ".", color=GREY, markersize=2, label="all machines")
+    # traces count seconds from their own beginning: as dates these would be in January 1970
+    relative = pc.all(pc.equal(pc.year(usage["event_time"]), 1970)).as_py()
+
+    def times(column: Any) -> Any:
+        found = datetimes(column)
+        return found.astype(np.int64) / 3.6e9 if relative else found
+
+    axes.plot(times(shown["event_time"]), shown["cpu"], ".", color=GREY, markersize=2, label="all machines")
+    highest = float(pc.max(usage["cpu"]).as_py() or 0.0)
     for i, machine in enumerate(most_frequent(alerts["machine_id"], MAX_LINES) if alerts.num_rows else []):
         its = usage.filter(pc.equal(usage["machine_id"], machine)).sort_by("event_time")
         colour = COLOURS[i % len(COLOURS)]
-        axes.plot(datetimes(its["event_time"]), its["cpu"], color=colour, linewidth=1.2, label=machine)
-        at = datetimes(alerts.filter(pc.equal(alerts["machine_id"], machine))["timestamp"])
-        axes.plot(at, np.full(at.size, 1.02), "v", color=colour, transform=axes.get_xaxis_transform(), clip_on=False)
-    axes.xaxis.set_major_formatter(date_formatter(axes))
-    axes.set_title(f"Processor load, {alerts.num_rows:,} alerts (triangles)", pad=14)
+        axes.plot(times(its["event_time"]), its["cpu"], color=colour, linewidth=1.2, label=machine)
+        at = times(_first_of_runs(alerts.filter(pc.equal(alerts["machine_id"], machine))["timestamp"]))
+        axes.plot(at, np.full(at.size, 1.05 * highest), "v", color=colour)
+    axes.set_ylim(top=1.1 * highest or None)
+    if relative:
+        axes.set_xlabel("hours since the beginning of the trace")
+    else:
+        axes.xaxis.set_major_formatter(date_formatter(axes))
+    axes.set_title(f"Processor load, {alerts.num_rows:,} alerts (triangles: the first of each series)")
     axes.set_ylabel("load (%)")
     return [axes]
+
+
+def _first_of_runs(column: Any) -> Any:
+    """Return the first time of each series of alerts, within which they are at most ten minutes apart."""
+    times = pc.unique(column).sort()
+    micros = times.cast("timestamp[us]").cast("int64").to_numpy()
+    return times.filter(pa.array(np.diff(micros, prepend=micros[:1] - 601_000_000) > 600_000_000))
 
 
 def purchases(figure: Any, results: Results) -> list[Any] | None:
@@ -46,7 +66,7 @@ def purchases(figure: Any, results: Results) -> list[Any] | None:
     axes.plot(outliers["seq"], outliers["score"], ".", color=GREY, markersize=4, label="outliers")
     for i, customer in enumerate(most_frequent(outliers["entity_id"], MAX_LINES)):
         its = outliers.filter(pc.equal(outliers["entity_id"], customer))
-        axes.plot(its["seq"], its["score"], ".-", color=COLOURS[i % len(COLOURS)], linewidth=0.8, label=customer)
+        axes.plot(its["seq"], its["score"], "o", color=COLOURS[i % len(COLOURS)], markersize=4, label=customer)
     axes.set_title(f"{outliers.num_rows:,} outliers of {pc.count_distinct(outliers['entity_id']).as_py():,} customers")
     axes.set_xlabel("purchase")
     axes.set_ylabel("score")

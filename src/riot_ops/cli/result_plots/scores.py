@@ -18,6 +18,8 @@ __all__ = ["choices", "loads", "roads", "sentiment", "spam", "threats"]
 
 #: Number of intervals of a stream in which shares are counted.
 INTERVALS = 100
+#: Height of a map in inches, and its minimum and maximum width, so that little beside it is blank.
+MAP_HEIGHT, MAP_WIDTHS = 5.5, (3.0, 9.0)
 #: Maximum positions on a map.
 MAX_POSITIONS = 40_000
 
@@ -110,7 +112,11 @@ def roads(figure: Any, results: Results) -> list[Any] | None:
     colour = [speeds[road] for road in shown["road_id"].to_pylist()]
     points = axes.scatter(shown["longitude"], shown["latitude"], c=colour, s=3, cmap="RdYlGn")
     middle = float(np.mean(np.asarray(shown["latitude"], np.float64)))
-    axes.set_aspect(1 / max(np.cos(np.radians(middle)), 0.05))
+    aspect = 1 / max(np.cos(np.radians(middle)), 0.05)
+    axes.set_aspect(aspect)
+    width, height = (float(np.ptp(np.asarray(shown[name], np.float64))) for name in ("longitude", "latitude"))
+    fitting = MAP_HEIGHT * width / (aspect * height) if height > 0 else MAP_WIDTHS[1]
+    figure.set_size_inches(float(np.clip(fitting, *MAP_WIDTHS)) + 2.2, MAP_HEIGHT + 1)  # and its scales
     figure.colorbar(points, ax=axes, label="average speed of the road")
     axes.set_title(f"{found.num_rows:,} positions on {len(speeds):,} roads")
     axes.set_xlabel("longitude")
@@ -147,19 +153,29 @@ def loads(figure: Any, results: Results) -> list[Any] | None:
     predicted = predicted.filter(pc.is_null(predicted["household_id"])) if predicted.num_rows else predicted
     if not predicted.num_rows or not readings.num_rows:
         return None
-    upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[2, 1])
     house = pc.min(predicted["house_id"]).as_py()
-    its = predicted.filter(pc.equal(predicted["house_id"], house)).sort_by("timestamp")
+    its = predicted.filter(pc.equal(predicted["house_id"], house))
+    # a slice is predicted several times; the last prediction knows most of the slice before
+    its = its.group_by("timestamp", use_threads=False).aggregate([("predicted_load", "last")]).sort_by("timestamp")
+    ends = outliers.filter(pc.equal(outliers["house_id"], house)).sort_by("window_end")
+    axes = figure.subplots(2, 1, sharex=True, height_ratios=[2, 1]) if ends.num_rows else [figure.subplots()]
+    upper = axes[0]
     upper.plot(*_measured(readings, house), color="#94a3b8", label="measured")
-    upper.plot(datetimes(its["timestamp"]), its["predicted_load"], color=COLOURS[1], linewidth=1, label="predicted")
+    upper.plot(datetimes(its["timestamp"]), its["predicted_load_last"], color=COLOURS[1], label="predicted")
     upper.set_title(f"Load of house {house}, by the minute")
     upper.set_ylabel("load (W)")
-    ends = outliers.filter(pc.equal(outliers["house_id"], house)).sort_by("window_end")
     if ends.num_rows:
-        lower.step(datetimes(ends["window_end"]), ends["percentage"], where="post", color=COLOURS[0])
-    lower.set_ylabel("plugs above\nthe median (%)")
-    lower.xaxis.set_major_formatter(date_formatter(lower))
-    return [upper, lower]
+        _draw_share(axes[1], ends, its["timestamp"])
+    axes[-1].xaxis.set_major_formatter(date_formatter(axes[-1]))
+    return list(axes)
+
+
+def _draw_share(axes: Any, ends: pa.Table, times: Any) -> None:
+    """Draw the share of plugs above the median, which holds until it changes, to the end of the picture."""
+    at, share = datetimes(ends["window_end"]), np.asarray(ends["percentage"], np.float64)
+    last = max(at[-1], datetimes(times)[-1])
+    axes.step(np.append(at, last), np.append(share, share[-1]), where="post", color=COLOURS[0])
+    axes.set_ylabel("plugs above\nthe median (%)")
 
 
 def _measured(readings: pa.Table, house: Any) -> tuple[Any, Any]:

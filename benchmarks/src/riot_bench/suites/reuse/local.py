@@ -13,6 +13,7 @@ import weakref
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import mean
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -23,7 +24,7 @@ from riot_bench.suites.reuse.lifetimes import Lifetime, outputs_equal
 from riot_bench.suites.reuse.traces import Action, Savings, count_steps, random_walk_trace, sequential_trace
 from riot_bench.suites.reuse.workloads import riot_source
 from riot_ops import tasks as t
-from riot_ops.core.sink import CallbackSink, MemorySink, Sink
+from riot_ops.core.sink import CallbackSink, MemorySink
 from riot_ops.core.source import Source
 from riot_ops.dataflow import Dataflow
 from riot_ops.ingest.memory_source import MemorySource
@@ -142,7 +143,7 @@ def _apply(
     action: Action,
     flows: dict[str, Dataflow],
     sink: CallbackSink | None,
-    held: list[weakref.ref[Source | Sink]] | None = None,
+    held: list[weakref.ref[Any]] | None = None,
 ) -> Submitted | None:
     """Submit or remove a dataflow; add references to the sources and the sink that it is given to ``held``."""
     if action.op == "remove":
@@ -186,7 +187,7 @@ def cpu_measures(
     shared: list[float] = []
     alone: list[float] = []
     took_ms: list[float] = []
-    held: list[weakref.ref[Source | Sink]] = []
+    held: list[weakref.ref[Any]] = []
     for number, action in enumerate(actions):
         begin, wall = time.process_time(), time.perf_counter()
         _apply(together, action, flows, _discarding_sink(), held)
