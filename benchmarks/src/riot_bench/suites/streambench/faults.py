@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -39,6 +39,8 @@ from riot_ops.ingest.pace import PacedSource
 from riot_ops.measure.probe import Probe
 
 __all__ = ["Sizes", "busiest_executor", "faults"]
+
+T = TypeVar("T")
 
 #: Workers of one core each, and splits of the source: half as many.
 NODES, SOURCE_SPLITS = 2, 1
@@ -143,7 +145,17 @@ def _lost_worker(
     """
     wanted = ExpectedResults(name, data)
     tpf, lpf, differences = list[float](), list[float](), list[tuple[int, int]]()
-    shares = list[float]()
+    shares, failures = list[float](), list[str]()
+
+    def survive(run: Callable[[], T]) -> T | None:
+        """Return the outcome of a run with a failure; None if its query ends with an error, which is noted."""
+        try:
+            return run()
+        except TooSoonError:
+            raise
+        except RiotError as error:
+            failures.append(str(error))
+            return None
 
     def kill_busiest(before: Mapping[str, int]) -> None:
         victim, share = busiest_executor(before, completed_tasks(spark))
@@ -158,20 +170,24 @@ def _lost_worker(
         at = base / name / str(number)
         _warm_up(spark, name, data, at, sizes)
         whole = _run(spark, name, data, at / "whole", sizes)
-        before = completed_tasks(spark)
-        failing = _run(spark, name, data, at / "failing", sizes, lambda: kill_busiest(before))  # noqa: B023
+        strike = partial(kill_busiest, completed_tasks(spark))
+        failing = survive(partial(_run, spark, name, data, at / "failing", sizes, strike))
         wait_for_executors(spark, NODES - 1)
         fewer = _run(spark, name, data, at / "fewer", sizes)
         add_worker()
         _warm_up(spark, name, data, at / "before-pace", sizes)
-        tpf.append(penalty(failing.rate, whole.rate, fewer.rate))
-        differences += [wanted.difference(read_results(name, run.out)) for run in (whole, failing, fewer)]
+        done = [whole, fewer] if failing is None else [whole, failing, fewer]
+        differences += [wanted.difference(read_results(name, run.out)) for run in done]
+        if failing is not None:
+            tpf.append(penalty(failing.rate, whole.rate, fewer.rate))
         rate = RATE_SHARE * fewer.rate
         whole_s = _mean_latency(spark, name, rate, sizes)
-        before = completed_tasks(spark)
-        failing_s = _mean_latency(spark, name, rate, sizes, lambda: kill_busiest(before))  # noqa: B023
+        strike = partial(kill_busiest, completed_tasks(spark))
+        failing_s = survive(partial(_mean_latency, spark, name, rate, sizes, strike))
         wait_for_executors(spark, NODES - 1)
-        lpf.append(penalty(failing_s, whole_s, _mean_latency(spark, name, rate, sizes)))
+        fewer_s = _mean_latency(spark, name, rate, sizes)
+        if failing_s is not None:
+            lpf.append(penalty(failing_s, whole_s, fewer_s))
         add_worker()
     how = (
         f"packed, {NODES} workers of one core; half way the one with more tasks is killed, in this run "
@@ -179,7 +195,10 @@ def _lost_worker(
     )
     key = f"streambench/faults/{name}"
     yield from _loss_measures(key, differences, LOST)
-    if _is_lossless(differences):
+    said = f"of {2 * sizes.repetitions} runs in which a worker was killed, those whose query ended with an error"
+    said += f": {failures[0]}" if failures else ""
+    yield Measure(f"{key}/failed-queries", len(failures), "queries", said, 0, at_most=True)
+    if _is_lossless(differences) and tpf and lpf:
         rates = f"{how}; {sizes.batches} micro-batches of {data.batch:,} records, Parquet files"
         yield Measure(f"{key}/tpf", median(tpf), "ratio", rates, 0.9, values=tuple(tpf), published=TPF)
         paced = f"{how}; {_describe_pace(sizes, 'the remaining worker')}"
