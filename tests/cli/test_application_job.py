@@ -14,15 +14,10 @@ from riot_ops.cli.application_job import ApplicationJob
 from riot_ops.core.errors import ConfigError
 from riot_ops.dataflows import APPLICATIONS, BUILDERS, application
 from riot_ops.streams.catalog import LINES as STREAMS
+from tests.cli.commands import call
 from tests.samples import expected
 
 LINES = [name for name, one in APPLICATIONS.items() if one.suite != "riotbench"]
-
-
-def call(*args):
-    result = CliRunner().invoke(cli.app, [*map(str, args)], catch_exceptions=False)
-    assert result.exit_code == 0, result.output
-    return result.output
 
 
 @pytest.mark.long

@@ -6,28 +6,10 @@ import json
 
 import pyarrow.parquet as pq
 import pytest
-from typer.testing import CliRunner
 
 import riot_ops as ro
-from riot_ops.cli import main as cli
+from tests.cli.commands import call, csv_file, failure
 from tests.samples import expected
-
-
-def call(*args):
-    result = CliRunner().invoke(cli.app, args, catch_exceptions=False)
-    assert result.exit_code == 0, result.output
-    return result.output
-
-
-def csv_file(path, rows=40, header="time,device,temperature,note"):
-    lines = [f"2024-01-01T00:00:{i:02d}Z,d{i % 2},{20 + i % 7},fine" for i in range(rows)]
-    path.write_text("\n".join([header, *lines]))
-    return path
-
-
-def failing(*args):
-    result = CliRunner().invoke(cli.app, args)
-    return result.exit_code, result.output, result.exception
 
 
 @pytest.fixture
@@ -56,7 +38,7 @@ def test_json_file_runs_over_files_and_generated_messages(descriptor, tmp_path, 
 def test_exit_code_is_1_if_all_records_are_rejected(descriptor, tmp_path):
     path = csv_file(tmp_path / "readings.csv")
     out = tmp_path / "out"
-    code, text, _ = failing("run", str(descriptor), "--runner", "local", "--input", str(path), "--out", str(out))
+    code, text, _ = failure("run", str(descriptor), "--runner", "local", "--input", str(path), "--out", str(out))
     assert code == 1
     assert "no results: all records were rejected" in text
     assert "'time,device,temperature,note" in text, "what the input looked like"

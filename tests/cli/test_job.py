@@ -20,6 +20,7 @@ from typer.testing import CliRunner
 
 import riot_ops as ro
 from riot_ops.cli import main as cli
+from tests.cli.commands import STREAMS, call, csv_file, failure, results, stats
 from tests.drawn_images import decode, shows
 from tests.samples import expected
 from tests.sessions import used_by_the_command
@@ -85,39 +86,6 @@ def test_interrupted_run_reports_only_committed_records(tmp_path, number, messag
     assert sorted(rows) == list(range(int((told[1] or "0").replace(",", "")))), text
 
 
-STREAMS = ("avg", "slr", "dac", "errors")
-
-
-def call(*args):
-    result = CliRunner().invoke(cli.app, args, catch_exceptions=False)
-    assert result.exit_code == 0, result.output
-    return result.output
-
-
-def results(out):
-    """The records of each stream, in order."""
-    found = {name: pq.read_table(sorted((out / name).glob("*.parquet"))) for name in STREAMS}
-    return {
-        name: t.sort_by([(c, "ascending") for c in ("seq", "ordinal") if c in t.column_names])
-        for name, t in found.items()
-    }
-
-
-def stats(out, *args):
-    return call("run", "stats", *args, "--out", str(out))
-
-
-def csv_file(path, rows=40, header="time,device,temperature,note"):
-    lines = [f"2024-01-01T00:00:{i:02d}Z,d{i % 2},{20 + i % 7},fine" for i in range(rows)]
-    path.write_text("\n".join([header, *lines]))
-    return path
-
-
-def failing(*args):
-    result = CliRunner().invoke(cli.app, args)
-    return result.exit_code, result.output, result.exception
-
-
 def test_stats_of_city_gives_an_estimate_per_observation(sample_data, tmp_path):
     text = stats(tmp_path, "--runner", "local", "--input", str(sample_data / "riotbench" / "SYS_sample_data_senml.csv"))
     messages = expected(sample_data, made=50, papers=1000)
@@ -157,7 +125,7 @@ def test_buffering_reaches_the_run(tmp_path, monkeypatch):
     monkeypatch.setattr(ro.Dataflow, "run", lambda *a, **o: (given.append(o.get("buffering")), run(*a, **o))[1])
     stats(tmp_path, "--runner", "local", "--messages", "300", "--buffering", "latency", "--no-plot")
     assert given[-1] == "latency"
-    code, _, error = failing("run", "stats", "--buffering", "late", "--out", str(tmp_path / "other"))
+    code, _, error = failure("run", "stats", "--buffering", "late", "--out", str(tmp_path / "other"))
     assert code
     assert "--buffering must be one of throughput, latency, immediate, got 'late'" in str(error)
 
@@ -249,10 +217,10 @@ def test_results_of_another_run_need_overwrite(tmp_path, monkeypatch):
     options = ("--runner", "local", "--messages", "200", "--no-plot")
     call("run", "stats", *options)
     before = {p: p.stat().st_mtime_ns for p in (tmp_path / "out" / "stats").rglob("*")}
-    code, _, error = failing("run", "stats", *options)
+    code, _, error = failure("run", "stats", *options)
     assert code != 0
     assert "holds the results of stats over 1000 city sensors" in str(error)
-    code, _, error = failing("run", "micro", "KAL", *options, "--out", "out/stats")
+    code, _, error = failure("run", "micro", "KAL", *options, "--out", "out/stats")
     assert "--overwrite" in str(error)
     assert {p: p.stat().st_mtime_ns for p in (tmp_path / "out" / "stats").rglob("*")} == before
     call("run", "micro", "KAL", *options, "--out", "out/stats", "--overwrite")
@@ -285,7 +253,7 @@ def test_folders_may_be_file_uris(tmp_path):
 
 def test_missing_spark_is_reported_before_anything_is_written(tmp_path, monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    code, text, error = failing("run", "stats", "--out", str(tmp_path / "out"))
+    code, text, error = failure("run", "stats", "--out", str(tmp_path / "out"))
     assert code != 0
     assert "pip install 'riot-ops[spark]'" in str(error)
     assert text == ""

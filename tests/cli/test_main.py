@@ -8,10 +8,8 @@ import re
 import subprocess
 import sys
 
-import pyarrow.parquet as pq
 import pytest
 from rich.console import Console
-from typer.testing import CliRunner
 
 import riot_ops as ro
 from riot_ops import ConfigError
@@ -19,27 +17,7 @@ from riot_ops.cli import main as cli
 from riot_ops.core.source import registered_sources
 from riot_ops.dataflows import RIOTBENCH
 from riot_ops.task import registered_tasks
-
-STREAMS = ("avg", "slr", "dac", "errors")
-
-
-def call(*args):
-    result = CliRunner().invoke(cli.app, args, catch_exceptions=False)
-    assert result.exit_code == 0, result.output
-    return result.output
-
-
-def results(out):
-    """The records of each stream, in order."""
-    found = {name: pq.read_table(sorted((out / name).glob("*.parquet"))) for name in STREAMS}
-    return {
-        name: t.sort_by([(c, "ascending") for c in ("seq", "ordinal") if c in t.column_names])
-        for name, t in found.items()
-    }
-
-
-def stats(out, *args):
-    return call("run", "stats", *args, "--out", str(out))
+from tests.cli.commands import call
 
 
 def test_tasks_lists_every_task_and_source():
@@ -88,17 +66,6 @@ def test_show_and_plan_describe_a_task():
     assert "stage 1" in call("plan", "micro", "kal")
     assert "Kalman filter" in call("show", "KAL")
     assert "MQTTSource" in call("show", "MQS")
-
-
-def csv_file(path, rows=40, header="time,device,temperature,note"):
-    lines = [f"2024-01-01T00:00:{i:02d}Z,d{i % 2},{20 + i % 7},fine" for i in range(rows)]
-    path.write_text("\n".join([header, *lines]))
-    return path
-
-
-def failing(*args):
-    result = CliRunner().invoke(cli.app, args)
-    return result.exit_code, result.output, result.exception
 
 
 def test_plan_of_a_json_file_equals_that_of_its_dataflow(tmp_path):

@@ -2,15 +2,7 @@
 
 from __future__ import annotations
 
-from typer.testing import CliRunner
-
-from riot_ops.cli import main as cli
-
-
-def call(*args):
-    result = CliRunner().invoke(cli.app, args, catch_exceptions=False)
-    assert result.exit_code == 0, result.output
-    return result.output
+from tests.cli.commands import call
 
 
 def test_micro_runs_a_single_task(tmp_path):

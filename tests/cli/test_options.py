@@ -13,7 +13,6 @@ from types import SimpleNamespace
 import pytest
 import typer
 from rich.console import Console
-from typer.testing import CliRunner
 
 import riot_ops as ro
 from riot_ops.cli import main as cli
@@ -22,16 +21,13 @@ from riot_ops.cli.job import Job
 from riot_ops.cli.plugins import GROUP, KNOWN
 from riot_ops.cli.train_job import TrainJob
 from riot_ops.core.errors import ConfigError
+from tests.cli.commands import invoke
 
 TESTS = Path(__file__).parents[1]
 
 
-def invoked(*args):
-    return CliRunner().invoke(cli.app, [*map(str, args)])
-
-
 def refused(*args):
-    error = invoked(*args).exception
+    error = invoke(*args).exception
     assert isinstance(error, ConfigError), error
     return str(error)
 
@@ -170,7 +166,7 @@ def test_each_option_of_run_reaches_the_job(monkeypatch):
     monkeypatch.setattr("riot_ops.cli.job.Job", kept)
     usual = {field.name: field.default for field in fields(Job)}
     for option, (word, field, value) in RUN.items():
-        result = invoked("run", "stats", option, *([] if word is None else [word]))
+        result = invoke("run", "stats", option, *([] if word is None else [word]))
         assert result.exit_code == 0, result.exception
         changed = {name: one for name, one in kept.given.items() if one != usual[name] and name != "name"}
         assert changed == {field: value}, option
@@ -188,12 +184,12 @@ def test_options_reach_a_run_in_process(tmp_path, monkeypatch):
 
     monkeypatch.setattr(ro.Dataflow, "run", recorded)
     args = ["--runner", "local", "--messages", 200, "--out", tmp_path / "out", "--no-plot"]
-    assert "plot:" not in invoked("run", "stats", *args).output
+    assert "plot:" not in invoke("run", "stats", *args).output
     assert [kept.given[n] for n in ("batch_size", "cores", "buffering", "checkpoint", "overwrite")] == [
         *(None, None, None, None, False)
     ]
     more = ["--batch", 77, "--cores", 2, "--buffering", "latency", "--checkpoint", tmp_path / "kept", "--overwrite"]
-    result = invoked("run", "stats", *args, *more)
+    result = invoke("run", "stats", *args, *more)
     assert result.exit_code == 0, result.exception
     assert [kept.given[n] for n in ("batch_size", "cores", "buffering", "checkpoint", "overwrite")] == [
         *(77, 2, "latency", tmp_path / "kept", True),
@@ -296,7 +292,7 @@ def test_generator_options_with_a_file_give_a_warning(tmp_path):
     file = tmp_path / "readings.csv"
     file.write_text("time,device,temperature\n2024-05-01T00:00:00Z,a,1.5\n")
     given = ("--input", file, "--format", "csv", "--time", "time", "--key", "device", "--out", tmp_path / "out")
-    text = invoked("run", "stats", "--runner", "local", *given, "--messages", "5", "--seed", "3").stderr
+    text = invoke("run", "stats", "--runner", "local", *given, "--messages", "5", "--seed", "3").stderr
     assert f"warning: --messages is for generated messages; all messages of {file} are read" in text
     assert "warning: --seed" in text and "--sensors" not in text
 
@@ -306,10 +302,10 @@ def test_generator_options_with_a_file_give_a_warning(tmp_path):
 
 def test_stream_option_reaches_show_and_plan():
     for command in ("show", "plan"):
-        shown = {stream: invoked(command, "etl", "--stream", stream).output for stream in ("city", "fit")}
-        assert shown["city"] == invoked(command, "etl").output
+        shown = {stream: invoke(command, "etl", "--stream", stream).output for stream in ("city", "fit")}
+        assert shown["city"] == invoke(command, "etl").output
     for stream, column in (("city", "temperature"), ("fit", "acc_chest_x")):
-        text = invoked("show", "etl", "--stream", stream, "--format", "json").output
+        text = invoke("show", "etl", "--stream", stream, "--format", "json").output
         assert column in text
 
 
@@ -321,7 +317,7 @@ def test_coarse_fusion_shares_a_stage(tmp_path):
     flow.sink("out", first.to(ro.tasks.MovingAverage(by=("a",), window=2), id="second"))
     path = tmp_path / "flow.json"
     path.write_text(flow.to_json())
-    stages = {fuse: len(re.findall(r"^stage \d", invoked("plan", path, "--fuse", fuse).output, re.MULTILINE))
+    stages = {fuse: len(re.findall(r"^stage \d", invoke("plan", path, "--fuse", fuse).output, re.MULTILINE))
               for fuse in ("exact", "coarse")}  # fmt: skip
     assert stages == {"exact": 3, "coarse": 2}
 
@@ -332,18 +328,18 @@ def test_options_of_serve_reach_the_manager(tmp_path, monkeypatch):
     made = []
     monkeypatch.setattr(reuse_server, "LocalBackend", lambda **given: made.append(given) or 1 / 0)
     for more, epoch in (([], 10.0), (["--epoch", 0.5], 0.5)):
-        assert isinstance(invoked("reuse", "serve", "--dir", tmp_path / "d", *more).exception, ZeroDivisionError)
+        assert isinstance(invoke("reuse", "serve", "--dir", tmp_path / "d", *more).exception, ZeroDivisionError)
         assert made.pop()["epoch_s"] == epoch
     assert (tmp_path / "d" / "control").is_dir()
     monkeypatch.setattr("riot_ops.spark.session", lambda cores: f"session of {cores}")
     monkeypatch.setattr("riot_ops.reuse.spark.spark_backend.SparkBackend", lambda *given: made.append(given) or 1 / 0)
     for more, session in (([], "session of None"), (["--cores", 3], "session of 3")):
-        invoked("reuse", "serve", "--dir", tmp_path / "d", "--backend", "spark", *more)
+        invoke("reuse", "serve", "--dir", tmp_path / "d", "--backend", "spark", *more)
         assert made.pop()[0] == session
     monkeypatch.undo()
     monkeypatch.setattr(reuse_server, "ReuseManager", lambda backend, policy, **_: made.append(policy) or 1 / 0)
     for more in ([], ["--policy", "stateless"]):
-        invoked("reuse", "serve", "--dir", tmp_path / "d", *more)
+        invoke("reuse", "serve", "--dir", tmp_path / "d", *more)
     assert made == ["always", "stateless"]
     assert "--backend must be local or spark, got 'flink'" in refused(
         "reuse", "serve", "--dir", tmp_path / "d", "--backend", "flink"
@@ -365,7 +361,7 @@ def test_options_of_submit_reach_the_request(tmp_path, monkeypatch):
     path.write_text(flow.sink("out", flow.source("lines")).to_json())
 
     def submitted(*more):
-        result = invoked("reuse", "submit", path, "--dir", tmp_path, *more)
+        result = invoke("reuse", "submit", path, "--dir", tmp_path, *more)
         assert result.exit_code == 0, result.exception
         folder, request = asked.pop()
         assert folder == tmp_path
@@ -403,5 +399,5 @@ def test_requests_go_to_the_folder_of_dir(command, tmp_path, monkeypatch):
     folders = []
     for name in ("send_request", "stop_manager"):
         monkeypatch.setattr(cli_reuse, name, lambda folder, what: folders.append(folder) or 1 / 0)
-    invoked("reuse", command, *(["x"] if command in ("remove", "pause", "resume") else []), "--dir", tmp_path)
+    invoke("reuse", command, *(["x"] if command in ("remove", "pause", "resume") else []), "--dir", tmp_path)
     assert folders == [tmp_path]

@@ -26,14 +26,7 @@ from riot_ops.core.errors import ConfigError, ConnectorError
 from riot_ops.reuse import LocalBackend
 from riot_ops.streams.riotbench.city import CitySource
 from riot_ops.testing import exact
-from tests.reuse.serving import LINES, Serving, call, flow, until, written
-
-
-@pytest.fixture
-def readings(tmp_path):
-    file = tmp_path / "readings.csv"
-    file.write_text("device,value\n" + LINES)
-    return file
+from tests.reuse.serving import Serving, call, flow, until, written
 
 
 @pytest.mark.long

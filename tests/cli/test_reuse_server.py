@@ -8,17 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from riot_ops.cli import reuse_endpoints as reuse_ends
+from riot_ops.cli import reuse_endpoints
 from riot_ops.cli.reuse_server import ReuseServer
 from riot_ops.core.errors import ConfigError, ConnectorError
 from tests.reuse.serving import LINES, Serving, flow
-
-
-@pytest.fixture
-def readings(tmp_path):
-    file = tmp_path / "readings.csv"
-    file.write_text("device,value\n" + LINES)
-    return file
 
 
 @pytest.mark.long
@@ -79,7 +72,7 @@ def test_name_under_removal_keeps_the_new_endpoints(tmp_path, readings):
 def test_slow_source_does_not_block_other_submissions(tmp_path, readings, monkeypatch):
     pipe = tmp_path / "pipe.csv"
     os.mkfifo(pipe)
-    opening, may, read = threading.Event(), threading.Event(), reuse_ends.read
+    opening, may, read = threading.Event(), threading.Event(), reuse_endpoints.read
 
     def slowly(file, **options):
         if Path(file) == other:
@@ -89,7 +82,7 @@ def test_slow_source_does_not_block_other_submissions(tmp_path, readings, monkey
 
     other = tmp_path / "other.csv"
     other.write_text(readings.read_text())
-    monkeypatch.setattr(reuse_ends, "read", slowly)
+    monkeypatch.setattr(reuse_endpoints, "read", slowly)
     with Serving(tmp_path / "m") as server:
 
         def submit(name, file):

@@ -4,16 +4,8 @@ from __future__ import annotations
 
 import json
 
-from typer.testing import CliRunner
-
-from riot_ops.cli import main as cli
 from riot_ops.dataflows import APPLICATIONS
-
-
-def call(*args):
-    result = CliRunner().invoke(cli.app, [*map(str, args)], catch_exceptions=False)
-    assert result.exit_code == 0, result.output
-    return result.output
+from tests.cli.commands import call
 
 
 def test_list_names_every_application():

@@ -13,12 +13,7 @@ import riot_ops as ro
 from riot_ops.cli import main as cli
 from riot_ops.core.errors import ConfigError
 from riot_ops.streams.catalog import LINES as STREAMS
-
-
-def call(*args):
-    result = CliRunner().invoke(cli.app, [*map(str, args)], catch_exceptions=False)
-    assert result.exit_code == 0, result.output
-    return result.output
+from tests.cli.commands import call
 
 
 @pytest.mark.long

@@ -9,15 +9,10 @@ import sys
 import pytest
 from typer.testing import CliRunner
 
-from riot_ops.cli import kernel_warm_up as warm
-from riot_ops.cli import main as cli
+from riot_ops.cli import kernel_warm_up
 from riot_ops.cli.main import app
 from riot_ops.core.errors import ConfigError
-
-
-def invoked(*args):
-    return CliRunner().invoke(cli.app, [*map(str, args)])
-
+from tests.cli.commands import invoke
 
 #: Prints the kernels compiled after warming, by an application and the command.
 AFTERWARDS = """
@@ -40,10 +35,10 @@ print("compiled:", *compiled)
 def test_names_reach_the_command(monkeypatch):
     monkeypatch.delenv("NUMBA_DISABLE_JIT", raising=False)
     given = []
-    monkeypatch.setattr(warm, "warm", lambda processes, progress, units: given.append(units) or {})
+    monkeypatch.setattr(kernel_warm_up, "warm", lambda processes, progress, units: given.append(units) or {})
     assert CliRunner().invoke(app, ["warm"]).exit_code == 0
     assert CliRunner().invoke(app, ["warm", "stats", "wc"]).exit_code == 0
-    assert given == [warm.UNITS, ("application stats", "application wc")]
+    assert given == [kernel_warm_up.UNITS, ("application stats", "application wc")]
     refused = CliRunner().invoke(app, ["warm", "stats", "--spark"]).exception
     assert isinstance(refused, ConfigError)
     assert str(refused).endswith("got stats")
@@ -51,7 +46,7 @@ def test_names_reach_the_command(monkeypatch):
 
 @pytest.mark.long
 def test_progress_is_printed_per_unit(monkeypatch):
-    monkeypatch.setattr(warm, "UNITS", ("task PI",))
+    monkeypatch.setattr(kernel_warm_up, "UNITS", ("task PI",))
     monkeypatch.delenv("NUMBA_DISABLE_JIT", raising=False)
     out = CliRunner().invoke(app, ["warm", "--processes", "1"]).output
     assert "warm: compiled 1 of 1 (task PI)" in out
@@ -75,8 +70,8 @@ def test_number_of_processes_reaches_the_compilation(monkeypatch):
     monkeypatch.delenv("NUMBA_DISABLE_JIT", raising=False)
     given = []
     monkeypatch.setattr("riot_ops.cli.kernel_warm_up.warm", lambda processes, *_: given.append(processes) or {})
-    invoked("warm")
-    invoked("warm", "--processes", 3)
+    invoke("warm")
+    invoke("warm", "--processes", 3)
     assert given == [None, 3]
 
 
@@ -84,5 +79,5 @@ def test_number_of_processes_reaches_the_compilation(monkeypatch):
 def test_spark_option_archives_classes_instead(archive, code, said, monkeypatch):
     monkeypatch.setattr("riot_ops.cli.kernel_warm_up.warm", lambda *_: pytest.fail("it compiled"))
     monkeypatch.setattr("riot_ops.spark.launcher.archive_classes", lambda: archive)
-    result = invoked("warm", "--spark")
+    result = invoke("warm", "--spark")
     assert (result.exit_code, said in result.output) == (code, True)

@@ -10,7 +10,7 @@ import pytest
 from riot_ops import ConfigError
 from riot_ops.connectors.stores import open_table
 from riot_ops.core.schema import stream_schema
-from riot_ops.dataflows import local_services as embedded
+from riot_ops.dataflows import local_services
 from riot_ops.dataflows.local_services import LocalServices, spans
 from riot_ops.models import LinearModel, ModelStore
 from riot_ops.sketches.bloom import BloomFilter
@@ -138,4 +138,4 @@ def test_model_updates(around):
     assert news.client_id != other.client_id, "each run receives every message"
     assert news.client_id.startswith("riot_ops-pred-") and len(news.client_id) == len("riot_ops-pred-") + 12
     assert news.spool == str(around.out / "spool" / news.client_id)
-    assert embedded.PATIENCE_S == 3.0
+    assert local_services.PATIENCE_S == 3.0

@@ -10,8 +10,7 @@ import pytest
 import riot_ops as ro
 from riot_ops import tasks as t
 from riot_ops.core.errors import ConnectorError
-from riot_ops.reuse import LocalBackend, ReuseManager
-from riot_ops.reuse import shared_source as reading
+from riot_ops.reuse import LocalBackend, ReuseManager, shared_source
 from riot_ops.reuse.errors import EnactError
 from tests.reuse import serving
 from tests.reuse.tapes import SCHEMA, Tape, flow, gone
@@ -21,7 +20,7 @@ ROWS = [{"value": float(i)} for i in range(30)]
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch):
-    monkeypatch.setattr(reading, "FIRST_PAUSE_S", 0.0001)
+    monkeypatch.setattr(shared_source, "FIRST_PAUSE_S", 0.0001)
 
 
 class Source(ro.MemorySource):
@@ -143,7 +142,9 @@ def test_recovered_source_gives_each_record_once(tmp_path, kept):
     assert not manager.stats()["failed"]
 
 
-@pytest.mark.parametrize(("error", "tries"), [(ConnectorError("away"), reading.TRIES + 1), (ValueError("bad"), 1)])
+@pytest.mark.parametrize(
+    ("error", "tries"), [(ConnectorError("away"), shared_source.TRIES + 1), (ValueError("bad"), 1)]
+)
 def test_unreachable_source_fails_after_retries(error, tries):
     backend = LocalBackend(10)
     source = Source(error, at=12)

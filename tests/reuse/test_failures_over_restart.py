@@ -14,7 +14,7 @@ from riot_ops import tasks as t
 from riot_ops.connectors.mqtt.source import MQTTSource
 from riot_ops.core.errors import ConfigError, ConnectorError
 from riot_ops.reuse import Limits, LocalBackend, ReuseManager
-from riot_ops.reuse.spark import dispatcher as carriers
+from riot_ops.reuse.spark import dispatcher
 from riot_ops.testing.services import Mosquitto
 from tests.reuse.slow_sinks import Gate
 from tests.reuse.spark.dataflows import until
@@ -151,7 +151,7 @@ def test_restart_keeps_abandoned_sink_and_its_dropped_count(tmp_path):
 @pytest.mark.parametrize("alone", [True, False])
 @pytest.mark.parametrize("on_failure", ["detach", "stop"])
 def test_restart_on_spark_keeps_failed_sink_failed(tmp_path, monkeypatch, alone, on_failure):
-    monkeypatch.setattr(carriers, "GRACE_SECONDS", 0.1)
+    monkeypatch.setattr(dispatcher, "GRACE_SECONDS", 0.1)
     source, ends = Gated(SOURCE, tmp_path / "gate"), {"a": {"good": Tape(), "bad": Fragile(25.0)}, "b": Tape()}
     if alone:
         del ends["a"]["good"]

@@ -13,8 +13,7 @@ from xml.etree import ElementTree as ET
 import pytest
 from riot_bench.harness.experiment import Figure
 from riot_bench.harness.measure import Measure
-from riot_bench.report import charts as drawing
-from riot_bench.report import files
+from riot_bench.report import charts, files
 from riot_bench.report.intervals import interval_of
 from riot_bench.report.store import ResultStore
 from riot_bench.report.tables import COLUMNS, format_interval
@@ -29,7 +28,7 @@ def measure(name: str, value: float, *values: float, published: float | None = N
     return Measure(name, value, "s", values=values, published=published)
 
 
-def texts(picture: drawing.Chart | None) -> list[str]:
+def texts(picture: charts.Chart | None) -> list[str]:
     assert picture is not None
     return ["".join(node.itertext()).strip() for node in ET.fromstring(picture.svg).iter("text")]
 
@@ -43,7 +42,7 @@ def test_chart_shows_its_points(kind: str) -> None:
         measure("s/b/100B", 1.0),
         measure("t", 1.0),
     ]
-    picture = drawing.draw_chart(figure, points)
+    picture = charts.draw_chart(figure, points)
     shown = texts(picture)
     assert picture is not None
     assert {"size in bytes", "rate in 1/s", "a", "b"} <= set(shown)
@@ -51,12 +50,12 @@ def test_chart_shows_its_points(kind: str) -> None:
     assert shown.index("100B") < shown.index("2K")
     assert decode(io.BytesIO(picture.png)).size
     assert "currentColor" in picture.svg
-    assert drawing.INK not in picture.svg
+    assert charts.INK not in picture.svg
     assert "Too few repetitions" in picture.note
-    without = drawing.draw_chart(figure, points[1:])
+    without = charts.draw_chart(figure, points[1:])
     assert not any("published" in text for text in texts(without))
-    assert drawing.draw_chart(figure, points[3:]) is None
-    assert drawing.draw_chart(figure, [measure("s/a/1", math.nan)]) is None
+    assert charts.draw_chart(figure, points[3:]) is None
+    assert charts.draw_chart(figure, [measure("s/a/1", math.nan)]) is None
 
 
 @pytest.mark.parametrize("kind", ["bar", "line"])
@@ -66,7 +65,7 @@ def test_intervals_are_drawn_where_there_are_enough_values(kind: str) -> None:
     assert format_interval(measure("s/a", 2.0, 1.0, 3.0, math.nan)) == "too few: 2"
     assert format_interval(measure("s/a", 2.0, 2.0, 2.0, 2.0)) == "2 (2–2)"
     few, many = measure("s/a", 2.0, 1.0, 3.0), measure("s/b", 2.0, 1.0, 2.0, 3.0, 2.5)
-    pictures = [drawing.draw_chart(figure, [few, one]) for one in (measure("s/b", 2.0), many)]
+    pictures = [charts.draw_chart(figure, [few, one]) for one in (measure("s/b", 2.0), many)]
     assert [p.note for p in pictures if p] == [
         "Too few repetitions for a confidence interval: 2 instead of at least 3.",
         "Whiskers: mean and 95 % confidence interval of 4 repetitions. "
@@ -143,7 +142,7 @@ def test_whiskers_stand_around_the_mean() -> None:
             drawn.append((y - yerr[0][0], y, y + yerr[1][0]))
 
     found = interval_of(Measure("x", 4.0, "ratio", values=(2.0, 4.0, 64.0)))
-    drawing._whisker(Axes(), 1.0, found, False)
+    charts._whisker(Axes(), 1.0, found, False)
     assert drawn == [pytest.approx((found.low, 8.0, found.high))]
 
 
@@ -188,13 +187,13 @@ def test_intervals_within_a_run_and_lower_bounds_are_marked(kind: str, tmp_path:
         ("True", "3 4 5 4", "False"),
     ]
     figure = Figure("f", "T", r"sample/relay/local/(?P<x>\w+)", "x", "y", kind)
-    picture = drawing.draw_chart(figure, [bound, parts])
+    picture = charts.draw_chart(figure, [bound, parts])
     assert picture is not None
     assert picture.note == (
         "Thin whiskers: mean and 95 % confidence interval within one run, of 4 parts. 1 of 2 points have "
         "too few repetitions for an interval. 1 of 2 points are lower bounds, marked by an arrow."
     )
-    plain = drawing.draw_chart(figure, [replace(bound, lower_bound=False), parts])
+    plain = charts.draw_chart(figure, [replace(bound, lower_bound=False), parts])
     assert plain is not None
     assert len(plain.svg) < len(picture.svg)
 
@@ -212,7 +211,7 @@ def test_lower_bound_may_leave_a_target_undecided(value: float, at_most: bool, m
 def test_logarithmic_axes(kind: str) -> None:
     points = [measure(f"s/{x}", v) for x, v in ((1, 1e2), (10, 1e4), (1000, 1e6))]
     made = {
-        log: set(texts(drawing.draw_chart(Figure("f", "T", r"s/(?P<x>\d+)", "x", "y", kind, log), points)))
+        log: set(texts(charts.draw_chart(Figure("f", "T", r"s/(?P<x>\d+)", "x", "y", kind, log), points)))
         for log in ("", "x", "y", "xy")
     }
     assert "10,000" in made["y"]
@@ -221,26 +220,26 @@ def test_logarithmic_axes(kind: str) -> None:
     if kind == "line":
         figure = Figure("f", "T", r"s/(?P<x>\d+)", "x", "y", "line")
         places = [
-            drawing.draw_chart(figure, points),
-            drawing.draw_chart(Figure("f", "T", figure.pattern, "x", "y", "line", "x"), points),
+            charts.draw_chart(figure, points),
+            charts.draw_chart(Figure("f", "T", figure.pattern, "x", "y", "line", "x"), points),
         ]
         assert places[0] is not None
         assert places[1] is not None
         assert places[0].svg != places[1].svg
     zero = [*points, measure("s/5", 0.0)]
-    assert drawing.draw_chart(Figure("f", "T", r"s/(?P<x>\d+)", "x", "y", kind, "xy"), zero) is not None
+    assert charts.draw_chart(Figure("f", "T", r"s/(?P<x>\d+)", "x", "y", kind, "xy"), zero) is not None
 
 
 def test_line_of_one_position_shows_its_value() -> None:
     figure = Figure("f", "T", r"s/(?P<series>\w+)/(?P<x>\d+)x", "scale", "y", "line", "xy")
-    shown = texts(drawing.draw_chart(figure, [measure("s/a/3x", 2.0), measure("s/b/3x", 4.0)]))
+    shown = texts(charts.draw_chart(figure, [measure("s/a/3x", 2.0), measure("s/b/3x", 4.0)]))
     assert {"a", "b", "scale: 3"} <= set(shown)
-    assert "scale" in texts(drawing.draw_chart(figure, [measure("s/a/3x", 2.0), measure("s/a/4x", 4.0)]))
+    assert "scale" in texts(charts.draw_chart(figure, [measure("s/a/3x", 2.0), measure("s/a/4x", 4.0)]))
 
 
 def test_axis_of_many_positions_labels_some() -> None:
     figure = Figure("f", "T", r"s/(?P<x>\d+)", "actions", "y", "line")
-    few, many = (texts(drawing.draw_chart(figure, [measure(f"s/{i}", 2.0) for i in range(n)])) for n in (12, 40))
+    few, many = (texts(charts.draw_chart(figure, [measure(f"s/{i}", 2.0) for i in range(n)])) for n in (12, 40))
     assert {str(i) for i in range(12)} <= set(few)
     assert "40" in many or "30" in many
     assert not {"11", "13", "17"} & set(many)
@@ -250,7 +249,7 @@ def test_many_bars_are_horizontal() -> None:
     figure = Figure("f", "T", r"s/(?P<x>\w+)", "x", "y")
     boxes = []
     for n in (3, 40):
-        picture = drawing.draw_chart(figure, [measure(f"s/word{i}", i + 1.0) for i in range(n)])
+        picture = charts.draw_chart(figure, [measure(f"s/word{i}", i + 1.0) for i in range(n)])
         assert picture is not None
         found = re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', picture.svg)
         assert found

@@ -19,8 +19,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from riot_bench.report import files, tables
-from riot_bench.report import runner as running
+from riot_bench.report import files, runner, tables
 from riot_bench.report.plan import PlannedExperiment, plan_experiments
 from riot_bench.report.store import Result, ResultStore
 from riot_bench.report.tables import COLUMNS, to_csv
@@ -426,7 +425,7 @@ def test_folder_is_locked_while_a_report_runs(tmp_path: Path, monkeypatch: pytes
             FolderLock([tmp_path])
         raise RuntimeError("it was looked")
 
-    monkeypatch.setattr(running, what, looks)
+    monkeypatch.setattr(runner, what, looks)
     arguments = ["report", "--suite", SUITE, "--experiment", "sample/counts", "--out", str(tmp_path)]
     result = CliRunner().invoke(app, arguments)
     assert str(result.exception) == "it was looked"

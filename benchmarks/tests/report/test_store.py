@@ -18,8 +18,7 @@ import psutil
 import pytest
 from riot_bench.harness.machine import describe_machine
 from riot_bench.harness.measure import Measure
-from riot_bench.report import runner as running
-from riot_bench.report import tables
+from riot_bench.report import runner, tables
 from riot_bench.report.plan import REPORTS, PlannedExperiment, find_experiment, plan_experiments
 from riot_bench.report.store import ResultStore, code_digest, commit, commit_of
 
@@ -267,7 +266,7 @@ def test_run_with_a_damaged_line_does_not_count(tmp_path: Path, line: str) -> No
             ("damaged", "1 of its lines cannot be read") if line == "measure" else ("stopped", "the program was killed")
         )
         assert (result.runs, result.state, result.reason) == (0, *told)
-        assert running.missing_runs(store, [RELAY], True) == [RELAY]
+        assert runner.missing_runs(store, [RELAY], True) == [RELAY]
     stored(store, value=6)
     (result,) = store.results([RELAY], quick=True)
     assert (result.runs, result.state, result.measures[0].value) == (1, "done", 6)
@@ -320,9 +319,7 @@ def test_stored_runs_are_not_repeated(tmp_path: Path) -> None:
     store, plan = ResultStore(tmp_path), [RELAY, COUNTS]
 
     def keys(**options: Any) -> list[str]:
-        return [
-            one.experiment.key.removeprefix("sample/") for one in running.missing_runs(store, plan, True, **options)
-        ]
+        return [one.experiment.key.removeprefix("sample/") for one in runner.missing_runs(store, plan, True, **options)]
 
     stored(store)
     stored(store, COUNTS, state="late")
@@ -330,7 +327,7 @@ def test_stored_runs_are_not_repeated(tmp_path: Path) -> None:
     assert keys(repeat=2) == ["relay", "counts", "counts"]
     assert keys(again=True) == ["relay", "counts"]
     assert keys(again=True, repeat=2) == ["relay", "counts"] * 2
-    assert [one.key for one in running.missing_runs(store, plan, False)] == ["sample/relay", "sample/counts"]
+    assert [one.key for one in runner.missing_runs(store, plan, False)] == ["sample/relay", "sample/counts"]
     for other in ("commit", "describe_machine"):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(f"riot_bench.report.store.{other}", lambda **_: "new")
@@ -352,21 +349,21 @@ def test_later_runs_of_other_machines_do_not_hide_local_ones(
         patch.setattr(f"riot_bench.report.store.{other}", lambda **_: "other")
         stored(store, value=9)
         assert store.results([RELAY], quick=True)[0].measures[0].value == 9
-        assert running.missing_runs(store, [RELAY], True, repeat=3) == [RELAY] * 2
+        assert runner.missing_runs(store, [RELAY], True, repeat=3) == [RELAY] * 2
     (result,) = store.results([RELAY], quick=True)
     assert (result.runs, result.measures[0].values) == (2, (1, 2)), "counted runs are shown"
-    assert running.missing_runs(store, [RELAY], True, repeat=2) == []
-    assert running.missing_runs(store, [RELAY], True, repeat=3) == [RELAY]
-    assert running.missing_runs(store, [RELAY], True, repeat=1) == []
+    assert runner.missing_runs(store, [RELAY], True, repeat=2) == []
+    assert runner.missing_runs(store, [RELAY], True, repeat=3) == [RELAY]
+    assert runner.missing_runs(store, [RELAY], True, repeat=1) == []
 
 
 def test_quick_and_full_runs_are_not_counted_together(tmp_path: Path) -> None:
     store = ResultStore(tmp_path)
     for quick in (True, False, False):
         stored(store, quick=quick)
-    assert running.missing_runs(store, [RELAY], True, repeat=3) == [RELAY] * 2, "of the quick ones there would be two"
-    assert running.missing_runs(store, [RELAY], True, repeat=2) == [], "the full ones are shown"
-    assert running.missing_runs(store, [RELAY], False, repeat=3) == [RELAY]
+    assert runner.missing_runs(store, [RELAY], True, repeat=3) == [RELAY] * 2, "of the quick ones there would be two"
+    assert runner.missing_runs(store, [RELAY], True, repeat=2) == [], "the full ones are shown"
+    assert runner.missing_runs(store, [RELAY], False, repeat=3) == [RELAY]
 
 
 # -- running ---------------------------------------------------------------------------------------
@@ -375,7 +372,7 @@ def test_quick_and_full_runs_are_not_counted_together(tmp_path: Path) -> None:
 def test_failed_experiment_stops_no_other(tmp_path: Path, where: Path) -> None:
     store, show = ResultStore(tmp_path / "out"), Shown()
     plan = [of(sample_suite.BREAKS), of(sample_suite.SILENT), COUNTS]
-    assert running.run_all(store, plan, True, show) is False
+    assert runner.run_all(store, plan, True, show) is False
     assert show.ends == [
         ("sample/breaks", "failed", "ValueError: no <luck>"),
         ("sample/silent", "failed", "it yielded no measures"),
@@ -386,8 +383,8 @@ def test_failed_experiment_stops_no_other(tmp_path: Path, where: Path) -> None:
     (measure,) = counts.measures
     assert measure.machine
     assert len(measure.load) == 1
-    assert running.missing_runs(store, plan, True) == plan[:2]
-    assert running.run_all(store, [COUNTS], False, show) is True
+    assert runner.missing_runs(store, plan, True) == plan[:2]
+    assert runner.run_all(store, [COUNTS], False, show) is True
     assert store.results([COUNTS], quick=False)[0].measures[0].value == 2
 
 
@@ -397,17 +394,17 @@ def test_run_during_a_code_change_does_not_count(tmp_path: Path, where: Path, mo
     for what in ("commit_of", "code_digest"):
         monkeypatch.setattr(f"riot_bench.report.store.{what}", lambda *_: "new" if where.exists() else "old")
     monkeypatch.setattr("riot_bench.report.store._COMMITS", {})
-    assert running.run_all(store, [COUNTS], True, show) is False
+    assert runner.run_all(store, [COUNTS], True, show) is False
     assert show.ends == [("sample/counts", "failed", "the code was changed meanwhile")]
     (result,) = store.results([COUNTS], quick=True)
     assert (result.runs, result.state, result.about["commit"]) == (0, "failed", "old")
-    assert running.missing_runs(store, [COUNTS], True) == [COUNTS]
-    assert running.run_all(store, [COUNTS], True, show) is True
+    assert runner.missing_runs(store, [COUNTS], True) == [COUNTS]
+    assert runner.run_all(store, [COUNTS], True, show) is True
     (result,) = store.results([COUNTS], quick=True)
     assert (result.runs, result.state, result.about["commit"]) == (1, "done", "new")
     where.unlink()
-    monkeypatch.setattr(running, "_run_one", lambda *_: (where.touch(), ("late", "not done after 9 s"))[1])
-    assert running.run_all(store, [COUNTS], True, show) is False
+    monkeypatch.setattr(runner, "_run_one", lambda *_: (where.touch(), ("late", "not done after 9 s"))[1])
+    assert runner.run_all(store, [COUNTS], True, show) is False
     assert show.ends[-1] == ("sample/counts", "late", "not done after 9 s; the code was changed meanwhile")
 
 
@@ -442,9 +439,9 @@ def test_error_of_the_report_itself_is_raised(
         raise error
 
     store, show = ResultStore(tmp_path), Shown()
-    monkeypatch.setattr(running, "_run_one", raises)
+    monkeypatch.setattr(runner, "_run_one", raises)
     with pytest.raises(type(error)):
-        running.run_all(store, [COUNTS], True, show)
+        runner.run_all(store, [COUNTS], True, show)
     stopped = isinstance(error, KeyboardInterrupt)
     state, reason = ("stopped", "stopped by the user") if stopped else ("failed", f"{type(error).__name__}: {error}")
     (result,) = store.results([COUNTS], quick=True)
@@ -455,11 +452,11 @@ def test_error_of_the_report_itself_is_raised(
 def test_killed_process_is_reported_with_its_signal(tmp_path: Path, where: Path) -> None:
     """For example by the system for lack of memory: its last output is not the reason."""
     show, plan = Shown(), [of(sample_suite.KILLED)]
-    assert running.run_all(ResultStore(tmp_path / "out"), plan, True, show) is False
+    assert runner.run_all(ResultStore(tmp_path / "out"), plan, True, show) is False
     assert show.ends == [("sample/killed", "failed", "killed by SIGKILL; last printed: all is well")]
-    assert running._exit_reason(-signal.SIGSEGV, "") == "killed by SIGSEGV"
-    assert running._exit_reason(-40, "") == "killed by signal 40"
-    assert [running._exit_reason(3, words) for words in ("", "E: x")] == ["exit code 3", "E: x"]
+    assert runner._exit_reason(-signal.SIGSEGV, "") == "killed by SIGSEGV"
+    assert runner._exit_reason(-40, "") == "killed by signal 40"
+    assert [runner._exit_reason(3, words) for words in ("", "E: x")] == ["exit code 3", "E: x"]
 
 
 def ended(pids: list[int]) -> bool:
@@ -477,14 +474,14 @@ def test_hanging_experiment_is_ended_with_its_children(
         passed[0] += 20.0 * where.exists()
         return time.monotonic() + passed[0]
 
-    monkeypatch.setattr(running, "time", SimpleNamespace(monotonic=monotonic))
-    monkeypatch.setattr(running, "START_S", 0.0)
-    monkeypatch.setattr(running, "GRACE_S", 3.0)
+    monkeypatch.setattr(runner, "time", SimpleNamespace(monotonic=monotonic))
+    monkeypatch.setattr(runner, "START_S", 0.0)
+    monkeypatch.setattr(runner, "GRACE_S", 3.0)
     show, plan = Shown(), [of(sample_suite.HANGS), COUNTS]
     monkeypatch.setattr(show, "tick", lambda seconds, measures: ticks.append(seconds))
     with pytest.raises(ConfigError, match="patience must be > 0, got 0"):
-        running.run_all(ResultStore(tmp_path / "out"), plan, True, show, patience=0)
-    assert running.run_all(ResultStore(tmp_path / "out"), plan[:1], True, show, patience=200.0) is False
+        runner.run_all(ResultStore(tmp_path / "out"), plan, True, show, patience=0)
+    assert runner.run_all(ResultStore(tmp_path / "out"), plan[:1], True, show, patience=200.0) is False
     assert ticks[-2] <= 200 * sample_suite.HANGS.seconds[0] < ticks[-1]
     ((_, state, reason),) = show.ends
     assert state == "late"
@@ -495,7 +492,7 @@ def test_hanging_experiment_is_ended_with_its_children(
 def test_ctrl_c_keeps_finished_results(tmp_path: Path, where: Path) -> None:
     store, show = ResultStore(tmp_path / "out"), Shown(interrupt=True)
     with pytest.raises(KeyboardInterrupt):
-        running.run_all(store, [of(sample_suite.HANGS), RELAY], True, show)
+        runner.run_all(store, [of(sample_suite.HANGS), RELAY], True, show)
     assert show.ends == [("sample/hangs", "stopped", "")]
     (result,) = store.results([of(sample_suite.HANGS)], quick=True)
     assert [m.measure for m in result.measures] == ["sample/hangs/first"]

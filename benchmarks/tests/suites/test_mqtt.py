@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 import pyarrow as pa
 import pytest
-from riot_bench.baselines.python import mqtt as mqtt_paho
+from riot_bench.baselines.python import mqtt
 from riot_bench.suites.mqtt import measures
 
 from riot_ops.connectors import MQTTSource
@@ -24,9 +24,9 @@ def test_sides_deliver_equal_messages(tmp_path, qos):
         port = urlsplit(broker.url).port
         source = MQTTSource(url=broker.url, topics=("a",), client_id="c", spool=str(tmp_path / "s"), qos=qos)
         source.open()
-        client_id = mqtt_paho.subscribe(port, "a", qos)
-        assert mqtt_paho.publish(port, "a", payloads, qos) > 0
-        assert mqtt_paho.receive(port, client_id, 300)[1] == payloads
+        client_id = mqtt.subscribe(port, "a", qos)
+        assert mqtt.publish(port, "a", payloads, qos) > 0
+        assert mqtt.receive(port, client_id, 300)[1] == payloads
         end = time.monotonic() + 20
         while source.latest({"seq": 0})["seq"] < 300 and time.monotonic() < end:
             time.sleep(0.01)

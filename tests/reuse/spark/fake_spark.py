@@ -17,7 +17,7 @@ from pyspark import TaskContext
 from pyspark.cloudpickle import dumps, loads
 
 from riot_ops.core.source import Offset, Source, WrappedSource
-from riot_ops.reuse.spark import stage as reuse_stage
+from riot_ops.reuse.spark import stage
 from riot_ops.reuse.spark.backend import FragmentsBackend
 from riot_ops.reuse.spark.fragment import Fragment, QueryOptions
 from riot_ops.spark import stage as runtime_stage
@@ -186,7 +186,7 @@ class FakeSpark(FragmentsBackend):
     patches = (
         mock.patch.object(TaskContext, "get", return_value=CONTEXT),
         mock.patch.object(runtime_stage, "cached_engines", CONTEXT.of_worker),
-        mock.patch.object(reuse_stage, "cached_engines", CONTEXT.of_worker),
+        mock.patch.object(stage, "cached_engines", CONTEXT.of_worker),
     )
 
     def __init__(self, folder: Path, **options: Any) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 import riot_ops as ro
 from riot_ops.core.buffering import interval_seconds
-from riot_ops.reuse.spark import trigger as trigger_module
+from riot_ops.reuse.spark import trigger
 from riot_ops.reuse.spark.trigger import Trigger
 from tests.reuse.spark.dataflows import ROWS, dataflow, until, values
 
@@ -36,7 +36,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch):
     clock = Clock()
-    monkeypatch.setattr(trigger_module, "time", clock)
+    monkeypatch.setattr(trigger, "time", clock)
     return clock
 
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from riot_bench.harness.measure import Measure
 from riot_bench.suites.neptune import backpressure as neptune_pressure
-from riot_bench.suites.neptune import backpressure_spark as neptune_pressure_spark
+from riot_bench.suites.neptune import backpressure_spark
 from riot_bench.suites.neptune.backpressure import STEPS, Staircase, rate_exponent
 from riot_bench.suites.neptune.backpressure_spark import (
     LEVELS,
@@ -161,7 +161,7 @@ def test_stage_sleeps_by_message_numbers(monkeypatch):
         slept.append(round(1e3 * seconds, 6))
         now[0] += seconds + (0.0005 if len(slept) == 1 else 0.0)  # the first one takes too long
 
-    monkeypatch.setattr(neptune_pressure_spark, "time", SimpleNamespace(monotonic=lambda: now[0], sleep=sleep))
+    monkeypatch.setattr(backpressure_spark, "time", SimpleNamespace(monotonic=lambda: now[0], sleep=sleep))
     batch = pa.record_batch({"seq": [0, 1, 2, 3, 4, 6, 12, 99]})
     assert SleepingStage((2, 4, 6, 8, 10, 12, 14)).serve(batch) is batch
     assert slept == [1, 0.5, 2, 3]  # numbers 2, 3, 4 and 6; none where the steps are over
@@ -178,7 +178,7 @@ def test_losses_of_the_staircase_on_spark_are_reported(monkeypatch):
         steps = [(s, 500 / s, 1000 / s) for s in STEPS[:-1]]
         return StaircaseRun(steps, [2 * s for s in STEPS[:-1]], RelayResult(9, 1.0, 1.0, 0.0, 1.0, next(lost), 1))
 
-    monkeypatch.setattr(neptune_pressure_spark, "spark_session", session)
+    monkeypatch.setattr(backpressure_spark, "spark_session", session)
     twice = iter([2, 0, -1])
     adapted = [
         [
@@ -204,13 +204,13 @@ def test_losses_of_the_staircase_on_spark_are_reported(monkeypatch):
         ],
     ]
     runs = iter(adapted)
-    monkeypatch.setattr(neptune_pressure_spark, "run_staircase", made_up)
+    monkeypatch.setattr(backpressure_spark, "run_staircase", made_up)
     monkeypatch.setattr(
-        neptune_pressure_spark,
+        backpressure_spark,
         "run_adaptive_staircase",
         lambda session, most, target_s, hold_s: (next(runs), RelayResult(9, 1.0, 1.0, 0.0, 1.0, next(twice), 0)),
     )
-    made = neptune_pressure_spark.backpressure_on_spark(False)
+    made = backpressure_spark.backpressure_on_spark(False)
     found = {m.measure.removeprefix("neptune/backpressure/spark/"): m for m in made}
     assert (found["lost"].value, found["lost"].met) == (12, False)
     assert (found["rate-error"].values, found["rate-error"].met) == ((0.5,) * 3, False)

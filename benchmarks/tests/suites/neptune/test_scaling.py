@@ -11,8 +11,7 @@ from contextlib import contextmanager
 from types import SimpleNamespace
 
 import pytest
-from riot_bench.suites.neptune import processes as neptune_processes
-from riot_bench.suites.neptune import scaling as neptune_scaling
+from riot_bench.suites.neptune import processes, scaling
 from riot_bench.suites.neptune import suite as neptune
 from riot_bench.suites.neptune.equipment import run_monitoring, write_readings
 from riot_bench.suites.neptune.link import LinkSink, LinkSource, connect
@@ -32,10 +31,10 @@ def test_senders_and_jobs():
     rate, lost = run_senders(2, 0.1)
     assert rate > 0
     assert lost == 0
-    found = {m.measure: m for m in neptune_scaling.relay_measures((1, 2), 1, 0.1)}
+    found = {m.measure: m for m in scaling.relay_measures((1, 2), 1, 0.1)}
     assert found["neptune/jobs/relay/2"].value > 0
     assert found["neptune/jobs/relay/lost"].met is True
-    found = {m.measure: m for m in neptune_scaling.equipment_measures((1, 2), 1, 3000)}
+    found = {m.measure: m for m in scaling.equipment_measures((1, 2), 1, 3000)}
     assert found["neptune/jobs/equipment/2"].value > 0
     assert found["neptune/jobs/equipment/lost"].met is True
 
@@ -59,8 +58,8 @@ def of_equipment(n, lost=0):
 
 
 def test_equipment_jobs_count_until_the_last_one_ends(monkeypatch):
-    monkeypatch.setattr(neptune_scaling, "run_jobs", lambda kind, n, path: of_equipment(n))
-    found = {m.measure: m for m in neptune_scaling.equipment_measures((1, 2, 4), 3, 1000)}
+    monkeypatch.setattr(scaling, "run_jobs", lambda kind, n, path: of_equipment(n))
+    found = {m.measure: m for m in scaling.equipment_measures((1, 2, 4), 3, 1000)}
     at = "neptune/jobs/equipment"
     assert [found[f"{at}/{n}"].values for n in (1, 2, 4)] == [(1000,) * 3, (1000,) * 3, (1000,) * 3]
     assert [found[f"{at}/{n}"].published for n in (1, 2, 4)] == [300_000, None, None]
@@ -69,15 +68,15 @@ def test_equipment_jobs_count_until_the_last_one_ends(monkeypatch):
     assert found[f"{at}/lost"].met is True
     shown = [point for one in neptune.EXPERIMENTS for f in one.figures for point in f.points(found.values())]
     assert [(series, x) for series, x, _ in shown] == [("equipment", x) for x in ("1", "2", "4", "2", "4")]
-    monkeypatch.setattr(neptune_scaling, "run_jobs", lambda kind, n, path: of_equipment(n, lost=n - 1))
-    *_, lost = neptune_scaling.equipment_measures((1, 2), 1, 1000)
+    monkeypatch.setattr(scaling, "run_jobs", lambda kind, n, path: of_equipment(n, lost=n - 1))
+    *_, lost = scaling.equipment_measures((1, 2), 1, 1000)
     assert (lost.value, lost.met) == (1 + 1 + 1, False)  # a reading, a delay, an alarm
 
 
 def test_concurrent_relays_count_together(monkeypatch):
     told = [{"rate": 100.0, "lost": 0, "disorder": 0}, {"rate": 50.0, "lost": -2, "disorder": 1}]
-    monkeypatch.setattr(neptune_scaling, "run_jobs", lambda kind, n, *_: told[:n])
-    found = {m.measure.removeprefix("neptune/jobs/relay/"): m for m in neptune_scaling.relay_measures((1, 2), 2, 0.1)}
+    monkeypatch.setattr(scaling, "run_jobs", lambda kind, n, *_: told[:n])
+    found = {m.measure.removeprefix("neptune/jobs/relay/"): m for m in scaling.relay_measures((1, 2), 2, 0.1)}
     assert (found["1"].values, found["2"].values) == ((100.0, 100.0), (150.0, 150.0))
     assert (found["1"].published, found["2"].published) == (2e6, None)
     assert found["2/fairness"].value == pytest.approx(0.9)
@@ -87,8 +86,8 @@ def test_concurrent_relays_count_together(monkeypatch):
 @pytest.mark.parametrize("lines", [990, 1010])
 def test_wrong_number_of_readings_is_reported(monkeypatch, lines):
     told = {"messages": lines, "rows": {"delays": 5}, "seconds": 1.0}
-    monkeypatch.setattr(neptune_scaling, "run_jobs", lambda kind, n, path: [told] * n)
-    *_, lost = neptune_scaling.equipment_measures((1,), 1, 1000)
+    monkeypatch.setattr(scaling, "run_jobs", lambda kind, n, path: [told] * n)
+    *_, lost = scaling.equipment_measures((1,), 1, 1000)
     assert (lost.value, lost.met) == (10, False)
 
 
@@ -121,11 +120,11 @@ class Sender:
         return self.code
 
     def send(self, path, more):
-        link = LinkSink(connect(path), neptune_scaling.BUFFERS)
+        link = LinkSink(connect(path), scaling.BUFFERS)
         self.told.put("ready\n")
         assert self.word.wait(20)
         self.begun.wait(20)  # the others are started before this one is done
-        run_stage(MessageSource(neptune_scaling.SIZE, total=5000), link, neptune_scaling.BUFFERS)
+        run_stage(MessageSource(scaling.SIZE, total=5000), link, scaling.BUFFERS)
         self.told.put("" if self.code else f"{link.sent + more}\n")
         link.link.close()
 
@@ -139,7 +138,7 @@ def test_senders_start_together_and_report_their_counts(monkeypatch, more, code)
         yield sender
         sender.thread.join(20)
 
-    monkeypatch.setattr(neptune_scaling, "stage_process", stage)
+    monkeypatch.setattr(scaling, "stage_process", stage)
     monkeypatch.setattr(Sender, "begun", threading.Barrier(2))
     if code:
         with pytest.raises(RiotError, match="a job process failed with exit code -9"):
@@ -150,10 +149,10 @@ def test_senders_start_together_and_report_their_counts(monkeypatch, more, code)
 
 def test_losses_of_senders_are_reported(monkeypatch):
     told = iter([(10.0, 0), (20.0, 8), (30.0, -8)])
-    monkeypatch.setattr(neptune_scaling, "run_senders", lambda n, seconds: next(told))
-    monkeypatch.setattr(neptune_scaling, "relay_measures", lambda *_: iter(()))
-    monkeypatch.setattr(neptune_scaling, "equipment_measures", lambda *_: iter(()))
-    found = {m.measure.removeprefix("neptune/senders/"): m for m in neptune_scaling.scaling(True)}
+    monkeypatch.setattr(scaling, "run_senders", lambda n, seconds: next(told))
+    monkeypatch.setattr(scaling, "relay_measures", lambda *_: iter(()))
+    monkeypatch.setattr(scaling, "equipment_measures", lambda *_: iter(()))
+    found = {m.measure.removeprefix("neptune/senders/"): m for m in scaling.scaling(True)}
     assert [found[str(n)].value for n in (1, 2, 4)] == [10, 20, 30]
     assert (found["lost"].value, found["lost"].met) == (16, False)
 
@@ -161,8 +160,8 @@ def test_losses_of_senders_are_reported(monkeypatch):
 def test_warm_up_of_a_sender_sends_nothing():
     a, b = socket.socketpair()
     link = LinkSink(a, Buffering(codec=None))
-    assert neptune_processes._send(link, 50, None, link.buffering) == 0
-    thread = threading.Thread(target=lambda: neptune_processes._send(link, 50, 0.02, link.buffering))
+    assert processes._send(link, 50, None, link.buffering) == 0
+    thread = threading.Thread(target=lambda: processes._send(link, 50, 0.02, link.buffering))
     thread.start()
     rows = []
     sink = CallbackSink(lambda _, batch: rows.append(batch.num_rows))
@@ -182,6 +181,6 @@ def test_job_without_start_or_end_is_an_error(monkeypatch):
         def stage(*_, word=word, code=code):
             yield SimpleNamespace(stdin=io.StringIO(), stdout=io.StringIO(word), wait=lambda seconds: code)
 
-        monkeypatch.setattr(neptune_scaling, "stage_process", stage)
+        monkeypatch.setattr(scaling, "stage_process", stage)
         with pytest.raises(RiotError, match=text):
-            neptune_scaling.run_jobs("equipment-job", 2, "readings")
+            scaling.run_jobs("equipment-job", 2, "readings")

@@ -18,7 +18,7 @@ from riot_bench.harness.measure import Measure
 from riot_bench.suites.neptune import compression as neptune_compression
 from riot_bench.suites.neptune import processes as neptune_processes
 from riot_bench.suites.neptune import relay as neptune_relay
-from riot_bench.suites.neptune import relay_spark as neptune_relay_spark
+from riot_bench.suites.neptune import relay_spark
 from riot_bench.suites.neptune import suite as neptune
 from riot_bench.suites.neptune.link import COMPRESSED, HEADER, LinkSink, LinkSource, connect, decode_frame, encode_frame
 from riot_bench.suites.neptune.messages import FRAME, SAMPLES, MessageSource, ReceivingSink, RelayResult
@@ -482,9 +482,9 @@ def test_relay_on_spark_reports_losses_and_buffer_effects(monkeypatch):
     def durations(capacity):
         return [9.0, 1.0, 1.25] if capacity > 1024 else [9.0, 10.0, 12.5]
 
-    monkeypatch.setattr(neptune_relay_spark.Dataflow, "start", start)
-    monkeypatch.setattr(neptune_relay_spark, "durations", durations)
-    made = neptune_relay_spark.relay_measures(None, 50, 2, 100_000, (1 << 10, 1 << 17), 50_000)
+    monkeypatch.setattr(relay_spark.Dataflow, "start", start)
+    monkeypatch.setattr(relay_spark, "durations", durations)
+    made = relay_spark.relay_measures(None, 50, 2, 100_000, (1 << 10, 1 << 17), 50_000)
     found = {m.measure.removeprefix("neptune/relay/spark/50B"): m for m in made}
     block = 1 << 20
     assert started == [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
-from riot_bench.suites.reuse import local as reuse_local
+from riot_bench.suites.reuse import local
 from riot_bench.suites.reuse.lifetimes import Lifetime, Lifetimes, outputs_equal
 from riot_bench.suites.reuse.traces import Action
 
@@ -70,7 +70,7 @@ def test_each_lifetime_of_a_trace_is_compared(monkeypatch):
     flows = {name: smooth(name) for name in "ab"}
     actions = [Action(n, op, name) for n, (op, name) in enumerate([("submit", "a"), ("submit", "b"), ("remove", "a")])]
     actions += [Action(3, "submit", "a"), Action(4, "remove", "a"), Action(5, "remove", "b")]
-    monkeypatch.setattr(reuse_local, "open_source", opened)
+    monkeypatch.setattr(local, "open_source", opened)
     # a: messages 0 to 5, and 9 to 11 again; b: 3 to 14
-    found = reuse_local.check_lifetimes("x", actions, flows, 3)
+    found = local.check_lifetimes("x", actions, flows, 3)
     assert found.value == 1 and found.against.startswith("7 records in 3 lifetimes, each")

@@ -11,10 +11,8 @@ from types import SimpleNamespace
 import pyarrow as pa
 import pytest
 from riot_bench.harness.measure import Measure
-from riot_bench.suites.reuse import capacity as reuse_carried
-from riot_bench.suites.reuse import executions as reuse_sides
+from riot_bench.suites.reuse import capacity, executions, many_dataflows
 from riot_bench.suites.reuse import local as reuse_local
-from riot_bench.suites.reuse import many_dataflows as reuse_many
 from riot_bench.suites.reuse import spark as reuse_spark
 from riot_bench.suites.reuse import suite as reuse
 from riot_bench.suites.reuse.traces import Action, sequential_trace
@@ -80,7 +78,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch):
     clock = Clock()
-    for module in (reuse_spark, reuse_carried):
+    for module in (reuse_spark, capacity):
         monkeypatch.setattr(module, "time", clock)
         monkeypatch.setattr(module, "ProcessTree", lambda: SimpleNamespace(spent=lambda: clock.cpu))
     return clock
@@ -126,7 +124,7 @@ def test_skipped_micro_batches_count_at_the_mean(clock):
 
 def test_start_waits_until_each_query_has_compiled():
     """The first micro-batch of a merged query is empty, the second the first with records."""
-    together, apart = (object.__new__(kind) for kind in (reuse_sides.SharedQueries, reuse_sides.SeparateQueries))
+    together, apart = (object.__new__(kind) for kind in (executions.SharedQueries, executions.SeparateQueries))
     for batches, up in ((2, False), (3, True)):
         together.backend = SimpleNamespace(micro_batches=lambda n=batches: {"f0": 9, "f1": n})
         apart._running = {
@@ -157,15 +155,15 @@ def test_differing_outputs_are_reported(monkeypatch, tmp_path):
         def close(self):
             pass
 
-    monkeypatch.setattr(reuse_sides, "SharedQueries", Same)
+    monkeypatch.setattr(executions, "SharedQueries", Same)
     lengths = itertools.cycle([50])
 
     def opened(stream, messages):
         return reuse_local.riot_source(stream, next(lengths))
 
-    assert reuse_sides.check_outputs("x", None, tmp_path, flows, opened).value == 1
+    assert executions.check_outputs("x", None, tmp_path, flows, opened).value == 1
     lengths = itertools.cycle([50, 49])
-    assert reuse_sides.check_outputs("x", None, tmp_path, flows, opened).value == 0
+    assert executions.check_outputs("x", None, tmp_path, flows, opened).value == 0
 
 
 def test_capacity_follows_from_cpu_time(clock, monkeypatch):
@@ -182,12 +180,12 @@ def test_capacity_follows_from_cpu_time(clock, monkeypatch):
 
         return make
 
-    monkeypatch.setattr(reuse_carried, "spark_session", lambda cores: contextlib.nullcontext())
-    monkeypatch.setattr(reuse_carried, "SeparateQueries", opened(0.5, 0.0))
-    monkeypatch.setattr(reuse_carried, "SharedQueries", opened(0.01, 0.2))
+    monkeypatch.setattr(capacity, "spark_session", lambda cores: contextlib.nullcontext())
+    monkeypatch.setattr(capacity, "SeparateQueries", opened(0.5, 0.0))
+    monkeypatch.setattr(capacity, "SharedQueries", opened(0.01, 0.2))
     flows = dict.fromkeys("abcd")
     flows = {name: name for name in flows}
-    found = {m.measure: m.value for m in reuse_carried.capacity_measures("x", flows, True, None)}
+    found = {m.measure: m.value for m in capacity.capacity_measures("x", flows, True, None)}
     assert found["x/apart"] == pytest.approx(4) and found["x/together"] == pytest.approx(2 * 4 / 0.24)
     assert found["x/ratio"] == pytest.approx(2 / 0.24)
     assert len(sides) == 4, "three at a time"
@@ -245,9 +243,9 @@ def test_report_includes_traces_on_spark_and_many_dataflows(monkeypatch):
 
     monkeypatch.setattr(reuse_spark, "measures", measured)
     monkeypatch.setattr(
-        reuse_carried, "capacity_measures", lambda name, flows, *_: asked.append((name, len(flows))) or iter(())
+        capacity, "capacity_measures", lambda name, flows, *_: asked.append((name, len(flows))) or iter(())
     )
-    monkeypatch.setattr(reuse_many, "many_measures", counted("many"))
+    monkeypatch.setattr(many_dataflows, "many_measures", counted("many"))
     spark, many = reuse.EXPERIMENTS[2:]
     assert [spark.key, many.key] == ["reuse/spark", "reuse/many"]
     [one] = spark.measures(False)
@@ -271,9 +269,9 @@ def measured(spark, monkeypatch):
         (reuse_spark, "INTERVAL_S", (9.0, 0.4)),
         (reuse_spark, "WARM_UP_S", (40.0, 0.4)),
         (reuse_spark, "TRIGGER_S", (3.0, TRIGGER_S)),
-        (reuse_carried, "MESSAGES", (400, 10)),
-        (reuse_carried, "TRIGGER_S", TRIGGER_S),
-        (reuse_sides, "TRIGGER_S", TRIGGER_S),
+        (capacity, "MESSAGES", (400, 10)),
+        (capacity, "TRIGGER_S", TRIGGER_S),
+        (executions, "TRIGGER_S", TRIGGER_S),
     ):
         monkeypatch.setattr(module, name, value)
 
@@ -327,8 +325,8 @@ def test_trace_on_spark(measured):
 @pytest.mark.spark
 @pytest.mark.integration
 def test_many_dataflows_on_spark(spark, monkeypatch):
-    monkeypatch.setattr(reuse_many, "spark_session", lambda cores: contextlib.nullcontext(spark))
-    monkeypatch.setattr(reuse_many, "MEASURED_S", (30.0, 4.0))
+    monkeypatch.setattr(many_dataflows, "spark_session", lambda cores: contextlib.nullcontext(spark))
+    monkeypatch.setattr(many_dataflows, "MEASURED_S", (30.0, 4.0))
     found = {m.measure: m for m in reuse.measures(quick=True, many=5, backend="spark")}
     assert set(found) == {f"reuse/many/5/{n}" for n in ("p95-ms", "records-per-s", "bytes-per-dataflow", "submit-ms")}
     assert 0 < found["reuse/many/5/p95-ms"].value < 60_000

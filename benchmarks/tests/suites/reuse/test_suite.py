@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from riot_bench.suites import registry as bench
 from riot_bench.suites.reuse import local as reuse_local
-from riot_bench.suites.reuse import many_dataflows as reuse_many
+from riot_bench.suites.reuse import many_dataflows
 from riot_bench.suites.reuse import suite as reuse
 from riot_bench.suites.reuse.traces import Action
 from riot_bench.suites.reuse.workloads import opmw_like, pi_series, riot21
@@ -150,8 +150,8 @@ def test_unknown_names_are_refused():
 
 
 def test_many_dataflows_over_one_stream(monkeypatch):
-    monkeypatch.setitem(reuse_many.WARM_UP_S, "local", (10.0, 0.5))
-    monkeypatch.setattr(reuse_many, "MEASURED_S", (30.0, 1.5))
+    monkeypatch.setitem(many_dataflows.WARM_UP_S, "local", (10.0, 0.5))
+    monkeypatch.setattr(many_dataflows, "MEASURED_S", (30.0, 1.5))
     found = {m.measure: m for m in reuse.measures(quick=True, many=4)}
     assert set(found) == {f"reuse/many/4/{n}" for n in ("p95-ms", "records-per-s", "bytes-per-dataflow", "submit-ms")}
     late, pace = found["reuse/many/4/p95-ms"], found["reuse/many/4/records-per-s"]
@@ -164,7 +164,7 @@ def test_many_dataflows_over_one_stream(monkeypatch):
 
 
 def test_latency_counts_from_the_due_time():
-    latencies = reuse_many.Latencies()
+    latencies = many_dataflows.Latencies()
     latencies.begin = time.time() - 10
     latencies.sink().function("out", pa.record_batch({"seq": pa.array([0, 4500])}))
     early, late = latencies.since(0)
@@ -175,7 +175,7 @@ def test_latency_counts_from_the_due_time():
 def test_many_dataflows_share_their_parser():
     manager = ReuseManager()
     for i in range(5):
-        manager.submit(reuse_many.make_flow(i, 5))
+        manager.submit(many_dataflows.make_flow(i, 5))
     assert manager.stats()["steps"] == 2 + 3 * 5 and manager.stats()["sources"] == 1
 
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 from riot_bench.suites.streambench import cost as streambench_cost
-from riot_bench.suites.streambench import runs as streambench_runs
+from riot_bench.suites.streambench import runs
 from riot_bench.suites.streambench.cost import CostMonitor
 from riot_bench.suites.streambench.runs import Run
 
@@ -33,13 +33,13 @@ def test_cost_is_measured_between_micro_batches(monkeypatch: pytest.MonkeyPatch)
     run = Run((1.0,) * 6, 100, cost=watch.cost)
     assert run.line_us == 20_000.0
     assert math.isnan(Run((1.0,), 100).line_us)
-    assert streambench_runs._cost(run, watch) is watch.cost
+    assert runs._cost(run, watch) is watch.cost
     stopped = Run((1.0, 1.0), 100, saturated=True)
-    assert streambench_runs._cost(stopped, watch) is None
-    assert streambench_runs._cost(Run((1.0,) * 7, 100), watch) is None, "more than half was not seen"
+    assert runs._cost(stopped, watch) is None
+    assert runs._cost(Run((1.0,) * 7, 100), watch) is None, "more than half was not seen"
     with CostMonitor(5) as watch:
         watch(SimpleNamespace(lastProgress={"batchId": 4}))
-    assert streambench_runs._cost(Run((1.0,), 100), watch) is None
+    assert runs._cost(Run((1.0,), 100), watch) is None
     with CostMonitor() as watch:
         burnt(4.0)
     assert (watch.cost.seconds, watch.cost.cores, watch.cost.parts) == (8.0, 2.0, 1), (

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from riot_bench.harness.numbered_lines import write_numbered
-from riot_bench.suites.streambench import driver_loss as streambench_driver
+from riot_bench.suites.streambench import driver_loss
 
 from riot_ops.core.errors import RiotError
 
@@ -34,7 +34,7 @@ class Ended:
 
 def test_missing_driver_is_an_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     data, killed = write_numbered("searches", tmp_path / "lines", 11, 4), list[Any]()
-    monkeypatch.setattr(streambench_driver, "kill_group", killed.append)
+    monkeypatch.setattr(driver_loss, "kill_group", killed.append)
     for batches, said in (
         (5, "identity ended with exit code 3 before its driver was to be killed"),
         (11, "identity was done before its driver was killed: .*--scale 10"),
@@ -43,9 +43,9 @@ def test_missing_driver_is_an_error(monkeypatch: pytest.MonkeyPatch, tmp_path: P
         process = Ended(tmp_path / str(batches) / "out", batches)
         if batches > 5:
             process.poll()
-        monkeypatch.setattr(streambench_driver, "module_process", lambda *_, one=process: contextlib.nullcontext(one))
+        monkeypatch.setattr(driver_loss, "module_process", lambda *_, one=process: contextlib.nullcontext(one))
         with pytest.raises(RiotError, match=said):
-            streambench_driver.run_with_lost_driver("identity", data, tmp_path / str(batches), 1.0)
+            driver_loss.run_with_lost_driver("identity", data, tmp_path / str(batches), 1.0)
     assert len(killed) == 2
 
     def endless(limit_s: float) -> int:
@@ -53,4 +53,4 @@ def test_missing_driver_is_an_error(monkeypatch: pytest.MonkeyPatch, tmp_path: P
 
     process.wait = endless  # type: ignore[method-assign]
     with pytest.raises(RiotError, match="identity, restarted, was not done in 2 s"):
-        streambench_driver.run_with_lost_driver("identity", data, tmp_path / "6", 2.0)
+        driver_loss.run_with_lost_driver("identity", data, tmp_path / "6", 2.0)

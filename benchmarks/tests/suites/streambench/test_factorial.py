@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from riot_bench.suites.streambench import factorial as streambench_factorial
-from riot_bench.suites.streambench import tuning as streambench_knobs
+from riot_bench.suites.streambench import tuning
 
 from riot_ops.core.errors import ConfigError
 
@@ -19,8 +19,8 @@ def test_all_combinations_are_run_and_compared(monkeypatch: pytest.MonkeyPatch) 
         assert (spark, name, data, limit_s) == (None, "grep", None, 9.0)
         rate = options["max_records"] * options["partitions"]
         slow = 1.5 if "trigger" in options else 0.5
-        run = streambench_knobs.Run((slow, slow), options["max_records"], saturated=rate > 400)
-        return streambench_knobs.replace(run, span_s=2 * run.lines / rate)
+        run = tuning.Run((slow, slow), options["max_records"], saturated=rate > 400)
+        return tuning.replace(run, span_s=2 * run.lines / rate)
 
     monkeypatch.setattr(streambench_factorial, "run_packed", packed)
     found = {

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from riot_bench.harness.numbered_lines import write_numbered
-from riot_bench.suites.streambench import driver_loss as streambench_driver
+from riot_bench.suites.streambench import driver_loss
 from riot_bench.suites.streambench import faults as streambench_faults
 
 from riot_ops.core.errors import RiotError
@@ -67,7 +67,7 @@ def test_cost_of_a_failure_needs_exact_results(
     monkeypatch.setattr(streambench_faults, "wait_for_executors", lambda *_: None)
     monkeypatch.setattr(streambench_faults, "idle_executors", lambda _: [])
     monkeypatch.setattr(
-        streambench_faults, "run_with_lost_driver", lambda *_: streambench_driver.RestartedRun(tmp_path / "out", 2.0)
+        streambench_faults, "run_with_lost_driver", lambda *_: driver_loss.RestartedRun(tmp_path / "out", 2.0)
     )
     worker = list(streambench_faults._lost_worker(None, nodes, "grep", data, tmp_path, SMALL))  # type: ignore[arg-type]
     latencies = itertools.cycle([1.0, 4.0])
@@ -131,7 +131,7 @@ def test_run_that_ends_too_soon_is_repeated_with_twice_the_lines(fails: int, tmp
         asked.append((some.total // some.batch, base, sizes.batches, sizes.limit_s))
         yield "told before"
         if len(asked) <= fails:
-            raise streambench_driver.TooSoonError("give more records")
+            raise driver_loss.TooSoonError("give more records")
         yield "told"
 
     again = pytest.raises(RiotError, match="give more records") if fails > 1 else contextlib.nullcontext()

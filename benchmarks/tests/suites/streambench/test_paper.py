@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from riot_bench.harness.measure import Measure
-from riot_bench.suites.streambench import runs as streambench_runs
+from riot_bench.suites.streambench import runs
 from riot_bench.suites.streambench import suite as streambench
 from riot_bench.suites.streambench.paper import paper_value
 from riot_bench.suites.streambench.programs import PROGRAMS
@@ -31,7 +31,7 @@ def test_measures_have_the_values_of_the_paper(monkeypatch: pytest.MonkeyPatch) 
         streambench, "SUITES", {"knobs": lambda *_: iter([*(Measure(name, 1.0, "x") for name in wanted), own])}
     )
     assert {m.measure: m.published for m in streambench.measures()} == {**wanted, own.measure: 7.0}
-    known = {implementation for name in PROGRAMS for implementation in streambench_runs.implementation_names(name)} - {
-        *streambench_runs.IN_PROCESS
+    known = {implementation for name in PROGRAMS for implementation in runs.implementation_names(name)} - {
+        *runs.IN_PROCESS
     }
     assert all(paper_value(f"streambench/grep/{implementation}/1x/latency") == 1000.0 for implementation in known)

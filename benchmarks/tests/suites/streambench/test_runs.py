@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from riot_bench.harness.digest import digest
 from riot_bench.harness.numbered_lines import NumberedLines
-from riot_bench.suites.streambench import runs as streambench_runs
+from riot_bench.suites.streambench import runs
 from riot_bench.suites.streambench.programs import PROGRAMS, final_results
 from riot_bench.suites.streambench.runs import check_implementations, run_in_process
 
@@ -29,7 +29,7 @@ def test_differing_implementations_are_refused(
 ) -> None:
     for implementation in ("loop", "numpy"):
         with monkeypatch.context() as patch:
-            baseline = streambench_runs._run_baseline
+            baseline = runs._run_baseline
 
             def one_less(
                 name: str,
@@ -40,7 +40,7 @@ def test_differing_implementations_are_refused(
             ) -> Any:
                 return baseline(name, which, data.first_batches(2 if which == implementation else 3))
 
-            patch.setattr(streambench_runs, "_run_baseline", one_less)
+            patch.setattr(runs, "_run_baseline", one_less)
             with pytest.raises(
                 RiotError, match=r"the implementations of grep have different results: .*'numpy'.*'loop'"
             ):
@@ -53,23 +53,23 @@ def test_results_are_checked_with_the_measured_state_store(
     class Conf(dict[str, str]):
         set = dict.__setitem__
 
-    spark = SimpleNamespace(conf=Conf({streambench_runs.STORE_PROVIDER: "the session's"}))
-    result = streambench_runs.program_flow("wordcount").run(lines["searches"].source())["counts"].to_pylist()
+    spark = SimpleNamespace(conf=Conf({runs.STORE_PROVIDER: "the session's"}))
+    result = runs.program_flow("wordcount").run(lines["searches"].source())["counts"].to_pylist()
     stores: dict[bool, set[str]] = {}
 
     def collected(_: Any, implementation: Any, __: Path) -> Any:
-        stores.setdefault(implementation.python, set()).add(spark.conf[streambench_runs.STORE_PROVIDER])
+        stores.setdefault(implementation.python, set()).add(spark.conf[runs.STORE_PROVIDER])
         return result
 
-    monkeypatch.setattr(streambench_runs, "_packed_results", lambda *_: final_results("wordcount", result))
-    monkeypatch.setattr(streambench_runs, "collect_rows", collected)
+    monkeypatch.setattr(runs, "_packed_results", lambda *_: final_results("wordcount", result))
+    monkeypatch.setattr(runs, "collect_rows", collected)
     monkeypatch.setattr(NumberedLines, "frame", lambda *_, **__: None)
-    known = streambench_runs.find_implementations("wordcount")
+    known = runs.find_implementations("wordcount")
     fakes = {name: replace(implementation, build=lambda _: None) for name, implementation in known.items()}
-    monkeypatch.setattr(streambench_runs, "find_implementations", lambda _: fakes)
+    monkeypatch.setattr(runs, "find_implementations", lambda _: fakes)
     assert check_implementations("wordcount", lines["searches"], spark) == digest(final_results("wordcount", result))
-    assert stores == {False: {streambench_runs.IN_MEMORY_STORE}, True: {"the session's"}}
-    assert spark.conf[streambench_runs.STORE_PROVIDER] == "the session's"
+    assert stores == {False: {runs.IN_MEMORY_STORE}, True: {"the session's"}}
+    assert spark.conf[runs.STORE_PROVIDER] == "the session's"
 
 
 def test_run_in_process(lines: dict[str, NumberedLines]) -> None:
@@ -90,8 +90,8 @@ def test_batches_of_other_implementations_are_timed(
 
 def test_batch_times_are_weighted_by_records(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
-    monkeypatch.setattr(streambench_runs.time, "perf_counter", lambda: now[0])
-    batches = streambench_runs.BatchTimer()
+    monkeypatch.setattr(runs.time, "perf_counter", lambda: now[0])
+    batches = runs.BatchTimer()
     for batch in batches(["a" * 30, "b" * 10]):
         now[0] += 1.0 if batch[0] == "a" else 5.0
     assert batches.mean == (30 * 1.0 + 10 * 5.0) / 40

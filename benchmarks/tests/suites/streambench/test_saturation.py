@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from riot_bench.harness.numbered_lines import write_numbered
 from riot_bench.harness.peak_rate import PeakRate
 from riot_bench.suites.streambench import saturation as streambench_saturation
-from riot_bench.suites.streambench import tuning as streambench_knobs
+from riot_bench.suites.streambench import tuning
 
 from riot_ops.core.errors import RiotError
 
@@ -51,7 +51,7 @@ def test_volume_is_too_large_if_late_or_failed(monkeypatch: pytest.MonkeyPatch, 
             if fails and some.total > 1_600:
                 raise RiotError("no memory is left")
             seconds = 1.5 if fails or stop else some.total / 500
-            return streambench_knobs.Run((seconds,), some.total, saturated=stop and some.total > 1_600)
+            return tuning.Run((seconds,), some.total, saturated=stop and some.total > 1_600)
 
         monkeypatch.setattr(streambench_saturation, "run_packed", packed)
         found = streambench_saturation._volume_measure(None, "grep", "packed", data, sizes, 10_000)
@@ -65,7 +65,7 @@ def test_tried_volumes_are_reported_if_all_are_too_large(monkeypatch: pytest.Mon
 
     def packed(spark: Any, name: str, some: Any, limit_s: float, *, max_records: int) -> Any:
         tried.append(some.total)
-        return streambench_knobs.Run((30.0,), some.total, saturated=len(tried) > 1)
+        return tuning.Run((30.0,), some.total, saturated=len(tried) > 1)
 
     monkeypatch.setattr(streambench_saturation, "run_packed", packed)
     sizes = streambench_saturation.Sizes(8, 100, 2.0, 60.0, ("packed",), False, ())

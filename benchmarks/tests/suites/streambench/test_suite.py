@@ -16,7 +16,7 @@ from riot_bench.suites import registry
 from riot_bench.suites.streambench import durability as streambench_durability
 from riot_bench.suites.streambench import faults as streambench_faults
 from riot_bench.suites.streambench import recipients as streambench_recipients
-from riot_bench.suites.streambench import runs as streambench_runs
+from riot_bench.suites.streambench import runs
 from riot_bench.suites.streambench import saturation as streambench_saturation
 from riot_bench.suites.streambench import suite as streambench
 from riot_bench.suites.streambench import tuning as streambench_knobs
@@ -80,12 +80,12 @@ def test_differing_implementation_has_no_measure(suite: str, monkeypatch: pytest
     module = importlib.import_module(f"riot_bench.suites.streambench.{MODULES.get(suite, suite)}")
 
     def one_less(_: Any, name: str, data: NumberedLines, **__: Any) -> Any:
-        return final_results(name, streambench_runs.program_flow(name).run(data.source())[PROGRAMS[name].stream])[:-1]
+        return final_results(name, runs.program_flow(name).run(data.source())[PROGRAMS[name].stream])[:-1]
 
     def timed(*_: Any, **__: Any) -> Run:
         return Run((1.0,), 40)
 
-    monkeypatch.setattr(streambench_runs, "_packed_results", one_less)
+    monkeypatch.setattr(runs, "_packed_results", one_less)
     monkeypatch.setattr(module, "run_packed", timed)
     monkeypatch.setattr(module, "spark_session", lambda *_, **__: contextlib.nullcontext(None))
     sizes = replace(module.QUICK, **({"lines_per_file": 20} if suite == "knobs" else {"lines": 80}))

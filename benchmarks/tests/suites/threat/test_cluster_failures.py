@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from riot_bench.harness.measure import Measure
 from riot_bench.suites.threat import cluster_failures as threat_cluster
-from riot_bench.suites.threat import job_failures as threat_failure
+from riot_bench.suites.threat import job_failures
 
 
 class Parts:
@@ -55,7 +55,7 @@ def test_failures_kill_their_process_and_recover(monkeypatch: pytest.MonkeyPatch
         return []
 
     monkeypatch.setattr(threat_cluster, "_run", run)
-    assert list(threat_cluster.cluster_failures(True, threat_failure.FULL)) == []
+    assert list(threat_cluster.cluster_failures(True, job_failures.FULL)) == []
     assert asked == [("spark", ["kill worker-1", "add"], 5.0)]
     asked.clear()
     assert list(threat_cluster.cluster_failures(False)) == []
@@ -77,7 +77,7 @@ def test_quick_form_runs_at_half_of_the_peak_rate(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(threat_cluster, "dataflows", SimpleNamespace(threat=Flow))
     monkeypatch.setattr(threat_cluster, "open_stream", lambda messages: messages)
     monkeypatch.setattr(threat_cluster, "durations", lambda messages: [0.2 + messages / 400_000] * 4)
-    for sizes in (threat_failure.QUICK, threat_failure.FULL):
+    for sizes in (job_failures.QUICK, job_failures.FULL):
         assert threat_cluster._half_of_peak_rate(None, sizes) == pytest.approx(100_000 / 0.45 / 2)
         assert sizes.batch_note == " in micro-batches of 100,000 messages"
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from riot_bench.suites import registry
 from riot_bench.suites.threat import job as threat_job
-from riot_bench.suites.threat import job_failures as threat_failure
+from riot_bench.suites.threat import job_failures
 
 from benchmarks.tests.harness.test_recovery import steady
 from riot_ops.core.errors import RiotError
@@ -19,8 +19,8 @@ from riot_ops.core.errors import RiotError
 def test_published_loss_belongs_to_a_lost_worker() -> None:
     run = steady()
     for where, published in (("spark", 0.0), ("spark-executor", None), ("spark-driver", None), ("local", None)):
-        given = (where, run, (0.0, 10.0, 10.5), (1, 0, 50), threat_failure.FULL, "how")
-        found = {one.measure: one for one in threat_failure.failure_measures(*given)}
+        given = (where, run, (0.0, 10.0, 10.5), (1, 0, 50), job_failures.FULL, "how")
+        found = {one.measure: one for one in job_failures.failure_measures(*given)}
         loss = found[f"threat/failure/{where}/loss"]
         assert (loss.value, loss.published) == (2.0, published)
         steps = [float(name.rpartition("/")[2]) for name in found if "/analysed/" in name]
@@ -30,7 +30,7 @@ def test_published_loss_belongs_to_a_lost_worker() -> None:
 def test_lost_messages_are_reported_in_seconds_too() -> None:
     found = {
         one.measure.rpartition("/")[2]: one
-        for one in threat_failure._at_most_once_measures((50, 0, 1000), 100.0, "killed")
+        for one in job_failures._at_most_once_measures((50, 0, 1000), 100.0, "killed")
     }
     assert {name: one.value for name, one in found.items()} == {
         "lost": 50, "lost-seconds": 0.5, "loss": 5.0, "doubled": 0,
@@ -46,23 +46,23 @@ def test_lost_messages_are_reported_in_seconds_too() -> None:
 
 @pytest.mark.slow
 def test_killed_process_resumes(monkeypatch: pytest.MonkeyPatch) -> None:
-    sizes = threat_failure.Sizes(26.0, 8.0, 1.0, 20_000, 0)
-    monkeypatch.setattr(threat_failure, "_peak_rate", lambda sizes: 4_000.0)
-    found = {one.measure: one for one in threat_failure.job_failure(True, sizes)}
+    sizes = job_failures.Sizes(26.0, 8.0, 1.0, 20_000, 0)
+    monkeypatch.setattr(job_failures, "_peak_rate", lambda sizes: 4_000.0)
+    found = {one.measure: one for one in job_failures.job_failure(True, sizes)}
     for name in ("lost", "doubled", "recovery"):
         assert found[f"threat/failure/local/{name}"].met, found[f"threat/failure/local/{name}"]
     assert found["threat/failure/local/dip"].value < 0.9
     assert len([name for name in found if "/analysed/" in name]) >= 15
-    found = {one.measure: one for one in threat_failure.at_most_once(True, sizes)}
+    found = {one.measure: one for one in job_failures.at_most_once(True, sizes)}
     assert found["threat/at-most-once/lost"].value > 0
     assert found["threat/at-most-once/lost-seconds"].met and found["threat/at-most-once/doubled"].met
 
 
 def test_failed_process_start_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(threat_failure, "_peak_rate", lambda sizes: 4_000.0)
-    sizes = threat_failure.Sizes(10.0, 4.0, 1.0, 0, 0)
+    monkeypatch.setattr(job_failures, "_peak_rate", lambda sizes: 4_000.0)
+    sizes = job_failures.Sizes(10.0, 4.0, 1.0, 0, 0)
     with pytest.raises(RiotError, match="before it was to be killed"):
-        list(threat_failure.run_killed_job(tmp_path / "no" / "folder", "forgotten", 100.0, sizes))
+        list(job_failures.run_killed_job(tmp_path / "no" / "folder", "forgotten", 100.0, sizes))
 
 
 class Waiting:
@@ -77,14 +77,14 @@ class Waiting:
 
 def test_process_without_start_or_end_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     killed = list[Any]()
-    monkeypatch.setattr(threat_failure, "module_process", lambda *_: contextlib.nullcontext(Waiting()))
-    monkeypatch.setattr(threat_failure, "kill_group", killed.append)
-    monkeypatch.setattr(threat_failure, "START_S", 0.1)
-    sizes = threat_failure.Sizes(0.2, 0.1, 1.0, 0, 0)
+    monkeypatch.setattr(job_failures, "module_process", lambda *_: contextlib.nullcontext(Waiting()))
+    monkeypatch.setattr(job_failures, "kill_group", killed.append)
+    monkeypatch.setattr(job_failures, "START_S", 0.1)
+    sizes = job_failures.Sizes(0.2, 0.1, 1.0, 0, 0)
     with pytest.raises(RiotError, match=r"threat detection did not begin within 0\.1 s"):
-        list(threat_failure.run_killed_job(tmp_path, "replayed", 100.0, sizes))
+        list(job_failures.run_killed_job(tmp_path, "replayed", 100.0, sizes))
     assert killed == []
     (tmp_path / threat_job.OPENED).touch()
     with pytest.raises(RiotError, match=r"threat detection, restarted, was not done in 0\.3 s"):
-        list(threat_failure.run_killed_job(tmp_path, "replayed", 100.0, sizes))
+        list(job_failures.run_killed_job(tmp_path, "replayed", 100.0, sizes))
     assert len(killed) == 1

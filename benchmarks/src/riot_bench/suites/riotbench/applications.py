@@ -14,7 +14,7 @@ from riot_bench.harness.folders import temporary_folder
 from riot_bench.harness.measure import Measure
 from riot_bench.harness.probe_cost import probe_cost
 from riot_bench.harness.requirements import require_extra
-from riot_bench.suites.riotbench import tables as paper_table
+from riot_bench.suites.riotbench import tables
 from riot_bench.suites.riotbench.figures import suite_figures
 from riot_bench.suites.riotbench.page import ResultFiles
 from riot_bench.suites.riotbench.paper import paper_figures
@@ -77,14 +77,14 @@ def measures(
                 outcome = run.outcome(f"{one}/{entry.name}", one, workload, pace, length)
                 results.add(outcome)
                 theirs = paper_figures("app", outcome.name)
-                found = outcome.measures("app", paper_table.measure_notes(outcome, theirs, run.where), theirs.numbers)
+                found = outcome.measures("app", tables.measure_notes(outcome, theirs, run.where), theirs.numbers)
                 yield from (one for one in found if not one.measure.endswith("/task-latency"))  # for single tasks only
     yield from probe_cost(quick)
 
 
 def table(found: Iterable[Measure]) -> Any:
     """Build the table of applications with the paper's values, for the terminal."""
-    return paper_table.comparison_table("app", "application", found)
+    return tables.comparison_table("app", "application", found)
 
 
 EXPERIMENTS = (

@@ -14,7 +14,7 @@ from riot_bench.harness.experiment import Experiment
 from riot_bench.harness.measure import Measure
 from riot_bench.harness.requirements import require_extra
 from riot_bench.harness.workload import Workload
-from riot_bench.suites.riotbench import tables as paper_table
+from riot_bench.suites.riotbench import tables
 from riot_bench.suites.riotbench.figures import suite_figures
 from riot_bench.suites.riotbench.page import ResultFiles
 from riot_bench.suites.riotbench.paper import CATALOGUE, MICRO, paper_figures
@@ -55,7 +55,7 @@ def measures(
             outcome = replace(outcome, task_us=task_latency(kind.code, run.trial_s / 4))
             results.add(outcome)
             theirs = paper_figures("micro", kind.code)
-            yield from outcome.measures("micro", paper_table.measure_notes(outcome, theirs, run.where), theirs.numbers)
+            yield from outcome.measures("micro", tables.measure_notes(outcome, theirs, run.where), theirs.numbers)
 
 
 def task_latency(code: str, seconds: float) -> float:
@@ -88,7 +88,7 @@ def task_latency(code: str, seconds: float) -> float:
 
 def table(found: Iterable[Measure]) -> Any:
     """Build the table of tasks with the paper's values, for the terminal."""
-    return paper_table.comparison_table("micro", "task", found)
+    return tables.comparison_table("micro", "task", found)
 
 
 def _report(quick: bool) -> Iterator[Measure]:
