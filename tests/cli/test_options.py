@@ -53,6 +53,7 @@ RUN = {
     "--format": ("csv", "format", "csv"),
     "--time": ("at", "time", "at"),
     "--time-unit": ("ms", "time_unit", "ms"),
+    "--encoding": ("latin-1", "encoding", "latin-1"),
     "--key": ("id", "key", "id"),
     "--rate": ("1.5", "rate", 1.5),
     "--speed": ("2.5", "speed", 2.5),
