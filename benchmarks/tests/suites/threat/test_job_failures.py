@@ -38,7 +38,7 @@ def test_lost_messages_are_reported_in_seconds_too() -> None:
     assert all(one.published is None and "written every 0.5 s" in one.against for one in found.values())
     assert (found["lost"].reach, found["lost-seconds"].reach, found["lost-seconds"].at_most) == (None, 1.0, True)
     assert found["lost-seconds"].met
-    late = [one for one in threat_failure._at_most_once_measures((150, 0, 1000), 100.0, "") if one.met is False]
+    late = [one for one in job_failures._at_most_once_measures((150, 0, 1000), 100.0, "") if one.met is False]
     assert [one.measure for one in late] == ["threat/at-most-once/lost-seconds"]
     assert found["loss"].against.startswith("share of the messages of 10 s; killed; ")
     assert "22.2 %" in registry.find_experiments("threat")[-1].about
