@@ -17,6 +17,7 @@ def test_micro_measures(tmp_path: Path) -> None:
     assert "paper, on another machine: 310" in found["micro/XML/peak"]["against"]
     assert found["micro/XML/latency-p25"]["value"] <= found["micro/XML/latency-p75"]["value"]
     assert found["micro/XML/memory"]["value"] > 20
+    assert found["micro/XML/memory"]["against"].startswith("median, of a process that runs nothing else; in process")
     assert found["micro/BLT/latency-p50"]["value"] is None
     assert found["micro/BLT/task-latency"]["value"] is None
     assert 0 < found["micro/XML/task-latency"]["value"] < 1e6

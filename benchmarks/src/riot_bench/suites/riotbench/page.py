@@ -34,7 +34,8 @@ METHOD = {
     "number of records per message: as the tasks declare it, else as an unpaced run delivered for its later messages. "
     "While windows fill, J is below 0.",
     "CPU and memory": "of the process and all that it started (on Spark the JVM and Python workers), including source, "
-    "probe and sink. Shared pages count proportionally.",
+    "probe and sink. Shared pages count proportionally. Memory of a task in process is of a new process that runs "
+    "nothing else, at the same rate; it contains some 100 MiB of the interpreter and libraries.",
 }
 
 
