@@ -40,13 +40,13 @@ _DATE = (
     r"(?:\d{4}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12]\d|3[01])|(?:0[469]|11)-(?:0[1-9]|[12]\d|30)"
     rf"|02-(?:0[1-9]|1\d|2[0-8]))|{_LEAP}-02-29)"
 )
-_SECONDS = r"(?::[0-5]\d(?:\.\d+)?)?"
+_SECONDS = r"(?::[0-5]\d(?:[.,]\d+)?)?"
 _CLOCK = rf"(?:[01]\d|2[0-3])(?::[0-5]\d{_SECONDS})?"
-_ZONE = r"(?:Z|[+-](?:[01]\d|2[0-3])(?::?[0-5]\d)?)"
+_ZONE = r"(?:[Zz]|[+-](?:[01]\d|2[0-3])(?::?[0-5]\d)?)"
 #: The texts that a cast takes, but for their range.
 DATE = _DATE
-NAIVE_TIME = rf"{_DATE}(?:[T ]{_CLOCK})?"
-TIME = rf"{_DATE}(?:[T ]{_CLOCK}{_ZONE}?)?"
+NAIVE_TIME = rf"{_DATE}(?:[Tt ]{_CLOCK})?"
+TIME = rf"{_DATE}(?:[Tt ]{_CLOCK}{_ZONE}?)?"
 CLOCK = rf"(?:[01]\d|2[0-3]):[0-5]\d{_SECONDS}"
 FLOAT = r"(?i)[+-]?(?:(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?|inf(?:inity)?|nan(?:\(\w*\))?)"
 BOOLEAN = r"(?i)true|false|0|1"

@@ -577,6 +577,7 @@ def _parse_times(text: pa.Array, want: pa.DataType) -> pa.Array:
                 continue
     if not matches(text, TIME).all():
         raise pa.ArrowInvalid("not all values are ISO 8601")
+    text = pc.replace_substring(pc.ascii_upper(text), ",", ".")  # the forms of ISO 8601 that Arrow does not read
     digits = len(str(PER_SECOND[want.unit])) - 1
     if digits:
         text = pc.replace_substring_regex(text, rf"(\.\d{{{digits}}})\d+", r"\1")

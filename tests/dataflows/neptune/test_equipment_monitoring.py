@@ -164,3 +164,29 @@ def test_restarted_run_continues(tmp_path):
         equipment_monitoring().run(half, **kept)
     result = equipment_monitoring().run(half, **kept)
     check(result, readings)
+
+
+def test_times_of_the_challenge_are_exact():
+    """In the challenge's files times have seven digits after the second, and an offset."""
+    start = "2012-02-22T16:46:28."
+
+    def line(at, **states):
+        cells = {**dict.fromkeys(COLUMNS, "0"), "ts": at, **states}
+        return "\t".join(cells[name] for name in COLUMNS)
+
+    ns = 1_329_929_188_000_000_000
+    texts = [
+        line(f"{start}9670320+00:00"),
+        line(f"{start}9770320+00:00", bm05="1"),
+        line("2012-02-22T17:46:28.9870321+01:00", bm05="1", bm08="1"),
+    ]
+    wanted = [("bm05-bm08", ns + 987_032_100, 10_000_100)]
+    for lines in (texts, [*texts[:2], line(str(ns + 987_032_100), bm05="1", bm08="1")], ["\t".join(COLUMNS), *texts]):
+        result = equipment_monitoring().run(table(lines))
+        assert found(result, "delays", "pair", "ts", "delay") == wanted
+        assert f"{result['delays']['event_time'][0].as_py():%H:%M:%S.%f}" == "16:46:28.987032"
+        assert result["errors"].num_rows == 0
+    staged = SimulatedQuery(equipment_monitoring(), ro.MemorySource(table(texts)), random.Random(1), max_records=1)
+    assert found(staged, "delays", "pair", "ts", "delay") == wanted
+    bad = [line(f"{start}9670320+24:00"), line("1.5"), line("2012-02-30"), line("2600-01-01"), line("")]
+    assert equipment_monitoring().run(table(bad))["errors"]["reason"].to_pylist() == ["bad_time"] * 4 + ["missing"]

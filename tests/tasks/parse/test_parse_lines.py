@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from datetime import UTC, datetime, timedelta
+from decimal import ROUND_FLOOR, Decimal
 from pathlib import Path
 
 import pyarrow as pa
@@ -117,14 +118,81 @@ def test_epoch_times_are_read_or_rejected():
         datetime(1, 1, 1, tzinfo=UTC),
         "out_of_range",
     ]
-    assert values("ms", "1.5", "x") == ["bad_time"] * 2
+    assert values("ms", "1,5", "x", "1.", ".5", "1.5e3", "1.5.5", "-", "+", "", "1 5", "0x1") == [
+        *["bad_time"] * 8, "missing", *["bad_time"] * 2
+    ]  # fmt: skip
+
+
+def test_fractions_of_epochs_are_exact():
+    def micros(kind, *texts):
+        return [(at - EPOCH) // timedelta(microseconds=1) for at in values(kind, *texts)]
+
+    assert micros("s", "1714564860.123456", "1714564860.5", "1.000001", "-0.000001", "-1.5", "+2.25", "0.1234569") == [
+        1714564860123456, 1714564860500000, 1000001, -1, -1500000, 2250000, 123456
+    ]  # fmt: skip
+    assert micros("s", "253402300799.999999", "-62135596800.0", "1.00000000000000000000000009") == [
+        253402300799999999, -62135596800000000, 1000000
+    ]  # fmt: skip
+    assert micros("ms", "1.5", "1714564860123.4567", "-0.0001", "-0.001", "-1.0") == [
+        1500,
+        1714564860123456,
+        -1,
+        -1,
+        -1000,
+    ]
+    assert micros("us", "7.9", "-7.0", "-7.1") == [7, -7, -8]
+    assert micros("ns", "1999.9", "-1.0", "-1000.0", "-1000.1", "-0.0") == [1, -1, -1, -2, 0]
+    assert values("s", "253402300800.0", "-62135596800.1", "9" * 30 + ".5", "-" + "9" * 30) == ["out_of_range"] * 4
+    assert values("ns", "9223372036854775808", "9" * 25 + ".0") == ["bad_time"] * 2
+
+
+@given(st.decimals(-(10**11), 10**11, places=9, allow_nan=False), st.sampled_from(["s", "ms", "us", "ns"]))
+def test_any_decimal_epoch_is_rounded_down(number, kind):
+    unit = {"s": 10**6, "ms": 10**3, "us": 1, "ns": Decimal("0.001")}[kind]
+    wanted = (number * unit).to_integral_value(ROUND_FLOOR)
+    (at,) = values(kind, f"{number:f}")
+    if at == "out_of_range":
+        assert not -62135596800 * 10**6 <= wanted < 253402300800 * 10**6
+    else:
+        assert (at - EPOCH) // timedelta(microseconds=1) == wanted
+
+
+def test_instants_are_times_or_nanoseconds():
+    ns = 1_329_929_188_967_032_000
+    texts = ["2012-02-22T16:46:28.9670320+00:00", "2012-02-22T17:46:28.967032+01", str(ns), "2012-02-22 16:46:28.967032",
+             f"{ns + 999}", "2012-02-22T16:46:28.967032999Z", "2012-02-22T16:46:28.9670329999Z"]  # fmt: skip
+    assert values("instant_ns", *texts) == [ns] * 4 + [ns + 999] * 3
+    at = EPOCH + timedelta(microseconds=ns // 1000)
+    assert values("instant", *texts) == [at] * 7
+    assert values("instant_ns", "-1", "1969-12-31T23:59:59.999999999", "-9223372036854775808", "9223372036854775807") == [
+        -1, -1, -(2**63), 2**63 - 1
+    ]  # fmt: skip
+    assert values("instant_ns", "1677-09-21T00:12:43.145224192Z", "2262-04-11T23:47:16.854775807Z") == [
+        -(2**63),
+        2**63 - 1,
+    ]
+    wrong = ["1677-09-21T00:12:43.145224191Z", "2262-04-11T23:47:16.854775808Z", "9999-12-31", "0001-01-01", "-9223372036854775809",
+             "9223372036854775808", "1.5", "x", "1329929188967032000Z", "2012-02-30", "1e9", "--1", "+"]  # fmt: skip
+    for kind in ("instant", "instant_ns"):
+        assert values(kind, *wrong) == ["bad_time"] * len(wrong)
+
+
+@given(st.integers(-(2**63), 2**63 - 1), st.sampled_from(["", "Z", "+0530", "-08"]))
+def test_any_instant_equals_its_nanoseconds(ns, zone):
+    at = EPOCH + timedelta(microseconds=ns // 1000)
+    shifted = (
+        at + {"": timedelta(0), "Z": timedelta(0), "+0530": timedelta(minutes=330), "-08": timedelta(hours=-8)}[zone]
+    )
+    text = f"{shifted:%Y-%m-%dT%H:%M:%S}.{shifted.microsecond:06}{ns % 1000:03}{zone}"
+    assert values("instant_ns", text, str(ns)) == [ns, ns]
+    assert values("instant", text, str(ns)) == [at, at]
 
 
 @given(
     st.datetimes().filter(lambda d: 1 < d.year < 9999),
     st.sampled_from(["T", "t", " "]),
-    st.sampled_from(["minutes", "seconds", "milliseconds", "microseconds"]),
-    st.sampled_from([None, 0, 90, -345, 1439]),
+    st.sampled_from(["hours", "minutes", "seconds", "milliseconds", "microseconds"]),
+    st.sampled_from([None, 0, 90, -345, 1439, 60, -720]),
 )
 def test_any_iso_time_equals_that_of_python(moment, mark, spec, ahead):
     text = moment.isoformat(mark, timespec=spec)
@@ -133,8 +201,11 @@ def test_any_iso_time_equals_that_of_python(moment, mark, spec, ahead):
         sign, (h, m) = "-" if ahead < 0 else "+", divmod(abs(ahead), 60)
         wanted -= timedelta(minutes=ahead)
         assert values("iso", f"{text}{sign}{h:02}{m:02}", f"{text}{sign}{h:02}:{m:02}") == [wanted] * 2
+        if m == 0:
+            assert values("iso", f"{text}{sign}{h:02}") == [wanted]
     else:
-        assert values("iso", text, text + "Z", text[:10]) == [
+        assert values("iso", text, text + "Z", text.replace(".", ",") + "z", text[:10]) == [
+            wanted,
             wanted,
             wanted,
             wanted.replace(hour=0, minute=0, second=0, microsecond=0),
@@ -164,6 +235,17 @@ def test_digits_below_a_microsecond_are_cut_off():
         "20240101",
         "2024-01-01T",
         "2024-01-01T1",
+        "2024-01-01T12:",
+        "2024-01-01T12:0",
+        "2024-01-01T12:00:",
+        "2024-01-01T12,5",
+        "2024-01-01T12:00,5",
+        "2024-01-01Z",
+        "2024-01-01T12+1:00",
+        "2024-01-01T12:00+01:0",
+        "2024-01-01T12:00+01:60",
+        "10000-01-01",
+        "+10000-01-01",
         "2024-01-01T24:00",
         "2024-01-01T23:60",
         "2024-01-01T23:59:60",

@@ -41,6 +41,7 @@ def equipment_monitoring(
     r"""Build equipment monitoring: readings → state changes → delays of valves after their sensors → delay trends.
 
     The source ``readings`` has lines of 66 cells, in the order of the DEBS 2012 Grand Challenge or of a header line.
+    The cell ``ts`` is an ISO 8601 time, as in the files of the challenge, or a whole number of ns since 1970.
     The result streams are ``delays`` (``pair``, ``ts``, ``delay``), ``monitor`` (also ``count``, ``mean``, ``min``,
     ``max``, ``slope`` per hour, ``intercept``, ``alarm``) and ``alarms`` (the records of ``monitor`` with an alarm);
     times and delays are in ns. A change of a sensor that no valve follows goes to the errors stream as ``missed``, a
@@ -78,7 +79,8 @@ def equipment_monitoring(
     check_arguments(equipment_monitoring, locals())
     flow = Dataflow("equipment_monitoring")
     states = tuple(sensor for sensor, _ in PAIRS) + tuple(valve for _, valve in PAIRS)
-    fields = {"event_time": ("ts", "ns"), "ts": ("ts", "int64"), **{name: (name, "bool") for name in states}}
+    times = {"event_time": ("ts", "instant"), "ts": ("ts", "instant_ns")}
+    fields = {**times, **{name: (name, "bool") for name in states}}
     read = t.ParseTable(fields=fields, columns=COLUMNS, delimiter=delimiter)
     lines = flow.source("readings").to(read, id="read")
     readings = lines.to(

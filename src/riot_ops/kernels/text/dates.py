@@ -10,9 +10,25 @@ from riot_ops.kernels.arrays.arrow import readonly
 from riot_ops.kernels.jit import kernel
 from riot_ops.kernels.text.numbers import HIGH, byte, digits_of, eight_digits, load8
 
-__all__ = ["MEMO", "NONE", "parse_iso", "parse_log_time", "parse_tweet_time", "plain_iso", "plain_log_time"]
+__all__ = [
+    "MEMO",
+    "NONE",
+    "parse_epoch",
+    "parse_instant",
+    "parse_iso",
+    "parse_log_time",
+    "parse_tweet_time",
+    "plain_iso",
+    "plain_log_time",
+]
 
 _DAY, _HOUR, _MINUTE, _SECOND = 86_400_000_000, 3_600_000_000, 60_000_000, 1_000_000
+#: The limits of int64; as nanoseconds, in microseconds and the nanoseconds after; and more microseconds than any time.
+_MIN, _MAX = -(2**63), 2**63 - 1
+_MIN_TENTH = -(2**63 // 10)
+_MIN_MICROS, _MIN_NANOS = divmod(_MIN, 1000)
+_MAX_MICROS, _MAX_NANOS = divmod(_MAX, 1000)
+_BEYOND = 10**18
 _DAYS_IN = readonly(np.array([0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31], np.int64))
 #: English abbreviations of months as 24-bit numbers.
 _MONTHS = readonly(
@@ -70,7 +86,7 @@ def _clock(hour: Any, minute: Any, second: Any) -> Any:
 
 @kernel
 def _zone(data: Any, p: Any, end: Any) -> Any:
-    """``(ok, microseconds ahead of UTC)`` of ``Z``, ``±hh:mm``, ``±hhmm`` or nothing."""
+    """``(ok, microseconds ahead of UTC)`` of ``Z``, ``±hh:mm``, ``±hhmm``, ``±hh`` or nothing."""
     n = end - p
     if n == 0:
         return True, 0
@@ -78,48 +94,132 @@ def _zone(data: Any, p: Any, end: Any) -> Any:
     if n == 1:
         return sign == 90 or sign == 122, 0
     colon = n == 6 and byte(data, p + 3) == 58
-    if not (colon or n == 5) or not (sign == 43 or sign == 45):
+    if not (colon or n == 5 or n == 3) or not (sign == 43 or sign == 45):
         return False, 0
-    ok, ahead = _clock(_two(data, p + 1), _two(data, p + (4 if colon else 3)), 0)
+    minute = 0 if n == 3 else _two(data, p + (4 if colon else 3))
+    ok, ahead = _clock(_two(data, p + 1), minute, 0)
     return ok, ahead if sign == 43 else -ahead
 
 
 @kernel
 def parse_iso(data: Any, start: Any, end: Any) -> Any:
-    """``(ok, microseconds)`` of ``Y-M-D[(T| )h:m[:s[(.|,)f…]][zone]]``; digits beyond microseconds are truncated."""
+    """``(ok, microseconds, nanoseconds)`` of ``Y-M-D[(T| )h[:m[:s[(.|,)f…]]][zone]]``.
+
+    The nanoseconds, from 0 to 999, are those after the microsecond; digits below a nanosecond are cut off.
+    """
     n = end - start
     if n < 10 or byte(data, start + 4) != 45 or byte(data, start + 7) != 45:
-        return False, 0
+        return False, 0, 0
     century, year = _two(data, start), _two(data, start + 2)
     if century < 0 or year < 0:
-        return False, 0
+        return False, 0, 0
     ok, time = _midnight(100 * century + year, _two(data, start + 5), _two(data, start + 8))
     if not ok or n == 10:
-        return ok, time
+        return ok, time, 0
     mark = byte(data, start + 10)
-    if n < 16 or (mark != 84 and mark != 32 and mark != 116) or byte(data, start + 13) != 58:
-        return False, 0
-    second = 0
-    p = start + 16
+    if n < 13 or (mark != 84 and mark != 32 and mark != 116):
+        return False, 0, 0
+    minute, second, nanos = 0, 0, 0
+    p = start + 13
     if p + 3 <= end and byte(data, p) == 58:
-        second = _two(data, p + 1)
+        minute = _two(data, p + 1)
         p += 3
-        if p < end and (byte(data, p) == 46 or byte(data, p) == 44):
-            p += 1
-            first = p
-            scale = _SECOND // 10
-            while p < end:
-                d = byte(data, p) - 48
-                if d < 0 or d > 9:
-                    break
-                time += scale * d
-                scale //= 10
+        if p + 3 <= end and byte(data, p) == 58:
+            second = _two(data, p + 1)
+            p += 3
+            if p < end and (byte(data, p) == 46 or byte(data, p) == 44):
                 p += 1
-            if p == first:
-                return False, 0
-    ok, clock = _clock(_two(data, start + 11), _two(data, start + 14), second)
+                first = p
+                scale = 1000 * _SECOND // 10
+                while p < end:
+                    d = byte(data, p) - 48
+                    if d < 0 or d > 9:
+                        break
+                    nanos += scale * d
+                    scale //= 10
+                    p += 1
+                if p == first:
+                    return False, 0, 0
+    ok, clock = _clock(_two(data, start + 11), minute, second)
     known, ahead = _zone(data, p, end)
-    return ok and known, time + clock - ahead
+    return ok and known, time + clock + nanos // 1000 - ahead, nanos % 1000
+
+
+@kernel
+def parse_instant(data: Any, start: Any, end: Any) -> Any:
+    """``(ok, nanoseconds)`` since 1970 of an ISO 8601 time as :func:`parse_iso` reads it, or of a whole number of them.
+
+    Not ok if that exceeds int64.
+    """
+    if end - start >= 10 and byte(data, start + 4) == 45:
+        ok, time, nanos = parse_iso(data, start, end)
+        low = time < _MIN_MICROS or (time == _MIN_MICROS and nanos < _MIN_NANOS)
+        high = time > _MAX_MICROS or (time == _MAX_MICROS and nanos > _MAX_NANOS)
+        return (True, 1000 * time + nanos) if ok and not (low or high) else (False, 0)
+    p = start
+    negative = p < end and byte(data, p) == 45
+    if negative or (p < end and byte(data, p) == 43):
+        p += 1
+    ok = p < end
+    value = 0  # negative, as there is one more negative number
+    while p < end:
+        d = byte(data, p) - 48
+        if d < 0 or d > 9 or value < _MIN_TENTH or (value == _MIN_TENTH and d > 8):
+            return False, 0
+        value = 10 * value - d
+        p += 1
+    if negative:
+        return ok, value
+    return ok and value > _MIN, -value
+
+
+@kernel
+def parse_epoch(data: Any, start: Any, end: Any, unit: Any) -> Any:
+    """``(ok, microseconds)`` of a decimal number of units since 1970, rounded down.
+
+    A unit has ``unit`` microseconds; 0 stands for nanoseconds, which must be in int64. Any larger number of the other
+    units gives a time after the year 9999, or before the year 1.
+    """
+    p = start
+    negative = p < end and byte(data, p) == 45
+    if negative or (p < end and byte(data, p) == 43):
+        p += 1
+    per = max(unit, 1)
+    limit = _BEYOND // per if unit else _MAX
+    value = 0
+    first = p
+    exact = True
+    while p < end:
+        d = byte(data, p) - 48
+        if d < 0 or d > 9:
+            break
+        exact = exact and value <= (limit - d) // 10
+        value = 10 * value + d if exact else limit
+        p += 1
+    ok = p > first and (exact or unit > 0)
+    below = 0  # microseconds in the fraction
+    rest = False  # whether there is more in it
+    if p < end and byte(data, p) == 46:
+        p += 1
+        first = p
+        scale = unit // 10
+        while p < end:
+            d = byte(data, p) - 48
+            if d < 0 or d > 9:
+                break
+            below += scale * d
+            rest = rest or (d > 0 and scale == 0)
+            scale //= 10
+            p += 1
+        ok = ok and p > first
+    if p < end:
+        ok = False
+    if unit:
+        micros = value * per + below
+        return ok, -micros - int(rest) if negative else micros
+    if negative:
+        value = -value - int(rest)
+    return ok, value // 1000
 
 
 @kernel

@@ -12,7 +12,15 @@ import numpy as np
 from riot_ops.core.schema import EARLIEST, LATEST
 from riot_ops.kernels.arrays.byte_masks import WIDTH, copy64, low_bits
 from riot_ops.kernels.jit import kernel
-from riot_ops.kernels.text.dates import parse_iso, parse_log_time, parse_tweet_time, plain_iso, plain_log_time
+from riot_ops.kernels.text.dates import (
+    parse_epoch,
+    parse_instant,
+    parse_iso,
+    parse_log_time,
+    parse_tweet_time,
+    plain_iso,
+    plain_log_time,
+)
 from riot_ops.kernels.text.json_escapes import unescape
 from riot_ops.kernels.text.numbers import NUMBER, byte, load8, parse_number, plain_number, store8, whole_number
 
@@ -22,10 +30,11 @@ __all__ = [
     "EPOCH",
     "ESCAPES",
     "FLAG",
+    "INSTANT",
+    "INSTANT_NS",
     "INTEGER",
     "ISO",
     "LOG",
-    "NANOS",
     "NO_VALUE",
     "ROOM",
     "TEXT",
@@ -34,7 +43,7 @@ __all__ = [
 ]
 
 #: Types of fields.
-TEXT, INTEGER, DOUBLE, FLAG, ISO, EPOCH, NANOS, LOG, TWEET = range(9)
+TEXT, INTEGER, DOUBLE, FLAG, ISO, EPOCH, INSTANT, INSTANT_NS, LOG, TWEET = range(10)
 #: Lines per block.
 BATCH_LINES = 128
 #: Bytes that may be read after the end of a line.
@@ -109,7 +118,7 @@ def _dates(data: Any, begins: Any, sizes: Any, rows: Any, k: Any, kind: Any, out
             utc = n >= 20 and byte(data, p + n - 1) == 90
             ok, time = plain_iso(data, p, n - 1 if utc else n, memo)
             if not ok:
-                ok, time = parse_iso(data, p, p + n)
+                ok, time, _ = parse_iso(data, p, p + n)
             if not ok and kind == TWEET:
                 ok, time = parse_tweet_time(data, p, p + n)
             good[u] = good[u] and ok and time >= EARLIEST and time <= LATEST
@@ -130,19 +139,46 @@ def _log_times(data: Any, begins: Any, sizes: Any, rows: Any, k: Any, out: Any, 
 
 
 @kernel
-def _integers(data: Any, begins: Any, sizes: Any, rows: Any, k: Any, kind: Any, unit: Any, out: Any, good: Any) -> None:
-    """Parse integers, or times since 1970 in units of ``unit`` microseconds or in nanoseconds."""
-    low = EARLIEST // unit if kind == EPOCH else np.iinfo(np.int64).min
-    high = LATEST // unit if kind == EPOCH else np.iinfo(np.int64).max
+def _integers(data: Any, begins: Any, sizes: Any, rows: Any, k: Any, out: Any, good: Any) -> None:
     for j in range(rows):
         u = np.uint64(j)
         number = 0
         if sizes[u] != NO_VALUE:
             ok, number = whole_number(data, begins[u], sizes[u])
-            ok = ok and number >= low and number <= high
             good[u] = good[u] and ok
-            number = number // 1000 if kind == NANOS else (number * unit if ok else 0)
         out[np.uint64(k + j)] = number
+
+
+@kernel
+def _epochs(data: Any, begins: Any, sizes: Any, rows: Any, k: Any, unit: Any, out: Any, good: Any) -> None:
+    """Parse times since 1970 in units of ``unit`` microseconds, or in nanoseconds (0)."""
+    low = EARLIEST // unit if unit else np.iinfo(np.int64).min
+    high = LATEST // unit if unit else np.iinfo(np.int64).max
+    for j in range(rows):
+        u = np.uint64(j)
+        time = 0
+        if sizes[u] != NO_VALUE:
+            ok, number = whole_number(data, begins[u], sizes[u])
+            if ok and number >= low and number <= high:
+                time = number * unit if unit else number // 1000
+            else:
+                ok, time = parse_epoch(data, begins[u], begins[u] + sizes[u], unit)
+            good[u] = good[u] and ok and time >= EARLIEST and time <= LATEST
+        out[np.uint64(k + j)] = time
+
+
+@kernel
+def _instants(data: Any, begins: Any, sizes: Any, rows: Any, k: Any, unit: Any, out: Any, good: Any) -> None:
+    """Parse times to units of ``unit`` nanoseconds since 1970."""
+    for j in range(rows):
+        u = np.uint64(j)
+        nanos = 0
+        if sizes[u] != NO_VALUE:
+            ok, nanos = whole_number(data, begins[u], sizes[u])
+            if not ok:
+                ok, nanos = parse_instant(data, begins[u], begins[u] + sizes[u])
+            good[u] = good[u] and ok
+        out[np.uint64(k + j)] = nanos // unit
 
 
 @kernel
@@ -154,8 +190,8 @@ def write_values(
 
     Field f of line j consists of ``sizes[f, j]`` characters from ``begins[f, j]`` on, see :data:`NO_VALUE`. It has type
     ``kinds[f]``, and is written to column ``columns[f]`` among those of its type. Times are integers; a unit of an
-    epoch has ``units[f]`` microseconds. ``optional[f]`` is the row of ``present`` that flags where the field is
-    present, -1 if it is required. ``good`` gets which lines are valid. ``memo`` is that of
+    epoch has ``units[f]`` microseconds, or is a nanosecond (0). ``optional[f]`` is the row of ``present`` that flags
+    where the field is present, -1 if it is required. ``good`` gets which lines are valid. ``memo`` is that of
     :mod:`riot_ops.kernels.text.dates`.
     """
     for j in range(rows):
@@ -171,8 +207,12 @@ def write_values(
             _dates(data, begins[f], sizes[f], rows, k, kind, integers[c], good, memo)
         elif kind == LOG:
             _log_times(data, begins[f], sizes[f], rows, k, integers[c], good, memo)
-        elif kind != TEXT:
-            _integers(data, begins[f], sizes[f], rows, k, kind, units[f], integers[c], good)
+        elif kind == EPOCH:
+            _epochs(data, begins[f], sizes[f], rows, k, units[f], integers[c], good)
+        elif kind == INSTANT or kind == INSTANT_NS:
+            _instants(data, begins[f], sizes[f], rows, k, 1000 if kind == INSTANT else 1, integers[c], good)
+        elif kind == INTEGER:
+            _integers(data, begins[f], sizes[f], rows, k, integers[c], good)
     m = 0
     for j in range(rows):
         m += int(good[j])

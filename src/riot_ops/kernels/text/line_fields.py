@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from riot_ops.kernels.jit import kernel
-from riot_ops.kernels.text.dates import parse_iso, parse_log_time, parse_tweet_time
+from riot_ops.kernels.text.dates import parse_epoch, parse_instant, parse_iso, parse_log_time, parse_tweet_time
 from riot_ops.kernels.text.numbers import NUMBER, byte, parse_number
 
 __all__ = [
@@ -21,8 +21,10 @@ __all__ = [
     "booleans",
     "doubles",
     "ends_with",
+    "epochs",
     "has_plain_repr",
     "has_wide_spaces",
+    "instants",
     "integers",
     "is_escaped",
     "split_lines",
@@ -224,10 +226,41 @@ def times(data: Any, starts: Any, ends: Any, wanted: Any, form: Any, out: Any, f
         if starts[i] == ends[i]:
             found[i] = EMPTY
             continue
-        ok, value = parse_log_time(data, starts[i], ends[i]) if form == LOG else parse_iso(data, starts[i], ends[i])
-        if form == TWEET and not ok:
-            ok, value = parse_tweet_time(data, starts[i], ends[i])
+        if form == LOG:
+            ok, value = parse_log_time(data, starts[i], ends[i])
+        else:
+            ok, value, _ = parse_iso(data, starts[i], ends[i])
+            if form == TWEET and not ok:
+                ok, value = parse_tweet_time(data, starts[i], ends[i])
         out[i] = value
+        found[i] = GOOD if ok else BAD
+
+
+@kernel
+def epochs(data: Any, starts: Any, ends: Any, wanted: Any, unit: Any, out: Any, found: Any) -> None:
+    """Parse times since 1970 to microseconds, see :func:`riot_ops.kernels.text.dates.parse_epoch`."""
+    for i in range(starts.size):
+        out[i] = 0
+        if not wanted[i]:
+            continue
+        if starts[i] == ends[i]:
+            found[i] = EMPTY
+            continue
+        ok, out[i] = parse_epoch(data, starts[i], ends[i], unit)
+        found[i] = GOOD if ok else BAD
+
+
+@kernel
+def instants(data: Any, starts: Any, ends: Any, wanted: Any, out: Any, found: Any) -> None:
+    """Parse times to nanoseconds since 1970, see :func:`riot_ops.kernels.text.dates.parse_instant`."""
+    for i in range(starts.size):
+        out[i] = 0
+        if not wanted[i]:
+            continue
+        if starts[i] == ends[i]:
+            found[i] = EMPTY
+            continue
+        ok, out[i] = parse_instant(data, starts[i], ends[i])
         found[i] = GOOD if ok else BAD
 
 

@@ -16,10 +16,11 @@ from riot_ops.kernels.text.fast_values import (
     DOUBLE,
     EPOCH,
     FLAG,
+    INSTANT,
+    INSTANT_NS,
     INTEGER,
     ISO,
     LOG,
-    NANOS,
     ROOM,
     TEXT,
     TWEET,
@@ -38,7 +39,8 @@ KERNEL_CODES = {
     "iso": ISO,
     "log": LOG,
     "tweet": TWEET,
-    "ns": NANOS,
+    "instant": INSTANT,
+    "instant_ns": INSTANT_NS,
     **dict.fromkeys(MICROS_PER_UNIT, EPOCH),
 }
 #: Batches with more bytes of text are not read on the fast path, which packs the text of a field into one buffer.

@@ -27,8 +27,10 @@ from riot_ops.kernels.text.line_fields import (
     booleans,
     doubles,
     ends_with,
+    epochs,
     has_plain_repr,
     has_wide_spaces,
+    instants,
     integers,
     split_lines,
     times,
@@ -45,13 +47,15 @@ CELL_TYPES: dict[str, pa.DataType] = {
     "int64": pa.int64(),
     "double": pa.float64(),
     "bool": pa.bool_(),
-    **dict.fromkeys(("s", "ms", "us", "ns", "iso", "log", "tweet"), TIMESTAMP),
+    **dict.fromkeys(("s", "ms", "us", "ns", "iso", "instant", "log", "tweet"), TIMESTAMP),
+    "instant_ns": pa.int64(),
 }
 #: Kinds of text; a ``quoted`` one is a string of JSON.
 TEXT_KINDS = ("string", "quoted")
 #: Form of each kind of written times.
 TIME_FORMS = {"iso": ISO, "log": LOG, "tweet": TWEET}
-MICROS_PER_UNIT = {"s": 1_000_000, "ms": 1000, "us": 1}
+#: Microseconds per unit of an epoch; 0 stands for nanoseconds.
+MICROS_PER_UNIT = {"s": 1_000_000, "ms": 1000, "us": 1, "ns": 0}
 REASONS = {"bool": "bad_bool", "int64": "bad_number", "double": "bad_number"}
 #: Status of a cell, beside those of the kernels: its time is outside the years 1 to 9999.
 OUT_OF_RANGE = 4
@@ -158,14 +162,15 @@ class LineCells:
             micros = self._read(starts, ends, here, found, times, np.int64, int, TIME_FORMS[kind])
             if first < last:
                 self._reparse_spaced(micros, starts, ends, found, TIME_FORMS[kind])
-            column = _timestamps(micros, 1, found)
+            column = _timestamps(micros, found)
+        elif kind in MICROS_PER_UNIT:
+            unit = MICROS_PER_UNIT[kind]
+            column = _timestamps(self._read(starts, ends, here, found, epochs, np.int64, int, unit), found)
+        elif kind in ("instant", "instant_ns"):
+            nanos = self._read(starts, ends, here, found, instants, np.int64, int)
+            column = _masked(nanos, found) if kind == "instant_ns" else _timestamps(nanos // 1000, found)
         else:
-            numbers = self._read(starts, ends, here, found, integers, np.int64, _int64)
-            column = (
-                _masked(numbers, found)
-                if kind == "int64"
-                else _timestamps(numbers, MICROS_PER_UNIT.get(kind, 0), found)
-            )
+            column = _masked(self._read(starts, ends, here, found, integers, np.int64, _int64), found)
         if (self.good & (found >= BAD)).any():
             self._reject_found(name, kind, starts, ends, found, dead)
         return column, self.good & (found == EMPTY)
@@ -249,13 +254,10 @@ def _masked(values: npt.NDArray[Any], found: Any) -> pa.Array:
     return pa.array(values, mask=found != GOOD)
 
 
-def _timestamps(values: Numbers, unit: int, found: Any) -> pa.Array:
-    """Times as a column, from numbers of ``unit`` microseconds each (0: from nanoseconds)."""
-    if unit == 0:
-        values, unit = values // 1000, 1
-    beyond = (values > LATEST // unit) | (values < -(-EARLIEST // unit))
-    found[beyond & (found == GOOD)] = OUT_OF_RANGE
-    return _masked(np.where(found == GOOD, values, 0) * unit, found).view(TIMESTAMP)
+def _timestamps(micros: Numbers, found: Any) -> pa.Array:
+    """Times in microseconds since 1970 as a column; those out of range are marked."""
+    found[((micros > LATEST) | (micros < EARLIEST)) & (found == GOOD)] = OUT_OF_RANGE
+    return _masked(micros, found).view(TIMESTAMP)
 
 
 #: The characters of a decimal number.

@@ -41,9 +41,10 @@ class ParseLines(LineParser):
     fields : dict of str to (cell, kind) or (cell, kind, default)
         The fields of a record. A cell is given by its number, from 0 to 65,535, or by the first and the last number if
         a value spans several cells, such as date and time. Kinds are ``string``, ``int64``, ``double``, ``bool``
-        (true, false, 1, 0), and for times ``s``, ``ms``, ``us`` and ``ns`` (since 1970), ``iso`` (a date, or a date
-        and time; UTC without a zone) and ``log`` (10/Jun/1998:12:00:01 +0000). With a default, which may be null, the
-        cell may be missing or empty.
+        (true, false, 1, 0), and for times ``s``, ``ms``, ``us`` and ``ns`` (decimal numbers since 1970), ``iso`` (a
+        date, or a date and time, in ISO 8601; UTC without a zone), ``log`` (10/Jun/1998:12:00:01 +0000), ``instant``
+        (like ``iso``, or a whole number of ns since 1970) and ``instant_ns`` (the same as int64, in ns since 1970).
+        With a default, which may be null, the cell may be missing or empty.
     format : "delimited", "spaces" or "log", default "delimited"
         What separates cells: delimiters; runs of white space; or single blanks, with cells that may be in double
         quotes or brackets, as in logs of many forms. A quote after a backslash only ends a cell if no other does. For

@@ -39,7 +39,7 @@ def parse_time(text: Any, n: Any) -> Any:
             break
     if digits > 0:
         return sign * value, True
-    ok, time = parse_iso(text, 0, n)
+    ok, time, _ = parse_iso(text, 0, n)
     return time // 1000, ok
 
 
