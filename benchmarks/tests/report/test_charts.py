@@ -19,7 +19,7 @@ from riot_bench.report.store import ResultStore
 from riot_bench.report.tables import COLUMNS, format_interval
 from scipy import stats
 
-from benchmarks.tests.report.test_report import Page
+from benchmarks.tests.report.test_page import Page
 from benchmarks.tests.report.test_store import RELAY, SUITE
 from tests.drawn_images import decode
 

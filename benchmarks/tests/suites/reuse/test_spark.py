@@ -80,7 +80,7 @@ def clock(monkeypatch):
     clock = Clock()
     for module in (reuse_spark, capacity):
         monkeypatch.setattr(module, "time", clock)
-        monkeypatch.setattr(module, "ProcessTree", lambda: SimpleNamespace(spent=lambda: clock.cpu))
+        monkeypatch.setattr(module, "ProcessTree", lambda: SimpleNamespace(cpu_seconds=lambda: clock.cpu))
     return clock
 
 
