@@ -376,6 +376,19 @@ def test_number_of_cells_is_checked():
     assert taken(cells=2, more=True) == [0, 1, 2, 3]
     assert taken(cells=3, trailing=True) == [1, 2, 3]
     assert read([b"1,2,\r\n"], fields={"x": (0, "int64")}, cells=2, trailing=True)[1] == []
+    for line in (b"1 2 3 ", b"1 2 3\t", b" 1 2 3 \n"):
+        assert read([line], fields={"x": (0, "int64")}, format="spaces", cells=2, trailing=True)[1] == [
+            (0, "wrong_cells")
+        ]
+    spaced = read([b"1 2", b"1 2 ", b" 1\t2 \r\n"], fields={"x": (0, "int64")}, format="spaces", cells=2, trailing=True)
+    assert [row["x"] for row in spaced[0]] == [1, 1, 1]
+    for line in (b"1,2,3", b"1,2,3,", b"1,2,,", b"1,2, ,", b"1,2,3\n", b"1,2, "):
+        for lines in ([line], [b"1,2"] * 3 + [line, "ü,2".encode()]):
+            _, errors = read(lines, fields={"x": (0, "string")}, cells=2, trailing=True)
+            assert errors == [(lines.index(line), "wrong_cells")], line
+    for line in (b'1 "2" 3', b"1 [2] 3 ", b'1 "2"  '):
+        assert read([line], fields={"x": (0, "int64")}, format="log", cells=2, trailing=True)[1] == [(0, "wrong_cells")]
+    assert read([b'1 "2" '], fields={"x": (0, "int64")}, format="log", cells=2, trailing=True)[1] == []
 
 
 def test_empty_cells_and_null_texts_are_missing():

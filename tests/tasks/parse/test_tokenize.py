@@ -199,3 +199,36 @@ def test_tokens_of_another_encoding():
     assert [row["word"] for row in t.Tokenize(encoding="ascii", unicode=True).session().push({"payload": "é"})] == ["é"]
     with pytest.raises(ConfigError, match=r"encoding must be one of text .* got 'utf-9'"):
         t.Tokenize(encoding="utf-9")
+
+
+@pytest.mark.parametrize("split", ["words", "spaces", "punctuation"])
+@given(
+    st.lists(
+        st.text(st.sampled_from([*map(chr, range(128)), "é", "\x85", "\u2028"]), max_size=8), min_size=1, max_size=6
+    ),
+    st.booleans(),
+    st.booleans(),
+    st.sampled_from([None, "a", "#"]),
+)
+def test_tokens_do_not_depend_on_other_texts(split, texts, lowercase, trim, prefix):
+    if prefix == "#" and split != "spaces":
+        prefix = None
+    task = t.Tokenize(split=split, unicode=True, lowercase=lowercase, trim=trim, prefix=prefix)
+    rows = [{"seq": i, "payload": text} for i, text in enumerate([*texts, "é"])]
+    together = [(row["seq"], row["ordinal"], row["word"]) for row in task.session().push_many(rows)]
+    alone = [(row["seq"], row["ordinal"], row["word"]) for one in rows for row in task.session().push(one)]
+    assert together == alone
+
+
+def test_unicode_white_space_among_ascii_separates_tokens():
+    for more in ((), ({"payload": "é"},)):
+        for split in ("spaces", "punctuation"):
+            session = t.Tokenize(split=split, unicode=True).session()
+            words = [row["word"] for row in session.push_many([{"payload": "a\x1fb\x1cc\x1dd\x1ee"}, *more])]
+            assert words[:5] == ["a", "b", "c", "d", "e"]
+    assert [row["word"] for row in t.Tokenize(split="spaces").session().push({"payload": "a\x1fb c"})] == [
+        "a\x1fb",
+        "c",
+    ]
+    with pytest.raises(ConfigError, match="prefix"):
+        t.Tokenize(split="spaces", unicode=True, prefix="\x1f")

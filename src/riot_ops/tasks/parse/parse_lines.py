@@ -54,7 +54,7 @@ class ParseLines(LineParser):
     cells : int from 1 to 65,536, optional
         Number of cells that a line must have; None: at least as many as the fields need.
     trailing : bool, default False
-        Whether a line may end with one more, empty cell.
+        Whether a line may end with one more, empty cell; white space at the end never makes one.
     more : bool, default False
         Whether a line may have any number of further cells.
     skip : dict of int to str, optional
@@ -205,7 +205,7 @@ class ParseLines(LineParser):
         ]
         min_cells = max(needed, default=-1) + 1 if self.cells is None else self.cells
         wrong = counts < min_cells if self._more else counts != min_cells
-        if self.trailing and not self._more:
+        if self.trailing and not self._more and self.format != "spaces":
             wrong &= ~((counts == min_cells + 1) & lines.ends_with_delimiter)
         wrong &= lines.good
         if not wrong.any():

@@ -28,6 +28,8 @@ __all__ = ["Tokenize"]
 
 WORD = (string.ascii_letters + string.digits + "_").encode()
 SPACE = b" \t\n\r\x0b\x0c"
+#: What is white space in Unicode, among ASCII characters.
+UNICODE_SPACE = SPACE + b"\x1c\x1d\x1e\x1f"
 #: Separator between the tokens of a text that was split in Python.
 BREAK = "\n"
 #: Whether each byte is ASCII punctuation.
@@ -145,7 +147,8 @@ class Tokenize(StatelessTask):
         if self.split == "words":
             table[[b for b in range(256) if b not in WORD]] = SEPARATOR
         else:
-            table[list(SPACE + (string.punctuation.encode() if self.split == "punctuation" else b""))] = SEPARATOR
+            space = UNICODE_SPACE if self.unicode else SPACE
+            table[list(space + (string.punctuation.encode() if self.split == "punctuation" else b""))] = SEPARATOR
         if self.lowercase:
             upper = np.frombuffer(string.ascii_uppercase.encode(), np.uint8)
             table[upper] = upper + 32
