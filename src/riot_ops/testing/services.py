@@ -168,6 +168,8 @@ class Mosquitto(Service):
         Password of the user ``riot``; by default clients need no login.
     certificates : Path, optional
         Folder with ``ca.crt``, ``server.crt`` and ``server.key``, which adds TLS listeners.
+    client_certificates : bool, default False
+        Whether the TLS listeners require a certificate of that authority from clients.
     options : sequence of str
         More lines of its configuration.
 
@@ -186,11 +188,13 @@ class Mosquitto(Service):
         *,
         password: str | None = None,
         certificates: Path | None = None,
+        client_certificates: bool = False,
         options: Sequence[str] = (),
     ) -> None:
         super().__init__(folder)
         self._password = password
         self._certificates = certificates
+        self._client_certificates = client_certificates
         self._options = options
         tcp, ws, tls, wss = (free_port() for _ in range(4))
         self.url, self.ws = f"mqtt://127.0.0.1:{tcp}", f"ws://127.0.0.1:{ws}"
@@ -233,6 +237,7 @@ class Mosquitto(Service):
             if i >= 2:
                 for key, file_name in (("cafile", "ca.crt"), ("certfile", "server.crt"), ("keyfile", "server.key")):
                     lines.append(f"{key} {self._certificates}/{file_name}")
+                lines.append(f"require_certificate {str(self._client_certificates).lower()}")
         (self.folder / "mosquitto.conf").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
     def command(self) -> Sequence[str]:

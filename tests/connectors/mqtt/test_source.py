@@ -374,6 +374,31 @@ def test_spool_has_one_writer(mosquitto, subscribe, monkeypatch):
         Spool(Path(source.spool), 4 << 20)
 
 
+@pytest.mark.parametrize("same", [True, False], ids=["equal", "other"])
+def test_second_source_on_a_spool_does_not_close_the_first(mosquitto, subscribe, same):
+    first = subscribe(mosquitto.url, ("second",))
+    second = dataclasses.replace(first) if same else dataclasses.replace(first, qos=2)
+    if same:
+        second.open()
+    second.close()
+    second.close()
+    publish(mosquitto.url, "second", records(3))
+    wait(first, 3)
+    first.close()
+    with contextlib.closing(Spool(Path(first.spool), 4 << 20)):  # now it is free
+        pass
+
+
+def test_forgotten_source_does_not_hold_its_spool(mosquitto, subscribe):
+    first = subscribe(mosquitto.url, ("forgotten",))
+    second = dataclasses.replace(first)
+    second.open()
+    del second
+    first.close()
+    with contextlib.closing(Spool(Path(first.spool), 4 << 20)):
+        pass
+
+
 def test_one_of_two_clients_with_the_same_id_fails(mosquitto, subscribe, short_pauses):
     """One gives way, instead of driving the other one out again and again."""
     twins = [subscribe(mosquitto.url, ("twins",))]

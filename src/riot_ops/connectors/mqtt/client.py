@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 from riot_ops.connectors.mqtt.folder import folder_of
 from riot_ops.connectors.retry import Failure, retry
-from riot_ops.core.errors import ConfigError, ConnectorError, MissingExtraError
+from riot_ops.core.errors import ConfigError, ConnectorError, MissingExtraError, excerpt
 from riot_ops.core.parameters import Count, Positive, check_parameters
 from riot_ops.core.secret import Secret
 
@@ -29,6 +29,9 @@ PORTS = {"mqtt": 1883, "mqtts": 8883, "ws": 80, "wss": 443}
 MEMORY = "memory"
 #: Scheme of a broker made of files, which needs no server: see :mod:`riot_ops.connectors.mqtt.folder`.
 FOLDER = "file"
+
+#: Longest topic and longest will.
+MAX_TEXT_BYTES = 65_535
 
 USERNAME = "RIOT_OPS_MQTT_USERNAME"
 PASSWORD = "RIOT_OPS_MQTT_PASSWORD"  # noqa: S105 (the name of a variable)
@@ -68,6 +71,19 @@ class MQTTConnection:
     password : Secret or None, default the environment variable RIOT_OPS_MQTT_PASSWORD
     ca_file : str or None, default the system's authorities
         File with the certificates of trusted authorities, for TLS.
+    certificate : str or None
+        File with the client's certificate (PEM, with those of intermediate authorities), for brokers that identify
+        clients by certificates.
+    key : str or None, default the file of the certificate
+        File with the private key of the certificate, without a passphrase. It is read where the connection is opened,
+        on Spark also in the workers.
+    will_topic : str or None
+        Topic of the will: the message that the broker publishes once the connection ends without a disconnect.
+    will_payload : str, default ""
+        The will's message.
+    will_qos : 0, 1 or 2, default 1
+    will_retain : bool, default False
+        Whether the broker keeps the will for later subscribers.
     client_id : str or None
         Name of the client at the broker. Publishers add a random part to it, since a broker closes the older one of two
         connections with the same id.
@@ -85,6 +101,12 @@ class MQTTConnection:
     username: str | None = None
     password: Secret | None = None
     ca_file: str | None = None
+    certificate: str | None = None
+    key: str | None = None
+    will_topic: str | None = None
+    will_payload: str = ""
+    will_qos: Literal[0, 1, 2] = 1
+    will_retain: bool = False
     client_id: str | None = None
     protocol: Literal["5", "3.1.1"] = "5"
     keepalive_s: Count = 60
@@ -118,12 +140,32 @@ class MQTTConnection:
                 "url must have only scheme, host and a port from 1 (ws: and a path), as mqtt://host:1883; "
                 "give a login as username= and password=Secret.env(...)"
             )
-        if self.ca_file is not None and parts.scheme not in ("mqtts", "wss"):
-            raise ConfigError(f"ca_file is for mqtts:// and wss://, got url {self.url!r}")
+        for option in ("ca_file", "certificate", "key"):
+            if getattr(self, option) is not None and parts.scheme not in ("mqtts", "wss"):
+                raise ConfigError(f"{option} is for mqtts:// and wss://, got url {self.url!r}")
+        if self.key is not None and self.certificate is None:
+            raise ConfigError(f"key = {self.key!r} needs certificate, the file with the client's certificate")
+        self._check_will(parts.scheme)
         if not 0 < self.in_flight <= 65_535:
             raise ConfigError(f"in_flight must be between 1 and 65535, got {self.in_flight}")
         if self.client_id == "":
             raise ConfigError("client_id must not be empty")
+
+    def _check_will(self, scheme: str) -> None:
+        if self.will_topic is None:
+            for option in ("will_payload", "will_qos", "will_retain"):
+                if (value := getattr(self, option)) != getattr(MQTTConnection, option):
+                    raise ConfigError(f"{option} = {value!r} needs will_topic, the topic of the will")
+            return
+        if scheme not in PORTS:
+            raise ConfigError(f"will_topic is for brokers with connections, such as mqtt://, got url {self.url!r}")
+        if not self.will_topic or set(self.will_topic) & set("+#\0") or len(self.will_topic.encode()) > MAX_TEXT_BYTES:
+            raise ConfigError(
+                "will_topic must be the name of a topic, of at most 65,535 bytes, without '+', '#' and NUL, "
+                f"got {excerpt(self.will_topic, 100)!r}"
+            )
+        if len(self.will_payload.encode()) > MAX_TEXT_BYTES:
+            raise ConfigError("will_payload must have at most 65,535 bytes")
 
     @property
     def connection(self) -> MQTTConnection:
@@ -220,15 +262,36 @@ class PahoLink:
         if self.scheme in ("ws", "wss"):
             self.client.ws_set_options(path=path)
         if self.scheme in ("mqtts", "wss"):
-            try:
-                self.client.tls_set(ca_certs=connection.ca_file)
-            except OSError as error:  # a missing file, or one without certificates
-                raise ConnectorError(f"the CA file {connection.ca_file} cannot be used: {error}") from None
+            self._set_tls(connection)
+        if connection.will_topic is not None:
+            self.client.will_set(
+                connection.will_topic, connection.will_payload, connection.will_qos, connection.will_retain
+            )
         user, password = connection.credentials
         if user is not None or password is not None:
             self.client.username_pw_set(user or "", password)
         self._user = user
         self._wake_pair: tuple[socket.socket, socket.socket] | None = None
+
+    def _set_tls(self, connection: MQTTConnection) -> None:
+        context = ssl.create_default_context()
+        try:
+            if connection.ca_file is not None:
+                context = ssl.create_default_context(cafile=connection.ca_file)
+        except OSError as error:  # a missing file, or one without certificates
+            raise ConnectorError(f"the CA file {connection.ca_file} cannot be used: {error}") from None
+        if connection.certificate is not None:
+            files = f"{connection.certificate} and {connection.key}" if connection.key else connection.certificate
+            try:
+                # with a password OpenSSL does not ask for one on the terminal
+                context.load_cert_chain(connection.certificate, connection.key, lambda: "")
+            except (OSError, ValueError) as error:
+                reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or "not a certificate"
+                raise ConnectorError(
+                    f"the certificate and key in {files} cannot be used: {reason} (both in PEM, the key without a "
+                    "passphrase)"
+                ) from None
+        self.client.tls_set_context(context)
 
     def connected(self, session_present: bool) -> None:
         """Handle a new connection; called before any other packet is sent or received."""
@@ -303,7 +366,11 @@ class PahoLink:
         until = min(until, time.monotonic() + RESPONSE_TIMEOUT_S)
         while self._response is None:
             if self.client.socket() is None:
-                raise ConnectorError("it closed the connection instead of answering", retryable=True)
+                hint = ""
+                if self.scheme in ("mqtts", "wss"):
+                    given = self.connection.certificate is not None
+                    hint = "; does it accept the certificate?" if given else "; does it want a certificate?"
+                raise ConnectorError(f"it closed the connection instead of answering{hint}", retryable=True)
             if time.monotonic() > until:
                 raise ConnectorError("it does not answer", retryable=True)
             self.wait(0.1)

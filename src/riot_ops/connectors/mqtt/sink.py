@@ -34,7 +34,9 @@ class MQTTSink(MQTTPublication, Sink):
         Field with the message; None: a JSON object of the record.
     columns, qos, retain, expiry_s, user_properties
         As for :class:`riot_ops.tasks.PublishMQTT`.
-    url, username, password, ca_file, client_id, protocol, keepalive_s, in_flight, timeout_s
+    url, username, password, ca_file, certificate, key, will_topic, will_payload, will_qos, will_retain
+        As for :class:`~riot_ops.connectors.mqtt.client.MQTTConnection`.
+    client_id, protocol, keepalive_s, in_flight, timeout_s
         As for :class:`~riot_ops.connectors.mqtt.client.MQTTConnection`.
 
     Examples

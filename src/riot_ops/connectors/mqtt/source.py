@@ -6,6 +6,7 @@ import atexit
 import itertools
 import math
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -81,7 +82,9 @@ class MQTTSource(MQTTConnection, Source):
         End after this many messages of the spool.
     idle_s : float or None, seconds, default None
         End when no message has arrived for this long.
-    url, username, password, ca_file, protocol, keepalive_s, in_flight, timeout_s
+    url, username, password, ca_file, certificate, key, will_topic, will_payload, will_qos, will_retain
+        As for :class:`~riot_ops.connectors.mqtt.client.MQTTConnection`.
+    protocol, keepalive_s, in_flight, timeout_s
         As for :class:`~riot_ops.connectors.mqtt.client.MQTTConnection`.
 
     Shapes and rates
@@ -181,6 +184,7 @@ class MQTTSource(MQTTConnection, Source):
                 known = _RECEIVERS[self.spool] = self, receiver
             if known[0] != self:
                 raise ConfigError(f"the spool {self.spool} is in use by another source of this process")
+            _HOLDERS.setdefault(self.spool, {})[id(self)] = weakref.ref(self)
             return known[1]
 
     def _ready_receiver(self) -> Receiver:
@@ -188,15 +192,19 @@ class MQTTSource(MQTTConnection, Source):
         try:
             receiver.wait_ready()
         except ConnectorError:
-            self.close()  # the next call connects again, and another source may use the spool
+            _close_receiver(self.spool)  # the next call connects again, and another source may use the spool
             raise
         return receiver
 
     def close(self) -> None:
+        """Stop receiving, unless another source object with the same parameters still uses the receiver."""
         with _LOCK:
-            known = _RECEIVERS.pop(self.spool) if self.spool in _RECEIVERS else None
-        if known is not None:
-            known[1].close()
+            holders = _HOLDERS.get(self.spool, {})
+            holders.pop(id(self), None)
+            used = any(holder() is not None for holder in holders.values())
+            known = _RECEIVERS.get(self.spool)
+        if known is not None and not used and known[0] == self:
+            _close_receiver(self.spool)
 
     # -- source ------------------------------------------------------------------------------------
 
@@ -273,14 +281,24 @@ class MQTTSource(MQTTConnection, Source):
             known[1].commit(int(end["seq"]))
 
 
+#: By spool: the receiver with the first source that used it, and the sources that use it by ``id()``.
 _RECEIVERS: dict[str, tuple[MQTTSource, Receiver]] = {}
+_HOLDERS: dict[str, dict[int, weakref.ref[MQTTSource]]] = {}
 _LOCK = threading.Lock()
+
+
+def _close_receiver(spool: str) -> None:
+    with _LOCK:
+        _HOLDERS.pop(spool, None)
+        known = _RECEIVERS.pop(spool, None)
+    if known is not None:
+        known[1].close()
 
 
 @atexit.register
 def _close_all() -> None:
-    for source, _ in list(_RECEIVERS.values()):
-        source.close()
+    for spool in list(_RECEIVERS):
+        _close_receiver(spool)
 
 
 def _check_filter(topic: str) -> None:

@@ -52,6 +52,15 @@ class PublishMQTT(MQTTPublication, StatelessTask):
     password : Secret or None, default the environment variable RIOT_OPS_MQTT_PASSWORD
     ca_file : str or None, default the system's authorities
         File with the certificates of trusted authorities.
+    certificate : str or None
+        File with the client's certificate (PEM), for brokers that identify clients by certificates.
+    key : str or None, default the file of the certificate
+        File with its private key, without a passphrase.
+    will_topic : str or None
+        Topic of the message that the broker publishes once the connection ends without a disconnect.
+    will_payload : str, default ""
+    will_qos : 0, 1 or 2, default 1
+    will_retain : bool, default False
     client_id : str or None
         Prefix of the client's identifier, to which each process adds a random part.
     protocol : "5" or "3.1.1", default "5"
