@@ -1,4 +1,8 @@
-"""Refuse a task that would overwrite a column of its input by accident."""
+"""Refuse a task that would overwrite a column of its input by accident.
+
+Output schemas are compared: that of the task, and those for a result or an input column of another name. If the output
+then has both columns, one overwrites the other.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +20,7 @@ from riot_ops.core.order import is_ordinal
 __all__ = ["checked_output_schema", "results_of"]
 
 #: Names that no column of a user has.
-_OTHER = "riot_ops_other_{}"
+_UNUSED_NAME = "riot_ops_other_{}"
 
 
 def checked_output_schema(task: Operator, schema: pa.Schema, results: Set[str] = frozenset()) -> pa.Schema:
@@ -31,14 +35,17 @@ def checked_output_schema(task: Operator, schema: pa.Schema, results: Set[str] =
     writes = task.writes()
     if writes is not None and not writes:
         return out
-    made = {*schema.names} & {*out.names}
+    overwritten = {*schema.names} & {*out.names}
     if writes is not None:
-        made &= writes
-    made = {n for n in made - task.replaces - results if n not in ("seq", "event_time") and not is_ordinal(n)}
-    if not made:
+        overwritten &= writes
+    overwritten -= task.replaces | results | {"seq", "event_time"}
+    overwritten = {name for name in overwritten if not is_ordinal(name)}
+    if not overwritten:
         return out
     lost = (
-        _lost_to_default(task, schema, made) or _lost_to_other(task, schema, made) or _lost_unread(task, schema, made)
+        _lost_by_default_name(task, schema, overwritten)
+        or _lost_unrelated_column(task, schema, overwritten)
+        or _lost_input_column(task, schema, overwritten)
     )
     if lost is not None:
         raise _error(task, schema, lost)
@@ -46,7 +53,7 @@ def checked_output_schema(task: Operator, schema: pa.Schema, results: Set[str] =
 
 
 def results_of(task: Operator, schema: pa.Schema, out: pa.Schema, results: Set[str]) -> Set[str]:
-    """Return the columns of an output that are results of tasks, given those of the input; not what a parser reads."""
+    """Return the columns of an output that are results of tasks, given those of the input; none of a parser."""
     kept = results & set(out.names)
     if task.category in ("Parse", "Custom"):
         return kept
@@ -54,12 +61,12 @@ def results_of(task: Operator, schema: pa.Schema, out: pa.Schema, results: Set[s
     return kept | ((set(out.names) - set(schema.names)) if writes is None else writes)
 
 
-def _lost_to_default(task: Operator, schema: pa.Schema, made: set[str]) -> str | None:
+def _lost_by_default_name(task: Operator, schema: pa.Schema, overwritten: set[str]) -> str | None:
     """Find a column that has the default name of a result, and that the output would keep if that had another name."""
-    other = _OTHER.format(0)
+    other = _UNUSED_NAME.format(0)
     for field in _parameters(task):
         name = getattr(task, field.name)
-        if isinstance(name, str) and name in made and name == field.default:
+        if isinstance(name, str) and name in overwritten and name == field.default:
             renamed = _replace(task, {field.name: other})
             names = [] if renamed is None else _names(renamed, schema)
             if renamed is not None and name in names and other in names and other not in renamed.requires():
@@ -67,22 +74,22 @@ def _lost_to_default(task: Operator, schema: pa.Schema, made: set[str]) -> str |
     return None
 
 
-def _lost_to_other(task: Operator, schema: pa.Schema, made: set[str]) -> str | None:
+def _lost_unrelated_column(task: Operator, schema: pa.Schema, overwritten: set[str]) -> str | None:
     """Find a column that the task neither reads nor names, and that the output would keep if it had another name."""
     values = [(getattr(task, field.name), field) for field in _parameters(task)]
     given = {text for value, field in values if not _is_default(value, field) for text in _texts(value)}
-    unnamed = sorted(made - set(task.requires()) - given)
+    unnamed = sorted(overwritten - set(task.requires()) - given)
     if not unnamed:
         return None
-    other = {name: _OTHER.format(i) for i, name in enumerate(unnamed)}
+    other = {name: _UNUSED_NAME.format(i) for i, name in enumerate(unnamed)}
     names = _names(task, pa.schema([f.with_name(other.get(f.name, f.name)) for f in schema]))
     return next((name for name in unnamed if name in names and other[name] in names), None)
 
 
-def _lost_unread(task: Operator, schema: pa.Schema, made: set[str]) -> str | None:
-    """Find a column that the task reads, but whose place a result takes that has this name whatever is read."""
-    other = _OTHER.format(0)
-    for name in sorted(made & set(task.requires())):
+def _lost_input_column(task: Operator, schema: pa.Schema, overwritten: set[str]) -> str | None:
+    """Find a column that the task reads, and that a result of a fixed name would overwrite."""
+    other = _UNUSED_NAME.format(0)
+    for name in sorted(overwritten & set(task.requires())):
         changes = {
             field.name: other if value == name else tuple(other if one == name else one for one in value)
             for field in _parameters(task)
@@ -97,14 +104,15 @@ def _lost_unread(task: Operator, schema: pa.Schema, made: set[str]) -> str | Non
 
 
 def _error(task: Operator, schema: pa.Schema, lost: str) -> ConfigError:
-    renaming = []
+    """Return the error, with the parameters that would give the result another name."""
+    parameters = []
     for field in _parameters(task):
         if getattr(task, field.name) is None or isinstance(getattr(task, field.name), str):
             renamed = _replace(task, {field.name: "other"})
             names = [] if renamed is None else _names(renamed, schema)
             if renamed is not None and any("other" in n for n in names) and lost not in (renamed.writes() or ()):
-                renaming.append(f"{field.name}=")
-    way = f"give its result another name ({' or '.join(renaming)}), or " if renaming else ""
+                parameters.append(f"{field.name}=")
+    way = f"give its result another name ({' or '.join(parameters)}), or " if parameters else ""
     return ConfigError(
         f"{task.name()} writes the column {lost!r}, which its input has already and would lose: {way}"
         "rename or drop that column before"
@@ -136,6 +144,7 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def _replace(task: Operator, changes: Mapping[str, Any]) -> Operator | None:
+    """Return the task with other parameters; None if it refuses them."""
     try:
         return task.replace(**changes)
     except ConfigError:
@@ -143,6 +152,7 @@ def _replace(task: Operator, changes: Mapping[str, Any]) -> Operator | None:
 
 
 def _names(task: Operator, schema: pa.Schema) -> list[str]:
+    """Return the names of the output; none if the task refuses the schema."""
     try:
         return list(task.output_schema(schema).names)
     except ConfigError:
