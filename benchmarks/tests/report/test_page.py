@@ -19,9 +19,10 @@ from pathlib import Path
 
 import psutil
 import pytest
+from riot_bench.harness.measure import Measure
 from riot_bench.report import files, runner, tables
 from riot_bench.report.plan import PlannedExperiment, plan_experiments
-from riot_bench.report.store import Result, ResultStore
+from riot_bench.report.store import DONE, Result, ResultStore
 from riot_bench.report.tables import COLUMNS, to_csv
 from scipy import stats
 from typer.testing import CliRunner
@@ -144,6 +145,16 @@ def test_page_is_complete_and_self_contained(tmp_path: Path) -> None:
         assert words in page.text
     assert "<b>" not in text
     assert "5 of 7 measures with a target reach it" in page.text
+    missed = next(row for row in page.rows if row[0] == "sample/relay/spark/10000B")
+    assert missed[7] == "missed"
+    findings = text.partition("<h2>Findings</h2>")[2].partition("</section>")[0]
+    told = re.findall(r">([^<>]*(?:<wbr>[^<>]*)*) instead of ≥ 100,000", findings)
+    assert [one.replace("<wbr>", "") for one in told] == [
+        "sample/relay/spark/10000B: 10,900 messages/s",  # the widest miss first
+        "sample/relay/spark/1000B: 60,000 messages/s",
+    ]
+    assert text.index("<h2>Findings</h2>") < text.index("sample/relay/local/50B".replace("/", "/<wbr>"))
+    assert "what the project wants of itself" in findings
     files.write_report(filled(tmp_path / "words", [WORDS]), [WORDS])
     text = (tmp_path / "words" / "index.html").read_text(encoding="utf-8")
     assert "with a target" not in Page(text).text.partition("<svg")[0]
@@ -484,3 +495,24 @@ def test_killed_report_ends_its_experiment(tmp_path: Path, where: Path) -> None:
     one.wait(timeout=30)
     report("--experiment", "sample/hangs", "--page", "--out", tmp_path / "r")
     assert "the program was killed" in Page((tmp_path / "r" / "index.html").read_text(encoding="utf-8")).text
+
+
+def test_figures_of_a_busy_machine_are_marked() -> None:
+    quiet, busy = (Measure("x", 1.0, "s", load=((before, 1.5),)) for before in (1.9, 2.6))
+    assert tables.measure_cells(quiet)[-1] == "1.9, 1.5"
+    assert tables.measure_cells(busy)[-1] == "2.6, 1.5 ⚠ busy machine"
+    result = Result(of(sample_suite.SILENT), [quiet, busy], 1, DONE, "", 1.0, {}, "")
+    assert any(note.startswith("1 of 2 measures, marked by ⚠") for note in tables.list_remarks(result))
+    assert "1 measures, marked by ⚠" in tables.describe_findings([result])
+
+
+def test_findings_begin_with_the_widest_miss() -> None:
+    given = [
+        Measure("half", 50.0, "x/s", reach=100),
+        Measure("good", 200.0, "x/s", reach=100),
+        Measure("slow", 30.0, "ms", reach=10, at_most=True),
+        Measure("lost", 1.0, "messages", reach=0, at_most=True),
+        Measure("open", 1.0, "ratio", reach=10, lower_bound=True),
+    ]
+    found = tables.list_findings([Result(of(sample_suite.SILENT), given, 1, DONE, "", 1.0, {}, "")])
+    assert [(key, m.measure) for key, m in found] == [("sample/silent", name) for name in ("lost", "slow", "half")]

@@ -87,8 +87,8 @@ def test_experiments_are_found_by_suite_and_key() -> None:
     assert len({one.key for one in everything}) == len(everything)
 
 
-def test_quick_form_of_all_experiments_takes_at_most_28_minutes() -> None:
-    assert sum(one.experiment.seconds[0] for one in plan_experiments()) <= 1680
+def test_quick_form_of_all_experiments_takes_at_most_30_minutes() -> None:
+    assert sum(one.experiment.seconds[0] for one in plan_experiments()) <= 1800
     assert all(one.experiment.seconds[0] <= one.experiment.seconds[1] for one in plan_experiments())
 
 

@@ -14,10 +14,13 @@ from riot_bench.report.store import DONE, MISSING, Result
 from riot_bench.report.tables import (
     COLUMNS,
     count_reached,
+    describe_findings,
     describe_forms,
     describe_missing,
     describe_origin,
     describe_state,
+    format_finding,
+    list_findings,
     list_remarks,
     measure_cells,
 )
@@ -90,8 +93,10 @@ for (const button of document.querySelectorAll("th button"))
 """
 METHOD = {
     "Value": "the median of repeated runs. A measure that must hold in each run, for example that nothing is lost or "
-    "that results are equal, shows the worst run. The column “load” is the machine's highest load average over a "
-    "minute, before the experiment and when the value was measured.",
+    "that results are equal, shows the worst run.",
+    "Load": "the machine's highest load average over a minute, before the experiment and when the value was measured. "
+    "The first contains the benchmark's own earlier work, up to 2 on two cores; above that (⚠) other work ran at the "
+    "same time, and the figure means little. The second contains the benchmark's own threads.",
     "Interval": f"the mean and its 95 % confidence interval by Student's t, of {MIN_VALUES} or more repetitions; for "
     "ratios the geometric mean and its interval, from their logarithms; for rates and times cut at 0. Runs without a "
     "value count neither here nor in the column “runs”. A measure of a single run with as many parts, such as "
@@ -101,7 +106,8 @@ METHOD = {
     "tried.",
     "Published": "the paper's value, on its machines and with its engines: compare orders of magnitude and the order "
     "of figures, not digits.",
-    "Reach": "the target of a measure; measures without a target only inform.",
+    "Reach": "the target of a measure: what the project wants of itself, chosen before the measurement. “missed” marks "
+    "a measure that does not reach it. Measures without a target only inform.",
     "Process": "each experiment runs in its own process with a time limit; an experiment that fails or hangs is "
     "reported here and does not stop the others.",
 }
@@ -117,8 +123,6 @@ def render_page(title: str, results: Sequence[Result], charts: Mapping[str, Sequ
     charts : mapping of str to sequence of Chart
         Charts by experiment.
     """
-    met, asked = count_reached(results)
-    reached = f" {met} of {asked} measures with a target reach it." if asked else ""
     beside = describe_missing(results)
     about = "".join(f"<dt>{escape(k)}</dt><dd>{escape(v)}</dd>" for k, v in describe_origin(results).items())
     method = "".join(f"<dt>{escape(k)}</dt><dd>{escape(v)}</dd>" for k, v in METHOD.items())
@@ -141,10 +145,11 @@ def render_page(title: str, results: Sequence[Result], charts: Mapping[str, Sequ
 <body>
 <header>
 <h1>{escape(title)}</h1>
-<p>{escape(describe_forms(results) + reached)}</p>{f'<p class="dim">{escape(beside)}</p>' if beside else ""}
+<p>{escape(describe_forms(results))}</p>{f'<p class="dim">{escape(beside)}</p>' if beside else ""}
 <dl>{about}</dl>
 </header>
 <main>
+{_findings(results)}
 {_summary(results)}
 {"".join(parts)}</main>
 <footer>
@@ -155,6 +160,17 @@ def render_page(title: str, results: Sequence[Result], charts: Mapping[str, Sequ
 </body>
 </html>
 """
+
+
+def _findings(results: Sequence[Result]) -> str:
+    """Render what a reader must know first: the targets that are missed."""
+    rows = "".join(
+        f'<li><span class="bad">{escape(format_finding(m)).replace("/", "/<wbr>")}</span> '
+        f'(<a href="#{_anchor(key)}">{escape(key)}</a>)</li>'
+        for key, m in list_findings(results)
+    )
+    text = f"<p>{escape(describe_findings(results))}</p>"
+    return f"<section><h2>Findings</h2>\n{text}{f'<ul>{rows}</ul>' if rows else ''}</section>"
 
 
 def _summary(results: Sequence[Result]) -> str:

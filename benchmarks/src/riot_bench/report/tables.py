@@ -13,16 +13,21 @@ from riot_bench.harness.measure import Measure
 from riot_bench.report.intervals import MIN_VALUES, interval_of
 from riot_bench.report.plan import not_shown
 from riot_bench.report.store import DONE, LATE, MISSING, Result, differing_origin
+from riot_bench.report.summary import BUSY_LOAD
 
 __all__ = [
     "COLUMNS",
     "count_reached",
+    "describe_findings",
     "describe_forms",
     "describe_missing",
     "describe_origin",
     "describe_state",
+    "format_finding",
     "format_interval",
     "format_value",
+    "is_loaded",
+    "list_findings",
     "list_remarks",
     "measure_cells",
     "to_csv",
@@ -110,9 +115,9 @@ def measure_cells(measure: Measure) -> list[str]:
         measure.unit,
         "" if measure.published is None else format_number(measure.published),
         "" if measure.reach is None else f"{'≤' if measure.at_most else '≥'} {format_number(measure.reach)}",
-        {None: "", True: "yes", False: "no"}[measure.met],
+        {None: "", True: "yes", False: "missed"}[measure.met],
         measure.against,
-        format_load(measure),
+        format_load(measure) + " ⚠ busy machine" * is_loaded(measure),
     ]
 
 
@@ -152,6 +157,49 @@ def count_reached(results: Iterable[Result]) -> tuple[int, int]:
     """Count the measures that reach their target, and those that have one."""
     met = [m.met for result in results for m in result.measures if m.met is not None]
     return sum(met), len(met)
+
+
+def list_findings(results: Iterable[Result]) -> list[tuple[str, Measure]]:
+    """Return the measures that miss their target, each with the key of its experiment, the widest miss first."""
+    missed = [(result.planned.key, m) for result in results for m in result.measures if m.met is False]
+    return sorted(missed, key=lambda one: -_miss(one[1]))
+
+
+def _miss(measure: Measure) -> float:
+    """Return by which factor a measure misses its target; infinite where the target is 0."""
+    value, reach = measure.value, measure.reach or 0.0
+    low, high = (reach, value) if measure.at_most else (value, reach)
+    return high / low if low > 0 and math.isfinite(value) else math.inf
+
+
+def describe_findings(results: Sequence[Result]) -> str:
+    """Describe how many targets are reached, what a target is, and how many figures are of a busy machine."""
+    met, asked = count_reached(results)
+    text = f"{met} of {asked} measures with a target reach it" if asked else "No measure has a target"
+    text += ". A target (“reach”) is what the project wants of itself, not what a paper reports."
+    loaded = sum(is_loaded(m) for result in results for m in result.measures)
+    if loaded:
+        text += f" {loaded} measures, marked by ⚠, were taken while other work loaded the machine; they mean little."
+    return text
+
+
+def format_finding(measure: Measure) -> str:
+    """Format a measure that misses its target.
+
+    >>> format_finding(Measure("x/lost", 3.0, "messages", reach=0, at_most=True))
+    'x/lost: 3 messages instead of ≤ 0'
+    """
+    target = f"{'≤' if measure.at_most else '≥'} {format_number(measure.reach or 0.0)}"
+    return f"{measure.measure}: {format_value(measure)} {measure.unit} instead of {target}"
+
+
+def is_loaded(measure: Measure) -> bool:
+    """Return whether the machine did other work before a run; the benchmark's own earlier work causes up to 2.
+
+    >>> [is_loaded(Measure("x", 1.0, "s", load=((before, 9.0),))) for before in (2.0, 2.1)]
+    [False, True]
+    """
+    return any(before > BUSY_LOAD for before, _ in measure.load)
 
 
 def describe_origin(results: Sequence[Result]) -> dict[str, str]:
@@ -196,6 +244,11 @@ def list_remarks(result: Result) -> list[str]:
         notes.append(f"{within} of {of} measures have an interval within one run: runs may differ more.")
     if lost := sum(len(m.measured) < len(m.runs) for m in result.measures):
         notes.append(f"{lost} of {of} measures have no value in some run; those runs are not counted.")
+    if loaded := sum(map(is_loaded, result.measures)):
+        notes.append(
+            f"{loaded} of {of} measures, marked by ⚠, are of a busy machine: a load above {BUSY_LOAD:g} before the "
+            "run, to which other work contributed. They mean little."
+        )
     if bounds := sum(format_value(m).startswith("≥") for m in result.measures):
         notes.append(f"{bounds} of {of} measures are lower bounds, marked by ≥.")
     return notes
@@ -207,6 +260,9 @@ def to_markdown(title: str, results: Sequence[Result], charts: Mapping[str, Sequ
     if beside := describe_missing(results):
         lines += [_cell(beside), ""]
     lines += [f"- {name}: {_cell(text)}" for name, text in describe_origin(results).items()]
+    findings = list_findings(results)
+    lines += ["", "## Findings", "", _cell(describe_findings(results))]
+    lines += ["", *(f"- {_cell(format_finding(m))} ({_cell(key)})" for key, m in findings)] if findings else []
     lines += ["", "| experiment | state | form | seconds | measures | reached |", "|---|---|---|---:|---:|---:|"]
     for result in results:
         met, asked = count_reached([result])

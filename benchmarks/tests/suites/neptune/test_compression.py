@@ -48,6 +48,10 @@ def test_compression_compares_all_settings(monkeypatch):
         for mode in neptune_compression.MODES:
             assert len(found[f"neptune/compression/{data}/{mode}/throughput"].values) == 3
             assert found[f"neptune/compression/{data}/{mode}/bytes"].value == pytest.approx(100.5, abs=0.5)
+            if mode != "off":
+                gain = found[f"neptune/compression/{data}/{mode}/vs-off"]
+                assert gain.value == pytest.approx(0.5, abs=0.02) and len(gain.values) == 3
+                assert gain.published == (1 if data == "equipment" else None)
         tests = [name for name in found if re.fullmatch(rf"neptune/compression/{data}/throughput/.*/p", name)]
         assert len(tests) == 6
         assert all(COMPRESSION[data] in found[name].against for name in tests)

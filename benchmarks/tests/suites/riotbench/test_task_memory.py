@@ -32,7 +32,7 @@ def test_failed_process_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("suite", "key", "given", "measured"),
     [
-        (micro, "micro/spark", {"task": ("XML", "KAL"), "runner": "spark"}, "micro/spark/XML/peak"),
+        (micro, "micro/spark", {"task": ("KAL",), "runner": "spark"}, "micro/spark/KAL/peak"),
         (
             applications,
             "app/spark",

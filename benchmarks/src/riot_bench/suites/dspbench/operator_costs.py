@@ -18,6 +18,7 @@ from riot_bench.harness.measure import Measure
 from riot_ops.graph.lowering import Route, Step
 from riot_ops.ingest.step import IngestStep
 from riot_ops.ingest.watermarks import WatermarkGenerator
+from riot_ops.measure.metrics import quantiles
 from riot_ops.runtime.engine import Engine
 
 __all__ = ["OperatorCost", "measure_operators", "operator_measures"]
@@ -36,8 +37,8 @@ class OperatorCost:
         Input and output records.
     bytes_in, bytes_out : int
         Their size in Arrow's memory format, all fields.
-    per_record : list of float
-        Seconds per input record of each batch.
+    per_record : list of (float, int)
+        Seconds per input record of each call, and its input records.
     state : int
         Bytes of state at the end.
     """
@@ -46,7 +47,7 @@ class OperatorCost:
     rows_out: int = 0
     bytes_in: int = 0
     bytes_out: int = 0
-    per_record: list[float] = field(default_factory=list)
+    per_record: list[tuple[float, int]] = field(default_factory=list)
     state: int = 0
 
     def add(self, inputs: Sequence[pa.RecordBatch], outputs: Sequence[pa.RecordBatch], seconds: float) -> None:
@@ -57,11 +58,12 @@ class OperatorCost:
         self.bytes_in += sum(b.nbytes for b in inputs)
         self.bytes_out += sum(b.nbytes for b in outputs)
         if rows:
-            self.per_record.append(seconds / rows)
+            self.per_record.append((seconds / rows, rows))
 
     def figures(self) -> dict[str, tuple[float, str]]:
         """Return the figures by name, with their units."""
-        p50, p95 = (float(v) for v in np.quantile(self.per_record or [math.nan], (0.5, 0.95)))
+        times, rows = np.array(self.per_record or [(math.nan, 1)]).T
+        p50, p95 = quantiles(times, rows, (0.5, 0.95))  # over records: a small batch counts less than a large one
         return {
             "selectivity": (_ratio(self.rows_out, self.rows_in), "records/record"),
             "time-p50": (1e9 * p50, "ns/record"),

@@ -86,9 +86,9 @@ METHOD = {
     "Latency": "from when a line is due until a record that it triggered is delivered, at half of the peak rate of all "
     "cores; on one core at half of the peak rate of one core. On Spark a record is delivered when its micro-batch is "
     "committed.",
-    "Time of operators": "time of a call over the records that 4,096 lines lead to, per input record, in "
-    "process on one "
-    "core; for a source, the time of reading.",
+    "Time of operators": "time of a call over the records that 4,096 lines lead to, per input record, in process on "
+    "one core; for a source, the time of reading. Median and 95th percentile are over records, each of which has the "
+    "mean of its call.",
     "Size of records": "in Arrow's memory format, with the number of the message and the event time.",
     "CPU and memory": "of the process and all that it started; shared pages count proportionally.",
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -28,6 +29,10 @@ MODES = {
 LINES, SEED, ALPHA = 20_000, 1, 0.05
 #: Share of random bytes in the mixed data, which compresses to a ratio between the two coefficients.
 NOISE = 0.3
+
+
+#: Ratio of the throughputs by data, where the thesis found no effect.
+NO_EFFECT = {"equipment": 1.0}
 
 
 class CompressionRun(NamedTuple):
@@ -85,6 +90,11 @@ def _measures(data: str, size: int, found: dict[str, list[CompressionRun]]) -> I
         yield _median_measure(
             f"{at}/{mode}/compressed", [run.compressed for run in runs], "share", "of the blocks on the link"
         )
+    rates = groups["throughput"][1]
+    for mode in list(MODES)[1:]:
+        gains = [a / b for a, b in zip(rates[mode], rates["off"], strict=True)]
+        one = _median_measure(f"{at}/{mode}/vs-off", gains, "ratio", f"throughput; thesis: {COMPRESSION[data]}")
+        yield replace(one, published=NO_EFFECT.get(data))
     for figure, (_, values) in groups.items():
         for (a, b), tested in tukey_kramer(values).items():
             note = f"Tukey–Kramer over the four settings: {a} minus {b} is {tested.statistic:,.4g}; alpha {ALPHA:g}"

@@ -118,6 +118,6 @@ EXPERIMENTS = (
         "The same on Spark with two cores, over the first two minutes of CITY's week at a thousand times its pace (in "
         "the quick form nine seconds, and STATS alone). A record is delivered when its micro-batch is committed.",
         suite_figures("app", r"spark/\w+/\w+", "application and stream"),
-        (60, 2400),
+        (50, 2400),
     ),
 )
