@@ -48,6 +48,8 @@ class ApplicationJob(Job):
     settings: tuple[str, ...] = ()
     _files: dict[str, Path] = field(default_factory=dict, init=False, repr=False)
 
+    reads_mqtt: ClassVar[bool] = False
+
     def __post_init__(self) -> None:
         self.application: Application = application(self.name)
         self.name = self.application.name

@@ -11,6 +11,7 @@ from rich.console import Console
 from riot_ops.cli.feed import Feed
 from riot_ops.cli.job import Job
 from riot_ops.cli.record_feed import RecordFeed
+from riot_ops.connectors.mqtt.source import MESSAGES
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.schema import RAW
 from riot_ops.core.source import Source
@@ -46,6 +47,13 @@ class FlowJob(Job):
     def _feed(self) -> Feed:
         """Return a feed of text lines, or of records if the source declares other fields than lines have."""
         assert self._source.schema is not None
+        if self.mqtt is not None and not {*self._source.schema.names} <= {*MESSAGES.names}:
+            raise ConfigError(
+                f"--mqtt gives the fields {', '.join(MESSAGES.names)}, but the source {self._source.id!r} declares "
+                f"{', '.join(self._source.schema.names)}"
+            )
+        if self.mqtt is not None:
+            return super()._feed()
         if set(self._source.schema.names) <= set(RAW.names):
             return super()._feed()
         return RecordFeed(

@@ -22,6 +22,7 @@ from rich.table import Table
 from riot_ops import dataflows
 from riot_ops import tasks as t
 from riot_ops.cli.feed import Feed
+from riot_ops.cli.mqtt_feed import MQTTFeed, split_login
 from riot_ops.cli.progress import Progress, announce_interrupts, redirect_stderr, run_in_thread, show_log
 from riot_ops.cli.riotbench_plots import draw_sensor
 from riot_ops.cli.run_folder import RunFolder
@@ -32,6 +33,7 @@ from riot_ops.core.errors import ConfigError, MissingExtraError, did_you_mean, e
 from riot_ops.core.file_sink import FileSink
 from riot_ops.core.interrupts import TERMINATED, handle_termination
 from riot_ops.core.paths import local_path, safe_file_name
+from riot_ops.core.secret import Secret
 from riot_ops.core.sink import MemorySink
 from riot_ops.core.source import Source
 from riot_ops.core.text_sinks import FILE_SINKS
@@ -54,12 +56,16 @@ RUN_ARTIFACTS = (
     "models",
     "broker",
     "spool",
+    "mqtt",
     "annotations.txt",
     "known_sensors.bloom",
     "charts",
     "spark.log",
 )
 
+
+#: Options that say how to read the broker of ``--mqtt``.
+MQTT_OPTIONS = ("topic", "client_id", "ca_file", "certificate", "certificate_key")
 
 #: What an interrupted run says that has committed nothing.
 NONE_KEPT = "no results of this run are kept"
@@ -78,6 +84,12 @@ class Job:
     encoding: str = "utf-8"
     time: str | None = None
     key: str | None = None
+    mqtt: str | None = None
+    topic: tuple[str, ...] = ()
+    client_id: str | None = None
+    ca_file: str | None = None
+    certificate: str | None = None
+    certificate_key: str | None = None
     runner: str = "spark"
     out: Path | None = None
     out_format: str = "parquet"
@@ -109,6 +121,8 @@ class Job:
     #: How a run in process gathers records without --buffering, and options that this kind of job refuses.
     default_buffering: ClassVar[Buffering | None] = None
     unsupported_options: ClassVar[tuple[str, ...]] = ()
+    #: Whether this kind of job may read messages of a broker.
+    reads_mqtt: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         known = (*dataflows.BUILDERS, "learn", "micro")  # this class runs RIoTBench's, subclasses the others
@@ -134,6 +148,7 @@ class Job:
         for option in (*self.unsupported_options, *UNSUPPORTED_OPTIONS.get(self.name, ())):
             if (value := getattr(self, option)) != getattr(Job, option):
                 raise ConfigError(f"--{option.replace('_', '-')} is not for {self.name}, got {value!r}; leave it out")
+        self._check_mqtt()
         for name in ("out", "input", "checkpoint"):
             if (path := getattr(self, name)) is not None:
                 setattr(self, name, local_path(path, f"--{name}"))
@@ -161,12 +176,43 @@ class Job:
             raise MissingExtraError("--runner spark (--runner local does without)", "spark")
         self.feed = self._feed()
 
+    def _check_mqtt(self) -> None:
+        """Check the options of ``--mqtt``, and take the login out of its address."""
+        self._login: tuple[str | None, Secret | None] = None, None
+        if self.mqtt is None:
+            for option in MQTT_OPTIONS:
+                if value := getattr(self, option):
+                    raise ConfigError(f"--{option.replace('_', '-')} needs --mqtt, got {value!r}")
+            return
+        self.mqtt, *login = split_login(self.mqtt)
+        self._login = login[0], login[1]  # type: ignore[assignment]
+        if not self.reads_mqtt:
+            raise ConfigError(f"--mqtt is for etl, stats, pred and a dataflow's JSON file, not for {self.name}")
+        for option in ("input", "format", "encoding", "time", "key", "rate", "speed", "curve", "form", "seed"):
+            if (value := getattr(self, option)) != getattr(Job, option):
+                raise ConfigError(f"--{option} cannot be combined with --mqtt, got {str(value)!r}; leave it out")
+        self.plot = False  # of what is read, which cannot be read again
+
     @property
     def _has_input(self) -> bool:
         """Whether files are read instead of generated messages."""
         return self.input is not None
 
     def _feed(self) -> Feed:
+        if self.mqtt is not None:
+            return MQTTFeed(
+                **self._feed_options,
+                url=self.mqtt,
+                topics=tuple(self.topic),
+                username=self._login[0],
+                password=self._login[1],
+                ca_file=self.ca_file,
+                certificate=self.certificate,
+                certificate_key=self.certificate_key,
+                client_id=self.client_id,
+                limit=None if self.messages == Job.messages else self.messages,
+                folder=self.folder,
+            )
         if self.time_unit is not None:
             raise ConfigError(
                 f"--time-unit is for a dataflow's JSON file; {self.name} takes milliseconds since 1970 or ISO 8601"
@@ -286,7 +332,11 @@ class Job:
         """Return what distinguishes this run from others: the application and all options that decide its input."""
         return {
             "application": self.name,
-            "input": str(self.input.absolute()) if self.input is not None else f"{self.sensors} {self.stream} sensors",
+            "input": self.describe_input()
+            if self.mqtt is not None
+            else str(self.input.absolute())
+            if self.input is not None
+            else f"{self.sensors} {self.stream} sensors",
             "seed": self.seed,
             "form": self.form,
             "runner": self.runner,
@@ -310,6 +360,10 @@ class Job:
             return self.source(paced=True)
         services = self.services
         if not services.has_models():
+            if self.mqtt is not None:
+                raise ConfigError(
+                    f"pred over --mqtt needs trained models, and {services.models_url} has none: --models"
+                )
             with console.status("training the first models …"):
                 services.train().run(services.load(self.source(paced=False)), sinks=MemorySink())
         updates = UPDATES_SCHEMA.empty_table() if self.broker is None else services.model_updates()
@@ -322,11 +376,12 @@ class Job:
     def dataflow(self, services: LocalServices) -> Dataflow:
         """Build the application with its stores, and its Bloom filter from the sensors of the source."""
         if self.name == "etl":
-            return self.feed.adapt(services.etl(self._sensors()))
+            return self.feed.adapt(services.etl(None if self.mqtt is not None else self._sensors()))
         if self.name == "pred":
             sensors = len(self._sensors()) if self.form == "paper" else 1
             return services.pred(self.cores or os.cpu_count() or 1, self.form, sensors)
-        return self.feed.adapt(services.stats(self._sensors(), self.form, self.feed.schema))
+        known = None if self.mqtt is not None else self._sensors()
+        return self.feed.adapt(services.stats(known, self.form, self.feed.schema))
 
     def _warm_up(self) -> None:
         """Run over a few records with temporary stores to compile the kernels once and not in every worker."""

@@ -45,6 +45,8 @@ class LearningJob(Job):
     #: Each batch is a file of the embedded broker, so batches are bounded by time.
     default_buffering: ClassVar[Buffering | None] = Buffering(flush_ms=100)
 
+    reads_mqtt: ClassVar[bool] = False
+
     def __post_init__(self) -> None:
         self.name = "pred"
         super().__post_init__()

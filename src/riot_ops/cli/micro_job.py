@@ -32,6 +32,8 @@ class MicroJob(Job):
 
     task: str = "KAL"
 
+    reads_mqtt: ClassVar[bool] = False
+
     def __post_init__(self) -> None:
         if self.input is not None:
             raise ConfigError("micro generates its input: --input is for applications and for a dataflow's JSON file")

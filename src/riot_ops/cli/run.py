@@ -33,6 +33,8 @@ EXAMPLES = """**Examples**
 
 `riot-ops run stats --input readings.csv --format csv --time time --key device` · over any CSV file with a header
 
+`riot-ops run stats --mqtt mqtts://broker:8883 --topic 'city/#' --runner local` · over the messages of a broker
+
 `riot-ops run stats --curve city --messages 3900000` · at the original benchmark's pace: a week in ten minutes
 
 `riot-ops run stats --rate 7000 --messages 70000` · at 7,000 messages per second
@@ -102,6 +104,21 @@ def run(
         _option(INPUT, "Unit of the numbers in --time, for a dataflow's JSON file: s, ms, us or ns since 1970."),
     ] = None,
     key: Annotated[str | None, _option(INPUT, "Column with the sensor's id, in CSV files.")] = None,
+    mqtt: Annotated[
+        str | None,
+        _option(
+            INPUT, "Broker to read messages of --stream from, such as mqtts://host:8883; until Ctrl-C or --messages."
+        ),
+    ] = None,
+    topic: Annotated[list[str] | None, _option(INPUT, "With --mqtt: topic filter; repeatable; default: #.")] = None,
+    client_id: Annotated[
+        str | None, _option(INPUT, "With --mqtt: name of the client; default: one for the folder of the results.")
+    ] = None,
+    ca_file: Annotated[str | None, _option(INPUT, "With --mqtt: certificates of trusted authorities.")] = None,
+    certificate: Annotated[str | None, _option(INPUT, "With --mqtt: the client's certificate (PEM).")] = None,
+    certificate_key: Annotated[
+        str | None, _option(INPUT, "With --mqtt: its private key; default: in the file of the certificate.")
+    ] = None,
     rate: Annotated[float | None, _option(INPUT, "Messages per second; default: no limit.")] = None,
     speed: Annotated[
         float | None,
@@ -224,6 +241,12 @@ def run(
         time=time,
         time_unit=time_unit,
         key=key,
+        mqtt=mqtt,
+        topic=tuple(topic or ()),
+        client_id=client_id,
+        ca_file=ca_file,
+        certificate=certificate,
+        certificate_key=certificate_key,
         rate=rate,
         speed=speed,
         curve=curve,

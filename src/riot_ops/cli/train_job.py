@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 from rich.console import Console
@@ -25,6 +25,8 @@ BENCHMARK = "benchmark"
 @dataclass
 class TrainJob(Job):
     """A run of TRAIN, whose source is ticks at the pace of the options; each tick names a span to train on."""
+
+    reads_mqtt: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         super().__post_init__()

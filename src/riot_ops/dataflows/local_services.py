@@ -71,25 +71,32 @@ class LocalServices:
 
     # -- applications ------------------------------------------------------------------------------
 
-    def etl(self, sensors: Sequence[str]) -> Dataflow:
-        """Build ETL over a stream of these sensors."""
-        annotations = self.out / "annotations.txt"
-        lines = (f"{name}:unit {i:05d}" for i, name in enumerate(sensors) if ":" not in name)
-        annotations.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    def etl(self, sensors: Sequence[str] | None) -> Dataflow:
+        """Build ETL over a stream of these sensors; None: they are not known, and neither checked nor annotated."""
+        options: dict[str, Any] = {}
+        if sensors is not None:
+            annotations = self.out / "annotations.txt"
+            lines = (f"{name}:unit {i:05d}" for i, name in enumerate(sensors) if ":" not in name)
+            annotations.write_text("\n".join(lines) + "\n", encoding="utf-8")
+            options = {"known_sensors": self.save_filter(sensors), "annotations": annotations}
         return dataflows.etl(
             self.stream,
-            known_sensors=self.save_filter(sensors),
-            annotations=annotations,
+            **options,
             store=self.table_url,
             table=TABLE,
             publish={"url": self.broker_url, "topic": f"etl/{self.stream}"},
         )
 
-    def stats(self, sensors: Sequence[str], form: str | None = None, schema: StreamSchema | None = None) -> Dataflow:
-        """Build STATS over a stream of these sensors; it publishes only if a broker is given."""
+    def stats(
+        self, sensors: Sequence[str] | None, form: str | None = None, schema: StreamSchema | None = None
+    ) -> Dataflow:
+        """Build STATS over a stream of these sensors; it publishes only if a broker is given.
+
+        Sensors that are not known (None) are not checked.
+        """
         publish: dict[str, object] = {"url": self.broker_url, "topic": f"stats/{self.stream}"}
-        options: dict[str, Any] = {"known_sensors": self.save_filter(sensors)}
-        if form == "plots":
+        options: dict[str, Any] = {} if sensors is None else {"known_sensors": self.save_filter(sensors)}
+        if form == "plots" and sensors is not None:
             options = self._charts(form, len(sensors) * len((schema or stream_schema(self.stream)).numeric))
         return dataflows.stats(schema or self.stream, publish=None if self.broker is None else publish, **options)
 

@@ -27,7 +27,7 @@ from riot_ops.core.schema import RAW, TIMESTAMP
 from riot_ops.core.secret import Secret
 from riot_ops.core.source import Offset, Source, Split, register_source
 
-__all__ = ["MQTTSource"]
+__all__ = ["MESSAGES", "MQTTSource"]
 
 BATCH_ROWS = 8192
 BATCH_BYTES = 64 << 20
