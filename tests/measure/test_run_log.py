@@ -35,10 +35,10 @@ def test_commits_are_told_at_most_once_a_minute(log, now, told):
         now[0] = float(second)
         log.committed(Summary(messages=100 * second))
     assert told() == [
-        "the dataflow 'fl\\now' has committed 0 messages (0/s), of which 0 records were rejected",
-        "the dataflow 'fl\\now' has committed 6,000 messages (100/s), of which 0 records were rejected",
-        "the dataflow 'fl\\now' has committed 12,000 messages (100/s), of which 0 records were rejected",
-        "the dataflow 'fl\\now' has committed 18,000 messages (100/s), of which 0 records were rejected",
+        "the dataflow 'fl\\now' has committed 0 messages (0/s), and rejected 0 records",
+        "the dataflow 'fl\\now' has committed 6,000 messages (100/s), and rejected 0 records",
+        "the dataflow 'fl\\now' has committed 12,000 messages (100/s), and rejected 0 records",
+        "the dataflow 'fl\\now' has committed 18,000 messages (100/s), and rejected 0 records",
     ]
 
 
@@ -80,7 +80,7 @@ def test_run_tells_start_commit_rejects_and_end(told):
     assert lines[0] == "the dataflow 'service' runs in process"
     assert lines[
         1
-    ] == "the dataflow 'service' has committed 5 messages ({}/s), of which 1 records were rejected".format(
+    ] == "the dataflow 'service' has committed 5 messages ({}/s), and rejected 1 records".format(
         lines[1].split("(")[1].split("/s")[0]
     )
     assert lines[2] == "the dataflow 'service' has rejected 1 more records: in: wrong_type 1"

@@ -28,7 +28,7 @@ def test_fault_is_found(kind, name, law):
     ("fault", "law"),
     [
         ("accepts all", "^state was loaded although it should say 'version"),
-        ("forgets", r"^state was refused \(.*\), but has changed what was there"),
+        ("forgets", r"^state was refused \(.*\), but has changed the earlier state"),
         ("says nothing", "^the refusal does not say 'version"),
     ],
 )

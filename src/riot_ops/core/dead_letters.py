@@ -116,7 +116,7 @@ class _Rejected(NamedTuple):
 
 
 def json_text(record: Any) -> str:
-    """Write a record, or a value of one, as JSON; never raises, whatever the value contains.
+    """Write a record, or a value of one, as JSON; never raises for any value.
 
     >>> json_text({"device": b"ok", "value": {1}})
     '{"device": "ok", "value": "{1} (set)"}'

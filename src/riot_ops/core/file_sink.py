@@ -1,4 +1,4 @@
-"""Sinks that write files: what they share, and Parquet."""
+"""Sinks that write files: their common base, and Parquet."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class FileSink(Sink):
 
     @abstractmethod
     def read_file(self, path: Path, stream: str) -> pa.Table:
-        """Read a file; a :class:`ConnectorError` names one that cannot be read."""
+        """Read a file; a :class:`ConnectorError` names an unreadable file."""
 
     def bind(self, schemas: Mapping[str, pa.Schema]) -> FileSink:
         sink = copy.copy(self)

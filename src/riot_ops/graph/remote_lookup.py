@@ -91,7 +91,7 @@ def _reading(stream: str, stages: Iterable[_Stage]) -> set[str]:
 
 
 def _sources(stream: str, steps: Mapping[str, Step]) -> list[str]:
-    """Return the sources of a stream; one that reaches it by several paths occurs once for each."""
+    """Return the sources of a stream; a source that reaches it by several paths occurs once for each."""
     step = steps.get(stream)
     if step is None or isinstance(step.operator, IngestStep):
         return [stream]

@@ -18,7 +18,7 @@ __all__ = ["StreamSource"]
 
 #: Rows that :meth:`StreamSource.latest` reads at once without a limit; they are buffered until they are read.
 MAX_ROWS = 1 << 20
-#: Approximate limit of bytes that it reads at once, whatever the limit of rows.
+#: Approximate limit of bytes that it reads at once, for any limit of rows.
 MAX_BYTES = 32 << 20
 
 

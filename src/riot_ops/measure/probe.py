@@ -53,7 +53,7 @@ class Probe:
 
     Pass it to ``run`` or ``start``. Latency is by message number: a record that a task derives keeps
     the number of the message that triggered it, so that the latency of a window's result is that of
-    the window's last message. What a task emits at the end of its input, without a trigger, is
+    the window's last message. Output of a task at the end of its input, without a trigger, is
     counted but has no latency.
 
     Parameters

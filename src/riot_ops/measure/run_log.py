@@ -1,4 +1,4 @@
-"""What a run says in the log at level INFO: its start, its commits, rejected records, lag, and its end."""
+"""Log messages of a run at level INFO: its start, its commits, rejected records, lag, and its end."""
 
 from __future__ import annotations
 
@@ -41,23 +41,23 @@ class RunLog:
         self._lagging = False
 
     def started(self, runner: str, *, continued: bool) -> None:
-        """Say that the run has begun."""
+        """Log the start of the run."""
         _log.info("the dataflow %r runs %s%s", self._name, runner, ", continued from its checkpoint" * continued)
 
     def committed(self, summary: Summary) -> None:
-        """Say what has been committed, rejected since, and whether the run keeps up."""
+        """Log the progress, new rejections, and whether the run keeps up."""
         now = self._clock()
         if self._first_commit or now - self._committed_at >= LOG_SECONDS:
             rate = (summary.messages - self._messages) / max(now - self._committed_at, 1e-3)
             _log.info(
-                "the dataflow %r has committed %s messages (%s/s), of which %s records were rejected",
+                "the dataflow %r has committed %s messages (%s/s), and rejected %s records",
                 self._name, f"{summary.messages:,}", f"{rate:,.0f}", f"{summary.errors:,}",
             )  # fmt: skip
             self._first_commit, self._committed_at, self._messages = False, now, summary.messages
-        self._tell_rejected(summary, now)
-        self._tell_lag(summary, now)
+        self._log_rejections(summary, now)
+        self._log_lag(summary, now)
 
-    def _tell_rejected(self, summary: Summary, now: float) -> None:
+    def _log_rejections(self, summary: Summary, now: float) -> None:
         more = {name: n - self._rejected.get(name, 0) for name, n in summary.reasons.items()}
         more = {name: n for name, n in more.items() if n}
         if not more or now - self._rejected_at < LOG_SECONDS:
@@ -66,7 +66,7 @@ class RunLog:
         _log.info("the dataflow %r has rejected %s more records: %s", self._name, f"{sum(more.values()):,}", reasons)
         self._rejected, self._rejected_at = dict(summary.reasons), now
 
-    def _tell_lag(self, summary: Summary, now: float) -> None:
+    def _log_lag(self, summary: Summary, now: float) -> None:
         lag = summary.latency.last_s()
         lags = lag >= LAG_SECONDS
         if (not lags and not self._lagging) or (lags == self._lagging and now - self._lag_at < LOG_SECONDS):
@@ -80,7 +80,7 @@ class RunLog:
         self._lagging, self._lag_at = lags, now
 
     def ended(self, summary: Summary, error: BaseException | None = None) -> None:
-        """Say how the run has ended; of an error, only its type."""
+        """Log the end of the run; only the type of an error."""
         if error is None:
             how = "has ended"
         elif isinstance(error, KeyboardInterrupt):

@@ -103,7 +103,7 @@ class SharedSource:
                     found.extend((inputs, *_count_rows(inputs)) for inputs in self.source.read_inputs(self.name, split))
             self.offset = end
             self._tries = 0
-        except Exception as error:  # a user's code or store, whatever it raises
+        except Exception as error:  # a user's code or store may raise anything
             self._handle_failure(error)
             if all_or_nothing or self.failure is None:
                 return []

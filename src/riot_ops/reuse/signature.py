@@ -5,7 +5,7 @@ same way, and so on up to the sources. A signature is the SHA-256 of exactly tha
 anything downstream is part of it.
 
 - A **task** is its name, version and parameters, including defaults. A user's function is the label and revision given
-  for it; without a revision it is equal to no other, whatever its code. So is a task with an unnamed secret.
+  for it; without a revision it is equal to no other, even with equal code. So is a task with an unnamed secret.
 - A **source** is its description, its declared fields and its role: where messages of several sources are numbered
   together, its place among these sources; where several are read as one log, also the others.
 - A **sink** is its name and type.

@@ -91,7 +91,7 @@ class SinkWriter:
         sinks = self._submission.sinks
         try:
             self._lock = FolderLock(folder for sink in sinks.values() for folder in sink.folders())
-        except Exception as error:  # a user's store, whatever it raises
+        except Exception as error:  # a user's store may raise anything
             if not restarted:
                 raise
             return dict.fromkeys(sinks, error)
@@ -134,7 +134,7 @@ class SinkWriter:
                 if writer is not None:
                     writer.write(stream, batch)
                     self._uncommitted[name][stream] += batch.num_rows
-            except Exception as error:  # a user's function or store, whatever it raises
+            except Exception as error:  # a user's function or store may raise anything
                 self._fail_sink(name, error)
                 writer = None
             if writer is None:

@@ -135,7 +135,7 @@ class _TopicWriter(Writer):
 
     def abort(self) -> None:
         if self._path is not None:
-            # closing writes what is buffered, and so fails on a full disk
+            # closing writes buffered data, and so fails on a full disk
             with contextlib.suppress(OSError, pa.ArrowException):
                 self._file.close()
             with contextlib.suppress(OSError):

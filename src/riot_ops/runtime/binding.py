@@ -75,7 +75,7 @@ def _as_source(name: str, given: Any, schema: pa.Schema) -> Source:
         return given
     if isinstance(given, str | Path):
         lines = set(schema.names) == set(RAW.names) and Path(given).suffix != ".parquet"
-        return replay(given) if lines else read(given)  # text messages are lines, whatever their content
+        return replay(given) if lines else read(given)  # text messages are lines, with any content
     if isinstance(given, list | tuple):
         if not all(isinstance(record, Mapping) for record in given):
             raise ConfigError("a list as source must hold dicts, one per record")

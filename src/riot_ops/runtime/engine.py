@@ -113,7 +113,7 @@ class Engine:
     def process(self, inputs: Mapping[str, list[pa.RecordBatch]], *, flush: bool | Collection[str] = False) -> Batches:
         """Push batches through the steps; returns the non-empty batches of each output stream.
 
-        ``flush`` ends the streams of all steps, or of those named: they emit what they hold.
+        ``flush`` ends the streams of all steps, or of those named: they emit the records that they hold.
         """
         made: dict[str, list[Any]] = {}
         ending = flush if isinstance(flush, Collection) else self.states if flush else ()

@@ -207,7 +207,7 @@ class _Job:
     check_interrupt: Callable[[], None] = lambda: None  # raises a Ctrl-C that was deferred
 
     def is_busy(self) -> bool:
-        """Whether a commit is under way, or not possible yet without losing what was processed."""
+        """Whether a commit is in progress, or would lose processed records."""
         return self.partly_written or self.closing or (self.checkpoint is not None and bool(self.partial_sources))
 
     def run(self, batch_size: int, buffering: Buffering) -> None:
@@ -245,7 +245,7 @@ class _Job:
             elif self.message is not None:
                 self._commit(self.message)  # which is idempotent
             else:
-                self._close_epoch()  # keep what has been processed
+                self._close_epoch()  # keep processed records
             end_sinks(self.flow, self.sinks, self.routes)
             raise
         except BaseException as error:

@@ -2,7 +2,7 @@
 
 Work that depends on no other record is done for several batches at once: stateless steps, and for keyed steps sorting
 the records and hashing their keys. A keyed step itself, or one that is not reentrant, takes the batches one by one in
-the order of their arrival. So each step sees what it would see on one core, its state is in one place, and the results
+the order of their arrival. So each step has the same input as on one core, its state is in one place, and the results
 are equal to the last row.
 
 Spreading the *keys* of a step over threads was measured and rejected: for STATS, splitting the records by key and
@@ -130,7 +130,7 @@ class GatherStage(PipelineStage):
             return
         if self._numbered:
             batches = [with_ordinals(materialize(b), self._numbered) for b in batches]
-        if len(batches) == 1 and isinstance(batches[0], DerivedRecords):  # which the step may accept as it is
+        if len(batches) == 1 and isinstance(batches[0], DerivedRecords):  # which the step may accept unchanged
             in_flight.gathered[self.index] = batches[0]
             return
         batch = merge_sorted([materialize(b) for b in batches], self._order)
@@ -230,7 +230,7 @@ class Pipeline:
         return in_flight
 
     def finish(self, in_flight: InFlightBatch) -> Batches:
-        """Wait for a batch and return its output; raises what a step raised."""
+        """Wait for a batch and return its output; raise the error of a step."""
         in_flight.done.wait()
         if in_flight.failures:
             raise in_flight.failures[min(in_flight.failures)]

@@ -18,7 +18,7 @@ __all__ = ["Reader"]
 #: Assumed bytes of a record before any has been read, and the minimum number of records to read at once.
 ASSUMED_ROW_BYTES, MIN_ROWS = 256, 16
 #: Reads of a source while a batch waits for more records or for the steps, and the maximum time between two of them.
-#: So many records come together that the fixed cost of a batch counts little, also at high rates.
+#: Records of a batch from which its fixed cost is small, even at high rates.
 READS, MAX_READ_SECONDS = 4, 0.005
 
 
@@ -108,7 +108,7 @@ class Reader(threading.Thread):
                     stopped.wait(left)  # records that come now come together
 
     def _read_limit(self, name: str) -> int:
-        """Return how many records to read: what the open batch has room for, or a whole batch if that is little."""
+        """Return how many records to read: the room of the open batch, or a whole batch if that is little."""
         size, rows = self._buffer.room_left(name)
         record = max(self._bytes[name], 1.0)
         if size < MIN_ROWS * record:

@@ -26,7 +26,7 @@ __all__ = ["Session"]
 
 
 def _exact_kind(value: Any) -> pa.DataType:
-    """Return the type that holds a number or time exactly; float64 for numbers that it holds, and for what is neither.
+    """Return the type that holds a number or time exactly; float64 for numbers that it holds, and for other values.
 
     >>> _exact_kind(3), _exact_kind(2**53 + 1), _exact_kind(2**64 - 1)
     (DataType(double), DataType(int64), DataType(uint64))
@@ -79,7 +79,7 @@ class Session:
         self._state = KeyedState(task) if isinstance(task, KeyedOperator) else None
 
     def push(self, event: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """Process one event; returns what the task emits for it.
+        """Process one event; returns the output for it.
 
         A field that the task reads may be left out if it has no value. But if the event also has a field that the
         task does not know, the name may be misspelt: that raises :class:`~riot_ops.core.errors.ConfigError`.
@@ -129,7 +129,7 @@ class Session:
             self._schema = schema
             if made is not None and due is not None:
                 made = with_ordinals(made, [name for name in TIMER_ORDINALS if name in schema.names])
-            # timer output comes before the record that moved time, or first where records have no numbers
+            # timer output precedes the record that moved time, or is first if records have no numbers
             parts = [b for b in (self._typed(due), made) if b is not None]
             if len(parts) == 2:
                 parts = [sort_rows(concatenate(parts))]

@@ -176,8 +176,8 @@ class KeyedState:
     def _turn_back(self, before: int, time: int, seq: int, sure: int, ticks: Ticks) -> list[pa.RecordBatch]:
         """Prepare for an earlier stream time; returns the timer output of a task that handles ticks itself.
 
-        Such a task releases what it holds, as at the end of a stream, and starts again. Of other tasks, keys that were
-        too old for sure are dropped, and the others count as seen by now.
+        Such a task emits the records that it holds, as at the end of a stream, and starts again. Of other tasks, keys
+        that were too old for sure are dropped, and the others count as seen by now.
         """
         if self._moves:
             end = Ticks(NEVER, np.zeros(1, np.int64), np.array([END]), np.array([seq]), 1, ticks.lag, ticks.origin)
@@ -401,7 +401,7 @@ class KeyedState:
         self._live = live.size
 
     def _expire_keys(self) -> None:
-        """Drop expired keys once as many slots have been added as the last check looked at."""
+        """Drop expired keys once the slots have doubled since the last check."""
         if self.index.ttl and self.index.size > 2 * self._live + 1024:
             self._drop_expired(self._sure)
 

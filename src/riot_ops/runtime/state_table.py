@@ -1,4 +1,4 @@
-"""State as a table: what a task knows of each key, decoded from snapshots.
+"""State as a table: the state of each key, decoded from snapshots.
 
 A snapshot names its fields and their types, so the task itself is not needed.
 """

@@ -281,7 +281,7 @@ def _forward(source: int, target: int, busy: threading.Lock) -> None:
         with busy:
             data = os.read(source, 1 << 16)
             rest = stderr(data) if data else stderr.held
-            with contextlib.suppress(OSError):  # even if the terminal is gone, the JVM must not block
+            with contextlib.suppress(OSError):  # the JVM must not block, even without a terminal
                 while rest:
                     rest = rest[os.write(target, rest) :]
 

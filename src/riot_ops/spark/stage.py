@@ -128,8 +128,8 @@ def cached_engines(run: str) -> dict[tuple[int, int], CachedEngine]:
 class StageProcessor:
     """Runs the stages after one shuffle of a plan, counted from 1, for each bucket.
 
-    Tasks emit what they hold when all ``sources`` have ended. Without ``sink_routes`` the records for sinks are
-    emitted as blocks. A checkpoint without a manifest is identified by ``owner``, which is kept in the bucket
+    Tasks emit the records that they hold when all ``sources`` have ended. Without ``sink_routes`` the records for sinks
+    are emitted as blocks. A checkpoint without a manifest is identified by ``owner``, which is kept in the bucket
     ``OWNER_BUCKET`` and must not change.
     """
 

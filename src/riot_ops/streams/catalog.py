@@ -42,7 +42,7 @@ class CatalogEntry:
         The number that the benchmark's rates belong to. (It does not say how many meters there are:
         6,000 that report within ten minutes make its peak rate.)
     domain, period, distribution : str
-        What is measured, how often a sensor reports, and how the message rate is distributed.
+        The measured quantity, the interval of reports, and the distribution of the message rate.
     curve : function of the speed-up
         Message rate over time in the benchmark.
     speedup : float

@@ -108,7 +108,7 @@ def check_state_versions(case: Case) -> None:
             assert text in str(error), f"the refusal does not say {text!r}: {error}"
         else:
             raise AssertionError(f"state was loaded although it should say {text!r}")
-        assert session.snapshot() == before, f"state was refused ({text}), but has changed what was there"
+        assert session.snapshot() == before, f"state was refused ({text}), but has changed the earlier state"
     again = TaskRun(task)
     again.session.restore(data)
     run.rows = []

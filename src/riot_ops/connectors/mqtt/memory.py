@@ -92,7 +92,7 @@ class MemoryBroker:
             return list(itertools.islice(queue, start, stop))
 
     def wake(self) -> None:
-        """Make all calls of :meth:`wait` look at ``woken`` again."""
+        """Make all calls of :meth:`wait` check ``woken`` again."""
         with self._published:
             self._published.notify_all()
 

@@ -44,7 +44,7 @@ NO_MASK.flags.writeable = False
 
 
 def readonly(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return the array marked read-only, so that kernels see one argument type whatever its origin."""
+    """Return the array marked read-only, so that kernels see one argument type for any origin."""
     if not array.flags.writeable:
         return array
     view = array.view()

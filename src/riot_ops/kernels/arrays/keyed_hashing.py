@@ -25,7 +25,7 @@ from riot_ops.kernels.text.numbers import load8
 
 __all__ = ["SECRET", "combine_keyed", "hash_spans_keyed", "hash_words_keyed", "new_secret", "siphash_1_3_128"]
 
-#: Words of a secret: 10 for mixing, of which 6 are odd factors; 2 for nulls; 2 for SipHash; 2 for combining.
+#: Words of a secret: 10 for mixing, 6 of them odd factors; 2 for nulls; 2 for SipHash; 2 for combining.
 WORDS = 16
 _FACTORS = slice(2, 8)
 

@@ -79,7 +79,7 @@ def _is_http(data: Any, p: Any) -> Any:
 def cut_words(data: Any, begins: Any, stops: Any) -> None:
     """Write the spans of the parts that others contain: the words of the request, and the client.
 
-    The method is the first word, the protocol the last one if it is HTTP, the resource what is between.
+    The method is the first word, the protocol the last one if it is HTTP, the resource the part between.
     """
     client = 2 if stops[2] > begins[2] else 0
     begins[_CLIENT], stops[_CLIENT] = begins[client], stops[client]
@@ -173,7 +173,7 @@ def _cut_access_log(data: Any, start: Any, end: Any, begins: Any, stops: Any) ->
 
 @kernel
 def cut_access_logs(data: Any, starts: Any, ends: Any, valid: Any, begins: Any, stops: Any, faults: Any) -> None:
-    """Write the spans of the parts of lines by ``_cut_access_log``, and what it returns; a line break is ignored."""
+    """Write the spans of the parts of lines by ``_cut_access_log``, and return its result; a line break is ignored."""
     for i in range(starts.size):
         faults[i] = 0
         if valid.size > 0 and not valid[i]:

@@ -177,7 +177,7 @@ def parse_instant(data: Any, start: Any, end: Any) -> Any:
 def parse_epoch(data: Any, start: Any, end: Any, unit: Any) -> Any:
     """``(ok, microseconds)`` of a decimal number of units since 1970, rounded down.
 
-    A unit has ``unit`` microseconds; 0 stands for nanoseconds, which must be in int64. Any larger number of the other
+    A unit has ``unit`` microseconds; 0 means nanoseconds, which must be in int64. Any larger number of the other
     units gives a time after the year 9999, or before the year 1.
     """
     p = start

@@ -20,7 +20,7 @@ _PROBE = bytes(range(128)) + rb"\u0041 ~{AA~} +AEE- " + b"\x1b$B0!\x1b(B \x0e0\x
 
 
 def is_utf8_codec(encoding: str) -> bool:
-    """Whether a name of a codec stands for UTF-8.
+    """Whether a codec of this name is UTF-8.
 
     >>> is_utf8_codec("U8"), is_utf8_codec("latin-1")
     (True, False)

@@ -53,7 +53,7 @@ class RoundsSource(TextLineSource):
 
 
 class EarningsSource(TextLineSource):
-    """Rewards: an action and what it earned, such as ``page3,81``: whole normal numbers that are not below 0.
+    """Rewards: an action and its reward, such as ``page3,81``: whole normal numbers that are not below 0.
 
     The means of the three actions are 30, 60 and 80, their deviations 12, 30 and 10.
 

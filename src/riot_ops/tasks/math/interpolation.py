@@ -124,9 +124,9 @@ def close_gaps(
 
     The rows of key ``touched[k]`` are ``order[edges[k]:edges[k + 1]]``. ``waiting[s]`` counts the records that key s
     holds; -1: its gap is too long. Row i is released by row ``released_by[i]`` (-1: not yet), its time or number is
-    ``places[i]``, and ``gaps[i]`` says whether it can be filled. What the key held before the batch is released by row
-    ``first[k]``, and filled between the readings in ``bounds[k]``: their values, and the time of the earlier one as
-    seen from the later.
+    ``places[i]``, and ``gaps[i]`` says whether it can be filled. Records that the key held before the batch are
+    released by row ``first[k]``, and filled between the readings in ``bounds[k]``: their values, and the time of the
+    earlier one as seen from the later.
     """
     for k in range(touched.size):
         s = touched[k]

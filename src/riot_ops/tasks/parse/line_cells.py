@@ -54,7 +54,7 @@ CELL_TYPES: dict[str, pa.DataType] = {
 TEXT_KINDS = ("string", "quoted")
 #: Form of each kind of written times.
 TIME_FORMS = {"iso": ISO, "log": LOG, "tweet": TWEET}
-#: Microseconds per unit of an epoch; 0 stands for nanoseconds.
+#: Microseconds per unit of an epoch; 0: nanoseconds.
 MICROS_PER_UNIT = {"s": 1_000_000, "ms": 1000, "us": 1, "ns": 0}
 REASONS = {"bool": "bad_bool", "int64": "bad_number", "double": "bad_number"}
 #: Status of a cell, beside those of the kernels: its time is outside the years 1 to 9999.

@@ -28,7 +28,7 @@ __all__ = ["Tokenize"]
 
 WORD = (string.ascii_letters + string.digits + "_").encode()
 SPACE = b" \t\n\r\x0b\x0c"
-#: What is white space in Unicode, among ASCII characters.
+#: ASCII characters that are white space in Unicode.
 UNICODE_SPACE = SPACE + b"\x1c\x1d\x1e\x1f"
 #: Separator between the tokens of a text that was split in Python.
 BREAK = "\n"

@@ -38,7 +38,7 @@ __all__ = ["TARGETS", "Sizes", "performance", "program_ratios"]
 #: Targets of the packed implementation against Spark's expressions.
 TARGETS = {"wordcount": 1.0, "distinct": 1.0, "statistics": 1.0}
 STATELESS_TARGET, UDF_TARGET = 0.7, 10.0
-#: Programs of which most of the work is that their records become rows: they also run between DataFrames.
+#: Programs whose main cost is the conversion of records to rows: they also run between DataFrames.
 FRAMED = ("identity", "grep")
 #: Minimum number of micro-batches of a run, and minimum ratio of the source's rate to the run's.
 MIN_BATCHES, MIN_SOURCE_RATIO = 10, 2.0

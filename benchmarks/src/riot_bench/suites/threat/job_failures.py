@@ -123,7 +123,7 @@ def run_killed_job(base: Path, mode: str, rate: float, sizes: Sizes) -> Iterator
     yield from failure_measures(where, run, (begun, failed, noticed), (lost, doubled, messages), sizes, how)
 
 
-#: Seconds whose messages may be lost: an epoch, and what is being read and written meanwhile.
+#: Seconds whose messages may be lost: an epoch, and messages being read and written.
 MAX_LOST_S = 2 * EPOCH_S
 
 
@@ -132,7 +132,7 @@ def _at_most_once_measures(amounts: tuple[int, int, int], rate: float, how: str)
     lost, doubled, messages = amounts
     how += f"; messages are acknowledged when they are read, results are written every {EPOCH_S:g} s"
     yield Measure("threat/at-most-once/lost", lost, "messages", how)
-    what = f"lost messages divided by the rate; at most what was read since the last results were written; {how}"
+    what = f"lost messages divided by the rate; at most those read since the last results were written; {how}"
     yield Measure("threat/at-most-once/lost-seconds", lost / rate, "s", what, MAX_LOST_S, at_most=True)
     share = f"share of the messages of {messages / rate:g} s; {how}"
     yield Measure("threat/at-most-once/loss", 100 * lost / messages, "%", share)

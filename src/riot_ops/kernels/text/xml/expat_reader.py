@@ -1,4 +1,4 @@
-"""The reference reader of XML documents, by Expat: it decides what is well-formed and what a document means.
+"""The reference reader of XML documents, by Expat: it decides whether a document is well-formed, and its content.
 
 It reads the few documents that the compiled reader leaves to it.
 """
@@ -66,7 +66,7 @@ class ExpatReader:
         self._text: list[str] = []
 
     def read(self, document: memoryview, encoding: str | None) -> None:
-        """Read a document in ``encoding``; None stands for the one that it declares.
+        """Read a document in ``encoding``; None: its declared one.
 
         Raises
         ------

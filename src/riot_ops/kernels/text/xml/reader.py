@@ -120,7 +120,7 @@ def read(data: Any, start: Any, end: Any, text: Any, names: Any, found: Any, scr
 
     With ``first >= 0``, the values of record r go to row ``first + r``, as long as there are rows. Returns ``(checksum,
     records, end of the text)``. The number of records is -1 if the document is malformed, or unusual enough to be left
-    to Expat; the caller then discards what was written.
+    to Expat; the caller then discards the output.
     """
     element_starts, element_ends = names.element_starts, names.element_ends
     attribute_starts, attribute_ends = names.attribute_starts, names.attribute_ends
@@ -272,7 +272,7 @@ def read_all(
     """Read documents from ``start`` on; the values of records go to rows from ``row`` on, unless it is -1.
 
     Returns ``(document, row, end of the text)``: the first document that is left to Expat, or for whose records there
-    are not enough rows, and the ends of what was written before it.
+    are not enough rows, and the ends of the output before it.
     """
     for d in range(start, starts.size):
         if not todo[d]:
