@@ -290,7 +290,7 @@ def test_results_of_rejected_records_as_csv(tmp_path, monkeypatch):
     assert done.exit_code == 1 and "the first, by raw: wrong_type" in done.output.replace("\n", " ")
 
 
-def test_format_that_no_sink_writes(tmp_path):
+def test_unsupported_output_format_is_refused(tmp_path):
     done = CliRunner().invoke(cli.app, ["run", "stats", "--runner", "local", "--out-format", "xml"])
     assert done.exit_code != 0 and "--out-format must be parquet or csv or jsonl, got 'xml'" in str(done.exception)
 

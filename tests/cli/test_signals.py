@@ -52,7 +52,7 @@ def end(process, number):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("name", ["city.csv", "city.csv.gz"])
-def test_interrupted_stream_leaves_the_file_as_it_was(tmp_path, number, name):
+def test_interrupted_stream_leaves_the_file_unchanged(tmp_path, number, name):
     (tmp_path / name).write_bytes(b"before")
     process = start(tmp_path, "streams", "city", "--write", name, "--messages", "500000000")
     until(lambda: any(p.stat().st_size for p in tmp_path.iterdir() if p.name != name), process)

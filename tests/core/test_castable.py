@@ -167,7 +167,7 @@ def test_python_values_are_cast_as_each_alone(values, want):
     ],
 )
 @pytest.mark.parametrize("convert", ["column", "values"])
-def test_bad_cells_cost_little_and_say_what_is_allowed(value, want, text, convert):
+def test_bad_cells_cost_little_and_name_allowed_values(value, want, text, convert):
     values = [value] * 8192
     column = pa.array(values)
     start = time.process_time()
@@ -178,7 +178,7 @@ def test_bad_cells_cost_little_and_say_what_is_allowed(value, want, text, conver
     assert spent < 0.4  # one cell after the other takes seconds
 
 
-def test_fields_that_a_struct_lacks_are_ignored_and_missing_ones_null():
+def test_surplus_struct_fields_are_ignored_and_missing_ones_null():
     want = pa.struct([("a", pa.float64()), ("b", pa.int64())])
     values = [{"a": 1, "x": object}, {"x": 2, "b": 3}, None]
     assert from_values(values, want)[0].to_pylist() == [{"a": 1.0, "b": None}, {"a": None, "b": 3}, None]

@@ -162,7 +162,7 @@ def test_files_of_batches_wait_until_they_are_old_enough(tmp_path):
     assert sink.table("a")["value"].to_pylist() == [0.0, 1.0, 2.0, 3.0]
 
 
-def test_batch_that_is_written_again_is_not_rolled(tmp_path):
+def test_repeated_batch_is_not_rolled(tmp_path):
     sink = bound(tmp_path, roll_bytes=1)
     write(sink, 0, [0.0])
     write(sink, 1, [1.0])
@@ -188,7 +188,7 @@ def test_crash_after_rolling_repeats_nothing(tmp_path):
     assert again.table("a")["value"].to_pylist() == [0.0, 1.0]
 
 
-def test_run_without_rolling_shows_what_waits(tmp_path):
+def test_run_without_rolling_shows_waiting_files(tmp_path):
     sink = bound(tmp_path, roll_interval="1h")
     write(sink, 0, [0.0])
     write(sink, 1, [1.0])

@@ -135,7 +135,7 @@ def test_json_lines_as_other_readers_see_them(tmp_path):
     assert empty == dict.fromkeys(schema.names) | {"text": ""}
 
 
-def test_numbers_that_json_lacks_become_null(tmp_path):
+def test_non_json_numbers_become_null(tmp_path):
     schema = pa.schema([("v", pa.float64())])
     rows = [{"v": float("nan")}, {"v": float("inf")}, {"v": 1.0}]
     assert write(JSONLinesSink(tmp_path / "j"), rows, schema=schema).table("out")["v"].to_pylist() == [None, None, 1.0]
@@ -216,7 +216,7 @@ def test_bytes_in_csv_are_refused_before_the_run(tmp_path):
 
 
 @pytest.mark.parametrize("delimiter", ["", "::", '"', "\n", "é", 1])
-def test_delimiter_that_csv_cannot_have(delimiter, tmp_path):
+def test_impossible_delimiter_is_refused(delimiter, tmp_path):
     with pytest.raises(ConfigError, match="delimiter must be one ASCII character"):
         CSVSink(tmp_path, delimiter=delimiter)
 

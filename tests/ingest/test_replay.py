@@ -329,7 +329,7 @@ def test_lines_of_another_encoding_become_utf8(tmp_path, codec):
     assert source.description()["encoding"] == codec
 
 
-def test_lines_that_are_not_in_the_encoding_are_rejected(tmp_path):
+def test_lines_in_another_encoding_are_rejected(tmp_path):
     path = tmp_path / "lines.csv"
     path.write_bytes(b"1,tea\n" + CAFE + "3,€\n".encode("cp1252") + b"4,\x81\n")
     flow = ro.Dataflow("lines")
@@ -344,7 +344,7 @@ def test_lines_that_are_not_in_the_encoding_are_rejected(tmp_path):
             assert "caf\\\\xe9" in errors[0]["raw"]
 
 
-def test_encodings_that_do_not_find_lines_are_refused(tmp_path):
+def test_encodings_without_ascii_line_breaks_are_refused(tmp_path):
     (tmp_path / "a").write_bytes(b"1,a\n")
     for codec, text in (("utf-16", "line break of ASCII"), ("utf-9", "got 'utf-9'"), (None, "got None")):
         with pytest.raises(ConfigError, match=text):

@@ -14,7 +14,7 @@ from riot_ops.measure.run_log import LAG_SECONDS, LOG_SECONDS, RunLog
 
 
 @pytest.fixture
-def told(caplog):
+def messages(caplog):
     """The messages of the logger so far."""
     caplog.set_level(logging.INFO, "riot_ops")
     return lambda: [r.getMessage() for r in caplog.records if r.name == "riot_ops.run"]
@@ -26,15 +26,15 @@ def now():
 
 
 @pytest.fixture
-def log(now, told):
+def log(now, messages):
     return RunLog("fl\now", clock=lambda: now[0])
 
 
-def test_commits_are_told_at_most_once_a_minute(log, now, told):
+def test_commits_are_logged_at_most_once_a_minute(log, now, messages):
     for second in range(0, 200, 10):
         now[0] = float(second)
         log.committed(Summary(messages=100 * second))
-    assert told() == [
+    assert messages() == [
         "the dataflow 'fl\\now' has committed 0 messages (0/s), and rejected 0 records",
         "the dataflow 'fl\\now' has committed 6,000 messages (100/s), and rejected 0 records",
         "the dataflow 'fl\\now' has committed 12,000 messages (100/s), and rejected 0 records",
@@ -42,23 +42,23 @@ def test_commits_are_told_at_most_once_a_minute(log, now, told):
     ]
 
 
-def test_rejected_records_are_told_by_reason_as_they_become_more(log, now, told):
+def test_new_rejections_are_logged_by_reason(log, now, messages):
     for second, bad in ((1, 0), (2, 3), (10, 4), (70, 9), (140, 9)):
         now[0] = float(second)
         log.committed(Summary(messages=10, reasons={"parse\x1b[1m: malformed": bad, "a: b": 2} if bad else {}))
-    assert [line for line in told() if "more records" in line] == [
+    assert [line for line in messages() if "more records" in line] == [
         "the dataflow 'fl\\now' has rejected 5 more records: a: b 2, parse\\x1b[1m: malformed 3",
         "the dataflow 'fl\\now' has rejected 6 more records: parse\\x1b[1m: malformed 6",
     ]
 
 
-def test_lag_is_told_when_it_begins_each_minute_and_when_it_ends(log, now, told):
+def test_lag_is_logged_at_its_begin_each_minute_and_at_its_end(log, now, messages):
     summary = Summary()
     for second, lag in ((0, 1), (10, LAG_SECONDS), (20, 30), (69, 40), (70, 50), (131, 2), (140, 20), (200, 1)):
         now[0] = float(second)
         summary.latency.add(0, 0, lag * 1e6, 1)
         log.committed(summary)
-    assert [line.partition("' ")[2] for line in told() if "lags" in line or "caught" in line] == [
+    assert [line.partition("' ")[2] for line in messages() if "lags" in line or "caught" in line] == [
         "lags: its last records were 10 s old",
         "lags: its last records were 50 s old",
         "has caught up",
@@ -74,13 +74,11 @@ def flow():
     return made.sink("out", low)
 
 
-def test_run_tells_start_commit_rejects_and_end(told):
+def test_run_logs_start_commit_rejections_and_end(messages):
     flow().run([{"value": "secret"}, *({"value": float(i)} for i in range(4))])
-    lines = told()
+    lines = messages()
     assert lines[0] == "the dataflow 'service' runs in process"
-    assert lines[
-        1
-    ] == "the dataflow 'service' has committed 5 messages ({}/s), and rejected 1 records".format(
+    assert lines[1] == "the dataflow 'service' has committed 5 messages ({}/s), and rejected 1 records".format(
         lines[1].split("(")[1].split("/s")[0]
     )
     assert lines[2] == "the dataflow 'service' has rejected 1 more records: in: wrong_type 1"
@@ -90,7 +88,7 @@ def test_run_tells_start_commit_rejects_and_end(told):
     assert "secret" not in "".join(lines)
 
 
-def test_run_tells_continuation_interrupt_and_failure(told, tmp_path):
+def test_run_logs_continuation_interrupt_and_failure(messages, tmp_path):
     signals = [signal.SIGINT]
 
     def stop(stream, batch):
@@ -107,7 +105,7 @@ def test_run_tells_continuation_interrupt_and_failure(told, tmp_path):
     with pytest.raises(ValueError, match="secret"):
         flow().run([*rows, *rows], sinks=ro.CallbackSink(fail), checkpoint=tmp_path / "other")
     flow().run(rows, sinks=ro.CallbackSink(lambda s, b: None), **options)
-    lines = told()
+    lines = messages()
     assert any(" was interrupted after " in line for line in lines)
     assert any(" has failed (ValueError) after " in line for line in lines)
     assert lines[-1].startswith("the dataflow 'service' has ended")
@@ -115,9 +113,9 @@ def test_run_tells_continuation_interrupt_and_failure(told, tmp_path):
     assert "secret" not in "".join(lines)
 
 
-def test_successful_run_within_an_error_handler_has_ended(told):
+def test_successful_run_within_an_error_handler_has_ended(messages):
     try:
         raise ValueError("earlier")
     except ValueError:
         flow().run([{"value": 1.0}])
-    assert told()[-1].startswith("the dataflow 'service' has ended")
+    assert messages()[-1].startswith("the dataflow 'service' has ended")

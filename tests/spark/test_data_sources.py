@@ -97,7 +97,7 @@ def test_lines_of_another_encoding_are_read(session, tmp_path):
     assert [row["payload"] for row in rows] == ["é\n".encode(), b"tea\n", None]
 
 
-def test_lines_that_are_not_in_the_encoding_are_rejected_on_spark(session, tmp_path):
+def test_lines_in_another_encoding_are_rejected_on_spark(session, tmp_path):
     (tmp_path / "lines").write_bytes("é\ntea\n\x81\n".encode("latin-1"))
     source = streams.replay(tmp_path / "lines", encoding="cp1252")
     flow = word_count(unicode=True)

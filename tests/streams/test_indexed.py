@@ -35,6 +35,6 @@ def test_position_of_a_time_is_after_the_messages_up_to_it():
 
 
 @pytest.mark.parametrize("seed", [1.5, True, "1", None])
-def test_seed_that_is_no_whole_number_is_refused(seed):
+def test_non_integer_seed_is_refused(seed):
     with pytest.raises(ConfigError, match="seed must be a whole number"):
         streams.fit(2, messages=1, seed=seed)

@@ -38,7 +38,7 @@ def test_text_is_found_at_any_place(text):
     assert [row["payload"] for row in found] == [line for line in lines if text in line] == lines[:400]
 
 
-def test_binary_that_is_not_utf8_is_searched():
+def test_non_utf8_binary_is_searched():
     found = t.SubstringFilter(text="b").session().push({"payload": b"\xffb"})
     assert found == [{"payload": b"\xffb"}]
     with pytest.raises(ConfigError, match="text must be Unicode"):

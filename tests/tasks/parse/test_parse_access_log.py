@@ -146,7 +146,7 @@ def test_any_status_of_three_digits_is_read(status):
         (None, "missing"),
     ],
 )  # fmt: skip
-def test_what_is_no_line_of_an_access_log_is_rejected(line, reason):
+def test_other_lines_are_rejected(line, reason):
     fields = {"at": ("time", "log"), "request": ("request", "string"), "size": ("size", "int64", 0)}
     wrong = "invalid_utf8" if isinstance(line, bytes) else reason
     assert read([line], fields=fields) == ([], [(0, wrong)])
@@ -184,7 +184,7 @@ def naive(line):
 
 
 @given(st.lists(st.lists(pieces, max_size=8).map("".join), min_size=1, max_size=6))
-def test_the_end_of_a_request_equals_that_of_regular_expressions(texts):
+def test_end_of_a_request_equals_regular_expressions(texts):
     lines = [LINE.format(text, 200, 5) for text in texts] + [LINE[:36] + text for text in texts]
     rows, errors = read(lines)
     found = {row["seq"]: (row["request"], row["status"], row["size"]) for row in rows}

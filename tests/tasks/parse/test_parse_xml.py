@@ -265,7 +265,7 @@ def test_repeated_fields_count_towards_the_limit():
 
 
 @pytest.mark.long
-def test_large_output_comes_in_several_batches():
+def test_large_output_is_split_into_batches():
     document = "<s>" + "".join(f"<r><x>{r}</x></r>" for r in range(300)) + "</s>"
     notes = [chr(65 + i % 26) * 40_000 for i in range(20)]
     batch = pa.RecordBatch.from_pydict({"seq": range(20), "note": notes, "payload": [document] * 20})

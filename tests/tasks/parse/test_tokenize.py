@@ -141,7 +141,7 @@ def test_tokens_keep_the_named_fields():
     ]
 
 
-def test_binary_that_is_not_utf8_is_rejected():
+def test_non_utf8_binary_is_rejected():
     session = t.Tokenize().session()
     assert [
         r["word"]

@@ -48,7 +48,7 @@ def test_options_of_trees_by_hand(options, leaves):
     assert np.unique(TreeModel.from_bytes(row["content"]).leaves(np.arange(5.0)[:, None])).size == leaves
 
 
-def test_numeric_classes_are_taken_as_text():
+def test_numeric_classes_become_text():
     rows = [{"event_time": 5, "x": float(i), "target": float(i > 3)} for i in range(8)]
     out = TrainDecisionTree(inputs=("x",), size=8).session().push_many(rows)
     assert TreeModel.from_bytes(out[0]["content"]).classes == ("0", "1")

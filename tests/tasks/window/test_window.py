@@ -362,7 +362,7 @@ def test_single_wrong_clocks_among_right_ones_move_nothing():
     assert [e["reason"] for e in session.errors] == ["from_the_future"] * 100
 
 
-def test_windows_are_closed_before_stream_time_goes_back():
+def test_windows_are_closed_before_stream_time_is_set_back():
     session = window(size="10s", max_ahead="1h", by="key")
     rows = [at(second, 1.0, key="a", seq=n) for n, second in enumerate([86_400, 86_401, 86_402, 1, 2, 3, 4, 12])]
     out = session.push_many(rows)

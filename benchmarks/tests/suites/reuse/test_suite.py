@@ -50,14 +50,14 @@ def test_avoidable_steps_by_hand():
     assert reuse_local.avoidable_steps(actions, flows) == 2 + 3 + 1
 
 
-def test_manager_that_does_not_share_misses_its_target(monkeypatch):
+def test_manager_without_sharing_misses_its_target(monkeypatch):
     monkeypatch.setattr(ReuseManager, "stats", lambda manager: {"steps": 9, "fragments": 1, "groups": 1, "idle": 0})
     flows = {flow.name: flow for flow in riot21()[:2]}
     found = {m.measure: m for m in reuse_local.step_measures("x", "riot", "seq", flows)}
     assert found["x/tasks-shared"].met is False
 
 
-def test_objects_that_the_manager_still_holds_are_counted(monkeypatch):
+def test_objects_held_by_the_manager_are_counted(monkeypatch):
     flows = {flow.name: flow for flow in riot21() if flow.name in ("grid-kalman", "grid-short")}
     actions = reuse_local.make_trace("seq", flows)
     rests = [m for m in reuse_local.cpu_measures("x", "riot", actions, flows) if m.measure == "x/after-drain"]

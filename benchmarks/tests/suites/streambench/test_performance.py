@@ -144,7 +144,7 @@ def test_too_short_cpu_times_are_not_compared(
 
 
 @pytest.mark.parametrize("name", ["identity", "grep"])
-def test_rows_that_stay_in_python_are_named_and_compared_as_rows(
+def test_rows_within_python_are_compared_as_rows(
     name: str, lines: dict[str, NumberedLines], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for run, seconds in (("run_packed", 1.0), ("run_pyspark", 2.0), ("run_frames", 4.0)):
