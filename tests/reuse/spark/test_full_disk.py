@@ -17,6 +17,7 @@ from riot_ops.reuse import ReuseManager, topic
 from riot_ops.reuse.spark.source import NON_BLOCKING
 from tests.reuse.spark.dataflows import ROWS, dataflow, until, values
 from tests.reuse.spark.fake_spark import FakeSpark, Gated
+from tests.search import stride
 
 WANTED = {
     "ada": ("t0", [float(i) for i in range(151)]),
@@ -111,7 +112,7 @@ def summary(manager):
 @pytest.mark.parametrize("blocking", [None, "bob"])
 @pytest.mark.parametrize("name", ["ada", "bob", "cyd"])
 def test_removal_is_complete_despite_refused_writes(tmp_path, monkeypatch, name, blocking, times):
-    for number in itertools.count(1, 1 if times == 1 else 3):
+    for number in itertools.count(1, stride(2 if times == 1 else 3)):
         place = tmp_path / str(number)
         place.mkdir()
         manager, sinks = filled_manager(place, blocking)
@@ -135,7 +136,7 @@ def test_removal_is_complete_despite_refused_writes(tmp_path, monkeypatch, name,
 @pytest.mark.parametrize("back", [False, True], ids=["pause", "resume"])
 def test_pause_is_complete_or_undone_after_refused_writes(tmp_path, monkeypatch, name, back):
     action = operator.attrgetter("resume" if back else "pause")
-    for number in itertools.count(1):
+    for number in itertools.count(1, stride(2)):
         place = tmp_path / str(number)
         place.mkdir()
         manager, sinks = filled_manager(place)
@@ -159,7 +160,7 @@ def test_pause_is_complete_or_undone_after_refused_writes(tmp_path, monkeypatch,
 @pytest.mark.parametrize("times", [1, 100], ids=["once", "and later ones"])
 @pytest.mark.parametrize(("name", "join"), [("ada", False), ("bob", False), ("bob", True), ("cyd", True)])
 def test_submission_is_complete_or_undone_after_refused_writes(tmp_path, monkeypatch, name, join, times):
-    for number in itertools.count(1, 1 if times == 1 else 3):
+    for number in itertools.count(1, stride(2 if times == 1 else 3)):
         place = tmp_path / str(number)
         place.mkdir()
         manager, source, sinks = empty_manager(place, join=join)
@@ -186,7 +187,7 @@ def test_submission_is_complete_or_undone_after_refused_writes(tmp_path, monkeyp
 @pytest.mark.long
 @pytest.mark.parametrize("times", [1, 100], ids=["once", "and later ones"])
 def test_defragmentation_is_complete_or_undone_after_refused_writes(tmp_path, monkeypatch, times):
-    for number in itertools.count(1, 1 if times == 1 else 3):
+    for number in itertools.count(1, stride(3 if times == 1 else 5)):
         place = tmp_path / str(number)
         place.mkdir()
         manager, source, sinks = empty_manager(place)

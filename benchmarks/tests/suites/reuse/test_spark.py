@@ -298,6 +298,7 @@ def measured(spark, monkeypatch):
     return measured
 
 
+@pytest.mark.slow  # half a minute of separate queries; the shared side has tests of its own
 @pytest.mark.spark
 def test_trace_in_threads_beside_separate_queries(measured, monkeypatch):
     """The shared side runs in threads, the separate queries on Spark. In the next test both run on Spark."""

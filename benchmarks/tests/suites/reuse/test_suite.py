@@ -82,6 +82,7 @@ def test_seeds_of_walks_and_workloads(monkeypatch):
     assert len(found["reuse/opmw/workloads/cpu-reduction"].values) == len(reuse.QUICK_SEEDS)
 
 
+@pytest.mark.slow  # eight whole traces
 def test_traces_and_workloads_differ():
     def total(**options):
         return [m.value for m in reuse.measures(backend="null", **options) if m.measure.endswith("sum-reduction")]

@@ -74,6 +74,7 @@ def test_tried_volumes_are_reported_if_all_are_too_large(monkeypatch: pytest.Mon
     assert tried == [8, 8, 4, 2]  # the first warms up; lines are whole files of two
 
 
+@pytest.mark.slow  # a search on Spark; its rules are tested above without
 @pytest.mark.spark
 def test_small_search_for_saturation(alone: None, monkeypatch: pytest.MonkeyPatch) -> None:
     class Trials:
