@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from riot_ops.core.errors import ConfigError
-from riot_ops.models import Roads, grid_roads
+from riot_ops.models import Roads, grid_roads, winding_roads
 from riot_ops.models.roads import RoadIndex
 from tests.reference.dspbench.traffic_monitoring import distance, nearest
 
@@ -91,3 +91,24 @@ def test_grid_roads_are_within_the_box():
         [[19.8, 0.1], [19.8, 4.9]],
     ]
     assert len(grid_roads(lines=3).ids) == 6
+
+
+@pytest.mark.parametrize(("lines", "points"), [(2, 9), (40, 300)])
+def test_winding_roads_do_not_meet_others_of_their_direction(lines, points):
+    box = (0.0, 5.0, 10.0, 20.0)
+    network = winding_roads(box, lines, points)
+    assert network.ids == [*range(1000, 1000 + lines), *range(2000, 2000 + lines)]
+    rows = np.array([line for _, line in network.lines])
+    assert rows.shape == (2 * lines, points, 2)
+    assert (rows[:, :, 0] > 10).all() or lines == 2
+    for across, its in ((1, rows[:lines]), (0, rows[lines:])):
+        assert (np.diff(its[:, :, across], axis=0) > 0).all()
+        bends = np.abs(np.diff(its[:, :, across], n=2, axis=1)).max(axis=1)
+        assert (bends > 1e-6).all()  # none is straight
+
+
+@pytest.mark.parametrize("wrong", [{"lines": 1}, {"lines": 1001}, {"points": 1}, {"points": 10_001}])
+def test_misuse_of_winding_roads_is_refused(wrong):
+    (name, value), *_ = wrong.items()
+    with pytest.raises(ConfigError, match=f"{name} must be from 2 to .*, got {value}"):
+        winding_roads(**wrong)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from riot_ops.models.model import Model
     from riot_ops.models.network import NetworkModel
     from riot_ops.models.road_files import read_roads
-    from riot_ops.models.roads import Roads, grid_roads
+    from riot_ops.models.roads import Roads, grid_roads, winding_roads
     from riot_ops.models.store import ModelFiles, ModelName, ModelStore, check_store, file_model, stored_model
     from riot_ops.models.tree import TreeModel
     from riot_ops.models.word_table import WordTable
@@ -38,6 +38,7 @@ __all__ = [
     "model_from_bytes",
     "read_roads",
     "stored_model",
+    "winding_roads",
 ]
 
 #: The module of each name.
@@ -62,6 +63,7 @@ _MODULES = {
     "model_from_bytes": "riot_ops.models.any_model",
     "read_roads": "riot_ops.models.road_files",
     "stored_model": "riot_ops.models.store",
+    "winding_roads": "riot_ops.models.roads",
 }
 
 if not TYPE_CHECKING:

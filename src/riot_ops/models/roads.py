@@ -16,7 +16,7 @@ from riot_ops.core.errors import ConfigError, value_text
 from riot_ops.kernels.arrays.arrow import readonly
 from riot_ops.models.road_grid import METRES, fill_grid, match_points
 
-__all__ = ["BEIJING", "Box", "RoadIndex", "Roads", "grid_roads"]
+__all__ = ["BEIJING", "Box", "RoadIndex", "Roads", "grid_roads", "winding_roads"]
 
 Floats = npt.NDArray[np.float64]
 #: Minimum and maximum latitude, minimum and maximum longitude, in degrees.
@@ -158,4 +158,35 @@ def grid_roads(box: Box = BEIJING, lines: int = 12) -> Roads:
     for i in range(lines):
         found.append((1000 + i, math.nan, np.column_stack([xs, np.full(lines, ys[i])])))
         found.append((2000 + i, math.nan, np.column_stack([np.full(lines, xs[i]), ys])))
+    return Roads.of(found)
+
+
+def winding_roads(box: Box = BEIJING, lines: int = 120, points: int = 121) -> Roads:
+    """A network of ``lines`` winding roads from west to east (1000, 1001 …), and from south to north (2000 …).
+
+    Each road has ``points`` points at equal distances along its direction and sways by up to 0.35 of the distance
+    between roads, in two waves, so that roads of one direction do not meet. Without the sway, the outermost roads are
+    a fiftieth of the box within its edges.
+
+    >>> roads = winding_roads()
+    >>> len(roads.ids), sum(len(line) - 1 for _, line in roads.lines)
+    (240, 28800)
+    """
+    if not 2 <= lines <= 1000:
+        raise ConfigError(f"lines must be from 2 to 1000, got {lines!r}")
+    if not 2 <= points <= 10_000:
+        raise ConfigError(f"points must be from 2 to 10000, got {points!r}")
+    south, north, west, east = box
+    dy, dx = (north - south) / 50, (east - west) / 50
+    found = []
+    for first, (low, high), (start, end) in (
+        (1000, (south + dy, north - dy), (west + dx, east - dx)),
+        (2000, (west + dx, east - dx), (south + dy, north - dy)),
+    ):
+        along, way = np.linspace(start, end, points), np.linspace(0, 2 * math.pi, points)
+        for i, middle in enumerate(np.linspace(low, high, lines)):
+            waves = 0.7 * np.sin(3 * way + 2.4 * i) + 0.3 * np.sin(11 * way + 1.1 * i)
+            across = middle + 0.35 * (high - low) / (lines - 1) * waves
+            road = [along, across] if first == 1000 else [across, along]
+            found.append((first + i, math.nan, np.column_stack(road)))
     return Roads.of(found)

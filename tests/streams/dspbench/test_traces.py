@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from riot_ops.core.errors import ConfigError
-from riot_ops.models.roads import BEIJING, RoadIndex, grid_roads
+from riot_ops.models.roads import BEIJING, RoadIndex, grid_roads, winding_roads
 from riot_ops.streams import generate
 from riot_ops.streams.dspbench import TracesSource
 from tests.streams.generated_lines import lines
@@ -69,6 +69,19 @@ def test_taxi_moves_along_its_bearing_at_its_speed():
     assert np.corrcoef(driven[usual & (speed[1:] > 0)], speed[1:][usual & (speed[1:] > 0)])[0, 1] > 0.3
 
 
+def test_taxis_drive_on_winding_roads():
+    lat, lon, _, bearing = positions(cells(network="winding"))
+    inside = (lat >= BEIJING[0]) & (lat <= BEIJING[1]) & (lon >= BEIJING[2]) & (lon <= BEIJING[3])
+    network = winding_roads()
+    roads = RoadIndex(network).find(lat, lon)[inside]
+    assert np.mean(roads >= 0) > 0.99
+    assert len(set(roads.tolist()) - {-1}) == len(network.ids) == 240
+    eastward = roads < 120
+    turn = bearing[inside] % 180
+    assert np.median(np.minimum(turn, 180 - turn)[~eastward & (roads >= 0)]) < 45 < np.median(turn[eastward]) < 135
+    assert np.unique(bearing).size > 50
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("late", [0.02, 0.5])
 def test_times_are_nearly_ascending(late):
@@ -93,8 +106,8 @@ def test_dirty_lines_have_their_share_and_form():
 
 def test_options_and_misuse():
     assert repr(generate("traces", messages=7, taxis=9, late=0.5)) == (
-        "TracesSource(messages=7, seed=0, dirt=True, taxis=9, late=0.5)"
+        "TracesSource(messages=7, seed=0, dirt=True, taxis=9, late=0.5, network='grid')"
     )
-    for options in ({"taxis": 0}, {"taxis": 2.5}, {"late": 1.5}, {"late": -0.1}):
+    for options in ({"taxis": 0}, {"taxis": 2.5}, {"late": 1.5}, {"late": -0.1}, {"network": "motorways"}):
         with pytest.raises(ConfigError, match=next(iter(options))):
             TracesSource(**options)

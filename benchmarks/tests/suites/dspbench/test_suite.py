@@ -140,6 +140,17 @@ def test_both_sides_discard_timed_results(monkeypatch: pytest.MonkeyPatch, tmp_p
     assert f"all {lengths[0]:,} of 400 lines agree" in found[-1].against
 
 
+def test_roads_with_curves_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = replace(dspbench.QUICK, batch=2000, batches=2, checked=4000)
+    found = {m.measure.removeprefix("dspbench/tm/winding-roads/"): m for m in dspbench._winding_roads_comparison(sizes)}
+    assert list(found) == ["local", "local-results", "plain-python", "vs-plain-python"]
+    ratio = found["vs-plain-python"]
+    assert ratio.value > 0 and ratio.reach == 10
+    compared = re.search(r"all ([\d,]+) of 4,000 lines agree; 28,800 segments", ratio.against)
+    assert compared is not None
+    assert int(compared[1].replace(",", "")) > 3000
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import functools
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import pyarrow as pa
 
 from riot_ops.core.checks import check_count, check_share
-from riot_ops.models.roads import grid_roads
+from riot_ops.core.errors import ConfigError
+from riot_ops.models.roads import grid_roads, winding_roads
 from riot_ops.streams.text_lines import Numbers, TextLineSource, format_decimals, format_times, join_cells, normals
 
 __all__ = ["TracesSource"]
@@ -26,7 +27,7 @@ FIRST, FIRST_TAXI = 4_186_585, 30_000
 class TracesSource(TextLineSource):
     """Positions of taxis: record, taxi, time, latitude, longitude, speed (km/h) and bearing (whole degrees).
 
-    Each taxi reports once a minute, and drives along one of the 24 roads of :func:`riot_ops.models.grid_roads` for a
+    Each taxi reports once a minute, and drives along one of the roads of a network for a
     quarter of an hour, there and back; positions are 3 m off (each axis, standard deviation). Every road has a mean
     speed of 20 to 60 km/h, from which speeds vary by 6 km/h; 3 % are twice as fast. 10 % of the positions are of taxis
     that do not move, 3 % lie outside the city, half of these at 0, 0.
@@ -39,6 +40,9 @@ class TracesSource(TextLineSource):
     taxis : int, >= 1, default 500
     late : float, 0 to 1, default 0.02
         Share of the positions whose time is up to ten minutes earlier: they were sent again.
+    network : "grid" or "winding", default "grid"
+        Roads: the 24 straight ones of :func:`riot_ops.models.grid_roads`, or the 240 of
+        :func:`riot_ops.models.winding_roads`, which have 28,800 segments.
     dirt : bool, default True
         0.5 % of the lines are bad: they lack cells, have a latitude that is no number, or a 30th of February.
 
@@ -64,20 +68,24 @@ class TracesSource(TextLineSource):
         *,
         taxis: int = 500,
         late: float = 0.02,
+        network: Literal["grid", "winding"] = "grid",
         dirt: bool = True,
     ) -> None:
         super().__init__(messages, seed, dirt)
         check_count(taxis=taxis)
         check_share(late=late)
+        if network not in ("grid", "winding"):
+            raise ConfigError(f"network must be 'grid' or 'winding', got {network!r}")
         self.taxis = taxis
         self.late = late
+        self.network = network
 
     @property
     def gap_ms(self) -> float:  # type: ignore[override]
         return PERIOD_MS / self.taxis
 
     def lines(self, numbers: Numbers) -> pa.Array:
-        starts, ends, lengths = _roads()
+        points, lengths = _roads(self.network)
         minute, taxi = np.divmod(numbers, self.taxis)
         leg, within = np.divmod(minute + self.random_words(1, taxi).astype(np.int64) % TRIP, TRIP)
         trip = leg * self.taxis + taxi
@@ -86,8 +94,11 @@ class TracesSource(TextLineSource):
         way = np.where(self.uniforms(4, trip) < 0.5, 1, -1)
         along = self.uniforms(5, trip) + way * usual * within / 60 / lengths[road]
         turned = np.floor(along).astype(np.int64) % 2 == 1  # at the end of the road
-        along = np.where(turned, 1 - along % 1, along % 1)[:, None]
-        lon, lat = (starts[road] * (1 - along) + ends[road] * along).T
+        along = np.where(turned, 1 - along % 1, along % 1) * (points.shape[1] - 1)
+        part = np.minimum(along.astype(np.int64), points.shape[1] - 2)
+        starts, ends = points[road, part], points[road, part + 1]
+        beside = (along - part)[:, None]
+        lon, lat = (starts * (1 - beside) + ends * beside).T
         lat = lat + NOISE / DEGREE * normals(self.seed, 6, numbers)
         lon = lon + NOISE / DEGREE / np.cos(np.radians(lat)) * normals(self.seed, 7, numbers)
 
@@ -97,8 +108,9 @@ class TracesSource(TextLineSource):
         speed = np.maximum(1.0, usual + 6 * normals(self.seed, 9, numbers))
         chance = self.uniforms(10, numbers)
         speed = np.where(chance < 0.1, 0.0, np.where(chance < 0.13, 2 * speed, speed))
-        across = ends[road, 1] == starts[road, 1]
-        bearing = np.where(across, 90, 0) + np.where((way < 0) ^ turned, 180, 0)
+        east, north = ((ends - starts) * np.column_stack([np.cos(np.radians(starts[:, 1])), np.ones(len(starts))])).T
+        ahead = np.rint(np.degrees(np.arctan2(east, north))).astype(np.int64)
+        bearing = (ahead + np.where((way < 0) ^ turned, 180, 0)) % 360
         back = np.where(
             self.uniforms(11, numbers) < self.late, self.random_words(12, numbers).astype(np.int64) % 600, 0
         )
@@ -113,9 +125,12 @@ class TracesSource(TextLineSource):
 
 
 @functools.cache
-def _roads() -> tuple[Any, Any, Any]:
-    """Ends of the roads (longitude, latitude), and their lengths in km."""
-    lines = [line for _, line in grid_roads().lines]
-    starts, ends = (np.array([line[place] for line in lines]) for place in (0, -1))
-    step = (ends - starts) * np.column_stack([np.cos(np.radians(starts[:, 1])), np.ones(len(lines))])
-    return starts, ends, DEGREE / 1000 * np.hypot(*step.T)
+def _roads(network: str) -> tuple[Any, Any]:
+    """Longitude and latitude of the points of each road, and the lengths of the roads in km."""
+    if network == "grid":  # straight: two points of each are enough
+        points = np.array([line[[0, -1]] for _, line in grid_roads().lines])
+    else:
+        points = np.array([line for _, line in winding_roads().lines])
+    step = np.diff(points, axis=1)
+    step[..., 0] *= np.cos(np.radians(points[:, :-1, 1]))
+    return points, DEGREE / 1000 * np.hypot(step[..., 0], step[..., 1]).sum(axis=1)

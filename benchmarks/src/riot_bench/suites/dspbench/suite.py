@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 from riot_bench.baselines.python.rows import discarding_rows
 from riot_bench.harness.discard import DiscardSink
@@ -25,6 +27,7 @@ from riot_bench.suites.dspbench.page import FOLDER, table, write_page
 from riot_bench.suites.dspbench.spark_comparison import SparkSizes, comparison_measures, one_core_measures
 from riot_ops.core.errors import ConfigError, RiotError, did_you_mean
 from riot_ops.dataflows.applications import APPLICATIONS, Application, application
+from riot_ops.models import winding_roads
 
 __all__ = ["EXPERIMENTS", "TARGETS", "measures", "table"]
 
@@ -107,6 +110,8 @@ def _all_measures(chosen: Sequence[Application], runner: str, quick: bool) -> It
         sizes = QUICK if quick else FULL
         for data in _inputs(chosen, sizes.lines, sizes.batch):
             yield from local_comparison(data, sizes)
+            if data.application.code == "tm":
+                yield from _winding_roads_comparison(sizes)
             yield from local_measures(data, sizes.repetitions, sizes.paced_s, sizes.alone)
             with pinned_to_one_core():
                 yield from operator_measures(data.take(sizes.batch))
@@ -139,15 +144,33 @@ def _find_application(label: str) -> Application:
     return one
 
 
-def local_comparison(data: InputLines, sizes: Sizes) -> Iterator[Measure]:
-    """Compare with plain Python on one core over the same lines.
+def _winding_roads_comparison(sizes: Sizes) -> Iterator[Measure]:
+    """Compare traffic monitoring on a network of 28,800 segments with curves instead of 24 straight roads."""
+    with temporary_folder() as base:
+        roads = base / "roads.csv"
+        rows = ["road_id,seq,lon,lat"]
+        network = winding_roads()
+        for road, points in network.lines:
+            rows += [f"{network.ids[road]},{i},{lon!r},{lat!r}" for i, (lon, lat) in enumerate(points.tolist())]
+        roads.write_text("\n".join(rows) + "\n", encoding="utf-8")
+        one = application("tm")
+        data = write_input_lines(one, base / "lines", sizes.lines, sizes.batch, network="winding")
+        for measure in local_comparison(data, sizes, {"roads": str(roads)}):
+            renamed = measure.measure.replace("dspbench/tm/", "dspbench/tm/winding-roads/")
+            yield replace(measure, measure=renamed, against=f"{measure.against}; {len(rows) - 241:,} segments")
+
+
+def local_comparison(
+    data: InputLines, sizes: Sizes, parameters: Mapping[str, Any] = MappingProxyType({})
+) -> Iterator[Measure]:
+    """Compare with plain Python on one core over the same lines, with the same parameters.
 
     All results are compared first. Then both sides run once as their warm-up, and alternate; meanwhile each passes its
     results to a sink that discards them: Arrow batches here, tuples there.
     """
     one = data.application
-    flow = one.builder()
-    put_out = _compare_results(data.take(sizes.checked))
+    flow = one.builder(**parameters)
+    put_out = _compare_results(data.take(sizes.checked), parameters)
     counted = dict[str, int]()
 
     def ours() -> None:
@@ -155,7 +178,7 @@ def local_comparison(data: InputLines, sizes: Sizes) -> Iterator[Measure]:
 
     def theirs() -> None:
         with discarding_rows():
-            plain_results(one, data.plain_lines(), {})
+            plain_results(one, data.plain_lines(), parameters)
 
     fast, slow = list[float](), list[float]()
     with pinned_to_one_core():
@@ -176,7 +199,7 @@ def local_comparison(data: InputLines, sizes: Sizes) -> Iterator[Measure]:
     yield Measure(f"{at}/vs-plain-python", median(ratios), "ratio", against, 10, sample=tuple(ratios))
 
 
-def _compare_results(data: InputLines) -> int:
+def _compare_results(data: InputLines, parameters: Mapping[str, Any]) -> int:
     """Compare all results with those of plain Python; return their number.
 
     Raises
@@ -185,8 +208,8 @@ def _compare_results(data: InputLines) -> int:
         They differ.
     """
     one = data.application
-    result = one.builder().run(data.sources(), cores=1)
-    wanted = plain_results(one, data.plain_lines(), {})
+    result = one.builder(**parameters).run(data.sources(), cores=1)
+    wanted = plain_results(one, data.plain_lines(), parameters)
     for stream, fields in one.results.items():
         difference = compare_columns(stream, wanted[stream], result[stream].select(list(fields)))
         if not difference.equal:
