@@ -17,7 +17,7 @@ import msgspec
 import pyarrow as pa
 
 from riot_ops.core.buffering import Buffering
-from riot_ops.core.ipc import decode, encode
+from riot_ops.core.ipc import CompressionTrial, decode, encode
 from riot_ops.core.operator import KeyedOperator
 from riot_ops.core.sink import FanOutWriter
 from riot_ops.graph.lowering import WATERMARK_SUFFIX
@@ -224,6 +224,7 @@ class Packer:
         self._stage = produced_in
         self._labels = labels
         self._buffering = buffering
+        self._trials: dict[str, CompressionTrial] = {}
         self._bucket = bucket  # whose label the blocks for sinks carry
         self._writer = writer
         self.flushing = False  # whether the records that follow were flushed at the end
@@ -387,5 +388,5 @@ class Packer:
             sum(b.num_rows for b in batches),
             self._first,
             self._last,
-            encode(unify_schemas(batches), self._buffering),
+            encode(unify_schemas(batches), self._buffering, self._trials.setdefault(stream, CompressionTrial())),
         )

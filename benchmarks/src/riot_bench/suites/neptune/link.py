@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from riot_ops.core.buffering import Buffering
 from riot_ops.core.errors import ConnectorError
-from riot_ops.core.ipc import decode, encode_with_flag
+from riot_ops.core.ipc import CompressionTrial, decode, encode_with_flag
 from riot_ops.core.sink import Message, Sink, Writer
 from riot_ops.core.source import Offset, Source, Split, row_splits
 
@@ -30,7 +30,14 @@ POLL_SECONDS, CONNECT_SECONDS = 0.001, 30.0
 Frame = tuple[int, int, int, pa.RecordBatch]
 
 
-def encode_frame(batch: pa.RecordBatch, buffering: Buffering, first: int, link: int = 0, sender: int = 0) -> bytes:
+def encode_frame(
+    batch: pa.RecordBatch,
+    buffering: Buffering,
+    first: int,
+    link: int = 0,
+    sender: int = 0,
+    trial: CompressionTrial | None = None,
+) -> bytes:
     """Encode a batch as a frame.
 
     >>> batch = pa.record_batch({"value": [1.0, 2.0]})
@@ -38,7 +45,7 @@ def encode_frame(batch: pa.RecordBatch, buffering: Buffering, first: int, link: 
     >>> decode_frame(sent[: HEADER.size], sent[HEADER.size :]) == (1, 0, 7, batch)
     True
     """
-    payload, compressed = encode_with_flag([batch], buffering)
+    payload, compressed = encode_with_flag([batch], buffering, trial)
     flags = COMPRESSED if compressed else 0
     header = (MAGIC, VERSION, flags, link, sender, first, batch.num_rows, len(payload), zlib.crc32(payload))
     return HEADER.pack(*header) + payload
@@ -87,6 +94,7 @@ class LinkSink(Sink):
     def __init__(self, link: socket.socket, buffering: Buffering, number: int = 0) -> None:
         self.link, self.buffering, self.number = link, buffering, number
         self.sent = self.bytes = self.frames = self.compressed = 0
+        self.trial = CompressionTrial()
 
     def writer(self, batch_id: int, partition: int) -> Writer:
         return _LinkWriter(self)
@@ -102,7 +110,7 @@ class _LinkWriter(Writer):
 
     def write(self, stream: str, batch: pa.RecordBatch) -> None:
         sink = self._sink
-        frame = encode_frame(batch, sink.buffering, sink.sent, sink.number)
+        frame = encode_frame(batch, sink.buffering, sink.sent, sink.number, trial=sink.trial)
         sink.link.sendall(frame)
         sink.sent += batch.num_rows
         sink.bytes += len(frame)
