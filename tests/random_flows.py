@@ -112,7 +112,7 @@ def random_spread(choose: random.Random, stream: ro.Stream, *, functions: bool) 
 
 def random_flow(choose: random.Random, *, sources: int = 1, functions: bool = True) -> ro.Dataflow:
     """Return a valid dataflow of up to seven tasks with merges and fan-out."""
-    flow = ro.Dataflow("random")
+    flow = ro.Dataflow("random", ordinals=True)
     streams = [flow.source(f"in{i}", schema=SCHEMA) for i in range(sources)]
     made: list[ro.Stream] = []
     while len(made) < choose.randint(1, 7):

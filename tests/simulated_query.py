@@ -71,7 +71,7 @@ class SimulatedQuery:
         labels = assign_labels(planned, partitions)
         with tempfile.TemporaryDirectory() as folder:
             self._driver_sinks = {name: DriverSink(Path(folder) / name) for name in self._sinks}
-            sink_routes = SinkRoutes(self._routes, self._driver_sinks)
+            sink_routes = SinkRoutes(self._routes, self._driver_sinks, flow.result_ordinals())
             self._writer = SinkCommitter(self._driver_sinks, f"{folder}/metrics")
             self._readers = [
                 Reader(

@@ -170,6 +170,7 @@ def test_python_values_are_cast_as_each_alone(values, want):
 def test_bad_cells_cost_little_and_name_allowed_values(value, want, text, convert):
     values = [value] * 8192
     column = pa.array(values)
+    cast(column.slice(0, 1), want)
     start = time.process_time()
     result, problems = cast(column, want) if convert == "column" else from_values(values, want)
     spent = time.process_time() - start

@@ -20,7 +20,7 @@ TASKS = [
 
 def overlapping_flow(choose: random.Random, name: str, *, stateful: bool = True) -> ro.Dataflow:
     """A connected dataflow without equal steps, of few tasks, so that many dataflows share their first steps."""
-    flow = ro.Dataflow(name)
+    flow = ro.Dataflow(name, ordinals=True)
     known: dict[Any, ro.Stream] = {}
     tasks = TASKS if stateful else TASKS[2:]
     together = choose.random() < 0.3
@@ -117,7 +117,7 @@ def check(manager, flows):
 
 
 def chain(*tasks, name="f", source="north", sink="out"):
-    flow = ro.Dataflow(name)
+    flow = ro.Dataflow(name, ordinals=True)
     stream = flow.source(source, schema=SCHEMA)
     for i, task in enumerate(tasks):
         stream = stream.to(task, id=f"{name}{i}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 import time
 
@@ -12,6 +13,7 @@ import pytest
 import riot_ops as ro
 from riot_ops import tasks as t
 from riot_ops.core.errors import ConfigError, ConnectorError
+from riot_ops.reuse import LocalBackend, ReuseManager
 from riot_ops.runtime.binding import bind_sources
 from riot_ops.testing import EOF, PAUSE, ScriptedSource
 
@@ -386,3 +388,56 @@ def test_path_for_messages_is_file_of_lines(tmp_path):
     flow.sink("out", flow.source("lines").to(ro.map(lambda row: row), id="same"))
     assert flow.run(path)["same"]["payload"].to_pylist() == [b"a,b\n", b"c\n"]
     assert flow.run(str(path))["same"].num_rows == 2
+
+
+def words(ordinals, schema=None):
+    made = ro.Dataflow("words", ordinals=ordinals)
+    texts = made.source("texts", schema=schema or {"text": "string"})
+    split = t.Tokenize(field="text")
+    return made.sink("out", texts.to(split, id="words"))
+
+
+def wordy_faces(made, folder):
+    """The names of the fields of the stream of words on each face in process."""
+    seen = []
+    rows = [{"seq": 0, "ordinal": 7, "text": "on off"}]
+    yield made.run(rows)["words"].schema.names
+    made.run(rows, sinks=ro.CallbackSink(lambda stream, batch: seen.append(batch.schema.names)))
+    yield from seen
+    yield made.run(rows, out=folder / "parquet")["words"].schema.names
+    made.run(rows, sinks=ro.JSONLinesSink(folder / "lines"))
+    (lines,) = (folder / "lines" / "words").rglob("*.jsonl")
+    yield list(json.loads(lines.read_text().splitlines()[0]))
+    backend = LocalBackend()
+    sink = ro.MemorySink()
+    ReuseManager(backend).submit(made, sources=ro.MemorySource(rows), sinks=sink)
+    backend.run()
+    yield sink.table("words").schema.names
+
+
+@pytest.mark.parametrize(
+    ("ordinals", "declared", "wanted"),
+    [
+        (False, {}, []),
+        (True, {}, ["ordinal"]),
+        (False, {"ordinal": "int64"}, ["ordinal"]),
+        (True, {"ordinal": "int64"}, ["ordinal", "ordinal_2"]),
+    ],
+)
+def test_results_have_ordinals_that_are_declared_or_asked_for(tmp_path, ordinals, declared, wanted):
+    made = words(ordinals, {"seq": "int64", **declared, "text": "string"})
+    faces = list(wordy_faces(made, tmp_path))
+    assert len(faces) >= 5
+    for names in faces:
+        assert [name for name in names if name.startswith("ordinal")] == wanted, names
+    again = ro.Dataflow.from_json(made.to_json())
+    assert again.ordinals is ordinals
+    assert made.run([])["words"].schema.names == again.run([])["words"].schema.names
+
+
+def test_checkpoint_of_results_with_ordinals_is_refused_without(tmp_path):
+    words(True).run([{"text": "on"}], checkpoint=tmp_path / "state", out=tmp_path / "out")
+    with pytest.raises(ro.StateError, match="ordinals"):
+        words(False).run([{"text": "on"}], checkpoint=tmp_path / "state", out=tmp_path / "out")
+    with pytest.raises(ConfigError, match="ordinals must be True or False, got 1"):
+        ro.Dataflow("words", ordinals=1)

@@ -68,7 +68,7 @@ def test_order_by_event_time_sorts_within_a_batch(choose, rows):
 @settings(max_examples=depth(60))
 def test_time_window_results_have_a_total_order(choose, batch_size, by):
     """A downstream task with another key sees their results in the same order, however batches are cut."""
-    flow = ro.Dataflow("windows")
+    flow = ro.Dataflow("windows", ordinals=True)
     window = flow.source("in", schema=SCHEMA).to(random_time_window(choose, by=("device", "obs_type")), id="window")
     kalman = window.to(t.KalmanFilter(by=(by,)), id="kalman")
     longer = t.Window(size="20s", by="obs_type", aggregates={"value": ("sum", "value")})

@@ -246,6 +246,7 @@ def test_ticks_between_records_for_all_keys(seed, allowed_lateness, from_first, 
     for row in rows if from_first else ():  # the first time counts to the microsecond
         row["event_time"] = row["event_time"] and row["event_time"] + timedelta(microseconds=seed % 999)
     flow = ticking(allowed_lateness, from_first)
+    flow.ordinals = True
     whole = flow.run(rows)
     ticks = [row for row in whole["counted"].to_pylist() if row["ordinal"] < 0]
     assert sorted(
@@ -276,6 +277,7 @@ def test_periods_from_first_time_on_simulated_spark(seed):
 
 def test_periods_from_first_time_after_restart():
     flow = ticking(from_first=True)
+    flow.ordinals = True
     rows = [{"event_time": EPOCH + timedelta(seconds=s), "device": "a", "value": 0.0} for s in (3, 9, 14, 24)]
     whole = [row for row in flow.run(rows)["counted"].to_pylist() if row["ordinal"] < 0]
     assert [row["event_time"] + timedelta(microseconds=1) for row in whole] == [

@@ -401,3 +401,17 @@ def test_misuse(spark, rows, tmp_path):
                 make(frame, **options)
     with pytest.raises(ConfigError, match="errors must be 'column' or 'drop', got 'raise'"):
         line(KALMAN).transform(frame, errors="raise")
+
+
+def test_results_have_ordinals_only_where_asked_for(spark, tmp_path):
+    frame = spark.createDataFrame([("on off",)], "text string")
+    for ordinals, wanted in ((False, []), (True, ["ordinal"])):
+        flow = ro.Dataflow("words", ordinals=ordinals)
+        flow.sink("out", flow.source("texts", schema={"text": "string"}).to(t.Tokenize(field="text"), id="words"))
+        with flow.start(spark, [{"text": "on off"}], out=tmp_path / f"{ordinals}") as query:
+            query.wait()
+            faces = [query["words"].schema.names]
+        faces += [flow.frames(frame)["words"].columns, flow.transform(frame).columns]
+        for names in faces:
+            assert [name for name in names if name.startswith("ordinal")] == wanted, names
+    assert "ordinal" not in t.Tokenize(field="text").transform(frame).columns  # without seq it orders nothing

@@ -48,7 +48,9 @@ def test_pred_stores_charts_of_its_results(stream, trained, tmp_path):
     flow = dataflows.pred(
         stream, form="paper", charts=str(tmp_path), plot_size=size, zip_size=each, sliding=False, **models
     )
-    result, plain = flow.run(inputs, batch_size=100), dataflows.pred(stream, **models).run(inputs)
+    expected = dataflows.pred(stream, **models)
+    flow.ordinals = expected.ordinals = True
+    result, plain = flow.run(inputs, batch_size=100), expected.run(inputs)
     assert result.errors.num_rows == 0
     wanted = {}
     for analytic, output, field, unit in (
@@ -83,6 +85,7 @@ def test_pred_errors_may_be_relative_to_a_sliding_average(trained):
     rows = {}
     for sliding in (True, False):
         flow = dataflows.pred("taxi", average_window=3, sliding=sliding, **models)
+        flow.ordinals = True
         rows[sliding] = flow.run(inputs, batch_size=50)["error"].sort_by(ORDER).to_pylist()
         seen = {}
         for row in rows[sliding]:
@@ -129,9 +132,12 @@ def test_unknown_forms_are_refused(build):
 def test_stats_publishes_each_result(form, tmp_path):
     url = tmp_path.as_uri()
     session = FolderBroker(url).session("test", ["stats/#"])
-    plain = dataflows.stats("taxi", form=form).run(source("taxi"))
+    expected = dataflows.stats("taxi", form=form)
+    expected.ordinals = True
+    plain = expected.run(source("taxi"))
     size = {"plot_size": 2000} if form == "plots" else {}
     flow = dataflows.stats("taxi", form=form, publish={"url": url, "topic": "stats/{obs_type}"}, **size)
+    flow.ordinals = True
     result = flow.run(source("taxi"), batch_size=100)
     assert result.errors.num_rows == 0
     wanted = []

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from typing import Any
 
 import pyarrow as pa
@@ -26,6 +26,7 @@ __all__ = [
     "next_ordinal",
     "ordinal_of_time",
     "ordinals",
+    "result_fields",
     "time_of_ordinal",
     "with_next_ordinal",
     "with_timer_ordinals",
@@ -61,6 +62,19 @@ def ordinals(names: Iterable[str]) -> list[str]:
 def _ordinals(names: tuple[str, ...]) -> tuple[str, ...]:
     found = [(int(match[1] or 1), match[0]) for name in names if (match := _ORDINAL.fullmatch(name))]
     return tuple(name for _, name in sorted(found))
+
+
+def result_fields(names: Iterable[str], kept: Set[str] | None) -> list[str]:
+    """The fields of a stream that its results have: all but the ordinals that are not in ``kept``; all if that is None.
+
+    >>> result_fields(["seq", "ordinal", "word"], frozenset())
+    ['seq', 'word']
+    """
+    names = list(names)
+    if kept is None:
+        return names
+    hidden = {*ordinals(names)} - kept
+    return [name for name in names if name not in hidden]
 
 
 def next_ordinal(names: Iterable[str]) -> str:

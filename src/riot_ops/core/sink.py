@@ -8,7 +8,7 @@ effectively once.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from riot_ops.core.errors import escape_control
+from riot_ops.core.order import result_fields
 
 __all__ = [
     "CallbackSink",
@@ -24,6 +25,7 @@ __all__ = [
     "Sink",
     "Writer",
     "align_schemas",
+    "result_batch",
 ]
 
 T = TypeVar("T", pa.RecordBatch, pa.Table)
@@ -156,6 +158,12 @@ class ConsoleSink(CallbackSink):
             self._write(f"{stream}: … {batch.num_rows - self._rows} more")
 
 
+def result_batch(batch: pa.RecordBatch, ordinals: Set[str] | None) -> pa.RecordBatch:
+    """The batch without ordinals other than those in ``ordinals``; with all if that is None."""
+    names = result_fields(batch.schema.names, ordinals)
+    return batch if len(names) == batch.num_columns else batch.select(names)
+
+
 def align_schemas(pieces: Sequence[T], schema: pa.Schema | None = None) -> list[T]:
     """Select and cast the fields of a schema in batches or tables; by default the schema of the first."""
     return [
@@ -166,11 +174,17 @@ def align_schemas(pieces: Sequence[T], schema: pa.Schema | None = None) -> list[
 
 
 class FanOutWriter(Writer):
-    """Writes each stream to all its sinks, and counts records."""
+    """Writes each stream to all its sinks, without ordinals other than those in ``ordinals``, and counts records."""
 
     def __init__(
-        self, routes: Mapping[str, Iterable[str]], sinks: Mapping[str, Sink], batch_id: int, partition: int
+        self,
+        routes: Mapping[str, Iterable[str]],
+        sinks: Mapping[str, Sink],
+        batch_id: int,
+        partition: int,
+        ordinals: Set[str] | None = None,
     ) -> None:
+        self._ordinals = ordinals
         self._routes = {stream: list(names) for stream, names in routes.items()}
         self._writers = {name: sink.writer(batch_id, partition) for name, sink in sinks.items()}
         self.rows: dict[str, int] = {}
@@ -189,8 +203,10 @@ class FanOutWriter(Writer):
             found = pc.binary_join_element_wise(batch.column("task"), batch.column("reason"), ": ").value_counts()
             for reason, count in zip(found.field(0).to_pylist(), found.field(1).to_pylist(), strict=True):
                 self.reasons[reason] = self.reasons.get(reason, 0) + count
-        for name in self._routes.get(stream, ()):
-            self._writers[name].write(stream, batch)
+        if targets := self._routes.get(stream):
+            result = result_batch(batch, self._ordinals)
+            for name in targets:
+                self._writers[name].write(stream, result)
 
     def finish(self) -> Message:
         return {

@@ -30,6 +30,7 @@ def describe(flow: Graph) -> dict[str, Any]:
         "format": FORMAT,
         "name": flow.name,
         **({"merging": flow.merging} if flow.merging != "arrival" else {}),
+        **({"ordinals": True} if flow.ordinals else {}),
         "nodes": [_node(n) for n in flow.nodes.values()],
         "edges": [_edge(e) for e in flow.edges],
     }
@@ -66,7 +67,7 @@ def load(data: Mapping[str, Any], functions: Functions, empty: Callable[..., G],
     functions : mapping of str to function
         The functions that the descriptor may name.
     empty : function
-        Makes a graph without nodes from a name and ``merging``.
+        Makes a graph without nodes from a name, ``merging`` and ``ordinals``.
     task : function
         Makes a task from its description.
     """
@@ -76,7 +77,7 @@ def load(data: Mapping[str, Any], functions: Functions, empty: Callable[..., G],
         raise ConfigError(f"not a dataflow descriptor: format must be {FORMAT!r}, got {value_text(data.get('format'))}")
     place = ""
     try:
-        _only(data, "dataflow", "format", "name", "merging", "nodes", "edges")
+        _only(data, "dataflow", "format", "name", "merging", "ordinals", "nodes", "edges")
         for what in ("node", "edge"):
             entries = data.get(f"{what}s", ())
             for number, entry in enumerate(entries if isinstance(entries, (list, tuple)) else ()):
@@ -86,7 +87,7 @@ def load(data: Mapping[str, Any], functions: Functions, empty: Callable[..., G],
                 _only(entry, what, *_KEYS[what])
         place = ""
         described = msgspec.convert(data, _Described)
-        flow = empty(described.name, merging=described.merging)
+        flow = empty(described.name, merging=described.merging, ordinals=described.ordinals)
         for number, node in enumerate(described.nodes):
             place = f"nodes[{number}]"
             flow.add_node(_loaded(node, functions, task))
@@ -159,6 +160,7 @@ class _Edge(msgspec.Struct):
 class _Described(msgspec.Struct):
     name: str = ""
     merging: str = "arrival"
+    ordinals: bool = False
     nodes: list[_Node] = msgspec.field(default_factory=list)
     edges: list[_Edge] = msgspec.field(default_factory=list)
 

@@ -9,8 +9,10 @@ from collections.abc import Set
 import pyarrow as pa
 
 from riot_ops.core.casting import is_key_type
+from riot_ops.core.checks import check_flag
 from riot_ops.core.errors import ConfigError, did_you_mean
-from riot_ops.core.order import is_ordinal
+from riot_ops.core.order import is_ordinal, result_fields
+from riot_ops.core.order import ordinals as _ordinals
 from riot_ops.core.overwriting import checked_output_schema, results_of
 from riot_ops.core.schema import ERRORS
 from riot_ops.graph.nodes import ERRORS_STREAM, FORWARD, Distribution, Edge, Node, edge_ordinals
@@ -36,17 +38,22 @@ class Graph:
         the order of their declaration, then message 1, and so on; a source that has ended is skipped. "sequence": all
         messages of the first source, then those of the second. The results of the latter two do not depend on how the
         streams are cut into batches.
+    ordinals : bool, default False
+        Whether results have the columns ``ordinal``, ``ordinal_2`` and so on, which order the records made of one
+        message. By default they have those that a source declares.
     """
 
-    def __init__(self, name: str, *, merging: str = "arrival") -> None:
+    def __init__(self, name: str, *, merging: str = "arrival", ordinals: bool = False) -> None:
         if not isinstance(name, str) or not name:
             raise ConfigError(f"a dataflow needs a name, got {name!r}")
         if merging not in MERGING:
             raise ConfigError(
                 f"merging must be {', '.join(MERGING)}, got {merging!r}{did_you_mean(str(merging), MERGING)}"
             )
+        check_flag(ordinals=ordinals)
         self.name = name
         self.merging = merging
+        self.ordinals = ordinals
         self.nodes: dict[str, Node] = {}
         self.edges: list[Edge] = []
 
@@ -136,6 +143,26 @@ class Graph:
         """Return the schema of each stream by node id; raises if the dataflow is not valid."""
         self.validate()
         return self.infer_schemas([])
+
+    def result_schemas(self) -> dict[str, pa.Schema]:
+        """Return the schema of each stream as sinks and users get it."""
+        kept = self.result_ordinals()
+        schemas = self.schemas()
+        for id, schema in schemas.items():
+            names = result_fields(schema.names, kept)
+            schemas[id] = pa.schema([schema.field(name) for name in names], schema.metadata)
+        return schemas
+
+    def result_ordinals(self) -> frozenset[str] | None:
+        """Return the ordinals that results have; None if they have all."""
+        if self.ordinals:
+            return None
+        return frozenset(
+            name
+            for node in self.nodes_of_kind("source")
+            if node.schema is not None
+            for name in _ordinals(node.schema.names)
+        )
 
     def infer_schemas(self, problems: list[str]) -> dict[str, pa.Schema]:
         """Return the schemas that can be inferred, also of an incomplete graph; appends to ``problems``."""

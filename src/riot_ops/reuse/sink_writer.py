@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
-from riot_ops.core.sink import Writer
+from riot_ops.core.sink import Writer, result_batch
 from riot_ops.reuse.errors import FailedBeforeError, describe_error
 from riot_ops.reuse.submission import Submission
 from riot_ops.runtime.binding import end_sinks
@@ -63,6 +63,7 @@ class SinkWriter:
         gaps: Mapping[str, str] | None = None,
     ) -> None:
         self._submission = submission
+        self._ordinals = submission.flow.result_ordinals()
         self._durable = durable
         self._lock = FolderLock(())
         self.failures: list[Exception] = []
@@ -128,6 +129,7 @@ class SinkWriter:
     def write(self, stream: str, batch: pa.RecordBatch) -> None:
         """Write records of a stream; its name is the dataflow's own."""
         whole = True
+        batch = result_batch(batch, self._ordinals)
         for name in self._submission.routes.get(stream, ()):
             writer = self._writers.get(name)
             try:

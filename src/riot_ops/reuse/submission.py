@@ -119,7 +119,7 @@ def build_submission(
     if by_node is None and routes:
         sink = sinks if sinks is not None else MemorySink()
         by_node = dict.fromkeys((n.id for n in flow.nodes_of_kind("sink")), sink)
-    kept = Dataflow(flow.name, merging=flow.merging)  # the caller may change its own
+    kept = Dataflow(flow.name, merging=flow.merging, ordinals=flow.ordinals)  # the caller may change its own
     kept.nodes, kept.edges = dict(flow.nodes), list(flow.edges)
     return Submission(name, kept, bound, targets, routes, **options), identify_steps(kept, bound, by_node)
 

@@ -50,7 +50,7 @@ def add_warm_flags(flow: Dataflow, name: str) -> Dataflow:
             warm_ups[node.id] = _WarmUp()
         elif node.kind == "task":
             warm_ups[node.id] = _warm_up_after(node, edges, [warm_ups[edge.source] for edge in edges])
-    flagged = Dataflow(flow.name, merging=flow.merging)
+    flagged = Dataflow(flow.name, merging=flow.merging, ordinals=flow.ordinals)
     flagged.nodes, flagged.edges = dict(flow.nodes), []
     sinks = {node.id for node in flow.nodes_of_kind("sink")}
     for edge in flow.edges:

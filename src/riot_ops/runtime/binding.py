@@ -153,14 +153,14 @@ def bind_sinks(flow: Graph, sinks: Any, out: str | Path | None) -> tuple[dict[st
     last = sinks[ERRORS_STREAM] if ERRORS_STREAM in sinks else next(iter(sinks.values()), None)
     routes[ERRORS_STREAM] = [] if last is None else [label[id(last)]]
     ending = {name: [s for s, targets in routes.items() if name in targets] for name in distinct}
-    schemas = flow.schemas()
+    schemas = flow.result_schemas()
     bound = {name: sink.bind({stream: schemas[stream] for stream in ending[name]}) for name, sink in distinct.items()}
     return bound, routes
 
 
 def end_sinks(flow: Graph, sinks: Mapping[str, Sink], routes: Mapping[str, list[str]]) -> None:
     """Notify the sinks of the end of a run, with the streams that end in them."""
-    schemas = flow.schemas()
+    schemas = flow.result_schemas()
     for name, sink in sinks.items():
         sink.end({stream: schemas[stream] for stream, targets in routes.items() if name in targets})
 
@@ -173,7 +173,7 @@ def readable_streams(sinks: Mapping[str, Sink], routes: Mapping[str, list[str]])
 
 def read_stream(flow: Graph, sinks: Mapping[str, Sink], routes: Mapping[str, list[str]], stream: str) -> pa.Table:
     """Read all records of a stream from a sink that supports it; KeyError if none does."""
-    schemas = flow.schemas()
+    schemas = flow.result_schemas()
     if not isinstance(stream, str):
         raise KeyError(f"results are read by the name of a stream, got {stream!r}; streams are {', '.join(schemas)}")
     if stream not in schemas:

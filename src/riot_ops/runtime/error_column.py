@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.operator import Operator, StatelessOperator
+from riot_ops.core.order import ordinals, result_fields
 from riot_ops.core.overwriting import checked_output_schema
 from riot_ops.core.schema import ERRORS
 from riot_ops.ingest.step import declared_schema, ingest_batch
@@ -77,9 +78,10 @@ def result_schema(task: Operator, schema: pa.Schema, errors: bool) -> pa.Schema:
     out = checked_output_schema(task, drop_error_column(schema))
     if ERROR_COLUMN in out.names:
         raise ConfigError(f"{task.name()} must not write the field {ERROR_COLUMN!r}, which is for rejected rows")
-    if "seq" not in schema.names and "seq" in out.names:
-        out = out.remove(out.get_field_index("seq"))
-    result = pa.schema([f.with_nullable(True) for f in out])
+    names = out.names
+    if "seq" not in schema.names:  # without it ordinals order nothing
+        names = [n for n in result_fields(names, frozenset(ordinals(schema.names))) if n != "seq"]
+    result = pa.schema([out.field(name).with_nullable(True) for name in names])
     return result.append(pa.field(ERROR_COLUMN, pa.string())) if errors else result
 
 

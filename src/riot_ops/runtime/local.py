@@ -166,6 +166,7 @@ def run(
         None if checkpoint is None else Checkpoint(local_path(checkpoint, "checkpoint")),
         overwrite,
         probe,
+        flow.result_ordinals(),
     )
     folders = [folder for sink in targets.values() for folder in sink.folders()]
     if job.checkpoint is not None:
@@ -193,6 +194,7 @@ class _Job:
     checkpoint: Checkpoint | None
     overwrite: bool
     probe: Probe | None
+    ordinals: frozenset[str] | None  # that results have
     summary: Summary = field(default_factory=Summary)
     epoch: int = 0
     ended: bool = False
@@ -350,7 +352,7 @@ class _Job:
     # -- epochs --------------------------------------------------------------------------------------
 
     def _open_epoch(self) -> None:
-        self.writer = FanOutWriter(self.routes, self.sinks, self.epoch, 0)
+        self.writer = FanOutWriter(self.routes, self.sinks, self.epoch, 0, self.ordinals)
         self.epoch_started = time.time()
         self.epoch_count = 0
         self.closing = self.closed = False

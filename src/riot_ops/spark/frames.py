@@ -173,7 +173,7 @@ class Frames(Mapping[str, "DataFrame"]):
         numbered: bool,
         options: tuple[int | None, str, str] = (None, "arrival", "coarse"),
     ) -> None:
-        schemas = flow.schemas()
+        schemas = flow.result_schemas()
         self.names = (*_results(flow), ERRORS_STREAM)
         self.packed = packed
         self._flow = flow

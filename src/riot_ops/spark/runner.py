@@ -172,7 +172,7 @@ def start(
         driver_sinks = {
             name: DriverSink(temporary / "relay" / name) for name, sink in targets.items() if sink.in_process
         }
-        sink_routes = SinkRoutes(routes, {**targets, **driver_sinks})
+        sink_routes = SinkRoutes(routes, {**targets, **driver_sinks}, flow.result_ordinals())
         available_now = trigger == AVAILABLE_NOW or (trigger is None and _ends_by_itself(bound))
         if trigger is None and not available_now:
             trigger = buffering.trigger

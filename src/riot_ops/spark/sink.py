@@ -31,14 +31,15 @@ STAGE_WRITERS = 100_000
 
 @dataclass(frozen=True)
 class SinkRoutes:
-    """The sinks of a query, and the streams that end in them, for the stages."""
+    """The sinks of a query, the streams that end in them, and the ordinals of results, for the stages."""
 
     routes: Mapping[str, Sequence[str]]
     sinks: Mapping[str, Sink]
+    ordinals: frozenset[str] | None = None
 
     def writer(self, stage: int, place: int) -> FanOutWriter:
         """Return a writer for one bucket or split of a stage in the current micro-batch."""
-        return FanOutWriter(self.routes, self.sinks, batch_number(), stage * STAGE_WRITERS + place)
+        return FanOutWriter(self.routes, self.sinks, batch_number(), stage * STAGE_WRITERS + place, self.ordinals)
 
 
 def batch_number() -> int:

@@ -38,7 +38,7 @@ def test_query_reads_from_and_publishes_to_a_broker(mosquitto, spark, tmp_path):
     with Listener(mosquitto.url, "spark/out/#") as listener:
         for run in (1, 2):
             one = dataclasses.replace(source, messages=run * MESSAGES)
-            flow = ro.Dataflow("broker-to-broker")
+            flow = ro.Dataflow("broker-to-broker", ordinals=True)
             parsed = flow.source("raw", schema=one.schema).to(t.ParseSenML(schema="city"), id="parsed")
             out = t.PublishMQTT(
                 url=mosquitto.url, topic="spark/out/{obs_type}", payload=None, columns=("seq", "ordinal", "value")

@@ -107,6 +107,7 @@ def test_decayed_scores_equal_the_reference(texts, decay, batch_size, top):
 def test_staged_results_are_equal(texts, seed, scorer):
     choose = random.Random(seed)
     flow = machine_outlier(scorer=scorer, decay=0.3, trigger="top", top=1)
+    flow.ordinals = True
     source = ro.MemorySource(table(texts))
     staged = SimulatedQuery(flow, source, choose, max_records=5, partitions=choose.choice([1, 3]))
     wanted, bad = reference(texts, decay=0.3 if scorer == "decayed" else None, top=1)

@@ -46,6 +46,7 @@ def wanted(texts, **options):
 def test_results_equal_a_dict(texts, lowercase, batch_size):
     for unicode in (False, True):
         flow = word_count(lowercase=lowercase, unicode=unicode)
+        flow.ordinals = True
         if not (lowercase and not unicode):  # without Unicode, capitals beyond ASCII are no letters
             assert found(flow.run(table(texts), batch_size=batch_size)["counts"]) == wanted(
                 texts, lowercase=lowercase, unicode=unicode
@@ -56,8 +57,10 @@ def test_results_equal_a_dict(texts, lowercase, batch_size):
 @given(lines.filter(any), st.integers(0, 1 << 32))
 def test_staged_results_are_equal(texts, seed):
     choose = random.Random(seed)
+    flow = word_count()
+    flow.ordinals = True
     staged = SimulatedQuery(
-        word_count(), ro.MemorySource(table(texts)), choose, max_records=3, partitions=choose.choice([1, 3])
+        flow, ro.MemorySource(table(texts)), choose, max_records=3, partitions=choose.choice([1, 3])
     )
     assert found(staged["counts"]) == wanted(texts)
 
@@ -73,8 +76,9 @@ def test_last_updates_equal_final_counts(texts, batch_size):
 
 @pytest.mark.parametrize("staged", [False, True])
 def test_text_of_the_specification(sample_data, staged):
-    source = replay(sample_data / SHARED)
-    counts = (SimulatedQuery(word_count(), source, random.Random(1)) if staged else word_count().run(source))["counts"]
+    source, flow = replay(sample_data / SHARED), word_count()
+    flow.ordinals = True
+    counts = (SimulatedQuery(flow, source, random.Random(1)) if staged else flow.run(source))["counts"]
     totals = Counter(counts["word"].to_pylist())
     assert (counts.num_rows, len(totals)) == expected(sample_data, made=(927, 51), papers=(3866, 30))
     assert totals.most_common(3) == expected(

@@ -155,7 +155,7 @@ def test_non_utf8_binary_is_rejected():
 @pytest.mark.parametrize("coded", [False, True])
 def test_large_batches_are_split_into_chunks(monkeypatch, coded):
     monkeypatch.setattr(tokenize, "text_chunk_ranges", lambda texts: [(i, i + 1) for i in range(len(texts))])
-    flow = ro.Dataflow("pieces")
+    flow = ro.Dataflow("pieces", ordinals=True)
     flow.sink("out", flow.source("in", schema={"text": "string"}).to(t.Tokenize(field="text", coded=coded), id="words"))
     found = flow.run([{"text": "a b"}, {"text": None}, {"text": "c"}])["words"]
     assert found.select(["seq", "word", "ordinal"]).to_pylist() == [

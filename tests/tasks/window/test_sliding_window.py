@@ -32,7 +32,7 @@ def test_records_enter_and_leave(steps, batch_size, by_key):
         window[:] = [one for one in window if one[1] > at - 5] + [(i, at)]
         out = [(one[0], -1) for one in gone] + [(i, 1)]
         wanted += [(i, place, j, action, rows[i]["event_time"]) for place, (j, action) in enumerate(out)]
-    flow = ro.Dataflow("window")
+    flow = ro.Dataflow("window", ordinals=True)
     source = flow.source("in", schema={"event_time": "timestamp[us, tz=UTC]", "key": "string", "i": "int64"})
     task = t.SlidingWindow(size="5s", by=("key",) if by_key else (), fields=("i",), action="what")
     flow.sink("out", source.to(task, id="window"))
