@@ -54,6 +54,7 @@ RUN = {
     "--time": ("at", "time", "at"),
     "--time-unit": ("ms", "time_unit", "ms"),
     "--encoding": ("latin-1", "encoding", "latin-1"),
+    "--read": ("tz=UTC", "read", ("tz=UTC",)),
     "--key": ("id", "key", "id"),
     "--mqtt": ("mqtt://h", "mqtt", "mqtt://h"),
     "--topic": ("a/#", "topic", ("a/#",)),

@@ -408,9 +408,9 @@ def test_results_have_ordinals_only_where_asked_for(spark, tmp_path):
     for ordinals, wanted in ((False, []), (True, ["ordinal"])):
         flow = ro.Dataflow("words", ordinals=ordinals)
         flow.sink("out", flow.source("texts", schema={"text": "string"}).to(t.Tokenize(field="text"), id="words"))
-        with flow.start(spark, [{"text": "on off"}], out=tmp_path / f"{ordinals}") as query:
-            query.wait()
-            faces = [query["words"].schema.names]
+        query = flow.start(spark, [{"text": "on off"}], out=tmp_path / f"{ordinals}")
+        query.wait(60)
+        faces = [query["words"].schema.names]
         faces += [flow.frames(frame)["words"].columns, flow.transform(frame).columns]
         for names in faces:
             assert [name for name in names if name.startswith("ordinal")] == wanted, names

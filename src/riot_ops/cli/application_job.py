@@ -40,7 +40,7 @@ class ApplicationJob(Job):
     """
 
     unsupported_options: ClassVar[tuple[str, ...]] = (
-        *("stream", "sensors", "format", "time", "time_unit", "key", "curve"),
+        *("stream", "sensors", "format", "time", "time_unit", "read", "key", "curve"),
         *("form", "table", "models", "broker", "servers"),
     )
 

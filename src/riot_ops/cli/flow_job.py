@@ -57,7 +57,11 @@ class FlowJob(Job):
         if set(self._source.schema.names) <= set(RAW.names):
             return super()._feed()
         return RecordFeed(
-            **self._feed_options, source_id=self._source.id, fields=self._source.schema, time_unit=self.time_unit
+            **self._feed_options,
+            source_id=self._source.id,
+            fields=self._source.schema,
+            time_unit=self.time_unit,
+            read=self.read,
         )
 
     def check(self) -> None:
@@ -73,6 +77,7 @@ class FlowJob(Job):
             "dataflow": self._flow.to_dict(),
             "time": self.time,
             "time_unit": self.time_unit,
+            **({"read": list(self.read)} if self.read else {}),
         }
 
     def sources(self, console: Console) -> Source:

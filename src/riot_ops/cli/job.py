@@ -111,6 +111,7 @@ class Job:
     broker: str | None = None
     servers: bool = False
     time_unit: str | None = None
+    read: tuple[str, ...] = ()
     ticks: str | None = None
     spans: int | None = None
     start: int | None = None
@@ -217,6 +218,8 @@ class Job:
             raise ConfigError(
                 f"--time-unit is for a dataflow's JSON file; {self.name} takes milliseconds since 1970 or ISO 8601"
             )
+        if self.read:
+            raise ConfigError(f"--read is for a dataflow's JSON file, got {self.read[0]!r}; leave it out")
         return Feed(**self._feed_options)
 
     @property

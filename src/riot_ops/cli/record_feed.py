@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
 from riot_ops.cli.feed import Feed, guess_delimiter
-from riot_ops.core.errors import ConfigError
+from riot_ops.core.errors import ConfigError, did_you_mean
 from riot_ops.core.schema import stream_schema
 from riot_ops.core.source import Source
 from riot_ops.ingest.file_formats import CSVFormat, naming_file
@@ -26,12 +26,14 @@ SAMPLE_BYTES = 1 << 16
 class RecordFeed(Feed):
     """CSV with a header, JSON lines or Parquet, read with the types that a dataflow's source declares.
 
-    ``source_id`` and ``fields`` are the id and the declared fields of that source; see :func:`riot_ops.read`.
+    ``source_id`` and ``fields`` are the id and the declared fields of that source; ``read`` are further options of
+    :func:`riot_ops.read`, each as ``NAME=VALUE``.
     """
 
     source_id: str = ""
     fields: pa.Schema | None = None
     time_unit: str | None = None
+    read: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         self._check_pace()
@@ -72,14 +74,55 @@ class RecordFeed(Feed):
 
     def _read(self) -> FileSource:
         assert self.input is not None
-        options: dict[str, Any] = {"format": self.format, "encoding": self.encoding}
+        options: dict[str, Any] = {"format": self.format, "encoding": self.encoding, **_read_options(self.read)}
         files = read(self.input, **options)
-        if isinstance(files.files, CSVFormat):
-            options["delimiter"] = _delimiter(files.paths, self.encoding)
+        if isinstance(files.files, CSVFormat) and "delimiter" not in options:
+            options["delimiter"] = _delimiter(files.paths, files.files)
         return read(self.input, time=self.time, time_unit=self.time_unit, **options)  # type: ignore[arg-type]
 
 
-def _delimiter(paths: Sequence[str], encoding: str) -> str:
+def _read_options(given: Sequence[str]) -> dict[str, Any]:
+    """Parse options of :func:`riot_ops.read` for CSV; ``missing`` may come several times, ``columns`` are a list."""
+    options: dict[str, Any] = {}
+    for one in given:
+        name, equals, text = one.partition("=")
+        if not equals or name not in READ_OPTIONS:
+            raise ConfigError(
+                f"--read must be NAME=VALUE with a NAME of {', '.join(READ_OPTIONS)}, got {one!r}"
+                f"{did_you_mean(name, READ_OPTIONS)}"
+            )
+        if name == "missing":
+            options[name] = [*options.get(name, []), text]
+        else:
+            options[name] = READ_OPTIONS[name](text)
+    return options
+
+
+def _whole(text: str) -> int | str:
+    return int(text) if text.isdecimal() else text  # a text is refused by name
+
+
+def _flag(text: str) -> bool | str:
+    return {"true": True, "false": False}.get(text, text)
+
+
+#: The options of :func:`riot_ops.read` for CSV that have no option of their own, and what parses their text.
+READ_OPTIONS: dict[str, Callable[[str], Any]] = {
+    "columns": lambda text: text.split(","),
+    "delimiter": str,
+    "missing": str,
+    "quoted_missing": _flag,
+    "skip": _whole,
+    "comment": str,
+    "decimal": str,
+    "time_format": str,
+    "tz": str,
+    "ambiguous": str,
+}
+
+
+def _delimiter(paths: Sequence[str], files: CSVFormat) -> str:
     with naming_file(paths[0]), pa.input_stream(paths[0], compression="detect") as file:
-        text = file.read(SAMPLE_BYTES).decode(encoding, "replace")
-    return guess_delimiter([line for line in text.splitlines() if line])
+        text = file.read(SAMPLE_BYTES).decode(files.encoding, "replace")
+    lines = text.splitlines()[files.skip :]
+    return guess_delimiter([line for line in lines if line and not (files.comment and line.startswith(files.comment))])

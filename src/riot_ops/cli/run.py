@@ -103,6 +103,14 @@ def run(
         str | None,
         _option(INPUT, "Unit of the numbers in --time, for a dataflow's JSON file: s, ms, us or ns since 1970."),
     ] = None,
+    read: Annotated[
+        list[str] | None,
+        _option(
+            INPUT,
+            "Option of riot_ops.read for CSV, NAME=VALUE, for a dataflow's JSON file: delimiter, missing, skip, "
+            "comment, decimal, time_format, tz and so on; repeatable.",
+        ),
+    ] = None,
     key: Annotated[str | None, _option(INPUT, "Column with the sensor's id, in CSV files.")] = None,
     mqtt: Annotated[
         str | None,
@@ -240,6 +248,7 @@ def run(
         encoding=encoding,
         time=time,
         time_unit=time_unit,
+        read=tuple(read or ()),
         key=key,
         mqtt=mqtt,
         topic=tuple(topic or ()),

@@ -44,6 +44,7 @@ __all__ = [
     "is_text",
     "plain_schema",
     "plain_type",
+    "problems_of",
     "to_python",
 ]
 
@@ -147,7 +148,7 @@ def cast(column: pa.Array, want: pa.DataType) -> tuple[pa.Array, Problems]:
     {1: Problem(reason='wrong_type', text="= 'warm' (str) is not of type double")}
     """
     result, bad = _cast(column, want)
-    return result, _problems(bad, to_python(column.take(pa.array(bad))), want) if bad else {}
+    return result, problems_of(bad, to_python(column.take(pa.array(bad))), want) if bad else {}
 
 
 def cast_or_null(column: pa.Array, want: pa.DataType) -> pa.Array:
@@ -162,7 +163,7 @@ def from_values(values: Sequence[Any], want: pa.DataType) -> tuple[pa.Array, Pro
     [1.0, None, 2.5, None]
     """
     result, bad = _from_values(values, want)
-    return result, _problems(bad, [values[row] for row in bad], want)
+    return result, problems_of(bad, [values[row] for row in bad], want)
 
 
 def _cast(column: pa.Array, want: pa.DataType) -> tuple[pa.Array, list[int]]:
@@ -604,7 +605,7 @@ def _rescaled(column: pa.Array, want: pa.DataType) -> pa.Array:
     return numbers.cast(want)
 
 
-def _problems(rows: Sequence[int], values: Sequence[Any], want: pa.DataType) -> Problems:
+def problems_of(rows: Sequence[int], values: Sequence[Any], want: pa.DataType) -> Problems:
     """Describe the values of the rows that cannot be cast."""
     text, temporal, number = is_text(want), types.is_temporal(want), _is_number(want)
     wrong, beyond = f"is not of type {want}", f"does not fit the type {want}"

@@ -5,25 +5,31 @@ from __future__ import annotations
 import codecs
 import io
 import itertools
+import logging
 from abc import ABC, abstractmethod
 from codecs import BOM_UTF8
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from riot_ops.core.casting import Problem, infer_type
+from riot_ops.core.castable import matches
+from riot_ops.core.casting import Problem, cast, infer_type
 from riot_ops.core.errors import ConnectorError, value_text
 from riot_ops.core.parquet_file import open_parquet
-from riot_ops.ingest.step import from_records, mark_rejected
+from riot_ops.ingest.notation import UTC_MICROS, Notation
+from riot_ops.ingest.step import REJECTED, from_records, mark_rejected
 from riot_ops.ingest.tables import MAX_BATCH_RECORDS, check_names
 from riot_ops.kernels.text.encodings import is_utf8_codec
 
 __all__ = ["CSVFormat", "FileFormat", "JSONLinesFormat", "ParquetFormat", "naming_file"]
+
+_log = logging.getLogger("riot_ops")
 
 BLOCK_BYTES = 4 << 20
 #: Maximum number of bytes of a row of CSV; blocks grow up to it.
@@ -123,31 +129,123 @@ class _Recoder(io.RawIOBase):
         return given
 
 
+class _Rows(io.RawIOBase):
+    """A file of UTF-8 without its first lines and without lines of comment."""
+
+    def __init__(self, file: Any, skip: int, comment: str | None) -> None:
+        self._file = file
+        self._skip = skip
+        self._comment = None if comment is None else comment.encode()
+        self._quoted = False  # whether a quoted cell is open
+        self._bytes = self._rest = b""
+        self._first = True
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        end = False
+        while not end and (size < 0 or len(self._bytes) < size):
+            raw = self._file.read(BLOCK_BYTES)
+            end = not raw
+            if self._first:
+                raw, self._first = raw.removeprefix(BOM_UTF8), False
+            lines = (self._rest + raw).split(b"\n")
+            self._rest = b"" if end else lines.pop()
+            kept = [line for line in lines if self._is_kept(line)]
+            self._bytes += b"\n".join(kept) + (b"\n" if kept and not end else b"")
+        size = len(self._bytes) if size < 0 else size
+        given, self._bytes = self._bytes[:size], self._bytes[size:]
+        return given
+
+    def _is_kept(self, line: bytes) -> bool:
+        if self._skip:
+            self._skip -= 1
+            return False
+        if self._comment is not None and not self._quoted and line.startswith(self._comment):
+            return False
+        self._quoted ^= bool(line.count(b'"') % 2)
+        return True
+
+
 @dataclass(frozen=True)
 class CSVFormat(FileFormat):
-    """CSV files, read as texts; the ingest step casts them to the declared types."""
+    """CSV files, read as texts; the ingest step casts them to the declared types, unless the notation concerns them."""
 
     columns: tuple[str, ...] | None
     delimiter: str
     missing: tuple[str, ...]
     encoding: str
-    wanted: tuple[str, ...] | None = None
+    notation: Notation = field(default_factory=Notation)
+    quoted_missing: bool = False
+    skip: int = 0
+    comment: str | None = None
+    wanted: pa.Schema | None = None
 
     def schema(self, path: str) -> pa.Schema:
+        names = self._names(path)
+        if self.wanted is not None:
+            return pa.schema([pa.field(name, self._dtype(name)) for name in names])
+        rows = next(self._texts(path), None)
+        types = [pa.string() if rows is None else self._inferred(rows.column(i)) for i in range(len(names))]
+        fields = list(map(pa.field, names, types))
+        found = ", ".join(f"{one.name} {one.type}" for one in fields)
+        _log.info("%s: types inferred from %d rows: %s", path, 0 if rows is None else rows.num_rows, found)
+        return pa.schema(fields)
+
+    def _inferred(self, text: pa.Array) -> pa.DataType:
+        """The type that all texts spell, or text; a number with leading zeros is text."""
+        if text.null_count == len(text):
+            return pa.string()
+        if not pc.any(pc.match_substring_regex(text, r"^\s*[+-]?0\d")).as_py():
+            for dtype in (pa.int64(), pa.float64()):
+                if not self._converted(text, dtype)[1]:
+                    return dtype
+        if not self._converted(text, UTC_MICROS)[1]:
+            return UTC_MICROS
+        return pa.bool_() if matches(text, "(?i)true|false").all() else pa.string()
+
+    def _converted(self, text: pa.Array, dtype: pa.DataType) -> tuple[pa.Array, dict[int, Problem]]:
+        return self.notation.convert(text, dtype) if self.notation.concerns(dtype) else cast(text, dtype)
+
+    def _dtype(self, name: str) -> pa.DataType:
+        """The type in which a column is delivered."""
+        place = -1 if self.wanted is None else self.wanted.get_field_index(name)
+        dtype = pa.string() if place < 0 or self.wanted is None else self.wanted.field(place).type
+        return dtype if self.notation.concerns(dtype) else pa.string()
+
+    def _names(self, path: str) -> list[str]:
         block = BLOCK_BYTES
         while True:
             try:
                 with self._open(path, {}, block) as reader:
-                    return pa.schema([pa.field(name, pa.string()) for name in reader.schema.names])
+                    return list(reader.schema.names)
             except pa.ArrowInvalid as error:
                 block = _larger_block(block, error)
 
     def project(self, path: str, wanted: pa.Schema) -> FileFormat:
-        names = set(self.schema(path).names)
-        return replace(self, wanted=tuple(n for n in wanted.names if n in names))
+        names = set(self._names(path))
+        return replace(self, wanted=pa.schema([f for f in wanted if f.name in names]))
 
     def batches(self, path: str, row: int) -> Iterator[pa.RecordBatch]:
-        names = self.schema(path).names
+        for batch in self._texts(path):
+            problems: dict[int, Problem] = {}
+            columns = []
+            for name, column in zip(batch.schema.names, batch.columns, strict=True):
+                dtype = self._dtype(name)
+                if name != REJECTED and not dtype.equals(pa.string()):
+                    column, wrong = self.notation.convert(column, dtype)
+                    for i, problem in wrong.items():
+                        problems.setdefault(i, problem._replace(text=f"{name} {problem.text}"))
+                columns.append(column)
+            marked = mark_rejected(batch, problems)
+            columns += marked.columns[len(columns) :]
+            if REJECTED in batch.schema.names:
+                columns[batch.schema.get_field_index(REJECTED)] = marked.column(REJECTED)
+            yield pa.RecordBatch.from_arrays(columns, names=marked.schema.names)
+
+    def _texts(self, path: str) -> Iterator[pa.RecordBatch]:
+        names = self._names(path)
         block, read = BLOCK_BYTES, 0
         while True:
             try:
@@ -184,19 +282,22 @@ class CSVFormat(FileFormat):
             bad[row.number] = row
             return "skip"
 
-        with pa.input_stream(path, compression="detect") as file:
+        with pa.input_stream(path, compression="detect") as opened:
+            file: Any = opened if is_utf8_codec(self.encoding) else _Recoder(opened, self.encoding)
+            if self.skip or self.comment is not None:
+                file = _Rows(file, self.skip, self.comment)
             yield csv.open_csv(
-                file if is_utf8_codec(self.encoding) else pa.PythonFile(_Recoder(file, self.encoding), mode="r"),
+                file if file is opened else pa.PythonFile(file, mode="r"),
                 # Arrow numbers rows only without threads
                 csv.ReadOptions(use_threads=False, block_size=block, column_names=self.columns),
                 csv.ParseOptions(delimiter=self.delimiter, newlines_in_values=True, invalid_row_handler=keep),
                 csv.ConvertOptions(
                     column_types=None if names is None else dict.fromkeys(names, pa.string()),
-                    include_columns=None if names is None else self.wanted,
+                    include_columns=None if names is None or self.wanted is None else self.wanted.names,
                     check_utf8=False,  # the ingest step checks it
                     null_values=self.missing,
                     strings_can_be_null=True,
-                    quoted_strings_can_be_null=False,
+                    quoted_strings_can_be_null=self.quoted_missing,
                 ),
             )
 

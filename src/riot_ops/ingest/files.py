@@ -15,14 +15,15 @@ import pyarrow.compute as pc
 
 from riot_ops.core.castable import PER_SECOND
 from riot_ops.core.casting import Problem, can_cast, cast
-from riot_ops.core.checks import check_encoding
+from riot_ops.core.checks import check_count, check_encoding, check_flag
 from riot_ops.core.errors import ConfigError, did_you_mean
 from riot_ops.core.paths import local_path
 from riot_ops.core.schema import TIMESTAMP
 from riot_ops.core.source import Offset, Source, Split
 from riot_ops.ingest.file_formats import CSVFormat, FileFormat, JSONLinesFormat, ParquetFormat, naming_file
 from riot_ops.ingest.file_positions import FilePosition, ReadFile, describe_origin, parts_between, read_file
-from riot_ops.ingest.replay import find_files
+from riot_ops.ingest.notation import Ambiguous, Notation
+from riot_ops.ingest.partitions import Partitions, find_partitioned_files, partition_schema
 from riot_ops.ingest.step import mark_rejected
 from riot_ops.ingest.stream_source import StreamSource
 from riot_ops.ingest.tables import Numbering
@@ -42,7 +43,14 @@ def read(
     columns: Sequence[str] | None = None,
     delimiter: str = ",",
     missing: Sequence[str] = ("",),
+    quoted_missing: bool = False,
     encoding: str = "utf-8",
+    skip: int = 0,
+    comment: str | None = None,
+    decimal: Literal[".", ","] = ".",
+    time_format: str | None = None,
+    tz: str | None = None,
+    ambiguous: Ambiguous = "reject",
 ) -> FileSource:
     r"""Read files of records; the result is a source for :meth:`riot_ops.Dataflow.run` and ``start``.
 
@@ -55,7 +63,8 @@ def read(
     ----------
     path : str, Path, folder, glob pattern, or a list of those
         Files are read in sorted order within a pattern or folder. CSV and JSON lines may be compressed
-        (``.gz``, ``.bz2``, ``.zst``).
+        (``.gz``, ``.bz2``, ``.zst``). In a folder with folders such as ``day=2024-05-01`` their files are read as well,
+        with a text field ``day``.
     format : "csv", "parquet" or "jsonl", optional
         By default inferred from the name: ``.csv``, ``.parquet``, ``.jsonl`` or ``.ndjson``.
     time : str, optional
@@ -68,9 +77,32 @@ def read(
     delimiter : str, default ","
         Separator of CSV cells.
     missing : sequence of str, default ``("",)``
-        CSV cells that mean null; a quoted cell is always text.
+        CSV cells that mean null.
+    quoted_missing : bool, default False
+        Whether a quoted cell may mean null, such as ``""``; by default it is always text.
     encoding : str, default "utf-8"
         Encoding of CSV files, by a name that Python knows, such as "latin-1". A cell that is not in it is rejected.
+    skip : int, default 0
+        Number of lines before the header, or before the first row, of each CSV file.
+    comment : str, optional
+        Character with which lines of CSV begin that are ignored; not within a quoted cell.
+    decimal : "." or ",", default "."
+        Decimal mark of CSV cells that are declared as floating-point or decimal numbers. With a comma, a cell with a
+        point is rejected.
+    time_format : str, optional
+        Format of times and dates in CSV, as for :meth:`datetime.datetime.strptime`: ``"%d.%m.%Y %H:%M"``. By default
+        ISO 8601.
+    tz : str, optional
+        Time zone of CSV times that have none, such as ``"Europe/Berlin"``; by default UTC.
+    ambiguous : "reject", "earliest" or "latest", default "reject"
+        What a local time means that occurs twice because clocks are set back. One that does not occur is rejected.
+
+    Returns
+    -------
+    FileSource
+        Its ``schema`` has the fields. CSV declares no types: until a dataflow does, they are those that the first rows
+        of the first file spell, up to 4 MB. The log has them with the number of rows (level INFO). A number with
+        leading zeros is text.
 
     Raises
     ------
@@ -92,7 +124,7 @@ def read(
     >>> result["readings"].to_pylist()[0]["event_time"].isoformat(), result.errors["message"].to_pylist()
     ('1970-01-01T00:00:01+00:00', ["value = 'warm' (str) is not of type double"])
     """
-    paths = find_files(path)
+    paths, partitions = find_partitioned_files(path)
     name = format or _format_of(paths[0])
     if name not in FORMATS.values():
         raise ConfigError(f"format must be csv, parquet or jsonl, got {name!r}{did_you_mean(name, FORMATS.values())}")
@@ -110,15 +142,39 @@ def read(
         ("columns", columns, None),
         ("delimiter", delimiter, ","),
         ("missing", tuple(missing), ("",)),
+        ("quoted_missing", quoted_missing, False),
         ("encoding", encoding, "utf-8"),
+        ("skip", skip, 0),
+        ("comment", comment, None),
+        ("decimal", decimal, "."),
+        ("time_format", time_format, None),
+        ("tz", tz, None),
+        ("ambiguous", ambiguous, "reject"),
     ):
         if name != "csv" and value != default:
             raise ConfigError(f"{option} applies to CSV only, the files are {name}")
     check_encoding(encoding)
-    csv = CSVFormat(None if columns is None else tuple(columns), delimiter, tuple(missing), encoding)
+    check_count(0, skip=skip)
+    check_flag(quoted_missing=quoted_missing)
+    if comment is not None and (
+        not isinstance(comment, str) or len(comment) != 1 or not comment.isascii() or comment in f'"\r\n{delimiter}'
+    ):
+        raise ConfigError(
+            f"comment must be one ASCII character other than a quote, a line break and the delimiter, got {comment!r}"
+        )
+    csv = CSVFormat(
+        None if columns is None else tuple(columns),
+        delimiter,
+        tuple(missing),
+        encoding,
+        Notation(decimal, time_format, tz, ambiguous),
+        quoted_missing,
+        skip,
+        comment,
+    )
     files: FileFormat = {"csv": csv, "parquet": ParquetFormat(), "jsonl": JSONLinesFormat()}[name]
     given = [path] if isinstance(path, str | Path) else path
-    return FileSource(paths, files, time, time_unit, describe_origin(map(local_path, given)))
+    return FileSource(paths, files, time, time_unit, describe_origin(map(local_path, given)), partitions)
 
 
 def _format_of(path: str) -> str:
@@ -138,12 +194,23 @@ class FileSource(StreamSource):
     """The records of a sequence of files, see :func:`read`."""
 
     def __init__(
-        self, paths: Sequence[str], files: FileFormat, time: str | None, time_unit: str | None, origin: str
+        self,
+        paths: Sequence[str],
+        files: FileFormat,
+        time: str | None,
+        time_unit: str | None,
+        origin: str,
+        partitions: Partitions | None = None,
     ) -> None:
         self.paths, self.files, self.time, self.time_unit = list(paths), files, time, time_unit
         self._origin = origin
+        self.partitions = partitions or {}
+        self._folder_fields = partition_schema(self.partitions)
         with naming_file(self.paths[0]):
             schema = files.schema(self.paths[0])
+        if twice := sorted({*schema.names} & {*self._folder_fields.names}):
+            raise ConfigError(f"{self.paths[0]} has a column {twice[0]!r}, which its folder also names")
+        schema = pa.schema([*schema, *self._folder_fields])
         if time is not None:
             if schema.names.count(time) != 1:
                 raise ConfigError(
@@ -175,10 +242,13 @@ class FileSource(StreamSource):
         if self.time_unit is not None and self.time in wanted.names:
             number = pa.field(self.time, pa.int64() if self.time_unit == "ns" else pa.float64())
             wanted = wanted.set(wanted.get_field_index(self.time), number)
-        projected.files = self.files.project(self.paths[0], wanted)
+        projected._folder_fields = pa.schema([f for f in self._folder_fields if f.name in wanted.names])  # noqa: SLF001
+        in_files = pa.schema([f for f in wanted if f.name not in projected._folder_fields.names])  # noqa: SLF001
+        projected.files = self.files.project(self.paths[0], in_files)
         projected._open_batches = projected._batches_from  # noqa: SLF001 (of the copy)
         with naming_file(self.paths[0]):
-            projected._fields = projected._renamed(projected.files.schema(self.paths[0]))  # noqa: SLF001
+            found = pa.schema([*projected.files.schema(self.paths[0]), *projected._folder_fields])  # noqa: SLF001
+        projected._fields = projected._renamed(found)  # noqa: SLF001
         projected._reset()  # noqa: SLF001
         return projected
 
@@ -236,7 +306,13 @@ class FileSource(StreamSource):
                 skipped = 0 if seeks else min(row, batch.num_rows)
                 row -= skipped
                 if skipped < batch.num_rows:
-                    yield self._timed(batch.slice(skipped))
+                    yield self._timed(self._with_folder_fields(path, batch.slice(skipped)))
+
+    def _with_folder_fields(self, path: str, batch: pa.RecordBatch) -> pa.RecordBatch:
+        for field in self._folder_fields:
+            value = pa.scalar(self.partitions[path][field.name], field.type)
+            batch = batch.append_column(field, pa.repeat(value, batch.num_rows))
+        return batch
 
     def splits(self, start: Offset, end: Offset, n: int) -> list[Split]:
         parts, row = [], start["row"]
@@ -267,7 +343,9 @@ class FileSource(StreamSource):
     def _renamed(self, schema: pa.Schema) -> pa.Schema:
         if self.time is None:
             return schema
-        dtype = schema.field(self.time).type if self.time_unit is None else TIMESTAMP
+        dtype = schema.field(self.time).type
+        if self.time_unit is not None or can_cast(dtype, TIMESTAMP):
+            dtype = TIMESTAMP
         return schema.set(schema.get_field_index(self.time), pa.field("event_time", dtype))
 
     def _timed(self, batch: pa.RecordBatch) -> pa.RecordBatch:

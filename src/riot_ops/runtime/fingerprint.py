@@ -27,7 +27,7 @@ def fingerprint(flow: Graph) -> dict[str, Any]:
     """
     steps = {f"{'step' if n.kind == 'task' else n.kind} {n.id!r}": _step(n) for n in flow.nodes.values()}
     merging = {} if flow.merging == "arrival" else {"merging": {"of sources": flow.merging}}
-    ordinals = {"option ordinals=True": {}} if flow.ordinals else {}
+    ordinals: dict[str, Any] = {"option ordinals=True": {}} if flow.ordinals else {}
     found = merging | ordinals | steps | {f"edge {e.source!r} -> {e.target!r}": _edge(e) for e in flow.edges}
     plain: dict[str, Any] = json.loads(json.dumps(found))  # with the types that a stored one has
     return plain

@@ -1,0 +1,75 @@
+"""Folders whose names hold fields of the records in them: ``day=2024-05-01/site=north/readings.parquet``."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from urllib.parse import unquote
+
+import pyarrow as pa
+
+from riot_ops.core.errors import ConfigError
+from riot_ops.core.paths import local_path
+from riot_ops.ingest.replay import find_files
+
+__all__ = ["Partitions", "find_partitioned_files", "partition_schema"]
+
+_FOLDER = re.compile(r"[^=/]+=[^/]*")
+#: The folder of records without a value, as Hive and Spark name it.
+MISSING = "__HIVE_DEFAULT_PARTITION__"
+#: By file, the texts of its fields.
+Partitions = Mapping[str, Mapping[str, str | None]]
+
+
+def find_partitioned_files(path: str | Path | Sequence[str | Path]) -> tuple[list[str], Partitions]:
+    """Find files as :func:`riot_ops.ingest.replay.find_files` does, and those in folders with a field in their name.
+
+    Returns the files, and by file the fields that its folders have below the given one.
+    """
+    found: list[str] = []
+    partitions: dict[str, dict[str, str | None]] = {}
+    for item in [path] if isinstance(path, str | Path) else path:
+        root = str(local_path(item))
+        fields = _in_folder(root, {}) if os.path.isdir(root) else {}
+        if any(fields.values()):
+            partitions |= fields
+            found += sorted(fields)
+        else:
+            found += find_files(item)
+    if not found:
+        return find_files(path), {}
+    if partitions:
+        names = [tuple(partitions.get(one, ())) for one in found]
+        for one, have in zip(found, names, strict=True):
+            if have != names[0]:
+                raise ConfigError(
+                    f"all files must lie in folders of the same fields, but {found[0]} has {_listed(names[0])} and "
+                    f"{one} has {_listed(have)}"
+                )
+    return found, partitions
+
+
+def partition_schema(partitions: Partitions) -> pa.Schema:
+    """The fields of folders, which are texts."""
+    names = next(iter(partitions.values()), {})
+    return pa.schema([(name, pa.string()) for name in names])
+
+
+def _in_folder(folder: str, fields: Mapping[str, str | None]) -> dict[str, dict[str, str | None]]:
+    found: dict[str, dict[str, str | None]] = {}
+    for name in sorted(os.listdir(folder)):
+        path = os.path.join(folder, name)
+        if os.path.isfile(path):
+            if not name.startswith((".", "_")):  # Spark writes _SUCCESS
+                found[os.path.abspath(path)] = dict(fields)
+        elif _FOLDER.fullmatch(name) and not name.startswith("."):
+            key, _, value = name.partition("=")
+            text = unquote(value)
+            found |= _in_folder(path, {**fields, unquote(key): None if text == MISSING else text})
+    return found
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names) or "none"
