@@ -26,12 +26,12 @@ MESSAGES, PICTURED, SEED = 3_000, 50_000, 3
 
 
 def lines_applications() -> list[Application]:
-    """Those that read lines of their own kind."""
+    """Return those that read lines of their own kind."""
     return [one for one in APPLICATIONS.values() if one.suite != "riotbench"]
 
 
 def parts() -> dict[str, str]:
-    """The generated parts by name."""
+    """Return the generated parts by name."""
     found = {"applications": _overview()}
     for one in lines_applications():
         flow = one.builder()

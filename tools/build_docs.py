@@ -35,7 +35,7 @@ PLACE = re.compile(r"^<!-- (?P<what>generated|results|paper): (?P<names>.+?) -->
 
 
 def task_section(kind: type[Task] | type[Source]) -> str:
-    """One task's part of the page of tasks."""
+    """Return one task's part of the page of tasks."""
     text = HEADING.sub(lambda m: f"#### {m['title']}", inspect.getdoc(kind) or "")
     before, found, example = text.partition("#### Examples\n")
     if found:
@@ -48,7 +48,7 @@ def task_section(kind: type[Task] | type[Source]) -> str:
 
 
 def task_page() -> str:
-    """The page of all tasks."""
+    """Return the page of all tasks."""
     kinds = sorted([*registered_tasks(), *registered_sources()], key=lambda k: (k.category, k.code))
     lines = [
         "# Tasks",
@@ -72,7 +72,7 @@ def task_page() -> str:
 
 
 def experiments(suite: str) -> str:
-    """The table of the experiments of a suite."""
+    """Return the table of the experiments of a suite."""
     lines = ["| experiment | what | command | quick | full |", "|---|---|---|---:|---:|"]
     for one in plan_experiments([suite]):
         times = " | ".join(f"{s:.0f} s" if s < 120 else f"{s / 60:.0f} min" for s in one.experiment.seconds)
@@ -82,12 +82,12 @@ def experiments(suite: str) -> str:
 
 
 def generated_parts() -> dict[str, str]:
-    """The parts that come from the code, by name."""
+    """Return the parts that come from the code, by name."""
     return {**dataflow_pages.parts(), **{f"experiments_{suite}": experiments(suite) for suite in REPORTS}}
 
 
 def filled(text: str, parts: Mapping[str, str], figures: list[summary.Figure]) -> str:
-    """A page with its generated parts and tables."""
+    """Return a page with its generated parts and tables."""
 
     def part(match: re.Match[str]) -> str:
         names = match["names"].split()

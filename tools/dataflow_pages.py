@@ -101,7 +101,7 @@ class Run(NamedTuple):
     rows: Mapping[str, int]
 
     def emitted(self, node: str) -> float:
-        """Records that a step emits, or a sink gets, per source message."""
+        """Return the records that a step emits, or a sink gets, per source message."""
         if node in self.rows or self.flow.nodes[node].kind == "task":
             return self.rows.get(node, 0) / self.messages
         return sum(self.emitted(edge.source) for edge in self.flow.inputs(node))
@@ -172,7 +172,7 @@ def _learning(stream: str) -> dict[str, Run]:
 
 
 def _reads(flow: Dataflow, node: str) -> str:
-    """The edges into a step."""
+    """Return the edges into a step."""
 
     def one(edge: Edge) -> str:
         spread = edge.distribution
@@ -201,7 +201,7 @@ def _table(runs: Mapping[str, Run], figures: Mapping[str, str], known: Collectio
 
 
 def parts() -> dict[str, str]:
-    """The generated parts by name."""
+    """Return the generated parts by name."""
     runs: dict[str, dict[str, Run]] = {name: {} for name in BENCHMARK}
     for make in (_etl, _stats, _learning):
         for stream in SCHEMAS:

@@ -95,12 +95,12 @@ STUDENTS = (
 
 
 def lines_of(source: TextLineSource | GeneratedSource, n: int) -> list[str]:
-    """The first n messages of a generated stream."""
+    """Return the first n messages of a generated stream."""
     return [line.decode() for batch in source.read({"start": 0, "end": n}) for line in batch["payload"].to_pylist()]
 
 
 def text(lines: Iterable[object], end: str = "\n") -> bytes:
-    """Lines as a file."""
+    """Return the lines as a file."""
     return ("\n".join(map(str, lines)) + end).encode()
 
 
@@ -145,7 +145,7 @@ def riotbench() -> Iterator[tuple[str, bytes]]:
 
 
 def students() -> Iterator[str]:
-    """An XML document of a class of students."""
+    """Yield an XML document of a class of students."""
     yield '<?xml version="1.0"?>'
     yield "<class>"
     for rollno, *cells in STUDENTS:
@@ -216,7 +216,7 @@ def synthetic() -> Iterator[tuple[str, bytes]]:
 
 
 def samples() -> Iterator[tuple[str, bytes]]:
-    """Path in the folder, and content, of each file."""
+    """Yield the path in the folder, and content, of each file."""
     for folder, files in (
         ("riotbench", riotbench()),
         ("dspbench", files_of_dspbench()),

@@ -118,7 +118,7 @@ def _belongs(file: str, place: str) -> bool:
 
 
 def codes_of(file: str) -> list[str]:
-    """Codes of the tasks in a file: the contract suite runs for these alone."""
+    """Return the codes of the tasks in a file: the contract suite runs for these alone."""
     return re.findall(r'code: ClassVar\[str\] = "(\w+)"', (ROOT / PACKAGE / file).read_text(encoding="utf-8"))
 
 

@@ -71,12 +71,12 @@ class Mutant:
         return hashlib.blake2b("\0".join(parts).encode(), digest_size=8).hexdigest()
 
     def apply(self, source: bytes) -> bytes:
-        """The file with the fault."""
+        """Return the file with the fault."""
         return source[: self.start] + self.text.encode() + source[self.end :]
 
 
 def mutants_of(file: str, source: bytes) -> list[Mutant]:
-    """All faults for a file, in the order of its lines; a few do not compile, see :func:`compiles`."""
+    """Return all faults for a file, in the order of its lines; a few do not compile, see :func:`compiles`."""
     found = {(m.start, m.end, m.text): m for m in _Maker(file, source).run()}
     return sorted(found.values(), key=lambda m: (m.line, m.start))
 
@@ -225,7 +225,7 @@ class _Maker:
             yield from self._early(node)
 
     def _early(self, node: ast.FunctionDef) -> Iterator[Mutant]:
-        """The function does nothing: a return before its first statement."""
+        """Yield the mutant that returns before the first statement of a function."""
         first = next((s for s in node.body if not self._left_out(s)), None)
         if first is None or isinstance(first, ast.Return | ast.Pass):
             return

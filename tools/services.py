@@ -90,7 +90,7 @@ def start(name: str) -> None:
 
 
 def main() -> int:
-    """The command line."""
+    """Return the command line."""
     parser = argparse.ArgumentParser(description="Install and start the servers that tests talk to.")
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("install").add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(SERVICES)}")

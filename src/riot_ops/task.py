@@ -160,7 +160,7 @@ class Task(Operator):
 
     @classmethod
     def cases(cls) -> Iterable[Case]:
-        """Parameters and inputs for the contract suite, including malformed input."""
+        """Return the parameters and inputs for the contract suite, including malformed input."""
         return ()
 
 
@@ -301,7 +301,7 @@ def isolated_tasks() -> Iterator[None]:
 
 
 def registered_tasks() -> list[type[Task]]:
-    """All registered tasks, in order of category and code."""
+    """Return all registered tasks, in order of category and code."""
     for module in {module for module, _ in _DECLARED.values()}:
         import_module(module)
     return sorted(set(_REGISTRY.values()), key=lambda t: (t.category, t.code))

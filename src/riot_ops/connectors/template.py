@@ -112,7 +112,7 @@ class Template:
                 raise ConfigError(f"the template {self.text!r} cannot show the field {name!r} of type {dtype}")
 
     def render(self, batch: pa.RecordBatch) -> list[str | None]:
-        """The text for each record; None if a field is null."""
+        """Return the text for each record; None if a field is null."""
         columns: list[list[str | None]] = []
         for literal, name, divisor in self._parts:
             columns.append([literal] * batch.num_rows)

@@ -159,7 +159,7 @@ def check_trigger(trigger: object, *others: str) -> None:
 
 
 def interval_seconds(trigger: object, *others: str) -> float:
-    """The length of a trigger that is an interval, in seconds; the error message also offers the ``others``.
+    """Return the length of a trigger that is an interval, in seconds; the error message also offers the ``others``.
 
     >>> interval_seconds("0.2 seconds"), interval_seconds("Interval 1 minute 30 SECONDS")
     (0.2, 90.0)

@@ -53,17 +53,17 @@ BOOLEAN = r"(?i)true|false|0|1"
 
 
 def matches(text: pa.Array, pattern: str) -> Mask:
-    """Which texts match a regular expression as a whole; a null does."""
+    """Return which texts match a regular expression as a whole; a null does."""
     return np.asarray(pc.match_substring_regex(text, f"^(?:{pattern})$").fill_null(True))
 
 
 def is_naive(text: pa.Array) -> Mask:
-    """Which times have no zone."""
+    """Return which times have no zone."""
     return matches(text, NAIVE_TIME)
 
 
 def valid_utf8(column: pa.Array) -> Mask:
-    """Which texts are UTF-8; a null is."""
+    """Return which texts are UTF-8; a null is."""
     values = column.cast(pa.large_binary()).to_pylist()
     return np.fromiter((value is None or _decodes(value) for value in values), np.bool_, len(values))
 
@@ -77,7 +77,7 @@ def _decodes(value: bytes) -> bool:
 
 
 def castable_text(text: pa.Array, want: pa.DataType) -> Mask | None:
-    """Which texts, in UTF-8 and without white space around them, can be cast; None if no rule is known."""
+    """Return which texts, in UTF-8 and without white space around them, can be cast; None if no rule is known."""
     if types.is_floating(want):
         return matches(text, FLOAT)
     if types.is_boolean(want):
@@ -95,7 +95,7 @@ def castable_text(text: pa.Array, want: pa.DataType) -> Mask | None:
 
 
 def castable_values(column: pa.Array, want: pa.DataType) -> Mask | None:
-    """Which numbers and times can be cast; None if no rule is known."""
+    """Return which numbers and times can be cast; None if no rule is known."""
     have = column.type
     if types.is_decimal(have) or types.is_decimal(want):
         if not (types.is_decimal(want) or types.is_integer(want)):
@@ -123,18 +123,18 @@ def castable_values(column: pa.Array, want: pa.DataType) -> Mask | None:
 
 
 def int_range(dtype: pa.DataType) -> tuple[int, int]:
-    """The smallest and largest whole number of a type."""
+    """Return the smallest and largest whole number of a type."""
     bits = dtype.bit_width
     return (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) if types.is_signed_integer(dtype) else (0, 2**bits - 1)
 
 
 def largest_whole(dtype: pa.DataType) -> int:
-    """The whole number up to which a type of floats has all of them."""
+    """Return the whole number up to which a type of floats has all of them."""
     return int(2 ** {16: 11, 32: 24, 64: 53}[dtype.bit_width])
 
 
 def fit_decimal(value: Any, want: pa.DataType) -> Decimal | None:
-    """The number, or the text of one, with the scale of a decimal type; None if that loses digits.
+    """Return the number, or the text of one, with the scale of a decimal type; None if that loses digits.
 
     >>> fit_decimal("1.50", pa.decimal128(3, 1)), fit_decimal("1.55", pa.decimal128(3, 1))
     (Decimal('1.5'), None)
@@ -176,7 +176,7 @@ def _decimal_fits(value: Any, want: pa.DataType, limits: tuple[int, int] | None)
 
 
 def _whole_texts(text: pa.Array, want: pa.DataType) -> Mask:
-    """Which texts are whole numbers in the range of a type, in digits or in Arrow's hexadecimal notation."""
+    """Return which texts are whole numbers in the range of a type, in digits or in Arrow's hexadecimal notation."""
     low, high = int_range(want)
     hexadecimal = matches(text, f"0[xX][0-9a-fA-F]{{1,{want.bit_width // 4}}}")
     decimal_ = matches(text, r"-?\d+" if low else r"\d+")
@@ -191,14 +191,14 @@ def _whole_texts(text: pa.Array, want: pa.DataType) -> Mask:
 
 
 def _nanoseconds(dtype: pa.DataType) -> int:
-    """The unit of a type of times, in nanoseconds."""
+    """Return the unit of a type of times, in nanoseconds."""
     if types.is_date32(dtype):
         return 86_400 * 10**9
     return int(10**9 // PER_SECOND["ms" if types.is_date64(dtype) else dtype.unit])
 
 
 def _times_fit(values: npt.NDArray[np.int64], have: pa.DataType, want: pa.DataType) -> Mask:
-    """Which times, as numbers of their unit, can be cast; only times in a zone may lose digits."""
+    """Return which times, as numbers of their unit, can be cast; only times in a zone may lose digits."""
     unit, wanted = _nanoseconds(have), _nanoseconds(want)
     if unit >= wanted:
         factor, limit = unit // wanted, 2 ** (want.bit_width - 1)

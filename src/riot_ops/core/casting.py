@@ -66,7 +66,7 @@ Mask = npt.NDArray[np.bool_]
 
 
 def plain_type(dtype: pa.DataType) -> pa.DataType:
-    """The type of the same values without dictionary, run-end or view encoding, as tasks expect it.
+    """Return the type of the same values without dictionary, run-end or view encoding, as tasks expect it.
 
     Of extension types only JSON has the values of its storage.
 
@@ -87,7 +87,7 @@ def plain_type(dtype: pa.DataType) -> pa.DataType:
 
 
 def plain_schema(schema: pa.Schema) -> pa.Schema:
-    """The schema with :func:`plain_type` applied to each field."""
+    """Return the schema with :func:`plain_type` applied to each field."""
     return pa.schema([f.with_type(plain_type(f.type)) for f in schema], schema.metadata)
 
 
@@ -189,7 +189,7 @@ def _cast(column: pa.Array, want: pa.DataType) -> tuple[pa.Array, list[int]]:
 
 
 def _castable(column: pa.Array, want: pa.DataType) -> Mask | None:
-    """Which cells the cast takes, but for a few more; None if no rule is known."""
+    """Return which cells the cast takes, but for a few more; None if no rule is known."""
     if not is_text(column.type):
         return castable_values(column, want)
     fits = valid_utf8(column)
@@ -223,7 +223,7 @@ def _by_halves(column: pa.Array, want: pa.DataType) -> tuple[pa.Array, list[int]
 
 
 def flat_list(column: pa.Array) -> tuple[pa.Array, npt.NDArray[np.int64]]:
-    """The values of all lists of a column, and the length of each; a null has none.
+    """Return the values of all lists of a column, and the length of each; a null has none.
 
     >>> flat_list(pa.array([[1, 2], None, [3]]))[1].tolist()
     [2, 0, 1]
@@ -417,7 +417,7 @@ def _from_nested(values: Sequence[Any], want: pa.DataType) -> tuple[pa.Array, li
 
 
 def _pairs(value: Any) -> list[Any] | None:
-    """The entries of a map; None if the value is no map."""
+    """Return the entries of a map; None if the value is no map."""
     if isinstance(value, dict):
         return list(value.items())
     return list(value) if all(isinstance(one, tuple | list) and len(one) == 2 for one in value) else None
@@ -526,7 +526,7 @@ def _cast_whole(column: pa.Array, want: pa.DataType) -> pa.Array:
 
 
 def _trimmed(column: pa.Array) -> pa.Array:
-    """The texts without white space around them."""
+    """Return the texts without white space around them."""
     if types.is_fixed_size_binary(column.type):
         column = column.cast(pa.binary())
     return pc.utf8_trim_whitespace(column if types.is_string(column.type) else column.cast(pa.large_string()))

@@ -177,7 +177,7 @@ def aging_cell(resolution: int, ttls: Iterable[timedelta]) -> int:
 
 
 def whole_periods_us(clocks: Iterable[Clock]) -> int:
-    """The period in microseconds if a task has a single clock that counts whole periods; otherwise 0.
+    """Return the period in microseconds if a task has a single clock that counts whole periods; otherwise 0.
 
     >>> period = timedelta(seconds=2)
     >>> whole_periods_us([Clock(period, whole_periods=True)]), whole_periods_us([Clock(period)])

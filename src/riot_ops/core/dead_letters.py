@@ -138,7 +138,7 @@ def _numbers(batch: pa.RecordBatch) -> pa.Array:
 
 
 def _times(batch: pa.RecordBatch) -> pa.Array:
-    """The event times; null if outside the range of Python's ``datetime``."""
+    """Return the event times; null if outside the range of Python's ``datetime``."""
     column = _column_or_nulls(batch, "event_time", TIMESTAMP)
     if column.null_count == len(column) or _all_in_range(column):
         return column
@@ -157,7 +157,7 @@ def _all_in_range(times: pa.Array) -> bool:
 
 
 def _column_or_nulls(batch: pa.RecordBatch, name: str, dtype: pa.DataType) -> pa.Array:
-    """A column of the batch cast to a type; nulls if it is missing or cannot be cast."""
+    """Return a column of the batch cast to a type; nulls if it is missing or cannot be cast."""
     place = batch.schema.get_field_index(name)
     if place >= 0 and batch.column(place).type == dtype:
         return batch.column(place)

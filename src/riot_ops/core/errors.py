@@ -110,7 +110,7 @@ class MissingExtraError(RiotError, ImportError):
 
 
 def excerpt(text: str, length: int = EXCERPT_LENGTH) -> str:
-    """The beginning of a text, short enough for an error message.
+    """Return the beginning of a text, short enough for an error message.
 
     >>> excerpt("abcdef", 4)
     'abc…'
@@ -152,7 +152,7 @@ def escape_control(text: str) -> str:
 
 
 def exception_text(error: BaseException) -> str:
-    """The message of an exception, also if its ``__str__`` raises.
+    """Return the message of an exception, also if its ``__str__`` raises.
 
     >>> exception_text(ValueError("too warm"))
     'too warm'
@@ -164,7 +164,7 @@ def exception_text(error: BaseException) -> str:
 
 
 def did_you_mean(word: object, known: Iterable[str]) -> str:
-    """A hint at the known name most like an unknown one; empty if none is alike.
+    """Return a hint at the known name most like an unknown one; empty if none is alike.
 
     >>> did_you_mean("kalman_filer", ["kalman_filter", "bloom_filter"])
     '; did you mean "kalman_filter"?'

@@ -88,14 +88,14 @@ class FileSink(Sink):
         return _FileWriter(self, partition)
 
     def path(self, stream: str, batch_id: int, partition: int) -> Path:
-        """The path of the committed file of one writer, for a stream in a batch."""
+        """Return the path of the committed file of one writer, for a stream in a batch."""
         return self.directory / stream / f"part-{batch_id:06d}-{partition:05d}.{self.suffix}"
 
     def folders(self) -> list[Path]:
         return [self.directory / stream for stream in sorted(self.schemas or ())]
 
     def table(self, stream: str) -> pa.Table:
-        """All records of a stream in committed files; a damaged file raises a :class:`ConnectorError`."""
+        """Return all records of a stream in committed files; a damaged file raises a :class:`ConnectorError`."""
         paths = [path for _, name, path in self.files() if name == stream]
         empty = (self.directory / stream).glob(f"{EMPTY}.{self.suffix}")
         pieces = [self.read_file(path, stream) for path in paths or empty]
@@ -143,7 +143,7 @@ class FileSink(Sink):
                 self.open_file(folder / f"{EMPTY}.{self.suffix}", schema).close()
 
     def files(self) -> list[tuple[int, str, Path]]:
-        """All committed files as ``(batch, stream, path)`` in order."""
+        """Return all committed files as ``(batch, stream, path)`` in order."""
         return self._numbered(f"part-*.{self.suffix}")
 
     def _numbered(self, pattern: str) -> list[tuple[int, str, Path]]:

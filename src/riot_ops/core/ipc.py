@@ -119,7 +119,7 @@ def _stream(batches: Sequence[pa.RecordBatch], codec: str | None) -> bytes:
 
 
 def _size(batches: Sequence[pa.RecordBatch]) -> int:
-    """The size without compression, in bytes."""
+    """Return the size without compression, in bytes."""
     out = pa.MockOutputStream()
     _write(batches, out, None)
     return out.size()  # type: ignore[no-any-return]

@@ -99,7 +99,7 @@ _WORDS = {
 
 
 def both_requirements(one: Requirement | None, other: Requirement) -> Requirement:
-    """The requirement on a field that has to meet two of them.
+    """Return the requirement on a field that has to meet two of them.
 
     >>> both_requirements("number", "value"), both_requirements("any", "value")
     ('exact number', 'value')
@@ -158,7 +158,7 @@ class Operator(ABC):
     # -- schema ------------------------------------------------------------------------------
 
     def requires(self) -> Mapping[str, Requirement]:
-        """The input fields that the task reads, and the requirement of each."""
+        """Return the input fields that the task reads, and the requirement of each."""
         return {}
 
     def output_schema(self, schema: pa.Schema) -> pa.Schema:
@@ -182,7 +182,7 @@ class Operator(ABC):
                 )
 
     def writes(self) -> frozenset[str] | None:
-        """The fields that the task changes or adds, without the ordinal of :meth:`expands`; None: any field."""
+        """Return the fields that the task changes or adds, without the ordinal of :meth:`expands`; None: any field."""
         return frozenset()
 
     def expands(self) -> bool:
@@ -196,11 +196,11 @@ class Operator(ABC):
     # -- parameters as data --------------------------------------------------------------------
 
     def to_dict(self) -> dict[str, Any]:
-        """The name and the parameters as JSON-able data."""
+        """Return the name and the parameters as JSON-able data."""
         return {"task": self.name(), **parameters_to_json(self, self.name())}
 
     def replace(self, **parameters: Any) -> Self:
-        """A copy with other parameters."""
+        """Return a copy with other parameters."""
         return dataclasses.replace(self, **parameters)
 
 
@@ -317,7 +317,7 @@ class KeyedOperator(Operator):
 
     @abstractmethod
     def state_fields(self) -> Mapping[str, StateField]:
-        """The fields of the state of one key, by name."""
+        """Return the fields of the state of one key, by name."""
 
     def validate_rows(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
         """Reject the rows that must not touch the state; return the others."""
@@ -372,7 +372,7 @@ class KeyedOperator(Operator):
         return None
 
     def with_lateness(self, lateness: timedelta) -> Self:
-        """A copy for a dataflow in which some inputs are late by ``lateness`` and others are not.
+        """Return a copy for a dataflow in which some inputs are late by ``lateness`` and others are not.
 
         By default the task itself, whose stream time is that of the late inputs; a task that holds records overrides
         it to wait for them.
@@ -452,7 +452,7 @@ class KeyedOperator(Operator):
     def flush_held(
         self, held: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, dead: DeadLetters
     ) -> pa.RecordBatch | None:
-        """Output of a :attr:`pooled` task at the end of a bounded stream, from the rows that it holds.
+        """Return the output of a :attr:`pooled` task at the end of a bounded stream, from the rows that it holds.
 
         Replaces :meth:`flush`.
         """
@@ -460,7 +460,7 @@ class KeyedOperator(Operator):
 
 
 def operator_clocks(task: Operator) -> list[Clock]:
-    """The clocks of a task: its own, and the one that removes keys after their ``ttl``."""
+    """Return the clocks of a task: its own, and the one that removes keys after their ``ttl``."""
     if not isinstance(task, KeyedOperator):
         return []
     own = task.clock()

@@ -50,7 +50,7 @@ def is_ordinal(name: str) -> bool:
 
 
 def ordinals(names: Iterable[str]) -> list[str]:
-    """The ordinals among the fields, in order.
+    """Return the ordinals among the fields, in order.
 
     >>> ordinals(["value", "ordinal_10", "ordinal_2", "ordinal"])
     ['ordinal', 'ordinal_2', 'ordinal_10']
@@ -78,7 +78,7 @@ def result_fields(names: Iterable[str], kept: Set[str] | None) -> list[str]:
 
 
 def next_ordinal(names: Iterable[str]) -> str:
-    """The name of the ordinal for records derived from records with these fields.
+    """Return the name of the ordinal for records derived from records with these fields.
 
     >>> next_ordinal(["seq"]), next_ordinal(["seq", "ordinal"]), next_ordinal(["seq", "ordinal", "ordinal_2"])
     ('ordinal', 'ordinal_2', 'ordinal_3')
@@ -90,12 +90,12 @@ def next_ordinal(names: Iterable[str]) -> str:
 
 
 def with_next_ordinal(schema: pa.Schema) -> pa.Schema:
-    """The schema with one more ordinal, for a task that derives several records from one."""
+    """Return the schema with one more ordinal, for a task that derives several records from one."""
     return schema.append(pa.field(next_ordinal(schema.names), pa.int64()))
 
 
 def carried_fields(names: Iterable[str]) -> list[str]:
-    """The fields that a record passes to the records derived from it: its order and its time.
+    """Return the fields that a record passes to the records derived from it: its order and its time.
 
     >>> carried_fields(["value", "event_time", "ordinal", "seq"])
     ['seq', 'ordinal', 'event_time']
@@ -105,12 +105,12 @@ def carried_fields(names: Iterable[str]) -> list[str]:
 
 
 def ordinal_of_time(time: Any) -> Any:
-    """The first ordinal of timer output that is due at a stream time in microseconds (a number or an array)."""
+    """Return the first ordinal of timer output that is due at a stream time in microseconds (a number or an array)."""
     return time - _TIMER_OFFSET
 
 
 def time_of_ordinal(ordinal: Any) -> Any:
-    """The stream time at which timer output with this (negative) first ordinal was due.
+    """Return the stream time at which timer output with this (negative) first ordinal was due.
 
     >>> time_of_ordinal(ordinal_of_time(1_000)), ordinal_of_time(1_000) < 0
     (1000, True)
@@ -119,7 +119,7 @@ def time_of_ordinal(ordinal: Any) -> Any:
 
 
 def with_timer_ordinals(schema: pa.Schema) -> pa.Schema:
-    """The schema with the ordinals of timer output."""
+    """Return the schema with the ordinals of timer output."""
     for name in TIMER_ORDINALS:
         if name not in schema.names:
             schema = schema.append(pa.field(name, pa.int64()))

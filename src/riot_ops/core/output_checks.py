@@ -17,7 +17,7 @@ __all__ = ["check_batch", "checked_batches", "checked_mask"]
 
 
 def checked_batches(task: StatelessOperator, batch: pa.RecordBatch, dead: DeadLetters) -> Iterator[pa.RecordBatch]:
-    """The output batches of a task for a batch; :class:`ConfigError` if it returns anything else."""
+    """Yield the output batches of a task for a batch; :class:`ConfigError` if it returns anything else."""
     for result in task.batches(batch, dead):
         yield check_batch(task, "apply", result)
 

@@ -205,12 +205,12 @@ def _expanded(owner: str, name: str, value: Any, declared: Any) -> Any:
 
 @functools.cache
 def _alternatives(declared: Any) -> tuple[Any, ...]:
-    """The types of a union, without bounds."""
+    """Return the types of a union, without bounds."""
     return tuple(one.__origin__ if get_origin(one) is Annotated else one for one in _members(declared))
 
 
 def _members(declared: Any) -> tuple[Any, ...]:
-    """The types of a union, with their bounds."""
+    """Return the types of a union, with their bounds."""
     return get_args(declared) if get_origin(declared) in (typing.Union, types.UnionType) else (declared,)
 
 

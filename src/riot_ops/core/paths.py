@@ -33,7 +33,7 @@ _TEMPORARY: dict[Path, IO[bytes]] = {}
 
 
 def scheme_of(path: str | os.PathLike[str]) -> str:
-    """The scheme of a URI in lower case; empty for a plain path.
+    """Return the scheme of a URI in lower case; empty for a plain path.
 
     >>> scheme_of("s3a://bucket/x"), scheme_of("file:/tmp/x"), scheme_of("out/12:30"), scheme_of("C:/x")
     ('s3a', 'file', '', '')

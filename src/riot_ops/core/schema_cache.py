@@ -36,7 +36,7 @@ def cache_last_schema(method: OutputSchema) -> OutputSchema:
 
 
 def uncached_attributes(instance: Any) -> dict[str, Any]:
-    """The attributes of an instance without the cached schema and cached properties."""
+    """Return the attributes of an instance without the cached schema and cached properties."""
     cls = type(instance)
     return {
         name: value

@@ -70,11 +70,11 @@ class Sink(ABC):
         return self
 
     def folders(self) -> list[Path]:
-        """The folders that no other run may use at the same time."""
+        """Return the folders that no other run may use at the same time."""
         return []
 
     def table(self, stream: str) -> pa.Table:
-        """All committed records of a stream; KeyError if this sink cannot return them."""
+        """Return all committed records of a stream; KeyError if this sink cannot return them."""
         raise KeyError(
             f"the records of {stream!r} are in a {type(self).__name__}, which cannot return them; "
             "use a MemorySink or Parquet files (out=)"
@@ -138,7 +138,7 @@ class MemorySink(CallbackSink):
         self._batches.setdefault(stream, []).append(batch)
 
     def table(self, stream: str) -> pa.Table:
-        """All records of a stream."""
+        """Return all records of a stream."""
         batches = align_schemas(self._batches.get(stream, []))
         return pa.Table.from_batches(batches) if batches else pa.table({})
 

@@ -94,11 +94,11 @@ class Source(ABC):
 
     @abstractmethod
     def initial(self) -> Offset:
-        """The offset of the first record."""
+        """Return the offset of the first record."""
 
     @abstractmethod
     def latest(self, start: Offset, limit: int | None = None) -> Offset:
-        """The offset up to which records are available now, at most ``limit`` records after ``start``.
+        """Return the offset up to which records are available now, at most ``limit`` records after ``start``.
 
         Equal to ``start`` if no record is available (yet).
         """
@@ -130,7 +130,7 @@ class Source(ABC):
         return not self.finished(self.latest(self.initial()))
 
     def wait_time(self, offset: Offset, wake: Callable[[], None]) -> float | None:
-        """How long a run should wait before it calls :meth:`latest` again, after that returned the offset.
+        """Return how long a run should wait before it calls :meth:`latest` again, after that returned the offset.
 
         A source that knows when its next record comes, such as a paced one, returns the seconds until then. A source
         that notices records as they come, such as a subscriber, keeps ``wake``, calls it from any thread whenever
@@ -143,11 +143,11 @@ class Source(ABC):
         return None
 
     def count(self, start: Offset, end: Offset) -> int | None:
-        """The number of records in the range; None if that is unknown before reading."""
+        """Return the number of records in the range; None if that is unknown before reading."""
         return None
 
     def seq_at(self, offset: Offset) -> int:
-        """The ``seq`` of the next message at an offset, or a lower bound if that is unknown before reading."""
+        """Return the ``seq`` of the next message at an offset, or a lower bound if that is unknown before reading."""
         return 0
 
     def commit(self, end: Offset) -> None:
@@ -190,7 +190,7 @@ def heartbeat(schema: pa.Schema, seq: int, time_us: int) -> pa.RecordBatch:
 
 
 def parse_heartbeat(batch: pa.RecordBatch) -> tuple[int, int] | None:
-    """The number of the next message, and stream time in microseconds; None if the batch is not a heartbeat."""
+    """Return the number of the next message, and stream time in microseconds; None if the batch is not a heartbeat."""
     note = None if batch.num_rows else (batch.schema.metadata or {}).get(HEARTBEAT_KEY)
     if note is None:
         return None
@@ -333,7 +333,7 @@ def isolated_sources() -> Iterator[None]:
 
 
 def registered_sources() -> list[type[Source]]:
-    """All registered sources, in order of category and code.
+    """Return all registered sources, in order of category and code.
 
     >>> [cls.code for cls in registered_sources()]
     ['MQS']

@@ -43,7 +43,7 @@ class StateField:
         return self.dtype in ("json", "rows")
 
     def empty(self, n: int, like: Any = None) -> Any:
-        """The field for n new keys; a growable field gets the length of ``like``, an existing array of it."""
+        """Return the field for n new keys; a growable field gets the length of ``like``, an existing array of it."""
         if self.is_object:
             return [self.initial] * n
         shape = like.shape[1] if self.growable and like is not None else self.shape
@@ -63,5 +63,5 @@ class StateField:
         return grown
 
     def bytes_per_key(self, array: Any) -> int:
-        """Bytes per key in an array; an estimate for objects."""
+        """Return the bytes per key in an array; an estimate for objects."""
         return 64 if self.is_object else array.itemsize * (array.shape[1] if array.ndim > 1 else 1)

@@ -224,7 +224,7 @@ def _from_json(values: list[Any], dtype: pa.DataType) -> pa.Array:
 
 
 def _cell_type(dtype: pa.DataType) -> pa.DataType:
-    """The type as which a cell of a CSV file is read."""
+    """Return the type as which a cell of a CSV file is read."""
     return pa.string() if types.is_nested(dtype) else pa.int64() if types.is_duration(dtype) else dtype
 
 

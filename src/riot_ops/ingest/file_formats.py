@@ -58,7 +58,7 @@ class FileFormat(ABC):
 
     @abstractmethod
     def schema(self, path: str) -> pa.Schema:
-        """The fields of a file."""
+        """Return the fields of a file."""
 
     @abstractmethod
     def project(self, path: str, wanted: pa.Schema) -> FileFormat:
@@ -69,7 +69,7 @@ class FileFormat(ABC):
         """Read the batches of a file from a row on; the row is 0 if the format cannot count rows."""
 
     def count(self, path: str) -> int | None:
-        """The number of rows of a file; None if that is unknown before reading it."""
+        """Return the number of rows of a file; None if that is unknown before reading it."""
         return None
 
 
@@ -303,7 +303,7 @@ class CSVFormat(FileFormat):
 
 
 def _larger_block(block: int, error: pa.ArrowInvalid) -> int:
-    """The next size of blocks after one that a row did not fit into; other errors are raised."""
+    """Return the next size of blocks after one that a row did not fit into; other errors are raised."""
     if "straddling object" not in str(error):
         raise error
     if block >= MAX_ROW_BYTES:

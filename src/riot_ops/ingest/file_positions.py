@@ -162,7 +162,7 @@ class FilePosition:
         return [*((key, one) for key, one in self.done.items() if not current or key != current[0][0]), *current]
 
     def read_of(self, key: bytes) -> int:
-        """How much was read of the file whose path has this hash."""
+        """Return how much was read of the file whose path has this hash."""
         if self.current is not None and self.current.path == key:
             return self.current.read
         return self.done[key].read if key in self.done else 0

@@ -139,7 +139,7 @@ class LineFile:
             start = int(ends[-1])
 
     def skip(self, start: int, lines: int | None, whole: bool) -> tuple[int, int]:
-        """The position ``lines`` lines further, at most the end; and the number of lines up to it."""
+        """Return the position ``lines`` lines further, at most the end; and the number of lines up to it."""
         if lines is None and not whole:
             return self.size, self.count(start, self.size)
         skipped, byte = 0, start
@@ -176,7 +176,7 @@ class LineFile:
         return n
 
     def line_start(self, byte: int) -> int:
-        """The start of the first line at a position or after it."""
+        """Return the start of the first line at a position or after it."""
         if byte <= self.first:
             return self.first
         end = np.empty(1, np.int64)
@@ -217,13 +217,13 @@ def time_column(times: npt.NDArray[np.int64], shift: int) -> pa.Array:
 
 
 def null_times(rows: int) -> pa.Array:
-    """A column of ``rows`` null times."""
+    """Return a column of ``rows`` null times."""
     return _no_times(1 << max(0, rows - 1).bit_length()).slice(0, rows)
 
 
 @functools.lru_cache(16)
 def _no_times(rows: int) -> pa.Array:
-    """A column of nulls that batches share, since allocating it costs more than using it."""
+    """Return a column of nulls that batches share, since allocating it costs more than using it."""
     return pa.nulls(rows, TIMESTAMP)
 
 

@@ -30,7 +30,7 @@ class TimedSource(Source):
 
     @abstractmethod
     def until(self, start: Offset, event_time: int, limit: int | None = None) -> Offset:
-        """The offset of the first record after ``start`` that is later than a time (µs).
+        """Return the offset of the first record after ``start`` that is later than a time (µs).
 
         At most ``limit`` records further; records without event time are skipped.
         """
@@ -167,7 +167,7 @@ class PacedSource(WrappedSource):
         return position
 
     def _ready(self, elapsed: float) -> int:
-        """The number of records due by now; the first is due immediately."""
+        """Return the number of records due by now; the first is due immediately."""
         if elapsed < 0:  # the system clock was set back
             return 0
         passed = self.curve.cumulative(elapsed) if self.curve else elapsed * (self.rate or 0.0)

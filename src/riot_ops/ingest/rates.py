@@ -87,7 +87,7 @@ class Curve:
         return self.total / self.duration
 
     def scaled(self, speedup: float) -> Curve:
-        """The curve for time that runs faster: higher rates for a shorter time.
+        """Return the curve for time that runs faster: higher rates for a shorter time.
 
         >>> Curve([10, 30], step=60).scaled(60).rates.tolist()
         [600.0, 1800.0]
@@ -106,7 +106,7 @@ class Curve:
         return float(rounds * self.total + self._sums[i] + (rest - i * self.step) * self.rates[i])
 
     def time_of(self, n: float) -> float:
-        """Seconds until n messages are sent: the inverse of :meth:`cumulative`."""
+        """Return the seconds until n messages are sent: the inverse of :meth:`cumulative`."""
         rounds, rest = divmod(n, self.total)
         i = min(int(np.searchsorted(self._sums, rest, "right")) - 1, self.rates.size - 1)
         while self.rates[i] == 0:  # only at the very end of the curve
@@ -115,7 +115,7 @@ class Curve:
 
 
 def constant(rate: float) -> Curve:
-    """A constant rate.
+    """Return a constant rate.
 
     >>> constant(500).cumulative(2.5)
     1250.0
@@ -124,7 +124,7 @@ def constant(rate: float) -> Curve:
 
 
 def saw_tooth(low: float, high: float, period: float, steps: int = 100) -> Curve:
-    """A rate that increases from low to high and drops back.
+    """Return a rate that increases from low to high and drops back.
 
     >>> saw_tooth(0, 100, 10).mean
     50.0
@@ -133,7 +133,7 @@ def saw_tooth(low: float, high: float, period: float, steps: int = 100) -> Curve
 
 
 def burst(base: float, peak: float, period: float, duration: float) -> Curve:
-    """A base rate with a burst at the beginning of each period.
+    """Return a base rate with a burst at the beginning of each period.
 
     >>> curve = burst(10, 1000, period=60, duration=6)
     >>> curve.rate(61), curve.rate(70)
@@ -159,7 +159,7 @@ def normal(
     correlation: float = 0.9,
     seed: int = 0,
 ) -> Curve:
-    """A rate that varies about a mean: N(mean, std²) clipped to [low, high], AR(1) from step to step.
+    """Return a rate that varies about a mean: N(mean, std²) clipped to [low, high], AR(1) from step to step.
 
     >>> curve = normal(100, 5, 90, 110, duration=3600)
     >>> round(curve.mean), bool((abs(curve.rates - 100) <= 10).all())
@@ -283,7 +283,7 @@ def histogram(
     curve: Curve,
     bins: int | Sequence[float] = 20,
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """The distribution of rates: shares of the time, and the edges of the bins.
+    """Return the distribution of rates: shares of the time, and the edges of the bins.
 
     >>> histogram(Curve([1, 1, 1, 5]), bins=[0, 2, 6])[0].tolist()
     [0.75, 0.25]

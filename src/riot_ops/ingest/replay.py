@@ -153,11 +153,11 @@ class ReplaySource(TimedSource):
         return self._order[number % len(self._order)][0]
 
     def _file(self, number: int) -> LineFile:
-        """The open file with this number, which counts on through the repetitions."""
+        """Return the open file with this number, which counts on through the repetitions."""
         return self._open(self._path(number))
 
     def _begin(self, number: int) -> int:
-        """The first byte of a file that is to be read."""
+        """Return the first byte of a file that is to be read."""
         return max(self._file(number).first, self._order[number % len(self._order)][1])
 
     def _grow(self, number: int) -> None:
@@ -172,7 +172,7 @@ class ReplaySource(TimedSource):
         return self.follow and number == len(self._order) - 1
 
     def _offset(self, number: int, byte: int, line: int) -> Offset:
-        """The canonical offset: the end of a file is the beginning of the next."""
+        """Return the canonical offset: the end of a file is the beginning of the next."""
         while number < self._count and not self._open_ended(number):
             byte = max(byte, self._begin(number))
             if byte < self._file(number).size:
@@ -186,7 +186,7 @@ class ReplaySource(TimedSource):
     # -- positions ---------------------------------------------------------------------------------
 
     def _position(self, number: int, byte: int) -> dict[str, Any]:
-        """The fields of an offset that identify the read files."""
+        """Return the fields of an offset that identify the read files."""
         within = number < self._count and byte > self._begin(number)
         if self.repeat > 1:
             return {"of": self._origin, "all": self._all_files} if number or within else {}
@@ -233,7 +233,7 @@ class ReplaySource(TimedSource):
         self._before = FilePosition(self._origin, position.done)
 
     def _times(self, file: LineFile, starts: Positions, ends: Positions) -> Positions:
-        """The event times of lines in microseconds, for pacing."""
+        """Return the event times of lines in microseconds, for pacing."""
         if self.times is None:
             return file.times(starts, ends)
         found = np.full(starts.size, NO_TIME)
@@ -251,7 +251,7 @@ class ReplaySource(TimedSource):
         return found
 
     def _shift(self, number: int) -> int:
-        """The offset in µs that a repetition adds to event times."""
+        """Return the offset in µs that a repetition adds to event times."""
         rounds = number // len(self._order)
         if rounds == 0:
             return 0
@@ -295,7 +295,7 @@ class ReplaySource(TimedSource):
         return bool(self._offset(offset["file"], offset["byte"], offset["line"])["file"] >= self._count)
 
     def _pieces(self, start: Offset, end: Offset) -> list[dict[str, Any]]:
-        """The parts of files in a range."""
+        """Return the parts of files in a range."""
         parts: list[tuple[str, int, int, int]] = []
         if self.repeat > 1:
             for number in range(start["file"], min(end["file"] + 1, self._count)):
@@ -410,7 +410,7 @@ class ReplaySource(TimedSource):
 
 
 def _fields(offset: Offset) -> Offset:
-    """The fields of an offset that identify the read files."""
+    """Return the fields of an offset that identify the read files."""
     return {name: offset[name] for name in ("of", "read", "path", "as", "all") if name in offset}
 
 

@@ -269,7 +269,7 @@ def align_rejection_columns(batches: list[pa.RecordBatch]) -> list[pa.RecordBatc
 
 
 def batch_without_fields(rows: int) -> pa.RecordBatch:
-    """A batch of ``rows`` records without fields."""
+    """Return a batch of ``rows`` records without fields."""
     return pa.RecordBatch.from_struct_array(pa.array([{}] * rows, pa.struct([])))
 
 
@@ -298,7 +298,7 @@ def _reject(batch: pa.RecordBatch, problems: Problems, dead: DeadLetters) -> Non
 
 
 def _check_for(dtype: pa.DataType) -> Callable[[pa.Array], Problems] | None:
-    """The check for columns of a type that Python can hold all their values; None if it always can."""
+    """Return the check for columns of a type that Python can hold all their values; None if it always can."""
     if types.is_string(dtype) or types.is_large_string(dtype):
         return _check_utf8
     if types.is_date(dtype) or types.is_timestamp(dtype):
@@ -315,7 +315,7 @@ def _check_nulls(column: pa.Array) -> Problems:
 
 
 def _time_check(dtype: pa.DataType) -> Callable[[pa.Array], Problems] | None:
-    """The check of times: it compares the minimum and maximum, and each value only if these are out of range."""
+    """Return the check of times: it compares the minimum and maximum, and each value only if these are out of range."""
     integer: type[np.int32 | np.int64]
     if types.is_date32(dtype):
         integer, unit = np.int32, DAY_US

@@ -50,7 +50,7 @@ class Kernel(Generic[P, R]):
         return self._compiled(*args, **kwargs)  # type: ignore[no-any-return]
 
     def compile(self) -> Any:
-        """The numba dispatcher, or the plain function if compilation is off."""
+        """Return the numba dispatcher, or the plain function if compilation is off."""
         if self._compiled is None:
             with _LOCK:
                 numba = _numba()
@@ -62,7 +62,7 @@ class Kernel(Generic[P, R]):
         return self._compiled
 
     def inlined(self) -> Any:
-        """The dispatcher for calls by other kernels, whose machine code includes this kernel.
+        """Return the dispatcher for calls by other kernels, whose machine code includes this kernel.
 
         It has no wrapper for calls from Python and no cache of its own.
         """
@@ -133,7 +133,7 @@ def _import_kernel(module: str, name: str) -> Any:
 
 
 def _globals_of(function: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
-    """The global names that a function uses, with their values."""
+    """Yield the global names that a function uses, with their values."""
     assert isinstance(function, types.FunctionType)
     for name in sorted(set(function.__code__.co_names)):
         if name in function.__globals__:
@@ -141,7 +141,7 @@ def _globals_of(function: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
 
 
 def _identity(owner: Kernel[..., Any], name: str, value: Any) -> bytes:
-    """Bytes that identify a global of a kernel: equal bytes give equal machine code."""
+    """Return the bytes that identify a global of a kernel: equal bytes give equal machine code."""
     if isinstance(value, Kernel):  # with module and name, by which the cached machine code imports it
         return f"{value.python.__module__}.{value.python.__qualname__}".encode() + value.digest
     if isinstance(value, np.ndarray):
@@ -159,7 +159,7 @@ def _identity(owner: Kernel[..., Any], name: str, value: Any) -> bytes:
 
 
 def _resolve_calls(function: Callable[..., Any]) -> types.FunctionType:
-    """A copy of a function in which the kernels that it calls are replaced by dispatchers.
+    """Return a copy of a function in which the kernels that it calls are replaced by dispatchers.
 
     numba resolves globals at compile time, and does not know :class:`Kernel`.
     """
@@ -184,7 +184,7 @@ _OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "_nrt": False
 
 @functools.cache
 def _numba() -> Any:
-    """The numba module, or None if kernels run as plain Python."""
+    """Return the numba module, or None if kernels run as plain Python."""
     if os.environ.get("NUMBA_DISABLE_JIT") == "1":
         return None
     try:
@@ -212,7 +212,7 @@ class CacheLocator:
 
     @classmethod
     def from_function(cls, py_func: Callable[..., Any], py_file: str) -> CacheLocator:
-        """The locator of the kernel that is being compiled."""
+        """Return the locator of the kernel that is being compiled."""
         return cls(vars(_numba().config)["CACHE_DIR"], py_file)
 
     def ensure_cache_path(self) -> None:
@@ -220,7 +220,7 @@ class CacheLocator:
         os.makedirs(self.directory, exist_ok=True)
 
     def get_cache_path(self) -> str:
-        """The directory."""
+        """Return the directory."""
         return self.directory
 
     def get_source_stamp(self) -> str:
@@ -245,14 +245,14 @@ def _caching_in(directory: Path, config: dict[str, Any]) -> Iterator[None]:
 
 
 def _cache_directory(kernel: Kernel[..., Any]) -> Path:
-    """The cache directory of a kernel."""
+    """Return the cache directory of a kernel."""
     digest = kernel.digest.hex()[:16]
     return _cache_root() / f"{kernel.python.__module__.removeprefix('riot_ops.')}.{kernel.python.__name__}-{digest}"
 
 
 @functools.cache
 def _cache_root() -> Path:
-    """A writable directory: ``NUMBA_CACHE_DIR``, the user's cache, or a temporary one."""
+    """Return a writable directory: ``NUMBA_CACHE_DIR``, the user's cache, or a temporary one."""
     given = os.environ.get("NUMBA_CACHE_DIR")
     if given:
         return Path(given)

@@ -244,7 +244,7 @@ def jitter(
 
 
 def growth(times: npt.NDArray[np.float64], values: npt.NDArray[np.float64]) -> float:
-    """The slope of a series, per unit of time: the median of the slopes between all pairs of points.
+    """Return the slope of a series, per unit of time: the median of the slopes between all pairs of points.
 
     Outliers do not move it. NaN is skipped; with fewer than two points the slope is NaN.
 

@@ -184,7 +184,7 @@ class Probe:
 
 
 def _host(path: Path) -> str:
-    """The machine that wrote a file."""
+    """Return the machine that wrote a file."""
     return path.name.partition("-")[2][: len(HOST)]
 
 

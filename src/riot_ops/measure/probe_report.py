@@ -211,7 +211,7 @@ class Report:
     # -- over time -----------------------------------------------------------------------------------
 
     def series(self, interval_s: float = 1.0, since_s: float = 0.0, until_s: float = math.inf) -> Series:
-        """The run by intervals: whole ones within the time in which messages were due."""
+        """Return the run by intervals: whole ones within the time in which messages were due."""
         n = max(0, int((min(until_s, self.duration) - since_s) / interval_s + 1e-9))
         begin = self.begin if n else 0.0
         edges: Floats = begin + since_s + np.arange(n + 1, dtype=np.float64) * interval_s
@@ -243,7 +243,7 @@ class Report:
         *,
         selectivity: float | None = None,
     ) -> Floats:
-        """Jitter of each interval, see :func:`riot_ops.measure.metrics.jitter`.
+        """Return the jitter of each interval, see :func:`riot_ops.measure.metrics.jitter`.
 
         Parameters
         ----------
@@ -277,12 +277,12 @@ class Report:
         return stability(run.times, run.latency, run.queue, rate or math.nan, tolerance=tolerance, slack_s=slack_s)
 
     def cpu(self, since_s: float = 0.0, until_s: float = math.inf) -> float:
-        """Mean number of cores in use in a time of the run; NaN where none was sampled."""
+        """Return the mean number of cores in use in a time of the run; NaN where none was sampled."""
         usage = None if self.usage is None else self.usage.between(self.begin + since_s, self.begin + until_s)
         return float(usage.cpu.mean()) if usage is not None and usage.cpu.size else math.nan
 
     def memory(self, since_s: float = 0.0, until_s: float = math.inf) -> float:
-        """Mean memory in bytes in a time of the run; NaN where none was sampled."""
+        """Return the mean memory in bytes in a time of the run; NaN where none was sampled."""
         usage = None if self.usage is None else self.usage.between(self.begin + since_s, self.begin + until_s)
         return float(usage.memory.mean()) if usage is not None and usage.memory.size else math.nan
 

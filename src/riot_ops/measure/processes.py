@@ -36,7 +36,7 @@ class Usage:
     memory: npt.NDArray[np.float64]
 
     def between(self, since: float, until: float) -> Usage:
-        """The samples of a time."""
+        """Return the samples of a time."""
         inside = (self.times >= since) & (self.times <= until)
         return Usage(self.times[inside], self.cpu[inside], self.memory[inside])
 

@@ -141,7 +141,7 @@ def fit_linear(
 
 
 def _solved(triangle: F64, chosen: npt.NDArray[np.int64]) -> tuple[F64, float]:
-    """Coefficients of standardised inputs, 0 for those not chosen; and the sum of squared errors."""
+    """Return the coefficients of standardised inputs, 0 for those not chosen; and the sum of squared errors."""
     k = len(triangle) - 1
     columns = np.append(chosen, k)
     smaller = np.zeros((columns.size, columns.size))
@@ -153,7 +153,7 @@ def _solved(triangle: F64, chosen: npt.NDArray[np.int64]) -> tuple[F64, float]:
 
 
 def _selected(triangle: F64, n: int) -> F64:
-    """Coefficients after the M5 method has removed inputs."""
+    """Return the coefficients after the M5 method has removed inputs."""
     chosen = np.arange(len(triangle) - 1)
     b, error = _solved(triangle, chosen)
     while chosen.size and np.abs(b).max() > COLLINEAR:
@@ -185,7 +185,7 @@ def fit_tree(
     seed: int = 0,
     **facts: Any,
 ) -> TreeModel:
-    """A classification tree by recursive binary splits, grown by scikit-learn.
+    """Return a classification tree by recursive binary splits, grown by scikit-learn.
 
     Parameters
     ----------
@@ -251,7 +251,7 @@ def fit_network(
     seed: int = 0,
     **facts: Any,
 ) -> NetworkModel:
-    """A multilayer perceptron over standardised inputs, trained by scikit-learn with Adam.
+    """Return a multilayer perceptron over standardised inputs, trained by scikit-learn with Adam.
 
     Parameters
     ----------

@@ -99,7 +99,7 @@ class MarkovModel:
         return cls(tuple(states), counts / counts.sum(axis=1, keepdims=True))
 
     def to_text(self) -> str:
-        """The model as lines: the states, then a row of probabilities for each state."""
+        """Return the model as lines: the states, then a row of probabilities for each state."""
         return "\n".join([",".join(self.states), *(",".join(map(repr, row)) for row in self.matrix.tolist())])
 
     @classmethod
@@ -116,7 +116,7 @@ class MarkovModel:
         return cls(tuple(states), np.array(matrix))
 
     def costs(self, metric: str) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-        """The contribution of a transition to a score and, by its first state, to the divisor of the score."""
+        """Return the contribution of a transition to a score and, by its first state, to the divisor of the score."""
         p = self.matrix
         unit = readonly(np.ones(len(self.states)))
         if metric == "miss_probability":
@@ -130,7 +130,7 @@ class MarkovModel:
 
 @functools.cache
 def purchase_model() -> MarkovModel:
-    """The default model: trained on 75,000 card purchases of 5,000 customers, see :data:`PURCHASE_SHARES`."""
+    """Return the default model: trained on 75,000 card purchases of 5,000 customers, see :data:`PURCHASE_SHARES`."""
     parts = []
     for place, shares in enumerate(PURCHASE_SHARES):
         cut = np.cumsum(list(shares.values()))[:-1]

@@ -71,7 +71,7 @@ class Model(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         return msgspec.json.encode(self)
 
     def to_json(self) -> str:
-        """The JSON form as text."""
+        """Return the JSON form as text."""
         return self.to_bytes().decode()
 
     @classmethod
@@ -84,7 +84,7 @@ class Model(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         return model
 
     def matrix(self, x: npt.ArrayLike) -> npt.NDArray[np.float64]:
-        """The rows as a float64 matrix with a column per input."""
+        """Return the rows as a float64 matrix with a column per input."""
         rows = np.ascontiguousarray(x, np.float64)
         if rows.ndim != 2 or rows.shape[1] != len(self.inputs):
             raise ModelError(f"expected rows of {len(self.inputs)} inputs, got an array of shape {rows.shape}")

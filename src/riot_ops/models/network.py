@@ -225,7 +225,7 @@ class NetworkModel(Model, frozen=True, kw_only=True, tag="MLP"):
         return model
 
     def probabilities(self, x: npt.ArrayLike) -> npt.NDArray[np.float64]:
-        """The probability of each class for each row; NaN where an input is missing."""
+        """Return the probability of each class for each row; NaN where an input is missing."""
         rows = self.matrix(x)
         out = np.empty((len(rows), len(self.classes)))
         here, there = np.empty((2, max(self.sizes)))
@@ -234,11 +234,11 @@ class NetworkModel(Model, frozen=True, kw_only=True, tag="MLP"):
         return out
 
     def predict(self, x: npt.ArrayLike) -> npt.NDArray[np.int64]:
-        """The class index of each row, or -1."""
+        """Return the class index of each row, or -1."""
         return self.winners(self.probabilities(x))
 
     def winners(self, probabilities: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
-        """The index of the most probable class, the first of several; -1 if there is no probability."""
+        """Return the index of the most probable class, the first of several; -1 if there is no probability."""
         missing = np.isnan(probabilities).any(axis=1)
         return np.where(missing, -1, np.argmax(probabilities, axis=1))
 

@@ -124,7 +124,7 @@ def _shapefile(path: str, id_key: str, width_key: str | None) -> list[Line]:
 
 
 def _lines(name: Any, width: Any, parts: list[Any], id_key: str) -> list[Line]:
-    """The lines of a feature."""
+    """Return the lines of a feature."""
     if name is None or not str(name).strip():
         raise ConfigError(f"a road has no {id_key!r}")
     try:

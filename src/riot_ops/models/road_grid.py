@@ -18,7 +18,7 @@ _RADIANS = math.pi / 180.0
 
 @kernel
 def _cell(length: Any, cell: Any, cells: Any) -> Any:
-    """The index of the cell, below ``cells``, that contains a coordinate."""
+    """Return the index of the cell, below ``cells``, that contains a coordinate."""
     return min(max(np.int64(math.floor(length / cell)), 0), cells - 1)
 
 

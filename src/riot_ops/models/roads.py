@@ -50,7 +50,7 @@ class Roads:
 
     @classmethod
     def of(cls, lines: Sequence[tuple[Any, float, Any]]) -> Roads:
-        """The network of lines ``(id, half width or NaN, points)``; lines with the same id are one road.
+        """Return the network of lines ``(id, half width or NaN, points)``; lines with the same id are one road.
 
         >>> Roads.of([("9", 5.0, [(0, 0), (0, 1)]), ("10", 5.0, [(1, 0), (1, 1)])]).ids
         [9, 10]
@@ -126,7 +126,7 @@ class RoadIndex:
     def find(
         self, lat: Floats, lon: Floats, box: Box | None = None, speed: Floats | None = None, min_speed: float = 0.0
     ) -> npt.NDArray[np.int64]:
-        """The index of the nearest road of each point, -1 if none is within reach.
+        """Return the index of the nearest road of each point, -1 if none is within reach.
 
         Distances are in the plane that touches the earth at the point: ``dx = dlon cos(lat) 111 320 m`` and
         ``dy = dlat 111 320 m``. Among roads at the same distance the smallest id counts.
@@ -141,7 +141,7 @@ class RoadIndex:
 
 
 def grid_roads(box: Box = BEIJING, lines: int = 12) -> Roads:
-    """A grid of ``lines`` straight roads from west to east (1000, 1001 …), and from south to north (2000 …).
+    """Return a grid of ``lines`` straight roads from west to east (1000, 1001 …), and from south to north (2000 …).
 
     The outermost roads are a fiftieth of the box within its edges.
 
@@ -162,7 +162,7 @@ def grid_roads(box: Box = BEIJING, lines: int = 12) -> Roads:
 
 
 def winding_roads(box: Box = BEIJING, lines: int = 120, points: int = 121) -> Roads:
-    """A network of ``lines`` winding roads from west to east (1000, 1001 …), and from south to north (2000 …).
+    """Return a network of ``lines`` winding roads from west to east (1000, 1001 …), and from south to north (2000 …).
 
     Each road has ``points`` points at equal distances along its direction and sways by up to 0.35 of the distance
     between roads, in two waves, so that roads of one direction do not meet. Without the sway, the outermost roads are

@@ -98,7 +98,7 @@ class ModelStore:
         return cls(shared_blobs(str(url)))
 
     def names(self, kind: str | None = None, dataset: str | None = None) -> list[str]:
-        """The names of the models, newest first; other files are ignored."""
+        """Return the names of the models, newest first; other files are ignored."""
         found = []
         for text in self.files.list():
             if _NAME.fullmatch(text):
@@ -108,7 +108,7 @@ class ModelStore:
         return [text for _, text in sorted(found, reverse=True)]
 
     def newest(self, kind: str | None = None, dataset: str | None = None) -> str | None:
-        """The name of the newest model, or None."""
+        """Return the name of the newest model, or None."""
         return next(iter(self.names(kind, dataset)), None)
 
     def load(self, name: str) -> AnyModel:

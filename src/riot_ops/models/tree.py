@@ -170,7 +170,7 @@ class TreeModel(Model, frozen=True, kw_only=True, tag="DTC"):
         return model
 
     def leaves(self, x: npt.ArrayLike) -> npt.NDArray[np.int64]:
-        """The leaf of each row; -1 if a NaN would have to decide where the tree has no way for it."""
+        """Return the leaf of each row; -1 if a NaN would have to decide where the tree has no way for it."""
         rows = self.matrix(x)
         out = np.empty(rows.shape[0], np.int64)
         left, right, feature, missing, threshold, _ = self._arrays
@@ -178,15 +178,15 @@ class TreeModel(Model, frozen=True, kw_only=True, tag="DTC"):
         return out
 
     def predict(self, x: npt.ArrayLike) -> npt.NDArray[np.int64]:
-        """The class index of each row, or -1."""
+        """Return the class index of each row, or -1."""
         return self.winners(self.leaves(x))
 
     def winners(self, leaves: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """The class index of each leaf; -1 for leaf -1."""
+        """Return the class index of each leaf; -1 for leaf -1."""
         return np.where(leaves < 0, -1, self._winners[leaves])
 
     def shares(self, leaves: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
-        """The share of each class in each leaf; NaN for leaf -1."""
+        """Return the share of each class in each leaf; NaN for leaf -1."""
         found: npt.NDArray[np.float64] = np.where((leaves < 0)[:, None], np.nan, self._arrays[-1][leaves])
         return found
 

@@ -19,7 +19,7 @@ __all__ = ["WordTable", "spam_share"]
 def spam_share(
     bad: float, good: float, spam_total: float, ham_total: float, *, unknown: float = 0.4, min_share: float = 0.01
 ) -> float:
-    """The probability that a message with a word is spam, after P. Graham.
+    """Return the probability that a message with a word is spam, after P. Graham.
 
     ``r_bad = bad / spam_total``, ``r_good = 2 good / ham_total``, ``p = r_bad / (r_bad + r_good)``, limited to
     ``min_share`` and ``1 - min_share``; ``unknown`` for a word that never occurred.
@@ -52,7 +52,7 @@ class WordTable:
 
     @classmethod
     def of(cls, rows: Iterable[Any]) -> WordTable:
-        """The table of records ``word``, ``count_bad``, ``count_good``; a record without a word has the totals.
+        """Return the table of records ``word``, ``count_bad``, ``count_good``; a record without a word has the totals.
 
         Records of the same word are added up.
 

@@ -55,10 +55,10 @@ class Backend(Protocol):
         """Whether a step or its source has failed: a new dataflow gets a step of its own instead."""
 
     def running_steps(self) -> set[str]:
-        """Ids of the running steps."""
+        """Return the ids of the running steps."""
 
     def retained_dataflows(self) -> Set[str]:
-        """Names of the dataflows from before a restart that wait to be resumed."""
+        """Return the names of the dataflows from before a restart that wait to be resumed."""
 
     def check_sinks(self, deployments: Sequence[Deployment]) -> None:
         """Raise if a sink of new dataflows would write into the folder of the back end itself."""

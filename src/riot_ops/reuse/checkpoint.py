@@ -104,7 +104,7 @@ class LocalCheckpoint:
         return self._saved.epoch
 
     def sink_position(self, name: str) -> SinkPosition:
-        """The epoch at which the sinks of a dataflow continue; without a checkpoint, the first one."""
+        """Return the epoch at which the sinks of a dataflow continue; without a checkpoint, the first one."""
         return self.snapshot.dataflows.get(name, SinkPosition(0 if self._saved.epoch else None))
 
     @property

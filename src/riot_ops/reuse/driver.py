@@ -58,7 +58,7 @@ class Driver(ABC):
         """Whether no further turn will find work."""
 
     def wait_time(self, wake: Callable[[], None]) -> float | None:
-        """How long the next turn will find no work; None if that is unknown. ``wake`` ends the wait."""
+        """Return how long the next turn will find no work; None if that is unknown. ``wake`` ends the wait."""
         return None
 
     @contextmanager

@@ -76,5 +76,5 @@ class FailedBeforeError(RiotError):
 
 
 def describe_error(error: Exception) -> str:
-    """The type and message of an error; of one from before a restart, its text."""
+    """Return the type and message of an error; of one from before a restart, its text."""
     return str(error) if isinstance(error, FailedBeforeError) else f"{type(error).__name__}: {exception_text(error)}"

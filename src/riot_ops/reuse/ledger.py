@@ -277,7 +277,7 @@ class Ledger:
     # -- pauses ------------------------------------------------------------------------------------
 
     def plan_pause(self, name: str, paused: bool) -> PauseChange:
-        """The steps that pause or resume with a dataflow."""
+        """Return the steps that pause or resume with a dataflow."""
         others = self.paused - {name}
         return PauseChange(
             name, paused, frozenset(s for s in self.placed[name].values() if self.users[s] - {name} <= others)
@@ -295,15 +295,15 @@ class Ledger:
     # -- queries -----------------------------------------------------------------------------------
 
     def group_id(self, name: str) -> int:
-        """Id of the group of a dataflow."""
+        """Return the id of the group of a dataflow."""
         return self.group_of[next(iter(self.placed[name].values()))]
 
     def share_counts(self) -> Counter[int]:
-        """Number of steps used by one dataflow, by two, and so on."""
+        """Return the number of steps used by one dataflow, by two, and so on."""
         return Counter(map(len, self.users.values()))
 
     def canonical(self) -> Any:
-        """Everything except the ids of steps and groups: independent of the order of submission."""
+        """Return everything except the ids of steps and groups: independent of the order of submission."""
         steps = sorted(
             (
                 s.identity.signature,

@@ -312,11 +312,11 @@ class ReuseManager:
             return format_savings(stats, self._savings.measure(self.ledger, stats))
 
     def diagram(self) -> str:
-        """The running steps, their users and rates, and the savings, as a Mermaid diagram."""
+        """Return the running steps, their users and rates, and the savings, as a Mermaid diagram."""
         return mermaid(*self._picture())
 
     def svg(self) -> str:
-        """The same diagram as SVG."""
+        """Return the same diagram as SVG."""
         return svg(*self._picture())
 
     _repr_svg_ = svg
@@ -331,13 +331,13 @@ class ReuseManager:
         return f"<ReuseManager: {len(self._flows)} dataflows, {len(self.ledger.steps)} steps>"
 
     def canonical(self) -> Any:
-        """Everything that runs except the ids of steps: independent of the order of submission."""
+        """Return everything that runs except the ids of steps: independent of the order of submission."""
         return self.ledger.canonical()
 
     # -- saved state -------------------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
-        """All dataflows with their running steps, as JSON-able data for :meth:`restore`."""
+        """Return all dataflows with their running steps, as JSON-able data for :meth:`restore`."""
         with self._lock:
             return dump_state(self._flows.values(), self.ledger, self.policy)
 

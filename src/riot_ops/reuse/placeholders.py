@@ -124,7 +124,7 @@ def recreate_submission(
 
 
 def _without_tasks(flow: Dataflow) -> Dataflow:
-    """A dataflow with the same nodes and edges, but without fields."""
+    """Return a dataflow with the same nodes and edges, but without fields."""
     stand_in = Dataflow(flow.name)
     for node in flow.nodes.values():
         stand_in.add_node(source_node(node.id) if node.kind == "source" else node)

@@ -143,7 +143,7 @@ MAX_NAMES = 3
 
 
 def running_graph(ledger: Ledger, saving: Savings | None = None) -> tuple[Graph, dict[str, str]]:
-    """The running steps as a graph, and a note for each: its users and, where known, its rate."""
+    """Return the running steps as a graph, and a note for each: its users and, where known, its rate."""
     graph = Graph("running")
     for step in ledger.steps.values():
         graph.add_node(Node(step.id, step.identity.kind))

@@ -62,7 +62,7 @@ class SavingsMeter:
         self._rates: dict[str, float] = {}
 
     def measure(self, ledger: Ledger, stats: Mapping[str, Any]) -> Savings | None:
-        """The savings by the steps of a ledger; None if the back end counts no records, or none yet."""
+        """Return the savings by the steps of a ledger; None if the back end counts no records, or none yet."""
         records: Mapping[str, int] = stats.get("records", {})
         now = self._clock()
         if (passed := now - self._measured) >= MIN_INTERVAL_S:
@@ -82,7 +82,7 @@ class SavingsMeter:
 
 
 def per_second(rate: float) -> str:
-    """A rate as text.
+    """Return a rate as text.
 
     >>> per_second(12.345), per_second(12345.6)
     ('12.3/s', '12,346/s')

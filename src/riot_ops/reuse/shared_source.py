@@ -81,7 +81,7 @@ class SharedSource:
         return self.offset
 
     def steps(self) -> set[str]:
-        """Ids of the running steps that read it."""
+        """Return the ids of the running steps that read it."""
         return set().union(*self.readers.values())
 
     def read(self, limit: int, all_or_nothing: bool) -> list[dict[str, list[pa.RecordBatch]]]:
@@ -150,7 +150,7 @@ class SharedSource:
 
 
 def _count_rows(inputs: Mapping[str, list[pa.RecordBatch]]) -> tuple[int, dict[str, int]]:
-    """Number of records and, by member that has some, the number of its next message."""
+    """Return the number of records and, by member that has some, the number of its next message."""
     rows, after = 0, {}
     for member, batches in inputs.items():
         for batch in batches:
@@ -253,15 +253,15 @@ class SourcePool:
                 self.open_sources.pop(key).close()
 
     def ended_steps(self) -> set[str]:
-        """The steps whose source has ended."""
+        """Return the steps whose source has ended."""
         return set().union(*(one.steps() for one in self.open_sources.values() if one.ended))
 
     def failed_steps(self) -> set[str]:
-        """The steps whose source has failed: after a restart it is read again from its offset."""
+        """Return the steps whose source has failed: after a restart it is read again from its offset."""
         return set().union(*(one.steps() for one in self.open_sources.values() if one.failure is not None))
 
     def committable(self, checkpointed: bool) -> list[tuple[SharedSource, Offset]]:
-        """The offset of each source that is open once; of a failed one only if a checkpoint lets it continue."""
+        """Return the offset of each source that is open once; of a failed one only if a checkpoint lets it continue."""
         going = [one for one in self.open_sources.values() if checkpointed or one.failure is None]
         times = Counter(one.name for one in going)
         return [(one, one.offset) for one in going if times[one.name] == 1 and one.offset is not None]
@@ -324,7 +324,7 @@ def check_exclusive(
 
 
 def _users(submissions: Iterable[Submission], name: str, resources: Set[str] = frozenset()) -> list[str]:
-    """The sources of dataflows that need a shared source, or that consume these resources."""
+    """Return the sources of dataflows that need a shared source, or that consume these resources."""
     return [
         f"the source {node!r} of {submission.name!r}"
         for submission in submissions

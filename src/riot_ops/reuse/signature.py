@@ -225,7 +225,7 @@ def _plain(value: Any) -> Any:
 
 
 def _infinite(value: Any) -> Iterator[str]:
-    """The non-finite floats in a parameter, in their order."""
+    """Yield the non-finite floats in a parameter, in their order."""
     if isinstance(value, float) and not math.isfinite(value):
         yield str(value)
     elif isinstance(value, list | tuple):
@@ -243,7 +243,7 @@ _PROCESS = uuid.uuid4().hex
 
 
 def unique_token(thing: Any) -> str:
-    """A text that identifies an object within this process."""
+    """Return a text that identifies an object within this process."""
     if id(thing) not in _SERIALS:
         try:
             weakref.finalize(thing, _SERIALS.pop, id(thing), None)

@@ -122,7 +122,7 @@ class SinkQueue:
             return self._bytes + (self.spool.nbytes if self.spool is not None else 0)
 
     def position(self) -> SinkPosition:
-        """Where the sinks stand now."""
+        """Return where the sinks stand now."""
         writer = self.writer
         gaps = writer.incomplete_sinks(include_all=self._finished and bool(self.dropped))
         return SinkPosition(writer.epoch, writer.rows, gaps, dict(self.dropped + writer.lost))
@@ -378,7 +378,7 @@ class Barrier:
         self._position = self._queue.position()
 
     def position(self) -> SinkPosition | None:
-        """Position of the sinks; None if they have not reached the barrier yet."""
+        """Return the position of the sinks; None if they have not reached the barrier yet."""
         if self._position is None and self._queue.finished:
             self.reach()
         return self._position

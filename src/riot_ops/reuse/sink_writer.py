@@ -150,7 +150,7 @@ class SinkWriter:
             self._missed[stream] += batch.num_rows
 
     def incomplete_sinks(self, include_all: bool) -> dict[str, str]:
-        """The sinks that lack records, and why; with ``include_all`` all sinks, if there was a failure."""
+        """Return the sinks that lack records, and why; with ``include_all`` all sinks, if there was a failure."""
         gaps = dict(self.gaps)
         if include_all and self.failures:
             return dict.fromkeys(self._submission.sinks, describe_error(self.failures[-1])) | gaps

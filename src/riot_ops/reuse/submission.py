@@ -255,7 +255,7 @@ def check_graph(flow: Graph) -> None:
 
 
 def _cycle(flow: Graph) -> list[str]:
-    """Nodes of one cycle, the first one also at the end; empty if there is none."""
+    """Return the nodes of one cycle, the first one also at the end; empty if there is none."""
     missing = Counter(e.target for e in flow.edges)
     onward: dict[str, list[str]] = {}
     for edge in flow.edges:
@@ -400,7 +400,7 @@ class StepReferences:
                 del self._count[need]
 
     def of(self, step: str) -> Set[str]:
-        """Engine steps that a running step needs."""
+        """Return the engine steps that a running step needs."""
         return self._of.get(step, frozenset())
 
     def __len__(self) -> int:

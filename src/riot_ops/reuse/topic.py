@@ -118,7 +118,7 @@ class Topic:
     # -- batches -----------------------------------------------------------------------------------
 
     def batches(self, since: int = 0) -> list[int]:
-        """Numbers of the complete batches from ``since`` on, without gaps."""
+        """Return the numbers of the complete batches from ``since`` on, without gaps."""
         found = [number for number in self.batch_numbers() if number >= since]
         if found and found != list(range(found[0], found[-1] + 1)):
             lacking = next(n for n in range(found[0], found[-1]) if n not in found)
@@ -126,7 +126,7 @@ class Topic:
         return found
 
     def pending(self, since: int) -> Iterator[tuple[int, Marker]]:
-        """The batches from ``since`` on with their markers; raise if batch ``since`` has been trimmed."""
+        """Return the batches from ``since`` on with their markers; raise if batch ``since`` has been trimmed."""
         made = self.head().batch  # first: a concurrent batch may be listed or not
         found = self.batches(since)
         if (first := found[0] if found else made + 1) > since:
@@ -134,12 +134,12 @@ class Topic:
         return ((number, self.marker(number)) for number in found)
 
     def marker(self, batch: int) -> Marker:
-        """The marker of a batch."""
+        """Return the marker of a batch."""
         found: Marker = self._read(self._marker_path(batch), Marker)
         return found
 
     def available(self, since: int = 0) -> list[Marker]:
-        """Markers of the existing batches from ``since`` on; another reader may trim them at any time."""
+        """Return the markers of the existing batches from ``since`` on; another reader may trim them at any time."""
         found = (self._marker(number) for number in self.batch_numbers() if number >= since)
         return [marker for marker in found if marker is not None]
 
@@ -148,7 +148,7 @@ class Topic:
         self._write(self._marker_path(batch), Marker(list(files), **details))
 
     def head(self) -> Head:
-        """The writer's progress."""
+        """Return the writer's progress."""
         try:
             found: Head = self._read(self.folder / HEAD, Head)
         except ConnectorError as error:
@@ -162,7 +162,7 @@ class Topic:
         self._write(self.folder / HEAD, head)
 
     def head_version(self) -> int:
-        """A number that changes with the writer's progress."""
+        """Return a number that changes with the writer's progress."""
         try:
             return (self.folder / HEAD).stat().st_mtime_ns
         except FileNotFoundError:
@@ -225,7 +225,7 @@ class Topic:
                 (self.folder / path).unlink(missing_ok=True)
 
     def unread_bytes(self, counted: Callable[[str], bool] = lambda reader: True) -> int:
-        """Bytes that some reader has not read yet; ``counted`` selects the readers."""
+        """Return the bytes that some reader has not read yet; ``counted`` selects the readers."""
         least = min((at for reader, at in self.readers().items() if counted(reader)), default=None)
         if least is None:
             return 0
@@ -234,7 +234,7 @@ class Topic:
     # -- files -------------------------------------------------------------------------------------
 
     def batch_numbers(self) -> list[int]:
-        """Numbers of the existing batches; another reader may trim them at any time."""
+        """Return the numbers of the existing batches; another reader may trim them at any time."""
         try:
             names = os.listdir(self.folder)
         except FileNotFoundError:
@@ -243,7 +243,7 @@ class Topic:
         return sorted(int(one[1]) for one in found if one)
 
     def _marker(self, batch: int) -> Marker | None:
-        """The marker of a batch; None if it has been trimmed."""
+        """Return the marker of a batch; None if it has been trimmed."""
         try:
             found: Marker = self._decode(path := self._marker_path(batch), path.read_bytes(), Marker)
         except FileNotFoundError:

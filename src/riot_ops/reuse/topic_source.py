@@ -70,7 +70,7 @@ class TopicSource(Source):
         return [{"files": files[a:b]} for a, b in itertools.pairwise(edges) if a < b]
 
     def read_inputs(self, name: str, split: Split) -> Iterator[dict[str, list[pa.RecordBatch]]]:
-        """The records of a part: a batch of the topic at once, by stream."""
+        """Yield the records of a part: a batch of the topic at once, by stream."""
         found: dict[int, dict[str, list[pa.RecordBatch]]] = {}
         mapped: dict[str, pa.Buffer] = {}
         for number, *file in split["files"]:
@@ -100,7 +100,7 @@ class TopicSource(Source):
         return sum(file.rows for file in marker.files if file.stream in self.schemas)
 
     def _records(self, file: TopicFile, mapped: dict[str, pa.Buffer]) -> list[pa.RecordBatch]:
-        """The batches of a file, as its stream has them."""
+        """Return the batches of a file, as its stream has them."""
         schema = self.schemas[file.stream]
         batches = read_topic_file(self.topic, file, mapped)
         if schema is None or not batches:

@@ -35,7 +35,7 @@ MAX_BITS = 1 << 33
 def bloom_size(
     expected_insertions: int, false_positive_rate: float, name: str = "expected_insertions"
 ) -> tuple[int, int]:
-    """Number of bits m and of hash functions k of a filter for n values with false positive rate p.
+    """Return the number of bits m and of hash functions k of a filter for n values with false positive rate p.
 
     ``m = ceil(-n ln p / (ln 2)^2);  k = max(1, round(m / n ln 2))``. An error calls n ``name``.
 
@@ -123,7 +123,7 @@ class BloomFilter:
 
     @classmethod
     def of(cls, values: Any, false_positive_rate: float = 0.01) -> Self:
-        """A filter that contains the given values and is sized for them.
+        """Return a filter that contains the given values and is sized for them.
 
         >>> BloomFilter.of(["a", "b"]).count
         2

@@ -20,7 +20,7 @@ _MAGIC = b"RHLL\x01"
 
 
 def murmur3_64(data: bytes) -> int:
-    """The hash function of :class:`HyperLogLog`: the first half of MurmurHash3 x64 128 with seed 0.
+    """Return the hash function of :class:`HyperLogLog`: the first half of MurmurHash3 x64 128 with seed 0.
 
     Pass it to ``datasketch.HyperLogLogPlusPlus(hashfunc=...)`` to continue with an exported sketch.
 
@@ -78,7 +78,7 @@ class HyperLogLog:
             _insert_all(hashes, present, self.registers, self.precision)
 
     def estimate(self) -> float:
-        """Estimated number of distinct values added."""
+        """Return the estimated number of distinct values added."""
         return float(estimate(*self._sums(), self.precision, alpha(self.precision), linear_counts(self.precision)))
 
     def _sums(self) -> tuple[int, np.uint64]:

@@ -32,7 +32,7 @@ def _renamed(apply: Apply, names: list[str]) -> Apply:
 
 
 def quoted(name: str) -> str:
-    """A column's name as Spark's expressions take it.
+    """Return a column's name as Spark's expressions take it.
 
     >>> quoted("a.b"), quoted("a`b")
     ('`a.b`', '`a``b`')

@@ -92,7 +92,7 @@ def wide_schema(stream: StreamSchema) -> pa.Schema:
 
 @functools.lru_cache(8)
 def observed_columns(stream: StreamSchema, messages: int) -> tuple[pa.Array, pa.Array]:
-    """The columns ``ordinal`` and ``obs_type`` for a maximum of ``messages`` messages."""
+    """Return the columns ``ordinal`` and ``obs_type`` for a maximum of ``messages`` messages."""
     names = stream.observed
     index = np.tile(np.arange(len(names)), messages)
     return pa.array(index), pa.array(names).take(pa.array(index))
@@ -106,7 +106,7 @@ def observation_batch(
     ids: pa.Array,
     values: pa.Array,
 ) -> pa.RecordBatch:
-    """Observations from columns that have a row per observation."""
+    """Return the observations from columns that have a row per observation."""
     n = len(seq)
     sub, kinds = observed_columns(stream, rows)
     return pa.RecordBatch.from_arrays(

@@ -34,11 +34,11 @@ class IndexedSource(TimedSource):
 
     @abstractmethod
     def _time_of(self, message: int) -> int:
-        """Event time of a message in ms."""
+        """Return the event time of a message in ms."""
 
     @abstractmethod
     def _messages_until(self, time_ms: int) -> int:
-        """Number of messages not later than a time."""
+        """Return the number of messages not later than a time."""
 
     def initial(self) -> Offset:
         return {"message": 0}
@@ -70,7 +70,7 @@ class IndexedSource(TimedSource):
         return {"message": end if self.messages is None else max(start["message"], min(end, self.messages))}
 
     def __getstate__(self) -> dict[str, Any]:
-        """Parameters only: tables are built where they are needed."""
+        """Return the parameters only: tables are built where they are needed."""
         return {k: v for k, v in self.__dict__.items() if not k.startswith("_")}
 
     def __repr__(self) -> str:

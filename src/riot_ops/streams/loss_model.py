@@ -66,7 +66,7 @@ class LossModel:
         return (rounds * self._sums[-1] + self._sums[i] + within * self._shares[i]) // MILLION
 
     def _delivered_in(self, block: int) -> npt.NDArray[np.int64]:
-        """The delivered slots of a block, counted from its start."""
+        """Return the delivered slots of a block, counted from its start."""
         found = self._cache.get(block)
         if found is None:
             quota = self._quota(block + 1) - self._quota(block)
@@ -97,7 +97,7 @@ class LossModel:
         return block
 
     def slots(self, start: int, end: int) -> npt.NDArray[np.int64]:
-        """The slots of a range of messages."""
+        """Return the slots of a range of messages."""
         if start >= end:
             return readonly(np.empty(0, np.int64))
         parts = []
@@ -111,7 +111,7 @@ class LossModel:
         return readonly(np.concatenate(parts) if len(parts) != 1 else parts[0])
 
     def delivered(self, slot: int) -> int:
-        """Number of messages before a slot."""
+        """Return the number of messages before a slot."""
         block, within = divmod(slot, BLOCK)
         return self._quota(block) + int(np.searchsorted(self._delivered_in(block), within))
 

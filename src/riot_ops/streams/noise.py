@@ -48,7 +48,7 @@ _LANE = np.uint64(0xFFFF)
 
 @kernel
 def hash64(x: Any) -> Any:
-    """The finaliser of splitmix64: a 64-bit hash of a 64-bit number."""
+    """Hash a 64-bit number to 64 bits: the finaliser of splitmix64."""
     x = (x ^ (x >> np.uint64(30))) * _M1
     x = (x ^ (x >> np.uint64(27))) * _M2
     return x ^ (x >> np.uint64(31))
@@ -62,7 +62,7 @@ def derive_key(key: Any, number: Any) -> Any:
 
 @kernel
 def uniform(h: Any) -> Any:
-    """A hash as a number in (0, 1)."""
+    """Convert a hash to a number in (0, 1)."""
     return (np.float64(np.int64(h >> np.uint64(12))) + 0.5) * (1.0 / 4503599627370496.0)
 
 
@@ -73,7 +73,7 @@ def threshold(probability: float) -> np.uint64:
 
 @kernel
 def normal(h: Any) -> Any:
-    """A hash as a standard normal number: P. Acklam's inverse, relative error below 1.2e-9."""
+    """Convert a hash to a standard normal number: P. Acklam's inverse, relative error below 1.2e-9."""
     p = uniform(h)
     if 0.02425 <= p <= 0.97575:
         q = p - 0.5
@@ -101,13 +101,13 @@ def normal(h: Any) -> Any:
 
 @kernel
 def _step(h: Any) -> Any:
-    """A hash as a roughly normal number: the sum of its four 16-bit parts (enough for a refinement)."""
+    """Convert a hash to a roughly normal number: the sum of its four 16-bit parts (enough for a refinement)."""
     total = (h & _LANE) + ((h >> np.uint64(16)) & _LANE) + ((h >> np.uint64(32)) & _LANE) + (h >> np.uint64(48))
     return (np.float64(np.int64(total)) - 131070.0) * (1.0 / 37837.22771)
 
 
 def ornstein_uhlenbeck_table(phi: float) -> npt.NDArray[np.float64]:
-    """The coefficients of :func:`ornstein_uhlenbeck` for a lag-one correlation, one row per level.
+    """Return the coefficients of :func:`ornstein_uhlenbeck` for a lag-one correlation, one row per level.
 
     >>> ornstein_uhlenbeck_table(0.9).shape
     (6, 2)
@@ -119,7 +119,7 @@ def ornstein_uhlenbeck_table(phi: float) -> npt.NDArray[np.float64]:
 
 @kernel
 def ornstein_uhlenbeck(key: Any, tick: Any, table: Any) -> Any:
-    """The value at a tick (>= 0) of the AR(1) process that belongs to a key: mean 0, variance 1."""
+    """Return the value at a tick (>= 0) of the AR(1) process that belongs to a key: mean 0, variance 1."""
     level = table.shape[0]
     anchor = tick >> level
     left = normal(hash64(key + np.uint64(anchor << level) * _GOLDEN))

@@ -63,7 +63,7 @@ class RepeatingSource(Source):
         }
 
     def _span(self) -> int:
-        """Event time of a round in microseconds; 0 where there is none."""
+        """Return the event time of a round in microseconds; 0 where there is none."""
         if "event_time" not in self._batch.schema.names:
             return 0
         times = self._batch.column("event_time").drop_null().cast(TIMESTAMP)

@@ -70,7 +70,7 @@ class TextLineSource(IndexedSource):
 
     @abstractmethod
     def lines(self, numbers: Numbers) -> pa.Array:
-        """The lines of these numbers, as text."""
+        """Return the lines of these numbers, as text."""
 
     @property
     def schema(self) -> pa.Schema:
@@ -85,7 +85,7 @@ class TextLineSource(IndexedSource):
             )
 
     def times(self, numbers: Numbers) -> Numbers:
-        """The evenly spaced times of the lines, in ms since 1970."""
+        """Return the evenly spaced times of the lines, in ms since 1970."""
         even: Numbers = self.start_ms + np.floor(numbers * self.gap_ms).astype(np.int64)
         return even
 
@@ -156,14 +156,14 @@ def random_words(seed: int, use: int, numbers: Numbers) -> npt.NDArray[np.uint64
 
 
 def _mixed(x: Any) -> Any:
-    """The finaliser of splitmix64."""
+    """Return the finaliser of splitmix64."""
     x = (x ^ (x >> np.uint64(30))) * _M1
     x = (x ^ (x >> np.uint64(27))) * _M2
     return x ^ (x >> np.uint64(31))
 
 
 def uniforms(seed: int, use: int, numbers: Numbers) -> npt.NDArray[np.float64]:
-    """Hashes as numbers in [0, 1)."""
+    """Convert hashes to numbers in [0, 1)."""
     return (random_words(seed, use, numbers) >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
@@ -194,7 +194,7 @@ def normals(seed: int, use: int, numbers: Numbers) -> npt.NDArray[np.float64]:
 
 @functools.lru_cache(maxsize=16)
 def zipf_weights(n: int) -> npt.NDArray[np.float64]:
-    """Weights of ``n`` ranks by Zipf's law.
+    """Return the weights of ``n`` ranks by Zipf's law.
 
     >>> zipf_weights(4).tolist()
     [1.0, 0.5, 0.3333333333333333, 0.25]

@@ -222,7 +222,7 @@ def _elsewhere(case: Case) -> Any:
 
 @functools.cache
 def _helper() -> subprocess.Popen[bytes]:
-    """A process with other hashes of str that runs cases sent to it, and ends with this process."""
+    """Return a process with other hashes of str that runs cases sent to it, and ends with this process."""
     seed = "4242" if os.environ.get("PYTHONHASHSEED") != "4242" else "42"
     environment = {
         **os.environ,

@@ -71,14 +71,14 @@ def check_missing_and_bad_values(case: Case) -> None:
 
 
 def _texts(kind: type[Task]) -> str:
-    """The docstring, and those of the classes of its module that it refers to."""
+    """Return the docstring, and those of the classes of its module that it refers to."""
     text = kind.__doc__ or ""
     module = vars(sys.modules[kind.__module__])
     return text + "".join(module[n].__doc__ or "" for n in re.findall(r":class:`(\w+)`", text) if n in module)
 
 
 def _written(task: Task, out: pa.Schema, given: pa.Schema) -> list[str]:
-    """Fields that the task computes."""
+    """Return the fields that the task computes."""
     writes = task.writes()
     if not isinstance(task, KeyedTask) or writes is None:
         known = set(given.names)
@@ -110,7 +110,7 @@ def _spoilt(case: Case) -> Iterator[pa.RecordBatch]:
 
 
 def _of_one_type(case: Case) -> list[str]:
-    """Fields that can receive a value of a wrong type."""
+    """Return the fields that can receive a value of a wrong type."""
     return [name for name, wanted in case.task.requires().items() if wanted != "any"] if case.batch.num_rows else []
 
 
@@ -156,7 +156,7 @@ def check_bounded_state(case: Case) -> None:
 
 
 def _varied(case: Case, random: np.random.Generator, place: int) -> pa.RecordBatch:
-    """The input twenty times over, with other numbers and growing times."""
+    """Return the input twenty times over, with other numbers and growing times."""
     batch = case.batch.take(pa.array(np.tile(np.arange(case.batch.num_rows), 20)))
     requires = case.task.requires()
     for i, field in enumerate(batch.schema):

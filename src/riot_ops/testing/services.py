@@ -69,15 +69,15 @@ class Service(ABC):
 
     @abstractmethod
     def command(self) -> Sequence[str]:
-        """The command to start."""
+        """Return the command to start."""
 
     @abstractmethod
     def ports(self) -> Sequence[int]:
-        """The loopback ports on which it answers once it is ready."""
+        """Return the loopback ports on which it answers once it is ready."""
 
     @abstractmethod
     def urls(self) -> dict[str, str]:
-        """Connection settings to print for a user, by name."""
+        """Return the connection settings to print for a user, by name."""
 
     @property
     def log(self) -> Path:
@@ -286,7 +286,7 @@ class Azurite(Service):
 
     @classmethod
     def script(cls) -> Path:
-        """The file that Node runs."""
+        """Return the file that Node runs."""
         return cls.home() / "node_modules" / "azurite" / "dist" / "src" / "azurite.js"
 
     def prepare(self) -> None:

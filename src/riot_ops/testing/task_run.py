@@ -150,7 +150,7 @@ def with_row_numbers(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def rows_by_key(task: KeyedTask, rows: Iterable[dict[str, Any]]) -> dict[str, Rows]:
-    """Rows by their key."""
+    """Return rows by their key."""
     found: dict[str, Rows] = {}
     for row in rows:
         # 0.0 and -0.0 are one key
@@ -186,7 +186,7 @@ def uncompiled() -> Iterator[None]:
 
 
 def picklers() -> list[Any]:
-    """The modules that can send a task to a worker; the last one also supports functions."""
+    """Return the modules that can send a task to a worker; the last one also supports functions."""
     found: list[Any] = [pickle]
     for name in ("cloudpickle", "pyspark.cloudpickle"):
         try:

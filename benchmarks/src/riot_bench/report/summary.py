@@ -76,7 +76,7 @@ class Figure:
 
     @classmethod
     def of_runs(cls, runs: Sequence[Mapping[str, Any]], commit: str, date: str) -> Figure:
-        """The row of a measure from the JSON objects of its runs, the newest last."""
+        """Return the row of a measure from the JSON objects of its runs, the newest last."""
         newest = runs[-1]
         values = [value for run in runs for value in run.get("values") or [run["value"]] if value is not None]
         sample = newest.get("sample") or ()
@@ -137,7 +137,7 @@ class Change:
 
 
 def _short_machine(machine: str) -> str:
-    """The processor and its cores.
+    """Return the processor and its cores.
 
     >>> _short_machine("Intel(R) Xeon(R) Processor, 2 cores, 24 GiB, Python 3.11.7")
     'Intel Xeon, 2 cores'
@@ -176,7 +176,7 @@ def write(path: Path, figures: Iterable[Figure]) -> None:
 
 
 def merged(figures: Iterable[Figure], results: Iterable[Mapping[str, Any]], commit: str, date: str) -> list[Figure]:
-    """A summary with new results in place of the rows of their names.
+    """Return a summary with new results in place of the rows of their names.
 
     Results in the full form win over those in the quick one, and only runs at the newest commit are put together.
     """
@@ -194,7 +194,7 @@ def merged(figures: Iterable[Figure], results: Iterable[Mapping[str, Any]], comm
 
 
 def matching(figures: Iterable[Figure], patterns: Sequence[str]) -> list[Figure]:
-    """The figures whose measures fit a pattern, such as ``kernels/*``, in the order of the patterns."""
+    """Return the figures whose measures fit a pattern, such as ``kernels/*``, in the order of the patterns."""
     every = list(figures)
     found: dict[str, Figure] = {}
     for pattern in patterns:
@@ -203,7 +203,7 @@ def matching(figures: Iterable[Figure], patterns: Sequence[str]) -> list[Figure]
 
 
 def markdown(figures: Sequence[Figure], paper: bool = False, changes: Sequence[Change] = ()) -> str:
-    """A table of figures; those that miss their reach, ran beside other work or are outdated are marked.
+    """Return a table of figures; those that miss their reach, ran beside other work or are outdated are marked.
 
     >>> row = Figure("a/x", "9", "ratio", "", "1", "", "full", "≥ 10", "", "", "M", "0123abc", "2026-01-01")
     >>> print(markdown([row]))

@@ -301,7 +301,7 @@ class Receiver:
             raise self._error
 
     def idle_s(self) -> float:
-        """Seconds without a message, while connected."""
+        """Return the seconds without a message, while connected."""
         subscriber = self._subscriber
         waits = subscriber is not None and subscriber.ready and subscriber.is_connected
         return max(0.0, (time.monotonic() if waits else self._last_poll) - self._last_message)

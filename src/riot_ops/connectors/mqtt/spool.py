@@ -262,7 +262,7 @@ def _try_lock(file: IO[bytes]) -> bool:
 
 
 def first_number(folder: Path) -> int:
-    """The number of the first uncommitted message."""
+    """Return the number of the first uncommitted message."""
     segments = _segments(folder)
     return max(segments[0][0] if segments else 0, _read_committed(folder))
 

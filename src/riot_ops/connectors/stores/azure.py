@@ -279,7 +279,7 @@ def _mask_token(record: logging.LogRecord) -> bool:
 
 
 def _code(error: Any) -> str:
-    """The error code of the service."""
+    """Return the error code of the service."""
     code = getattr(error, "error_code", None) or ""
     return str(getattr(code, "value", code))
 
@@ -302,7 +302,7 @@ def explain_failure(error: Exception) -> Failure | None:
 
 
 def _innermost(error: BaseException) -> str:
-    """The reason that the operating system reports, such as ``Connection refused``."""
+    """Return the reason that the operating system reports, such as ``Connection refused``."""
     for _ in range(10):
         if isinstance(error, OSError) and error.strerror:
             return error.strerror

@@ -178,7 +178,7 @@ class SqlTable:
 
 
 def upsert(table: Any, dialect: str) -> list[Any]:
-    """The statements that insert a row or replace the one with its key; a delete binds the key as ``key_…``."""
+    """Return the statements that insert a row or replace the one with its key; a delete binds the key as ``key_…``."""
     import sqlalchemy as sa
 
     keys = [column.name for column in table.primary_key]
@@ -195,7 +195,7 @@ def upsert(table: Any, dialect: str) -> list[Any]:
 
 
 def _column_type(field: pa.Field, key: bool) -> Any:
-    """The column type for an Arrow field."""
+    """Return the column type for an Arrow field."""
     import sqlalchemy as sa
 
     dtype = field.type.value_type if pa.types.is_dictionary(field.type) else field.type

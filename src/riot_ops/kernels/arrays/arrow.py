@@ -53,7 +53,7 @@ def readonly(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def valid_mask(column: pa.Array) -> npt.NDArray[np.bool_]:
-    """Where a column is not null; a tenth of the cost of ``column.is_valid()``.
+    """Return where a column is not null; a tenth of the cost of ``column.is_valid()``.
 
     >>> valid_mask(pa.array([1, None, 3])[1:]).tolist()
     [False, True]
@@ -70,7 +70,7 @@ def _has_bitmap(column: pa.Array) -> bool:
 
 
 def truth_codes(column: pa.Array) -> npt.NDArray[np.int8]:
-    """A boolean column as 1 and 0, -1 where null.
+    """Return a boolean column as 1 and 0, -1 where null.
 
     >>> truth_codes(pa.array([True, None, False])[1:]).tolist()
     [-1, 0]
@@ -84,7 +84,7 @@ def truth_codes(column: pa.Array) -> npt.NDArray[np.int8]:
 
 
 def boolean_column(values: npt.NDArray[np.bool_]) -> pa.Array:
-    """A boolean column, such as a filter mask; a tenth of the cost of ``pa.array``.
+    """Return a boolean column, such as a filter mask; a tenth of the cost of ``pa.array``.
 
     >>> boolean_column(np.array([True, False])).to_pylist()
     [True, False]
@@ -93,7 +93,7 @@ def boolean_column(values: npt.NDArray[np.bool_]) -> pa.Array:
 
 
 def nullable_column(values: npt.NDArray[Any], missing: npt.NDArray[np.bool_]) -> pa.Array:
-    """An int64 or float64 column over the memory of ``values``, null where ``missing``.
+    """Return an int64 or float64 column over the memory of ``values``, null where ``missing``.
 
     >>> nullable_column(np.array([1.5, 2.0]), np.array([False, True])).to_pylist()
     [1.5, None]
@@ -107,7 +107,7 @@ def nullable_column(values: npt.NDArray[Any], missing: npt.NDArray[np.bool_]) ->
 
 
 def int64_column(values: npt.NDArray[np.int64], dtype: pa.DataType | None = None) -> pa.Array:
-    """A column over the memory of ``values``: int64, or another 64-bit type such as a timestamp.
+    """Return a column over the memory of ``values``: int64, or another 64-bit type such as a timestamp.
 
     >>> int64_column(np.array([1]), pa.timestamp("us")).to_pylist()
     [datetime.datetime(1970, 1, 1, 0, 0, 0, 1)]
@@ -175,7 +175,7 @@ def float_column(column: pa.Array) -> tuple[npt.NDArray[np.float64], npt.NDArray
 
 
 def int_column(column: pa.Array) -> npt.NDArray[np.int64]:
-    """A non-null integer or timestamp column as int64."""
+    """Return a non-null integer or timestamp column as int64."""
     if column.type.id == INT64 and not column.null_count:
         return readonly(column.to_numpy())
     if pa.types.is_timestamp(column.type):
@@ -188,7 +188,7 @@ def int_column(column: pa.Array) -> npt.NDArray[np.int64]:
 
 
 def count_column(column: pa.Array) -> npt.NDArray[np.int64]:
-    """A column of counts as int64: 0 where null or not finite, fractions truncated, values beyond int64 clipped.
+    """Return a column of counts as int64: 0 where null or not finite, fractions truncated, values beyond int64 clipped.
 
     >>> count_column(pa.array([2.0, None, 3.5])).tolist()
     [2, 0, 3]
@@ -249,7 +249,7 @@ def strings_from_spans(
     times: int = 1,
     dtype: pa.DataType | None = None,
 ) -> pa.Array:
-    """A text column copied from spans of a byte array, which must be valid UTF-8 unless ``dtype`` is binary.
+    """Return a text column copied from spans of a byte array, which must be valid UTF-8 unless ``dtype`` is binary.
 
     Each span is repeated ``times`` times; a negative start is a null.
     """
@@ -284,7 +284,7 @@ def concat_batches(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 def text_lengths(column: pa.Array) -> npt.NDArray[np.int64]:
-    """Bytes of each value of a text or binary column, 0 for a null; dictionary columns are not decoded.
+    """Return the bytes of each value of a text or binary column, 0 for a null; dictionary columns are not decoded.
 
     >>> text_lengths(pa.array(["ü", None, "abc"])).tolist()
     [2, 0, 3]
@@ -300,7 +300,7 @@ def text_lengths(column: pa.Array) -> npt.NDArray[np.int64]:
 
 
 def batch_bytes(batch: pa.RecordBatch) -> int:
-    """Bytes that the rows of a batch take up; of dictionaries and string views, only the part that they use.
+    """Return the bytes that the rows of a batch take up; of dictionaries and string views, only the part that they use.
 
     Arrow counts shared dictionaries and view buffers in full for each slice. A dictionary index counts as a word of
     average length.

@@ -12,21 +12,21 @@ __all__ = ["nullable_floats", "text_column", "timestamp_column"]
 
 
 def timestamp_column(micros: npt.NDArray[np.int64]) -> pa.Array:
-    """A timestamp column over microseconds."""
+    """Return a timestamp column over microseconds."""
     return pa.Array.from_buffers(TIMESTAMP, len(micros), [None, pa.py_buffer(micros)], 0)
 
 
 def text_column(
     data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int32], dtype: pa.DataType | None = None
 ) -> pa.Array:
-    """A text column over concatenated bytes and their offsets."""
+    """Return a text column over concatenated bytes and their offsets."""
     return pa.Array.from_buffers(
         dtype or pa.string(), len(offsets) - 1, [None, pa.py_buffer(offsets), pa.py_buffer(data)], 0
     )
 
 
 def nullable_floats(values: npt.NDArray[np.float64]) -> pa.Array:
-    """A float64 column over values, null where NaN."""
+    """Return a float64 column over values, null where NaN."""
     missing = np.isnan(values)
     if not missing.any():
         return pa.Array.from_buffers(pa.float64(), len(values), [None, pa.py_buffer(values)], 0)

@@ -31,7 +31,7 @@ _ODD_BYTES, _ODD_PAIRS = np.uint64(0x00FF00FF00FF00FF), np.uint64(0x0000FFFF0000
 
 @kernel(numba="riot_ops.kernels.arrays.simd.equal64")
 def equal64(data: Any, at: Any, value: Any) -> Any:
-    """A mask of the 64 bytes at ``at`` that equal ``value``; the lowest bit is the first byte."""
+    """Return a mask of the 64 bytes at ``at`` that equal ``value``; the lowest bit is the first byte."""
     bits = _NOUGHT
     for k in range(64):
         if data[np.uint64(at + k)] == value:
@@ -41,7 +41,7 @@ def equal64(data: Any, at: Any, value: Any) -> Any:
 
 @kernel(numba="riot_ops.kernels.arrays.simd.below64")
 def below64(data: Any, at: Any, value: Any) -> Any:
-    """A mask of the 64 bytes at ``at`` that are below ``value``."""
+    """Return a mask of the 64 bytes at ``at`` that are below ``value``."""
     bits = _NOUGHT
     for k in range(64):
         if data[np.uint64(at + k)] < value:
@@ -51,19 +51,19 @@ def below64(data: Any, at: Any, value: Any) -> Any:
 
 @kernel(numba="riot_ops.kernels.arrays.simd.outside64")
 def outside64(data: Any, at: Any, low: Any) -> Any:
-    """A mask of the 64 bytes that are below ``low`` (at most 127) or above 127, by one comparison."""
+    """Return a mask of the 64 bytes that are below ``low`` (at most 127) or above 127, by one comparison."""
     return below64(data, at, low) | ~below64(data, at, 128)
 
 
 @kernel(numba="riot_ops.kernels.arrays.simd.outside_or_equal64")
 def outside_or_equal64(data: Any, at: Any, low: Any, value: Any) -> Any:
-    """A mask of the 64 bytes that are below ``low`` (at most 127), above 127, or equal to ``value``."""
+    """Return a mask of the 64 bytes that are below ``low`` (at most 127), above 127, or equal to ``value``."""
     return outside64(data, at, low) | equal64(data, at, value)
 
 
 @kernel(numba="riot_ops.kernels.arrays.simd.match64")
 def match64(data: Any, at: Any, other: Any, there: Any) -> Any:
-    """A mask of the 64 bytes at ``at`` that equal those of ``other`` at ``there``."""
+    """Return a mask of the 64 bytes at ``at`` that equal those of ``other`` at ``there``."""
     bits = _NOUGHT
     for k in range(64):
         if data[np.uint64(at + k)] == other[np.uint64(there + k)]:
@@ -80,7 +80,7 @@ def copy64(data: Any, at: Any, out: Any, to: Any) -> None:
 
 @kernel(numba="riot_ops.kernels.arrays.simd.popcount")
 def popcount(word: Any) -> Any:
-    """Number of bits set."""
+    """Return the number of bits set."""
     n = _NOUGHT
     while word != _NOUGHT:
         word &= word - _U1
@@ -90,7 +90,7 @@ def popcount(word: Any) -> Any:
 
 @kernel
 def low_bits(n: Any) -> Any:
-    """A mask of the n lowest bits; all bits if n is 64 or more."""
+    """Return a mask of the n lowest bits; all bits if n is 64 or more."""
     return _ALL if n >= 64 else ~(_ALL << np.uint64(n))
 
 

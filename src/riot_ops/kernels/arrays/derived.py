@@ -107,7 +107,7 @@ class DerivedRecords:
         return list(self.schema.names)
 
     def shared_column(self, name: str) -> pa.Array | None:
-        """The value of a field for each text, if all records of a text share it; otherwise None."""
+        """Return the value of a field for each text, if all records of a text share it; otherwise None."""
         own = {self.word, self.place, *self.own, *self.word_values, *self.first}
         return None if name in own or name not in self.of.schema.names else self.of.column(name)
 
@@ -119,11 +119,11 @@ class DerivedRecords:
         return seq is not None and bool((seq[1:] > seq[:-1]).all())
 
     def keys(self) -> pa.Array:
-        """The distinct words in order of appearance, after a null if there are records without a word."""
+        """Return the distinct words in order of appearance, after a null if there are records without a word."""
         return pa.concat_arrays([pa.nulls(1, self.words.type), self.words]) if self.has_text_records else self.words
 
     def with_word_values(self, schema: pa.Schema, word_values: Mapping[str, npt.NDArray[np.int64]]) -> DerivedRecords:
-        """A copy with further fields that depend on the word only."""
+        """Return a copy with further fields that depend on the word only."""
         given = (
             self.of,
             self.times,
@@ -138,7 +138,7 @@ class DerivedRecords:
         return DerivedRecords(schema, *given, {**self.word_values, **word_values})
 
     def select_texts(self, texts: npt.NDArray[np.int64]) -> DerivedRecords:
-        """The records of some texts, without their values per word."""
+        """Return the records of some texts, without their values per word."""
         times = self.times[texts]
         records = np.empty(int(times.sum()), np.int64)
         _record_rows(self.starts[texts], times, records)
@@ -158,12 +158,12 @@ class DerivedRecords:
         return DerivedRecords(self.schema, *given, self.word, self.place, own, has_text_records, self.first)
 
     def first_records(self, texts: npt.NDArray[np.int64], names: Sequence[str] | None = None) -> pa.RecordBatch:
-        """The first record of each of the given texts, which must not be empty, with all fields or ``names``."""
+        """Return the first record of each of the given texts, which must not be empty, with all fields or ``names``."""
         schema = self.schema if names is None else pa.schema([self.schema.field(name) for name in names])
         return pa.RecordBatch.from_arrays([self._first(field, texts) for field in schema], schema=schema)
 
     def _first(self, field: pa.Field, texts: npt.NDArray[np.int64]) -> pa.Array:
-        """A field of the first record of each of the given texts."""
+        """Return a field of the first record of each of the given texts."""
         name, rows = field.name, self.starts[texts]
         if name == self.place:
             return pa.array(np.zeros(texts.size, np.int64))
@@ -179,7 +179,7 @@ class DerivedRecords:
         return take(self.own[name], rows) if name in self.own else take(self.of.column(name), texts)
 
     def materialize(self) -> pa.RecordBatch:
-        """The records as a batch."""
+        """Return the records as a batch."""
         if self._whole is None:
             self._whole = pa.RecordBatch.from_arrays([self._column(f) for f in self.schema], schema=self.schema)
         return self._whole

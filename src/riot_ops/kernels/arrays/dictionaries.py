@@ -101,7 +101,7 @@ def slots_of_codes(codes: npt.NDArray[np.int32], slot_of: npt.NDArray[np.int64])
 
 
 def first_occurrences(codes: npt.NDArray[np.int32], known: int) -> npt.NDArray[np.int64]:
-    """The row at which each code first occurs, in ascending order; codes are from 0 to below ``known``.
+    """Return the row at which each code first occurs, in ascending order; codes are from 0 to below ``known``.
 
     >>> first_occurrences(np.array([2, 2, 0, 1, 2], np.int32), 4).tolist()
     [0, 2, 3]

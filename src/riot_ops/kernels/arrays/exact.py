@@ -84,7 +84,7 @@ def exact_columns(columns: list[pa.Array]) -> tuple[Floats, Floats]:
 
 
 def exact_pair(number: float) -> tuple[float, float]:
-    """The pair of a Python number; an integer of more than 106 bits loses the lowest ones.
+    """Return the pair of a Python number; an integer of more than 106 bits loses the lowest ones.
 
     >>> exact_pair(2**53 + 1), exact_pair(0.5)
     ((9007199254740992.0, 1.0), (0.5, 0.0))
@@ -108,7 +108,7 @@ def compared(high: Any, rest: Any, other: Any, other_rest: Any) -> Floats:
 
 
 def dense_ranks(column: pa.Array) -> Floats:
-    """Numbers in the order of those of a column, as float64, with 0 for 0 and NaN where null.
+    """Return the numbers in the order of those of a column, as float64, with 0 for 0 and NaN where null.
 
     They are the values themselves where float64 holds them.
 
@@ -128,7 +128,7 @@ def dense_ranks(column: pa.Array) -> Floats:
 
 
 def normalized(total: Floats, rest: Floats) -> tuple[Floats, Floats]:
-    """The pair whose sum is that of two numbers of any size."""
+    """Return the pair whose sum is that of two numbers of any size."""
     high = total + rest
     part = high - total
     return high, (total - (high - part)) + (rest - part)
@@ -167,7 +167,7 @@ def is_untyped(dtype: pa.DataType) -> bool:
 
 
 def with_type(column: pa.Array, dtype: pa.DataType | None) -> pa.Array:
-    """The column of :func:`exact_result` that was made without a type; without one again, integers of 64 bits.
+    """Return the column of :func:`exact_result` that was made without a type; without one again, integers of 64 bits.
 
     >>> with_type(exact_result(np.array([2.0**53]), np.array([1.0]), np.array([False]), None), None).to_pylist()
     [9007199254740993]

@@ -186,7 +186,7 @@ def _hash_column(column: pa.Array, secret: U64) -> tuple[U64, U64]:
 
 
 def _hashable(column: pa.Array) -> pa.Array:
-    """The column, or one of a type that kernels read whose values are equal where those of the column are."""
+    """Return the column, or one of a type that kernels read whose values are equal where those of the column are."""
     dtype = column.type
     if pa.types.is_decimal(dtype):  # 1.0 and 1.00 are one key
         if column.null_count == len(column):
@@ -200,7 +200,7 @@ def _hashable(column: pa.Array) -> pa.Array:
 
 
 def _float_words(values: npt.NDArray[np.float64]) -> U64:
-    """Bits of doubles: -0.0 and 0.0 are one key, and so are all NaN."""
+    """Return the bits of doubles: -0.0 and 0.0 are one key, and so are all NaN."""
     words = (values + 0.0).view(np.uint64)
     missing = np.isnan(values)
     if missing.any():
@@ -273,7 +273,7 @@ def _addresses(column: pa.Array) -> list[int]:
 
 
 def hash_columns(columns: list[pa.Array], n: int, secret: U64 = NO_SECRET) -> tuple[U64, U64]:
-    """A 128-bit hash of the key of each of n rows, combined from one hash per column.
+    """Return a 128-bit hash of the key of each of n rows, combined from one hash per column.
 
     Without a secret it is MurmurHash3, the same in every process and release; anyone can choose keys that collide.
 
@@ -293,7 +293,7 @@ def hash_columns(columns: list[pa.Array], n: int, secret: U64 = NO_SECRET) -> tu
 
 
 def hash_keys(columns: list[pa.Array], n: int) -> tuple[U64, U64]:
-    """A 128-bit hash of the key of each of n rows with the secret of this process, to find keys in memory.
+    """Return a 128-bit hash of the key of each of n rows with the secret of this process, to find keys in memory.
 
     >>> a, b, c = hash_keys([pa.array(["a", "b", "a"])], 3)[0].tolist()
     >>> a == c != b

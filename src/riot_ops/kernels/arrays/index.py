@@ -36,7 +36,7 @@ MAX_COMBINATIONS = 1024
 
 @kernel(inline=True)
 def _place(a: Any, b: Any, table: Any, keys: Any) -> Any:
-    """The position of a key in the table, or of the empty entry where it belongs.
+    """Return the position of a key in the table, or of the empty entry where it belongs.
 
     An entry holds a slot in as many low bits as index the table, and bits of the hash above them. So a probe hardly
     ever compares the wrong key, which would be a cache miss.
@@ -266,7 +266,7 @@ class KeyIndex:
     def resolve(
         self, h1: npt.NDArray[np.uint64], h2: npt.NDArray[np.uint64], times: npt.NDArray[np.int64] = _NO_TIMES
     ) -> npt.NDArray[np.int64]:
-        """The slot of each key; unknown and expired keys get new slots."""
+        """Return the slot of each key; unknown and expired keys get new slots."""
         slots = np.empty(h1.size, np.int64)
         row = 0
         while row < h1.size:
@@ -280,7 +280,7 @@ class KeyIndex:
     def resolve_coded(
         self, columns: Sequence[pa.Array], n: int, times: npt.NDArray[np.int64] = _NO_TIMES
     ) -> tuple[npt.NDArray[np.int64], Any]:
-        """The slots of n rows of dictionary columns; each combination of values is looked up once per lifetime.
+        """Return the slots of n rows of dictionary columns; each combination of values is looked up once per lifetime.
 
         Also returns rows that contain all of these slots: the first of each combination, in order, so that slots are
         numbered in order of appearance. With too many combinations, all rows are looked up.
@@ -314,7 +314,7 @@ class KeyIndex:
         return slots, slice(None)
 
     def find(self, h1: npt.NDArray[np.uint64], h2: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
-        """The slot of each key, -1 if it is unknown; ignores the ttl."""
+        """Return the slot of each key, -1 if it is unknown; ignores the ttl."""
         slots = np.empty(h1.size, np.int64)
         _find(h1, h2, self._table, self._keys, slots)
         return slots
@@ -338,7 +338,7 @@ class KeyIndex:
         _insert(self._keys, slots, self._table)
 
     def live(self, now: int) -> npt.NDArray[np.int64]:
-        """The slots of keys that have not expired; the newest one of a key that returned."""
+        """Return the slots of keys that have not expired; the newest one of a key that returned."""
         if not self.ttl:
             return np.arange(self.size)
         entered = np.zeros(self._table.size, np.bool_)
@@ -361,7 +361,7 @@ def _extended(array: npt.NDArray[Any], room: int) -> npt.NDArray[Any]:
 
 
 def distinct_slots(slots: npt.NDArray[np.int64], size: int) -> npt.NDArray[np.int64]:
-    """The distinct slots in ascending order; all are below ``size``.
+    """Return the distinct slots in ascending order; all are below ``size``.
 
     >>> distinct_slots(np.array([3, 1, 3]), 4).tolist()
     [1, 3]
@@ -374,7 +374,7 @@ def distinct_slots(slots: npt.NDArray[np.int64], size: int) -> npt.NDArray[np.in
 
 
 def key_numbers(columns: list[pa.Array], n: int) -> npt.NDArray[np.int64]:
-    """A number from 0 on for each distinct key of n rows, in order of appearance.
+    """Return a number from 0 on for each distinct key of n rows, in order of appearance.
 
     >>> key_numbers([pa.array([7, 9, 7])], 3).tolist()
     [0, 1, 0]

@@ -53,7 +53,7 @@ def _rotl(x: Any, r: Any) -> Any:
 
 @kernel(inline=True)
 def _mix(x: Any, a: Any, b: Any) -> Any:
-    """The finaliser of MurmurHash3 with secret factors: a bijection."""
+    """Apply the finaliser of MurmurHash3 with secret factors: a bijection."""
     x ^= x >> np.uint64(33)
     x *= a
     x ^= x >> np.uint64(33)
@@ -90,7 +90,7 @@ def _sip_round(v0: Any, v1: Any, v2: Any, v3: Any) -> Any:
 
 @kernel
 def _tail(data: Any, start: Any, end: Any, n: Any) -> Any:
-    """The bytes from start to end, at most 7, below the lowest byte of the length."""
+    """Return the bytes from start to end, at most 7, below the lowest byte of the length."""
     w = np.uint64(n) << np.uint64(56)
     for i in range(end - start):
         w |= np.uint64(data[np.uint64(start + i)]) << np.uint64(8 * i)

@@ -27,7 +27,7 @@ def _latest(slots: Any, seen: Any, rows: Any) -> Any:
 
 
 def latest_rows(slots: npt.NDArray[np.int64], keys: int) -> npt.NDArray[np.int64]:
-    """The last row of each slot that occurs, in order; slots are below ``keys``.
+    """Return the last row of each slot that occurs, in order; slots are below ``keys``.
 
     >>> latest_rows(np.array([0, 2, 0, 1, 2]), 3).tolist()
     [2, 3, 4]

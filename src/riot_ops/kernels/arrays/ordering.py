@@ -35,7 +35,7 @@ LONG_RUN = 1024
 
 @kernel
 def _count_greater(column: Any, decided: Any) -> Any:
-    """Number of rows known to be greater than the row before, -1 if one is less.
+    """Return the number of rows known to be greater than the row before, -1 if one is less.
 
     ``decided`` flags those known by earlier columns; ``column`` decides further ones. The first row is not counted.
     """
@@ -188,7 +188,7 @@ def _group(slots: Any, begins: Any, order: Any) -> None:
 
 
 def group_by_slot(slots: npt.NDArray[np.int64], keys: int) -> npt.NDArray[np.int64]:
-    """The order of rows by slot, below ``keys``; stable.
+    """Return the order of rows by slot, below ``keys``; stable.
 
     Processing rows by key keeps the state of a key in the cache. With fewer rows than keys the order is unchanged.
 
@@ -199,7 +199,7 @@ def group_by_slot(slots: npt.NDArray[np.int64], keys: int) -> npt.NDArray[np.int
 
 
 def order_by_number(numbers: npt.NDArray[np.int64], count: int) -> npt.NDArray[np.int64]:
-    """The order of rows by numbers from 0 to below ``count``: a stable counting sort, O(rows + count).
+    """Return the order of rows by numbers from 0 to below ``count``: a stable counting sort, O(rows + count).
 
     >>> order_by_number(np.array([2, 0, 2, 1]), 3).tolist()
     [1, 3, 0, 2]
@@ -245,7 +245,7 @@ def order_by_number_within(
 
 
 def run_edges(*columns: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-    """Where runs of rows with equal values begin, followed by the number of rows.
+    """Return where runs of rows with equal values begin, followed by the number of rows.
 
     >>> run_edges(np.array([3, 3, 4, 4]), np.array([0, 0, 0, 1])).tolist()
     [0, 2, 3, 4]
@@ -258,7 +258,7 @@ def run_edges(*columns: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
 
 
 def places_in_runs(edges: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """The position of each row within its run; ``edges`` as of :func:`run_edges`.
+    """Return the position of each row within its run; ``edges`` as of :func:`run_edges`.
 
     >>> places_in_runs(np.array([0, 2, 5])).tolist()
     [0, 1, 0, 1, 2]
@@ -267,7 +267,7 @@ def places_in_runs(edges: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
 
 
 def dense_ranks(column: pa.Array) -> npt.NDArray[np.int64]:
-    """The rank of each value among the distinct values of a column without nulls.
+    """Return the rank of each value among the distinct values of a column without nulls.
 
     >>> dense_ranks(pa.array(["b", "a", "b"])).tolist()
     [1, 0, 1]

@@ -251,7 +251,7 @@ def _is_64_bit(dtype: pa.DataType) -> bool:
 
 
 def _int64_values(column: pa.Array) -> npt.NDArray[np.int64]:
-    """The stored 64-bit values of a column as int64."""
+    """Return the stored 64-bit values of a column as int64."""
     if not len(column):
         return readonly(np.empty(0, np.int64))
     return readonly(np.frombuffer(column.buffers()[1], np.int64, len(column), 8 * column.offset))

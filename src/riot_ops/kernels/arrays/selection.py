@@ -99,7 +99,7 @@ class Selection:
         return self._names
 
     def column(self, name: str) -> pa.Array:
-        """The values of a field."""
+        """Return the values of a field."""
         return (
             self.batch.column(name).take(pa.array(self.rows))
             if self._materialized is None
@@ -107,7 +107,7 @@ class Selection:
         )
 
     def floats(self, name: str) -> Floats:
-        """The values of a field as :func:`float_column` gives them."""
+        """Return the values of a field as :func:`float_column` gives them."""
         found = self._floats.get(name)
         if found is None:
             if self.rows is None:
@@ -132,7 +132,7 @@ class Selection:
         return Selection(self.batch, positions if self.rows is None else self.rows[positions], self.all_rows)
 
     def materialize(self) -> pa.RecordBatch:
-        """The rows as a batch; copied once."""
+        """Return the rows as a batch; copied once."""
         if self._materialized is None:
             assert self.rows is not None
             self._materialized = take_columns(self.batch, self.rows)
@@ -165,7 +165,7 @@ class LazyBatch:
         self.materialized: pa.RecordBatch | None = None
 
     def materialize(self) -> pa.RecordBatch:
-        """The rows as a batch; copied once."""
+        """Return the rows as a batch; copied once."""
         if self.materialized is None:
             self.materialized = _replace_fields(take_columns(self.base, self.rows), self.fields)
         return self.materialized
@@ -186,12 +186,12 @@ Rows: TypeAlias = pa.RecordBatch | Selection
 
 
 def materialize(rows: Rows | LazyBatch | None) -> Any:
-    """The rows as a batch; None stays None."""
+    """Return the rows as a batch; None stays None."""
     return rows if rows is None or isinstance(rows, pa.RecordBatch) else rows.materialize()
 
 
 def field_names(rows: Rows | LazyBatch) -> list[str]:
-    """The names of the fields."""
+    """Return the names of the fields."""
     return rows.schema.names if isinstance(rows, pa.RecordBatch) else rows.names
 
 
@@ -273,5 +273,5 @@ def take_columns(rows: Rows, positions: npt.NDArray[np.int64], fields: Sequence[
 
 
 def floats(rows: Rows, name: str) -> Floats:
-    """A column of numbers as :func:`float_column` gives it."""
+    """Return a column of numbers as :func:`float_column` gives it."""
     return rows.floats(name) if isinstance(rows, Selection) else float_column(rows.column(name))

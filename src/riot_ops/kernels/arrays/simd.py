@@ -41,7 +41,7 @@ def _broadcast(context: Any, builder: Any, value_type: Any, value: Any) -> Any:
 
 
 def _comparison(sign: str, signed: bool = False) -> Any:
-    """An intrinsic that compares 64 bytes with a value and returns a mask."""
+    """Return an intrinsic that compares 64 bytes with a value and returns a mask."""
 
     def typed(typing: Any, data: Any, at: Any, value: Any) -> Any:
         def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -89,7 +89,7 @@ def match64(typing: Any, data: Any, at: Any, other: Any, there: Any) -> Any:
 
 @intrinsic
 def popcount(typing: Any, word: Any) -> Any:
-    """Number of bits set."""
+    """Return the number of bits set."""
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.ctpop(context.cast(builder, arguments[0], signature.args[0], types.uint64))

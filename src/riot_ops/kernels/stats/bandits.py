@@ -63,7 +63,7 @@ def validate_records(
 
 @kernel
 def _uniform(seed: Any, drawn: Any, s: Any) -> Any:
-    """The next random number in [0, 1) of a key (splitmix64); ``drawn`` counts the numbers of a key."""
+    """Return the next random number in [0, 1) of a key (splitmix64); ``drawn`` counts the numbers of a key."""
     drawn[s] += 1
     x = seed + np.uint64(drawn[s]) * _GOLDEN
     x = (x ^ (x >> _30)) * _M1
@@ -130,7 +130,7 @@ def _reward(
 
 @kernel
 def _bin_at(at: Any, bins: Any) -> Any:
-    """The bin of the reward of rank ``at`` among all rewards of an action."""
+    """Return the bin of the reward of rank ``at`` among all rewards of an action."""
     i = 0
     while at >= bins[i]:
         at -= bins[i]

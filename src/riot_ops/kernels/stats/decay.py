@@ -28,7 +28,7 @@ def decay_table(base: float) -> npt.NDArray[np.float64]:
 
 @kernel(inline=True)
 def _decayed(micros: Any, table: Any, rate: Any) -> Any:
-    """The decay factor of ``micros`` >= 0; ``rate`` is per microsecond."""
+    """Return the decay factor of ``micros`` >= 0; ``rate`` is per microsecond."""
     seconds = micros // _SECOND
     if seconds < table.size:
         left = table[seconds]
@@ -64,19 +64,19 @@ def rates(
 
 @kernel(inline=True)
 def _word(h1: Any, h2: Any, j: Any, words: Any) -> Any:
-    """The word of the j-th bucket of a value: the upper half of its hash, scaled to the number of words."""
+    """Return the word of the j-th bucket of a value: the upper half of its hash, scaled to the number of words."""
     return ((h1 + np.uint64(j) * h2) >> _32) * words >> _32
 
 
 @kernel(inline=True)
 def _cell(h1: Any, h2: Any, j: Any, word: Any, per_word: Any) -> Any:
-    """The bucket within a word, by the lower half of the hash."""
+    """Return the bucket within a word, by the lower half of the hash."""
     return word * per_word + (((h1 + np.uint64(j) * h2) & _LOW) * per_word >> _32)
 
 
 @kernel(inline=True)
 def _value_at(value: Any, time: Any, timer: Any, rate: Any, period: Any) -> Any:
-    """The value of a bucket at ``time``, or at the time of its word if that is later."""
+    """Return the value of a bucket at ``time``, or at the time of its word if that is later."""
     return value * math.exp(-rate * (max(time, timer) - timer // period * period))
 
 

@@ -26,7 +26,7 @@ U64 = npt.NDArray[np.uint64]
 
 
 def alpha(precision: int) -> float:
-    """The constant of the estimate for ``2^precision`` registers."""
+    """Return the constant of the estimate for ``2^precision`` registers."""
     return {4: 0.673, 5: 0.697, 6: 0.709}.get(precision, 0.7213 / (1.0 + 1.079 / (1 << precision)))
 
 

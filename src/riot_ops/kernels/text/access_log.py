@@ -34,7 +34,7 @@ NO_NAMES, NO_TIME, NO_REQUEST, NO_STATUS = 1, 2, 3, 4
 
 @kernel
 def _blank(data: Any, p: Any, end: Any) -> Any:
-    """The position of the next blank, or the end."""
+    """Return the position of the next blank, or the end."""
     while p < end and byte(data, p) != 32:
         p += 1
     return p
@@ -42,7 +42,7 @@ def _blank(data: Any, p: Any, end: Any) -> Any:
 
 @kernel
 def _digits(data: Any, p: Any, end: Any) -> Any:
-    """The end of a run of digits."""
+    """Return the end of a run of digits."""
     while p < end and byte(data, p) >= 48 and byte(data, p) <= 57:
         p += 1
     return p
@@ -50,7 +50,7 @@ def _digits(data: Any, p: Any, end: Any) -> Any:
 
 @kernel
 def end_of_size(data: Any, q: Any, end: Any) -> Any:
-    """The end of the size if a quote at q is followed by a status of three digits and a size; else -1."""
+    """Return the end of the size if a quote at q is followed by a status of three digits and a size; else -1."""
     p = q + 6
     if p >= end or byte(data, q + 1) != 32 or byte(data, q + 5) != 32 or _digits(data, q + 2, end) != q + 5:
         return -1

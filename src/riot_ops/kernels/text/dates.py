@@ -46,7 +46,7 @@ _WEEKDAYS = readonly(
 
 @kernel
 def _month(data: Any, i: Any) -> Any:
-    """The month of an English abbreviation; 13 if it is none."""
+    """Return the month of an English abbreviation; 13 if it is none."""
     name = byte(data, i) << 16 | byte(data, i + 1) << 8 | byte(data, i + 2)
     month = 1
     while month <= 12 and _MONTHS[month - 1] != name:

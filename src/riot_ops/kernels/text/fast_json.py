@@ -49,7 +49,7 @@ def new_patterns(nodes: int) -> tuple[npt.NDArray[Any], ...]:
 
 @kernel(inline=True)
 def _next_bit(bits: Any, i: Any, size: Any) -> Any:
-    """The position of the next bit set from i on; ``size`` if there is none."""
+    """Return the position of the next bit set from i on; ``size`` if there is none."""
     u = np.uint64(i)
     k = np.int64(u >> _U6)
     word = bits[np.uint64(k)] >> (u & _U63)

@@ -26,7 +26,7 @@ _U1, _U63, _NOUGHT = np.uint64(1), np.uint64(63), np.uint64(0)
 
 @kernel(inline=True)
 def _close(data: Any, p: Any, end: Any) -> Any:
-    """The byte that closes the cell of a log line that begins at p; 0 if it ends at the next blank."""
+    """Return the byte that closes the cell of a log line that begins at p; 0 if it ends at the next blank."""
     if p >= end:
         return 0
     b = byte(data, p)

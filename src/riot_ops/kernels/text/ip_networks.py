@@ -87,7 +87,7 @@ def _plain_ipv4(data: Any, p: Any, end: Any) -> Any:
 
 @kernel
 def _range_of(address: Any, before: Any, pages: Any, inner: Any, leaves: Any, upto: Any, begins: Any) -> Any:
-    """Number of ranges that begin at an address or before.
+    """Return the number of ranges that begin at an address or before.
 
     ``before[p]`` is the number of ranges that begin before the addresses whose upper 16 bits are p. If many begin
     among these, ``inner[pages[p]]`` has the same numbers by the next eight bits; if many begin among those,
@@ -201,7 +201,7 @@ class Networks:
         self._begins6, self._places6 = _disjoint(found[6])
 
     def find(self, column: pa.Array) -> npt.NDArray[np.int64]:
-        """The number of the network of each address; -1 if it is in none, or is not an address."""
+        """Return the number of the network of each address; -1 if it is in none, or is not an address."""
         out = np.empty(len(column), np.int64)
         if pa.types.is_null(column.type):
             out[:] = NOWHERE

@@ -19,7 +19,7 @@ _LETTERS.flags.writeable = False
 
 @kernel
 def escape_end(data: Any, p: Any, end: Any) -> Any:
-    """The end of the escape at p; -1 if it is invalid, or half of a surrogate pair, which is left to Python."""
+    """Return the end of the escape at p; -1 if it is invalid, or half of a surrogate pair, which is left to Python."""
     if p + 1 >= end:
         return -1
     b = byte(data, p + 1)

@@ -53,7 +53,7 @@ def _space(data: Any, p: Any, end: Any) -> Any:
 
 @kernel
 def _text(data: Any, p: Any, end: Any) -> Any:
-    """The end of the string whose opening quote is before p; -1 if it has escapes or is invalid."""
+    """Return the end of the string whose opening quote is before p; -1 if it has escapes or is invalid."""
     last = min(end, data.size - 7)
     while p < last:
         w = load8(data, p)
@@ -97,7 +97,7 @@ def _digits(data: Any, p: Any, end: Any) -> Any:
 
 @kernel
 def number_end(data: Any, p: Any, end: Any) -> Any:
-    """The end of the number at p, -1 if there is none."""
+    """Return the end of the number at p, -1 if there is none."""
     if p < end and byte(data, p) == 45:
         p += 1
     q = _digits(data, p, end)
@@ -122,7 +122,7 @@ def number_end(data: Any, p: Any, end: Any) -> Any:
 
 @kernel
 def _word(data: Any, p: Any, end: Any) -> Any:
-    """The end of ``true``, ``false`` or ``null`` at p, -1 if there is none."""
+    """Return the end of ``true``, ``false`` or ``null`` at p, -1 if there is none."""
     size = 5 if byte(data, p) == 102 else 4
     if p + size > end:
         return -1

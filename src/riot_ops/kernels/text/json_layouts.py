@@ -37,7 +37,7 @@ def new_layouts(lines: int, fields: int) -> tuple[npt.NDArray[Any], ...]:
 
 @kernel(inline=True)
 def _hash(quotes: Any, size: Any) -> Any:
-    """A hash of the size of a line and the positions of its quotes."""
+    """Return a hash of the size of a line and the positions of its quotes."""
     h = np.uint64(size)
     for c in range(np.uint64(size + WIDTH - 1) >> _U6):
         h = (h ^ quotes[c]) * _FACTOR
@@ -47,7 +47,7 @@ def _hash(quotes: Any, size: Any) -> Any:
 
 @kernel(inline=True)
 def layout_slot(quotes: Any, size: Any, plan: Any) -> Any:
-    """The entry of the layout of lines with this size and these quotes, or where it can be stored."""
+    """Return the entry of the layout of lines with this size and these quotes, or where it can be stored."""
     h = _hash(quotes, size)
     e = (h * _FACTOR >> _U32) & np.uint64(plan.shape[0] - 1)
     return e if plan[e, _HASH] == np.int64(h) or plan[e, _SIZE] == 0 else e ^ _U1

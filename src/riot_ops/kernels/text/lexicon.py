@@ -50,7 +50,7 @@ class Lexicon(NamedTuple):
 
 @kernel
 def _place(h: Any, size: Any) -> Any:
-    """The first entry to probe for a hash."""
+    """Return the first entry to probe for a hash."""
     return np.int64((h ^ (h >> _HALF)) & np.uint64(size - 1))
 
 
@@ -61,7 +61,7 @@ def _step_hash(node: Any, word: Any) -> Any:
 
 @kernel(inline=True)
 def _word(data: Any, p: Any, end: Any, table: Any, places: Any, hashes: Any, text: Any, edges: Any, stop: Any) -> Any:
-    """The next word from p on that is not a stop word, and where it ends."""
+    """Return the next word from p on that is not a stop word, and where it ends."""
     while True:
         while p < end and table[data[np.uint64(p)]] == 0:
             p += 1
@@ -181,7 +181,7 @@ def _enter_steps(given: Any, nodes: Any, steps: Any, next_nodes: Any) -> None:
 
 
 def _empty_table(n: int) -> npt.NDArray[np.int64]:
-    """An empty table for n entries, with a load factor of at most a quarter."""
+    """Return an empty table for n entries, with a load factor of at most a quarter."""
     return np.full(1 << max(2, (4 * n).bit_length()), -1, np.int64)
 
 

@@ -77,7 +77,7 @@ _INT10 = 10 ** np.arange(19, dtype=np.int64)
 
 
 def _powers_of_five() -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint64]]:
-    """The 128 leading bits of 5^q for q from -342 to 308, rounded up for q < 0."""
+    """Return the 128 leading bits of 5^q for q from -342 to 308, rounded up for q < 0."""
     high, low = [], []
     for q in range(-342, 309):
         power = 5 ** abs(q)
@@ -138,7 +138,7 @@ def zero_bytes(w: Any) -> Any:
 
 @kernel(numba="numba.cpython.unsafe.numbers.trailing_zeros")
 def trailing_zeros(w: Any) -> Any:
-    """Number of zero bits below the lowest bit set; 64 if none is."""
+    """Return the number of zero bits below the lowest bit set; 64 if none is."""
     below = ~w & (w - _U1)
     below = below - ((below >> _U1) & _FIVES)
     below = (below & _THREES) + ((below >> np.uint64(2)) & _THREES)
@@ -283,7 +283,7 @@ def parse_integer(data: Any, start: Any, end: Any) -> Any:
 
 @kernel
 def _product(a: Any, b: Any) -> Any:
-    """The high and the low half of the product of two 64-bit numbers."""
+    """Return the high and the low half of the product of two 64-bit numbers."""
     a1 = a >> _U32
     a0 = a & _LOW32
     b1 = b >> _U32

@@ -86,7 +86,7 @@ def equal_words(data: Any, a: Any, b: Any, size: Any) -> Any:
 
 @kernel
 def _first_word(data: Any, start: Any, end: Any) -> Any:
-    """The first eight bytes of a text as a number; a shorter text fills the high bytes."""
+    """Return the first eight bytes of a text as a number; a shorter text fills the high bytes."""
     size = min(end - start, 8)
     if size == 0:
         return _NOUGHT
@@ -176,7 +176,7 @@ def _contains(data: Any, starts: Any, ends: Any, valid: Any, part: Any, out: Any
 
 
 def contains(column: pa.Array, part: str) -> npt.NDArray[np.bool_]:
-    """Which values of a text column contain ``part``; False for nulls.
+    """Return which values of a text column contain ``part``; False for nulls.
 
     >>> contains(pa.array(["a,b", None, "abb", "b"]), "ab").tolist()
     [False, False, True, False]
@@ -190,7 +190,7 @@ def contains(column: pa.Array, part: str) -> npt.NDArray[np.bool_]:
 
 
 def name_table(names: Sequence[str]) -> Table:
-    """The concatenated UTF-8 bytes of the names, with their starts and ends."""
+    """Return the concatenated UTF-8 bytes of the names, with their starts and ends."""
     return _name_table(tuple(names))
 
 
@@ -203,7 +203,7 @@ def _name_table(names: tuple[str, ...]) -> Table:
 
 
 def name_codes(column: pa.Array, names: Sequence[str]) -> npt.NDArray[np.int32]:
-    """The index of each value of a text column among the names; -1 for null and unknown values.
+    """Return the index of each value of a text column among the names; -1 for null and unknown values.
 
     Examples
     --------
@@ -234,7 +234,7 @@ def _equal_to(data: Any, offsets: Any, word: Any, size: Any, out: Any) -> None:
 
 
 def equal_to(column: pa.Array, name: str) -> npt.NDArray[np.bool_]:
-    """Which values of a text column equal ``name``; False for nulls.
+    """Return which values of a text column equal ``name``; False for nulls.
 
     >>> equal_to(pa.array(["light", "dust", None]), "dust").tolist()
     [False, True, False]
@@ -282,7 +282,7 @@ def _not_ascii(data: Any, starts: Any, ends: Any, out: Any) -> None:
 
 
 def non_ascii(column: pa.Array) -> npt.NDArray[np.bool_]:
-    """Which values of a text or binary column have non-ASCII bytes.
+    """Return which values of a text or binary column have non-ASCII bytes.
 
     >>> non_ascii(pa.array(["a", None, "naïve"])).tolist()
     [False, False, True]
@@ -326,7 +326,7 @@ def _not_utf8(data: Any, starts: Any, ends: Any, valid: Any, out: Any) -> None:
 
 
 def non_utf8(column: pa.Array) -> npt.NDArray[np.bool_]:
-    """Which values of a text or binary column are not valid UTF-8.
+    """Return which values of a text or binary column are not valid UTF-8.
 
     >>> non_utf8(pa.array(["ü".encode(), bytes([0xC3]), None], pa.binary())).tolist()
     [False, True, False]

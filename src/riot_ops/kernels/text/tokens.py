@@ -323,7 +323,7 @@ def split_tokens(
 
 
 def _extended(array: npt.NDArray[Any], size: int) -> npt.NDArray[Any]:
-    """The array extended to at least ``size`` entries."""
+    """Return the array extended to at least ``size`` entries."""
     if len(array) >= size:
         return array
     longer = np.empty(size, array.dtype)

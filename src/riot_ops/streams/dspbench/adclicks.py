@@ -90,7 +90,7 @@ class AdclicksSource(TextLineSource):
 
 @functools.lru_cache(maxsize=4)
 def _ads(n: int, seed: int) -> tuple[pa.Array, pa.Array]:
-    """Cells of an ad: URL, ad and advertiser; title and description."""
+    """Return the cells of an ad: URL, ad and advertiser; title and description."""
     ad = 100 + np.arange(n)
     url = random_words(seed, 50, ad) >> np.uint64(1)
     begin = join_cells(url, ad, 500 + ad % 50, separator="\t")

@@ -127,5 +127,5 @@ def _telephone(drawn: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
 
 @functools.lru_cache(maxsize=4)
 def _book(population: int, seed: int) -> npt.NDArray[np.int64]:
-    """The number of each caller."""
+    """Return the number of each caller."""
     return _telephone(random_words(seed, 9, np.arange(population)))

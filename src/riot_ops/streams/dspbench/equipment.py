@@ -146,6 +146,6 @@ class EquipmentSource(TextLineSource):
 
 @functools.cache
 def _states() -> pa.Array:
-    """The six states as text, by their bits."""
+    """Return the six states as text, by their bits."""
     every = np.arange(64)
     return join_cells(*((every >> bit) & 1 for bit in range(6)), separator="\t")

@@ -160,7 +160,7 @@ class TrainingMailsSource(MailsSource):
 
 @functools.lru_cache(maxsize=4)
 def _lexicon(vocabulary: int) -> tuple[pa.Array, npt.NDArray[np.int32]]:
-    """All words; and by kind of mail (0: no spam) the word of each part of the frequencies."""
+    """Return all words; and by kind of mail (0: no spam) the word of each part of the frequencies."""
     made = np.array([a + b + c + d for a in SYLLABLES for b in SYLLABLES for c in SYLLABLES for d in SYLLABLES[:4]])
     lists = [(*known, *made[i::3])[:vocabulary] for i, known in enumerate((ALL, HAM, SPAM))]
     zipf = 1.0 / np.arange(1, vocabulary + 1)

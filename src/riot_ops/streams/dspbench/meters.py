@@ -102,7 +102,7 @@ class MetersSource(TextLineSource):
         return self.with_dirt(numbers, lines, 0.002, [head, join_cells(head, "n/a", rest)])
 
     def _spells(self, plug: Numbers, turn: Numbers) -> tuple[Numbers, npt.NDArray[np.bool_]]:
-        """Number of earlier spells of the plug that were on, and whether this one is."""
+        """Return the number of earlier spells of the plug that were on, and whether this one is."""
         size = 1 << max(4, int(turn.max(initial=0) + 1).bit_length())  # powers of two: rarely rebuilt
         table = spells(self.seed, self.houses, size)
         return table[plug, turn], table[plug, turn + 1] > table[plug, turn]
@@ -110,7 +110,7 @@ class MetersSource(TextLineSource):
 
 @functools.lru_cache(maxsize=8)
 def plugs(seed: int, houses: int) -> Numbers:
-    """House, household and plug of each plug."""
+    """Return the house, household and plug of each plug."""
     found = []
     for house in range(houses):
         households = _between(seed, 11, house, HOUSEHOLDS)
@@ -122,7 +122,7 @@ def plugs(seed: int, houses: int) -> Numbers:
 
 @functools.lru_cache(maxsize=8)
 def appliances(seed: int, n: int) -> tuple[Numbers, Numbers]:
-    """Length of a spell and load of the appliance at each plug."""
+    """Return the length of a spell and load of the appliance at each plug."""
     every = np.arange(n)
     lengths: Any = SPELLS[(random_words(seed, 1, every) % np.uint64(SPELLS.size)).astype(np.int64)]
     peaks: Any = PEAKS[(random_words(seed, 2, every) % np.uint64(PEAKS.size)).astype(np.int64)]

@@ -79,7 +79,7 @@ class TextSource(TextLineSource):
         return pc.if_else(pa.array(blank < 0.01), "  \t", lines) if self.dirt else lines
 
     def _lexicon(self) -> tuple[pa.Array, pa.Array]:
-        """The words by rank, in lower case and with a capital."""
+        """Return the words by rank, in lower case and with a capital."""
         if self._words is None:
             ranks = np.arange(self.vocabulary)
             parts = []

@@ -126,7 +126,7 @@ class TracesSource(TextLineSource):
 
 @functools.cache
 def _roads(network: str) -> tuple[Any, Any]:
-    """Longitude and latitude of the points of each road, and the lengths of the roads in km."""
+    """Return the longitude and latitude of the points of each road, and the lengths of the roads in km."""
     if network == "grid":  # straight: two points of each are enough
         points = np.array([line[[0, -1]] for _, line in grid_roads().lines])
     else:

@@ -123,7 +123,7 @@ class WeblogSource(TextLineSource):
 
 @functools.lru_cache(maxsize=4)
 def addresses(visitors: int, seed: int) -> pa.Array:
-    """The address of each visitor; most are in reserved networks."""
+    """Return the address of each visitor; most are in reserved networks."""
     numbers = np.arange(visitors)
     sizes = np.array([ipaddress.ip_network(block).num_addresses for block, _ in BLOCKS], np.uint64)
     firsts = np.array([int(ipaddress.ip_network(block)[0]) for block, _ in BLOCKS], np.uint64)
@@ -137,7 +137,7 @@ def addresses(visitors: int, seed: int) -> pa.Array:
 
 @functools.cache
 def _clock() -> pa.Array:
-    """The time of each second of a day."""
+    """Return the time of each second of a day."""
     return pa.array([f"{s // 3600:02}:{s // 60 % 60:02}:{s % 60:02}" for s in range(86_400)])
 
 

@@ -83,7 +83,7 @@ def _rounded(x: Any) -> Any:
 
 @kernel
 def _outlier(f: Any, h: Any) -> Any:
-    """A value beyond all valid ranges, scaled by the decimals of its field."""
+    """Return a value beyond all valid ranges, scaled by the decimals of its field."""
     u = uniform(hash64(h))
     if f == 0:
         return _rounded(500 + 800 * u) if h & np.uint64(1) else _rounded(-400 - 600 * u)
@@ -175,7 +175,7 @@ def city_text(
     out: Any,
     ends: Any,
 ) -> Any:
-    """The messages end to end, in the wire format or as CSV (which has no second time)."""
+    """Write the messages end to end, in the wire format or as CSV (which has no second time)."""
     originals = name_edges.size // 3
     p = 0
     ends[0] = 0
@@ -429,7 +429,7 @@ class CitySource(GeneratedSource):
         return {k: readonly(v) if isinstance(v, np.ndarray) else v for k, v in found.items()}
 
     def _shares(self) -> npt.NDArray[np.float64]:
-        """Share of expected messages that arrive, in each step of the curve."""
+        """Return the share of expected messages that arrive, in each step of the curve."""
         curve = rates.city(1, self.seed & 0xFFFFFFFFFFFFFFFF)
         swing = (curve.rates / curve.mean - 1) / DROP
         return np.asarray((1 - self.drop) * (1 + self.drop * swing))
@@ -541,7 +541,7 @@ class CitySource(GeneratedSource):
 
 
 def _decimal(scaled: int) -> str:
-    """A coordinate in units of 1e-7 degrees as text."""
+    """Return a coordinate in units of 1e-7 degrees as text."""
     text = f"{abs(scaled) // 10_000_000}.{abs(scaled) % 10_000_000:07d}".rstrip("0").rstrip(".")
     return "-" + text if scaled < 0 else text
 
@@ -558,7 +558,7 @@ def city(
     drop: float = DROP,
     dirt: bool = True,
 ) -> Source:
-    """The CITY stream, generated; see :class:`CitySource` for the parameters.
+    """Return the CITY stream, generated; see :class:`CitySource` for the parameters.
 
     ``rate`` (messages per second), ``speed`` (event time per wall time) or ``curve`` (a rate over time,
     such as :func:`~riot_ops.ingest.rates.city`) paces it, see :class:`~riot_ops.ingest.pace.PacedSource`.

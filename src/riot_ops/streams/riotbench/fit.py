@@ -66,7 +66,7 @@ NULLS, SPOILT = 655, 983
 
 @kernel
 def activity_of(key: Any, tick: Any) -> Any:
-    """The activity (0 to 12) at a step: in each turn one begins, at a random step of it."""
+    """Return the activity (0 to 12) at a step: in each turn one begins, at a random step of it."""
     turn = tick // TURN
     h = hash64(key ^ hash64(np.uint64(turn) + np.uint64(0x2545F4914F6CDD1D)))
     begin = np.int64(h & np.uint64(0xFFFFFFFF)) * TURN >> 32
@@ -273,7 +273,7 @@ def fit(
     curve: Curve | None = None,
     dirt: bool = True,
 ) -> Source:
-    """The FIT stream, generated; see :class:`FitSource` for the parameters.
+    """Return the FIT stream, generated; see :class:`FitSource` for the parameters.
 
     ``rate`` (messages per second), ``speed`` (event time per wall time) or ``curve`` (a rate over time,
     such as :func:`~riot_ops.ingest.rates.fit`) paces it, see :class:`~riot_ops.ingest.pace.PacedSource`.

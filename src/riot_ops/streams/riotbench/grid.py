@@ -115,7 +115,7 @@ class GridSource(RegularSource):
 
 
 def daily_course() -> Any:
-    """The logarithm of consumption through a day in half hours, with a mean of 0.
+    """Return the logarithm of consumption through a day in half hours, with a mean of 0.
 
     >>> course = daily_course()
     >>> [int(i) / 2 for i in (course[:24].argmax(), course.argmax())]
@@ -158,7 +158,7 @@ def grid(
     spread: float = 600.0,
     dirt: bool = True,
 ) -> Source:
-    """The GRID stream, generated; see :class:`GridSource` for the parameters.
+    """Return the GRID stream, generated; see :class:`GridSource` for the parameters.
 
     ``rate`` (messages per second), ``speed`` (event time per wall time) or ``curve`` (a rate over time,
     such as :func:`~riot_ops.ingest.rates.grid`) paces it, see :class:`~riot_ops.ingest.pace.PacedSource`.

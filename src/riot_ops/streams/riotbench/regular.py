@@ -60,7 +60,7 @@ def regular_text(
     out: Any,
     ends: Any,
 ) -> Any:
-    """The messages end to end, in the wire format or as CSV.
+    """Write the messages end to end, in the wire format or as CSV.
 
     The parts are the text before the id, before each value and after the last; in the wire format
     the closing after the time, at last the word for a missing value.
@@ -97,7 +97,7 @@ def regular_text(
 
 @kernel
 def numbered_ids(prefix: Any, number: Any, repeat: Any, out: Any, ends: Any) -> Any:
-    """A prefix and a number per row, ``repeat`` rows per message."""
+    """Write a prefix and a number per row, ``repeat`` rows per message."""
     p = 0
     r = 0
     ends[0] = 0

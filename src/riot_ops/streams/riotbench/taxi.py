@@ -52,7 +52,7 @@ OBSERVED = tuple(FIELDS.index(c) if c in FIELDS else -1 for c in TAXI.observed)
 
 @kernel
 def _minute_of(edges: Any, rest: Any) -> Any:
-    """The minute of the week in which the rest-th message of a week falls."""
+    """Return the minute of the week in which the rest-th message of a week falls."""
     low = 0
     high = edges.size - 1
     while high - low > 1:
@@ -175,7 +175,7 @@ def taxi_values(
 
 @kernel
 def _write_time(out: Any, p: Any, minutes: Any) -> Any:
-    """A time ``YYYY-MM-DD hh:mm:00`` from minutes since 1970."""
+    """Write a time ``YYYY-MM-DD hh:mm:00`` from minutes since 1970."""
     days = minutes // 1440
     rest = minutes - days * 1440
     z = days + 719_468
@@ -215,7 +215,7 @@ def taxi_text(
     out: Any,
     ends: Any,
 ) -> Any:
-    """The messages end to end, in the wire format (time first and last) or as CSV (time in between)."""
+    """Write the messages end to end, in the wire format (time first and last) or as CSV (time in between)."""
     p = 0
     ends[0] = 0
     for i in range(minutes.size):
@@ -489,7 +489,7 @@ def taxi(
     curve: rates.Curve | None = None,
     dirt: bool = True,
 ) -> Source:
-    """The TAXI stream, generated; see :class:`TaxiSource` for the parameters.
+    """Return the TAXI stream, generated; see :class:`TaxiSource` for the parameters.
 
     ``rate`` (messages per second), ``speed`` (event time per wall time) or ``curve`` (a rate over time,
     such as :func:`~riot_ops.ingest.rates.taxi`) paces it, see :class:`~riot_ops.ingest.pace.PacedSource`.

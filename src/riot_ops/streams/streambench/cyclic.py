@@ -32,7 +32,7 @@ class CyclicSource(TextLineSource):
 
     @abstractmethod
     def seed_lines(self) -> pa.Array:
-        """The lines of the seed set, as text."""
+        """Return the lines of the seed set, as text."""
 
     def lines(self, numbers: Numbers) -> pa.Array:
         # a Spark task unpickles the source: its process makes the lines only once

@@ -46,12 +46,12 @@ class Packets(NamedTuple):
 
 
 def classes_of(seed: int, flows: Numbers) -> Numbers:
-    """The place of each flow's class among :data:`CLASSES`."""
+    """Return the place of each flow's class among :data:`CLASSES`."""
     return choices(seed, 1, flows, MIX)
 
 
 def sizes_of(seed: int, flows: Numbers, overlap: float) -> Numbers:
-    """How many packets each flow has."""
+    """Return how many packets each flow has."""
     kind, hidden = classes_of(seed, flows), _hidden(seed, flows, overlap)
     median = LOG_PACKETS[kind] + hidden * (LOG_PACKETS[NORMAL] - LOG_PACKETS[kind])
     sizes: Numbers = np.exp(median + LOG_SPREAD[kind] * normals(seed, 3, flows)).round().astype(np.int64)
@@ -59,7 +59,7 @@ def sizes_of(seed: int, flows: Numbers, overlap: float) -> Numbers:
 
 
 def _hidden(seed: int, flows: Numbers, overlap: float) -> npt.NDArray[np.float64]:
-    """How much an attack looks like ordinary traffic, from 0 to 1; ``overlap`` is its mean."""
+    """Return how much an attack looks like ordinary traffic, from 0 to 1; ``overlap`` is its mean."""
     if overlap in (0, 1):
         return np.full(flows.size, float(overlap))
     return np.power(uniforms(seed, 2, flows), 1 / overlap - 1)

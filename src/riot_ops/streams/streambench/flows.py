@@ -101,14 +101,14 @@ class FlowsSource(CyclicSource):
         return self.with_dirt(numbers, lines, 0.005, [head, odd])
 
     def vectors(self) -> tuple[Floats, npt.NDArray[np.int64]]:
-        """The features of the flows of the seed set, a row each, and their classes."""
+        """Return the features of the flows of the seed set, a row each, and their classes."""
         flows = np.arange(self.records)
         sizes = sizes_of(self.seed, flows, self.overlap)
         return features_of(drawn(self.seed, flows, sizes, self.overlap)), classes_of(self.seed, flows)
 
 
 def features_of(packets: Packets) -> Floats:
-    """A row of features for each flow."""
+    """Return a row of features for each flow."""
     owner = packets.flow
     first = np.flatnonzero(np.diff(owner, prepend=-1))
     n = np.diff(np.append(first, owner.size)).astype(np.float64)

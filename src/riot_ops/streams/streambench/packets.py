@@ -85,7 +85,7 @@ class PacketsSource(CyclicSource):
         packets = np.exp(np.minimum(level + LOG_SPREAD * normals(self.seed, 2, numbers), LOG_MAX))
 
         def some(share: float, use: int) -> npt.NDArray[np.int64]:
-            """A share of the packets, log-normal around this."""
+            """Return a share of the packets, log-normal around this."""
             return np.floor(packets * share * np.exp(0.4 * normals(self.seed, use, numbers))).astype(np.int64)
 
         v6, udp, icmp, other = some(V6, 3), some(UDP, 4), some(ICMP, 5), some(OTHER, 6)

@@ -103,7 +103,7 @@ class SearchesSource(CyclicSource):
 
 @functools.lru_cache(maxsize=4)
 def _users(seed: int) -> pa.Array:
-    """The number of each user; those of frequent ones are as large as others."""
+    """Return the number of each user; those of frequent ones are as large as others."""
     # different, for each is in a stretch of its own; in another order than that of their ranks
     numbers = np.arange(USERS)
     stretch = 25_000_000 // USERS
@@ -113,7 +113,7 @@ def _users(seed: int) -> pa.Array:
 
 @functools.cache
 def _words() -> pa.Array:
-    """The vocabulary, by rank: different words of two to ten letters."""
+    """Return the vocabulary, by rank: different words of two to ten letters."""
     numbers = np.arange(WORDS)
     wanted = np.clip(np.rint(LENGTH + SPREAD * normals(VOCABULARY, 1, numbers)), 2, 10).astype(np.int64)
     drawn = choices(VOCABULARY, 2, np.arange(WORDS * 10), CONSONANTS).reshape(WORDS, 10)

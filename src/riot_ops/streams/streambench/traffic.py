@@ -105,7 +105,7 @@ class TrafficSource(TextLineSource):
         return self.with_dirt(numbers, lines, 0.005, [cut, odd, timeless])
 
     def truth(self, numbers: Numbers) -> npt.NDArray[np.int64]:
-        """The class of the flow of each packet, as its place among normal, dos and scan."""
+        """Return the class of the flow of each packet, as its place among normal, dos and scan."""
         return np.asarray(self._taken(numbers, 1))
 
     def _taken(self, numbers: Numbers, part: int) -> pa.Array:
@@ -120,7 +120,7 @@ class TrafficSource(TextLineSource):
         return pa.concat_arrays(pieces)
 
     def _made(self, window: int) -> tuple[pa.Array, pa.Array]:
-        """The lines of a window, and the classes of their flows."""
+        """Return the lines of a window, and the classes of their flows."""
         most = self.per_window
         flows = window * (most + 2 * MIN_PACKETS) + np.arange(most // MIN_PACKETS + 2 * MIN_PACKETS)
         sizes = sizes_of(self.seed, flows, self.overlap)
@@ -150,5 +150,5 @@ def hosts() -> pa.Array:
 
 @functools.cache
 def servers() -> pa.Array:
-    """Destination addresses of flows."""
+    """Return the destination addresses of flows."""
     return pa.array([f"172.16.0.{i}" for i in range(SERVERS)])

@@ -96,7 +96,7 @@ class CheckBloomFilters(StatelessTask):
         return frozenset({self.value} if self.value else self.fields)
 
     def filters(self) -> dict[str, BloomFilter]:
-        """The filter in use for each field."""
+        """Return the filter in use for each field."""
         return {
             field: stored_filter(model) if isinstance(model, str) else inline_filter(model, self.false_positive_rate)
             for field, model in self.models

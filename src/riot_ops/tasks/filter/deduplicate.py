@@ -179,7 +179,7 @@ class Deduplicate(KeyedTask):
         return frozenset() if self.flag is None else frozenset({self.flag})
 
     def _size(self) -> tuple[int, int]:
-        """Bits and hash functions of a filter."""
+        """Return the bits and hash functions of a filter."""
         return bloom_size(self.capacity or 1, self.error / 2, "capacity")
 
     def state_fields(self) -> Mapping[str, StateField]:

@@ -138,7 +138,7 @@ class RangeFilter(FilterTask):
         return passed
 
     def _checked_columns(self, batch: Rows) -> Iterator[tuple[str, npt.NDArray[np.bool_]]]:
-        """Each column to check, with which of its values pass."""
+        """Yield each column to check, with which of its values pass."""
         ranges = self.ranges
         if self.by is None:
             for name, low, high in ranges:
@@ -196,7 +196,7 @@ def _is_exact(dtype: pa.DataType, *bounds: float) -> bool:
 
 
 def _exactly_within(column: pa.Array, low: tuple[Any, Any], high: tuple[Any, Any]) -> npt.NDArray[np.bool_]:
-    """Which values are null or within bounds, which are pairs."""
+    """Return which values are null or within bounds, which are pairs."""
     values, rests = exact_numbers(column)
     inside = (compared(values, rests, *low) >= 0) & (compared(values, rests, *high) <= 0)
     found: npt.NDArray[np.bool_] = inside | ~valid_mask(column)
@@ -254,7 +254,7 @@ def _wrong_bounds(bounds: Any, why: str = "") -> ConfigError:
 
 
 def _number(given: Any) -> float:
-    """A bound as float64; an integer that is none stays an integer."""
+    """Return a bound as float64; an integer that is none stays an integer."""
     value = float(given)
     if isinstance(given, str) and given.lstrip("+-").isdecimal():
         given = int(given)

@@ -107,7 +107,7 @@ class ValueFilter(FilterTask):
         return np.asarray(passes)
 
     def _value_set(self, dtype: pa.DataType) -> pa.Array:
-        """Those of the values that a column of this type can have."""
+        """Return those of the values that a column of this type can have."""
         if self._of_text:
             return pa.array([value.encode() for value in self.values], pa.binary()).cast(dtype)
         possible = []
@@ -137,7 +137,7 @@ class ValueFilter(FilterTask):
 
 
 def _as_type(value: float, dtype: pa.DataType) -> Any:
-    """The value of a type that equals a number."""
+    """Return the value of a type that equals a number."""
     if pa.types.is_floating(dtype) and isinstance(value, int) and float(value) != value:
         raise pa.ArrowInvalid(f"no {dtype} is {value}")
     if isinstance(value, int) and (pa.types.is_decimal(dtype) or pa.types.is_integer(dtype)):

@@ -144,7 +144,7 @@ class BatchFunction(MappingTask):
         return pa.RecordBatch.from_arrays(columns, schema=schema)
 
     def _columns(self, result: Any, schema: pa.Schema) -> Mapping[str, Any]:
-        """The columns of a result, by name."""
+        """Return the columns of a result, by name."""
         carried = set() if self.adds is not None else set(carried_fields(schema.names))
         names = [name for name in schema.names if name not in carried]
         if isinstance(result, pa.RecordBatch | pa.Table):

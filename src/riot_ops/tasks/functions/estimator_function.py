@@ -142,7 +142,7 @@ class EstimatorFunction:
         return hasattr(self.estimator, "feature_names_in_")
 
     def _argument(self, columns: list[pa.Array]) -> Any:
-        """The columns as the estimator takes them: a data frame if it was fitted with one, else a matrix."""
+        """Return the columns as the estimator takes them: a data frame if it was fitted with one, else a matrix."""
         if self._named:
             return pa.table(dict(zip(self.inputs, columns, strict=True))).to_pandas()
         return np.stack([column.to_numpy(zero_copy_only=False) for column in columns], axis=1)
@@ -180,7 +180,7 @@ def _check_fitted(estimator: Any) -> None:
 
 
 def _inputs(estimator: Any, wanted: tuple[str, ...] | None) -> tuple[str, ...]:
-    """Fields in the order of the estimator's features."""
+    """Return the fields in the order of the estimator's features."""
     cls = type(estimator).__name__
     names = getattr(estimator, "feature_names_in_", None)
     if names is not None:
@@ -197,7 +197,7 @@ def _inputs(estimator: Any, wanted: tuple[str, ...] | None) -> tuple[str, ...]:
 
 
 def _result_type(estimator: Any, method: str) -> pa.DataType:
-    """Default type of the results."""
+    """Return the default type of the results."""
     if method in ("predict_proba", "predict_log_proba", "transform"):
         return pa.list_(pa.float64())
     labels = getattr(estimator, "classes_", None)

@@ -96,7 +96,7 @@ class FunctionTask(Task):
         return None
 
     def _declared(self, schema: pa.Schema, *, ordinal: bool) -> pa.Schema:
-        """The output schema: the declared fields, and those that order records."""
+        """Return the output schema: the declared fields, and those that order records."""
         place = pa.field(next_ordinal(schema.names), pa.int64())
         if self.schema is not None:
             declared = _schema_of(self.schema)
@@ -129,11 +129,11 @@ class MappingTask(FunctionTask, StatelessTask):
         return returned if self.adds is None else functools.reduce(with_field, returned, schema)
 
     def _returned(self, schema: pa.Schema) -> pa.Schema:
-        """The fields that the function returns."""
+        """Return the fields that the function returns."""
         return self._declared(schema, ordinal=False) if self.adds is None else _schema_of(self.adds)
 
     def _joined(self, batch: pa.RecordBatch, results: pa.RecordBatch) -> pa.RecordBatch:
-        """The output, from the records and the function's results for them."""
+        """Return the output, from the records and the function's results for them."""
         if self.adds is None:
             return results
         for name, column in zip(results.schema.names, results.columns, strict=True):

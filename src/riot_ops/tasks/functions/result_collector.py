@@ -134,7 +134,7 @@ class ResultCollector:
         return batch.filter(pa.array(keep))
 
     def batch(self) -> pa.RecordBatch:
-        """The collected results."""
+        """Return the collected results."""
         return pa.RecordBatch.from_arrays(
             [pa.array(self.columns[f.name], f.type) for f in self.schema], schema=self.schema
         )

@@ -104,7 +104,7 @@ class InsertSQL(StoreTask):
         return schema
 
     def rows(self, schema: pa.Schema) -> SqlTable:
-        """The table, opened once per process."""
+        """Return the table, opened once per process."""
         columns = pa.schema([pa.field(f.name, f.type) for f in schema if self.fields is None or f.name in self.fields])
         return shared_client(SqlTable, self.store, self.table, columns, self.key, self.credential, retry_s=self.retry_s)
 

@@ -141,7 +141,7 @@ class ReadTableRange(TableTask):
 
 
 def _typed(name: str, rows: list[Row], dtype: pa.DataType, place: int, failures: Failures) -> list[Any]:
-    """One value from each row; record a failure if a value is of another type."""
+    """Return one value from each row; record a failure if a value is of another type."""
     values = [row.values.get(name) for row in rows]
     try:
         pa.array(values, dtype)

@@ -137,7 +137,7 @@ class UploadBlob(BlobTask):
         return replace_column(out, self.output, pa.array([names[i] for i in np.flatnonzero(keep)], pa.string()))
 
     def _values(self, batch: pa.RecordBatch, failures: Failures) -> list[bytes]:
-        """The content to upload for each record."""
+        """Return the content to upload for each record."""
         files = FolderBlobs(self.folder) if self.folder is not None else None
         values: list[bytes] = []
         for i, value in enumerate(batch.column(self.value).to_pylist()):

@@ -211,7 +211,7 @@ class ZipToStore(KeyedTask):
         return map(ZipEntry, names, data, seconds.tolist())
 
     def _row(self, name: str, content: bytes, entries: int) -> Sequence[Any]:
-        """The values of the added fields for a complete archive."""
+        """Return the values of the added fields for a complete archive."""
         return name, content, entries
 
     @classmethod
@@ -220,7 +220,7 @@ class ZipToStore(KeyedTask):
 
 
 def zip_cases(cls: type[ZipToStore], **parameters: Any) -> Iterable[Case]:
-    """Parameters and inputs for the contract suite."""
+    """Return the parameters and inputs for the contract suite."""
     batch = pa.RecordBatch.from_pydict(
         {
             "seq": pa.array(range(8), pa.int64()),

@@ -51,7 +51,7 @@ def _address(buffer: pa.Buffer | None) -> int:
 
 
 def _common_name(column: pa.Array, names: Sequence[str]) -> int:
-    """Index of the name that all rows have; -1 if they differ."""
+    """Return the index of the name that all rows have; -1 if they differ."""
     if pa.types.is_string(column.type) or pa.types.is_binary(column.type):
         data, starts, ends, valid = byte_spans(column)
         size = int(ends[0] - starts[0])
@@ -66,7 +66,7 @@ def _common_name(column: pa.Array, names: Sequence[str]) -> int:
 
 
 def _last(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch | None:
-    """The batch whose pieces are the last of every message; None if there is no such batch."""
+    """Return the batch whose pieces are the last of every message; None if there is no such batch."""
     rest = list(batches)
     for name in ordinals(batches[0].schema.names):
         places = np.stack([int_column(b.column(name)) for b in rest])

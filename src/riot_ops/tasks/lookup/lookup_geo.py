@@ -196,7 +196,7 @@ def _names(names: list[str]) -> Names:
 
 
 def _dictionary_column(names: Names, numbers: npt.NDArray[np.int64], known: npt.NDArray[np.bool_]) -> pa.Array:
-    """The names of places as a dictionary column, null where unknown."""
+    """Return the names of places as a dictionary column, null where unknown."""
     if known.all():
         codes = pa.array(names.codes[numbers])
     else:  # also for an atlas without places
@@ -271,7 +271,7 @@ def _load_database(path: str, modified: int, size: int) -> Atlas:
 
 
 def _find_place(reader: Any, address: str | bytes | None) -> tuple[str, str, str] | None:
-    """Country code, country and city of an address; None if the database has no country for it."""
+    """Return the country code, country and city of an address; None if the database has no country for it."""
     try:
         given = ipaddress.ip_address(address.decode() if isinstance(address, bytes) else address or "")
         found: Any = (reader.get(given) if given.is_global else None) or {}

@@ -39,7 +39,7 @@ NETWORKS = sum(2 ** (length - int(block.partition("/")[2])) for block, length in
 
 @functools.cache
 def networks() -> tuple[tuple[str, str, str, str], ...]:
-    """Rows of network, country code, country and city.
+    """Return rows of network, country code, country and city.
 
     >>> networks()[0], len(networks())
     (('198.18.0.0/24', 'US', 'United States', ''), 570)

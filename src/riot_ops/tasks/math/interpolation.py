@@ -107,7 +107,7 @@ def extend_line(
 
 @kernel
 def between(t: Any, t1: Any, y1: Any, t2: Any, y2: Any) -> Any:
-    """The value at t on the line from (t1, y1) to (t2, y2); NaN if t is not between them."""
+    """Return the value at t on the line from (t1, y1) to (t2, y2); NaN if t is not between them."""
     if t1 == t2 or t < min(t1, t2) or t > max(t1, t2):
         return np.nan
     guess = y1 + (y2 - y1) * ((t - t1) / (t2 - t1))

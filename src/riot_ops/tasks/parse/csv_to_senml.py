@@ -200,7 +200,7 @@ def _heads(
     units: tuple[str, ...],
     kinds: tuple[str, ...],
 ) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-    """The JSON text between the values, and which columns hold numbers."""
+    """Return the JSON text between the values, and which columns hold numbers."""
     parts = [
         f'{{"n":{json.dumps(n, ensure_ascii=False)},"u":{json.dumps(u, ensure_ascii=False)}'
         for n, u in zip(names, units, strict=True)

@@ -19,7 +19,7 @@ __all__ = ["FastJSONReader", "within"]
 
 
 def within(wrapper: str, paths: Sequence[str]) -> tuple[str, ...]:
-    """The paths of the same values within an object.
+    """Return the paths of the same values within an object.
 
     >>> within("data", ("id", "user.id"))
     ('data.id', 'data.user.id')

@@ -72,15 +72,15 @@ class JSONCells(LineCells):
         self.reject(dead, self._no_json, "not_json", "the line is not a JSON object")
 
     def absent(self, cell: int) -> Mask:
-        """Where the cell has no value, or null."""
+        """Return where the cell has no value, or null."""
         return np.asarray(self._kinds[cell] == ABSENT)
 
     def unquoted(self, cell: int) -> Mask:
-        """Where the cell is a number or a boolean."""
+        """Return where the cell is a number or a boolean."""
         return np.asarray(self._kinds[cell] == PLAIN)
 
     def nested(self, cell: int) -> Mask:
-        """Where the cell is an object or a list."""
+        """Return where the cell is an object or a list."""
         return np.asarray(self._kinds[cell] == NESTED)
 
     def _has_text(self, cell: int, starts: Numbers, ends: Numbers) -> Mask:
@@ -123,7 +123,7 @@ class JSONCells(LineCells):
             self.data = readonly(np.concatenate([self.data, np.frombuffer(bytes(more), np.uint8)]))
 
     def _first_of(self, nodes: list[int], kinds: Any) -> Any:
-        """Index of the first of several nodes that has a value, per line; for a single node, its row."""
+        """Return the index of the first of several nodes that has a value, per line; for a single node, its row."""
         if len(nodes) == 1:
             return nodes[0]
         chosen = np.full(kinds.shape[1], nodes[0])
@@ -133,7 +133,7 @@ class JSONCells(LineCells):
 
 
 def _rows(chosen: Any) -> Any:
-    """The nodes among what :meth:`JSONCells._first_of` returns."""
+    """Return the nodes among what :meth:`JSONCells._first_of` returns."""
     return chosen[0] if isinstance(chosen, tuple) else chosen
 
 

@@ -187,7 +187,7 @@ class LineCells:
             self.reject(dead, wrong, reason, self._error_texts(f"{name}: ", f" {what}", starts[rows], ends[rows]))
 
     def _error_texts(self, before: str, after: str, starts: Numbers, ends: Numbers) -> list[str] | pa.StringArray:
-        """The cells as Python string literals, between ``before`` and ``after``."""
+        """Return the cells as Python string literals, between ``before`` and ``after``."""
         if starts.size > MAX_PYTHON_MESSAGES and has_plain_repr(
             self.data, readonly(starts), readonly(ends), EXCERPT_LENGTH
         ):
@@ -236,7 +236,7 @@ class LineCells:
         micros[rows], found[rows] = parsed, status
 
     def _has_text(self, cell: int, starts: Numbers, ends: Numbers) -> Mask:
-        """Where a text cell counts as a value; an empty one does not."""
+        """Return where a text cell counts as a value; an empty one does not."""
         return np.asarray(ends > starts)
 
     def _span(self, first: int, last: int) -> tuple[Numbers, Numbers]:
@@ -255,7 +255,7 @@ def _masked(values: npt.NDArray[Any], found: Any) -> pa.Array:
 
 
 def _timestamps(micros: Numbers, found: Any) -> pa.Array:
-    """Times in microseconds since 1970 as a column; those out of range are marked."""
+    """Return the times in microseconds since 1970 as a column; those out of range are marked."""
     found[((micros > LATEST) | (micros < EARLIEST)) & (found == GOOD)] = OUT_OF_RANGE
     return _masked(micros, found).view(TIMESTAMP)
 

@@ -146,8 +146,8 @@ class LineParser(StatelessTask):
 
     @abstractmethod
     def _cells(self, number: int, name: str) -> tuple[int, int]:
-        """The first and the last cell of the field with this number and name."""
+        """Return the first and the last cell of the field with this number and name."""
 
     def _missing(self, lines: Any, cell: int, name: str, dead: DeadLetters) -> Mask:
-        """Where the content of a cell counts as missing; lines whose content can be no value are rejected."""
+        """Return where the content of a cell counts as missing; lines whose content can be no value are rejected."""
         return np.zeros(lines.good.size, np.bool_)

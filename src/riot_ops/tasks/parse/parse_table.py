@@ -106,7 +106,7 @@ class ParseTable(KeyedTask):
         return hash(repr(self))
 
     def _parser(self, columns: Iterable[str]) -> ParseLines:
-        """The task that parses lines with these columns."""
+        """Return the task that parses lines with these columns."""
         return _parser(tuple(self.fields.items()), tuple(columns), self.delimiter, self.field, self.encoding)
 
     def requires(self) -> Mapping[str, Requirement]:
@@ -138,7 +138,7 @@ class ParseTable(KeyedTask):
         return concat_batches(parts)
 
     def _headers(self, lines: pa.Array) -> list[tuple[int, list[str]]]:
-        """The rows that are headers, each with its columns."""
+        """Return the rows that are headers, each with its columns."""
         if pa.types.is_null(lines.type):
             return []
         lines = without_marks(to_utf8(lines, self.encoding)[0])

@@ -128,5 +128,5 @@ def _repeated(text: str, rows: int) -> pa.Array:
 
 @functools.lru_cache(32)
 def _block(text: str, rows: int) -> pa.Array:
-    """A column of one repeated text; cached, as most batches have about the same size."""
+    """Return a column of one repeated text; cached, as most batches have about the same size."""
     return pa.repeat(pa.scalar(text, pa.string()), rows)

@@ -53,7 +53,7 @@ class SenMLOptions(Hashable, Protocol):
 
 
 def micros_per_unit(task: SenMLOptions) -> int:
-    """Microseconds in a unit of the times in messages."""
+    """Return the microseconds in a unit of the times in messages."""
     unit = task.time_unit or ("s" if task.schema is None else "ms")
     return senml.SECONDS if unit == "s" else 1000
 
@@ -117,7 +117,7 @@ def resolve_layout(task: SenMLOptions) -> Layout:
 
 
 def select_messages(columns: senml.Columns, plan: senml.Plan, rows: I64) -> senml.Columns:
-    """The columns of the messages in ``rows``."""
+    """Return the columns of the messages in ``rows``."""
     n = len(columns.base)
     return columns._replace(
         base=columns.base[rows],

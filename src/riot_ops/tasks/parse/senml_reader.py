@@ -168,7 +168,7 @@ def _read_schema_messages(
 
 
 def _output_bytes(columns: senml.Columns, layout: Layout, copies: int) -> I64:
-    """Bytes of text that each message adds to the output."""
+    """Return the bytes of text that each message adds to the output."""
     plan = layout.plan
     n = len(columns.base)
     lengths = np.where(columns.parsed[:, None], columns.lengths.reshape(n, plan.n_texts), 0)

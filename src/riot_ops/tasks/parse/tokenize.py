@@ -198,7 +198,7 @@ class Tokenize(StatelessTask):
         return found.rows, found.places, words
 
     def _split_unicode(self, text: str | bytes | None) -> str | None:
-        """The tokens of a text by the rules of Unicode, joined by the separator."""
+        """Return the tokens of a text by the rules of Unicode, joined by the separator."""
         if text is None:
             return None
         text = text.decode() if isinstance(text, bytes) else text

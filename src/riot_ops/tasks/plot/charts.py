@@ -77,7 +77,7 @@ class Scale(NamedTuple):
 
 
 def _step(span: float) -> float:
-    """A round number that fits into ``span`` at most five times.
+    """Return a round number that fits into ``span`` at most five times.
 
     >>> _step(10.0), _step(0.3), _step(7.0)
     (2.0, 0.1, 2.0)
@@ -108,13 +108,13 @@ def _scale(lines: Sequence[Line]) -> Scale:
 
 
 def _range_values(line: Line) -> F64:
-    """The values that determine the range of the axis: for a faint line, without outliers."""
+    """Return the values that determine the range of the axis: for a faint line, without outliers."""
     y = line.y[~np.isnan(line.y)]
     return np.quantile(y, FAINT_QUANTILES, method="nearest") if line.faint and y.size else y
 
 
 def _runs(y: F64) -> Iterator[slice]:
-    """The runs of points between gaps."""
+    """Yield the runs of points between gaps."""
     edges = np.flatnonzero(np.diff(np.concatenate([[False], ~np.isnan(y), [False]]).astype(np.int8)))
     for start, end in edges.reshape(-1, 2).tolist():
         yield slice(start, end)

@@ -184,7 +184,7 @@ class PlotLines(StatelessTask):
         return pa.RecordBatch.from_arrays([*kept.columns, *added], schema=schema)
 
     def _points(self, lists: list[pa.Array]) -> Points:
-        """The values of all sets, one set after the other."""
+        """Return the values of all sets, one set after the other."""
         times, present = microseconds(lists[0])
         values, _ = float_column(lists[1].cast(pa.float64()))
         n = len(values)
@@ -225,7 +225,7 @@ class PlotLines(StatelessTask):
 
 
 def _chart(points: Points, start: int, end: int) -> tuple[list[Line], str]:
-    """The lines of the set between two offsets, and the time at which it begins."""
+    """Return the lines of the set between two offsets, and the time at which it begins."""
     shown = start + np.flatnonzero(points.present[start:end])
     first = int(points.times[shown].min()) if shown.size else 0
     members: dict[str, list[int]] = {}
@@ -245,7 +245,7 @@ def _chart(points: Points, start: int, end: int) -> tuple[list[Line], str]:
 
 
 def _fans(points: Points, rows: I64, x: F64, step: float) -> tuple[F64, F64]:
-    """The predictions of the results at x, one step apart, with a gap after the last prediction of each."""
+    """Return the predictions of the results at x, one step apart, with a gap after the last prediction of each."""
     starts, ends = points.ahead_from[rows], points.ahead_from[rows + 1]
     lengths = ends - starts + 1  # including the gap
     first = np.cumsum(lengths) - lengths

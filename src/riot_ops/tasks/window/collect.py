@@ -102,7 +102,7 @@ class Collect(KeyedTask):
         return pa.schema([*own, *place, *self._group_fields(schema), pa.field(BLOCK, pa.int64()), *lists])
 
     def _order_fields(self, schema: pa.Schema) -> list[str]:
-        """Names of the fields that order the records of a stream, which are no part of the lists."""
+        """Return the names of the fields that order the records of a stream, which are no part of the lists."""
         return [name for name in carried_fields(schema.names) if name not in (*self.by, *self.groups)]
 
     def _group_fields(self, schema: pa.Schema) -> list[pa.Field]:

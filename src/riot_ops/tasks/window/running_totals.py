@@ -191,7 +191,7 @@ class RunningTotals(KeyedTask):
         return batch
 
     def _columns(self) -> list[str]:
-        """Names of the columns of a condensed batch."""
+        """Return the names of the columns of a condensed batch."""
         return [f"{name} {part}@condensed" for name in self.totals for part in PARTS]
 
     def _contributions(self, batch: pa.RecordBatch) -> dict[str, npt.NDArray[np.int64]]:

@@ -147,7 +147,7 @@ class SortByEventTime(KeyedTask):
         return out
 
     def _payload_fields(self, schema: pa.Schema) -> list[str]:
-        """Names of the fields other than those of time and order."""
+        """Return the names of the fields other than those of time and order."""
         other = {"seq", "event_time", *ordinals(schema.names)}
         return [name for name in schema.names if name not in other]
 

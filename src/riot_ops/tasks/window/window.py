@@ -224,7 +224,7 @@ class Window(KeyedTask):
             )
 
     def bound_aggregates(self, schema: pa.Schema | None = None) -> dict[str, BoundAggregate]:
-        """The aggregates by output field, bound to the types of ``schema``."""
+        """Return the aggregates by output field, bound to the types of ``schema``."""
         return {name: bind_aggregate(name, one, schema) for name, one in self.aggregates.items()}
 
     @functools.cached_property

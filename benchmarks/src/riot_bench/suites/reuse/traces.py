@@ -82,7 +82,7 @@ def save_trace(trace: Iterable[Action], path: str | Path) -> None:
 
 
 def load_trace(path: str | Path) -> list[Action]:
-    """The trace that :func:`save_trace` wrote; raise :class:`ConfigError` for other content."""
+    """Return the trace that :func:`save_trace` wrote; raise :class:`ConfigError` for other content."""
     trace = []
     for number, line in enumerate(Path(path).read_bytes().splitlines(), 1):
         try:

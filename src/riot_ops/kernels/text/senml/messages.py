@@ -173,7 +173,7 @@ def _matches(data: Any, p: Any, end: Any, t: Any, templates: Any) -> Any:
 
 @kernel(inline=True)
 def _find_template(data: Any, start: Any, end: Any, last: Any, known: Any, templates: Any) -> Any:
-    """The template that a message matches, trying the last one first; -1 if there is none."""
+    """Return the template that a message matches, trying the last one first; -1 if there is none."""
     for k in range(known):
         t = last if k == 0 else k - 1 if k <= last else k
         if _matches(data, start, end, t, templates):

@@ -222,7 +222,7 @@ def _name(entry: Entry, concatenate: bool) -> str | None:
 
 
 def _value(entry: Entry) -> Any:
-    """The value of a record: its number plus the base value, else its text, boolean or data."""
+    """Return the value of a record: its number plus the base value, else its text, boolean or data."""
     record = entry.record
     for key in ("v", "vs", "sv", "vb", "vd"):
         if (value := record.get(key)) is not None:
@@ -237,7 +237,7 @@ def _is_data(entry: Entry) -> bool:
 
 
 def _plus(value: Any, base: Any) -> Any:
-    """The sum of two numbers, in decimals; ``value`` if there is no base, or one of them is no finite number."""
+    """Return the sum of two numbers, in decimals; ``value`` if there is no base, or one of them is no finite number."""
     texts = [str(part).strip(_SPACE) if isinstance(part, str) else "" for part in (value, base)]
     if not all(_NUMBER.fullmatch(text) and abs(float(text)) < float("inf") for text in texts):
         return value
@@ -260,7 +260,7 @@ def _text(value: Any, name: str | None) -> str | None:
 
 
 def _number(value: Any, name: str | None, *, lenient: bool = False) -> float | None:
-    """The number of a value, None if it is missing."""
+    """Return the number of a value, None if it is missing."""
     if value is None:
         return None
     if isinstance(value, bool):
@@ -282,7 +282,7 @@ def _number(value: Any, name: str | None, *, lenient: bool = False) -> float | N
 
 
 def _time(value: Any, name: str, low: int, high: int, micros: int = 1000) -> int | None:
-    """Microseconds of a time in units of ``micros`` microseconds, None if it is missing."""
+    """Return the microseconds of a time in units of ``micros`` microseconds, None if it is missing."""
     if isinstance(value, bool):
         raise RecordError(f"{name} = {value} is not a number", reason="not_a_number")
     number = _number(value, name)
@@ -322,7 +322,7 @@ def _encode(value: Any) -> str:
 
 
 def _now(outer: str | None, fallback: int) -> int:
-    """The time of a message that has none: the time before the comma, else the fallback."""
+    """Return the time of a message that has none: the time before the comma, else the fallback."""
     before = None if outer is None else _time(_Literal(outer), "the time before the comma", MIN_TIME, MAX_TIME)
     return fallback if before is None else before
 
@@ -332,7 +332,7 @@ def _offset(record: dict[str, Any], micros: int) -> int:
 
 
 def _instant(base: int | None, offset: int, now: int, micros: int) -> int:
-    """The time of a record: base time plus offset; in seconds, a sum below 2^28 s is relative to now."""
+    """Return the time of a record: base time plus offset; in seconds, a sum below 2^28 s is relative to now."""
     if micros == SECONDS:
         time = (base or 0) + offset
         time += now if time < RELATIVE_BELOW else 0
@@ -344,7 +344,7 @@ def _instant(base: int | None, offset: int, now: int, micros: int) -> int:
 
 
 def _checked_value(entry: Entry, *, sums: bool) -> Any:
-    """The value of a record, or :class:`RecordError` if it has fields that are not read."""
+    """Return the value of a record, or :class:`RecordError` if it has fields that are not read."""
     _check_fields(entry.record)
     value = _value(entry)
     if value is None and not sums and _sum(entry) is not None:

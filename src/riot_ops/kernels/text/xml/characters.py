@@ -78,7 +78,7 @@ _REFERRED = readonly(np.array([_AMP, _LT, _GT, _QUOTE, _APOSTROPHE], np.int64))
 
 @kernel
 def find_name(data: Any, start: Any, end: Any, names: Any, starts: Any, ends: Any, fold: Any) -> Any:
-    """The index of ``data[start:end]`` among the names, -1 if it is none; ``fold`` ignores ASCII case."""
+    """Return the index of ``data[start:end]`` among the names, -1 if it is none; ``fold`` ignores ASCII case."""
     for j in range(starts.size):
         if ends[j] - starts[j] != end - start:
             continue
@@ -147,7 +147,7 @@ def _letter_size(data: Any, i: Any) -> Any:
 
 @kernel
 def name_end(data: Any, start: Any) -> Any:
-    """The end of the name at start; ``start`` if there is none."""
+    """Return the end of the name at start; ``start`` if there is none."""
     i = start
     if not is_class(data, i, START) and byte(data, i) < 0x80:
         return start

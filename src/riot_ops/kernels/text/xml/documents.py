@@ -105,7 +105,7 @@ def read_documents(
 
 
 def _names(record: str, fields: Sequence[str], elements: Sequence[str], attributes: Sequence[str]) -> Names:
-    """The names in the form of the compiled reader."""
+    """Return the names in the form of the compiled reader."""
     columns = [fields.index(name) for name in elements]
     return Names(
         *name_table([record, *elements]),

@@ -169,7 +169,7 @@ def skip_declaration(data: Any, start: Any, last: Any, text: Any) -> Any:
 
 @kernel
 def value_end(data: Any, start: Any, last: Any, quote: Any) -> Any:
-    """The end of an attribute's value, at its closing quote; -1 if it is not well-formed."""
+    """Return the end of an attribute's value, at its closing quote; -1 if it is not well-formed."""
     i = start
     while True:
         while is_class(data, i, VALUE):

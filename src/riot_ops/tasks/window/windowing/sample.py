@@ -73,14 +73,14 @@ class Sample:
         self.n += other.n
 
     def frozen(self) -> Sample:
-        """A sample that later values do not change; values are only appended, so that it shares their memory."""
+        """Return a sample that later values do not change; values are only appended, so that it shares their memory."""
         one = Sample(self.accuracy)
         one.n, one._values = self.n, self._values[: self.n]
         one._bins = None if self._bins is None else dict(self._bins)
         return one
 
     def binned(self, q: float) -> float:
-        """The midpoint of the bin with the value of rank ``floor(q (n - 1))``."""
+        """Return the midpoint of the bin with the value of rank ``floor(q (n - 1))``."""
         assert self._bins is not None
         rank, seen = math.floor(q * (self.n - 1)), 0
         for bin_ in sorted(self._bins):
@@ -94,14 +94,14 @@ class Sample:
         return middle if bin_ > 0 else -middle
 
     def pack(self) -> Any:
-        """The sample as JSON-able data, the same for the same values in any order."""
+        """Return the sample as JSON-able data, the same for the same values in any order."""
         if self._bins is None:
             return np.sort(self._values[: self.n]).tobytes()
         return [sorted(self._bins.items())]
 
     @classmethod
     def unpack(cls, accuracy: float | None, data: Any) -> Self:
-        """The sample that :meth:`pack` packed."""
+        """Return the sample that :meth:`pack` packed."""
         one = cls(accuracy)
         if isinstance(data, str):
             one.add(np.frombuffer(b64decode(data), np.float64))
@@ -133,7 +133,7 @@ class Sample:
 
 
 def quantiles(samples: Sequence[Sample | None], q: float) -> Floats:
-    """The quantile of each sample, linearly interpolated where it has all values; NaN for None.
+    """Return the quantile of each sample, linearly interpolated where it has all values; NaN for None.
 
     With the values in ascending order, from 0, it is that at the place ``q (n - 1)``: between two values, the point
     that divides them as the place divides its neighbours.

@@ -123,7 +123,7 @@ class HashSet:
             insert_hashes(self.table, held, 0, 0)
 
     def hashes(self) -> npt.NDArray[np.int64]:
-        """The hashes in no particular order."""
+        """Return the hashes in no particular order."""
         found: npt.NDArray[np.int64] = self.table[self.table != 0]
         return found
 

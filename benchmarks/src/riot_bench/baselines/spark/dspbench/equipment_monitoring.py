@@ -75,7 +75,7 @@ class _Equipment:
 
 
 def equipment_monitoring(inputs: Mapping[str, Any]) -> Any:
-    """Fields of ``delays``, ``alarms`` and ``monitor``, each with its ``stream``."""
+    """Return the fields of ``delays``, ``alarms`` and ``monitor``, each with its ``stream``."""
     cells = f.split("value", r"[\t,]")
     states = [f.lower(cells[place]) for place in STATES]
     bits = [f.when(state.isin("1", "true"), 1).when(state.isin("0", "false"), 0) for state in states]

@@ -59,7 +59,7 @@ def _naive(time: Any) -> Any:
 
 
 def smart_grid(inputs: Mapping[str, Any]) -> Any:
-    """Fields of ``outliers`` and ``predictions``, each with its ``stream``."""
+    """Return the fields of ``outliers`` and ``predictions``, each with its ``stream``."""
     cells = f.split("value", ",")
     typed = [cells[place].try_cast(kind).alias(name) for name, (place, kind) in CELLS.items()]
     readings = inputs["readings"].where(f.size(cells) == 7).select(*typed).dropna()
