@@ -26,8 +26,8 @@ class RunLog:
     ----------
     name : str
         Name of the dataflow.
-    clock : function, default ``time.monotonic``
-        Returns seconds; for tests.
+    clock : function, optional
+        Returns seconds, for tests; default: ``time.monotonic``.
     """
 
     def __init__(self, name: str, clock: Callable[[], float] = time.monotonic) -> None:
