@@ -11,8 +11,17 @@ from riot_ops.dataflow import Dataflow, Stream, merge
 
 __all__ = ["bargain_index"]
 
-#: Fields read from a bar: symbol, date, open, high, low, close, adjusted close, volume.
-FIELDS = {"stock": (0, "string"), "event_time": (1, "iso"), "price": (5, "double"), "volume": (7, "double")}
+#: Fields of a bar; all are read, because a line with a malformed cell is damaged: none of its values can be trusted.
+FIELDS = {
+    "stock": (0, "string"),
+    "event_time": (1, "iso"),
+    "open": (2, "double"),
+    "high": (3, "double"),
+    "low": (4, "double"),
+    "price": (5, "double"),
+    "adjusted": (6, "double"),
+    "volume": (7, "double"),
+}
 
 
 def bargain_index(
@@ -24,9 +33,9 @@ def bargain_index(
     """Build bargain index (BI): quotes joined with the volume-weighted average price (VWAP) of their stock.
 
     The sources are ``trades`` and ``quotes``; both may read one file. The closing price and the volume of a line are
-    price and volume of a trade, or asked price and offered volume of a quote; a line with a negative volume is an
-    error. The result stream is ``bargains``, with
-    the fields ``stock``, ``price``, ``volume``, ``vwap`` and ``bargain_index``.
+    price and volume of a trade, or asked price and offered volume of a quote; a line with a negative price or volume,
+    or a price that is no number, is an error. The result stream is ``bargains``, with the fields ``stock``, ``price``,
+    ``volume``, ``vwap`` and ``bargain_index``.
 
     Parameters
     ----------
@@ -66,5 +75,7 @@ def bargain_index(
 
 def _bars(flow: Dataflow, name: str) -> Stream:
     parse = t.ParseLines(fields=FIELDS, cells=8, trailing=True, skip={1: "date"})
-    sold = t.RangeFilter(by=None, bounds={"volume": (0.0, sys.float_info.max)}, on_fail="reject")
-    return flow.source(name).to(parse, id=f"parse_{name}").to(sold, id=f"check_{name}")
+    bounds = dict.fromkeys(("price", "volume"), (0.0, sys.float_info.max))
+    sold = t.RangeFilter(by=None, bounds=bounds, on_fail="reject")
+    bars = flow.source(name).to(parse, id=f"parse_{name}").to(sold, id=f"check_{name}")
+    return bars >> t.Project(fields=("stock", "price", "volume"))

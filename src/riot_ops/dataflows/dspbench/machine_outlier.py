@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any, Literal
 
 from riot_ops import tasks as t
@@ -42,7 +43,8 @@ def machine_outlier(
     Each machine that reports at one time is a point of CPU and memory load; 1 plus its distance from the centre of all
     points is the machine's score at that time. The result stream is ``alerts``, with the fields ``machine_id``,
     ``stream_score`` (over time), ``timestamp``, ``instance_score`` (at that time) and ``is_abnormal``. A reading that
-    arrives after a reading of a later time is an error (``late``).
+    arrives after a reading of a later time is an error (``late``), and so is a line with a negative load, or with a
+    cell that is neither empty nor a number.
 
     Parameters
     ----------
@@ -82,7 +84,13 @@ def machine_outlier(
     check_arguments(machine_outlier, locals())
     cells, fields, scale = FORMATS[format]
     flow = Dataflow("machine_outlier")
-    loads = flow.source("usage").to(t.ParseLines(cells=cells, fields=fields), id="parse")
+    # All cells are read, because a line with a malformed one is damaged: none of its values can be trusted.
+    read = {cell for cell, _ in fields.values()}
+    others = {f"cell_{cell}": (cell, "double", None) for cell in range(cells) if cell not in read}
+    lines = flow.source("usage").to(t.ParseLines(cells=cells, fields={**fields, **others}), id="parse")
+    bounds = dict.fromkeys(("cpu", "memory"), (0.0, sys.float_info.max))
+    lines = lines.to(t.RangeFilter(by=None, bounds=bounds, on_fail="reject"), id="check")
+    loads = lines >> t.Project(fields=("machine_id", "cpu", "memory"))
     distance = t.CenterDistance(
         fields=("cpu", "memory"),
         scales=(scale if cpu_scale is None else cpu_scale, scale if memory_scale is None else memory_scale),

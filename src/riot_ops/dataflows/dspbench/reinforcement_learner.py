@@ -44,8 +44,9 @@ def reinforcement_learner(
     """Build reinforcement learner (RL): events and rewards → a learner → the action chosen for each event.
 
     The sources are ``events``, with lines of an event and its round, and ``rewards``, with lines of an action and its
-    reward; a closed loop only has ``events``. The result stream is ``actions``, with the fields ``event_id``,
-    ``round``, ``action``, and in a closed loop ``reward``.
+    reward; a closed loop only has ``events``. Rounds count from 1; another round, or an unknown action, is an error.
+    The result stream is ``actions``, with the fields ``event_id``, ``round``, ``action``, and in a closed loop
+    ``reward``.
 
     Parameters
     ----------
@@ -129,7 +130,8 @@ def reinforcement_learner(
     lines = {name: flow.source(name) for name in named}
     read = t.ParseLines(fields={"event_id": (0, "string"), "round": (1, "int64")}, cells=2)
     no_reward = t.Project(fields=("event_id", "round"), nulls={"action": "string", "reward": "int64"})
-    events = lines["events"].to(read, id="parse_events").to(no_reward, id="event_rows")
+    counted = t.RangeFilter(by=None, bounds={"round": (1, 2**63 - 1)}, on_fail="reject")
+    events = lines["events"].to(read, id="parse_events").to(counted, id="check_events").to(no_reward, id="event_rows")
     if closed_loop:
         chosen = events.shuffle(parallelism).to(bandit, id="learner")
     else:

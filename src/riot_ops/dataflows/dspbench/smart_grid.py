@@ -27,7 +27,8 @@ def smart_grid(
 
     A line is ``id,timestamp,value,property,plug_id,household_id,house_id``, as in the DEBS 2014 Grand Challenge: a load
     in W (property 1) or work (property 0, which only advances time), seconds since 1970, and the numbers of plug,
-    household and house. A line whose time is before the time of an earlier line is an error (``late``).
+    household and house, from 0 on; any other line is an error. A line whose time is before the time of an earlier line
+    is an error, too (``late``).
 
     The result streams are ``outliers``, with the fields ``window_start``, ``window_end``, ``house_id`` and
     ``percentage``: the share of a house's plugs whose median load over the window exceeds the median of all plugs,
@@ -71,8 +72,17 @@ def smart_grid(
     size, length, every = (duration(d) if isinstance(d, str) else d for d in (window, slice_length, frequency))
     flow = Dataflow("smart_grid")
     numbers = {name: (6 - i, "int64") for i, name in enumerate(PLUG)}
-    fields = {"event_time": (1, "s"), "value": (2, "double"), "property": (3, "int64"), **numbers}
+    fields = {
+        "id": (0, "int64"),
+        "event_time": (1, "s"),
+        "value": (2, "double"),
+        "property": (3, "int64"),
+        **numbers,
+    }
+    bounds = {"property": (0, 1), **dict.fromkeys(("id", *PLUG), (0, 2**63 - 1))}
     readings = flow.source("readings").to(t.ParseLines(cells=7, fields=fields), id="parse")
+    readings = readings.to(t.RangeFilter(by=None, bounds=bounds, on_fail="reject"), id="check")
+    readings = readings >> t.Project(fields=("value", "property", *PLUG))
     ordered = readings.to_single().to(t.DropLate(), id="drop_late")
     loads = ordered.to(t.ValueFilter(field="property", values=(1,)), id="loads")
 

@@ -25,7 +25,8 @@ def traffic_monitoring(
     """Build traffic monitoring (TM): positions of cars → road of each position → average speed on that road.
 
     Its result stream is ``speeds``, with the fields ``road_id``, ``average_speed`` and ``count`` (the number of speeds
-    averaged), and the fields of the position: ``vehicle_id``, ``latitude``, ``longitude``, ``speed`` and ``bearing``.
+    averaged), and the fields of the position: ``vehicle_id``, ``latitude``, ``longitude``, ``speed`` and ``bearing``. A
+    line without a whole number in the first cell, or with a position that is not on Earth, is an error.
 
     Parameters
     ----------
@@ -66,6 +67,7 @@ def traffic_monitoring(
     check_arguments(traffic_monitoring, locals())
     flow = Dataflow("traffic_monitoring")
     fields = {
+        "id": (0, "int64"),
         "vehicle_id": (1, "string"),
         "event_time": (2, "iso"),
         "latitude": (3, "double"),
@@ -86,6 +88,9 @@ def traffic_monitoring(
     average = t.ClippedAverage(
         by=("road_id",), value="speed", output="average_speed", window=history, sigma=sigma, whole=integer
     )
+    bounds = {"latitude": (-90.0, 90.0), "longitude": (-180.0, 180.0)}
     traces = flow.source("traces").to(t.ParseLines(fields=fields, cells=7), id="parse")
+    traces = traces.to(t.RangeFilter(by=None, bounds=bounds, on_fail="reject"), id="check")
+    traces = traces >> t.Project(fields=tuple(name for name in fields if name not in ("id", "event_time")))
     matched = traces.shuffle().to(match, id="match")
     return flow.sink("speeds_sink", matched.partition_by("road_id").to(average, id="speeds"))

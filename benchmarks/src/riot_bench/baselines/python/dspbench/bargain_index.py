@@ -74,11 +74,11 @@ def _bars(lines: Iterable[bytes]) -> Iterable[tuple[str, datetime, float, float]
         try:
             at = datetime.fromisoformat(cells[1].strip())
             at = at if at.tzinfo else at.replace(tzinfo=UTC)
-            price, volume = float(cells[5]), float(cells[7])
+            _, _, _, price, _, volume = prices = [float(cell) for cell in cells[2:]]
         except ValueError:
             yield None
             continue
-        good = math.isfinite(price) and 0 <= volume < math.inf
+        good = all(map(math.isfinite, prices)) and price >= 0 and volume >= 0
         yield (cells[0], at, price, volume) if good else None
 
 

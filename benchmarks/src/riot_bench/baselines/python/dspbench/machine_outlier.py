@@ -33,7 +33,10 @@ def _batches(lines: Iterable[bytes], format: str) -> Iterator[tuple[int, list[Lo
             if len(cells) != n or not cells[machine]:
                 continue
             at, load = int(cells[time]) * unit, (cells[machine], float(cells[cpu]), float(cells[memory]))
+            others = [float(cell) for i, cell in enumerate(cells) if cell and i not in (time, machine, cpu, memory)]
         except ValueError:
+            continue
+        if min(load[1:]) < 0 or not all(map(math.isfinite, others)):
             continue
         if not (math.isfinite(load[1]) and math.isfinite(load[2])) or at > _LATEST or (batch and at < now):
             continue

@@ -142,6 +142,8 @@ def reinforcement_learner(
             number = int(cells[1])
         except ValueError:
             return
+        if number < 1:
+            return
         a = choose(number)
         chosen.append((cells[0], actions[a]))
         if closed_loop:

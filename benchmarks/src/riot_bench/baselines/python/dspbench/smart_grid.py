@@ -32,9 +32,10 @@ def _readings(lines: Iterable[bytes]) -> Iterator[Reading]:
                 continue
             time, value, kind = int(cells[1]), float(cells[2]), int(cells[3])
             plug = int(cells[6]), int(cells[5]), int(cells[4])
+            known = kind in (0, 1) and min(*plug, int(cells[0])) >= 0
         except ValueError:
             continue
-        if not now <= time <= _LATEST or not math.isfinite(value):
+        if not now <= time <= _LATEST or not known or not math.isfinite(value):
             continue
         now = time
         yield time, value, kind, plug

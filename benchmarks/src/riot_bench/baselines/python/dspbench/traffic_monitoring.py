@@ -112,6 +112,7 @@ def traffic_monitoring(
                 continue
             datetime.fromisoformat(cells[2].strip())
             lat, lon, speed = float(cells[3]), float(cells[4]), float(cells[5])
+            int(cells[0])
             int(cells[6])
         except ValueError:
             continue
