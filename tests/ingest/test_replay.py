@@ -170,11 +170,49 @@ def test_repeat_shifts_times_and_numbers(tmp_path):
     # from 1000 to 5000 ms: each repetition is 5 s later
     assert [r[1] for r in found] == [5000, None, 1000, 10_000, None, 6000, 15_000, None, 11_000]
     assert [r[0] for r in found] == list(range(9))
-    assert [r[2] for r in found] == [b"5000,a\n", b"x\n", b"1000,b\n"] * 3
+    assert [r[2] for r in found] == [
+        *(b"5000,a\n", b"x\n", b"1000,b\n"),
+        *(b"10000,a\n", b"x\n", b"6000,b\n"),
+        *(b"15000,a\n", b"x\n", b"11000,b\n"),
+    ]
     at = source.latest(source.initial(), 4)
     assert (at["file"], at["byte"], at["line"]) == (2, 7, 4)
     assert source.time_at(source.latest(source.initial(), 3)) == 10_000_000
     assert read(source, at, source.latest(at, 3), 2) == found[4:7]
+
+
+@pytest.mark.parametrize(
+    ("line", "later"),
+    [
+        (b'1422316801377,{"bt":1422316801377}', b'1422316802377,{"bt":1422316802377}'),
+        (b'1422316801377,{"bt":"1422316801377"}', b'1422316802377,{"bt":"1422316802377"}'),
+        (b"1422316801377,14223168013770,21422316801377", b"1422316802377,14223168013770,21422316801377"),
+        (b"5000,5000 items", b"6000,5000 items"),  # by chance
+        (b"9999999999999,9999999999999", b"10000000000999,10000000000999"),
+        (b"-500,x", b"500,x"),
+        (b"-1500,-1500", b"-500,-1500"),
+        (b"0,0", b"1000,0"),
+        (b"no time,1422316801377", b"no time,1422316801377"),
+        ("1422316801377,é\t".encode(), "1422316802377,é\t".encode()),
+    ],
+)
+def test_repeat_advances_times_in_the_payload(line, later, tmp_path):
+    (tmp_path / "a").write_bytes(line + b"\r\n\n")
+    found = read(replay(tmp_path / "a", repeat=2))
+    assert [r[2] for r in found] == [line + b"\r\n", b"\n", later + b"\r\n", b"\n"]
+
+
+def test_copies_of_messages_are_not_late(tmp_path):
+    lines = [
+        b'%d,{"e":[{"n":"source","sv":"a"},{"n":"light","v":"1"}],"bt":%d}' % (t, t) for t in (10**12, 10**12 + 500)
+    ]
+    (tmp_path / "a").write_bytes(b"\n".join(lines))
+    flow = ro.Dataflow("copies")
+    flow.sink("out", flow.source("city").to(t.ParseSenML(schema="city", layout="wide"), id="parse"))
+    parsed = flow.run(replay(tmp_path / "a", repeat=3))["parse"]
+    assert parsed["event_time"].cast(pa.int64()).to_pylist() == [
+        10**15 + 1000 * ms for ms in (0, 500, 1500, 2000, 3000, 3500)
+    ]
 
 
 def test_until_stops_before_the_first_later_record(tmp_path):

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from riot_ops.core.errors import ConnectorError
 from riot_ops.core.schema import TIMESTAMP
-from riot_ops.ingest.replay_kernels import NO_TIME, count_breaks, leading_times, line_ends
+from riot_ops.ingest.replay_kernels import NO_TIME, count_breaks, leading_times, line_ends, shift_times
 from riot_ops.kernels.arrays.arrow import readonly
 from riot_ops.kernels.arrays.buffers import timestamp_column
 
@@ -202,6 +202,17 @@ class LineFile:
         np.subtract(ends, base, out=offsets[1:], casting="unsafe")
         data = self.buffer.slice(base, int(ends[-1]) - base)
         return pa.Array.from_buffers(pa.binary(), n, [None, pa.py_buffer(offsets), data], 0)
+
+    def shifted_column(
+        self, starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64], times: npt.NDArray[np.int64], shift: int
+    ) -> pa.Array:
+        """Make a binary column of the lines whose times are ``shift`` µs later."""
+        offsets = np.empty(starts.size + 1, np.int64)
+        given = self.data, starts, ends, times, np.int64(shift // 1000), np.empty(20, np.uint8)
+        out = np.empty(max(1, int(shift_times(*given, np.empty(0, np.uint8), offsets))), np.uint8)
+        shift_times(*given, out, offsets)
+        column = [None, pa.py_buffer(offsets), pa.py_buffer(out)]
+        return pa.Array.from_buffers(pa.large_binary(), starts.size, column, 0).cast(pa.binary())
 
 
 def time_column(times: npt.NDArray[np.int64], shift: int) -> pa.Array:

@@ -53,8 +53,10 @@ class ReplaySource(TimedSource):
         Files are read in sorted order within a pattern or folder; files whose name ends in ``.gz`` are unpacked to a
         temporary file at first use.
     repeat : int, >= 1, default 1
-        How many times to read all files; each time the event times advance by the recorded span plus 1 s (the payload
-        does not change) and ``seq`` continues.
+        How many times to read all files; each time the event times advance by the recorded span plus 1 s, and ``seq``
+        continues. The leading number of a line advances in the payload as well, with equal numbers of ten digits or
+        more, such as the base time of SenML. Times in other formats do not change: a dataflow that parses them gets
+        late records.
     header : bool, default False
         Skip the first line of each file.
     follow : bool, default False
@@ -351,10 +353,14 @@ class ReplaySource(TimedSource):
             for ends, starts in file.chunks(part["start"], part["end"]):
                 n = ends.size
                 if self.times is not None or file.timeless(starts, ends):
-                    times = null_times(n)
+                    times, raw = null_times(n), file.column(starts, ends)
                 else:
-                    times = time_column(file.times(starts, ends), part["shift"])
-                raw = file.column(starts, ends)
+                    found = file.times(starts, ends)
+                    times = time_column(found, part["shift"])
+                    if part["shift"]:
+                        raw = file.shifted_column(starts, ends, found, part["shift"])
+                    else:
+                        raw = file.column(starts, ends)
                 batch = pa.RecordBatch.from_arrays([pa.array(np.arange(line, line + n)), times, raw], schema=RAW)
                 payload, wrong = to_utf8(raw, self.encoding)
                 if payload is not raw:

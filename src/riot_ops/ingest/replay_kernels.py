@@ -10,10 +10,12 @@ from riot_ops.kernels.arrays.byte_masks import WIDTH, equal64, low_bits
 from riot_ops.kernels.jit import kernel
 from riot_ops.kernels.text.numbers import HIGH, ZEROS, byte, digits_of, load8, lowest_byte, trailing_zeros
 
-__all__ = ["NO_TIME", "count_breaks", "leading_times", "line_ends"]
+__all__ = ["NO_TIME", "count_breaks", "leading_times", "line_ends", "shift_times"]
 
 _ONE, _ZERO = np.uint64(1), np.uint64(0)
 _BYTE, _COMMA = np.uint64(0xFF), np.uint64(44)
+#: Digits of a number that is a time wherever it occurs in a line.
+MIN_DIGITS = 10
 #: The time of a line without one.
 NO_TIME = np.iinfo(np.int64).min
 
@@ -80,6 +82,64 @@ def leading_times(data: Any, starts: Any, ends: Any, out: Any) -> Any:
             out[i] = NO_TIME
             missing += 1
     return missing
+
+
+@kernel
+def _is_digit(byte: Any) -> Any:
+    return 48 <= byte <= 57
+
+
+@kernel
+def shift_times(data: Any, starts: Any, ends: Any, times: Any, shift: Any, digits: Any, out: Any, offsets: Any) -> Any:
+    """Write lines with their leading number replaced by the number ``shift`` ms later.
+
+    So are equal numbers in the rest of the line if they have :data:`MIN_DIGITS` digits; fewer may equal it by chance.
+    Lines without a time (``times`` in µs) are copied. ``offsets`` gets the beginning of each line and the end of the
+    last one; with an empty ``out`` nothing else is written. ``digits`` is a place for 20 bytes. Return the number of
+    bytes.
+    """
+    at = np.int64(0)
+    counting = out.size == 0
+    for i in range(starts.size):
+        offsets[i] = at
+        start, end = starts[i], ends[i]
+        length = np.int64(0)
+        size = np.int64(0)
+        if times[i] != NO_TIME:
+            while start + length < end and (_is_digit(data[start + length]) or (length == 0 and data[start] == 45)):
+                length += 1
+            number = times[i] // 1000 + shift
+            rest = abs(number)
+            while rest > 0 or size == 0:
+                digits[19 - size] = 48 + rest % 10
+                rest //= 10
+                size += 1
+            if number < 0:
+                digits[19 - size] = 45
+                size += 1
+        j = start
+        while j < end:
+            same = length > 0 and data[j] == data[start] and j + length <= end
+            if same and j > start:
+                after = j + length < end and _is_digit(data[j + length])
+                same = length >= MIN_DIGITS and not _is_digit(data[j - 1]) and not after
+                k = np.int64(1)
+                while same and k < length:
+                    same = data[j + k] == data[start + k]
+                    k += 1
+            if same:
+                if not counting:
+                    for k in range(size):
+                        out[at + k] = digits[20 - size + k]
+                at += size
+                j += length
+            else:
+                if not counting:
+                    out[at] = data[j]
+                at += 1
+                j += 1
+    offsets[starts.size] = at
+    return at
 
 
 @kernel
