@@ -59,7 +59,7 @@ def test_sink_beyond_its_lag_limit_is_abandoned():
     manager.backend.run()
     assert quick.table("values").num_rows == ROWS
     found = manager.stats()
-    assert "behind" in found["failed"]["slow"]
+    assert "its sinks lag by" in found["failed"]["slow"]
     sink.opened.set()
     manager.close()
     assert len(sink.seen) + manager.backend.stats()["dropped"]["slow"]["values"] == ROWS

@@ -190,7 +190,7 @@ class LocalBackend(Driver):
         until = time.monotonic() + self.sinks.limits.patience_s
         border = poll_until(lambda: self._try_pause(change), until, interval_s=0.1)
         if border is None:
-            raise ConnectorError("no checkpoint can be written while sinks are this far behind: try again later")
+            raise ConnectorError("no checkpoint can be written while sinks lag this far: try again later")
         return border
 
     def _try_pause(self, change: PauseChange) -> dict[str, int] | None:

@@ -244,10 +244,10 @@ class SinkQueue:
             spool.put(stream, batch)
             behind = spool.nbytes
         except (OSError, RiotError) as error:
-            self.abandon(f"its sinks are behind, and the records that wait for them cannot be stored: {error}")
+            self.abandon(f"its sinks lag, and the records that wait for them cannot be stored: {error}")
             return
         if behind > self._limits.max_lag_bytes:
-            self.abandon(f"its sinks are {behind:,} bytes behind")
+            self.abandon(f"its sinks lag by {behind:,} bytes")
 
     def _full(self, size: int) -> bool:
         return self._bytes > 0 and self._bytes + size > self._limits.queue_bytes

@@ -117,7 +117,7 @@ class _PahoSubscriber(PahoLink):
         url, client_id = self.connection.url, self.connection.client_id
         if not self._short:
             _LOG.warning(
-                "the MQTT broker %s has lost the session of %r: messages published meanwhile are missing",
+                "the MQTT broker %s has lost the session of %r: messages published since then are missing",
                 url,
                 client_id,
             )
@@ -125,7 +125,7 @@ class _PahoSubscriber(PahoLink):
             self._warned_at = self._first_short_at
             _LOG.warning(
                 "does another client use the client_id %r? The MQTT broker %s ended the connection soon after it "
-                "began, and has lost the session of %r: messages published meanwhile are missing",
+                "began, and has lost the session of %r: messages published since then are missing",
                 client_id,
                 url,
                 client_id,
