@@ -98,13 +98,13 @@ def shift_times(data: Any, starts: Any, ends: Any, times: Any, shift: Any, digit
     last one; with an empty ``out`` nothing else is written. ``digits`` is a place for 20 bytes. Return the number of
     bytes.
     """
-    at = np.int64(0)
+    at: Any = np.int64(0)
     counting = out.size == 0
     for i in range(starts.size):
         offsets[i] = at
         start, end = starts[i], ends[i]
-        length = np.int64(0)
-        size = np.int64(0)
+        length: Any = np.int64(0)
+        size: Any = np.int64(0)
         if times[i] != NO_TIME:
             while start + length < end and (_is_digit(data[start + length]) or (length == 0 and data[start] == 45)):
                 length += 1
@@ -123,10 +123,8 @@ def shift_times(data: Any, starts: Any, ends: Any, times: Any, shift: Any, digit
             if same and j > start:
                 after = j + length < end and _is_digit(data[j + length])
                 same = length >= MIN_DIGITS and not _is_digit(data[j - 1]) and not after
-                k = np.int64(1)
-                while same and k < length:
-                    same = data[j + k] == data[start + k]
-                    k += 1
+                for k in range(1, length if same else 1):
+                    same = same and data[j + k] == data[start + k]
             if same:
                 if not counting:
                     for k in range(size):
