@@ -280,7 +280,7 @@ def test_reserved_fields_have_fixed_types():
 # -- text ----------------------------------------------------------------------------------------
 
 
-def spoilt(values):
+def corrupted(values):
     """Create a text column without validation, as another library may."""
     return pa.array(values, pa.binary()).view(pa.string())
 
@@ -293,13 +293,13 @@ def test_invalid_utf8_is_rejected():
         ([b"\xc3", b"\xbc", b"x"], [0, 1]),
         ([b"a\xe2\x82", b"\xac"], [0, 1]),
     ):
-        records, errors = ran({"k": "string"}, pa.table({"k": spoilt(values)}))
+        records, errors = ran({"k": "string"}, pa.table({"k": corrupted(values)}))
         assert [(e[0], e[1]) for e in errors] == [(i, "invalid_utf8") for i in bad]
         assert [r["k"] for r in records] == [
             None if v is None else v.decode() for i, v in enumerate(values) if i not in bad
         ]
     # a slice is checked without the values outside it
-    column = spoilt([b"\xff", b"ok"]).slice(1)
+    column = corrupted([b"\xff", b"ok"]).slice(1)
     assert ran({"k": "string"}, pa.record_batch({"k": column}))[1] == []
 
 
@@ -323,7 +323,7 @@ def test_dead_letters_hold_any_value():
         {
             "seq": pa.array([2**63, 1], pa.uint64()),
             "event_time": pa.array([LAST + 1, 0], US),
-            "text": spoilt([b"\xff", b"a"]),
+            "text": corrupted([b"\xff", b"a"]),
             "nested": pa.array([[LAST + 1], None], pa.list_(US)),
         }
     )

@@ -184,9 +184,9 @@ class Ledger:
         id = joined[0] if joined else self._new_group()
         group = self.groups[id]
         for other in joined[1:]:
-            gone = self.groups.pop(other)
-            self._assign_group(gone.steps, id)
-            group.members |= gone.members
+            merged_group = self.groups.pop(other)
+            self._assign_group(merged_group.steps, id)
+            group.members |= merged_group.members
         self._assign_group((step.id for step in addition.new), id)
         group.members.add(name)
         self.version += 1
@@ -213,16 +213,16 @@ class Ledger:
         steps = dict.fromkeys(self.placed[name].values())
         stopped = tuple(step for step in steps if self.users[step] == {name})
         kept = tuple(step for step in steps if self.users[step] != {name})
-        gone = set(stopped)
+        stopped_set = set(stopped)
         group = self.groups[self.group_of[next(iter(steps))]]
-        left = frozenset(group.steps - gone)
+        left = frozenset(group.steps - stopped_set)
         # each part contains a source of the dataflow: with one source the rest stays connected
-        one = not gone or sum(not self.steps[step].inputs for step in steps) == 1
+        one = not stopped_set or sum(not self.steps[step].inputs for step in steps) == 1
         return Removal(
             name,
             stopped,
             kept,
-            tuple((above, s) for s in stopped for above in self.steps[s].inputs if above not in gone),
+            tuple((above, s) for s in stopped for above in self.steps[s].inputs if above not in stopped_set),
             frozenset(s for s in kept if self.users[s] - {name} <= self.paused and not self.is_paused(s)),
             self._parts(left) if left and not one else (left,) if left else (),
         )

@@ -34,8 +34,8 @@ Numbers = npt.NDArray[np.int64]
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _M1 = np.uint64(0xBF58476D1CE4E5B9)
 _M2 = np.uint64(0x94D049BB133111EB)
-#: Use of the draws that choose lines to spoil; subclasses use smaller numbers.
-_SPOILT = 1 << 20
+#: Use of the random words that choose dirty lines; subclasses use smaller numbers.
+_DIRT = 1 << 20
 
 
 class TextLineSource(IndexedSource):
@@ -114,7 +114,7 @@ class TextLineSource(IndexedSource):
         """
         if not self.dirt:
             return lines
-        kind = np.floor(self.uniforms(_SPOILT, numbers) * (len(kinds) / share))
+        kind = np.floor(self.uniforms(_DIRT, numbers) * (len(kinds) / share))
         for number, what in enumerate(kinds):
             chosen = kind == number
             if callable(what):

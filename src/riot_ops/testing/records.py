@@ -45,7 +45,7 @@ def check_missing_and_bad_values(case: Case) -> None:
     never existed. A task computes numbers or null, never NaN.
     """
     documented = _texts(type(case.task))
-    for batch in (with_row_numbers(case.batch), *_spoilt(case)):
+    for batch in (with_row_numbers(case.batch), *_corrupted_batches(case)):
         full = TaskRun(case.task)
         out = full.push(batch)
         for error in full.errors:
@@ -86,7 +86,7 @@ def _written(task: Task, out: pa.Schema, given: pa.Schema) -> list[str]:
     return [n for n in out.names if n in writes]
 
 
-def _spoilt(case: Case) -> Iterator[pa.RecordBatch]:
+def _corrupted_batches(case: Case) -> Iterator[pa.RecordBatch]:
     """Return the input with null, NaN and infinity between its records, in each field that is read."""
     batch = case.batch
     n = batch.num_rows
@@ -100,13 +100,13 @@ def _spoilt(case: Case) -> Iterator[pa.RecordBatch]:
             continue
         for value in values:
             # every second row is a copy with the bad value
-            doubled = batch.take(pa.array(np.repeat(np.arange(n), 2)))
+            duplicated = batch.take(pa.array(np.repeat(np.arange(n), 2)))
             second = pa.array(np.arange(2 * n) % 2 == 1)
-            bad = pc.if_else(second, pa.scalar(value, kind), doubled.column(name))
-            doubled = doubled.set_column(position, batch.schema.field(name), bad)
-            if "seq" in doubled.schema.names:
-                doubled = doubled.remove_column(doubled.schema.get_field_index("seq"))
-            yield with_row_numbers(doubled)
+            bad = pc.if_else(second, pa.scalar(value, kind), duplicated.column(name))
+            duplicated = duplicated.set_column(position, batch.schema.field(name), bad)
+            if "seq" in duplicated.schema.names:
+                duplicated = duplicated.remove_column(duplicated.schema.get_field_index("seq"))
+            yield with_row_numbers(duplicated)
 
 
 def _of_one_type(case: Case) -> list[str]:

@@ -76,9 +76,9 @@ def test_noise_disorder_and_dirt():
     assert np.mean(np.diff(order) < 0) == pytest.approx(0.05, rel=0.2)
     assert sorted(order) == [*range(20_000)]
     assert sorted(int(row[1]) for row in cells(9, disorder=1.0, messages=9)) == [*range(9)]
-    spoilt = lines(EquipmentSource(), 0, 40_000)
-    short = [line for line in spoilt if line.count("\t") != 65]
-    odd = [line for line in spoilt if "x" in line]
+    dirty = lines(EquipmentSource(), 0, 40_000)
+    short = [line for line in dirty if line.count("\t") != 65]
+    odd = [line for line in dirty if "x" in line]
     assert len(short) + len(odd) == pytest.approx(40, abs=20)
     assert short
     assert odd

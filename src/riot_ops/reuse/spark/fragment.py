@@ -140,7 +140,7 @@ class Fragment:
         spec.settled = sum(step not in removed for step in spec.steps[: spec.settled])
         spec.steps = [step for step in spec.steps if step not in removed]
         spec.nodes = [step for step in spec.nodes if step not in removed]
-        spec.gone = sorted({*spec.gone, *removed})
+        spec.removed_steps = sorted({*spec.removed_steps, *removed})
         left = {
             source: {member: [step for step in steps if step not in removed] for member, steps in members.items()}
             for source, members in spec.sources.items()
@@ -232,7 +232,7 @@ class Fragment:
     def extended_by(self, new: Fragment) -> Fragment | None:
         """Return a copy that also runs the steps of ``new``; None if it lacks an input or a stage for them."""
         stateful = {step.id for step in new.steps if not isinstance(step.operator, IngestStep)}
-        if {*new.spec.steps} & {*self.spec.steps} or stateful & {*self.spec.gone}:
+        if {*new.spec.steps} & {*self.spec.steps} or stateful & {*self.spec.removed_steps}:
             return None
         if not all(map(self.reads_source, new.spec.sources)):
             return None

@@ -59,7 +59,7 @@ class FragmentSpec(msgspec.Struct):
         How many of its steps determined its stages; the others have joined later.
     since : dict of str to int
         By step that has joined, the version of the control from which on it runs.
-    gone : list of str
+    removed_steps : list of str
         Removed steps, whose state may still exist.
     layout : str
         The name of its newest layout, see :class:`~riot_ops.reuse.spark.layout.LayoutStore`.
@@ -81,7 +81,7 @@ class FragmentSpec(msgspec.Struct):
     partitions: int = 0
     settled: int = 0
     since: dict[str, int] = {}
-    gone: list[str] = []
+    removed_steps: list[str] = []
     layout: str = ""
     replaces: list[str] = []
     together: list[str] = []

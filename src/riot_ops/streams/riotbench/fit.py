@@ -61,7 +61,7 @@ TURN = 2769
 #: Half the width of a heartbeat in the ECG, seconds.
 BEAT_S = 0.02
 #: Of 2^16: nulls, and nulls and outliers.
-NULLS, SPOILT = 655, 983
+NULLS, NULLS_OR_OUTLIERS = 655, 983
 
 
 @kernel
@@ -128,7 +128,7 @@ def fit_values(
                 word = word >> np.uint64(16)
                 seen += 1
                 missing = part < NULLS
-                if NULLS <= part < SPOILT:
+                if NULLS <= part < NULLS_OR_OUTLIERS:
                     beyond = (0.1 + 0.4 * uniform(hash64(now + np.uint64(64 + c)))) * wide
                     x = limits[1, c] + beyond if part & 1 else limits[0, c] - beyond
             out[i, c] = NULL if missing else np.int64(np.floor(x * scales[c] + 0.5))

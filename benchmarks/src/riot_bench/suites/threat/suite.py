@@ -64,12 +64,12 @@ def classifier(quick: bool, sizes: Sizes | None = None) -> Iterator[Measure]:
         apart = max(apart, difference)
     trained = round(FLOWS * TRAINING_SHARE)
     how = f"over {FLOWS - trained:,} flows, networks trained on {trained:,} others"
-    told: dict[str, Callable[[ClassificationReport], float]] = {"accuracy": lambda one: one.accuracy}
+    reported: dict[str, Callable[[ClassificationReport], float]] = {"accuracy": lambda one: one.accuracy}
     for name in CLASSES:
-        told[f"precision/{name}"] = lambda one, name=name: one.precision[name]  # type: ignore[misc]
-        told[f"recall/{name}"] = lambda one, name=name: one.recall[name]  # type: ignore[misc]
-        told[f"f1/{name}"] = lambda one, name=name: one.f1[name]  # type: ignore[misc]
-    for name, figure in told.items():
+        reported[f"precision/{name}"] = lambda one, name=name: one.precision[name]  # type: ignore[misc]
+        reported[f"recall/{name}"] = lambda one, name=name: one.recall[name]  # type: ignore[misc]
+        reported[f"f1/{name}"] = lambda one, name=name: one.f1[name]  # type: ignore[misc]
+    for name, figure in reported.items():
         values = tuple(figure(one) for one in found)
         yield Measure(f"threat/classifier/{name}", median(values), "share", how, values=values)
     for row, truth in enumerate(CLASSES):

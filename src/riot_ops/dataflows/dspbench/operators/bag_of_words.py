@@ -128,10 +128,10 @@ class BagOfWords(StatelessTask):
         return map(DerivedRecords.materialize, self.derived(batch, dead))
 
     def derived(self, batch: pa.RecordBatch, dead: DeadLetters) -> Iterator[DerivedRecords]:
-        spoiled = non_utf8(batch.column(self.field))
-        if spoiled.any():
-            dead.reject(batch, spoiled, "invalid_utf8", f"{self.field} is not UTF-8")
-            batch = batch.filter(pa.array(~spoiled))
+        invalid = non_utf8(batch.column(self.field))
+        if invalid.any():
+            dead.reject(batch, invalid, "invalid_utf8", f"{self.field} is not UTF-8")
+            batch = batch.filter(pa.array(~invalid))
         for start, stop in chunk_ranges(text_lengths(batch.column(self.field))):
             yield self._counted(batch.slice(start, stop - start))
 

@@ -134,10 +134,10 @@ class LexiconSentiment(StatelessTask):
         return with_field(with_field(schema, pa.field("sentiment", pa.string())), pa.field("score", pa.float64()))
 
     def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
-        spoiled = non_utf8(batch.column(self.field))
-        if spoiled.any():
-            dead.reject(batch, spoiled, "invalid_utf8", f"{self.field} is not UTF-8")
-            batch = batch.filter(pa.array(~spoiled))
+        invalid = non_utf8(batch.column(self.field))
+        if invalid.any():
+            dead.reject(batch, invalid, "invalid_utf8", f"{self.field} is not UTF-8")
+            batch = batch.filter(pa.array(~invalid))
         column = batch.column(self.field)
         total, above, below = self._rate(column)
         if self.mode == "counts":

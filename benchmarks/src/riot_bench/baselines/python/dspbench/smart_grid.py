@@ -47,8 +47,8 @@ class _Median:
     def __init__(self) -> None:
         self.low: list[float] = []  # negated
         self.high: list[float] = []
-        self.gone_low: Counter[float] = Counter()
-        self.gone_high: Counter[float] = Counter()
+        self.removed_low: Counter[float] = Counter()
+        self.removed_high: Counter[float] = Counter()
         self.n_low = self.n_high = 0
 
     def add(self, x: float) -> None:
@@ -62,24 +62,24 @@ class _Median:
 
     def remove(self, x: float) -> None:
         if x <= -self.low[0]:
-            self.gone_low[-x] += 1
+            self.removed_low[-x] += 1
             self.n_low -= 1
         else:
-            self.gone_high[x] += 1
+            self.removed_high[x] += 1
             self.n_high -= 1
         self._level()
 
     def _level(self) -> None:
-        _prune(self.low, self.gone_low)
-        _prune(self.high, self.gone_high)
+        _prune(self.low, self.removed_low)
+        _prune(self.high, self.removed_high)
         if self.n_low > self.n_high + 1:
             heapq.heappush(self.high, -heapq.heappop(self.low))
             self.n_low, self.n_high = self.n_low - 1, self.n_high + 1
-            _prune(self.low, self.gone_low)
+            _prune(self.low, self.removed_low)
         elif self.n_high > self.n_low:
             heapq.heappush(self.low, -heapq.heappop(self.high))
             self.n_low, self.n_high = self.n_low + 1, self.n_high - 1
-            _prune(self.high, self.gone_high)
+            _prune(self.high, self.removed_high)
 
     def value(self) -> float | None:
         if not self.n_low:
@@ -172,7 +172,7 @@ class Slices:
                 if self.tick >= time:
                     break
                 self._turn((self.tick - self.first) // self.length)
-            self._tell()
+            self._emit()
             self.tick += self.every
         self._turn((time - self.first) // self.length)
 
@@ -182,7 +182,7 @@ class Slices:
 
     def end(self, time: int) -> None:
         if self.tick == time and self.first is not None:
-            self._tell()
+            self._emit()
 
     def _turn(self, number: int) -> None:
         """Store the means of the slice if a new one has begun."""
@@ -203,7 +203,7 @@ class Slices:
             houses[plug[0]] = houses.get(plug[0], 0.0) + total / n
         return found + [((house, None, None), total) for house, total in houses.items()]
 
-    def _tell(self) -> None:
+    def _emit(self) -> None:
         assert self.first is not None
         number = self.slice + 2
         slot, begin = number % (_DAY // self.length), _time(self.first + number * self.length)

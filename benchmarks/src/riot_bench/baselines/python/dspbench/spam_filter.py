@@ -100,8 +100,8 @@ def spam_filter(
             if emit_empty:
                 results.append((str(mail["id"]), 0.5, False))
             continue
-        telling = sorted([judged.get(word) or judge(word) for word in seen])[:words]
-        odds = sum(one[2] for one in telling)
+        significant = sorted([judged.get(word) or judge(word) for word in seen])[:words]
+        odds = sum(one[2] for one in significant)
         probability = 1 / (1 + math.exp(odds)) if odds < 700 else 0.0
         results.append((str(mail["id"]), probability, probability > threshold))
     return {"results": results, "table": known.rows()} if keep_table else {"results": results}

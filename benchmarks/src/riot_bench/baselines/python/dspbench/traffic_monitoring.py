@@ -36,8 +36,8 @@ class _Network:
             corners = points.tolist()
             for (x1, y1), (x2, y2) in pairwise(corners):
                 up = 1.01 * reach / _METRES
-                aside = up / math.cos(math.radians(min(max(abs(y1), abs(y2)) + up, 89.9)))
-                west, east = math.floor((min(x1, x2) - aside) / _CELL), math.floor((max(x1, x2) + aside) / _CELL)
+                margin = up / math.cos(math.radians(min(max(abs(y1), abs(y2)) + up, 89.9)))
+                west, east = math.floor((min(x1, x2) - margin) / _CELL), math.floor((max(x1, x2) + margin) / _CELL)
                 south, north = math.floor((min(y1, y2) - up) / _CELL), math.floor((max(y1, y2) + up) / _CELL)
                 for column in range(west, east + 1):
                     for row in range(south, north + 1):

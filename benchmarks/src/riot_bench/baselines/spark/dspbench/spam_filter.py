@@ -77,7 +77,7 @@ def spam_filter(inputs: Mapping[str, Any]) -> Any:
         return f.struct(*(value.alias(name) for value, name in zip(values, ("rank", "word", "odds"), strict=True)))
 
     mails = _mails(inputs["analysis"]).select("id", f.array_distinct("words").alias("words"))
-    telling = f.slice(f.array_sort(f.transform("words", judged)), 1, WORDS)
-    sums = f.aggregate(telling, f.lit(0.0), lambda total, word: total + word["odds"])
+    significant = f.slice(f.array_sort(f.transform("words", judged)), 1, WORDS)
+    sums = f.aggregate(significant, f.lit(0.0), lambda total, word: total + word["odds"])
     scored = mails.where(f.size("words") > 0).select("id", (1 / (1 + f.exp(sums))).alias("spam_probability"))
     return scored.withColumn("is_spam", f.col("spam_probability") > THRESHOLD)
