@@ -34,8 +34,10 @@ def test_senders_and_jobs():
     found = {m.measure: m for m in scaling.relay_measures((1, 2), 1, 0.1)}
     assert found["neptune/jobs/relay/2"].value > 0
     assert found["neptune/jobs/relay/lost"].met is True
+    assert 0 < found["neptune/jobs/relay/2/cores"].value < 8
     found = {m.measure: m for m in scaling.equipment_measures((1, 2), 1, 3000)}
     assert found["neptune/jobs/equipment/2"].value > 0
+    assert 0 < found["neptune/jobs/equipment/2/cores"].value < 8
     assert found["neptune/jobs/equipment/lost"].met is True
 
 
@@ -52,7 +54,9 @@ def test_job_processes_all_readings_of_the_file(tmp_path):
 
 def of_equipment(n, lost=0):
     """Reports of jobs: the first takes a second, the next two, and so on; the last one lacks readings."""
-    told = [{"messages": 1000, "rows": {"delays": 5, "alarms": 1}, "seconds": 1.0 + i} for i in range(n)]
+    told = [
+        {"messages": 1000, "rows": {"delays": 5, "alarms": 1}, "seconds": 1.0 + i, "cores": 0.5 + i} for i in range(n)
+    ]
     told[-1] = {**told[-1], "messages": 1000 - lost, "rows": {"delays": 5 - lost}} if lost else told[-1]
     return told
 
@@ -74,18 +78,22 @@ def test_equipment_jobs_count_until_the_last_one_ends(monkeypatch):
 
 
 def test_concurrent_relays_count_together(monkeypatch):
-    told = [{"rate": 100.0, "lost": 0, "disorder": 0}, {"rate": 50.0, "lost": -2, "disorder": 1}]
+    told = [
+        {"rate": 100.0, "lost": 0, "disorder": 0, "cores": 1.0},
+        {"rate": 50.0, "lost": -2, "disorder": 1, "cores": 0.5},
+    ]
     monkeypatch.setattr(scaling, "run_jobs", lambda kind, n, *_: told[:n])
     found = {m.measure.removeprefix("neptune/jobs/relay/"): m for m in scaling.relay_measures((1, 2), 2, 0.1)}
     assert (found["1"].values, found["2"].values) == ((100.0, 100.0), (150.0, 150.0))
     assert (found["1"].published, found["2"].published) == (2e6, None)
     assert found["2/fairness"].value == pytest.approx(0.9)
+    assert (found["1/cores"].values, found["2/cores"].values) == ((1.0, 1.0), (0.75, 0.75))
     assert (found["lost"].value, found["lost"].met) == (6, False)
 
 
 @pytest.mark.parametrize("lines", [990, 1010])
 def test_wrong_number_of_readings_is_reported(monkeypatch, lines):
-    told = {"messages": lines, "rows": {"delays": 5}, "seconds": 1.0}
+    told = {"messages": lines, "rows": {"delays": 5}, "seconds": 1.0, "cores": 1.0}
     monkeypatch.setattr(scaling, "run_jobs", lambda kind, n, path: [told] * n)
     *_, lost = scaling.equipment_measures((1,), 1, 1000)
     assert (lost.value, lost.met) == (10, False)

@@ -199,11 +199,15 @@ def _relay_in_process(size: int, seconds: float, buffering: Buffering) -> dict[s
 
 
 def _run_job(run: Callable[[bool], Any]) -> None:
-    """Compile, wait for the signal to begin, run, and print the result."""
+    """Compile, wait for the signal to begin, run, and print the result; a dictionary gets the mean number of cores."""
     run(True)
     print("ready", flush=True)
     sys.stdin.readline()
-    print(json.dumps(run(False)), flush=True)
+    begun, used = time.perf_counter(), time.process_time()
+    result = run(False)
+    if isinstance(result, dict):
+        result = {**result, "cores": (time.process_time() - used) / (time.perf_counter() - begun)}
+    print(json.dumps(result), flush=True)
 
 
 if __name__ == "__main__":

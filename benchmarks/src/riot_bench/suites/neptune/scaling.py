@@ -8,7 +8,7 @@ import os
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -63,6 +63,7 @@ def relay_measures(counts: Sequence[int], repetitions: int, seconds: float) -> I
         lost += sum(abs(one["lost"]) + one["disorder"] for run in runs for one in run)
         rates = [[one["rate"] for one in run] for run in runs]
         yield from _concurrent_measures("relay", n, [sum(one) for one in rates], rates, JOBS)
+        yield _cores_of_a_job("relay", n, runs)
     note = "lost, duplicated or out of order, in all runs"
     yield Measure("neptune/jobs/relay/lost", lost, "messages", note, 0, at_most=True)
 
@@ -83,6 +84,7 @@ def equipment_measures(counts: Sequence[int], repetitions: int, lines: int) -> I
             yield from _concurrent_measures(
                 "equipment", n, totals, rates, EQUIPMENT, f"; {OVER_STORM:g} times Storm's at {STORM_JOBS} jobs"
             )
+            yield _cores_of_a_job("equipment", n, runs)
     note = f"readings not processed, and differences from the number of results of one job; {lines:,} readings each"
     yield Measure("neptune/jobs/equipment/lost", lost, "messages", note, 0, at_most=True)
 
@@ -100,6 +102,13 @@ def _concurrent_measures(
         yield median_of_runs(
             f"{at}/fairness", [fairness(run) for run in rates], "share", "Jain's index of the jobs' rates: 1 is even"
         )
+
+
+def _cores_of_a_job(kind: str, n: int, runs: Sequence[Sequence[Mapping[str, Any]]]) -> Measure:
+    """Return the CPU use of a job, which is a node of the thesis here: the mean over the jobs of each run."""
+    cores = [sum(one["cores"] for one in run) / len(run) for run in runs]
+    note = f"CPU time of a job over its wall time, mean over {n} concurrent jobs on {os.cpu_count()} cores"
+    return median_of_runs(f"neptune/jobs/{kind}/{n}/cores", cores, "cores", note)
 
 
 def run_senders(n: int, seconds: float) -> tuple[float, int]:
