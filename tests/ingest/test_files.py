@@ -380,3 +380,22 @@ def test_long_files_of_another_encoding_are_read(tmp_path):
     found = flow.run(ro.read(tmp_path / "long.csv", encoding="utf-16"))["rows"].sort_by("seq")
     assert found["n"].to_pylist() == list(range(120_000))
     assert found["name"].to_pylist() == [row.partition(",")[0] for row in rows]
+
+
+@pytest.mark.parametrize(
+    ("unit", "texts", "micros"),
+    [
+        ("s", ["1714564860.1234569", "-0.0000001", "1714564861", "1.5e3", "9007199254.740993"],
+         [1714564860123456, -1, 1714564861000000, 1500000000, 9007199254740993]),
+        ("ms", ["1714564860123.4569", "9007199254740.993", "2"], [1714564860123456, 9007199254740993, 2000]),
+        ("ns", ["1329929188967032999", "0.5", "-1"], [1329929188967032, 0, -1]),
+    ],
+)  # fmt: skip
+def test_decimal_epochs_are_exact_beside_any_other(unit, texts, micros, tmp_path):
+    flow = ro.Dataflow("read")
+    flow.sink("out", flow.source("rows", schema={"event_time": "timestamp[us, tz=UTC]", "n": "int64"}))
+    for rows in (list(zip(texts, micros, strict=True)), *([one] for one in zip(texts, micros, strict=True))):
+        path = tmp_path / f"{len(rows)}-{rows[0][1]}.csv"
+        path.write_text("at,n\n" + "".join(f"{text},{i}\n" for i, (text, _) in enumerate(rows)))
+        found = flow.run(ro.read(path, time="at", time_unit=unit))["rows"].sort_by("n")
+        assert found["event_time"].cast(pa.int64()).to_pylist() == [wanted for _, wanted in rows]

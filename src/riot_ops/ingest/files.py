@@ -18,7 +18,7 @@ from riot_ops.core.casting import Problem, can_cast, cast
 from riot_ops.core.checks import check_count, check_encoding, check_flag
 from riot_ops.core.errors import ConfigError, did_you_mean
 from riot_ops.core.paths import local_path
-from riot_ops.core.schema import TIMESTAMP
+from riot_ops.core.schema import EARLIEST, LATEST, TIMESTAMP
 from riot_ops.core.source import Offset, Source, Split
 from riot_ops.ingest.file_formats import CSVFormat, FileFormat, JSONLinesFormat, ParquetFormat, naming_file
 from riot_ops.ingest.file_positions import FilePosition, ReadFile, describe_origin, parts_between, read_file
@@ -27,6 +27,8 @@ from riot_ops.ingest.partitions import Partitions, find_partitioned_files, parti
 from riot_ops.ingest.step import mark_rejected
 from riot_ops.ingest.stream_source import StreamSource
 from riot_ops.ingest.tables import Numbering
+from riot_ops.kernels.arrays.arrow import byte_spans
+from riot_ops.kernels.text.line_fields import EMPTY, GOOD, epochs
 
 __all__ = ["FileSource", "read"]
 
@@ -360,11 +362,17 @@ class FileSource(StreamSource):
 
 
 def _times_of_unit(column: pa.Array, unit: str, name: str) -> tuple[pa.Array, dict[int, Problem]]:
-    """Convert numbers of a unit since 1970, with or without a fraction, to times."""
+    """Convert numbers of a unit since 1970, with or without a fraction, to times.
+
+    Decimal fractions in text are exact, digits below a microsecond are cut off; numbers with an exponent, and floats,
+    are rounded to microseconds.
+    """
     problems: dict[int, Problem] = {}
-    if pa.types.is_floating(column.type) or pc.any(pc.match_substring(_texts(column), ".")).as_py():
+    if pa.types.is_floating(column.type):
         odd = list(range(len(column)))
         times = pa.nulls(len(column), TIMESTAMP)
+    elif pa.types.is_string(column.type) and pc.any(pc.match_substring(column, ".")).as_py():
+        times, odd = _decimal_times(pc.utf8_trim_whitespace(column), unit)
     else:
         whole, wrong = cast(column, pa.int64())
         odd = sorted(wrong)
@@ -379,5 +387,11 @@ def _times_of_unit(column: pa.Array, unit: str, name: str) -> tuple[pa.Array, di
     return times, {i: p._replace(text=f"{name} {p.text}") for i, p in problems.items()}
 
 
-def _texts(column: pa.Array) -> pa.Array:
-    return column if pa.types.is_string(column.type) else pa.array([], pa.string())
+def _decimal_times(texts: pa.Array, unit: str) -> tuple[pa.Array, list[int]]:
+    """Convert decimal numbers of a unit since 1970 to times; and the rows that are none, or out of range."""
+    data, starts, ends, valid = byte_spans(texts)
+    micros, found = np.empty(len(texts), np.int64), np.full(len(texts), EMPTY, np.int8)
+    wanted = valid if valid.size else np.ones(len(texts), np.bool_)
+    epochs(data, starts, ends, wanted, PER_SECOND["us"] // PER_SECOND[unit], micros, found)
+    good = (found == GOOD) & (micros >= EARLIEST) & (micros <= LATEST)
+    return pa.array(micros, mask=~good).view(TIMESTAMP), np.flatnonzero(wanted & ~good).tolist()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import threading
 import time
 from collections import deque
@@ -16,9 +17,12 @@ from riot_ops.connectors.mqtt.folder import FolderBroker
 from riot_ops.connectors.mqtt.memory import MemoryBroker, PublishedMessage
 from riot_ops.connectors.mqtt.spool import ID_BYTES, Message
 from riot_ops.core.backoff import Backoff
+from riot_ops.core.castable import TIME
 
 __all__ = ["MAX_HELD_MESSAGES", "FolderSubscriber", "MemorySubscriber", "Received", "Subscriber", "Subscription"]
 
+#: The forms of ISO 8601 that all readers of times take; Python reads more.
+_ISO = re.compile(TIME, re.ASCII)
 #: Maximum number of messages received but not yet on disk; further ones stay with the broker.
 MAX_HELD_MESSAGES = 1000
 
@@ -53,10 +57,12 @@ def _micros(text: str | None) -> int | None:
     if text is None:
         return None
     try:
-        if text.lstrip("-").isdecimal():
+        if text.isascii() and text.lstrip("-").isdecimal():
             number = int(text)
             return number if abs(number) < 1 << 63 else None
-        moment = datetime.fromisoformat(text)
+        if not _ISO.fullmatch(text):
+            return None
+        moment = datetime.fromisoformat(text.upper())
     except ValueError:
         return None
     moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
