@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+import random
 from datetime import UTC, datetime, timedelta
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import riot_ops as ro
 from riot_ops import tasks as t
 from riot_ops.core.errors import ConfigError
 from tests.samples import expected
+from tests.search import depth
+from tests.simulated_query import SimulatedQuery
 
 NAMES = ["id", "data", "n", "", "ü", 'q"']
 scalars = st.one_of(
@@ -506,3 +510,113 @@ def test_any_time_of_a_tweet_equals_that_of_python(moment, ahead):
     text = f"{moment:%a %b %d %H:%M:%S} {'-' if ahead < 0 else '+'}{abs(ahead) // 60:02}{abs(ahead) % 60:02} {moment.year:04}"
     (row,) = t.ParseJSON(fields={"x": ("a", "tweet")}).session().push({"payload": json.dumps({"a": text})})
     assert row["x"] == moment.replace(tzinfo=UTC) - timedelta(minutes=ahead)
+
+
+KEYS = st.sampled_from(["a", "b", "a.b", "c[0]", 'q"', "ü"])
+VALUES = st.none() | st.integers(-9, 9) | st.text('xé\\"', max_size=2)
+DOCUMENTS = st.dictionaries(
+    KEYS,
+    st.recursive(VALUES, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=3)),
+    max_size=3,
+)
+STEPS = st.lists(KEYS | st.integers(0, 2), min_size=1, max_size=3).filter(lambda steps: isinstance(steps[0], str))
+
+
+def spelled(steps):
+    """The path of these steps, with quotes where a name needs them."""
+    text = ""
+    for step in steps:
+        if isinstance(step, int):
+            text += f"[{step}]"
+            continue
+        name = '"' + step.replace("\\", "\\\\").replace('"', '\\"') + '"' if set(step) & set('."[]') else step
+        text += f".{name}" if text else name
+    return text
+
+
+def value_at(document, steps):
+    for step in steps:
+        if isinstance(step, int):
+            document = document[step] if isinstance(document, list) and step < len(document) else None
+        else:
+            document = document.get(step) if isinstance(document, dict) else None
+    return document
+
+
+@given(st.lists(DOCUMENTS, max_size=4), STEPS, STEPS, st.booleans())
+@settings(max_examples=depth(150), deadline=None)
+def test_paths_with_indexes_and_quotes_find_what_python_finds(documents, steps, others, wrapped):
+    wrapper = "w" if wrapped else None
+    lines = [json.dumps({"w": one} if wrapped else one, ensure_ascii=False) for one in documents]
+    task = t.ParseJSON(
+        fields={"v": ([spelled(steps), spelled(others)], "string", None)}, wrapper=wrapper, problems="why"
+    )
+    found = task.session().push_batch(pa.table({"payload": pa.array(lines, pa.string())}))
+    wanted = []
+    for one in documents:
+        value = value_at(one, steps)
+        value = value_at(one, others) if value is None else value
+        nested = isinstance(value, dict | list)
+        why = "wrong_type: v is an object or a list" if nested else None
+        wanted.append((None if nested or value is None else str(value), why))
+    assert [(row["v"], row["why"]) for row in found.to_pylist()] == wanted
+
+
+def test_wrapper_may_be_an_item_of_a_list():
+    task = t.ParseJSON(fields={"v": ("[1].x", "int64"), "w": ("[0][0]", "string", None)}, wrapper="data[0]")
+    session = task.session()
+    assert session.push({"payload": '{"data": [[["a"], {"x": 5}]]}'}) == [{"v": 5, "w": "a"}]
+    assert session.push({"payload": '{"data": []}'}) == []
+    assert [error["reason"] for error in session.errors] == ["missing"]
+
+
+@pytest.mark.parametrize("path", ["", "a.", "a[", "a[-1]", "a[x]", 'a"b"', '"a', "a..b", "a[0]b", "a[01]"])
+def test_malformed_paths_are_refused(path):
+    with pytest.raises(ConfigError, match="fields: the path of 'v' must be names joined by dots"):
+        t.ParseJSON(fields={"v": (path, "string")})
+    with pytest.raises(ConfigError, match="wrapper must be names joined by dots"):
+        t.ParseJSON(fields={"v": ("a", "string")}, wrapper=path)
+
+
+@pytest.mark.parametrize("path", ["n", '"n"'])
+def test_bad_optional_values_become_the_default_and_a_field_says_why(path):
+    fields = {"id": ("id", "string"), "n": (path, "double", -1.0), "at": ("at", "s", None)}
+    lines = [
+        '{"id": "a", "n": 2}',
+        '{"id": "b", "n": "warm", "at": "noon"}',
+        '{"id": "c", "n": {}}',
+        '{"n": "warm"}',
+        "no JSON",
+        '{"id": "d", "n": null, "at": 99999999999999}',
+    ]
+    table = pa.table({"seq": range(6), "payload": lines})
+    task = t.ParseJSON(fields=fields, problems="why")
+    session = task.session()
+    rows = session.push_batch(table).to_pylist()
+    assert [(row["id"], row["n"], row["at"], row["why"]) for row in rows] == [
+        ("a", 2.0, None, None),
+        ("b", -1.0, None, "bad_number: n: 'warm' is not a valid double; bad_time: at: 'noon' is not a valid s"),
+        ("c", -1.0, None, "wrong_type: n is an object or a list"),
+        ("d", -1.0, None, "out_of_range: at: '99999999999999' is outside the years 1 to 9999"),
+    ]
+    assert sorted((error["seq"], error["reason"]) for error in session.errors) == [(3, "missing"), (4, "not_json")]
+    plain = t.ParseJSON(fields=fields).session()
+    assert [row["id"] for row in plain.push_batch(table).to_pylist()] == ["a"]
+    assert len(plain.errors) == 5
+
+
+def test_field_of_problems_must_be_another():
+    for problems in ("n", "kept", ""):
+        with pytest.raises(ConfigError, match="problems must name another field than fields and keep"):
+            t.ParseJSON(fields={"n": ("n", "double", None)}, keep=("kept",), problems=problems)
+
+
+def test_reasons_of_bad_values_are_kept_by_both_runners():
+    flow = ro.Dataflow("parse")
+    task = t.ParseJSON(fields={"n": ("a[0].n", "double", None)}, problems="why")
+    flow.sink("out", flow.source("lines").to(task, id="parsed"))
+    lines = pa.table({"payload": [json.dumps({"a": [{"n": n}]}) for n in (1, "x", 3)], "event_time": pa.nulls(3)})
+    wanted = [(1.0, None), (None, "bad_number: n: 'x' is not a valid double"), (3.0, None)]
+    staged = SimulatedQuery(flow, ro.MemorySource(lines), random.Random(1), max_records=2)
+    for found in (flow.run(lines)["parsed"], staged["parsed"]):
+        assert [(row["n"], row["why"]) for row in found.sort_by("seq").to_pylist()] == wanted

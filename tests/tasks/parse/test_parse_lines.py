@@ -862,3 +862,12 @@ def test_headers_of_another_encoding_are_found():
     rows = session.push_many([{"payload": line.encode("utf-16")} for line in lines])
     assert [row["x"] for row in rows] == ["x", "y"]
     assert session.errors == []
+
+
+def test_bad_optional_cells_become_the_default_and_a_field_says_why():
+    task = t.ParseLines(fields={"id": (0, "string"), "n": (1, "int64", 0)}, delimiter=",", problems="why")
+    rows = [task.session().push({"payload": line}) for line in ("a,1", "b,x", "c")]
+    assert rows[:2] == [
+        [{"id": "a", "n": 1, "why": None}],
+        [{"id": "b", "n": 0, "why": "bad_number: n: 'x' is not a valid int64"}],
+    ]

@@ -12,6 +12,7 @@ from riot_ops.kernels.arrays.arrow import readonly
 from riot_ops.kernels.text.fast_json import new_patterns, parse_json_lines
 from riot_ops.kernels.text.json_fields import new_line_buffers, paths_table
 from riot_ops.kernels.text.json_layouts import new_layouts
+from riot_ops.kernels.text.json_paths import joined
 from riot_ops.tasks.parse.column_builder import ColumnBuilder
 from riot_ops.tasks.parse.line_cells import Mask
 
@@ -24,7 +25,7 @@ def within(wrapper: str, paths: Sequence[str]) -> tuple[str, ...]:
     >>> within("data", ("id", "user.id"))
     ('data.id', 'data.user.id')
     """
-    return tuple(f"{wrapper}.{path}" for path in paths)
+    return tuple(joined(wrapper, path) for path in paths)
 
 
 class FastJSONReader:

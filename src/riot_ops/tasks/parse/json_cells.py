@@ -21,6 +21,7 @@ from riot_ops.kernels.text.json_fields import (
     new_line_buffers,
     paths_table,
 )
+from riot_ops.kernels.text.json_paths import Steps, is_plain, parse_path
 from riot_ops.kernels.text.strings import non_utf8
 from riot_ops.tasks.parse.fast_json import within
 from riot_ops.tasks.parse.line_cells import LineCells, Mask, Numbers
@@ -44,11 +45,16 @@ class JSONCells(LineCells):
         # only the slice's own bytes: unescaping copies them
         self.data, starts, ends = data[first:last], readonly(starts - first), readonly(ends - first)
         wrapped = [] if wrapper is None else [within(wrapper, one) for one in paths]
-        table, above, nodes = paths_table(path for one in [*paths, *wrapped] for path in one)
-        at = np.zeros((2, above.size, n), np.int64)
-        kinds, read = np.zeros((above.size, n), np.int8), np.zeros(n, np.bool_)
-        room: tuple[Any, ...] = (*table, readonly(above), *new_line_buffers(above.size))
-        find_values(self.data, starts, ends, valid, *(*room, *at, kinds, read))
+        places = [path for one in [*paths, *wrapped] for path in one]
+        if all(map(is_plain, places)):
+            table, above, nodes = paths_table(places)
+        else:  # msgspec decodes all lines
+            nodes = {path: i for i, path in enumerate(dict.fromkeys(["", *([wrapper] if wrapper else ()), *places]))}
+        at = np.zeros((2, len(nodes), n), np.int64)
+        kinds, read = np.zeros((len(nodes), n), np.int8), np.zeros(n, np.bool_)
+        if all(map(is_plain, places)):
+            room: tuple[Any, ...] = (*table, readonly(above), *new_line_buffers(above.size))
+            find_values(self.data, starts, ends, valid, *(*room, *at, kinds, read))
         self.good = np.ones(n, np.bool_)
         self._invalid = non_utf8(lines)
         self._null = ~valid if valid.size else np.zeros(n, np.bool_)
@@ -105,11 +111,12 @@ class JSONCells(LineCells):
     ) -> None:
         """Decode with msgspec the lines that the kernel left open, and append their values to the data."""
         more, data = bytearray(), self.data.data
+        steps = {path: parse_path(path) for path in nodes if path}
         for row, start, end in zip(rows.tolist(), starts[rows].tolist(), ends[rows].tolist(), strict=True):
             try:
                 document = msgspec.json.decode(data[start:end], type=dict[str, msgspec.Raw])
-                objects: dict[str, Any] = {"": document}
-                values = {path: _raw_value(objects, path) for path in nodes if path}
+                holders: dict[Steps, Any] = {(): document}
+                values = {path: _raw_value(holders, step) for path, step in steps.items()}
                 texts = {path: _text_of(value) for path, value in values.items()}
             except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
                 self._no_json[row] = True
@@ -137,15 +144,20 @@ def _rows(chosen: Any) -> Any:
     return chosen[0] if isinstance(chosen, tuple) else chosen
 
 
-def _raw_value(objects: dict[str, Any], path: str) -> bytes | None:
-    """Return the JSON text at a path; ``objects`` caches the decoded objects by path."""
-    holder, _, name = path.rpartition(".")
-    if holder not in objects:
-        above = _raw_value(objects, holder)
-        nested = above is not None and above[:1] == b"{"
-        objects[holder] = msgspec.json.decode(above, type=dict[str, msgspec.Raw]) if nested and above else {}
-    found = objects[holder].get(name)
-    return None if found is None else bytes(found)
+def _raw_value(holders: dict[Steps, Any], steps: Steps) -> bytes | None:
+    """Return the JSON text at a path; ``holders`` caches the decoded objects and lists by path."""
+    *above, last = steps
+    holder = tuple(above)
+    if holder not in holders:
+        text = _raw_value(holders, holder)
+        kind: Any = {b"{": dict[str, msgspec.Raw], b"[": list[msgspec.Raw]}.get((text or b"")[:1])
+        holders[holder] = msgspec.json.decode(text, type=kind) if text and kind else None
+    found = holders[holder]
+    if isinstance(last, str):
+        value = found.get(last) if isinstance(found, dict) else None
+    else:
+        value = found[last] if isinstance(found, list) and last < len(found) else None
+    return None if value is None else bytes(value)
 
 
 def _text_of(raw: bytes | None) -> tuple[int, bytes]:

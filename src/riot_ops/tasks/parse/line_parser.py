@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from riot_ops.core.checks import check_encoding
 from riot_ops.core.dead_letters import DeadLetters
-from riot_ops.core.errors import ConfigError, did_you_mean, value_text
+from riot_ops.core.errors import ConfigError, did_you_mean, escape_surrogates, value_text
 from riot_ops.core.order import carried_fields
 from riot_ops.kernels.arrays.arrow import boolean_column
 from riot_ops.kernels.arrays.rows import filter_rows
@@ -36,6 +37,7 @@ class LineParser(StatelessTask):
     field: str = "payload"
     keep: tuple[str, ...] = ()
     encoding: str = "utf-8"
+    problems: str | None = None
 
     def validate(self) -> None:
         check_encoding(self.encoding)
@@ -44,6 +46,8 @@ class LineParser(StatelessTask):
         object.__setattr__(self, "fields", {name: self._field_spec(name, one) for name, one in self.fields.items()})
         if both := set(self.keep) & set(self.fields):
             raise ConfigError(f"keep and fields must not both have {sorted(both)[0]!r}")
+        if self.problems is not None and (not self.problems or self.problems in {*self.keep, *self.fields}):
+            raise ConfigError(f"problems must name another field than fields and keep, got {value_text(self.problems)}")
 
     def _field_spec(self, name: str, entry: Any) -> tuple[Any, ...]:
         """Check and normalise the entry of a field in ``fields``."""
@@ -75,10 +79,13 @@ class LineParser(StatelessTask):
         self.check_input(schema)
         names = [n for n in dict.fromkeys([*carried_fields(schema.names), *self.keep]) if n not in self.fields]
         parsed = [pa.field(name, CELL_TYPES[kind]) for name, (_, kind, *_) in self.fields.items()]
+        if self.problems is not None:
+            names = [name for name in names if name != self.problems]
+            parsed.append(pa.field(self.problems, pa.string()))
         return pa.schema([*(schema.field(name) for name in names), *parsed])
 
     def writes(self) -> frozenset[str] | None:
-        return frozenset(self.fields)
+        return frozenset(self.fields) | ({self.problems} if self.problems is not None else set())
 
     def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
         text = batch.column(self.field)
@@ -93,6 +100,8 @@ class LineParser(StatelessTask):
         if found is None or 2 * np.count_nonzero(found[1]) < batch.num_rows:
             return self._make_records(batch, *self._read_columns(batch, text, dead))
         columns, plain = found
+        if self.problems is not None:
+            columns = {**columns, self.problems: pa.nulls(int(np.count_nonzero(plain)), pa.string())}
         records = self._make_records(batch, columns, plain)
         if plain.all():
             return records
@@ -110,11 +119,18 @@ class LineParser(StatelessTask):
         """Read lines of any form: the fields of the valid lines, and which lines are valid."""
         lines = self._cut_lines(batch, text, dead)
         columns = {}
+        notes = _Notes(self.name())
         for number, (name, (_, kind, *default)) in enumerate(self.fields.items()):
             if not lines.good.any():  # every line is rejected already
-                return {name: pa.nulls(0, CELL_TYPES[kind]) for name, (_, kind, *_) in self.fields.items()}, lines.good
+                none = {name: pa.nulls(0, CELL_TYPES[kind]) for name, (_, kind, *_) in self.fields.items()}
+                return none | ({} if self.problems is None else {self.problems: pa.nulls(0, pa.string())}), lines.good
             first, last = self._cells(number, name)
-            column, empty = lines.column(name, first, last, kind, self._missing(lines, first, name, dead), dead)
+            problems = notes if default and self.problems is not None else dead
+            good = lines.good.copy()
+            column, empty = lines.column(name, first, last, kind, self._missing(lines, first, name, problems), problems)
+            if problems is notes:
+                empty |= good & ~lines.good
+                lines.good = good
             if not empty.any():
                 pass
             elif not default:
@@ -122,6 +138,8 @@ class LineParser(StatelessTask):
             else:
                 column = pc.if_else(pa.array(empty), pa.scalar(default[0], CELL_TYPES[kind]), column)
             columns[name] = column
+        if self.problems is not None:
+            columns[self.problems] = pa.array(map(notes.texts.get, range(batch.num_rows)), pa.string())
         if lines.good.all() or not lines.good.any():
             return {name: column[: np.count_nonzero(lines.good)] for name, column in columns.items()}, lines.good
         keep = boolean_column(lines.good)
@@ -151,3 +169,25 @@ class LineParser(StatelessTask):
     def _missing(self, lines: Any, cell: int, name: str, dead: DeadLetters) -> Mask:
         """Return where the content of a cell counts as missing; lines whose content can be no value are rejected."""
         return np.zeros(lines.good.size, np.bool_)
+
+
+class _Notes(DeadLetters):
+    """Notes why values of lines are bad, instead of rejecting the lines."""
+
+    def __init__(self, task: str) -> None:
+        super().__init__(task)
+        self.texts: dict[int, str] = {}
+
+    def reject(
+        self,
+        batch: pa.RecordBatch,
+        rows: npt.NDArray[Any],
+        reason: str,
+        message: str | Sequence[str] | pa.StringArray,
+        raw: pa.Array | None = None,
+    ) -> None:
+        given = message.to_pylist() if isinstance(message, pa.Array) else message
+        texts = [given] * rows.size if isinstance(given, str) else given
+        for row, text in zip(rows.tolist(), texts, strict=True):
+            before = f"{self.texts[row]}; " if row in self.texts else ""
+            self.texts[row] = escape_surrogates(f"{before}{reason}: {text}")

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError, value_text
+from riot_ops.kernels.text.json_paths import is_plain, parse_path
 from riot_ops.task import Case, register
 from riot_ops.tasks.parse.fast_json import FastJSONReader
 from riot_ops.tasks.parse.json_cells import JSONCells
@@ -28,10 +29,12 @@ class ParseJSON(LineParser):
     Parameters
     ----------
     fields : dict of str to (path, kind) or (path, kind, default)
-        The fields of a record. A path is a name, or the names of nested objects joined by dots; from a list of paths,
-        the first one with a value counts. Kinds are those of :class:`ParseLines`, where a ``string`` may be the text of
-        a number; ``quoted``, which must be a string of JSON; and ``tweet``, a time in ISO 8601 or of the form ``Wed Oct
-        10 20:19:24 +0000 2018``. With a default, which may be null, the value may be missing.
+        The fields of a record. A path is a name, or the names of nested objects joined by dots; ``"a[0].b"`` is
+        ``b`` in the first item of the list ``a``, and a name with dots or brackets stands in quotes, ``'"a.b"[1]'``.
+        From a list of paths, the first one with a value counts. Paths with indexes or quotes are slower. Kinds are
+        those of :class:`ParseLines`, where a ``string`` may be the text of a number; ``quoted``, which must be a string
+        of JSON; and ``tweet``, a time in ISO 8601 or of the form ``Wed Oct 10 20:19:24 +0000 2018``. With a default,
+        which may be null, the value may be missing.
     wrapper : str, optional
         Path of an object or list that a line may have: if it does, all fields are read from within it, else all from
         the line itself.
@@ -41,6 +44,9 @@ class ParseJSON(LineParser):
         Fields of the input record to keep, besides those of its order and time.
     encoding : str, default "utf-8"
         Encoding of lines of bytes, by a name that Python knows, such as "latin-1"; columns of text have none.
+    problems : str, optional
+        Field for the reasons why values of fields with a default are replaced by it, joined by ``; ``; null if there
+        is none. By default such a record is rejected.
 
     Shapes and rates
     ----------------
@@ -78,25 +84,27 @@ class ParseJSON(LineParser):
 
     def validate(self) -> None:
         super().validate()
-        if self.wrapper is not None and not all(self.wrapper.split(".")):
-            raise ConfigError(f"wrapper must be names joined by dots, got {value_text(self.wrapper)}")
+        if self.wrapper is not None and not _is_path(self.wrapper):
+            raise ConfigError(f"wrapper must be {_A_PATH}, got {value_text(self.wrapper)}")
 
     def __hash__(self) -> int:
         return hash(repr(self))
 
     def _check_location(self, name: str, place: Any) -> None:
         paths = place if isinstance(place, tuple) else (place,)
-        if not paths or not all(isinstance(p, str) and all(p.split(".")) for p in paths):
-            raise ConfigError(f"fields: the path of {name!r} must be names joined by dots, got {value_text(place)}")
+        if not paths or not all(isinstance(path, str) and _is_path(path) for path in paths):
+            raise ConfigError(f"fields: the path of {name!r} must be {_A_PATH}, got {value_text(place)}")
 
     @cached_property
-    def _fast_reader(self) -> FastJSONReader:
-        """The fast path, for lines without errors."""
+    def _fast_reader(self) -> FastJSONReader | None:
+        """The fast path, for lines without errors; None with paths other than names."""
         fields = {name: (_paths(place), *rest) for name, (place, *rest) in self.fields.items()}
-        return FastJSONReader(fields, self.wrapper)
+        places = [path for paths, *_ in fields.values() for path in paths]
+        plain = all(map(is_plain, [*places, self.wrapper or ""]))
+        return FastJSONReader(fields, self.wrapper) if plain else None
 
     def read_fast(self, text: pa.Array) -> tuple[dict[str, pa.Array], Mask] | None:
-        return self._fast_reader.read(text)
+        return None if self._fast_reader is None else self._fast_reader.read(text)
 
     def _cut_lines(self, batch: pa.RecordBatch, text: pa.Array, dead: DeadLetters) -> JSONCells:
         lines = JSONCells(batch, text, [_paths(place) for place, *_ in self.fields.values()], self.wrapper)
@@ -126,10 +134,24 @@ class ParseJSON(LineParser):
         batch = pa.RecordBatch.from_pydict({"seq": pa.array(range(7), pa.int64()), "line": lines})
         fields: dict[str, Any] = {"id": (("data.id", "id"), "string"), "n": ("n", "double", 0.0)}
         yield Case(cls(fields=fields, field="line"), batch)
+        fields = {"id": ('"data"."id"', "string", None), "n": ("n[0]", "double", 0.0)}
+        yield Case(cls(fields=fields, field="line", problems="why"), batch)
         fields = {"id": ("id", "string", None), "event_time": ("n", "s", None)}
         yield Case(cls(fields=fields, field="line", keep=("line",)), batch)
         fields = {"id": ("id", "quoted", None), "event_time": ("n", "tweet", None)}
         yield Case(cls(fields=fields, field="line", wrapper="data"), batch)
+
+
+#: What a path is, for messages.
+_A_PATH = """names joined by dots, with indexes as in 'list[0].name', or in quotes as in '"a.b"'"""
+
+
+def _is_path(text: str) -> bool:
+    try:
+        parse_path(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _paths(place: str | tuple[str, ...]) -> tuple[str, ...]:

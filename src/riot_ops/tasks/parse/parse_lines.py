@@ -67,6 +67,9 @@ class ParseLines(LineParser):
         Fields of the input record to keep, besides those of its order and time.
     encoding : str, default "utf-8"
         Encoding of lines of bytes, by a name that Python knows, such as "latin-1"; columns of text have none.
+    problems : str, optional
+        Field for the reasons why values of fields with a default are replaced by it, joined by ``; ``; null if there
+        is none. By default such a record is rejected.
 
     Shapes and rates
     ----------------
