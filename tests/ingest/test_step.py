@@ -442,7 +442,7 @@ def test_messages_of_several_sources_have_distinct_numbers():
     rows = [{"seq": 4, "value": 1.0}, {"seq": 5, "value": 2.0}]
     result = flow.run({"a": rows, "b": [{"seq": 4, "value": "warm"}], "c": rows[1:]})
     assert sorted(result["all"]["seq"].to_pylist()) == [12, 15, 17]
-    assert result.errors["seq"].to_pylist() == [13]
+    assert result.errors["seq"].to_pylist() == [4], "b rejects it, whose numbers are its own"
     apart = ro.Dataflow("apart")
     for name in ("a", "b"):  # sources that are never merged keep their numbers
         apart.sink(f"out-{name}", apart.source(name, schema={"value": "double"}).to(t.NoOp(), id=f"all-{name}"))
@@ -450,6 +450,18 @@ def test_messages_of_several_sources_have_distinct_numbers():
     one = ro.Dataflow("one")
     one.sink("out", one.source("a", schema={"value": "double"}).to(t.NoOp(), id="all"))
     assert one.run(rows)["all"]["seq"].to_pylist() == [4, 5]
+
+
+def test_number_that_would_wrap_is_rejected_where_sources_merge():
+    flow = ro.Dataflow("far")
+    a, b = (flow.source(name, schema={"value": "double"}) for name in "ab")
+    flow.sink("out", a, ro.merge(a, b).to(t.NoOp(), id="both"))
+    rows = [{"seq": n, "value": 1.0} for n in (1, 2**62)]
+    result = flow.run({"a": rows, "b": []})
+    assert result["a"]["seq"].to_pylist() == [1, 2**62] and result["both"]["seq"].to_pylist() == [2]
+    [error] = result.errors.to_pylist()
+    assert (error["task"], error["seq"], error["reason"]) == ("a", 2**62, "out_of_range")
+    assert "as message numbers of 2 sources must be" in error["message"]
 
 
 def test_messages_of_several_sources_are_spread_round_robin():

@@ -19,7 +19,7 @@ from riot_ops.core.buffering import Buffering
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.file_sink import ParquetSink
 from riot_ops.core.sink import MemorySink
-from riot_ops.dataflow import Dataflow
+from riot_ops.dataflow import Dataflow, merge
 from riot_ops.graph.selectivity import declared_selectivity
 from riot_ops.ingest.memory_source import MemorySource
 from riot_ops.ingest.pace import PacedSource
@@ -65,6 +65,19 @@ def test_counts_equal_the_records(samples: int) -> None:
     assert report.outputs == 12_345 + 1234
     assert report.selectivity == pytest.approx(1.1, abs=1e-3)
     assert len(result["kalman"]) == 12_345  # the wrapped sink still is the user's own
+
+
+@pytest.mark.parametrize("merging", ["arrival", "number"])
+def test_each_delivery_has_the_latency_of_its_message_of_several_sources(merging: str) -> None:
+    flow = Dataflow("two", merging=merging)
+    late, early = (flow.source(name, schema={"value": "double"}) for name in ("late", "early"))
+    check = t.RangeFilter(by=None, bounds={"value": (0, 7)}, on_fail="reject")
+    flow.sink("out", late, early.to(check, id="few"), merge(late, early).to(t.NoOp(), id="both"))
+    probe = Probe(samples=1000, every_s=None)
+    flow.run({"late": values(5), "early": values(10)}, probe=probe, cores=1)
+    report = probe.report()
+    assert report.rows == {"late": 5, "few": 8, "both": 15, "errors": 2}
+    assert report.latencies(-10)[0].size == 30, "the message of each is known"
 
 
 def test_errors_are_counted() -> None:

@@ -14,14 +14,13 @@ Graph = dict[str, tuple[Any, tuple[str, ...]]]
 
 
 def plain(flow: ro.Dataflow) -> Graph:
-    """Return a dataflow as such a graph; the order of a sink's inputs does not matter."""
-    sources = [n.id for n in flow.nodes_of_kind("source")]
+    """Return a dataflow as such a graph; the order of inputs does not matter."""
     found: Graph = {}
     for node in flow.nodes.values():
         inputs = tuple(e.source for e in flow.edges if e.target == node.id)
-        spreads = [(e.distribution.kind, e.distribution.fields) for e in flow.edges if e.target == node.id]
+        spreads = sorted((e.distribution.kind, e.distribution.fields) for e in flow.edges if e.target == node.id)
         if node.kind == "source":
-            found[node.id] = (("source", node.id, sources.index(node.id), len(sources)), ())
+            found[node.id] = (("source", node.id), ())
         elif node.kind == "sink":
             found[node.id] = (("sink", node.id), inputs)
         else:
@@ -48,8 +47,6 @@ def equivalent(one: Graph, u: str, other: Graph, v: str) -> bool:
     (a, above), (b, beside) = one[u], other[v]
     if a != b or len(above) != len(beside):
         return False
-    if a[0] != "sink":
-        return all(equivalent(one, p, other, q) for p, q in zip(above, beside, strict=True))
     left = list(beside)
     for p in above:
         twin = next((q for q in left if equivalent(one, p, other, q)), None)
@@ -127,8 +124,7 @@ class Sharing:
 
         def spelt(graph: Graph, s: str) -> Any:
             what, inputs = graph[s]
-            above = [spelt(graph, p) for p in inputs]
-            return [list(map(str, what)), sorted(above) if what[0] == "sink" else above]
+            return [list(map(str, what)), sorted(spelt(graph, p) for p in inputs)]
 
         users = self.users()
         steps = sorted((json.dumps(spelt(r, s)), sorted(users[s])) for r in self.running for s in r)

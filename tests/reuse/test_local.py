@@ -19,7 +19,8 @@ from riot_ops.reuse import LocalBackend, ReuseManager
 from riot_ops.streams.riotbench.city import CitySource
 from riot_ops.testing import exact
 from tests.random_flows import SCHEMA, assert_same, random_input
-from tests.reuse.local_users import Users, known, submit_any
+from tests.reuse.local_users import Got, Users, known, submit_any
+from tests.reuse.merging_dataflows import apart, expected, got, merged, sources
 from tests.reuse.sharing import overlapping_flow
 from tests.search import depth
 
@@ -86,6 +87,82 @@ def test_late_dataflow_shares_stateless_steps_without_loss(choose):
     users.backend.run()
     for name, flow in users.flows.items():
         assert_same(users.got(name, known(flow)), users.alone(name, known(flow)), flow)
+
+
+MERGING = {
+    "ada": lambda: apart("ada", "north"),
+    "bob": lambda: apart("bob", "south"),
+    "cyd": lambda: merged("cyd", ("north", "south")),
+    "dan": lambda: merged("dan", ("south", "north"), declared=("south", "north")),
+    "eve": lambda: merged("eve", ("west", "north", "south")),
+    "fay": lambda: merged("fay", ("south", "north"), high=20.0),
+}
+
+
+@pytest.mark.long
+@given(SEEDS)
+@settings(max_examples=depth(25))
+def test_dataflows_share_steps_before_merges_and_get_what_a_naive_merge_gives(choose):
+    backend = LocalBackend(batch_size=choose.randint(1, 70))
+    manager = ReuseManager(backend)
+    flows = {name: MERGING[name]() for name in choose.sample(sorted(MERGING), choose.randint(2, 6))}
+    sinks = {name: ro.MemorySink() for name in flows}
+    for name, flow in flows.items():
+        manager.submit(flow, sources(flow), sinks[name])
+    names = {source.id for flow in flows.values() for source in flow.nodes_of_kind("source")}
+    assert manager.stats()["readings"] == len(names)
+    steps = {step.label for step in (one.identity for one in manager.ledger.steps.values())}
+    assert sum(one.identity.label == "sliding_sum" for one in manager.ledger.steps.values()) == len(names), steps
+    gone = choose.choice([None, *flows])
+    for _ in range(choose.randint(0, 4)):
+        backend.turn()
+    if gone is not None:
+        manager.remove(gone)
+    backend.run()
+    for name, flow in flows.items():
+        found, wanted = got(Got(sinks[name]), flow), expected(flow, 20.0 if name == "fay" else 25.0)
+        assert all(not found[end] - wanted[end] for end in wanted)
+        assert name == gone or found == wanted
+        assert got(flow.run(sources(flow)), flow) == wanted, "a run alone gives the same"
+
+
+def test_errors_after_a_shared_merge_have_the_numbers_of_the_dataflow():
+    def flow(name, *names):
+        flow = ro.Dataflow(name)
+        streams = [flow.source(one, schema={"value": "double"}) for one in names]
+        check = t.RangeFilter(bounds={"value": (0, 20)}, by=None, on_fail="reject")
+        return flow.sink("out", ro.merge(*streams).to(check, id=f"{name}_check"))
+
+    far = {"x": [{"seq": n, "value": float(n % 100)} for n in (0, 30, 2**62)], "y": [{"seq": 2, "value": 1.0}]}
+    logs = {name: ro.MemorySource(rows) for name, rows in far.items()}
+    backend, flows, sinks = LocalBackend(), (flow("ada", "x", "y"), flow("bob", "y", "x")), {}
+    manager = ReuseManager(backend)
+    for one in flows:
+        sinks[one.name] = ro.MemorySink()
+        report = manager.submit(one, logs, sinks[one.name])
+    assert not report.new
+    backend.run()
+    for one in flows:
+        alone = one.run(logs)
+        for stream in (f"{one.name}_check", "errors"):
+            tables = (of[stream] for of in (Got(sinks[one.name]), alone))
+            rows = [
+                [{**row, "raw": None} for row in table.to_pylist()] for table in tables
+            ]  # the text is the shared one
+            found, wanted = (sorted(map(exact, given)) for given in rows)
+            assert found == wanted, (one.name, stream)
+        assert {row["task"] for row in alone.errors.to_pylist()} == {"x", f"{one.name}_check"}
+
+
+def test_step_alone_and_before_a_merge_gives_the_same_numbers():
+    backend = LocalBackend(batch_size=7)
+    manager, sinks = ReuseManager(backend), {}
+    for name in ("cyd", "ada"):
+        flow, sinks[name] = MERGING[name](), ro.MemorySink()
+        report = manager.submit(flow, sources(flow), sinks[name])
+    assert {*report.new} == {"north_out"}
+    backend.run()
+    assert got(Got(sinks["ada"]), flow) == expected(flow)
 
 
 def chain(*tasks, name="f", source="north", sink="out"):

@@ -13,6 +13,7 @@ from riot_ops import tasks as t
 from riot_ops.core.errors import ConfigError, ConnectorError, StateError
 from riot_ops.reuse import Limits, LocalBackend, ReuseManager
 from tests.random_flows import assert_same, everything, ordered, random_input
+from tests.reuse.merging_dataflows import apart, expected, got, merged, sources
 from tests.reuse.sharing import random_actions
 from tests.reuse.tapes import VALUES, Tape, flow, gone, opened
 from tests.search import depth
@@ -119,6 +120,35 @@ def test_restart_keeps_state_and_counts(tmp_path):
     manager.backend.run()
     assert sinks["ada"].values("t0") == [sum(VALUES[: i + 1]) for i in range(60)]
     manager.close()
+
+
+def test_merged_sources_continue_after_a_kill(tmp_path):
+    flows = {
+        "ada": apart("ada", "south"),
+        "cyd": merged("cyd", ("south", "north")),
+        "dan": merged("dan", ("north", "south"), declared=("south", "north")),
+    }
+    tapes = {name: Tape() for name in flows}
+
+    def start():
+        backend = LocalBackend(10, epoch_s=1e9, folder=tmp_path / "kept")
+        return ReuseManager(backend, log=tmp_path / "log", rebind=lambda name, flow: (sources(flow), tapes[name]))
+
+    manager = start()
+    reports = [manager.submit(one, sources(one), tapes[name]) for name, one in flows.items()]
+    assert not reports[-1].new
+    for _ in range(3):
+        manager.backend.turn()
+        manager.backend.commit()
+        manager.backend.turn()
+        gone(manager)
+        manager = start()
+        if "ada" in manager.names:
+            manager.remove("ada")
+    manager.backend.run()
+    manager.close()
+    for name in ("cyd", "dan"):
+        assert got(tapes[name], flows[name]) == expected(flows[name])
 
 
 def test_flushed_records_come_once(tmp_path):

@@ -546,7 +546,7 @@ def test_stream_time_of_several_sources():
     flow = ro.Dataflow("two")
     both = ro.merge(flow.source("a", schema=SCHEMA), flow.source("b", schema=SCHEMA))
     flow.sink("out", both.to(t.Window(size="10s", aggregates={"n": ("count", None)}), id="window"))
-    assert clocks(flow)["window"].streams == ("a@time", "b@time")
+    assert clocks(flow)["window"].streams == ("a@time@0+1@time", "b@time@0+1@time"), "with the numbers of both"
     slow = [{"seq": i, "event_time": EPOCH + timedelta(seconds=i), "device": "s", "value": 0.0} for i in range(3)]
     fast = [{"seq": 10, "event_time": EPOCH + timedelta(seconds=95), "device": "f", "value": 0.0}]
     assert flow.run({"a": slow, "b": fast})["window"]["n"].to_pylist() == [3, 1]

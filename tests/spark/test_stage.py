@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections import OrderedDict
 from unittest import mock
 
@@ -25,9 +26,11 @@ from riot_ops.spark.blocks import (
 )
 from riot_ops.spark.dataframe_transform import assign_labels
 from riot_ops.spark.stage import HEAD_KEY, OWNER_BUCKET, SOURCE_END, StageProcessor, join_small
-from tests.simulated_query import Chain
+from riot_ops.testing import exact
+from tests.simulated_query import Chain, SimulatedQuery
 
 SCHEMA = {"device": "string"}
+TIMED = {"event_time": "timestamp[us, tz=UTC]", "device": "string", "value": "double"}
 
 
 def counting():
@@ -44,8 +47,9 @@ def _count(by):
 class Bucket:
     """One bucket of the first keyed stage of a dataflow, with its chain and its workers."""
 
-    def __init__(self, flow, sources=("in",)):
+    def __init__(self, flow, sources=("in",), stream="in"):
         planned = plan(flow)
+        self.stream = stream
         self.labels = assign_labels(planned, 1)
         (self.label,) = self.labels[1]
         self.processor = StageProcessor(
@@ -62,7 +66,7 @@ class Bucket:
         )
         self.seq += len(devices)
         blocks = (
-            [Block(1, self.label, "in", len(devices), 0.0, 0.0, encode([batch], Buffering(codec=None)))]
+            [Block(1, self.label, self.stream, len(devices), 0.0, 0.0, encode([batch], Buffering(codec=None)))]
             if devices
             else []
         )
@@ -208,7 +212,7 @@ def test_end_of_sources_is_part_of_chain():
     flow.sink(
         "out", both.to(t.Window(count=4, partial=True, by=("device",), aggregates={"n": ("count", None)}), id="n")
     )
-    bucket = Bucket(flow, ("in", "other"))
+    bucket = Bucket(flow, ("in", "other"), "in@0+1@merged")
     assert bucket.give("a", "x", "y") == []
     assert bucket.give("b", "x", more=[bucket.end_of("in")]) == []
     assert sorted(bucket.give("c", more=[bucket.end_of("other")])) == [1, 2]
@@ -261,3 +265,19 @@ def test_state_of_another_query_is_refused():
         assert list(processor(fuse="exact").process(OWNER_BUCKET, iter(owner_check), chain)) == []
     with pytest.raises(StateError, match=r"another query: .*fuse"):
         list(processor(fuse="coarse").process(OWNER_BUCKET, iter(owner_check), chain))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(3))
+def test_time_moves_before_records_that_get_other_numbers_in_the_stage(seed, monkeypatch):
+    monkeypatch.setattr(stages, "MAX_MERGED_ROWS", 1)  # so that blocks are processed one by one where they may be
+    flow = ro.Dataflow("merged")
+    ways = [
+        flow.source(name, schema=TIMED).to(t.KalmanFilter(by=("device",)), id=f"smooth_{name}") for name in ("a", "b")
+    ]
+    window = t.Window(size="4s", by="device", aggregates={"n": ("count", None), "mean": ("mean", "value")})
+    flow.sink("out", ro.merge(*ways).to(window, id="n"))
+    log = [{"event_time": i * 1_000_000, "device": "x", "value": float(i)} for i in range(60)]
+    given = {"a": log, "b": []}
+    query = SimulatedQuery(flow, given, random.Random(seed), max_records=30, partitions=3)
+    assert sorted(map(exact, query["n"].to_pylist())) == sorted(map(exact, flow.run(given)["n"].to_pylist()))

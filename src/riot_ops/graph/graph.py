@@ -115,11 +115,15 @@ class Graph:
         return into
 
     def numbering(self) -> dict[str, tuple[int, int]]:
-        """Return ``(shift, step)`` by source: message n of the source has the number ``n * step + shift``.
+        """Return ``(shift, step)`` by source: its message n has the number ``n * step + shift``.
 
-        ``step`` is the number of sources whose records may meet in a stream. ``shift`` is the place of the source
-        among them, so that their numbers differ; where sources follow in sequence, it also keeps their ranges apart.
+        Merged by arrival, each source keeps its own numbers until its stream meets another, see
+        :mod:`riot_ops.graph.merges`. Otherwise ``step`` is the number of sources whose records may meet in a stream,
+        and ``shift`` the place of the source among them, so that their numbers differ; where sources follow in
+        sequence, it also keeps their ranges apart.
         """
+        if self.merging == "arrival":
+            return {node.id: (0, 1) for node in self.nodes_of_kind("source")}
         leads = {id: id for id in self.nodes}  # union-find: to a node of the same component
 
         def lead(id: str) -> str:

@@ -7,12 +7,16 @@ An edge that spreads records over instances becomes a :class:`Route` before its 
 record as a column. The instance is then part of the task's key. So both runners treat instances alike, and neither
 knows about distributions.
 
+Where streams of several sources merge, a :class:`~riot_ops.ingest.renumber.Renumber` before the merge makes their
+message numbers comparable. So what runs before a merge does not depend on it.
+
 For tasks that use stream time, a :class:`~riot_ops.ingest.watermarks.WatermarkGenerator` follows the step that last
 set the event times of their records: the source, or a stateless task that writes ``event_time``.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
@@ -34,16 +38,20 @@ from riot_ops.core.errors import ConfigError
 from riot_ops.core.operator import KeyedOperator, Operator, operator_clocks
 from riot_ops.core.order import next_ordinal
 from riot_ops.graph.graph import Graph
+from riot_ops.graph.merges import Merges
 from riot_ops.graph.nodes import Distribution, Edge, Node, edge_ordinals
+from riot_ops.ingest.renumber import Renumber
 from riot_ops.ingest.step import IngestStep
 from riot_ops.ingest.watermarks import WatermarkGenerator
 from riot_ops.kernels.arrays.arrow import int_column
 from riot_ops.kernels.arrays.hashing import hash_columns
 
-__all__ = ["HEARTBEAT_SUFFIX", "INSTANCE_FIELD", "WATERMARK_SUFFIX", "Route", "Step", "lower"]
+__all__ = ["HEARTBEAT_SUFFIX", "INSTANCE_FIELD", "MERGED_SUFFIX", "WATERMARK_SUFFIX", "Route", "Step", "lower"]
 
 #: Suffix of the names of watermark streams; no node can have such a name.
 WATERMARK_SUFFIX = "@time"
+#: Suffix of the names of streams with the numbers of the streams that they merge with.
+MERGED_SUFFIX = "@merged"
 #: Suffix of the names of heartbeat streams: each source has one beside its records.
 HEARTBEAT_SUFFIX = "@beats"
 #: As many votes as any run of records has.
@@ -58,7 +66,7 @@ class Route:
 
     id: str
     distribution: Distribution
-    #: Number of sources that number their messages together, see :class:`~riot_ops.ingest.step.IngestStep`.
+    #: Number of sources by which the messages are numbered.
     sources: int = 1
 
     def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
@@ -108,7 +116,7 @@ class Step:
     """One step of the running graph, with the streams that it reads."""
 
     id: str
-    operator: Operator | Route | IngestStep | WatermarkGenerator
+    operator: Operator | Route | IngestStep | Renumber | WatermarkGenerator
     inputs: tuple[str, ...]
     #: Key fields of its state.
     key: tuple[str, ...] = ()
@@ -135,28 +143,56 @@ class Step:
         return isinstance(self.operator, KeyedOperator)
 
 
-def lower(flow: Graph) -> list[Step]:
-    """Return the steps of a dataflow, each after its inputs."""
+def lower(flow: Graph, ranks: Mapping[str, int] | None = None) -> list[Step]:
+    """Return the steps of a dataflow, each after its inputs.
+
+    ``ranks`` orders the sources, see :class:`~riot_ops.graph.merges.Merges`.
+    """
     schemas = flow.schemas()
     numbering = flow.numbering()
-    counts = _counts(flow, numbering)
+    merges = Merges(flow, ranks)
     timing = _Timing(flow, schemas)
-    steps: list[Step] = []
+    found: dict[str, Step] = {}
+
+    def add(step: Step) -> str:
+        found.setdefault(step.id, step)
+        return step.id
+
+    def renumbered(stream: str, sources: tuple[int, ...], into: tuple[int, ...], suffix: str = MERGED_SUFFIX) -> str:
+        """Return the name of a stream with the numbers of more sources."""
+        step = merges.renumber(sources, into, rejects=suffix == MERGED_SUFFIX)
+        if step is None:
+            return stream
+        name = f"{stream}@{'+'.join(map(str, into))}{suffix}"
+        return add(Step(name, step, (stream,), label=stream if suffix == MERGED_SUFFIX else ""))
+
+    def watermarks(origin: str, into: tuple[int, ...]) -> str:
+        """Return the name of the stream of watermarks of another stream, with the numbers of more sources."""
+        own = merges.sources[origin]
+        beats = [
+            renumbered(source + HEARTBEAT_SUFFIX, merges.sources[source], own, WATERMARK_SUFFIX)
+            for source in timing.sources_of(origin)
+        ]
+        step = Step(origin + WATERMARK_SUFFIX, timing.watermark_generator(origin), (origin, *beats), schema=WATERMARKS)
+        return renumbered(add(step), own, into, WATERMARK_SUFFIX)
+
     for node in flow.topological_order():
         if node.kind == "source":
             schema = schemas[node.id]
-            steps.append(Step(node.id, IngestStep(schema, *numbering[node.id]), (node.id,), schema=schema))
+            add(Step(node.id, IngestStep(schema, *numbering[node.id]), (node.id,), schema=schema))
         if node.task is None:
             continue
-        edges = flow.inputs(node.id)
+        edges, own = merges.inputs(node.id), merges.sources[node.id]
         spread = edges[0].distribution
         plain = node.task.stateless_equivalent() if isinstance(node.task, KeyedOperator) else None
         known = node.task if plain is None else plain
         key = known.by if isinstance(known, KeyedOperator) else ()
         partition: tuple[str, ...] | None = key if isinstance(known, KeyedOperator) else None
-        inputs = tuple(e.source for e in edges)
+        inputs = tuple(renumbered(e.source, merges.sources[e.source], own) for e in edges)
         if any(_needs_route(e.distribution, key, known) for e in edges):
-            inputs = tuple(_route(steps, e, counts[e.source]) for e in edges)
+            inputs = tuple(
+                add(_route(e, stream, merges.count(node.id))) for e, stream in zip(edges, inputs, strict=True)
+            )
             if partition is not None:
                 key, partition = (*key, INSTANCE_FIELD), (INSTANCE_FIELD,)
         elif spread.kind == "hash" and partition is not None and set(spread.fields) <= set(key):
@@ -166,22 +202,11 @@ def lower(flow: Graph) -> list[Step]:
         ordinals = [edge_ordinals(e, schemas[e.source]) for e in edges]
         numbered = max(ordinals, key=len) if len({len(one) for one in ordinals}) > 1 else ()
         task, clock = timing.timed(node) if plain is None else (plain, None)
-        for stream in clock.streams if clock is not None else ():
-            if all(step.id != stream for step in steps):
-                steps.append(timing.watermark_step(stream))
-        steps.append(
-            Step(node.id, task, inputs, key, partition, spread.parallelism, numbered, clock, schema=schemas[node.id])
-        )
-    return steps
-
-
-def _counts(flow: Graph, numbering: dict[str, tuple[int, int]]) -> dict[str, int]:
-    """Return the number of sources that number the messages of each node's stream together."""
-    counts: dict[str, int] = {}
-    for node in flow.topological_order():
-        above = [edge.source for edge in flow.inputs(node.id)]
-        counts[node.id] = counts[above[0]] if above else numbering[node.id][1]
-    return counts
+        if clock is not None:
+            streams = tuple(watermarks(origin, own) for origin in timing.origins_of(node))
+            clock = replace(clock, streams=streams)
+        add(Step(node.id, task, inputs, key, partition, spread.parallelism, numbered, clock, schema=schemas[node.id]))
+    return list(found.values())
 
 
 class _Timing:
@@ -220,8 +245,7 @@ class _Timing:
         if not operator_clocks(node.task):
             return node.task, None
         above = [edge.source for edge in self._flow.inputs(node.id)]
-        origins = dict.fromkeys(origin for source in above for origin in self._origins[source])
-        for origin in origins:
+        for origin in self.origins_of(node):
             kind = (
                 self._schemas[origin].field("event_time").type if "event_time" in self._schemas[origin].names else None
             )
@@ -233,7 +257,7 @@ class _Timing:
         lags = {self._lag[source] for source in above}
         own = operator_clocks(node.task)
         clock = StepClock(
-            tuple(origin + WATERMARK_SUFFIX for origin in origins),
+            (),
             self._resolution,
             max(lags),
             self._ahead[node.id],
@@ -248,13 +272,19 @@ class _Timing:
                 return task, replace(clock, lag=0)
         return node.task, clock
 
-    def watermark_step(self, stream: str) -> Step:
-        """Return the step that emits the watermarks of a stream and of its sources' heartbeats."""
-        origin = stream.removesuffix(WATERMARK_SUFFIX)
-        beats = (source + HEARTBEAT_SUFFIX for source in self._sources[origin])
+    def origins_of(self, node: Node) -> tuple[str, ...]:
+        """Return the nodes that set the event times of the records that a node reads."""
+        above = (edge.source for edge in self._flow.inputs(node.id))
+        return tuple(dict.fromkeys(origin for source in above for origin in self._origins[source]))
+
+    def sources_of(self, node: str) -> tuple[str, ...]:
+        """Return the source nodes of a node's records."""
+        return self._sources[node]
+
+    def watermark_generator(self, origin: str) -> WatermarkGenerator:
+        """Return the operator that emits the watermarks of a stream and of its sources' heartbeats."""
         votes = 1 if not self._cell else EVERY_RECORD if origin in self._meeting else AGREEING
-        marks = WatermarkGenerator(self._resolution, self._cell, votes)
-        return Step(stream, marks, (origin, *beats), schema=WATERMARKS)
+        return WatermarkGenerator(self._resolution, self._cell, votes)
 
     def _analyse(self, node: Node) -> None:
         above = [edge.source for edge in self._flow.inputs(node.id)]
@@ -290,7 +320,6 @@ def _needs_route(spread: Distribution, key: tuple[str, ...], task: Operator) -> 
     return spread.kind in ("shuffle", "custom")
 
 
-def _route(steps: list[Step], edge: Edge, sources: int) -> str:
+def _route(edge: Edge, stream: str, sources: int) -> Step:
     name = f"{edge.source}->{edge.target}"
-    steps.append(Step(name, Route(name, edge.distribution, sources), (edge.source,)))
-    return name
+    return Step(name, Route(name, edge.distribution, sources), (stream,))

@@ -21,6 +21,7 @@ from riot_ops.graph.graph import Graph
 from riot_ops.graph.lowering import HEARTBEAT_SUFFIX, INSTANCE_FIELD, Route, Step, lower
 from riot_ops.graph.nodes import ERRORS_STREAM
 from riot_ops.graph.remote_lookup import RemoteLookup, find_remote_lookups
+from riot_ops.ingest.renumber import Renumber
 from riot_ops.ingest.step import IngestStep
 from riot_ops.ingest.watermarks import WatermarkGenerator
 
@@ -113,10 +114,11 @@ class Plan:
             limit = f", at most {stage.parallelism} buckets" if stage.parallelism else ""
             lines.append(f"stage {stage.index} ({where}{limit})")
             for step in stage.steps:
-                if isinstance(step.operator, (IngestStep, WatermarkGenerator)):
-                    continue  # belongs to its source
+                if isinstance(step.operator, (IngestStep, Renumber, WatermarkGenerator)):
+                    continue  # belongs to its source, or to its readers
                 kind = "keyed by " + (", ".join(step.key) or "nothing") if step.keyed else "stateless"
-                lines.append(f"  {step.id} <- {', '.join(step.inputs)}  [{kind}]")
+                inputs = ", ".join(stream.partition("@")[0] for stream in step.inputs)
+                lines.append(f"  {step.id} <- {inputs}  [{kind}]")
             to_sinks = sorted({self.parts.get(s, s) for s in stage.outputs} & self.sinks)
             if to_sinks:
                 lines.append(f"  => sink: {', '.join(to_sinks)}")
@@ -290,6 +292,8 @@ class _Planner:
 def _writes(step: Step) -> frozenset[str] | None:
     if isinstance(step.operator, Route):
         return frozenset({INSTANCE_FIELD})
+    if isinstance(step.operator, Renumber):
+        return frozenset({"seq"})
     if isinstance(step.operator, WatermarkGenerator):
         return frozenset()
     assert isinstance(step.operator, Operator)

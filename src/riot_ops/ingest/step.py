@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from riot_ops.core.castable import PER_SECOND
 from riot_ops.core.casting import Problem, can_cast, cast, flat_list, from_values, plain_schema, to_python
@@ -27,7 +26,8 @@ from riot_ops.core.errors import ConfigError, did_you_mean, escape_surrogates, v
 from riot_ops.core.order import is_ordinal
 from riot_ops.core.schema import EARLIEST, LATEST, TIMESTAMP
 from riot_ops.core.source import parse_heartbeat
-from riot_ops.kernels.arrays.arrow import byte_spans, int_column
+from riot_ops.ingest.renumber import Renumber
+from riot_ops.kernels.arrays.arrow import byte_spans
 from riot_ops.kernels.text.strings import non_utf8
 
 __all__ = [
@@ -97,10 +97,6 @@ def check_source_fields(name: str, have: pa.Schema, want: pa.Schema) -> None:
             )
 
 
-#: The largest number of a message.
-MAX_NUMBER = 2**63 - 1
-
-
 @dataclass(frozen=True)
 class IngestStep:
     """The step between a source and its first tasks, see the description of the module.
@@ -110,8 +106,8 @@ class IngestStep:
     schema : pyarrow.Schema
         The schema that the dataflow declares; :meth:`apply` returns exactly this schema.
     source_index, source_count : int, default 0 and 1
-        Since each source numbers its own messages, message n becomes number ``n * source_count + source_index`` of the
-        dataflow, see :meth:`riot_ops.graph.graph.Graph.numbering`; with one source that is n.
+        Where sources are read as one log, message n becomes number ``n * source_count + source_index`` of the dataflow,
+        see :meth:`riot_ops.graph.graph.Graph.numbering`; otherwise it keeps n.
     """
 
     schema: pa.Schema
@@ -151,34 +147,30 @@ class IngestStep:
         if not found:
             return []
         seq, times = zip(*found, strict=True)
-        numbers = pa.array([n * self.source_count + self.source_index for n in seq], pa.int64())
+        numbers = self._numbering.numbers(pa.array(seq, pa.int64()))
         return [pa.RecordBatch.from_arrays([numbers, pa.array(times, TIMESTAMP)], schema=WATERMARKS)]
+
+    @cached_property
+    def _numbering(self) -> Renumber:
+        return Renumber((self.source_index,), self.source_count)
+
+    def _has_own_numbers(self, batch: pa.RecordBatch) -> bool:
+        """Whether the messages have numbers of their source that are not those of the dataflow."""
+        column = batch.schema.get_field_index("seq")
+        return self.source_count > 1 and column >= 0 and types.is_int64(batch.schema.field(column).type)
 
     def _unnumbered(self, batch: pa.RecordBatch) -> Problems:
         """Find the records whose number among the messages of all sources is beyond int64."""
-        column = batch.schema.get_field_index("seq")
-        if self.source_count == 1 or column < 0 or not types.is_int64(batch.schema.field(column).type):
+        if not self._has_own_numbers(batch):
             return {}
-        values = int_column(batch.column(column))
-        limit = (MAX_NUMBER - self.source_index) // self.source_count
-        if not values.size or (values.max() <= limit and values.min() >= -limit):
-            return {}
-        text = f"is not between -{limit} and {limit}, as message numbers of {self.source_count} sources must be"
-        rows = np.flatnonzero((values > limit) | (values < -limit)).tolist()
-        return {row: Problem("out_of_range", f"seq = {values[row]} {text}") for row in rows}
+        rows, texts = self._numbering.beyond(batch.column("seq"))
+        return {row: Problem("out_of_range", f"seq {text}") for row, text in zip(rows.tolist(), texts, strict=True)}
 
     def _renumbered(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        column = batch.schema.get_field_index("seq")
-        if self.source_count == 1 or column < 0 or not types.is_int64(batch.schema.field(column).type):
+        if not self._has_own_numbers(batch):
             return batch
-        original = batch.column(column)
-        if original.null_count:
-            numbers = pc.add(pc.multiply(original, self.source_count), self.source_index)  # rejected where it wraps
-        else:
-            values = int_column(original) * self.source_count
-            values += self.source_index
-            numbers = pa.array(values)
-        return batch.set_column(column, batch.schema.field(column), numbers)
+        column = batch.schema.get_field_index("seq")
+        return batch.set_column(column, batch.schema.field(column), self._numbering.numbers(batch.column(column)))
 
     def _selected(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Select the declared fields, with their original types."""

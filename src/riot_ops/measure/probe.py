@@ -28,8 +28,10 @@ from riot_ops.core.paths import local_path, temporary_folder
 from riot_ops.core.sink import Message, Sink, Writer
 from riot_ops.core.source import Offset, Source, Split, WrappedSource
 from riot_ops.graph.graph import Graph
+from riot_ops.graph.merges import Merges, numbered_as
 from riot_ops.graph.nodes import ERRORS_STREAM
 from riot_ops.graph.selectivity import declared_selectivity
+from riot_ops.ingest.renumber import Renumber
 from riot_ops.kernels.arrays.arrow import int_column
 from riot_ops.measure.clock_offsets import ClockOffsets
 from riot_ops.measure.probe_report import ARRIVED, COMMITTED, NO_SEQ, SENT, Report
@@ -108,6 +110,7 @@ class Probe:
         if folder is None:
             weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
         self._flow: Graph | None = None
+        self._turns: dict[str, tuple[int, int]] = {}
         self._sources: dict[str, Any] = {}
         self._by_commit = False
         self._ended = math.inf
@@ -126,14 +129,14 @@ class Probe:
             raise ConfigError("a probe measures one run: make another one")
         self._flow, self._by_commit = flow, by_commit
         streams = (*flow.nodes, ERRORS_STREAM)
-        turns = flow.numbering()
+        self._turns, numbers = _numbering(flow)
         self._sources = {
-            name: ProbedSource(source, self.folder, i, *turns[name]) if isinstance(source, Source) else source
+            name: ProbedSource(source, self.folder, i, *self._turns[name]) if isinstance(source, Source) else source
             for i, (name, source) in enumerate(sources.items())
         }
         if self._tree is not None:
             self._tree.start()
-        return self._sources, {n: ProbedSink(s, self.folder, streams, self.samples) for n, s in sinks.items()}
+        return self._sources, {n: ProbedSink(s, self.folder, streams, self.samples, numbers) for n, s in sinks.items()}
 
     def ended(self) -> None:
         """Note the end of the input: no message triggers later deliveries."""
@@ -179,8 +182,20 @@ class Probe:
             None if self._tree is None else self._tree.usage(),
             declared_selectivity(self._flow) if self.selectivity is None else self.selectivity,
             clocks.skew(),
-            [self._flow.numbering()[name] for name in self._sources],
+            [self._turns[name] for name in self._sources],
         )
+
+
+def _numbering(flow: Graph) -> tuple[dict[str, tuple[int, int]], dict[str, Renumber]]:
+    """Return numbers that tell apart the messages of all sources: ``(shift, step)`` by source; a step for each stream.
+
+    The streams whose messages have such numbers already are left out.
+    """
+    nodes = flow.nodes_of_kind("source")
+    if flow.merging != "arrival" or len(nodes) == 1:
+        return flow.numbering(), {}
+    found = {id: Renumber(sources, len(nodes)) for id, sources in Merges(flow).sources.items()}
+    return {node.id: (place, len(nodes)) for place, node in enumerate(nodes)}, found
 
 
 def _host(path: Path) -> str:
@@ -284,15 +299,27 @@ class ProbedSource(WrappedSource):
 class ProbedSink(Sink):
     """Wrap a sink to sample the numbers of the messages that arrive."""
 
-    def __init__(self, sink: Sink, folder: Path, streams: Sequence[str], samples: int) -> None:
+    def __init__(
+        self,
+        sink: Sink,
+        folder: Path,
+        streams: Sequence[str],
+        samples: int,
+        numbers: Mapping[str, Renumber] | None = None,
+    ) -> None:
         self.sink = sink
+        self._numbers = numbers or {}
         self.__dict__["in_process"] = sink.in_process  # elsewhere it is one of the class
         self._folder, self._samples = folder, samples
         self._streams = {name: i for i, name in enumerate(streams)}
 
     def writer(self, batch_id: int, partition: int) -> Writer:
         return ProbedWriter(
-            self.sink.writer(batch_id, partition), _Log(self._folder, "arrived"), self._streams, self._samples
+            self.sink.writer(batch_id, partition),
+            _Log(self._folder, "arrived"),
+            self._streams,
+            self._samples,
+            self._numbers,
         )
 
     def commit(self, batch_id: int, messages: Sequence[Message]) -> None:
@@ -326,8 +353,16 @@ class ProbedSink(Sink):
 class ProbedWriter(Writer):
     """Combine samples of several batches, which may be small, into entries."""
 
-    def __init__(self, writer: Writer, log: _Log, streams: Mapping[str, int], samples: int) -> None:
+    def __init__(
+        self,
+        writer: Writer,
+        log: _Log,
+        streams: Mapping[str, int],
+        samples: int,
+        numbers: Mapping[str, Renumber] | None = None,
+    ) -> None:
         self._writer, self._log, self._streams, self._samples = writer, log, streams, samples
+        self._numbers = numbers or {}
         self._gathered: list[tuple[int, float, float, pa.Array]] = []
 
     def write(self, stream: str, batch: pa.RecordBatch) -> None:
@@ -338,11 +373,30 @@ class ProbedWriter(Writer):
         place = batch.schema.get_field_index("seq")
         seq = pa.nulls(n, INT64) if place < 0 else batch.column(place)
         k = min(n, self._samples)
+        rows = None
         if k < n:
-            seq = seq.take(pa.array((2 * np.arange(k) + 1) * n // (2 * k)))
+            rows = pa.array((2 * np.arange(k) + 1) * n // (2 * k))
+            seq = seq.take(rows)
+        if self._numbers:
+            seq = self._renumbered(stream, seq, batch, rows)
         self._gathered.append((self._streams[stream], n / k, time.time(), seq))
         if len(self._gathered) >= GATHERED:
             self._note()
+
+    def _renumbered(self, stream: str, seq: pa.Array, batch: pa.RecordBatch, rows: pa.Array | None) -> pa.Array:
+        """Return the numbers of sampled rows of a stream as numbers that tell apart the messages of all sources."""
+        if stream != ERRORS_STREAM:
+            return self._numbers[stream].numbers(seq) if seq.type == INT64 else seq
+        # a rejected record has a number of the stream that the task reads
+        tasks = (batch.column("task") if rows is None else batch.column("task").take(rows)).to_pylist()
+        steps = [self._numbers.get(numbered_as(task)) for task in tasks]
+        return pa.array(
+            [
+                number if step is None or number is None else step.numbers(pa.array([number], INT64))[0].as_py()
+                for step, number in zip(steps, seq.to_pylist(), strict=True)
+            ],
+            INT64,
+        )
 
     def _note(self) -> None:
         if not self._gathered:

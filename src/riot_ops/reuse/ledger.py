@@ -13,10 +13,19 @@ from typing import Any
 
 from riot_ops.reuse.signature import StepIdentity
 
-__all__ = ["Addition", "Group", "Ledger", "PauseChange", "Removal", "RunningStep", "SharingRule"]
+__all__ = ["Addition", "Group", "Ledger", "PauseChange", "Removal", "RunningStep", "SharingRule", "step_number"]
 
 #: Whether a step of a new dataflow may share a running step.
 SharingRule = Callable[[StepIdentity, str], bool]
+
+
+def step_number(step: str) -> int:
+    """The number in the id of a running step: steps that began later have higher ones.
+
+    >>> step_number("city.12")
+    12
+    """
+    return int(step.rpartition(".")[2])
 
 
 @dataclass(frozen=True)
@@ -194,7 +203,7 @@ class Ledger:
 
     def reserve_ids(self, steps: Iterable[str]) -> None:
         """Give these ids to no other step."""
-        self._next = max([self._next, *(int(step.rpartition(".")[2]) + 1 for step in steps)])
+        self._next = max([self._next, *(step_number(step) + 1 for step in steps)])
 
     def _new_group(self) -> int:
         id = max(self.groups, default=-1) + 1

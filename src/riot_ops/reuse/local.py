@@ -440,8 +440,9 @@ def open_endpoints(
     fresh: dict[str, SharedSource] = {}
     try:
         fresh, bindings = sources.open(deployments, (one.submission for one in sinks.queues.values()), source_names)
-        for _, submission in deployments:
-            made.append(sinks.open(submission, None if positions is None else positions[submission.name]))
+        for addition, submission in deployments:
+            position = None if positions is None else positions[submission.name]
+            made.append(sinks.open(submission, position, addition.placed))
         yield fresh, bindings, made
     except BaseException:
         for queue in made:

@@ -2,12 +2,12 @@
 
 Two steps do the same work if they run the same task with the same parameters over the same inputs, distributed in the
 same way, and so on up to the sources. A signature is the SHA-256 of exactly that. Neither the names of steps nor
-anything downstream is part of it.
+the order in which streams merge nor anything downstream is part of it.
 
 - A **task** is its name, version and parameters, including defaults. A user's function is the label and revision given
   for it; without a revision it is equal to no other, even with equal code. So is a task with an unnamed secret.
-- A **source** is its description, its declared fields and its role: where messages of several sources are numbered
-  together, its place among these sources; where several are read as one log, also the others.
+- A **source** is its description and its declared fields; where several are read as one log, also its place in that
+  log and the others. Of source nodes that read the same, each is another source.
 - A **sink** is its name and type.
 """
 
@@ -21,6 +21,7 @@ import json
 import math
 import uuid
 import weakref
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -34,6 +35,7 @@ from riot_ops.core.secret import Secret
 from riot_ops.core.sink import Sink
 from riot_ops.core.source import Source
 from riot_ops.graph.graph import Graph
+from riot_ops.graph.merges import Merges
 from riot_ops.graph.nodes import Edge, Node
 from riot_ops.reuse.errors import DescriptorError
 
@@ -58,7 +60,7 @@ class StepIdentity:
     label : str
         Name of the task; of a source or sink, its own name.
     inputs : tuple of str
-        The nodes that it reads: of a task in the order of its edges, of a sink in that of their signatures.
+        The nodes that it reads, in the order of their signatures.
     stateful : bool
         Whether the step or one upstream has state, so that its records depend on when it began.
     lookback : Lookback or None
@@ -112,44 +114,52 @@ def identify_steps(
     sinks : mapping of str to Sink, optional
         The sink bound to each sink node; by default a sink has no type.
     """
-    into: dict[str, list[Edge]] = {id: [] for id in flow.nodes}
-    for edge in flow.edges:
-        into[edge.target].append(edge)
+    merges = Merges(flow)
     roles = _roles(flow, sources)
     found: dict[str, StepIdentity] = {}
     for node in flow.topological_order():
-        edges = into[node.id]
-        above = [found[e.source] for e in edges]
-        stateful = any(one.stateful for one in above)
+        edges = merges.inputs(node.id)
+        inputs = sorted((found[e.source].signature, _distribution(e), e.source) for e in edges)
+        order = tuple(source for *_, source in inputs)
+        stateful = any(found[source].stateful for source in order)
         if node.kind == "source":
             read, _, shift, _, together = role = roles[node.id]
             source_key = digest("reading", read, shift if together else 0, together)
             found[node.id] = StepIdentity(digest("source", *role), "source", node.id, source_key=source_key)
         elif node.task is not None:
-            inputs = [(e.source, _distribution(e), one.signature) for e, one in zip(edges, above, strict=True)]
-            signature = digest("task", _task(node.task), [rest for _, *rest in inputs])
-            order = tuple(source for source, *_ in inputs)
+            alike = [found[e.source].signature for e in merges.indistinct(node.id)]
+            signature = digest(
+                "task", _task(node.task), [[spread, one] for one, spread, _ in inputs], *([alike] if alike else [])
+            )
             stateful |= node.task.stateful
             found[node.id] = StepIdentity(signature, "task", node.task.name(), order, stateful, node.task.lookback())
         else:
-            ends = sorted((one.signature, e.source) for e, one in zip(edges, above, strict=True))
             sink = None if sinks is None else sinks.get(node.id)
-            signature = digest("sink", node.id, None if sink is None else type(sink).__name__, [end for end, _ in ends])
-            found[node.id] = StepIdentity(signature, "sink", node.id, tuple(source for _, source in ends), stateful)
+            kind = None if sink is None else type(sink).__name__
+            signature = digest("sink", node.id, kind, [one for one, *_ in inputs])
+            found[node.id] = StepIdentity(signature, "sink", node.id, order, stateful)
     return found
 
 
 def _roles(flow: Graph, sources: Mapping[str, Source] | None) -> dict[str, tuple[Any, ...]]:
-    """By source node: its input, its fields, its place in the numbering, and the sources read as one log."""
+    """By source node: its input, its fields, a number, and the sources read as one log with their number.
+
+    The number is the place in that log. Without a log it tells apart source nodes that read the same.
+    """
     numbering = flow.numbering()
     nodes = flow.nodes_of_kind("source")
     read = {node.id: _read(node, None if sources is None else sources.get(node.id)) for node in nodes}
     roles: dict[str, tuple[Any, ...]] = {}
+    alike: Counter[str] = Counter()
     for node in nodes:
         shift, of = numbering[node.id]
         assert node.schema is not None
         fields = [[f.name, str(f.type), f.nullable] for f in node.schema]
-        together = [] if of == 1 or flow.merging == "arrival" else [flow.merging, *read.values()]
+        together = [flow.merging, *read.values()] if of > 1 else []
+        if not together:
+            same = digest(read[node.id], fields)
+            shift = alike[same]
+            alike[same] += 1
         roles[node.id] = (read[node.id], fields, shift, of, together)
     return roles
 

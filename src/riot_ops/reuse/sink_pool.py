@@ -11,6 +11,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter, deque
+from collections.abc import Mapping
 from typing import Any
 
 from riot_ops.reuse.errors import describe_error
@@ -40,9 +41,11 @@ class SinkPool:
         self._thread: threading.Thread | None = None
         self._current: tuple[SinkQueue, float] | None = None
 
-    def open(self, submission: Submission, position: SinkPosition | None = None) -> SinkQueue:
+    def open(
+        self, submission: Submission, position: SinkPosition | None = None, placed: Mapping[str, str] | None = None
+    ) -> SinkQueue:
         """Open the sinks of a dataflow, possibly at a kept position; raise if a sink of a new one cannot begin."""
-        return SinkQueue(submission, self.limits, self.ready, self.durable, position)
+        return SinkQueue(submission, self.limits, self.ready, self.durable, position, placed)
 
     def add(self, queue: SinkQueue) -> None:
         """Add the queue of a new dataflow."""

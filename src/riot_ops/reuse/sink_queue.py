@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 import pyarrow as pa
@@ -65,6 +65,8 @@ class SinkQueue:
         As for :class:`~riot_ops.reuse.sink_writer.SinkWriter`.
     position : SinkPosition, optional
         Position of the sinks before a restart.
+    placed : mapping of str to str, optional
+        As for :class:`~riot_ops.reuse.sink_writer.SinkWriter`.
 
     Attributes
     ----------
@@ -85,11 +87,12 @@ class SinkQueue:
         ready: deque[SinkQueue],
         durable: bool = False,
         position: SinkPosition | None = None,
+        placed: Mapping[str, str] | None = None,
     ) -> None:
         if position is None:
-            self.writer = SinkWriter(submission, durable=durable)
+            self.writer = SinkWriter(submission, durable=durable, placed=placed)
         else:
-            self.writer = SinkWriter(submission, position.epoch, durable, restarted=True, gaps=position.gaps)
+            self.writer = SinkWriter(submission, position.epoch, durable, True, position.gaps, placed)
             self.writer.rows = position.rows
         self.paused = False
         #: The tables in which it subscribes, and the keys there.

@@ -9,8 +9,10 @@ from collections.abc import Mapping
 import pyarrow as pa
 
 from riot_ops.core.sink import Writer, result_batch
+from riot_ops.graph.merges import numbered_as
+from riot_ops.graph.nodes import ERRORS_STREAM
 from riot_ops.reuse.errors import FailedBeforeError, describe_error
-from riot_ops.reuse.submission import Submission
+from riot_ops.reuse.submission import Submission, own_numbers
 from riot_ops.runtime.binding import end_sinks
 from riot_ops.runtime.folder_lock import FolderLock
 
@@ -47,6 +49,8 @@ class SinkWriter:
         Whether the dataflow ran before a restart: a sink that cannot begin then counts as failed since.
     gaps : mapping of str to str, optional
         Gaps from before a restart.
+    placed : mapping of str to str, optional
+        The running step of each node: shared streams then get the numbers of the dataflow.
 
     Raises
     ------
@@ -61,9 +65,11 @@ class SinkWriter:
         durable: bool = False,
         restarted: bool = False,
         gaps: Mapping[str, str] | None = None,
+        placed: Mapping[str, str] | None = None,
     ) -> None:
         self._submission = submission
         self._ordinals = submission.flow.result_ordinals()
+        self._numbers = {} if placed is None else own_numbers(submission.flow, placed)
         self._durable = durable
         self._lock = FolderLock(())
         self.failures: list[Exception] = []
@@ -127,7 +133,9 @@ class SinkWriter:
         self._uncommitted[name] = Counter()
 
     def write(self, stream: str, batch: pa.RecordBatch) -> None:
-        """Write records of a stream; its name is the dataflow's own."""
+        """Write records of a stream, or rejected records of one step; their names are the dataflow's own."""
+        if self._numbers:
+            batch = self._with_own_numbers(stream, batch)
         whole = True
         batch = result_batch(batch, self._ordinals)
         for name in self._submission.routes.get(stream, ()):
@@ -148,6 +156,14 @@ class SinkWriter:
         else:
             self.lost[stream] += batch.num_rows
             self._missed[stream] += batch.num_rows
+
+    def _with_own_numbers(self, stream: str, batch: pa.RecordBatch) -> pa.RecordBatch:
+        if stream == ERRORS_STREAM and batch.num_rows:
+            stream = numbered_as(batch.column("task")[0].as_py())
+        place, step = batch.schema.get_field_index("seq"), self._numbers.get(stream)
+        if step is None or place < 0:
+            return batch
+        return batch.set_column(place, batch.schema.field(place), step.numbers(batch.column(place)))
 
     def incomplete_sinks(self, include_all: bool) -> dict[str, str]:
         """Return the sinks that lack records, and why; with ``include_all`` all sinks, if there was a failure."""

@@ -16,6 +16,8 @@ from riot_ops.core.source import Source
 from riot_ops.dataflow import Dataflow
 from riot_ops.graph.graph import Graph
 from riot_ops.graph.lowering import HEARTBEAT_SUFFIX, WATERMARK_SUFFIX, Route, Step, lower
+from riot_ops.graph.merges import Merges
+from riot_ops.ingest.renumber import Renumber
 from riot_ops.ingest.stream_source import StreamSource
 from riot_ops.ingest.watermarks import WatermarkGenerator
 from riot_ops.reuse.errors import (
@@ -29,7 +31,7 @@ from riot_ops.reuse.errors import (
     EmptyDataflowError,
     NotDeduplicatedError,
 )
-from riot_ops.reuse.ledger import Addition
+from riot_ops.reuse.ledger import Addition, step_number
 from riot_ops.reuse.signature import StepIdentity, identify_steps
 from riot_ops.reuse.warm_up import add_warm_flags
 from riot_ops.runtime.binding import bind_sinks, bind_sources
@@ -49,6 +51,7 @@ __all__ = [
     "check_sink_folders",
     "describe_submission",
     "lower_placed",
+    "own_numbers",
     "replace_iterators",
     "without_iterators",
 ]
@@ -339,33 +342,64 @@ def lower_placed(flow: Dataflow, placed: Mapping[str, str]) -> list[tuple[Step, 
     """Lower a dataflow under the ids of its running steps.
 
     Returns each step with the node that needs it and the dataflow's name for it. A stream may have watermarks of
-    several resolutions; the step ids include the resolution.
+    several resolutions; the step ids include the resolution. All dataflows that merge sources number their messages
+    alike, see :func:`own_numbers`.
     """
-    steps = lower(flow)
-    ids: dict[str, str] = {}
+    steps = lower(flow, _source_ranks(flow, placed))
+    ids = dict(placed)
+    ids |= {node.id + HEARTBEAT_SUFFIX: placed[node.id] + HEARTBEAT_SUFFIX for node in flow.nodes_of_kind("source")}
     for step in steps:
-        if isinstance(step.operator, WatermarkGenerator):
-            place = step.id.removesuffix(WATERMARK_SUFFIX)
-            marks = step.operator
-            ids[step.id] = f"{placed[place]}@{marks.resolution}!{marks.cell}x{marks.votes}{WATERMARK_SUFFIX}"
-        elif isinstance(step.operator, Route):
+        marks = step.operator
+        if isinstance(marks, WatermarkGenerator):
+            place = placed[step.id.removesuffix(WATERMARK_SUFFIX)]
+            ids[step.id] = f"{place}@{marks.resolution}!{marks.cell}x{marks.votes}{WATERMARK_SUFFIX}"
+        elif isinstance(marks, Renumber):
+            (stream,) = step.inputs
+            ids[step.id] = ids[stream] + step.id.removeprefix(stream)
+        elif isinstance(marks, Route):
             source, _, target = step.id.partition("->")
             ids[step.id] = f"{placed[source]}->{placed[target]}"
-        else:
-            ids[step.id] = placed[step.id]
-            ids[step.id + HEARTBEAT_SUFFIX] = placed[step.id] + HEARTBEAT_SUFFIX
+    needed: dict[str, set[str]] = {}
+    for step in reversed(steps):
+        nodes = {step.id} if step.id in flow.nodes else needed.get(step.id, set())
+        for stream in (*step.inputs, *(step.clock.streams if step.clock is not None else ())):
+            needed.setdefault(stream, set()).update(nodes)
+    rank = {node: place for place, node in enumerate(flow.nodes)}
     found: list[tuple[Step, str, str]] = []
     for step in steps:
-        own = replace(step, id=ids[step.id], inputs=tuple(ids[stream] for stream in step.inputs))
+        own = replace(step, id=ids[step.id], inputs=_distinct(ids[stream] for stream in step.inputs), label="")
         if step.clock is not None:
-            own = replace(own, clock=replace(step.clock, streams=tuple(ids[s] for s in step.clock.streams)))
-        nodes = [step.id]
-        if isinstance(step.operator, WatermarkGenerator):  # needed by each step whose clock reads it
-            nodes = [s.id for s in steps if s.clock is not None and step.id in s.clock.streams]
-        elif isinstance(step.operator, Route):
-            nodes = [step.id.partition("->")[2]]
-        found += [(own, node, step.name) for node in nodes]
+            own = replace(own, clock=replace(step.clock, streams=_distinct(ids[s] for s in step.clock.streams)))
+        readers = [step.id] if step.id in flow.nodes else sorted(needed[step.id], key=rank.__getitem__)
+        found += [(own, node, step.name) for node in readers]
     return found
+
+
+def own_numbers(flow: Dataflow, placed: Mapping[str, str]) -> dict[str, Renumber]:
+    """Return, by stream of a dataflow, the step that gives its messages the numbers that they have in a run alone.
+
+    In shared merges sources are in the order in which they began to run, and in a dataflow in the order of their
+    declaration. Streams for which both are the same are left out.
+    """
+    if len(flow.nodes_of_kind("source")) == 1 or flow.merging != "arrival":
+        return {}
+    ranks = _source_ranks(flow, placed)
+    declared = [*dict.fromkeys(ranks.values())]
+    found = {}
+    for node, sources in Merges(flow, ranks).sources.items():
+        own = sorted(sources, key=declared.index)
+        if own != [*sources]:
+            found[node] = Renumber(tuple(map(own.index, sources)), len(sources))
+    return found
+
+
+def _source_ranks(flow: Dataflow, placed: Mapping[str, str]) -> dict[str, int]:
+    return {node.id: step_number(placed[node.id]) for node in flow.nodes_of_kind("source")}
+
+
+def _distinct(streams: Iterable[str]) -> tuple[str, ...]:
+    """Streams without repetitions, as of sources that run as one step."""
+    return tuple(dict.fromkeys(streams))
 
 
 class StepReferences:

@@ -15,6 +15,7 @@ from riot_ops.core.order import TIMER_ORDINALS, ordinals
 from riot_ops.core.output_checks import checked_batches, checked_mask
 from riot_ops.graph.lowering import HEARTBEAT_SUFFIX, INSTANCE_FIELD, Route, Step
 from riot_ops.graph.nodes import ERRORS_STREAM
+from riot_ops.ingest.renumber import Renumber
 from riot_ops.ingest.step import IngestStep
 from riot_ops.ingest.watermarks import WatermarkGenerator
 from riot_ops.kernels.arrays.arrow import int_column
@@ -28,7 +29,7 @@ __all__ = ["Batches", "Engine"]
 
 Batches = dict[str, list[pa.RecordBatch]]
 #: Kinds of steps that process the batches of a stream one by one.
-BATCHWISE = ("stateless", "filter", "plumbing")
+BATCHWISE = ("stateless", "filter", "plumbing", "numbers")
 
 
 class Engine:
@@ -214,6 +215,10 @@ class Engine:
             batches = [with_ordinals(b, step.numbered) for b in batches]
         before = dead.count
         results: list[Any]
+        if kind == "numbers":
+            results = [operator.apply(b, dead) for b in batches]
+            self._count(step, 0, dead.count - before)
+            return results
         if kind == "plumbing":
             results = [operator.apply(b, dead) for b in batches]
         elif kind == "filter":
@@ -342,6 +347,8 @@ def _kind(operator: Any) -> str:
     """Classify an operator once: ``isinstance`` is slow for classes with abstract methods."""
     if isinstance(operator, WatermarkGenerator):
         return "watermarks"
+    if isinstance(operator, Renumber):
+        return "numbers"
     if isinstance(operator, (Route, IngestStep)):
         return "plumbing"
     if isinstance(operator, FilterOperator):

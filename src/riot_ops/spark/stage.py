@@ -28,6 +28,7 @@ from riot_ops.core.operator import KeyedOperator
 from riot_ops.core.sink import FanOutWriter
 from riot_ops.graph.lowering import WATERMARK_SUFFIX
 from riot_ops.graph.plan import Plan
+from riot_ops.ingest.renumber import Renumber
 from riot_ops.kernels.arrays.arrow import int_column
 from riot_ops.kernels.arrays.derived import DerivedRecords
 from riot_ops.kernels.arrays.selection import materialize
@@ -203,8 +204,10 @@ class StageProcessor:
         blocks = [b for b in blocks if b.stream != SOURCE_END and not b.stream.startswith(FLUSHED_PREFIX)]
         for block in (*blocks, *flushed):
             packer.stamp(block.first_us, block.last_us)
+        # numbers of records that are renumbered here say nothing about watermarks with the new numbers
         full_batch = any(
-            isinstance(s.operator, KeyedOperator) and s.operator.needs_full_batch for s in self._stage.steps
+            isinstance(s.operator, Renumber) or (isinstance(s.operator, KeyedOperator) and s.operator.needs_full_batch)
+            for s in self._stage.steps
         )
         lookups = [b for b in blocks if b.stream.startswith((REQUEST, REPLY, TEXTS))]
         blocks = [b for b in blocks if not b.stream.startswith((REQUEST, REPLY, TEXTS))]

@@ -12,6 +12,7 @@ from riot_ops.core.errors import ConnectorError
 from riot_ops.graph.lowering import lower
 from riot_ops.graph.plan import NoStageError, plan_steps
 from riot_ops.reuse import ReuseManager
+from tests.reuse import merging_dataflows as merging
 from tests.reuse.spark.fake_spark import FakeSpark, Gated
 from tests.reuse.spark.keyed_dataflows import ROWS, Got, N, alone, below, dataflow, kalman, ordered, rows
 from tests.runtime.test_repartition import Pairs
@@ -204,6 +205,72 @@ def test_joined_dataflow_resumes_after_a_kill(tmp_path):
     smooth = [row for row in rows(flows["ada"].run(ro.MemorySource(ROWS)), "t0") if row["seq"] >= first]
     got = sorted(row["seq"] for row in rows(Got(sinks["bob"]), "t2"))
     assert got == [row["seq"] for row in smooth if row["value"] <= 9.0]
+
+
+MERGING = {
+    "ada": lambda: merging.apart("ada", "north"),
+    "bob": lambda: merging.apart("bob", "south"),
+    "cyd": lambda: merging.merged("cyd", ("north", "south")),
+    "dan": lambda: merging.merged("dan", ("south", "north"), declared=("south", "north")),
+    "eve": lambda: merging.merged("eve", ("south", "north"), high=20.0),
+}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("join", [False, True])
+@pytest.mark.parametrize("order", [("ada", "bob", "cyd", "dan", "eve"), ("eve", "cyd", "ada", "dan", "bob")])
+def test_queries_share_steps_before_merges(tmp_path, join, order):
+    """Also over removals, compactions and kills, each dataflow gets what a naive merge gives."""
+    flows = {name: MERGING[name]() for name in order}
+    sinks = {name: ro.ParquetSink(tmp_path / name) for name in flows}
+
+    def bound(flow):
+        return {name: Gated(one, tmp_path / "gate") for name, one in merging.sources(flow).items()}
+
+    def open():
+        return ReuseManager(
+            FakeSpark(tmp_path / "back", join=join),
+            log=tmp_path / "log.jsonl",
+            rebind=lambda name, flow: (bound(flow), sinks[name]),
+        )
+
+    manager = open()
+    new = {name: len(manager.submit(flow, bound(flow), sinks[name]).new) for name, flow in flows.items()}
+    assert new == ({"ada": 4, "bob": 4, "cyd": 3, "dan": 0, "eve": 3} if order[0] == "ada" else
+                   {"eve": 9, "cyd": 3, "ada": 1, "dan": 0, "bob": 1})  # fmt: skip
+    assert manager.stats()["readings"] == 2
+    (tmp_path / "gate").write_text("20")
+    manager.remove(order[1])
+    manager.backend.kill()
+    manager.journal.close()
+    manager = open()
+    manager.defragment()
+    manager.backend.kill()
+    manager.journal.close()
+    manager = open()
+    Gated(ro.MemorySource([]), tmp_path / "gate").open()
+    assert manager.backend.wait(30) and not manager.stats()["failed"]
+    for name, flow in flows.items():
+        if name != order[1]:
+            wanted = merging.expected(flow, 20.0 if name == "eve" else 25.0)
+            assert merging.got(Got(sinks[name]), flow) == wanted, name
+    for name in manager.names:
+        manager.remove(name)
+    assert manager.stats()["fragments"] == 0
+    manager.close()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("join", [False, True])
+def test_numbers_of_a_merge_are_made_once(tmp_path, join):
+    manager = ReuseManager(FakeSpark(tmp_path / "back", join=join))
+    for name in ("ada", "bob", "cyd", "eve"):
+        flow = MERGING[name]()
+        bound = {source: Gated(one, tmp_path / "gate") for source, one in merging.sources(flow).items()}
+        manager.submit(flow, bound, ro.MemorySink())
+    steps = [step for one in manager.backend.fragments.values() for step in one.spec.steps if step.endswith("@merged")]
+    assert len(steps) == len({*steps}) == 2
+    manager.close()
 
 
 def test_plan_with_settled_stages():

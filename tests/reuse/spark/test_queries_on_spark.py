@@ -19,6 +19,7 @@ from riot_ops.core.errors import ConfigError
 from riot_ops.reuse import Request, ReuseManager, SparkBackend
 from riot_ops.streams.riotbench.city import CitySource
 from riot_ops.testing import exact
+from tests.reuse import merging_dataflows as merging
 from tests.reuse import test_shared_source as shared
 from tests.reuse.spark import serving_job
 from tests.reuse.spark.fake_spark import Gated
@@ -74,6 +75,28 @@ def test_actions_do_not_wait_for_the_trigger(spark, tmp_path):
     manager.remove("bob")
     manager.close()
     assert time.monotonic() - begun < 10, "a waiting query is stopped at once"
+
+
+def test_steps_before_a_merge_are_shared_and_give_what_a_naive_merge_gives(spark, tmp_path):
+    backend = SparkBackend(spark, tmp_path / "back", max_records=25)
+    manager = ReuseManager(backend)
+    flows = {
+        "ada": merging.apart("ada", "north"),
+        "bob": merging.apart("bob", "south"),
+        "cyd": merging.merged("cyd", ("north", "south")),
+        "dan": merging.merged("dan", ("south", "north"), declared=("south", "north")),
+    }
+    sinks, new = {name: ro.ParquetSink(tmp_path / name) for name in flows}, {}
+    for name, flow in flows.items():
+        bound = {source: Gated(one, tmp_path / "gate") for source, one in merging.sources(flow).items()}
+        new[name] = len(manager.submit(flow, bound, sinks[name]).new)
+    assert new == {"ada": 4, "bob": 4, "cyd": 3, "dan": 0} and backend.stats()["readings"] == 2
+    (tmp_path / "gate").touch()
+    manager.remove("bob")
+    assert backend.wait(90)
+    for name in ("ada", "cyd", "dan"):
+        assert merging.got(Got(sinks[name]), flows[name]) == merging.expected(flows[name]), name
+    manager.close()
 
 
 def test_dataflows_start_and_end_while_queries_run(spark, tmp_path):  # P15

@@ -10,6 +10,7 @@ from riot_ops.core.errors import StateError
 from riot_ops.core.source import Source
 from riot_ops.graph.lowering import HEARTBEAT_SUFFIX, Step
 from riot_ops.graph.nodes import ERRORS_STREAM
+from riot_ops.ingest.renumber import Renumber
 from riot_ops.ingest.step import IngestStep
 from riot_ops.ingest.watermarks import WatermarkGenerator
 from riot_ops.reuse.shared_source import SharedSource, check_exclusive, has_placeholder, required_sources
@@ -191,16 +192,22 @@ def join_running(new: Placement, fragments: Mapping[str, Fragment]) -> tuple[Pla
 
 
 def _owner(step: Step, node: str, owners: Mapping[str, str | None], fragments: Mapping[str, Fragment]) -> str | None:
-    """Return the fragment that runs a step.
+    """Return the fragment that runs a step; None if it must run beside its node.
 
     An auxiliary step that the manager does not know runs in the fragment of its node or, for watermarks, of its input.
+    Numbers for a merge come from any fragment that has them, after a restart from the one that its node's fragment
+    reads.
     """
     if step.id in owners:
         return owners[step.id]
     near = [owners.get(node)]
     if isinstance(step.operator, WatermarkGenerator):
         near.insert(0, owners.get(step.inputs[0]))
-    return next((one for one in near if one is not None and step.id in fragments[one].spec.origins), None)
+    elif isinstance(step.operator, Renumber):
+        sound = (name for name, one in fragments.items() if one.failure is None and step.id not in one.disabled_streams)
+        near += sound if near == [None] else [name for one in near if one for name in fragments[one].spec.topics]
+    known = (one for one in near if one is not None and one in fragments)
+    return next((one for one in known if step.id in fragments[one].spec.origins), None)
 
 
 def first_messages(

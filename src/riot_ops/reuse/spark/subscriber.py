@@ -113,7 +113,8 @@ class Subscriber:
         self.limits: Mapping[str, int] = {}
         self.dropped = Counter(progress.dropped)
         epoch = progress.epoch if resumes_epoch else None
-        self.writer = SinkWriter(submission, epoch, durable=True, restarted=restored, gaps=progress.gaps)
+        gaps, placed = progress.gaps, progress.placed
+        self.writer = SinkWriter(submission, epoch, durable=True, restarted=restored, gaps=gaps, placed=placed)
 
     @property
     def name(self) -> str:

@@ -16,6 +16,7 @@ from riot_bench.harness.discard import DiscardSink
 from riot_bench.harness.input_lines import InputLines
 from riot_bench.harness.measure import Measure
 from riot_ops.graph.lowering import Route, Step
+from riot_ops.ingest.renumber import Renumber
 from riot_ops.ingest.step import IngestStep
 from riot_ops.ingest.watermarks import WatermarkGenerator
 from riot_ops.measure.metrics import quantiles
@@ -90,7 +91,7 @@ def _observed_engine() -> Iterator[dict[str, OperatorCost]]:
         outputs: Sequence[pa.RecordBatch],
         seconds: float,
     ) -> None:
-        if isinstance(step.operator, (IngestStep, WatermarkGenerator, Route)):
+        if isinstance(step.operator, (IngestStep, Renumber, WatermarkGenerator, Route)):
             return
         cost = found.setdefault(step.name, OperatorCost())
         cost.add(inputs, outputs, seconds)
