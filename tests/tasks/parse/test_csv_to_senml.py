@@ -216,3 +216,17 @@ def test_messages_of_the_sample_data_parse_to_the_same_values(sample_data):
         assert [e["n"] for e in message["e"]] == list(CITY.columns[1:])
         assert message["e"][0]["sv"] == line.split(",")[1]
         assert [e["v"] for e in message["e"][1:]] == [float(v) for v in line.split(",")[2:]]
+
+
+def test_lines_of_another_encoding_are_converted():
+    lines = ["é,1000,2.5".encode("latin-1"), b"m,1000,2.5", b"\x81,1000,2.5", None]
+    batch = pa.RecordBatch.from_pydict({"seq": pa.array(range(4), pa.int64()), "payload": pa.array(lines, pa.binary())})
+    session = CSVToSenML(schema="grid", encoding="cp1252").session()
+    found = session.push_batch(batch)["payload"].to_pylist()
+    assert [json.loads(message)["e"][0]["sv"] for message in found] == ["é", "m"]
+    assert sorted((e["seq"], e["reason"]) for e in session.errors) == [(2, "invalid_encoding"), (3, "missing")]
+    usual = CSVToSenML(schema="grid").session()
+    assert len(usual.push_batch(batch)) == 1
+    assert sorted((e["seq"], e["reason"]) for e in usual.errors) == [(0, "malformed"), (2, "malformed"), (3, "missing")]
+    with pytest.raises(ConfigError, match="encoding must be"):
+        CSVToSenML(schema="grid", encoding="utf-9")

@@ -16,7 +16,7 @@ __all__ = ["voip_stream"]
 #: caller, and from it on. Each half has one kind of delimiter, so that each delimiter is valid only in its place.
 HALVES = {"ends": ((0, 3), "string"), "record": ((3, 7), "string")}
 ENDS = {"caller": (0, "string"), "callee": (1, "string"), "event_time": (2, "iso"), "timestamp": (2, "iso")}
-RECORD = {"duration": (3, "double"), "established": (4, "bool")}
+RECORD = {"answered": (2, "iso"), "duration": (3, "double"), "established": (4, "bool")}
 KEY, PAIR = ("caller",), ("caller", "callee")
 #: Field with the result of each branch for a call, until the branches are joined.
 VALUE = "value"
@@ -133,9 +133,8 @@ def voip_stream(
     pair: dict[str, Any] = (
         {"by": PAIR} if exact else {"fields": PAIR, "capacity": variation_size, "error": variation_error}
     )
-    varied = (
-        parsed.to(lengths, id="records").partition_by(*PAIR).to(t.NoveltyFlag(output="new_callee", **pair), "variation")
-    )
+    calls = parsed.to(lengths, id="records") >> t.Project(fields=(*PAIR, "timestamp", "duration", "established"))
+    varied = calls.partition_by(*PAIR).to(t.NoveltyFlag(output="new_callee", **pair), "variation")
     established = t.ValueFilter(field="established", values=(True,))
     outgoing = varied.to(established, id="established")
 

@@ -12,11 +12,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from riot_ops.core.checks import check_encoding
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.schema import StreamSchema, stream_schema
 from riot_ops.kernels.arrays.arrow import byte_spans, readonly
 from riot_ops.kernels.text.csv.senml_writer import BAD_TIME, OK, OPEN_QUOTE, WRONG_COLUMNS, csv_to_senml
+from riot_ops.kernels.text.encodings import to_utf8
 from riot_ops.kernels.text.strings import name_table, non_utf8, without_marks
 from riot_ops.task import Case, Requirement, StatelessTask, register, replace_column, with_field
 
@@ -41,6 +43,8 @@ class CSVToSenML(StatelessTask):
     delimiter : str, default ","
         One ASCII character between the columns. A column in double quotes may contain the delimiter,
         line breaks, and doubled quotes.
+    encoding : str, default "utf-8"
+        Encoding of lines of bytes, by a name that Python knows, such as "latin-1"; columns of text have none.
 
     Shapes and rates
     ----------------
@@ -56,7 +60,7 @@ class CSVToSenML(StatelessTask):
     ``wrong_columns`` (more or fewer than the schema has), ``bad_time`` (neither integer
     milliseconds nor an ISO date-time; a time without an offset is UTC, and digits below a
     millisecond are cut off), ``malformed`` (an open quote, a second line, text that is not UTF-8),
-    ``missing`` (null).
+    ``invalid_encoding`` (text that is not in another encoding), ``missing`` (null).
 
     References
     ----------
@@ -79,9 +83,11 @@ class CSVToSenML(StatelessTask):
     schema: str | StreamSchema = "city"
     field: str = "payload"
     delimiter: str = ","
+    encoding: str = "utf-8"
 
     def validate(self) -> None:
         stream_schema(self.schema)
+        check_encoding(self.encoding)
         if len(self.delimiter) != 1 or not self.delimiter.isascii() or self.delimiter in '"\r\n':
             raise ConfigError(
                 "csv_to_senml: delimiter must be one ASCII character other than a quote or a "
@@ -106,11 +112,12 @@ class CSVToSenML(StatelessTask):
     def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
         schema = self.columns
         raw = batch.column(self.field)
-        lines = without_marks(raw.cast(pa.binary()) if pa.types.is_null(raw.type) else raw)
+        lines, wrong_encoding = to_utf8(raw.cast(pa.binary()) if pa.types.is_null(raw.type) else raw, self.encoding)
+        lines = without_marks(lines)
         data, starts, ends, valid = byte_spans(lines)
-        null = ~valid if valid.size else np.zeros(batch.num_rows, np.bool_)
+        null = ~valid & ~wrong_encoding if valid.size else np.zeros(batch.num_rows, np.bool_)
         invalid = non_utf8(lines)
-        skip = null | invalid
+        skip = null | invalid | wrong_encoding
         ends = readonly(np.where(skip, starts, ends)) if skip.any() else ends
         heads, head_starts, head_ends, numeric = _heads(schema.columns, schema.units, schema.kinds)
         used = data[int(starts[0]) : int(ends.max())] if starts.size else data
@@ -143,6 +150,7 @@ class CSVToSenML(StatelessTask):
         problems[skip] = OK
         dead.reject(batch, null, "missing", f"{self.field} is null", raw)
         dead.reject(batch, invalid, "malformed", f"{self.field} is not UTF-8", raw)
+        dead.reject(batch, wrong_encoding, "invalid_encoding", f"{self.field} is not {self.encoding}", raw)
         wrong = np.flatnonzero(problems == WRONG_COLUMNS)
         wanted = f"the schema {schema.name} has {len(schema.columns)}"
         dead.reject(batch, wrong, "wrong_columns", [f"{n} columns, {wanted}" for n in counts[wrong]], raw)

@@ -69,6 +69,7 @@ def voip_stream(
                 continue
             caller, callee = cells[0], cells[1]
             time = datetime.fromisoformat(cells[2].strip())
+            datetime.fromisoformat(cells[5].strip())
             duration = float(cells[6])
         except ValueError:
             continue
