@@ -18,7 +18,7 @@ from rich.console import Console
 from riot_bench.harness.input_lines import FILES_PER_BATCH, InputLines, write_input_lines
 from riot_bench.harness.measure import Measure
 from riot_bench.harness.validation import compare, plain_results
-from riot_bench.suites.dspbench import spark_comparison
+from riot_bench.suites.dspbench import application_runs, spark_comparison
 from riot_bench.suites.dspbench import suite as dspbench
 from riot_bench.suites.dspbench.paced_run import paced_measures
 from riot_bench.suites.dspbench.page import PAPER_FINDINGS
@@ -62,7 +62,9 @@ def test_word_count_is_measured_beside_plain_python(found: tuple[dict[str, Measu
 def test_paced_run_takes_half_of_the_peak_rate(tmp_path: Path) -> None:
     lines = write_input_lines(application("wc"), tmp_path, 400, 400)
     found = [m.measure.removeprefix("dspbench/wc/local-") for m in paced_measures(lines, 4000.0, None, 0.2)]
-    assert found == ["latency-p50", "latency-p95", "sink", "cpu", "memory"]
+    boxes = [f"memory-p{share}" for share in (5, 25, 50, 75, 95)]
+    assert found[:5] == ["latency-p50", "latency-p95", "sink", "cpu", "memory"]
+    assert found[5:] in ([], boxes)  # a short run may have no sample
 
 
 def test_failed_paced_run_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,6 +83,9 @@ def test_operator_costs_of_word_count(found: tuple[dict[str, Measure], Path]) ->
     assert split["bytes-out"] == counts["bytes-in"] == counts["bytes-out"] - 8  # the count
     assert counts["selectivity"] == 1
     assert counts["state"] > 4_000 * 8 > split["state"] == 0
+    sizes = [split[f"bytes-out-p{share}"] for share in (5, 25, 50, 75, 95)]
+    assert sizes == sorted(sizes)
+    assert sizes[0] < split["bytes-out"] + 4 < sizes[-1] + 8  # words differ in length
     for figures in operators.values():
         assert 0 < figures["time-p50"] <= figures["time-p95"]
 
@@ -138,6 +143,28 @@ def test_both_sides_discard_timed_results(monkeypatch: pytest.MonkeyPatch, tmp_p
     assert lengths[0] > 0  # the comparison, then the warm-up and two runs
     assert lengths[1:] == [0, 0, 0]
     assert f"all {lengths[0]:,} of 400 lines agree" in found[-1].against
+
+
+def test_fastest_configuration_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = write_input_lines(application("wc"), tmp_path, 400, 400)
+    asked: list[tuple[int, int]] = []
+    seconds = iter([4.0, 2.0, 3.0, 2.5, 1.0, 5.0])
+
+    def run(self: Dataflow, sources: Any, *, sinks: Any, cores: int, batch_size: int) -> None:
+        asked.append((cores, batch_size))
+
+    def timed(function: Any, repetitions: int, warm: int) -> float:
+        function()
+        return next(seconds)
+
+    monkeypatch.setattr(Dataflow, "run", run)
+    monkeypatch.setattr(application_runs, "median_seconds", timed)
+    monkeypatch.setattr(application_runs, "available_cores", lambda: 2)
+    found = list(application_runs.configuration_measures(data))
+    assert asked == [(cores, size) for cores in (1, 2) for size in (1024, 8192, 65_536)]
+    assert found[-1].measure == "dspbench/wc/best-configuration"
+    assert (found[-1].value, found[-1].against.partition(",")[0]) == (400.0, "2-cores/8192")
+    assert [m.measure for m in found[:2]] == [f"dspbench/wc/configuration/1-cores/{size}" for size in (1024, 8192)]
 
 
 def test_roads_with_curves_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:

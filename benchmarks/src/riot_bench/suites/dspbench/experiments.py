@@ -34,7 +34,7 @@ IN_PROCESS = (
         Figure("time", "Time of operators", _OF + "time-p50", "operator", "ns/record", log="y"),
         Figure("selectivity", "Selectivity of operators", _OF + "selectivity", "operator", "records/record", log="y"),
     ),
-    (125.0, 1200.0),
+    (140.0, 1700.0),
 )
 ON_SPARK = (
     "Applications on Spark against the same in plain PySpark, with the same micro-batches, of three sizes. "

@@ -10,11 +10,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from riot_bench.harness.discard import DiscardSink
 from riot_bench.harness.input_lines import InputLines
 from riot_bench.harness.measure import Measure
+from riot_bench.harness.outcome import BOX_QUANTILES
 from riot_ops.graph.lowering import Route, Step
 from riot_ops.ingest.renumber import Renumber
 from riot_ops.ingest.step import IngestStep
@@ -22,10 +25,10 @@ from riot_ops.ingest.watermarks import WatermarkGenerator
 from riot_ops.measure.metrics import quantiles
 from riot_ops.runtime.engine import Engine
 
-__all__ = ["OperatorCost", "measure_operators", "operator_measures"]
+__all__ = ["OperatorCost", "measure_operators", "operator_measures", "record_sizes"]
 
-#: Source records of a batch.
-BATCH = 4096
+#: Source records of a batch, and output records of an operator whose sizes are kept.
+BATCH, MAX_SIZES = 4096, 50_000
 
 
 @dataclass
@@ -40,6 +43,8 @@ class OperatorCost:
         Their size in Arrow's memory format, all fields.
     per_record : list of (float, int)
         Seconds per input record of each call, and its input records.
+    sizes : list of array
+        Bytes of the first output records, see :func:`record_sizes`.
     state : int
         Bytes of state at the end.
     """
@@ -49,11 +54,14 @@ class OperatorCost:
     bytes_in: int = 0
     bytes_out: int = 0
     per_record: list[tuple[float, int]] = field(default_factory=list)
+    sizes: list[npt.NDArray[np.float64]] = field(default_factory=list)
     state: int = 0
 
     def add(self, inputs: Sequence[pa.RecordBatch], outputs: Sequence[pa.RecordBatch], seconds: float) -> None:
         """Add a call."""
         rows = sum(b.num_rows for b in inputs)
+        if sum(map(len, self.sizes)) < MAX_SIZES:
+            self.sizes += [record_sizes(b) for b in outputs]
         self.rows_in += rows
         self.rows_out += sum(b.num_rows for b in outputs)
         self.bytes_in += sum(b.nbytes for b in inputs)
@@ -72,7 +80,36 @@ class OperatorCost:
             "bytes-in": (_ratio(self.bytes_in, self.rows_in), "bytes/record"),
             "bytes-out": (_ratio(self.bytes_out, self.rows_out), "bytes/record"),
             "state": (self.state, "bytes"),
+            **{f"bytes-out-{name}": (value, "bytes/record") for name, value in self._size_quantiles().items()},
         }
+
+    def _size_quantiles(self) -> dict[str, float]:
+        sizes = np.concatenate(self.sizes) if self.sizes else np.empty(0)
+        values = np.quantile(sizes, BOX_QUANTILES) if sizes.size else [math.nan] * len(BOX_QUANTILES)
+        return {f"p{100 * q:.0f}": float(value) for q, value in zip(BOX_QUANTILES, values, strict=True)}
+
+
+def record_sizes(batch: pa.RecordBatch) -> npt.NDArray[np.float64]:
+    """Return the size of each record in bytes: texts, bytes and lists by their length, other values by their width.
+
+    >>> record_sizes(pa.RecordBatch.from_pydict({"a": [1, 2], "b": ["x", None], "c": [[1.0], [1.0, 2.0]]})).tolist()
+    [25.0, 32.0]
+    """
+    sizes = np.zeros(batch.num_rows)
+    for column in batch.columns:
+        kind = column.type
+        if pa.types.is_dictionary(kind):
+            column, kind = column.dictionary_decode(), kind.value_type
+        if pa.types.is_string(kind) or pa.types.is_binary(kind):
+            sizes += 4 + pc.binary_length(column).fill_null(0).to_numpy(zero_copy_only=False)
+        elif pa.types.is_list(kind) and pa.types.is_primitive(kind.value_type):
+            lengths = pc.list_value_length(column).fill_null(0).to_numpy(zero_copy_only=False)
+            sizes += 4 + lengths * kind.value_type.bit_width / 8
+        elif pa.types.is_primitive(kind):
+            sizes += kind.bit_width / 8
+        else:  # nested
+            sizes += column.nbytes / max(1, batch.num_rows)
+    return sizes
 
 
 def _ratio(a: float, b: float) -> float:

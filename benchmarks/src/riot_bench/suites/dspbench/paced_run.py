@@ -17,12 +17,15 @@ from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
 
+import numpy as np
+
 from riot_bench.harness.child_process import die_with_parent
 from riot_bench.harness.discard import DiscardSink
 from riot_bench.harness.folders import temporary_folder
 from riot_bench.harness.input_lines import FILES_PER_BATCH, InputLines, write_input_lines
 from riot_bench.harness.machine import pinned_to_one_core
 from riot_bench.harness.measure import Measure
+from riot_bench.harness.outcome import BOX_QUANTILES
 from riot_bench.harness.workload import Workload
 from riot_ops.core.errors import RiotError
 from riot_ops.dataflows.applications import application
@@ -36,7 +39,7 @@ __all__ = ["SAMPLE_S", "paced_measures", "paced_workload", "run_measures"]
 #: Share of a paced run that is its warm-up; sources that are read before without a pace do not count, either.
 SETTLING_SHARE = 0.25
 #: Seconds between samples of CPU and memory.
-SAMPLE_S = 0.5
+SAMPLE_S = 0.25
 #: Target of the 95th percentile of the latency in ms.
 MAX_P95_MS = 50
 
@@ -124,6 +127,12 @@ def run_measures(
     yield Measure(f"{at}-sink", float(delivered[0]) if delivered.size else 0.0, "records/s", f"delivered, {how}")
     yield Measure(f"{at}-cpu", report.cpu(since), "cores", f"all processes, {how}")
     yield Measure(f"{at}-memory", report.memory(since) / 2**20, "MiB", f"all processes, {how}")
+    assert report.usage is not None
+    samples = report.usage.between(report.begin + since, report.begin + report.duration).memory / 2**20
+    for share in BOX_QUANTILES if samples.size else ():
+        value = float(np.quantile(samples, share))
+        note = f"over {samples.size} samples of all processes, {how}"
+        yield Measure(f"{at}-memory-p{100 * share:.0f}", value, "MiB", note)
 
 
 def latency_measures(

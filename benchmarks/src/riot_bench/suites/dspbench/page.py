@@ -89,7 +89,8 @@ METHOD = {
     "Time of operators": "time of a call over the records that 4,096 lines lead to, per input record, in process on "
     "one core; for a source, the time of reading. Median and 95th percentile are over records, each of which has the "
     "mean of its call.",
-    "Size of records": "in Arrow's memory format, with the number of the message and the event time.",
+    "Size of records": "with the number of the message and the event time: texts by their length, other values by "
+    "their width. The table has the mean in Arrow's memory format, the plot the spread of output records.",
     "CPU and memory": "of the process and all that it started; shared pages count proportionally.",
 }
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from riot_bench.harness.outcome import BOX_QUANTILES
 from riot_bench.harness.plotting import styled_pyplot, to_png
 
 __all__ = ["TITLES", "by_application", "by_operator", "draw_plots", "with_largest"]
@@ -82,9 +83,7 @@ def draw_plots(values: Figures) -> dict[str, bytes]:
         "operator-time": lambda p: _bars(
             p, operators, {"time-p50": ("median", LOCAL), "time-p95": ("95 %", IDIOMATIC)}, "ns per record", log=True
         ),
-        "record-size": lambda p: _bars(
-            p, operators, {"bytes-in": ("in", PLAIN), "bytes-out": ("out", LOCAL)}, "bytes per record"
-        ),
+        "record-size": lambda p: _boxes(p, operators, {"bytes-out": ("", LOCAL)}, "bytes per record"),
         "state": lambda p: _bars(
             p, {n: {"state": f["state"] / 2**20} for n, f in operators.items() if f.get("state")},
             {"state": ("", LOCAL)}, "MiB", log=True,
@@ -127,11 +126,11 @@ def draw_plots(values: Figures) -> dict[str, bytes]:
         "cpu": lambda p: _bars(
             p, applications, {"local-cpu": ("in process", LOCAL), "spark-cpu": ("Spark", SPARK)}, "cores, all processes"
         ),
-        "memory": lambda p: _bars(
+        "memory": lambda p: _boxes(
             p,
             applications,
             {"local-memory": ("in process", LOCAL), "spark-memory": ("Spark", SPARK)},
-            "MiB, all processes",
+            "MiB, all processes, over the time of the run",
         ),
         "scaling": lambda p: _bars(
             p,
@@ -182,6 +181,39 @@ def _bars(
         axes.margins(x=0.12)
         axes.set_xlim(left=0)
     if len(shown) > 1:
+        axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=4, frameon=False, fontsize=9)
+    return figure
+
+
+def _boxes(plt: Any, rows: Mapping[str, Figures], columns: Mapping[str, tuple[str, str]], label: str) -> Any:
+    """Draw a box for each row and column, from quantiles named ``column-p5`` and so on; None without any."""
+
+    def quantiles(figures: Figures, column: str) -> list[float]:
+        return [figures.get(f"{column}-p{100 * share:.0f}", math.nan) for share in BOX_QUANTILES]
+
+    names = [n for n, f in rows.items() if any(all(map(math.isfinite, quantiles(f, c))) for c in columns)]
+    if not names:
+        return None
+    height = 0.8 / len(columns)
+    figure, axes = plt.subplots(figsize=(9.5, 1.2 + len(names) * (0.12 + 0.2 * len(columns))), layout="constrained")
+    for i, (column, (title, colour)) in enumerate(columns.items()):
+        for y, name in enumerate(names):
+            low, first, middle, third, high = quantiles(rows[name], column)
+            if not math.isfinite(middle):
+                continue
+            place = y - 0.4 + height * (i + 0.5)
+            axes.hlines(place, low, high, color=colour, linewidth=1.2)
+            box = axes.barh(place, third - first, left=first, height=0.75 * height, color=colour, alpha=0.6)
+            axes.vlines(middle, place - 0.375 * height, place + 0.375 * height, color="black", linewidth=1.5)
+            if title and not any(text == title for text in axes.get_legend_handles_labels()[1]):
+                box.set_label(title)
+    axes.set_yticks(range(len(names)), names)
+    axes.set_ylim(len(names) - 0.4, -0.6)
+    axes.tick_params(axis="y", length=0)
+    axes.grid(visible=False, axis="y")
+    axes.set_xlabel(f"{label}: 5, 25, 50, 75 and 95 %")
+    axes.set_xlim(left=0)
+    if axes.get_legend_handles_labels()[1]:
         axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=4, frameon=False, fontsize=9)
     return figure
 
