@@ -25,6 +25,15 @@ def test_pause_grows_with_quiet_time_and_cost(quiet, cost, pause):
     assert backoff.pause(cost) == pytest.approx(pause)
 
 
+def test_longest_pause_can_be_set():
+    now = [0.0]
+    backoff = Backoff(clock=lambda: now[0], max_s=3.0)
+    now[0] = 4.0
+    assert backoff.pause() == 2.0
+    now[0] = 100.0
+    assert backoff.pause() == 3.0
+
+
 def test_find_begins_quiet_time():
     now = [0.0]
     backoff = Backoff(clock=lambda: now[0])

@@ -23,6 +23,8 @@ class Backoff:
     ----------
     clock : function, default ``time.monotonic``
         Returns seconds; for tests.
+    max_s : float, seconds, default 0.02
+        Longest pause after looks that cost little.
 
     Examples
     --------
@@ -39,8 +41,9 @@ class Backoff:
     0.0005
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic, *, max_s: float = MAX_SECONDS) -> None:
         self._clock = clock
+        self._max_s = max_s
         self._found_at = clock()
 
     def found(self) -> None:
@@ -50,5 +53,5 @@ class Backoff:
     def pause(self, cost_s: float = 0.0) -> float:
         """Return how many seconds to wait before the next look; the last one took ``cost_s`` of CPU time."""
         quiet = self._clock() - self._found_at
-        pause = min(max(quiet * SHARE, MIN_SECONDS), MAX_SECONDS)
+        pause = min(max(quiet * SHARE, MIN_SECONDS), self._max_s)
         return max(pause, min(cost_s * PER_COST, quiet, MAX_COSTLY_SECONDS))

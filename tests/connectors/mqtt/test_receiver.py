@@ -10,6 +10,7 @@ import pytest
 import riot_ops as ro
 from riot_ops import tasks as t
 from riot_ops.connectors import MQTTSource
+from riot_ops.connectors.mqtt import source as mqtt_source
 from riot_ops.connectors.mqtt.client import PahoLink
 from riot_ops.connectors.mqtt.folder import FolderBroker
 from riot_ops.connectors.mqtt.subscription import FolderSubscriber, MemorySubscriber
@@ -53,7 +54,7 @@ def source(url, tmp_path):
 def test_idle_receiver_sleeps(url, source, monkeypatch):
     looks = {
         "memory": (MemorySubscriber, "receive", 3),
-        "file": (FolderBroker, "changed_ns", 90),
+        "file": (FolderBroker, "changed_ns", 45),
         "mqtt": (PahoLink, "wait", 3),
     }
     owner, name, most = looks[url.split(":")[0]]
@@ -155,3 +156,20 @@ def test_full_spool_waits_for_a_commit(url, tmp_path, monkeypatch):
             held = small.latest({"seq": held})["seq"]
     finally:
         small.close()
+
+
+@pytest.mark.parametrize("url", ["memory"], indirect=True)
+def test_run_reads_recent_messages_from_memory(source, url, monkeypatch):
+    flow = ro.Dataflow("memory")
+    flow.sink("sink", flow.source("in", schema=source.schema).to(t.NoOp(), id="out"))
+    texts = [str(i) for i in range(20)]
+    publish(url, f"{source.client_id}/a", *texts)
+    until(lambda: source.latest({"seq": 0}) == {"seq": 20})
+    reads = counted(monkeypatch, mqtt_source, "read_messages")
+    split = {"start": 3, "end": 20}
+    [batch] = source.read(split)
+    assert reads[0] == 0
+    assert batch["payload"].to_pylist() == [text.encode() for text in texts[3:]]
+    source.close()
+    assert [b.equals(batch) for b in source.read(split)] == [True]  # now from disk
+    assert reads[0] == 1

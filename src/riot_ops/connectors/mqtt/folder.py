@@ -53,6 +53,7 @@ class FolderBroker:
 
     def __init__(self, url: str) -> None:
         self.folder = folder_of(url)
+        self._path = str(self.folder)
 
     def publish(self, messages: Iterable[PublishedMessage]) -> None:
         """Publish messages atomically."""
@@ -76,7 +77,7 @@ class FolderBroker:
     def changed_ns(self) -> int:
         """When a file was last added, in ns since 1970; -1 without a folder."""
         try:
-            return self.folder.stat().st_mtime_ns
+            return os.stat(self._path).st_mtime_ns
         except FileNotFoundError:
             return -1
 

@@ -259,7 +259,11 @@ class MQTTSource(MQTTConnection, Source):
     def read(self, split: Split) -> Iterator[pa.RecordBatch]:
         held: list[Message] = []
         first, size = int(split["start"]), 0
-        for _, messages in read_messages(Path(self.spool), first, int(split["end"])):
+        known = _RECEIVERS.get(self.spool)
+        blocks = None if known is None else known[1].spool.recent(first, int(split["end"]))
+        if blocks is None:
+            blocks = (messages for _, messages in read_messages(Path(self.spool), first, int(split["end"])))
+        for messages in blocks:
             for message in messages:
                 held.append(message)
                 size += len(message.payload)

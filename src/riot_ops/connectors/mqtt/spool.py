@@ -30,6 +30,8 @@ SEGMENT_BYTES = 16 << 20
 #: Number of message identities that are remembered.
 MAX_IDS = 10_000
 ID_BYTES = 16
+#: Bytes of the last messages that the writer keeps for readers in its process.
+RECENT_BYTES, MESSAGE_BYTES = 4 << 20, 200
 #: How long to wait for the lock: the process of a query may end after the query.
 LOCK_TIMEOUT_S, LOCK_POLL_S = 5.0, 0.02
 
@@ -94,6 +96,8 @@ class Spool:
         self._ids: deque[bytes] = deque()
         self._id_set: set[bytes] = set()
         self._lock = threading.Lock()
+        self._recent: deque[tuple[int, Sequence[Message]]] = deque()  # with the number of the first message
+        self._recent_bytes = 0
         self._file: IO[bytes] | None = None
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -182,7 +186,25 @@ class Spool:
                 self._begin()
             self._write(block, len(messages))
             self._apply(block)
+            if messages:
+                self._recent.append((self.end, messages))
+                self._recent_bytes += _memory_of(messages)
+            while self._recent_bytes > RECENT_BYTES:
+                self._forget_first()
             self.end += len(messages)
+
+    def _forget_first(self) -> None:
+        _, messages = self._recent.popleft()
+        self._recent_bytes -= _memory_of(messages)
+
+    def recent(self, start: int, end: int) -> list[Sequence[Message]] | None:
+        """Return the messages of a range in order if all are in memory, else None: they are on disk."""
+        with self._lock:
+            if not self._recent or start < self._recent[0][0] or end > self.end:
+                return None
+            held = [(first, messages) for first, messages in self._recent if first < end]
+        found = [messages[max(start - first, 0) : end - first] for first, messages in held]
+        return [messages for messages in found if messages]
 
     def _write(self, body: Any, count: int) -> None:
         assert self._file is not None
@@ -229,6 +251,8 @@ class Spool:
                 if number >= self.end and segments[-1][0] < self.end:
                     self._begin()
                     segments = _segments(self.folder)
+                while self._recent and self._recent[0][0] + len(self._recent[0][1]) <= number:
+                    self._forget_first()
                 for (_, path), (next_one, _) in itertools.pairwise(segments):
                     if next_one <= number:
                         self.size -= path.stat().st_size
@@ -243,6 +267,10 @@ class Spool:
                 self._file.close()
                 self._file = None
             self._guard.close()
+
+
+def _memory_of(messages: Sequence[Message]) -> int:
+    return sum(len(m.payload) + MESSAGE_BYTES for m in messages)
 
 
 def _try_lock(file: IO[bytes]) -> bool:

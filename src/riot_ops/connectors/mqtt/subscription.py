@@ -25,6 +25,8 @@ __all__ = ["MAX_HELD_MESSAGES", "FolderSubscriber", "MemorySubscriber", "Receive
 _ISO = re.compile(TIME, re.ASCII)
 #: Maximum number of messages received but not yet on disk; further ones stay with the broker.
 MAX_HELD_MESSAGES = 1000
+#: Longest pause between two looks at a folder.
+MAX_FOLDER_WAIT_S = 0.04
 
 
 @dataclass(frozen=True)
@@ -156,7 +158,7 @@ class FolderSubscriber:
         broker = FolderBroker(subscription.connection.url)
         self._session = broker.session(subscription.connection.client_id or "", subscription.topics)
         self._woken = threading.Event()
-        self._backoff = Backoff()
+        self._backoff = Backoff(max_s=MAX_FOLDER_WAIT_S)
 
     def receive(self, seconds: float) -> Received:
         until = time.monotonic() + seconds
