@@ -186,13 +186,15 @@ def test_types_are_inferred_and_the_log_says_from_which_rows(tmp_path, caplog):
     path.write_text("at;n;x;zip;ok;day;empty;word\n2024-05-01 12:00;1;1,5;01234;true;2024-05-01;;1\n;-2;;1;False;;;b\n")
     with caplog.at_level(logging.INFO, "riot_ops"):
         source = ro.read(path, delimiter=";", decimal=",")
+        assert not caplog.text  # a dataflow that declares the types does not need them
+        schema = source.schema
     wanted = {
         "at": UTC_MICROS, "n": pa.int64(), "x": pa.float64(), "zip": pa.string(), "ok": pa.bool_(), "day": UTC_MICROS,
         "empty": pa.string(), "word": pa.string(),
     }  # fmt: skip
-    assert {f.name: f.type for f in source.schema if f.name != "seq"} == wanted
+    assert {f.name: f.type for f in schema if f.name != "seq"} == wanted
     assert "types inferred from 2 rows: at timestamp[us, tz=UTC], n int64, x double, zip string" in caplog.text
-    rows, errors = read_back(path, source.schema, delimiter=";", decimal=",")
+    rows, errors = read_back(path, schema, delimiter=";", decimal=",")
     assert errors == []
     assert [row["x"] for row in rows] == [1.5, None]
     assert [row["n"] for row in rows] == pd.read_csv(path, sep=";", decimal=",")["n"].tolist()

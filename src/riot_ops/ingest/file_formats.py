@@ -18,8 +18,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from riot_ops.core.castable import matches
-from riot_ops.core.casting import Problem, cast, infer_type
+from riot_ops.core.castable import matches, valid_utf8
+from riot_ops.core.casting import Problem, cast_or_null, infer_type
 from riot_ops.core.errors import ConnectorError, value_text
 from riot_ops.core.parquet_file import open_parquet
 from riot_ops.ingest.notation import UTC_MICROS, Notation
@@ -38,6 +38,9 @@ MAX_ROW_BYTES = 1 << 30
 BATCH_ROWS, BATCH_BYTES = 65_536, 32 << 20
 #: Maximum number of JSON lines from which the names of fields are inferred, up to the bytes of a batch.
 INFERENCE_LINES = 1000
+#: The types that the texts of CSV may spell, and the number of texts that are looked at first.
+INFERRED, INFERENCE_SAMPLE = (pa.int64(), pa.float64(), UTC_MICROS, pa.bool_()), 100
+types = pa.types
 #: The record of a line, the problem if it has none, and the text of the line.
 _Line = tuple[Mapping[str, Any], Problem | None, str]
 
@@ -58,7 +61,11 @@ class FileFormat(ABC):
 
     @abstractmethod
     def schema(self, path: str) -> pa.Schema:
-        """Return the fields of a file."""
+        """Return the fields of a file; CSV, which declares no types, is read for them."""
+
+    def fields(self, path: str) -> pa.Schema:
+        """Return the fields of a file, as texts where it declares no types."""
+        return self.schema(path)
 
     @abstractmethod
     def project(self, path: str, wanted: pa.Schema) -> FileFormat:
@@ -182,13 +189,16 @@ class CSVFormat(FileFormat):
     comment: str | None = None
     wanted: pa.Schema | None = None
 
+    def fields(self, path: str) -> pa.Schema:
+        return pa.schema([pa.field(name, self._dtype(name)) for name in self._names(path)])
+
     def schema(self, path: str) -> pa.Schema:
-        names = self._names(path)
         if self.wanted is not None:
-            return pa.schema([pa.field(name, self._dtype(name)) for name in names])
+            return self.fields(path)
+        names = self._names(path)
         rows = next(self._texts(path), None)
-        types = [pa.string() if rows is None else self._inferred(rows.column(i)) for i in range(len(names))]
-        fields = list(map(pa.field, names, types))
+        dtypes = [pa.string() if rows is None else self._inferred(rows.column(i)) for i in range(len(names))]
+        fields = list(map(pa.field, names, dtypes))
         found = ", ".join(f"{one.name} {one.type}" for one in fields)
         _log.info("%s: types inferred from %d rows: %s", path, 0 if rows is None else rows.num_rows, found)
         return pa.schema(fields)
@@ -197,16 +207,20 @@ class CSVFormat(FileFormat):
         """The type that all texts spell, or text; a number with leading zeros is text."""
         if text.null_count == len(text):
             return pa.string()
-        if not pc.any(pc.match_substring_regex(text, r"^\s*[+-]?0\d")).as_py():
-            for dtype in (pa.int64(), pa.float64()):
-                if not self._converted(text, dtype)[1]:
-                    return dtype
-        if not self._converted(text, UTC_MICROS)[1]:
-            return UTC_MICROS
-        return pa.bool_() if matches(text, "(?i)true|false").all() else pa.string()
+        text = text.drop_null()
+        first = text.slice(0, INFERENCE_SAMPLE)  # most columns show in a few rows what they are not
+        known = (dtype for dtype in INFERRED if self._spells(first, dtype) and self._spells(text, dtype))
+        return next(known, pa.string())
 
-    def _converted(self, text: pa.Array, dtype: pa.DataType) -> tuple[pa.Array, dict[int, Problem]]:
-        return self.notation.convert(text, dtype) if self.notation.concerns(dtype) else cast(text, dtype)
+    def _spells(self, text: pa.Array, dtype: pa.DataType) -> bool:
+        """Whether all texts spell values of a type."""
+        if types.is_boolean(dtype):
+            return bool(valid_utf8(text).all() and matches(text, "(?i)true|false").all())
+        concerned = self.notation.concerns(dtype)
+        found = self.notation.convert(text, dtype)[0] if concerned else cast_or_null(text, dtype)
+        if found.null_count or types.is_timestamp(dtype):
+            return not found.null_count
+        return not pc.any(pc.match_substring_regex(text, r"^\s*[+-]?0\d")).as_py()
 
     def _dtype(self, name: str) -> pa.DataType:
         """The type in which a column is delivered."""

@@ -209,7 +209,7 @@ class FileSource(StreamSource):
         self.partitions = partitions or {}
         self._folder_fields = partition_schema(self.partitions)
         with naming_file(self.paths[0]):
-            schema = files.schema(self.paths[0])
+            schema = files.fields(self.paths[0])
         if twice := sorted({*schema.names} & {*self._folder_fields.names}):
             raise ConfigError(f"{self.paths[0]} has a column {twice[0]!r}, which its folder also names")
         schema = pa.schema([*schema, *self._folder_fields])
@@ -224,7 +224,17 @@ class FileSource(StreamSource):
                 raise ConfigError(f"time_unit is for numbers, the column {time!r} of {self.paths[0]} holds {dtype}")
             if "event_time" in schema.names and time != "event_time":
                 raise ConfigError(f"{self.paths[0]} has a column 'event_time' beside {time!r}, named by time")
+        self._typed = type(files).fields is FileFormat.fields
         super().__init__(self._batches_from, self._renamed(schema))
+
+    @property
+    def schema(self) -> pa.Schema:
+        if not self._typed:  # a dataflow, which declares the types, does not need them
+            with naming_file(self.paths[0]):
+                schema = self.files.schema(self.paths[0])
+            self._fields = self._renamed(pa.schema([*schema, *self._folder_fields]))
+            self._typed = True
+        return super().schema
 
     def description(self) -> dict[str, Any]:
         files = {"format": type(self.files).__name__, **vars(self.files)}
@@ -249,8 +259,8 @@ class FileSource(StreamSource):
         projected.files = self.files.project(self.paths[0], in_files)
         projected._open_batches = projected._batches_from  # noqa: SLF001 (of the copy)
         with naming_file(self.paths[0]):
-            found = pa.schema([*projected.files.schema(self.paths[0]), *projected._folder_fields])  # noqa: SLF001
-        projected._fields = projected._renamed(found)  # noqa: SLF001
+            found = pa.schema([*projected.files.fields(self.paths[0]), *projected._folder_fields])  # noqa: SLF001
+        projected._fields, projected._typed = projected._renamed(found), True  # noqa: SLF001
         projected._reset()  # noqa: SLF001
         return projected
 
