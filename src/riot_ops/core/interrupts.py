@@ -24,9 +24,12 @@ def defer_interrupt(busy: Callable[[], bool] = lambda: True) -> Iterator[Callabl
     handler = signal.getsignal(signal.SIGINT)
 
     def hold(number: int, frame: Any) -> None:
-        again = interrupted.is_set()
-        interrupted.set()
-        if (again or not busy()) and callable(handler):
+        second = interrupted.is_set()
+        if second:
+            interrupted.clear()  # the next one is a first one again
+        else:
+            interrupted.set()
+        if (second or not busy()) and callable(handler):
             deferred.clear()
             handler(number, frame)
         else:

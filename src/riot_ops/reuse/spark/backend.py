@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
@@ -176,8 +177,10 @@ class FragmentsBackend:
             groups = compaction_groups(self.fragments, wanted, failed, self._owners, self.max_queries)
             for group in {*groups} - self._skipped_groups:
                 self.defragment([group])
-        except (Exception, KeyboardInterrupt) as error:  # a second Ctrl-C; the action itself has succeeded
-            if not isinstance(error, ConnectorError | KeyboardInterrupt):  # these may not recur
+        except KeyboardInterrupt:  # a second Ctrl-C: the action itself has succeeded, so it is raised after it
+            signal.raise_signal(signal.SIGINT)
+        except Exception as error:
+            if not isinstance(error, ConnectorError):  # which may not recur
                 self._skipped_groups.add(group)
             _log.warning("the %d running queries could not be compacted: %s", len(self.fragments), error)
 
