@@ -83,6 +83,16 @@ def test_decimal_commas_lines_before_the_header_and_comments_are_read_as_pandas_
     assert {error["reason"] for error in errors} == {"wrong_type"}
 
 
+@pytest.mark.parametrize("line_break", ["\n", "\r\n", "\r"])
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "latin-1"])
+def test_lines_before_the_header_and_comments_may_have_any_line_break(tmp_path, line_break, encoding):
+    path = tmp_path / "lines.csv"
+    path.write_bytes(line_break.join(["Größe", "n;text", "#1;x", "1;é", '2;"#"', "#"]).encode(encoding))
+    options = {"delimiter": ";", "skip": 1, "comment": "#", "encoding": encoding}
+    rows, errors = read_back(path, {"n": "int64", "text": "string"}, **options)
+    assert ([(row["n"], row["text"]) for row in rows], errors) == ([(1, "é"), (2, "#")], [])
+
+
 @pytest.mark.parametrize("option", ["skip", "comment", "decimal"])
 def test_each_option_of_numbers_decides(export, option):
     whole, _ = read_back(export, {"value": "double"}, columns=["id", "value", "count"], **OPTIONS)
@@ -170,6 +180,18 @@ def test_times_with_a_zone_keep_it(tmp_path):
     path.write_text("at\n01.05.2024 12 +0500\n")
     rows, _ = read_back(path, {"at": UTC_MICROS}, time_format="%d.%m.%Y %H %z", tz="Europe/Berlin")
     assert rows[0]["at"] == datetime(2024, 5, 1, 7, tzinfo=UTC)
+
+
+def test_local_times_keep_their_digits_and_fields_without_a_zone_their_clock():
+    texts = pa.array(["2024-05-01 12:00:00.123456789", "1500-01-01"])
+    notation = Notation(tz="Europe/Berlin")
+    column, problems = notation.convert(texts, pa.timestamp("ns", "UTC"))
+    assert column[0].value == 1_714_557_600_123_456_789
+    assert list(problems) == [1]  # before the first nanosecond
+    assert notation.convert(texts, pa.timestamp("s", "UTC"))[0][0].value == 1_714_557_600
+    assert not notation.concerns(pa.timestamp("us"))
+    form = Notation(tz="Europe/Berlin", time_format="%d.%m.%Y %H")
+    assert form.convert(pa.array(["01.05.2024 12"]), pa.timestamp("us"))[0][0].as_py().hour == 12
 
 
 def test_cells_that_are_not_utf8_are_rejected_and_no_others(tmp_path):

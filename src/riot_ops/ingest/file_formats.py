@@ -145,7 +145,7 @@ class _Rows(io.RawIOBase):
         self._comment = None if comment is None else comment.encode()
         self._quoted = False  # whether a quoted cell is open
         self._bytes = self._rest = b""
-        self._first = True
+        self._first, self._returns = True, False
 
     def readable(self) -> bool:
         return True
@@ -157,6 +157,9 @@ class _Rows(io.RawIOBase):
             end = not raw
             if self._first:
                 raw, self._first = raw.removeprefix(BOM_UTF8), False
+                self._returns = b"\r" in raw and b"\n" not in raw
+            if self._returns:  # the only line breaks
+                raw = raw.replace(b"\r", b"\n")
             lines = (self._rest + raw).split(b"\n")
             self._rest = b"" if end else lines.pop()
             kept = [line for line in lines if self._is_kept(line)]

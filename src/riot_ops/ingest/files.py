@@ -95,7 +95,8 @@ def read(
         Format of times and dates in CSV, as for :meth:`datetime.datetime.strptime`: ``"%d.%m.%Y %H:%M"``. By default
         ISO 8601.
     tz : str, optional
-        Time zone of CSV times that have none, such as ``"Europe/Berlin"``; by default UTC.
+        Time zone of CSV times that have none, such as ``"Europe/Berlin"``, in fields that are declared with a zone; by
+        default UTC.
     ambiguous : "reject", "earliest" or "latest", default "reject"
         What a local time means that occurs twice because clocks are set back. One that does not occur is rejected.
 

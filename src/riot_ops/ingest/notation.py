@@ -89,31 +89,35 @@ class Notation:
 
     def _times(self, text: pa.Array, dtype: pa.DataType) -> tuple[pa.Array, Problems]:
         trimmed = pc.utf8_trim_whitespace(text)
+        zoned = types.is_timestamp(dtype) and dtype.tz is not None
+        unit = "us" if self.time_format is not None or types.is_date(dtype) else dtype.unit
+        utc = pa.timestamp(unit, "UTC")
         if self.time_format is None:
             naive = pa.array(is_naive(trimmed))
             missing = pa.scalar(None, text.type)
-            local = cast_or_null(pc.if_else(naive, trimmed, missing), MICROS)
-            absolute = cast_or_null(pc.if_else(naive, missing, trimmed), UTC_MICROS)
+            local = cast_or_null(pc.if_else(naive, trimmed, missing), pa.timestamp(unit))
+            absolute = cast_or_null(pc.if_else(naive, missing, trimmed), utc)
         else:
             local, absolute = _parsed(trimmed, self.time_format)
         problems: Problems = {}
-        if self.tz is not None and not types.is_date(dtype):
+        if self.tz is not None and zoned:
             local, problems = self._localized(text, local, self.tz)
-        found = pc.coalesce(local.cast(UTC_MICROS), absolute)
+        found = pc.coalesce(local.cast(utc), absolute)
         result = found.cast(MICROS).cast(dtype, safe=False) if types.is_date(dtype) else cast_or_null(found, dtype)
         return result, problems
 
     def _localized(self, text: pa.Array, local: pa.Array, tz: str) -> tuple[pa.Array, Problems]:
         """Convert local times to times in UTC."""
+        utc = pa.timestamp(local.type.unit, "UTC")
         first = pc.assume_timezone(local, tz, ambiguous="earliest", nonexistent="earliest").cast(pa.int64())
         last = pc.assume_timezone(local, tz, ambiguous="latest", nonexistent="latest").cast(pa.int64())
         apart = pc.subtract(last, first).fill_null(0).to_numpy(zero_copy_only=False)
-        bad = apart == 1  # the last microsecond before a gap, and the first one after it
+        bad = apart == 1  # the last unit before a gap, and the first one after it
         missing = np.flatnonzero(bad)
         twice = np.flatnonzero(apart > 1) if self.ambiguous == "reject" else np.empty(0, np.int64)
         bad[twice] = True
         chosen = last if self.ambiguous == "latest" else first
-        result = pc.if_else(pa.array(bad), pa.scalar(None, pa.int64()), chosen).cast(UTC_MICROS)
+        result = pc.if_else(pa.array(bad), pa.scalar(None, pa.int64()), chosen).cast(utc)
         problems = {}
         for rows, reason, what in (
             (missing, "no_such_time", "does not occur"),
