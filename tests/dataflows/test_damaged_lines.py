@@ -61,6 +61,12 @@ LINES = {
         [(0, "", "missing"), (1, "", "missing"), (2, "noon", "bad_time"), (3, "17;41;2024-05-01T12:00:00;-9;true", "out_of_range"),
          (3, "17;41;2024-05-01T12:00:00;9;maybe", "bad_bool"), (3, "17;41;noon;9;true", "bad_time"), (3, "17;41;;9;true", "missing")],
     ),
+    ("threat", "packets"): (
+        {"from_packets": True}, "1600000000000000,10.0.0.1,10.0.0.2,40000,443,6,1500,16,64,0", ",",
+        [(0, "soon", "bad_time"), (1, "", "missing"), (2, "", "missing"), (3, "65536", "out_of_range"), (4, "-1", "out_of_range"),
+         (5, "256", "out_of_range"), (6, "long", "bad_number"), (6, "-40", "out_of_range"), (7, "256", "out_of_range"),
+         (8, "1.5", "bad_number"), (8, "999", "out_of_range"), (9, "x", "bad_number")],
+    ),
     ("statistics", "lines"): (
         {}, "201309,40,7,1,1,1,1,1,1,1,1,1,1,1,1,1,1", ",", [(2, "x", "bad_number"), (2, "nan", "bad_number"), (2, "", "missing")],
     ),

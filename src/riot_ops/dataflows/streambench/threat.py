@@ -20,6 +20,11 @@ __all__ = ["packaged_model", "threat", "train_model"]
 MODEL_FILE = "threat.model"
 #: Numeric cells of a packet line, by position.
 PACKET_FIELDS = {"sport": 3, "dport": 4, "proto": 5, "length": 6, "flags": 7, "ttl": 8}
+#: The values that these fields of a header can have.
+PACKET_BOUNDS = {
+    **dict.fromkeys(("sport", "dport", "length"), (0, 0xFFFF)),
+    **dict.fromkeys(("proto", "flags", "ttl"), (0, 0xFF)),
+}
 KEY = ("src", "dst")
 
 #: Aggregates of a window of packets that describe a flow; rates are derived from them afterwards.
@@ -56,7 +61,8 @@ def threat(
     """Build threat detection: flows → features → a neural network → class of each flow: normal, dos or scan.
 
     Twenty-four features describe a flow. The source is ``flows``, whose lines have these features; or ``packets``,
-    whose headers are aggregated by source and destination over windows of two seconds. The result stream is
+    whose headers are aggregated by source and destination over windows of two seconds; a header with a value that its
+    field cannot have, such as a port of 70,000, is an error. The result stream is
     ``threats``, a record per flow with ``src``, ``dst``, ``class``, ``class_index``, ``class_probability``, and, where
     the input has it, the index of the true class as ``label``.
 
@@ -129,7 +135,9 @@ def _from_packets(flow: Dataflow, labels: bool, size: str, allowed_lateness: str
         t.Window(by=KEY, aggregates=aggregates, size=length),
         t.SortByEventTime(by=KEY, allowed_lateness=lag),
     )
-    packets = flow.source("packets").shuffle().to(_parser(fields, labels, 9), id="parse").partition_by(*KEY)
+    valid = t.RangeFilter(by=None, bounds=PACKET_BOUNDS, on_fail="reject")
+    headers = flow.source("packets").shuffle().to(_parser(fields, labels, 9), id="parse").to(valid, id="check")
+    packets = headers.partition_by(*KEY)
     if ordered.allowed_lateness:  # gaps are measured between packets in the order in which they were sent
         packets = packets.to(ordered, id="ordered")
     flows = packets.to(window, id="flows")
