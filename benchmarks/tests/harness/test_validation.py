@@ -5,8 +5,11 @@ from __future__ import annotations
 import gzip
 from datetime import UTC, datetime, timedelta, timezone
 
+import pyarrow as pa
 import pytest
-from riot_bench.harness.validation import compare, read_lines
+from hypothesis import given
+from hypothesis import strategies as st
+from riot_bench.harness.validation import compare, compare_columns, read_lines
 
 from riot_ops.streams import replay
 
@@ -60,3 +63,36 @@ def test_compressed_lines(tmp_path):
     with gzip.open(tmp_path / "x.gz", "wb") as file:
         file.write(b"a\nb")
     assert list(read_lines(tmp_path / "x.gz")) == [b"a\n", b"b"]
+
+
+#: Few values, so that rows are often equal, and floats that differ by less or by more than the tolerance.
+ROWS = st.lists(
+    st.tuples(
+        st.sampled_from(["a", "b", None]),
+        st.sampled_from([1, 2, None]),
+        st.sampled_from([0.0, 1.0, 1.0 + 1e-9, 1.0 - 1e-9, 1.001, float("inf"), float("nan"), None]),
+    ),
+    max_size=6,
+)
+SCHEMA = pa.schema([("word", pa.string()), ("count", pa.int64()), ("score", pa.float64())])
+
+
+@given(ROWS, ROWS)
+def test_columns_are_compared_as_records_are(wanted, found):
+    table = pa.Table.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in found], SCHEMA)
+    by_record = compare("x", wanted, found)
+    for given_rows in (
+        wanted,
+        pa.Table.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in wanted], SCHEMA),
+    ):
+        by_column = compare_columns("x", given_rows, table)
+        assert by_column.equal == by_record.equal
+        assert (by_column.wanted, by_column.found) == (len(wanted), len(found))
+        assert by_column.differing == by_record.differing
+
+
+def test_columns_of_another_type_are_cast():
+    times = pa.array([datetime(2024, 1, 1, tzinfo=UTC)], pa.timestamp("us", "UTC"))
+    found = pa.table({"at": times, "n": pa.array([1], pa.int32())})
+    assert compare_columns("x", [(datetime(2024, 1, 1, 1, tzinfo=timezone(timedelta(hours=1))), 1)], found).equal
+    assert not compare_columns("x", [(datetime(2024, 1, 1, 1, tzinfo=UTC), 1)], found).equal

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import itertools
 import json
 import re
 import shutil
@@ -12,27 +11,22 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from rich.console import Console
-from riot_bench.harness.input_lines import FILES_PER_BATCH, InputLines, write_input_lines
+from riot_bench.harness.input_lines import FILES_PER_BATCH, write_input_lines
 from riot_bench.harness.measure import Measure
-from riot_bench.harness.validation import compare, plain_results
-from riot_bench.suites.dspbench import application_runs, spark_comparison
+from riot_bench.harness.validation import plain_results
 from riot_bench.suites.dspbench import suite as dspbench
 from riot_bench.suites.dspbench.paced_run import paced_measures
 from riot_bench.suites.dspbench.page import PAPER_FINDINGS
 from riot_bench.suites.dspbench.plots import TITLES, by_operator
-from riot_bench.suites.dspbench.spark_comparison import SparkSizes, baseline_results, find_baseline
 from typer.testing import CliRunner
 
 from riot_ops.cli.main import app
 from riot_ops.core.errors import ConfigError, RiotError
-from riot_ops.dataflow import Dataflow
 from riot_ops.dataflows import APPLICATIONS, application
 
 LINES = [name for name, one in APPLICATIONS.items() if one.suite in dspbench.SUITES]
-BASELINES = [name for name in LINES if find_baseline(name) is not None]
 
 
 @pytest.fixture(scope="module")
@@ -145,28 +139,6 @@ def test_both_sides_discard_timed_results(monkeypatch: pytest.MonkeyPatch, tmp_p
     assert f"all {lengths[0]:,} of 400 lines agree" in found[-1].against
 
 
-def test_fastest_configuration_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    data = write_input_lines(application("wc"), tmp_path, 400, 400)
-    asked: list[tuple[int, int]] = []
-    seconds = iter([4.0, 2.0, 3.0, 2.5, 1.0, 5.0])
-
-    def run(self: Dataflow, sources: Any, *, sinks: Any, cores: int, batch_size: int) -> None:
-        asked.append((cores, batch_size))
-
-    def timed(function: Any, repetitions: int, warm: int) -> float:
-        function()
-        return next(seconds)
-
-    monkeypatch.setattr(Dataflow, "run", run)
-    monkeypatch.setattr(application_runs, "median_seconds", timed)
-    monkeypatch.setattr(application_runs, "available_cores", lambda: 2)
-    found = list(application_runs.configuration_measures(data))
-    assert asked == [(cores, size) for cores in (1, 2) for size in (1024, 8192, 65_536)]
-    assert found[-1].measure == "dspbench/wc/best-configuration"
-    assert (found[-1].value, found[-1].against.partition(",")[0]) == (400.0, "2-cores/8192")
-    assert [m.measure for m in found[:2]] == [f"dspbench/wc/configuration/1-cores/{size}" for size in (1024, 8192)]
-
-
 def test_roads_with_curves_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = replace(dspbench.QUICK, batch=2000, batches=2, checked=4000)
     found = {m.measure.removeprefix("dspbench/tm/winding-roads/"): m for m in dspbench._winding_roads_comparison(sizes)}
@@ -205,115 +177,3 @@ def test_programs_read_equal_lines(name: str, tmp_path: Any) -> None:
         batches = [b for s in replayed.splits(replayed.initial(), end, 1) for b in replayed.read(s)]
         assert [line.rstrip() for b in batches for line in b["payload"].to_pylist()] == plain
         assert len(plain) == 100
-
-
-# -- plain PySpark ---------------------------------------------------------------------------------
-
-#: How many lines it takes until windows end, and there is something of each result; else 2000.
-LINES_OF = {"yahoo_streaming": 40_000, "smart_grid": 6000, "equipment_monitoring": 20_000, "trending_topics": 20_000}
-#: By stream, the fields of a key whose last row alone counts.
-KEYS = {
-    "counts": ("word",),
-    "volume": ("minute",),
-    "status": ("response",),
-    "countries": ("country", "city"),
-    "visits": (),
-    "locations": ("country", "city"),
-    "ctr": ("query_id", "ad_id"),
-}
-#: Opponents that are compared in each run of the tests; the others in the slow ones.
-OFTEN = ("trending_topics", "spam_filter")
-
-
-def latest(stream: str, table: pa.Table) -> list[tuple[Any, ...]]:
-    """The last row of each key."""
-    of_key = {tuple(row[name] for name in KEYS[stream]): tuple(row.values()) for row in table.to_pylist()}
-    return list(of_key.values())
-
-
-@pytest.mark.long
-@pytest.mark.spark
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name in OFTEN else pytest.mark.slow) for name in BASELINES]
-)
-def test_pyspark_equals_plain_python(name: str, spark: Any, tmp_path: Path) -> None:
-    lines = LINES_OF.get(name, 2000)
-    given, build = find_baseline(name)  # type: ignore[misc]
-    data = write_input_lines(application(name), tmp_path / "written", lines, lines, **given.stream_options)
-    wanted = plain_results(data.application, data.plain_lines(), given.parameters)
-    found = baseline_results(spark, data, tmp_path, given, build)
-    for stream, rows in wanted.items():
-        fields = data.application.results[stream]
-        kept = [i for i, name in enumerate(fields) if name not in given.omitted_fields]
-        theirs = found[stream]
-        of_stream = latest(stream, theirs) if given.mode == "update" else zip(*theirs.to_pydict().values(), strict=True)
-        difference = compare(stream, (tuple(row[i] for i in kept) for row in rows), of_stream)
-        assert difference.equal or (stream in given.open_windows and not difference.unexpected), difference
-        assert difference.found > 0
-
-
-@pytest.mark.long
-@pytest.mark.spark
-def test_both_sides_on_spark_run_in_turn_after_equal_warm_up(
-    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    data = write_input_lines(application("wc"), tmp_path / "lines", 1200, 400)
-    sizes = SparkSizes({200: 2, 400: 3}, 2, 800, 60.0)
-    queries: list[tuple[str, int]] = []
-    packed, baseline = spark_comparison.run_packed, spark_comparison.run_baseline
-
-    def noted_packed(spark: Any, lines: InputLines, *args: Any) -> Any:
-        queries.append(("ours", lines.total))
-        return packed(spark, lines, *args)
-
-    def noted_baseline(spark: Any, lines: InputLines, *args: Any) -> Any:
-        queries.append(("theirs", lines.total))
-        return baseline(spark, lines, *args)
-
-    monkeypatch.setattr(spark_comparison, "run_packed", noted_packed)
-    monkeypatch.setattr(spark_comparison, "run_baseline", noted_baseline)
-    found = {m.measure: m for m in spark_comparison.comparison_measures(spark, data, sizes)}
-    of_size = [f"spark-{kind}/{size}" for size in ("200", "400") for kind in ("same", "idiomatic", "vs-idiomatic")]
-    assert [name.removeprefix("dspbench/wc/") for name in found] == ["spark", *of_size]
-    ratio = found["dspbench/wc/spark-vs-idiomatic/200"]
-    assert len(ratio.sample) == 2
-    assert "results of 800 lines agree" in ratio.against
-    first = [("ours", 400), ("ours", 1200)]  # with the default parameters
-    both = [[("ours", n), ("theirs", n)] * times for n, times in ((200, 1), (400, 2), (400, 1), (1200, 2))]
-    assert queries == [*first, *itertools.chain.from_iterable(both)]
-
-
-def test_row_of_one_side_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    data = write_input_lines(application("wc"), tmp_path, 8, 8)
-    found = pa.table({"word": ["a", "b"], "count": pa.array([1, 2])})
-    monkeypatch.setattr(Dataflow, "start", lambda *_, **__: FinishedQuery(counts=found))
-    given, build = find_baseline("word_count")  # type: ignore[misc]
-    for theirs, said in ((found.slice(1), "differ on Spark"), (found.take([0, 0]), "differ on Spark"), (found, "")):
-        monkeypatch.setattr(spark_comparison, "baseline_results", lambda *_, theirs=theirs: {"counts": theirs})
-        if said:
-            with pytest.raises(RiotError, match=f"the implementations of word_count {said}"):
-                spark_comparison.compare_results(None, data, tmp_path, given, build)
-        else:
-            text = spark_comparison.compare_results(None, data, tmp_path, given, build)
-            assert text == "all 2 results of 8 lines agree"
-
-
-def test_window_open_at_the_end_is_no_difference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    data = write_input_lines(application("ysb"), tmp_path, 8, 8)
-    times = pa.array([10, 20, 30], pa.timestamp("us", "UTC"))
-    found = pa.table({"window_start": times, "campaign_id": ["a", "b", "c"], "count": pa.array([1, 2, 3])})
-    monkeypatch.setattr(Dataflow, "start", lambda *_, **__: FinishedQuery(campaigns=found))
-    given, build = find_baseline("yahoo_streaming")  # type: ignore[misc]
-    monkeypatch.setattr(spark_comparison, "baseline_results", lambda *_: {"campaigns": found.slice(0, 2)})
-    text = spark_comparison.compare_results(None, data, tmp_path, given, build)
-    assert text == "all 2 results of 8 lines agree, 1 of windows that are open at the end apart"
-    monkeypatch.setattr(spark_comparison, "baseline_results", lambda *_: {"campaigns": found.take([0, 2])})
-    with pytest.raises(RiotError, match="differ on Spark"):  # the window in the middle is not open
-        spark_comparison.compare_results(None, data, tmp_path, given, build)
-
-
-class FinishedQuery(dict[str, pa.Table]):
-    """A query that has results."""
-
-    def wait(self) -> None:
-        pass
