@@ -159,7 +159,7 @@ class ConsoleSink(CallbackSink):
 
 
 def result_batch(batch: pa.RecordBatch, ordinals: Set[str] | None) -> pa.RecordBatch:
-    """The batch without ordinals other than those in ``ordinals``; with all if that is None."""
+    """Return the batch without ordinals other than those in ``ordinals``; with all if that is None."""
     names = result_fields(batch.schema.names, ordinals)
     return batch if len(names) == batch.num_columns else batch.select(names)
 

@@ -207,7 +207,7 @@ class CSVFormat(FileFormat):
         return pa.schema(fields)
 
     def _inferred(self, text: pa.Array) -> pa.DataType:
-        """The type that all texts spell, or text; a number with leading zeros is text."""
+        """Return the type that all texts spell, or text; a number with leading zeros is text."""
         if text.null_count == len(text):
             return pa.string()
         text = text.drop_null()
@@ -226,7 +226,7 @@ class CSVFormat(FileFormat):
         return not pc.any(pc.match_substring_regex(text, r"^\s*[+-]?0\d")).as_py()
 
     def _dtype(self, name: str) -> pa.DataType:
-        """The type in which a column is delivered."""
+        """Return the type in which a column is delivered."""
         place = -1 if self.wanted is None else self.wanted.get_field_index(name)
         dtype = pa.string() if place < 0 or self.wanted is None else self.wanted.field(place).type
         return dtype if self.notation.concerns(dtype) else pa.string()

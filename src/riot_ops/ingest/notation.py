@@ -130,7 +130,7 @@ class Notation:
 
 
 def _utf8(text: pa.Array) -> pa.Array:
-    """The texts, with null in place of those that are no UTF-8."""
+    """Return the texts, with null in place of those that are no UTF-8."""
     try:
         text.validate(full=True)
     except pa.ArrowInvalid:

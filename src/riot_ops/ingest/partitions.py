@@ -52,7 +52,7 @@ def find_partitioned_files(path: str | Path | Sequence[str | Path]) -> tuple[lis
 
 
 def partition_schema(partitions: Partitions) -> pa.Schema:
-    """The fields of folders, which are texts."""
+    """Return the fields of folders, which are texts."""
     names = next(iter(partitions.values()), {})
     return pa.schema([(name, pa.string()) for name in names])
 

@@ -20,7 +20,7 @@ SharingRule = Callable[[StepIdentity, str], bool]
 
 
 def step_number(step: str) -> int:
-    """The number in the id of a running step: steps that began later have higher ones.
+    """Return the number in the id of a running step: steps that began later have higher ones.
 
     >>> step_number("city.12")
     12

@@ -260,10 +260,9 @@ class MQTTSource(MQTTConnection, Source):
         held: list[Message] = []
         first, size = int(split["start"]), 0
         known = _RECEIVERS.get(self.spool)
-        blocks = None if known is None else known[1].spool.recent(first, int(split["end"]))
-        if blocks is None:
-            blocks = (messages for _, messages in read_messages(Path(self.spool), first, int(split["end"])))
-        for messages in blocks:
+        recent = None if known is None else known[1].spool.recent(first, int(split["end"]))
+        stored = read_messages(Path(self.spool), first, int(split["end"]))
+        for messages in (messages for _, messages in stored) if recent is None else recent:
             for message in messages:
                 held.append(message)
                 size += len(message.payload)

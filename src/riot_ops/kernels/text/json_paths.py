@@ -50,7 +50,7 @@ def is_plain(path: str) -> bool:
 
 
 def joined(above: str, path: str) -> str:
-    """The path of a value within another one.
+    """Return the path of a value within another one.
 
     >>> joined("data", "id"), joined("data", "[0].id")
     ('data.id', 'data[0].id')
