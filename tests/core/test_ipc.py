@@ -64,7 +64,7 @@ def test_compressible_stream_is_compressed_without_samples(codec, monkeypatch):
 
 
 @pytest.mark.parametrize("codec", ["lz4", "zstd"])
-def test_stream_that_changes_is_compressed_again_after_the_back_off(codec):
+def test_changed_stream_is_compressed_again_after_the_back_off(codec):
     buffering, trial = ro.Buffering(codec=codec, ratio=0.5), CompressionTrial()
     for _ in range(10):  # the last of these back-offs is 4
         encode([RANDOM], buffering, trial)

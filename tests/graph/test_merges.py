@@ -59,7 +59,7 @@ def test_sources_are_in_the_order_of_declaration():
     ]
 
 
-def test_sources_that_are_one_log_are_numbered_at_once():
+def test_sources_merged_as_one_log_are_numbered_at_once():
     flow = ro.Dataflow("f", merging="number")
     a, b = (flow.source(name, schema=SCHEMA) for name in "ab")
     flow.sink("out", a, ro.merge(a, b).to(t.NoOp(), id="two"))

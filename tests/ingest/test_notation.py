@@ -134,7 +134,7 @@ def meaning(local, ambiguous):
     st.sampled_from([None, "%d.%m.%Y %H:%M:%S", "%d/%b/%y %I:%M:%S %p"]),
 )
 @settings(max_examples=depth(200), deadline=None)
-def test_local_times_mean_what_python_says(times, ambiguous, form):
+def test_local_times_equal_python(times, ambiguous, form):
     notation = Notation(time_format=form, tz="Europe/Berlin", ambiguous=ambiguous)
     if form is not None and "%y" in form:
         times = [time for time in times if time is None or 1969 <= time.year < 2069]
@@ -194,7 +194,7 @@ def test_local_times_keep_their_digits_and_fields_without_a_zone_their_clock():
     assert form.convert(pa.array(["01.05.2024 12"]), pa.timestamp("us"))[0][0].as_py().hour == 12
 
 
-def test_cells_that_are_not_utf8_are_rejected_and_no_others(tmp_path):
+def test_only_non_utf8_cells_are_rejected(tmp_path):
     path = tmp_path / "odd.csv"
     path.write_bytes(b"value;at\n1,5;1.5.2024\n\xff;1.5.2024\n2,5;\xff\n")
     schema = {"value": "double", "at": UTC_MICROS}
@@ -203,7 +203,7 @@ def test_cells_that_are_not_utf8_are_rejected_and_no_others(tmp_path):
     assert [(e["seq"], e["reason"]) for e in errors] == [(1, "wrong_type"), (2, "wrong_type")]
 
 
-def test_types_are_inferred_and_the_log_says_from_which_rows(tmp_path, caplog):
+def test_types_are_inferred_and_their_rows_logged(tmp_path, caplog):
     path = tmp_path / "any.csv"
     path.write_text("at;n;x;zip;ok;day;empty;word\n2024-05-01 12:00;1;1,5;01234;true;2024-05-01;;1\n;-2;;1;False;;;b\n")
     with caplog.at_level(logging.INFO, "riot_ops"):

@@ -18,7 +18,7 @@ def batch(numbers):
 
 
 @given(NUMBERS, st.sets(st.integers(0, 5), min_size=1), st.data())
-def test_number_tells_message_and_source(messages, some, data):
+def test_number_identifies_message_and_source(messages, some, data):
     own = sorted(some)
     more = sorted(some | data.draw(st.sets(st.integers(0, 5))))
     messages = [(n, own[j % len(own)]) for n, j in messages]
@@ -48,7 +48,7 @@ def test_missing_number_stays_missing():
 
 
 @pytest.mark.parametrize(("places", "sources"), [((1,), 2), ((2,), 3), ((0, 2), 3), ((0, 1), 3)])
-def test_number_that_would_wrap_is_rejected(places, sources):
+def test_overflowing_number_is_rejected(places, sources):
     k = len(places)
     limit = (2**63 - 1 - max(places)) // sources * k
     good, bad = [0, limit, -limit], [limit + 1, 2**63 - 1, -limit - 1, -(2**63)]

@@ -452,7 +452,7 @@ def test_messages_of_several_sources_have_distinct_numbers():
     assert one.run(rows)["all"]["seq"].to_pylist() == [4, 5]
 
 
-def test_number_that_would_wrap_is_rejected_where_sources_merge():
+def test_overflowing_number_is_rejected_at_a_merge():
     flow = ro.Dataflow("far")
     a, b = (flow.source(name, schema={"value": "double"}) for name in "ab")
     flow.sink("out", a, ro.merge(a, b).to(t.NoOp(), id="both"))

@@ -71,7 +71,7 @@ def test_merges_of_other_streams_are_not_shared():
     assert len(reports[-1].reused) == 6
 
 
-def test_source_nodes_that_read_the_same_stay_apart():
+def test_source_nodes_with_the_same_input_are_separate():
     def flow(name, *names):
         flow = ro.Dataflow(name)
         streams = [flow.source(one, schema={"value": "double"}) for one in names]

@@ -102,7 +102,7 @@ MERGING = {
 @pytest.mark.long
 @given(SEEDS)
 @settings(max_examples=depth(25))
-def test_dataflows_share_steps_before_merges_and_get_what_a_naive_merge_gives(choose):
+def test_dataflows_share_steps_before_merges_and_equal_a_naive_merge(choose):
     backend = LocalBackend(batch_size=choose.randint(1, 70))
     manager = ReuseManager(backend)
     flows = {name: MERGING[name]() for name in choose.sample(sorted(MERGING), choose.randint(2, 6))}

@@ -121,7 +121,7 @@ def test_input_order_does_not_matter():
     assert signatures(flow(False)) == signatures(flow(True))
 
 
-def test_input_order_matters_where_functions_without_a_version_are_all_that_differs():
+def test_input_order_matters_between_functions_without_a_version():
     def one(row):
         return {"value": 1.0}
 

@@ -424,7 +424,7 @@ def wordy_faces(made, folder):
         (True, {"ordinal": "int64"}, ["ordinal", "ordinal_2"]),
     ],
 )
-def test_results_have_ordinals_that_are_declared_or_asked_for(tmp_path, ordinals, declared, wanted):
+def test_results_have_declared_or_requested_ordinals(tmp_path, ordinals, declared, wanted):
     made = words(ordinals, {"seq": "int64", **declared, "text": "string"})
     faces = list(wordy_faces(made, tmp_path))
     assert len(faces) >= 5

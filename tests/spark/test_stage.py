@@ -269,7 +269,7 @@ def test_state_of_another_query_is_refused():
 
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(3))
-def test_time_moves_before_records_that_get_other_numbers_in_the_stage(seed, monkeypatch):
+def test_time_moves_before_records_renumbered_in_the_stage(seed, monkeypatch):
     monkeypatch.setattr(stages, "MAX_MERGED_ROWS", 1)  # so that blocks are processed one by one where they may be
     flow = ro.Dataflow("merged")
     ways = [

@@ -539,7 +539,7 @@ def test_messages_survive_publisher_broker_and_parser(mosquitto, subscribe):
     result = flow.run(source)
     assert result.errors.num_rows == 0
     wanted = t.ParseSenML(schema="city").session().push_batch(lines)
-    assert result["parsed"].to_pylist() == pa.Table.from_batches([wanted]).to_pylist()
+    assert result["parsed"].to_pylist() == wanted.drop_columns(["ordinal"]).to_pylist()
 
 
 def test_task_list_shows_the_source():

@@ -77,7 +77,7 @@ def test_actions_do_not_wait_for_the_trigger(spark, tmp_path):
     assert time.monotonic() - begun < 10, "a waiting query is stopped at once"
 
 
-def test_steps_before_a_merge_are_shared_and_give_what_a_naive_merge_gives(spark, tmp_path):
+def test_steps_before_a_merge_are_shared_and_equal_a_naive_merge(spark, tmp_path):
     backend = SparkBackend(spark, tmp_path / "back", max_records=25)
     manager = ReuseManager(backend)
     flows = {

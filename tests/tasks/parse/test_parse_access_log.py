@@ -225,7 +225,7 @@ def test_fields_keep_and_field_are_used():
     assert t.Task.from_dict(task.to_dict()) == task
 
 
-def test_bad_optional_parts_become_the_default_and_a_field_says_why():
+def test_bad_optional_parts_become_the_default_with_a_reason():
     task = t.ParseAccessLog(fields={"ip": ("host", "string"), "at": ("time", "log", None)}, problems="why")
     (row,) = task.session().push({"payload": '192.0.2.1 - - [99/Jun/1998:12:00:01 +0000] "GET /a HTTP/1.0" 200 5'})
     assert (row["ip"], row["at"]) == ("192.0.2.1", None)

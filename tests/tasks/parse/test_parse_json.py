@@ -545,7 +545,7 @@ def value_at(document, steps):
 
 @given(st.lists(DOCUMENTS, max_size=4), STEPS, STEPS, st.booleans())
 @settings(max_examples=depth(150), deadline=None)
-def test_paths_with_indexes_and_quotes_find_what_python_finds(documents, steps, others, wrapped):
+def test_paths_with_indexes_and_quotes_equal_python(documents, steps, others, wrapped):
     wrapper = "w" if wrapped else None
     lines = [json.dumps({"w": one} if wrapped else one, ensure_ascii=False) for one in documents]
     task = t.ParseJSON(
@@ -579,7 +579,7 @@ def test_malformed_paths_are_refused(path):
 
 
 @pytest.mark.parametrize("path", ["n", '"n"'])
-def test_bad_optional_values_become_the_default_and_a_field_says_why(path):
+def test_bad_optional_values_become_the_default_with_a_reason(path):
     fields = {"id": ("id", "string"), "n": (path, "double", -1.0), "at": ("at", "s", None)}
     lines = [
         '{"id": "a", "n": 2}',

@@ -864,7 +864,7 @@ def test_headers_of_another_encoding_are_found():
     assert session.errors == []
 
 
-def test_bad_optional_cells_become_the_default_and_a_field_says_why():
+def test_bad_optional_cells_become_the_default_with_a_reason():
     task = t.ParseLines(fields={"id": (0, "string"), "n": (1, "int64", 0)}, delimiter=",", problems="why")
     rows = [task.session().push({"payload": line}) for line in ("a,1", "b,x", "c")]
     assert rows[:2] == [
