@@ -13,7 +13,7 @@ from riot_ops import tasks as t
 from riot_ops.graph.lowering import lower
 from riot_ops.graph.merges import Merges
 from riot_ops.testing import exact
-from tests.random_flows import SCHEMA, random_input
+from tests.random_flows import SCHEMA, random_flow, random_input
 from tests.search import depth
 from tests.simulated_query import SimulatedQuery
 
@@ -107,6 +107,26 @@ def test_order_of_merged_streams_changes_no_result(choose, seed):
     ] == wanted
     query = SimulatedQuery(other, log, choose, max_records=choose.choice([3, 40]), partitions=2)
     assert sorted(map(exact, query["k"].to_pylist())) == sorted(wanted)
+
+
+@pytest.mark.long
+@given(SEEDS, st.sampled_from([2, 3]))
+@settings(max_examples=depth(25))
+def test_one_micro_batch_of_sources_merged_by_arrival_is_merged_by_number(choose, sources):
+    flow = random_flow(choose, sources=sources, functions=False)
+    log = {f"in{i}": random_input(choose, choose.choice([0, 5, 30])) for i in range(sources)}
+    query = SimulatedQuery(flow, log, choose, partitions=choose.choice([1, 3]), fuse=choose.choice(["exact", "coarse"]))
+    one = ro.Dataflow.from_dict({**flow.to_dict(), "merging": "number"}).run(log)
+    ends = {edge.source for node in flow.nodes_of_kind("sink") for edge in flow.inputs(node.id)}
+    for stream in (*sorted(ends), "errors"):
+        found, wanted = (
+            sorted(
+                exact({name: v for name, v in row.items() if name not in ("seq", "raw")})
+                for row in of[stream].to_pylist()
+            )
+            for of in (query, one)
+        )
+        assert found == wanted, stream
 
 
 def test_functions_of_one_name_are_merged_in_the_given_order():
