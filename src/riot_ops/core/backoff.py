@@ -24,7 +24,7 @@ class Backoff:
     clock : function, default ``time.monotonic``
         Returns seconds; for tests.
     max_s : float, seconds, default 0.02
-        Longest pause after looks that cost little.
+        Longest pause after cheap polls.
 
     Examples
     --------

@@ -369,7 +369,7 @@ class _FileWriter(Writer):
 
     def abort(self) -> None:
         for path, file in self._open.values():
-            # closing writes what is buffered, and so fails on a full disk; the error that led here is the one to see
+            # closing writes buffered data, and so fails on a full disk; the earlier error is raised
             with suppress(OSError, pa.ArrowException):
                 file.close()
             with suppress(OSError):

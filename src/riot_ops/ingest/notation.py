@@ -39,7 +39,7 @@ class Notation:
     tz : str, optional
         Time zone of times without one, by its IANA name; by default UTC.
     ambiguous : "reject", "earliest" or "latest"
-        What a local time means that occurs twice, as when clocks are set back. One that does not occur is rejected.
+        Meaning of a local time that occurs twice, when clocks are set back. A time that does not occur is rejected.
     """
 
     decimal: str = "."
@@ -145,7 +145,7 @@ def _problems(text: pa.Array, result: pa.Array, dtype: pa.DataType) -> Problems:
 
 
 def _parsed(text: pa.Array, form: str) -> tuple[pa.Array, pa.Array]:
-    """Parse times in a format, as Python's ``strptime`` does: ``(local, absolute)``, of which one is null."""
+    """Parse times in a format, as Python's ``strptime`` does: ``(local, absolute)``; one of them is null."""
     times = pa.nulls(len(text), pa.timestamp("s"))
     same = pa.array(np.zeros(len(text), np.bool_))
     if "%z" not in form and "%Z" not in form:

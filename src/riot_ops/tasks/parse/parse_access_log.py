@@ -46,7 +46,7 @@ class ParseAccessLog(LineParser):
     fields : dict of str to (part, kind) or (part, kind, default)
         The fields of a record. A part is ``host``, ``ident``, ``user``, ``time``, ``request``, ``status``, ``size``;
         ``referrer`` and ``agent`` (the two quoted texts after the size); ``method``, ``resource`` and ``protocol`` (the
-        first word of the request, the last one if it begins with ``HTTP/``, and what is between); or ``client`` (the
+        first word of the request, the last one if it begins with ``HTTP/``, and the part between); or ``client`` (the
         user, or the host without a user). Kinds are those of :class:`ParseLines`; the kind of ``time`` is ``log``. With
         a default, which may be null, the part may be missing.
     field : str, default "payload"
