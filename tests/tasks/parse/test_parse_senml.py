@@ -1005,3 +1005,17 @@ def test_payload_field_may_have_another_name() -> None:
     assert {row["obs_type"]: row["value"] for row in rows}.items() >= {"temperature": 8.0, "humidity": 53.7}.items()
     with pytest.raises(ConfigError, match="reads the field 'message'"):
         ParseSenML(schema="city", field="message").output_schema(pa.schema({"payload": pa.string()}))
+
+
+@pytest.mark.parametrize("layout", ["wide", "observations"])
+def test_meta_holds_times_of_any_sign_and_length(layout):
+    times = [0, 9, 10, -1, -9, -10, -62_135_596_800_000, 253_402_300_799_999]
+    texts = [
+        f'{{"bt":{time},"e":[{{"n":"source","sv":"ü{i}"}},{{"n":"longitude","sv":"1"}},{{"n":"dust","v":1}}]}}'
+        for i, time in enumerate(times)
+    ]
+    task = ParseSenML(schema="city", layout=layout, meta=True, fields=("dust", "light"))
+    out, errors = three_ways(task, texts)
+    assert errors == {}
+    copies = 1 if layout == "wide" else 2
+    assert out["meta"].to_pylist() == [f"{time},ü{i},1," for i, time in enumerate(times) for _ in range(copies)]

@@ -341,6 +341,8 @@ def chunk_ranges(sizes: npt.NDArray[np.int64], max_bytes: int = CHUNK_BYTES) -> 
     >>> chunk_ranges(np.array([3, 3, 9, 1, 1, 1]), 6)
     [(0, 2), (2, 3), (3, 6)]
     """
+    if int(sizes.sum()) <= max_bytes:
+        return [(0, len(sizes))]
     total = np.cumsum(sizes)
     found: list[tuple[int, int]] = []
     start = before = 0
@@ -348,7 +350,7 @@ def chunk_ranges(sizes: npt.NDArray[np.int64], max_bytes: int = CHUNK_BYTES) -> 
         stop = max(start + 1, int(np.searchsorted(total, before + max_bytes, side="right")))
         found.append((start, stop))
         start, before = stop, int(total[stop - 1])
-    return found or [(0, 0)]
+    return found
 
 
 def text_chunk_ranges(column: pa.Array, max_bytes: int = CHUNK_BYTES) -> list[tuple[int, int]]:

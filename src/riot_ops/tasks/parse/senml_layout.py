@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Hashable
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from riot_ops.core.order import next_ordinal, ordinals
 from riot_ops.core.schema import TIMESTAMP, StreamSchema, stream_schema
-from riot_ops.kernels.arrays.arrow import byte_spans, int_column, readonly, strings_from_spans
+from riot_ops.kernels.arrays.arrow import int_column, readonly, strings_from_spans
 from riot_ops.kernels.text.senml import messages as senml
 
 __all__ = ["Layout", "assemble_batch", "micros_per_unit", "resolve_layout", "select_messages"]
@@ -151,7 +151,7 @@ def assemble_batch(
 
     named: dict[str, pa.Array] = {"sensor_id": texts(plan.identity, times)}
     if layout.meta:
-        named["meta"] = _joined_meta(layout, columns.base, texts, times)
+        named["meta"] = _joined_meta(layout, columns, data, times)
     if "seq" in schema.names:
         named["seq"] = _repeated_column(batch.column("seq"), times)
     for name in ordinals(schema.names):
@@ -206,18 +206,20 @@ def _repeated_column(column: pa.Array, times: int) -> pa.Array:
     return column.take(pa.array(np.repeat(np.arange(len(column)), times)))
 
 
-def _joined_meta(layout: Layout, base: I64, texts: Any, times: int) -> pa.Array:
-    import pyarrow.compute as pc
-
-    parts = [
-        pa.array(base // 1000).cast(pa.string())
-        if name == layout.schema.time_field
-        else texts(layout.wanted.index(name))
-        for name in layout.schema.meta
-    ]
-    joined = pc.binary_join_element_wise(*parts, ",", null_handling="replace", null_replacement="")
-    data, starts, ends, _ = byte_spans(joined)
-    return strings_from_spans(data, starts, ends - starts, times=times)
+def _joined_meta(layout: Layout, columns: senml.Columns, data: npt.NDArray[np.uint8], times: int) -> pa.Array:
+    plan = layout.plan
+    parts = np.array(
+        [
+            -1 if name == layout.schema.time_field else plan.text_of[layout.wanted.index(name)]
+            for name in layout.schema.meta
+        ]
+    )
+    lengths = np.empty(columns.base.size, np.int64)
+    spans = readonly(columns.starts), readonly(columns.lengths), readonly(columns.base), plan.n_texts, readonly(parts)
+    out = np.empty(senml.joined_lengths(*spans, lengths), np.uint8)
+    starts = np.cumsum(lengths) - lengths
+    senml.join_texts(data, *spans, starts, out)
+    return strings_from_spans(readonly(out), starts, lengths, times=times)
 
 
 def _constant_columns(fields: tuple[str, ...], n: int) -> tuple[pa.Array, pa.Array]:

@@ -42,6 +42,8 @@ __all__ = [
     "SECONDS",
     "Columns",
     "Plan",
+    "join_texts",
+    "joined_lengths",
     "make_plan",
     "parse_messages",
     "repeat",
@@ -264,3 +266,65 @@ def repeat(values: Any, times: Any, out: Any) -> None:
         v = values[i]
         for j in range(times):
             out[i * times + j] = v
+
+
+@kernel
+def _number_length(value: Any) -> Any:
+    """Return the number of characters of a whole number above -2^63 in decimal."""
+    n = 1
+    if value < 0:
+        value = -value
+        n = 2
+    while value >= 10:
+        value //= 10
+        n += 1
+    return n
+
+
+@kernel
+def joined_lengths(starts: Any, lengths: Any, base: Any, n_texts: Any, parts: Any, out: Any) -> Any:
+    """Write the length of each message's texts in the columns ``parts``, joined by commas; return the total.
+
+    A missing text is empty; the column -1 is the message's time, in milliseconds.
+    """
+    total = 0
+    for i in range(base.size):
+        size = parts.size - 1
+        for j in range(parts.size):
+            if parts[j] < 0:
+                size += _number_length(base[i] // 1000)
+            elif starts[i * n_texts + parts[j]] >= 0:
+                size += lengths[i * n_texts + parts[j]]
+        out[i] = size
+        total += size
+    return total
+
+
+@kernel
+def join_texts(
+    data: Any, starts: Any, lengths: Any, base: Any, n_texts: Any, parts: Any, places: Any, out: Any
+) -> None:
+    """Write the texts that :func:`joined_lengths` has measured, from the place of each message on."""
+    for i in range(base.size):
+        p = places[i]
+        for j in range(parts.size):
+            if j > 0:
+                out[p] = 44  # a comma
+                p += 1
+            if parts[j] < 0:
+                value = base[i] // 1000
+                end = p + _number_length(value)
+                if value < 0:
+                    out[p] = 45  # a minus
+                    p += 1
+                    value = -value
+                for q in range(end - 1, p - 1, -1):
+                    out[q] = 48 + value % 10
+                    value //= 10
+                p = end
+            else:
+                k = i * n_texts + parts[j]
+                if starts[k] >= 0:
+                    for q in range(lengths[k]):
+                        out[p + q] = data[starts[k] + q]
+                    p += lengths[k]
