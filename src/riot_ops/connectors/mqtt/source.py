@@ -7,7 +7,7 @@ import itertools
 import math
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
@@ -261,8 +261,12 @@ class MQTTSource(MQTTConnection, Source):
         first, size = int(split["start"]), 0
         known = _RECEIVERS.get(self.spool)
         recent = None if known is None else known[1].spool.recent(first, int(split["end"]))
-        stored = read_messages(Path(self.spool), first, int(split["end"]))
-        for messages in (messages for _, messages in stored) if recent is None else recent:
+        blocks: Iterable[Sequence[Message]] = (
+            (messages for _, messages in read_messages(Path(self.spool), first, int(split["end"])))
+            if recent is None
+            else recent
+        )
+        for messages in blocks:
             for message in messages:
                 held.append(message)
                 size += len(message.payload)
