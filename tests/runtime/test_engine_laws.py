@@ -90,7 +90,7 @@ def test_tasks_without_key_count_their_own_records():
 
 def test_expansions_can_be_nested_deeply():
     """The records of a message stay in order at any depth, in any number of buckets and batches."""
-    flow = ro.Dataflow("deep")
+    flow = ro.Dataflow("deep", ordinals=True)
     stream = flow.source("in", schema={"path": "string"})
     for i in range(12):
         stream = stream.to(

@@ -570,7 +570,7 @@ def test_wrong_clock_is_refused(parameters, text):
 
 
 def window_flow(**parameters):
-    flow = ro.Dataflow("windows")
+    flow = ro.Dataflow("windows", ordinals=True)
     task = t.Window(by="device", aggregates={"n": ("count", None), "sum": ("sum", "value")}, **parameters)
     flow.sink("out", flow.source("in", schema=SCHEMA).to(task, id="window"))
     return flow
