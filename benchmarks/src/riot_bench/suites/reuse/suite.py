@@ -255,7 +255,7 @@ EXPERIMENTS = (
             _figures(load),
             seconds,
         )
-        for load, seconds in (("riot", (13.0, 60.0)), ("opmw", (17.0, 300.0)))
+        for load, seconds in (("riot", (18.0, 140.0)), ("opmw", (22.0, 400.0)))
     ),
     Experiment(
         "reuse/spark",
