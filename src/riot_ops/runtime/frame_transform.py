@@ -79,7 +79,7 @@ def transform_frame(
             given = sort_rows(given, ARRIVAL)
     if not numbered:
         given = Numbering()(given)
-    session = Session(task)
+    session = Session(task, ordered=False)  # in the order that was asked for
     made = [session.push_batch(given), session.flush_batch()]
     accepted = [rows for batch in made if batch is not None for rows in accepted_rows(batch, result)]
     rejected = dead.take()

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import riot_ops as ro
 from riot_ops import tasks as t
 from riot_ops.core.errors import ConfigError
 from riot_ops.models.word_table import spam_share
@@ -71,7 +72,7 @@ def test_repeated_word_counts_repeatedly(most):
 
 def test_results_come_with_the_last_record_of_a_message():
     rows = message(1, {"a": (1, 0), "b": (1, 0)}) + message(2, {"c": (0, 1)})
-    session = t.BayesScore().session()
+    session = ro.Session(t.BayesScore(), ordered=False)
     batch = pa.RecordBatch.from_pylist([rows[0], rows[3], rows[1], rows[4], rows[2]])
     assert session.push_batch(batch)["id"].to_pylist() == ["m2", "m1"]
 
