@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 
+import riot_ops as ro
 from riot_ops.core.errors import ConfigError, ConnectorError
 from riot_ops.testing import ABORT, EOF, PAUSE, ManualClock, ScriptedSource
 
@@ -104,3 +105,12 @@ def test_misuse_is_refused():
     for seconds in (-1.0, float("nan")):
         with pytest.raises(ConfigError, match="seconds must be >= 0, got"):
             PAUSE(seconds)
+
+
+def test_pause_of_a_script_is_asked_about_at_once():
+    flow = ro.Dataflow("pause")
+    flow.sink("out", flow.source("in", schema={"value": "double"}))
+    source = ScriptedSource([_batch(1), PAUSE(0.5), _batch(2)])
+    result = flow.run(source)
+    assert result["in"]["value"].to_pylist() == [0.0, 0.0, 1.0]
+    assert source.wait_time(source.initial(), lambda: None) == 0.0

@@ -196,6 +196,9 @@ class ScriptedSource(Source):
         item = offset["item"]
         return bool(item >= len(self._items) or (self._items[item] == EOF and offset != self._first))
 
+    def wait_time(self, offset: Offset, wake: Callable[[], None]) -> float | None:
+        return 0.0  # each question moves the clock of the pauses
+
     def splits(self, start: Offset, end: Offset, n: int) -> list[Split]:
         pieces = self._pieces(start, end)
         edges = [len(pieces) * i // n for i in range(n + 1)]
