@@ -79,6 +79,7 @@ class Prefetcher(Generic[T]):
             for item in self._items:
                 self._buffer.append(item)
                 if self._waiting:
+                    self._waiting = False  # one item ends the wait
                     with self._changed:
                         self._changed.notify_all()
                 if len(self._buffer) >= self._group_size and not self._wait_for_room():
