@@ -94,11 +94,14 @@ class Task(Operator):
 
     # -- runners -----------------------------------------------------------------------------------
 
-    def session(self) -> Session:
-        """Start an instance that processes one event (or batch) per call, without Spark."""
+    def session(self, *, ordered: bool = True) -> Session:
+        """Start an instance that processes one event (or batch) per call, without Spark.
+
+        With ``ordered=False`` it takes batches whose ``seq`` falls, in the order of their rows.
+        """
         from riot_ops.runtime.session import Session
 
-        return Session(self)
+        return Session(self, ordered=ordered)
 
     @property
     def map_in_arrow(self) -> Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]:

@@ -200,7 +200,7 @@ COMPUTED = {
 #: Tasks whose values are texts, times of records, or results of the user's function.
 OTHERS = {
     *("ABD", "ABU", "ANN", "ATI", "ATQ", "ATR", "BFN", "BLF", "BLT", "BOW", "C2S", "FLM", "FLO", "FLT", "GEO", "KFN"),
-    *("LKJ", "LZP", "MAP", "MBL", "MQP", "NUT", "PJS", "PRS", "PTB", "RZP", "SBF", "SLT", "SML", "SMP", "SQI"),
+    *("LKJ", "LZP", "MAP", "MBL", "MQP", "NUT", "PAL", "PJS", "PRS", "PTB", "RZP", "SBF", "SLT", "SML", "SMP", "SQI"),
     *("TMF", "TOK", "TOT", "VRD", "WUP", "XML"),
 }
 

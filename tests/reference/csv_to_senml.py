@@ -9,7 +9,7 @@ from typing import Any
 
 NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 ISO = re.compile(
-    r"([0-9]{4}-[0-9]{2}-[0-9]{2})(?:[T ]([0-9]{2}:[0-9]{2})(?::([0-9]{2})(?:\.([0-9]+))?)?"
+    r"([0-9]{4}-[0-9]{2}-[0-9]{2})(?:[T ]([0-9]{2}(?::[0-9]{2})?)(?::([0-9]{2})(?:\.([0-9]+))?)?"
     r"(Z|[+-][0-9]{2}:[0-9]{2})?)?"
 )
 BLANK = " \t"
@@ -22,6 +22,8 @@ def milliseconds(text: str) -> int | None:
     if match is None:
         return None
     day, minutes, seconds, fraction, offset = match.groups()
+    if minutes and len(minutes) == 2:  # hours alone
+        minutes += ":00"
     shift = timedelta()
     if offset and offset != "Z":
         hours, minute = int(offset[1:3]), int(offset[4:])

@@ -207,8 +207,10 @@ def _by_halves(column: pa.Array, want: pa.DataType) -> tuple[pa.Array, list[int]
     stack = [(0, len(column))]
     while stack:
         start, end = stack.pop()
+        part = column.slice(start, end - start)
         try:
-            parts.append(_cast_whole(column.slice(start, end - start), want))
+            # a null fits any type, also one to which Arrow casts no value
+            parts.append(pa.nulls(len(part), want) if part.null_count == len(part) else _cast_whole(part, want))
         except CAST_ERRORS:
             if end - start > 1:
                 middle = (start + end) // 2

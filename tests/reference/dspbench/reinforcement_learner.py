@@ -79,7 +79,7 @@ def reinforcement_learner(events, rewards, *, order="number", actions=ACTIONS, r
     def asked(number, line):
         try:
             event, round_number = line.split(",")
-            if not event:
+            if not event or _whole(round_number) < 1:
                 raise ValueError(line)
             found.append((number, event, learner.choose(_whole(round_number))))
         except ValueError:

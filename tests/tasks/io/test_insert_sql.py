@@ -19,7 +19,7 @@ def _read(path, query):
 
 
 def _insert(task, rows, schema=None):
-    session = task.session()
+    session = task.session(ordered=False)
     out = session.push_batch(pa.RecordBatch.from_pylist(rows, schema=schema))
     return out.to_pylist(), {e["seq"]: e["reason"] for e in session.errors}
 

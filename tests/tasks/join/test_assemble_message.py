@@ -91,7 +91,7 @@ def pieces_of(messages, names, start=0):
 
 
 def test_message_out_of_order_is_assembled_in_time():
-    join = AssembleMessage(schema=None, fields=("x", "y"), timeout=timedelta(seconds=60)).session()
+    join = AssembleMessage(schema=None, fields=("x", "y"), timeout=timedelta(seconds=60)).session(ordered=False)
     assert len(join.push_batch(pieces_of([1000, 1, 1001, 2], ["x", "y"]))) == 4
     assert join.errors == []
 
@@ -159,7 +159,7 @@ def test_pieces_may_be_spread_over_many_batches():
     rng = np.random.default_rng(3)
     batch = pieces_of(np.arange(2000), NAMES)
     batch = batch.take(pa.array(rng.permutation(batch.num_rows)))
-    join = AssembleMessage(schema=None, fields=tuple(NAMES)).session()
+    join = AssembleMessage(schema=None, fields=tuple(NAMES)).session(ordered=False)
     out = [row for i in range(0, batch.num_rows, 97) for row in join.push_batch(batch.slice(i, 97)).to_pylist()]
     assert sorted(row["seq"] for row in out) == list(range(2000))
     assert all(row["y"] == row["x"] + 1 == row["z"] - 1 == 3 * row["seq"] + 1 for row in out)
