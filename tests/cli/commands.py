@@ -38,7 +38,7 @@ def results(out):
     """Return the records of each stream of STATS, in order."""
     found = {name: pq.read_table(sorted((out / name).glob("*.parquet"))) for name in STREAMS}
     return {
-        name: t.sort_by([(c, "ascending") for c in ("seq", "ordinal") if c in t.column_names])
+        name: t.sort_by([(c, "ascending") for c in ("seq", "obs_type") if c in t.column_names])
         for name, t in found.items()
     }
 

@@ -8,10 +8,10 @@ from decimal import Decimal
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from riot_ops.core.casting import cast, from_values
+from riot_ops.core.casting import can_cast, cast, from_values
 from tests.search import depth
 
 UTC_US = pa.timestamp("us", "UTC")
@@ -84,6 +84,7 @@ def numbers(dtype):
 @given(st.data(), st.sampled_from(NUMBERS), st.sampled_from(FLAT))
 @settings(max_examples=depth(300))
 def test_numbers_are_cast_as_each_alone(data, have, want):
+    assume(can_cast(have, want))  # a dataflow with another pair is refused when it is built
     values = data.draw(st.lists(st.none() | numbers(have), max_size=8))
     assert_cells_are_cast_alone(pa.array(values, have), want)
 
@@ -92,8 +93,12 @@ def test_numbers_are_cast_as_each_alone(data, have, want):
 @settings(max_examples=depth(200))
 def test_times_are_cast_as_each_alone(data, have, want):
     integer = pa.int32() if have.bit_width == 32 else pa.int64()
-    near = [0, 1, -1, 86_400_000, 2**31 - 1, 86_399_000_000_000, 10**9]
-    near += [] if integer == pa.int32() else [2**62, -(2**62), 2**63 - 1, -(2**63), 9_223_372_036_854_775_000]
+    near = [0, 1, -1, 86_400_000, 2**31 - 1, 10**9]
+    near += (
+        []
+        if integer == pa.int32()
+        else [86_399_000_000_000, 2**62, -(2**62), 2**63 - 1, -(2**63), 9_223_372_036_854_775_000]
+    )
     values = data.draw(st.lists(st.none() | st.sampled_from(near), max_size=8))
     assert_cells_are_cast_alone(pa.array(values, integer).view(have), want)
 

@@ -7,6 +7,7 @@ that a column of bad cells costs about as much as one of good cells. A mask neve
 from __future__ import annotations
 
 import decimal
+import math
 from decimal import Decimal
 from typing import Any
 
@@ -168,7 +169,7 @@ def fit_decimal(value: Any, want: pa.DataType) -> Decimal | None:
 
 
 def _decimal_fits(value: Any, want: pa.DataType, limits: tuple[int, int] | None) -> bool:
-    if value is None:
+    if value is None or math.isnan(value):  # NaN becomes null
         return True
     if limits is None:
         return fit_decimal(value, want) is not None

@@ -392,7 +392,8 @@ def _from_group(values: Sequence[Any], want: pa.DataType) -> tuple[pa.Array, lis
 
 def _from_nested(values: Sequence[Any], want: pa.DataType) -> tuple[pa.Array, list[int]]:
     """Convert dicts and lists member by member."""
-    kinds = dict if types.is_struct(want) else (dict, list, tuple) if types.is_map(want) else (list, tuple, np.ndarray)
+    lists = (list, tuple, set, frozenset, np.ndarray)
+    kinds = dict if types.is_struct(want) else (dict, list, tuple) if types.is_map(want) else lists
     missing = np.fromiter((_is_missing(value) for value in values), np.bool_, len(values))
     known = [isinstance(value, kinds) and getattr(value, "ndim", 1) > 0 for value in values]
     valid = np.array(known, np.bool_)
@@ -405,15 +406,17 @@ def _from_nested(values: Sequence[Any], want: pa.DataType) -> tuple[pa.Array, li
         valid &= np.array([pair is not None for pair in pairs], np.bool_)
         lengths = np.array([len(pair or ()) for pair in pairs], np.int64)
         flat = [one for pair in pairs for one in pair or ()]
-        keys, items = (
+        result, bad = _map(
+            valid,
+            lengths,
             _from_values([k for k, _ in flat], want.key_type),
             _from_values([v for _, v in flat], want.item_type),
+            want,
         )
-        result, bad = _map(valid, lengths, keys, items, want)
     else:
-        lists = [list(value) if there else () for value, there in zip(values, known, strict=True)]
-        lengths = np.array([len(one) for one in lists], np.int64)
-        flat = [value for one in lists for value in one]
+        items = [list(value) if there else () for value, there in zip(values, known, strict=True)]
+        lengths = np.array([len(one) for one in items], np.int64)
+        flat = [value for one in items for value in one]
         result, bad = _list(valid, lengths, _from_values(flat, want.value_type), want)
     return result, sorted({*bad, *np.flatnonzero(~valid & ~missing).tolist()})
 
