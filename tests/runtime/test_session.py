@@ -11,7 +11,6 @@ import pytest
 import riot_ops as ro
 from riot_ops import tasks as t
 from riot_ops.core.errors import ConfigError
-from riot_ops.runtime.session import Session
 
 NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
 EVENT = {"seq": 3, "event_time": NOON, "device": "ü", "value": 2.0, "place": [1, 2]}
@@ -153,7 +152,7 @@ def test_falling_seq_is_refused_within_a_batch_and_between_batches(task):
     with pytest.raises(ConfigError, match=FALLING.format(0)):
         session.push_batch(pa.Table.from_pylist(rows[3:]))
     assert session.push_batch([{"seq": 6, "value": 1.0}]).num_rows == 1  # the session goes on
-    assert Session(task, ordered=False).push_batch(rows).num_rows
+    assert task.session(ordered=False).push_batch(rows).num_rows
 
 
 def test_rejected_records_count_in_the_row_of_a_falling_seq():

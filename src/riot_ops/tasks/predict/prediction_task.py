@@ -149,10 +149,10 @@ class PredictionTask(KeyedTask):
         """Initial model, read once per session: each session has its own copy of the task."""
         return self.load_initial_model()
 
-    def session(self) -> Session:
+    def session(self, *, ordered: bool = True) -> Session:
         from riot_ops.runtime.session import Session
 
-        return Session(self.replace())
+        return Session(self.replace(), ordered=ordered)
 
     def _load(self, name: str) -> Model:
         assert self.store is not None
