@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -33,7 +34,9 @@ from riot_ops.core.operator import (
 )
 from riot_ops.core.order import next_ordinal, with_next_ordinal, with_timer_ordinals
 from riot_ops.core.parameters import parameters_from_json, snake_case
+from riot_ops.core.secret import Secret
 from riot_ops.kernels.arrays.arrow import replace_column, with_field
+from riot_ops.kernels.arrays.hash_key import HashKey
 from riot_ops.kernels.arrays.selection import Rows, Selection, floats, materialize
 
 if TYPE_CHECKING:
@@ -47,6 +50,7 @@ __all__ = [
     "KeyedTask",
     "Lookback",
     "Requirement",
+    "SketchTask",
     "State",
     "StateField",
     "StatelessTask",
@@ -175,6 +179,34 @@ class StatelessTask(StatelessOperator, Task):
 @dataclass(frozen=True, kw_only=True)
 class FilterTask(FilterOperator, StatelessTask):
     """A task that drops records and changes none; subclasses define ``passes(batch, dead)``."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SketchTask(Task):
+    """A task that remembers values by their hash, which a secret can key so that no sender can choose collisions.
+
+    Without the secret the hash is fixed, and descriptors and kept state do not mention it. With it, state holds the
+    secret's tag and continues only with the same secret.
+    """
+
+    secret: Secret | None = None
+
+    @cached_property
+    def hash_key(self) -> HashKey:
+        """The key of the hash; an environment variable is read once per process and task."""
+        return HashKey(self.secret)
+
+    def secret_tags(self) -> Mapping[str, str]:
+        return {} if self.secret is None else {"secret": f"tag:{self.hash_key.tag.hex()}"}
+
+    def to_dict(self) -> dict[str, Any]:
+        if self.secret is not None and self.secret.variable is None:
+            # without its secret, the task would work with another hash and show no error
+            raise ConfigError(f"{self.name()}: secret is a value, which is never written; give Secret.env('NAME')")
+        described = super().to_dict()
+        if self.secret is None:
+            del described["secret"]
+        return described
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import struct
 import zlib
 
@@ -11,9 +12,11 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 
+from riot_ops import Secret
 from riot_ops.core.errors import ConfigError
 from riot_ops.sketches.bloom import BloomFilter, bloom_size
 from tests.reference.check_bloom_filter import Bloom
+from tests.reference.murmur3_collision import colliding_values
 from tests.search import depth
 
 VALUES = st.lists(st.one_of(st.none(), st.text(max_size=40)), max_size=30)
@@ -138,3 +141,76 @@ def test_values_of_other_types_are_hashed_as_text(kind):
     assert made.contains(column).tolist() == [True, True, False, False]
     assert made.contains(column.slice(1)).tolist() == [True, False, False]
     assert made.contains(pa.nulls(2)).tolist() == [False, False]
+
+
+SECRET, OTHER = Secret("s3cr3t"), Secret("another")
+
+
+def test_forged_collision_is_no_member_under_a_secret():
+    member, *forged = colliding_values(5)
+    fixed, keyed = BloomFilter(100), BloomFilter(100, secret=SECRET)
+    fixed.add([member])
+    keyed.add([member])
+    assert fixed.contains(forged).all()
+    assert member in keyed and not keyed.contains(forged).any()
+
+
+def test_secret_changes_the_bits_and_none_does_not():
+    fixed, keyed, other = (BloomFilter.of(["a", "b"], secret=secret) for secret in (None, SECRET, OTHER))
+    assert fixed == BloomFilter.of(["a", "b"])
+    assert fixed.words.tolist() != keyed.words.tolist() != other.words.tolist() != fixed.words.tolist()
+    again = BloomFilter(2, secret=SECRET)
+    again.add(["a", "b"])
+    assert keyed == again
+
+
+def test_file_is_readable_only_with_its_secret(tmp_path):
+    path = tmp_path / "known.bloom"
+    for made, other, wrong in (
+        (SECRET, OTHER, "made with another secret"),
+        (SECRET, None, "made with a secret"),
+        (None, SECRET, "made without a secret"),
+    ):
+        bloom = BloomFilter.of(["a", "b"], secret=made)
+        bloom.save(path)
+        assert b"s3cr3t" not in path.read_bytes()
+        loaded = BloomFilter.load(path, secret=made)
+        assert loaded == bloom and loaded.contains(["a", "b"]).all() and not loaded.contains(["c"]).any()
+        with pytest.raises(ConfigError, match=rf"known\.bloom was {wrong}") as caught:
+            BloomFilter.load(path, secret=other)
+        assert "s3cr3t" not in str(caught.value)
+
+
+def test_damaged_file_with_a_secret_is_refused():
+    data = BloomFilter.of(["a"], secret=SECRET).to_bytes()
+    for end in range(0, len(data), 5):
+        with pytest.raises(ConfigError, match=r"not a Bloom|damaged"):
+            BloomFilter.from_bytes(data[:end], secret=SECRET)
+    cut = data[:45]  # a header of format 2 and no whole tag, with a checksum that fits
+    with pytest.raises(ConfigError, match="Bloom filter"):
+        BloomFilter.from_bytes(cut + struct.pack("<I", zlib.crc32(cut)), secret=SECRET)
+
+
+def test_filters_with_different_secrets_are_not_merged():
+    keyed, more = BloomFilter(10, secret=SECRET), BloomFilter(10, secret=SECRET)
+    keyed.add(["a"])
+    more.add(["b"])
+    merged = keyed.merge(more)
+    assert merged.contains(["a", "b"]).all() and BloomFilter.from_bytes(merged.to_bytes(), secret=SECRET) == merged
+    for other in (BloomFilter(10), BloomFilter(10, secret=OTHER)):
+        with pytest.raises(ConfigError, match="different values of secret"):
+            keyed.merge(other)
+
+
+def test_secret_is_not_shown():
+    keyed = BloomFilter(10, secret=SECRET)
+    assert repr(keyed) == "BloomFilter(expected_insertions=10, false_positive_rate=0.01, secret=Secret('***'))"
+    assert pickle.loads(pickle.dumps(keyed)) == keyed
+    for attempt in (
+        BloomFilter,
+        lambda *_, **k: BloomFilter.of(["a"], **k),
+        lambda *_, **k: BloomFilter.load("x", **k),
+    ):
+        with pytest.raises(ConfigError, match=r"secret must be a Secret|cannot be read") as caught:
+            attempt(10, secret="s3cr3t")
+        assert "s3cr3t" not in str(caught.value)

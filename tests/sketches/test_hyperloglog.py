@@ -13,9 +13,11 @@ from datasketch import HyperLogLogPlusPlus
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from riot_ops import Secret
 from riot_ops.core.errors import ConfigError, StateError
 from riot_ops.kernels.stats.hyperloglog import estimate, linear_counts
 from riot_ops.sketches.hyperloglog import HyperLogLog, murmur3_64
+from tests.reference.murmur3_collision import colliding_values
 from tests.search import depth
 
 
@@ -131,3 +133,70 @@ def test_numbers_and_texts_count_by_value():
     sketch.add(["1"])
     assert round(sketch.estimate()) == 4
     assert "about 4" in repr(sketch)
+
+
+SECRET, OTHER = Secret("s3cr3t"), Secret("another")
+
+
+def test_forged_collisions_are_counted_under_a_secret():
+    forged = colliding_values(50)
+    for secret, wanted in ((None, 1), (SECRET, 50)):
+        sketch = HyperLogLog(14, secret=secret)
+        sketch.add(forged)
+        assert round(sketch.estimate()) == pytest.approx(wanted, abs=1)
+
+
+@pytest.mark.parametrize("values", [["a", "b"], [1.5, 2.5], [2**60 + 1, 2**60 + 3]])
+def test_secret_changes_the_registers_and_none_does_not(values):
+    made = []
+    for secret in (None, SECRET, OTHER, SECRET):
+        sketch = HyperLogLog(secret=secret)
+        sketch.add(values)
+        made.append(sketch)
+    fixed = HyperLogLog()
+    fixed.add(values)
+    assert made[0] == fixed and made[1] == made[3]
+    assert len({sketch.registers.tobytes() for sketch in made}) == 3
+
+
+def test_bytes_are_readable_only_with_their_secret():
+    for made, other, wrong in (
+        (SECRET, OTHER, "made with another secret"),
+        (SECRET, None, "made with a secret"),
+        (None, SECRET, "made without a secret"),
+    ):
+        sketch = HyperLogLog(4, secret=made)
+        sketch.add(["a", "b"])
+        data = sketch.to_bytes()
+        assert b"s3cr3t" not in data
+        again = HyperLogLog.from_bytes(data, secret=made)
+        again.add(["a"])
+        assert again == sketch
+        with pytest.raises(StateError, match=f"was {wrong}"):
+            HyperLogLog.from_bytes(data, secret=other)
+        for end in range(len(data)):
+            with pytest.raises(StateError):
+                HyperLogLog.from_bytes(data[:end], secret=made)
+
+
+def test_sketches_with_different_secrets_are_not_merged():
+    one, two = HyperLogLog(secret=SECRET), HyperLogLog(secret=SECRET)
+    one.add(["a"])
+    two.add(["b"])
+    merged = one.merge(two)
+    merged.add(["a", "b"])
+    assert merged == one.merge(two) and merged != HyperLogLog().merge(HyperLogLog())
+    for other in (HyperLogLog(), HyperLogLog(secret=OTHER)):
+        with pytest.raises(ConfigError, match="different values of secret"):
+            one.merge(other)
+        assert HyperLogLog(secret=SECRET) != other
+
+
+def test_secret_is_not_shown_and_not_converted():
+    sketch = HyperLogLog(secret=SECRET)
+    assert "s3cr3t" not in repr(sketch) and "Secret('***')" in repr(sketch)
+    with pytest.raises(ConfigError, match="with a secret"):
+        sketch.to_datasketch()
+    with pytest.raises(ConfigError, match="secret must be a Secret") as caught:
+        HyperLogLog(secret="s3cr3t")
+    assert "s3cr3t" not in str(caught.value)

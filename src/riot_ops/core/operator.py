@@ -199,6 +199,10 @@ class Operator(ABC):
         """Return the name and the parameters as JSON-able data."""
         return {"task": self.name(), **parameters_to_json(self, self.name())}
 
+    def secret_tags(self) -> Mapping[str, str]:
+        """Return, by parameter, the tag of each secret that state depends on; its identity holds the tag instead."""
+        return {}
+
     def replace(self, **parameters: Any) -> Self:
         """Return a copy with other parameters."""
         return dataclasses.replace(self, **parameters)

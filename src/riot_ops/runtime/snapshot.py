@@ -152,13 +152,15 @@ def state_identity(task: KeyedOperator, kind: str) -> dict[str, Any]:
 
 def task_identity(task: Operator) -> dict[str, Any]:
     """Return what must be equal for a task to load state: name, version and parameters."""
+    tags = task.secret_tags()
+    plain = task.replace(**dict.fromkeys(tags)) if tags else task
     try:
-        parameters = task.to_dict()
+        parameters = plain.to_dict()
     except ValueError:  # a parameter, such as a function, is not JSON: use its name
-        parameters = {k: stable_repr(v) if callable(v) else v for k, v in task.__getstate__().items()}
+        parameters = {k: stable_repr(v) if callable(v) else v for k, v in plain.__getstate__().items()}
         parameters = json.loads(json.dumps(parameters, default=stable_repr))
     parameters.pop("task", None)
-    return {"task": task.name(), "version": task.version, "parameters": parameters}
+    return {"task": task.name(), "version": task.version, "parameters": {**parameters, **tags}}
 
 
 def stable_repr(value: Any) -> str:

@@ -15,8 +15,10 @@ import pyarrow as pa
 from riot_ops.core.casting import is_text
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.paths import local_path, write_atomic
+from riot_ops.core.secret import Secret, check_secret
 from riot_ops.kernels.arrays.arrow import NO_MASK, byte_spans, readonly
-from riot_ops.kernels.arrays.hashing import hash_strings
+from riot_ops.kernels.arrays.hash_key import TAG_BYTES, HashKey
+from riot_ops.kernels.arrays.hashing import NO_SECRET, hash_columns, hash_strings
 from riot_ops.kernels.stats.bloom import contains_hashes, insert_hashes
 from riot_ops.sketches.values import chunks_of
 
@@ -24,6 +26,8 @@ __all__ = ["BloomFilter", "bloom_size", "value_hashes"]
 
 MAGIC = b"RBLM"
 FORMAT = 1
+#: Of a filter with a secret: the secret's tag follows the header.
+KEYED_FORMAT = 2
 _HEADER = struct.Struct("<4sHHQdQQ")  # magic, format, k, n, p, m, count
 _CHECKSUM = struct.Struct("<I")  # CRC-32 of everything before it
 
@@ -55,16 +59,19 @@ def bloom_size(
 
 
 def value_hashes(
-    column: pa.Array,
+    column: pa.Array, secret: npt.NDArray[np.uint64] = NO_SECRET
 ) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint64], npt.NDArray[np.bool_]]:
-    """``(h1, h2, valid)`` of a column; values other than text and binary are hashed as text."""
+    """``(h1, h2, valid)`` of a column; values other than text and binary are hashed as text.
+
+    The hash is keyed by the words of a secret, or is MurmurHash3.
+    """
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     if pa.types.is_fixed_size_binary(column.type) or pa.types.is_binary_view(column.type):
         column = column.cast(pa.large_binary())
     elif not is_text(column.type):
         column = column.cast(pa.string())
-    h1, h2 = hash_strings(column)
+    h1, h2 = hash_columns([column], len(column), secret) if secret.size else hash_strings(column)
     valid = byte_spans(column)[3] if column.null_count else NO_MASK
     return readonly(h1), readonly(h2), valid
 
@@ -73,7 +80,8 @@ class BloomFilter:
     """An approximate set of texts in few bits: members are always found, others sometimes.
 
     The bits of a value are ``g_i = ((h1 + i h2) mod 2^64) mod m`` for i = 0 … k-1, with ``h1, h2``
-    the two little-endian halves of MurmurHash3 x64 128, seed 0, of its UTF-8 bytes.
+    the two little-endian halves of MurmurHash3 x64 128, seed 0, of its UTF-8 bytes. Anyone can compute
+    texts that this hash confuses with a member; with a secret, a hash keyed by it takes its place.
 
     Parameters
     ----------
@@ -81,6 +89,8 @@ class BloomFilter:
         Number n of distinct values that the filter is sized for.
     false_positive_rate : float, in (0, 1), default 0.01
         Share p of other values that are found once n values are inserted.
+    secret : Secret or None, default None
+        Keys the hash; the serialised form is readable only with it. None: the hash is fixed.
 
     Attributes
     ----------
@@ -95,6 +105,8 @@ class BloomFilter:
     -----
     The serialised form is little-endian throughout: magic ``RBLM``, format (uint16, 1), k (uint16),
     n (uint64), p (float64), m (uint64), count (uint64), the words, and the CRC-32 (uint32) of everything before it.
+    With a secret, the format is 2, and a tag of 16 bytes follows the count, a digest from which the secret cannot be
+    computed unless it can be guessed: use a random text.
 
     References
     ----------
@@ -110,7 +122,9 @@ class BloomFilter:
     True
     """
 
-    def __init__(self, expected_insertions: int, false_positive_rate: float = 0.01) -> None:
+    def __init__(
+        self, expected_insertions: int, false_positive_rate: float = 0.01, *, secret: Secret | None = None
+    ) -> None:
         if isinstance(expected_insertions, bool) or not isinstance(expected_insertions, int) or expected_insertions < 1:
             raise ConfigError(f"expected_insertions must be an integer >= 1, got {expected_insertions!r}")
         if not 0 < false_positive_rate < 1:
@@ -119,17 +133,18 @@ class BloomFilter:
         self.false_positive_rate = float(false_positive_rate)
         self.m, self.k = bloom_size(expected_insertions, false_positive_rate)
         self.count = 0
+        self.hash_key = HashKey(check_secret("BloomFilter", "secret", secret))
         self.words: npt.NDArray[np.uint64] = np.zeros(-(-self.m // 64), np.uint64)
 
     @classmethod
-    def of(cls, values: Any, false_positive_rate: float = 0.01) -> Self:
+    def of(cls, values: Any, false_positive_rate: float = 0.01, *, secret: Secret | None = None) -> Self:
         """Return a filter that contains the given values and is sized for them.
 
         >>> BloomFilter.of(["a", "b"]).count
         2
         """
         chunks = chunks_of(values, "BloomFilter.of")
-        bloom = cls(max(1, sum(map(len, chunks))), false_positive_rate)
+        bloom = cls(max(1, sum(map(len, chunks))), false_positive_rate, secret=secret)
         for chunk in chunks:
             bloom.add(chunk)
         return bloom
@@ -137,7 +152,7 @@ class BloomFilter:
     def add(self, column: Any) -> None:
         """Insert values: an Arrow array, or a list or the like; nulls are skipped."""
         for chunk in chunks_of(column, "BloomFilter.add"):
-            h1, h2, valid = value_hashes(chunk)
+            h1, h2, valid = value_hashes(chunk, self.hash_key.words)
             count = np.zeros(1, np.int64)
             insert_hashes(
                 h1, h2, valid, readonly(np.zeros(h1.size, np.int64)), self.m, self.k, self.words.reshape(1, -1), count
@@ -148,7 +163,7 @@ class BloomFilter:
         """Whether each value of an Arrow array, or of a list or the like, may have been inserted; false for nulls."""
         found = [np.empty(0, np.bool_)]
         for chunk in chunks_of(column, "BloomFilter.contains"):
-            h1, h2, valid = value_hashes(chunk)
+            h1, h2, valid = value_hashes(chunk, self.hash_key.words)
             found.append(np.empty(h1.size, np.bool_))
             contains_hashes(h1, h2, valid, self.m, self.k, readonly(self.words), found[-1])
         return np.concatenate(found)
@@ -157,7 +172,7 @@ class BloomFilter:
         return bool(self.contains([value])[0])
 
     def merge(self, other: BloomFilter) -> Self:
-        """Merge two filters, which must have the same n and p, into a filter of the values of both.
+        """Merge two filters, which must have the same n, p and secret, into a filter of the values of both.
 
         >>> merged = BloomFilter(10).merge(BloomFilter(10))
         >>> merged.count
@@ -168,35 +183,48 @@ class BloomFilter:
             other.false_positive_rate,
         ):
             raise ConfigError(f"Bloom filters of different sizes cannot be merged: {self!r}, {other!r}")
+        if self.hash_key != other.hash_key:
+            raise ConfigError("Bloom filters with different values of secret cannot be merged")
         bloom = type(self)(self.expected_insertions, self.false_positive_rate)
+        bloom.hash_key = self.hash_key
         np.bitwise_or(self.words, other.words, out=bloom.words)
         bloom.count = self.count + other.count
         return bloom
 
     def to_bytes(self) -> bytes:
         """Serialise the filter, see the notes."""
+        form = KEYED_FORMAT if self.hash_key.tag else FORMAT
         body = (
-            _HEADER.pack(MAGIC, FORMAT, self.k, self.expected_insertions, self.false_positive_rate, self.m, self.count)
+            _HEADER.pack(MAGIC, form, self.k, self.expected_insertions, self.false_positive_rate, self.m, self.count)
+            + self.hash_key.tag
             + self.words.astype("<u8", copy=False).tobytes()
         )
         return body + _CHECKSUM.pack(zlib.crc32(body))
 
     @classmethod
-    def from_bytes(cls, data: bytes, where: str = "") -> Self:
-        """Load the data of :meth:`to_bytes`; raise :class:`ConfigError` for anything else. ``where`` names the file."""
+    def from_bytes(cls, data: bytes, where: str = "", *, secret: Secret | None = None) -> Self:
+        """Load the data of :meth:`to_bytes`; raise :class:`ConfigError` for anything else, and for another secret.
+
+        ``where`` names the file.
+        """
+        key = HashKey(check_secret("BloomFilter", "secret", secret))
         if len(data) < _HEADER.size + _CHECKSUM.size or data[:4] != MAGIC:
             raise ConfigError(f"not a Bloom filter{where}: {len(data)} bytes that begin with {bytes(data[:4])!r}")
         if zlib.crc32(memoryview(data)[: -_CHECKSUM.size]) != _CHECKSUM.unpack(data[-_CHECKSUM.size :])[0]:
             raise ConfigError(f"damaged Bloom filter{where}: the checksum does not match its {len(data)} bytes")
         _, form, k, n, p, m, count = _HEADER.unpack_from(data)
-        if form != FORMAT:
-            raise ConfigError(f"Bloom filter{where} of format {form}, this version reads {FORMAT}")
-        size = len(data) - _HEADER.size - _CHECKSUM.size
+        if form not in (FORMAT, KEYED_FORMAT):
+            raise ConfigError(f"Bloom filter{where} of format {form}, this version reads {FORMAT} and {KEYED_FORMAT}")
+        start = _HEADER.size + (TAG_BYTES if form == KEYED_FORMAT else 0)
+        if wrong := key.mismatch(data[_HEADER.size : start]):
+            raise ConfigError(f"the Bloom filter{where} {wrong}")
+        size = len(data) - start - _CHECKSUM.size
         if n < 1 or not 0 < p < 1 or (m, k) != bloom_size(n, p) or size != -(-m // 64) * 8:
             raise ConfigError(f"damaged Bloom filter{where}: n = {n}, p = {p}, m = {m}, k = {k} in {size} bytes")
         bloom = cls.__new__(cls)
+        bloom.hash_key = key
         bloom.expected_insertions, bloom.false_positive_rate, bloom.m, bloom.k, bloom.count = n, p, m, k, count
-        bloom.words = np.frombuffer(data, "<u8", size // 8, _HEADER.size).astype(np.uint64)
+        bloom.words = np.frombuffer(data, "<u8", size // 8, start).astype(np.uint64)
         return bloom
 
     def save(self, path: str | Path) -> None:
@@ -204,13 +232,13 @@ class BloomFilter:
         write_atomic(local_path(path), self.to_bytes())
 
     @classmethod
-    def load(cls, path: str | Path) -> Self:
-        """Read a file written by :meth:`save`."""
+    def load(cls, path: str | Path, *, secret: Secret | None = None) -> Self:
+        """Read a file written by :meth:`save`, with the secret that the filter was made with."""
         try:
             data = local_path(path).read_bytes()
         except OSError as error:
             raise ConfigError(f"the Bloom filter {path} cannot be read: {error.strerror or error}") from None
-        return cls.from_bytes(data, f" in {path}")
+        return cls.from_bytes(data, f" in {path}", secret=secret)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, BloomFilter) and self.to_bytes() == other.to_bytes()
@@ -220,5 +248,6 @@ class BloomFilter:
     def __repr__(self) -> str:
         return (
             f"BloomFilter(expected_insertions={self.expected_insertions}, "
-            f"false_positive_rate={self.false_positive_rate})"
+            f"false_positive_rate={self.false_positive_rate}"
+            f"{'' if self.hash_key.secret is None else f', secret={self.hash_key.secret!r}'})"
         )

@@ -10,6 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from riot_ops.core.errors import ConfigError, MissingExtraError, StateError
+from riot_ops.core.secret import Secret, check_secret
+from riot_ops.kernels.arrays.hash_key import TAG_BYTES, HashKey
 from riot_ops.kernels.jit import kernel
 from riot_ops.kernels.stats.hyperloglog import alpha, estimate, hash_values, insert, linear_counts
 from riot_ops.sketches.values import chunks_of
@@ -17,6 +19,7 @@ from riot_ops.sketches.values import chunks_of
 __all__ = ["HyperLogLog", "murmur3_64"]
 
 _MAGIC = b"RHLL\x01"
+_KEYED_MAGIC = b"RHLL\x02"
 
 
 def murmur3_64(data: bytes) -> int:
@@ -49,6 +52,9 @@ class HyperLogLog:
     ----------
     precision : int, 4 to 16, default 10
         Number of bits that choose the register.
+    secret : Secret or None, default None
+        Keys the hash, so that no one can choose values that raise the estimate or do not count; the serialised form
+        is readable only with it. None: the hash is fixed.
 
     References
     ----------
@@ -65,16 +71,17 @@ class HyperLogLog:
     (3, 4)
     """
 
-    def __init__(self, precision: int = 10) -> None:
+    def __init__(self, precision: int = 10, *, secret: Secret | None = None) -> None:
         if not isinstance(precision, int) or not 4 <= precision <= 16:
             raise ConfigError(f"precision must be a whole number from 4 to 16, got {precision!r}")
         self.precision = precision
+        self.hash_key = HashKey(check_secret("HyperLogLog", "secret", secret))
         self.registers: npt.NDArray[np.uint8] = np.zeros(1 << precision, np.uint8)
 
     def add(self, column: Any) -> None:
         """Add values: an Arrow array, or a list or the like; nulls and NaN do not count."""
         for chunk in chunks_of(column, "HyperLogLog.add"):
-            hashes, present = hash_values(chunk)
+            hashes, present = hash_values(chunk, self.hash_key.words)
             _insert_all(hashes, present, self.registers, self.precision)
 
     def estimate(self) -> float:
@@ -95,27 +102,41 @@ class HyperLogLog:
         """Merge two sketches; the result equals one sketch of all values."""
         if other.precision != self.precision:
             raise ConfigError(f"sketches of precision {self.precision} and {other.precision} cannot be merged")
+        if self.hash_key != other.hash_key:
+            raise ConfigError("sketches with different values of secret cannot be merged")
         merged = HyperLogLog(self.precision)
+        merged.hash_key = self.hash_key
         np.maximum(self.registers, other.registers, out=merged.registers)
         return merged
 
     def to_bytes(self) -> bytes:
-        """Serialise the sketch, the same on every machine: tag, precision, registers."""
-        return _MAGIC + bytes([self.precision]) + self.registers.tobytes()
+        """Serialise the sketch, the same on every machine: format, tag of the secret if any, precision, registers."""
+        return (
+            (_KEYED_MAGIC if self.hash_key.tag else _MAGIC)
+            + self.hash_key.tag
+            + bytes([self.precision])
+            + self.registers.tobytes()
+        )
 
     @classmethod
-    def from_bytes(cls, data: bytes) -> Self:
-        """Load the data of :meth:`to_bytes`; raise :class:`StateError` for anything else.
+    def from_bytes(cls, data: bytes, *, secret: Secret | None = None) -> Self:
+        """Load the data of :meth:`to_bytes`; raise :class:`StateError` for anything else, and for another secret.
 
         >>> sketch = HyperLogLog(4)
         >>> sketch.add([1, 2, 3])
         >>> HyperLogLog.from_bytes(sketch.to_bytes()) == sketch
         True
         """
-        head = len(_MAGIC)
-        if data[:head] != _MAGIC or len(data) <= head or not 4 <= data[head] <= 16:
-            raise StateError("these bytes are not a HyperLogLog of riot_ops (version 1)")
-        return cls._of(data[head], np.frombuffer(data, np.uint8, offset=head + 1))
+        key = HashKey(check_secret("HyperLogLog", "secret", secret))
+        keyed = data[: len(_MAGIC)] == _KEYED_MAGIC
+        head = len(_MAGIC) + (TAG_BYTES if keyed else 0)
+        if not (keyed or data[:head] == _MAGIC) or len(data) <= head or not 4 <= data[head] <= 16:
+            raise StateError("these bytes are not a HyperLogLog of riot_ops (version 1 or 2)")
+        if wrong := key.mismatch(data[len(_MAGIC) : head]):
+            raise StateError(f"the HyperLogLog {wrong}")
+        sketch = cls._of(data[head], np.frombuffer(data, np.uint8, offset=head + 1))
+        sketch.hash_key = key
+        return sketch
 
     @classmethod
     def _of(cls, precision: int, registers: npt.NDArray[np.uint8]) -> Self:
@@ -129,7 +150,12 @@ class HyperLogLog:
         return sketch
 
     def to_datasketch(self) -> Any:
-        """Convert to a ``datasketch.HyperLogLogPlusPlus`` with the same registers and hash function."""
+        """Convert to a ``datasketch.HyperLogLogPlusPlus`` with the same registers and hash function.
+
+        A sketch with a secret is refused: its hash function is not one of datasketch.
+        """
+        if self.hash_key.tag:
+            raise ConfigError("a HyperLogLog with a secret has no hash function for datasketch")
         try:
             from datasketch import HyperLogLogPlusPlus
         except ImportError:
@@ -150,10 +176,12 @@ class HyperLogLog:
         return (
             isinstance(other, HyperLogLog)
             and self.precision == other.precision
+            and self.hash_key == other.hash_key
             and bool(np.array_equal(self.registers, other.registers))
         )
 
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        return f"HyperLogLog(precision={self.precision})  # about {self.estimate():.0f} distinct values"
+        key = "" if self.hash_key.secret is None else f", secret={self.hash_key.secret!r}"
+        return f"HyperLogLog(precision={self.precision}{key})  # about {self.estimate():.0f} distinct values"

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 
+from riot_ops import Secret
 from riot_ops.core.errors import ConfigError
 from riot_ops.sketches.bloom import BloomFilter
 from riot_ops.task import Task
@@ -176,3 +177,28 @@ def test_descriptor_restores_the_task(task):
     assert Task.from_dict(json.loads(json.dumps(task.to_dict()))) == task
     assert hash(pickle.loads(pickle.dumps(task))) == hash(task)
     assert eval(repr(task)) == task
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_model_with_a_secret_is_read_only_with_it(tmp_path, monkeypatch, many):
+    path, variable = str(tmp_path / "known.bloom"), "RIOT_OPS_TEST_MODEL_SECRET"
+    trained = TrainBloomFilter(expected_insertions=10, secret=Secret("s3cr3t")).session()
+    trained.push({"sensor_id": "a"})
+    (tmp_path / "known.bloom").write_bytes(trained.flush()[0]["model"])
+
+    def passed(secret):
+        task = (
+            CheckBloomFilters(models={"sensor_id": path}, secret=secret)
+            if many
+            else CheckBloomFilter(model=path, secret=secret)
+        )
+        return task.session().push_batch(batch_of(["a", "stranger"])).column("sensor_id").to_pylist()
+
+    assert passed(Secret("s3cr3t")) == ["a"]
+    monkeypatch.setenv(variable, "s3cr3t")
+    assert passed(Secret.env(variable)) == ["a"]
+    monkeypatch.setenv(variable, "another")  # a loaded filter is not used with a secret that does not fit
+    for secret, wrong in ((Secret("other"), "another"), (Secret.env(variable), "another"), (None, "a")):
+        with pytest.raises(ConfigError, match=f"made with {wrong} secret") as caught:
+            passed(secret)
+        assert "s3cr3t" not in str(caught.value)

@@ -15,9 +15,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from riot_ops.kernels.arrays.arrow import readonly
+from riot_ops.kernels.arrays.arrow import NO_MASK, readonly
 from riot_ops.kernels.arrays.exact import exact_numbers
-from riot_ops.kernels.arrays.hashing import hash_strings, murmur3_x64_128
+from riot_ops.kernels.arrays.hashing import NO_SECRET, hash_columns, hash_strings, murmur3_x64_128
+from riot_ops.kernels.arrays.keyed_hashing import hash_words_keyed
 from riot_ops.kernels.jit import kernel
 
 __all__ = ["alpha", "estimate", "hash_values", "hashable_values", "insert", "linear_counts", "rank"]
@@ -116,18 +117,24 @@ def _hash_words(data: Any, seed: Any, h: Any) -> None:
         h[i] = murmur3_x64_128(data, 8 * i, 8 * i + 8, np.uint64(seed))[0]
 
 
-def _hashed(words: npt.NDArray[Any], seed: int = 0) -> U64:
+def _hashed(words: npt.NDArray[Any], secret: U64, seed: int = 0) -> U64:
     h = np.empty(words.size, np.uint64)
+    if secret.size:
+        other = np.empty(words.size, np.uint64)  # each half is a bijection: the second takes the place of a seed
+        h1, h2 = (h, other) if seed == 0 else (other, h)
+        hash_words_keyed(readonly(np.ascontiguousarray(words).view(np.uint64)), NO_MASK, secret, h1, h2)
+        return h
     _hash_words(readonly(np.ascontiguousarray(words).view(np.uint8)), seed, h)
     return h
 
 
-def hash_values(column: pa.Array) -> tuple[U64, npt.NDArray[np.bool_]]:
+def hash_values(column: pa.Array, secret: U64 = NO_SECRET) -> tuple[U64, npt.NDArray[np.bool_]]:
     """``(hashes, present)`` of a column: the first half of MurmurHash3 x64 128, seed 0.
 
     Text is hashed by its UTF-8 bytes, numbers by the 8 little-endian bytes of the float64 (0.0 for
     -0.0), times by those of the int64. An integer that is no float64 is hashed by the 8 bytes of the integer,
-    with seed 1, a decimal by the bytes of its digits as an integer. Nulls and NaN are not present.
+    with seed 1, a decimal by the bytes of its digits as an integer. Nulls and NaN are not present. With the words of
+    a secret, the hash of the same bytes is keyed by it.
 
     >>> import mmh3, struct
     >>> h, present = hash_values(pa.array([21.5, None]))
@@ -136,15 +143,15 @@ def hash_values(column: pa.Array) -> tuple[U64, npt.NDArray[np.bool_]]:
     """
     values, present = hashable_values(column)
     if _is_bytes(values.type):
-        return hash_strings(values)[0], present
+        return (hash_columns([values], len(values), secret) if secret.size else hash_strings(values))[0], present
     numbers = np.asarray(values.fill_null(0))
     if numbers.dtype == np.float64:
-        return _hashed(numbers + 0.0), present
+        return _hashed(numbers + 0.0, secret), present
     dtype = column.type.value_type if isinstance(column, pa.DictionaryArray) else column.type
     if pa.types.is_temporal(dtype):
-        return _hashed(numbers), present
+        return _hashed(numbers, secret), present
     high, rest = exact_numbers(values)
-    h = _hashed(np.where(present, high, 0.0))
+    h = _hashed(np.where(present, high, 0.0), secret)
     if rest.any():
-        h[rest != 0] = _hashed(numbers[rest != 0], 1)
+        h[rest != 0] = _hashed(numbers[rest != 0], secret, 1)
     return h, present

@@ -17,15 +17,16 @@ from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.parameters import Probability
 from riot_ops.core.paths import local_path
+from riot_ops.kernels.arrays.hash_key import HashKey
 from riot_ops.sketches.bloom import BloomFilter
-from riot_ops.task import Case, FilterTask, Requirement, register, replace_column, with_field
+from riot_ops.task import Case, FilterTask, Requirement, SketchTask, register, replace_column, with_field
 
 __all__ = ["CheckBloomFilter", "check_hashable", "inline_filter", "null_unless", "stored_filter"]
 
 
 @register
 @dataclass(frozen=True, kw_only=True)
-class CheckBloomFilter(FilterTask):
+class CheckBloomFilter(SketchTask, FilterTask):
     """Drop, blank or flag records whose value is definitely not in a trained set.
 
     A value passes iff all its bits are set in the filter, see :class:`riot_ops.sketches.bloom.BloomFilter`:
@@ -43,6 +44,9 @@ class CheckBloomFilter(FilterTask):
         be given.
     false_positive_rate : float, in (0, 1), default 0.01
         Target share of unknown values that pass, for a filter built from ``members``.
+    secret : Secret or None, default None
+        Keys the hash of values, so that no sender can choose values that pass as members; that of the model, which is
+        readable only with it. None: the hash is fixed.
     on_fail : "drop", "null" or "flag", default "drop"
         Drop the record; keep it with ``value`` set to null; or keep all records and add the
         result as a boolean.
@@ -112,8 +116,8 @@ class CheckBloomFilter(FilterTask):
     def filter(self) -> BloomFilter:
         """The filter in use."""
         if self.model is not None:
-            return stored_filter(self.model)
-        return inline_filter(self.members or (), self.false_positive_rate)
+            return stored_filter(self.model, self.hash_key)
+        return inline_filter(self.members or (), self.false_positive_rate, self.hash_key)
 
     def passes(self, batch: pa.RecordBatch, dead: DeadLetters) -> npt.NDArray[np.bool_] | None:
         return self.filter.contains(batch.column(self.field)) if self.on_fail == "drop" else None
@@ -154,21 +158,21 @@ def check_hashable(task: str, field: pa.Field) -> None:
         raise ConfigError(f"{task} needs text or numbers in the field {field.name!r}, its input has {field.type}")
 
 
-def stored_filter(path: str) -> BloomFilter:
-    """Load the filter in a file, once per process and version of the file."""
+def stored_filter(path: str, key: HashKey) -> BloomFilter:
+    """Load the filter in a file, once per process, version of the file and key."""
     try:
         status = local_path(path).stat()
     except OSError as error:
         raise ConfigError(f"the Bloom filter {path} cannot be read: {error.strerror or error}") from None
-    return _load(path, status.st_mtime_ns, status.st_size)
+    return _load(path, status.st_mtime_ns, status.st_size, key)
 
 
 @functools.lru_cache(maxsize=16)
-def _load(path: str, modified: int, size: int) -> BloomFilter:
-    return BloomFilter.load(path)
+def _load(path: str, modified: int, size: int, key: HashKey) -> BloomFilter:
+    return BloomFilter.load(path, secret=key.secret)
 
 
 @functools.lru_cache(maxsize=64)
-def inline_filter(members: tuple[str, ...], rate: float) -> BloomFilter:
-    """Build the filter of the given members, once per process."""
-    return BloomFilter.of(members, rate)
+def inline_filter(members: tuple[str, ...], rate: float, key: HashKey) -> BloomFilter:
+    """Build the filter of the given members, once per process and key."""
+    return BloomFilter.of(members, rate, secret=key.secret)

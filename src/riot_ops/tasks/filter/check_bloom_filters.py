@@ -13,7 +13,7 @@ from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.parameters import Probability
 from riot_ops.sketches.bloom import BloomFilter
-from riot_ops.task import Case, Requirement, StatelessTask, register
+from riot_ops.task import Case, Requirement, SketchTask, StatelessTask, register
 from riot_ops.tasks.filter.check_bloom_filter import check_hashable, inline_filter, null_unless, stored_filter
 
 __all__ = ["CheckBloomFilters"]
@@ -21,7 +21,7 @@ __all__ = ["CheckBloomFilters"]
 
 @register
 @dataclass(frozen=True, kw_only=True)
-class CheckBloomFilters(StatelessTask):
+class CheckBloomFilters(SketchTask, StatelessTask):
     """Drop or blank records with a field that is definitely not in its trained set.
 
     A record passes iff each listed field that the stream has passes its own filter, see
@@ -33,6 +33,8 @@ class CheckBloomFilters(StatelessTask):
         For each field, the path of a filter written by :meth:`BloomFilter.save`, or the known values.
     false_positive_rate : float, in (0, 1), default 0.01
         Target share of unknown values that pass, for filters built from values.
+    secret : Secret or None, default None
+        Keys the hash of all filters, see :class:`CheckBloomFilter`.
     on_fail : "drop" or "null", default "drop"
         Drop the record, or keep it with ``value`` set to null.
     value : str or None, default "value"
@@ -98,7 +100,9 @@ class CheckBloomFilters(StatelessTask):
     def filters(self) -> dict[str, BloomFilter]:
         """Return the filter in use for each field."""
         return {
-            field: stored_filter(model) if isinstance(model, str) else inline_filter(model, self.false_positive_rate)
+            field: stored_filter(model, self.hash_key)
+            if isinstance(model, str)
+            else inline_filter(model, self.false_positive_rate, self.hash_key)
             for field, model in self.models
         }
 

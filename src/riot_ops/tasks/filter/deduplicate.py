@@ -19,7 +19,17 @@ from riot_ops.kernels.arrays.hashing import fmix64, hash_columns
 from riot_ops.kernels.arrays.rows import filter_rows
 from riot_ops.kernels.jit import kernel
 from riot_ops.sketches.bloom import bloom_size
-from riot_ops.task import Case, KeyedTask, Requirement, State, StateField, register, replace_column, with_field
+from riot_ops.task import (
+    Case,
+    KeyedTask,
+    Requirement,
+    SketchTask,
+    State,
+    StateField,
+    register,
+    replace_column,
+    with_field,
+)
 
 __all__ = ["Deduplicate"]
 
@@ -83,7 +93,7 @@ def first_of_value(
 
 @register
 @dataclass(frozen=True, kw_only=True)
-class Deduplicate(KeyedTask):
+class Deduplicate(SketchTask, KeyedTask):
     """Pass the first record of each identity and drop its repetitions, or flag them.
 
     Exact, with ``by`` as the identity: each key is remembered until it has not occurred for ``ttl``. Or with
@@ -102,6 +112,9 @@ class Deduplicate(KeyedTask):
         Number of distinct values remembered: at least this many, at most twice as many.
     error : float, in (0, 1), default 0.001
         With capacity: probability, at most, that a new record is dropped. A full filter has half this error.
+    secret : Secret or None, default None
+        With capacity: keys the hash of the fields, so that no sender can choose records that count as repetitions of
+        others. State continues only with the same secret. None: the hash is fixed, the same in every system.
     flag : str or None, default None
         If given, repetitions are kept, and this boolean field says whether a record is the first.
     ttl : timedelta or text such as "1h", or None
@@ -165,6 +178,8 @@ class Deduplicate(KeyedTask):
                 f"field; got {self.fields!r}"
             )
 
+        if self.capacity is None and self.secret is not None:
+            raise ConfigError("deduplicate: secret needs a capacity; without it, records are compared exactly")
         if self.flag in (*self.by, *self.fields, "seq", "event_time"):
             raise ConfigError(f"flag must not be the name of a field in use, got {self.flag!r}")
 
@@ -199,7 +214,7 @@ class Deduplicate(KeyedTask):
         if self.capacity is None:
             first_of_key(slots, state["seen"], is_first)
         else:
-            h1, h2 = hash_columns([batch.column(name) for name in self.fields], batch.num_rows)
+            h1, h2 = hash_columns([batch.column(name) for name in self.fields], batch.num_rows, self.hash_key.words)
             m, k = self._size()
             first_of_value(
                 h1, h2, slots, m, k, self.capacity, state["bits"], state["count"], state["current"], is_first

@@ -15,7 +15,7 @@ from riot_ops.core.errors import ConfigError
 from riot_ops.core.parameters import Count, Probability
 from riot_ops.kernels.stats.bloom import insert_hashes
 from riot_ops.sketches.bloom import BloomFilter, bloom_size, value_hashes
-from riot_ops.task import Case, KeyedTask, Requirement, State, StateField, register
+from riot_ops.task import Case, KeyedTask, Requirement, SketchTask, State, StateField, register
 from riot_ops.tasks.filter.check_bloom_filter import check_hashable
 
 __all__ = ["TrainBloomFilter"]
@@ -23,7 +23,7 @@ __all__ = ["TrainBloomFilter"]
 
 @register
 @dataclass(frozen=True, kw_only=True)
-class TrainBloomFilter(KeyedTask):
+class TrainBloomFilter(SketchTask, KeyedTask):
     """Build a Bloom filter of the values of a field, for :class:`CheckBloomFilter`.
 
     Each value sets the bits ``g_i = ((h1 + i h2) mod 2^64) mod m`` for i = 0 … k-1, with m and k
@@ -37,6 +37,9 @@ class TrainBloomFilter(KeyedTask):
         Number n of distinct values per key for which the filter is sized.
     false_positive_rate : float, in (0, 1), default 0.01
         Target share p of unknown values that pass once n values are inserted.
+    secret : Secret or None, default None
+        Keys the hash, so that no sender can choose values that pass as members. The model is readable only with it,
+        and state continues only with it. None: the hash is fixed, the same in every system.
     by, ttl
         Key (one filter per key; by default one for the stream) and time to live, see
         :class:`KeyedTask`.
@@ -107,7 +110,7 @@ class TrainBloomFilter(KeyedTask):
     def update(
         self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, dead: DeadLetters
     ) -> pa.RecordBatch:
-        h1, h2, valid = value_hashes(batch.column(self.field))
+        h1, h2, valid = value_hashes(batch.column(self.field), self.hash_key.words)
         m, k = bloom_size(self.expected_insertions, self.false_positive_rate)
         insert_hashes(h1, h2, valid, slots, m, k, state["bits"], state["count"])
         return pa.RecordBatch.from_pylist([], schema=self.output_schema(batch.schema))
@@ -118,7 +121,7 @@ class TrainBloomFilter(KeyedTask):
     def flush(self, keys: pa.RecordBatch, state: State) -> pa.RecordBatch | None:
         models, counts = [], []
         for bits, count in zip(state["bits"], state["count"], strict=True):
-            bloom = BloomFilter(self.expected_insertions, self.false_positive_rate)
+            bloom = BloomFilter(self.expected_insertions, self.false_positive_rate, secret=self.secret)
             bloom.words, bloom.count = bits, int(count)
             models.append(bloom.to_bytes())
             counts.append(int(count))

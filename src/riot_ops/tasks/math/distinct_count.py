@@ -13,6 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from riot_ops.core.dead_letters import DeadLetters
+from riot_ops.core.errors import ConfigError
 from riot_ops.kernels.jit import kernel
 from riot_ops.kernels.stats.hyperloglog import (
     alpha,
@@ -22,7 +23,17 @@ from riot_ops.kernels.stats.hyperloglog import (
     insert,
     linear_counts,
 )
-from riot_ops.task import Case, KeyedTask, Requirement, State, StateField, register, replace_column, with_field
+from riot_ops.task import (
+    Case,
+    KeyedTask,
+    Requirement,
+    SketchTask,
+    State,
+    StateField,
+    register,
+    replace_column,
+    with_field,
+)
 
 __all__ = ["DistinctCount"]
 
@@ -99,7 +110,7 @@ def recount(registers: Any, filled: Any, weight: Any, latest: Any, precision: An
 
 @register
 @dataclass(frozen=True, kw_only=True)
-class DistinctCount(KeyedTask):
+class DistinctCount(SketchTask, KeyedTask):
     """Estimate the running number of distinct values of a field.
 
     HyperLogLog: a 64-bit MurmurHash3 h of the value selects one of ``m = 2^precision`` registers by
@@ -115,6 +126,9 @@ class DistinctCount(KeyedTask):
         below about 2.5 m distinct values and slow (SHA-1 in Python).
     precision : int, 4 to 16, default 10
         Number of bits that select the register.
+    secret : Secret or None, default None
+        With HyperLogLog: keys the hash, so that no sender can choose values that raise the estimate or do not count.
+        State continues only with the same secret. None: the hash is fixed, the same in every system.
     output : str, default "value"
         Field for the estimate; ``value`` is overwritten.
     by, ttl
@@ -160,6 +174,10 @@ class DistinctCount(KeyedTask):
     method: Literal["hyperloglog", "loglog"] = "hyperloglog"
     precision: Annotated[int, msgspec.Meta(ge=4, le=16)] = 10
 
+    def validate(self) -> None:
+        if self.method == "loglog" and self.secret is not None:
+            raise ConfigError("distinct_count: secret needs method='hyperloglog'; 'loglog' has the benchmark's hash")
+
     def requires(self) -> Mapping[str, Requirement]:
         return {**super().requires(), self.field: "key"}
 
@@ -187,7 +205,7 @@ class DistinctCount(KeyedTask):
                 codes, present, slots, state["registers"], state["total"], state["latest"], self.precision, out
             )
         else:
-            hashes, present = hash_values(column)
+            hashes, present = hash_values(column, self.hash_key.words)
             count_distinct(
                 hashes,
                 present,

@@ -16,7 +16,17 @@ from riot_ops.kernels.arrays.hashing import hash_columns
 from riot_ops.kernels.arrays.index import key_numbers
 from riot_ops.kernels.arrays.latest_rows import latest_rows
 from riot_ops.kernels.jit import kernel
-from riot_ops.task import Case, KeyedTask, Requirement, State, StateField, register, replace_column, with_field
+from riot_ops.task import (
+    Case,
+    KeyedTask,
+    Requirement,
+    SketchTask,
+    State,
+    StateField,
+    register,
+    replace_column,
+    with_field,
+)
 
 __all__ = ["BoundedCount"]
 
@@ -77,7 +87,7 @@ def _count(
 
 @register
 @dataclass(frozen=True, kw_only=True)
-class BoundedCount(KeyedTask):
+class BoundedCount(SketchTask, KeyedTask):
     """Count the records of each value of a field in bounded memory, such as the log lines of each minute.
 
     A known value's count rises by one; a new value starts at 1. When ``capacity`` values are held, a new one evicts the
@@ -94,6 +104,9 @@ class BoundedCount(KeyedTask):
     emit : "each" or "update", default "each"
         Emit the count after every record; or only with the last record of each value in a (micro-)batch, as
         :class:`RunningCount` does.
+    secret : Secret or None, default None
+        Keys the hash by which values are held, so that no sender can choose values that count as others or make
+        batches slow. State continues only with the same secret. None: the hash is fixed, the same in every system.
     by, ttl
         Key and time to live, see :class:`KeyedTask`.
 
@@ -159,7 +172,7 @@ class BoundedCount(KeyedTask):
     ) -> pa.RecordBatch:
         column = batch.column(self.field)
         counts = np.empty(slots.size, np.int64)
-        h1, h2 = hash_columns([column], slots.size)
+        h1, h2 = hash_columns([column], slots.size, self.hash_key.words)
         _count(
             h1, h2, slots, self.capacity, state["table"], state["hash"], state["hash_2"], state["count"],
             state["held"], state["oldest"], counts,

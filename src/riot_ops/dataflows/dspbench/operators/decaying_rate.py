@@ -19,7 +19,17 @@ from riot_ops.kernels.arrays.arrow import float_column
 from riot_ops.kernels.arrays.hashing import hash_columns
 from riot_ops.kernels.arrays.timestamps import check_time_field, microseconds
 from riot_ops.kernels.stats.decay import UNTOUCHED, decay_table, rates, sketched_rates
-from riot_ops.task import Case, KeyedTask, Requirement, State, StateField, register, replace_column, with_field
+from riot_ops.task import (
+    Case,
+    KeyedTask,
+    Requirement,
+    SketchTask,
+    State,
+    StateField,
+    register,
+    replace_column,
+    with_field,
+)
 
 __all__ = ["DecayingRate"]
 
@@ -30,7 +40,7 @@ _NO_HASHES = np.empty(0, np.uint64)
 
 @register
 @dataclass(frozen=True, kw_only=True)
-class DecayingRate(KeyedTask):
+class DecayingRate(SketchTask, KeyedTask):
     """Compute the current event rate of each key, per second, as an exponentially decaying average.
 
     ``rate(t) = λ Σ amount_i decay^(t - t_i)`` with ``λ = -ln decay``, over the events of the key up to t, in seconds of
@@ -60,6 +70,9 @@ class DecayingRate(KeyedTask):
         Buckets of the sketch per key of the capacity; a key uses ``round(per_element ln 2)`` of them.
     per_word : int >= 1, default 16
         Buckets that share a timestamp and decay together.
+    secret : Secret or None, default None
+        With capacity: keys the hash of the key, so that no sender can choose keys that raise another's rate. State
+        continues only with the same secret. None: the hash is fixed, the same in every system.
     by, ttl
         Key and time to live, see :class:`KeyedTask`; with capacity, each key has its own sketch.
 
@@ -114,6 +127,8 @@ class DecayingRate(KeyedTask):
                 raise ConfigError(f"{name} = {getattr(self, name)!r} needs a capacity; without it, by is the key")
         if self.capacity is not None and (not self.fields or len(set(self.fields)) < len(self.fields)):
             raise ConfigError(f"a capacity needs fields, at least one and none twice; got {self.fields!r}")
+        if self.capacity is None and self.secret is not None:
+            raise ConfigError("decaying_rate: secret needs a capacity; without it, keys are compared exactly")
         if self.capacity is not None and self.capacity * self.per_element >= 1 << 31:
             raise ConfigError(
                 f"capacity = {self.capacity} with per_element = {self.per_element} buckets each exceeds 2^31 buckets"
@@ -190,8 +205,11 @@ class DecayingRate(KeyedTask):
         if self.capacity is None:
             rates(slots, times, amounts, adds, self._table, rate, state["rate"], state["time"], out)
             return replace_column(batch, self.output, pa.array(out))
-        added = hash_columns([batch.column(name) for name in self.fields], n)
-        asked = hash_columns([batch.column(name) for name in self.asks], n) if self.asks else (_NO_HASHES, _NO_HASHES)
+        words = self.hash_key.words
+        added = hash_columns([batch.column(name) for name in self.fields], n, words)
+        asked = (_NO_HASHES, _NO_HASHES)
+        if self.asks:
+            asked = hash_columns([batch.column(name) for name in self.asks], n, words)
         sizes = (self._sizes[1], self.per_word)
         period = max(1, int(MAX_FADE_EXPONENT / rate))
         sketched_rates(

@@ -16,7 +16,17 @@ from riot_ops.core.errors import ConfigError
 from riot_ops.core.parameters import Count, Probability
 from riot_ops.kernels.arrays.hashing import hash_columns
 from riot_ops.kernels.jit import kernel
-from riot_ops.task import Case, KeyedTask, Requirement, State, StateField, register, replace_column, with_field
+from riot_ops.task import (
+    Case,
+    KeyedTask,
+    Requirement,
+    SketchTask,
+    State,
+    StateField,
+    register,
+    replace_column,
+    with_field,
+)
 from riot_ops.tasks.filter.deduplicate import first_of_key
 
 __all__ = ["NoveltyFlag"]
@@ -58,7 +68,7 @@ def _flag_novel(
 
 @register
 @dataclass(frozen=True, kw_only=True)
-class NoveltyFlag(KeyedTask):
+class NoveltyFlag(SketchTask, KeyedTask):
     """Flag records with a new value, such as a caller's first call to a number.
 
     The flag is exact if ``by`` is the value. With ``fields`` as the value and a ``capacity``, memory is bounded: two
@@ -76,6 +86,9 @@ class NoveltyFlag(KeyedTask):
         times as many values.
     error : float, in (0, 1), default 0.01
         Share of new values that a filter with ``capacity`` values takes for known.
+    secret : Secret or None, default None
+        With capacity: keys the hash of the fields, so that no sender can choose values that count as known. State
+        continues only with the same secret. None: the hash is fixed, the same in every system.
     by, ttl
         Key and time to live, see :class:`KeyedTask`; with capacity, each key has its own filters.
 
@@ -124,6 +137,8 @@ class NoveltyFlag(KeyedTask):
             )
         if self.capacity is not None and (not self.fields or len(set(self.fields)) < len(self.fields)):
             raise ConfigError(f"a capacity needs fields, at least one and none twice; got {self.fields!r}")
+        if self.capacity is None and self.secret is not None:
+            raise ConfigError("novelty_flag: secret needs a capacity; without it, values are compared exactly")
         if self.capacity is not None and self._size[0] >= 1 << 32:
             raise ConfigError(
                 f"capacity = {self.capacity} with error = {self.error} needs a filter of more than 2^32 bits"
@@ -163,7 +178,7 @@ class NoveltyFlag(KeyedTask):
             first_of_key(slots, state["seen"], new)
         else:
             m, k = self._size
-            h1, h2 = hash_columns([batch.column(name) for name in self.fields], batch.num_rows)
+            h1, h2 = hash_columns([batch.column(name) for name in self.fields], batch.num_rows, self.hash_key.words)
             most = math.floor(m / math.sqrt(2))
             _flag_novel(h1, h2, slots, m, k, most, state["bits"], state["ones"], state["learner"], new)
         return replace_column(batch, self.output, pa.array(new))
