@@ -276,3 +276,33 @@ def test_estimates_under_a_secret_are_as_good_as_without():
     flags = t.Deduplicate(fields="v", capacity=20_000, flag="out", error=0.01, secret=Secret(WORD))
     fresh = flags.session().push_batch(batch(values)).column("out").to_pylist()
     assert fresh.count(False) <= 0.01 * 20_000
+
+
+def sketches(word):
+    made = ro.Dataflow("sketches")
+    readings = made.source("readings", schema={"v": "string", "event_time": "timestamp[us, tz=UTC]"})
+    for name, (task, *_) in WITH_STATE.items():
+        made.sink(f"{name}_out", readings.to(task.replace(by="v", secret=Secret(word)), id=name))
+    return made
+
+
+@pytest.mark.spark
+def test_spark_query_continues_with_the_same_secret_only(spark, tmp_path):
+    table = pa.Table.from_batches([batch(["a", "b", "a", "ü" * 20, "b"])])
+
+    def start(word):
+        places = {"checkpoint": tmp_path / "state", "out": tmp_path / "out"}
+        query = sketches(word).start(spark, table, **places)
+        query.wait(timeout_s=240)
+        return query
+
+    local, done = sketches(WORD).run(table), start(WORD)
+    for name in WITH_STATE:
+        found, wanted = (one[name].sort_by([("v", "ascending"), ("out", "ascending")]) for one in (done, local))
+        assert found.select(["v", "out"]).to_pylist() == wanted.select(["v", "out"]).to_pylist()
+    start(WORD)
+    with pytest.raises(StateError, match=r"secret was 'tag:") as caught:
+        start(OTHER)
+    assert WORD not in str(caught.value) and OTHER not in str(caught.value)
+    files = [file for file in tmp_path.rglob("*") if file.is_file()]
+    assert files and all(b"s3cr3t" not in file.read_bytes() for file in files)
