@@ -49,7 +49,10 @@ def start_command(tmp_path, *options):
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "number",
+    [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGTERM],  # another Spark, for the same way out
+)
 def test_interrupted_run_continues_in_grown_file(spark, tmp_path, monkeypatch, number):
     (tmp_path / "flow.json").write_text(smoothing().to_json(), encoding="utf-8")
     path = tmp_path / "readings.csv"

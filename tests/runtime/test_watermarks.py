@@ -423,7 +423,7 @@ def test_time_to_live_equals_its_definition(parts, batch_size):
 
 
 @pytest.mark.long
-@settings(max_examples=depth(200, 8))
+@settings(max_examples=depth(200, 4))
 @given(st.integers(0, 2**32))
 def test_wrong_clocks_on_simulated_spark(seed):
     """Windows over windows, sessions, sorting and aging keys go back with stream time alike on both runners."""

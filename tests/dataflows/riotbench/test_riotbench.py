@@ -17,6 +17,7 @@ from riot_ops.dataflows import etl
 from riot_ops.dataflows.local_services import TABLE, LocalServices, spans
 from riot_ops.dataflows.riotbench.feature_sets import FEATURE_SETS
 from riot_ops.dataflows.riotbench.pred import MODELS, UPDATES_SCHEMA
+from riot_ops.ingest.pace import PacedSource
 from riot_ops.models import LinearModel, ModelStore
 from tests.dataflows.riotbench_inputs import NO_NEWS, N, features, observations, sensors, source, table
 
@@ -136,7 +137,7 @@ def test_all_instances_of_pred_switch_to_new_models(trained):
     first = result["publish_mlr"]["model"].to_pylist()[0]
     assert first != newest
     news = pa.Table.from_pylist([{"seq": 0, "payload": first.encode(), "topic": "x"}], schema=UPDATES_SCHEMA)
-    given = {MODELS: news, "taxi": source("taxi")}
+    given = {MODELS: news, "taxi": PacedSource(source("taxi"), rate=3000)}  # the news come while records are read
     moved = LocalServices("taxi", around.out).pred(3).run(given, batch_size=50)
     assert moved.errors.num_rows == 0
     rows = moved["publish_error"].sort_by("seq").to_pylist()

@@ -62,7 +62,7 @@ def test_pyspark_equals_plain_python(name: str, spark: Any, tmp_path: Path) -> N
         assert difference.found > 0
 
 
-@pytest.mark.long
+@pytest.mark.slow  # it times whole queries; the comparison has quicker tests
 @pytest.mark.spark
 def test_both_sides_on_spark_run_in_turn_after_equal_warm_up(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -15,7 +15,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from riot_bench.baselines.python.streambench.sample import P1, P2, P3, P4, P5, WORD
 from riot_ops.streams.streambench.packets import FIELDS
 
 __all__ = ["BATCH_FUNCTIONS", "SCHEMAS", "run_batched"]
@@ -30,6 +29,10 @@ SCHEMAS = {
     "distinct": "value string",
     "statistics": "count bigint, min double, max double, sum decimal(38,0)",
 }
+#: The primes of XXH64.
+P1, P2, P3 = 0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9
+P4, P5 = 0x85EBCA77C2B2AE63, 0x27D4EB2F165667C5
+WORD = 2**64 - 1
 NUMBER = r"^\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*$"
 
 

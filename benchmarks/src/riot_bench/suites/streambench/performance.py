@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from riot_bench.baselines.python.streambench.sample import HASHED_BY
 from riot_bench.harness.cluster import wait_for_executors
 from riot_bench.harness.folders import temporary_folder
 from riot_bench.harness.measure import Measure
@@ -270,7 +269,6 @@ def _describe_run(spark: Any, name: str, implementation: str, run: Run, data: Nu
     volume = f"{run.rate * data.line_bytes / 1e6:.3g} MB/s"
     if implementation in IN_PROCESS:
         by = {"local": "in process", "numpy": "Arrow and NumPy over batches", "loop": "plain Python"}[implementation]
-        by += f" with {HASHED_BY}" * (name == "sample" and implementation == "loop")
         return f"{by}, {run.lines:,} records, {volume}"
     by = "packed" if implementation == "packed" else find_implementations(name)[implementation].description
     return f"{by}, {spark.sparkContext.master}, {len(run.spent)} micro-batches of {run.lines:,} records, {volume}"

@@ -7,7 +7,7 @@ from typing import Any
 
 from pyspark.sql import functions as f
 
-from riot_bench.baselines.python.streambench.sample import HASHED_BY, hash_of, xxh64
+from riot_bench.baselines.python.streambench.sample import hash_of
 from riot_bench.baselines.spark.streambench.implementation import Implementation, map_in_arrow, udf_implementations
 
 __all__ = ["IMPLEMENTATIONS"]
@@ -23,7 +23,7 @@ def _expressions(lines: Any, *, share: float = 0.1, seed: int = 0) -> Any:
 
 
 def _udf(lines: Any, *, share: float = 0.1, seed: int = 0, arrow: bool | None = None) -> Any:
-    below, begin = math.ceil(share * 2.0**64), xxh64(seed, 42)
+    below, begin = math.ceil(share * 2.0**64), hash_of(seed, 42)
     chosen = f.udf(lambda number: hash_of(number, begin) < below, "boolean", useArrow=arrow)
     return lines.select("seq", "value").where(chosen("seq"))
 
@@ -34,6 +34,6 @@ def _arrow(lines: Any, *, share: float = 0.1, seed: int = 0) -> Any:
 
 IMPLEMENTATIONS = {
     "expressions": Implementation("where xxhash64", _expressions, python=False),
-    **udf_implementations(f"where a function per line, with {HASHED_BY}", _udf),
+    **udf_implementations("where a function per line", _udf),
     "arrow": Implementation("Arrow's functions in mapInArrow", _arrow),
 }
