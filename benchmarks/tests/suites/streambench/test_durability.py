@@ -145,6 +145,7 @@ def test_run_has_its_declared_length(
         assert ("; the query ended early" in first.against) == ended
 
 
+@pytest.mark.slow  # it runs for its time; figures and ends are tested above
 @pytest.mark.spark
 def test_short_durability_run(alone: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streambench_durability, "SLOT_S", 1.0)

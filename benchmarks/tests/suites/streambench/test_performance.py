@@ -169,6 +169,7 @@ def test_frames_run_over_all_lines(spark: Any, lines: dict[str, NumberedLines]) 
     assert run.lines == lines["searches"].batch
 
 
+@pytest.mark.slow  # it times queries; rows and runs are tested above
 @pytest.mark.spark
 def test_small_performance_suite(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     sessions: list[Any] = []
