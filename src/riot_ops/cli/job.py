@@ -185,14 +185,14 @@ class Job:
                 if value := getattr(self, option):
                     raise ConfigError(f"--{option.replace('_', '-')} needs --mqtt, got {value!r}")
             return
-        self.mqtt, *login = split_login(self.mqtt)
-        self._login = login[0], login[1]  # type: ignore[assignment]
+        self.mqtt, username, password = split_login(self.mqtt)
+        self._login = username, password
         if not self.reads_mqtt:
             raise ConfigError(f"--mqtt is for etl, stats, pred and a dataflow's JSON file, not for {self.name}")
         for option in ("input", "format", "encoding", "time", "key", "rate", "speed", "curve", "form", "seed"):
             if (value := getattr(self, option)) != getattr(Job, option):
                 raise ConfigError(f"--{option} cannot be combined with --mqtt, got {str(value)!r}; leave it out")
-        self.plot = False  # of what is read, which cannot be read again
+        self.plot = False  # a plot reads the records again, and messages can be read only once
 
     @property
     def _has_input(self) -> bool:
