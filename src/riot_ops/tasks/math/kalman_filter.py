@@ -23,36 +23,45 @@ from riot_ops.task import Case, Requirement, State, StateField, ValueTask, regis
 
 __all__ = ["KalmanFilter"]
 
-NO_TIMES = np.empty(0, np.int64)
+
+@kernel(inline=True)
+def filter_step(z: Any, s: Any, x: Any, p: Any, seen: Any, noise: Any, r: Any, predict: Any, first: Any) -> Any:
+    """Update the state in a slot with a reading, which may be NaN; return the estimate."""
+    if np.isnan(z):
+        if predict and (seen[s] or not first):
+            p[s] += noise  # P- = P + q, without a measurement update
+        return x[s] if predict and seen[s] else np.nan  # before the first reading there is no estimate
+    if first and not seen[s]:
+        x[s] = z  # the prior estimate; its variance is P0 in any case
+    predicted = p[s] + noise  # P-
+    gain = predicted / (predicted + r)  # K
+    x[s] += gain * (z - x[s])
+    p[s] = (1.0 - gain) * predicted
+    seen[s] = True
+    return x[s]
 
 
 @kernel
 def kalman(
+    values: Any, slots: Any, x: Any, p: Any, seen: Any, q: Any, r: Any, predict: Any, first: Any, out: Any
+) -> None:
+    """Write the estimate at each reading, with the noise q in each step."""
+    for i in range(values.size):
+        out[i] = filter_step(values[i], slots[i], x, p, seen, q, r, predict, first)
+
+
+@kernel
+def kalman_by_time(
     values: Any, slots: Any, x: Any, p: Any, seen: Any, q: Any, r: Any, predict: Any, first: Any, times: Any, last: Any,
     unit: Any, out: Any,
 ) -> None:  # fmt: skip
-    """Write the estimate at each reading; with a ``unit`` > 0, q is the noise of that much time since ``last``."""
-    noise = q
+    """Write the estimate at each reading, with the noise q per ``unit`` of time since ``last``."""
     for i in range(values.size):
         s = slots[i]
-        z = values[i]
-        if unit > 0:
-            noise = q * (max(times[i] - last[s], 0) / unit) if last[s] != NEVER else 0.0
-            if not np.isnan(z) or (predict and (seen[s] or not first)):
-                last[s] = max(last[s], times[i])
-        if np.isnan(z):
-            if predict and (seen[s] or not first):
-                p[s] += noise  # P- = P + q, without a measurement update
-            out[i] = x[s] if predict and seen[s] else np.nan  # before the first reading there is no estimate
-        else:
-            if first and not seen[s]:
-                x[s] = z  # the prior estimate; its variance is P0 in any case
-            predicted = p[s] + noise  # P-
-            gain = predicted / (predicted + r)  # K
-            x[s] += gain * (z - x[s])
-            p[s] = (1.0 - gain) * predicted
-            out[i] = x[s]
-            seen[s] = True
+        noise = q * (max(times[i] - last[s], 0) / unit) if last[s] != NEVER else 0.0
+        if not np.isnan(values[i]) or (predict and (seen[s] or not first)):
+            last[s] = max(last[s], times[i])
+        out[i] = filter_step(values[i], s, x, p, seen, noise, r, predict, first)
 
 
 @register
@@ -168,22 +177,13 @@ class KalmanFilter(ValueTask):
     ) -> pa.RecordBatch:
         values, _ = float_column(batch.column(self.value))
         out = np.empty(values.size)
-        times = NO_TIMES if self.noise_per is None else microseconds(batch.column("event_time"))[0]
-        kalman(
-            values,
-            slots,
-            state["x"],
-            state["p"],
-            state["seen"],
-            self.process_noise,
-            self.measurement_noise,
-            self.missing == "predict",
-            self.initial == "first",
-            times,
-            state.get("last", NO_TIMES),
-            0 if self.noise_per is None else to_microseconds(self.noise_per),
-            out,
-        )
+        model = (self.process_noise, self.measurement_noise, self.missing == "predict", self.initial == "first")
+        arrays = (values, slots, state["x"], state["p"], state["seen"])
+        if self.noise_per is None:
+            kalman(*arrays, *model, out)
+        else:
+            times, _ = microseconds(batch.column("event_time"))
+            kalman_by_time(*arrays, *model, times, state["last"], to_microseconds(self.noise_per), out)
         return replace_column(batch, self.target, out)
 
     @classmethod
