@@ -101,13 +101,13 @@ def assign_panes(
         if p + panes <= closed:
             bad[i] = LATE
             continue
-        if p < first or p > last:
-            bad[i] = OUT_OF_RANGE
-            continue
-        if p < closed and closed > known:
+        if p < closed and closed > known and first <= p <= last:
             return n, i
         g = held[locals_[i], q]
         if g < 0 or group_panes[g] != p:
+            if p < first or p > last:  # such a pane never has a group
+                bad[i] = OUT_OF_RANGE
+                continue
             s = slots[i]
             g = n
             n += 1

@@ -90,27 +90,36 @@ def assign_sessions(
         if closed == NONE or t >= now + reach:
             bad[i] = FUTURE
             continue
+        mine = -1
+        place = -1  # the first free one
+        merging = False
         for q in range(room):
             g = held[a, q]
             if g >= 0 and group_lasts[g] + gap <= closed:
                 held[a, q] = -1
                 ended[s] = max(ended[s], group_lasts[g] + gap)
-        if t < ended[s]:
+                g = -1
+            if g < 0:
+                if place < 0:
+                    place = q
+            elif t > group_begins[g] - gap and t < group_lasts[g] + gap:
+                if mine < 0:
+                    mine = g
+                else:
+                    merging = True
+        if (mine < 0 or t < group_begins[mine]) and t < ended[s]:  # an open session begins after those that have ended
             bad[i] = LATE
             continue
         if t > limit:
             bad[i] = OUT_OF_RANGE
             continue
-        mine = -1
-        at = -1  # its place
-        place = -1
-        for q in range(room):
-            g = held[a, q]
-            if g < 0:
-                if place < 0:
-                    place = q
-                continue
-            if t > group_begins[g] - gap and t < group_lasts[g] + gap:
+        if merging:
+            mine = -1
+            at = -1  # its place
+            for q in range(room):
+                g = held[a, q]
+                if g < 0 or t <= group_begins[g] - gap or t >= group_lasts[g] + gap:
+                    continue
                 if mine < 0:
                     mine = g
                     at = q
