@@ -11,7 +11,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from riot_ops.core import casting
-from riot_ops.core.casting import can_cast, cast, from_values
+from riot_ops.core.casting import can_cast, cast
+from riot_ops.core.python_values import from_values
 from tests.search import depth
 
 UTC_US = pa.timestamp("us", "UTC")

@@ -15,9 +15,10 @@ import riot_ops as ro
 from riot_ops import tasks as t
 from riot_ops.connectors import MQTTSource
 from riot_ops.connectors.mqtt.memory import MemoryBroker
-from riot_ops.core.casting import Problem, can_cast, cast, from_values, to_python
+from riot_ops.core.casting import Problem, can_cast, cast, to_python
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
+from riot_ops.core.python_values import from_values
 from riot_ops.ingest.step import REJECTED, IngestStep, declared_schema, mark_rejected
 from riot_ops.kernels.text.strings import non_utf8
 

@@ -112,7 +112,7 @@ def test_stream_time_is_independent_of_pieces(times, ahead, choose):
     batch = timed(times)
     edges = sorted({0, len(times), *(choose.randint(0, len(times)) for _ in range(4))})
     pieces = [batch.slice(a, b - a) for a, b in pairwise(edges)]
-    watermarks = [generate_watermarks(piece, 1_000_000, clock.cell, clock.votes) for piece in pieces]
+    watermarks = [generate_watermarks(piece, 1_000_000, clock.cell, clock.votes_per_run) for piece in pieces]
     wanted = naive_time(times, 10 if aging else ahead, aging, 10 if aging else 1)
     if choose.random() < 0.5:
         choose.shuffle(watermarks)
@@ -143,7 +143,7 @@ def test_whole_periods_pass_at_same_rows_and_messages(times, ahead, lag, from_fi
     for clock in (lagging, replace(lagging, period=period)):
         time, passed, moved = Watermark(clock), [], []
         for part in parts:
-            ticks = time.ticks(part, [generate_watermarks(part, 1, clock.cell, clock.votes)])
+            ticks = time.ticks(part, [generate_watermarks(part, 1, clock.cell, clock.votes_per_run)])
             count = [None if m == NEVER else (m - ticks.origin) // period for m in ticks.moments.tolist()]
             passed += ticks.at_rows(part.num_rows, np.array(count, object)).tolist()
             moved += [n for n, a, b in zip(ticks.seq.tolist(), count, count[1:], strict=False) if a != b]

@@ -6,14 +6,13 @@ are cast without them. The result of a cell never depends on its neighbours.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import date
 from decimal import Decimal
 from numbers import Number
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -30,17 +29,18 @@ from riot_ops.core.castable import (
     valid_utf8,
 )
 from riot_ops.core.errors import value_text
+from riot_ops.core.nested_columns import Cells, Mask, build_lists, build_maps, build_structs, flat_list
 
 __all__ = [
     "CAST_ERRORS",
     "Problem",
+    "Problems",
     "can_cast",
     "cast",
     "cast_or_null",
-    "flat_list",
-    "from_values",
-    "infer_type",
+    "cast_valid",
     "is_key_type",
+    "is_list",
     "is_text",
     "plain_schema",
     "plain_type",
@@ -62,7 +62,6 @@ class Problem(NamedTuple):
 
 
 Problems = dict[int, Problem]
-Mask = npt.NDArray[np.bool_]
 
 
 def plain_type(dtype: pa.DataType) -> pa.DataType:
@@ -108,7 +107,7 @@ def can_cast(have: pa.DataType, want: pa.DataType) -> bool:
         return True
     if not types.is_nested(have):
         return bool(_simple_castable(have, want))
-    if _is_list(have) and _is_list(want):
+    if is_list(have) and is_list(want):
         return can_cast(have.value_type, want.value_type)
     if types.is_struct(have) and types.is_struct(want):
         names = [field.name for field in have]
@@ -147,27 +146,17 @@ def cast(column: pa.Array, want: pa.DataType) -> tuple[pa.Array, Problems]:
     >>> cast(pa.array(["1.5", "warm"]), pa.float64())[1]
     {1: Problem(reason='wrong_type', text="= 'warm' (str) is not of type double")}
     """
-    result, bad = _cast(column, want)
+    result, bad = cast_valid(column, want)
     return result, problems_of(bad, to_python(column.take(pa.array(bad))), want) if bad else {}
 
 
 def cast_or_null(column: pa.Array, want: pa.DataType) -> pa.Array:
     """Cast a column by the rules of :func:`cast`; cells that cannot be cast become null."""
-    return _cast(column, want)[0]
+    return cast_valid(column, want)[0]
 
 
-def from_values(values: Sequence[Any], want: pa.DataType) -> tuple[pa.Array, Problems]:
-    """Convert Python values to a column, by the rules of :func:`cast`; floats are rounded to narrower types.
-
-    >>> from_values([1, None, "2.5", [3]], pa.float64())[0].to_pylist()
-    [1.0, None, 2.5, None]
-    """
-    result, bad = _from_values(values, want)
-    return result, problems_of(bad, [values[row] for row in bad], want)
-
-
-def _cast(column: pa.Array, want: pa.DataType) -> tuple[pa.Array, list[int]]:
-    """Cast a column; return the rows that cannot be cast beside it."""
+def cast_valid(column: pa.Array, want: pa.DataType) -> Cells:
+    """Cast a column by the rules of :func:`cast`; return it, and the rows that cannot be cast, which are null."""
     try:
         column = _decoded(column)
     except CAST_ERRORS:  # an encoding of values that are not UTF-8
@@ -200,7 +189,7 @@ def _castable(column: pa.Array, want: pa.DataType) -> Mask | None:
     return None if mask is None else mask & fits
 
 
-def _by_halves(column: pa.Array, want: pa.DataType) -> tuple[pa.Array, list[int]]:
+def _by_halves(column: pa.Array, want: pa.DataType) -> Cells:
     """Cast a column; where that fails, halve it until the offending cells are alone."""
     parts: list[pa.Array] = []
     bad: list[int] = []
@@ -221,232 +210,23 @@ def _by_halves(column: pa.Array, want: pa.DataType) -> tuple[pa.Array, list[int]
     return (parts[0] if len(parts) == 1 else pa.concat_arrays(parts)), bad
 
 
-# -- nested types ------------------------------------------------------------------------------------------
-
-
-def flat_list(column: pa.Array) -> tuple[pa.Array, npt.NDArray[np.int64]]:
-    """Return the values of all lists of a column, and the length of each; a null has none.
-
-    >>> flat_list(pa.array([[1, 2], None, [3]]))[1].tolist()
-    [2, 0, 1]
-    """
-    lengths = pc.list_value_length(column).fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
-    return column.flatten(), lengths
-
-
-def _cast_nested(column: pa.Array, want: pa.DataType) -> tuple[pa.Array, list[int]]:
+def _cast_nested(column: pa.Array, want: pa.DataType) -> Cells:
     """Cast the members, or the values of all lists, as columns of their own."""
     valid = np.asarray(column.is_valid())
     if not can_cast(column.type, want):
         return pa.nulls(len(column), want), np.flatnonzero(valid).tolist()
     if types.is_struct(want):
         members = dict(zip((field.name for field in column.type), column.flatten(), strict=True))
-        cells = {f.name: _cast(members[f.name], f.type) for f in want if f.name in members}
-        return _struct(valid, cells, want)
+        cells = {f.name: cast_valid(members[f.name], f.type) for f in want if f.name in members}
+        return build_structs(valid, cells, want)
     if types.is_map(want):
         column = column.take(pa.array(np.arange(len(column))))  # entries without gaps
         lengths = np.diff(np.asarray(column.offsets)).astype(np.int64)
-        return _map(valid, lengths, _cast(column.keys, want.key_type), _cast(column.items, want.item_type), want)
+        return build_maps(
+            valid, lengths, cast_valid(column.keys, want.key_type), cast_valid(column.items, want.item_type), want
+        )
     values, lengths = flat_list(column)
-    return _list(valid, lengths, _cast(values, want.value_type), want)
-
-
-def _struct(
-    valid: Mask, members: Mapping[str, tuple[pa.Array, list[int]]], want: pa.StructType
-) -> tuple[pa.Array, list[int]]:
-    bad = np.zeros(valid.size, np.bool_)
-    arrays = []
-    for field in want:
-        array, rows = members.get(field.name) or (pa.nulls(valid.size, field.type), [])
-        bad[rows] = True
-        if not field.nullable:
-            bad |= valid & np.asarray(array.is_null())
-        arrays.append(array)
-    mask = pa.array(~valid | bad)
-    if not arrays:
-        return pa.array([None if null else {} for null in mask.to_pylist()], want), []
-    return pa.StructArray.from_arrays(arrays, fields=list(want), mask=mask), np.flatnonzero(bad).tolist()
-
-
-def _list(
-    valid: Mask, lengths: npt.NDArray[np.int64], values: tuple[pa.Array, list[int]], want: pa.DataType
-) -> tuple[pa.Array, list[int]]:
-    array, wrong = values
-    good = valid.copy()
-    good[np.repeat(np.arange(valid.size), lengths)[wrong]] = False
-    if types.is_fixed_size_list(want):
-        good &= lengths == want.list_size
-        starts = np.cumsum(lengths) - lengths
-        places = starts[:, None] + np.arange(want.list_size)
-        places = np.where(good[:, None], places, 0).ravel()
-        mask = np.repeat(~good, want.list_size)
-        array = array.take(pa.array(places, mask=mask))
-        result = pa.FixedSizeListArray.from_arrays(array, type=want, mask=pa.array(~good))
-    else:
-        array = array.filter(pa.array(np.repeat(good, lengths)))
-        kind = pa.LargeListArray if types.is_large_list(want) else pa.ListArray
-        result = kind.from_arrays(_offsets(good, lengths), array, type=want, mask=pa.array(~good))
-    return result, np.flatnonzero(valid & ~good).tolist()
-
-
-def _map(
-    valid: Mask,
-    lengths: npt.NDArray[np.int64],
-    keys: tuple[pa.Array, list[int]],
-    items: tuple[pa.Array, list[int]],
-    want: pa.MapType,
-) -> tuple[pa.Array, list[int]]:
-    good = valid.copy()
-    parents = np.repeat(np.arange(valid.size), lengths)
-    for _, wrong in (keys, items):
-        good[parents[wrong]] = False
-    good[parents[np.asarray(keys[0].is_null())]] = False
-    kept = pa.array(np.repeat(good, lengths))
-    offsets = _offsets(good, lengths)
-    arrays = [array.filter(kept) for array, _ in (keys, items)]
-    return (
-        pa.MapArray.from_arrays(offsets, *arrays, type=want, mask=pa.array(~good)),
-        np.flatnonzero(valid & ~good).tolist(),
-    )
-
-
-def _offsets(good: Mask, lengths: npt.NDArray[np.int64]) -> pa.Array:
-    offsets = np.zeros(good.size + 1, np.int64)
-    np.cumsum(np.where(good, lengths, 0), out=offsets[1:])
-    return pa.array(offsets)
-
-
-# -- Python values -----------------------------------------------------------------------------------------
-
-
-def _from_values(values: Sequence[Any], want: pa.DataType) -> tuple[pa.Array, list[int]]:
-    try:
-        result, bad = _from_alike(values, want)
-        if not bad:
-            return result, []
-    except CAST_ERRORS:
-        pass
-    nested = types.is_struct(want) or types.is_map(want) or _is_list(want)
-    return _from_nested(values, want) if nested else _from_groups(values, want)
-
-
-def _from_alike(values: Sequence[Any], want: pa.DataType) -> tuple[pa.Array, list[int]]:
-    """Convert values of one kind, or raise one of :data:`CAST_ERRORS`."""
-    # the missing values of pandas become null, but NaN stays NaN in a column of floats
-    keep_nan = types.is_floating(want) or types.is_nested(want)
-    column = _inferred(values, keep_nan, want)
-    if types.is_float64(column.type) and types.is_floating(want) and want.bit_width < 64:
-        return _rounded(column, want)
-    if keep_nan and not can_cast(column.type, want):
-        column = pa.array(values, from_pandas=True)
-    if not can_cast(column.type, want):
-        return pa.nulls(len(column), want), np.flatnonzero(np.asarray(column.is_valid())).tolist()
-    return _cast(column, want)
-
-
-def _from_groups(values: Sequence[Any], want: pa.DataType) -> tuple[pa.Array, list[int]]:
-    """Convert the values of each Python type by themselves."""
-    groups: dict[Any, list[int]] = {}
-    for row, value in enumerate(values):
-        groups.setdefault(_kind(value), []).append(row)
-    parts, rows, bad = [], [], []
-    for group in groups.values():
-        found, wrong = _from_group([values[row] for row in group], want)
-        parts.append(found)
-        rows += group
-        bad += [group[i] for i in wrong]
-    if not parts:
-        return pa.nulls(0, want), []
-    if len(parts) == 1:
-        return parts[0], bad
-    return pa.concat_arrays(parts).take(pa.array(np.argsort(rows))), sorted(bad)
-
-
-def _kind(value: Any) -> Any:
-    """What decides the Arrow type of a value: its type, and the range of an integer."""
-    if type(value) is not int:
-        return type(value)
-    return int, (value >= -(2**63)) + (value >= 2**63) + (value >= 2**64)
-
-
-def _from_group(values: Sequence[Any], want: pa.DataType) -> tuple[pa.Array, list[int]]:
-    """Convert values of one Python type, halved until those that Arrow does not know are alone."""
-    parts: list[pa.Array] = []
-    bad: list[int] = []
-    stack = [(0, len(values))]
-    while stack:
-        start, end = stack.pop()
-        try:
-            part, wrong = _from_alike(values[start:end], want)
-            parts.append(part)
-            bad += [start + i for i in wrong]
-        except CAST_ERRORS:
-            if end - start > 1:
-                middle = (start + end) // 2
-                stack += [(middle, end), (start, middle)]
-            else:
-                parts.append(pa.nulls(1, want))
-                bad.append(start)
-    return pa.concat_arrays(parts), bad
-
-
-def _from_nested(values: Sequence[Any], want: pa.DataType) -> tuple[pa.Array, list[int]]:
-    """Convert dicts and lists member by member."""
-    lists = (list, tuple, set, frozenset, np.ndarray)
-    kinds = dict if types.is_struct(want) else (dict, list, tuple) if types.is_map(want) else lists
-    missing = np.fromiter((_is_missing(value) for value in values), np.bool_, len(values))
-    known = [isinstance(value, kinds) and getattr(value, "ndim", 1) > 0 for value in values]
-    valid = np.array(known, np.bool_)
-    if types.is_struct(want):
-        rows = [value if there else {} for value, there in zip(values, known, strict=True)]
-        members = {field.name: _from_values([row.get(field.name) for row in rows], field.type) for field in want}
-        result, bad = _struct(valid, members, want)
-    elif types.is_map(want):
-        pairs = [_pairs(value) if there else None for value, there in zip(values, known, strict=True)]
-        valid &= np.array([pair is not None for pair in pairs], np.bool_)
-        lengths = np.array([len(pair or ()) for pair in pairs], np.int64)
-        flat = [one for pair in pairs for one in pair or ()]
-        result, bad = _map(
-            valid,
-            lengths,
-            _from_values([k for k, _ in flat], want.key_type),
-            _from_values([v for _, v in flat], want.item_type),
-            want,
-        )
-    else:
-        items = [list(value) if there else () for value, there in zip(values, known, strict=True)]
-        lengths = np.array([len(one) for one in items], np.int64)
-        flat = [value for one in items for value in one]
-        result, bad = _list(valid, lengths, _from_values(flat, want.value_type), want)
-    return result, sorted({*bad, *np.flatnonzero(~valid & ~missing).tolist()})
-
-
-def _pairs(value: Any) -> list[Any] | None:
-    """Return the entries of a map; None if the value is no map."""
-    if isinstance(value, dict):
-        return list(value.items())
-    return list(value) if all(isinstance(one, tuple | list) and len(one) == 2 for one in value) else None
-
-
-def _is_missing(value: Any) -> bool:
-    """Whether a value is one of the missing values of Python and pandas."""
-    if value is None:
-        return True
-    try:
-        return not isinstance(value, dict | list | tuple | np.ndarray) and bool(
-            pa.array([value], from_pandas=True).null_count
-        )
-    except CAST_ERRORS:
-        return False
-
-
-def _rounded(column: pa.Array, want: pa.DataType) -> tuple[pa.Array, list[int]]:
-    """Round Python's floats, which have 64 bits, to a narrower type."""
-    narrow = column.cast(want, safe=False)
-    beyond = pc.and_(pc.is_inf(narrow.cast(pa.float64())), pc.is_finite(column)).fill_null(False)
-    if not pc.any(beyond).as_py():
-        return narrow, []
-    return pc.if_else(beyond, pa.scalar(None, want), narrow), np.flatnonzero(np.asarray(beyond)).tolist()
+    return build_lists(valid, lengths, cast_valid(values, want.value_type), want)
 
 
 def to_python(column: pa.Array) -> list[Any]:
@@ -481,29 +261,6 @@ def _time_or_number(time: pa.Scalar, number: int | None) -> Any:
         return time.as_py()
     except CAST_ERRORS:
         return number
-
-
-def infer_type(values: Sequence[Any]) -> pa.DataType:
-    """Infer the type that holds all values; text if there is none.
-
-    >>> infer_type([1, 2.5]), infer_type([1, "a"]), infer_type([2**70])
-    (DataType(double), DataType(string), DataType(int64))
-    """
-    try:
-        return pa.array(values).type
-    except CAST_ERRORS:
-        return pa.int64() if all(isinstance(v, int) for v in values) else pa.string()
-
-
-def _inferred(values: Sequence[Any], keep_nan: bool, want: pa.DataType) -> pa.Array:
-    try:
-        return pa.array(values, from_pandas=not keep_nan)
-    except OverflowError:  # Arrow infers int64 for integers of any size
-        return pa.array(values, want if types.is_decimal(want) else pa.uint64(), from_pandas=True)
-    except CAST_ERRORS:
-        if len(values) > 1:
-            raise
-        return pa.array(values, from_pandas=True)
 
 
 def _cast_whole(column: pa.Array, want: pa.DataType) -> pa.Array:
@@ -599,11 +356,11 @@ def _parse_times(text: pa.Array, want: pa.DataType) -> pa.Array:
 def _rescaled(column: pa.Array, want: pa.DataType) -> pa.Array:
     """Convert times to another unit, rounded down."""
     numbers = column.cast(pa.int64())
-    have, wanted = PER_SECOND[column.type.unit], PER_SECOND[want.unit]
-    if wanted > have:
-        numbers = pc.multiply_checked(numbers, wanted // have)
-    elif wanted < have:
-        factor = pa.scalar(have // wanted, pa.int64())
+    source_rate, target_rate = PER_SECOND[column.type.unit], PER_SECOND[want.unit]
+    if target_rate > source_rate:
+        numbers = pc.multiply_checked(numbers, target_rate // source_rate)
+    elif target_rate < source_rate:
+        factor = pa.scalar(source_rate // target_rate, pa.int64())
         towards_zero = pc.divide(numbers, factor)
         below = pc.less(numbers, pc.multiply(towards_zero, factor))
         numbers = pc.subtract(towards_zero, below.cast(pa.int64()))
@@ -613,20 +370,20 @@ def _rescaled(column: pa.Array, want: pa.DataType) -> pa.Array:
 def problems_of(rows: Sequence[int], values: Sequence[Any], want: pa.DataType) -> Problems:
     """Describe the values of the rows that cannot be cast."""
     text, temporal, number = is_text(want), types.is_temporal(want), _is_number(want)
-    wrong, beyond = f"is not of type {want}", f"does not fit the type {want}"
-    found = {}
+    mismatch, overflow = f"is not of type {want}", f"does not fit the type {want}"
+    problems = {}
     for row, value in zip(rows, values, strict=True):
-        reason, end = "wrong_type", wrong
+        reason, end = "wrong_type", mismatch
         if isinstance(value, str | bytes):
             if text:
                 reason, end = "invalid_utf8", "is not UTF-8"
         elif temporal:
             if isinstance(value, int | date):
-                reason, end = "out_of_range", beyond
+                reason, end = "out_of_range", overflow
         elif number and isinstance(value, Number | Decimal) and not (isinstance(value, float) and value % 1):
-            reason, end = "out_of_range", beyond
-        found[row] = Problem(reason, f"= {value_text(value)} {end}")
-    return found
+            reason, end = "out_of_range", overflow
+        problems[row] = Problem(reason, f"= {value_text(value)} {end}")
+    return problems
 
 
 def is_text(dtype: pa.DataType) -> bool:
@@ -660,5 +417,6 @@ def _is_number(dtype: pa.DataType) -> bool:
     return bool(types.is_integer(dtype) or types.is_floating(dtype) or types.is_decimal(dtype))
 
 
-def _is_list(dtype: pa.DataType) -> bool:
+def is_list(dtype: pa.DataType) -> bool:
+    """Whether a type holds lists, with offsets of 32 or 64 bits or of one length."""
     return bool(types.is_list(dtype) or types.is_large_list(dtype) or types.is_fixed_size_list(dtype))

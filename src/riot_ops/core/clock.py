@@ -121,7 +121,7 @@ class StepClock:
         Whether the task's periods count from the first event time.
     period : int
         The ticks contain only moves of stream time that pass a multiple of it, in microseconds; 0: all moves.
-    behind : int
+    max_lag : int
         By how many microseconds a record may lag anywhere in the dataflow: such a time agrees with stream time.
     aging : int
         For a task without a clock of its own, whose keys have a time to live: event times in the same cell of this
@@ -134,7 +134,7 @@ class StepClock:
     max_ahead: int | None = None
     from_first: bool = False
     period: int = 0
-    behind: int = 0
+    max_lag: int = 0
     aging: int = 0
 
     @property
@@ -143,7 +143,7 @@ class StepClock:
         return self.aging if self.max_ahead is None else self.resolution
 
     @property
-    def votes(self) -> int:
+    def votes_per_run(self) -> int:
         """How many watermarks of a run of records in one cell matter, besides new maxima."""
         return AGREEING if self.cell else 1
 
@@ -204,7 +204,7 @@ class Ticks:
     origin : int
         Where the task's periods start to count, in microseconds; :data:`NEVER` if that is the first event time and
         there is none yet.
-    backs : tuple of (int, int)
+    reversals : tuple of (int, int)
         By move to an earlier time, in order: the message, and the time that was sure before, by which keys have aged
         for good.
     """
@@ -216,7 +216,7 @@ class Ticks:
     resolution: int = 1
     lag: int = 0
     origin: int = 0
-    backs: tuple[tuple[int, int], ...] = ()
+    reversals: tuple[tuple[int, int], ...] = ()
 
     @property
     def end(self) -> int:

@@ -13,9 +13,9 @@ import msgspec
 import pyarrow as pa
 from pyarrow import types
 
-from riot_ops.core.casting import from_values
 from riot_ops.core.errors import ConfigError, ConnectorError
 from riot_ops.core.file_sink import FileSink, ParquetSink, TableWriter
+from riot_ops.core.python_values import from_values
 
 __all__ = ["FILE_SINKS", "CSVSink", "JSONLinesSink"]
 

@@ -283,8 +283,8 @@ class _Timing:
 
     def watermark_generator(self, origin: str) -> WatermarkGenerator:
         """Return the operator that emits the watermarks of a stream and of its sources' heartbeats."""
-        votes = 1 if not self._cell else EVERY_RECORD if origin in self._meeting else AGREEING
-        return WatermarkGenerator(self._resolution, self._cell, votes)
+        votes_per_run = 1 if not self._cell else EVERY_RECORD if origin in self._meeting else AGREEING
+        return WatermarkGenerator(self._resolution, self._cell, votes_per_run)
 
     def _analyse(self, node: Node) -> None:
         above = [edge.source for edge in self._flow.inputs(node.id)]

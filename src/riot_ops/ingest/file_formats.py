@@ -19,9 +19,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from riot_ops.core.castable import matches, valid_utf8
-from riot_ops.core.casting import Problem, cast_or_null, infer_type
+from riot_ops.core.casting import Problem, cast_or_null
 from riot_ops.core.errors import ConnectorError, value_text
 from riot_ops.core.parquet_file import open_parquet
+from riot_ops.core.python_values import infer_type
 from riot_ops.ingest.notation import UTC_MICROS, Notation
 from riot_ops.ingest.step import REJECTED, from_records, mark_rejected
 from riot_ops.ingest.tables import MAX_BATCH_RECORDS, check_names

@@ -19,11 +19,13 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from riot_ops.core.castable import PER_SECOND
-from riot_ops.core.casting import Problem, can_cast, cast, flat_list, from_values, plain_schema, to_python
+from riot_ops.core.casting import Problem, can_cast, cast, plain_schema, to_python
 from riot_ops.core.clock import WATERMARKS
 from riot_ops.core.dead_letters import DeadLetters, json_text, records_as_json
 from riot_ops.core.errors import ConfigError, did_you_mean, escape_surrogates, value_text
+from riot_ops.core.nested_columns import flat_list
 from riot_ops.core.order import is_ordinal
+from riot_ops.core.python_values import from_values
 from riot_ops.core.schema import EARLIEST, LATEST, TIMESTAMP
 from riot_ops.core.source import parse_heartbeat
 from riot_ops.ingest.renumber import Renumber

@@ -28,22 +28,22 @@ class WatermarkGenerator:
     ----------
     resolution : int
         Microseconds; watermarks are rounded down to a multiple of it.
-    cell, votes : int
-        Where event times may disagree: the first ``votes`` records of each run in one cell of ``cell`` microseconds
-        give watermarks, whether or not their times are new maxima. By default all times are in one cell.
+    cell, votes_per_run : int
+        Where event times may disagree: the first ``votes_per_run`` records of each run in one cell of ``cell``
+        microseconds give watermarks, whether or not their times are new maxima. By default all times are in one cell.
     """
 
     resolution: int
     cell: int = 0
-    votes: int = 1
+    votes_per_run: int = 1
 
     def apply(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the watermarks of a batch."""
-        return generate_watermarks(batch, self.resolution, self.cell, self.votes)
+        return generate_watermarks(batch, self.resolution, self.cell, self.votes_per_run)
 
 
 def generate_watermarks(
-    batch: pa.RecordBatch, resolution: int, cell: int = 0, votes: int = 1, lag: int = 0
+    batch: pa.RecordBatch, resolution: int, cell: int = 0, votes_per_run: int = 1, lag: int = 0
 ) -> pa.RecordBatch:
     """Return the watermarks of a batch whose rows are in order, see :class:`WatermarkGenerator`.
 
@@ -52,7 +52,7 @@ def generate_watermarks(
     """
     times, present = microseconds(batch.column("event_time"))
     rows, floors = np.empty(times.size, np.int64), np.empty(times.size, np.int64)
-    n = _generate(times, present, resolution, cell, votes, rows, floors)
+    n = _generate(times, present, resolution, cell, votes_per_run, rows, floors)
     seq = rows[:n]
     if "seq" in batch.schema.names:
         seq = int_column(batch.column("seq"))[seq]

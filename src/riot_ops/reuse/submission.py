@@ -352,7 +352,7 @@ def lower_placed(flow: Dataflow, placed: Mapping[str, str]) -> list[tuple[Step, 
         marks = step.operator
         if isinstance(marks, WatermarkGenerator):
             place = placed[step.id.removesuffix(WATERMARK_SUFFIX)]
-            ids[step.id] = f"{place}@{marks.resolution}!{marks.cell}x{marks.votes}{WATERMARK_SUFFIX}"
+            ids[step.id] = f"{place}@{marks.resolution}!{marks.cell}x{marks.votes_per_run}{WATERMARK_SUFFIX}"
         elif isinstance(marks, Renumber):
             (stream,) = step.inputs
             ids[step.id] = ids[stream] + step.id.removeprefix(stream)

@@ -8,13 +8,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from riot_ops.core.casting import infer_type, is_key_type, is_text
+from riot_ops.core.casting import is_key_type, is_text
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError, value_text
 from riot_ops.core.operator import NUMBER_REQUIREMENTS, KeyedOperator, Operator, StatelessOperator
 from riot_ops.core.order import TIMER_ORDINALS, is_ordinal
 from riot_ops.core.output_checks import checked_batches
 from riot_ops.core.overwriting import checked_output_schema
+from riot_ops.core.python_values import infer_type
 from riot_ops.ingest.step import RESERVED_TYPES, from_records, ingest_batch
 from riot_ops.ingest.tables import SeqOrder, single_batch, with_whole_seq
 from riot_ops.kernels.arrays.arrow import concat_batches

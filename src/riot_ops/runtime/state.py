@@ -126,7 +126,7 @@ class KeyedState:
         own = None
         # in order of event time, stream time passes every event time, not only each new maximum
         if batch is not None and (not clock.streams or first != "seq"):
-            own = generate_watermarks(batch, clock.resolution, clock.cell, clock.votes, clock.lag)
+            own = generate_watermarks(batch, clock.resolution, clock.cell, clock.votes_per_run, clock.lag)
         if own is not None and not clock.streams:
             watermarks, own = [own], None
         return self.time.ticks(batch, watermarks, first, own)
@@ -136,7 +136,7 @@ class KeyedState:
     ) -> tuple[pa.RecordBatch | None, pa.RecordBatch | None]:
         if self.task.pooled:
             return None if batch is None else self._update_pool(materialize(batch), dead), None
-        if ticks is not None and ticks.backs:
+        if ticks is not None and ticks.reversals:
             return self._process_parts(batch, ticks, dead)
         if ticks is None or not self._period:
             return None if batch is None else self._update(batch, ticks, dead), None
@@ -161,12 +161,12 @@ class KeyedState:
         due: list[pa.RecordBatch] = []
         for part, (a, start) in enumerate(edges):
             if part:
-                due += self._turn_back(int(moments[a - 1]), start, *ticks.backs[part - 1], ticks)
+                due += self._turn_back(int(moments[a - 1]), start, *ticks.reversals[part - 1], ticks)
             b = edges[part + 1][0] - 1 if part + 1 < len(edges) else ticks.rows.size
             top = int(ticks.rows[a - 1]) if part else 0
             end = int(ticks.rows[b]) if part + 1 < len(edges) else rows
             here = replace(
-                ticks, start=start, rows=ticks.rows[a:b] - top, times=ticks.times[a:b], seq=ticks.seq[a:b], backs=()
+                ticks, start=start, rows=ticks.rows[a:b] - top, times=ticks.times[a:b], seq=ticks.seq[a:b], reversals=()
             )
             found = self._process_batch(None if whole is None else whole.slice(top, end - top), here, dead)
             made += [materialize(found[0])] if found[0] is not None else []

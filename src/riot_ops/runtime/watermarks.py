@@ -174,10 +174,10 @@ class Watermark:
         self._before_end: tuple[int, int, Numbers] | None = None
         #: Time, support, votes, the largest vote and the sure time, see :func:`_moves`.
         self._votes = np.array([NEVER, 0, 0, NEVER, NEVER])
-        self._ahead = self._behind = -1  # in cells
+        self._cells_ahead = self._cells_behind = -1  # in cells
         if clock.cell:
-            self._ahead = max(1, (clock.max_ahead or 0) // clock.cell)
-            self._behind = max(self._ahead, -(-clock.behind // clock.cell))
+            self._cells_ahead = max(1, (clock.max_ahead or 0) // clock.cell)
+            self._cells_behind = max(self._cells_ahead, -(-clock.max_lag // clock.cell))
 
     @property
     def sure(self) -> int:
@@ -205,8 +205,8 @@ class Watermark:
         before = self.now
         moved, until, sure = (np.empty(seq.size, np.int64) for _ in range(3))
         n, now, last = _moves(
-            readonly(seq), readonly(times), self._votes, before, self.seq, max(self.clock.cell, 1), self._ahead,
-            self._behind, self.clock.max_ahead is None, first == "seq", self.origin, self.clock.lag,
+            readonly(seq), readonly(times), self._votes, before, self.seq, max(self.clock.cell, 1), self._cells_ahead,
+            self._cells_behind, self.clock.max_ahead is None, first == "seq", self.origin, self.clock.lag,
             self.clock.period if first == "seq" else 0, moved, until, sure,
         )  # fmt: skip
         self.now, self.seq = int(now), int(last)
@@ -248,7 +248,7 @@ class Watermark:
 
     def _passed(self, seq: Numbers, times: Numbers, before: int) -> tuple[Numbers, Numbers]:
         """Return the moves in order of event time: back, where time is earlier now, and up to each watermark."""
-        low = before if self.now >= before else (self.now // self.clock.cell - self._behind) * self.clock.cell
+        low = before if self.now >= before else (self.now // self.clock.cell - self._cells_behind) * self.clock.cell
         reach = (times > low) & (times <= self.now)
         seq, times = seq[reach], times[reach]
         if self.now != before:

@@ -107,7 +107,7 @@ def results(task, grain, rows, choose, often, with_time=True):
     """
     ahead = None if task.max_ahead is None else us(NOON + task.max_ahead) - us(NOON)
 
-    clock = StepClock(("marks",), grain, 0, ahead, behind=us(NOON + task.allowed_lateness) - us(NOON))
+    clock = StepClock(("marks",), grain, 0, ahead, max_lag=us(NOON + task.allowed_lateness) - us(NOON))
 
     def fresh():
         return KeyedState(task, clock=clock)
@@ -120,7 +120,7 @@ def results(task, grain, rows, choose, often, with_time=True):
         middle = choose.randint(0, batch.num_rows)
         parts = [part for part in (batch.slice(0, middle), batch.slice(middle)) if part.num_rows]
         made, due = state.process(
-            batch, dead, [generate_watermarks(part, grain, clock.cell, clock.votes) for part in parts]
+            batch, dead, [generate_watermarks(part, grain, clock.cell, clock.votes_per_run) for part in parts]
         )
         found = due if with_time else made
         out += [] if found is None else found.to_pylist()

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from riot_ops.core.casting import from_values
+from riot_ops.core.python_values import from_values
 
 
 @pytest.mark.parametrize("neighbour", [None, 3, -1, 2**64])
