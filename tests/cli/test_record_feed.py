@@ -14,7 +14,9 @@ from typer.testing import CliRunner
 import riot_ops as ro
 from riot_ops.cli import main as cli
 from riot_ops.cli.flow_job import FlowJob
-from riot_ops.core.errors import ConfigError
+from riot_ops.cli.record_feed import RecordFeed
+from riot_ops.core.errors import ConfigError, ConnectorError
+from riot_ops.ingest.file_formats import CSVFormat
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 #: The last record has a bad cell.
@@ -91,6 +93,18 @@ def test_cells_are_cast_to_the_declared_types_or_rejected(flow, tmp_path, name, 
     assert error["message"] == "value = 'warm' (str) is not of type double"
 
 
+def test_header_is_parsed_once_and_with_the_guessed_delimiter(tmp_path, monkeypatch):
+    path, parsed = tmp_path / "r.csv", []
+    path.write_text(csv(";"))
+    fields = CSVFormat.fields
+    monkeypatch.setattr(CSVFormat, "fields", lambda form, path: parsed.append(form.delimiter) or fields(form, path))
+    schema = pa.schema([("device", pa.string()), ("value", pa.float64())])
+    feed = RecordFeed("city", 1, 1, input=path, source_id="readings", fields=schema)
+    source = feed.source(paced=False)
+    assert source.schema.names[-3:] == ["device", "event_time", "value"]
+    assert parsed[:1] == [";"] and set(parsed) == {";"}
+
+
 def test_parquet_files(flow, tmp_path):
     times = [START + timedelta(seconds=s) for _, s, _ in RECORDS[:4]]
     table = {"device": ["a", "b", "a", "b"], "event_time": times, "value": [1.5, 10.0, 2.5, 20.0], "other": [None] * 4}
@@ -125,16 +139,17 @@ def test_pace_and_checkpoint_apply_to_record_files(flow, tmp_path):
         (csv(name="at"), {}, "lacks the field 'event_time'; it has seq, device, at, value; --time names the column"),
         (csv().replace("value", "valeu"), {}, "lacks the field 'value'.* did you mean \"valeu\"?"),
         ("device,event_time,value\n", {}, "has no records"),
+        ("", {}, "r.csv: Empty CSV file"),
         (None, {}, "declares the fields device, event_time, value: --input must name a file with them"),
     ],
-    ids=["key", "speed", "pace", "format", "unit", "time", "field", "empty", "generated"],
+    ids=["key", "speed", "pace", "format", "unit", "time", "field", "empty", "bare", "generated"],
 )
 def test_unreadable_files_are_refused_before_the_run(flow, tmp_path, content, options, text):
     given = None
     if content is not None:
         given = tmp_path / "r.csv"
         given.write_text(content)
-    with pytest.raises(ConfigError, match=text):
+    with pytest.raises((ConfigError, ConnectorError), match=text):
         FlowJob(str(flow), input=given, runner="local", out=tmp_path / "out", **options).check()
     assert not (tmp_path / "out").exists()
 

@@ -13,7 +13,8 @@ from riot_ops.core.errors import ConfigError, did_you_mean
 from riot_ops.core.schema import stream_schema
 from riot_ops.core.source import Source
 from riot_ops.ingest.file_formats import CSVFormat, naming_file
-from riot_ops.ingest.files import FileSource, read
+from riot_ops.ingest.files import FileSource, file_format, read
+from riot_ops.ingest.partitions import find_partitioned_files
 from riot_ops.ingest.step import check_source_fields
 
 __all__ = ["RecordFeed"]
@@ -75,9 +76,10 @@ class RecordFeed(Feed):
     def _read(self) -> FileSource:
         assert self.input is not None
         options: dict[str, Any] = {"format": self.format, "encoding": self.encoding, **_read_options(self.read)}
-        files = read(self.input, **options)
-        if isinstance(files.files, CSVFormat) and "delimiter" not in options:
-            options["delimiter"] = _delimiter(files.paths, files.files)
+        paths, _ = find_partitioned_files(self.input)
+        form = file_format(paths[0], **options)
+        if isinstance(form, CSVFormat) and "delimiter" not in options:
+            options["delimiter"] = _delimiter(paths[0], form)
         return read(self.input, time=self.time, time_unit=self.time_unit, **options)  # type: ignore[arg-type]
 
 
@@ -121,8 +123,10 @@ READ_OPTIONS: dict[str, Callable[[str], Any]] = {
 }
 
 
-def _delimiter(paths: Sequence[str], files: CSVFormat) -> str:
-    with naming_file(paths[0]), pa.input_stream(paths[0], compression="detect") as file:
-        text = file.read(SAMPLE_BYTES).decode(files.encoding, "replace")
-    lines = text.splitlines()[files.skip :]
-    return guess_delimiter([line for line in lines if line and not (files.comment and line.startswith(files.comment))])
+def _delimiter(path: str, form: CSVFormat) -> str:
+    """Guess the delimiter from the first lines of a file; a comma if it has none."""
+    with naming_file(path), pa.input_stream(path, compression="detect") as file:
+        text = file.read(SAMPLE_BYTES).decode(form.encoding, "replace")
+    lines = text.splitlines()[form.skip :]
+    table = [line for line in lines if line and not (form.comment and line.startswith(form.comment))]
+    return guess_delimiter(table) if table else form.delimiter

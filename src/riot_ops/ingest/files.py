@@ -30,7 +30,7 @@ from riot_ops.ingest.tables import Numbering
 from riot_ops.kernels.arrays.arrow import byte_spans
 from riot_ops.kernels.text.line_fields import EMPTY, GOOD, epochs
 
-__all__ = ["FileSource", "read"]
+__all__ = ["FileSource", "file_format", "read"]
 
 FORMATS = {".csv": "csv", ".parquet": "parquet", ".jsonl": "jsonl", ".ndjson": "jsonl"}
 COMPRESSED = (".gz", ".bz2", ".zst")
@@ -128,13 +128,49 @@ def read(
     ('1970-01-01T00:00:01+00:00', ["value = 'warm' (str) is not of type double"])
     """
     paths, partitions = find_partitioned_files(path)
-    name = format or _format_of(paths[0])
-    if name not in FORMATS.values():
-        raise ConfigError(f"format must be csv, parquet or jsonl, got {name!r}{did_you_mean(name, FORMATS.values())}")
     if time_unit is not None and time_unit not in PER_SECOND:
         raise ConfigError(f"time_unit must be s, ms, us or ns, got {time_unit!r}")
     if time_unit is not None and time is None:
         raise ConfigError("time_unit applies to the column named by time; give time as well")
+    files = file_format(
+        paths[0],
+        format,
+        columns=columns,
+        delimiter=delimiter,
+        missing=missing,
+        quoted_missing=quoted_missing,
+        encoding=encoding,
+        skip=skip,
+        comment=comment,
+        decimal=decimal,
+        time_format=time_format,
+        tz=tz,
+        ambiguous=ambiguous,
+    )
+    named = [path] if isinstance(path, str | Path) else path
+    return FileSource(paths, files, time, time_unit, describe_origin(map(local_path, named)), partitions)
+
+
+def file_format(
+    path: str,
+    format: Literal["csv", "parquet", "jsonl"] | None = None,
+    *,
+    columns: Sequence[str] | None = None,
+    delimiter: str = ",",
+    missing: Sequence[str] = ("",),
+    quoted_missing: bool = False,
+    encoding: str = "utf-8",
+    skip: int = 0,
+    comment: str | None = None,
+    decimal: Literal[".", ","] = ".",
+    time_format: str | None = None,
+    tz: str | None = None,
+    ambiguous: Ambiguous = "reject",
+) -> FileFormat:
+    """Return the format of a file, which is not opened; see :func:`read` for the parameters and errors."""
+    name = format or _format_of(path)
+    if name not in FORMATS.values():
+        raise ConfigError(f"format must be csv, parquet or jsonl, got {name!r}{did_you_mean(name, FORMATS.values())}")
     if len(delimiter) != 1 or not delimiter.isascii() or delimiter in '"\r\n':
         raise ConfigError(f"delimiter must be one ASCII character other than a quote or line break, got {delimiter!r}")
     if columns is not None and (isinstance(columns, str) or not columns or len(set(columns)) < len(columns)):
@@ -175,9 +211,8 @@ def read(
         skip,
         comment,
     )
-    files: FileFormat = {"csv": csv, "parquet": ParquetFormat(), "jsonl": JSONLinesFormat()}[name]
-    given = [path] if isinstance(path, str | Path) else path
-    return FileSource(paths, files, time, time_unit, describe_origin(map(local_path, given)), partitions)
+    formats: dict[str, FileFormat] = {"csv": csv, "parquet": ParquetFormat(), "jsonl": JSONLinesFormat()}
+    return formats[name]
 
 
 def _format_of(path: str) -> str:
