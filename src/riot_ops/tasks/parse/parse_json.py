@@ -42,11 +42,8 @@ class ParseJSON(LineParser):
         Field with the line.
     keep : tuple of str, default ()
         Fields of the input record to keep, besides those of its order and time.
-    encoding : str, default "utf-8"
-        Encoding of lines of bytes, by a name that Python knows, such as "latin-1"; columns of text have none.
-    problems : str, optional
-        Field for the reasons why values of fields with a default are replaced by it, joined by ``; ``; null if there
-        is none. By default such a record is rejected.
+    encoding, problems
+        Encoding of lines of bytes, and field for the reasons why defaults replace values, see :class:`ParseLines`.
 
     Shapes and rates
     ----------------
