@@ -248,12 +248,12 @@ def test_killed_survived_and_hanging(tmp_path):
         text=True,
         check=True,
     )
-    told = [json.loads(line) for line in done.stdout.splitlines()]
-    assert told[:2] == [
+    reports = [json.loads(line) for line in done.stdout.splitlines()]
+    assert reports[:2] == [
         {"failed": ["tests/test_a.py::test_that_fails_anyway"]},
         {"long": ["tests/test_a.py::test_that_takes_too_long"]},
     ]
-    results = {r["key"]: r for r in told[2:]}
+    results = {r["key"]: r for r in reports[2:]}
     assert set(results) == {m.key for m in given}, done.stdout + done.stderr
     found = {(m.function, m.before, m.after): results[m.key]["status"] for m in given}
     assert found == expected

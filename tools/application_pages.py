@@ -99,8 +99,8 @@ def _steps(one: Application, flow: Dataflow) -> str:
             f"{key} | {rows.get(node.id, 0) / taken if taken else 0:.3g} |"
         )
     rejected = summary.rows.get(ERRORS_STREAM, 0)
-    said = f"Counted over {MESSAGES:,} generated messages per source; {rejected:,} led to an error record."
-    return "\n".join(lines) + f"\n\n{said}\n"
+    note = f"Counted over {MESSAGES:,} generated messages per source; {rejected:,} led to an error record."
+    return "\n".join(lines) + f"\n\n{note}\n"
 
 
 def _keeps(task: Operator) -> TypeGuard[KeyedOperator]:

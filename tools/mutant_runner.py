@@ -119,14 +119,14 @@ def _child(work: Callable[[], str], cpu_seconds: float, java: bool = False) -> t
     os.close(mouth)
     try:
         ready, _, _ = select.select([ear], [], [], PATIENCE * cpu_seconds)
-        said = os.read(ear, 4096).decode() if ready else ""
+        message = os.read(ear, 4096).decode() if ready else ""
     finally:
         os.close(ear)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(pid, signal.SIGKILL)
         _, code = os.waitpid(pid, 0)
-    if said.startswith("done "):
-        by = said.removeprefix("done ")
+    if message.startswith("done "):
+        by = message.removeprefix("done ")
         return ("killed", by) if by else ("survived", "")
     if not ready or (os.WIFSIGNALED(code) and os.WTERMSIG(code) in (signal.SIGXCPU, signal.SIGKILL)):
         return "timeout", ""
@@ -300,14 +300,14 @@ def _session(job: dict[str, Any], mutants: list[Mutant], source: bytes) -> Itera
                 ran.append(True)
                 _all(job, mutants, source, session, tests, reach, tell)
 
-            said = ""
+            message = ""
             try:
                 code = _pytest(_Tests(job, loop), job)
-                said = "" if ran else f"the tests cannot be collected (pytest's exit code {code})"
+                message = "" if ran else f"the tests cannot be collected (pytest's exit code {code})"
             except BaseException as error:
-                said = f"{type(error).__name__}: {error}"
-            if said:
-                tell({"problem": said})
+                message = f"{type(error).__name__}: {error}"
+            if message:
+                tell({"problem": message})
         os._exit(0)
     os.close(mouth)
     with os.fdopen(ear) as lines:

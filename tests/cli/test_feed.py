@@ -52,16 +52,16 @@ def refusal(path, **options):
 
 def test_plain_csv_is_refused_with_the_right_command(file):
     path = file("\n".join([HEADER, *ROWS]))
-    said = refusal(path)
-    assert "none of the first 41 lines" in said
-    assert f"the first line: '{HEADER}'" in said
-    assert "such as 1422748800000," in said
-    assert f"riot-ops run stats --input {path} --format csv --time when --key device" in said
+    message = refusal(path)
+    assert "none of the first 41 lines" in message
+    assert f"the first line: '{HEADER}'" in message
+    assert "such as 1422748800000," in message
+    assert f"riot-ops run stats --input {path} --format csv --time when --key device" in message
 
 
 def test_example_in_a_refusal_is_readable(file):
-    said = refusal(file("a,b\n1,2\n"))
-    example = said.partition("such as ")[2].splitlines()[0]
+    message = refusal(file("a,b\n1,2\n"))
+    example = message.partition("such as ")[2].splitlines()[0]
     feed(file(example, "example.csv")).check()
 
 

@@ -79,11 +79,11 @@ def test_interrupted_run_reports_only_committed_records(tmp_path, number, messag
     process.send_signal(number)
     text, _ = process.communicate(timeout=60)
     assert process.returncode == 128 + number, text
-    told = re.search(r"interrupted: (?:the results of ([\d,]+) messages are kept|no results)", text)
+    interrupted = re.search(r"interrupted: (?:the results of ([\d,]+) messages are kept|no results)", text)
     rows = [
         row["v"] for f in sorted((tmp_path / "out" / "raw").glob("*.parquet")) for row in pq.read_table(f).to_pylist()
     ]
-    assert sorted(rows) == list(range(int((told[1] or "0").replace(",", "")))), text
+    assert sorted(rows) == list(range(int((interrupted[1] or "0").replace(",", "")))), text
 
 
 def test_stats_of_city_gives_an_estimate_per_observation(sample_data, tmp_path):
@@ -302,8 +302,8 @@ def test_verbose_run_prints_its_log(tmp_path, words):
     command = ["run", str(tmp_path / "flow.json"), "--input", str(tmp_path / "in.csv"), "--runner", "local"]
     result = CliRunner().invoke(cli.app, [*command, "--out", str(tmp_path / "out"), *words], catch_exceptions=False)
     assert result.exit_code == 0, result.output
-    told = "riot-ops: info: the dataflow 'kept' has ended" in result.stderr
-    assert told == bool(words)
+    logged = "riot-ops: info: the dataflow 'kept' has ended" in result.stderr
+    assert logged == bool(words)
     assert logging.getLogger("riot_ops").level == logging.NOTSET
 
 

@@ -105,8 +105,8 @@ def test_misuse_is_one_line_with_exit_code_2(args, text, tmp_path, monkeypatch, 
     with pytest.raises(SystemExit) as stopped:
         cli.main()
     assert stopped.value.code == 2
-    said = capsys.readouterr().err.strip().splitlines()
-    assert len(said) == 1 and said[0].startswith("riot-ops: ") and text in said[0]
+    messages = capsys.readouterr().err.strip().splitlines()
+    assert len(messages) == 1 and messages[0].startswith("riot-ops: ") and text in messages[0]
 
 
 def test_error_names_the_step(monkeypatch, capsys):

@@ -142,7 +142,7 @@ def test_login_is_split_from_the_address(url, parts):
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["stats", "--topic", "a"], "--topic needs --mqtt, got ('a',)"),
         (["stats", "--client-id", "a"], "--client-id needs --mqtt"),
@@ -163,11 +163,11 @@ def test_login_is_split_from_the_address(url, parts):
         (["stats", "--mqtt", "mqtt://h", "--certificate", "c"], "certificate is for mqtts://"),
     ],
 )
-def test_wrong_options_are_refused_without_secrets(words, said, tmp_path, monkeypatch):
+def test_wrong_options_are_refused_without_secrets(words, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError) as refused:
         call(*words)
-    assert said in str(refused.value)
+    assert message in str(refused.value)
     assert "pa55" not in str(refused.value)
 
 

@@ -256,7 +256,7 @@ def test_stores_and_brokers_of_the_options_are_used(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("args", "said"),
+    ("args", "message"),
     [
         (["run", "stats", "--json"], "--json needs --list"),
         (["run", "stats", "--table", "memory"], "--table is not for stats, got 'memory'; leave it out"),
@@ -288,11 +288,11 @@ def test_stores_and_brokers_of_the_options_are_used(tmp_path):
     ],
     ids=lambda one: " ".join(one) if isinstance(one, list) else "",
 )
-def test_option_without_effect_is_refused(args, said, tmp_path, monkeypatch):
+def test_option_without_effect_is_refused(args, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     flow = ro.Dataflow("plain")
     Path("flow.json").write_text(flow.sink("out", flow.source("lines")).to_json())
-    assert said in refused(*args)
+    assert message in refused(*args)
     assert [path.name for path in tmp_path.iterdir()] == ["flow.json"]
 
 

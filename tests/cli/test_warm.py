@@ -75,9 +75,9 @@ def test_number_of_processes_reaches_the_compilation(monkeypatch):
     assert given == [None, 3]
 
 
-@pytest.mark.parametrize(("archive", "code", "said"), [("a.jsa", 0, "wrote a.jsa"), (None, 1, "not from this")])
-def test_spark_option_archives_classes_instead(archive, code, said, monkeypatch):
+@pytest.mark.parametrize(("archive", "code", "message"), [("a.jsa", 0, "wrote a.jsa"), (None, 1, "not from this")])
+def test_spark_option_archives_classes_instead(archive, code, message, monkeypatch):
     monkeypatch.setattr("riot_ops.cli.kernel_warm_up.warm", lambda *_: pytest.fail("it compiled"))
     monkeypatch.setattr("riot_ops.spark.launcher.archive_classes", lambda: archive)
     result = invoke("warm", "--spark")
-    assert (result.exit_code, said in result.output) == (code, True)
+    assert (result.exit_code, message in result.output) == (code, True)

@@ -123,10 +123,10 @@ def test_sigterm_ends_a_query_of_a_program_after_its_micro_batch(tmp_path):
     process.send_signal(signal.SIGTERM)
     rest = process.communicate(timeout=120)[0]
     assert process.returncode == 0, rest
-    told = re.search(r"interrupted (\d+) False", rest)
+    interrupted = re.search(r"interrupted (\d+) False", rest)
     rows = [
         row
         for f in sorted((tmp_path / "out" / "smooth").glob("*.parquet"))
         for row in pq.read_table(f)["seq"].to_pylist()
     ]
-    assert sorted(rows) == list(range(int(told[1])))
+    assert sorted(rows) == list(range(int(interrupted[1])))

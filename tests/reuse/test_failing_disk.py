@@ -88,7 +88,7 @@ def bound_as(kind, flow):
     return bound(flow.name, flow) if kind == "local" else (None, None)
 
 
-def told(manager):
+def reported(manager):
     """What runs according to the manager and the back end."""
     shares = {name: manager.sink_map(name) for name in manager.names}
     return manager.canonical(), manager.names, shares, manager.backend.running_steps(), manager.stats()["dataflows"]
@@ -141,14 +141,14 @@ def begun(manager, kind):
 def test_action_is_atomic_for_any_failed_write(tmp_path, kind, act, failing, part):
     manager, _ = manager_over(kind, tmp_path / "log")
     begun(manager, kind)
-    disk, before = manager.journal.log.file, told(manager)
+    disk, before = manager.journal.log.file, reported(manager)
     disk.fails, disk.part = {disk.writes + k for k in failing}, part
     try:
         actions(kind)[act](manager)
     except RiotError as error:
-        assert "No space left on device" in str(error) and told(manager) == before
+        assert "No space left on device" in str(error) and reported(manager) == before
     else:
-        assert act == "defragment" or told(manager) != before
+        assert act == "defragment" or reported(manager) != before
     check_log(tmp_path / "log", manager, kind)
     disk.fails = set()
     manager.submit(flow("e", 9), *bound_as(kind, flow("e")))
@@ -162,13 +162,13 @@ def test_unwritten_outcome_blocks_further_actions(tmp_path):
     disk = manager.journal.log.file
     disk.fails = set(range(disk.writes + 2, 1000))
     assert manager.remove("a").name == "a" and manager.names == ["b"]
-    before = told(manager)
+    before = reported(manager)
     for act in ("submit", "resume", "defragment"):
         with pytest.raises(
             ConnectorError, match=r"last one's outcome is in the log: .*No space left on device; make room"
         ):
             actions("null")[act](manager)
-        assert told(manager) == before
+        assert reported(manager) == before
         check_log(tmp_path / "log", manager, "null")
     disk.fails = set()
     manager.resume("b")
@@ -179,14 +179,14 @@ def test_unwritten_outcome_blocks_further_actions(tmp_path):
 def test_unwritable_log_blocks_actions_until_it_is_writable(tmp_path):
     manager, backend = manager_over("null", tmp_path / "log")
     begun(manager, "null")
-    disk, before = manager.journal.log.file, told(manager)
+    disk, before = manager.journal.log.file, reported(manager)
     backend.fails, disk.fails, disk.shortens = {backend.calls + 1}, set(range(disk.writes + 2, 1000)), False
     with pytest.raises(errors.EnactError, match="out of order"):
         manager.remove("a")
     for _ in range(2):
         with pytest.raises(ConnectorError, match="last one's outcome is in the log"):
             manager.pause("a")
-        assert told(manager) == before
+        assert reported(manager) == before
     disk.fails, disk.shortens = set(), True
     manager.close()
     assert ReuseManager(log=tmp_path / "log").names == ["a", "b"]
@@ -224,7 +224,7 @@ def test_ledger_back_end_and_log_agree_after_failures(tmp_path_factory, kind, ch
         disk.fails = {disk.writes + k for k in range(1, 5) if choose.random() < 0.25}
         backend.fails = {backend.calls + 1} if choose.random() < 0.2 else set()
         disk.part = choose.choice([0, 0.5, 1])
-        before = told(manager)
+        before = reported(manager)
         do = choose.choice(["submit", "remove", "pause", "resume", "defragment"])
         try:
             if do == "submit" or not manager.names:
@@ -236,7 +236,7 @@ def test_ledger_back_end_and_log_agree_after_failures(tmp_path_factory, kind, ch
                 getattr(manager, do)(choose.choice(manager.names))
         except RiotError as error:
             assert "No space left" in str(error) or "out of order" in str(error)
-            assert told(manager) == before
+            assert reported(manager) == before
         if kind == "local" and choose.random() < 0.5:
             backend.turn()
         assert backend.running_steps() == set(manager.ledger.steps)
@@ -254,7 +254,7 @@ def test_state_is_restored_completely_or_not_at_all(tmp_path, kind):
     manager.submit(flow("c", 7), *bound_as(kind, flow("c")))
     manager.pause("c")
     state = manager.state()
-    kept = told(manager)[0]
+    kept = reported(manager)[0]
     calls = []
 
     def rebind(name, made):
@@ -265,21 +265,21 @@ def test_state_is_restored_completely_or_not_at_all(tmp_path, kind):
 
     again = ReuseManager(Faulty(BACKENDS[kind]()), log=tmp_path / "log", rebind=rebind if kind == "local" else None)
     disk = again.journal.log.file = Disk(again.journal.log.file)
-    nothing = told(again)
+    nothing = reported(again)
     if kind == "local":
         with pytest.raises(ConfigError, match="c is nobody's"):
             again.restore(state)
-        assert told(again) == nothing and not disk.writes
+        assert reported(again) == nothing and not disk.writes
     # the back end at the submission and the pause; the log at each line
     for call, line in ((1, 0), (2, 0), (3, 0), (0, 1), (0, 2)):
         again.backend.fails = {again.backend.calls + call} if call else set()
         disk.fails = {disk.writes + line} if line else set()
         with pytest.raises(RiotError, match=r"out of order|No space left"):
             again.restore(state)
-        assert told(again) == nothing
+        assert reported(again) == nothing
         check_log(tmp_path / "log", again, kind)
     again.restore(state)
-    assert told(again)[0] == kept and again.state() == state
+    assert reported(again)[0] == kept and again.state() == state
     check_log(tmp_path / "log", again, kind)
 
 
@@ -305,10 +305,10 @@ def wrong(change):
 )
 def test_malformed_state_is_refused(change, text):
     manager = ReuseManager()
-    before = told(manager)
+    before = reported(manager)
     with pytest.raises(ConfigError, match=text):
         manager.restore(wrong(change))
-    assert told(manager) == before
+    assert reported(manager) == before
     with pytest.raises(ConfigError, match="dataflows must be a list"):
         manager.restore({**wrong(list), "dataflows": 5})
 
@@ -328,7 +328,7 @@ def test_failed_resumption_leaves_the_dataflow_paused(tmp_path, monkeypatch):
         manager.submit(flow(name, window), ro.MemorySource(ROWS), sinks[name])
     manager.pause("b")
     backend.run()
-    before = told(manager), backend.sinks.queues["b"].paused, backend.engine.disabled
+    before = reported(manager), backend.sinks.queues["b"].paused, backend.engine.disabled
     takes, take = [], backend.checkpoint.save
 
     def full(*given):
@@ -342,7 +342,7 @@ def test_failed_resumption_leaves_the_dataflow_paused(tmp_path, monkeypatch):
         with pytest.raises(ConnectorError, match="no room"):
             manager.resume("b")
     assert len(takes) == 2
-    assert (told(manager), backend.sinks.queues["b"].paused, backend.engine.disabled) == before
+    assert (reported(manager), backend.sinks.queues["b"].paused, backend.engine.disabled) == before
     manager.resume("b")
     assert not backend.sinks.queues["b"].paused
     manager.close()

@@ -75,16 +75,16 @@ def test_restart_keeps_failed_step_failed(tmp_path, end):
     manager.submit(mapped("a"), SOURCE, ends["a"])
     for _ in range(4):
         manager.backend.turn()
-    told = manager.stats()["failed"]
-    assert "ConfigError: no 25" in told["a"]
+    failures = manager.stats()["failed"]
+    assert "ConfigError: no 25" in failures["a"]
     for _ in range(2):
         gone(manager) if end == "kill" else manager.close()
         WRONG.clear()
         manager = opened(tmp_path, ends)
-        assert manager.stats()["failed"] == told
+        assert manager.stats()["failed"] == failures
     manager.submit(mapped("b"), SOURCE, ends["b"])  # a new dataflow gets a step of its own
     manager.backend.run()
-    assert manager.stats()["failed"] == told
+    assert manager.stats()["failed"] == failures
     assert ends["a"]["raw"].values("in") == VALUES and ends["b"]["out"].values("t0") == VALUES[40:]
     assert ends["a"]["out"].values("t0") == VALUES[:20], "no record after the fault"
     manager.remove("a")

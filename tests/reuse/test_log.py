@@ -23,7 +23,7 @@ def smooth(name, **parameters):
     return flow.sink("out", readings.to(t.KalmanFilter(**parameters), id="smooth"))
 
 
-def told(path):
+def logged_actions(path):
     """By action, the states in its lines."""
     found = []
     for line in map(json.loads, path.read_text().splitlines()):
@@ -47,7 +47,7 @@ def test_action_is_logged_as_intent_enacted_and_committed(tmp_path):
     manager.defragment()
     manager.remove("a")
     whole = ["intent", "enacted", "committed"]
-    assert told(tmp_path / "new" / "log") == [
+    assert logged_actions(tmp_path / "new" / "log") == [
         (do, whole) for do in ("submit", "pause", "resume", "defragment", "remove")
     ]
 
@@ -63,7 +63,7 @@ def test_failed_action_is_reverted(tmp_path, monkeypatch, kept):
                 manager.remove("a")
         assert manager.names == ["a"]
     if kept:
-        assert told(tmp_path / "log")[1:] == [("remove", ["intent", "reverted"])] * 2
+        assert logged_actions(tmp_path / "log")[1:] == [("remove", ["intent", "reverted"])] * 2
     manager.remove("a")
     assert manager.names == []
 
@@ -215,7 +215,7 @@ def test_resumption_under_way_is_completed(tmp_path, monkeypatch):
     again = ReuseManager(backend, log=path)
     assert backend.asked == [("a", False, ["kalman_filter.1", "out.2", "readings.0"])]
     assert again.state()["dataflows"][0]["paused"] is False
-    assert told(path)[-1] == ("resume", ["intent", "committed"])
+    assert logged_actions(path)[-1] == ("resume", ["intent", "committed"])
 
 
 def test_failed_step_is_not_shared(monkeypatch):
@@ -304,7 +304,7 @@ def test_log_is_compacted_and_step_ids_stay_unique(tmp_path, monkeypatch, caplog
     fresh = manager.submit(smooth("fresh")).new
     assert max(map(number_of, last.values())) < min(map(number_of, fresh.values()))
     manager.close()
-    assert [do for do, _ in told(path)] == ["taken", "submit", "submit"]
+    assert [do for do, _ in logged_actions(path)] == ["taken", "submit", "submit"]
     assert ReuseManager(log=path).names == ["kept", "fresh"]
 
 
@@ -342,7 +342,7 @@ def test_compacted_log_without_its_end_is_refused(tmp_path):
     manager.close()
     ReuseManager(log=path).close()
     whole = path.read_bytes()
-    assert [do for do, _ in told(path)] == ["taken", "submit"]
+    assert [do for do, _ in logged_actions(path)] == ["taken", "submit"]
     ends = [len(b"".join(whole.splitlines(keepends=True)[:n])) for n in range(1, 5)]
     for size in [*range(ends[0], ends[-1], 11), *ends, ends[-1] - 1]:
         path.write_bytes(whole[:size])

@@ -153,12 +153,12 @@ def test_explain_equals_submit():
     manager = ReuseManager()
     manager.submit(chain(A, B, name="a"), owner="ada")
     before = manager.canonical()
-    told = manager.explain(chain(A, name="b"))
+    explanation = manager.explain(chain(A, name="b"))
     assert manager.canonical() == before and manager.names == ["a"]
     report = manager.submit(chain(A, name="b"))
-    assert (told.reused, told.new, told.boundary) == (report.reused, report.new, report.boundary)
-    assert told.with_whom == {"north": ["a"], "b0": ["a"]} and told.warm == ["b0"]
-    assert str(told).splitlines()[0] == "b: 2 of 3 steps run already"
+    assert (explanation.reused, explanation.new, explanation.boundary) == (report.reused, report.new, report.boundary)
+    assert explanation.with_whom == {"north": ["a"], "b0": ["a"]} and explanation.warm == ["b0"]
+    assert str(explanation).splitlines()[0] == "b: 2 of 3 steps run already"
     assert manager.stats()["dataflows"]["a"]["owner"] == "ada"
     assert manager.explain_sharing().splitlines() == [
         "2 dataflows: 5 steps run in place of 7, 1 sources are read in place of 2",

@@ -86,9 +86,11 @@ def test_table_shows_names_unchanged(managed, monkeypatch):
 def test_stats_and_explanation_keep_their_lines(managed):
     found = dict(line.split(": ", 1) for line in call("stats").splitlines())
     assert set(json.loads(found["dataflows"])) == set(NAMES) and found["steps"] == "3"
-    told = str(managed.explain(flow("\x1b[1m")))
-    assert len(told.splitlines()) == 4 and told.startswith(r"\x1b[1m: 3 of 3") and "\x1b" not in told
-    assert r"a\nb" in told
+    explanation = str(managed.explain(flow("\x1b[1m")))
+    assert (
+        len(explanation.splitlines()) == 4 and explanation.startswith(r"\x1b[1m: 3 of 3") and "\x1b" not in explanation
+    )
+    assert r"a\nb" in explanation
     assert call("remove", "a\nb").splitlines() == [r"a\nb: 0 steps ended, 3 continue"]
 
 

@@ -289,7 +289,7 @@ def test_groups_over_one_source_become_one_query(tmp_path):
 def test_stats_count_shared_sources(life):
     """Different fields or message numbers share a source; a different merging opens another one."""
     north, south = ro.MemorySource(ROWS[:20]), ro.MemorySource(ROWS[20:50])
-    told = []
+    summaries = []
     for made in (
         flow("ada"),
         flow("bob"),
@@ -299,8 +299,8 @@ def test_stats_count_shared_sources(life):
     ):
         more = {"other": south} if len(made.nodes_of_kind("source")) == 2 else {}
         life.manager.submit_all([life.request(made, **{"in": north}, **more)])
-        told.append(life.manager.explain_sharing().partition("steps")[2].splitlines()[0].partition(", ")[2])
-    assert told == [
+        summaries.append(life.manager.explain_sharing().partition("steps")[2].splitlines()[0].partition(", ")[2])
+    assert summaries == [
         "1 sources are read in place of 1",
         "1 sources are read in place of 2",
         "2 sources are read in place of 4",

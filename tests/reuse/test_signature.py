@@ -301,8 +301,8 @@ def test_digest_is_canonical():
     assert digest(-0.0) == digest(0.0) != digest(0)
     assert digest("ab", "c") != digest("a", "bc") != digest("abc")
     parts = (b'"riot_ops.reuse/1"', b'"\xc3\xbc"', b'{"a":[1,2.5,null]}')
-    told = b"".join(len(part).to_bytes(8, "big") + part for part in parts)
-    assert digest("ü", {"a": (1, 2.5, None)}) == hashlib.sha256(told).hexdigest()
+    encoded = b"".join(len(part).to_bytes(8, "big") + part for part in parts)
+    assert digest("ü", {"a": (1, 2.5, None)}) == hashlib.sha256(encoded).hexdigest()
     for number in (float("nan"), float("inf")):
         with pytest.raises(DescriptorError, match="JSON"):
             digest(number)

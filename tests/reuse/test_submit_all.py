@@ -197,7 +197,7 @@ def test_one_malformed_dataflow_refuses_all(tmp_path):
     manager = ReuseManager(log=tmp_path / "log")
     manager.submit(above("there", 0))
     before = manager.state(), manager.stats(), (tmp_path / "log").read_bytes()
-    for wrong, kind, told in (
+    for wrong, kind, message in (
         (Request(above("there", 1)), errors.DuplicateNameError, "is running"),
         (Request(above("a", 1)), errors.DuplicateNameError, "two of the dataflows are named 'a'"),
         (Request(ro.Dataflow("b")), errors.EmptyDataflowError, "no steps"),
@@ -205,7 +205,7 @@ def test_one_malformed_dataflow_refuses_all(tmp_path):
         (Request(above("b", 1), on_slow="wait"), ConfigError, "on_slow must be"),
         (above("b", 1), ConfigError, "expected a Request, got Dataflow"),
     ):
-        with pytest.raises(kind, match=told):
+        with pytest.raises(kind, match=message):
             manager.submit_all([Request(above("a", 5)), wrong])
         assert (manager.state(), manager.stats(), (tmp_path / "log").read_bytes()) == before
 

@@ -138,7 +138,7 @@ def test_uncommitted_files_are_invisible_and_removed(topic, source):
 
 
 @pytest.mark.parametrize(
-    ("damage", "told"),
+    ("damage", "message"),
     [
         (lambda f: os.truncate(f / "data/part-000001-00000.arrow", 40), "part-000001-00000.arrow has 40 bytes of"),
         (lambda f: (f / "data/part-000001-00000.arrow").unlink(), "part-000001-00000.arrow is not there"),
@@ -148,11 +148,11 @@ def test_uncommitted_files_are_invisible_and_removed(topic, source):
     ],
     ids=["truncated", "no file", "no marker", "no first marker", "half a marker"],
 )
-def test_damage_is_reported(topic, source, damage, told):
+def test_damage_is_reported(topic, source, damage, message):
     for batch in range(3):
         write(topic, batch, records(batch, 1))
     damage(topic.folder)
-    with pytest.raises(ConnectorError, match=told):
+    with pytest.raises(ConnectorError, match=message):
         read(source, {"batch": 0})
 
 

@@ -311,14 +311,14 @@ def test_slow_consumer_gets_every_record_and_the_queue_is_bounded(buffering):
 
 def test_stop_wakes_the_waiting_reader():
     buffer = InputBuffer(ro.Buffering(capacity=8, queue=8), 10)
-    told = []
-    reader = threading.Thread(target=lambda: told.append([buffer.put(buffered(numbers(i, 1))) for i in range(3)]))
+    accepted = []
+    reader = threading.Thread(target=lambda: accepted.append([buffer.put(buffered(numbers(i, 1))) for i in range(3)]))
     reader.start()
     time.sleep(0.05)
     assert reader.is_alive()
     buffer.stop()
     reader.join(5)
-    assert told == [[True, False, False]]
+    assert accepted == [[True, False, False]]
 
 
 def test_error_follows_the_records_before_it():

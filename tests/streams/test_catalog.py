@@ -123,11 +123,11 @@ def test_peak_rates_equal_the_specification(name, peak):
 )
 def test_described_rates_and_gaps_equal_those_of_the_curve(name, speedup, figures, monkeypatch):
     monkeypatch.setattr("riot_ops.streams.catalog.MAX_GAPS", 30_000)
-    told = CATALOG[name].describe()
+    description = CATALOG[name].describe()
     curve = getattr(rates, name)(speedup=speedup)
-    assert (told["parameter"], told["sensors"], *told["bytes"].values()) == figures
+    assert (description["parameter"], description["sensors"], *description["bytes"].values()) == figures
     rate = curve.rates
-    assert told["rate"] == {
+    assert description["rate"] == {
         "speedup": speedup,
         "mean": pytest.approx(rate.mean(), abs=0.0006),
         "std": pytest.approx(rate.std(), abs=0.0006),
@@ -136,7 +136,7 @@ def test_described_rates_and_gaps_equal_those_of_the_curve(name, speedup, figure
         "seconds": pytest.approx(rate.size * curve.step, abs=0.0006),
         "messages": round(rate.sum() * curve.step),
     }
-    numbers = np.arange(min(30_000, told["rate"]["messages"] + 1)) + 1e-6
+    numbers = np.arange(min(30_000, description["rate"]["messages"] + 1)) + 1e-6
     edges = curve.step * np.arange(2 * rate.size + 1)  # the first message of the second week is due, too
     due = np.interp(numbers, np.concatenate([[0.0], np.cumsum(np.tile(rate, 2)) * curve.step]), edges)
     gaps = np.sort(np.diff(due)) * 1000
@@ -145,7 +145,7 @@ def test_described_rates_and_gaps_equal_those_of_the_curve(name, speedup, figure
         place = share * (gaps.size - 1)  # between the two next to it
         low = int(place)
         wanted[key] = gaps[low] + (place - low) * (gaps[min(low + 1, gaps.size - 1)] - gaps[low])
-    assert told["gap_ms"] == {key: pytest.approx(value, rel=1e-3, abs=0.0001) for key, value in wanted.items()}
+    assert description["gap_ms"] == {key: pytest.approx(value, rel=1e-3, abs=0.0001) for key, value in wanted.items()}
 
 
 def test_described_fields_have_units_and_bounds():

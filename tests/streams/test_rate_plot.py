@@ -23,15 +23,15 @@ def test_picture_has_shares_of_time_and_the_rate_over_time(name, speedup, rounds
     ((picture, path, options),) = kept
     assert path == "x.png" and options == {"dpi": 110}
     assert picture.get_size_inches().tolist() == [11, 4.2]
-    told = CATALOG[name].describe(speedup)
-    at = told["rate"]["speedup"]
+    description = CATALOG[name].describe(speedup)
+    at = description["rate"]["speedup"]
     curve = CATALOG[name].curve(at)
     top = 1.1 * curve.rates.max()
     left, right = picture.axes
     assert left.get_xlabel() == f"messages per second (at {at:g}×)"
     assert (left.get_ylabel(), right.get_xlabel()) == ("share of time (%)", "seconds")
     assert right.get_ylabel() == "messages per second"
-    assert picture.get_suptitle().startswith(f"{name.upper()}: {told['distribution']} · gaps")
+    assert picture.get_suptitle().startswith(f"{name.upper()}: {description['distribution']} · gaps")
     # bars: 60 of one width from 0 to the top, whose heights are the shares of the time
     assert len(left.patches) == 60
     for i, bar in enumerate(left.patches):

@@ -19,8 +19,8 @@ from riot_ops.core.errors import ConfigError, RiotError
 
 def test_idle_executors() -> None:
     every = {"driver": 0, "0": 7, "1": 0}
-    told = [SimpleNamespace(id=lambda i=i: i, completedTasks=lambda n=n: n) for i, n in every.items()]
-    found = SimpleNamespace(size=lambda: len(told), apply=told.__getitem__)
+    stages = [SimpleNamespace(id=lambda i=i: i, completedTasks=lambda n=n: n) for i, n in every.items()]
+    found = SimpleNamespace(size=lambda: len(stages), apply=stages.__getitem__)
     store = SimpleNamespace(executorList=lambda active: found if active else None)
     context = SimpleNamespace(_jsc=SimpleNamespace(sc=lambda: SimpleNamespace(statusStore=lambda: store)))
     assert cluster.idle_executors(SimpleNamespace(sparkContext=context)) == ["1"]

@@ -27,7 +27,7 @@ def test_series_group_is_optional():
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said"),
+    ("wrong", "message"),
     [
         ({"pattern": "a("}, "pattern must be a regular expression, got 'a[(]'"),
         ({"pattern": "a/(?P<series>.)"}, "pattern must have a group 'x', got 'a/[(][?]P<series>[.][)]'"),
@@ -36,8 +36,8 @@ def test_series_group_is_optional():
     ],
     ids=str,
 )
-def test_misuse_is_refused(wrong, said):
-    with pytest.raises(ConfigError, match=said):
+def test_misuse_is_refused(wrong, message):
+    with pytest.raises(ConfigError, match=message):
         Figure(**{"key": "k", "title": "T", "pattern": "(?P<x>.)", "x": "x", "y": "y", **wrong})
 
 

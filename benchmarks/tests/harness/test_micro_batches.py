@@ -14,7 +14,7 @@ from riot_bench.harness.micro_batches import durations, intervals, micro_batches
 from riot_ops.core.errors import RiotError
 
 
-def told(*batches: tuple[float, float, int]) -> Any:
+def scripted_query(*batches: tuple[float, float, int]) -> Any:
     """A query with micro-batches: start (s), duration (s) and rows of each."""
     return SimpleNamespace(
         recentProgress=[
@@ -30,7 +30,7 @@ def told(*batches: tuple[float, float, int]) -> Any:
 
 
 def test_trigger_wait_counts_in_intervals_but_not_in_durations() -> None:
-    query = told((100.0, 0.2, 5), (100.5, 0.1, 5), (101.0, 0.75, 5), (101.75, 0.25, 5), (102.0, 0.1, 0))
+    query = scripted_query((100.0, 0.2, 5), (100.5, 0.1, 5), (101.0, 0.75, 5), (101.75, 0.25, 5), (102.0, 0.1, 0))
     assert durations(query) == [0.2, 0.1, 0.75, 0.25]
     assert micro_batches(query)[1] == (100.5, 0.1)
     assert intervals(query, 4) == pytest.approx([0.4, 1.15, 0.25])
@@ -56,7 +56,7 @@ def test_failed_query_is_reported_with_its_reason(tmp_path: Path) -> None:
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
-    for error, said in (
+    for error, message in (
         (PySparkException("Job aborted.\n\tat org.apache"), "a query in plain PySpark failed: Job aborted."),
         (
             Py4JError("Answer from Java side is empty"),
@@ -65,7 +65,7 @@ def test_failed_query_is_reported_with_its_reason(tmp_path: Path) -> None:
     ):
         with pytest.raises(RiotError) as failed:
             timed_query(Frame(error), tmp_path / "checkpoint", limit_s=5.0)
-        assert str(failed.value) == said
+        assert str(failed.value) == message
     with pytest.raises(KeyError):
         timed_query(Frame(KeyError("ours")), tmp_path / "checkpoint", limit_s=5.0)
 

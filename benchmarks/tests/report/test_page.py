@@ -127,8 +127,8 @@ def test_page_is_complete_and_self_contained(tmp_path: Path) -> None:
     assert cells[8] == sample_suite.NASTY
     values = [2e6 / 1.05 * f for f in (0.9, 1.0, 1.1, 1.02)]
     low, high = stats.t.interval(0.95, 3, sum(values) / 4, stats.sem(values))
-    told = [float(v.replace(",", "")) for v in re.findall(r"[\d,]+", cells[2])]
-    assert told == pytest.approx([sum(values) / 4, low, high], rel=0.01)
+    shown = [float(v.replace(",", "")) for v in re.findall(r"[\d,]+", cells[2])]
+    assert shown == pytest.approx([sum(values) / 4, low, high], rel=0.01)
     lost = next(row for row in page.rows if row[0] == "sample/relay/lost")
     assert lost[1:4] == ["0", "too few: 1", "1"]
     summary = {row[0]: row[1:] for row in page.rows if row[0] in ("sample/relay", "sample/counts", "sample/silent")}
@@ -148,8 +148,8 @@ def test_page_is_complete_and_self_contained(tmp_path: Path) -> None:
     missed = next(row for row in page.rows if row[0] == "sample/relay/spark/10000B")
     assert missed[7] == "missed"
     findings = text.partition("<h2>Findings</h2>")[2].partition("</section>")[0]
-    told = re.findall(r">([^<>]*(?:<wbr>[^<>]*)*) instead of ≥ 100,000", findings)
-    assert [one.replace("<wbr>", "") for one in told] == [
+    verdicts = re.findall(r">([^<>]*(?:<wbr>[^<>]*)*) instead of ≥ 100,000", findings)
+    assert [one.replace("<wbr>", "") for one in verdicts] == [
         "sample/relay/spark/10000B: 10,900 messages/s",  # the widest miss first
         "sample/relay/spark/1000B: 60,000 messages/s",
     ]
@@ -160,16 +160,16 @@ def test_page_is_complete_and_self_contained(tmp_path: Path) -> None:
     assert "with a target" not in Page(text).text.partition("<svg")[0]
 
 
-@pytest.mark.parametrize(("other", "told"), [("commit", "done; of commit 0ld"), ("describe_machine", "done; on 0ld")])
+@pytest.mark.parametrize(("other", "note"), [("commit", "done; of commit 0ld"), ("describe_machine", "done; on 0ld")])
 def test_results_of_another_commit_or_machine_are_marked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, other: str, told: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, other: str, note: str
 ) -> None:
     monkeypatch.setattr(f"riot_bench.report.store.{other}", lambda **_: "0ld")
     store = filled(tmp_path, [RELAY])
     monkeypatch.undo()
     made = files.write_report(store, [RELAY])
-    assert told in Page(made.read_text(encoding="utf-8")).text
-    assert told in (tmp_path / "report.md").read_text(encoding="utf-8")
+    assert note in Page(made.read_text(encoding="utf-8")).text
+    assert note in (tmp_path / "report.md").read_text(encoding="utf-8")
 
 
 def form_of(row: list[str]) -> tuple[str, str, str]:
@@ -291,9 +291,9 @@ def test_page_lists_experiments_outside_the_report(tmp_path: Path) -> None:
     stored(store, reuse[1])
     files.write_report(store, [RELAY, reuse[2]])
     others = ", ".join(one.key for one in reuse if one not in reuse[1:3])
-    told = f"Not in this report: {others}; {suites}."
-    assert told in Page((tmp_path / "index.html").read_text(encoding="utf-8")).text
-    assert told.replace("_", r"\_") in (tmp_path / "report.md").read_text(encoding="utf-8")
+    scope = f"Not in this report: {others}; {suites}."
+    assert scope in Page((tmp_path / "index.html").read_text(encoding="utf-8")).text
+    assert scope.replace("_", r"\_") in (tmp_path / "report.md").read_text(encoding="utf-8")
     everything = [Result(one, [], 0, "missing", "", 0.0, {}) for one in plan_experiments()]
     assert tables.describe_missing(everything) == ""
     assert tables.describe_missing(everything[:-1]) == f"Not in this report: {everything[-1].planned.key}."
@@ -371,10 +371,10 @@ def report(*args: object, code: int = 0) -> str:
 
 def test_two_experiments_from_end_to_end(tmp_path: Path, where: Path) -> None:
     chosen = ("--experiment", "sample/counts", "--experiment", "sample/relay", "--out", tmp_path / "r")
-    said = report(*chosen)
-    assert "1 of 2, about 0:02 left: sample/relay" in said
-    assert "sample/counts: done" in said
-    assert str(tmp_path / "r" / "index.html") in said
+    report_text = report(*chosen)
+    assert "1 of 2, about 0:02 left: sample/relay" in report_text
+    assert "sample/counts: done" in report_text
+    assert str(tmp_path / "r" / "index.html") in report_text
     first = (tmp_path / "r" / "results.jsonl").read_text()
     assert "done" not in report(*chosen)
     assert (tmp_path / "r" / "results.jsonl").read_text() == first
@@ -401,8 +401,8 @@ def test_two_experiments_from_end_to_end(tmp_path: Path, where: Path) -> None:
 
 
 def test_failed_experiment_sets_the_exit_code(tmp_path: Path, where: Path) -> None:
-    said = report("--experiment", "sample/breaks", "--out", tmp_path, code=1)
-    assert "sample/breaks: failed" in said
+    report_text = report("--experiment", "sample/breaks", "--out", tmp_path, code=1)
+    assert "sample/breaks: failed" in report_text
     assert "ValueError: no <luck>" in Page((tmp_path / "index.html").read_text(encoding="utf-8")).text
 
 
@@ -473,8 +473,8 @@ def test_ctrl_c_writes_the_page_of_finished_experiments(tmp_path: Path, where: P
         assert program.poll() is None
         time.sleep(0.1)
     program.send_signal(signal.SIGINT)
-    _, said = program.communicate(timeout=60)
-    assert program.returncode == 130, said
+    _, report_text = program.communicate(timeout=60)
+    assert program.returncode == 130, report_text
     page = Page((tmp_path / "r" / "index.html").read_text(encoding="utf-8"))
     states = {row[0]: row[2] for row in page.rows if len(row) == 7}
     assert states["sample/relay"] == "done"

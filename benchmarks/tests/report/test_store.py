@@ -113,7 +113,7 @@ def test_unknown_experiments_are_refused_by_name(suites: list[str], experiments:
 def test_stored_line_has_its_origin(tmp_path: Path) -> None:
     stored(ResultStore(tmp_path / "ü"), quick=False, value=math.nan)
     first, last = map(json.loads, (tmp_path / "ü" / "results.jsonl").read_text(encoding="utf-8").splitlines())
-    told = {
+    facts = {
         "suite": SUITE,
         "experiment": "sample/relay",
         "quick": False,
@@ -125,7 +125,7 @@ def test_stored_line_has_its_origin(tmp_path: Path) -> None:
         "machine": describe_machine(),
         "load": [[0.5, 1.0]],
     }
-    assert told.items() <= first.items()
+    assert facts.items() <= first.items()
     assert first["versions"]["numpy"]
     assert first["time"].endswith("+00:00")
     assert {"state": "done", "reason": "why", "run": first["run"], "quick": False}.items() <= last.items()
@@ -248,9 +248,9 @@ def test_published_values_are_the_current_ones(tmp_path: Path) -> None:
         writer.measure(measure.to_json())
     writer.end("done")
     knows = of(replace(sample_suite.COUNTS, published={"known": 7.5, "own": 8.0}.get))
-    for one, told in ((COUNTS, [None, None, 4.0]), (knows, [7.5, None, 4.0])):
+    for one, published in ((COUNTS, [None, None, 4.0]), (knows, [7.5, None, 4.0])):
         (result,) = store.results([one], quick=True)
-        assert [measure.published for measure in result.measures] == told
+        assert [measure.published for measure in result.measures] == published
 
 
 @pytest.mark.parametrize("line", ["measure", "end"])
@@ -262,10 +262,10 @@ def test_run_with_a_damaged_line_does_not_count(tmp_path: Path, line: str) -> No
         text = first.replace(damage, '"value": {}') + "\n" + last + "\n"
         store.path.write_text(text if line == "measure" else f"{first}\n{last[:-9]}\n")
         (result,) = store.results([RELAY], quick=True)
-        told = (
+        outcome = (
             ("damaged", "1 of its lines cannot be read") if line == "measure" else ("stopped", "the program was killed")
         )
-        assert (result.runs, result.state, result.reason) == (0, *told)
+        assert (result.runs, result.state, result.reason) == (0, *outcome)
         assert runner.missing_runs(store, [RELAY], True) == [RELAY]
     stored(store, value=6)
     (result,) = store.results([RELAY], quick=True)

@@ -328,7 +328,7 @@ def fit_network(
 def _labelled(
     x: npt.ArrayLike, labels: Sequence[str], inputs: Sequence[str], target: str
 ) -> tuple[F64, npt.NDArray[np.int64], list[str]]:
-    """Rows, the class index of each, and the classes, of which there must be two or more."""
+    """Return rows, the class index of each, and the classes; there must be at least two classes."""
     known = sorted(set(labels))
     if len(known) < 2:
         raise ModelError(f"the target {target} is constant: {known[0]!r}" if known else "0 rows are too few")

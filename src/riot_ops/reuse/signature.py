@@ -144,7 +144,7 @@ def identify_steps(
 def _roles(flow: Graph, sources: Mapping[str, Source] | None) -> dict[str, tuple[Any, ...]]:
     """By source node: its input, its fields, a number, and the sources read as one log with their number.
 
-    The number is the place in that log. Without a log it tells apart source nodes that read the same.
+    The number is the place in that log. Without a log it distinguishes source nodes that read the same.
     """
     numbering = flow.numbering()
     nodes = flow.nodes_of_kind("source")

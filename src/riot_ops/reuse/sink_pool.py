@@ -128,15 +128,15 @@ class SinkPool:
     def stats(self) -> dict[str, Any]:
         """``rows`` of each dataflow, ``failed`` with reasons, ``dropped`` records by stream, ``slow`` bytes waiting."""
         self._note_failures()
-        behind: Counter[str] = Counter()
+        pending: Counter[str] = Counter()
         for queue in (*self._closing, *self.queues.values()):
             if queue.own_thread and not queue.done:
-                behind[queue.submission.name] += queue.pending_bytes
+                pending[queue.submission.name] += queue.pending_bytes
         return {
             "rows": {name: queue.writer.rows for name, queue in self.queues.items()},
             "failed": dict(self._failed),
             "dropped": {name: dict(streams) for name, streams in self._dropped.items()},
-            "slow": dict(behind),
+            "slow": dict(pending),
         }
 
     def _note_failures(self) -> None:

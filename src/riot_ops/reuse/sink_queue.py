@@ -245,12 +245,12 @@ class SinkQueue:
         spool.rows[stream] += batch.num_rows  # first: if the write fails, they count as dropped
         try:
             spool.put(stream, batch)
-            behind = spool.nbytes
+            lag_bytes = spool.nbytes
         except (OSError, RiotError) as error:
             self.abandon(f"its sinks lag, and the records that wait for them cannot be stored: {error}")
             return
-        if behind > self._limits.max_lag_bytes:
-            self.abandon(f"its sinks lag by {behind:,} bytes")
+        if lag_bytes > self._limits.max_lag_bytes:
+            self.abandon(f"its sinks lag by {lag_bytes:,} bytes")
 
     def _full(self, size: int) -> bool:
         return self._bytes > 0 and self._bytes + size > self._limits.queue_bytes

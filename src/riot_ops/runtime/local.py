@@ -112,8 +112,8 @@ def run(
     sinks : sink or mapping of sink name to sink, optional
         By default Parquet files below ``out`` if that is given, else memory.
     batch_size : int, optional
-        Maximum records in a batch; by default 131,072, with one core 262,144. Where steps make so many records of one
-        that a step would read more than 524,288, the batch is processed in parts.
+        Maximum records in a batch; by default 131,072, with one core 262,144. If steps make more records of it than
+        524,288, a step that reads them processes the batch in parts.
     buffering : Buffering, "throughput", "latency" or "immediate", optional
         How many bytes make a batch, how long it waits for them, and how many bytes may wait between the source and the
         tasks before the source is blocked; see :class:`riot_ops.Buffering`. By default 16 MiB, no waiting, and 32 MiB;

@@ -232,15 +232,15 @@ class Watermark:
                 seq, times, sure = np.append(seq, self.seq), np.append(times, end), np.append(sure, NEVER)
         lag = self.clock.lag
         earlier = np.concatenate([[before], times[:-1]]) if self.clock.cell else times
-        backs = np.flatnonzero(times < earlier)
+        reversals = np.flatnonzero(times < earlier)
         if self.clock.max_ahead is not None:  # then all stream time counts for good
             sure = earlier
-        found = [(int(seq[m]), int(sure[m]) - lag if sure[m] != NEVER else NEVER) for m in backs]
+        found = [(int(seq[m]), int(sure[m]) - lag if sure[m] != NEVER else NEVER) for m in reversals]
         if batch is None or not batch.num_rows:
             rows = np.zeros(times.size, np.int64)
         elif first != "seq":
             rows = np.searchsorted(microseconds(batch.column(first))[0], times - lag)
-            rows[: backs[-1] + 1 if backs.size else 0] = 0
+            rows[: reversals[-1] + 1 if reversals.size else 0] = 0
         else:
             rows, times, seq = _place_moves(batch, before, times, seq)
         start = before if before == NEVER else before - lag

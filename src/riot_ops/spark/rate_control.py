@@ -66,8 +66,8 @@ class RateController:
     ----------
     limit : RateLimit
     note : Path, optional
-        File that the sink's commit touches, which tells the duration of micro-batches that wait for a trigger. Without
-        it micro-batches follow one another at once, and one ends when the next is requested.
+        File that the sink's commit touches: its time gives the duration of micro-batches that wait for a trigger.
+        Without it micro-batches follow one another at once, and one ends when the next is requested.
     """
 
     def __init__(self, limit: RateLimit, note: Path | None = None) -> None:

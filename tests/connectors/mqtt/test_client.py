@@ -178,7 +178,7 @@ def test_unusable_certificate_and_key_are_named(certificates, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"url": "mqtt://h", "certificate": "a"}, "certificate is for mqtts:// and wss://"),
         ({"url": "memory://h", "certificate": "a"}, "certificate is for mqtts:// and wss://"),
@@ -195,8 +195,8 @@ def test_unusable_certificate_and_key_are_named(certificates, tmp_path):
         ({"url": "mqtt://h", "will_topic": "a", "will_qos": 3}, "will_qos"),
     ],
 )
-def test_wrong_certificate_and_will_are_refused_by_name(options, said):
-    with pytest.raises(ConfigError, match=re.escape(said)):
+def test_wrong_certificate_and_will_are_refused_by_name(options, message):
+    with pytest.raises(ConfigError, match=re.escape(message)):
         MQTTConnection(**options)
 
 

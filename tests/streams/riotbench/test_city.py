@@ -274,12 +274,12 @@ def test_coordinates_are_swapped_for_some_sensors(dirty):
     for dirt in (True, False):
         rows = table(CitySource(9000, format="wide", drop=0, dirt=dirt), 0, 9000).to_pandas()  # one of each sensor
         where.append(rows.set_index("source")[["longitude", "latitude"]])
-    told, true = where[0].align(where[1])
-    swapped = (told["longitude"] == true["latitude"]) & (told["latitude"] == true["longitude"])
+    reported, true = where[0].align(where[1])
+    swapped = (reported["longitude"] == true["latitude"]) & (reported["latitude"] == true["longitude"])
     assert swapped.mean() == pytest.approx(0.094, abs=0.001)
-    wrong = (told["longitude"] == -true["longitude"]) & (told["latitude"] == true["latitude"])
+    wrong = (reported["longitude"] == -true["longitude"]) & (reported["latitude"] == true["latitude"])
     assert wrong.mean() == pytest.approx(0.017, abs=0.001)
-    assert (swapped | wrong | (told == true).all(axis=1)).all()
+    assert (swapped | wrong | (reported == true).all(axis=1)).all()
     fixed = dirty.groupby("source")[["longitude", "latitude"]].nunique()
     assert (fixed == 1).all().all()
 

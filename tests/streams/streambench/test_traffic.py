@@ -20,22 +20,22 @@ WINDOW = 20_000  # packets at the usual rate
 
 
 @pytest.fixture(scope="module")
-def told():
+def descriptions():
     """Three windows of packets, flow by flow."""
     return reference.flows(lines(TrafficSource(), 0, 3 * WINDOW))
 
 
 @pytest.mark.long
-def test_flows_have_the_given_shares(told):
-    labels = np.array([one["label"] for one in told.values()])
+def test_flows_have_the_given_shares(descriptions):
+    labels = np.array([one["label"] for one in descriptions.values()])
     shares = np.bincount(labels, minlength=3) / labels.size
     # of about 3,000 flows: within four standard deviations
     assert shares == pytest.approx([0.8, 0.1, 0.1], abs=4 * np.sqrt(0.16 / labels.size))
     assert labels.size > 2_500
 
 
-def test_classes_have_their_traffic_patterns(told):
-    normal, dos, scan = ([one for one in told.values() if one["label"] == kind] for kind in range(3))
+def test_classes_have_their_traffic_patterns(descriptions):
+    normal, dos, scan = ([one for one in descriptions.values() if one["label"] == kind] for kind in range(3))
 
     def mean(flows, name):
         return np.mean([one[name] for one in flows])

@@ -49,8 +49,8 @@ def test_stores_are_opened_with_defaults_or_given_options(monkeypatch):
     where, schema = {name: table[name] for name in ("store", "table", "partition")}, {"v": "double"}
     for task in (InsertTable(**table), LookupTable(**table, schema=schema), ReadTableRange(**where, schema=schema)):
         assert task.rows == (("azure-table://", "rows", None), {"retry_s": 60.0, "parallel": 8})
-        told = task.replace(credential=secret, retry_s=7, parallel=3)
-        assert told.rows == (("azure-table://", "rows", secret), {"retry_s": 7, "parallel": 3})
+        configured = task.replace(credential=secret, retry_s=7, parallel=3)
+        assert configured.rows == (("azure-table://", "rows", secret), {"retry_s": 7, "parallel": 3})
     assert UploadBlob(store="azure-blob://charts").parallel == DownloadBlob(store="azure-blob://charts").parallel == 8
 
 

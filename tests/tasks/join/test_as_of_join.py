@@ -18,10 +18,10 @@ records = st.lists(st.tuples(st.sampled_from(["a", "b", None]), values, values),
 
 def joined(rows, unmatched):
     known = {}
-    for seq, (key, *told) in enumerate(rows):
-        told = [None if value is None or math.isnan(value) else value for value in told]
-        if any(value is not None for value in told):
-            known[key] = told
+    for seq, (key, *cells) in enumerate(rows):
+        cells = [None if value is None or math.isnan(value) else value for value in cells]
+        if any(value is not None for value in cells):
+            known[key] = cells
         elif key in known:
             yield seq, *known[key]
         elif unmatched == "keep":

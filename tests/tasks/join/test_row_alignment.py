@@ -54,8 +54,8 @@ def test_aligned_batches_equal_assembly_piece_by_piece(given_rows, order, timed,
     places = data.draw(st.sampled_from([None, [0, 0, 0], [0, 1, 0], [2, 1, 0], [0, 1, 1]]))
     batches = []
     for i, kind in enumerate(order):
-        told = [(*row[:3], data.draw(values)) for row in given_rows]
-        batches.append(batch_of(kind, told, None if places is None else [places[i]] * len(told)))
+        other_rows = [(*row[:3], data.draw(values)) for row in given_rows]
+        batches.append(batch_of(kind, other_rows, None if places is None else [places[i]] * len(other_rows)))
     wanted, state, count = one_by_one(task, batches)
     assert not count
     assert at_once(task, batches) == (wanted, state)

@@ -44,10 +44,10 @@ def test_missing_option_decides_about_unknown_addresses(missing, rows, errors):
 
 
 def test_wrong_tables_and_parameters_are_refused(tmp_path):
-    for text, said in (("", "no network"), ("10.0.0.1/8,a,b,c", "without host bits"), ("10.0.0.0/8,a,b", "line 1")):
+    for text, message in (("", "no network"), ("10.0.0.1/8,a,b,c", "without host bits"), ("10.0.0.0/8,a,b", "line 1")):
         path = tmp_path / f"{len(text)}.csv"
         path.write_text(text)
-        with pytest.raises(ConfigError, match=said):
+        with pytest.raises(ConfigError, match=message):
             t.LookupGeo(table=str(path))
     with pytest.raises(ConfigError, match="different fields"):
         t.LookupGeo(country="place", city="place")

@@ -52,11 +52,11 @@ def test_many_keys_are_found():
 
 
 def test_wrong_tables_and_parameters_are_refused(tmp_path):
-    for table, said in (
+    for table, message in (
         ({}, "non-empty"), (7, "a path or a non-empty mapping"), ({"a": 1}, "texts"), ({"a": "x", "b": ("x", "y")}, "has 2 texts"),
         ([("a", "x"), ("a", "y")], "twice"), (str(tmp_path / "gone.csv"), "cannot be read"),
     ):  # fmt: skip
-        with pytest.raises(ConfigError, match=said):
+        with pytest.raises(ConfigError, match=message):
             t.LookupJoin(field="k", table=table, columns=("x",))
     for columns in ((), ("x", "y"), ("k",)):
         with pytest.raises(ConfigError, match="columns"):
@@ -64,12 +64,12 @@ def test_wrong_tables_and_parameters_are_refused(tmp_path):
     with pytest.raises(ConfigError, match="key"):
         t.LookupJoin(field="k", table={"a": "x"}, columns=("x",), key="k")
     path = tmp_path / "t.csv"
-    for text, said in (
+    for text, message in (
         ("k,x\na,1\na,2\n", "twice"), ("k,x\na\n", "line 2"), ("k,y\na,1\n", "no column 'x'"), ("", "no column 'k'"),
         ('k,x\na,"', "cannot be read"),
     ):  # fmt: skip
         path.write_text(text)
-        with pytest.raises(ConfigError, match=said):
+        with pytest.raises(ConfigError, match=message):
             t.LookupJoin(field="k", table=str(path), columns=("x",))
 
 

@@ -952,7 +952,7 @@ def test_threads_are_independent() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "told"),
+    ("wrong", "message"),
     [
         ({"units": ("string",)}, "4 columns, 1 units and 4 kinds"),
         ({"id_field": "it"}, "no column 'it'"),
@@ -965,7 +965,7 @@ def test_threads_are_independent() -> None:
     ],
     ids=str,
 )
-def test_impossible_schema_is_refused(wrong, told):
+def test_impossible_schema_is_refused(wrong, message):
     own = {
         "columns": ("id", "t", "ph", "note"),
         "units": ("string", "timestamp", "pH", "string"),
@@ -975,7 +975,7 @@ def test_impossible_schema_is_refused(wrong, told):
         "meta": ("id", "t"),
     }
     assert StreamSchema("own", **own, true_units={"ph": "1"}).true_units == {"ph": "1"}
-    with pytest.raises(ConfigError, match=told):
+    with pytest.raises(ConfigError, match=message):
         StreamSchema("own", **{**own, **wrong})
 
 

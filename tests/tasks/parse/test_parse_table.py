@@ -36,7 +36,7 @@ def test_bytes_other_delimiters_and_null_lines():
 
 
 @pytest.mark.parametrize(
-    ("parameters", "said"),
+    ("parameters", "message"),
     [
         ({"fields": {}}, "fields must"),
         ({"fields": {"k": ("z", "string")}}, "not one of the columns"),
@@ -48,8 +48,8 @@ def test_bytes_other_delimiters_and_null_lines():
     ],
     ids=str,
 )
-def test_wrong_parameters_are_refused(parameters, said):
-    with pytest.raises(ConfigError, match=said):
+def test_wrong_parameters_are_refused(parameters, message):
+    with pytest.raises(ConfigError, match=message):
         TASK.replace(**parameters)
 
 

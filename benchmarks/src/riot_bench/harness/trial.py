@@ -166,8 +166,8 @@ class Runner(ABC):
             if pace is not None or kept_up.stable:
                 break
             # the longer run shows a backlog that the short trials did not
-            behind = np.nanmax([0.04, kept_up.queue_growth, kept_up.latency_growth])
-            rate *= max(0.5, 1 - 1.2 * float(behind))
+            backlog = np.nanmax([0.04, kept_up.queue_growth, kept_up.latency_growth])
+            rate *= max(0.5, 1 - 1.2 * float(backlog))
             report, kept_up = self._final(workload, {"rate": rate}, length)
             peak = PeakRate(rate, (*peak.tried, (rate, kept_up.stable)), peak.converged)
         return Outcome.of(

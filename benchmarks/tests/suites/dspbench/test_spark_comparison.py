@@ -98,10 +98,10 @@ def test_row_of_one_side_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     found = pa.table({"word": ["a", "b"], "count": pa.array([1, 2])})
     monkeypatch.setattr(Dataflow, "start", lambda *_, **__: FinishedQuery(counts=found))
     given, build = find_baseline("word_count")  # type: ignore[misc]
-    for theirs, said in ((found.slice(1), "differ on Spark"), (found.take([0, 0]), "differ on Spark"), (found, "")):
+    for theirs, message in ((found.slice(1), "differ on Spark"), (found.take([0, 0]), "differ on Spark"), (found, "")):
         monkeypatch.setattr(spark_comparison, "baseline_results", lambda *_, theirs=theirs: {"counts": theirs})
-        if said:
-            with pytest.raises(RiotError, match=f"the implementations of word_count {said}"):
+        if message:
+            with pytest.raises(RiotError, match=f"the implementations of word_count {message}"):
                 spark_comparison.compare_results(None, data, tmp_path, given, build)
         else:
             text = spark_comparison.compare_results(None, data, tmp_path, given, build)

@@ -151,7 +151,7 @@ def test_roads_with_curves_are_compared(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"app": ["stats"]}, "--app must be one of wc, .*got 'stats'"),
         ({"app": ["wcc"]}, "unknown application 'wcc'"),
@@ -159,8 +159,8 @@ def test_roads_with_curves_are_compared(monkeypatch: pytest.MonkeyPatch) -> None
     ],
     ids=["suite", "name", "runner"],
 )
-def test_misuse_is_refused(options: dict[str, Any], said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
+def test_misuse_is_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         next(dspbench.measures(True, **options))
 
 

@@ -54,11 +54,11 @@ def test_job_processes_all_readings_of_the_file(tmp_path):
 
 def of_equipment(n, lost=0):
     """Reports of jobs: the first takes a second, the next two, and so on; the last one lacks readings."""
-    told = [
+    reports = [
         {"messages": 1000, "rows": {"delays": 5, "alarms": 1}, "seconds": 1.0 + i, "cores": 0.5 + i} for i in range(n)
     ]
-    told[-1] = {**told[-1], "messages": 1000 - lost, "rows": {"delays": 5 - lost}} if lost else told[-1]
-    return told
+    reports[-1] = {**reports[-1], "messages": 1000 - lost, "rows": {"delays": 5 - lost}} if lost else reports[-1]
+    return reports
 
 
 def test_equipment_jobs_count_until_the_last_one_ends(monkeypatch):
@@ -78,11 +78,11 @@ def test_equipment_jobs_count_until_the_last_one_ends(monkeypatch):
 
 
 def test_concurrent_relays_count_together(monkeypatch):
-    told = [
+    reports = [
         {"rate": 100.0, "lost": 0, "disorder": 0, "cores": 1.0},
         {"rate": 50.0, "lost": -2, "disorder": 1, "cores": 0.5},
     ]
-    monkeypatch.setattr(scaling, "run_jobs", lambda kind, n, *_: told[:n])
+    monkeypatch.setattr(scaling, "run_jobs", lambda kind, n, *_: reports[:n])
     found = {m.measure.removeprefix("neptune/jobs/relay/"): m for m in scaling.relay_measures((1, 2), 2, 0.1)}
     assert (found["1"].values, found["2"].values) == ((100.0, 100.0), (150.0, 150.0))
     assert (found["1"].published, found["2"].published) == (2e6, None)
@@ -93,8 +93,8 @@ def test_concurrent_relays_count_together(monkeypatch):
 
 @pytest.mark.parametrize("lines", [990, 1010])
 def test_wrong_number_of_readings_is_reported(monkeypatch, lines):
-    told = {"messages": lines, "rows": {"delays": 5}, "seconds": 1.0, "cores": 1.0}
-    monkeypatch.setattr(scaling, "run_jobs", lambda kind, n, path: [told] * n)
+    reports = {"messages": lines, "rows": {"delays": 5}, "seconds": 1.0, "cores": 1.0}
+    monkeypatch.setattr(scaling, "run_jobs", lambda kind, n, path: [reports] * n)
     *_, lost = scaling.equipment_measures((1,), 1, 1000)
     assert (lost.value, lost.met) == (10, False)
 
@@ -113,8 +113,8 @@ class Sender:
     begun = threading.Barrier(2)
 
     def __init__(self, path, more=0, code=0):
-        self.told, self.word = queue.Queue(), threading.Event()
-        self.stdout = SimpleNamespace(readline=lambda: self.told.get(timeout=20))
+        self.replies, self.word = queue.Queue(), threading.Event()
+        self.stdout = SimpleNamespace(readline=lambda: self.replies.get(timeout=20))
         self.stdin = SimpleNamespace(write=self.written, flush=self.word.set)
         self.code = code
         self.thread = threading.Thread(target=self.send, args=(path, more))
@@ -129,11 +129,11 @@ class Sender:
 
     def send(self, path, more):
         link = LinkSink(connect(path), scaling.BUFFERS)
-        self.told.put("ready\n")
+        self.replies.put("ready\n")
         assert self.word.wait(20)
         self.begun.wait(20)  # the others are started before this one is done
         run_stage(MessageSource(scaling.SIZE, total=5000), link, scaling.BUFFERS)
-        self.told.put("" if self.code else f"{link.sent + more}\n")
+        self.replies.put("" if self.code else f"{link.sent + more}\n")
         link.link.close()
 
 
@@ -156,8 +156,8 @@ def test_senders_start_together_and_report_their_counts(monkeypatch, more, code)
 
 
 def test_losses_of_senders_are_reported(monkeypatch):
-    told = iter([(10.0, 0), (20.0, 8), (30.0, -8)])
-    monkeypatch.setattr(scaling, "run_senders", lambda n, seconds: next(told))
+    figures = iter([(10.0, 0), (20.0, 8), (30.0, -8)])
+    monkeypatch.setattr(scaling, "run_senders", lambda n, seconds: next(figures))
     monkeypatch.setattr(scaling, "relay_measures", lambda *_: iter(()))
     monkeypatch.setattr(scaling, "equipment_measures", lambda *_: iter(()))
     found = {m.measure.removeprefix("neptune/senders/"): m for m in scaling.scaling(True)}

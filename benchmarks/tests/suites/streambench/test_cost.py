@@ -14,7 +14,7 @@ from riot_bench.suites.streambench.runs import Run
 
 def test_cost_is_measured_between_micro_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     """Seconds 5 to 11, in which the fourth, fifth and sixth were done; the second followed the first too soon."""
-    told: list[int | None] = [None, None, 1, 1, 2, 4, 4, 5, 5]
+    batches: list[int | None] = [None, None, 1, 1, 2, 4, 4, 5, 5]
     now = [0.0]
 
     def burnt(seconds: float) -> None:
@@ -24,7 +24,7 @@ def test_cost_is_measured_between_micro_batches(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(streambench_cost.time, "perf_counter", lambda: now[0])
     with CostMonitor(5) as watch:
         burnt(3.0)
-        for last in told:
+        for last in batches:
             burnt(1.0)
             watch(SimpleNamespace(lastProgress=None if last is None else {"batchId": last}))
         burnt(9.0)

@@ -35,7 +35,7 @@ class Ended:
 def test_missing_driver_is_an_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     data, killed = write_numbered("searches", tmp_path / "lines", 11, 4), list[Any]()
     monkeypatch.setattr(driver_loss, "kill_group", killed.append)
-    for batches, said in (
+    for batches, message in (
         (5, "identity ended with exit code 3 before its driver was to be killed"),
         (11, "identity was done before its driver was killed: .*--scale 10"),
         (6, "identity, restarted, ended with exit code 3"),
@@ -44,7 +44,7 @@ def test_missing_driver_is_an_error(monkeypatch: pytest.MonkeyPatch, tmp_path: P
         if batches > 5:
             process.poll()
         monkeypatch.setattr(driver_loss, "module_process", lambda *_, one=process: contextlib.nullcontext(one))
-        with pytest.raises(RiotError, match=said):
+        with pytest.raises(RiotError, match=message):
             driver_loss.run_with_lost_driver("identity", data, tmp_path / str(batches), 1.0)
     assert len(killed) == 2
 

@@ -44,8 +44,8 @@ def test_marks_are_delivered_with_their_delay() -> None:
     assert seen.rejected == 2
     assert streambench_durability._slots(110.0) == 11
     stores = [{"memoryUsedBytes": 700}, {"memoryUsedBytes": 77}]
-    told = [{"stateOperators": [{"memoryUsedBytes": 5}]}, {"stateOperators": stores}]
-    streaming = SimpleNamespace(recentProgress=told)
+    progress = [{"stateOperators": [{"memoryUsedBytes": 5}]}, {"stateOperators": stores}]
+    streaming = SimpleNamespace(recentProgress=progress)
     query = SimpleNamespace(active=True, summary=SimpleNamespace(messages=7), streaming=streaming)
     seen = MarkObserver()
     seen.delays = {2: 0.5, 0: 0.25}
@@ -90,8 +90,8 @@ def test_each_slot_has_one_mark_at_any_rate(
 
 @pytest.mark.parametrize(("rate", "scale"), [(5.9, 1.0), (10.0, 0.5)])
 def test_rates_too_low_for_a_mark_in_each_slot_are_refused(rate: float, scale: float) -> None:
-    said = rf"--rate times --scale must be at least 6 records per minute, one for each mark, got {rate * scale:g}"
-    with pytest.raises(ConfigError, match=said):
+    message = rf"--rate times --scale must be at least 6 records per minute, one for each mark, got {rate * scale:g}"
+    with pytest.raises(ConfigError, match=message):
         next(streambench_durability.durability(True, ["wordcount"], scale, rate=[10_000.0, rate], seconds=9.0))
 
 
@@ -112,9 +112,9 @@ def test_run_lasts_at_least_the_requested_time() -> None:
     assert done(5.0, (False, 1), (False, 2)), "for two days nothing would come"
 
 
-@pytest.mark.parametrize(("samples", "told"), [((18.0,), None), ((10.0, 18.0), 0.0)])
+@pytest.mark.parametrize(("samples", "expected"), [((18.0,), None), ((10.0, 18.0), 0.0)])
 def test_run_has_its_declared_length(
-    samples: tuple[float, ...], told: float | None, monkeypatch: pytest.MonkeyPatch
+    samples: tuple[float, ...], expected: float | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now, seen = [0.0], MarkObserver()
     seen.delays = {0: 0.5}
@@ -136,8 +136,8 @@ def test_run_has_its_declared_length(
     one = found["streambench/durability/60/availability"]
     assert (one.value, "1 marks in 19 s" in one.against) == (100.0, True)
     slope = found["streambench/durability/memory-slope"]
-    assert (slope.value == told, slope.met) == ((True, True) if told is not None else (False, None))
-    assert ("too few samples for a slope: 1 of 2" in slope.against) == math.isnan(slope.value) == (told is None)
+    assert (slope.value == expected, slope.met) == ((True, True) if expected is not None else (False, None))
+    assert ("too few samples for a slope: 1 of 2" in slope.against) == math.isnan(slope.value) == (expected is None)
     query.active = False
     for delays, ended in (({0: 0.5}, False), ({}, True)):
         seen.delays = delays

@@ -51,13 +51,13 @@ def test_slope() -> None:
     assert relative_slope([0, 60, 120, 180], [100, 100, 100, 100]) == 0
     assert relative_slope([0, 60, 120, 180, 240], [100, 100, 900, 100, 100]) == 0  # one sample says nothing
     assert relative_slope([0.0, 60.0, 60.0], [101.0, 100.0, 99.0]) == pytest.approx(-1.5)
-    for times, values, said in (
+    for times, values, message in (
         ([1.0], [1.0], "must have the same length of at least 2, got 1 and 1"),
         ([1.0, 2.0], [1.0], "must have the same length of at least 2, got 2 and 1"),
         ([0.0, 1.0], [0.0, 0.0], "the mean of the values must be > 0"),
         ([1.0, 1.0], [2.0, 3.0], "times_s must differ"),
     ):
-        with pytest.raises(ConfigError, match=said):
+        with pytest.raises(ConfigError, match=message):
             relative_slope(times, values)
 
 

@@ -93,16 +93,16 @@ def test_ratio_to_a_stopped_program_is_a_lower_bound(saturated: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("theirs", "met", "told"),
+    ("theirs", "met", "note"),
     [(True, None, "; both were stopped: nothing"), (False, False, "; packed was stopped: at most 3")],
 )
-def test_stopped_program_has_no_ratio(theirs: bool, met: bool | None, told: str) -> None:
+def test_stopped_program_has_no_ratio(theirs: bool, met: bool | None, note: str) -> None:
     """Even if it was much faster before: it may have stopped."""
     runs = {"packed": Run((1.0, 2.0, 1.0), 100, saturated=True), "udf": Run((4.0, 4.0), 100, saturated=theirs)}
     (found,) = streambench_performance._ratio_measures("grep", "packed", "udf", runs, "how", 2.0)
     assert math.isnan(found.value)
     assert (found.sample, found.met) == ((), met)
-    assert found.against.startswith(f"how{told}")
+    assert found.against.startswith(f"how{note}")
     assert tables.format_value(found) == "–"
     finished = replace(found, value=5.0, lower_bound=False, values=())
     several = Measure.of_runs([finished, found, finished])
@@ -128,9 +128,9 @@ def test_limits_grow_with_the_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     assert full.limit_s == full.large_limit_s == 600.0
 
 
-@pytest.mark.parametrize(("spent", "told"), [(1.0, True), (0.0, False)])
+@pytest.mark.parametrize(("spent", "measured"), [(1.0, True), (0.0, False)])
 def test_too_short_cpu_times_are_not_compared(
-    spent: float, told: bool, lines: dict[str, NumberedLines], monkeypatch: pytest.MonkeyPatch
+    spent: float, measured: bool, lines: dict[str, NumberedLines], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(streambench_performance, "run_packed", lambda *_, **__: Run((1.0,), 1, cost=Cost(spent, 1, 1)))
     monkeypatch.setattr(streambench_performance, "run_pyspark", lambda *_, **__: Run((2.0,), 1, cost=Cost(3.0, 1, 1)))
@@ -140,7 +140,7 @@ def test_too_short_cpu_times_are_not_compared(
         for m in streambench_performance._large_batch_measures(None, "projection", lines["searches"], 1, sizes)
     }
     at = "streambench/projection/packed-vs-expressions"
-    assert found == {at: 2.0} | ({f"{at}-processor": 3.0} if told else {})
+    assert found == {at: 2.0} | ({f"{at}-processor": 3.0} if measured else {})
 
 
 @pytest.mark.parametrize("name", ["identity", "grep"])

@@ -89,11 +89,11 @@ def test_differing_implementation_has_no_measure(suite: str, monkeypatch: pytest
     monkeypatch.setattr(module, "run_packed", timed)
     monkeypatch.setattr(module, "spark_session", lambda *_, **__: contextlib.nullcontext(None))
     sizes = replace(module.QUICK, **({"lines_per_file": 20} if suite == "knobs" else {"lines": 80}))
-    told = getattr(module, MODULES.get(suite, suite))(True, ["wordcount"], 1.0, sizes)
+    suite_measures = getattr(module, MODULES.get(suite, suite))(True, ["wordcount"], 1.0, sizes)
     with pytest.raises(
         RiotError, match=r"the packed implementation of wordcount has the results \d+-.* instead of \d+-"
     ):
-        next(told)
+        next(suite_measures)
 
 
 def test_options_reach_the_suite(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,7 +147,7 @@ def test_rates_and_seconds_reach_durability(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"rate": [5.0], "suite": "knobs"}, "--rate needs --suite durability, got 'knobs'"),
         ({"seconds": 5.0}, "--seconds needs --suite durability, got None"),
@@ -176,8 +176,8 @@ def test_rates_and_seconds_reach_durability(monkeypatch: pytest.MonkeyPatch) -> 
         "endless",
     ],
 )
-def test_misuse_is_refused(options: dict[str, Any], said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
+def test_misuse_is_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         next(streambench.measures(True, **options))
 
 

@@ -44,7 +44,7 @@ def test_settings_of_tuning(alone: None, monkeypatch: pytest.MonkeyPatch) -> Non
         assert (f"{at}/{setting}/throughput" in found) == (not setting.startswith("trigger"))
         assert found[f"{at}/{setting}/latency-p95"].value > 0
     assert "100 records/s" in found[f"{at}/trigger/1/latency-p95"].against
-    assert "keep up" in (said := found[f"{at}/trigger/1/latency-p95"].against) or "kept up" in said
+    assert "keep up" in (description := found[f"{at}/trigger/1/latency-p95"].against) or "kept up" in description
     assert "160 records" in found[f"{at}/partitions/1/throughput"].against
     rates = [found[f"{at}/partitions/{n}/throughput"].value for n in (1, 4)]
     assert found[f"{at}/partitions/effect-throughput"].value == pytest.approx(100 * (rates[1] / rates[0] - 1))
@@ -67,8 +67,8 @@ def test_effects_have_a_value_for_each_repetition() -> None:
     assert (one.value, one.values, one.against) == (100.0, (100.0, 100.0, 200.0), "how")
     assert (streambench_knobs.FULL.repetitions, streambench_knobs.QUICK.repetitions) == (3, 1)
     stopped = {"1": found["1"], "4": [one._replace(caveat="saturated") for one in found["4"]]}
-    for told in (streambench_knobs._effects("x", stopped), streambench_knobs._figures("x", "4", stopped["4"], "how")):
-        assert [one.against.count("; saturated") for one in told] == [1, 1]
+    for group in (streambench_knobs._effects("x", stopped), streambench_knobs._figures("x", "4", stopped["4"], "how")):
+        assert [one.against.count("; saturated") for one in group] == [1, 1]
     assert not any("saturated" in one.against for one in streambench_knobs._effects("x", found))
     paced = {label: [one._replace(rate=math.nan, caveat="kept up") for one in runs] for label, runs in found.items()}
     [late] = streambench_knobs._figures("trigger", "4", paced["4"], "how")
@@ -85,7 +85,7 @@ def test_batch_limits_allow_a_second_micro_batch(sizes: streambench_knobs.Sizes)
 
 
 @pytest.mark.parametrize(
-    ("trigger", "spent", "took", "done", "said"),
+    ("trigger", "spent", "took", "done", "caveat"),
     [
         ("1 second", (1.5, 0.5), 2.0, True, "kept up"),
         ("1 second", (1.5, 0.6), 2.0, True, "did not keep up"),
@@ -97,7 +97,7 @@ def test_batch_limits_allow_a_second_micro_batch(sizes: streambench_knobs.Sizes)
     ],
 )
 def test_late_triggers_are_reported(
-    trigger: str, spent: tuple[float, ...], took: float, done: bool, said: str, monkeypatch: pytest.MonkeyPatch
+    trigger: str, spent: tuple[float, ...], took: float, done: bool, caveat: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Query:
         streaming, active = None, not done
@@ -121,7 +121,7 @@ def test_late_triggers_are_reported(
     lines, sizes = SimpleNamespace(stream="searches"), replace(streambench_knobs.QUICK, seconds=2.0, limit_s=5.0)
     found = streambench_knobs._run_paced(None, "wordcount", lines, trigger, sizes)  # type: ignore[arg-type]
     assert math.isnan(found.rate)
-    assert (found.latency, found.caveat) == (950.0, said)
+    assert (found.latency, found.caveat) == (950.0, caveat)
     assert asked == [trigger, 7.0, *([] if done else ["stop"])]
 
 

@@ -24,16 +24,16 @@ def next_ticks(
     bad = 0
     known = False
     at = origin
-    behind: Any = 0
+    next_tick: Any = 0
     for i in range(times.size):
         while m < rows.size and rows[m] <= i:
             m += 1
         if not known or times[i] != at:  # rows emitted by one tick of an earlier step share a time
             at = times[i]
-            behind = (at - origin) // every + 1
+            next_tick = (at - origin) // every + 1
             known = True
-        tick[i] = behind
-        late[i] = timed[i] and behind <= passed[m]
+        tick[i] = next_tick
+        late[i] = timed[i] and next_tick <= passed[m]
         good[i] = timed[i] and not late[i] and there[i] and values[i] == values[i]
         bad += not good[i]
     return bad

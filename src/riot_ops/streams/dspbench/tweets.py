@@ -104,14 +104,14 @@ class TweetsSource(TextLineSource):
         author = 1000 + (self.uniforms(4, numbers) ** 3 * 9000).astype(np.int64)
         number = (9_000_000 + numbers).astype(np.int64)
 
-        spoken = join_cells('", "lang": "', pa.array([*LANGUAGES]).take(pa.array(language)), separator="")
-        spoken = pc.if_else(pa.array(self.uniforms(5, numbers) < 0.01), "", spoken)
-        said = join_cells(
+        language_fields = join_cells('", "lang": "', pa.array([*LANGUAGES]).take(pa.array(language)), separator="")
+        language_fields = pc.if_else(pa.array(self.uniforms(5, numbers) < 0.01), "", language_fields)
+        tweets = join_cells(
             '{"author_id": "', author, '", "created_at": "', format_times(time, "ms"), 'Z", "text": "', text,
-            '", "id": "', number, spoken, '"}', separator="",
+            '", "id": "', number, language_fields, '"}', separator="",
         )  # fmt: skip
-        within = join_cells('{"data": ', said, "}", separator="")
-        lines = pc.if_else(pa.array(self.uniforms(6, numbers) < 0.02), said, within)
+        wrapped = join_cells('{"data": ', tweets, "}", separator="")
+        lines = pc.if_else(pa.array(self.uniforms(6, numbers) < 0.02), tweets, wrapped)
         empty = join_cells('{"data": {"id": "', number, '"}}', separator="")
         return self.with_dirt(numbers, lines, 0.005, ["tweet", "", empty])
 
@@ -122,13 +122,13 @@ class TweetsSource(TextLineSource):
         every = lengths + tags
         ends = np.cumsum(every)
         starts = ends - every
-        within = np.arange(ends[-1] if ends.size else 0) - np.repeat(starts, every)
-        places = np.repeat(numbers * (MAX_WORDS + len(TAGS)), every) + within
+        position = np.arange(ends[-1] if ends.size else 0) - np.repeat(starts, every)
+        places = np.repeat(numbers * (MAX_WORDS + len(TAGS)), every) + position
 
         feeling = self.uniforms(9, places)
         kind = np.where(feeling < FEELING[0], 0, np.where(feeling < sum(FEELING), 1, 2 + np.repeat(language, every)))
         chosen = firsts[kind] + (self.random_words(10, places) % sizes[kind].astype(np.uint64)).astype(np.int64)
-        tag = within >= np.repeat(lengths, every)
+        tag = position >= np.repeat(lengths, every)
         rank = self.choices(11, places[tag], zipf_weights(self.topics))
         chosen[tag] = len(words) + (rank + np.repeat(numbers // CHANGE, every)[tag]) % self.topics
         texts = pa.concat_arrays([words, _tags(self.topics)]).take(pa.array(chosen))

@@ -92,8 +92,8 @@ class RunningTotals(KeyedTask):
     Parameters
     ----------
     totals : dict of str to (str or None)
-        The field to sum for each output field: integers, or booleans, of which the true ones count. None: count
-        records.
+        The field to sum for each output field: integers, or booleans, whose sum is the number of true ones. None:
+        count records.
     emit : "each" or "update", default "each"
         Emit the totals after every record, or only with the last record of each key in a (micro-)batch, as
         :class:`RunningCount` does.

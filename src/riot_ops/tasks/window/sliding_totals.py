@@ -119,8 +119,8 @@ class SlidingTotals(KeyedTask):
     Parameters
     ----------
     totals : dict of str to (str or None)
-        The field to sum for each output field: integers, or booleans, of which the true ones count. None: count
-        records.
+        The field to sum for each output field: integers, or booleans, whose sum is the number of true ones. None:
+        count records.
     every : timedelta > 0 or text such as "2s"
         Time from tick to tick.
     slots : int from 2 to 4096, default 5

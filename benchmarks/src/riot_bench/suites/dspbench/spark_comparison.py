@@ -102,17 +102,17 @@ def comparison_measures(spark: Any, data: InputLines, sizes: SparkSizes) -> Iter
     given, build = found
     with temporary_folder() as base:
         few = write_input_lines(one, base / "few", sizes.checked, sizes.checked, **given.stream_options)
-        said = compare_results(spark, few, base / "compared", given, build)
+        agreement = compare_results(spark, few, base / "compared", given, build)
     for batch, number in sizes.batches.items():
         with temporary_folder() as base:
             lines = data
             if batch != largest or given.stream_options:
                 lines = write_input_lines(one, base / "lines", batch * number, batch, **given.stream_options)
-            yield from _timed_measures(spark, lines, base, given, build, batch, sizes, said)
+            yield from _timed_measures(spark, lines, base, given, build, batch, sizes, agreement)
 
 
 def _timed_measures(
-    spark: Any, data: InputLines, base: Path, given: Baseline, build: Any, batch: int, sizes: SparkSizes, said: str
+    spark: Any, data: InputLines, base: Path, given: Baseline, build: Any, batch: int, sizes: SparkSizes, agreement: str
 ) -> Iterator[Measure]:
     """Time both sides in turn, after one query of each over the first micro-batch as the warm-up."""
     at, of, size = f"dspbench/{data.application.code}", len(given.preloaded), format_lines(batch)
@@ -135,7 +135,7 @@ def _timed_measures(
     yield Measure(f"{at}/spark-same/{size}", median(fast), "lines/s", how + parameters, sample=tuple(fast))
     yield Measure(f"{at}/spark-idiomatic/{size}", median(rates), "lines/s", how + note, sample=rates)
     ratios = tuple(a / b for a, b in zip(fast, rates, strict=True))
-    against = f"{given.description}{note}; {said}"
+    against = f"{given.description}{note}; {agreement}"
     reach = 10 if given.python else 1
     name = f"{at}/spark-vs-idiomatic/{size}"
     yield Measure(name, median(ratios), "ratio", against, reach, sample=ratios, lower_bound=stopped)
@@ -221,9 +221,9 @@ def compare_results(spark: Any, data: InputLines, base: Path, given: Baseline, b
         compared += difference.wanted
     if not compared:
         raise RiotError(f"the implementations of {one.name} have no results in {data.total:,} lines")
-    said = f"all {compared:,} results of {data.total:,} lines agree"
-    said += f", {more:,} of windows that are open at the end apart" if more else ""
-    return said + (f", without {' and '.join(given.omitted_fields)}" if given.omitted_fields else "")
+    agreement = f"all {compared:,} results of {data.total:,} lines agree"
+    agreement += f", {more:,} of windows that are open at the end apart" if more else ""
+    return agreement + (f", without {' and '.join(given.omitted_fields)}" if given.omitted_fields else "")
 
 
 def baseline_results(spark: Any, data: InputLines, base: Path, given: Baseline, build: Any) -> dict[str, pa.Table]:

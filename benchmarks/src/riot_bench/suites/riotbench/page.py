@@ -149,14 +149,14 @@ def _paper_class(column: str) -> str:
 
 def _format_remarks(outcomes: Sequence[Outcome]) -> str:
     """Format the remarks that a reader of the figures must know."""
-    behind = [f"{o.name} (at {format_number(o.figures()['rate'][0])}/s)" for o in outcomes if not o.stability.stable]
+    unstable = [f"{o.name} (at {format_number(o.figures()['rate'][0])}/s)" for o in outcomes if not o.stability.stable]
     cut = [o.name for o in outcomes if not o.peak.converged]
     silent = [f"{', '.join(o.silent)} of {o.name} (in {o.until:g} s)" for o in outcomes if o.silent]
     texts = []
     if silent:
         texts.append(f"No records in {'; '.join(silent)}: the figures are of the other streams.")
-    if behind:
-        texts.append(f"The final run did not keep up: {', '.join(behind)}.")
+    if unstable:
+        texts.append(f"The final run did not keep up: {', '.join(unstable)}.")
     if cut:
         texts.append(f"The search ran out of time, so the peak may be higher: {', '.join(cut)}.")
     return "".join(f"<p>{escape(text)}</p>" for text in texts)

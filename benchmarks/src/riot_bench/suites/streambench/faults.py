@@ -195,9 +195,9 @@ def _lost_worker(
     )
     key = f"streambench/faults/{name}"
     yield from _loss_measures(key, differences, LOST)
-    said = f"of {2 * sizes.repetitions} runs in which a worker was killed, those whose query ended with an error"
-    said += f": {failures[0]}" if failures else ""
-    yield Measure(f"{key}/failed-queries", len(failures), "queries", said, 0, at_most=True)
+    against = f"of {2 * sizes.repetitions} runs in which a worker was killed, those whose query ended with an error"
+    against += f": {failures[0]}" if failures else ""
+    yield Measure(f"{key}/failed-queries", len(failures), "queries", against, 0, at_most=True)
     if _is_lossless(differences) and tpf and lpf:
         rates = f"{how}; {sizes.batches} micro-batches of {data.batch:,} records, Parquet files"
         yield Measure(f"{key}/tpf", median(tpf), "ratio", rates, 0.9, values=tuple(tpf), published=TPF)

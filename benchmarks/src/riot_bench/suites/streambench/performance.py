@@ -314,8 +314,8 @@ def _large_batch_measures(spark: Any, name: str, lines: NumberedLines, files: in
             )
     if name in FRAMED and "expressions" in runs:
         runs["frames"] = run_frames(spark, name, data, sizes.large_limit_s, files)
-        said = f"both read and write Spark's rows; {how}"
-        yield from _ratio_measures(name, "frames", "expressions", runs, said, reaches["expressions"])
+        context = f"both read and write Spark's rows; {how}"
+        yield from _ratio_measures(name, "frames", "expressions", runs, context, reaches["expressions"])
 
 
 def _ratio_measures(

@@ -316,7 +316,9 @@ def _effects(knob: str, found: Mapping[str, Sequence[SettingRun]]) -> Iterator[M
     for place, of in enumerate(("throughput", "latency")):
         if math.isnan(pairs[0][0][place]):
             continue
-        said = PAPER_EFFECTS.get(knob, (math.nan, math.nan))[place]
+        paper_effect = PAPER_EFFECTS.get(knob, (math.nan, math.nan))[place]
         grown = tuple(relative_effect(a[place], b[place]) for a, b in pairs)
         at = f"streambench/knobs/{knob}/effect-{of}"
-        yield Measure(at, median(grown), "%", how, published=None if math.isnan(said) else said, values=grown)
+        yield Measure(
+            at, median(grown), "%", how, published=None if math.isnan(paper_effect) else paper_effect, values=grown
+        )
