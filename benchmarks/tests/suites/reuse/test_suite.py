@@ -219,3 +219,33 @@ def test_experiments_run_their_own_workload(monkeypatch):
     for one in reuse.EXPERIMENTS[:2]:
         assert list(one.measures(True)) == []
     assert asked == [(True, {"workload": (load,), "steps": True}) for load in ("riot", "opmw")]
+
+
+def test_quick_forms_of_further_experiments_are_small(monkeypatch):
+    asked = {}
+    monkeypatch.setattr(
+        reuse.ends,
+        "end_measures",
+        lambda name, flows, actions: asked.update({(name, len(flows)): len(actions)}) or iter(()),
+    )
+    monkeypatch.setattr(
+        reuse.near_peak,
+        "peak_measures",
+        lambda name, flows, quick, opened: asked.update({(name, quick): len(flows)}) or iter(()),
+    )
+    monkeypatch.setattr(
+        reuse.paper_range,
+        "range_measures",
+        lambda name, flows, actions, run: asked.update({(name, not run): (len(flows), len(actions))}) or iter(()),
+    )
+    for one in reuse.EXPERIMENTS[-3:]:
+        for quick in (True, False):
+            assert list(one.measures(quick)) == []
+    assert asked == {
+        ("reuse/ends", 7): 14,
+        ("reuse/ends", 21): 42,
+        ("reuse/near-peak", True): 7,
+        ("reuse/near-peak", False): 21,
+        ("reuse/range", True): (86, 172),
+        ("reuse/range", False): (86, 172),
+    }

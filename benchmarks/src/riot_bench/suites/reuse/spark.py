@@ -40,7 +40,7 @@ INTERVAL_S = 9.0, 2.0
 WARM_UP_S = 40.0, 4.0
 #: Seconds between two micro-batches of a query; with these, two cores carry the walks of all 21 dataflows.
 TRIGGER_S = 3.0, 1.0
-#: Approximate seconds between two actions in the paper.
+#: Assumed seconds between two actions in the paper.
 PAPER_INTERVAL_S = 60.0
 #: Seconds that a dataflow may take to start.
 START_TIMEOUT_S = 20.0
