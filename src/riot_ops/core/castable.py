@@ -200,10 +200,10 @@ def _nanoseconds(dtype: pa.DataType) -> int:
 
 def _times_fit(values: npt.NDArray[np.int64], have: pa.DataType, want: pa.DataType) -> Mask:
     """Return which times, as numbers of their unit, can be cast; only times in a zone may lose digits."""
-    unit, wanted = _nanoseconds(have), _nanoseconds(want)
-    if unit >= wanted:
-        factor, limit = unit // wanted, 2 ** (want.bit_width - 1)
+    source_unit, target_unit = _nanoseconds(have), _nanoseconds(want)
+    if source_unit >= target_unit:
+        factor, limit = source_unit // target_unit, 2 ** (want.bit_width - 1)
         return np.asarray((values >= -(limit // factor)) & (values <= (limit - 1) // factor))
     if types.is_timestamp(have) or types.is_timestamp(want):
         return np.ones(values.size, np.bool_)
-    return np.asarray(values % (wanted // unit) == 0)
+    return np.asarray(values % (target_unit // source_unit) == 0)

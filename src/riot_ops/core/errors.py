@@ -105,8 +105,8 @@ class MissingExtraError(RiotError, ImportError):
     code = "riot.missing_extra"
 
     def __init__(self, feature: str, extra: str = "", *, package: str = "riot-ops") -> None:
-        wanted = f"{package}[{extra}]" if extra else package
-        super().__init__(f"{feature} needs an optional dependency: pip install '{wanted}'")
+        requirement = f"{package}[{extra}]" if extra else package
+        super().__init__(f"{feature} needs an optional dependency: pip install '{requirement}'")
 
 
 def excerpt(text: str, length: int = EXCERPT_LENGTH) -> str:

@@ -168,7 +168,7 @@ class Operator(ABC):
 
     def check_input(self, schema: pa.Schema) -> None:
         """Raise :class:`ConfigError` unless the schema has the fields that the task reads, with suitable types."""
-        for name, wanted in self.requires().items():
+        for name, requirement in self.requires().items():
             if name not in schema.names:
                 raise ConfigError(
                     f"{self.name()} reads the field {name!r}, which its input lacks; "
@@ -176,9 +176,10 @@ class Operator(ABC):
                     f"{did_you_mean(name, schema.names)}"
                 )
             dtype = schema.field(name).type
-            if not _SATISFIES[wanted](dtype):
+            if not _SATISFIES[requirement](dtype):
                 raise ConfigError(
-                    f"{self.name()} needs a {_WORDS.get(wanted, wanted)} in the field {name!r}, its input has {dtype}"
+                    f"{self.name()} needs a {_WORDS.get(requirement, requirement)} in the field {name!r}, "
+                    f"its input has {dtype}"
                 )
 
     def writes(self) -> frozenset[str] | None:

@@ -77,8 +77,8 @@ def _lost_by_default_name(task: Operator, schema: pa.Schema, overwritten: set[st
 def _lost_unrelated_column(task: Operator, schema: pa.Schema, overwritten: set[str]) -> str | None:
     """Find a column that the task neither reads nor names, and that the output would keep if it had another name."""
     values = [(getattr(task, field.name), field) for field in _parameters(task)]
-    given = {text for value, field in values if not _is_default(value, field) for text in _texts(value)}
-    unnamed = sorted(overwritten - set(task.requires()) - given)
+    named = {text for value, field in values if not _is_default(value, field) for text in _texts(value)}
+    unnamed = sorted(overwritten - set(task.requires()) - named)
     if not unnamed:
         return None
     other = {name: _UNUSED_NAME.format(i) for i, name in enumerate(unnamed)}

@@ -167,9 +167,9 @@ def result_batch(batch: pa.RecordBatch, ordinals: Set[str] | None) -> pa.RecordB
 def align_schemas(pieces: Sequence[T], schema: pa.Schema | None = None) -> list[T]:
     """Select and cast the fields of a schema in batches or tables; by default the schema of the first."""
     return [
-        p if p.schema.equals(wanted) else p.select(wanted.names).cast(wanted)
+        p if p.schema.equals(target) else p.select(target.names).cast(target)
         for p in pieces
-        for wanted in [schema or pieces[0].schema]
+        for target in [schema or pieces[0].schema]
     ]
 
 

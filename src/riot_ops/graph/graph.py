@@ -178,11 +178,11 @@ class Graph:
                 assert node.schema is not None
                 found[node.id] = node.schema
             elif node.kind == "task":
-                given = [found[e.source] for e in into[node.id] if e.source in found]
-                if not given:
+                inputs = [found[e.source] for e in into[node.id] if e.source in found]
+                if not inputs:
                     continue
-                schema = given[0]
-                for other, edge in zip(given[1:], into[node.id][1:], strict=False):
+                schema = inputs[0]
+                for other, edge in zip(inputs[1:], into[node.id][1:], strict=False):
                     difference = _difference(schema, other)
                     if difference:
                         problems.append(f"{node.id}: its inputs do not agree: {difference} (from {edge.source!r})")

@@ -56,9 +56,9 @@ class Distribution:
             raise ConfigError(
                 f"distribution must be forward, shuffle, hash, broadcast, one or custom, got {self.kind!r}"
             )
-        given = self.parallelism
-        if given is not None and (type(given) is not int or not 1 <= given <= MAX_PARALLELISM):
-            raise ConfigError(f"parallelism must be a whole number from 1 to {MAX_PARALLELISM}, got {given!r}")
+        parallelism = self.parallelism
+        if parallelism is not None and (type(parallelism) is not int or not 1 <= parallelism <= MAX_PARALLELISM):
+            raise ConfigError(f"parallelism must be a whole number from 1 to {MAX_PARALLELISM}, got {parallelism!r}")
         if self.kind == "hash" and not self.fields:
             raise ConfigError("hash needs at least one field")
         if self.kind in ("broadcast", "custom") and self.parallelism is None:

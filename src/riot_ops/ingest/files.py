@@ -286,12 +286,12 @@ class FileSource(StreamSource):
         """Return the source for the declared fields alone; JSON is read with the declared types."""
         projected = copy.copy(self)
         original = {"event_time": self.time} if self.time is not None else {}
-        wanted = pa.schema([f.with_name(original.get(f.name) or f.name) for f in schema])
-        if self.time_unit is not None and self.time in wanted.names:
+        declared = pa.schema([f.with_name(original.get(f.name) or f.name) for f in schema])
+        if self.time_unit is not None and self.time in declared.names:
             number = pa.field(self.time, pa.int64() if self.time_unit == "ns" else pa.float64())
-            wanted = wanted.set(wanted.get_field_index(self.time), number)
-        projected._folder_fields = pa.schema([f for f in self._folder_fields if f.name in wanted.names])  # noqa: SLF001
-        in_files = pa.schema([f for f in wanted if f.name not in projected._folder_fields.names])  # noqa: SLF001
+            declared = declared.set(declared.get_field_index(self.time), number)
+        projected._folder_fields = pa.schema([f for f in self._folder_fields if f.name in declared.names])  # noqa: SLF001
+        in_files = pa.schema([f for f in declared if f.name not in projected._folder_fields.names])  # noqa: SLF001
         projected.files = self.files.project(self.paths[0], in_files)
         projected._open_batches = projected._batches_from  # noqa: SLF001 (of the copy)
         with naming_file(self.paths[0]):
@@ -437,7 +437,7 @@ def _decimal_times(texts: pa.Array, unit: str) -> tuple[pa.Array, list[int]]:
     """Convert decimal numbers of a unit since 1970 to times; and the rows that are none, or out of range."""
     data, starts, ends, valid = byte_spans(texts)
     micros, found = np.empty(len(texts), np.int64), np.full(len(texts), EMPTY, np.int8)
-    wanted = valid if valid.size else np.ones(len(texts), np.bool_)
-    epochs(data, starts, ends, wanted, PER_SECOND["us"] // PER_SECOND[unit], micros, found)
+    expected = valid if valid.size else np.ones(len(texts), np.bool_)
+    epochs(data, starts, ends, expected, PER_SECOND["us"] // PER_SECOND[unit], micros, found)
     good = (found == GOOD) & (micros >= EARLIEST) & (micros <= LATEST)
-    return pa.array(micros, mask=~good).view(TIMESTAMP), np.flatnonzero(wanted & ~good).tolist()
+    return pa.array(micros, mask=~good).view(TIMESTAMP), np.flatnonzero(expected & ~good).tolist()

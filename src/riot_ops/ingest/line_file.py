@@ -208,9 +208,9 @@ class LineFile:
     ) -> pa.Array:
         """Make a binary column of the lines whose times are ``shift`` µs later."""
         offsets = np.empty(starts.size + 1, np.int64)
-        given = self.data, starts, ends, times, np.int64(shift // 1000), np.empty(20, np.uint8)
-        out = np.empty(max(1, int(shift_times(*given, np.empty(0, np.uint8), offsets))), np.uint8)
-        shift_times(*given, out, offsets)
+        arguments = self.data, starts, ends, times, np.int64(shift // 1000), np.empty(20, np.uint8)
+        out = np.empty(max(1, int(shift_times(*arguments, np.empty(0, np.uint8), offsets))), np.uint8)
+        shift_times(*arguments, out, offsets)
         column = [None, pa.py_buffer(offsets), pa.py_buffer(out)]
         return pa.Array.from_buffers(pa.large_binary(), starts.size, column, 0).cast(pa.binary())
 

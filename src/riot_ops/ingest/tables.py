@@ -212,10 +212,10 @@ def _from_pandas(frame: Any, schema: pa.Schema | None) -> pa.RecordBatch:
         frame = frame.reset_index()
     columns, names = [], []
     problems: dict[int, Problem] = {}
-    wanted = {} if schema is None else {field.name: field.type for field in schema}
+    dtypes = {} if schema is None else {field.name: field.type for field in schema}
     for i, label in enumerate(frame.columns):
         name = str(label)
-        want = wanted.get(name)
+        want = dtypes.get(name)
         try:
             column = pa.array(frame.iloc[:, i], from_pandas=True)
             if isinstance(column, pa.ChunkedArray):

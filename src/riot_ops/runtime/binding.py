@@ -27,7 +27,7 @@ from riot_ops.ingest.tables import RECORD_FORMATS, batched_records, check_names,
 __all__ = ["bind_sinks", "bind_sources", "end_sinks", "read_stream", "readable_streams"]
 
 
-def bind_sources(flow: Graph, given: Any, *, again: str | None = None) -> dict[str, Any]:
+def bind_sources(flow: Graph, sources: Any, *, again: str | None = None) -> dict[str, Any]:
     """Return the source of each source node by id, with the fields that the node declares.
 
     Parameters
@@ -36,26 +36,26 @@ def bind_sources(flow: Graph, given: Any, *, again: str | None = None) -> dict[s
         The runner that reads records more than once, for the message that refuses an iterator.
     """
     names = [n.id for n in flow.nodes_of_kind("source")]
-    if given is None:
+    if sources is None:
         raise ConfigError(f"the dataflow {flow.name!r} needs a source for {', '.join(map(repr, names))}")
-    if not isinstance(given, Mapping):
+    if not isinstance(sources, Mapping):
         if len(names) != 1:
             raise ConfigError(
                 f"the dataflow {flow.name!r} has {len(names)} sources "
                 f"({', '.join(names)}): pass a mapping of name to source"
             )
-        given = {names[0]: given}
-    for name in given:
+        sources = {names[0]: sources}
+    for name in sources:
         if name not in names:
             raise ConfigError(f"the dataflow {flow.name!r} has no source {name!r}{did_you_mean(name, names)}")
-    missing = [n for n in names if n not in given]
+    missing = [n for n in names if n not in sources]
     if missing:
         raise ConfigError(f"the dataflow {flow.name!r} needs a source for {', '.join(map(repr, missing))}")
     bound = {}
     for name in names:
         schema = flow.nodes[name].schema
         assert schema is not None
-        source = given[name] if hasattr(given[name], "sparkSession") else _as_source(name, given[name], schema)
+        source = sources[name] if hasattr(sources[name], "sparkSession") else _as_source(name, sources[name], schema)
         if isinstance(source, Source):
             source = source.project(schema)
             check_source_fields(name, source.schema, schema)
@@ -70,41 +70,41 @@ def bind_sources(flow: Graph, given: Any, *, again: str | None = None) -> dict[s
     return bound
 
 
-def _as_source(name: str, given: Any, schema: pa.Schema) -> Source:
-    if isinstance(given, Source):
-        return given
-    if isinstance(given, str | Path):
-        lines = set(schema.names) == set(RAW.names) and Path(given).suffix != ".parquet"
-        return replay(given) if lines else read(given)  # text messages are lines, with any content
-    if isinstance(given, list | tuple):
-        if not all(isinstance(record, Mapping) for record in given):
+def _as_source(name: str, source: Any, schema: pa.Schema) -> Source:
+    if isinstance(source, Source):
+        return source
+    if isinstance(source, str | Path):
+        lines = set(schema.names) == set(RAW.names) and Path(source).suffix != ".parquet"
+        return replay(source) if lines else read(source)  # text messages are lines, with any content
+    if isinstance(source, list | tuple):
+        if not all(isinstance(record, Mapping) for record in source):
             raise ConfigError("a list as source must hold dicts, one per record")
-        if given:
-            check_names(name, [str(key) for record in given for key in record], schema)
-        return MemorySource(given, schema)
-    if is_frame(given):
-        return MemorySource(given, schema)
-    if hasattr(given, "__arrow_c_stream__"):
-        reader = pa.RecordBatchReader.from_stream(given)
+        if source:
+            check_names(name, [str(key) for record in source for key in record], schema)
+        return MemorySource(source, schema)
+    if is_frame(source):
+        return MemorySource(source, schema)
+    if hasattr(source, "__arrow_c_stream__"):
+        reader = pa.RecordBatchReader.from_stream(source)
         return StreamSource(lambda _: prefetched_batches(reader), reader.schema, replayable=False)
-    if isinstance(given, Iterator):
-        return _iterated(name, given, schema)
+    if isinstance(source, Iterator):
+        return _iterated(name, source, schema)
     raise ConfigError(
-        f"cannot read from {type(given).__name__}; a source is a riot_ops source, {RECORD_FORMATS}, an iterator "
+        f"cannot read from {type(source).__name__}; a source is a riot_ops source, {RECORD_FORMATS}, an iterator "
         "of dicts, a record batch reader, a path or, on Spark, a DataFrame"
     )
 
 
-def _iterated(name: str, given: Iterator[Any], schema: pa.Schema) -> Source:
+def _iterated(name: str, source: Iterator[Any], schema: pa.Schema) -> Source:
     """Return an iterator of dicts as a source; the first dict names the fields."""
-    first = list(itertools.islice(given, 1))
+    first = list(itertools.islice(source, 1))
     if first and not isinstance(first[0], Mapping):
         raise ConfigError(f"an iterator as source must give dicts, got {value_text(first[0])}")
     if first:
         check_names(name, map(str, first[0]), schema)
     if "seq" in schema.names and not (first and "seq" in first[0]):
         schema = schema.remove(schema.get_field_index("seq"))
-    return StreamSource(lambda _: batched_records(given, schema, first), schema, replayable=False)
+    return StreamSource(lambda _: batched_records(source, schema, first), schema, replayable=False)
 
 
 def _fit_frame(name: str, frame: Any, schema: pa.Schema) -> Any:
@@ -112,12 +112,12 @@ def _fit_frame(name: str, frame: Any, schema: pa.Schema) -> Any:
     from pyspark.sql.pandas.types import to_arrow_schema
     from pyspark.sql.types import StructType
 
-    wanted = schema if "seq" in frame.columns else pa.schema([f for f in schema if f.name != "seq"])
+    declared = schema if "seq" in frame.columns else pa.schema([f for f in schema if f.name != "seq"])
     names = pa.schema([pa.field(column, pa.null()) for column in frame.columns])
-    check_source_fields(name, names, wanted)
+    check_source_fields(name, names, declared)
     # not by select, whose fields a declarative pipeline does not report
-    picked = frame.to(StructType([frame.schema[n] for n in wanted.names]))
-    check_source_fields(name, to_arrow_schema(picked.schema, timezone="UTC"), wanted)
+    picked = frame.to(StructType([frame.schema[n] for n in declared.names]))
+    check_source_fields(name, to_arrow_schema(picked.schema, timezone="UTC"), declared)
     return picked
 
 

@@ -124,16 +124,16 @@ class Engine:
                     inputs = {**inputs, step.id: []}
                 continue
             if isinstance(step.operator, IngestStep):  # its output replaces the records of the source
-                given, passed = inputs.get(step.id, []), list[Any]()
+                batches, passed = inputs.get(step.id, []), list[Any]()
                 try:
-                    passed = self._run(step, given)
-                    made[step.id + HEARTBEAT_SUFFIX] = step.operator.heartbeats(given)
+                    passed = self._run(step, batches)
+                    made[step.id + HEARTBEAT_SUFFIX] = step.operator.heartbeats(batches)
                 except Exception as error:
                     self._handle_failure(step, error)
                 inputs = {**inputs, step.id: passed}
                 continue
             reads = [[b for b in self._reads(step, stream, inputs, made) if b.num_rows] for stream in step.inputs]
-            batches = [b for given in reads for b in given]
+            batches = [b for part in reads for b in part]
             streams = step.clock.streams if step.clock is not None else ()
             watermarks = [b for stream in streams for b in self._reads(step, stream, inputs, made)]
             flushed = step.id in ending and step.id in self.states
@@ -145,7 +145,7 @@ class Engine:
                 time.ending = True
             try:
                 if len(batches) > len(reads) and self._kinds[step.id] in BATCHWISE:
-                    out = [b for given in reads for b in _concatenate_output(self._run(step, given))]
+                    out = [b for part in reads for b in _concatenate_output(self._run(step, part))]
                 else:
                     out = self._run(step, batches, watermarks)
                 if flushed:
@@ -275,8 +275,8 @@ class Engine:
             found = self._seen[id(batch)] = Selection(batch)
         return found
 
-    def _filter(self, operator: FilterOperator, given: Rows | LazyBatch, dead: DeadLetters) -> Rows:
-        batch = self._as_selection(given)
+    def _filter(self, operator: FilterOperator, rows: Rows | LazyBatch, dead: DeadLetters) -> Rows:
+        batch = self._as_selection(rows)
         passes = checked_mask(operator, batch if operator.accepts_selection else materialize(batch), dead)
         return operator.apply(materialize(batch), dead) if passes is None else select(batch, passes)
 

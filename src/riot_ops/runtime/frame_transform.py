@@ -61,26 +61,26 @@ def transform_frame(
     if streaming:
         raise ConfigError(f"streaming must not be True for a {type(frame).__name__}, which is a batch")
     dead = DeadLetters(task.name())
-    given = single_batch(frame)
-    numbered = given.schema.names.count("seq") == 1  # two are refused below
-    given = ingest_batch(with_whole_seq(given) if numbered else given, dead)
-    result = result_schema(task, given.schema, errors == "column")
-    names = set(given.schema.names)
+    records = single_batch(frame)
+    numbered = records.schema.names.count("seq") == 1  # two are refused below
+    records = ingest_batch(with_whole_seq(records) if numbered else records, dead)
+    result = result_schema(task, records.schema, errors == "column")
+    names = set(records.schema.names)
     result = pa.schema([f for f in result if f.name in names or not is_ordinal(f.name)])
     passed = []
-    if ERROR_COLUMN in given.schema.names:
-        passed = list(passed_through(RejectedFilter().apply(given, dead), result))
-        given = AcceptedFilter().apply(given, dead)
-    by_time = order == "event_time" or (order == "auto" and not numbered and "event_time" in given.schema.names)
+    if ERROR_COLUMN in records.schema.names:
+        passed = list(passed_through(RejectedFilter().apply(records, dead), result))
+        records = AcceptedFilter().apply(records, dead)
+    by_time = order == "event_time" or (order == "auto" and not numbered and "event_time" in records.schema.names)
     if isinstance(task, KeyedOperator):
         if by_time:
-            given = sort_rows(given, EVENT_TIME)
+            records = sort_rows(records, EVENT_TIME)
         elif numbered:
-            given = sort_rows(given, ARRIVAL)
+            records = sort_rows(records, ARRIVAL)
     if not numbered:
-        given = Numbering()(given)
+        records = Numbering()(records)
     session = Session(task, ordered=False)  # in the order that was asked for
-    made = [session.push_batch(given), session.flush_batch()]
+    made = [session.push_batch(records), session.flush_batch()]
     accepted = [rows for batch in made if batch is not None for rows in accepted_rows(batch, result)]
     rejected = dead.take()
     if session.errors:

@@ -141,7 +141,7 @@ def run(
             check_count(**{name: number})
     check_count(epoch_rows=epoch_rows)
     check_seconds("epoch_s", epoch_s, zero=True)
-    given = None if buffering is None else as_buffering(buffering)
+    buffers = None if buffering is None else as_buffering(buffering)
     if order not in ("arrival", "event_time"):
         raise ConfigError(f"order must be 'arrival' or 'event_time', got {order!r}")
     bound = bind_sources(flow, source, again=None if checkpoint is None else "a run with a checkpoint")
@@ -173,7 +173,7 @@ def run(
         folders.append(job.checkpoint.folder)
     try:
         with FolderLock(folders), handle_termination(), defer_interrupt(job.is_busy) as job.check_interrupt:
-            job.run(batch_size or size, usual if given is None else given)
+            job.run(batch_size or size, usual if buffers is None else buffers)
     finally:
         if probe is not None:
             probe.stop()

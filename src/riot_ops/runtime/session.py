@@ -70,7 +70,7 @@ class Session:
         self.errors: list[dict[str, Any]] = []
         self._requires = task.requires()
         self._kinds = {
-            n: pa.float64() for n, wanted in self._requires.items() if wanted in NUMBER_REQUIREMENTS
+            n: pa.float64() for n, requirement in self._requires.items() if requirement in NUMBER_REQUIREMENTS
         } | RESERVED_TYPES
         self._dead = DeadLetters(task.name())
         self._order = SeqOrder() if ordered else None
@@ -113,17 +113,17 @@ class Session:
         ----------
         batch : record batch or table of Arrow, pandas or Polars frame, or list of dicts
         """
-        given = single_batch(batch)
-        if self._order is not None and "seq" in given.schema.names:
-            self._order.check(with_whole_seq(given).column("seq"))
-        return self._process(given)
+        received = single_batch(batch)
+        if self._order is not None and "seq" in received.schema.names:
+            self._order.check(with_whole_seq(received).column("seq"))
+        return self._process(received)
 
-    def _process(self, given: pa.RecordBatch) -> pa.RecordBatch:
-        batch = ingest_batch(given, self._dead)
+    def _process(self, received: pa.RecordBatch) -> pa.RecordBatch:
+        batch = ingest_batch(received, self._dead)
         schema = self.task.output_schema(batch.schema)
         if self._writes and schema is not self._checked:  # the task caches it
             schema = self._checked = checked_output_schema(self.task, batch.schema)
-        if given.num_rows and not batch.num_rows:
+        if received.num_rows and not batch.num_rows:
             out = pa.RecordBatch.from_pylist([], schema)
         elif self._state is not None:
             made, due = self._state.process(batch, self._dead)

@@ -110,9 +110,9 @@ class KeyedState:
         """
         if batch is not None:
             admitted = self.task.validate_rows(
-                given := batch if self.task.accepts_selection else materialize(batch), dead
+                rows := batch if self.task.accepts_selection else materialize(batch), dead
             )
-            batch = batch if admitted is given else check_batch(self.task, "validate_rows", admitted)
+            batch = batch if admitted is rows else check_batch(self.task, "validate_rows", admitted)
         ticks = None if self.time is None else self._ticks(materialize(batch), watermarks, first)
         made, due = self._process_batch(batch, ticks, dead)
         if made is not None:
@@ -239,8 +239,8 @@ class KeyedState:
         return self._order_hashes
 
     def _update(self, batch: Rows, ticks: Ticks | None, dead: DeadLetters) -> pa.RecordBatch:
-        given: Any = batch if self.task.accepts_selection else materialize(batch)
-        made = self.task.update(given, self._slots(batch, ticks), self.arrays, dead)
+        rows: Any = batch if self.task.accepts_selection else materialize(batch)
+        made = self.task.update(rows, self._slots(batch, ticks), self.arrays, dead)
         return made if isinstance(made, LazyBatch) else check_batch(self.task, "update", made)
 
     def _slots(self, batch: Rows, ticks: Ticks | None) -> npt.NDArray[np.int64]:
