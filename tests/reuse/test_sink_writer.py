@@ -83,3 +83,27 @@ def test_on_failure_decides_about_branches_beside_a_failed_step(on_failure):
     assert sinks["checked"].table("check").num_rows == 4
     assert sinks["all"].table("smooth").num_rows == (20 if on_failure == "detach" else 4)
     assert manager.stats()["failed"] == {"two": "MemoryError: not that one"}
+
+
+def test_sinks_have_own_numbers_where_shared_steps_see_those_of_the_first_dataflow():
+    def see(row):
+        return {"saw": row["seq"], "part": 1 / row["value"]}
+
+    def merging(name, order):
+        made = ro.Dataflow(name)
+        both = ro.merge(*(made.source(one, schema={"value": "double"}) for one in order))
+        return made.sink("out", both.to(t.MapFunction(function=see, adds={"saw": "int64", "part": "double"}), id="map"))
+
+    logs = {"a": ro.MemorySource([{"value": 1.0}]), "b": ro.MemorySource([{"value": 0.0}])}
+    manager, sinks = ReuseManager(LocalBackend()), {}
+    for name, order in (("ada", "ab"), ("bob", "ba")):
+        sinks[name] = ro.MemorySink()
+        manager.submit(merging(name, order), logs, sinks[name])
+    manager.backend.run()
+    alone = merging("bob", "ba").run(logs)
+    [shared] = sinks["bob"].table("map").to_pylist()
+    [wanted] = alone["map"].to_pylist()
+    assert shared["seq"] == wanted["seq"] == wanted["saw"] == 1 and shared["saw"] == 0
+    [rejected], [wanted] = sinks["bob"].table("errors").to_pylist(), alone["errors"].to_pylist()
+    assert rejected["seq"] == wanted["seq"] == 0
+    assert (rejected["raw"], wanted["raw"]) == ('{"seq": 1, "value": 0.0}', '{"seq": 0, "value": 0.0}')
