@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Protocol
 
@@ -170,25 +171,24 @@ def trace_cost(ends: Ends, shared: bool, flows: Mapping[str, Dataflow], actions:
     All running dataflows get all messages before the next action. Raises :class:`ConnectorError` if they do not, or if
     a dataflow fails.
     """
-    side = Side(shared, flows, ends.open_source, ends.open_sink, each)
     streams = sorted({node.id for flow in flows.values() for node in flow.nodes_of_kind("source")})
     begin, sending, there = time.process_time(), 0.0, 0
-    for action in actions:
-        side.apply(action)
-        progress = side.progress()
-        before, there = there, sum(sources for _, sources in progress.values())
-        due = {name: read + each * sources for name, (read, sources) in progress.items()}
-        side.turn()
-        if there > before:  # otherwise the dataflow reads an open source instead of its own
-            ends.wait_for_subscription()
-        sending += ends.publish(streams, each)
-        limit = time.monotonic() + TIMEOUT_S
-        while any(read < due[name] for name, (read, _) in side.progress().items()):
-            if time.monotonic() > limit:
-                raise ConnectorError(f"the dataflows have not got all messages within {TIMEOUT_S:g} s")
-            time.sleep(POLL_S)
+    with closing(Side(shared, flows, ends.open_source, ends.open_sink, each)) as side:
+        for action in actions:
+            side.apply(action)
+            progress = side.progress()
+            before, there = there, sum(sources for _, sources in progress.values())
+            due = {name: read + each * sources for name, (read, sources) in progress.items()}
             side.turn()
-        if failed := side.failures():
-            raise ConnectorError(f"dataflows have failed: {failed}")
-    side.close()
+            if there > before:  # otherwise the dataflow reads an open source instead of its own
+                ends.wait_for_subscription()
+            sending += ends.publish(streams, each)
+            limit = time.monotonic() + TIMEOUT_S
+            while any(read < due[name] for name, (read, _) in side.progress().items()):
+                if time.monotonic() > limit:
+                    raise ConnectorError(f"the dataflows have not got all messages within {TIMEOUT_S:g} s")
+                time.sleep(POLL_S)
+                side.turn()
+            if failed := side.failures():
+                raise ConnectorError(f"dataflows have failed: {failed}")
     return time.process_time() - begin - sending
