@@ -21,11 +21,11 @@ LINES = {
         {}, "m_1932,386640,41,92,,,43.04,33.08,5", ",",
         [(0, "", "missing"), (1, "x", "bad_time"), (1, "", "missing"), (2, "nan", "bad_number"), (2, "-1", "out_of_range"),
          (3, "-0.5", "out_of_range"), (3, "inf", "bad_number"), (3, "", "missing"), (4, "x", "bad_number"),
-         (6, "NaN", "bad_number"), (8, "5%", "bad_number")],
+         (2, "100.5", "out_of_range"), (3, "101", "out_of_range"), (6, "NaN", "bad_number"), (8, "5%", "bad_number")],
     ),
     ("mo", "usage of google"): (
         {"format": "google"}, "600000000,900000000,3418309,0,m_1,0.05,0.06,,,,,,,,,,,,", ",",
-        [(0, "x", "bad_time"), (1, "x", "bad_number"), (5, "-0.1", "out_of_range"), (6, "nan", "bad_number"), (18, "x", "bad_number")],
+        [(0, "x", "bad_time"), (1, "x", "bad_number"), (5, "-0.1", "out_of_range"), (5, "1.01", "out_of_range"), (6, "5", "out_of_range"), (6, "nan", "bad_number"), (18, "x", "bad_number")],
     ),
     ("rl", "events"): (
         {}, "s1,5", ",",
@@ -38,14 +38,23 @@ LINES = {
     ("sm", "readings"): (
         {}, "17,1377986400,38.728,1,0,0,0", ",",
         [(0, "x", "bad_number"), (0, "", "missing"), (0, "-1", "out_of_range"), (1, "x", "bad_time"), (2, "nan", "bad_number"),
-         (2, "", "missing"), (3, "2", "out_of_range"), (3, "-1", "out_of_range"), (3, "true", "bad_number"),
+         (2, "", "missing"), (2, "-0.5", "out_of_range"), (3, "2", "out_of_range"), (3, "-1", "out_of_range"), (3, "true", "bad_number"),
          *((cell, "-1", "out_of_range") for cell in (4, 5, 6)), *((cell, "1.5", "bad_number") for cell in (4, 5, 6))],
     ),
     ("tm", "traces"): (
         {}, "4186590,33556,2009-01-06T05:20:07,40.0427,116.606,18.41,291", ",",
         [(0, "x", "bad_number"), (0, "", "missing"), (1, "", "missing"), (2, "2009", "bad_time"), (3, "90.1", "out_of_range"),
-         (3, "nan", "bad_number"), (4, "-180.5", "out_of_range"), (4, "", "missing"), (5, "inf", "bad_number"), (6, "x", "bad_number")],
+         (3, "nan", "bad_number"), (4, "-180.5", "out_of_range"), (4, "", "missing"), (5, "inf", "bad_number"), (6, "x", "bad_number"), (6, "-1", "out_of_range"), (6, "361", "out_of_range"), (6, "90.5", "bad_number")],
     ),
+    **{
+        ("ad", source): (
+            {}, "0\t3\t14340390157469404125\t100\t501\t2\t1\t0\t1012\t2100\t3100\t0", "\t",
+            [(0, "-1", "out_of_range"), (1, "2147483648", "out_of_range"), (2, "18446744073709560000", "out_of_range"),
+             *((cell, "x", "bad_number") for cell in range(12)), *((cell, "", "missing") for cell in range(12)),
+             *((cell, "-1", "out_of_range") for cell in range(2, 12))],
+        )
+        for source in ("clicks", "impressions")
+    },
     ("sd", "sensors"): (
         {}, "2004-03-01 00:00:31.390913 0 1 19.2864 39.3684 166.36 2.69643", " ",
         [(0, "2004-02-30", "bad_time"), (2, "x", "bad_number"), (4, "nan", "bad_number"), (5, "x", "bad_number"),
@@ -71,8 +80,6 @@ LINES = {
         {}, "201309,40,7,1,1,1,1,1,1,1,1,1,1,1,1,1,1", ",", [(2, "x", "bad_number"), (2, "nan", "bad_number"), (2, "", "missing")],
     ),
 }  # fmt: skip
-#: Applications in which further cells of a line belong to the record, or are not read.
-OPEN_ENDED = {"fd", "statistics"}
 
 
 def rejected(code, source, lines, options):
@@ -112,8 +119,7 @@ def test_damaged_lines_are_rejected(code, source):
     for place, text, reason in damaged:
         wanted[len(lines)] = reason
         lines += [delimiter.join([*cells[:place], text, *cells[place + 1 :]]), good]
-    short = delimiter.join(cells[:-1] if code != "statistics" else cells[:2])
-    for line in ["", short] + ([] if code in OPEN_ENDED else [f"{good}{delimiter}x", f"{good}{delimiter}7"]):
+    for line in ["", delimiter.join(cells[:-1]), f"{good}{delimiter}x", f"{good}{delimiter}7"]:
         wanted[len(lines)] = "wrong_cells"
         lines += [line, good]
     assert rejected(code, source.split()[0], lines, options) == wanted
@@ -151,3 +157,25 @@ def test_damaged_objects_are_rejected(code, source):
     lines = [line for bad in damaged for line in (bad, *good)]
     wanted = {i * (1 + len(good)): reason for i, reason in enumerate(damaged.values())}
     assert rejected(code, source, lines, {}) == wanted
+
+
+#: By application and source: options, and good lines at the limits of the format.
+LIMITS = {
+    ("fd", "cards"): ({"state_ordinal": 0}, ["c,MNN", "c,MNN,t", "c,MNN,t,x"]),
+    ("mo", "usage"): ({}, ["m_1,1,0,100,,,-1,101,101", "m_1,1,100,0,1,2,3,4,5"]),
+    ("mo", "usage of more processors"): ({"cpu_scale": 1600, "memory_scale": 1}, ["m_1,1,1600,100,,,1,1,1"]),
+    ("mo", "usage of google"): ({"format": "google"}, ["1,1,1,0,m_1,1,0" + "," * 12, "1,1,1,0,m_1,0,1.0" + "," * 12]),
+    ("sm", "readings"): ({}, ["0,1377986400,0,1,0,0,0", "0,1377986400,0.0,0,0,0,0"]),
+    ("tm", "traces"): ({}, [f"1,7,2009-01-06T05:20:07,0,0,0,{bearing}" for bearing in (0, 360)]),
+}
+
+
+@pytest.mark.parametrize(("code", "source"), LIMITS)
+def test_lines_at_the_limits_of_a_format_are_accepted(code, source):
+    options, lines = LIMITS[code, source]
+    assert rejected(code, source.split()[0], lines, options) == {}
+
+
+def test_loads_over_a_larger_divisor_are_rejected():
+    lines = ["m_1,1,1601,50,,,1,1,1", "m_1,1,1,200,,,1,1,1"]
+    assert rejected("mo", "usage", lines, {"cpu_scale": 1600}) == {0: "out_of_range", 1: "out_of_range"}

@@ -34,7 +34,7 @@ def fraud_detection(
     chains, found, bad = {}, [], []
     for number, line in enumerate(lines):
         cells = line.split(",")
-        if len(cells) < state_ordinal + 2:
+        if len(cells) < state_ordinal + 2 or (state_ordinal == 1 and len(cells) > 3):
             bad.append((number, "wrong_cells"))
         elif not cells[0] or not cells[1 + state_ordinal]:
             bad.append((number, "missing"))

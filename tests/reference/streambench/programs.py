@@ -69,7 +69,7 @@ def statistics(lines, *, field="v4_pkts"):
     values = []
     for number, line in enumerate(lines):
         found = line.split(",")[FIELDS.index(field) :]
-        if found and re.fullmatch(r" *[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)? *", found[0], re.IGNORECASE):
+        if line.count(",") == 16 and re.fullmatch(r" *[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)? *", found[0], re.IGNORECASE):
             values.append(float(found[0]))
             total = math.fsum(values)
             yield number, len(values), min(values), max(values), total, total / len(values)

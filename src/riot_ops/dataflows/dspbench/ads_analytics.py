@@ -17,6 +17,12 @@ PAIR = ("query_id", "ad_id")
 KINDS = ("clicks", "impressions")
 #: Maximum number of clicks or impressions of a valid record.
 MAX_COUNT = 2**31 - 1
+#: Valid range of each cell of a record that is not a number of clicks or impressions.
+BOUNDS: dict[str, tuple[float, float]] = {
+    "display_url": (0.0, float(2**64)),
+    **dict.fromkeys(("ad_id", "advertiser_id", "depth", "position", "query_id"), (0, 2**63 - 1)),
+    **dict.fromkeys(("keyword_id", "title_id", "description_id", "user_id"), (0, 2**63 - 1)),
+}
 
 
 def ads_analytics(
@@ -32,8 +38,8 @@ def ads_analytics(
     at ticks ``window_length`` (s): clicks divided by impressions of each pair in the window. Both sources, ``clicks``
     and ``impressions``, have records of the KDD Cup 2012, lines of 12 tab-separated cells, and may read one file; one
     source takes a record's number of clicks, the other its number of impressions. Both sources check both numbers, so
-    a record counts whole or not at all. Any other line goes to the errors stream, and a pair with clicks but without
-    impressions goes there as ``zero_denominator``.
+    a record counts whole or not at all. Any other line, such as one with a cell that is not a number from 0 on, goes to
+    the errors stream, and a pair with clicks but without impressions goes there as ``zero_denominator``.
 
     Parameters
     ----------
@@ -86,11 +92,13 @@ def ads_analytics(
 
 def _events(flow: Dataflow, kind: str, step: t.SyntheticEventTime) -> Stream:
     """Build the steps that read the clicks or impressions of a source, without records that have none."""
-    fields = {"clicks": (0, "int64"), "impressions": (1, "int64"), "ad_id": (3, "int64"), "query_id": (7, "int64")}
+    # All cells are read, because a line with a malformed one is damaged. The hash of a URL may exceed int64.
+    names = (*KINDS, *BOUNDS)
+    fields = {name: (i, "double" if name == "display_url" else "int64") for i, name in enumerate(names)}
     timed = flow.source(kind).to(step, id=f"{kind}_time")
     read = timed.to(t.ParseLines(fields=fields, delimiter="\t", cells=12), id=f"{kind}_parse")
     # Both numbers, because the two sources may read one file: a record counts whole or not at all.
-    bounds = {name: (0, MAX_COUNT) for name in KINDS}
+    bounds = {**dict.fromkeys(KINDS, (0, MAX_COUNT)), **BOUNDS}
     checked = read.to(t.RangeFilter(by=None, bounds=bounds, on_fail="reject"), id=f"{kind}_check")
     some = checked.to(t.RangeFilter(by=None, bounds={kind: (1, MAX_COUNT)}), id=f"{kind}_some")
     other = KINDS[1 - KINDS.index(kind)]

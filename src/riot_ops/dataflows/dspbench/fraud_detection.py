@@ -26,7 +26,8 @@ def fraud_detection(
 ) -> Dataflow:
     """Build fraud detection (FD): purchases → score of each customer's latest purchases → outliers.
 
-    A line has a customer, a transaction and its state: ``8MFRVKTSJC,T00000000000,LNN``. The result stream is
+    A line has a customer, a transaction and its state, ``8MFRVKTSJC,T00000000000,LNN``; a line with more or fewer cells
+    is an error. With another ``state_ordinal`` than 1, further cells may follow the state. The result stream is
     ``outliers``, with the fields ``entity_id``, ``score`` and ``states`` (the comma-separated states of the window). A
     state that the model lacks is an error and does not enter the window.
 
@@ -62,7 +63,9 @@ def fraud_detection(
     """
     check_arguments(fraud_detection, locals())
     flow = Dataflow("fraud_detection")
-    parse = t.ParseLines(fields={"entity_id": (0, "string"), "state": (1 + state_ordinal, "string")})
+    # Lines of another layout may have any number of cells after the state.
+    fields = {"entity_id": (0, "string"), "state": (1 + state_ordinal, "string")}
+    parse = t.ParseLines(fields=fields, cells=3 if state_ordinal == 1 else None)
     score = t.MarkovScore(
         by=("entity_id",),
         model=model,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any, Literal
 
 from riot_ops import tasks as t
@@ -43,8 +42,9 @@ def machine_outlier(
     Each machine that reports at one time is a point of CPU and memory load; 1 plus its distance from the centre of all
     points is the machine's score at that time. The result stream is ``alerts``, with the fields ``machine_id``,
     ``stream_score`` (over time), ``timestamp``, ``instance_score`` (at that time) and ``is_abnormal``. A reading that
-    arrives after a reading of a later time is an error (``late``), and so is a line with a negative load, or with a
-    cell that is neither empty nor a number.
+    arrives after a reading of a later time is an error (``late``), and so is a line with a negative load, with a load
+    over the maximum of the format (or the larger divisor given for it), or with a cell that is neither empty nor a
+    number.
 
     Parameters
     ----------
@@ -88,12 +88,14 @@ def machine_outlier(
     read = {cell for cell, _ in fields.values()}
     others = {f"cell_{cell}": (cell, "double", None) for cell in range(cells) if cell not in read}
     lines = flow.source("usage").to(t.ParseLines(cells=cells, fields={**fields, **others}), id="parse")
-    bounds = dict.fromkeys(("cpu", "memory"), (0.0, sys.float_info.max))
+    scales = (scale if cpu_scale is None else cpu_scale, scale if memory_scale is None else memory_scale)
+    # A larger divisor than the format's maximum says that the loads reach it, such as the sum over processors.
+    bounds = {name: (0.0, max(scale, float(divisor))) for name, divisor in zip(("cpu", "memory"), scales, strict=True)}
     lines = lines.to(t.RangeFilter(by=None, bounds=bounds, on_fail="reject"), id="check")
     loads = lines >> t.Project(fields=("machine_id", "cpu", "memory"))
     distance = t.CenterDistance(
         fields=("cpu", "memory"),
-        scales=(scale if cpu_scale is None else cpu_scale, scale if memory_scale is None else memory_scale),
+        scales=scales,
         offset=1.0,
         output="instance_score",
         partial=partial,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from datetime import timedelta
 
 from riot_ops import tasks as t
@@ -27,8 +28,8 @@ def smart_grid(
 
     A line is ``id,timestamp,value,property,plug_id,household_id,house_id``, as in the DEBS 2014 Grand Challenge: a load
     in W (property 1) or work (property 0, which only advances time), seconds since 1970, and the numbers of plug,
-    household and house, from 0 on; any other line is an error. A line whose time is before the time of an earlier line
-    is an error, too (``late``).
+    household and house; no number is negative. Any other line is an error. A line whose time is before the
+    time of an earlier line is an error, too (``late``).
 
     The result streams are ``outliers``, with the fields ``window_start``, ``window_end``, ``house_id`` and
     ``percentage``: the share of a house's plugs whose median load over the window exceeds the median of all plugs,
@@ -79,7 +80,7 @@ def smart_grid(
         "property": (3, "int64"),
         **numbers,
     }
-    bounds = {"property": (0, 1), **dict.fromkeys(("id", *PLUG), (0, 2**63 - 1))}
+    bounds = {"value": (0.0, sys.float_info.max), "property": (0, 1), **dict.fromkeys(("id", *PLUG), (0, 2**63 - 1))}
     readings = flow.source("readings").to(t.ParseLines(cells=7, fields=fields), id="parse")
     readings = readings.to(t.RangeFilter(by=None, bounds=bounds, on_fail="reject"), id="check")
     readings = readings >> t.Project(fields=("value", "property", *PLUG))

@@ -26,7 +26,8 @@ def traffic_monitoring(
 
     Its result stream is ``speeds``, with the fields ``road_id``, ``average_speed`` and ``count`` (the number of speeds
     averaged), and the fields of the position: ``vehicle_id``, ``latitude``, ``longitude``, ``speed`` and ``bearing``. A
-    line without a whole number in the first cell, or with a position that is not on Earth, is an error.
+    line without a whole number in the first cell, with a position that is not on Earth, or with a bearing outside 0 to
+    360 degrees, is an error.
 
     Parameters
     ----------
@@ -88,7 +89,7 @@ def traffic_monitoring(
     average = t.ClippedAverage(
         by=("road_id",), value="speed", output="average_speed", window=history, sigma=sigma, whole=integer
     )
-    bounds = {"latitude": (-90.0, 90.0), "longitude": (-180.0, 180.0)}
+    bounds = {"latitude": (-90.0, 90.0), "longitude": (-180.0, 180.0), "bearing": (0, 360)}
     traces = flow.source("traces").to(t.ParseLines(fields=fields, cells=7), id="parse")
     traces = traces.to(t.RangeFilter(by=None, bounds=bounds, on_fail="reject"), id="check")
     traces = traces >> t.Project(fields=tuple(name for name in fields if name not in ("id", "event_time")))

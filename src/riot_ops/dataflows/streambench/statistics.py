@@ -17,7 +17,8 @@ def statistics(*, field: str = "v4_pkts", emit: Literal["each", "update"] = "eac
     """Build Statistics: lines of seventeen numbers → one of the numbers → its running count, extremes, sum and mean.
 
     Its result stream is ``figures``, with the fields ``count``, ``min``, ``max``, ``sum`` and ``mean``. The sum is
-    exact and rounded once. A line whose cell is missing or not a number is an error.
+    exact and rounded once. A line whose cell is not a number, or with more or fewer than seventeen
+    cells, is an error.
 
     Parameters
     ----------
@@ -34,7 +35,7 @@ def statistics(*, field: str = "v4_pkts", emit: Literal["each", "update"] = "eac
 
     Examples
     --------
-    >>> lines = [{"payload": f"201309,40,{n}".encode()} for n in (7, "x", 10)]
+    >>> lines = [{"payload": f"201309,40,{n},1,1,1,1,1,1,1,1,1,1,1,1,1,1".encode()} for n in (7, "x", 10)]
     >>> figures = statistics().run(lines)["figures"]
     >>> [(row["count"], row["sum"], row["mean"]) for row in figures.to_pylist()]
     [(1, 7.0, 7.0), (2, 17.0, 8.5)]
@@ -43,6 +44,6 @@ def statistics(*, field: str = "v4_pkts", emit: Literal["each", "update"] = "eac
     if field not in FIELDS:
         raise ConfigError(f"field must be one of {', '.join(FIELDS)}, got {field!r}{did_you_mean(str(field), FIELDS)}")
     flow = Dataflow("statistics")
-    parse = t.ParseLines(fields={"value": (FIELDS.index(field), "double")})
+    parse = t.ParseLines(fields={"value": (FIELDS.index(field), "double")}, cells=len(FIELDS))
     values = flow.source("lines").shuffle().to(parse, id="values")
     return flow.sink("figures_sink", values.to_single().to(t.RunningSummary(emit=emit), id="figures"))

@@ -68,7 +68,8 @@ def distinct(lines: pa.RecordBatch, *, field: int = 0) -> pa.RecordBatch:
 
 
 def statistics(lines: pa.RecordBatch, *, field: str = "v4_pkts") -> pa.RecordBatch:
-    cells = _cell(lines, ",", FIELDS.index(field))
+    whole = pc.equal(pc.count_substring(lines.column("value"), ","), len(FIELDS) - 1)
+    cells = _cell(lines.filter(whole), ",", FIELDS.index(field))
     values = pc.utf8_trim_whitespace(cells.filter(pc.match_substring_regex(cells, NUMBER))).cast(pa.float64())
     values = values.filter(pc.is_finite(values))
     total = pc.sum(values.cast(pa.int64()).cast(pa.decimal128(38, 0))).as_py() or 0

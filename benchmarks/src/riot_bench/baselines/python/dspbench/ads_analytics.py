@@ -26,10 +26,13 @@ def _read(line: bytes, cell: int) -> tuple[Pair, int] | None:
         cells = line.decode().rstrip("\r\n").split("\t")
         if len(cells) != 12:
             return None
-        pair, counts = (int(cells[7]), int(cells[3])), (int(cells[0]), int(cells[1]))
+        url, (clicks, impressions, *others) = float(cells[2]), [int(cell) for cell in cells[:2] + cells[3:]]
     except ValueError:
         return None
-    return (pair, counts[cell]) if counts[cell] and min(counts) >= 0 and max(counts) <= MOST else None
+    counts, known = (clicks, impressions), 0 <= url <= 2**64 and min(others) >= 0 and max(others) < 2**63
+    if not known or not counts[cell] or min(counts) < 0 or max(counts) > MOST:
+        return None
+    return (others[4], others[0]), counts[cell]
 
 
 def ads_analytics(

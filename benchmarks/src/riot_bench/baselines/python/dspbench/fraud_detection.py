@@ -69,7 +69,7 @@ def fraud_detection(
             cells = line.decode().rstrip("\r\n").split(",")
         except UnicodeDecodeError:
             continue
-        if len(cells) < state_ordinal + 2 or not cells[0]:
+        if len(cells) < state_ordinal + 2 or (state_ordinal == 1 and len(cells) > 3) or not cells[0]:
             continue
         who, state = cells[0], cells[state_ordinal + 1]
         if state not in known:

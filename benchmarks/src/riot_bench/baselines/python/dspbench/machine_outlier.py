@@ -23,9 +23,10 @@ Load = tuple[str, float, float]
 Score = tuple[str, float, float]
 
 
-def _batches(lines: Iterable[bytes], format: str) -> Iterator[tuple[int, list[Load]]]:
+def _batches(lines: Iterable[bytes], format: str, scales: tuple[float, float]) -> Iterator[tuple[int, list[Load]]]:
     """Group the loads by time and drop late ones."""
-    n, (time, machine, cpu, memory), unit, _ = _FORMATS[format]
+    n, (time, machine, cpu, memory), unit, largest = _FORMATS[format]
+    limits = max(largest, scales[0]), max(largest, scales[1])
     now, batch = -1, list[Load]()
     for line in lines:
         try:
@@ -36,7 +37,7 @@ def _batches(lines: Iterable[bytes], format: str) -> Iterator[tuple[int, list[Lo
             others = [float(cell) for i, cell in enumerate(cells) if cell and i not in (time, machine, cpu, memory)]
         except ValueError:
             continue
-        if min(load[1:]) < 0 or not all(map(math.isfinite, others)):
+        if min(load[1:]) < 0 or load[1] > limits[0] or load[2] > limits[1] or not all(map(math.isfinite, others)):
             continue
         if not (math.isfinite(load[1]) and math.isfinite(load[2])) or at > _LATEST or (batch and at < now):
             continue
@@ -116,7 +117,7 @@ def machine_outlier(
     # each step that waits for the end of a time loses the last time
     lost = 0 if partial else 2 if scorer == "window" else 3
     times: deque[list[tuple[Any, ...]]] = deque()
-    for at, batch in _batches(inputs["usage"], format):
+    for at, batch in _batches(inputs["usage"], format, scales):
         scores = over_time.add(_distances(batch, scales))
         when = _EPOCH + timedelta(microseconds=at)
         if trigger == "median":

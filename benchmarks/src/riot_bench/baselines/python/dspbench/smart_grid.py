@@ -35,7 +35,7 @@ def _readings(lines: Iterable[bytes]) -> Iterator[Reading]:
             known = kind in (0, 1) and min(*plug, int(cells[0])) >= 0
         except ValueError:
             continue
-        if not now <= time <= _LATEST or not known or not math.isfinite(value):
+        if not now <= time <= _LATEST or not known or not 0 <= value < math.inf:
             continue
         now = time
         yield time, value, kind, plug

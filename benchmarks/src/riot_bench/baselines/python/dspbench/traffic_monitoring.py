@@ -113,12 +113,12 @@ def traffic_monitoring(
             datetime.fromisoformat(cells[2].strip())
             lat, lon, speed = float(cells[3]), float(cells[4]), float(cells[5])
             int(cells[0])
-            int(cells[6])
+            bearing = int(cells[6])
         except ValueError:
             continue
         if integer:
             speed = float(int(speed))
-        if not (0 < speed < math.inf and south <= lat <= north and west <= lon <= east):
+        if not (0 < speed < math.inf and 0 <= bearing <= 360 and south <= lat <= north and west <= lon <= east):
             continue
         road = network.find(lat, lon)
         if road is None:

@@ -25,10 +25,11 @@ def statistics(
     found: list[tuple[Any, ...]] = []
     for line in inputs["lines"]:
         try:
-            value = float(line.decode().split(",")[place])
+            cells = line.decode().split(",")
+            value = float(cells[place])
         except (IndexError, ValueError):
             continue
-        if not isfinite(value):
+        if len(cells) != len(FIELDS) or not isfinite(value):
             continue
         count, minimum, maximum = count + 1, min(minimum, value), max(maximum, value)
         total += int(value) if value.is_integer() else Fraction(value)
