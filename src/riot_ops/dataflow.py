@@ -116,7 +116,9 @@ class Dataflow(Graph):
         Parameters
         ----------
         schema : pyarrow.Schema or mapping of name to type
-            Fields of the records; by default messages of text (``seq``, ``event_time``, ``payload``).
+            Fields of the records, with types of Arrow, its names for them, such as ``"int64"`` or
+            ``"decimal128(5, 2)"``, or types of Python; by default messages of text (``seq``, ``event_time``,
+            ``payload``).
             ``seq`` (never null) and ``ordinal`` are int64, ``event_time`` is a timestamp in microseconds, in UTC.
             Values of another type are cast if nothing is lost, see :mod:`riot_ops.ingest.step`.
         """

@@ -22,3 +22,26 @@ def test_types_of_python_declare_fields():
 def test_unsupported_type_of_a_field_is_refused_with_allowed_ones(kind):
     with pytest.raises(ConfigError, match=r"source 'in': the type of the field 'v' must be Arrow's, .*float, int, str"):
         source_node("in", {"v": kind})
+
+
+@pytest.mark.parametrize(
+    "dtype",
+    [
+        pa.decimal32(5, 2),
+        pa.decimal64(18, 0),
+        pa.decimal128(5, -2),
+        pa.decimal256(76, 38),
+        pa.list_(pa.decimal128(5, 2)),
+    ],
+)
+def test_decimal_is_declared_as_arrow_spells_it(dtype):
+    schema = source_node("in", {"v": str(dtype), "w": str(dtype).replace(", ", ",")}).schema
+    assert [schema.field(name).type for name in "vw"] == [dtype] * 2
+
+
+@pytest.mark.parametrize(
+    "text", ["decimal128(39, 2)", "decimal128(0, 0)", "decimal128(5)", "decimal(5, 2)", "decimal128"]
+)
+def test_misspelt_decimal_is_refused(text):
+    with pytest.raises(ConfigError, match=r"unknown type 'decimal.*'decimal128\(5, 2\)'"):
+        source_node("in", {"v": text})

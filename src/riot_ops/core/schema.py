@@ -335,8 +335,8 @@ def stream_schema(name: str | StreamSchema) -> StreamSchema:
 def arrow_type(text: str) -> pa.DataType:
     """Parse an Arrow type, as ``str(type)`` writes it.
 
-    >>> arrow_type("list<item: double>")
-    ListType(list<item: double>)
+    >>> arrow_type("list<item: double>"), arrow_type("decimal128(5, 2)")
+    (ListType(list<item: double>), Decimal128Type(decimal128(5, 2)))
     """
     zoned = re.fullmatch(r"timestamp\[(s|ms|us|ns), tz=([\w/+:-]+)\]", text)
     if zoned:
@@ -344,10 +344,11 @@ def arrow_type(text: str) -> pa.DataType:
     items = re.fullmatch(r"list<(?:item|element): (.+)>", text)
     if items:
         return pa.list_(arrow_type(items[1]))
+    decimal = re.fullmatch(r"(decimal(?:32|64|128|256))\((\d{1,3}), ?(-?\d{1,3})\)", text)
     try:
-        return pa.type_for_alias(text)
+        return getattr(pa, decimal[1])(int(decimal[2]), int(decimal[3])) if decimal else pa.type_for_alias(text)
     except ValueError:
         raise ConfigError(
             f"unknown type {text!r}; use Arrow's names, such as int64, double, string, "
-            "'timestamp[us, tz=UTC]' or 'list<item: double>'"
+            "'timestamp[us, tz=UTC]', 'decimal128(5, 2)' or 'list<item: double>'"
         ) from None
