@@ -363,7 +363,9 @@ def test_rows_of_another_encoding_are_rejected(tmp_path):
         {"seq": 0, "device": "Aé", "value": 1.0},
         {"seq": 2, "device": "€", "value": 3.0},
     ]
-    assert [(e["seq"], e["reason"]) for e in result.errors.to_pylist()] == [(1, "invalid_utf8")]
+    [error] = result.errors.to_pylist()
+    assert (error["seq"], error["reason"]) == (1, "invalid_encoding")
+    assert error["message"] == r"device = b'B\x81' (bytes) is not in the encoding cp1252"
     (tmp_path / "b.csv").write_bytes("device,value\nAé,1\n".encode("utf-16"))
     assert flow.run(ro.read(tmp_path / "b.csv", encoding="utf-16"))["rows"]["device"].to_pylist() == ["Aé"]
     (tmp_path / "c.csv").write_bytes("device,value\nAé,1\n".encode("utf-16")[:-1])
@@ -399,3 +401,20 @@ def test_decimal_epochs_are_exact_beside_any_other(unit, texts, micros, tmp_path
         path.write_text("at,n\n" + "".join(f"{text},{i}\n" for i, (text, _) in enumerate(rows)))
         found = flow.run(ro.read(path, time="at", time_unit=unit))["rows"].sort_by("n")
         assert found["event_time"].cast(pa.int64()).to_pylist() == [wanted for _, wanted in rows]
+
+
+def test_header_larger_than_a_block_is_read(tmp_path):
+    names = [f"c{i}_" + "x" * 1_500_000 for i in range(3)]
+    (tmp_path / "a.csv").write_text(f"{','.join(names)}\n1,2,3\n4,5,6\n")
+    source = ro.read(tmp_path / "a.csv")
+    assert [row[names[2]] for row in ran(source, dict.fromkeys(names, "int64"))[0]] == [3, 6]
+
+
+def test_number_of_another_encoding_is_rejected(tmp_path):
+    (tmp_path / "a.csv").write_bytes(b"device,value\nA,1,5\n".replace(b"1,5", b'"1,5"') + b'B,"2,\x81"\n')
+    source = ro.read(tmp_path / "a.csv", encoding="cp1252", decimal=",")
+    good, errors = ran(source, {"device": "string", "value": "double"})
+    assert [row["value"] for row in good] == [1.5]
+    assert [e[:3] for e in errors] == [
+        (1, "invalid_encoding", r"value = b'2,\x81' (bytes) is not in the encoding cp1252")
+    ]

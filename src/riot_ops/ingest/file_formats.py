@@ -27,6 +27,7 @@ from riot_ops.ingest.notation import UTC_MICROS, Notation
 from riot_ops.ingest.step import REJECTED, from_records, mark_rejected
 from riot_ops.ingest.tables import MAX_BATCH_RECORDS, check_names
 from riot_ops.kernels.text.encodings import is_utf8_codec
+from riot_ops.kernels.text.strings import non_utf8
 
 __all__ = ["CSVFormat", "FileFormat", "JSONLinesFormat", "ParquetFormat", "naming_file"]
 
@@ -251,6 +252,9 @@ class CSVFormat(FileFormat):
             columns = []
             for name, column in zip(batch.schema.names, batch.columns, strict=True):
                 dtype = self._dtype(name)
+                if name != REJECTED and not is_utf8_codec(self.encoding):
+                    for i, problem in _check_encoding(column, self.encoding).items():
+                        problems.setdefault(i, problem._replace(text=f"{name} {problem.text}"))
                 if name != REJECTED and not dtype.equals(pa.string()):
                     column, wrong = self.notation.convert(column, dtype)
                     for i, problem in wrong.items():
@@ -322,11 +326,31 @@ class CSVFormat(FileFormat):
 
 def _larger_block(block: int, error: pa.ArrowInvalid) -> int:
     """Return the next size of blocks after one that a row did not fit into; other errors are raised."""
-    if "straddling object" not in str(error):
+    header = "Empty CSV file or block" in str(error)  # a header that does not fit, or an empty file
+    if not header and "straddling object" not in str(error):
+        raise error
+    if header and block >= MAX_ROW_BYTES:
         raise error
     if block >= MAX_ROW_BYTES:
         raise pa.ArrowInvalid(f"a row has more than {MAX_ROW_BYTES >> 20} MiB, or lacks a closing quote") from None
     return min(4 * block, MAX_ROW_BYTES)
+
+
+def _check_encoding(column: pa.Array, encoding: str) -> dict[int, Problem]:
+    """Find the values that could not be decoded, in which a :class:`_Recoder` leaves surrogates."""
+    raw = column.cast(pa.large_binary())
+    found = np.flatnonzero(non_utf8(raw)).tolist()
+    originals = (_encode(raw[i].as_py().decode("utf-8", "surrogatepass"), encoding) for i in found)
+    texts = (f"= {value_text(original)} is not in the encoding {encoding}" for original in originals)
+    return {i: Problem("invalid_encoding", text) for i, text in zip(found, texts, strict=True)}
+
+
+def _encode(text: str, encoding: str) -> bytes | str:
+    """Return the bytes from which a text was decoded; the text if its codec cannot encode what it decodes."""
+    try:
+        return text.encode(encoding, "surrogateescape")
+    except UnicodeError:
+        return text
 
 
 def _empty(schema: pa.Schema) -> pa.RecordBatch:
