@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import time
+
 import pytest
 
 import riot_ops as ro
@@ -96,3 +99,103 @@ def test_shared_subscription_delivers_each_message_to_one_member(url, tmp_path, 
     assert "y" in received("b")
     for source in sources.values():
         source.close()
+
+
+def test_poll_lists_only_parts_that_may_have_changed(url, monkeypatch):
+    broker, hour = FolderBroker(url), 3600 * 10**9
+    now = time.time_ns()
+    for i in range(200):
+        with monkeypatch.context() as at:
+            at.setattr(time, "time_ns", lambda i=i: now - (i + 1) * hour)
+            broker.publish([PublishedMessage("a", b"%d" % i)])
+    for part in broker.parts():
+        os.utime(broker.folder / part, ns=(now - hour, now - hour))
+    session = broker.session("me", ["a"])
+    assert payloads(session) == []  # lists everything once
+    listed = []
+    names_of = broker.names_of
+    monkeypatch.setattr(broker, "names_of", lambda part: listed.append(part) or names_of(part))
+    for i in range(5):
+        broker.publish([PublishedMessage("a", b"new %d" % i)])
+        assert payloads(session) == [b"new %d" % i]
+        session.done()
+    assert len(set(listed)) <= 2 and len(listed) <= 10  # the steps of 10 s in which the messages were published
+
+
+def test_message_in_a_quiet_part_arrives_with_the_next_visit(url, monkeypatch):
+    broker, now = FolderBroker(url), time.time_ns()
+    old = now - 3600 * 10**9
+
+    def publish_late(payload):
+        with monkeypatch.context() as at:
+            at.setattr(time, "time_ns", lambda: old)
+            broker.publish([PublishedMessage("a", payload)])
+
+    publish_late(b"1")
+    (part,) = broker.parts()
+    os.utime(broker.folder / part, ns=(old, old))
+    session = broker.session("me", ["a"])
+    assert payloads(session) == []
+    publish_late(b"2")
+    later = time.time() + 2
+    monkeypatch.setattr(time, "time", lambda: later)
+    assert payloads(session) == [b"2"]
+
+
+def test_acknowledgement_appends_to_the_session_file(url, monkeypatch):
+    broker = FolderBroker(url)
+    for i in range(100):
+        broker.publish([PublishedMessage("a", b"%d" % i)])
+    session = broker.session("me", ["a"])
+    (file,) = (broker.folder / "sessions").iterdir()
+    begun, before = file.stat().st_ino, file.read_bytes()
+    broker.publish([PublishedMessage("a", b"new")])
+    assert payloads(session) == [b"new"]
+    session.done()
+    assert file.stat().st_ino == begun  # not replaced
+    assert file.read_bytes() == before + f"{broker.names()[-1]}\n".encode()
+
+
+@pytest.mark.parametrize("kept", [1, 40, -1])
+def test_partly_written_acknowledgement_is_delivered_again(url, kept):
+    broker = FolderBroker(url)
+    session = broker.session("me", ["a"])
+    (file,) = (broker.folder / "sessions").iterdir()
+    broker.publish([PublishedMessage("a", b"1")])
+    assert payloads(session) == [b"1"]
+    session.done()
+    file.write_bytes(file.read_bytes()[:kept])
+    again = broker.session("me", ["a"])
+    assert payloads(again) == [b"1"]
+    again.done()
+    assert payloads(broker.session("me", ["a"])) == []
+
+
+def test_session_outlives_the_deletion_of_its_folder(url):
+    broker = FolderBroker(url)
+    session = broker.session("me", ["a"])
+    broker.publish([PublishedMessage("a", b"1")])
+    assert payloads(session) == [b"1"]
+    for file in [*broker.folder.glob("sessions/*"), *(broker.folder / name for name in broker.names())]:
+        file.unlink()
+    assert payloads(session) == []
+    broker.publish([PublishedMessage("a", b"2")])
+    assert payloads(session) == [b"2"]
+    session.done()
+    assert payloads(broker.session("me", ["a"])) == []
+
+
+def test_files_without_messages_for_a_session_are_read_once(url, monkeypatch):
+    broker = FolderBroker(url)
+    session = broker.session("me", ["a"])
+    read, files = broker.read, []
+    monkeypatch.setattr(broker, "read", lambda name: files.append(name) or read(name))
+    broker.publish([PublishedMessage("b", b"1")])
+    assert payloads(session) == payloads(session) == []
+    broker.publish([PublishedMessage("a", b"2")])
+    assert payloads(session) == payloads(session) == [b"2"]  # again until done() is called
+    session.done()
+    first, second = broker.names()
+    assert files == [first, second, second]
+    assert payloads(broker.session("me", ["a"])) == []
+    assert files == [first, second, second]

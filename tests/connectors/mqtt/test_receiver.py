@@ -74,7 +74,7 @@ def test_settled_folder_is_not_listed(tmp_path, monkeypatch):
     now = [time.time() + 10]
     monkeypatch.setattr(time, "time", lambda: now[0])
     assert session.next() == []  # the last change is old now
-    listings = counted(monkeypatch, FolderBroker, "names")
+    listings = counted(monkeypatch, FolderBroker, "names_of")
     for _ in range(9):
         now[0] += 0.1
         assert session.next() == []
