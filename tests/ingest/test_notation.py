@@ -265,6 +265,9 @@ def test_folders_of_other_fields_are_refused_by_name(tmp_path):
     ("options", "text"),
     [
         ({"decimal": ";"}, r"decimal must be '\.' or ',', got ';'"),
+        ({"thousands": "."}, r"thousands must be one character .*, got '\.'"),
+        ({"thousands": "7"}, r"thousands must be one character .*, got '7'"),
+        ({"thousands": ""}, r"thousands must be one character .*, got ''"),
         ({"tz": "Mars/Base"}, "tz must be the IANA name of a time zone, got 'Mars/Base'"),
         ({"ambiguous": "latest"}, "ambiguous is for local times; give their tz as well"),
         ({"ambiguous": "first", "tz": "UTC"}, "ambiguous must be 'reject', 'earliest' or 'latest', got 'first'"),
@@ -282,9 +285,48 @@ def test_wrong_options_are_refused(export, options, text):
 
 @pytest.mark.parametrize(
     ("option", "value"),
-    [("decimal", ","), ("tz", "UTC"), ("time_format", "%d"), ("skip", 1), ("comment", "#"), ("quoted_missing", True)],
+    [
+        ("decimal", ","),
+        ("thousands", " "),
+        ("tz", "UTC"),
+        ("time_format", "%d"),
+        ("skip", 1),
+        ("comment", "#"),
+        ("quoted_missing", True),
+    ],
 )
 def test_options_of_csv_are_refused_for_other_formats(tmp_path, option, value):
     (tmp_path / "x.jsonl").write_text('{"n": 1}\n')
     with pytest.raises(ConfigError, match=f"{option} applies to CSV only, the files are jsonl"):
         ro.read(tmp_path / "x.jsonl", **{option: value})
+
+
+@pytest.mark.parametrize(("thousands", "decimal"), [(".", ","), (",", "."), (" ", ","), ("'", ".")])
+def test_separated_thousands_are_read_as_pandas_does(thousands, decimal, tmp_path):
+    lines = ["1,234;1,234.5", "12;0.5", "-1,234,567;-12,345.25", "1,23,456;1,000e2", "7;7"]
+    text = "\n".join(["n;x", *lines, ""]).translate({ord(","): thousands, ord("."): decimal})
+    path = tmp_path / "a.csv"
+    path.write_text(text)
+    source = ro.read(path, delimiter=";", decimal=decimal, thousands=thousands)
+    assert source.schema.field("n").type == pa.int64()
+    rows, errors = read_back(path, source.schema, delimiter=";", decimal=decimal, thousands=thousands)
+    wanted = pd.read_csv(path, sep=";", decimal=decimal, thousands=thousands)
+    assert errors == []
+    assert [(row["n"], row["x"]) for row in rows] == list(wanted.itertuples(index=False, name=None))
+
+
+@pytest.mark.parametrize(
+    "cell", ["1.5", "1.2345", ".123", "123.", "0.123", "1..234", "1234.567", "1,5.000", "1.234,5.6"]
+)
+def test_misplaced_separators_of_thousands_are_rejected(cell, tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text(f"n;x\n1.234;2,5\n1;{cell}\n")
+    schema = pa.schema([("n", pa.int32()), ("x", pa.decimal128(9, 1))])
+    rows, errors = read_back(path, schema, delimiter=";", decimal=",", thousands=".")
+    assert [row["n"] for row in rows] == [1234]
+    assert len(errors) == 1
+
+
+def test_no_break_space_may_separate_thousands():
+    column, problems = Notation(decimal=",", thousands="\u00a0").convert(pa.array(["1\u00a0234,5", None]), pa.float64())
+    assert (column.to_pylist(), problems) == ([1234.5, None], {})

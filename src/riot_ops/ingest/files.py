@@ -50,6 +50,7 @@ def read(
     skip: int = 0,
     comment: str | None = None,
     decimal: Literal[".", ","] = ".",
+    thousands: str | None = None,
     time_format: str | None = None,
     tz: str | None = None,
     ambiguous: Ambiguous = "reject",
@@ -91,6 +92,9 @@ def read(
     decimal : "." or ",", default "."
         Decimal mark of CSV cells that are declared as floating-point or decimal numbers. With a comma, a cell with a
         point is rejected.
+    thousands : str, optional
+        Separator of thousands, such as ".", in CSV cells that are declared as numbers: one character, between groups of
+        two or three digits, the last one of three. A cell with it at another place is rejected.
     time_format : str, optional
         Format of times and dates in CSV, as for :meth:`datetime.datetime.strptime`: ``"%d.%m.%Y %H:%M"``. By default
         ISO 8601.
@@ -143,6 +147,7 @@ def read(
         skip=skip,
         comment=comment,
         decimal=decimal,
+        thousands=thousands,
         time_format=time_format,
         tz=tz,
         ambiguous=ambiguous,
@@ -163,6 +168,7 @@ def file_format(
     skip: int = 0,
     comment: str | None = None,
     decimal: Literal[".", ","] = ".",
+    thousands: str | None = None,
     time_format: str | None = None,
     tz: str | None = None,
     ambiguous: Ambiguous = "reject",
@@ -186,6 +192,7 @@ def file_format(
         ("skip", skip, 0),
         ("comment", comment, None),
         ("decimal", decimal, "."),
+        ("thousands", thousands, None),
         ("time_format", time_format, None),
         ("tz", tz, None),
         ("ambiguous", ambiguous, "reject"),
@@ -206,7 +213,7 @@ def file_format(
         delimiter,
         tuple(missing),
         encoding,
-        Notation(decimal, time_format, tz, ambiguous),
+        Notation(decimal, time_format, tz, ambiguous, thousands),
         quoted_missing,
         skip,
         comment,

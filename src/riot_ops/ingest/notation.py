@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from typing import Any, Literal
@@ -40,16 +41,27 @@ class Notation:
         Time zone of times without one, by its IANA name; by default UTC.
     ambiguous : "reject", "earliest" or "latest"
         Meaning of a local time that occurs twice, when clocks are set back. A time that does not occur is rejected.
+    thousands : str, optional
+        Separator of the digits of a number in groups of two or three, the last one of three.
     """
 
     decimal: str = "."
     time_format: str | None = None
     tz: str | None = None
     ambiguous: Ambiguous = "reject"
+    thousands: str | None = None
 
     def __post_init__(self) -> None:
         if self.decimal not in (".", ","):
             raise ConfigError(f"decimal must be '.' or ',', got {self.decimal!r}")
+        mark = self.thousands
+        if mark is not None and (
+            not isinstance(mark, str) or len(mark) != 1 or mark.isalnum() or mark in f'+-"\r\n{self.decimal}'
+        ):
+            raise ConfigError(
+                f"thousands must be one character other than a letter, a digit, a sign, a quote, a line break and the "
+                f"decimal mark, got {mark!r}"
+            )
         if self.ambiguous not in ("reject", "earliest", "latest"):
             raise ConfigError(f"ambiguous must be 'reject', 'earliest' or 'latest', got {self.ambiguous!r}")
         if self.ambiguous != "reject" and self.tz is None:
@@ -75,7 +87,10 @@ class Notation:
             return self.time_format is not None or (self.tz is not None and dtype.tz is not None)
         if types.is_date(dtype):
             return self.time_format is not None
-        return self.decimal != "." and (types.is_floating(dtype) or types.is_decimal(dtype))
+        fractional = types.is_floating(dtype) or types.is_decimal(dtype)
+        return (self.decimal != "." and fractional) or (
+            self.thousands is not None and (fractional or types.is_integer(dtype))
+        )
 
     def convert(self, text: pa.Array, dtype: pa.DataType) -> tuple[pa.Array, Problems]:
         """Convert texts to a type that it concerns; those that cannot be converted are null and have a problem."""
@@ -83,9 +98,21 @@ class Notation:
         if types.is_temporal(dtype):
             result, problems = self._times(text, dtype)
             return result, {**_problems(given, result, dtype), **problems}
-        plain = pc.if_else(pc.match_substring(text, "."), pa.scalar(None, text.type), text)
-        result = cast_or_null(pc.replace_substring(plain, ",", "."), dtype)
+        text = self._without_thousands(text)
+        if self.decimal == ",":
+            text = pc.if_else(pc.match_substring(text, "."), pa.scalar(None, text.type), text)
+            text = pc.replace_substring(text, ",", ".")
+        result = cast_or_null(text, dtype)
         return result, _problems(given, result, dtype)
+
+    def _without_thousands(self, text: pa.Array) -> pa.Array:
+        """Return numbers without separators of thousands; null where these are at other places than between groups."""
+        if self.thousands is None:
+            return text
+        mark, point = re.escape(self.thousands), re.escape(self.decimal)
+        number = rf"^\s*[+-]?[1-9]\d{{0,2}}(?:{mark}\d{{2,3}})*{mark}\d{{3}}(?:{point}\d*)?(?:[eE][+-]?\d+)?\s*$"
+        wrong = pc.and_not(pc.match_substring(text, self.thousands), pc.match_substring_regex(text, number))
+        return pc.replace_substring(pc.if_else(wrong, pa.scalar(None, text.type), text), self.thousands, "")
 
     def _times(self, text: pa.Array, dtype: pa.DataType) -> tuple[pa.Array, Problems]:
         trimmed = pc.utf8_trim_whitespace(text)
