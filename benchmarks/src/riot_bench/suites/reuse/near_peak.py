@@ -30,7 +30,7 @@ BATCH, MAX_LAG_S = 5000, 0.5
 #: Messages of each source in the batch that gives the first guess of a search, and the share of its rate.
 BURST, FIRST = 500, 0.6
 #: Seconds of a trial and precision of the search (full and quick form), and maximum seconds of a search.
-TRIAL_S, PRECISION, SEARCH_S = (10.0, 0.75), (1.05, 1.25), (150.0, 1.2)
+TRIAL_S, PRECISION, SEARCH_S = (10.0, 0.75), (1.05, 1.25), (120.0, 1.2)
 #: Failed trials after which a rate counts as not sustained (full and quick form).
 ATTEMPTS = 2, 1
 #: Dataflows that are removed and submitted again, and seconds between two actions (full and quick form).
@@ -150,8 +150,11 @@ class Turns:
         self._due = time.monotonic() + TURN_S
 
     def run(self, seconds: float) -> None:
-        """Run as many turns as are due in some seconds."""
+        """Run as many turns as are due in some seconds, or fewer if they take longer: a backlog would grow."""
+        limit = time.monotonic() + seconds + MAX_LAG_S
         for _ in range(round(seconds / TURN_S)):
+            if time.monotonic() > limit:
+                return
             time.sleep(max(0.0, self._due - time.monotonic()))
             self._side.turn()
             self._due = max(self._due + TURN_S, time.monotonic())
