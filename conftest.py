@@ -21,9 +21,14 @@ settings.register_profile("search", settings.get_profile("default"), max_example
 settings.register_profile(
     "mutants", settings.get_profile("default"), max_examples=60, phases=(Phase.explicit, Phase.generate)
 )
-# Java code that runs for seconds does not repay a second compiler; Spark's launcher reads this variable
-os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "default")
+# Java code that runs for seconds repays neither a second compiler nor, for some rows, Spark's own generated code, which
+# `make test-all` has; Spark's launcher reads this variable
+JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+if PROFILE != "search":
+    JAVA_OPTIONS += " -Dspark.sql.codegen.wholeStage=false -Dspark.sql.codegen.factoryMode=NO_CODEGEN"
+os.environ.setdefault("SPARK_SUBMIT_OPTS", JAVA_OPTIONS)
+settings.load_profile(PROFILE)
 
 
 @pytest.hookimpl(optionalhook=True)

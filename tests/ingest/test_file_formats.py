@@ -61,7 +61,7 @@ def test_row_of_csv_beyond_the_limit_is_refused_by_name(tmp_path, monkeypatch):
 
 @pytest.mark.long
 def test_cost_grows_with_the_fields_and_not_with_their_square(tmp_path):
-    names = [f"f{i}" for i in range(4000)]
+    names = [f"f{i}" for i in range(2000)]
     records = [dict.fromkeys(names, 1.0)] * 3
     table = pa.Table.from_pylist(records)
     parquet.write_table(table, tmp_path / "wide.parquet")
@@ -75,4 +75,4 @@ def test_cost_grows_with_the_fields_and_not_with_their_square(tmp_path):
     for data in (records, table, pd.DataFrame(records), iter(records), *files):
         start = process_time()
         assert flow.run(data).errors.num_rows == 0
-        assert process_time() - start < 3, data  # with the square of the fields it takes many seconds
+        assert process_time() - start < 1.5, data  # with the square of the fields it takes many seconds

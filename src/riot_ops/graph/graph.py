@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import re
 from collections import Counter
 from collections.abc import Set
@@ -56,6 +57,7 @@ class Graph:
         self.ordinals = ordinals
         self.nodes: dict[str, Node] = {}
         self.edges: list[Edge] = []
+        self._checked: tuple[list[Node | Edge], dict[str, pa.Schema]] = ([], {})
 
     def add_node(self, node: Node) -> None:
         """Add a node without edges."""
@@ -145,8 +147,12 @@ class Graph:
 
     def schemas(self) -> dict[str, pa.Schema]:
         """Return the schema of each stream by node id; raises if the dataflow is not valid."""
-        self.validate()
-        return self.infer_schemas([])
+        parts: list[Node | Edge] = [*self.nodes.values(), *self.edges]  # immutable, each of them
+        checked, schemas = self._checked
+        if not parts or len(parts) != len(checked) or not all(map(operator.is_, parts, checked)):
+            schemas = self._validated_schemas()
+            self._checked = parts, schemas
+        return dict(schemas)
 
     def result_schemas(self) -> dict[str, pa.Schema]:
         """Return the schema of each stream as sinks and users get it."""
@@ -210,7 +216,11 @@ class Graph:
 
     def validate(self) -> None:
         """Raise one :class:`ConfigError` that lists all problems; return if there are none."""
+        self.schemas()
+
+    def _validated_schemas(self) -> dict[str, pa.Schema]:
         problems: list[str] = []
+        schemas: dict[str, pa.Schema] = {}
         for edge in self.edges:
             for end in (edge.source, edge.target):
                 if end not in self.nodes:
@@ -238,11 +248,12 @@ class Graph:
         if not self.nodes_of_kind("source"):
             problems.append("there is no source")
         try:
-            self.infer_schemas(problems)
+            schemas = self.infer_schemas(problems)
         except ConfigError as error:
             problems.append(str(error))
         if problems:
             raise ConfigError(f"the dataflow {self.name!r} is not valid:\n  - " + "\n  - ".join(problems))
+        return schemas
 
 
 def _agree(spreads: list[Distribution]) -> bool:

@@ -18,19 +18,22 @@ import tempfile
 import threading
 import types
 import warnings
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Generic, ParamSpec, TypeVar, overload
 
 import numpy as np
 
-__all__ = ["Kernel", "compile_uncached", "kernel"]
+__all__ = ["KERNELS", "Kernel", "compile_uncached", "kernel"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 #: Guards compilation: numba takes the cache directory of a function from a global setting.
 _LOCK = threading.RLock()
+#: All kernels of this process.
+KERNELS: weakref.WeakSet[Kernel[..., Any]] = weakref.WeakSet()
 
 
 class Kernel(Generic[P, R]):
@@ -43,6 +46,7 @@ class Kernel(Generic[P, R]):
         self.numba = numba
         self._compiled: Any = None
         self._inlined: Any = None
+        KERNELS.add(self)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         if self._compiled is None:

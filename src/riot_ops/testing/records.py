@@ -35,7 +35,7 @@ __all__ = [
     "check_wrong_type",
 ]
 
-SOME_RECORDS = 1_000
+SOME_RECORDS = 300
 
 
 def check_missing_and_bad_values(case: Case) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import pickle
 import struct
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -14,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from riot_ops.kernels.jit import Kernel
+from riot_ops.kernels.jit import KERNELS
 from riot_ops.runtime.session import Session
 from riot_ops.task import Case, KeyedTask, Task
 
@@ -170,11 +169,7 @@ def uncompiled() -> Iterator[None]:
     >>> rows
     [{'value': 0.0}]
     """
-    kernels: dict[int, Kernel[..., Any]] = {}
-    for name, module in list(sys.modules.items()):
-        if name.partition(".")[0] != "numba":
-            kernels.update((id(v), v) for v in list(vars(module).values()) if isinstance(v, Kernel))
-    compiled = [(k, k._compiled) for k in kernels.values()]  # noqa: SLF001 (the kit of the same package)
+    compiled = [(kernel, kernel._compiled) for kernel in list(KERNELS)]  # noqa: SLF001 (the kit of the same package)
     try:
         for one, _ in compiled:
             one._compiled = one.python  # noqa: SLF001

@@ -53,7 +53,8 @@ class Gated(WrappedSource):
         if not self.gate.exists():
             return start
         if (rows := self._rows()) is not None:
-            limit = min(rows - start["row"], rows if limit is None else limit)
+            (begun,) = start.values()  # rows, messages
+            limit = min(rows - begun, rows if limit is None else limit)
         return self.source.latest(start, limit)
 
     def finished(self, offset: Offset) -> bool:

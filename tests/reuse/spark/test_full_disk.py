@@ -112,7 +112,7 @@ def summary(manager):
 @pytest.mark.parametrize("blocking", [None, "bob"])
 @pytest.mark.parametrize("name", ["ada", "bob", "cyd"])
 def test_removal_is_complete_despite_refused_writes(tmp_path, monkeypatch, name, blocking, times):
-    for number in itertools.count(1, stride(2 if times == 1 else 3)):
+    for number in itertools.count(1, stride(4 if times == 1 else 6)):
         place = tmp_path / str(number)
         place.mkdir()
         manager, sinks = filled_manager(place, blocking)
@@ -136,7 +136,7 @@ def test_removal_is_complete_despite_refused_writes(tmp_path, monkeypatch, name,
 @pytest.mark.parametrize("back", [False, True], ids=["pause", "resume"])
 def test_pause_is_complete_or_undone_after_refused_writes(tmp_path, monkeypatch, name, back):
     action = operator.attrgetter("resume" if back else "pause")
-    for number in itertools.count(1, stride(2)):
+    for number in itertools.count(1, stride(4)):
         place = tmp_path / str(number)
         place.mkdir()
         manager, sinks = filled_manager(place)
@@ -160,7 +160,7 @@ def test_pause_is_complete_or_undone_after_refused_writes(tmp_path, monkeypatch,
 @pytest.mark.parametrize("times", [1, 100], ids=["once", "and later ones"])
 @pytest.mark.parametrize(("name", "join"), [("ada", False), ("bob", False), ("bob", True), ("cyd", True)])
 def test_submission_is_complete_or_undone_after_refused_writes(tmp_path, monkeypatch, name, join, times):
-    for number in itertools.count(1, stride(2 if times == 1 else 3)):
+    for number in itertools.count(1, stride(4 if times == 1 else 6)):
         place = tmp_path / str(number)
         place.mkdir()
         manager, source, sinks = empty_manager(place, join=join)
@@ -187,7 +187,7 @@ def test_submission_is_complete_or_undone_after_refused_writes(tmp_path, monkeyp
 @pytest.mark.long
 @pytest.mark.parametrize("times", [1, 100], ids=["once", "and later ones"])
 def test_defragmentation_is_complete_or_undone_after_refused_writes(tmp_path, monkeypatch, times):
-    for number in itertools.count(1, stride(3 if times == 1 else 5)):
+    for number in itertools.count(1, stride(6 if times == 1 else 9)):
         place = tmp_path / str(number)
         place.mkdir()
         manager, source, sinks = empty_manager(place)

@@ -29,7 +29,7 @@ from tests.reuse.spark.test_partitions import Scenario
 pytestmark = pytest.mark.spark
 
 KEY = ("sensor_id", "obs_type")
-MESSAGES = 4000
+MESSAGES = 1600
 
 
 def dataflow(name, *tasks):
@@ -78,7 +78,7 @@ def test_actions_do_not_wait_for_the_trigger(spark, tmp_path):
 
 
 def test_steps_before_a_merge_are_shared_and_equal_a_naive_merge(spark, tmp_path):
-    backend = SparkBackend(spark, tmp_path / "back", max_records=25)
+    backend = SparkBackend(spark, tmp_path / "back")
     manager = ReuseManager(backend)
     flows = {
         "ada": merging.apart("ada", "north"),
@@ -113,12 +113,13 @@ def test_dataflows_start_and_end_while_queries_run(spark, tmp_path):  # P15
     for name in ("ada", "bob"):
         first[name] = manager.submit(flows[name], source, sinks[name]).first
     assert first == {"ada": {"city": 0}, "bob": {"city": 0}}
-    (tmp_path / "gate").touch()
+    source.open(800)
     late = manager.submit(flows["cyd"], source, sinks["cyd"])
     assert set(late.reused) == {"city", "parse", "kept"}
     while not backend.stats()["rows"]["bob"]:
         time.sleep(0.05)
     assert manager.remove("ada").stopped
+    source.open()
     assert backend.wait(90)
     alone = {name: flow.run(CitySource(90, messages=MESSAGES)) for name, flow in flows.items()}
     assert rows(Got(sinks["bob"]), "t1") == rows(alone["bob"], "t1")
@@ -144,13 +145,13 @@ def test_three_queries_are_merged(spark, tmp_path):  # P18
     sinks = {name: ro.MemorySink() for name in flows}
     for name, flow in flows.items():
         manager.submit(flow, source, sinks[name])
-    (tmp_path / "gate").touch()
+    source.open(400)
     while not backend.stats()["rows"]["bob"]:
         time.sleep(0.05)
     manager.defragment()
     stats = backend.stats()
     assert stats["queries"] == stats["fragments"] == 1
-    assert 0 < stats["records"]["city.0"] < MESSAGES, "the source had ended before the merge"
+    source.open()
     assert backend.wait(90)
     for (name, flow), last in zip(flows.items(), ("t0", "t1", "t0"), strict=True):
         assert rows(Got(sinks[name]), last) == rows(flow.run(CitySource(90, messages=MESSAGES)), last)
@@ -179,7 +180,7 @@ def test_workers_are_killed_at_random_moments(spark, tmp_path):  # P15
     sinks = {name: ro.ParquetSink(tmp_path / name) for name in flows}
     for name in ("ada", "bob"):
         manager.submit(flows[name], source, sinks[name])
-    (tmp_path / "gate").touch()
+    source.open(800)
     late = manager.submit(flows["cyd"], source, sinks["cyd"]).first["city"]
     killed = 0
     while killed < 2 and backend.stats()["records"].get("city.0", 0) < MESSAGES:

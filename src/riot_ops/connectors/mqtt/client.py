@@ -38,6 +38,8 @@ PASSWORD = "RIOT_OPS_MQTT_PASSWORD"  # noqa: S105 (the name of a variable)
 
 #: Timeout of one response while connecting.
 RESPONSE_TIMEOUT_S = 10.0
+#: Longest wait for the broker to close the connection: closing a socket before may lose acknowledgements.
+CLOSE_WAIT_S = 5.0
 
 #: Reason codes of transient refusals: the broker is unavailable, busy, shutting down, over a quota or a rate.
 TRANSIENT_CODES = {0x03, 0x80, 0x83, 0x88, 0x89, 0x8B, 0x97, 0x9F}
@@ -476,7 +478,7 @@ class PahoLink:
         self._closing = True
         if self.is_connected:
             self.client.disconnect()
-            until = time.monotonic() + 1.0
+            until = time.monotonic() + CLOSE_WAIT_S
             while self.client.socket() is not None and time.monotonic() < until:
                 self.wait(0.05)
         self.drop()
