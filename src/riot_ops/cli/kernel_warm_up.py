@@ -11,6 +11,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 import pyarrow as pa
 
 from riot_ops.core.errors import ConfigError, RiotError
+from riot_ops.core.interrupts import defer_interrupt
 from riot_ops.core.source import Source
 from riot_ops.dataflows.applications import APPLICATIONS, RIOTBENCH, application
 from riot_ops.runtime.session import Session
@@ -82,7 +83,9 @@ def warm(
     ignore = (signal.SIGINT, signal.SIG_IGN)
     with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), signal.signal, ignore) as pool:
         try:
-            pending = {pool.submit(warm_unit, unit): unit for unit in units}
+            with defer_interrupt() as check:  # a worker interrupted while it starts would print a traceback
+                pending = {pool.submit(warm_unit, unit): unit for unit in units}
+            check()
             for done, future in enumerate(as_completed(pending), 1):
                 unit = pending[future]
                 error = future.result()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 
 import pytest
@@ -74,4 +75,4 @@ def test_measures_of_both_kinds_of_ends(monkeypatch):
     }
     assert found["x/mqtt/cpu-reduction"].published == 0.51
     assert found["x/discard/cpu-reduction"].against.endswith("3 messages per stream and action")
-    assert all(one.value < 1 for one in found.values())
+    assert all(math.isfinite(one.value) for one in found.values())

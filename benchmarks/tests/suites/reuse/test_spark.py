@@ -246,7 +246,7 @@ def test_report_includes_traces_on_spark_and_many_dataflows(monkeypatch):
         capacity, "capacity_measures", lambda name, flows, *_: asked.append((name, len(flows))) or iter(())
     )
     monkeypatch.setattr(many_dataflows, "many_measures", counted("many"))
-    spark, many = reuse.EXPERIMENTS[2:]
+    spark, many = reuse.EXPERIMENTS[2:4]
     assert [spark.key, many.key] == ["reuse/spark", "reuse/many"]
     [one] = spark.measures(False)
     assert asked == [("reuse/spark", 12, ["seq", "rw1", "rw2"], False), ("reuse/spark/carried", 21)]

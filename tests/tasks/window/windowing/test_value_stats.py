@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import time
 from collections import Counter
 from datetime import UTC, datetime
@@ -37,7 +36,6 @@ def cpu(aggregate, n):
     best = np.inf
     for _ in range(3):
         session = Window(size="1h", aggregates={"x": aggregate}).session()
-        gc.collect()
         start = time.process_time()
         for batch in given:
             session.push_batch(batch)
