@@ -1,9 +1,11 @@
 """Neptune's staircase on Spark with an adaptive limit: every message is delivered once, at each step."""
 
+import pytest
 from riot_bench.suites.neptune import backpressure_spark
 from riot_bench.suites.neptune.backpressure_spark import LEVELS, SettledStep, run_adaptive_staircase
 
 
+@pytest.mark.slow  # a search on Spark
 def test_staircase_with_a_target_duration(spark, monkeypatch):
     """A target that no micro-batch reaches, even on a busy machine: the limit keeps its initial value."""
     monkeypatch.setattr(backpressure_spark, "messages_per_step", lambda *_: [10] * len(LEVELS))

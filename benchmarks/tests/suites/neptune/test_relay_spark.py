@@ -2,12 +2,14 @@
 
 from types import SimpleNamespace
 
+import pytest
 from riot_bench.suites.neptune import relay_spark
 from riot_bench.suites.neptune import suite as neptune
 from riot_bench.suites.neptune.relay_spark import relay_measures
 from riot_bench.suites.neptune.thesis import THROUGHPUT
 
 
+@pytest.mark.slow  # a measurement on Spark; the test below has its rules
 def test_relay_over_a_shuffle(spark):
     found = {m.measure: m for m in relay_measures(spark, 50, 2, 100_000, (1024,), 10_000)}
     at = "neptune/relay/spark/50B"

@@ -7,6 +7,7 @@ from riot_bench.suites.streambench import recipients as streambench_recipients
 
 
 @pytest.mark.spark
+@pytest.mark.slow  # a measurement on Spark
 def test_recipients_on_spark(alone: None) -> None:
     sizes = streambench_recipients.Sizes(80, 1, ("identity", "grep"), 60.0)
     found = {m.measure: m for m in streambench_recipients.recipients(True, ["grep"], 2.0, sizes)}
