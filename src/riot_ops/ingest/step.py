@@ -118,25 +118,26 @@ class IngestStep:
 
     def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
         """Return the valid records with the declared schema; reject the others through ``dead``."""
-        unnumbered = self._unnumbered(batch)
-        batch = self._renumbered(batch)
-        whole, rejected = batch, None
-        if not batch.schema.equals(self.schema):
+        unnumbered: Problems = {}
+        if self._has_own_numbers(batch):
+            unnumbered, batch = self._unnumbered(batch), self._renumbered(batch)
+        whole, rejected, declared = batch, None, batch.schema.equals(self.schema)
+        if not declared:
             whole, batch = batch, self._selected(batch)
             if REJECTED in whole.schema.names:
                 notes, whole = whole.column(REJECTED), whole.drop_columns([REJECTED])
                 rejected = _reject_marked(whole, notes, dead)
-        columns: list[pa.Array] = []
+        columns: list[pa.Array] = batch.columns
         problems: Problems = unnumbered
-        for column, field in zip(batch.columns, self.schema, strict=True):
-            if not column.type.equals(field.type):
-                column, wrong = cast(column, field.type)
+        for i, field in () if declared else enumerate(self.schema):
+            if not columns[i].type.equals(field.type):
+                columns[i], wrong = cast(columns[i], field.type)
                 _add_problems(problems, field.name, wrong)
-            columns.append(column)
         for place, check in self._checks:
-            _add_problems(problems, self.schema.names[place], check(columns[place]))
+            if wrong := check(columns[place]):
+                _add_problems(problems, self.schema.names[place], wrong)
         if rejected is None and not problems:
-            return batch if batch.schema.equals(self.schema) else self._batch(columns)
+            return batch if declared else self._batch(columns)
         keep = np.ones(batch.num_rows, np.bool_) if rejected is None else ~rejected
         _reject(whole, {i: p for i, p in sorted(problems.items()) if keep[i]}, dead)
         keep[list(problems)] = False
@@ -158,19 +159,17 @@ class IngestStep:
 
     def _has_own_numbers(self, batch: pa.RecordBatch) -> bool:
         """Whether the messages have numbers of their source that are not those of the dataflow."""
+        if self.source_count == 1:
+            return False
         column = batch.schema.get_field_index("seq")
-        return self.source_count > 1 and column >= 0 and types.is_int64(batch.schema.field(column).type)
+        return bool(column >= 0 and types.is_int64(batch.schema.field(column).type))
 
     def _unnumbered(self, batch: pa.RecordBatch) -> Problems:
         """Find the records whose number among the messages of all sources is beyond int64."""
-        if not self._has_own_numbers(batch):
-            return {}
         rows, texts = self._numbering.beyond(batch.column("seq"))
         return {row: Problem("out_of_range", f"seq {text}") for row, text in zip(rows.tolist(), texts, strict=True)}
 
     def _renumbered(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        if not self._has_own_numbers(batch):
-            return batch
         column = batch.schema.get_field_index("seq")
         return batch.set_column(column, batch.schema.field(column), self._numbering.numbers(batch.column(column)))
 

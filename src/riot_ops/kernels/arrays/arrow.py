@@ -35,6 +35,8 @@ __all__ = [
 
 #: Bytes of text that are processed at a time, far below the 2 GiB that an Arrow text array can hold.
 CHUNK_BYTES = 1 << 26
+#: Bytes of text that offsets of 32 bits can address.
+MAX_TEXT_BYTES = (1 << 31) - 1
 
 #: Ids of the most frequent types: comparing ids is faster than calling ``pa.types.is_…``.
 FLOAT64, INT64 = pa.float64().id, pa.int64().id
@@ -255,7 +257,7 @@ def strings_from_spans(
     """
     offsets = np.empty(starts.size * times + 1, np.int32)
     total, nulls = _span_offsets(readonly(starts), readonly(lengths), times, offsets)
-    if total > np.iinfo(np.int32).max:
+    if total > MAX_TEXT_BYTES:
         raise ValueError(f"a batch holds {total} bytes of text, more than 2 GiB: use smaller batches")
     out = np.empty(total + 8, np.uint8)
     _copy_spans(readonly(data), readonly(starts), times, offsets, out)

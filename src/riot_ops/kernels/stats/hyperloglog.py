@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from riot_ops.kernels.arrays.arrow import NO_MASK, readonly
+from riot_ops.kernels.arrays.arrow import NO_MASK, float_column, readonly
 from riot_ops.kernels.arrays.exact import exact_numbers
 from riot_ops.kernels.arrays.hashing import NO_SECRET, hash_columns, hash_strings, murmur3_x64_128
 from riot_ops.kernels.arrays.keyed_hashing import hash_words_keyed
@@ -141,6 +141,9 @@ def hash_values(column: pa.Array, secret: U64 = NO_SECRET) -> tuple[U64, npt.NDA
     >>> int(h[0]) == mmh3.hash64(struct.pack("<d", 21.5), signed=False)[0], present.tolist()
     (True, [True, False])
     """
+    if pa.types.is_float64(column.type):  # the most frequent type, without Arrow's compute functions
+        floats, _ = float_column(column)
+        return _hashed(floats + 0.0, secret), readonly(~np.isnan(floats))
     values, present = hashable_values(column)
     if _is_bytes(values.type):
         return (hash_columns([values], len(values), secret) if secret.size else hash_strings(values))[0], present

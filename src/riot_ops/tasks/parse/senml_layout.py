@@ -71,6 +71,7 @@ class Layout(NamedTuple):
     wide: bool
     meta: bool
     meta_texts: tuple[str, ...]
+    meta_parts: I64  # the text column of each field of ``meta``, -1 for the time
 
 
 @functools.lru_cache(maxsize=64)
@@ -110,7 +111,20 @@ def resolve_layout(task: SenMLOptions) -> Layout:
         micros_per_unit(task),
     )
     with_text = not wide and (task.raw or any(is_text))
-    return Layout(schema, fields, is_text, wanted, plan, with_text, task.units, wide, task.meta, meta)
+    parts = [-1 if c == schema.time_field else text_of[wanted.index(c)] for c in schema.meta] if task.meta else []
+    return Layout(
+        schema,
+        fields,
+        is_text,
+        wanted,
+        plan,
+        with_text,
+        task.units,
+        wide,
+        task.meta,
+        meta,
+        readonly(np.array(parts, np.int64)),
+    )
 
 
 # -- output columns --------------------------------------------------------------------------------
@@ -207,15 +221,14 @@ def _repeated_column(column: pa.Array, times: int) -> pa.Array:
 
 
 def _joined_meta(layout: Layout, columns: senml.Columns, data: npt.NDArray[np.uint8], times: int) -> pa.Array:
-    plan = layout.plan
-    parts = np.array(
-        [
-            -1 if name == layout.schema.time_field else plan.text_of[layout.wanted.index(name)]
-            for name in layout.schema.meta
-        ]
-    )
     lengths = np.empty(columns.base.size, np.int64)
-    spans = readonly(columns.starts), readonly(columns.lengths), readonly(columns.base), plan.n_texts, readonly(parts)
+    spans = (
+        readonly(columns.starts),
+        readonly(columns.lengths),
+        readonly(columns.base),
+        layout.plan.n_texts,
+        layout.meta_parts,
+    )
     out = np.empty(senml.joined_lengths(*spans, lengths), np.uint8)
     starts = np.cumsum(lengths) - lengths
     senml.join_texts(data, *spans, starts, out)

@@ -34,6 +34,7 @@ from riot_ops.tasks.parse.senml_layout import (
 __all__ = ["read_messages"]
 
 I64 = npt.NDArray[np.int64]
+NO_TIMES = np.empty(0, np.int64)
 
 #: Without a schema: an output batch ends when it has more records.
 MAX_BUFFERED_RECORDS = 1 << 16
@@ -77,19 +78,22 @@ def read_messages(task: SenMLOptions, batch: pa.RecordBatch, dead: DeadLetters) 
     sizes = text_lengths(payload)
     schema = task.output_schema(batch.schema)
     for start, stop in chunk_ranges(sizes):
-        part, lengths = around.slice(start, stop - start), sizes[start:stop]
-        texts = payload.slice(start, stop - start)
+        part, texts, lengths = around, payload, sizes
+        if stop - start < len(payload):
+            part, texts = around.slice(start, stop - start), payload.slice(start, stop - start)
+            lengths = sizes[start:stop]
         if pa.types.is_dictionary(texts.type):
             texts = texts.dictionary_decode()
         wide = pa.types.is_large_string(texts.type) or pa.types.is_large_binary(texts.type)
-        texts = texts.cast(pa.large_binary() if wide else pa.binary())
+        kind = pa.large_binary() if wide else pa.binary()
+        texts = texts if texts.type.equals(kind) else texts.cast(kind)
         read = _read_any_messages if task.schema is None else _read_schema_messages
         yield from read(task, part, texts, lengths, schema, dead)
 
 
 def _reject_large(task: SenMLOptions, lengths: I64, rejections: Rejections) -> npt.NDArray[np.bool_]:
     large: npt.NDArray[np.bool_] = lengths > task.max_bytes
-    for i in np.flatnonzero(large).tolist():
+    for i in np.flatnonzero(large).tolist() if large.any() else ():
         error = f"the message is {lengths[i]:,} bytes long; at most {task.max_bytes:,} are accepted (max_bytes)"
         rejections.add_message(i, RecordError(error, reason="too_large"))
     return large
@@ -112,24 +116,25 @@ def _read_schema_messages(
     rejections = Rejections()
     large = _reject_large(task, lengths, rejections)
     data, starts, ends, valid = byte_spans(payload)
-    todo = readonly(~large & (valid if valid.size else True)) if large.any() else valid
+    todo = readonly(~large & (valid if valid.size else True)) if rejections.messages else valid
     columns = senml.parse_messages(data, starts, ends, todo, plan)
     offsets = columns.offsets.reshape(n, plan.n_times)
-    times = _event_times(batch)
     if plan.micros == senml.SECONDS:  # the exact reader reads times relative to that of the message
         after = np.where(columns.parsed & (columns.base != senml.NO_TIME), columns.base, 0)
         least = np.where(columns.parsed, offsets.min(axis=1, initial=0), 0)
         columns.parsed[after + least < senml.RELATIVE_BELOW] = False
     if columns.found[2]:
         missing = columns.parsed & (columns.base == senml.NO_TIME)
-        columns.base[missing] = times[missing]
+        columns.base[missing] = _event_times(batch)[missing]
     if columns.found[1]:  # the exact reader reports times out of range
         after = columns.base[:, None] + np.where(columns.parsed[:, None], offsets, 0)
         outside = (offsets != 0) & ((after < senml.MIN_TIME) | (after > senml.MAX_TIME))
         columns.parsed[columns.parsed & outside.any(axis=1)] = False
     extra = bytearray()  # texts of messages that were read in Python
     dropped: npt.NDArray[np.bool_] | None = None
-    for i in np.flatnonzero(~columns.parsed & ~large).tolist():
+    left = () if columns.parsed.all() else np.flatnonzero(~columns.parsed & ~large).tolist()
+    times = _event_times(batch) if left else NO_TIMES
+    for i in left:
         try:
             message = parse_message(
                 payload[i].as_py(), layout.wanted, plan, int(times[i]), alone=task.on_bad != "message"
@@ -149,7 +154,9 @@ def _read_schema_messages(
     copies = 1 if layout.wide else len(layout.fields)
     # an upper bound first: usually no message is near the limit
     output = lengths * (3 * copies + 1)
-    if int(output.max(initial=0)) > task.max_output_bytes or int(output.sum()) > CHUNK_BYTES:
+    total = int(output.sum())
+    small = total <= min(task.max_output_bytes, CHUNK_BYTES)
+    if not small and (total > CHUNK_BYTES or int(output.max(initial=0)) > task.max_output_bytes):
         output = _output_bytes(columns, layout, copies)
         for i in np.flatnonzero(columns.parsed & (output > task.max_output_bytes)).tolist():
             rejections.add_message(i, _oversize_error(task, int(output[i])))
@@ -161,9 +168,11 @@ def _read_schema_messages(
             dropped = None if dropped is None else dropped[rows]
             batch = batch.take(pa.array(rows))
     source = readonly(data)
-    for start, stop in chunk_ranges(output):
-        part = columns if stop - start == len(columns.base) else select_messages(columns, plan, np.arange(start, stop))
-        out = assemble_batch(batch.slice(start, stop - start), schema, layout, part, source)
+    for start, stop in [(0, len(output))] if small else chunk_ranges(output):
+        part, around = columns, batch
+        if stop - start < len(columns.base):
+            part, around = select_messages(columns, plan, np.arange(start, stop)), batch.slice(start, stop - start)
+        out = assemble_batch(around, schema, layout, part, source)
         yield out if dropped is None else out.filter(pa.array(~dropped[start:stop].ravel()))
 
 
@@ -241,4 +250,5 @@ def _records_batch(batch: pa.RecordBatch, schema: pa.Schema, found: list[tuple[i
 def _event_times(batch: pa.RecordBatch) -> I64:
     if "event_time" not in batch.schema.names:
         return np.zeros(batch.num_rows, np.int64)
-    return int_column(batch.column("event_time").cast(TIMESTAMP))
+    column = batch.column("event_time")
+    return int_column(column if column.type.equals(TIMESTAMP) else column.cast(TIMESTAMP))
