@@ -138,6 +138,14 @@ def test_processor_passes_rejected_rows_on(spark):
     assert found[1]["_error"] == "before" and json.loads(found[2]["_error"])["reason"] == "not_finite"
 
 
+def test_mapped_rows_that_float64_would_round_are_dropped(spark):
+    task = t.Ratio(numerator="a", denominator="b", output="x")
+    found = spark.createDataFrame([(4, 2), (2**53 + 1, 1)], "a bigint, b bigint").mapInArrow(
+        task.map_in_arrow, "a bigint, b bigint, x double"
+    )
+    assert [row.x for row in found.collect()] == [2.0]
+
+
 @pytest.mark.parametrize(("schema", "message"), [(17, "got 17"), (None, "got None")])
 def test_other_value_as_schema_is_refused(schema, message):
     with pytest.raises(ConfigError, match=f"schema must be .*{message}"):

@@ -12,6 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import cached_property
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -41,9 +42,9 @@ __all__ = [
     "operator_clocks",
 ]
 
-#: What a task requires of the type of an input field: ``number``, which it computes with in float64; ``exact number``,
-#: without decimals, whose digits it would lose; ``value``, an exact number or a time, which it passes on or compares;
-#: ``key``, a value whose equality is known.
+#: What a task requires of the type of an input field: ``number``, which it computes with in float64, see
+#: :attr:`Operator.float64_fields`; ``exact number``, without decimals, whose digits it would lose; ``value``, an exact
+#: number or a time, which it passes on or compares; ``key``, a value whose equality is known.
 Requirement = Literal["number", "exact number", "value", "text", "key", "any"]
 State = dict[str, Any]
 
@@ -160,6 +161,14 @@ class Operator(ABC):
     def requires(self) -> Mapping[str, Requirement]:
         """Return the input fields that the task reads, and the requirement of each."""
         return {}
+
+    @cached_property
+    def float64_fields(self) -> tuple[str, ...]:
+        """The input fields that kernels read as float64: by default those that must be a ``number``.
+
+        The runner rejects a record with a number in one of them that float64 cannot hold (``out_of_range``).
+        """
+        return tuple(name for name, requirement in self.requires().items() if requirement == "number")
 
     def output_schema(self, schema: pa.Schema) -> pa.Schema:
         """The schema of the output for a schema of the input; :class:`ConfigError` if the input is unsuitable."""

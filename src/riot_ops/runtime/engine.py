@@ -12,7 +12,7 @@ import pyarrow as pa
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.operator import FilterOperator, KeyedOperator, StatelessOperator
 from riot_ops.core.order import TIMER_ORDINALS, ordinals
-from riot_ops.core.output_checks import checked_batches, checked_mask
+from riot_ops.core.output_checks import checked_mask
 from riot_ops.graph.lowering import HEARTBEAT_SUFFIX, INSTANCE_FIELD, Route, Step
 from riot_ops.graph.nodes import ERRORS_STREAM
 from riot_ops.ingest.renumber import Renumber
@@ -23,6 +23,7 @@ from riot_ops.kernels.arrays.derived import DerivedRecords
 from riot_ops.kernels.arrays.hashing import HashMemo
 from riot_ops.kernels.arrays.selection import SMALL, LazyBatch, Rows, Selection, materialize, materialize_all, select
 from riot_ops.runtime.batches import ARRIVAL, concatenate, conform_to, is_sorted, merge_sorted, sort_rows, with_ordinals
+from riot_ops.runtime.inexact_numbers import apply_stateless, reject_inexact
 from riot_ops.runtime.state import KeyedState
 
 __all__ = ["Batches", "Engine"]
@@ -224,7 +225,7 @@ class Engine:
         elif kind == "filter":
             results = [self._filter(operator, b, dead) for b in batches]
         elif kind == "stateless":
-            results = [out for b in batches for out in operator.derived(b, dead) or checked_batches(operator, b, dead)]
+            results = [out for b in batches for out in operator.derived(b, dead) or apply_stateless(operator, b, dead)]
         else:
             state = self.states[step.id]
             due = None
@@ -276,7 +277,7 @@ class Engine:
         return found
 
     def _filter(self, operator: FilterOperator, rows: Rows | LazyBatch, dead: DeadLetters) -> Rows:
-        batch = self._as_selection(rows)
+        batch = reject_inexact(operator, self._as_selection(rows), dead)
         passes = checked_mask(operator, batch if operator.accepts_selection else materialize(batch), dead)
         return operator.apply(materialize(batch), dead) if passes is None else select(batch, passes)
 

@@ -13,7 +13,6 @@ from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError, value_text
 from riot_ops.core.operator import NUMBER_REQUIREMENTS, KeyedOperator, Operator, StatelessOperator
 from riot_ops.core.order import TIMER_ORDINALS, is_ordinal
-from riot_ops.core.output_checks import checked_batches
 from riot_ops.core.overwriting import checked_output_schema
 from riot_ops.core.python_values import infer_type
 from riot_ops.ingest.step import RESERVED_TYPES, from_records, ingest_batch
@@ -21,6 +20,7 @@ from riot_ops.ingest.tables import SeqOrder, single_batch, with_whole_seq
 from riot_ops.kernels.arrays.arrow import concat_batches
 from riot_ops.kernels.arrays.exact import with_type
 from riot_ops.runtime.batches import concatenate, conform_to, sort_rows, with_ordinals
+from riot_ops.runtime.inexact_numbers import apply_stateless
 from riot_ops.runtime.state import KeyedState
 
 __all__ = ["Session"]
@@ -137,7 +137,7 @@ class Session:
             out = parts[0] if parts else pa.RecordBatch.from_pylist([], schema)
         else:
             assert isinstance(self.task, StatelessOperator)
-            out = concat_batches(list(checked_batches(self.task, batch, self._dead)))
+            out = concat_batches(list(apply_stateless(self.task, batch, self._dead)))
         self._collect()
         return out
 

@@ -37,6 +37,7 @@ from riot_ops.kernels.arrays.dictionaries import decode_dictionaries
 from riot_ops.kernels.arrays.hashing import HashMemo, hash_columns, hash_keys
 from riot_ops.kernels.arrays.index import KeyIndex, first_rows, key_numbers, mark_slots
 from riot_ops.kernels.arrays.selection import LazyBatch, Rows, field_names, materialize, take_columns
+from riot_ops.runtime.inexact_numbers import reject_inexact
 from riot_ops.runtime.snapshot import (
     check_identity,
     decode_field,
@@ -109,6 +110,7 @@ class KeyedState:
         orders both. Returns the output of the rows, and timer output.
         """
         if batch is not None:
+            batch = reject_inexact(self.task, batch, dead)
             admitted = self.task.validate_rows(
                 rows := batch if self.task.accepts_selection else materialize(batch), dead
             )

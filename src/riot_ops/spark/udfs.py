@@ -8,6 +8,7 @@ text is put there, and rows that already have one bypass the task.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any
 
 import pandas as pd
@@ -22,6 +23,7 @@ from riot_ops.core.errors import ConfigError
 from riot_ops.core.operator import KeyedOperator, Operator, StatelessOperator
 from riot_ops.runtime.batches import ARRIVAL, EVENT_TIME, concatenate, sort_rows
 from riot_ops.runtime.error_column import ERROR_COLUMN, apply_to_accepted, result_schema
+from riot_ops.runtime.inexact_numbers import apply_stateless
 from riot_ops.runtime.state import KeyedState
 from riot_ops.spark.dataframe_transform import to_utc
 
@@ -45,7 +47,7 @@ def map_in_arrow(task: Operator) -> Callable[[Iterable[pa.RecordBatch]], Iterato
             if batch.schema != checked:
                 result_schema(task, batch.schema, errors=False)  # raises for a field that is missing or of another type
                 checked = batch.schema
-            yield from apply_to_accepted(task.batches, batch, dead)
+            yield from apply_to_accepted(partial(apply_stateless, task), batch, dead)
 
     return apply
 

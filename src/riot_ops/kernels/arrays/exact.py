@@ -7,11 +7,13 @@ and does not depend on the type of the field, so that kept state needs no type e
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyarrow import types
 
 from riot_ops.kernels.arrays.arrow import float_column, nullable_column, readonly, valid_mask
@@ -25,6 +27,7 @@ __all__ = [
     "exact_pair",
     "exact_result",
     "exact_type",
+    "inexact_rows",
     "is_untyped",
     "normalized",
     "with_type",
@@ -36,6 +39,8 @@ Floats = npt.NDArray[np.float64]
 NO_RESTS = readonly(np.empty(0))
 #: Up to this size, float64 holds every integer.
 MAX_EXACT = 1 << 53
+#: Up to this number of digits, float64 distinguishes all decimals.
+_DECIMAL_DIGITS = 15
 _PAIR = pa.struct([("high", pa.float64()), ("rest", pa.float64())])
 #: The largest float64 that an integer type holds.
 _LARGEST = {np.dtype(np.int64): float(2**63 - 1024), np.dtype(np.uint64): float(2**64 - 2048)}
@@ -81,6 +86,50 @@ def exact_columns(columns: list[pa.Array]) -> tuple[Floats, Floats]:
     if not any(rest.size for _, rest in pairs):
         return readonly(high), readonly(np.empty((len(columns), 0)))
     return readonly(high), readonly(np.stack([rest if rest.size else np.zeros(len(one)) for one, rest in pairs]))
+
+
+def inexact_rows(column: pa.Array) -> npt.NDArray[np.bool_] | None:
+    """Return which rows have a number that float64 cannot hold, in a column of numbers or of lists; None: no row.
+
+    An integer must be a float64. A decimal must be the decimal of its precision that is nearest to a float64, so that
+    0.1 passes. Only types that can have such numbers are looked at.
+
+    >>> inexact_rows(pa.array([2**53, 2**53 + 1, None])).tolist()
+    [False, True, False]
+    >>> inexact_rows(pa.array([[1], [2**53 + 1, 2], None])).tolist(), inexact_rows(pa.array([0.1]))
+    ([False, True, False], None)
+    """
+    dtype = column.type
+    if types.is_list(dtype) or types.is_large_list(dtype):
+        items = inexact_rows(column.flatten())
+        if items is None:
+            return None
+        found = np.zeros(len(column), np.bool_)
+        found[np.asarray(pc.list_parent_indices(column))[items]] = True
+        return found
+    if types.is_int64(dtype) or types.is_uint64(dtype):
+        rest = exact_numbers(column)[1] if _is_wide(column) else NO_RESTS
+        return rest != 0 if rest.any() else None
+    if not types.is_decimal(dtype) or dtype.precision <= _DECIMAL_DIGITS:
+        return None
+    limit = Decimal(1).scaleb(_DECIMAL_DIGITS - dtype.scale)
+    long = np.flatnonzero([value is not None and abs(value) >= limit for value in column.to_pylist()])
+    bad = [row for row in long.tolist() if Decimal(repr(float(value := column[row].as_py()))) != value]
+    if not bad:
+        return None
+    found = np.zeros(len(column), np.bool_)
+    found[bad] = True
+    return found
+
+
+def _is_wide(column: pa.Array) -> bool:
+    """Whether a column of integers of 64 bits has one beyond those that float64 holds without gaps."""
+    stored = column.buffers()[1]
+    if stored is None:
+        return False
+    unsigned = types.is_uint64(column.type)
+    numbers = np.frombuffer(stored, np.uint64 if unsigned else np.int64, len(column), 8 * column.offset)
+    return bool(numbers.size) and bool(numbers.max() > MAX_EXACT or (not unsigned and numbers.min() < -MAX_EXACT))
 
 
 def exact_pair(number: float) -> tuple[float, float]:

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from riot_ops.core.errors import ConfigError, RecordError
+from riot_ops.kernels.arrays.exact import inexact_rows
 from riot_ops.task import Requirement
 from riot_ops.tasks.functions.batch_function import BatchFunction
 
@@ -109,6 +110,9 @@ class EstimatorFunction:
         _check_fitted(self.estimator)
 
     def __call__(self, batch: pa.RecordBatch) -> Mapping[str, Any]:
+        for name in self.inputs:
+            if inexact_rows(batch.column(name)) is not None:
+                raise RecordError(f"{name} has a number that float64 cannot hold", reason="out_of_range")
         columns = [_plain(batch.column(name)) for name in self.inputs]
         if any(pc.any(pc.is_inf(c)).as_py() for c in columns if pa.types.is_floating(c.type)):
             raise RecordError(f"one of {', '.join(self.inputs)} is infinite", reason="not_finite")
@@ -162,7 +166,7 @@ class EstimatorFunction:
 def _plain(column: pa.Array) -> pa.Array:
     """Convert numbers to float64; other columns are returned unchanged."""
     numeric = pa.types.is_integer(column.type) or pa.types.is_floating(column.type) or pa.types.is_null(column.type)
-    return column.cast(pa.float64()) if numeric or pa.types.is_decimal(column.type) else column
+    return column.cast(pa.float64(), safe=False) if numeric or pa.types.is_decimal(column.type) else column
 
 
 def _check_fitted(estimator: Any) -> None:

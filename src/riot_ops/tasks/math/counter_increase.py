@@ -90,7 +90,7 @@ class CounterIncrease(ValueTask):
     ----------------
     number[n] -> float64[n], 1:1; O(1) time, 16 bytes of state per key, 24 with ``per``. Readings of a key are taken in
     the order in which they come; sort them by :class:`SortByEventTime` if they come out of order. Integers of 64 bits
-    are subtracted without rounding.
+    are subtracted without rounding; decimals, whose digits float64 would lose, are refused (cast them).
 
     Missing values
     --------------
@@ -131,7 +131,7 @@ class CounterIncrease(ValueTask):
 
     def requires(self) -> Mapping[str, Requirement]:
         timed: dict[str, Requirement] = {} if self.per is None else {"event_time": "any"}
-        return {**super().requires(), **timed}
+        return {**super().requires(), self.value: "exact number", **timed}
 
     def check_input(self, schema: pa.Schema) -> None:
         super().check_input(schema)

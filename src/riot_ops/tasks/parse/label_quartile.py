@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
@@ -86,6 +87,10 @@ class LabelQuartile(StatelessTask):
     def requires(self) -> Mapping[str, Requirement]:
         return {self.value: "any"}
 
+    @cached_property
+    def float64_fields(self) -> tuple[str, ...]:
+        return (self.value,)
+
     def output_schema(self, schema: pa.Schema) -> pa.Schema:
         self.check_input(schema)
         dtype = schema.field(self.value).type
@@ -99,7 +104,7 @@ class LabelQuartile(StatelessTask):
         return frozenset({self.output})
 
     def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
-        column = batch.column(self.value).cast(pa.large_list(pa.float64()))
+        column = batch.column(self.value).cast(pa.large_list(pa.float64()), safe=False)
         sets = [float_column(column[row].values)[0] if column[row].is_valid else None for row in range(len(column))]
         infinite = np.array([values is not None and bool(np.isinf(values).any()) for values in sets], np.bool_)
         if infinite.any():

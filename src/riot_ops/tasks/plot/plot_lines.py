@@ -186,7 +186,7 @@ class PlotLines(StatelessTask):
     def _points(self, lists: list[pa.Array]) -> Points:
         """Return the values of all sets, one set after the other."""
         times, present = microseconds(lists[0])
-        values, _ = float_column(lists[1].cast(pa.float64()))
+        values, _ = float_column(lists[1].cast(pa.float64(), safe=False))
         n = len(values)
         labels = [self.value] * n if self.line is None else list(map(_text, lists[2].cast(pa.string()).to_pylist()))
         ahead = pa.concat_arrays([pa.nulls(n, PREDICTED) if self.ahead is None else lists[-1].cast(PREDICTED)])

@@ -6,6 +6,7 @@ import json
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -109,6 +110,11 @@ class TrainingTask(KeyedTask):
             **dict.fromkeys(self.inputs, number),
             self.target_field: "any" if self.size is None else self.target_type,
         }
+
+    @cached_property
+    def float64_fields(self) -> tuple[str, ...]:
+        # also in lists, whose requirement is another one
+        return (*self.inputs, *((self.target_field,) if self.target_type == "number" else ()))
 
     def check_input(self, schema: pa.Schema) -> None:
         super().check_input(schema)

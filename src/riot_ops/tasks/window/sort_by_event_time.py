@@ -125,7 +125,7 @@ class SortByEventTime(KeyedTask):
         return self.allowed_lateness + (self.max_ahead or ZERO) + MICROSECOND
 
     def requires(self) -> Mapping[str, Requirement]:
-        extra: dict[str, Requirement] = {} if self.order is None else {self.order: "number"}
+        extra: dict[str, Requirement] = {} if self.order is None else {self.order: "exact number"}
         return {**super().requires(), "event_time": "any", **extra}
 
     def writes(self) -> frozenset[str] | None:

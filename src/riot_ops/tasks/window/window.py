@@ -284,6 +284,13 @@ class Window(KeyedTask):
                 needs[of] = both_requirements(needs.get(of), one.needs)
         return {**super().requires(), **needs}
 
+    @functools.cached_property
+    def float64_fields(self) -> tuple[str, ...]:
+        bound = self.bound_aggregates()
+        # the sum behind a mean is exact
+        computed = [self.aggregates[name] for name, one in bound.items() if one.needs == "number"]
+        return tuple(dict.fromkeys(of for function, of, *_ in computed if of is not None and function != "mean"))
+
     def output_schema(self, schema: pa.Schema) -> pa.Schema:
         self.check_input(schema)
         timed = "event_time" in schema.names

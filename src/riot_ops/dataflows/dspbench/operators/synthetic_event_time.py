@@ -79,7 +79,7 @@ class SyntheticEventTime(StatelessTask):
             )
 
     def requires(self) -> Mapping[str, Requirement]:
-        return {"seq": "number"}
+        return {"seq": "exact number"}
 
     def writes(self) -> frozenset[str] | None:
         return frozenset({"event_time"})
