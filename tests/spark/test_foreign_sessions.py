@@ -91,7 +91,7 @@ def test_state_without_rocksdb_is_refused(bare, tmp_path):
 def test_workers_without_riot_ops_are_reported(spark, tmp_path, monkeypatch):
     packages = sysconfig.get_paths()["purelib"]
     python = tmp_path / "python"  # sees all packages but riot_ops, which is installed by its own path
-    python.write_text(f'#!/bin/sh\nPYTHONPATH="{packages}:$PYTHONPATH" exec {sys.executable} -S "$@"\n')
+    python.write_text(f'#!/bin/sh\nPYTHONPATH="{packages}" exec {sys.executable} -S "$@"\n')
     python.chmod(python.stat().st_mode | stat.S_IXUSR)
     monkeypatch.setattr(check, "CHECKED_CONTEXTS", set())
     monkeypatch.setattr(spark.sparkContext, "pythonExec", str(python))

@@ -134,9 +134,8 @@ def test_retained_messages_arrive_once(mosquitto, subscribe):
     assert wait(source, 3)["payload"].to_pylist() == [b"m0", b"m1", b"m2"]
     source.close()
     source.open()
-    publish(mosquitto.url, "retained/x", records(1))
-    time.sleep(0.3)
-    assert source.latest({"seq": 0}) == {"seq": 4}
+    publish(mosquitto.url, "retained/x", records(1, "last"))
+    assert wait(source, 4)["payload"].to_pylist() == [b"m0", b"m1", b"m2", b"last0"]
 
 
 def test_restart_changes_the_topics(mosquitto, subscribe):
@@ -145,9 +144,7 @@ def test_restart_changes_the_topics(mosquitto, subscribe):
     changed = subscribe(mosquitto.url, ("both", "second"), client_id=source.client_id, spool=source.spool)
     for topic in ("first/a", "both", "second"):
         publish(mosquitto.url, topic, records(1, topic))
-    assert wait(changed, 2)["topic"].to_pylist() == ["both", "second"]
-    time.sleep(0.2)
-    assert changed.latest({"seq": 0}) == {"seq": 2}
+    assert wait(changed, 2)["topic"].to_pylist() == ["both", "second"], "and the broker sends them in this order"
 
 
 def test_messages_with_known_identity_are_dropped(mosquitto, subscribe):
