@@ -133,3 +133,19 @@ def test_restarted_spark_run_writes_no_duplicates(spark, tmp_path):
         assert _read(tmp_path / "rows.db", f"select count(*) from {name}") == [(200,)]
     lines = [line for blob in (tmp_path / "blobs" / "lines").iterdir() for line in blob.read_bytes().splitlines()]
     assert len(lines) == len(set(lines)) == 200
+
+
+@pytest.mark.parametrize(
+    ("more", "stored"),
+    [
+        ({"key": ("seq",)}, ["seq", "word"]),
+        ({"key": ("seq", "ordinal")}, ["seq", "word", "ordinal"]),
+        ({"key": ("seq",), "fields": ("seq", "ordinal")}, ["seq", "ordinal"]),
+    ],
+    ids=["whole record", "in the key", "asked for"],
+)
+def test_ordinals_are_stored_if_asked_for(tmp_path, more, stored):
+    task = InsertSQL(store=f"sqlite:///{tmp_path}/a.db", table="words", **more)
+    out, errors = _insert(task, [{"seq": 1, "word": "a", "ordinal": 0, "ordinal_2": 3}])
+    assert out == [{"seq": 1, "word": "a", "ordinal": 0, "ordinal_2": 3}] and not errors
+    assert {row[1] for row in _read(tmp_path / "a.db", "pragma table_info(words)")} == {*stored}

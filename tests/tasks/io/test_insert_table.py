@@ -117,3 +117,13 @@ def test_unsupported_field_names_are_refused(name):
     with pytest.raises(ConfigError, match=f"'{name}'"):
         task.output_schema(pa.schema([("seq", pa.int64()), (name, pa.int64())]))
     task.replace(fields=("seq",)).output_schema(pa.schema([("seq", pa.int64()), (name, pa.int64())]))
+
+
+@pytest.mark.parametrize(
+    ("fields", "stored"), [(None, {"n": 1, "word": "a"}), (("word", "ordinal"), {"word": "a", "ordinal": 7})]
+)
+def test_ordinals_are_stored_if_asked_for(fields, stored):
+    task = InsertTable(store="memory", table=f"t{uuid.uuid4().hex}", partition="p", row="{n}", fields=fields)
+    row = {"n": 1, "word": "a", "ordinal": 7, "ordinal_2": 3}
+    assert task.session(ordered=False).push_batch(pa.RecordBatch.from_pylist([row])).to_pylist() == [row]
+    assert [found.values for found in task.rows.range("p", "!", "~")] == [stored]

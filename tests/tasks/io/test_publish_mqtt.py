@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+import uuid
 
 import pyarrow as pa
 import pytest
@@ -22,6 +23,7 @@ from riot_ops.connectors import MQTTSink
 from riot_ops.connectors.mqtt.client import PASSWORD as PASSWORD_VARIABLE
 from riot_ops.connectors.mqtt.client import USERNAME as USERNAME_VARIABLE
 from riot_ops.connectors.mqtt.client import MQTTConnection, PahoLink
+from riot_ops.connectors.mqtt.memory import MemoryBroker
 from riot_ops.connectors.mqtt.publisher import open_publisher
 from riot_ops.task import Task
 from riot_ops.testing.services import Mosquitto, free_port
@@ -91,6 +93,25 @@ def test_payloads_are_text_bytes_or_json(mosquitto):
     assert out.num_rows == 2 and dead == []
     _, dead = apply(base.replace(payload="id"), batch)
     assert [d["reason"] for d in dead] == ["no_payload"]
+
+
+@pytest.mark.parametrize(
+    ("columns", "sent"),
+    [
+        ((), [{"word": "a"}, {"word": "b"}]),
+        (("word", "ordinal"), [{"word": w, "ordinal": i} for i, w in enumerate("ab")]),
+    ],
+)
+def test_ordinals_are_sent_if_asked_for(columns, sent):
+    url = f"memory://{uuid.uuid4().hex}"
+    session = MemoryBroker.of(url).session("me", ["#"])
+    flow = Dataflow("f")
+    words = flow.source("lines", schema={"payload": "string"}).to(t.Tokenize(), id="words")
+    publish = t.PublishMQTT(url=url, topic="w", payload=None, columns=columns)
+    flow.sink("out", words.to(t.Project(fields=("word",)), id="bare").to(publish, id="sent"))
+    flow.run([{"payload": "a b"}])
+    found = [json.loads(message.payload) for message in session]
+    assert [{k: v for k, v in one.items() if k not in ("seq", "event_time")} for one in found] == sent
 
 
 def test_messages_may_have_a_megabyte(mosquitto):

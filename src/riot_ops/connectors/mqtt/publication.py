@@ -88,14 +88,18 @@ class MQTTPublication(MQTTConnection):
         for reason, (index, messages) in rejected.items():
             reject(index, reason, messages)
 
+    def _whole_record(self, names: Sequence[str]) -> Sequence[str]:
+        """Return the fields of a JSON message without ``columns``."""
+        return names
+
     def _user(self, columns: list[list[str | None]], row: int) -> tuple[tuple[str, str], ...]:
         found = ((name, column[row]) for name, column in zip(self.user_properties, columns, strict=True))
         return tuple((name, value) for name, value in found if value is not None)
 
     def _payloads(self, batch: pa.RecordBatch) -> list[bytes | None]:
         if self.payload is None:
-            rows = batch.select(list(self.columns)).to_pylist() if self.columns else batch.to_pylist()
-            return [_encode(row) for row in rows]
+            names = self.columns or self._whole_record(batch.schema.names)
+            return [_encode(row) for row in batch.select(list(names)).to_pylist()]
         column = batch.column(self.payload)
         if pa.types.is_dictionary(column.type):
             column = column.dictionary_decode()

@@ -15,6 +15,7 @@ from riot_ops.connectors.stores.sql_url import check_sql_url
 from riot_ops.connectors.stores.table import write_chunks
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError, RecordError
+from riot_ops.core.order import result_fields
 from riot_ops.core.parameters import Count
 from riot_ops.core.schema import TIMESTAMP
 from riot_ops.task import Case, Requirement, register
@@ -43,7 +44,7 @@ class InsertSQL(StoreTask):
     key : tuple of str
         Fields of the primary key, which identify a record, such as ``("seq", "ordinal")``.
     fields : tuple of str or None, default None
-        Fields to store, including the key; None: all. Nested fields are stored as JSON text.
+        Fields to store, including the key; None: all but ordinals outside the key, see :mod:`riot_ops.core.order`. Nested fields are stored as JSON text.
     batch : int, >= 1, default 100
         Most rows per transaction. (The benchmark uses 10.)
     credential, retry_s
@@ -105,7 +106,8 @@ class InsertSQL(StoreTask):
 
     def rows(self, schema: pa.Schema) -> SqlTable:
         """Return the table, opened once per process."""
-        columns = pa.schema([pa.field(f.name, f.type) for f in schema if self.fields is None or f.name in self.fields])
+        stored = result_fields(schema.names, {*self.key}) if self.fields is None else self.fields
+        columns = pa.schema([pa.field(f.name, f.type) for f in schema if f.name in stored])
         return shared_client(SqlTable, self.store, self.table, columns, self.key, self.credential, retry_s=self.retry_s)
 
     def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from riot_ops.connectors.stores.table import MAX_BATCH_ROWS, Row, check_table
 from riot_ops.core.dead_letters import DeadLetters
+from riot_ops.core.order import result_fields
 from riot_ops.core.schema import TIMESTAMP
 from riot_ops.task import Case, Requirement, register
 from riot_ops.tasks.io.store_task import Failures, TableTask, plain_columns, reject
@@ -35,7 +36,7 @@ class InsertTable(TableTask):
         Template of the row key, such as ``"{event_time:ms}|{sensor_id}"``; it must identify a record
         within its partition.
     fields : tuple of str or None, default None
-        Fields to store; None: all. Nested fields are stored as JSON text.
+        Fields to store; None: all but ordinals, see :mod:`riot_ops.core.order`. Nested fields are stored as JSON text.
     batch : int, 1 to 100, default 100
         Most rows of one partition per transaction.
 
@@ -78,13 +79,16 @@ class InsertTable(TableTask):
 
     def output_schema(self, schema: pa.Schema) -> pa.Schema:
         self.check_input(schema)
-        check_table(self.table, schema.names if self.fields is None else self.fields)
+        check_table(self.table, self._stored(schema))
         return schema
+
+    def _stored(self, schema: pa.Schema) -> Sequence[str]:
+        return result_fields(schema.names, frozenset()) if self.fields is None else self.fields
 
     def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
         failures: Failures = {}
         keys = self.rendered(batch, self.templates, failures)
-        values = plain_columns(batch, batch.schema.names if self.fields is None else self.fields)
+        values = plain_columns(batch, self._stored(batch.schema))
         places = [i for i in range(batch.num_rows) if i not in failures]
         if places:
             refused = self.rows.insert([Row(keys[i][0], keys[i][1], values[i]) for i in places], self.batch)

@@ -12,6 +12,7 @@ import pyarrow as pa
 from riot_ops.connectors.mqtt.publication import MQTTPublication
 from riot_ops.connectors.template import template
 from riot_ops.core.dead_letters import DeadLetters
+from riot_ops.core.order import result_fields
 from riot_ops.task import Case, Requirement, StatelessTask, register
 
 __all__ = ["PublishMQTT"]
@@ -35,7 +36,7 @@ class PublishMQTT(MQTTPublication, StatelessTask):
     payload : str or None, default "payload"
         Field with the message: text and bytes are sent unchanged, other types as JSON. None: a JSON object.
     columns : tuple of str
-        Fields of the JSON object; empty: all.
+        Fields of the JSON object; empty: all but ordinals, see :mod:`riot_ops.core.order`.
     qos : 0, 1 or 2, default 1
         Quality of service.
     retain : bool, default False
@@ -112,6 +113,9 @@ class PublishMQTT(MQTTPublication, StatelessTask):
         self.check_input(schema)
         template(self.topic).check(schema)
         return schema
+
+    def _whole_record(self, names: Sequence[str]) -> Sequence[str]:
+        return result_fields(names, frozenset())
 
     def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
         keep = np.ones(batch.num_rows, np.bool_)
