@@ -34,7 +34,7 @@ def test_more_queries_than_allowed_are_merged(opened):
 
 
 def test_ctrl_c_during_a_merge_keeps_the_submitted_dataflow(opened, monkeypatch):
-    manager, source, go = opened(max_queries=1)
+    manager, source, go = opened(max_queries=1, patience_s=60)
     sinks = [ro.MemorySink(), ro.MemorySink()]
     manager.submit(dataflow("ada", (0, 300)), source, sinks[0])
     tried = []
@@ -53,7 +53,7 @@ def test_ctrl_c_during_a_merge_keeps_the_submitted_dataflow(opened, monkeypatch)
     manager.submit(dataflow("cyd"), source, ro.MemorySink())
     assert manager.stats()["fragments"] == 1, "the merge is tried again"
     go()
-    assert manager.backend.wait(10) and len(values(sinks[1], "t1")) == 51
+    assert manager.backend.wait(60) and len(values(sinks[1], "t1")) == 51
 
 
 def test_only_as_many_queries_as_necessary_are_merged(opened, tmp_path):

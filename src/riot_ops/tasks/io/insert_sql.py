@@ -44,7 +44,8 @@ class InsertSQL(StoreTask):
     key : tuple of str
         Fields of the primary key, which identify a record, such as ``("seq", "ordinal")``.
     fields : tuple of str or None, default None
-        Fields to store, including the key; None: all but ordinals outside the key, see :mod:`riot_ops.core.order`. Nested fields are stored as JSON text.
+        Fields to store, including the key; None: all but ordinals outside the key, see :mod:`riot_ops.core.order`.
+        Nested fields are stored as JSON text.
     batch : int, >= 1, default 100
         Most rows per transaction. (The benchmark uses 10.)
     credential, retry_s
