@@ -301,8 +301,9 @@ class Engine:
 
     def _count(self, step: Step, taken: int, rejected: int) -> None:
         if taken or rejected:
-            t, r = self._counts.get(step.name, (0, 0))
-            self._counts[step.name] = t + taken, r + rejected
+            name = step.name
+            t, r = self._counts.get(name, (0, 0))
+            self._counts[name] = t + taken, r + rejected
 
     def counts(self) -> dict[str, tuple[int, int]]:
         """Return the records that each step has read and rejected since the last call, by the step's name."""

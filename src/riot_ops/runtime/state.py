@@ -248,14 +248,14 @@ class KeyedState:
     def _slots(self, batch: Rows, ticks: Ticks | None) -> npt.NDArray[np.int64]:
         """Return the slots of a batch's keys, after making room for new ones."""
         before, rows = self.index.size, slice(None)
-        kinds = [batch.schema.field(name).type for name in self.key_fields]
         seen = (
             [stream_time_at_rows(batch, ticks, self.task.ttl is not None)]
             if self.index.ttl and ticks is not None
             else []
         )
-        self._coded = {name for name, kind in zip(self.key_fields, kinds, strict=True) if pa.types.is_dictionary(kind)}
-        if len(self._coded) == len(kinds):
+        schema = batch.schema
+        self._coded = {name for name in self.key_fields if pa.types.is_dictionary(schema.field(name).type)}
+        if len(self._coded) == len(self.key_fields):
             slots, rows = self.index.resolve_coded([*map(batch.column, self.key_fields)], batch.num_rows, *seen)
         else:
             slots = self.index.resolve(*(self._memo or HashMemo()).hash_rows(batch, self.key_fields), *seen)

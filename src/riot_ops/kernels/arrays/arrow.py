@@ -41,6 +41,12 @@ MAX_TEXT_BYTES = (1 << 31) - 1
 #: Ids of the most frequent types: comparing ids is faster than calling ``pa.types.is_…``.
 FLOAT64, INT64 = pa.float64().id, pa.int64().id
 
+#: Types of the offsets of text and binary columns, by the id of the column's type.
+TEXT_OFFSETS: dict[int, np.dtype[Any]] = {
+    **dict.fromkeys((pa.string().id, pa.binary().id), np.dtype(np.int32)),
+    **dict.fromkeys((pa.large_string().id, pa.large_binary().id), np.dtype(np.int64)),
+}
+
 NO_MASK = np.empty(0, np.bool_)
 NO_MASK.flags.writeable = False
 
@@ -101,11 +107,9 @@ def nullable_column(values: npt.NDArray[Any], missing: npt.NDArray[np.bool_]) ->
     [1.5, None]
     """
     nulls = int(np.count_nonzero(missing))
-    if not nulls:
-        return pa.array(values)
     dtype = pa.float64() if values.dtype == np.float64 else pa.int64()
     data = pa.py_buffer(np.ascontiguousarray(values))
-    return pa.Array.from_buffers(dtype, values.size, [pack_bits(~missing), data], nulls)
+    return pa.Array.from_buffers(dtype, values.size, [pack_bits(~missing) if nulls else None, data], nulls)
 
 
 def int64_column(values: npt.NDArray[np.int64], dtype: pa.DataType | None = None) -> pa.Array:
@@ -132,19 +136,17 @@ def byte_spans(
     column: pa.Array,
 ) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
     """``(data, starts, ends, valid)`` of a string or binary column."""
-    dtype = column.type
-    if pa.types.is_dictionary(dtype):
+    offset_type = TEXT_OFFSETS.get(column.type.id)
+    if offset_type is None and pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
-        dtype = column.type
-    wide = pa.types.is_large_string(dtype) or pa.types.is_large_binary(dtype)
-    if not (wide or pa.types.is_string(dtype) or pa.types.is_binary(dtype)):
-        raise TypeError(f"expected text or binary, got {dtype}")
+        offset_type = TEXT_OFFSETS.get(column.type.id)
+    if offset_type is None:
+        raise TypeError(f"expected text or binary, got {column.type}")
     _, offsets_buffer, data_buffer = column.buffers()
-    offset_type = np.int64 if wide else np.int32
     if offsets_buffer is None or len(column) == 0:
         empty = readonly(np.empty(0, np.int64))
         return readonly(np.zeros(0, np.uint8)), empty, empty, NO_MASK
-    offsets = np.frombuffer(offsets_buffer, offset_type, len(column) + 1, column.offset * offset_type().itemsize)
+    offsets = np.frombuffer(offsets_buffer, offset_type, len(column) + 1, column.offset * offset_type.itemsize)
     bounds: npt.NDArray[np.int64] = offsets.astype(np.int64)
     bounds.flags.writeable = False  # slices inherit the flag
     data = (

@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from riot_ops.core.casting import is_key_type, is_text
-from riot_ops.kernels.arrays.arrow import NO_MASK, byte_spans, float_column, readonly, valid_mask
+from riot_ops.core.casting import is_key_type
+from riot_ops.kernels.arrays.arrow import NO_MASK, TEXT_OFFSETS, byte_spans, float_column, readonly, valid_mask
 from riot_ops.kernels.arrays.byte_masks import low_bits
 from riot_ops.kernels.arrays.dictionaries import dictionary_codes, dictionary_values
 from riot_ops.kernels.arrays.keyed_hashing import SECRET, combine_keyed, hash_spans_keyed, hash_words_keyed
@@ -154,6 +154,8 @@ def hash_strings(column: pa.Array, seed: int = 0) -> tuple[U64, U64]:
 
 def _hash_column(column: pa.Array, secret: U64) -> tuple[U64, U64]:
     dtype = column.type
+    if dtype.id in TEXT_OFFSETS:
+        return _hash_texts(column, secret)
     if pa.types.is_null(dtype):
         return _hash_column(pa.nulls(len(column), pa.int64()), secret)
     if pa.types.is_dictionary(dtype):
@@ -165,14 +167,9 @@ def _hash_column(column: pa.Array, secret: U64) -> tuple[U64, U64]:
         return np.append(h1, null[0])[codes], np.append(h2, null[1])[codes]
     column = _hashable(column)
     dtype = column.type
+    if dtype.id in TEXT_OFFSETS:
+        return _hash_texts(column, secret)
     h1, h2 = np.empty(len(column), np.uint64), np.empty(len(column), np.uint64)
-    if is_text(dtype):
-        data, starts, ends, valid = byte_spans(column)
-        if secret.size:
-            hash_spans_keyed(data, starts, ends, valid, secret, h1, h2)
-        else:
-            _hash_spans(data, starts, ends, valid, np.uint64(0), h1, h2)
-        return h1, h2
     if pa.types.is_floating(dtype):
         values, valid = float_column(column)
         words = _float_words(values)
@@ -182,6 +179,16 @@ def _hash_column(column: pa.Array, secret: U64) -> tuple[U64, U64]:
         hash_words_keyed(words, valid, secret, h1, h2)
     else:
         _hash_words(words, valid, h1, h2)
+    return h1, h2
+
+
+def _hash_texts(column: pa.Array, secret: U64) -> tuple[U64, U64]:
+    h1, h2 = np.empty(len(column), np.uint64), np.empty(len(column), np.uint64)
+    data, starts, ends, valid = byte_spans(column)
+    if secret.size:
+        hash_spans_keyed(data, starts, ends, valid, secret, h1, h2)
+    else:
+        _hash_spans(data, starts, ends, valid, np.uint64(0), h1, h2)
     return h1, h2
 
 
@@ -267,7 +274,7 @@ class HashMemo:
 
 def _addresses(column: pa.Array) -> list[int]:
     buffers = column.buffers()
-    if pa.types.is_dictionary(column.type):
+    if column.type.id not in TEXT_OFFSETS and pa.types.is_dictionary(column.type):
         buffers = buffers + column.dictionary.buffers()
     return [0 if b is None else b.address for b in buffers]
 

@@ -12,7 +12,14 @@ import pyarrow as pa
 
 from riot_ops.core.order import next_ordinal, ordinals
 from riot_ops.core.schema import TIMESTAMP, StreamSchema, stream_schema
-from riot_ops.kernels.arrays.arrow import int_column, readonly, strings_from_spans
+from riot_ops.kernels.arrays.arrow import (
+    NO_MASK,
+    int64_column,
+    int_column,
+    nullable_column,
+    readonly,
+    strings_from_spans,
+)
 from riot_ops.kernels.text.senml import messages as senml
 
 __all__ = ["Layout", "assemble_batch", "micros_per_unit", "resolve_layout", "select_messages"]
@@ -198,12 +205,11 @@ def assemble_batch(
 
 
 def _floats(values: npt.NDArray[np.float64], has_missing: bool) -> pa.Array:
-    missing = np.isnan(values) if has_missing else None
-    return pa.array(values, pa.float64(), mask=missing)
+    return nullable_column(values, np.isnan(values) if has_missing else NO_MASK)
 
 
 def _timestamps(us: I64) -> pa.Array:
-    return pa.Array.from_buffers(TIMESTAMP, us.size, [None, pa.py_buffer(us)], 0)
+    return int64_column(us, TIMESTAMP)
 
 
 def _repeated(values: I64, times: int) -> I64:
@@ -216,7 +222,7 @@ def _repeated_column(column: pa.Array, times: int) -> pa.Array:
     if times == 1:
         return column
     if pa.types.is_int64(column.type) and not column.null_count:
-        return pa.array(_repeated(int_column(column), times))
+        return int64_column(_repeated(int_column(column), times))
     return column.take(pa.array(np.repeat(np.arange(len(column)), times)))
 
 

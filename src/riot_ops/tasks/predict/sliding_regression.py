@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.parameters import MAX_LENGTH, Length
-from riot_ops.kernels.arrays.arrow import float_column
+from riot_ops.kernels.arrays.arrow import NO_MASK, float_column, nullable_column
 from riot_ops.kernels.jit import kernel
 from riot_ops.task import Case, Lookback, State, StateField, ValueTask, register, replace_column, with_field
 
@@ -158,9 +158,9 @@ class SlidingRegression(ValueTask):
         finite = np.isfinite(means[:found])
         ahead = predictions[:found].ravel()
         within = np.isfinite(predictions[:found, :: max(1, self.horizon - 1)]).all()  # finite ends imply a finite line
-        overflowed = None if within else ~np.isfinite(ahead)
+        overflowed = NO_MASK if within else ~np.isfinite(ahead)
         offsets = np.arange(0, (found + 1) * self.horizon, self.horizon, dtype=np.int32)
-        lists = pa.ListArray.from_arrays(pa.array(offsets), pa.array(ahead, mask=overflowed))
+        lists = pa.ListArray.from_arrays(pa.array(offsets), nullable_column(ahead, overflowed))
         out = batch if found == n else batch.take(pa.array(rows[:found]))
         return replace_column(replace_column(out, self.target, means[:found], finite), FIELD, lists)
 
