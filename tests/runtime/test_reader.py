@@ -14,6 +14,7 @@ from riot_ops import tasks as t
 from riot_ops.core.source import Source
 from riot_ops.ingest.memory_source import MemorySource
 from riot_ops.ingest.pace import PacedSource
+from riot_ops.runtime.input_buffer import InputBuffer
 
 SCHEMA = pa.schema([pa.field("seq", pa.int64(), nullable=False), pa.field("value", pa.float64())])
 
@@ -156,6 +157,18 @@ def test_paced_source_is_asked_when_records_are_due(how, most):
     result = flow.run(CountedPace(MemorySource(records, schema), **how))
     assert result["out"]["value"].to_pylist() == [float(i) for i in range(n)]
     assert CountedPace.asked <= most * n + 3
+
+
+def test_reader_does_not_wait_for_the_steps_where_no_record_is_due_soon(monkeypatch):
+    waits = []
+    monkeypatch.setattr(InputBuffer, "wait_until_empty", lambda self, seconds: waits.append(seconds))
+    for rate, some in ((10, False), (1000, True)):
+        waits.clear()
+        flow = ro.Dataflow("pace")
+        flow.sink("sink", flow.source("in", schema={"value": "double"}).to(t.NoOp(), id="out"))
+        result = flow.run(PacedSource(MemorySource(pa.table({"value": [0.0] * 3})), rate=rate))
+        assert result["out"].num_rows == 3
+        assert bool(waits) == some
 
 
 def test_records_of_a_high_rate_come_together_but_not_under_immediate():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -96,16 +97,19 @@ class Reader(threading.Thread):
                 self._offsets[name] = end
                 pauses.append(0.0)
                 if (source.count(start, end) or limit) < limit:
-                    # the source has no more: let it accumulate records
-                    self._buffer.wait_until_empty(self._read_s)
+                    # the source has no more: let it accumulate records, unless it knows that none will come so soon
+                    left = source.wait_time(end, self.wake)
+                    if left is None or left < self._read_s or left == math.inf:
+                        self._buffer.wait_until_empty(self._read_s)
+                        left = source.wait_time(end, self.wake)
                     if source.finished(end):
                         del open_sources[name]
-                    elif pause := source.wait_time(end, self.wake):
-                        last_read, pauses[-1] = time.monotonic(), max(pause, self._gather_s)
+                    elif left:
+                        last_read, pauses[-1] = time.monotonic(), max(left, self._gather_s)
             if pauses and (pause := min(pauses)):
                 self._wake.wait(min(pause, threading.TIMEOUT_MAX))
-                if (left := last_read + self._gather_s - time.monotonic()) > 0:
-                    stopped.wait(left)  # records that come now come together
+                if (rest := last_read + self._gather_s - time.monotonic()) > 0:
+                    stopped.wait(rest)  # records that come now come together
 
     def _read_limit(self, name: str) -> int:
         """Return how many records to read: the room of the open batch, or a whole batch if that is little."""

@@ -149,7 +149,7 @@ class LazyBatch:
     base : Selection
         All rows of the underlying batch.
     rows : array of int64
-        Numbers of the rows.
+        Numbers of the rows, in ascending order.
     fields : mapping of str to array
         New values by field: one for each row, none missing.
     """
@@ -230,6 +230,9 @@ def materialize_all(batches: Iterable[LazyBatch]) -> None:
 
 def _materialize_page(page: list[LazyBatch]) -> None:
     first = page[0]
+    if len(page) == 1 and first.num_rows == first.base.num_rows:  # all rows
+        first.materialized = _replace_fields(materialize(first.base), first.fields)
+        return
     fields = {name: np.concatenate([lazy.fields[name] for lazy in page]) for name in first.fields}
     batch = _replace_fields(take_columns(first.base, np.concatenate([lazy.rows for lazy in page])), fields)
     at = 0
