@@ -105,7 +105,8 @@ def _medians_by_time(
 class RunningMedian(KeyedTask):
     """Compute the running median of each key's values; records add values and remove them.
 
-    The median of an even number of values is the mean of the two middle ones.
+    The median of an even number of values is the mean of the two middle ones. It is float64: one of the values, or the
+    float64 nearest to the exact mean. A number that float64 cannot hold is rejected.
 
     Parameters
     ----------
@@ -141,8 +142,9 @@ class RunningMedian(KeyedTask):
 
     Errors
     ------
-    ``missing``, ``not_finite``; ``unknown_value``: the value to remove is not the oldest; with ``emit="time"`` also
-    ``no_event_time`` and ``late``: a record of the key with a later time came earlier.
+    ``missing``, ``not_finite``; ``out_of_range``: float64 cannot hold the number; ``unknown_value``: the value to
+    remove is not the oldest; with ``emit="time"`` also ``no_event_time`` and ``late``: a record of the key with a later
+    time came earlier.
 
     References
     ----------

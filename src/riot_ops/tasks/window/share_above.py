@@ -117,7 +117,8 @@ class ShareAbove(KeyedTask):
 
     Errors
     ------
-    ``no_event_time``, ``no_scope``, ``out_of_range`` (the window begins before the year 1).
+    ``no_event_time``, ``no_scope``, ``out_of_range`` (the window begins before the year 1, or float64 cannot hold the
+    number).
 
     References
     ----------

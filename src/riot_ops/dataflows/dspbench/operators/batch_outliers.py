@@ -129,7 +129,8 @@ class BatchOutliers(TimeBatchTask):
 
     Errors
     ------
-    ``no_event_time``, ``missing``, ``not_finite``; ``late``: a record with a later time came earlier.
+    ``no_event_time``, ``missing``, ``not_finite``; ``out_of_range``: float64 cannot hold the score; ``late``: a record
+    with a later time came earlier.
 
     References
     ----------

@@ -93,7 +93,8 @@ class HistoryMedian(ValueTask):
 
     Errors
     ------
-    An infinite value goes to the errors stream as ``not_finite``.
+    An infinite value goes to the errors stream as ``not_finite``, a number that float64 cannot hold as
+    ``out_of_range``.
 
     References
     ----------

@@ -58,7 +58,8 @@ class SpikeFilter(StatelessTask):
 
     Errors
     ------
-    None. An infinite value is a spike where a finite one was expected.
+    A number that float64 cannot hold goes to the errors stream as ``out_of_range``. An infinite value is a spike where
+    a finite one was expected.
 
     References
     ----------
