@@ -27,6 +27,7 @@ from riot_ops.core.schema import RAW, TIMESTAMP
 from riot_ops.core.source import Offset, Source, Split
 from riot_ops.ingest.file_positions import FilePosition, ReadFile, describe_origin, parts_between, read_file
 from riot_ops.ingest.line_file import LineFile, null_times, time_column
+from riot_ops.ingest.line_time import LineTime
 from riot_ops.ingest.pace import TimedSource, paced
 from riot_ops.ingest.replay_kernels import NO_TIME
 from riot_ops.ingest.step import mark_rejected
@@ -55,8 +56,8 @@ class ReplaySource(TimedSource):
     repeat : int, >= 1, default 1
         How many times to read all files; each time the event times advance by the recorded span plus 1 s, and ``seq``
         continues. The leading number of a line advances in the payload as well, with equal numbers of ten digits or
-        more, such as the base time of SenML. Times in other formats do not change: a dataflow that parses them gets
-        late records.
+        more, such as the base time of SenML. Times in other formats advance if ``times`` is a :class:`LineTime`, dates
+        by whole days; otherwise they do not change, and a dataflow that parses them gets late records.
     header : bool, default False
         Skip the first line of each file.
     follow : bool, default False
@@ -65,8 +66,9 @@ class ReplaySource(TimedSource):
         Encoding of the lines, by a name that Python knows, such as "latin-1"; other encodings than UTF-8 must have the
         line break of ASCII. The payload is UTF-8; a line that cannot be decoded goes to the errors stream as
         ``invalid_encoding``. UTF-8 is not checked here, but by parsers.
-    times : task without state, optional
-        Parses the times of lines of another format into records with ``seq`` and ``event_time``, such as
+    times : LineTime or task without state, optional
+        Where and how lines of another format write their time; the generated streams have theirs as ``line_time``. Or a
+        task that parses lines into records with ``seq`` and ``event_time``, such as
         :class:`riot_ops.tasks.ParseLines`. Pacing uses these times; the records have no event time, which the parser of
         the dataflow adds.
 
@@ -96,7 +98,7 @@ class ReplaySource(TimedSource):
         header: bool = False,
         follow: bool = False,
         encoding: str = "utf-8",
-        times: StatelessOperator | None = None,
+        times: LineTime | StatelessOperator | None = None,
     ) -> None:
         check_count(repeat=repeat)
         check_encoding(encoding, of_lines=True)
@@ -238,6 +240,8 @@ class ReplaySource(TimedSource):
         """Return the event times of lines in microseconds, for pacing."""
         if self.times is None:
             return file.times(starts, ends)
+        if isinstance(self.times, LineTime):
+            return self.times.read(file.column(starts, ends))
         found = np.full(starts.size, NO_TIME)
         lines = pa.RecordBatch.from_arrays(
             [
@@ -266,7 +270,9 @@ class ReplaySource(TimedSource):
                     times = times[times != NO_TIME]
                     if times.size:
                         low, high = min(low, int(times.min())), max(high, int(times.max()))
-            self._step = max(high - low, 0) + 1_000_000 if high != NO_TIME else 0
+            step = max(high - low, 0) + 1_000_000 if high != NO_TIME else 0
+            unit = self.times.step if isinstance(self.times, LineTime) else 1
+            self._step = -(-step // unit) * unit
         return rounds * self._step
 
     # -- source ------------------------------------------------------------------------------------
@@ -354,6 +360,8 @@ class ReplaySource(TimedSource):
                 n = ends.size
                 if self.times is not None or file.timeless(starts, ends):
                     times, raw = null_times(n), file.column(starts, ends)
+                    if part["shift"] and isinstance(self.times, LineTime):
+                        raw = self.times.shift(raw, part["shift"])
                 else:
                     found = file.times(starts, ends)
                     times = time_column(found, part["shift"])
@@ -450,7 +458,7 @@ def replay(
     header: bool = False,
     follow: bool = False,
     encoding: str = "utf-8",
-    times: StatelessOperator | None = None,
+    times: LineTime | StatelessOperator | None = None,
 ) -> Source:
     """Read recorded messages from files; see :class:`ReplaySource` for the parameters.
 

@@ -6,6 +6,7 @@ from riot_ops.core.lazy import lazy_names
 
 if TYPE_CHECKING:
     from riot_ops.ingest import rates
+    from riot_ops.ingest.line_time import LineTime
     from riot_ops.ingest.pace import PacedSource, TimedSource
     from riot_ops.ingest.replay import ReplaySource, replay
     from riot_ops.streams.catalog import CATALOG, generate
@@ -20,6 +21,7 @@ __all__ = [
     "CitySource",
     "FitSource",
     "GridSource",
+    "LineTime",
     "PacedSource",
     "ReplaySource",
     "TaxiSource",
@@ -40,6 +42,7 @@ _MODULES = {
     "CitySource": "riot_ops.streams.riotbench.city",
     "FitSource": "riot_ops.streams.riotbench.fit",
     "GridSource": "riot_ops.streams.riotbench.grid",
+    "LineTime": "riot_ops.ingest.line_time",
     "PacedSource": "riot_ops.ingest.pace",
     "ReplaySource": "riot_ops.ingest.replay",
     "TaxiSource": "riot_ops.streams.riotbench.taxi",

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from riot_ops.core.checks import check_flag
 from riot_ops.core.schema import RAW, TIMESTAMP
 from riot_ops.core.source import Split
+from riot_ops.ingest.line_time import LineTime
 from riot_ops.streams.indexed import IndexedSource
 
 __all__ = [
@@ -51,6 +52,8 @@ class TextLineSource(IndexedSource):
         Name of the stream, by which :func:`riot_ops.streams.generate` finds it.
     domain : str
         Content of the stream, in a few words.
+    line_time : LineTime or None
+        Where and how a line writes its time, for :func:`riot_ops.streams.replay`; None if it has none.
     start_ms : int
         Time of the first line, in ms since 1970.
     gap_ms : float
@@ -59,6 +62,7 @@ class TextLineSource(IndexedSource):
 
     stream: ClassVar[str]
     domain: ClassVar[str]
+    line_time: ClassVar[LineTime | None] = None
     start_ms: int = 1_577_836_800_000  # 2020-01-01
     gap_ms: float = 1.0
     rows_per_batch: ClassVar[int] = 65_536

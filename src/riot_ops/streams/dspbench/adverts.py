@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from riot_ops.core.checks import check_count, check_positive, check_share
+from riot_ops.ingest.line_time import LineTime
 from riot_ops.streams.text_lines import Numbers, TextLineSource, join_cells
 
 __all__ = ["ADS_PER_CAMPAIGN", "AdvertsSource", "campaigns"]
@@ -63,6 +64,10 @@ class AdvertsSource(TextLineSource):
 
     stream: ClassVar[str] = "adverts"
     domain: ClassVar[str] = "events around advertisements"
+    line_time: ClassVar[LineTime | None] = LineTime(
+        r'(?P<before>.*"event_time": ")(?P<time>\d+)(?P<after>".*)',
+        "ms",
+    )
 
     def __init__(
         self,

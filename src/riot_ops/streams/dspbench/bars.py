@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from riot_ops.core.checks import check_count
+from riot_ops.ingest.line_time import LineTime
 from riot_ops.kernels.jit import kernel
 from riot_ops.streams.noise import derive_key, ornstein_uhlenbeck, ornstein_uhlenbeck_table
 from riot_ops.streams.text_lines import Numbers, TextLineSource, format_decimals, format_times, join_cells, normals
@@ -60,6 +61,10 @@ class BarsSource(TextLineSource):
 
     stream: ClassVar[str] = "bars"
     domain: ClassVar[str] = "daily prices of stocks"
+    line_time: ClassVar[LineTime | None] = LineTime(
+        r"(?P<before>[^,]*,)(?P<time>\d{4}-\d\d-\d\d)(?P<after>,.*)",
+        "%Y-%m-%d",
+    )
     start_ms = 1_514_764_800_000  # Monday, 2018-01-01
 
     def __init__(self, messages: int | None = None, seed: int = 0, *, stocks: int = 100, dirt: bool = True) -> None:

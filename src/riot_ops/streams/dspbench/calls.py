@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from riot_ops.core.checks import check_count, check_positive, check_share
 from riot_ops.core.errors import ConfigError
+from riot_ops.ingest.line_time import LineTime
 from riot_ops.streams.text_lines import Numbers, TextLineSource, format_times, join_cells, random_words
 
 __all__ = ["CallsSource"]
@@ -61,6 +62,11 @@ class CallsSource(TextLineSource):
 
     stream: ClassVar[str] = "calls"
     domain: ClassVar[str] = "records of telephone calls"
+    line_time: ClassVar[LineTime | None] = LineTime(
+        r"(?P<before>[^,]*,[^,]*,)(?P<time>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)"
+        r"(?P<between>,[^;]*;[^;]*;)(?P<time_again>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?P<after>.*)",
+        "%Y-%m-%dT%H:%M:%S",
+    )
 
     def __init__(
         self,

@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from riot_ops.core.checks import check_flag, check_positive, check_share
+from riot_ops.ingest.line_time import LineTime
 from riot_ops.streams.noise import normal
 from riot_ops.streams.text_lines import Numbers, TextLineSource, join_cells
 
@@ -62,6 +63,7 @@ class EquipmentSource(TextLineSource):
 
     stream: ClassVar[str] = "equipment"
     domain: ClassVar[str] = "readings of manufacturing equipment"
+    line_time: ClassVar[LineTime | None] = LineTime(r"(?P<time>\d+)(?P<after>\t.*)", "ns")
     gap_ms: float = TICK / 1e6
 
     def __init__(

@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from riot_ops.core.checks import check_count, check_share
+from riot_ops.ingest.line_time import LineTime
 from riot_ops.streams.text_lines import Numbers, TextLineSource, format_decimals, join_cells, random_words, uniforms
 
 __all__ = ["MetersSource"]
@@ -60,6 +61,7 @@ class MetersSource(TextLineSource):
 
     stream: ClassVar[str] = "meters"
     domain: ClassVar[str] = "smart plugs in houses"
+    line_time: ClassVar[LineTime | None] = LineTime(r"(?P<before>[^,]*,)(?P<time>\d+)(?P<after>,.*)", "s")
     start_ms = 1_377_986_400_000  # 2013-08-31 22:00:00
 
     def __init__(

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from riot_ops.core.checks import check_count, check_share
+from riot_ops.ingest.line_time import LineTime
 from riot_ops.streams.text_lines import Numbers, TextLineSource, format_decimals, format_times, join_cells, normals
 
 __all__ = ["MotesSource"]
@@ -56,6 +57,10 @@ class MotesSource(TextLineSource):
 
     stream: ClassVar[str] = "motes"
     domain: ClassVar[str] = "motes in a building"
+    line_time: ClassVar[LineTime | None] = LineTime(
+        r"(?P<time>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)(?P<after>.*)",
+        "%Y-%m-%d %H:%M:%S",
+    )
     start_ms = 1_078_099_231_000  # 2004-03-01 00:00:31
 
     def __init__(

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from riot_ops.core.checks import check_count, check_share
 from riot_ops.core.errors import ConfigError
+from riot_ops.ingest.line_time import LineTime
 from riot_ops.models.roads import grid_roads, winding_roads
 from riot_ops.streams.text_lines import Numbers, TextLineSource, format_decimals, format_times, join_cells, normals
 
@@ -59,6 +60,10 @@ class TracesSource(TextLineSource):
 
     stream: ClassVar[str] = "traces"
     domain: ClassVar[str] = "positions of taxis in a city"
+    line_time: ClassVar[LineTime | None] = LineTime(
+        r"(?P<before>[^,]*,[^,]*,)(?P<time>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?P<after>.*)",
+        "%Y-%m-%dT%H:%M:%S",
+    )
     start_ms = 1_231_164_002_000  # 2009-01-05 14:00:02
 
     def __init__(

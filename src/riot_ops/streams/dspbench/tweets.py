@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from riot_ops.core.checks import check_count, check_positive, check_share
+from riot_ops.ingest.line_time import LineTime
 from riot_ops.streams.text_lines import Numbers, TextLineSource, format_times, join_cells, zipf_weights
 
 __all__ = ["TweetsSource"]
@@ -72,6 +73,10 @@ class TweetsSource(TextLineSource):
 
     stream: ClassVar[str] = "tweets"
     domain: ClassVar[str] = "tweets with hash tags"
+    line_time: ClassVar[LineTime | None] = LineTime(
+        r'(?P<before>.*"created_at": ")(?P<time>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?P<after>.*)',
+        "%Y-%m-%dT%H:%M:%S",
+    )
     start_ms = 1_605_846_600_000  # 2020-11-20 04:30
 
     def __init__(

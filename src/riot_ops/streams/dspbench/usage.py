@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from riot_ops.core.checks import check_count, check_share
+from riot_ops.ingest.line_time import LineTime
 from riot_ops.streams.text_lines import Numbers, TextLineSource, format_decimals, join_cells, normals
 
 __all__ = ["UsageSource"]
@@ -52,6 +53,7 @@ class UsageSource(TextLineSource):
 
     stream: ClassVar[str] = "usage"
     domain: ClassVar[str] = "loads of machines in a cluster"
+    line_time: ClassVar[LineTime | None] = LineTime(r"(?P<before>[^,]*,)(?P<time>\d+)(?P<after>,.*)", "s")
     start_ms = FIRST * 1000
 
     def __init__(

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from riot_ops.core.checks import check_count, check_positive, check_share
+from riot_ops.ingest.line_time import LineTime
 from riot_ops.streams.text_lines import (
     Numbers,
     TextLineSource,
@@ -66,6 +67,10 @@ class WeblogSource(TextLineSource):
 
     stream: ClassVar[str] = "weblog"
     domain: ClassVar[str] = "log of a web server"
+    line_time: ClassVar[LineTime | None] = LineTime(
+        r"(?P<before>[^\[]*\[)(?P<time>\d\d/\w{3}/\d{4}:\d\d:\d\d:\d\d)(?P<after>.*)",
+        "%d/%b/%Y:%H:%M:%S",
+    )
     start_ms = 897_480_000_000  # 1998-06-10 12:00
 
     def __init__(

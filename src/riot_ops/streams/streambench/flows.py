@@ -9,6 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from riot_ops.core.checks import check_share
+from riot_ops.ingest.line_time import LineTime
 from riot_ops.streams.streambench.cyclic import CyclicSource
 from riot_ops.streams.streambench.flow_packets import ICMP, TCP, UDP, Packets, classes_of, drawn, sizes_of
 from riot_ops.streams.streambench.traffic import hosts, servers
@@ -70,6 +71,7 @@ class FlowsSource(CyclicSource):
 
     stream: ClassVar[str] = "flows"
     domain: ClassVar[str] = "flows of a network under attack"
+    line_time: ClassVar[LineTime | None] = LineTime(r"(?P<time>\d+)(?P<after>,.*)", "s")
 
     def __init__(
         self,

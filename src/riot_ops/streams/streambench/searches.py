@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from riot_ops.ingest.line_time import LineTime
 from riot_ops.streams.streambench.cyclic import CyclicSource
 from riot_ops.streams.text_lines import Numbers, choices, format_times, join_cells, normals, random_words
 
@@ -72,6 +73,10 @@ class SearchesSource(CyclicSource):
 
     stream: ClassVar[str] = "searches"
     domain: ClassVar[str] = "searches and clicks"
+    line_time: ClassVar[LineTime | None] = LineTime(
+        r"(?P<before>[^\t]*\t[^\t]*\t)(?P<time>\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)(?P<after>.*)",
+        "%Y-%m-%d %H:%M:%S",
+    )
     start_ms = BEGIN * 1000
 
     def __init__(

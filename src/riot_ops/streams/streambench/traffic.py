@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from riot_ops.core.checks import check_count, check_share
+from riot_ops.ingest.line_time import LineTime
 from riot_ops.streams.streambench.flow_packets import WINDOW_US, classes_of, drawn, sizes_of
 from riot_ops.streams.text_lines import Numbers, TextLineSource, choices, join_cells, random_words, zipf_weights
 
@@ -62,6 +63,7 @@ class TrafficSource(TextLineSource):
 
     stream: ClassVar[str] = "traffic"
     domain: ClassVar[str] = "packets of a network under attack"
+    line_time: ClassVar[LineTime | None] = LineTime(r"(?P<time>\d+)(?P<after>,.*)", "us")
 
     def __init__(
         self,
