@@ -199,6 +199,12 @@ class SketchTask(Task):
     def secret_tags(self) -> Mapping[str, str]:
         return {} if self.secret is None else {"secret": f"tag:{self.hash_key.tag.hex()}"}
 
+    def __getstate__(self) -> dict[str, Any]:
+        state = super().__getstate__()
+        if self.secret is None:
+            state.pop("secret", None)
+        return state
+
     def to_dict(self) -> dict[str, Any]:
         if self.secret is not None and self.secret.variable is None:
             # without its secret, the task would work with another hash and show no error

@@ -19,9 +19,11 @@ import riot_ops as ro
 from riot_ops import Secret
 from riot_ops import tasks as t
 from riot_ops.core.errors import ConfigError, StateError
+from riot_ops.dataflows import click_analytics, etl, stats, voip_stream
 from riot_ops.dataflows.dspbench.operators.decaying_rate import DecayingRate
 from riot_ops.dataflows.dspbench.operators.novelty_flag import NoveltyFlag
 from riot_ops.runtime.fingerprint import fingerprint
+from riot_ops.runtime.snapshot import task_identity
 from riot_ops.sketches import BloomFilter
 from riot_ops.task import SketchTask, Task, registered_tasks
 from tests.reference.murmur3_collision import colliding_values
@@ -41,6 +43,10 @@ WITH_STATE = {
         pytest.approx([0.03335, 0.03335], rel=1e-3),
     ),
     "distinct_count": (t.DistinctCount(field="v", output="out"), [1, 1], [1, 2]),
+    **{
+        f"window_{name}": (t.Window(count=9, emit="update", aggregates={"out": (name, "v")}), [1, 1], [1, 2])
+        for name in ("distinct", "unique")
+    },
 }
 STATELESS = {
     "check_bloom_filter": t.CheckBloomFilter(field="v", members=("m",), on_fail="flag", output="out"),
@@ -66,7 +72,7 @@ def state(task, values=("a", "b", "ü" * 20, "a")):
 
 def test_each_task_with_a_secret_is_tested_here():
     assert {kind.name() for kind in registered_tasks() if issubclass(kind, SketchTask)} == (
-        {*WITH_STATE, *STATELESS, TRAINING.name()}
+        {*(task.name() for task, *_ in WITH_STATE.values()), *STATELESS, TRAINING.name()}
     )
 
 
@@ -235,6 +241,55 @@ def test_secret_without_a_capacity_is_refused(make):
     make(None)
     with pytest.raises(ConfigError, match="secret needs a capacity"):
         make(Secret(WORD))
+
+
+def test_secret_of_a_window_without_hashes_is_refused():
+    with pytest.raises(ConfigError, match="secret needs an aggregate that hashes values"):
+        t.Window(count=9, aggregates={"out": ("mean", "v")}, secret=Secret(WORD))
+
+
+@pytest.mark.parametrize("frame", [{"size": "1min"}, {"gap": "1min"}, {"count": 2}], ids=lambda one: next(iter(one)))
+@pytest.mark.parametrize("name", ["distinct", "unique"])
+def test_windows_of_every_kind_hash_with_the_secret(frame, name):
+    def count(secret):
+        session = t.Window(**frame, aggregates={"out": (name, "v")}, secret=secret).session()
+        return [row["out"] for row in [*session.push_batch(batch(colliding_values())).to_pylist(), *session.flush()]]
+
+    assert count(None) == [1] and count(Secret(WORD)) == [2]
+
+
+def test_state_of_a_window_with_functions_does_not_mention_a_secret():
+    def ignore(*_):
+        pass
+
+    task = t.Window(count=9, aggregates={"out": (t.Aggregate("none", (0.0,), ignore, ignore, ignore), "x")})
+    assert "secret" not in json.dumps(task_identity(task))
+
+
+BUILDERS = {
+    "stats": (stats, {"known_sensors": ["m"]}, {"bloom", "dac"}),
+    "etl": (etl, {"known_sensors": ["m"]}, {"bloom"}),
+    "click_analytics": (click_analytics, {"capacity": 9}, {"repeat"}),
+    "voip_stream": (voip_stream, {"exact": False}, None),
+}
+
+
+@pytest.mark.parametrize(("build", "options", "steps"), BUILDERS.values(), ids=[*BUILDERS])
+def test_builders_give_the_secret_to_every_step_that_hashes(build, options, steps):
+    for secret in (None, Secret(WORD)):
+        made = build(**options, secret=secret)
+        found = {id: n.task.secret for id, n in made.nodes.items() if isinstance(n.task, SketchTask)}
+        assert {*found.values()} == {secret} and len(found) >= 1
+        assert steps is None or {*found} == steps
+    with pytest.raises(ConfigError, match=r"secret is a value") as caught:
+        made.to_json()
+    assert "s3cr3t" not in str(caught.value) + repr(made)
+
+
+@pytest.mark.parametrize("build", [etl, click_analytics, voip_stream])
+def test_secret_of_an_application_without_hashes_is_refused(build):
+    with pytest.raises(ConfigError, match="secret needs "):
+        build(secret=Secret(WORD))
 
 
 def test_secret_of_a_loglog_count_is_refused():

@@ -8,6 +8,7 @@ from typing import Literal
 from riot_ops import tasks as t
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.parameters import check_arguments, duration
+from riot_ops.core.secret import Secret
 from riot_ops.dataflow import Dataflow
 from riot_ops.dataflows.dspbench.log_processing import count_by_place
 
@@ -32,6 +33,7 @@ def click_analytics(
     ttl: str | timedelta | None = None,
     emit: Literal["each", "update"] = "each",
     encoding: str = "utf-8",
+    secret: Secret | None = None,
 ) -> Dataflow:
     """Build click analytics (CA): clicks → visits and first visits, counts by country and city.
 
@@ -60,6 +62,8 @@ def click_analytics(
         Emit totals and counts at every click, or the last ones in a batch, see :class:`riot_ops.tasks.RunningCount`.
     encoding : str, default "utf-8"
         Encoding of the lines, by a name that Python knows. A line that is not in it goes to the errors stream.
+    secret : Secret, optional
+        With capacity: keys the hash of the visits, see :class:`riot_ops.tasks.Deduplicate`.
 
     References
     ----------
@@ -80,6 +84,8 @@ def click_analytics(
     check_arguments(click_analytics, locals())
     if capacity is not None and ttl is not None:
         raise ConfigError(f"give either capacity or ttl: one of them bounds the memory; got {capacity}, {ttl!r}")
+    if secret is not None and capacity is None:
+        raise ConfigError("secret needs a capacity; without it, visits are compared exactly")
     flow = Dataflow("click_analytics")
     parser = (
         t.ParseJSON(fields=FIELDS, encoding=encoding)
@@ -91,7 +97,7 @@ def click_analytics(
     if capacity is None:
         seen = t.Deduplicate(by=VISIT, ttl=duration(ttl) if isinstance(ttl, str) else ttl, flag="unique")
     else:
-        seen = t.Deduplicate(fields=VISIT, capacity=capacity, flag="unique")
+        seen = t.Deduplicate(fields=VISIT, capacity=capacity, flag="unique", secret=secret)
     flags = visit.partition_by(*VISIT).to(seen, id="repeat") >> t.Project(fields=("unique",))
     totals = t.RunningTotals(totals={"total_count": None, "total_unique": "unique"}, emit=emit)
     visits = flags.to_single().to(totals, id="visits")

@@ -7,7 +7,9 @@ from datetime import timedelta
 from typing import Any, Literal
 
 from riot_ops import tasks as t
+from riot_ops.core.errors import ConfigError
 from riot_ops.core.parameters import Count, Positive, check_arguments
+from riot_ops.core.secret import Secret
 from riot_ops.dataflow import Dataflow, Stream, merge
 
 __all__ = ["voip_stream"]
@@ -45,6 +47,7 @@ def voip_stream(
     ramp: Literal["linear", "ratio"] = "linear",
     timeout: timedelta | str | None = "1h",
     threshold: float | None = None,
+    secret: Secret | None = None,
 ) -> Dataflow:
     """Build VoIP stream (VS): calls → rates of the caller → three scores → total score, from 0 to 8 by default.
 
@@ -85,6 +88,8 @@ def voip_stream(
         How long a score waits for the other scores of its call.
     threshold : float, optional
         Minimum score to emit.
+    secret : Secret, optional
+        With ``exact=False``: keys the hashes of the Bloom filters, see :class:`riot_ops.tasks.NoveltyFlag`.
 
     References
     ----------
@@ -102,6 +107,8 @@ def voip_stream(
     [('17', 1.0, 1.0, 5.0), ('17', 1.0, 1.0, 5.0), ('17', 1.0, 1.0, 5.0)]
     """
     check_arguments(voip_stream, locals())
+    if secret is not None and exact:
+        raise ConfigError("secret needs exact=False; exact state has no hashes")
     wait: Any = timeout  # tasks read durations from text
 
     def rate(beta: float, key: str = "caller", **parameters: Any) -> t.DecayingRate:
@@ -111,6 +118,7 @@ def voip_stream(
             "capacity": num_elements,
             "per_element": buckets_per_element,
             "per_word": buckets_per_word,
+            "secret": secret,
         }
         return t.DecayingRate(fields=(key,), decay=beta, output=VALUE, **sizes, **parameters)
 
@@ -131,7 +139,9 @@ def voip_stream(
     parsed = ends.to(record, id="parse")
     lengths = t.RangeFilter(bounds={"duration": (0.0, sys.float_info.max)}, by=None, on_fail="reject")
     pair: dict[str, Any] = (
-        {"by": PAIR} if exact else {"fields": PAIR, "capacity": variation_size, "error": variation_error}
+        {"by": PAIR}
+        if exact
+        else {"fields": PAIR, "capacity": variation_size, "error": variation_error, "secret": secret}
     )
     calls = parsed.to(lengths, id="records") >> t.Project(fields=(*PAIR, "timestamp", "duration", "established"))
     varied = calls.partition_by(*PAIR).to(t.NoveltyFlag(output="new_callee", **pair), "variation")

@@ -42,6 +42,7 @@ def etl(
     batch: Count | None = None,
     credential: Secret | None = None,
     publish: dict[str, object] | None = None,
+    secret: Secret | None = None,
 ) -> Dataflow:
     """Build ETL: parse → range filter → Bloom filter → interpolation → join → annotate → {insert, SenML → publish}.
 
@@ -81,6 +82,9 @@ def etl(
     publish : dict, optional
         Parameters of :class:`riot_ops.tasks.PublishMQTT`, such as ``url`` and ``topic``. Without it
         messages only go to the sink.
+    secret : Secret, optional
+        Keys the hash of the Bloom filter, see :class:`riot_ops.tasks.CheckBloomFilter`; the file of a trained filter
+        must have been made with it. Only with ``known_sensors``.
 
     Examples
     --------
@@ -93,7 +97,9 @@ def etl(
     obs = flow.source(schema).shuffle().to(t.ParseSenML(schema=schema, meta=True, on_bad="null"), id="parse")
     obs = obs.partition_by(*KEY).to(t.RangeFilter(bounds=schema, on_fail="null"), id="range")
     if known_sensors is not None:
-        obs = obs.partition_by(*KEY).to(_bloom_filter(known_sensors), id="bloom")
+        obs = obs.partition_by(*KEY).to(_bloom_filter(known_sensors, secret), id="bloom")
+    elif secret is not None:
+        raise ConfigError("secret needs known_sensors: it keys the hash of their Bloom filter")
     window = WINDOW.get(schema, 5) if window is None else window
     if window:
         obs = obs.partition_by(*KEY).to(t.Interpolation(by=KEY, window=window, fields=stream.numeric), id="interpolate")
@@ -123,9 +129,9 @@ def etl(
     return flow
 
 
-def _bloom_filter(known: str | Path | Sequence[str]) -> t.Task:
+def _bloom_filter(known: str | Path | Sequence[str], secret: Secret | None) -> t.Task:
     model = str(known) if isinstance(known, (str, Path)) else tuple(known)
-    return t.CheckBloomFilters(models={"sensor_id": model}, on_fail="null")
+    return t.CheckBloomFilters(models={"sensor_id": model}, on_fail="null", secret=secret)
 
 
 def _annotation(table: Any, annotated: Any, stream: StreamSchema) -> tuple[t.Annotate, StreamSchema]:

@@ -10,6 +10,7 @@ from riot_ops import tasks as t
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.parameters import Count, check_arguments
 from riot_ops.core.schema import StreamSchema, stream_schema
+from riot_ops.core.secret import Secret
 from riot_ops.dataflow import Dataflow, Stream, merge
 from riot_ops.dataflows.riotbench.output_steps import (
     CHARTS_PER_ARCHIVE,
@@ -51,6 +52,7 @@ def stats(
     zip_size: int | None = None,
     charts: str | None = None,
     publish: dict[str, object] | None = None,
+    secret: Secret | None = None,
 ) -> Dataflow:
     """Build STATS: averages, Kalman-filtered predictions and distinct counts of every observed value.
 
@@ -94,6 +96,9 @@ def stats(
     publish : dict, optional
         Parameters of :class:`riot_ops.tasks.PublishMQTT`, including its ``topic``; results are
         published as JSON. Without it they only go to the sink.
+    secret : Secret, optional
+        Keys the hashes of the distinct count and of the Bloom filter, see :class:`riot_ops.tasks.DistinctCount`; a file
+        of a trained filter must have been made with it.
 
     Examples
     --------
@@ -109,11 +114,11 @@ def stats(
         flow.source(stream.name).shuffle().to(t.ParseSenML(schema=schema, fields=stream.numeric, meta=meta), id="parse")
     )
     if known_sensors is not None:
-        obs = obs.to(_bloom(known_sensors), id="bloom")
+        obs = obs.to(_bloom(known_sensors, secret), id="bloom")
     line = t.SlidingRegression(
         by=KEY, window=_default(regression_window, REGRESSION), horizon=_default(horizon, HORIZON.get(stream.name, 10))
     )
-    distinct = t.DistinctCount(by=("obs_type",), field=counted, precision=_default(precision, PRECISION))
+    distinct = t.DistinctCount(by=("obs_type",), field=counted, precision=_default(precision, PRECISION), secret=secret)
     if summary == "average":
         window = _default(average_window, PAPER_WINDOW.get(stream.name, WINDOW) if paper else WINDOW)
         mode: Literal["sliding", "tumbling"] = "sliding" if _default(sliding, paper) else "tumbling"
@@ -144,10 +149,10 @@ def _check_moment(form: str, **average: object) -> None:
             raise ConfigError(f"{name} is for summary='average', got {value!r} with summary='moment'")
 
 
-def _bloom(known: str | Path | Sequence[str]) -> t.Task:
+def _bloom(known: str | Path | Sequence[str], secret: Secret | None) -> t.Task:
     if isinstance(known, (str, Path)):
-        return t.CheckBloomFilter(field="sensor_id", model=str(known))
-    return t.CheckBloomFilter(field="sensor_id", members=tuple(known))
+        return t.CheckBloomFilter(field="sensor_id", model=str(known), secret=secret)
+    return t.CheckBloomFilter(field="sensor_id", members=tuple(known), secret=secret)
 
 
 def _readings(avg: Stream, slr: Stream, stream: StreamSchema, size: int) -> Stream:

@@ -23,7 +23,7 @@ from riot_ops.core.schema import TIMESTAMP
 from riot_ops.kernels.arrays.arrow import float_column
 from riot_ops.kernels.arrays.timestamps import check_time_field
 from riot_ops.kernels.stats.panes import FUTURE, LATE, OUT_OF_RANGE, UNTIMED
-from riot_ops.task import Case, KeyedTask, Lookback, Requirement, State, StateField, register
+from riot_ops.task import Case, KeyedTask, Lookback, Requirement, SketchTask, State, StateField, register
 from riot_ops.tasks.window.windowing.accumulators import cell_state_fields, distinct_stats
 from riot_ops.tasks.window.windowing.aggregates import BoundAggregate, bind_aggregate
 from riot_ops.tasks.window.windowing.count_windows import CountWindows
@@ -41,7 +41,7 @@ ZERO = timedelta(0)
 
 @register
 @dataclass(frozen=True, kw_only=True)
-class Window(KeyedTask):
+class Window(SketchTask, KeyedTask):
     """Aggregate the records of each key over windows.
 
     Windows are tumbling (``size``), hopping (``size`` and ``every``), sessions (``gap``) or count windows (``count``).
@@ -74,6 +74,9 @@ class Window(KeyedTask):
         Emit a result when a window is closed; or, for each record, the current result of every window that contains it.
     partial : bool, default False
         Whether the end of a bounded stream emits count windows that are not full. It always closes time windows.
+    secret : Secret or None, default None
+        With ``distinct`` or ``unique``: keys their hash, so that no sender can choose values that raise the estimate or
+        do not count. State continues only with the same secret. None: the hash is fixed, the same in every system.
     by, ttl
         Key and time to live, see :class:`KeyedTask`; a ttl is for count windows: a key without open time windows has no
         state.
@@ -217,6 +220,8 @@ class Window(KeyedTask):
         timed = [name for name, one in self.bound_aggregates().items() if one.timed]
         if timed and self.count is not None:
             raise ConfigError(f"aggregates: {timed[0]!r} measures event times, which count windows do not support")
+        if self.secret is not None and not any(stat.hashes for stat in self.frame.stats):
+            raise ConfigError("Window: secret needs an aggregate that hashes values, 'distinct' or 'unique'")
         if self.frame.room > MAX_OPEN_WINDOWS:
             raise ConfigError(
                 f"size, every, gap and allowed_lateness keep {self.frame.room:,} windows of a key open; the maximum is "

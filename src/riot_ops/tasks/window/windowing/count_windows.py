@@ -37,7 +37,7 @@ class CountWindows(WindowFrame):
 
     def run(self, task: Any, batch: pa.RecordBatch, slots: Numbers, state: State) -> pa.RecordBatch:
         """Add the rows of a batch, and return the results of filled windows (or the updates)."""
-        columns = self.stat_columns(batch)
+        columns = self.stat_columns(batch, task.hash_key.words)
         arrival = np.zeros(slots.size, np.int64)  # first and last go by arrival, not by event time
         numbers, key_count = dense_key_numbers(slots, len(state["filled"]))
         held = np.full(key_count, -1, np.int64)

@@ -15,7 +15,7 @@ from riot_ops.core.order import next_ordinal
 from riot_ops.core.schema import TIMESTAMP
 from riot_ops.kernels.arrays.timestamps import microseconds
 from riot_ops.tasks.window.windowing.accumulators import Numbers, ranks_within_groups, window_columns
-from riot_ops.tasks.window.windowing.stats import Cells, Stat
+from riot_ops.tasks.window.windowing.stats import Cells, HashWords, Stat
 
 __all__ = ["NOTHING", "Updates", "WindowFrame", "event_times", "time_type"]
 
@@ -64,9 +64,9 @@ class WindowFrame(ABC):
             "open", pa.ListArray.from_arrays(pa.array(ends, pa.int32()), items)
         )
 
-    def stat_columns(self, batch: pa.RecordBatch | None) -> list[Any]:
-        """Return the input of each stat from a batch."""
-        return [stat.column(batch) for stat in self.stats]
+    def stat_columns(self, batch: pa.RecordBatch | None, key: HashWords) -> list[Any]:
+        """Return the input of each stat from a batch; ``key`` is that of hashes."""
+        return [stat.column(batch, key) for stat in self.stats]
 
 
 class Updates:

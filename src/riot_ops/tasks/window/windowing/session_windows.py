@@ -50,7 +50,7 @@ class SessionWindows(WindowFrame):
     ) -> tuple[pa.RecordBatch | None, TimerOutput | None]:
         """Add rows and advance time, like :meth:`TimeWindows.run`."""
         times, present = event_times(batch)
-        columns = self.stat_columns(batch)
+        columns = self.stat_columns(batch, task.hash_key.words)
         updates = Updates(task, batch) if self.update and batch is not None else None
         lasts = state["until"]
         limit = time_limits(time_type(batch))[1] // self.period * self.period - self.gap

@@ -17,6 +17,7 @@ import pyarrow as pa
 from riot_ops.core.errors import ConfigError
 from riot_ops.kernels.arrays.arrow import float_column
 from riot_ops.kernels.arrays.exact import compared, exact_numbers, exact_pair
+from riot_ops.kernels.arrays.hashing import NO_SECRET
 from riot_ops.kernels.jit import compile_uncached
 from riot_ops.kernels.stats import accumulators as loops
 from riot_ops.kernels.stats.hyperloglog import hash_values
@@ -30,6 +31,7 @@ __all__ = [
     "DistinctRegisters",
     "Extremes",
     "Firsts",
+    "HashWords",
     "Lasts",
     "MatchCounts",
     "Moments",
@@ -41,6 +43,8 @@ __all__ = [
 
 Cells = dict[str, Any]
 Numbers = npt.NDArray[np.int64]
+#: The key of a hash, see :class:`riot_ops.kernels.arrays.hash_key.HashKey`.
+HashWords = npt.NDArray[np.uint64]
 
 NO_VALUES = np.empty(0)
 
@@ -97,14 +101,17 @@ class Aggregate:
 class Stat(ABC):
     """Cells of a group of records, for one field (or none)."""
 
+    #: Whether its cells hold hashes of values.
+    hashes: ClassVar[bool] = False
+
     field: str | None
 
     @abstractmethod
     def cells(self) -> Mapping[str, tuple[str, int, Any]]:
         """Declare NumPy type (or ``object``), length (0: a number) and initial value of each cell."""
 
-    def column(self, batch: pa.RecordBatch | None) -> Any:
-        """Return the values that :meth:`add` needs from a batch."""
+    def column(self, batch: pa.RecordBatch | None, key: HashWords = NO_SECRET) -> Any:
+        """Return the values that :meth:`add` needs from a batch; ``key`` is that of their hashes."""
         return NO_VALUES if batch is None or self.field is None else float_column(batch.column(self.field))[0]
 
     @abstractmethod
@@ -157,16 +164,16 @@ class Counts(KernelStat):
     add_kernel, merge_kernel = loops.add_counts, loops.merge_counts
     layout = (("n", "int64", 0),)
 
-    def column(self, batch: pa.RecordBatch | None) -> Any:
+    def column(self, batch: pa.RecordBatch | None, key: HashWords = NO_SECRET) -> Any:
         if batch is None or self.field is None or pa.types.is_floating(batch.schema.field(self.field).type):
-            return super().column(batch)
+            return super().column(batch, key)
         return np.where(np.asarray(batch.column(self.field).is_valid()), 0.0, np.nan)
 
 
 class ExactStat(KernelStat):
     """A stat of pairs of float64, which hold integers and times of 64 bits without rounding."""
 
-    def column(self, batch: pa.RecordBatch | None) -> Any:
+    def column(self, batch: pa.RecordBatch | None, key: HashWords = NO_SECRET) -> Any:
         return (NO_VALUES, NO_VALUES) if batch is None else exact_numbers(batch.column(self.field))
 
     def _kernel_inputs(self, values: Any, times: Numbers) -> tuple[Any, ...]:
@@ -256,7 +263,7 @@ class MatchCounts(KernelStat):
     def cells(self) -> Mapping[str, tuple[str, int, Any]]:
         return {self._cell_name(f"hits {self.relation} {self.bound!r}"): ("int64", 0, 0)}
 
-    def column(self, batch: pa.RecordBatch | None) -> Any:
+    def column(self, batch: pa.RecordBatch | None, key: HashWords = NO_SECRET) -> Any:
         """Return 0 for each value that matches, and NaN for the others."""
         if batch is None:
             return NO_VALUES
@@ -294,6 +301,7 @@ def _has_bits(column: pa.Array, bits: int) -> npt.NDArray[np.bool_]:
 class DistinctRegisters(KernelStat):
     """Registers of a HyperLogLog sketch."""
 
+    hashes = True
     add_kernel, merge_kernel = loops.add_ranks, loops.merge_ranks
 
     precision: int
@@ -301,8 +309,8 @@ class DistinctRegisters(KernelStat):
     def cells(self) -> Mapping[str, tuple[str, int, Any]]:
         return {self._cell_name(f"registers_{self.precision}"): ("uint8", 1 << self.precision, 0)}
 
-    def column(self, batch: pa.RecordBatch | None) -> Any:
-        return hash_values(pa.nulls(0, pa.float64()) if batch is None else batch.column(self.field))
+    def column(self, batch: pa.RecordBatch | None, key: HashWords = NO_SECRET) -> Any:
+        return hash_values(pa.nulls(0, pa.float64()) if batch is None else batch.column(self.field), key)
 
     def _kernel_inputs(self, values: Any, times: Numbers) -> tuple[Any, ...]:
         return tuple(values)  # hashes, and which values are present

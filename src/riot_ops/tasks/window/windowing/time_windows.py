@@ -59,7 +59,7 @@ class TimeWindows(WindowFrame):
     ) -> tuple[pa.RecordBatch | None, TimerOutput | None]:
         """Add rows and advance time; ``bad`` receives the reasons of rows that belong to no open window."""
         times, present = event_times(batch)
-        columns = self.stat_columns(batch)
+        columns = self.stat_columns(batch, task.hash_key.words)
         updates = Updates(task, batch) if self.update and batch is not None else None
         shifted, moves = times - self.offset, ticks.times - self.offset
         numbers, key_count = dense_key_numbers(slots, len(state["pane"]))

@@ -18,10 +18,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from riot_ops.core.operator import StateField
+from riot_ops.kernels.arrays.hashing import NO_SECRET
 from riot_ops.kernels.stats.hash_table import insert_hashes
 from riot_ops.kernels.stats.hyperloglog import hash_values
 from riot_ops.tasks.window.windowing.sample import Sample
-from riot_ops.tasks.window.windowing.stats import Cells, Numbers, Stat
+from riot_ops.tasks.window.windowing.stats import Cells, HashWords, Numbers, Stat
 
 __all__ = ["DistinctHashes", "HashSet", "ObjectStat", "Samples", "ValueCounts", "object_field"]
 
@@ -74,7 +75,7 @@ class ValueCounts(ObjectStat):
     def cells(self) -> Mapping[str, tuple[str, int, Any]]:
         return {self._cell_name("values"): ("object", 0, None)}
 
-    def column(self, batch: pa.RecordBatch | None) -> Any:
+    def column(self, batch: pa.RecordBatch | None, key: HashWords = NO_SECRET) -> Any:
         return [] if batch is None else batch.column(self.field).to_pylist()
 
     def add(self, cells: Cells, groups: Numbers, values: Any, times: Numbers, start: int, stop: int) -> None:
@@ -132,11 +133,13 @@ class HashSet:
 class DistinctHashes(ObjectStat):
     """Hashes of the distinct values."""
 
+    hashes = True
+
     def cells(self) -> Mapping[str, tuple[str, int, Any]]:
         return {self._cell_name("hashes"): ("object", 0, None)}
 
-    def column(self, batch: pa.RecordBatch | None) -> Any:
-        return hash_values(pa.nulls(0, pa.float64()) if batch is None else batch.column(self.field))
+    def column(self, batch: pa.RecordBatch | None, key: HashWords = NO_SECRET) -> Any:
+        return hash_values(pa.nulls(0, pa.float64()) if batch is None else batch.column(self.field), key)
 
     def add(self, cells: Cells, groups: Numbers, values: Any, times: Numbers, start: int, stop: int) -> None:
         (found,) = self._cell_arrays(cells)
