@@ -8,14 +8,30 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-__all__ = ["TERMINATED", "defer_interrupt", "handle_termination"]
+__all__ = ["TERMINATED", "InterruptCheck", "defer_interrupt", "handle_termination"]
 
 #: Exit code of a program that SIGTERM ended: 128 and the number of the signal, as shells report it.
 TERMINATED = 143
 
 
+class InterruptCheck:
+    """Raises a deferred Ctrl-C when called; ``pending`` says whether there is one."""
+
+    def __init__(self, raise_deferred: Callable[[], None], deferred: threading.Event) -> None:
+        self._raise_deferred = raise_deferred
+        self._deferred = deferred
+
+    def __call__(self) -> None:
+        self._raise_deferred()
+
+    @property
+    def pending(self) -> bool:
+        """Whether Ctrl-C is deferred."""
+        return self._deferred.is_set()
+
+
 @contextmanager
-def defer_interrupt(busy: Callable[[], bool] = lambda: True) -> Iterator[Callable[[], None]]:
+def defer_interrupt(busy: Callable[[], bool] = lambda: True) -> Iterator[InterruptCheck]:
     """Defer Ctrl-C while ``busy`` holds, until the yielded function is called; a second Ctrl-C takes effect at once.
 
     Ctrl-C would leave an operation that must be atomic half done, and break the connection in a call into the JVM.
@@ -41,12 +57,13 @@ def defer_interrupt(busy: Callable[[], bool] = lambda: True) -> Iterator[Callabl
             interrupted.clear()
             handler(signal.SIGINT, None)  # Python's own handler raises KeyboardInterrupt
 
+    checked = InterruptCheck(check, deferred)
     if not callable(handler) or threading.current_thread() is not threading.main_thread():
-        yield check  # Python delivers signals to the main thread only
+        yield checked  # Python delivers signals to the main thread only
         return
     signal.signal(signal.SIGINT, hold)
     try:
-        yield check
+        yield checked
     finally:
         signal.signal(signal.SIGINT, handler)
 

@@ -153,6 +153,12 @@ class Source(ABC):
     def commit(self, end: Offset) -> None:
         """Mark the records before the offset as processed; they will not be read again."""
 
+    def cancel_waits(self) -> None:
+        """End calls of :meth:`latest` that wait in other threads, as for a broker: the run is over.
+
+        Such a call may return any offset, or raise. By default nothing happens.
+        """
+
     def close(self) -> None:
         """Release resources; may be called twice."""
 
@@ -258,6 +264,9 @@ class WrappedSource(Source):
 
     def commit(self, end: Offset) -> None:
         self.source.commit(end)
+
+    def cancel_waits(self) -> None:
+        self.source.cancel_waits()
 
     def close(self) -> None:
         self.source.close()

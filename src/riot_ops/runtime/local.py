@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
@@ -14,7 +15,7 @@ import pyarrow as pa
 from riot_ops.core.buffering import Buffering, as_buffering
 from riot_ops.core.checks import check_count, check_seconds
 from riot_ops.core.errors import ConfigError, StateError
-from riot_ops.core.interrupts import defer_interrupt, handle_termination
+from riot_ops.core.interrupts import InterruptCheck, defer_interrupt, handle_termination
 from riot_ops.core.paths import local_path
 from riot_ops.core.sink import FanOutWriter, Sink
 from riot_ops.core.source import Source
@@ -46,6 +47,10 @@ SINGLE_CORE_BATCH_SIZE, SINGLE_CORE_BUFFERING = 262_144, Buffering(capacity=24 <
 #: Where steps make many records of one, such as the words of a text, the output of a larger batch would need more
 #: memory than a batch leaves for the next, see :mod:`riot_ops.runtime.memory`.
 MAX_STEP_ROWS, FIRST_ROWS = 4 * BATCH_SIZE, 16_384
+#: A source that gives no records for so long within a range may be blocked.
+BLOCKED_SECONDS = 1.0
+
+_log = logging.getLogger("riot_ops")
 
 
 @dataclass
@@ -206,7 +211,8 @@ class _Job:
     closed: bool = False  # whether it is closed, and the next one not yet open
     committed: tuple[int, int] = (0, 0)  # messages and batches of the epochs so far
     error: BaseException | None = None  # that ended the run
-    check_interrupt: Callable[[], None] = lambda: None  # raises a Ctrl-C that was deferred
+    check_interrupt: InterruptCheck = field(init=False)  # raises a Ctrl-C that was deferred
+    warned: bool = False  # whether it is said what a second one does
 
     def is_busy(self) -> bool:
         """Whether a commit is in progress, or would lose processed records."""
@@ -281,10 +287,20 @@ class _Job:
                     until = None
             if not self.is_busy():
                 self.check_interrupt()
+            elif until is None:
+                until = BLOCKED_SECONDS
             # while batches are in flight, let the next one grow: each batch has a fixed cost
             min_rows = self.in_flight[-1][0].rows // 2 if self.in_flight else 0
+            begun = time.monotonic()
             if (batch := buffer.get(until, min_rows)) is not WAKE:
                 return batch
+            if self.check_interrupt.pending and not self.warned and time.monotonic() - begun >= BLOCKED_SECONDS:
+                self.warned = True
+                _log.warning(
+                    "the run ends when the source %s gives the rest of its range; a second signal ends it at once, and "
+                    "the next run reads the records since the last checkpoint again",
+                    ", ".join(sorted(self.partial_sources)),
+                )
 
     def _process(self, batch: BufferedBatch) -> None:
         """Process a batch, in parts if steps expand it."""

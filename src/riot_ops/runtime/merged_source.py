@@ -83,6 +83,10 @@ class _MergedSource(Source):
         for name, source in self.members.items():
             source.commit(end[name])
 
+    def cancel_waits(self) -> None:
+        for source in self.members.values():
+            source.cancel_waits()
+
     def close(self) -> None:
         for source in self.members.values():
             source.close()

@@ -64,6 +64,8 @@ class Reader(threading.Thread):
         """Stop reading, and wait for the end of the thread."""
         self._buffer.stop()
         self.wake()
+        for source in self._sources.values():
+            source.cancel_waits()
         self.join()
 
     def _read(self) -> None:

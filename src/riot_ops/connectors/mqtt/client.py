@@ -375,6 +375,8 @@ class PahoLink:
                 raise ConnectorError(f"it closed the connection instead of answering{hint}", retryable=True)
             if time.monotonic() > until:
                 raise ConnectorError("it does not answer", retryable=True)
+            if self._stop.is_set():
+                raise ConnectorError("the connection is being closed", retryable=True)
             self.wait(0.1)
         if self._response.is_failure:
             user = "without user" if self._user is None else f"of the user {self._user!r}"

@@ -282,8 +282,12 @@ class Receiver:
 
     def wait_ready(self) -> None:
         """Wait until the subscription is confirmed; raise the error that prevents it."""
-        self._ready.wait()  # which the thread also sets when it ends
+        self._ready.wait()  # which the thread also sets when it ends, and cancel_waits()
         self.check()
+
+    def cancel_waits(self) -> None:
+        """End calls of :meth:`wait_ready` in other threads."""
+        self._ready.set()
 
     def add_listener(self, listener: Callable[[], None]) -> None:
         """Call a function, in the receiver's thread, whenever messages have come or the thread has failed."""

@@ -179,7 +179,7 @@ class MQTTSource(MQTTConnection, Source):
                     Subscription(
                         self.connection, self.topics, self.qos, self.session_s, self.time_property, self.id_properties
                     ),
-                    Spool(Path(self.spool), self.spool_bytes),
+                    Spool(Path(self.spool), self.spool_bytes, _CANCELLED.setdefault(self.spool, threading.Event())),
                 )
                 known = _RECEIVERS[self.spool] = self, receiver
             if known[0] != self:
@@ -195,6 +195,18 @@ class MQTTSource(MQTTConnection, Source):
             _close_receiver(self.spool)  # the next call connects again, and another source may use the spool
             raise
         return receiver
+
+    def cancel_waits(self) -> None:
+        cancelled = _CANCELLED.setdefault(self.spool, threading.Event())
+        cancelled.set()  # the thread that opens the spool holds the lock
+        try:
+            with _LOCK:
+                known, holders = _RECEIVERS.get(self.spool), _HOLDERS.get(self.spool, {})
+                others = any(key != id(self) and holder() is not None for key, holder in holders.items())
+            if known is not None and known[0] == self and not others:
+                known[1].cancel_waits()
+        finally:
+            cancelled.clear()
 
     def close(self) -> None:
         """Stop receiving, unless another source object with the same parameters still uses the receiver."""
@@ -292,6 +304,8 @@ class MQTTSource(MQTTConnection, Source):
 _RECEIVERS: dict[str, tuple[MQTTSource, Receiver]] = {}
 _HOLDERS: dict[str, dict[int, weakref.ref[MQTTSource]]] = {}
 _LOCK = threading.Lock()
+#: By spool: set while calls that wait for the lock of the spool shall end.
+_CANCELLED: dict[str, threading.Event] = {}
 
 
 def _close_receiver(spool: str) -> None:

@@ -73,6 +73,8 @@ class Spool:
         Created if missing; it must outlive the process.
     max_bytes : int
         The spool is :attr:`full` from this size on; several MiB.
+    cancelled : threading.Event, optional
+        While set, a spool in use by another process is an error at once.
 
     Examples
     --------
@@ -87,7 +89,7 @@ class Spool:
     (2, 2, 1)
     """
 
-    def __init__(self, folder: Path, max_bytes: int) -> None:
+    def __init__(self, folder: Path, max_bytes: int, cancelled: threading.Event | None = None) -> None:
         self.folder = folder
         self.max_bytes = max_bytes
         self.segment_bytes = min(SEGMENT_BYTES, max_bytes // 4)
@@ -104,7 +106,7 @@ class Spool:
             self._guard = open(folder / ".lock", "wb")  # noqa: SIM115 (held until it is closed)
         except OSError as error:
             raise ConnectorError(f"the spool {folder} cannot be opened: {error}") from None
-        if not _try_lock(self._guard):
+        if not _try_lock(self._guard, cancelled or threading.Event()):
             self._guard.close()
             raise ConnectorError(
                 f"the spool {folder} is in use by another process: each subscriber needs its own, and a source that "
@@ -273,7 +275,7 @@ def _memory_of(messages: Sequence[Message]) -> int:
     return sum(len(m.payload) + MESSAGE_BYTES for m in messages)
 
 
-def _try_lock(file: IO[bytes]) -> bool:
+def _try_lock(file: IO[bytes], cancelled: threading.Event) -> bool:
     """Try to lock a file; wait :data:`LOCK_TIMEOUT_S`, since a process that is ending still holds it."""
     until = time.monotonic() + LOCK_TIMEOUT_S
     while True:
@@ -281,9 +283,8 @@ def _try_lock(file: IO[bytes]) -> bool:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return True
         except BlockingIOError:
-            if time.monotonic() > until:
+            if time.monotonic() > until or cancelled.wait(LOCK_POLL_S):
                 return False
-            time.sleep(LOCK_POLL_S)
 
 
 # -- reading -----------------------------------------------------------------------------------------
