@@ -1,7 +1,7 @@
 """Message rates over time: the seven-day curves of the RIoTBench streams, and simple shapes.
 
 A :class:`Curve` is a step function of time that repeats after its end. The distribution of rates in the curves of the
-streams follows Figure 4 of the first RIoTBench paper; the curves are seeded.
+streams has the means, peaks and modes that the first RIoTBench paper shows; the curves are seeded.
 """
 
 from __future__ import annotations

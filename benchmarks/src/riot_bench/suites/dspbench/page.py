@@ -28,7 +28,7 @@ MACHINES = (
     "operators on an Intel i7-5500U with 8 GB, the Java originals; applications on Apache Storm and Spark Streaming, "
     "with batches of a second, on 1 to 8 virtual machines of 2 cores and 3.5 GB"
 )
-#: The paper's text on its figures 18 to 22, by the plot that shows the same here.
+#: The paper's text, by the plot that shows the same here; the first four describe its figures 18 and 19.
 PAPER_FINDINGS = {
     "selectivity": "Above 1 in the splitter of word count, the counter of trending topics and, by far the highest, the "
     "tokenizer of the spam filter; the others are maps at 1 and filters below 1.",
@@ -157,8 +157,8 @@ def _page(where: str, values: dict[str, float], pictures: dict[str, bytes]) -> s
 <body>
 <h1>DSPBench</h1>
 <p class="dim">{escape(where)}</p>
-<p>Statements of the <span class="paper">paper</span> are from the text on its figures 18 to 22: {escape(SOURCE)}
-({escape(MACHINES)}).</p>
+<p>Statements of the <span class="paper">paper</span> are from its text, those on selectivity, time, size and memory from
+the text on its figures 18 and 19: {escape(SOURCE)} ({escape(MACHINES)}).</p>
 <h2>Applications</h2>
 {_table("application", with_largest(by_application(values)), COLUMNS)}
 <h2>Sources and operators</h2>
