@@ -157,8 +157,8 @@ def _page(where: str, values: dict[str, float], pictures: dict[str, bytes]) -> s
 <body>
 <h1>DSPBench</h1>
 <p class="dim">{escape(where)}</p>
-<p>Statements of the <span class="paper">paper</span> are from its text, those on selectivity, time, size and memory from
-the text on its figures 18 and 19: {escape(SOURCE)} ({escape(MACHINES)}).</p>
+<p>Statements of the <span class="paper">paper</span> are from its text, those on selectivity, time, size and memory
+from the text on its figures 18 and 19: {escape(SOURCE)} ({escape(MACHINES)}).</p>
 <h2>Applications</h2>
 {_table("application", with_largest(by_application(values)), COLUMNS)}
 <h2>Sources and operators</h2>
