@@ -47,6 +47,11 @@ TEXT_OFFSETS: dict[int, np.dtype[Any]] = {
     **dict.fromkeys((pa.large_string().id, pa.large_binary().id), np.dtype(np.int64)),
 }
 
+#: Ids of the types whose columns refer to memory that they may share with others.
+SHARED_TYPES = frozenset(
+    dtype.id for dtype in (pa.dictionary(pa.int32(), pa.string()), pa.string_view(), pa.binary_view())
+)
+
 NO_MASK = np.empty(0, np.bool_)
 NO_MASK.flags.writeable = False
 
@@ -313,7 +318,7 @@ def batch_bytes(batch: pa.RecordBatch) -> int:
     >>> batch_bytes(batch), batch_bytes(batch.slice(0, 1))  # an index of 4 bytes, and a word with an offset of 4
     (2400, 12)
     """
-    if not any(types.is_dictionary(dtype) or _is_view(dtype) for dtype in batch.schema.types):
+    if SHARED_TYPES.isdisjoint([dtype.id for dtype in batch.schema.types]):
         return int(batch.nbytes)
     return sum(map(_size, batch.columns))
 
