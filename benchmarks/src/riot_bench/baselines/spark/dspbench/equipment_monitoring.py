@@ -24,7 +24,7 @@ BASELINE = Baseline(
 PAIRS = ("bm05-bm08", "bm06-bm09", "bm07-bm10")
 STATES, CELLS = range(12, 18), 66
 LATENESS_US, PENDING = 1_000_000, 16
-MONITOR = "count long, mean double, min double, max double, slope double, alarm boolean"
+MONITOR = "count long, mean double, min long, max long, slope double, alarm boolean"
 FOUND = f"stream string, pair string, ts long, delay long, {MONITOR}"
 
 
