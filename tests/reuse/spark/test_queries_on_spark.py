@@ -180,7 +180,7 @@ def test_workers_are_killed_at_random_moments(spark, tmp_path):  # P15
     sinks = {name: ro.ParquetSink(tmp_path / name) for name in flows}
     for name in ("ada", "bob"):
         manager.submit(flows[name], source, sinks[name])
-    source.open(800)
+    source.open(1200)
     late = manager.submit(flows["cyd"], source, sinks["cyd"]).first["city"]
     killed = 0
     while killed < 2 and backend.stats()["records"].get("city.0", 0) < MESSAGES:
@@ -188,6 +188,7 @@ def test_workers_are_killed_at_random_moments(spark, tmp_path):  # P15
         with contextlib.suppress(psutil.NoSuchProcess, IndexError):
             choose.choice(workers()).kill()
             killed += 1
+    source.open()
     assert killed and backend.wait(90) and not backend.stats()["failed"]
     for (name, flow), last, first in zip(flows.items(), ("t0", "t1", "kept"), (0, 0, late), strict=True):
         assert rows(Got(sinks[name]), last) == rows(flow.run(CitySource(90, messages=MESSAGES)), last, first)
