@@ -14,7 +14,7 @@ from riot_ops.dataflows.dspbench.log_processing import count_by_place
 
 __all__ = ["click_analytics"]
 
-FIELDS = {"ip": ("ip", "string"), "url": ("url", "string"), "client_key": (("clientKey", "ip"), "string")}
+FIELDS = {"ip": ("ip", "quoted"), "url": ("url", "quoted"), "client_key": (("clientKey", "ip"), "quoted")}
 #: The same fields in the access log of a web server.
 LOG_FIELDS = {
     "event_time": ("time", "log"),

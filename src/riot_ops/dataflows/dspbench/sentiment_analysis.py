@@ -65,7 +65,7 @@ def sentiment_analysis(
     """
     check_arguments(sentiment_analysis, locals())
     flow = Dataflow("sentiment_analysis")
-    fields = {**TWEET, "lang": ("lang", "string", None)}
+    fields = {**TWEET, "lang": ("lang", "quoted", None)}
     tweets = flow.source("tweets").to(t.ParseJSON(fields=fields, wrapper=WRAPPER), id="parse").shuffle()
     if languages is not None:
         language = t.ValueFilter(field="lang", values=tuple(languages), keep_null=keep_unknown)

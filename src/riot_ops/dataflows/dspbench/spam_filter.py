@@ -68,7 +68,7 @@ def spam_filter(
     if not training and table is None:
         raise ConfigError("training = False needs table, the path of a table of words")
     flow = Dataflow("spam_filter", merging="sequence")
-    message: dict[str, Any] = {"id": ("id", "string"), "message": ("message", "string")}
+    message: dict[str, Any] = {"id": ("id", "string"), "message": ("message", "quoted")}
     bag = t.BagOfWords(field="message", keep=("spam",), whole=("id",), coded=True)
     streams = []
     if training:

@@ -13,9 +13,9 @@ __all__ = ["TWEET", "WRAPPER", "as_timedelta", "trending_topics"]
 
 #: The fields of a tweet, which in version 2 of Twitter's API is within ``data``.
 TWEET = {
-    "id": (("id_str", "id"), "string"),
+    "id": ("id", "string"),
     "event_time": ("created_at", "tweet"),
-    "text": ("text", "string"),
+    "text": ("text", "quoted"),
 }
 #: Name of the object with a tweet.
 WRAPPER = "data"

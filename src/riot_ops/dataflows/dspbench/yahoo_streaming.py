@@ -11,7 +11,7 @@ from riot_ops.streams.dspbench.adverts import campaigns
 
 __all__ = ["yahoo_streaming"]
 
-FIELDS = {"ad_id": ("ad_id", "string"), "event_type": ("event_type", "string"), "event_time": ("event_time", "ms")}
+FIELDS = {"ad_id": ("ad_id", "string"), "event_type": ("event_type", "quoted"), "event_time": ("event_time", "ms")}
 
 
 def yahoo_streaming(

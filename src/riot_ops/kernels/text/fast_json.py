@@ -192,7 +192,7 @@ def _make_pattern(data: Any, found: Any, count: Any, kinds: Any, words: Any, pie
 
 @kernel(inline=True)
 def _choose_fields(
-    choices: Any, wrapper: Any, kinds: Any, optional: Any, firsts: Any, lasts: Any, found: Any,
+    choices: Any, quoted: Any, wrapper: Any, kinds: Any, optional: Any, firsts: Any, lasts: Any, found: Any,
     begins: Any, sizes: Any, row: Any,
 ) -> Any:  # fmt: skip
     """Choose the spans of the fields from the values found at nodes; returns whether the line is plain."""
@@ -208,7 +208,7 @@ def _choose_fields(
         begin = firsts[node]
         n = lasts[node] - begin
         if what == TEXT or what == PLAIN:
-            good = good and (what == TEXT if kinds[f] == STRING else n > 0)
+            good = good and (n > 0 or kinds[f] == STRING) and (what == TEXT or not quoted[f])
         elif what == ABSENT:
             good = good and optional[f] >= 0
             n = NO_VALUE
@@ -226,7 +226,7 @@ def parse_json_lines(
     rows: Any, fine: Any,
     names: Any, name_starts: Any, name_ends: Any, above: Any, lists: Any, nodes: Any, firsts: Any, lasts: Any,
     found: Any, line: Any, words: Any, pieces: Any, open_: Any, counts: Any, escapes: Any, quotes: Any, plan: Any,
-    marks: Any, shapes: Any, choices: Any, wrapper: Any, kinds: Any, columns: Any, units: Any,
+    marks: Any, shapes: Any, choices: Any, quoted: Any, wrapper: Any, kinds: Any, columns: Any, units: Any,
     optional: Any, memo: Any,
     texts: Any, offsets: Any, integers: Any, doubles: Any, flags: Any, present: Any, plain: Any,
 ) -> Any:  # fmt: skip
@@ -234,8 +234,8 @@ def parse_json_lines(
 
     The first byte of ``data`` is the one at position ``before``; :data:`riot_ops.kernels.text.fast_values.ROOM` bytes
     after the lines must be readable. Field f is the value of the first of the nodes ``choices[0, f]`` (-1: no more)
-    that is present, or of ``choices[1, f]`` in lines that have the node ``wrapper`` (0: no such node). Only a
-    string is text. Its type and its column are as in
+    that is present, or of ``choices[1, f]`` in lines that have the node ``wrapper`` (0: no such node); ``quoted`` flags
+    the fields that must be strings. Its type and its column are as in
     :func:`riot_ops.kernels.text.fast_values.write_values`. ``begins``, ``sizes``, ``rows`` and ``fine`` are scratch
     space for some lines.
     """
@@ -294,7 +294,7 @@ def parse_json_lines(
                     good = is_utf8(data, p, end)
                 if good:
                     good = _choose_fields(
-                        choices, wrapper, kinds, optional, firsts, lasts, found, begins, sizes, v
+                        choices, quoted, wrapper, kinds, optional, firsts, lasts, found, begins, sizes, v
                     )  # fmt: skip
                 if tried:
                     misses += 1

@@ -32,6 +32,7 @@ __all__ = ["ColumnBuilder"]
 #: Code of each kind of cell in the kernels.
 KERNEL_CODES = {
     "string": TEXT,
+    "quoted": TEXT,
     "int64": INTEGER,
     "double": DOUBLE,
     "bool": FLAG,

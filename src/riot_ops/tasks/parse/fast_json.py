@@ -49,7 +49,8 @@ class FastJSONReader:
         for w, way in enumerate(ways):
             for f, paths in enumerate(way):
                 choices[w, f, : len(paths)] = [nodes[path] for path in paths]
-        self._choices = (readonly(choices), nodes[wrapper or ""])
+        quoted = np.array([kind == "quoted" for _, kind, *_ in fields.values()])
+        self._choices = (readonly(choices), readonly(quoted), nodes[wrapper or ""])
 
     def read(self, lines: pa.Array) -> tuple[dict[str, pa.Array], Mask] | None:
         """Columns of the lines that can be read, and which lines those are; None if there is too much text."""

@@ -43,12 +43,15 @@ __all__ = ["CELL_TYPES", "LineCells", "Mask", "Numbers"]
 #: Arrow type of each kind of cell.
 CELL_TYPES: dict[str, pa.DataType] = {
     "string": pa.string(),
+    "quoted": pa.string(),
     "int64": pa.int64(),
     "double": pa.float64(),
     "bool": pa.bool_(),
     **dict.fromkeys(("s", "ms", "us", "ns", "iso", "instant", "log", "tweet"), TIMESTAMP),
     "instant_ns": pa.int64(),
 }
+#: Kinds of text; a ``quoted`` one is a string of JSON.
+TEXT_KINDS = ("string", "quoted")
 #: Form of each kind of written times.
 TIME_FORMS = {"iso": ISO, "log": LOG, "tweet": TWEET}
 #: Microseconds per unit of an epoch; 0: nanoseconds.
@@ -145,10 +148,10 @@ class LineCells:
         starts, ends = self._span(first, last)
         here = self.good & (self.counts > last) & ~absent
         found = np.full(starts.size, EMPTY, np.int8)
-        if kind != "string":  # numbers and times may stand between blanks and tabs
+        if kind not in TEXT_KINDS:  # numbers and times may stand between blanks and tabs
             spans, (starts, ends) = (readonly(starts), readonly(ends)), np.empty((2, starts.size), np.int64)
             trimmed(self.data, *spans, here, starts, ends)
-        if kind == "string":
+        if kind in TEXT_KINDS:
             found[here & self._has_text(first, starts, ends)] = GOOD
             column = strings_from_spans(self.data, np.where(found == GOOD, starts, -1), ends - starts)
         elif kind == "double":

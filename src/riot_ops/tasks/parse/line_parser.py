@@ -31,7 +31,7 @@ class LineParser(StatelessTask):
     """A task that reads a record from each line; ``fields`` maps names to location, kind and maybe default."""
 
     #: The kinds of cells.
-    kinds: ClassVar[tuple[str, ...]] = tuple(kind for kind in CELL_TYPES if kind != "tweet")
+    kinds: ClassVar[tuple[str, ...]] = tuple(kind for kind in CELL_TYPES if kind not in ("quoted", "tweet"))
 
     fields: Any
     field: str = "payload"

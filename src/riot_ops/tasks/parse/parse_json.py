@@ -32,8 +32,8 @@ class ParseJSON(LineParser):
         The fields of a record. A path is a name, or the names of nested objects joined by dots; ``"a[0].b"`` is
         ``b`` in the first item of the list ``a``, and a name with dots or brackets stands in quotes, ``'"a.b"[1]'``.
         From a list of paths, the first one with a value counts. Paths with indexes or quotes are slower. Kinds are
-        those of :class:`ParseLines`, where a ``string`` must be a string of JSON, as in a source that declares its
-        fields; and ``tweet``, a time in ISO 8601 or of the form ``Wed Oct 10 20:19:24 +0000 2018``. With a default,
+        those of :class:`ParseLines`, where a ``string`` may be the text of a number; ``quoted``, which must be a string
+        of JSON; and ``tweet``, a time in ISO 8601 or of the form ``Wed Oct 10 20:19:24 +0000 2018``. With a default,
         which may be null, the value may be missing.
     wrapper : str, optional
         Path of an object or list that a line may have: if it does, all fields are read from within it, else all from
@@ -48,7 +48,7 @@ class ParseJSON(LineParser):
     Shapes and rates
     ----------------
     text[n] -> record[n], 1:1; O(bytes) time, no state. A compiled loop reads the lines; msgspec decodes texts with
-    escapes, and lines with escapes in names. A number may be written as text. If a name
+    escapes, and lines with escapes in names. A number may be written as text, and a text as a number. If a name
     occurs several times, its last value counts.
 
     Missing values
@@ -57,9 +57,8 @@ class ParseJSON(LineParser):
 
     Errors
     ------
-    ``not_json``, ``missing``, ``wrong_type`` (an object or a list; a number or a boolean as ``string``),
-    ``bad_number``, ``bad_bool``, ``bad_time``, ``out_of_range``, ``invalid_utf8``, ``invalid_encoding``: see
-    :class:`ParseLines`.
+    ``not_json``, ``missing``, ``wrong_type`` (an object or a list, or as ``quoted`` no string), ``bad_number``,
+    ``bad_bool``, ``bad_time``, ``out_of_range``, ``invalid_utf8``, ``invalid_encoding``: see :class:`ParseLines`.
 
     References
     ----------
@@ -68,14 +67,13 @@ class ParseJSON(LineParser):
 
     Examples
     --------
-    >>> fields = {"id": ("id", "string"), "lang": (("lang", "language"), "string", None)}
+    >>> fields = {"id": ("id", "string"), "lang": (("lang", "language"), "quoted", None)}
     >>> tweets = ParseJSON(fields=fields, wrapper="data").session()
-    >>> tweets.push({"payload": '{"data": {"id": "7", "lang": "en"}}'}), tweets.push({"payload": '{"id": "8"}'})
+    >>> tweets.push({"payload": '{"data": {"id": "7", "lang": "en"}}'}), tweets.push({"payload": '{"id": 8}'})
     ([{'id': '7', 'lang': 'en'}], [{'id': '8', 'lang': None}])
     """
 
     code: ClassVar[str] = "PJS"
-    version: ClassVar[int] = 2
     category: ClassVar[str] = "Parse"
     kinds: ClassVar[tuple[str, ...]] = tuple(CELL_TYPES)
 
@@ -115,7 +113,7 @@ class ParseJSON(LineParser):
 
     def _missing(self, lines: JSONCells, cell: int, name: str, dead: DeadLetters) -> Mask:
         lines.reject(dead, lines.nested(cell), "wrong_type", f"{name} is an object or a list")
-        if self.fields[name][1] == "string":
+        if self.fields[name][1] == "quoted":
             lines.reject(dead, lines.unquoted(cell), "wrong_type", f"{name} is not a string")
         return lines.absent(cell)
 
@@ -137,7 +135,7 @@ class ParseJSON(LineParser):
         yield Case(cls(fields=fields, field="line", problems="why"), batch)
         fields = {"id": ("id", "string", None), "event_time": ("n", "s", None)}
         yield Case(cls(fields=fields, field="line", keep=("line",)), batch)
-        fields = {"id": ("id", "string", None), "event_time": ("n", "tweet", None)}
+        fields = {"id": ("id", "quoted", None), "event_time": ("n", "tweet", None)}
         yield Case(cls(fields=fields, field="line", wrapper="data"), batch)
 
 
