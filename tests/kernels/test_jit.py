@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from riot_ops.kernels.jit import Kernel, kernel
+from riot_ops.kernels.jit import kernel
 
 SOURCE = '''
 from riot_ops.kernels.jit import kernel
@@ -168,23 +168,6 @@ def test_machine_code_is_cached_in_the_given_folder_only(tmp_path):
     subprocess.run([sys.executable, "-c", code], env=environment, check=True)
     assert [p.name.partition("-")[0] for p in (tmp_path / "given").iterdir()] == ["kernels.text.senml.messages.repeat"]
     assert not (tmp_path / "not").exists()
-
-
-@pytest.mark.skipif(os.environ.get("NUMBA_DISABLE_JIT") == "1", reason="nothing is compiled")
-def test_call_of_a_compiled_kernel_runs_no_python_function():
-    def step(x):
-        return x + 1
-
-    one = kernel(step)
-    assert one(1) == 2
-    called = []
-    sys.setprofile(lambda frame, event, _: called.append(frame.f_code.co_name) if event == "call" else None)
-    try:
-        assert one(2) == 3
-    finally:
-        sys.setprofile(None)
-    assert set(called) <= {"step"}  # numba reports the compiled function itself
-    assert isinstance(one, Kernel)
 
 
 @pytest.mark.skipif(os.environ.get("NUMBA_DISABLE_JIT") == "1", reason="nothing is compiled")

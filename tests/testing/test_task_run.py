@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
+
 import pyarrow as pa
 import pytest
 
-from riot_ops import tasks as t
+from riot_ops.kernels.jit import kernel
 from riot_ops.testing import exact, task_run
 
 
@@ -39,8 +41,11 @@ def test_difference_is_reported_with_its_row():
         task_run.assert_identical((["1"], [], []), (["1", "2"], [], []), "twice")
 
 
+@pytest.mark.skipif(os.environ.get("NUMBA_DISABLE_JIT") == "1", reason="nothing is compiled")
 def test_kernels_run_as_python_within_the_block():
-    case = next(iter(t.KalmanFilter.cases()))
-    compiled = task_run.run_in_one_batch(case.task, case.batch)
+    step = kernel(lambda number: number + 1)
+    largest = 2**63 - 1
+    assert step(largest) == -(2**63), "machine code computes modulo 2^64"
     with task_run.uncompiled():
-        assert task_run.run_in_one_batch(case.task, case.batch) == compiled
+        assert step(largest) == 2**63
+    assert step(largest) == -(2**63)

@@ -49,7 +49,9 @@ class Kernel(Generic[P, R]):
         KERNELS.add(self)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        return self.compile()(*args, **kwargs)  # type: ignore[no-any-return]
+        if self._compiled is None:
+            self._compiled = self.compile()
+        return self._compiled(*args, **kwargs)  # type: ignore[no-any-return]
 
     def compile(self) -> Any:
         """Return the numba dispatcher, or the plain function if compilation is off."""
@@ -61,8 +63,6 @@ class Kernel(Generic[P, R]):
                 else:
                     with _caching_in(_cache_directory(self), vars(numba.config)):
                         self._compiled = numba.njit(cache=True, **_OPTIONS)(_resolve_calls(self.python))
-                # from now on a call reaches the dispatcher without a Python function in between
-                self.__class__ = type(Kernel.__name__, (Kernel,), {"__call__": staticmethod(self._compiled)})
         return self._compiled
 
     def inlined(self) -> Any:
