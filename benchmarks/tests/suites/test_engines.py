@@ -163,6 +163,7 @@ def test_engines_have_programs_and_requirements() -> None:
 
 def test_missing_engines_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RIOT_OPS_ENGINES", str(tmp_path))
+    monkeypatch.setattr(engines, "QUICK", (200, 1))
     found = [m.measure for m in registry.find_suite("engines")(quick=True, program=["fd"])]
     assert found == ["engines/fd/riot_ops"]
     with pytest.raises(ConfigError, match="--program must be one of wc, fd, stats, got 'x'"):

@@ -39,6 +39,8 @@ PACKAGES = {"flink": "pyflink"}
 #: Work that only this engine's time includes.
 STARTUP_NOTE = {"flink": "; includes the start of its cluster and worker, which each job repeats"}
 FOLDER_VARIABLE = "RIOT_OPS_ENGINES"
+#: Lines and repetitions.
+QUICK, FULL = (20_000, 3), (400_000, 5)
 #: Program that exits with 0 if a package is installed.
 FIND_PACKAGE = "import importlib.util, sys; sys.exit(importlib.util.find_spec(sys.argv[1]) is None)"
 
@@ -73,7 +75,7 @@ def measures(quick: bool = False, *, program: Sequence[str] = ()) -> Iterator[Me
         if one not in PROGRAMS:
             raise ConfigError(f"--program must be one of {', '.join(PROGRAMS)}, got {one!r}")
     require_extra("this benchmark", "bench", "orjson")
-    lines, repetitions = (20_000, 3) if quick else (400_000, 5)
+    lines, repetitions = QUICK if quick else FULL
     for one in program or PROGRAMS:
         with temporary_folder() as base, pinned_to_one_core():
             yield from _compare_engines(f"engines/{one}", one, _write_input(one, base, lines), lines, repetitions)
