@@ -171,6 +171,8 @@ def public_names():
 def test_mentioned_names_exist(page):
     """Dotted names of the package, what ``ro.`` and ``t.`` stand for, and what docstrings refer to."""
     text = page.read_text(encoding="utf-8")
+    if page.parent == DOCS / "adr" and "Status: proposed" in text:
+        return  # names of what is to be built
     names = set(re.findall(r"\briot_ops(?:\.[A-Za-z_]\w*)+", text))
     if page.suffix == ".md":
         names |= {f"riot_ops.{name}" for name in re.findall(r"\bro\.([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)", text)}
