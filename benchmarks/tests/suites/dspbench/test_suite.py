@@ -141,7 +141,7 @@ def test_both_sides_discard_timed_results(monkeypatch: pytest.MonkeyPatch, tmp_p
 
 def test_roads_with_curves_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = replace(dspbench.QUICK, batch=2000, batches=2, checked=4000)
-    found = {m.measure.removeprefix("dspbench/tm/winding-roads/"): m for m in dspbench._winding_roads_comparison(sizes)}
+    found = {m.measure.removeprefix("dspbench/tm/winding-roads/"): m for m in dspbench.winding_local_measures(sizes)}
     assert list(found) == ["local", "local-results", "plain-python", "vs-plain-python"]
     ratio = found["vs-plain-python"]
     assert ratio.value > 0 and ratio.reach == 10

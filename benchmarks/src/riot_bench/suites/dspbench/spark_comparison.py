@@ -32,6 +32,7 @@ __all__ = [
     "format_lines",
     "one_core_measures",
     "run_packed",
+    "side_by_side_measures",
     "text_frames",
 ]
 
@@ -97,9 +98,18 @@ def comparison_measures(spark: Any, data: InputLines, sizes: SparkSizes) -> Iter
     how = f"{where}, micro-batches of {largest:,} lines, after a warm-up"
     yield Measure(f"{at}/spark", run_packed(spark, data, {}, largest)[0], "lines/s", how)
     found = find_baseline(one.name)
-    if found is None:
-        return
-    given, build = found
+    if found is not None:
+        yield from side_by_side_measures(spark, data, sizes, *found)
+
+
+def side_by_side_measures(
+    spark: Any, data: InputLines, sizes: SparkSizes, given: Baseline, build: Any
+) -> Iterator[Measure]:
+    """Compare all results of both sides, then time both for each size of micro-batches.
+
+    The lines are ``data`` for the largest micro-batches, unless ``given`` has options of streams.
+    """
+    one, largest = data.application, max(sizes.batches)
     with temporary_folder() as base:
         few = write_input_lines(one, base / "few", sizes.checked, sizes.checked, **given.stream_options)
         agreement = compare_results(spark, few, base / "compared", given, build)
@@ -129,7 +139,8 @@ def _timed_measures(
         fast.append(ours(data))
         slow.append(theirs(data, f"turn-{turn}"))
     how = f"{spark.sparkContext.master}, micro-batches of {batch:,} lines, after a warm-up of each side"
-    parameters = "".join(f", {k}={v}" for k, v in given.parameters.items())
+    # of a path its name, as its folder is temporary
+    parameters = "".join(f", {k}={Path(str(v)).name}" for k, v in given.parameters.items())
     rates = tuple(rate.value for rate in slow)
     note, stopped = slow[-1].note, any(rate.stopped for rate in slow)
     yield Measure(f"{at}/spark-same/{size}", median(fast), "lines/s", how + parameters, sample=tuple(fast))

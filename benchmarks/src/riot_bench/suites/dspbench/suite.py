@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -25,9 +25,9 @@ from riot_bench.suites.dspbench.experiments import IN_PROCESS, ON_SPARK, QUICK_A
 from riot_bench.suites.dspbench.operator_costs import operator_measures
 from riot_bench.suites.dspbench.page import FOLDER, table, write_page
 from riot_bench.suites.dspbench.spark_comparison import SparkSizes, comparison_measures, one_core_measures
+from riot_bench.suites.dspbench.winding_network import winding_network, winding_spark_measures
 from riot_ops.core.errors import ConfigError, RiotError, did_you_mean
 from riot_ops.dataflows.applications import APPLICATIONS, Application, application
-from riot_ops.models import winding_roads
 
 __all__ = ["EXPERIMENTS", "TARGETS", "measures", "table"]
 
@@ -111,7 +111,7 @@ def _all_measures(chosen: Sequence[Application], runner: str, quick: bool) -> It
         for data in _inputs(chosen, sizes.lines, sizes.batch):
             yield from local_comparison(data, sizes)
             if data.application.code == "tm":
-                yield from _winding_roads_comparison(sizes)
+                yield from winding_local_measures(sizes)
             yield from local_measures(data, sizes.repetitions, sizes.paced_s, sizes.alone)
             with pinned_to_one_core():
                 yield from operator_measures(data.take(sizes.batch))
@@ -124,6 +124,8 @@ def _all_measures(chosen: Sequence[Application], runner: str, quick: bool) -> It
                 for measure in comparison_measures(spark, data, of_spark):
                     rates[measure.measure] = measure.value
                     yield measure
+                if data.application.code == "tm":
+                    yield from winding_spark_measures(spark, data, of_spark)
                 yield from spark_measures(spark, data, largest, rates[f"dspbench/{data.application.code}/spark"], quick)
         with spark_session(1, jvm="full") as spark:
             for data in _inputs(chosen, largest * batches, largest):
@@ -144,20 +146,11 @@ def _find_application(label: str) -> Application:
     return one
 
 
-def _winding_roads_comparison(sizes: Sizes) -> Iterator[Measure]:
-    """Compare traffic monitoring on a network of 28,800 segments with curves instead of 24 straight roads."""
-    with temporary_folder() as base:
-        roads = base / "roads.csv"
-        rows = ["road_id,seq,lon,lat"]
-        network = winding_roads()
-        for road, points in network.lines:
-            rows += [f"{network.ids[road]},{i},{lon!r},{lat!r}" for i, (lon, lat) in enumerate(points.tolist())]
-        roads.write_text("\n".join(rows) + "\n", encoding="utf-8")
-        one = application("tm")
-        data = write_input_lines(one, base / "lines", sizes.lines, sizes.batch, network="winding")
-        for measure in local_comparison(data, sizes, {"roads": str(roads)}):
-            renamed = measure.measure.replace("dspbench/tm/", "dspbench/tm/winding-roads/")
-            yield replace(measure, measure=renamed, against=f"{measure.against}; {len(rows) - 241:,} segments")
+def winding_local_measures(sizes: Sizes) -> Iterator[Measure]:
+    """Compare traffic monitoring in process on winding roads."""
+    with winding_network() as network, temporary_folder() as base:
+        lines = write_input_lines(application("tm"), base / "lines", sizes.lines, sizes.batch, **network.stream_options)
+        yield from network.renamed(local_comparison(lines, sizes, network.parameters))
 
 
 def local_comparison(

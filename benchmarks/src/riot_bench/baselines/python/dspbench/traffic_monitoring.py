@@ -15,7 +15,7 @@ __all__ = ["traffic_monitoring"]
 
 _METRES = 111_320.0
 #: Size of a cell of the road index in degrees.
-_CELL = 0.005
+_CELL = 0.002
 
 Segment = tuple[int, float, float, float, float, float]
 

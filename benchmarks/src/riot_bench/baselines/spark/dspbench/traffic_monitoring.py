@@ -5,42 +5,34 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Iterator, Mapping
-from itertools import pairwise
 from typing import Any
 
-import numpy as np
 import pandas as pd
 from pyspark.sql import functions as f
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 from riot_bench.baselines.spark.dspbench.baseline import Baseline
+from riot_bench.baselines.spark.dspbench.segment_grid import SegmentGrid
+from riot_ops.models.road_files import read_roads
 from riot_ops.models.roads import grid_roads
 
 __all__ = ["BASELINE", "traffic_monitoring"]
 
-BASELINE = Baseline("split, a pandas UDF that finds the road, transformWithStateInPandas per road")
+BASELINE = Baseline(
+    "split, a pandas UDF that finds the road by a grid of segments, transformWithStateInPandas per road"
+)
 SOUTH, NORTH, WEST, EAST = 39.689602, 40.122410, 116.105789, 116.670021
-METRES, WIDTH, TOLERANCE = 111_320.0, 5.0, 10.0
+WIDTH, TOLERANCE = 5.0, 10.0
 HISTORY, SIGMA = 30, 2.0
 
 
-def _finder() -> Any:
-    """Build a UDF that finds the road of each position, comparing all positions of a batch with all segments."""
-    network = grid_roads()
-    segments = [(road, *a, *b) for road, points in network.lines for a, b in pairwise(points.tolist())]
-    segments.sort(key=lambda segment: network.ids[segment[0]])
-    roads, x1, y1, x2, y2 = (np.array(column) for column in zip(*segments, strict=True))
-    ids = np.array(network.ids)[roads]
+def _finder(spark: Any, roads: str | None) -> Any:
+    """Build a UDF that finds the road of each position, by a grid of segments that each worker receives once."""
+    network = grid_roads() if roads is None else read_roads(roads)
+    grid = spark.sparkContext.broadcast(SegmentGrid(network, math.hypot(WIDTH, TOLERANCE)))
 
     def find(latitude: pd.Series, longitude: pd.Series) -> pd.Series:
-        lat, lon = latitude.to_numpy()[:, None], longitude.to_numpy()[:, None]
-        across = METRES * np.cos(np.radians(lat))
-        ax, ay, dx, dy = (x1 - lon) * across, (y1 - lat) * METRES, (x2 - x1) * across, (y2 - y1) * METRES
-        part = np.clip(-(ax * dx + ay * dy) / (dx * dx + dy * dy), 0.0, 1.0)
-        distance = np.hypot(ax + part * dx, ay + part * dy)
-        best = distance.argmin(axis=1)
-        near = distance[np.arange(best.size), best] < math.hypot(WIDTH, TOLERANCE)
-        return pd.Series(np.where(near, ids[best], -1))
+        return pd.Series(grid.value.find(latitude.to_numpy(), longitude.to_numpy()))
 
     functions: Any = f
     return functions.pandas_udf(find, "long")
@@ -75,8 +67,8 @@ class PerRoad(StatefulProcessor):
         pass
 
 
-def traffic_monitoring(inputs: Mapping[str, Any]) -> Any:
-    """``road_id``, ``average_speed``, ``count``."""
+def traffic_monitoring(inputs: Mapping[str, Any], *, roads: str | None = None) -> Any:
+    """``road_id``, ``average_speed``, ``count``; ``roads`` is the path of a road network."""
     cells = f.split("value", ",")
     numbers = {"latitude": (3, "double"), "longitude": (4, "double"), "speed": (5, "double"), "bearing": (6, "long")}
     traces = (
@@ -90,7 +82,8 @@ def traffic_monitoring(inputs: Mapping[str, Any]) -> Any:
         .where(f.col("event_time").isNotNull() & f.col("bearing").isNotNull() & (f.col("speed") > 0))
         .where(f.col("latitude").between(SOUTH, NORTH) & f.col("longitude").between(WEST, EAST))
     )
-    matched = traces.select(_finder()("latitude", "longitude").alias("road_id"), "speed").where("road_id >= 0")
+    find = _finder(traces.sparkSession, roads)
+    matched = traces.select(find("latitude", "longitude").alias("road_id"), "speed").where("road_id >= 0")
     return matched.groupBy("road_id").transformWithStateInPandas(
         PerRoad(),
         outputStructType="road_id long, average_speed double, count long",
