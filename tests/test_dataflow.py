@@ -1,13 +1,16 @@
-"""The methods that run a dataflow or a task show the options of the functions that they call, and pass each one on."""
+"""The verbs of streams, which append tasks and sinks; and the methods that run a dataflow, with all options."""
 
 from __future__ import annotations
 
+import builtins
 import inspect
 
 import pytest
 
 import riot_ops as ro
+from riot_ops import runnable_graph
 from riot_ops import tasks as t
+from riot_ops.core.errors import ConfigError
 from riot_ops.graph.plan import plan
 from riot_ops.runtime import local
 from riot_ops.spark import dataframe_transform, frames, runner
@@ -37,7 +40,7 @@ def test_signature_has_every_option(method, module, name):
 def test_every_option_is_passed_on(monkeypatch, method, module, name):
     got = []
     given = {option: object() for option in options(method)}
-    monkeypatch.setattr(ro.dataflow if module is local else module, name, lambda *_, **named: got.append(named))
+    monkeypatch.setattr(runnable_graph if module is local else module, name, lambda *_, **named: got.append(named))
     owner = t.KalmanFilter() if method is Task.transform else ro.Dataflow("any")
     arguments = (object(), object()) if name == "start" else (object(),)
     method(owner, *arguments, **given)
@@ -51,3 +54,195 @@ def test_plan_takes_its_option():
     for fuse in ("exact", "coarse"):
         assert repr(flow.plan(fuse)) == repr(flow.plan(fuse=fuse)) == repr(plan(flow, fuse))
     assert len(flow.plan("exact").shuffles) != len(flow.plan("coarse").shuffles)
+
+
+# -- verbs -----------------------------------------------------------------------------------------
+
+ROWS = [{"device": d, "value": v} for d, v in (("a", 1.0), ("b", 10.0), ("a", 2.0), ("b", 20.0))]
+
+
+def readings(name="flow"):
+    return ro.Dataflow(name).source("readings", {"device": "string", "value": "double"})
+
+
+def double(row):
+    return {**row, "value": 2 * row["value"]}
+
+
+def low(row):
+    return row["value"] < 10
+
+
+def twice(row):
+    return [row, row]
+
+
+def total(state, row):
+    return state + row["value"], {"total": state + row["value"]}
+
+
+TOTAL = {"total": "double"}
+#: A verb, and the same step as a task.
+STEPS = {
+    "map": (lambda s: s.map(double), ro.map(double)),
+    "map_schema": (lambda s: s.map(lambda r: {"v": 1}, {"v": "int8"}), ro.map(lambda r: {"v": 1}, {"v": "int8"})),
+    "map_adds": (
+        lambda s: s.map(lambda r: {"v": 1}, adds={"v": "int8"}),
+        ro.map(lambda r: {"v": 1}, adds={"v": "int8"}),
+    ),
+    "flat_map": (lambda s: s.flat_map(twice), ro.flat_map(twice)),
+    "flat_map_schema": (
+        lambda s: s.flat_map(lambda r: [{"v": 1}], {"v": "int8"}),
+        ro.flat_map(lambda r: [{"v": 1}], {"v": "int8"}),
+    ),
+    "filter": (lambda s: s.filter(low), ro.filter(low)),
+    "apply": (lambda s: s.apply(t.MovingAverage(window=2)), t.MovingAverage(window=2)),
+    "key": (lambda s: s.key_by("device").apply(t.RunningCount()), t.RunningCount(by="device")),
+    "no_key": (lambda s: s.key_by().apply(t.RunningCount()), t.RunningCount()),
+    "fold": (lambda s: s.key_by("device").fold(total, 0, TOTAL), ro.keyed(total, 0, "device", TOTAL)),
+}
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_verb_is_its_task(step):
+    verb, task = STEPS[step]
+    results = []
+    for stream in (verb(readings()), readings().to(task)):
+        results.append(stream.to("out").run(ROWS)[stream.id])
+    assert results[0].equals(results[1]) and results[0].num_rows
+
+
+@pytest.mark.parametrize(
+    "verb",
+    [
+        lambda s, **o: s.map(double, **o),
+        lambda s, **o: s.flat_map(twice, **o),
+        lambda s, **o: s.filter(low, **o),
+        lambda s, **o: s.key_by("device").fold(total, 0.0, **o),
+    ],
+    ids=["map", "flat_map", "filter", "fold"],
+)
+def test_verb_passes_name_version_and_id_on(verb):
+    stream = verb(readings(), name="step", version=3)
+    task = stream.flow.nodes[stream.id].task
+    assert (stream.id, task.label, task.revision) == ("step", "step", 3)
+    other = verb(readings(), name="step", id="other")
+    assert (other.id, other.flow.nodes["other"].task.label) == ("other", "step")
+
+
+def test_fold_takes_a_time_to_live():
+    stream = readings().key_by("device").fold(total, 0.0, ttl="1h")
+    assert stream.flow.nodes["total"].task == ro.keyed(total, 0.0, "device", ttl="1h")
+
+
+def test_ids_are_names_of_functions_or_verbs():
+    def _hidden(row):
+        return row
+
+    def errors(row):
+        return row
+
+    def level(row):
+        return row
+
+    level.__name__ = "ölstand"
+    s = readings()
+    ids = [s.map(f).id for f in (double, double, lambda row: row, _hidden, errors, level)]
+    assert ids == ["double", "double_2", "map", "hidden", "errors_2", "map_2"]
+    assert [s.filter(lambda row: True).id, s.flat_map(lambda row: None).id] == ["filter", "flat_map"]
+    assert s.key_by().fold(lambda state, row: (state, row)).id == "fold"
+    assert s.apply(t.KalmanFilter()).id == "kalman_filter"
+    for bad in ("", "a/b", 5):
+        with pytest.raises(ConfigError, match="only letters, digits"):
+            s.map(double, id=bad)
+
+
+def test_key_stays_until_another_one():
+    counts = readings().key_by("device").filter(low).map(double).apply(t.RunningCount(output="n"))
+    whole = counts.partition_by("device").key_by().apply(t.RunningCount(output="all"))
+    flow = whole.key_by("device") >> t.KalmanFilter()
+    tasks = {id: node.task for id, node in flow.flow.nodes.items()}
+    assert tasks["running_count"].by == tasks["kalman_filter"].by == ("device",)
+    assert tasks["running_count_2"].by == ()
+    result = flow.to("out").run(ROWS)
+    assert result["kalman_filter"].select(["n", "all"]).to_pylist() == [{"n": 1, "all": 1}, {"n": 2, "all": 2}]
+
+
+def test_key_of_a_task_is_the_streams_or_refused():
+    keyed = readings().key_by("device")
+    assert keyed.apply(t.KalmanFilter(by="device")).to(t.KalmanFilter()).id == "kalman_filter_2"
+    assert keyed.to(t.RangeFilter(bounds={"value": (0, 5)}, by=None), id="plausible").by == ("device",)
+    assert keyed.apply(t.AssembleMessage(), id="whole").flow.nodes["whole"].task.by == (
+        "device",
+    )  # by default ("seq",)
+    with pytest.raises(ConfigError, match=r"kalman_filter has the key \('value',\), and the stream has \('device',\)"):
+        keyed.apply(t.KalmanFilter(by="value"))
+    with pytest.raises(ConfigError, match="has the key"):
+        readings().key_by() >> t.KalmanFilter(by="value")
+    with pytest.raises(ConfigError, match="range_filter has no key: append it before key_by, or by to"):
+        keyed.apply(t.RangeFilter(bounds={"value": (0, 5)}, by=None))
+    assert not [id for id in keyed.flow.nodes if "range" in id]
+
+
+@pytest.mark.parametrize("fields", [(("a", "b"),), ("",), (None,), ("device", "device")])
+def test_key_is_names_of_fields(fields):
+    with pytest.raises(ConfigError, match="key_by"):
+        readings().key_by(*fields)
+
+
+def test_other_things_are_refused():
+    s = readings()
+    with pytest.raises(ConfigError, match="expected a task, a sink or the id of a sink, got 5"):
+        s.to(5)
+    with pytest.raises(ConfigError, match=r"expected a task, a sink .* appended by map, flat_map or filter"):
+        s >> double
+    with pytest.raises(ConfigError, match="expected a task"):
+        s.apply(ro.MemorySink())
+    with pytest.raises(ConfigError, match="expected a task"):
+        s.key_by("device").apply(double)
+    with pytest.raises(ConfigError, match="'out' needs no id, got 'other'"):
+        s.to("out", id="other")
+    for broken in (lambda: s.flow.sink("out", "readings"), lambda: s.flow.add(t.KalmanFilter(), "readings")):
+        with pytest.raises(ConfigError, match="expected a stream, got 'readings'"):
+            broken()
+    with pytest.raises(ConfigError, match="belongs to the dataflow 'other'"):
+        s.flow.sink("out", readings("other"))
+    with pytest.raises(ConfigError, match="bound must be a sink"):
+        s.flow.sink("out", s, bound="results")
+    assert list(s.flow.nodes) == ["readings"]
+
+
+# -- sinks -----------------------------------------------------------------------------------------
+
+
+def test_stream_ends_in_a_sink():
+    flow = (readings() >> t.KalmanFilter()) >> "out"
+    assert flow.edges[-1].target == "out" and flow.run(ROWS)["kalman_filter"].num_rows == 4
+    kept = ro.MemorySink()
+    flow = readings() >> kept
+    assert flow.nodes["memory_sink"].sink is kept
+    flow.stream("readings").to(kept)
+    flow.stream("readings").to(ro.MemorySink(), id="more")
+    assert [node.id for node in flow.nodes_of_kind("sink")] == ["memory_sink", "memory_sink_2", "more"]
+
+    class _Sink(ro.MemorySink):
+        pass
+
+    assert "sink" in (readings() >> _Sink()).nodes
+
+
+def test_descriptor_has_the_name_of_a_bound_sink_alone(tmp_path):
+    flow = readings().to(ro.CSVSink(tmp_path / "secret"), id="kept")
+    text = flow.to_json()
+    assert "secret" not in text and text == readings().to("kept").to_json()
+    again = ro.Dataflow.from_json(text)
+    assert again.nodes["kept"].sink is None and again.run(ROWS)["readings"].num_rows == 4
+
+
+def test_names_of_built_ins_are_not_exported():
+    exported = {}
+    exec("from riot_ops import *", exported)
+    assert not set(ro.__all__) & set(dir(builtins))
+    assert "map" not in exported and "filter" not in exported and exported["Dataflow"] is ro.Dataflow
+    assert ro.map(double).name() == "map_function" and ro.filter(low).name() == "filter_function"
+    assert {"map", "filter"} <= set(dir(ro))

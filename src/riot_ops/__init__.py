@@ -24,12 +24,13 @@ from riot_ops.core.schema import StreamSchema, stream_schema
 from riot_ops.core.secret import Secret
 
 if TYPE_CHECKING:
+    from riot_ops.apply_task import apply
     from riot_ops.core.buffering import Buffering
     from riot_ops.core.file_sink import ParquetSink
     from riot_ops.core.sink import CallbackSink, ConsoleSink, MemorySink, Sink
     from riot_ops.core.source import Source
     from riot_ops.core.text_sinks import CSVSink, JSONLinesSink
-    from riot_ops.dataflow import Dataflow, Stream, merge
+    from riot_ops.dataflow import Dataflow, KeyedStream, Stream, merge
     from riot_ops.graph.nodes import Distribution
     from riot_ops.ingest.files import read
     from riot_ops.ingest.memory_source import MemorySource
@@ -37,10 +38,10 @@ if TYPE_CHECKING:
     from riot_ops.runtime.session import Session
     from riot_ops.tasks.functions.batch_function import map_batches
     from riot_ops.tasks.functions.estimator_function import predict
-    from riot_ops.tasks.functions.filter_function import filter_ as filter
+    from riot_ops.tasks.functions.filter_function import filter as filter
     from riot_ops.tasks.functions.flat_map_function import flat_map
     from riot_ops.tasks.functions.keyed_function import keyed
-    from riot_ops.tasks.functions.map_function import map_ as map
+    from riot_ops.tasks.functions.map_function import map as map
 
 __version__ = "0.1.0"
 
@@ -54,6 +55,7 @@ __all__ = [
     "Dataflow",
     "Distribution",
     "JSONLinesSink",
+    "KeyedStream",
     "MemorySink",
     "MemorySource",
     "MissingExtraError",
@@ -70,12 +72,11 @@ __all__ = [
     "StateError",
     "Stream",
     "StreamSchema",
+    "apply",
     "connectors",
     "dataflows",
-    "filter",
     "flat_map",
     "keyed",
-    "map",
     "map_batches",
     "merge",
     "models",
@@ -95,6 +96,7 @@ _MODULES = {
     "Dataflow": "riot_ops.dataflow",
     "Distribution": "riot_ops.graph.nodes",
     "JSONLinesSink": "riot_ops.core.text_sinks",
+    "KeyedStream": "riot_ops.dataflow",
     "MemorySink": "riot_ops.core.sink",
     "MemorySource": "riot_ops.ingest.memory_source",
     "ParquetSink": "riot_ops.core.file_sink",
@@ -103,10 +105,11 @@ _MODULES = {
     "Sink": "riot_ops.core.sink",
     "Source": "riot_ops.core.source",
     "Stream": "riot_ops.dataflow",
-    "filter": "riot_ops.tasks.functions.filter_function:filter_",
+    "apply": "riot_ops.apply_task",
+    "filter": "riot_ops.tasks.functions.filter_function",
     "flat_map": "riot_ops.tasks.functions.flat_map_function",
     "keyed": "riot_ops.tasks.functions.keyed_function",
-    "map": "riot_ops.tasks.functions.map_function:map_",
+    "map": "riot_ops.tasks.functions.map_function",
     "map_batches": "riot_ops.tasks.functions.batch_function",
     "merge": "riot_ops.dataflow",
     "predict": "riot_ops.tasks.functions.estimator_function",

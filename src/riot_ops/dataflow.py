@@ -2,38 +2,50 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from datetime import timedelta
+from typing import Any, Self, TypeAlias, overload
 
 import pyarrow as pa
 
-from riot_ops.core.buffering import Buffering
-from riot_ops.core.errors import ConfigError, did_you_mean
-from riot_ops.graph.descriptor import describe, load
-from riot_ops.graph.diagram import mermaid, svg
-from riot_ops.graph.graph import Graph
+from riot_ops.core.errors import ConfigError, did_you_mean, value_text
+from riot_ops.core.operator import KeyedOperator
+from riot_ops.core.parameters import snake_case
+from riot_ops.core.sink import Sink
+from riot_ops.graph.graph import is_id
 from riot_ops.graph.nodes import FORWARD, Distribution, Edge, Node, Router, source_node
-from riot_ops.graph.plan import Plan, plan
-from riot_ops.runtime.local import Result, run
+from riot_ops.runnable_graph import RunnableGraph
 from riot_ops.task import Task
+from riot_ops.tasks.functions.filter_function import filter as filter_task
+from riot_ops.tasks.functions.flat_map_function import flat_map as flat_map_task
+from riot_ops.tasks.functions.keyed_function import keyed
+from riot_ops.tasks.functions.map_function import map as map_task
+from riot_ops.tasks.functions.result_collector import Row
 
-if TYPE_CHECKING:
-    from riot_ops.measure.metrics import Summary
-    from riot_ops.measure.probe import Probe
-    from riot_ops.spark.frames import Frames
-    from riot_ops.spark.query import Query
+__all__ = ["Dataflow", "KeyedStream", "Stream", "merge"]
 
-__all__ = ["Dataflow", "Stream", "merge"]
+#: Fields with their types: those of Arrow, or their names.
+Fields: TypeAlias = pa.Schema | Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class Stream:
     """The output of one node or several, the input of further tasks and sinks.
 
-    ``stream >> task`` appends a task; :meth:`to` can also name it.
+    Each verb appends a task and returns the stream of its results. ``id`` names it in results, errors, metrics and
+    diagrams; by default it is the name of the function, or that of the verb for a lambda, or that of the task.
+
+    Examples
+    --------
+    >>> import riot_ops as ro
+    >>> flow = ro.Dataflow("greenhouse")
+    >>> readings = flow.source("readings", {"bed": "string", "moisture": "double"})
+    >>> _ = readings.filter(lambda row: row["moisture"] < 20, id="dry").to("alerts")
+    >>> result = flow.run([{"bed": "a", "moisture": 40.5}, {"bed": "b", "moisture": 7.25}])
+    >>> result["dry"]["bed"].to_pylist()
+    ['b']
     """
 
     flow: Dataflow
@@ -42,40 +54,258 @@ class Stream:
 
     @property
     def id(self) -> str:
+        """The id of its node, the first one of a merged stream."""
         return self.nodes[0]
 
-    def to(self, task: Task, id: str | None = None) -> Stream:
-        """Append a task; results, errors, metrics and diagrams show it by its id."""
-        return self.flow.add(task, self, id=id)
+    # -- functions ---------------------------------------------------------------------------------
 
-    def __rshift__(self, task: Task) -> Stream:
-        return self.to(task)
+    def map(
+        self,
+        fn: Callable[[Row], Row],
+        schema: Fields | None = None,
+        name: str | None = None,
+        *,
+        adds: Fields | None = None,
+        version: int | str | None = None,
+        id: str | None = None,
+    ) -> Self:
+        """Replace each record with the result of a function; see ``ro.map`` for the options.
+
+        >>> import riot_ops as ro
+        >>> flow = ro.Dataflow("doubled")
+        >>> def double(row):
+        ...     return {"twice": 2 * row["value"]}
+        >>> _ = flow.source("readings", {"value": "double"}).map(double, {"twice": "double"}).to("out")
+        >>> flow.run([{"value": 1.5}])["double"].to_pylist()
+        [{'seq': 0, 'twice': 3.0}]
+        """
+        task = map_task(fn, schema, name, adds=adds, version=version)
+        return self._append(task, self._id(id, name, fn, "map"))
+
+    def flat_map(
+        self,
+        fn: Callable[[Row], Iterable[Row] | None],
+        schema: Fields | None = None,
+        name: str | None = None,
+        *,
+        version: int | str | None = None,
+        id: str | None = None,
+    ) -> Self:
+        """Replace each record with the records that a function returns; see ``ro.flat_map`` for the options.
+
+        >>> import riot_ops as ro
+        >>> flow = ro.Dataflow("words")
+        >>> def words(row):
+        ...     return [{"word": word} for word in row["text"].split()]
+        >>> _ = flow.source("lines", {"text": "string"}).flat_map(words, {"word": "string"}).to("out")
+        >>> flow.run([{"text": "on off"}])["words"]["word"].to_pylist()
+        ['on', 'off']
+        """
+        task = flat_map_task(fn, schema, name, version=version)
+        return self._append(task, self._id(id, name, fn, "flat_map"))
+
+    def filter(
+        self,
+        fn: Callable[[Row], bool],
+        name: str | None = None,
+        *,
+        version: int | str | None = None,
+        id: str | None = None,
+    ) -> Self:
+        """Pass the records for which a function returns True; see ``ro.filter`` for the options.
+
+        >>> import riot_ops as ro
+        >>> flow = ro.Dataflow("warm")
+        >>> _ = flow.source("readings", {"value": "double"}).filter(lambda row: row["value"] > 20).to("out")
+        >>> flow.run([{"value": 21.5}, {"value": 19.0}])["filter"]["value"].to_pylist()
+        [21.5]
+        """
+        return self._append(filter_task(fn, name, version=version), self._id(id, name, fn, "filter"))
+
+    # -- tasks and sinks ---------------------------------------------------------------------------
+
+    def apply(self, task: Task, id: str | None = None) -> Self:
+        """Append a task.
+
+        >>> import riot_ops as ro
+        >>> flow = ro.Dataflow("smooth")
+        >>> _ = flow.source("readings", {"value": "double"}).apply(ro.tasks.KalmanFilter(), id="kalman").to("out")
+        >>> [round(value, 3) for value in flow.run([{"value": 21.5}])["kalman"]["value"].to_pylist()]
+        [21.274]
+        """
+        return self._append(task, id)
+
+    @overload
+    def to(self, target: Task, id: str | None = None) -> Self: ...
+
+    @overload
+    def to(self, target: Sink | str, id: str | None = None) -> Dataflow: ...
+
+    def to(self, target: Task | Sink | str, id: str | None = None) -> Self | Dataflow:
+        """Append a task, or end the stream in a sink and return the dataflow.
+
+        Parameters
+        ----------
+        target : Task, Sink or str
+            A sink object gets the records of each run that names no other sink for this node. A text is the id of a
+            sink whose object each run names, as with :meth:`Dataflow.sink`.
+        id : str, optional
+            Id of the task, or of the sink object; by default the name of its class.
+
+        Examples
+        --------
+        >>> import riot_ops as ro
+        >>> flow, kept = ro.Dataflow("kept"), ro.MemorySink()
+        >>> flow.source("readings", {"value": "double"}).to(ro.tasks.KalmanFilter(), id="kalman").to(kept)
+        <Dataflow 'kept': 1 tasks, 2 edges>
+        >>> _ = flow.run([{"value": 21.5}])
+        >>> kept.table("kalman").num_rows
+        1
+        """
+        if isinstance(target, str):
+            if id is not None:
+                raise ConfigError(f"the sink {target!r} needs no id, got {id!r}: its name is its id")
+            return self.flow.sink(target, self)
+        if isinstance(target, Sink):
+            name = snake_case(type(target).__name__)
+            return self.flow.sink(self._id(id, None, name, "sink"), self, bound=target)
+        if not isinstance(target, Task):
+            raise ConfigError(
+                f"expected a task, a sink or the id of a sink, got {value_text(target)}; "
+                "a function is appended by map, flat_map or filter"
+            )
+        return self._append(target, id)
+
+    @overload
+    def __rshift__(self, target: Task) -> Self: ...
+
+    @overload
+    def __rshift__(self, target: Sink | str) -> Dataflow: ...
+
+    def __rshift__(self, target: Task | Sink | str) -> Self | Dataflow:
+        return self.to(target)
+
+    # -- keys --------------------------------------------------------------------------------------
+
+    def key_by(self, *fields: str) -> KeyedStream:
+        """Return the same stream with a key, which the tasks appended to it get; without fields, one for all records.
+
+        >>> import riot_ops as ro
+        >>> flow = ro.Dataflow("smooth")
+        >>> readings = flow.source("readings", {"device": "string", "value": "double"})
+        >>> _ = readings.key_by("device").apply(ro.tasks.RunningCount(), id="counts").to("out")
+        >>> flow.run([{"device": d, "value": 1.0} for d in "aba"])["counts"]["count"].to_pylist()
+        [1, 1, 2]
+        """
+        for field in fields:
+            if not isinstance(field, str) or not field:
+                raise ConfigError(f"key_by takes the names of fields one by one, got {value_text(field)}")
+        if len(set(fields)) < len(fields):
+            raise ConfigError(f"key_by must not name a field twice, got {fields!r}")
+        return KeyedStream(self.flow, self.nodes, self.distribution, fields)
+
+    # -- several streams, instances ----------------------------------------------------------------
 
     def __or__(self, other: Stream) -> Stream:
         return merge(self, other)
 
-    def shuffle(self, parallelism: int | None = None) -> Stream:
+    def shuffle(self, parallelism: int | None = None) -> Self:
         """Distribute messages round robin over instances, by message number; by default one instance."""
         return self._with_distribution(Distribution("shuffle", parallelism=parallelism))
 
-    def partition_by(self, *fields: str, parallelism: int | None = None) -> Stream:
+    def partition_by(self, *fields: str, parallelism: int | None = None) -> Self:
         """Distribute records over instances by the hash of fields."""
         return self._with_distribution(Distribution("hash", fields, parallelism))
 
-    def broadcast(self, parallelism: int) -> Stream:
+    def broadcast(self, parallelism: int) -> Self:
         """Send every record to every instance."""
         return self._with_distribution(Distribution("broadcast", parallelism=parallelism))
 
-    def to_single(self) -> Stream:
+    def to_single(self) -> Self:
         """Send all records to one instance."""
         return self._with_distribution(Distribution("one"))
 
-    def partition_custom(self, router: Router, parallelism: int) -> Stream:
+    def partition_custom(self, router: Router, parallelism: int) -> Self:
         """Distribute records by a function that maps a batch to instance numbers."""
         return self._with_distribution(Distribution("custom", parallelism=parallelism, router=router))
 
-    def _with_distribution(self, distribution: Distribution) -> Stream:
-        return Stream(self.flow, self.nodes, distribution)
+    def _with_distribution(self, distribution: Distribution) -> Self:
+        return dataclasses.replace(self, distribution=distribution)
+
+    def _append(self, task: Task, id: str | None) -> Self:
+        output = self.flow.add(task, self, id=id)
+        return dataclasses.replace(self, nodes=output.nodes, distribution=FORWARD)
+
+    def _id(self, id: str | None, name: str | None, fn: Any, verb: str) -> str:
+        """Return the given id, or a free one: the name, or that of the function, or else that of the verb."""
+        if id is not None:
+            return id
+        names = (name, fn if isinstance(fn, str) else getattr(fn, "__name__", None))
+        usable = [one.lstrip("_") for one in names if isinstance(one, str)]
+        return self.flow.free_id(next((one for one in usable if is_id(one)), verb))
+
+
+@dataclass(frozen=True)
+class KeyedStream(Stream):
+    """A stream with a key, made by :meth:`Stream.key_by`.
+
+    The tasks appended to it get its key, and so do those appended to their results, until another ``key_by``.
+    """
+
+    by: tuple[str, ...] = ()
+
+    def apply(self, task: Task, id: str | None = None) -> Self:
+        """Append a task with this key; a task with another key, or without state per key, is refused.
+
+        >>> import riot_ops as ro
+        >>> flow = ro.Dataflow("trend")
+        >>> readings = flow.source("readings", {"device": "string", "value": "double"})
+        >>> smooth = readings.key_by("device").apply(ro.tasks.KalmanFilter())
+        >>> _ = smooth.apply(ro.tasks.MovingAverage(window=2), id="average").to("out")
+        >>> flow.nodes["average"].task.by
+        ('device',)
+        """
+        if isinstance(task, Task) and not isinstance(task, KeyedOperator):
+            raise ConfigError(f"{task.name()} has no key: append it before key_by, or by to")
+        return self._append(task, id)
+
+    def fold(
+        self,
+        fn: Callable[[Any, Row], tuple[Any, Any]],
+        initial: Any = None,
+        schema: Fields | None = None,
+        name: str | None = None,
+        *,
+        ttl: timedelta | str | None = None,
+        version: int | str | None = None,
+        id: str | None = None,
+    ) -> Self:
+        """Run ``state, results = fn(state, record)`` per key; see ``ro.keyed`` for the options.
+
+        >>> import riot_ops as ro
+        >>> flow = ro.Dataflow("sums")
+        >>> readings = flow.source("readings", {"device": "string", "value": "int64"})
+        >>> def total(state, row):
+        ...     return state + row["value"], {"total": state + row["value"]}
+        >>> _ = readings.key_by("device").fold(total, initial=0, schema={"total": "int64"}).to("out")
+        >>> result = flow.run([{"device": d, "value": v} for d, v in (("a", 1), ("b", 5), ("a", 2))])
+        >>> result["total"]["total"].to_pylist()
+        [1, 5, 3]
+        """
+        options = {} if ttl is None else {"ttl": ttl}
+        task = keyed(fn, initial, self.by, schema, name, version=version, **options)
+        return self._append(task, self._id(id, name, fn, "fold"))
+
+    def _append(self, task: Task, id: str | None) -> Self:
+        if isinstance(task, KeyedOperator) and isinstance(task, Task):
+            default = next(field.default for field in dataclasses.fields(task) if field.name == "by")
+            if task.by not in ((), default, self.by):
+                raise ConfigError(
+                    f"{task.name()} has the key {task.by!r}, and the stream has {self.by!r}: leave by out, or append "
+                    "the task before key_by"
+                )
+            task = task.replace(by=self.by)
+        return super()._append(task, id)
 
 
 def merge(*streams: Stream) -> Stream:
@@ -91,7 +321,7 @@ def merge(*streams: Stream) -> Stream:
     return Stream(streams[0].flow, tuple(dict.fromkeys(n for s in streams for n in s.nodes)), streams[0].distribution)
 
 
-class Dataflow(Graph):
+class Dataflow(RunnableGraph):
     """A DAG of tasks with named streams, which runs in process or on Spark.
 
     Building it runs nothing, and running does not change it.
@@ -107,8 +337,6 @@ class Dataflow(Graph):
     >>> [round(v, 3) for v in result["kalman"]["value"].to_pylist()]
     [9.895, 11.116]
     """
-
-    # -- building ----------------------------------------------------------------------------------
 
     def source(self, name: str = "source", schema: pa.Schema | Mapping[str, Any] | None = None) -> Stream:
         """Declare a source; the run binds its data.
@@ -127,19 +355,39 @@ class Dataflow(Graph):
     def add(self, task: Task, *inputs: Stream, id: str | None = None) -> Stream:
         """Append a task to one or more streams."""
         if not isinstance(task, Task):
-            raise ConfigError(f"expected a task, got {task!r}; wrap a function by riot_ops.map, flat_map or filter")
-        name = id or self._free_id(task.name())
+            raise ConfigError(
+                f"expected a task, got {value_text(task)}; wrap a function by riot_ops.map, flat_map or filter"
+            )
+        name = self.free_id(task.name()) if id is None else id
+        self._check_streams(name, inputs)
         output = self._add_node(Node(name, "task", task))
         for stream in inputs:
-            if stream.flow is not self:
-                raise ConfigError(f"{name}: the stream {stream.id!r} belongs to the dataflow {stream.flow.name!r}")
             for node in stream.nodes:
                 self.edges.append(Edge(node, name, stream.distribution))
         return output
 
-    def sink(self, name: str, *streams: Stream) -> Dataflow:
-        """End streams in a sink, which distinguishes them by their ids."""
-        self.add_node(Node(name, "sink"))
+    def sink(self, name: str, *streams: Stream, bound: Sink | None = None) -> Dataflow:
+        """End streams in a sink, which distinguishes them by their ids.
+
+        Parameters
+        ----------
+        bound : Sink, optional
+            Gets the records of each run that names no other sink for this node. A descriptor keeps the name alone.
+
+        Examples
+        --------
+        >>> import riot_ops as ro
+        >>> flow, kept = ro.Dataflow("kept"), ro.MemorySink()
+        >>> readings = flow.source("readings", {"value": "double"})
+        >>> _ = flow.sink("out", readings, readings.apply(ro.tasks.KalmanFilter(), id="kalman"), bound=kept)
+        >>> _ = flow.run([{"value": 21.5}])
+        >>> kept.table("readings").num_rows, kept.table("kalman").num_rows
+        (1, 1)
+        """
+        if bound is not None and not isinstance(bound, Sink):
+            raise ConfigError(f"sink {name!r}: bound must be a sink of riot_ops, got {value_text(bound)}")
+        self._check_streams(name, streams)
+        self.add_node(Node(name, "sink", sink=bound))
         for stream in streams:
             for node in stream.nodes:
                 self.edges.append(Edge(node, name))
@@ -155,160 +403,12 @@ class Dataflow(Graph):
         self.add_node(node)
         return Stream(self, (node.id,))
 
-    def _free_id(self, name: str) -> str:
-        number = 2
-        free = name
-        while free in self.nodes:
-            free, number = f"{name}_{number}", number + 1
-        return free
-
-    # -- running -----------------------------------------------------------------------------------
-
-    def plan(self, fuse: Literal["exact", "coarse"] = "exact") -> Plan:
-        """Return the stages in which Spark runs it; see :func:`riot_ops.graph.plan.plan`."""
-        return plan(self, fuse)
-
-    def explain(self, fuse: Literal["exact", "coarse"] = "exact") -> None:
-        """Print the plan."""
-        print(self.plan(fuse))
-
-    def run(
-        self,
-        source: Any = None,
-        *,
-        sinks: Any = None,
-        out: str | Path | None = None,
-        batch_size: int | None = None,
-        buffering: Buffering | str | None = None,
-        epoch_rows: int = 4_000_000,
-        epoch_s: float = 10.0,
-        cores: int | None = None,
-        order: str = "arrival",
-        checkpoint: str | Path | None = None,
-        overwrite: bool = False,
-        progress: Callable[[Summary], None] | None = None,
-        probe: Probe | None = None,
-    ) -> Result:
-        """Run in process; see :func:`riot_ops.runtime.local.run` for the options."""
-        return run(
-            self, source, sinks=sinks, out=out, batch_size=batch_size, buffering=buffering, epoch_rows=epoch_rows,
-            epoch_s=epoch_s, cores=cores, order=order, checkpoint=checkpoint, overwrite=overwrite, progress=progress,
-            probe=probe,
-        )  # fmt: skip
-
-    def start(
-        self,
-        spark: Any,
-        source: Any = None,
-        *,
-        sinks: Any = None,
-        out: str | Path | None = None,
-        checkpoint: str | Path | None = None,
-        trigger: str | None = None,
-        max_records: int | None = None,
-        target_s: float | None = None,
-        min_records: int | None = None,
-        partitions: int | None = None,
-        order: Literal["auto", "arrival", "event_time"] = "auto",
-        fuse: str = "auto",
-        buffering: Buffering | str | None = None,
-        overwrite: bool = False,
-        probe: Probe | None = None,
-    ) -> Query:
-        """Start on Spark Structured Streaming; see :func:`riot_ops.spark.start` for the options."""
-        from riot_ops.spark.runner import start
-
-        return start(
-            self, spark, source, sinks=sinks, out=out, checkpoint=checkpoint, trigger=trigger, max_records=max_records,
-            target_s=target_s, min_records=min_records, partitions=partitions, order=order, fuse=fuse,
-            buffering=buffering, overwrite=overwrite, probe=probe,
-        )  # fmt: skip
-
-    def transform(
-        self,
-        df: Any,
-        *,
-        errors: Literal["column", "drop"] = "column",
-        order: Literal["auto", "arrival", "event_time"] = "auto",
-        partitions: int | None = None,
-        fuse: Literal["auto", "exact", "coarse"] = "auto",
-        buffering: Buffering | str | None = None,
-        streaming: bool | None = None,
-    ) -> Any:
-        """Apply a dataflow with one source and one output stream to a batch or streaming Spark ``DataFrame``.
-
-        See :func:`riot_ops.spark.frames.transform_flow` for the options.
-        """
-        from riot_ops.spark.frames import transform_flow
-
-        return transform_flow(
-            self, df, errors=errors, order=order, partitions=partitions, fuse=fuse, buffering=buffering,
-            streaming=streaming,
-        )  # fmt: skip
-
-    def frames(
-        self,
-        source: Any,
-        *,
-        order: Literal["auto", "arrival", "event_time"] = "auto",
-        partitions: int | None = None,
-        fuse: Literal["auto", "exact", "coarse"] = "auto",
-        buffering: Buffering | str | None = None,
-        streaming: bool | None = None,
-    ) -> Frames:
-        """Compute all its streams over a Spark ``DataFrame``, or one ``DataFrame`` for each source.
-
-        See :func:`riot_ops.spark.frames.frames` for the options.
-        """
-        from riot_ops.spark.frames import frames
-
-        return frames(
-            self, source, order=order, partitions=partitions, fuse=fuse, buffering=buffering, streaming=streaming
-        )
-
-    # -- descriptor --------------------------------------------------------------------------------
-
-    def to_dict(self) -> dict[str, Any]:
-        """Convert the dataflow to JSON-able data."""
-        return describe(self)
-
-    def to_json(self, indent: int | None = 2) -> str:
-        """Convert the dataflow to JSON text."""
-        return json.dumps(self.to_dict(), indent=indent, ensure_ascii=False)
-
-    @classmethod
-    def from_json(cls, text: str | bytes, functions: Mapping[str, Callable[..., Any]] | None = None) -> Dataflow:
-        """Create the dataflow that :meth:`to_json` wrote.
-
-        Parameters
-        ----------
-        functions : mapping of name to function
-            The functions of ``ro.map`` and the like, by their names in the descriptor. A descriptor never causes an
-            import.
-        """
-        try:
-            data = json.loads(text)
-        except (ValueError, TypeError, RecursionError) as error:
-            raise ConfigError(f"not a JSON dataflow: {error}") from None
-        return cls.from_dict(data, functions)
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any], functions: Mapping[str, Callable[..., Any]] | None = None) -> Dataflow:
-        """Create the dataflow that :meth:`to_dict` described; ``functions`` as in :meth:`from_json`."""
-        return load(data, functions or {}, cls, Task.from_dict)
-
-    # -- diagrams ----------------------------------------------------------------------------------
-
-    def diagram(self) -> str:
-        """Draw the graph in Mermaid's notation."""
-        return mermaid(self)
-
-    def svg(self) -> str:
-        """Draw the graph as an SVG image."""
-        return svg(self)
-
-    def _repr_svg_(self) -> str:
-        return self.svg()
+    def _check_streams(self, name: str, streams: Iterable[Stream]) -> None:
+        for stream in streams:
+            if not isinstance(stream, Stream):
+                raise ConfigError(f"{name}: expected a stream, got {value_text(stream)}")
+            if stream.flow is not self:
+                raise ConfigError(f"{name}: the stream {stream.id!r} belongs to the dataflow {stream.flow.name!r}")
 
     def __repr__(self) -> str:
         tasks = len(self.nodes_of_kind("task"))

@@ -1,9 +1,10 @@
-"""Binding of sources: they deliver the declared fields, or are refused before anything runs."""
+"""Binding: sources deliver the declared fields, and each sink node has one sink; or the run is refused."""
 
 from __future__ import annotations
 
 import json
 import pickle
+import threading
 import time
 
 import pandas as pd
@@ -358,12 +359,84 @@ def test_iterator_error_fails_run():
         flow().run(records())
 
 
+def two_sinks():
+    """A dataflow with a sink of its own, ``own``, and one that each run names, ``out``."""
+    own = ro.MemorySink()
+    made = flow()
+    made.stream("smooth").to(own, id="own")
+    return made, own
+
+
+BAD = [{"device": "a", "value": "n/a"}, {"device": "a", "value": 1.0}]
+
+
+def test_bound_sink_gets_its_stream_alone(tmp_path):
+    made, own = two_sinks()
+    result = made.run(BAD)
+    assert own.table("smooth").num_rows == 1 and own.table("readings").num_rows == own.table("errors").num_rows == 0
+    assert result["readings"].num_rows == result["smooth"].num_rows == result.errors.num_rows == 1
+    made, own = two_sinks()
+    made.run(BAD, out=tmp_path)
+    assert own.table("smooth").num_rows == 1
+    assert sorted(path.name for path in tmp_path.iterdir() if path.is_dir()) == ["errors", "readings", "smooth"]
+    made, own = two_sinks()
+    other, errors = ro.MemorySink(), ro.MemorySink()
+    made.run(BAD, sinks={"out": other, "errors": errors})
+    assert own.table("smooth").num_rows == other.table("smooth").num_rows == errors.table("errors").num_rows == 1
+    assert other.table("errors").num_rows == 0
+
+
+def test_run_replaces_a_bound_sink_by_name():
+    made, own = two_sinks()
+    other, rest = ro.MemorySink(), ro.MemorySink()
+    made.run(BAD, sinks={"own": other, "out": rest})
+    assert own.table("smooth").num_rows == 0
+    assert other.table("smooth").num_rows == other.table("errors").num_rows == rest.table("readings").num_rows == 1
+
+
+def test_bound_sink_alone_gets_the_errors(tmp_path):
+    source = ro.Dataflow("alone").source("readings", DECLARED)
+    result = source.to(ro.CSVSink(tmp_path / "a"), id="own").run(BAD)
+    assert result["readings"].num_rows == result.errors.num_rows == 1
+    made = source.filter(lambda row: True).to(kept := ro.MemorySink())
+    with pytest.raises(
+        ConfigError, match=r"'alone' has its own sink for 'own', 'memory_sink', so that out would get n"
+    ):
+        made.run(BAD, out=tmp_path / "b")
+    with pytest.raises(ConfigError, match="so that sinks would get nothing; a mapping of name to sink replaces one"):
+        made.run(BAD, sinks=ro.MemorySink())
+    made.run(BAD, sinks={"own": kept})
+    assert kept.table("readings").num_rows == kept.table("filter").num_rows == 1
+
+
+@pytest.mark.parametrize("sinks", ["results", [ro.MemorySink()], 5])
+def test_sinks_are_a_sink_or_a_mapping(sinks):
+    with pytest.raises(ConfigError, match="sinks must be a riot_ops sink, or a mapping of name to sink, got"):
+        flow().run(BAD, sinks=sinks)
+
+
+def test_bound_sinks_of_shared_dataflows():
+    backend = LocalBackend()
+    manager = ReuseManager(backend)
+    (one, first), (two, second) = two_sinks(), two_sinks()
+    one.name, two.name = "one", "two"
+    manager.submit(one, sources=(source := ro.MemorySource(WIDE)), sinks=(rest := ro.MemorySink()))
+    submitted = manager.submit(two, sources=source)
+    backend.run()
+    assert first.table("smooth").num_rows == second.table("smooth").num_rows == rest.table("smooth").num_rows == 3
+    assert {"readings", "smooth"} <= set(submitted.reused)
+
+
 @pytest.mark.spark
 def test_sources_and_frames_on_spark_have_declared_fields(spark):
     declared = {"device": "string", "größe`": "int64", "value": "double"}
     wanted = flow(declared).run(WIDE)
-    query = flow(declared).start(spark, WIDE)
+    made, lock = flow(declared), threading.Lock()  # which cannot be pickled, nor need it
+    made.stream("smooth").to(ro.CallbackSink(lambda stream, batch: lock and rows.append((stream, batch))))
+    rows = []
+    query = made.start(spark, WIDE)
     query.wait(timeout_s=120)
+    assert sum(batch.num_rows for stream, batch in rows) == 3 and {stream for stream, _ in rows} == {"smooth"}
     for stream in ("readings", "smooth"):
         assert query[stream].sort_by("seq").select(wanted[stream].schema.names).equals(wanted[stream])
         assert set(query[stream].schema.names) == set(wanted[stream].schema.names)

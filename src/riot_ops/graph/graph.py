@@ -6,6 +6,7 @@ import operator
 import re
 from collections import Counter
 from collections.abc import Set
+from typing import Any
 
 import pyarrow as pa
 
@@ -18,13 +19,22 @@ from riot_ops.core.overwriting import checked_output_schema, results_of
 from riot_ops.core.schema import ERRORS
 from riot_ops.graph.nodes import ERRORS_STREAM, FORWARD, Distribution, Edge, Node, edge_ordinals
 
-__all__ = ["Graph"]
+__all__ = ["Graph", "is_id"]
 
 
 #: How the messages of several sources are merged.
 MERGING = ("arrival", "number", "sequence")
 #: Maximum number of messages of a source that another one follows in sequence.
 MAX_MESSAGES_BEFORE = 1 << 44
+
+
+def is_id(name: Any) -> bool:
+    """Whether a node may have this id: letters, digits, ``_``, ``-`` and ``.``, since it names files and metrics.
+
+    >>> is_id("avg-1"), is_id("a/b"), is_id("")
+    (True, False, False)
+    """
+    return isinstance(name, str) and re.fullmatch(r"[A-Za-z0-9][\w.-]*", name) is not None
 
 
 class Graph:
@@ -61,7 +71,7 @@ class Graph:
 
     def add_node(self, node: Node) -> None:
         """Add a node without edges."""
-        if not re.fullmatch(r"[A-Za-z0-9][\w.-]*", node.id):
+        if not is_id(node.id):
             raise ConfigError(f"id {node.id!r}: only letters, digits, '_', '-' and '.' (it names files and metrics)")
         if node.id in self.nodes or node.id == ERRORS_STREAM:
             raise ConfigError(
@@ -69,6 +79,14 @@ class Graph:
                 + (" (the stream of rejected records)" if node.id == ERRORS_STREAM else "")
             )
         self.nodes[node.id] = node
+
+    def free_id(self, name: str) -> str:
+        """Return a name as the id of a new node, with a number if another node has it."""
+        number = 2
+        free = name
+        while free in self.nodes or free == ERRORS_STREAM:
+            free, number = f"{name}_{number}", number + 1
+        return free
 
     def connect(self, source: str, target: str, distribution: Distribution = FORWARD) -> None:
         """Add an edge between nodes by id."""

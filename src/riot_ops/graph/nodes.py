@@ -13,6 +13,7 @@ from riot_ops.core.errors import ConfigError, value_text
 from riot_ops.core.operator import Operator
 from riot_ops.core.order import next_ordinal, ordinals
 from riot_ops.core.schema import RAW, TIMESTAMP, arrow_type
+from riot_ops.core.sink import Sink
 from riot_ops.ingest.step import declared_schema
 
 __all__ = ["ERRORS_STREAM", "FORWARD", "Distribution", "Edge", "Node", "Router", "edge_ordinals", "source_node"]
@@ -73,12 +74,13 @@ FORWARD = Distribution()
 
 @dataclass(frozen=True)
 class Node:
-    """A vertex: a source, a task or a sink."""
+    """A vertex: a source, a task or a sink, with the object that gets its records unless a run names another."""
 
     id: str
     kind: Literal["source", "task", "sink"]
     task: Operator | None = None
     schema: pa.Schema | None = field(default=None, hash=False)
+    sink: Sink | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True)

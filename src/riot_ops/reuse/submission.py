@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from riot_ops.core.errors import ConfigError, did_you_mean, excerpt, value_text
 from riot_ops.core.secret import Secret
-from riot_ops.core.sink import MemorySink, Sink
+from riot_ops.core.sink import Sink
 from riot_ops.core.source import Source
 from riot_ops.dataflow import Dataflow
 from riot_ops.graph.graph import Graph
@@ -34,7 +34,7 @@ from riot_ops.reuse.errors import (
 from riot_ops.reuse.ledger import Addition, step_number
 from riot_ops.reuse.signature import StepIdentity, identify_steps
 from riot_ops.reuse.warm_up import add_warm_flags
-from riot_ops.runtime.binding import bind_sinks, bind_sources
+from riot_ops.runtime.binding import bind_sinks, bind_sources, sinks_by_node
 
 __all__ = [
     "OPTIONS",
@@ -117,11 +117,8 @@ def build_submission(
     bound = bind_sources(flow, sources) if sources is not None or reads else {}
     if reads == "again":
         _check_replayable(bound)
-    targets, routes = bind_sinks(flow, sinks, None) if sinks is not None or reads else ({}, {})
-    by_node: Mapping[str, Sink] | None = sinks if isinstance(sinks, Mapping) else None
-    if by_node is None and routes:
-        sink = sinks if sinks is not None else MemorySink()
-        by_node = dict.fromkeys((n.id for n in flow.nodes_of_kind("sink")), sink)
+    by_node = sinks_by_node(flow, sinks, None) if sinks is not None or reads else None
+    targets, routes = ({}, {}) if by_node is None else bind_sinks(flow, by_node, None)
     kept = Dataflow(flow.name, merging=flow.merging, ordinals=flow.ordinals)  # the caller may change its own
     kept.nodes, kept.edges = dict(flow.nodes), list(flow.edges)
     return Submission(name, kept, bound, targets, routes, **options), identify_steps(kept, bound, by_node)

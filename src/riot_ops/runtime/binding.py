@@ -24,7 +24,7 @@ from riot_ops.ingest.step import check_source_fields
 from riot_ops.ingest.stream_source import StreamSource
 from riot_ops.ingest.tables import RECORD_FORMATS, batched_records, check_names, is_frame, prefetched_batches
 
-__all__ = ["bind_sinks", "bind_sources", "end_sinks", "read_stream", "readable_streams"]
+__all__ = ["bind_sinks", "bind_sources", "end_sinks", "read_stream", "readable_streams", "sinks_by_node"]
 
 
 def bind_sources(flow: Graph, sources: Any, *, again: str | None = None) -> dict[str, Any]:
@@ -121,27 +121,48 @@ def _fit_frame(name: str, frame: Any, schema: pa.Schema) -> Any:
     return picked
 
 
-def bind_sinks(flow: Graph, sinks: Any, out: str | Path | None) -> tuple[dict[str, Sink], dict[str, list[str]]]:
-    """Return the distinct sinks by name, and the names of the sinks of each stream.
+def sinks_by_node(flow: Graph, sinks: Any, out: str | Path | None) -> dict[str, Sink]:
+    """Return the sink of each sink node, and the one for ``errors`` if it is given.
 
-    A sink node gets the sink given for it; by default all share Parquet files below ``out``, or
-    memory. The errors stream goes to the sink named ``errors``, or else to the first.
+    A sink node gets the sink that the run gives by its name, or else the one bound to it. All others share the one that
+    the run gives without a name: by default Parquet files below ``out``, or memory.
     """
-    names = [n.id for n in flow.nodes_of_kind("sink")]
+    nodes = flow.nodes_of_kind("sink")
+    names = [node.id for node in nodes]
+    own = {node.id: node.sink for node in nodes if node.sink is not None}
     if sinks is not None and out is not None:
         raise ConfigError("give either sinks or out, not both")
+    if (out is not None or isinstance(sinks, Sink)) and own and len(own) == len(nodes):
+        raise ConfigError(
+            f"the dataflow {flow.name!r} has its own sink for {', '.join(map(repr, own))}, so that "
+            f"{'sinks' if out is None else 'out'} would get nothing; a mapping of name to sink replaces one"
+        )
     if sinks is None:
         sinks = ParquetSink(local_path(out, "out")) if out is not None else MemorySink()
     if isinstance(sinks, Sink):
-        sinks = dict.fromkeys(names, sinks)
+        sinks = dict.fromkeys((name for name in names if name not in own), sinks)
+    if not isinstance(sinks, Mapping):
+        raise ConfigError(f"sinks must be a riot_ops sink, or a mapping of name to sink, got {value_text(sinks)}")
     for name, sink in sinks.items():
         if name not in names and name != ERRORS_STREAM:
             raise ConfigError(f"the dataflow {flow.name!r} has no sink {name!r}{did_you_mean(name, names)}")
         if not isinstance(sink, Sink):
             raise ConfigError(f"sink {name!r}: expected a riot_ops sink, got {type(sink).__name__}")
-    missing = [n for n in names if n not in sinks]
+    found = {**sinks, **{name: sink for name, sink in own.items() if name not in sinks}}
+    missing = [n for n in names if n not in found]
     if missing:
         raise ConfigError(f"the dataflow {flow.name!r} needs a sink for {', '.join(map(repr, missing))}")
+    return found
+
+
+def bind_sinks(flow: Graph, sinks: Any, out: str | Path | None) -> tuple[dict[str, Sink], dict[str, list[str]]]:
+    """Return the distinct sinks by name, and the names of the sinks of each stream.
+
+    See :func:`sinks_by_node`. The errors stream goes to the sink named ``errors``, or else to the first that the run
+    gives, or else to the first that is bound to a node.
+    """
+    names = [n.id for n in flow.nodes_of_kind("sink")]
+    sinks = sinks_by_node(flow, sinks, out)
     label = {id(sink): name for name, sink in reversed(sinks.items())}
     distinct = {label[id(sink)]: sink for sink in sinks.values()}
     routes: dict[str, list[str]] = {}

@@ -8,13 +8,14 @@ import pickle
 import pyarrow as pa
 import pytest
 
+import riot_ops as ro
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.schema import TIMESTAMP
 from riot_ops.task import Task
-from riot_ops.tasks.functions.filter_function import FilterFunction, filter_
+from riot_ops.tasks.functions.filter_function import FilterFunction
 from riot_ops.tasks.functions.flat_map_function import flat_map
 from riot_ops.tasks.functions.keyed_function import keyed
-from riot_ops.tasks.functions.map_function import MapFunction, map_
+from riot_ops.tasks.functions.map_function import MapFunction
 
 
 def double(row):
@@ -26,13 +27,13 @@ def triple(row):
 
 
 def test_label_is_the_given_name_or_that_of_the_function():
-    builders = (map_, flat_map, filter_, keyed)
+    builders = (ro.map, flat_map, ro.filter, keyed)
     assert [builder(double, name="mine").label for builder in builders] == ["mine"] * 4
     assert [builder(double).label for builder in builders] == ["double"] * 4
 
 
 def test_descriptor_names_the_function_and_needs_it_to_make_the_task():
-    task = map_(double, schema={"value": pa.float64(), "at": TIMESTAMP})
+    task = ro.map(double, schema={"value": pa.float64(), "at": TIMESTAMP})
     data = json.loads(json.dumps(task.to_dict()))
     assert data["function"].endswith("test_function_task:double")
     assert data["label"] == "double"
@@ -45,10 +46,10 @@ def test_descriptor_names_the_function_and_needs_it_to_make_the_task():
     with pytest.raises(ConfigError, match="not of filter_function"):
         FilterFunction.with_function(data, double)
     with pytest.raises(ConfigError, match="cannot be found by name"):
-        map_(lambda row: row).to_dict()
+        ro.map(lambda row: row).to_dict()
 
 
 @pytest.mark.parametrize("schema", [{}, {"x": "flot"}, 3, {"x": pa.struct([("a", pa.int8())])}], ids=str)
 def test_wrong_schemas_are_refused(schema):
     with pytest.raises(ConfigError, match="schema"):
-        map_(double, schema=schema)
+        ro.map(double, schema=schema)

@@ -8,9 +8,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+import riot_ops as ro
 from riot_ops.core.errors import ConfigError, RecordError
 from riot_ops.core.schema import TIMESTAMP
-from riot_ops.tasks.functions.map_function import MapFunction, map_
+from riot_ops.tasks.functions.map_function import MapFunction
 from tests.reference.splits import run
 
 FILE = Path(__file__).name
@@ -32,7 +33,7 @@ def test_error_rejects_only_its_record():
             return {"valu": 4}
         return {"value": 1 / row["value"]}
 
-    session = map_(fn, schema={"value": "float64"}).session()
+    session = ro.map(fn, schema={"value": "float64"}).session()
     assert session.push_many({"value": v} for v in (0, 1, 2, 3, 4, 5)) == [{"value": 0.2}]
     line = fn.__code__.co_firstlineno + 9
     assert [(e["reason"], e["message"]) for e in session.errors] == [
@@ -44,7 +45,7 @@ def test_error_rejects_only_its_record():
     ]
     assert "value = 'text' (str) is not a double" in session.errors[3]["message"]
     batch = pa.RecordBatch.from_pydict({"value": list(range(6))})
-    session = map_(fn, schema={"value": "float64"}).session()
+    session = ro.map(fn, schema={"value": "float64"}).session()
     assert session.push_batch(batch).to_pylist() == [{"value": 0.2}]
     assert len(session.errors) == 5
 
@@ -59,10 +60,10 @@ def test_results_keep_order_fields():
             "value": [1.5],
         }
     )
-    task = map_(lambda row: {"x": row["value"]}, schema={"x": "float64"})
+    task = ro.map(lambda row: {"x": row["value"]}, schema={"x": "float64"})
     assert run(task, batch)[0] == [{"seq": 7, "event_time": now, "ordinal": 2, "x": 1.5}]
     later = now + timedelta(1)
-    assert run(map_(lambda row: {"event_time": later}), batch)[0] == [
+    assert run(ro.map(lambda row: {"event_time": later}), batch)[0] == [
         {"seq": 7, "event_time": later, "ordinal": 2, "value": None}
     ]
 
@@ -79,7 +80,7 @@ def test_adds_leaves_the_other_fields_of_a_record_unchanged():
             "value": [1.0, None, 3.0, float("nan")],
         }
     )
-    task = map_(fn, adds={"half": "float64", "name": "string"})
+    task = ro.map(fn, adds={"half": "float64", "name": "string"})
     rows, errors = run(task, batch)
     assert rows == [{"seq": 1, "name": "1.0", "value": 1.0, "half": 0.5}]
     assert sorted((e["seq"], e["reason"]) for e in errors) == [
@@ -89,11 +90,11 @@ def test_adds_leaves_the_other_fields_of_a_record_unchanged():
     ]
     assert task.output_schema(batch.schema).field("half").type == pa.float64()
     assert task.writes() == {"half", "name"}
-    assert map_(fn).writes() is None
+    assert ro.map(fn).writes() is None
 
 
 def test_nan_or_absent_value_in_an_added_field_is_null():
-    session = map_(lambda row: {"x": float("nan")}, adds={"x": "double", "y": "double"}).session()
+    session = ro.map(lambda row: {"x": float("nan")}, adds={"x": "double", "y": "double"}).session()
     assert session.push({"z": 1}) == [{"z": 1, "x": None, "y": None}]
 
 

@@ -10,10 +10,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from riot_ops.tasks.functions.filter_function import filter_
+import riot_ops as ro
 from riot_ops.tasks.functions.flat_map_function import flat_map
 from riot_ops.tasks.functions.keyed_function import keyed
-from riot_ops.tasks.functions.map_function import map_
 
 FILE = Path(__file__).name
 
@@ -38,7 +37,7 @@ def message(task, row):
 
 
 @pytest.mark.parametrize(
-    "task", [map_(outer), flat_map(outer), filter_(outer), keyed(keyed_outer)], ids=lambda task: task.name()
+    "task", [ro.map(outer), flat_map(outer), ro.filter(outer), keyed(keyed_outer)], ids=lambda task: task.name()
 )
 def test_error_names_the_innermost_line_of_the_function_s_file(task):
     # not the line in json that raised
@@ -48,11 +47,11 @@ def test_error_names_the_innermost_line_of_the_function_s_file(task):
 def test_error_in_a_notebook_names_no_temporary_file():
     cell = {}
     exec(compile("def half(row):\n    return row['nothing']", "/tmp/ipykernel_71/9.py", "exec"), cell)
-    assert message(map_(cell["half"]), {"text": "{"}) == "notebook, line 2, in half)"
+    assert message(ro.map(cell["half"]), {"text": "{"}) == "notebook, line 2, in half)"
 
 
 def test_error_of_a_compiled_function_names_no_line():
-    session = map_(math.sqrt).session()
+    session = ro.map(math.sqrt).session()
     assert session.push({"text": "{"}) == []
     assert session.errors[0]["message"].startswith("TypeError: must be real number, not dict")
     assert "line" not in session.errors[0]["message"]
@@ -72,7 +71,7 @@ def test_error_of_a_compiled_function_names_no_line():
     ],
 )
 def test_unfitting_values_reject_the_record(dtype, good, bad):
-    session = map_(lambda row: {"x": values[row["i"]]}, schema={"x": dtype}).session()
+    session = ro.map(lambda row: {"x": values[row["i"]]}, schema={"x": dtype}).session()
     values = good + bad
     out = session.push_batch(pa.RecordBatch.from_pydict({"i": list(range(len(values)))}))
     assert [row["x"] for row in out.to_pylist()] == good

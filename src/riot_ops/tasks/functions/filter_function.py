@@ -16,7 +16,7 @@ from riot_ops.task import Case, FilterTask, register
 from riot_ops.tasks.functions.function_task import FunctionTask
 from riot_ops.tasks.functions.result_collector import ResultCollector, Row
 
-__all__ = ["FilterFunction", "filter_"]
+__all__ = ["FilterFunction", "filter"]
 
 
 @register
@@ -51,7 +51,7 @@ class FilterFunction(FunctionTask, FilterTask):
 
     Examples
     --------
-    >>> warm = filter_(lambda row: row["value"] > 20).session()
+    >>> warm = filter(lambda row: row["value"] > 20).session()
     >>> warm.push({"value": 25}), warm.push({"value": 15})
     ([{'value': 25}], [])
     """
@@ -88,10 +88,10 @@ class FilterFunction(FunctionTask, FilterTask):
         yield Case(cls(function=_positive), batch)
 
 
-def filter_(fn: Callable[[Row], bool], name: str | None = None, *, version: int | str | None = None) -> FilterFunction:
+def filter(fn: Callable[[Row], bool], name: str | None = None, *, version: int | str | None = None) -> FilterFunction:
     """Make a task that passes the records for which ``fn(record)`` is True, see :class:`FilterFunction`.
 
-    >>> filter_(lambda row: row["value"] > 0, name="positive").label
+    >>> filter(lambda row: row["value"] > 0, name="positive").label
     'positive'
     """
     return FilterFunction(function=fn, label=name, revision=version)

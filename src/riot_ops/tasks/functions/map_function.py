@@ -14,7 +14,7 @@ from riot_ops.task import Case, register
 from riot_ops.tasks.functions.function_task import MappingTask
 from riot_ops.tasks.functions.result_collector import ResultCollector, Row, as_record
 
-__all__ = ["MapFunction", "map_"]
+__all__ = ["MapFunction", "map"]
 
 
 @register
@@ -59,10 +59,10 @@ class MapFunction(MappingTask):
 
     Examples
     --------
-    >>> half = map_(lambda row: {"half": row["value"] / 2}, schema={"half": "float64"}).session()
+    >>> half = map(lambda row: {"half": row["value"] / 2}, schema={"half": "float64"}).session()
     >>> half.push({"value": 3}), half.push({"value": None}), half.errors[0]["reason"]
     ([{'half': 1.5}], [], 'function_error')
-    >>> warm = map_(lambda row: {"warm": row["value"] > 20}, adds={"warm": "bool"}).session()
+    >>> warm = map(lambda row: {"warm": row["value"] > 20}, adds={"warm": "bool"}).session()
     >>> warm.push({"device": "d1", "value": 25.0})
     [{'device': 'd1', 'value': 25.0, 'warm': True}]
     """
@@ -92,7 +92,7 @@ class MapFunction(MappingTask):
         yield Case(cls(function=_kelvin, adds={"kelvin": "float64", "name": "string"}), batch, "adds")
 
 
-def map_(
+def map(
     fn: Callable[[Row], Row],
     schema: Any = None,
     name: str | None = None,
@@ -102,7 +102,7 @@ def map_(
 ) -> MapFunction:
     """Make a task that replaces each record with ``fn(record)``, or adds the result to it, see :class:`MapFunction`.
 
-    >>> map_(lambda row: {**row, "value": -row["value"]}).session().push({"value": 2})
+    >>> map(lambda row: {**row, "value": -row["value"]}).session().push({"value": 2})
     [{'value': -2}]
     """
     return MapFunction(function=fn, schema=schema, adds=adds, label=name, revision=version)

@@ -1,0 +1,72 @@
+"""Programs whose types ``make lint`` checks: what an editor knows of the public names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, assert_type
+
+import riot_ops as ro
+from riot_ops import tasks as t
+
+
+def double(row: dict[str, Any]) -> dict[str, Any]:
+    return {**row, "value": 2 * row["value"]}
+
+
+def words(row: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield from ({"word": word} for word in row["text"].split())
+
+
+def total(state: Any, row: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    return state + row["value"], {"total": state + row["value"]}
+
+
+def verbs_of_a_stream(folder: Path) -> None:
+    flow = ro.Dataflow("typed")
+    readings = flow.source("readings", {"device": "string", "value": float})
+    assert_type(readings, ro.Stream)
+    assert_type(readings.map(double), ro.Stream)
+    assert_type(readings.map(double, {"value": "double"}, "double", version=1, id="other"), ro.Stream)
+    assert_type(readings.flat_map(words, schema={"word": "string"}), ro.Stream)
+    assert_type(readings.filter(lambda row: bool(row["value"] > 2)), ro.Stream)
+    assert_type(readings.apply(t.KalmanFilter()), ro.Stream)
+    assert_type(readings.to(t.KalmanFilter(), id="kalman"), ro.Stream)
+    assert_type(readings >> t.KalmanFilter(), ro.Stream)
+    assert_type(readings | readings, ro.Stream)
+    assert_type(ro.merge(readings, readings), ro.Stream)
+    assert_type(readings.partition_by("device", parallelism=2), ro.Stream)
+    assert_type(readings.to("out"), ro.Dataflow)
+    assert_type(readings.to(ro.CSVSink(folder), id="files"), ro.Dataflow)
+    assert_type(readings >> ro.MemorySink(), ro.Dataflow)
+    assert_type(flow.sink("more", readings, bound=ro.MemorySink()), ro.Dataflow)
+    assert_type(ro.Dataflow.from_json(flow.to_json()), ro.Dataflow)
+
+
+def verbs_of_a_keyed_stream(readings: ro.Stream) -> None:
+    keyed = readings.key_by("device")
+    assert_type(keyed, ro.KeyedStream)
+    assert_type(keyed.apply(t.KalmanFilter(), id="kalman"), ro.KeyedStream)
+    assert_type(keyed.filter(lambda row: True).map(double), ro.KeyedStream)
+    assert_type(keyed.fold(total, initial=0.0, schema={"total": "double"}, ttl="1h"), ro.KeyedStream)
+    assert_type(keyed.to("out"), ro.Dataflow)
+    assert_type(keyed.by, tuple[str, ...])
+
+
+def tasks_and_frames() -> None:
+    average = t.MovingAverage(by=("device",), window=10)
+    assert_type(average.session(), ro.Session)
+    assert_type(average.session().push({"device": "a", "value": 1.0}), list[dict[str, Any]])
+    assert_type(ro.apply(average, {"any": "frame"}), dict[str, str])
+    assert_type(ro.apply(ro.map(double), "frame", errors="drop", order="arrival"), str)
+    assert_type(ro.filter(lambda row: True).replace(label="all"), t.FilterFunction)
+
+
+def what_a_checker_refuses(readings: ro.Stream) -> None:
+    readings.to(5)  # type: ignore[call-overload]
+    readings.map(double, ids="x")  # type: ignore[call-arg]
+    readings.map(lambda: {})  # type: ignore[arg-type,misc]
+    readings.key_by(("device", "kind"))  # type: ignore[arg-type]
+    readings.fold(total)  # type: ignore[attr-defined]
+    ro.apply(double, "frame")  # type: ignore[arg-type]
+    ro.apply(t.KalmanFilter(), "frame", errors="keep")  # type: ignore[arg-type]
