@@ -38,7 +38,7 @@ class DeadLetters:
 
     def __init__(self, task: str) -> None:
         self.task = task
-        self.count = 0
+        self.count: int = 0
         self._rejected: list[_Rejected] = []
 
     def reject(

@@ -68,7 +68,7 @@ class FileSink(Sink):
     suffix: ClassVar[str]
 
     def __init__(self, directory: str | Path) -> None:
-        self.directory = local_path(directory, "directory").absolute()
+        self.directory: Path = local_path(directory, "directory").absolute()
         self.schemas: Mapping[str, pa.Schema] | None = None  # None: all streams in the directory
 
     @abstractmethod

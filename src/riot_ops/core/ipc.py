@@ -27,9 +27,9 @@ class CompressionTrial:
     """
 
     def __init__(self) -> None:
-        self.skip = 0  # batches to send without a trial
+        self.skip: int = 0  # batches to send without a trial
         self._skipped = 0  # after the last trial
-        self.trials = 0  # samples and whole batches that were compressed in vain
+        self.trials: int = 0  # samples and whole batches that were compressed in vain
 
     def failed(self) -> None:
         """Note that a sample or a batch did not compress enough."""

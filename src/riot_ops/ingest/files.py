@@ -247,9 +247,12 @@ class FileSource(StreamSource):
         origin: str,
         partitions: Partitions | None = None,
     ) -> None:
-        self.paths, self.files, self.time, self.time_unit = list(paths), files, time, time_unit
+        self.paths: list[str] = list(paths)
+        self.files: FileFormat = files
+        self.time: str | None = time
+        self.time_unit: str | None = time_unit
         self._origin = origin
-        self.partitions = partitions or {}
+        self.partitions: Partitions = partitions or {}
         self._folder_fields = partition_schema(self.partitions)
         with naming_file(self.paths[0]):
             schema = files.fields(self.paths[0])

@@ -36,7 +36,7 @@ class LineFile:
 
     def __init__(self, path: str, size: int, header: bool) -> None:
         self.path = path
-        self.size = 0
+        self.size: int = 0
         self.data: npt.NDArray[np.uint8] = readonly(np.empty(0, np.uint8))
         # a range of bytes in which no line begins with a time
         self._timeless = (0, 0)
@@ -51,7 +51,7 @@ class LineFile:
 
     def _begin(self) -> None:
         """Find the first line after a byte order mark and the header, if there are any."""
-        self.first = len(BOM_UTF8) if bytes(self.data[: len(BOM_UTF8)]) == BOM_UTF8 else 0
+        self.first: int = len(BOM_UTF8) if bytes(self.data[: len(BOM_UTF8)]) == BOM_UTF8 else 0
         if self._header and self.first < self.size:
             ends = np.empty(1, np.int64)
             self.first = int(ends[0]) if self._scan(self.first, self.size, ends) else self.size

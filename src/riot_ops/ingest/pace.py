@@ -92,7 +92,9 @@ class PacedSource(WrappedSource):
                 + ("rate" if rate is not None else "curve")
             )
         super().__init__(source)
-        self.speed, self.rate, self.curve = speed, rate, curve
+        self.speed: float | None = speed
+        self.rate: float | None = rate
+        self.curve: Curve | None = curve
         self.clock = clock
         self._wall: float | None = None  # when the clock started ...
         self._origin: Offset | None = None  # ... with the record at this offset ...

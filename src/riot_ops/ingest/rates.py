@@ -64,7 +64,7 @@ class Curve:
         if self.rates.ndim != 1 or not np.isfinite(self.rates).all() or (self.rates < 0).any() or not self.rates.any():
             raise ConfigError("rates must be finite numbers >= 0, not all 0")
         check_positive(step=step)
-        self.step = float(step)
+        self.step: float = float(step)
         self._sums = np.concatenate([[0.0], np.cumsum(self.rates * self.step)])
         self._sums.flags.writeable = False
 

@@ -102,13 +102,13 @@ class ReplaySource(TimedSource):
     ) -> None:
         check_count(repeat=repeat)
         check_encoding(encoding, of_lines=True)
-        self.paths = find_files(path)
+        self.paths: list[str] = find_files(path)
         self._origin = describe_origin(map(local_path, [path] if isinstance(path, str | Path) else path))
         if follow and (repeat > 1 or self.paths[-1].endswith(".gz")):
             raise ConfigError("follow cannot be combined with repeat or with a compressed file")
         self.repeat = repeat
-        self.header = bool(header)
-        self.follow = bool(follow)
+        self.header: bool = bool(header)
+        self.follow: bool = bool(follow)
         self.encoding = encoding
         self.times = times
         self._files: dict[str, LineFile] = {}

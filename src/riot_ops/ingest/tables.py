@@ -170,7 +170,7 @@ class Numbering:
     """
 
     def __init__(self, rows: int = 0) -> None:
-        self.rows = rows
+        self.rows: int = rows
         self._order = SeqOrder()
 
     def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -105,7 +105,7 @@ class Probe:
         self.selectivity = selectivity
         self.samples = samples
         self._tree = None if every_s is None else ProcessTree(every_s)
-        self.folder = temporary_folder("riot_ops-probe-") if folder is None else local_path(folder, "folder")
+        self.folder: Path = temporary_folder("riot_ops-probe-") if folder is None else local_path(folder, "folder")
         self.folder.mkdir(parents=True, exist_ok=True)
         if folder is None:
             weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
@@ -220,7 +220,7 @@ class _Log:
     """Entries of one kind, appended to a file of this process."""
 
     def __init__(self, folder: Path, kind: str, token: str = "") -> None:
-        self.token = token or HOST + uuid.uuid4().hex[len(HOST) :]
+        self.token: str = token or HOST + uuid.uuid4().hex[len(HOST) :]
         self._path = folder / f"{kind}-{self.token}"
         self._held: list[bytes] = []
         self._lock = threading.Lock()

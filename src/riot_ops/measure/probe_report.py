@@ -98,19 +98,19 @@ class Report:
         turns: Sequence[tuple[int, int]] = (),
     ) -> None:
         self._turns = turns or [(0, 1)] * len(sources)
-        self.skew = dict(skew or {})
+        self.skew: dict[str, float] = dict(skew or {})
         self._sent = _once(sent)
         self._arrived = arrived
         self.usage = usage
-        self.inputs = int(self._sent["messages"].sum())
-        self.outputs = round(float(arrived["weight"].sum()))
+        self.inputs: int = int(self._sent["messages"].sum())
+        self.outputs: int = round(float(arrived["weight"].sum()))
         counts = np.bincount(arrived["stream"], arrived["weight"], len(streams))
-        self.rows = {name: round(n) for name, n in zip(streams, counts, strict=True) if n}
+        self.rows: dict[str, int] = {name: round(n) for name, n in zip(streams, counts, strict=True) if n}
         self._expected = (
             [expected.get(name, math.nan) for name in sources] if isinstance(expected, Mapping) else expected
         )
-        self.begin = float(self._sent["due"].min()) if sent.size else math.nan
-        self.end = float(self._sent["due_last"].max()) if sent.size else math.nan
+        self.begin: float = float(self._sent["due"].min()) if sent.size else math.nan
+        self.end: float = float(self._sent["due_last"].max()) if sent.size else math.nan
         self._latency = arrived["time"] - self._source_times(sources, streams, upstream)
 
     def _source_times(

@@ -130,10 +130,12 @@ class BloomFilter:
         if not 0 < false_positive_rate < 1:
             raise ConfigError(f"false_positive_rate must be in (0, 1), got {false_positive_rate!r}")
         self.expected_insertions = expected_insertions
-        self.false_positive_rate = float(false_positive_rate)
+        self.false_positive_rate: float = float(false_positive_rate)
+        self.m: int
+        self.k: int
         self.m, self.k = bloom_size(expected_insertions, false_positive_rate)
-        self.count = 0
-        self.hash_key = HashKey(check_secret("BloomFilter", "secret", secret))
+        self.count: int = 0
+        self.hash_key: HashKey = HashKey(check_secret("BloomFilter", "secret", secret))
         self.words: npt.NDArray[np.uint64] = np.zeros(-(-self.m // 64), np.uint64)
 
     @classmethod

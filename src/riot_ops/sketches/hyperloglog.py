@@ -75,7 +75,7 @@ class HyperLogLog:
         if not isinstance(precision, int) or not 4 <= precision <= 16:
             raise ConfigError(f"precision must be a whole number from 4 to 16, got {precision!r}")
         self.precision = precision
-        self.hash_key = HashKey(check_secret("HyperLogLog", "secret", secret))
+        self.hash_key: HashKey = HashKey(check_secret("HyperLogLog", "secret", secret))
         self.registers: npt.NDArray[np.uint8] = np.zeros(1 << precision, np.uint8)
 
     def add(self, column: Any) -> None:

@@ -121,7 +121,7 @@ class FrameFiles(Source):
     def __init__(self, folder: Path, parts: list[PartFile], schema: pa.Schema) -> None:
         self._files = [folder / part.name for part in parts]
         self._starts = [0, *itertools.accumulate(part.rows for part in parts)]
-        self.had_numbers = "seq" in schema.names
+        self.had_numbers: bool = "seq" in schema.names
         if not self.had_numbers:
             schema = schema.insert(0, pa.field("seq", pa.int64(), nullable=False))
         self._schema = schema

@@ -65,10 +65,10 @@ class SparkCheckpoint:
     def __init__(self, spark: SparkSession, place: str | Path) -> None:
         self._spark = spark
         scheme = scheme_of(place)
-        self.folder = str(place)
+        self.folder: str = str(place)
         try:
             system, _ = self._hadoop("")
-            self.local = local_path(place).absolute() if system.getUri().getScheme() == "file" else None
+            self.local: Path | None = local_path(place).absolute() if system.getUri().getScheme() == "file" else None
             if self.local is not None:  # Spark resolves relative paths from the folder in which its JVM was started
                 self.folder = f"file:{self.local}" if scheme else str(self.local)
         except (Py4JError, PySparkException):

@@ -174,7 +174,7 @@ class Frames(Mapping[str, "DataFrame"]):
         options: tuple[int | None, str, str] = (None, "arrival", "coarse"),
     ) -> None:
         schemas = flow.result_schemas()
-        self.names = (*_results(flow), ERRORS_STREAM)
+        self.names: tuple[str, ...] = (*_results(flow), ERRORS_STREAM)
         self.packed = packed
         self._flow = flow
         self._streaming = streaming

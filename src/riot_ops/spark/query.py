@@ -63,7 +63,7 @@ class Query:
         self.flow = flow
         self.plan = stages
         self.streaming = streaming
-        self.summary = Summary()
+        self.summary: Summary = Summary()
         self.micro_batches: list[dict[str, Any]] = []
         self._sources = sources
         self._sinks = sinks

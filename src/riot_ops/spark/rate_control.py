@@ -45,7 +45,7 @@ class RateLimit:
     def __init__(self, target_s: float, max_records: int, min_records: int | None = None) -> None:
         self._target_s, self._max_records = target_s, max_records
         self._min_records = max(1, int(MIN_SHARE * max_records)) if min_records is None else min_records
-        self.records = max_records
+        self.records: int = max_records
 
     def update(self, records: int | None, seconds: float) -> None:
         """Adapt the limit to a micro-batch of ``records``, None if unknown, that took ``seconds``."""

@@ -58,7 +58,7 @@ class Service(ABC):
 
     def __init__(self, folder: Path | None = None) -> None:
         self._temporary = folder is None
-        self.folder = Path(tempfile.mkdtemp(prefix=f"riot_ops-{self.name}-")) if folder is None else folder
+        self.folder: Path = Path(tempfile.mkdtemp(prefix=f"riot_ops-{self.name}-")) if folder is None else folder
         self._prepared = False
         self.process: subprocess.Popen[bytes] | None = None
         atexit.register(self.close)
@@ -198,8 +198,8 @@ class Mosquitto(Service):
         self._options = options
         tcp, ws, tls, wss = (free_port() for _ in range(4))
         self.url, self.ws = f"mqtt://127.0.0.1:{tcp}", f"ws://127.0.0.1:{ws}"
-        self.tls = f"mqtts://localhost:{tls}" if certificates else ""
-        self.wss = f"wss://localhost:{wss}" if certificates else ""
+        self.tls: str = f"mqtts://localhost:{tls}" if certificates else ""
+        self.wss: str = f"wss://localhost:{wss}" if certificates else ""
         self._ports = (tcp, ws, tls, wss) if certificates else (tcp, ws)
 
     def prepare(self) -> None:
@@ -273,7 +273,7 @@ class Azurite(Service):
         super().__init__(folder)
         self._ports = tuple(free_port() for _ in range(3))
         blob, _, table = self._ports
-        self.connection = (
+        self.connection: str = (
             f"DefaultEndpointsProtocol=http;AccountName={self.account};AccountKey={self.key};"
             f"BlobEndpoint=http://127.0.0.1:{blob}/{self.account};TableEndpoint=http://127.0.0.1:{table}/{self.account};"
         )

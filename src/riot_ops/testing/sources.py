@@ -30,7 +30,7 @@ class ManualClock:
     """
 
     def __init__(self, now: float = 0.0) -> None:
-        self.now = float(now)
+        self.now: float = float(now)
 
     def __call__(self) -> float:
         return self.now

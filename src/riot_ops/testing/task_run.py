@@ -90,7 +90,7 @@ class TaskRun:
 
     def __init__(self, task: Task) -> None:
         self.task = task
-        self.session = Session(task, ordered=False)
+        self.session: Session = Session(task, ordered=False)
         self.rows: Rows = []
         self.errors: Rows = []
 

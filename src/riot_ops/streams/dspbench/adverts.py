@@ -85,7 +85,10 @@ class AdvertsSource(TextLineSource):
         check_positive(rate=rate)
         check_share(late=late)
         check_positive(True, late_s=late_s)
-        self.campaigns, self.rate, self.late, self.late_s = campaigns, rate, late, late_s
+        self.campaigns: int = campaigns
+        self.rate: float = rate
+        self.late: float = late
+        self.late_s: float = late_s
 
     @property
     def gap_ms(self) -> float:  # type: ignore[override]

@@ -89,8 +89,12 @@ class CallsSource(TextLineSource):
         check_share(share=share, failed=failed)
         check_positive(rate=rate)
         check_positive(True, spread_s=spread_s)
-        self.population, self.telemarketers, self.share = population, telemarketers, share
-        self.failed, self.rate, self.spread_s = failed, rate, spread_s
+        self.population: int = population
+        self.telemarketers: int = telemarketers
+        self.share: float = share
+        self.failed: float = failed
+        self.rate: float = rate
+        self.spread_s: float = spread_s
 
     @property
     def gap_ms(self) -> float:  # type: ignore[override]

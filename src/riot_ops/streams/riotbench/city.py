@@ -327,10 +327,10 @@ class CitySource(GeneratedSource):
         check_days(days, messages)
         check_flag(dirt=dirt)
         self.sensors = sensors
-        self.drop = float(drop)
+        self.drop: float = float(drop)
         self.dirt = dirt
         if days is not None:
-            self.messages = self._messages_until(BASE_MS + round(days * 86_400_000) - 1)
+            self.messages: int = self._messages_until(BASE_MS + round(days * 86_400_000) - 1)
 
     # -- times -------------------------------------------------------------------------------------
 

@@ -89,7 +89,7 @@ class GridSource(RegularSource):
     ) -> None:
         if not is_number(spread) or not 0 < spread <= PERIOD_MS / 1000:
             raise ConfigError(f"spread must be > 0 and <= {PERIOD_MS // 1000} seconds, got {spread!r}")
-        self.spread = float(spread)
+        self.spread: float = float(spread)
         super().__init__(meters, messages, days, seed, format, dirt)
 
     @property

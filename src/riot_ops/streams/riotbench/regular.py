@@ -154,7 +154,7 @@ class RegularSource(GeneratedSource):
         setattr(self, self.counted, sensors)
         self.dirt = dirt
         if days is not None:
-            self.messages = self._messages_until(self.base_ms + round(days * DAY_MS) - 1)
+            self.messages: int = self._messages_until(self.base_ms + round(days * DAY_MS) - 1)
 
     # -- what subclasses provide -------------------------------------------------------------------
 

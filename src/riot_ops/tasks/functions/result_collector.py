@@ -69,12 +69,12 @@ class ResultCollector:
 
     def __init__(self, schema: pa.Schema) -> None:
         self.schema = schema
-        self.names = frozenset(schema.names)
+        self.names: frozenset[Any] = frozenset(schema.names)
         self.columns: dict[str, list[Any]] = {name: [] for name in schema.names}
-        self.checks = [
+        self.checks: list[tuple[Any, Any, list[Any], frozenset[type]]] = [
             (f.name, f.type, self.columns[f.name], _UNCONVERTED.get(str(f.type), frozenset())) for f in schema
         ]
-        self.size = 0
+        self.size: int = 0
         self.failed: dict[str, list[tuple[int, str]]] = {}
         self._row = 0
         self._kept = 0
