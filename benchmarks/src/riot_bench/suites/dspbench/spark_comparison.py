@@ -33,6 +33,7 @@ __all__ = [
     "one_core_measures",
     "run_packed",
     "side_by_side_measures",
+    "state_store",
     "text_frames",
 ]
 
@@ -51,7 +52,8 @@ def find_baseline(name: str) -> tuple[Baseline, Any] | None:
 
 
 @contextmanager
-def _state_store(spark: Any, given: Baseline) -> Iterator[None]:
+def state_store(spark: Any, given: Baseline) -> Iterator[None]:
+    """Use the state store in memory while plain PySpark without state in Python runs."""
     before = spark.conf.get(PROVIDER)
     if not given.python:
         spark.conf.set(PROVIDER, IN_MEMORY)
@@ -174,16 +176,22 @@ def one_core_measures(spark: Any, data: InputLines, batch: int, two: float) -> I
 
 
 def run_packed(
-    spark: Any, data: InputLines, parameters: Mapping[str, Any], batch: int, first: int = 0
+    spark: Any,
+    data: InputLines,
+    parameters: Mapping[str, Any],
+    batch: int,
+    first: int = 0,
+    partitions: int | None = None,
 ) -> tuple[float, dict[str, int]]:
     """Run the dataflow; return lines per second without the first micro-batch, and the number of results by stream.
 
     A micro-batch has ``batch`` lines of each source. The first ``first`` of sources in sequence do not count.
+    ``partitions`` is those of the session by default.
     """
     flow = data.application.builder(**parameters)
     together = 1 if flow.merging == "sequence" else len(data.files)
     most = batch * (together if flow.merging == "number" else 1)  # the limit is for all sources together
-    query = flow.start(spark, data.sources(), sinks=DiscardSink(), max_records=most)
+    query = flow.start(spark, data.sources(), sinks=DiscardSink(), max_records=most, partitions=partitions)
     query.wait()
     spent = durations(query.streaming)[: data.total // (batch * together)]
     spent = spent[first * len(spent) // len(data.files) :]
@@ -245,7 +253,7 @@ def baseline_results(spark: Any, data: InputLines, base: Path, given: Baseline, 
     )
     parts: list[pa.Table] = []
     writer = frame.writeStream.outputMode(given.mode).foreachBatch(lambda batch, _: parts.append(batch.toArrow()))
-    with _state_store(spark, given):
+    with state_store(spark, given):
         query = writer.option("checkpointLocation", str(base / "checkpoint")).trigger(availableNow=True).start()
         query.awaitTermination()
     rows, found = pa.concat_tables(parts), {}
@@ -260,6 +268,6 @@ def run_baseline(
 ) -> Rate:
     """Return the lines per second of plain PySpark with micro-batches of ``batch`` lines of each source."""
     frame = build(text_frames(spark, data, base / "in", FILES_PER_BATCH, given.preloaded))
-    with _state_store(spark, given):
+    with state_store(spark, given):
         timed = timed_query(frame, base / "checkpoint", limit_s=limit_s, mode=given.mode)
     return rate_of(timed, batch * (len(data.files) - len(given.preloaded)), limit_s)

@@ -25,6 +25,7 @@ from riot_bench.suites.dspbench.experiments import IN_PROCESS, ON_SPARK, QUICK_A
 from riot_bench.suites.dspbench.operator_costs import operator_measures
 from riot_bench.suites.dspbench.page import FOLDER, table, write_page
 from riot_bench.suites.dspbench.spark_comparison import SparkSizes, comparison_measures, one_core_measures
+from riot_bench.suites.dspbench.spark_configurations import FULL_SEARCH, QUICK_SEARCH, search_measures
 from riot_bench.suites.dspbench.winding_network import winding_network, winding_spark_measures
 from riot_ops.core.errors import ConfigError, RiotError, did_you_mean
 from riot_ops.dataflows.applications import APPLICATIONS, Application, application
@@ -105,7 +106,7 @@ def measures(
 
 
 def _all_measures(chosen: Sequence[Application], runner: str, quick: bool) -> Iterator[Measure]:
-    """Measure in process first, before a JVM runs; then on Spark, with one core last."""
+    """Measure in process first, before a JVM runs; then on Spark, with one core and a search last."""
     if runner != "spark":
         sizes = QUICK if quick else FULL
         for data in _inputs(chosen, sizes.lines, sizes.batch):
@@ -130,6 +131,7 @@ def _all_measures(chosen: Sequence[Application], runner: str, quick: bool) -> It
         with spark_session(1, jvm="full") as spark:
             for data in _inputs(chosen, largest * batches, largest):
                 yield from one_core_measures(spark, data, largest, rates[f"dspbench/{data.application.code}/spark"])
+        yield from search_measures(chosen, QUICK_SEARCH if quick else FULL_SEARCH)
 
 
 def _inputs(chosen: Sequence[Application], lines: int, batch: int) -> Iterator[InputLines]:
