@@ -206,8 +206,26 @@ COMPUTED = {
 }
 #: Tasks whose values are texts, times of records, or results of the user's function.
 OTHERS = {
-    *("ABD", "ABU", "ANN", "ATI", "ATQ", "ATR", "BFN", "BLF", "BLT", "BOW", "C2S", "FLM", "FLO", "FLT", "GEO", "KFN"),
-    *("LKJ", "LZP", "MAP", "MBL", "MQP", "NUT", "PAL", "PJS", "PRS", "PTB", "RZP", "SBF", "SLT", "SML", "SMP", "SQI"),
+    *("ABD", "ABU", "ANN", "ATI", "ATQ", "ATR", "BFN", "BLF", "BLT", "BOW", "C2S", "FEX", "FLM", "FLO", "FLT", "GEO"),
+    *(
+        "KFN",
+        "LKJ",
+        "LZP",
+        "MAP",
+        "MBL",
+        "MQP",
+        "NUT",
+        "PAL",
+        "PJS",
+        "PRS",
+        "PTB",
+        "RZP",
+        "SBF",
+        "SLT",
+        "SML",
+        "SMP",
+        "SQI",
+    ),
     *("TMF", "TOK", "TOT", "VRD", "WUP", "XML"),
 }
 

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from riot_ops.tasks.filter.check_bloom_filters import CheckBloomFilters
     from riot_ops.tasks.filter.deduplicate import Deduplicate
     from riot_ops.tasks.filter.drop_late import DropLate
+    from riot_ops.tasks.filter.filter import Filter
     from riot_ops.tasks.filter.range_filter import RangeFilter
     from riot_ops.tasks.filter.sample_by_hash import SampleByHash
     from riot_ops.tasks.filter.substring_filter import SubstringFilter
@@ -139,6 +140,7 @@ _TASKS = {
     "DropLate": ("ORD", "riot_ops.tasks.filter.drop_late"),
     "EstimateError": ("ERR", "riot_ops.tasks.predict.estimate_error"),
     "ExponentialAverage": ("EWM", "riot_ops.tasks.window.exponential_average"),
+    "Filter": ("FEX", "riot_ops.tasks.filter.filter"),
     "FilterFunction": ("FLT", "riot_ops.tasks.functions.filter_function"),
     "FlagWarmUp": ("WUP", "riot_ops.tasks.window.flag_warm_up"),
     "FlatMapFunction": ("FLM", "riot_ops.tasks.functions.flat_map_function"),
@@ -243,6 +245,7 @@ __all__ = [
     "DropLate",
     "EstimateError",
     "ExponentialAverage",
+    "Filter",
     "FilterFunction",
     "FilterTask",
     "FlagWarmUp",
