@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import random
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import riot_ops as ro
 from riot_ops import tasks as t
@@ -15,10 +18,12 @@ from riot_ops.core.errors import ConfigError, ConnectorError
 from riot_ops.core.schema import TIMESTAMP
 from riot_ops.core.source import heartbeat, parse_heartbeat
 from riot_ops.testing import ABORT, ADVANCE, PAUSE, ScriptedSource
+from tests.search import depth
 from tests.simulated_query import SimulatedQuery
 
 NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
 SCHEMA = {"event_time": TIMESTAMP, "device": "string"}
+NUMBERED = pa.schema([("seq", pa.int64()), ("event_time", TIMESTAMP), ("device", pa.string())])
 MINUTES = {"size": "1min", "by": ("device",), "aggregates": {"n": ("count", None)}}
 
 
@@ -130,6 +135,113 @@ def test_heartbeat_beyond_max_ahead_is_ignored():
     # of two records, since one alone would not have more votes than the heartbeat
     result = counting(max_ahead="1h").run(ScriptedSource([rows("a", 10, 20), ADVANCE(at(7200)), rows("a", 59)]))
     assert [row[1:] for row in closed(result["n"])] == [("a", 0, 3)]
+
+
+def test_far_heartbeat_after_single_record_is_believed_under_any_cut():
+    # one vote against one, before the next record takes time back
+    for pauses in ((), (PAUSE(),)):
+        script = [rows("a", 10), *pauses, ADVANCE(at(7200)), *pauses, rows("a", 59)]
+        for batch_size in (None, 1):
+            result = counting(max_ahead="1h").run(ScriptedSource(script), batch_size=batch_size)
+            assert closed(result["n"]) == [(1, "a", 0, 1), (1, "a", 0, 1)]
+
+
+def test_records_between_heartbeats_end_their_votes():
+    # a parser's records are one batch, where most of their times would move nothing without the heartbeats
+    flow = ro.Dataflow("parsed")
+    parsed = flow.source("readings", schema=SCHEMA).to(ro.map(lambda row: row, schema=SCHEMA), id="parsed")
+    flow.sink("out", parsed.to(t.Window(**MINUTES, max_ahead="1h"), id="n"))
+    script = [rows("a", 10, 20, 30), *(part for s in range(31, 40) for part in (ADVANCE(at(7200)), rows("a", s)))]
+    assert [row[1:] for row in closed(flow.run(ScriptedSource(script))["n"])] == [("a", 0, 12)]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_heartbeats_before_one_message_keep_their_order_on_simulated_spark(seed):
+    # the first is believed, the second takes that back: the window is open twice
+    script = [rows("a", 70), ADVANCE(at(7200)), ADVANCE(at(100)), rows("a", 80)]
+    for results in (
+        counting(max_ahead="1h").run(ScriptedSource(script)),
+        SimulatedQuery(counting(max_ahead="1h"), ScriptedSource(script), random.Random(seed)),
+    ):
+        assert closed(results["n"]) == [(1, "a", 60, 1), (1, "a", 60, 1)]
+
+
+items = st.one_of(
+    st.builds(rows, st.sampled_from("ab"), st.integers(0, 400), st.integers(0, 150)),
+    st.builds(rows, st.sampled_from("ab"), st.integers(0, 150)),
+    st.builds(lambda s: ADVANCE(at(s)), st.integers(0, 900)),
+)
+
+
+def over_windows(**window):
+    """Windows over windows, so that time also passes timer output."""
+    flow = counting(**window)
+    hours = t.Window(size="2min", by=("device",), aggregates={"most": ("max", "n"), "k": ("count", None)})
+    flow.sink("all", flow.stream("n").to(hours, id="most"))
+    return flow
+
+
+def outcome(results):
+    return [sorted(map(str, results[name].to_pylist())) for name in ("n", "most")], late(results["errors"])
+
+
+@settings(max_examples=depth(80, 8))
+@given(st.lists(items, max_size=8), st.sampled_from([None, "2min"]), st.data())
+def test_heartbeats_act_alike_under_any_cut_and_runner(script, max_ahead, data):
+    flow = over_windows(max_ahead=max_ahead)
+    apart = [part for item in script for part in (item, PAUSE())]
+    source = partial(ScriptedSource, schema=NUMBERED)
+    wanted = outcome(flow.run(source(apart), batch_size=1))
+    size = data.draw(st.sampled_from([1, 2, 1000]))
+    assert outcome(flow.run(source(script), batch_size=size)) == wanted
+    paused = [part for item in script for part in (item, *data.draw(st.sampled_from([(), (PAUSE(),)])))]
+    assert outcome(flow.run(source(paused), batch_size=size)) == wanted
+    choose = random.Random(data.draw(st.integers(0, 99)))
+    assert outcome(SimulatedQuery(flow, source(paused), choose, max_records=size)) == wanted
+
+
+@settings(max_examples=depth(60, 6))
+@given(
+    st.lists(st.lists(items, max_size=5), min_size=2, max_size=2),
+    st.sampled_from(["number", "sequence"]),
+    st.sampled_from([None, "2min"]),
+    st.sampled_from([1, 2, 1000]),
+    st.integers(0, 99),
+    st.booleans(),
+)
+def test_heartbeats_of_merged_sources_act_alike_under_any_cut_and_runner(
+    scripts, merging, max_ahead, size, seed, parsed
+):
+    flow = ro.Dataflow("two", merging=merging)
+    both = ro.merge(flow.source("x", schema=SCHEMA), flow.source("y", schema=SCHEMA))
+    if parsed:  # then the records of both make one stream of watermarks
+        both = both.to(ro.map(lambda row: row, schema=SCHEMA), id="parsed")
+    flow.sink("out", both.to(t.Window(**MINUTES, max_ahead=max_ahead), id="n"))
+
+    def given(pauses):
+        parts = [[part for item in script for part in (item, *pauses)] for script in scripts]
+        return {name: ScriptedSource(part, NUMBERED) for name, part in zip("xy", parts, strict=True)}
+
+    def outcome(results):
+        return sorted(map(str, results["n"].to_pylist())), late(results["errors"])
+
+    wanted = outcome(flow.run(given([PAUSE()]), batch_size=1))
+    assert outcome(flow.run(given([]), batch_size=size)) == wanted
+    assert outcome(SimulatedQuery(flow, given([]), random.Random(seed), max_records=size)) == wanted
+
+
+def test_votes_of_sources_parsed_together_are_counted_in_order_of_messages():
+    flow = ro.Dataflow("two", merging="number")
+    both = ro.merge(flow.source("x", schema=SCHEMA), flow.source("y", schema=SCHEMA))
+    parsed = both.to(ro.map(lambda row: row, schema=SCHEMA), id="parsed")  # its records make the watermarks
+    flow.sink("out", parsed.to(t.Window(**MINUTES, max_ahead="2min"), id="n"))
+    seconds = {"x": [10] * 6, "y": [500, 500, 500, 10, 10, 900]}
+    whole, single = (
+        flow.run({name: [*rows(name, *given)] for name, given in seconds.items()}, batch_size=size)
+        for size in (None, 1)
+    )
+    assert closed(whole["n"]) == closed(single["n"])
+    assert late(whole.errors) == late(single.errors)
 
 
 def test_restart_continues_after_heartbeat(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -16,7 +17,7 @@ from hypothesis import strategies as st
 
 import riot_ops as ro
 from riot_ops import tasks as t
-from riot_ops.core.clock import NEVER, WATERMARKS, Clock, StepClock
+from riot_ops.core.clock import FIRST_HEARTBEAT, NEVER, WATERMARKS, Clock, StepClock
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.operator import TimerOutput
 from riot_ops.core.order import with_timer_ordinals
@@ -127,6 +128,41 @@ def test_stream_time_is_independent_of_pieces(times, ahead, choose):
 
 
 @given(
+    st.lists(st.tuples(st.booleans(), st.integers(0, 60) | st.integers(0, 6)), max_size=30),
+    st.sampled_from([None, 3, 10]),
+    st.randoms(),
+)
+def test_heartbeat_counts_as_record_before_its_message(items, ahead, choose):
+    """Stream time after each item is that of a stream of records alone, for any cut and order of the parts."""
+    clock = StepClock(("x",), 1_000_000, 0, None if ahead is None else ahead * 1_000_000)
+    generator = WatermarkGenerator(1_000_000, clock.cell, clock.votes_per_run)
+    numbers = [sum(not beat for beat, _ in items[:i]) for i in range(len(items))]
+    beats = itertools.count(FIRST_HEARTBEAT)
+    edges = sorted({0, len(items), *(choose.randint(0, len(items)) for _ in range(4))})
+    pieces = []
+    for a, b in pairwise(edges):
+        records, between = (
+            [(n, time) for n, (beat, time) in zip(numbers[a:b], items[a:b], strict=True) if beat is wanted]
+            for wanted in (False, True)
+        )
+        found = [timed([time for _, time in part], [n for n, _ in part]) for part in (records, between)]
+        found[1] = found[1].append_column("heartbeat", pa.array([next(beats) for _ in between], pa.int64()))
+        pieces.append((found[0], generator.merge(found[:1], found[1:])))
+    time, seen = Watermark(clock), []
+    if choose.random() < 0.5:
+        whole = pa.concat_batches([piece for piece, _ in pieces] or [timed([])])
+        marks = [watermarks for _, watermarks in pieces]
+        choose.shuffle(marks)
+        seen = time.ticks(whole, marks).at_rows(whole.num_rows).tolist()
+    else:
+        for piece, watermarks in pieces:
+            seen += time.ticks(piece, [watermarks]).at_rows(piece.num_rows).tolist()
+    wanted = naive_time([time for _, time in items], ahead)
+    assert [now // 1_000_000 for now in seen] == [w for w, (beat, _) in zip(wanted, items, strict=True) if not beat]
+    assert not items or time.now // 1_000_000 == wanted[-1]
+
+
+@given(
     st.lists(st.one_of(st.none(), st.integers(0, 60)), max_size=40),
     st.sampled_from([None, 10]),
     st.integers(0, 9),
@@ -162,9 +198,13 @@ def test_upstream_timer_output_precedes_the_watermark():
         names=["seq", "ordinal", "event_time"],
     )
     time = Watermark(StepClock(("x",), 1))
-    first = pa.RecordBatch.from_arrays([pa.array([1]), pa.array(seconds(5), TIMESTAMP)], schema=WATERMARKS)
+    first = pa.RecordBatch.from_arrays(
+        [pa.array([1]), pa.array(seconds(5), TIMESTAMP), pa.array([0])], schema=WATERMARKS
+    )
     time.ticks(None, [first])
-    mark = pa.RecordBatch.from_arrays([pa.array([9]), pa.array(seconds(60), TIMESTAMP)], schema=WATERMARKS)
+    mark = pa.RecordBatch.from_arrays(
+        [pa.array([9]), pa.array(seconds(60), TIMESTAMP), pa.array([0])], schema=WATERMARKS
+    )
     assert time.ticks(batch, [mark]).at_rows(3).tolist() == [19_999_999, 39_999_999, 60_000_000]
 
 

@@ -14,7 +14,8 @@ Where times disagree, stream time *t* with support *c* (the number of records in
 them are counted, and once they are *c*, *t* becomes the largest of them and *c* their number. *a* is the clock's
 ``max_ahead``, *b* the longer of it and the lateness that the dataflow allows; without ``max_ahead``, *t* is the plain
 maximum. The ``ttl`` of a task without a clock has *a* = *b* = a day (or the ttl, if that is longer), and later times
-need no votes: they move *t* at once, until the next record takes that back.
+need no votes: they move *t* at once, until the next record takes that back. A heartbeat counts as a record, just before
+the message that it precedes.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from riot_ops.core.schema import TIMESTAMP
 __all__ = [
     "AGREEING",
     "END",
+    "FIRST_HEARTBEAT",
     "NEVER",
     "WATERMARKS",
     "Clock",
@@ -45,8 +47,11 @@ __all__ = [
     "whole_periods_us",
 ]
 
-#: A watermark: the number of a message, and the stream time that it may have moved to, rounded down.
-WATERMARKS = pa.schema([("seq", pa.int64()), ("event_time", TIMESTAMP)])
+#: A watermark: the number of a message, the stream time that it may have moved to, rounded down, and 0. A heartbeat
+#: before that message has a negative number in place of the 0, by which the heartbeats before one message are ordered.
+WATERMARKS = pa.schema([("seq", pa.int64()), ("event_time", TIMESTAMP), ("heartbeat", pa.int64())])
+#: The number of the first heartbeat that a worker reads in one part of a stream.
+FIRST_HEARTBEAT = -(1 << 62)
 
 #: The stream time before the first event time, in microseconds.
 NEVER = int(np.iinfo(np.int64).min)

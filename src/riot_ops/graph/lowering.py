@@ -305,6 +305,7 @@ class _Timing:
             written = node.task.writes()
             if "event_time" in self._schemas[node.id].names and (written is None or "event_time" in written):
                 origins = (node.id,)
+                self._meeting.update(origins if len(sources) > 1 else ())
         self._origins[node.id], self._lag[node.id], self._keyed[node.id] = origins, lag, keyed
         self._ahead[node.id] = min((one for one in ahead if one is not None), default=None)
 

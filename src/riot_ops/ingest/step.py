@@ -9,7 +9,7 @@ and the text, and returns the batch unchanged.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
@@ -144,14 +144,18 @@ class IngestStep:
         mask = pa.array(keep)
         return self._batch([c.filter(mask) for c in columns])
 
-    def heartbeats(self, batches: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
-        """Convert the heartbeats among the batches of the source to watermarks."""
-        found = [beat for batch in batches if (beat := parse_heartbeat(batch)) is not None]
+    def heartbeats(self, batches: Sequence[pa.RecordBatch], numbers: Iterator[int]) -> list[pa.RecordBatch]:
+        """Convert the heartbeats among the batches of the source to watermarks; ``numbers`` orders them.
+
+        Where sources are read as one log, heartbeats precede message n of all of them.
+        """
+        found = [(*beat, next(numbers)) for batch in batches if (beat := parse_heartbeat(batch)) is not None]
         if not found:
             return []
-        seq, times = zip(*found, strict=True)
-        numbers = self._numbering.numbers(pa.array(seq, pa.int64()))
-        return [pa.RecordBatch.from_arrays([numbers, pa.array(times, TIMESTAMP)], schema=WATERMARKS)]
+        columns = [pa.array(c, f.type) for c, f in zip(zip(*found, strict=True), WATERMARKS, strict=True)]
+        first = self.source_index - self.source_index % self.source_count
+        numbering = Renumber((first,), self.source_count, rejects=False)
+        return [numbering.apply(pa.RecordBatch.from_arrays(columns, schema=WATERMARKS), DeadLetters(""))]
 
     @cached_property
     def _numbering(self) -> Renumber:

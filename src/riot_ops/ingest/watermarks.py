@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from riot_ops.core.clock import WATERMARKS
 from riot_ops.core.schema import TIMESTAMP
-from riot_ops.kernels.arrays.arrow import int_column
+from riot_ops.kernels.arrays.arrow import int_column, readonly
 from riot_ops.kernels.arrays.timestamps import from_microseconds, microseconds
 from riot_ops.kernels.jit import kernel
 
 __all__ = ["WatermarkGenerator", "generate_watermarks"]
+
+Numbers = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -41,6 +45,22 @@ class WatermarkGenerator:
         """Return the watermarks of a batch."""
         return generate_watermarks(batch, self.resolution, self.cell, self.votes_per_run)
 
+    def merge(self, batches: Sequence[pa.RecordBatch], heartbeats: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+        """Return the watermarks of batches, and of heartbeats between their records, which are part of runs, too."""
+        every = [*batches, *heartbeats]
+        seq = np.concatenate([int_column(batch.column("seq")) for batch in every])
+        numbers = np.concatenate(
+            [
+                *(np.zeros(batch.num_rows, np.int64) for batch in batches),
+                *(int_column(beats.column("heartbeat")) for beats in heartbeats),
+            ]
+        )
+        order = np.lexsort([numbers, seq])
+        parts = [microseconds(batch.column("event_time")) for batch in every]
+        times, present = (np.concatenate(columns)[order] for columns in zip(*parts, strict=True))
+        rows, floors = _moving_rows(times, present, self.resolution, self.cell, self.votes_per_run)
+        return _watermarks(seq[order][rows], floors, numbers[order][rows])
+
 
 def generate_watermarks(
     batch: pa.RecordBatch, resolution: int, cell: int = 0, votes_per_run: int = 1, lag: int = 0
@@ -51,13 +71,25 @@ def generate_watermarks(
     :class:`~riot_ops.core.clock.StepClock`.
     """
     times, present = microseconds(batch.column("event_time"))
-    rows, floors = np.empty(times.size, np.int64), np.empty(times.size, np.int64)
-    n = _generate(times, present, resolution, cell, votes_per_run, rows, floors)
-    seq = rows[:n]
+    rows, floors = _moving_rows(times, present, resolution, cell, votes_per_run)
+    seq = rows
     if "seq" in batch.schema.names:
         seq = int_column(batch.column("seq"))[seq]
-    columns = [pa.array(seq), from_microseconds(floors[:n] + lag, TIMESTAMP)]
+    return _watermarks(seq, floors + lag, np.zeros(seq.size, np.int64))
+
+
+def _watermarks(seq: Numbers, times: Numbers, heartbeats: Numbers) -> pa.RecordBatch:
+    columns = [pa.array(seq), from_microseconds(times, TIMESTAMP), pa.array(heartbeats)]
     return pa.RecordBatch.from_arrays(columns, schema=WATERMARKS)
+
+
+def _moving_rows(
+    times: Numbers, present: npt.NDArray[np.bool_], resolution: int, cell: int, votes: int
+) -> tuple[Numbers, Numbers]:
+    """Return the rows at which stream time may move, and its new values."""
+    rows, floors = np.empty(times.size, np.int64), np.empty(times.size, np.int64)
+    n = _generate(readonly(times), readonly(present), resolution, cell, votes, rows, floors)
+    return rows[:n], floors[:n]
 
 
 @kernel

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from time import perf_counter
 from typing import Any, ClassVar
@@ -9,6 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
+from riot_ops.core.clock import FIRST_HEARTBEAT
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.operator import FilterOperator, KeyedOperator, StatelessOperator
 from riot_ops.core.order import TIMER_ORDINALS, ordinals
@@ -83,6 +85,8 @@ class Engine:
         self._dead: dict[str, DeadLetters] = {}
         self._kinds: dict[str, str] = {}
         self._schemas: dict[str, pa.Schema] = {}
+        #: Numbers of the heartbeats that follow, which order those before one message.
+        self.heartbeat_numbers: Iterator[int] = itertools.count(FIRST_HEARTBEAT)
         self._counts: dict[str, tuple[int, int]] = {}
         #: Selections over small batches, shared by the steps that read them.
         self._seen: dict[int, Selection] = {}
@@ -128,15 +132,17 @@ class Engine:
                 batches, passed = inputs.get(step.id, []), list[Any]()
                 try:
                     passed = self._run(step, batches)
-                    made[step.id + HEARTBEAT_SUFFIX] = step.operator.heartbeats(batches)
+                    made[step.id + HEARTBEAT_SUFFIX] = step.operator.heartbeats(batches, self.heartbeat_numbers)
                 except Exception as error:
                     self._handle_failure(step, error)
                 inputs = {**inputs, step.id: passed}
                 continue
             reads = [[b for b in self._reads(step, stream, inputs, made) if b.num_rows] for stream in step.inputs]
-            batches = [b for part in reads for b in part]
             streams = step.clock.streams if step.clock is not None else ()
             watermarks = [b for stream in streams for b in self._reads(step, stream, inputs, made)]
+            if self._kinds[step.id] == "watermarks":  # of the records of its first input, and of heartbeats
+                reads, watermarks = reads[:1], [b for part in reads[1:] for b in part]
+            batches = [b for part in reads for b in part]
             flushed = step.id in ending and step.id in self.states
             if not batches and not watermarks and not flushed:
                 made[step.id] = []
@@ -210,7 +216,7 @@ class Engine:
         if kind not in ("filter", "keyed") or step.numbered:
             batches = [materialize(b) for b in batches]
         if kind == "watermarks":
-            return [operator.apply(b) for b in batches]
+            return [operator.merge(batches, watermarks)] if watermarks else [operator.apply(b) for b in batches]
         dead = self._dead[step.id]
         if step.numbered:
             batches = [with_ordinals(b, step.numbered) for b in batches]

@@ -24,8 +24,8 @@ _NONE = np.empty(0, np.int64)
 
 @kernel
 def _moves(
-    seq: Any, times: Any, state: Any, shown: Any, last: Any, cell: Any, ahead: Any, behind: Any, at_once: Any,
-    once: Any, base: Any, lag: Any, period: Any, moved: Any, until: Any, before: Any,
+    seq: Any, times: Any, beats: Any, state: Any, shown: Any, last: Any, cell: Any, ahead: Any, behind: Any,
+    at_once: Any, once: Any, base: Any, lag: Any, period: Any, moved: Any, until: Any, before: Any,
 ) -> Any:  # fmt: skip
     """Find the messages whose watermarks move stream time; returns ``(number of moves, stream time, last message)``.
 
@@ -36,12 +36,13 @@ def _moves(
     ``state`` is ``(time, support, votes, largest vote, sure)``, where ``sure`` is the last time with full support.
     With ``at_once`` stream time is not before ``sure``. ``before`` gets ``sure`` before each move.
 
-    With ``once`` a message moves time once, to where its last watermark leaves it. With a ``period`` > 0 only the first
-    move is reported, those back, and those by which stream time less ``lag`` passes a multiple of it, counted from
-    ``base``, or from the first time where ``base`` is NEVER.
+    With ``once`` a message moves time once, to where its last watermark leaves it, as each heartbeat (``beats``) before
+    it does. With a ``period`` > 0 only the first move is reported, those back, and those by which stream time less
+    ``lag`` passes a multiple of it, counted from ``base``, or from the first time where ``base`` is NEVER.
     """
     now, support, votes, rival, sure = state[0], state[1], state[2], state[3], state[4]
     n = 0
+    mover = 0  # the heartbeat of the last move, 0 if it was a record
     due = shown
     if period > 0 and shown != NEVER:
         due = shown + period - (shown - lag - base) % period
@@ -90,9 +91,10 @@ def _moves(
         if period > 0:
             base = seen if base == NEVER else base
             due = seen + period - (seen - lag - base) % period
-        if not once or n == 0 or moved[n - 1] != seq[i]:
+        if not once or n == 0 or moved[n - 1] != seq[i] or mover != beats[i]:
             before[n] = rest
             n += 1
+        mover = beats[i]
         moved[n - 1] = seq[i]
         until[n - 1] = seen
     state[0], state[1], state[2], state[3], state[4] = now, support, votes, rival, sure
@@ -198,16 +200,18 @@ class Watermark:
         comes before the first row; it then passes each event time up to there, also those of ``own``, the watermarks
         of the rows themselves.
         """
-        seq, times = (_concatenate([int_column(m.column(name)) for m in watermarks]) for name in WATERMARKS.names)
-        if not are_sorted([seq], seq.size):
-            order = np.lexsort([seq])
-            seq, times = seq[order], times[order]
+        seq, times, beats = (
+            _concatenate([int_column(m.column(name)) for m in watermarks]) for name in WATERMARKS.names
+        )
+        if not are_sorted([seq, beats], seq.size):
+            order = np.lexsort([beats, seq])
+            seq, times, beats = seq[order], times[order], beats[order]
         before = self.now
         moved, until, sure = (np.empty(seq.size, np.int64) for _ in range(3))
         n, now, last = _moves(
-            readonly(seq), readonly(times), self._votes, before, self.seq, max(self.clock.cell, 1), self._cells_ahead,
-            self._cells_behind, self.clock.max_ahead is None, first == "seq", self.origin, self.clock.lag,
-            self.clock.period if first == "seq" else 0, moved, until, sure,
+            readonly(seq), readonly(times), readonly(beats), self._votes, before, self.seq, max(self.clock.cell, 1),
+            self._cells_ahead, self._cells_behind, self.clock.max_ahead is None, first == "seq", self.origin,
+            self.clock.lag, self.clock.period if first == "seq" else 0, moved, until, sure,
         )  # fmt: skip
         self.now, self.seq = int(now), int(last)
         self.first = int(until[0]) if before == NEVER < self.now else self.first
@@ -216,7 +220,7 @@ class Watermark:
             seq, times = moved[:n], until[:n]
         else:
             if own is not None:
-                more, seen = (int_column(own.column(name)) for name in WATERMARKS.names)
+                more, seen = int_column(own.column("seq")), int_column(own.column("event_time"))
                 seq, times = np.append(seq, more), np.append(times, seen)
                 if self.ending and seen.size and self.now < (end := int(seen.max())):
                     self._before_end = self.now, self.seq, self._votes.copy()

@@ -48,13 +48,14 @@ class SourceStage:
             yield blocks_to_batch(blocks)
 
     def _records(self, split: Split) -> Iterator[pa.RecordBatch]:
-        writer = self.sink_routes.writer(0, part_number())
+        part = part_number()
+        writer = self.sink_routes.writer(0, part)
         packer = Packer(self.plan, 0, self.labels, self.buffering, writer=writer)
         packer.remote_lookups = self.plan.remote_lookups if self.order[0] == "seq" else {}
         now = time.time() * 1e6
         packer.stamp(*split.get("due", (now, now)))
         inputs = self.source.read_inputs(self.stream, split)
-        yield from run_stage_zero(self.plan, inputs, self.order, packer)
+        yield from run_stage_zero(self.plan, inputs, self.order, packer, part=part)
 
     def _end_blocks(self) -> list[Block]:
         now = time.time() * 1e6

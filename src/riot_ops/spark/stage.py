@@ -22,7 +22,7 @@ import msgspec
 import pyarrow as pa
 
 from riot_ops.core.buffering import Buffering
-from riot_ops.core.clock import NEVER
+from riot_ops.core.clock import FIRST_HEARTBEAT, NEVER
 from riot_ops.core.errors import StateError
 from riot_ops.core.operator import KeyedOperator
 from riot_ops.core.sink import FanOutWriter
@@ -318,14 +318,17 @@ def run_stage_zero(
     packer: Packer,
     disabled: Set[str] = frozenset(),
     on_failure: Callable[[str, Exception], None] | None = None,
+    part: int = 0,
 ) -> Iterator[pa.RecordBatch]:
     """Run stage 0, without the ``disabled`` steps, over the records of a source by stream; yields its blocks.
 
-    ``on_failure`` is called with the step that raised, and its exception.
+    ``on_failure`` is called with the step that raised, and its exception. ``part`` is the number of the part of the
+    micro-batch that is read: the heartbeats of parts follow one another.
     """
     stage = plan.stages[0]
     engine = Engine(stage.steps, stage.outputs, None, order, batches_only=not packer.remote_lookups)
     engine.disabled, engine.on_failure = set(disabled), on_failure
+    engine.heartbeat_numbers = itertools.count(FIRST_HEARTBEAT + (part << 32))
     packer.precombining = order[0] == "seq"
     try:
         for batches in inputs:

@@ -260,7 +260,7 @@ class FragmentReader(Reader):
             write_json(self.folder / EXPORT / OFFSET, exported)
         tasks = [[one for one in row if one is not None] for row in itertools.zip_longest(*splits)] or [[]]
         info = msgspec.msgpack.encode(BatchInfo(end["control"], control, sorted(ending), place))
-        return [Part({"info": info, "reads": reads}, reads is tasks[-1]) for reads in tasks]
+        return [Part({"info": info, "reads": reads, "part": i}, reads is tasks[-1]) for i, reads in enumerate(tasks)]
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
         info = msgspec.msgpack.decode(partition.split["info"], type=BatchInfo)
@@ -271,7 +271,7 @@ class FragmentReader(Reader):
         packer.flushing = bool(info.ended)
         inputs = self._step_inputs(partition.split["reads"], packer, info.place.next, layout)
         idle, failing = layout.idle_steps(info.version, info.control), functools.partial(record_error, self.folder)
-        yield from run_stage_zero(layout.plan, inputs, self.order, packer, idle, failing)
+        yield from run_stage_zero(layout.plan, inputs, self.order, packer, idle, failing, partition.split["part"])
         if partition.last and (blocks := self._info_blocks(partition.split["info"])):
             yield blocks_to_batch(blocks)
 
