@@ -22,6 +22,7 @@ import application_pages
 import dataflow_pages
 from riot_bench.report import summary
 from riot_bench.report.plan import REPORTS, plan_experiments
+from riot_bench.suites.dspbench.page import network_markdown
 
 from riot_ops.core.source import Source, registered_sources
 from riot_ops.task import Task, registered_tasks
@@ -81,9 +82,11 @@ def experiments(suite: str) -> str:
     return "\n".join([*lines, "", "Times are for two cores; `--full` runs the full form."])
 
 
-def generated_parts() -> dict[str, str]:
-    """Return the parts that come from the code, by name."""
-    return {**dataflow_pages.parts(), **{f"experiments_{suite}": experiments(suite) for suite in REPORTS}}
+def generated_parts(figures: list[summary.Figure]) -> dict[str, str]:
+    """Return the parts that come from the code, and tables of several figures in a row, by name."""
+    network = network_markdown({figure.measure: float(figure.value) for figure in figures if figure.value})
+    tables = {f"experiments_{suite}": experiments(suite) for suite in REPORTS}
+    return {**dataflow_pages.parts(), **tables, "network_dspbench": network}
 
 
 def filled(text: str, parts: Mapping[str, str], figures: list[summary.Figure]) -> str:
@@ -108,7 +111,8 @@ def build(target: Path, pictures: bool = True) -> None:
     if target.exists():
         shutil.rmtree(target)
     shutil.copytree(DOCS, target)
-    parts, figures = generated_parts(), summary.read(SUMMARY)
+    figures = summary.read(SUMMARY)
+    parts = generated_parts(figures)
     for page in sorted(target.rglob("*.md")):
         page.write_text(filled(page.read_text(encoding="utf-8"), parts, figures), encoding="utf-8")
     (target / "tasks.md").write_text(task_page(), encoding="utf-8")

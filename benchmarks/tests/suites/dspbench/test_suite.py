@@ -6,6 +6,7 @@ import io
 import json
 import re
 import shutil
+from contextlib import nullcontext
 from dataclasses import replace
 from html import escape
 from pathlib import Path
@@ -23,8 +24,9 @@ from riot_bench.suites.dspbench.plots import TITLES, by_operator
 from typer.testing import CliRunner
 
 from riot_ops.cli.main import app
-from riot_ops.core.errors import ConfigError, RiotError
+from riot_ops.core.errors import ConfigError, ConnectorError, RiotError
 from riot_ops.dataflows import APPLICATIONS, application
+from riot_ops.testing.services import Mosquitto
 
 LINES = [name for name, one in APPLICATIONS.items() if one.suite in dspbench.SUITES]
 
@@ -34,7 +36,10 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Measure],
     """The measures of word count in process, and the folder of the page."""
     out = tmp_path_factory.mktemp("dspbench")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(dspbench, "QUICK", replace(dspbench.QUICK, alone=True))
+        few = replace(dspbench.QUICK, batch=20_000, batches=2, checked=20_000, alone=True, paced_s=0.5)
+        patch.setattr(dspbench, "QUICK", few)
+        network = Measure("dspbench/wc/mqtt-network/in", 98765.0, "bytes/line")
+        patch.setattr(dspbench, "_mqtt_measures", lambda chosen, messages: [network])
         return {m.measure: m for m in dspbench.measures(True, app=["wc"], runner="local", out=out)}, out
 
 
@@ -93,6 +98,7 @@ def test_page_of_results(found: tuple[dict[str, Measure], Path]) -> None:
     for name in pictures:
         assert escape(TITLES[name]) in page
         assert escape(PAPER_FINDINGS.get(name, "")) in page
+    assert "in process over MQTT" in page and "98,765" in page
     results = json.loads((out / "results.json").read_text())
     assert [m["measure"] for m in results["measures"]] == list(measures)
     assert results["quick"] is True
@@ -101,6 +107,15 @@ def test_page_of_results(found: tuple[dict[str, Measure], Path]) -> None:
     shown = console.export_text()
     assert "wc/split" in shown
     assert "vs-plain-python" in shown
+
+
+def test_network_in_process_needs_a_broker(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def start(self: Mosquitto) -> Mosquitto:
+        raise ConnectorError("mosquitto is not installed")
+
+    monkeypatch.setattr(Mosquitto, "start", start)
+    assert not list(dspbench._mqtt_measures([application("wc")], 10))
+    assert "the network in process is not measured: mosquitto is not installed" in capsys.readouterr().err
 
 
 def test_command_prints_its_measures(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -177,3 +192,14 @@ def test_programs_read_equal_lines(name: str, tmp_path: Any) -> None:
         batches = [b for s in replayed.splits(replayed.initial(), end, 1) for b in replayed.read(s)]
         assert [line.rstrip() for b in batches for line in b["payload"].to_pylist()] == plain
         assert len(plain) == 100
+
+
+@pytest.mark.parametrize("extended", [True, False])
+def test_network_and_search_on_spark_may_be_left_out(monkeypatch: pytest.MonkeyPatch, extended: bool) -> None:
+    monkeypatch.setattr(dspbench, "spark_session", lambda *_, **__: nullcontext())
+    monkeypatch.setattr(dspbench, "_inputs", lambda *_: [])
+    monkeypatch.setattr(dspbench, "_network_measures", lambda *_: [Measure("dspbench/wc/network", 1.0, "x")])
+    monkeypatch.setattr(dspbench, "search_measures", lambda *_: [Measure("dspbench/wc/search", 1.0, "x")])
+    monkeypatch.setattr(dspbench, "write_page", lambda *_: None)
+    found = [m.measure for m in dspbench.measures(True, app=["wc"], runner="spark", extended=extended)]
+    assert found == (["dspbench/wc/network", "dspbench/wc/search"] if extended else [])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from riot_bench.harness.measure import Measure
 from riot_bench.harness.measure_table import measure_table
 from riot_bench.suites.dspbench.plots import TITLES, by_application, by_operator, draw_plots, with_largest
 
-__all__ = ["FOLDER", "PAPER_FINDINGS", "table", "write_page"]
+__all__ = ["FOLDER", "PAPER_FINDINGS", "network_markdown", "table", "with_network", "write_page"]
 
 #: Default folder of the files.
 FOLDER = Path("out") / "bench" / "dspbench"
@@ -77,6 +77,21 @@ OPERATOR_COLUMNS = {
     "bytes-out": "out (bytes/record)",
     "state": "state (bytes)",
 }
+#: Columns of the table of the network, bytes per line unless they say otherwise.
+NETWORK_COLUMNS = {
+    "mqtt-network/in": "in process over MQTT: in",
+    "mqtt-network/out": "out",
+    "spark-network/shuffle-written": "Spark: shuffles",
+    "spark-network/to-python": "to Python",
+    "spark-network/from-python": "from Python",
+    "spark-network/shuffle-rate-p50": "shuffles (MB/s, median)",
+    "spark-network/shuffle-rate-p95": "95 %",
+    "spark-idiomatic-network/shuffle-written": "plain PySpark: shuffles",
+    "spark-idiomatic-network/to-python": "to Python",
+    "spark-idiomatic-network/from-python": "from Python",
+    "spark-idiomatic-network/shuffle-rate-p50": "shuffles (MB/s, median)",
+    "spark-idiomatic-network/shuffle-rate-p95": "95 %",
+}
 METHOD = {
     "Throughput": "generated lines from files; each side passes its results to a sink that discards them. On Spark, "
     "all micro-batches of a query in a warm session except the first.",
@@ -91,6 +106,9 @@ METHOD = {
     "mean of its call.",
     "Size of records": "with the number of the message and the event time: texts by their length, other values by "
     "their width. The table has the mean in Arrow's memory format, the plot the spread of output records.",
+    "Network": "in process, bytes at the sockets of the application, whose lines and results are messages of an MQTT "
+    "broker. On Spark, bytes that shuffles write, compressed, and those sent to Python workers and returned by them, "
+    "without sources and sinks; on a cluster of n machines, (n - 1) / n of a shuffle's bytes cross the network.",
     "CPU and memory": "of the process and all that it started; shared pages count proportionally.",
 }
 
@@ -161,6 +179,8 @@ def _page(where: str, values: dict[str, float], pictures: dict[str, bytes]) -> s
 from the text on its figures 18 and 19: {escape(SOURCE)} ({escape(MACHINES)}).</p>
 <h2>Applications</h2>
 {_table("application", with_largest(by_application(values)), COLUMNS)}
+<h2>Network</h2>
+{_table("application", with_network(values), NETWORK_COLUMNS)}
 <h2>Sources and operators</h2>
 {_table("operator", by_operator(values), OPERATOR_COLUMNS)}
 {sections}
@@ -169,6 +189,39 @@ from the text on its figures 18 and 19: {escape(SOURCE)} ({escape(MACHINES)}).</
 </body>
 </html>
 """
+
+
+def with_network(values: Mapping[str, float]) -> dict[str, dict[str, float]]:
+    """Return the figures of the applications whose network is measured.
+
+    >>> with_network({"dspbench/wc/mqtt-network/in": 90.0, "dspbench/wc/local": 1e6, "dspbench/tm/local": 1e6})
+    {'wc': {'mqtt-network/in': 90.0}}
+    """
+    known = {
+        code: {name: value for name, value in figures.items() if name in NETWORK_COLUMNS}
+        for code, figures in by_application(values).items()
+    }
+    return {code: figures for code, figures in known.items() if figures}
+
+
+def network_markdown(values: Mapping[str, float]) -> str:
+    """Return the table of the network for the documentation.
+
+    >>> print(network_markdown({"dspbench/wc/mqtt-network/in": 90.0, "dspbench/wc/mqtt-network/out": 1010.25}))
+    | application | in process over MQTT: in | out |
+    |---|---:|---:|
+    | wc | 90 | 1,010 |
+    >>> network_markdown({"dspbench/wc/local": 1e6})
+    'Not measured yet.'
+    """
+    rows = with_network(values)
+    columns = [name for name in NETWORK_COLUMNS if any(name in figures for figures in rows.values())]
+    if not columns:
+        return "Not measured yet."
+    lines = [["application", *(NETWORK_COLUMNS[name] for name in columns)]]
+    lines += [[code, *(_number(figures.get(name, math.nan)) for name in columns)] for code, figures in rows.items()]
+    shown = [f"| {' | '.join(cells)} |" for cells in lines]
+    return "\n".join([shown[0], f"|---|{'---:|' * len(columns)}", *shown[1:]])
 
 
 def _table(what: str, rows: dict[str, dict[str, float]], columns: dict[str, str]) -> str:

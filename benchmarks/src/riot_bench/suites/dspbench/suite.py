@@ -24,11 +24,18 @@ from riot_bench.suites.dspbench.application_runs import local_measures, spark_me
 from riot_bench.suites.dspbench.experiments import IN_PROCESS, ON_SPARK, QUICK_APPLICATIONS
 from riot_bench.suites.dspbench.operator_costs import operator_measures
 from riot_bench.suites.dspbench.page import FOLDER, table, write_page
-from riot_bench.suites.dspbench.spark_comparison import SparkSizes, comparison_measures, one_core_measures
+from riot_bench.suites.dspbench.spark_comparison import (
+    SparkSizes,
+    comparison_measures,
+    find_baseline,
+    one_core_measures,
+)
 from riot_bench.suites.dspbench.spark_configurations import FULL_SEARCH, QUICK_SEARCH, search_measures
+from riot_bench.suites.dspbench.spark_network import spark_network_measures
 from riot_bench.suites.dspbench.winding_network import winding_network, winding_spark_measures
-from riot_ops.core.errors import ConfigError, RiotError, did_you_mean
+from riot_ops.core.errors import ConfigError, ConnectorError, MissingExtraError, RiotError, did_you_mean
 from riot_ops.dataflows.applications import APPLICATIONS, Application, application
+from riot_ops.testing.services import Mosquitto
 
 __all__ = ["EXPERIMENTS", "TARGETS", "measures", "table"]
 
@@ -51,6 +58,8 @@ class Sizes:
         Seconds at half of the peak rate.
     alone : bool
         Whether to run at half of the peak rate of one core, too.
+    messages : int
+        Lines of each source that are messages of a broker, whose bytes are counted.
     """
 
     batch: int
@@ -59,6 +68,7 @@ class Sizes:
     checked: int
     paced_s: float
     alone: bool
+    messages: int
 
     @property
     def lines(self) -> int:
@@ -66,7 +76,7 @@ class Sizes:
         return self.batch * self.batches
 
 
-FULL, QUICK = Sizes(200_000, 4, 3, 800_000, 6.0, True), Sizes(50_000, 4, 1, 50_000, 1.0, False)
+FULL, QUICK = Sizes(200_000, 4, 3, 800_000, 6.0, True, 10_000), Sizes(50_000, 4, 1, 50_000, 1.0, False, 1000)
 #: From micro-batches whose fixed cost dominates to those whose lines do; the last counts elsewhere.
 FULL_SPARK = SparkSizes({250_000: 4, 1_000_000: 3, 4_000_000: 3}, 3, 250_000, 400.0)
 QUICK_SPARK = SparkSizes({50_000: 4}, 1, 50_000, 30.0)
@@ -75,7 +85,12 @@ SUITES = ("dspbench", "neptune")
 
 
 def measures(
-    quick: bool = False, *, app: Sequence[str] = (), runner: str = "all", out: Path | None = None
+    quick: bool = False,
+    *,
+    app: Sequence[str] = (),
+    runner: str = "all",
+    out: Path | None = None,
+    extended: bool = True,
 ) -> Iterator[Measure]:
     """Run the suite.
 
@@ -87,6 +102,8 @@ def measures(
     runner : "all", "local" or "spark", default "all"
     out : Path, default ``out/bench/dspbench``
         Folder for the page, its plots and the measures as JSON.
+    extended : bool, default True
+        Whether to count the bytes that cross the network on Spark and to search configurations, too.
     """
     if runner not in ("all", "local", "spark"):
         raise ConfigError(f"--runner must be all, local or spark, got {runner!r}")
@@ -97,7 +114,7 @@ def measures(
     ]
     found, before = list[Measure](), load_average()
     try:
-        for measure in _all_measures(chosen, runner, quick):
+        for measure in _all_measures(chosen, runner, quick, extended):
             found.append(measure)
             yield measure
     finally:
@@ -105,8 +122,8 @@ def measures(
             print(f"page: {write_page(out or FOLDER, found, before, quick)}", file=sys.stderr)
 
 
-def _all_measures(chosen: Sequence[Application], runner: str, quick: bool) -> Iterator[Measure]:
-    """Measure in process first, before a JVM runs; then on Spark, with one core and a search last."""
+def _all_measures(chosen: Sequence[Application], runner: str, quick: bool, extended: bool) -> Iterator[Measure]:
+    """Measure in process first, before a JVM runs; then on Spark, in the usual session before all others."""
     if runner != "spark":
         sizes = QUICK if quick else FULL
         for data in _inputs(chosen, sizes.lines, sizes.batch):
@@ -116,6 +133,7 @@ def _all_measures(chosen: Sequence[Application], runner: str, quick: bool) -> It
             yield from local_measures(data, sizes.repetitions, sizes.paced_s, sizes.alone)
             with pinned_to_one_core():
                 yield from operator_measures(data.take(sizes.batch))
+        yield from _mqtt_measures(chosen, sizes.messages)
     if runner != "local":
         of_spark = QUICK_SPARK if quick else FULL_SPARK
         largest, batches = list(of_spark.batches.items())[-1]
@@ -131,7 +149,40 @@ def _all_measures(chosen: Sequence[Application], runner: str, quick: bool) -> It
         with spark_session(1, jvm="full") as spark:
             for data in _inputs(chosen, largest * batches, largest):
                 yield from one_core_measures(spark, data, largest, rates[f"dspbench/{data.application.code}/spark"])
-        yield from search_measures(chosen, QUICK_SEARCH if quick else FULL_SEARCH)
+        if extended:
+            yield from _network_measures(chosen, of_spark)
+            yield from search_measures(chosen, QUICK_SEARCH if quick else FULL_SEARCH)
+
+
+def _mqtt_measures(chosen: Sequence[Application], messages: int) -> Iterator[Measure]:
+    """Count the bytes at the sockets of each application, if there is a broker."""
+    try:
+        require_extra("the network in process", "mqtt", "paho.mqtt.client")
+        broker = Mosquitto().start()
+    except (MissingExtraError, ConnectorError) as error:
+        print(f"the network in process is not measured: {error}", file=sys.stderr)
+        return
+    from riot_bench.suites.dspbench.mqtt_network import mqtt_network_measures
+
+    try:
+        for data in _inputs(chosen, messages, messages):
+            yield from mqtt_network_measures(broker.url, data)
+    finally:
+        broker.close()
+
+
+def _network_measures(chosen: Sequence[Application], sizes: SparkSizes) -> Iterator[Measure]:
+    """Count the bytes of shuffles and of Python workers, with shuffles compressed as Spark does by default."""
+    with spark_session(jvm="full", settings={"spark.shuffle.compress": "true"}) as spark:
+        for one in chosen:
+            found = find_baseline(one.name)
+            if found is None:
+                continue
+            given, build = found
+            with temporary_folder() as base:
+                lines, batch = 2 * sizes.checked, sizes.checked
+                data = write_input_lines(one, base / "lines", lines, batch, **given.stream_options)
+                yield from spark_network_measures(spark, data, given, build, sizes.limit_s)
 
 
 def _inputs(chosen: Sequence[Application], lines: int, batch: int) -> Iterator[InputLines]:
@@ -217,7 +268,7 @@ def _local(quick: bool) -> Iterator[Measure]:
 
 
 def _spark(quick: bool) -> Iterator[Measure]:
-    return measures(quick, app=QUICK_APPLICATIONS if quick else (), runner="spark")
+    return measures(quick, app=QUICK_APPLICATIONS if quick else (), runner="spark", extended=not quick)
 
 
 EXPERIMENTS = (
