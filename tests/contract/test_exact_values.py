@@ -206,7 +206,25 @@ COMPUTED = {
 }
 #: Tasks whose values are texts, times of records, or results of the user's function.
 OTHERS = {
-    *("ABD", "ABU", "ANN", "ATI", "ATQ", "ATR", "BFN", "BLF", "BLT", "BOW", "C2S", "FEX", "FLM", "FLO", "FLT", "GEO"),
+    *(
+        "ABD",
+        "ABU",
+        "ANN",
+        "ATI",
+        "ATQ",
+        "ATR",
+        "BFN",
+        "BLF",
+        "BLT",
+        "BOW",
+        "C2S",
+        "CMP",
+        "FEX",
+        "FLM",
+        "FLO",
+        "FLT",
+        "GEO",
+    ),
     *(
         "KFN",
         "LKJ",

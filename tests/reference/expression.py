@@ -181,12 +181,10 @@ class Reference:
             raise Bad("division_by_zero") from None
         except OverflowError:
             raise Bad("out_of_range") from None
-        return self.checked(found, node, left, right)
+        return self.checked(found, node)
 
-    def checked(self, found, node, *args):
+    def checked(self, found, node):
         if isinstance(found, complex):
-            raise Bad("out_of_range")
-        if isinstance(found, float) and not math.isfinite(found) and all(map(math.isfinite, args)):
             raise Bad("out_of_range")
         return self.stored(found, node)
 

@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from riot_ops.tasks.lookup.lookup_geo import LookupGeo
     from riot_ops.tasks.lookup.lookup_join import LookupJoin
     from riot_ops.tasks.lookup.lookup_table import LookupTable
+    from riot_ops.tasks.math.compute import Compute
     from riot_ops.tasks.math.counter_increase import CounterIncrease
     from riot_ops.tasks.math.distinct_count import DistinctCount
     from riot_ops.tasks.math.interpolation import Interpolation
@@ -130,6 +131,7 @@ _TASKS = {
     "ClassifyNeuralNetwork": ("MLP", "riot_ops.tasks.predict.classify_neural_network"),
     "ClippedAverage": ("CLA", "riot_ops.tasks.window.clipped_average"),
     "Collect": ("ACC", "riot_ops.tasks.window.collect"),
+    "Compute": ("CMP", "riot_ops.tasks.math.compute"),
     "CountSpamWords": ("SPC", "riot_ops.dataflows.dspbench.operators.count_spam_words"),
     "CounterIncrease": ("INC", "riot_ops.tasks.math.counter_increase"),
     "DecayedScores": ("DCS", "riot_ops.dataflows.dspbench.operators.decayed_scores"),
@@ -235,6 +237,7 @@ __all__ = [
     "ClassifyNeuralNetwork",
     "ClippedAverage",
     "Collect",
+    "Compute",
     "CountSpamWords",
     "CounterIncrease",
     "DecayedScores",

@@ -1,4 +1,4 @@
-"""Expressions against Python's evaluation of the same text."""
+"""Expressions against Python's evaluation of the same text, and against SQL of Polars."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from datetime import UTC, datetime
 import hypothesis.strategies as st
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import assume, given, settings
 
 from riot_ops.core.errors import ConfigError
+from riot_ops.kernels.arrays.selection import Selection
 from riot_ops.kernels.expressions.expression import Expression
 from tests.reference.expression import Bad, value_of
 from tests.search import depth
@@ -150,3 +152,317 @@ def test_random_expression_equals_python(text, rows):
         assert any(part in str(error) for part in ("the constant", "has at most 64 bits", "not finite")), error
         assume(False)
     assert found == [outcome(text, row) for row in rows], text
+
+
+# -- decided cases ---------------------------------------------------------------------------------
+
+NULLS = {"t": True, "f": False, "n": None}
+
+
+@pytest.mark.parametrize("left", NULLS)
+@pytest.mark.parametrize("right", NULLS)
+def test_logic_has_three_values(left, right):
+    batch = pa.RecordBatch.from_pydict(
+        {"a": pa.array([NULLS[left]], pa.bool_()), "b": pa.array([NULLS[right]], pa.bool_())}
+    )
+    values = {NULLS[left], NULLS[right]}
+    both = False if False in values else None if None in values else True
+    either = True if True in values else None if None in values else False
+    assert results("a and b", batch) == results("b and a", batch) == [both]
+    assert results("a or b", batch) == results("b or a", batch) == [either]
+    assert results("not a", batch) == [None if NULLS[left] is None else not NULLS[left]]
+
+
+@st.composite
+def polars_conditions(draw, depth=3):
+    """A condition in Python's syntax and in SQL's."""
+    if depth == 0 or draw(st.booleans()):
+        name, constant = draw(st.sampled_from("ij")), draw(st.integers(-2, 2))
+        kind = draw(st.sampled_from(["==", "!=", "<", "<=", "is None", "in"]))
+        if kind == "is None":
+            return f"{name} is None", f"{name} IS NULL"
+        if kind == "in":
+            return f"{name} in ({constant}, 1)", f"{name} IN ({constant}, 1)"
+        return (
+            f"{name} + j {kind} {constant}",
+            f"{name} + j {dict([('==', '='), ('!=', '<>')]).get(kind, kind)} {constant}",
+        )
+    one, other = draw(polars_conditions(depth=depth - 1)), draw(polars_conditions(depth=depth - 1))
+    form = draw(st.sampled_from(["({} and {})", "({} or {})", "(not {})"]))
+    return form.format(one[0], other[0]), form.upper().format(one[1], other[1])
+
+
+@settings(deadline=None, max_examples=depth(200, 20))
+@given(polars_conditions(), st.lists(st.tuples(*[st.none() | st.integers(-2, 2)] * 2), min_size=1, max_size=9))
+def test_condition_equals_sql_of_polars(texts, rows):
+    pl = pytest.importorskip("polars")
+    frame = pl.DataFrame({"i": [i for i, _ in rows], "j": [j for _, j in rows]}, schema={"i": pl.Int64, "j": pl.Int64})
+    (batch,) = frame.to_arrow().to_batches()
+    assert results(texts[0], batch) == frame.select(pl.sql_expr(texts[1]).alias("x"))["x"].to_list()
+
+
+def test_integers_compare_exactly():
+    big = 2**53
+    batch = pa.RecordBatch.from_pydict(
+        {
+            "i": pa.array([big + 1, -1, 2**63 - 1], pa.int64()),
+            "u": pa.array([big, 2**64 - 1, 2**63], pa.uint64()),
+            "f": [float(big), 0.0, 2.0**63],
+            "f32": pa.array([0.1, 16777216.0, 1.0], pa.float32()),
+        }
+    )
+    assert results("i == f", batch) == results("i == u", batch) == [False] * 3
+    assert results("i > u", batch) == results("u < i", batch) == [True, False, False]
+    assert results("i < f", batch) == [False, True, True]
+    assert results("u >= f", batch) == [True, True, True]
+    assert results("i == 9007199254740993", batch) == [True, False, False]
+    assert results("i > 9007199254740992.0", batch) == [True, False, True]
+    assert results("u in (9007199254740992, 18446744073709551615, 3)", batch) == [True, True, False]
+    assert results("i in (9007199254740992, 1, 2, 3, 4, 5, 6, 7, 8, -1.0, 2.5)", batch) == [False, True, False]
+    assert results("f32 == 0.1", batch) == [False] * 3, "a float32 is compared with all its digits"
+    assert results("f32 == 16777217", batch) == [False] * 3
+
+
+def test_record_without_result_is_named_and_others_have_theirs():
+    batch = pa.RecordBatch.from_pydict({"i": [1, 0, None, 2**62, -(2**63)], "f": [1.0, 0.0, -1.0, 1e308, 0.0]})
+    zero, beyond = "division_by_zero", "out_of_range"
+    assert results("6 / i", batch) == [6.0, zero, None, 6 / 2**62, 6 / -(2**63)]
+    assert results("6 // i", batch) == [6, zero, None, 0, -1]
+    assert results("7 % i", batch) == [0, zero, None, 7, 7 - 2**63]
+    assert results("1.5 % f", batch) == [0.5, zero, -0.5, 1.5, zero]
+    assert results("i * 4", batch) == [4, 0, None, beyond, beyond]
+    assert results("-i", batch) == results("0 - i", batch) == [-1, 0, None, -(2**62), beyond]
+    assert results("abs(i)", batch) == [1, 0, None, 2**62, beyond]
+    assert results("i ** 2", batch) == [1, 0, None, beyond, beyond]
+    assert results("f ** -1", batch) == [1.0, zero, -1.0, 1e-308, zero]
+    assert results("sqrt(f) >= 0", batch) == [True, True, beyond, True, True]
+    assert results("log(f) < 0", batch) == [False, beyond, beyond, False, beyond]
+    assert results("exp(f) > 0", batch) == [True, True, True, beyond, True]
+    assert results("f * 1e308", batch) == [1e308, 0.0, -1e308, INF, 0.0], "as in Python, a product may be infinite"
+
+
+def test_part_that_decides_nothing_raises_no_error():
+    batch = pa.RecordBatch.from_pydict({"n": [0, 2, None]})
+    assert results("n != 0 and 4 / n > 1", batch) == [False, True, None]
+    assert results("n == 0 or 4 / n > 1", batch) == [True, True, None]
+    assert results("4 / n > 1 and n != 0", batch) == ["division_by_zero", True, None]
+    assert results("4 / n if n != 0 else -1", batch) == [-1.0, 2.0, -1.0]
+    assert results("coalesce(n, 1 / 0.5 / n)", batch) == [0.0, 2.0, None]
+    assert results("n < 1 < 4 / n", batch) == ["division_by_zero", False, None]
+    assert results("0 < n < 4 / n", batch) == [False, False, None]
+
+
+def test_message_names_the_part():
+    bound = Expression("i > 0 and value / (i - 1) > 2").bind(pa.schema({"i": pa.int64(), "value": pa.float64()}))
+    assert ("division_by_zero", "division by zero in value / (i - 1)") in bound.errors
+
+
+def test_nan_compares_false_but_unequal():
+    batch = pa.RecordBatch.from_pydict({"f": [NAN, 1.0, None], "i": [1, 1, 1]})
+    assert results("f == f", batch) == results("f <= 1", batch) == results("f == i", batch) == [False, True, None]
+    assert results("f != f", batch) == [True, False, None]
+    assert results("not f > 0", batch) == [True, False, None]
+    assert results("f in (1, 2)", batch) == [False, True, None]
+    assert results("is_nan(f)", batch) == [True, False, None]
+    assert results("is_nan(i)", batch) == [False] * 3
+    assert results("min(f, 0)", batch) == [None, 0.0, None]
+
+
+@pytest.mark.parametrize(
+    "dtype", [pa.string(), pa.large_string(), pa.string_view(), pa.binary(), pa.large_binary()], ids=str
+)
+def test_text_functions_of_each_type(dtype):
+    texts = ["Temp", "", None, " ü ", "日本a"]
+    column = pa.array(texts).cast(dtype)
+    for batch in (
+        pa.RecordBatch.from_pydict({"s": column}),
+        pa.RecordBatch.from_pydict({"s": pa.concat_arrays([column, column])}).slice(5),
+    ):
+        assert results("lower(s)", batch) == ["temp", "", None, " ü ", "日本a"]
+        assert results("upper(strip(s))", batch) == ["TEMP", "", None, "Ü", "日本A"]
+        assert results("len(s)", batch) == [4, 0, None, 3, 3]
+        assert results("s == 'Temp' or 'a' == s", batch) == [True, False, None, False, False]
+        assert results("s != 'Temp'", batch) == [False, True, None, True, True]
+        assert results("s > 'T'", batch) == [True, False, None, False, True]
+        assert results("startswith(s, 'T')", batch) == [True, False, None, False, False]
+        assert results("endswith(s, 'a')", batch) == [False, False, None, False, True]
+        assert results("'m' in s", batch) == results("contains(s, 'm')", batch) == [True, False, None, False, False]
+        assert results("'m' not in s", batch) == [False, True, None, True, True]
+        assert results("matches(s, '^[A-Z]')", batch) == [True, False, None, False, False]
+        assert results("s in ('Temp', '')", batch) == [True, True, None, False, False]
+        assert results(f"s in {('日本a', *'bcdefghij')}", batch) == [False, False, None, False, True]
+        assert results("s is None", batch) == [False, False, True, False, False]
+        assert results("coalesce(s, 'none')", batch) == ["Temp", "", "none", " ü ", "日本a"]
+        assert results("s if len(s) > 3 else 'short'", batch) == ["Temp", "short", "short", "short", "short"]
+
+
+def test_bytes_that_are_no_text_are_an_error():
+    batch = pa.RecordBatch.from_pydict({"s": pa.array([b"a", b"\xff", None], pa.binary()), "n": [1, 2, 3]})
+    assert results("s == 'a'", batch) == [True, "invalid_utf8", None]
+    assert results("n == 1 or s == 'b'", batch) == [True, "invalid_utf8", None]
+    coded = pa.RecordBatch.from_pydict({"s": pa.array(["x", "y", None, "x"]).dictionary_encode()})
+    assert results("s == 'x'", coded) == [True, False, None, True]
+
+
+def test_times_of_all_units_compare_and_compute():
+    noon = datetime(2024, 5, 1, 12, tzinfo=UTC)
+    micros = int(noon.timestamp()) * 1_000_000
+    batch = pa.RecordBatch.from_pydict(
+        {
+            "s": pa.array([micros // 1_000_000, None], pa.timestamp("s")),
+            "us": pa.array([micros + 1, micros], pa.timestamp("us", "Europe/Berlin")),
+            "ns": pa.array([micros * 1_000 + 1, micros * 1_000], pa.timestamp("ns", "UTC")),
+            "day": pa.array([noon.date(), None], pa.date32()),
+            "long": pa.array([3_600_000, None], pa.duration("ms")),
+        }
+    )
+    assert results("s < ns", batch) == [True, None]
+    assert results("ns < us", batch) == [True, False]
+    assert results("us > ns", batch) == [True, False]
+    assert results("us == ns", batch) == [False, True]
+    assert results("s == time('2024-05-01T14:00+02:00')", batch) == [True, None]
+    assert results("day == time('2024-05-01')", batch) == [True, None]
+    assert results("us in (time('2024-05-01T12:00'), time('2025-01-01'))", batch) == [False, True]
+    assert results("hour(us) + minute(us)", batch) == [12, 12]
+    assert results("weekday(day)", batch) == [noon.weekday(), None]
+    assert results("s - day", batch) == [noon - noon.replace(hour=0), None]
+    assert results("s + long", batch) == results("long + s", batch) == [noon.replace(hour=13), None]
+    assert results("us - duration('1us') == s", batch) == [True, None]
+    assert results("long / duration('1s')", batch) == [3600.0, None]
+    assert results("abs(-long) + long > duration('1h')", batch) == [True, None]
+    assert results("s - duration('2024d20min') > time('2018-01-01')", batch) == [True, None]
+    assert results("us + duration('3000000d')", batch) == ["out_of_range"] * 2
+    assert results("max(s, ns) == ns", batch) == [True, None]
+
+
+TYPE_ERRORS = {
+    "kind > 3": "cannot compare text with number: kind > 3; the field 'kind' is string",
+    "3 == flag": "cannot compare boolean with number: 3 == flag; the field 'flag' is bool",
+    "at > 3": "cannot compare time with number",
+    "flag < flag": "booleans have no order for <",
+    "value in (1, 'a')": "cannot compare number with text",
+    "value and flag": "and takes conditions, not a number: value; the field 'value' is double",
+    "not kind": "not takes conditions, not a text",
+    "1 if value else 2": "if takes conditions, not a number",
+    "kind + 'x'": r"\+ does not take text",
+    "kind * 2": r"\* does not take text and number",
+    "at + at": r"\+ does not take time",
+    "at * 2": r"\* does not take time and number",
+    "flag + 1": r"\+ does not take boolean and number",
+    "-kind": "- does not take a text",
+    "abs(at)": "abs takes a number or a duration, not a time",
+    "sqrt(kind)": "sqrt takes a number, not a text",
+    "round(flag)": "round takes a number, not a boolean",
+    "round(3 + j, -1)": "integers are not rounded to tens",
+    "lower(value)": "lower takes a text, not a number",
+    "hour(value)": "hour takes a time, not a number",
+    "min(value, kind)": "the values must be of one kind, not number and text",
+    "max(kind, 'a')": "max takes numbers, times or durations, not a text",
+    "coalesce(at, 0)": "the values must be of one kind, not time and number",
+    "vlue > 3": "reads the field 'vlue', which its input lacks; fields are kind, .*; did you mean \"value\"",
+    "price > 3": r"the field 'price' is decimal128\(9, 2\), which expressions do not read; they read integers,",
+    "tags is None": "the field 'tags' is list<item: int64>, which expressions do not read",
+}
+TYPED = pa.schema(
+    {
+        "kind": pa.string(),
+        "value": pa.float64(),
+        "flag": pa.bool_(),
+        "at": pa.timestamp("us"),
+        "j": pa.int16(),
+        "price": pa.decimal128(9, 2),
+        "tags": pa.list_(pa.int64()),
+    }
+)
+
+
+@pytest.mark.parametrize("text", TYPE_ERRORS)
+def test_types_that_do_not_fit_are_refused_when_bound(text):
+    with pytest.raises(ConfigError, match=TYPE_ERRORS[text]):
+        Expression(text).bind(TYPED)
+
+
+def test_types_of_results():
+    schema = pa.schema(
+        {"i": pa.int8(), "u": pa.uint64(), "f": pa.float32(), "s": pa.binary(), "d": pa.date32(), "n": pa.null()}
+    )
+    found = {
+        "i": pa.int64(),
+        "u": pa.uint64(),
+        "u + 1": pa.uint64(),
+        "u - 1": pa.int64(),
+        "u + i": pa.int64(),
+        "u // 2": pa.uint64(),
+        "f": pa.float64(),
+        "i / 2": pa.float64(),
+        "i ** 2": pa.int64(),
+        "i ** -1": pa.float64(),
+        "i ** i": pa.float64(),
+        "s": pa.string(),
+        "d": pa.timestamp("s", "UTC"),
+        "d - d": pa.duration("s"),
+        "d + duration('1us')": pa.timestamp("us", "UTC"),
+        "n": pa.float64(),
+        "n + 1": pa.float64(),
+        "n - d": pa.duration("s"),
+        "coalesce(n, i)": pa.int64(),
+        "len(s)": pa.int64(),
+        "n > 1": pa.bool_(),
+    }
+    assert {text: Expression(text).bind(schema).arrow_type for text in found} == found
+
+
+@pytest.mark.parametrize("dtype", [pa.int8(), pa.uint8(), pa.int32(), pa.uint32(), pa.float16(), pa.float32()], ids=str)
+def test_small_types_do_not_overflow(dtype):
+    batch = pa.RecordBatch.from_pydict(
+        {"x": pa.array([np.float16(100), None, np.float16(3)], pa.float16()).cast(pa.float32()).cast(dtype)}
+    )
+    assert results("x * x * x", batch) == [1_000_000, None, 27]
+
+
+def test_fields_of_nulls_give_null():
+    batch = pa.RecordBatch.from_pydict({"n": pa.nulls(2), "b": [True, False]})
+    for text in (
+        "n > 3",
+        "n == 'a'",
+        "n in (1, 2)",
+        "n in ('a', 'b')",
+        "lower(n)",
+        "hour(n)",
+        "n + 1",
+        "-n",
+        "n and True",
+    ):
+        assert results(text, batch) == [None, None], text
+    assert results("n is None", batch) == [True, True]
+    assert results("n and b", batch) == [None, False]
+
+
+def test_selection_of_rows_gives_the_same():
+    batch = batch_of(
+        [{"i": n, "f": n / 2, "s": f"s{n}", "b": n % 2 == 0, "u": n, "k": None, "at": None, "j": n} for n in range(9)]
+    )
+    some = Selection(batch, np.array([1, 4, 8]))
+    for text in ("i + f", "lower(s)", "b and i > 3", "u * 2", "k is None", "'4' in s"):
+        bound = Expression(text).bind(batch.schema)
+        assert bound.evaluate(some).to_pylist() == [bound.evaluate(batch).to_pylist()[n] for n in (1, 4, 8)], text
+
+
+def test_empty_batch_and_constants():
+    batch = batch_of([])
+    for text in (
+        "i > 3",
+        "lower(s)",
+        "round(f, 1)",
+        "i ** 2",
+        "i / u",
+        "at > time('2024-05-01')",
+        "exp(f)",
+        "'x'",
+        "3",
+    ):
+        assert results(text, batch) == [], text
+    two = pa.RecordBatch.from_pydict({"i": [1, 2]})
+    assert results("3", two) == [3, 3] and results("'x'", two) == ["x", "x"] and results("len('ab')", two) == [2, 2]
+    assert results("'a' in 'ab'", two) == results("'a' in ('a', 'b')", two) == results("'a' < 'b'", two) == [True, True]
+    assert results("hour(time('2024-05-01T07:00'))", two) == [7, 7]

@@ -36,6 +36,7 @@ __all__ = [
     "merged",
     "restricted",
     "text_arrays",
+    "truth_of",
     "valid_of",
 ]
 
@@ -347,3 +348,11 @@ def text_arrays(columns: Sequence[Column]) -> list[Any]:
     if len({value.type for value in values}) > 1:
         values = [value.cast(pa.large_string()) for value in values]
     return values
+
+
+def truth_of(found: Any, texts: Any) -> Column:
+    """Return a comparison of texts, from an Arrow column or a mask that is False for null."""
+    if isinstance(found, pa.Array):
+        codes = truth_codes(found)
+        return Column(codes == 1, codes >= 0 if found.null_count else None)
+    return Column(found, valid_of(Column(texts)))

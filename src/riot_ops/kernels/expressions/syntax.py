@@ -136,8 +136,10 @@ class _Parser:
                 warnings.simplefilter("ignore")
                 tree = ast.parse(text, mode="eval")
         except SyntaxError as error:
-            at = f" at character {error.offset}" if error.offset else ""
-            raise ConfigError(f"{excerpt(text, 60)!r} is not an expression: {error.msg}{at}; {_ALLOWED}") from None
+            before = sum(len(line) + 1 for line in text.split("\n")[: (error.lineno or 1) - 1])
+            at = before + (error.offset or len(text) - before + 1)
+            why = f"{error.msg} at character {at}"
+            raise ConfigError(f"{excerpt(text, 60)!r} is not an expression: {why}; {_ALLOWED}") from None
         except (MemoryError, RecursionError):
             raise ConfigError(f"the expression is nested too deeply, at most {MAX_DEPTH} levels are allowed") from None
         except ValueError as error:
