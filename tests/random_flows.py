@@ -12,6 +12,7 @@ import pyarrow as pa
 
 import riot_ops as ro
 from riot_ops import tasks as t
+from riot_ops import windows as w
 from riot_ops.testing import exact
 
 SCHEMA = {
@@ -75,13 +76,13 @@ def random_task(choose: random.Random) -> ro.tasks.Task:
 def random_time_window(choose: random.Random, by: tuple[str, ...]) -> ro.tasks.Task:
     """Return a time or session window whose results have the fields that downstream tasks read."""
     size = timedelta(seconds=choose.choice([2, 5]))
-    kind = choose.choice([{"size": size}, {"size": 2 * size, "every": size}, {"gap": size}])
+    frame = choose.choice([size, w.Hopping(2 * size, size), w.Session(size)])
     return t.Window(
         by=by if len(by) == 2 else ("device", "obs_type"),
         allowed_lateness=timedelta(seconds=choose.choice([0, 4])),
         max_ahead=choose.choice([None, None, timedelta(seconds=2)]),
-        aggregates={"value": (choose.choice(["mean", "last", "std"]), "value"), "n": ("count", None)},
-        **kind,
+        aggregates={"value": ("value", choose.choice(["mean", "last", "std"])), "n": "count"},
+        frame=frame,
     )
 
 

@@ -24,6 +24,7 @@ from riot_ops.core.schema import StreamSchema, stream_schema
 from riot_ops.core.secret import Secret
 
 if TYPE_CHECKING:
+    from riot_ops import windows
     from riot_ops.apply_task import apply
     from riot_ops.core.buffering import Buffering
     from riot_ops.core.file_sink import ParquetSink
@@ -85,6 +86,7 @@ __all__ = [
     "stream_schema",
     "streams",
     "tasks",
+    "windows",
 ]
 
 #: Where the names that are imported at first use are defined.
@@ -114,6 +116,7 @@ _MODULES = {
     "merge": "riot_ops.dataflow",
     "predict": "riot_ops.tasks.functions.estimator_function",
     "read": "riot_ops.ingest.files",
+    "windows": "riot_ops.windows",
 }
 
 if not TYPE_CHECKING:

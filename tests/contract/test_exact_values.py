@@ -115,7 +115,7 @@ def increases(numbers: list[int]) -> list[float | None]:
 
 
 def window(name: str, *options: Any) -> t.Window:
-    return t.Window(size="1min", aggregates={"x": (name, "v", *options)})
+    return t.Window(frame="1min", aggregates={"x": ("v", name, *options)})
 
 
 MIN, SECOND = ID + 3, timedelta(seconds=1)

@@ -11,6 +11,7 @@ import pytest
 
 import riot_ops as ro
 from riot_ops import tasks as t
+from riot_ops import windows as w
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.schema import EARLIEST, LATEST
 from riot_ops.task import registered_tasks
@@ -30,10 +31,10 @@ READINGS = pa.RecordBatch.from_pydict(
     }
 )
 WEEKS = [
-    t.Window(size="7d"),
-    t.Window(size="21d", every="7d", by="key", emit="update"),
-    t.Window(gap="7d", by="key", allowed_lateness="1d"),
-    t.Window(size="7d", max_ahead="30d"),
+    t.Window(frame="7d"),
+    t.Window(frame=w.Hopping("21d", "7d"), by="key", emit="each"),
+    t.Window(frame=w.Session("7d"), by="key", allowed_lateness="1d"),
+    t.Window(frame="7d", max_ahead="30d"),
     t.FloorTime(every="7d", output="week"),
     t.FloorTime(every="3650d", output="event_time"),
     t.TopK(item="key", value="value", every="7d"),
@@ -121,7 +122,9 @@ def test_times_computed_from_extreme_times_are_readable(task, batch, kind):
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
-@pytest.mark.parametrize("task", [t.Window(size="7d"), t.Window(gap="7d"), t.Window(size="10d", max_ahead="20d")])
+@pytest.mark.parametrize(
+    "task", [t.Window(frame="7d"), t.Window(frame=w.Session("7d")), t.Window(frame="10d", max_ahead="20d")]
+)
 def test_each_record_at_the_ends_of_time_is_counted_or_an_error(task, kind):
     for first in ("low", "high", "both"):
         given = pa.Table.from_batches([extreme(READINGS, kind, first)])
@@ -135,7 +138,7 @@ def test_each_record_at_the_ends_of_time_is_counted_or_an_error(task, kind):
 
 def test_first_time_of_each_reason():
     """By hand: the last whole week of the calendar ends on Thursday, 9999-12-30; the first begins on 0001-01-04."""
-    session = t.Window(size="7d").session()
+    session = t.Window(frame="7d").session()
     for day, month, year, reason in (
         (3, 1, 1, "out_of_range"), (4, 1, 1, None), (29, 12, 9999, None), (30, 12, 9999, "out_of_range"),
     ):  # fmt: skip

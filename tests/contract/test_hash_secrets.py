@@ -18,6 +18,7 @@ import pytest
 import riot_ops as ro
 from riot_ops import Secret
 from riot_ops import tasks as t
+from riot_ops import windows as w
 from riot_ops.core.errors import ConfigError, StateError
 from riot_ops.dataflows import click_analytics, etl, stats, voip_stream
 from riot_ops.dataflows.dspbench.operators.decaying_rate import DecayingRate
@@ -44,7 +45,7 @@ WITH_STATE = {
     ),
     "distinct_count": (t.DistinctCount(field="v", output="out"), [1, 1], [1, 2]),
     **{
-        f"window_{name}": (t.Window(count=9, emit="update", aggregates={"out": (name, "v")}), [1, 1], [1, 2])
+        f"window_{name}": (t.Window(frame=9, emit="each", aggregates={"out": ("v", name)}), [1, 1], [1, 2])
         for name in ("distinct", "unique")
     },
 }
@@ -245,14 +246,14 @@ def test_secret_without_a_capacity_is_refused(make):
 
 def test_secret_of_a_window_without_hashes_is_refused():
     with pytest.raises(ConfigError, match="secret needs an aggregate that hashes values"):
-        t.Window(count=9, aggregates={"out": ("mean", "v")}, secret=Secret(WORD))
+        t.Window(frame=9, aggregates={"out": ("v", "mean")}, secret=Secret(WORD))
 
 
-@pytest.mark.parametrize("frame", [{"size": "1min"}, {"gap": "1min"}, {"count": 2}], ids=lambda one: next(iter(one)))
+@pytest.mark.parametrize("frame", ["1min", w.Session("1min"), 2], ids=str)
 @pytest.mark.parametrize("name", ["distinct", "unique"])
 def test_windows_of_every_kind_hash_with_the_secret(frame, name):
     def count(secret):
-        session = t.Window(**frame, aggregates={"out": (name, "v")}, secret=secret).session()
+        session = t.Window(frame=frame, aggregates={"out": ("v", name)}, secret=secret).session()
         return [row["out"] for row in [*session.push_batch(batch(colliding_values())).to_pylist(), *session.flush()]]
 
     assert count(None) == [1] and count(Secret(WORD)) == [2]
@@ -262,7 +263,7 @@ def test_state_of_a_window_with_functions_does_not_mention_a_secret():
     def ignore(*_):
         pass
 
-    task = t.Window(count=9, aggregates={"out": (t.Aggregate("none", (0.0,), ignore, ignore, ignore), "x")})
+    task = t.Window(frame=9, aggregates={"out": ("x", t.Aggregate("none", (0.0,), ignore, ignore, ignore))})
     assert "secret" not in json.dumps(task_identity(task))
 
 

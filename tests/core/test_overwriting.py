@@ -52,7 +52,7 @@ def test_default_name_of_a_result_in_the_input_is_refused(task, names, lost, way
         (t.RunningSummary(value="x", prefix="x_"), ("x", "count", "mean")),
         (t.TimeFields(fields="hour"), ("event_time", "hour")),
         (
-            t.Window(by="key", size="1min", aggregates={"n": ("count", None)}),
+            t.Window(by="key", frame="1min", aggregates={"n": "count"}),
             ("event_time", "key", "window_start", "n"),
         ),
         (t.FloorTime(every="1min", output="event_time"), ("event_time",)),

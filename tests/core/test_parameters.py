@@ -8,6 +8,7 @@ import pytest
 
 import riot_ops as ro
 from riot_ops import tasks as t
+from riot_ops import windows as w
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.parameters import MAX_DURATION, duration
 
@@ -31,7 +32,7 @@ from riot_ops.core.parameters import MAX_DURATION, duration
 )
 def test_duration_text_is_parsed(text, expected):
     assert duration(text) == expected
-    assert t.Window(size="1d", allowed_lateness=text).allowed_lateness == expected
+    assert t.Window(frame="1d", allowed_lateness=text).allowed_lateness == expected
 
 
 @pytest.mark.parametrize(
@@ -45,10 +46,14 @@ def test_other_text_is_not_a_duration(text):
 
 @pytest.mark.parametrize("text", ["3652426d", "9999999999999d", "P3652426D", "87658201h"])
 def test_duration_beyond_any_event_time_is_refused_by_name(text):
-    for parameters in ({"size": text}, {"size": "1s", "allowed_lateness": text}, {"gap": text}):
+    for parameters in (
+        {"frame": text},
+        {"frame": "1s", "allowed_lateness": text},
+        {"frame": {"kind": "session", "gap": text}},
+    ):
         with pytest.raises(ConfigError, match=r"(size|gap|allowed_lateness).*3,652,425 days"):
             t.Window(**parameters)
-    assert t.Window(size="3652425d").size == MAX_DURATION
+    assert w.Tumbling("3652425d").size == MAX_DURATION
 
 
 @pytest.mark.parametrize("length", [timedelta.max, timedelta.min, MAX_DURATION + timedelta.resolution], ids=str)
@@ -65,15 +70,15 @@ def test_task_accepts_durations_as_text():
     assert t.KalmanFilter().replace(ttl="1h").ttl == timedelta(hours=1)
     with pytest.raises(ConfigError, match="longer than 0"):
         t.KalmanFilter(ttl="0s")
-    described = {"task": "window", "size": "10min", "by": "device"}
-    task = t.Window(size=timedelta(minutes=10), by=("device",))
+    described = {"task": "window", "frame": "10min", "by": "device"}
+    task = t.Window(frame=timedelta(minutes=10), by=("device",))
     assert t.Task.from_dict(described) == task
     assert t.Task.from_dict(task.to_dict()) == task
 
 
 def test_duration_beyond_the_calendar_is_refused():
     longest = timedelta(days=3_652_425)
-    for given in (t.Window(size=longest), t.Deduplicate(by="id", ttl=longest)):
+    for given in (t.Window(frame=longest), t.Deduplicate(by="id", ttl=longest)):
         rows = [{"event_time": datetime(2024, 5, 1, tzinfo=UTC), "id": 1}] * 2
         session = given.session()
         assert len(session.push_many(rows)) + len(session.flush()) + len(session.errors) <= 2

@@ -62,7 +62,7 @@ def test_independent_stages_share_a_shuffle():
 
 
 def _count(by):
-    return t.Window(count=1_000_000, emit="update", by=(by,), aggregates={"n": ("count", None)})
+    return t.Window(frame=1_000_000, emit="each", by=(by,), aggregates={"n": "count"})
 
 
 def test_changed_field_needs_another_shuffle():

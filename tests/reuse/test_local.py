@@ -388,7 +388,7 @@ def test_step_flushes_when_all_its_sources_have_ended():
 
 def test_windows_of_different_sizes_share_the_steps_before_them():
     def window(seconds):
-        return t.Window(by=("device", "obs_type"), size=timedelta(seconds=seconds), aggregates={"n": ("count", None)})
+        return t.Window(by=("device", "obs_type"), frame=timedelta(seconds=seconds), aggregates={"n": "count"})
 
     users = Users(random.Random(5), batch_size=7, policy="stateless")
     for i, seconds in enumerate((4, 6, 5, 4)):
@@ -402,8 +402,8 @@ def test_windows_of_different_sizes_share_the_steps_before_them():
 
 def test_guarded_watermarks_are_not_shared_with_unguarded_ones():
     def window(**options):
-        aggregates = {"n": ("count", None)}
-        return t.Window(by=("device",), size=timedelta(seconds=4), aggregates=aggregates, **options)
+        aggregates = {"n": "count"}
+        return t.Window(by=("device",), frame=timedelta(seconds=4), aggregates=aggregates, **options)
 
     users = Users(random.Random(5), batch_size=8)
     seconds = [0, 1, 2, 1000, *range(3, 27)]

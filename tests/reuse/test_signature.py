@@ -77,7 +77,7 @@ def test_parameter_changes_the_step_and_those_downstream(choose):
 
 
 def _other(task):
-    if "size" in task:  # a time window, which has no ttl
+    if "frame" in task:  # a time window, which has no ttl
         return {"allowed_lateness": "PT77S"}
     if "ttl" in task:
         return {"ttl": "PT77S"}
@@ -380,7 +380,7 @@ def test_plain_parameters_of_a_user_task_are_shared():
 def test_user_aggregates_are_identified_by_their_functions():
     def window(*functions):
         aggregate = t.Aggregate("e", (0.0,), *functions)
-        return mark(t.Window(size="1min", aggregates={"e": (aggregate, "light")}))
+        return mark(t.Window(frame="1min", aggregates={"e": ("light", aggregate)}))
 
     def square(c, x):
         c[0] += x * x

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 import riot_ops as ro
 from riot_ops import tasks as t
+from riot_ops import windows as w
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.lookback import Lookback
 from riot_ops.reuse import LocalBackend, ReuseManager
@@ -69,7 +70,7 @@ def test_count_window_warms_up_per_key():
 
 
 def test_time_window_warms_up_for_all_keys_together():
-    _, got = late([t.Window(size=MINUTE, by=BY, allowed_lateness="20s")], range(60), 9)  # begins at 12:01:30
+    _, got = late([t.Window(frame=MINUTE, by=BY, allowed_lateness="20s")], range(60), 9)  # begins at 12:01:30
     warm = {row["window_start"]: row["warm"] for row in got}
     starts = sorted(warm)
     assert [warm[s] for s in starts] == [False, False, *[True] * (len(starts) - 2)]
@@ -78,7 +79,7 @@ def test_time_window_warms_up_for_all_keys_together():
 
 def test_lookbacks_add_up_along_the_way():
     average = t.MovingAverage(by=BY, value="count", window=2, mode="sliding")
-    _, got = late([t.Window(size=MINUTE, by=BY), average], range(120), 9)
+    _, got = late([t.Window(frame=MINUTE, by=BY), average], range(120), 9)
     # windows from 12:02 on are complete, and so is the average of 12:02 and 12:03
     assert [row["warm"] for row in got if row["device"] == "a"][:3] == [False, False, True]
     _, got = late([t.SlidingSum(by=BY, window=3), t.SlidingSum(by=BY, window=2)], range(20), 6)
@@ -91,11 +92,11 @@ BOUNDED = [
     lambda: t.MovingAverage(by=BY, window=3, mode="growing"),
     lambda: t.SlidingRegression(by=BY, window=3, horizon=2),
 ]
-SUM = {"sum": ("sum", "value")}
+SUM = {"sum": ("value", "sum")}
 TIMED_WINDOWS = [
-    lambda: [t.Window(size=MINUTE, by=BY, aggregates=SUM)],
-    lambda: [t.Window(size=2 * MINUTE, every=MINUTE, allowed_lateness=MINUTE, aggregates=SUM)],
-    lambda: [t.Window(size=MINUTE, by=BY, aggregates=SUM), t.SlidingSum(by=BY, value="sum", window=2)],
+    lambda: [t.Window(frame=MINUTE, by=BY, aggregates=SUM)],
+    lambda: [t.Window(frame=w.Hopping(2 * MINUTE, MINUTE), allowed_lateness=MINUTE, aggregates=SUM)],
+    lambda: [t.Window(frame=MINUTE, by=BY, aggregates=SUM), t.SlidingSum(by=BY, value="sum", window=2)],
 ]
 #: Each of these can be flagged: a time window downstream of a count window cannot, see REFUSED.
 PIPELINES = st.lists(st.sampled_from(BOUNDED), max_size=2).map(
@@ -171,7 +172,7 @@ def test_bounded_tasks_are_known():
     [
         t.SlidingTotals(by=BY, totals={"n": None}, every="1s"),
         t.MovingAverage(by=BY, window=2),
-        t.Window(count=2, by=BY),
+        t.Window(frame=2, by=BY),
         *(task(by=BY, window=2, ttl="1s") for task in (t.SlidingSum, t.SlidingRegression)),
         t.MovingAverage(by=BY, window=2, mode="sliding", ttl="1s"),
     ],
@@ -197,7 +198,7 @@ def test_unbounded_task_is_never_warm(task):
 
 
 def test_blocks_and_windows_of_one_record_have_no_history():
-    for task in (t.MovingAverage(by=BY, window=1), t.Window(by=BY, count=1)):
+    for task in (t.MovingAverage(by=BY, window=1), t.Window(by=BY, frame=1)):
         assert all(row["warm"] for row in late([task], range(20), 5)[1]) and task.lookback() == Lookback()
 
 
@@ -218,7 +219,14 @@ class Held(Gated):
     [
         [t.SlidingSum(by=BY, window=9)],
         [t.MovingAverage(by=BY, window=4, mode="sliding"), t.SlidingSum(by=BY, window=2)],
-        [t.Window(size=2 * MINUTE, every=MINUTE, by=BY, allowed_lateness=MINUTE, aggregates={"sum": ("sum", "value")})],
+        [
+            t.Window(
+                frame=w.Hopping(2 * MINUTE, MINUTE),
+                by=BY,
+                allowed_lateness=MINUTE,
+                aggregates={"sum": ("value", "sum")},
+            )
+        ],
     ],
     ids=["one", "two", "time"],
 )
@@ -260,7 +268,7 @@ def test_flags_on_spark_equal_those_in_process(tasks, join, tmp_path):
 
 def test_shared_unbounded_step_is_refused_unless_policy_separates_it():
     average = t.MovingAverage(by=BY, window=2, mode="sliding")
-    session = t.Window(gap=timedelta(seconds=15), aggregates=SUM)
+    session = t.Window(frame=w.Session(timedelta(seconds=15)), aggregates=SUM)
     kalman, last = t.KalmanFilter(by=BY), t.KalmanFilter(by=())
     for tasks in ([kalman], [session], [kalman, average], [average, last]):
         with pytest.raises(ConfigError, match=r"would ever be warm|gives no result for each"):
@@ -277,9 +285,9 @@ REFUSED = pytest.mark.parametrize(
     ("tasks", "why"),
     [
         ([t.SlidingSum(by=BY, window=2), t.SlidingSum(window=2)], r"its key \(\) is coarser"),
-        ([t.SlidingSum(by=BY, window=2), t.Window(size=MINUTE)], "window reads count windows"),
+        ([t.SlidingSum(by=BY, window=2), t.Window(frame=MINUTE)], "window reads count windows"),
         ([t.SlidingSum(by=BY, window=2), t.Project(fields=("value",))], "may change|is not among its fields"),
-        ([t.Window(size=MINUTE), ro.map(lambda row: row, schema=TIMED)], "map_function may change event_time"),
+        ([t.Window(frame=MINUTE), ro.map(lambda row: row, schema=TIMED)], "map_function may change event_time"),
     ],
     ids=["coarser", "time", "project", "function"],
 )

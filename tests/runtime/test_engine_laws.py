@@ -71,7 +71,7 @@ def test_time_window_results_have_a_total_order(choose, batch_size, by):
     flow = ro.Dataflow("windows", ordinals=True)
     window = flow.source("in", schema=SCHEMA).to(random_time_window(choose, by=("device", "obs_type")), id="window")
     kalman = window.to(t.KalmanFilter(by=(by,)), id="kalman")
-    longer = t.Window(size="20s", by="obs_type", aggregates={"value": ("sum", "value")})
+    longer = t.Window(frame="20s", by="obs_type", aggregates={"value": ("value", "sum")})
     flow.sink("out", window, kalman, kalman.to(longer, id="longer").to(t.KalmanFilter(output="smooth"), id="last"))
     table = random_input(choose, 60)
     result = flow.run(table, batch_size=batch_size)

@@ -53,7 +53,7 @@ def test_order_columns_of_the_library_do_not_leak(kind):
     words = t.Tokenize(field="text").transform(make({"text": ["a b", "c"]}), errors="drop")
     assert read(words) == {"word": ["a", "b", "c"]}
     times = make({"event_time": [start(0), start(0.5), start(3)], "value": [1.0, 2.0, 5.0]})
-    sums = read(t.Window(size="1min", aggregates={"sum": ("sum", "value")}).transform(times, errors="drop"))
+    sums = read(t.Window(frame="1min", aggregates={"sum": ("value", "sum")}).transform(times, errors="drop"))
     assert sums["sum"] == [3.0, 5.0] and not {"seq", "ordinal", "ordinal_2", "ordinal_3"} & set(sums)
 
 

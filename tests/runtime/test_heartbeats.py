@@ -24,7 +24,7 @@ from tests.simulated_query import SimulatedQuery
 NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
 SCHEMA = {"event_time": TIMESTAMP, "device": "string"}
 NUMBERED = pa.schema([("seq", pa.int64()), ("event_time", TIMESTAMP), ("device", pa.string())])
-MINUTES = {"size": "1min", "by": ("device",), "aggregates": {"n": ("count", None)}}
+MINUTES = {"frame": "1min", "by": ("device",), "aggregates": {"n": "count"}}
 
 
 def at(seconds):
@@ -100,7 +100,7 @@ def test_stream_time_of_parser_follows_heartbeats_of_its_source():
 def test_heartbeat_closes_windows_over_windows():
     flow = ro.Dataflow("two")
     minutes = flow.source("readings", schema=SCHEMA).to(t.Window(**MINUTES), id="minutes")
-    hours = t.Window(size="1h", by=("device",), aggregates={"most": ("max", "n")})
+    hours = t.Window(frame="1h", by=("device",), aggregates={"most": ("n", "max")})
     flow.sink("out", minutes.to(hours, id="hours"))
     script = [rows("a", 10, 20, 70), ADVANCE(at(3600)), PAUSE(), rows("a", 3700)]
     for result in (flow.run(ScriptedSource(script)), SimulatedQuery(flow, ScriptedSource(script), random.Random(1))):
@@ -176,7 +176,7 @@ items = st.one_of(
 def over_windows(**window):
     """Windows over windows, so that time also passes timer output."""
     flow = counting(**window)
-    hours = t.Window(size="2min", by=("device",), aggregates={"most": ("max", "n"), "k": ("count", None)})
+    hours = t.Window(frame="2min", by=("device",), aggregates={"most": ("n", "max"), "k": "count"})
     flow.sink("all", flow.stream("n").to(hours, id="most"))
     return flow
 

@@ -472,7 +472,7 @@ def test_key_hashes_are_computed_once(monkeypatch):
 
 def test_time_windows_on_two_cores():
     flow = ro.Dataflow("windows")
-    window = t.Window(by=("device",), size=timedelta(seconds=2), allowed_lateness=timedelta(seconds=3))
+    window = t.Window(by=("device",), frame=timedelta(seconds=2), allowed_lateness=timedelta(seconds=3))
     flow.sink("out", flow.source("in", schema=SCHEMA).to(window, id="window"))
     table = random_input(random.Random(3), 200)
     one, two = (flow.run(table, batch_size=11, cores=n)["window"] for n in (1, 2))

@@ -60,8 +60,8 @@ TASKS = {
     "pairs": Pairs(by=("device", "obs_type")),
     "kalman": t.KalmanFilter(by=("device", "obs_type")),
     "average": t.MovingAverage(by=("device", "obs_type"), window=3),
-    "window": t.Window(size=timedelta(seconds=5), by=("device",), aggregates={"n": ("count", None)}),
-    "last": t.Window(count=2, by=("device",), aggregates={"top": ("max", "value")}, emit="update"),
+    "window": t.Window(frame=timedelta(seconds=5), by=("device",), aggregates={"n": "count"}),
+    "last": t.Window(frame=2, by=("device",), aggregates={"top": ("value", "max")}, emit="each"),
 }
 
 
@@ -123,7 +123,7 @@ def test_moved_state_gives_same_results(kind, seed, then, now, narrow):
 
 
 def test_state_without_key_is_not_split_or_joined():
-    *_, step = step_of(t.Window(count=3, by=(), aggregates={"n": ("count", None)}))
+    *_, step = step_of(t.Window(frame=3, by=(), aggregates={"n": "count"}))
     engine = Engine([step], {"x"})
     engine.process({"in": [record_batch(random.Random(1), 10)]})
     one = engine.states["x"].snapshot()

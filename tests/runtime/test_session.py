@@ -124,7 +124,7 @@ def test_other_values_are_refused_as_batches():
 
 
 def test_flushed_windows_have_all_fields():
-    window = t.Window(size="1min", by=("device",), aggregates={"low": ("min", "value"), "n": ("count", None)})
+    window = t.Window(frame="1min", by=("device",), aggregates={"low": ("value", "min"), "n": "count"})
     session = window.session()
     session.push({"seq": 3, "event_time": NOON, "device": "a", "value": None})
     (left,) = session.flush()

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 import riot_ops as ro
 from riot_ops import tasks as t
+from riot_ops import windows as w
 from riot_ops.core.clock import FIRST_HEARTBEAT, NEVER, WATERMARKS, Clock, StepClock
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.operator import TimerOutput
@@ -476,13 +477,14 @@ def test_wrong_clocks_on_simulated_spark(seed):
             row["event_time"] += timedelta(seconds=choose.choice([400, 400, 405, 30 * YEAR]))
     flow = ro.Dataflow("clocks")
     source = flow.source("in", schema=SCHEMA)
-    sums = {"value": ("sum", "value"), "n": ("count", None)}
-    first = source.to(t.Window(by="device", size="5s", max_ahead="60s", aggregates=sums), id="first")
+    sums = {"value": ("value", "sum"), "n": "count"}
+    first = source.to(t.Window(by="device", frame="5s", max_ahead="60s", aggregates=sums), id="first")
     outs = [
         first,
-        first.to(t.Window(size="20s", aggregates=sums), id="second"),
+        first.to(t.Window(frame="20s", aggregates=sums), id="second"),
         source.to(
-            t.Window(by="device", gap="8s", allowed_lateness="4s", max_ahead="60s", aggregates=sums), id="visits"
+            t.Window(by="device", frame=w.Session("8s"), allowed_lateness="4s", max_ahead="60s", aggregates=sums),
+            id="visits",
         ),
         source.to(t.SortByEventTime(allowed_lateness="3s", max_ahead="60s"), id="sorted"),
         source.to(t.Deduplicate(by="device", ttl="16s"), id="once"),
@@ -511,14 +513,14 @@ def test_watermarks_follow_last_writer_of_event_time():
     source = flow.source("in", schema=SCHEMA)
     kept = source.to(t.NoOp(), id="kept")
     shifted = kept.to(ro.map(lambda row: row), id="shifted")
-    minute = t.Window(size="1min", allowed_lateness="45s", by="device", aggregates={"value": ("mean", "value")})
+    minute = t.Window(frame="1min", allowed_lateness="45s", by="device", aggregates={"value": ("value", "mean")})
     first = source.to(minute, id="first")
     flow.sink(
         "out",
         kept.to(minute, id="filtered"),
         shifted.to(minute, id="mapped"),
-        first.to(t.Window(size="1h", max_ahead="1d"), id="second"),
-        source.to(t.Window(count=3), id="counted"),
+        first.to(t.Window(frame="1h", max_ahead="1d"), id="second"),
+        source.to(t.Window(frame=3), id="counted"),
     )
     found = clocks(flow)
     assert {name: clock.streams for name, clock in found.items()} == {
@@ -534,11 +536,11 @@ def test_watermarks_follow_last_writer_of_event_time():
 
 def test_max_ahead_applies_to_downstream_windows():
     flow = ro.Dataflow("guarded")
-    means = {"value": ("mean", "value")}
+    means = {"value": ("value", "mean")}
     minute = flow.source("in", schema=SCHEMA).to(
-        t.Window(size="10s", max_ahead="30s", by="device", aggregates=means), id="a"
+        t.Window(frame="10s", max_ahead="30s", by="device", aggregates=means), id="a"
     )
-    flow.sink("out", minute, minute.to(t.Window(size="20s", aggregates={"n": ("count", None)}), id="b"))
+    flow.sink("out", minute, minute.to(t.Window(frame="20s", aggregates={"n": "count"}), id="b"))
     rows = [
         {"seq": i, "event_time": EPOCH + timedelta(seconds=s), "device": "d", "value": 1.0}
         for i, s in enumerate([0, 5, 9_000, 12, 25, 41])
@@ -551,12 +553,12 @@ def test_max_ahead_applies_to_downstream_windows():
 def test_window_over_inputs_of_different_lateness():
     flow = ro.Dataflow("meeting")
     source = flow.source("in", schema=SCHEMA)
-    means = {"value": ("mean", "value")}
-    ten = source.to(t.Window(size="10s", allowed_lateness="1min", by="device", aggregates=means), id="ten")
+    means = {"value": ("value", "mean")}
+    ten = source.to(t.Window(frame="10s", allowed_lateness="1min", by="device", aggregates=means), id="ten")
     fields = {"window_start": TIMESTAMP, "window_end": TIMESTAMP, "value": "double"}
     as_window = dict.fromkeys(["window_start", "window_end"], EPOCH)
     raw = source.to(ro.map(lambda row: {**as_window, "value": row["value"] * 100}, adds=fields), id="raw")
-    both = t.Window(size="20s", by="device", aggregates={"n": ("count", None), "sum": ("sum", "value")})
+    both = t.Window(frame="20s", by="device", aggregates={"n": "count", "sum": ("value", "sum")})
     flow.sink("out", ro.merge(ten, raw).to(both, id="both"))
     rows = [
         {"seq": i, "event_time": EPOCH + timedelta(seconds=s), "device": "d", "value": 1.0}
@@ -577,7 +579,7 @@ def test_window_over_inputs_of_different_lateness():
 def test_stream_time_needs_event_time():
     flow = ro.Dataflow("timeless")
     source = flow.source("in", schema={"value": "double"})
-    flow.sink("out", source.to(t.Window(size="1s"), id="window"))
+    flow.sink("out", source.to(t.Window(frame="1s"), id="window"))
     with pytest.raises(ConfigError, match="event_time"):
         flow.validate()
 
@@ -585,7 +587,7 @@ def test_stream_time_needs_event_time():
 def test_stream_time_of_several_sources():
     flow = ro.Dataflow("two")
     both = ro.merge(flow.source("a", schema=SCHEMA), flow.source("b", schema=SCHEMA))
-    flow.sink("out", both.to(t.Window(size="10s", aggregates={"n": ("count", None)}), id="window"))
+    flow.sink("out", both.to(t.Window(frame="10s", aggregates={"n": "count"}), id="window"))
     assert clocks(flow)["window"].streams == ("a@time@0+1@time", "b@time@0+1@time"), "with the numbers of both"
     slow = [{"seq": i, "event_time": EPOCH + timedelta(seconds=i), "device": "s", "value": 0.0} for i in range(3)]
     fast = [{"seq": 10, "event_time": EPOCH + timedelta(seconds=95), "device": "f", "value": 0.0}]
@@ -611,7 +613,7 @@ def test_wrong_clock_is_refused(parameters, text):
 
 def window_flow(**parameters):
     flow = ro.Dataflow("windows", ordinals=True)
-    task = t.Window(by="device", aggregates={"n": ("count", None), "sum": ("sum", "value")}, **parameters)
+    task = t.Window(by="device", aggregates={"n": "count", "sum": ("value", "sum")}, **parameters)
     flow.sink("out", flow.source("in", schema=SCHEMA).to(task, id="window"))
     return flow
 
@@ -620,12 +622,12 @@ def window_flow(**parameters):
 @pytest.mark.parametrize(
     "parameters",
     [
-        {"size": "10s"},
-        {"size": "10s", "emit": "update"},
-        {"size": "20s", "every": "10s", "emit": "update"},
-        {"gap": "5s", "emit": "update"},
-        {"count": 3, "partial": True},
-        {"count": 3, "emit": "update"},
+        {"frame": "10s"},
+        {"frame": "10s", "emit": "each"},
+        {"frame": w.Hopping("20s", "10s"), "emit": "each"},
+        {"frame": w.Session("5s"), "emit": "each"},
+        {"frame": w.Count(3, partial=True)},
+        {"frame": 3, "emit": "each"},
     ],
     ids=repr,
 )
@@ -646,7 +648,7 @@ def test_event_time_order_avoids_late_records_in_batch():
     ordered = [{**row, "seq": i} for i, row in enumerate(ordered)]
     names = ["device", "window_start", "n", "sum"]
     keys = [(name, "ascending") for name in names]
-    flow = window_flow(size="5s")
+    flow = window_flow(frame="5s")
     found, wanted = (flow.run(one, order=o) for one, o in ((rows, "event_time"), (ordered, "arrival")))
     assert found.errors.num_rows == 0
     assert found["window"].select(names).sort_by(keys) == wanted["window"].select(names).sort_by(keys)
@@ -656,11 +658,11 @@ def test_event_time_order_avoids_late_records_in_batch():
 def test_windows_over_windows_in_event_time_order():
     rows = [row for row in rows_of(random.Random(7), 80) if row["event_time"] is not None]
     flow = ro.Dataflow("twice")
-    sums = {"value": ("sum", "value")}
+    sums = {"value": ("value", "sum")}
     first = flow.source("in", schema=SCHEMA).to(
-        t.Window(by="device", size="5s", allowed_lateness="7s", aggregates=sums), id="first"
+        t.Window(by="device", frame="5s", allowed_lateness="7s", aggregates=sums), id="first"
     )
-    flow.sink("out", first, first.to(t.Window(size="15s", aggregates={**sums, "n": ("count", None)}), id="second"))
+    flow.sink("out", first, first.to(t.Window(frame="15s", aggregates={**sums, "n": "count"}), id="second"))
     result = flow.run(rows, order="event_time", batch_size=20)
     assert {e["reason"] for e in result.errors.to_pylist()} <= {"late"}
     assert sum(result["second"]["n"].to_pylist()) == result["first"].num_rows
@@ -677,10 +679,10 @@ def chained(allowed_lateness, size, every):
     """Windows over windows with lateness; each sums the number of records."""
     flow = ro.Dataflow("chained")
     first = t.Window(
-        by="device", size="10s", allowed_lateness=timedelta(seconds=allowed_lateness), aggregates={"n": ("count", None)}
+        by="device", frame="10s", allowed_lateness=timedelta(seconds=allowed_lateness), aggregates={"n": "count"}
     )
     then = t.Window(
-        size=timedelta(seconds=size), every=every and timedelta(seconds=every), aggregates={"n": ("sum", "n")}
+        frame=w.Hopping(timedelta(seconds=size), timedelta(seconds=every or size)), aggregates={"n": ("n", "sum")}
     )
     flow.sink("out", flow.source("in", schema=SCHEMA).to(first, id="first").to(then, id="then"))
     return flow

@@ -305,7 +305,7 @@ def counted_by_second():
         t.ParseJSON(fields={"event_time": ("at", "iso"), "id": ("id", "int64")}, field="value"), id="parsed"
     )
     once = parsed.to(t.Deduplicate(by="id", ttl="1min"), id="once")
-    flow.sink("out", once, once.to(t.Window(size="2s"), id="counts"))
+    flow.sink("out", once, once.to(t.Window(frame="2s"), id="counts"))
     return flow
 
 

@@ -51,8 +51,8 @@ def flushed(source):
 
 def windows(source):
     """Time windows before a task with another key."""
-    pane = {"size": timedelta(seconds=3), "allowed_lateness": timedelta(seconds=4)}
-    window = t.Window(**pane, by=("device", "obs_type"), aggregates={"value": ("mean", "value")})
+    pane = {"frame": timedelta(seconds=3), "allowed_lateness": timedelta(seconds=4)}
+    window = t.Window(**pane, by=("device", "obs_type"), aggregates={"value": ("value", "mean")})
     means = source.to(window, id="means")
     return means, means.to(BY_TYPE, id="of-means")
 

@@ -71,7 +71,7 @@ def counting():
 
 
 def _count(by):
-    return t.Window(count=1_000_000, emit="update", by=(by,), aggregates={"n": ("count", None)})
+    return t.Window(frame=1_000_000, emit="each", by=(by,), aggregates={"n": "count"})
 
 
 @pytest.mark.parametrize("splits", [1, 3])

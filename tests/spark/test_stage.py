@@ -11,6 +11,7 @@ import pytest
 
 import riot_ops as ro
 from riot_ops import tasks as t
+from riot_ops import windows as w
 from riot_ops.core.buffering import Buffering
 from riot_ops.core.errors import StateError
 from riot_ops.core.ipc import encode
@@ -41,7 +42,7 @@ def counting():
 
 
 def _count(by):
-    return t.Window(count=1_000_000, emit="update", by=(by,), aggregates={"n": ("count", None)})
+    return t.Window(frame=1_000_000, emit="each", by=(by,), aggregates={"n": "count"})
 
 
 class Bucket:
@@ -210,7 +211,7 @@ def test_end_of_sources_is_part_of_chain():
     flow = ro.Dataflow("ending")
     both = ro.merge(flow.source("in", schema=SCHEMA), flow.source("other", schema=SCHEMA))
     flow.sink(
-        "out", both.to(t.Window(count=4, partial=True, by=("device",), aggregates={"n": ("count", None)}), id="n")
+        "out", both.to(t.Window(frame=w.Count(4, partial=True), by=("device",), aggregates={"n": "count"}), id="n")
     )
     bucket = Bucket(flow, ("in", "other"), "in@0+1@merged")
     assert bucket.give("a", "x", "y") == []
@@ -275,7 +276,7 @@ def test_time_moves_before_records_renumbered_in_the_stage(seed, monkeypatch):
     ways = [
         flow.source(name, schema=TIMED).to(t.KalmanFilter(by=("device",)), id=f"smooth_{name}") for name in ("a", "b")
     ]
-    window = t.Window(size="4s", by="device", aggregates={"n": ("count", None), "mean": ("mean", "value")})
+    window = t.Window(frame="4s", by="device", aggregates={"n": "count", "mean": ("value", "mean")})
     flow.sink("out", ro.merge(*ways).to(window, id="n"))
     log = [{"event_time": i * 1_000_000, "device": "x", "value": float(i)} for i in range(60)]
     given = {"a": log, "b": []}

@@ -37,7 +37,7 @@ def counting():
 TASKS = {
     "smooth": t.KalmanFilter(by=("device", "obs_type")),
     "average": t.MovingAverage(by=("device",), window=4),
-    "window": t.Window(by=("device",), size="10s", allowed_lateness="4s", aggregates={"mean": ("mean", "value")}),
+    "window": t.Window(by=("device",), frame="10s", allowed_lateness="4s", aggregates={"mean": ("value", "mean")}),
     "count": counting(),
     "join": t.AssembleMessage(schema=None, fields=("light", "dust", "none"), by=("device",)),
 }

@@ -12,6 +12,7 @@ import pytest
 
 import riot_ops as ro
 from riot_ops import tasks as t
+from riot_ops import windows as w
 from riot_ops.testing import exact
 from tests.random_flows import SCHEMA, assert_same, everything, random_input
 from tests.recovery import job
@@ -19,10 +20,10 @@ from tests.simulated_query import SimulatedQuery
 from tests.spark.test_frames import stream_of
 
 SECONDS = {
-    "value": ("sum", "value"),
-    "n": ("count", None),
-    "middle": ("quantile", "value", 0.5),
-    "top": ("top", "obs_type", 1),
+    "value": ("value", "sum"),
+    "n": "count",
+    "middle": ("value", "quantile", 0.5),
+    "top": ("obs_type", "top", 1),
 }
 
 
@@ -31,11 +32,11 @@ def dataflow():
     flow = ro.Dataflow("windows")
     rows = flow.source("in", schema=SCHEMA)
     short = rows.to(
-        t.Window(by=("device", "obs_type"), size="4s", every="2s", allowed_lateness="3s", aggregates=SECONDS),
+        t.Window(by=("device", "obs_type"), frame=w.Hopping("4s", "2s"), allowed_lateness="3s", aggregates=SECONDS),
         id="short",
     )
-    long = short.to(t.Window(by="obs_type", size="20s", aggregates={"value": ("mean", "value")}), id="long")
-    visits = rows.to(t.Window(by="device", gap="3s", max_ahead="60s", aggregates=SECONDS), id="visits")
+    long = short.to(t.Window(by="obs_type", frame="20s", aggregates={"value": ("value", "mean")}), id="long")
+    visits = rows.to(t.Window(by="device", frame=w.Session("3s"), max_ahead="60s", aggregates=SECONDS), id="visits")
     aging = rows.to(t.KalmanFilter(by="device", ttl="5s"), id="aging")
     flow.sink("out", short, long, long.to(t.KalmanFilter(), id="smooth"), visits, aging)
     return flow
@@ -68,7 +69,7 @@ def test_restart_continues_stream_time(spark, tmp_path):
 
 
 def minutes(**parameters):
-    return t.Window(by="device", size="4s", aggregates={"value": ("sum", "value"), "n": ("count", None)}, **parameters)
+    return t.Window(by="device", frame="4s", aggregates={"value": ("value", "sum"), "n": "count"}, **parameters)
 
 
 def plain(rows):

@@ -146,7 +146,7 @@ class Session:
 
         >>> from datetime import UTC, datetime
         >>> from riot_ops import tasks
-        >>> minutes = tasks.Window(size="1min", aggregates={"n": ("count", None)}).session()
+        >>> minutes = tasks.Window(frame="1min", aggregates={"n": "count"}).session()
         >>> minutes.push({"event_time": datetime(2024, 5, 1, 12, 0, 30, tzinfo=UTC)})
         []
         >>> due = minutes.advance(datetime(2024, 5, 1, 12, 1, tzinfo=UTC))

@@ -54,7 +54,7 @@ def check_config_is_identity(case: Case) -> None:
         "Secret": Secret,
         "inf": float("inf"),
         "nan": float("nan"),
-        type(task).__name__: type(task),
+        **{type(one).__name__: type(one) for one in (task, *(getattr(task, f.name) for f in fields(task)))},
     }
     code = repr(task)
     for name, function in _functions(task).items():  # a function has no repr that is code

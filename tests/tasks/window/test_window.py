@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from riot_ops import windows as w
 from riot_ops.core.clock import StepClock, common_resolution
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
@@ -28,17 +29,17 @@ from tests.reference import window as reference
 
 NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
 SECOND = 1_000_000
-NUMBERS = {name: (name, "value") for name in ("sum", "mean", "min", "max", "first", "last", "std")}
-ALL = {"n": ("count", None), "values": ("count", "value"), **NUMBERS}
+NUMBERS = {name: ("value", name) for name in ("sum", "mean", "min", "max", "first", "last", "std")}
+ALL = {"n": "count", "values": ("value", "count"), **NUMBERS}
 MORE = {
-    "unique": ("unique", "value"),
-    "above": ("matches", "value", ">", 1),
-    "low": ("share", "value", "<=", 1),
-    "bits": ("matches", "value", "&", 6),
-    "duration": ("duration", None),
-    "value_duration": ("duration", "value"),
-    "mean_gap": ("mean_gap", "value", -1),
-    "std_gap": ("std_gap", None),
+    "unique": ("value", "unique"),
+    "above": ("value", "matches", ">", 1),
+    "low": ("value", "share", "<=", 1),
+    "bits": ("value", "matches", "&", 6),
+    "duration": "duration",
+    "value_duration": ("value", "duration"),
+    "mean_gap": ("value", "mean_gap", -1),
+    "std_gap": "std_gap",
 }
 
 
@@ -62,11 +63,15 @@ def random_case(choose):
     offset = 0
     if choose.random() < 0.6:
         offset = choose.choice([0, 0, every // 2])
-        shared["offset"] = timedelta(seconds=offset)
-        task = Window(size=timedelta(seconds=every * panes), every=timedelta(seconds=every), **shared)
+        step = timedelta(seconds=every)
+        if panes == 1:
+            frame = w.Tumbling(step, timedelta(seconds=offset))
+        else:
+            frame = w.Hopping(panes * step, step, timedelta(seconds=offset))
+        task = Window(frame=frame, **shared)
         kind, size = "time", every * panes
     else:
-        task = Window(gap=timedelta(seconds=8 * every), **shared)
+        task = Window(frame=w.Session(timedelta(seconds=8 * every)), **shared)
         kind, size = "session", 8 * every
     grain = common_resolution([task.clock()])
     naive = reference.Windows(
@@ -162,7 +167,7 @@ def test_windows_equal_their_definition_for_any_split(seed):
 def test_updates_equal_their_definition_for_any_split(seed):
     choose = random.Random(seed)
     task, naive, grain, rows = random_case(choose)
-    task = replace(task, emit="update")
+    task = replace(task, emit="each")
     for number, records in groupby(rows, key=lambda row: row[0]):
         naive.message(number, list(records))
     whole, errors = results(task, grain, rows, choose, 0, with_time=False)
@@ -191,11 +196,11 @@ def spans(rows, *names):
 
 
 def window(**parameters):
-    return Window(**{"aggregates": {"n": ("count", None), "sum": ("sum", "value")}, **parameters}).session()
+    return Window(**{"aggregates": {"n": "count", "sum": ("value", "sum")}, **parameters}).session()
 
 
 def test_tumbling_windows_close_when_any_key_moves_time():
-    session = window(by="device", size="10s")
+    session = window(by="device", frame="10s")
     assert session.push_many([at(1, 1.0, device="a"), at(9, 2.0, device="b"), at(3, 4.0, device="a")]) == []
     closed = session.push(at(10, 8.0, device="b"))
     assert sorted((r["device"], *s) for r, s in zip(closed, spans(closed, "n", "sum"), strict=True)) == [
@@ -208,7 +213,7 @@ def test_tumbling_windows_close_when_any_key_moves_time():
 
 
 def test_hopping_windows_share_their_panes():
-    session = window(size="30s", every="10s")
+    session = window(frame=w.Hopping("30s", "10s"))
     assert spans(session.push_many([at(5, 1.0), at(15, 2.0)]), "sum") == [(-20, 10, 1.0)]
     assert spans(session.push(at(35, 4.0)), "sum") == [(-10, 20, 3.0), (0, 30, 3.0)]
     # 0..10 belongs to no open window any more; 15 only to the window that ends at 40
@@ -222,7 +227,7 @@ def test_windows_begin_at_their_offset():
     """Days from six to six, against pandas; hopping windows by hand."""
     seconds = [n * 7_919 % 400_000 for n in range(60)]
     rows = [at(second, float(second % 100), seq=n) for n, second in enumerate(sorted(seconds))]
-    found = window(size="1d", offset="6h")
+    found = window(frame=w.Tumbling("1d", offset="6h"))
     out = [*found.push_many(rows), *found.flush()]
     frame = pd.DataFrame({"time": [row["event_time"] for row in rows], "value": [row["value"] for row in rows]})
     wanted = frame.resample("1D", on="time", offset="6h")["value"].agg(["count", "sum"])
@@ -230,14 +235,14 @@ def test_windows_begin_at_their_offset():
         (start.to_pydatetime(), *values) for start, values in zip(wanted.index, wanted.values.tolist(), strict=True)
     ]
     assert all(row["window_start"].hour == 6 for row in out)
-    assert spans(window(size="20s", every="10s", offset="4s", emit="update").push(at(3, 1.0)), "n") == [
+    assert spans(window(frame=w.Hopping("20s", "10s", offset="4s"), emit="each").push(at(3, 1.0)), "n") == [
         (-16, 4, 1),
         (-6, 14, 1),
     ]
 
 
 def test_session_ends_a_gap_after_its_last_record():
-    session = window(gap="8s", allowed_lateness="4s")
+    session = window(frame=w.Session("8s"), allowed_lateness="4s")
     closed = session.push_many([at(0, 1.0), at(7, 2.0), at(15, 4.0), at(25, 8.0)])
     assert spans(closed, "sum") == [(0, 15, 3.0)]
     assert closed[0]["event_time"] == NOON + timedelta(seconds=15, microseconds=-1)
@@ -247,10 +252,10 @@ def test_session_ends_a_gap_after_its_last_record():
 
 
 def test_record_between_two_sessions_merges_them():
-    session = window(gap="8s", allowed_lateness="20s")
+    session = window(frame=w.Session("8s"), allowed_lateness="20s")
     session.push_many([at(0, 1.0), at(12, 2.0), at(6, 4.0)])
     assert spans(session.flush(), "n", "sum") == [(0, 20, 3, 7.0)]
-    apart = window(gap="8s", allowed_lateness="20s")
+    apart = window(frame=w.Session("8s"), allowed_lateness="20s")
     apart.push_many([at(0, 1.0), at(8, 2.0)])  # a whole gap later
     assert spans(apart.flush(), "sum") == [(0, 8, 1.0), (8, 16, 2.0)]
 
@@ -267,7 +272,7 @@ def test_record_between_two_sessions_merges_them():
 )
 @pytest.mark.parametrize("together", [False, True])
 def test_record_of_closed_session_is_late(rows, lateness, late, together):
-    session = window(by="key", gap="5s", allowed_lateness=lateness)
+    session = window(by="key", frame=w.Session("5s"), allowed_lateness=lateness)
     rows = [at(second, key=key) for second, key in rows]
     out = session.push_many(rows) if together else [row for one in rows for row in session.push(one)]
     found = sorted(spans([row for row in [*out, *session.flush()] if row["key"] == "a"]))
@@ -282,7 +287,7 @@ def test_record_of_closed_session_is_late(rows, lateness, late, together):
 def test_sessions_of_a_key_are_a_gap_apart(arrivals, lateness, cut):
     """For any arrivals, accepted records of a key share a session exactly if they are less than a gap apart."""
     gap = 8
-    task = {"by": "key", "gap": f"{gap}s", "allowed_lateness": f"{lateness}s"}
+    task = {"by": "key", "frame": w.Session(f"{gap}s"), "allowed_lateness": f"{lateness}s"}
     rows = [at(second, key=key, seq=n) for n, (second, key) in enumerate(arrivals)]
     session, out, late = window(**task), [], set()
     for i in range(0, len(rows), cut):
@@ -305,20 +310,20 @@ def test_sessions_of_a_key_are_a_gap_apart(arrivals, lateness, cut):
 
 
 def test_allowed_lateness_keeps_windows_open():
-    session = window(size="10s", allowed_lateness="5s")
+    session = window(frame="10s", allowed_lateness="5s")
     session.push(at(1, 1.0))
     assert session.push_many([at(14, 2.0), at(2, 4.0)]) == []
     assert spans(session.push(at(15, 8.0)), "sum") == [(0, 10, 5.0)]
 
 
 def test_clock_far_ahead_closes_no_window():
-    session = window(size="10s", max_ahead="20s")
+    session = window(frame="10s", max_ahead="20s")
     session.push_many([at(1, 1.0), at(2, 0.0)])
     assert session.push(at(10_000, 2.0)) == []
     assert session.errors[0]["reason"] == "from_the_future"
     assert session.push(at(2, 4.0)) == []
     assert spans(session.push(at(21, 8.0)), "sum") == [(0, 10, 5.0)]
-    believed = window(size="10s")
+    believed = window(frame="10s")
     believed.push_many([at(1, 1.0), at(2, 0.0)])
     assert spans(believed.push(at(10_000, 2.0)), "sum") == [(0, 10, 1.0)]
 
@@ -339,11 +344,11 @@ YEAR = 31_536_000
     ],
 )
 def test_stream_time_recovers_from_wrong_clocks(wrong, lost, cut):
-    session, out = window(size="1min", max_ahead="1h", by="key"), []
+    session, out = window(frame="1min", max_ahead="1h", by="key"), []
     rows = [at(second, 1.0, key="a") for second in [*wrong, *range(10, 2010, 10)]]
     for i in range(0, len(rows), cut):
         out += session.push_many(rows[i : i + cut])
-        data, errors, session = session.snapshot(), session.errors, window(size="1min", max_ahead="1h", by="key")
+        data, errors, session = session.snapshot(), session.errors, window(frame="1min", max_ahead="1h", by="key")
         session.restore(data)
         session.errors.extend(errors)
     out += session.flush()
@@ -355,7 +360,7 @@ def test_stream_time_recovers_from_wrong_clocks(wrong, lost, cut):
 
 
 def test_single_wrong_clocks_among_right_ones_move_nothing():
-    session = window(size="1min", max_ahead="1h")
+    session = window(frame="1min", max_ahead="1h")
     rows = [at(12 * YEAR if i % 3 == 2 else i, 1.0) for i in range(300)]
     out = [*session.push_many(rows), *session.flush()]
     assert spans(out, "n") == [(60 * i, 60 * i + 60, 40) for i in range(5)]
@@ -363,7 +368,7 @@ def test_single_wrong_clocks_among_right_ones_move_nothing():
 
 
 def test_windows_are_closed_before_stream_time_is_set_back():
-    session = window(size="10s", max_ahead="1h", by="key")
+    session = window(frame="10s", max_ahead="1h", by="key")
     rows = [at(second, 1.0, key="a", seq=n) for n, second in enumerate([86_400, 86_401, 86_402, 1, 2, 3, 4, 12])]
     out = session.push_many(rows)
     assert [(r["seq"], *s) for r, s in zip(out, spans(out, "n"), strict=True)] == [
@@ -374,7 +379,7 @@ def test_windows_are_closed_before_stream_time_is_set_back():
 
 
 def test_count_windows():
-    session = window(by="device", count=2)
+    session = window(by="device", frame=2)
     rows = [at(0, 1.0, device="a", seq=0), at(3, 2.0, device="b", seq=1), at(1, None, device="a", seq=2)]
     assert session.push_many(rows) == [
         {
@@ -388,21 +393,21 @@ def test_count_windows():
         }
     ]
     assert session.flush() == []
-    partial = window(by="device", count=2, partial=True)
+    partial = window(by="device", frame=w.Count(2, partial=True))
     partial.push_many(rows)
     assert [(r["device"], r["seq"], r["n"], r["sum"]) for r in partial.flush()] == [("b", 1, 1, 2.0)]
-    plain = window(count=2)
+    plain = window(frame=2)
     assert plain.push_many([{"value": 1.0}, {"value": 2.0}]) == [{"n": 2, "sum": 3.0}]
 
 
 def test_idle_key_restarts_its_count_after_its_ttl():
     rows = [at(0, 1.0, device="a"), at(100, 2.0, device="b"), at(101, 4.0, device="a")]
-    assert window(by="device", count=2, ttl="60s").push_many(rows) == []
-    assert [row["sum"] for row in window(by="device", count=2).push_many(rows)] == [5.0]
+    assert window(by="device", frame=2, ttl="60s").push_many(rows) == []
+    assert [row["sum"] for row in window(by="device", frame=2).push_many(rows)] == [5.0]
 
 
 def test_updates_emit_each_window_of_a_record():
-    tumbling = window(size="10s", emit="update")
+    tumbling = window(frame="10s", emit="each")
     out = tumbling.push_many([at(1, 1.0, seq=4), at(2, 2.0, seq=5), at(11, 4.0, seq=6)])
     assert [(r["seq"], r["ordinal"], *s) for r, s in zip(out, spans(out, "n", "sum"), strict=True)] == [
         (4, 0, 0, 10, 1, 1.0),
@@ -411,7 +416,7 @@ def test_updates_emit_each_window_of_a_record():
     ]
     assert out[0]["event_time"] == at(1)["event_time"]
     assert tumbling.flush() == []
-    hopping = window(size="20s", every="10s", emit="update")
+    hopping = window(frame=w.Hopping("20s", "10s"), emit="each")
     assert spans(hopping.push_many([at(1, 1.0), at(12, 2.0)]), "sum") == [
         (-10, 10, 1.0),
         (0, 20, 1.0),
@@ -419,18 +424,18 @@ def test_updates_emit_each_window_of_a_record():
         (10, 30, 2.0),
     ]
     assert spans(hopping.push(at(5, 4.0)), "sum") == [(0, 20, 7.0)]
-    sessions = window(gap="8s", allowed_lateness="9s", emit="update")
+    sessions = window(frame=w.Session("8s"), allowed_lateness="9s", emit="each")
     assert spans(sessions.push_many([at(0, 1.0), at(9, 2.0), at(4, 4.0)]), "sum") == [
         (0, 8, 1.0),
         (9, 17, 2.0),
         (0, 17, 7.0),
     ]
-    counts = window(count=2, emit="update")
+    counts = window(frame=2, emit="each")
     assert [r["sum"] for r in counts.push_many([at(0, 1.0), at(1, 2.0), at(2, 4.0)])] == [1.0, 3.0, 4.0]
 
 
 def test_aggregates_of_numbers():
-    session = Window(size="1min", aggregates=ALL).session()
+    session = Window(frame="1min", aggregates=ALL).session()
     session.push_many([at(5, 4.0), at(1, 1.0), at(9, None), at(9, float("nan")), at(9, 7.0), at(9, 2.0)])
     (row,) = session.flush()
     assert {name: row[name] for name in ALL} == {
@@ -440,7 +445,7 @@ def test_aggregates_of_numbers():
 
 
 def test_aggregates_of_times_relations_and_distinct_values():
-    session = Window(size="1min", every="30s", aggregates=MORE | {"n": ("count", None)}).session()
+    session = Window(frame=w.Hopping("1min", "30s"), aggregates=MORE | {"n": "count"}).session()
     rows = session.push_many([at(0, 1.0), at(2, 6.0), at(8, None), at(32, 8.0), at(35, 1.0)])
     first, both, last = [*rows, *session.flush()]
     assert {name: both[name] for name in MORE} == {
@@ -451,8 +456,8 @@ def test_aggregates_of_times_relations_and_distinct_values():
 
 
 def test_aggregates_of_a_single_record():
-    aggregates = {"std": ("std", "value", 0), "plain": ("std", "value"), "gap": ("std_gap", None, -2.0), **MORE}
-    session = Window(size="1min", aggregates=aggregates).session()
+    aggregates = {"std": ("value", "std", 0), "plain": ("value", "std"), "gap": (None, "std_gap", -2.0), **MORE}
+    session = Window(frame="1min", aggregates=aggregates).session()
     session.push(at(5, 4.0))
     (row,) = session.flush()
     assert {name: row[name] for name in aggregates} == {
@@ -478,14 +483,14 @@ def test_relations(relation, bound):
     }[relation]  # fmt: skip
     numbers = [v for v in values if v is not None and not math.isnan(v)]
     for some in (values, [None, *(int(v) for v in numbers if v != 1e300)]):
-        session = Window(size="1min", aggregates={"n": ("matches", "value", relation, bound)}).session()
+        session = Window(frame="1min", aggregates={"n": ("value", "matches", relation, bound)}).session()
         session.push_many(at(0, v) for v in some)
         assert session.flush()[0]["n"] == sum(holds(v) for v in some if v is not None and not math.isnan(v))
 
 
 def test_distinct_values_are_counted_exactly_of_text_and_across_panes():
     names = [f"v{i * i % 397}" for i in range(2000)] + [None, "", "ü"]
-    session = Window(size="1h", every="30min", by=("key",), aggregates={"n": ("unique", "name")}).session()
+    session = Window(frame=w.Hopping("1h", "30min"), by=("key",), aggregates={"n": ("name", "unique")}).session()
     times = [NOON + timedelta(seconds=i) for i in range(len(names))]
     keys = [i % 2 for i in range(len(names))]
     columns = {"event_time": pa.array(times, TIMESTAMP), "name": names, "key": keys}
@@ -497,13 +502,13 @@ def test_distinct_values_are_counted_exactly_of_text_and_across_panes():
 
 
 def test_count_windows_order_first_and_last_by_arrival():
-    session = Window(count=3, aggregates={"first": ("first", "value"), "last": ("last", "value")}).session()
+    session = Window(frame=3, aggregates={"first": ("value", "first"), "last": ("value", "last")}).session()
     (row,) = session.push_many([at(5, 4.0), at(1, 1.0), at(3, 2.0)])
     assert (row["first"], row["last"]) == (4.0, 2.0)
 
 
 def test_window_without_values_gives_nulls():
-    session = Window(size="1min", aggregates={**ALL, "median": ("quantile", "value", 0.5)}).session()
+    session = Window(frame="1min", aggregates={**ALL, "median": ("value", "quantile", 0.5)}).session()
     session.push(at(1))
     (row,) = session.flush()
     assert {name for name in ("n", "values") if row[name] is not None} == {"n", "values"}
@@ -515,7 +520,7 @@ def test_window_without_values_gives_nulls():
 def test_quantiles_keep_their_accuracy(q, accuracy):
     rng = np.random.default_rng(3)
     values = np.concatenate([rng.lognormal(0, 3, 3000), -rng.lognormal(0, 2, 1000), [0.0, 1e-9]])
-    session = Window(size="1h", every="20min", aggregates={"q": ("quantile", "value", q, accuracy)}).session()
+    session = Window(frame=w.Hopping("1h", "20min"), aggregates={"q": ("value", "quantile", q, accuracy)}).session()
     times = [NOON + timedelta(seconds=float(s)) for s in rng.integers(0, 1200, values.size)]
     session.push_batch(pa.RecordBatch.from_pydict({"event_time": pa.array(times, TIMESTAMP), "value": values}))
     exact = np.sort(values)[int(q * (values.size - 1))]
@@ -530,7 +535,7 @@ def test_distinct_counts_equal_the_sketch():
     for precision in (6, 12):
         sketch = HyperLogLog(precision)
         sketch.add(values)
-        session = Window(size="1min", aggregates={"kinds": ("distinct", "name", precision)}).session()
+        session = Window(frame="1min", aggregates={"kinds": ("name", "distinct", precision)}).session()
         session.push_many(at(i % 60, name=value) for i, value in enumerate(values[:50]))
         session.push_batch(
             pa.RecordBatch.from_pydict(
@@ -542,11 +547,11 @@ def test_distinct_counts_equal_the_sketch():
 
 def test_most_frequent_values():
     names = ["x", "y", "x", "z", "y", "x", None, "ü"]
-    session = Window(size="1h", every="30min", aggregates={"top": ("top", "name", 2)}).session()
+    session = Window(frame=w.Hopping("1h", "30min"), aggregates={"top": ("name", "top", 2)}).session()
     session.push_many(at(i, name=name) for i, name in enumerate(names))
     best = Counter(n for n in names if n).most_common(2)
     assert [[(p["value"], p["count"]) for p in row["top"]] for row in session.flush()] == [best, best]
-    numbers = Window(size="1h", aggregates={"top": ("top", "value", 1)}).session()
+    numbers = Window(frame="1h", aggregates={"top": ("value", "top", 1)}).session()
     numbers.push_many([at(0, 2.0), at(1, 5.0), at(2, 5.0)])
     assert numbers.flush()[0]["top"] == [{"value": 5.0, "count": 2}]
 
@@ -565,23 +570,23 @@ def test_custom_aggregate():
         return math.exp(cell[0] / cell[1]) if cell[1] else math.nan
 
     geometric = Aggregate("geometric", (0.0, 0.0), add, merge, result)
-    session = Window(size="20s", every="10s", aggregates={"g": (geometric, "value")}).session()
+    session = Window(frame=w.Hopping("20s", "10s"), aggregates={"g": ("value", geometric)}).session()
     session.push(at(1, None))
     assert [row["g"] for row in session.flush()] == [None, None]
-    session = Window(size="20s", every="10s", aggregates={"g": (geometric, "value")}).session()
+    session = Window(frame=w.Hopping("20s", "10s"), aggregates={"g": ("value", geometric)}).session()
     assert [row["g"] for row in session.push_many([at(1, 2.0), at(11, 8.0)])] == pytest.approx([2.0])
     assert [row["g"] for row in session.flush()] == pytest.approx([4.0, 8.0])
 
 
 def test_bad_records_change_nothing():
-    session = window(size="10s")
+    session = window(frame="10s")
     session.push_many([at(1, 1.0), {"event_time": None, "value": 1.0}, at(2, math.inf)])
     assert [e["reason"] for e in session.errors] == ["no_event_time", "not_finite"]
     assert spans(session.flush(), "n") == [(0, 10, 1)]
 
 
 def test_keys_without_open_windows_are_dropped():
-    state = KeyedState(Window(by="device", size="10s"))
+    state = KeyedState(Window(by="device", frame="10s"))
     dead = DeadLetters("window")
     for start in range(0, 200, 10):
         rows = [at(start, 1.0, device=f"{start}-{i}") for i in range(1000)]
@@ -590,7 +595,7 @@ def test_keys_without_open_windows_are_dropped():
 
 
 def test_large_jump_of_time_costs_no_more():
-    session = window(size="1s", every="1s", by="device")
+    session = window(frame=w.Hopping("1s", "1s"), by="device")
     session.push(at(0, 1.0, device="a"))
     assert len(session.push(at(400 * 86_400, 1.0, device="a"))) == 1
 
@@ -598,53 +603,52 @@ def test_large_jump_of_time_costs_no_more():
 @pytest.mark.parametrize(
     ("parameters", "text"),
     [
-        ({}, "one of size, gap and count, got none"),
-        ({"size": "1s", "count": 3}, "got size and count"),
-        ({"size": timedelta(0)}, "size must be longer than 0"),
-        ({"gap": "1s", "every": "1s"}, "every = .* needs size"),
-        ({"size": "10s", "every": "3s"}, "multiple of every"),
-        ({"size": "1s", "allowed_lateness": timedelta(-1)}, "allowed_lateness must not be negative"),
-        ({"count": 3, "allowed_lateness": "1s"}, "allowed_lateness = .* not for count windows"),
-        ({"count": 3, "max_ahead": "1s"}, "max_ahead = .* not for count windows"),
-        ({"count": 0}, "count = 0"),
-        ({"size": "10s", "offset": "10s"}, "offset must be at least 0 and less than every"),
-        ({"size": "10s", "offset": timedelta(-1)}, "offset must be at least 0"),
-        ({"gap": "10s", "offset": "1s"}, "offset must be .* for windows with size"),
-        ({"size": "1s", "partial": True}, "partial is for count windows"),
-        ({"size": "1s", "ttl": "1h"}, "ttl = .* is for count windows"),
-        ({"size": "365d", "every": "1s"}, "the maximum is 100,000"),
-        ({"size": "1s", "emit": "first"}, "emit"),
-        ({"size": "1s", "aggregates": {}}, "aggregates must be a dict"),
-        ({"size": "1s", "aggregates": {"x": "mean"}}, "must be .function, field"),
-        ({"size": "1s", "aggregates": {"x": ("meen", "value")}}, "mean"),
-        ({"size": "1s", "aggregates": {"x": ("mean", None)}}, "needs the name of a field"),
-        ({"size": "1s", "aggregates": {"x": ("mean", "value", 3)}}, "takes 0 options"),
-        ({"size": "1s", "aggregates": {"x": ("quantile", "value")}}, "from 0 to 1"),
-        ({"size": "1s", "aggregates": {"x": ("quantile", "value", 0.5, 2.0)}}, "accuracy"),
-        ({"size": "1s", "aggregates": {"x": ("distinct", "value", 40)}}, "precision"),
-        ({"size": "1s", "aggregates": {"x": ("top", "value")}}, "top needs a number"),
+        ({}, "frame must be a duration .* windows.Session.*, got None"),
+        ({"frame": 0.5}, "frame must be .*got 0.5"),
+        ({"frame": timedelta(0)}, "size must be longer than 0"),
+        ({"frame": {"kind": "sesion", "gap": "1s"}}, 'did you mean "session"'),
+        ({"frame": {"kind": "session"}}, "session.*gap"),
+        ({"frame": "1s", "allowed_lateness": timedelta(-1)}, "allowed_lateness must not be negative"),
+        ({"frame": 3, "allowed_lateness": "1s"}, "allowed_lateness = .* not for count windows"),
+        ({"frame": 3, "max_ahead": "1s"}, "max_ahead = .* not for count windows"),
+        ({"frame": 0}, "Count: size = 0"),
+        ({"frame": "1s", "ttl": "1h"}, "ttl = .* is not for windows of time"),
+        ({"frame": w.Hopping("365d", "1s")}, "the maximum is 100,000"),
+        ({"frame": "1s", "emit": "update"}, "emit = 'update': must be 'final' or 'each'"),
+        ({"frame": "1s", "aggregates": {}}, "aggregates must be a dict"),
+        ({"frame": "1s", "aggregates": {"x": "coumt"}}, 'must be .field, function.*did you mean "count"'),
+        ({"frame": "1s", "aggregates": {"x": ("value", "meen")}}, 'did you mean "mean"'),
+        ({"frame": "1s", "aggregates": {"x": "mean"}}, "mean needs a field, as in .'value', 'mean'.*got None"),
+        ({"frame": "1s", "aggregates": {"x": ("mean", "value")}}, "before the function: write .'value', 'mean'."),
+        ({"frame": "1s", "aggregates": {"x": ("count", None)}}, "before the function: write 'count', got"),
+        ({"frame": "1s", "aggregates": {"x": ("std_gap", None, 0)}}, "write .None, 'std_gap', 0."),
+        ({"frame": "1s", "aggregates": {"x": ("value", "mean", 3)}}, "takes 0 options"),
+        ({"frame": "1s", "aggregates": {"x": ("value", "quantile")}}, "from 0 to 1"),
+        ({"frame": "1s", "aggregates": {"x": ("value", "quantile", 0.5, 2.0)}}, "accuracy"),
+        ({"frame": "1s", "aggregates": {"x": ("value", "distinct", 40)}}, "precision"),
+        ({"frame": "1s", "aggregates": {"x": ("value", "top")}}, "top needs a number"),
         (
-            {"size": "1s", "aggregates": {"x": ("std", "value", "0")}},
+            {"frame": "1s", "aggregates": {"x": ("value", "std", "0")}},
             "the replacement for a missing result must be a number",
         ),
         (
-            {"size": "1s", "aggregates": {"x": ("mean_gap", None, True)}},
+            {"frame": "1s", "aggregates": {"x": (None, "mean_gap", True)}},
             "the replacement for a missing result must be a number",
         ),
         (
-            {"size": "1s", "aggregates": {"x": ("std_gap", None, math.nan)}},
+            {"frame": "1s", "aggregates": {"x": (None, "std_gap", math.nan)}},
             "the replacement for a missing result must be a number",
         ),
-        ({"count": 3, "aggregates": {"x": ("duration", None)}}, "'x' measures event times"),
-        ({"count": 3, "aggregates": {"x": ("std_gap", "value")}}, "'x' measures event times"),
-        ({"size": "1s", "aggregates": {"x": ("matches", "value", "=", 3)}}, "relation must be one of == < <="),
-        ({"size": "1s", "aggregates": {"x": ("share", "value")}}, "relation must be one of"),
-        ({"size": "1s", "aggregates": {"x": ("share", "value", "==", "a")}}, "compared with a number, got 'a'"),
-        ({"size": "1s", "aggregates": {"x": ("share", "value", "&", 1.5)}}, "bits must be a positive integer"),
-        ({"size": "1s", "aggregates": {"x": ("matches", "value", "&", 0)}}, "bits must be a positive integer"),
-        ({"size": "1s", "aggregates": {"x": ("matches", None, "==", 0)}}, "needs the name of a field"),
-        ({"size": "1s", "aggregates": {"window_end": ("mean", "value")}}, "cannot be the name"),
-        ({"size": "1s", "by": "device", "aggregates": {"device": ("mean", "value")}}, "cannot be the name"),
+        ({"frame": 3, "aggregates": {"x": "duration"}}, "'x' measures event times"),
+        ({"frame": 3, "aggregates": {"x": ("value", "std_gap")}}, "'x' measures event times"),
+        ({"frame": "1s", "aggregates": {"x": ("value", "matches", "=", 3)}}, "relation must be one of == < <="),
+        ({"frame": "1s", "aggregates": {"x": ("value", "share")}}, "relation must be one of"),
+        ({"frame": "1s", "aggregates": {"x": ("value", "share", "==", "a")}}, "compared with a number, got 'a'"),
+        ({"frame": "1s", "aggregates": {"x": ("value", "share", "&", 1.5)}}, "bits must be a positive integer"),
+        ({"frame": "1s", "aggregates": {"x": ("value", "matches", "&", 0)}}, "bits must be a positive integer"),
+        ({"frame": "1s", "aggregates": {"x": (None, "matches", "==", 0)}}, "matches needs a field"),
+        ({"frame": "1s", "aggregates": {"window_end": ("value", "mean")}}, "cannot be the name"),
+        ({"frame": "1s", "by": "device", "aggregates": {"device": ("value", "mean")}}, "cannot be the name"),
     ],
 )
 def test_wrong_parameters_are_refused(parameters, text):
@@ -664,11 +668,11 @@ def test_wrong_custom_aggregate_is_refused():
 def test_time_window_needs_timestamps():
     schema = pa.schema({"value": pa.float64(), "event_time": pa.string()})
     with pytest.raises(ConfigError, match="needs a timestamp"):
-        Window(size="1s").output_schema(schema)
+        Window(frame="1s").output_schema(schema)
     with pytest.raises(ConfigError, match="reads the field 'event_time'"):
-        Window(size="1s").output_schema(pa.schema({"value": pa.float64()}))
+        Window(frame="1s").output_schema(pa.schema({"value": pa.float64()}))
 
 
 def test_descriptor_gives_the_same_task():
-    task = Window(size="1min", every="10s", aggregates={"m": ("mean", "value"), "t": ("top", "name", 3)})
+    task = Window(frame=w.Hopping("1min", "10s"), aggregates={"m": ("value", "mean"), "t": ("name", "top", 3)})
     assert Window.from_dict(task.to_dict()) == task

@@ -24,6 +24,7 @@ from riot_bench.harness.micro_batches import durations, timed_query
 from riot_bench.harness.session import spark_session
 from riot_bench.harness.timing import median, median_seconds
 from riot_ops import tasks as t
+from riot_ops import windows as w
 from riot_ops.core.schema import TIMESTAMP
 
 __all__ = ["SCHEMA", "WINDOWS", "measures", "readings", "window_flow"]
@@ -39,12 +40,12 @@ SCHEMA = pa.schema(
 )
 KEYS = 1000
 MINUTE = timedelta(minutes=1)
-MEANS = {"mean": ("mean", "value"), "n": ("count", None)}
+MEANS = {"mean": ("value", "mean"), "n": "count"}
 #: Windows that are measured in process, and their target in rows per second.
 WINDOWS: dict[str, tuple[t.Window, float]] = {
-    "tumbling": (t.Window(by=("device",), size=MINUTE, aggregates=MEANS), 10e6),
-    "hopping": (t.Window(by=("device",), size=MINUTE, every=MINUTE / 6, aggregates=MEANS), 3e6),
-    "session": (t.Window(by=("device",), gap=timedelta(seconds=5), aggregates=MEANS), 5e6),
+    "tumbling": (t.Window(by=("device",), frame=MINUTE, aggregates=MEANS), 10e6),
+    "hopping": (t.Window(by=("device",), frame=w.Hopping(MINUTE, MINUTE / 6), aggregates=MEANS), 3e6),
+    "session": (t.Window(by=("device",), frame=w.Session(timedelta(seconds=5)), aggregates=MEANS), 5e6),
 }
 
 
@@ -90,7 +91,8 @@ def measures(quick: bool = False) -> Iterator[Measure]:
 
 
 def _frame_name(task: t.Window) -> str:
-    return "session" if task.gap is not None else "minute" + (" each ten seconds" if task.every is not None else "")
+    frame = task.frame
+    return "session" if isinstance(frame, w.Session) else "minute" + " each ten seconds" * isinstance(frame, w.Hopping)
 
 
 # -- on Spark --------------------------------------------------------------------------------------

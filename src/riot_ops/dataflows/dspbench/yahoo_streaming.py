@@ -62,7 +62,7 @@ def yahoo_streaming(
         join = t.LookupJoin(field="ad_id", table=campaigns(), columns=("campaign_id",))
     else:
         join = t.LookupJoin(field="ad_id", table=ads, columns=("campaign_id",))
-    counted = t.Window(by=("campaign_id",), size=as_timedelta(window), allowed_lateness=as_timedelta(allowed_lateness))
+    counted = t.Window(by=("campaign_id",), frame=as_timedelta(window), allowed_lateness=as_timedelta(allowed_lateness))
     viewed = views.to(join, id="join") >> t.Project(fields=("campaign_id",))
     return flow.sink("campaigns_sink", viewed.partition_by("campaign_id").to(counted, id="campaigns"))
 

@@ -29,22 +29,22 @@ KEY = ("src", "dst")
 
 #: Aggregates of a window of packets that describe a flow; rates are derived from them afterwards.
 FLOW_AGGREGATES: dict[str, Any] = {
-    "packets": ("count", None),
-    "bytes": ("sum", "length"),
-    "length_mean": ("mean", "length"),
-    "length_std": ("std", "length", 0.0),
-    "length_min": ("min", "length"),
-    "length_max": ("max", "length"),
-    "gap_mean": ("mean_gap", None, 0.0),
-    "gap_std": ("std_gap", None, 0.0),
-    "duration": ("duration", None),
-    "source_ports": ("unique", "sport"),
-    "target_ports": ("unique", "dport"),
-    **{f"{name}_share": ("share", "proto", "==", number) for name, number in (("tcp", TCP), ("udp", UDP))},
-    "icmp_share": ("share", "proto", "==", ICMP),
-    **{name: ("matches", "flags", "&", bit) for name, bit in FLAGS.items()},
-    "ttl_mean": ("mean", "ttl"),
-    "small_share": ("share", "length", "<", SMALL),
+    "packets": "count",
+    "bytes": ("length", "sum"),
+    "length_mean": ("length", "mean"),
+    "length_std": ("length", "std", 0.0),
+    "length_min": ("length", "min"),
+    "length_max": ("length", "max"),
+    "gap_mean": (None, "mean_gap", 0.0),
+    "gap_std": (None, "std_gap", 0.0),
+    "duration": "duration",
+    "source_ports": ("sport", "unique"),
+    "target_ports": ("dport", "unique"),
+    **{f"{name}_share": ("proto", "share", "==", number) for name, number in (("tcp", TCP), ("udp", UDP))},
+    "icmp_share": ("proto", "share", "==", ICMP),
+    **{name: ("flags", "matches", "&", bit) for name, bit in FLAGS.items()},
+    "ttl_mean": ("ttl", "mean"),
+    "small_share": ("length", "share", "<", SMALL),
 }
 
 
@@ -128,11 +128,11 @@ def _from_packets(flow: Dataflow, labels: bool, size: str, allowed_lateness: str
     """Build the steps that aggregate packets to flows."""
     fields: dict[str, Any] = {"event_time": (0, "us"), "src": (1, "string"), "dst": (2, "string")}
     fields |= {name: (cell, "int64") for name, cell in PACKET_FIELDS.items()}
-    aggregates = FLOW_AGGREGATES | ({"label": ("max", "label")} if labels else {})
+    aggregates = FLOW_AGGREGATES | ({"label": ("label", "max")} if labels else {})
     length: Any = size  # tasks read durations from text
     lag: Any = allowed_lateness
     window, ordered = (
-        t.Window(by=KEY, aggregates=aggregates, size=length),
+        t.Window(by=KEY, aggregates=aggregates, frame=length),
         t.SortByEventTime(by=KEY, allowed_lateness=lag),
     )
     valid = t.RangeFilter(by=None, bounds=PACKET_BOUNDS, on_fail="reject")

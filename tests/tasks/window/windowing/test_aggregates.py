@@ -12,6 +12,7 @@ import pytest
 
 import riot_ops as ro
 from riot_ops import tasks as t
+from riot_ops import windows as w
 from riot_ops.core.errors import ConfigError
 from tests.simulated_query import SimulatedQuery
 
@@ -19,8 +20,8 @@ NOON_US = 1_714_564_800_000_000
 TIME = pa.timestamp("us", "UTC")
 #: Extended unique identifiers of devices, which differ in the last byte.
 IDS = [0x70B3D57ED0046F00 + i for i in range(20)]
-VALUES = {name: (name, "v") for name in ("min", "max", "first", "last")}
-COUNTS = {"unique": ("unique", "v"), "distinct": ("distinct", "v", 14)}
+VALUES = {name: ("v", name) for name in ("min", "max", "first", "last")}
+COUNTS = {"unique": ("v", "unique"), "distinct": ("v", "distinct", 14)}
 NUMBERS = [
     (pa.int64(), [*IDS, 2**63 - 1, -(2**63), 2**53, 2**53 + 1, IDS[3], IDS[3]]),
     (pa.uint64(), [2**63 + 1, 2**63, 2**64 - 1, 2**64 - 2, 2**53 + 1, 2**63 + 1]),
@@ -65,11 +66,11 @@ def of(numbers):
 
 
 FRAMES = [
-    {"size": "1min"},
-    {"size": "2min", "every": "1min"},
-    {"gap": "1min"},
-    {"count": 100, "partial": True},
-    {"size": "1min", "emit": "update"},
+    {"frame": "1min"},
+    {"frame": w.Hopping("2min", "1min")},
+    {"frame": w.Session("1min")},
+    {"frame": w.Count(100, partial=True)},
+    {"frame": "1min", "emit": "each"},
 ]
 
 
@@ -87,8 +88,8 @@ def test_values_keep_type_and_digits(dtype, numbers, frame):
 @pytest.mark.parametrize("max_records", [1, 2, 7])
 @pytest.mark.parametrize(("dtype", "numbers"), [*NUMBERS[:2], TIMES[0]], ids=lambda one: str(one)[:16])
 def test_micro_batches_keep_digits(dtype, numbers, max_records):
-    aggregates = VALUES | COUNTS | ({} if dtype in [d for d, _ in TIMES] else {"sum": ("sum", "v")})
-    flow = dataflow(dtype, size="1min", aggregates=aggregates)
+    aggregates = VALUES | COUNTS | ({} if dtype in [d for d, _ in TIMES] else {"sum": ("v", "sum")})
+    flow = dataflow(dtype, frame="1min", aggregates=aggregates)
     table = records(column_of(dtype, numbers))
     out = SimulatedQuery(flow, table, random.Random(max_records), max_records=max_records)["w"]
     assert out.schema.field("max").type == dtype
@@ -101,9 +102,9 @@ def test_sums_of_integers_are_exact_or_null(dtype, numbers):
     for n in range(1, len(numbers) + 1):
         total = sum(numbers[:n])
         low, high = (0, 2**64) if dtype == pa.uint64() else (-(2**63), 2**63)
-        out = dataflow(dtype, size="1min", every="20s", aggregates={"sum": ("sum", "v"), "mean": ("mean", "v")}).run(
-            records(column_of(dtype, numbers[:n]), lambda i: NOON_US + 40_000_000 * (i % 2))
-        )["w"]
+        out = dataflow(
+            dtype, frame=w.Hopping("1min", "20s"), aggregates={"sum": ("v", "sum"), "mean": ("v", "mean")}
+        ).run(records(column_of(dtype, numbers[:n]), lambda i: NOON_US + 40_000_000 * (i % 2)))["w"]
         whole = [row for row in out.to_pylist() if row["window_start"] == datetime(2024, 5, 1, 12, tzinfo=UTC)]
         assert whole[0]["sum"] == (total if low <= total < high else None)
         assert out.schema.field("sum").type == (pa.uint64() if dtype == pa.uint64() else pa.int64())
@@ -123,10 +124,10 @@ def test_relations_compare_exactly(dtype, numbers, bound):
     }
     if isinstance(bound, int) and 0 < bound < 2**64:
         wanted["&"] = [x & bound != 0 for x in numbers]
-    aggregates = {f"n{i}": ("matches", "v", relation, bound) for i, relation in enumerate(wanted)}
-    aggregates |= {f"s{i}": ("share", "v", relation, bound) for i, relation in enumerate(wanted)}
+    aggregates = {f"n{i}": ("v", "matches", relation, bound) for i, relation in enumerate(wanted)}
+    aggregates |= {f"s{i}": ("v", "share", relation, bound) for i, relation in enumerate(wanted)}
     (row,) = (
-        dataflow(dtype, size="1min", aggregates=aggregates).run(records(column_of(dtype, numbers)))["w"].to_pylist()
+        dataflow(dtype, frame="1min", aggregates=aggregates).run(records(column_of(dtype, numbers)))["w"].to_pylist()
     )
     for i, hits in enumerate(wanted.values()):
         assert (row[f"n{i}"], row[f"s{i}"]) == (sum(hits), sum(hits) / len(hits))
@@ -134,7 +135,7 @@ def test_relations_compare_exactly(dtype, numbers, bound):
 
 def test_bits_of_fractions_and_negative_numbers():
     (row,) = (
-        dataflow(pa.float64(), size="1min", aggregates={"n": ("matches", "v", "&", 2)})
+        dataflow(pa.float64(), frame="1min", aggregates={"n": ("v", "matches", "&", 2)})
         .run(records(pa.array([2.9, -2.5, 4.0, None, float("nan"), 2.0**64 + 2.0**13, -1.0])))["w"]
         .to_pylist()
     )
@@ -143,7 +144,7 @@ def test_bits_of_fractions_and_negative_numbers():
 
 def test_top_counts_integers_of_any_size():
     (row,) = (
-        dataflow(pa.uint64(), size="1min", aggregates={"top": ("top", "v", 2)})
+        dataflow(pa.uint64(), frame="1min", aggregates={"top": ("v", "top", 2)})
         .run(records(pa.array([2**64 - 1, 2**64 - 2, 2**64 - 1], pa.uint64())))["w"]
         .to_pylist()
     )
@@ -154,7 +155,7 @@ def test_distinct_decimals_count_by_value():
     column = pa.array([Decimal("1.10"), Decimal("1.11"), Decimal("1.10"), None], pa.decimal128(38, 2))
     big = pa.array([Decimal(10**37 + i) for i in range(4)], pa.decimal128(38, 0))
     for values, n in ((column, 2), (big, 4)):
-        (row,) = dataflow(values.type, size="1min", aggregates=COUNTS).run(records(values))["w"].to_pylist()
+        (row,) = dataflow(values.type, frame="1min", aggregates=COUNTS).run(records(values))["w"].to_pylist()
         assert (row["unique"], row["distinct"]) == (n, n)
 
 
@@ -163,7 +164,7 @@ def test_decimals_are_refused_by_field_and_type(function):
     options = {"matches": (">", 1), "share": (">", 1), "top": (1,)}.get(function, ())
     for dtype in (pa.decimal128(38, 2), pa.decimal256(60, 0)):
         with pytest.raises(ConfigError, match=r"'v'.*decimal"):
-            dataflow(dtype, size="1min", aggregates={"x": (function, "v", *options)}).run([])
+            dataflow(dtype, frame="1min", aggregates={"x": ("v", function, *options)}).run([])
 
 
 @pytest.mark.parametrize("function", ["sum", "mean", "std", "matches", "share", "quantile"])
@@ -171,20 +172,20 @@ def test_decimals_are_refused_by_field_and_type(function):
 def test_times_and_texts_are_refused_as_numbers(function, dtype):
     options = {"matches": (">", 1), "share": (">", 1), "quantile": (0.5,)}.get(function, ())
     with pytest.raises(ConfigError, match=rf"'v'.*{str(dtype).split('[')[0]}"):
-        dataflow(dtype, size="1min", aggregates={"x": (function, "v", *options)}).run([])
+        dataflow(dtype, frame="1min", aggregates={"x": ("v", function, *options)}).run([])
 
 
 def test_field_with_two_aggregates_meets_the_requirements_of_both():
-    both = {"mean": ("mean", "v"), "max": ("max", "v")}
+    both = {"mean": ("v", "mean"), "max": ("v", "max")}
     for dtype in (pa.decimal128(10, 2), pa.timestamp("us")):
         with pytest.raises(ConfigError, match="'v'"):
-            dataflow(dtype, size="1min", aggregates=both).run([])
-    dataflow(pa.decimal128(10, 2), size="1min", aggregates={"mean": ("mean", "v"), "n": ("count", "v")}).run([])
+            dataflow(dtype, frame="1min", aggregates=both).run([])
+    dataflow(pa.decimal128(10, 2), frame="1min", aggregates={"mean": ("v", "mean"), "n": ("v", "count")}).run([])
 
 
 def test_session_keeps_the_type_of_its_values():
     def pushed(*values):
-        session = t.Window(size="1min", aggregates={"max": ("max", "v"), "first": ("first", "v")}).session()
+        session = t.Window(frame="1min", aggregates={"max": ("v", "max"), "first": ("v", "first")}).session()
         for value in values:
             session.push({"event_time": datetime(2024, 5, 1, 12, tzinfo=UTC), "v": value})
         (row,) = session.flush()
@@ -206,9 +207,9 @@ def test_spark_keeps_digits(spark, tmp_path):
     table = table.append_column("id", column_of(signed, ids[:n])).append_column("t", column_of(ns, (times * n)[:n]))
     flow = ro.Dataflow("f")
     rows = flow.source("r", schema=table.schema)
-    aggregates = {f"{name}_{field}": (name, field) for name in (*VALUES, "unique") for field in ("v", "id", "t")}
-    aggregates["sum"] = ("sum", "id")
-    flow.sink("o", rows.to(t.Window(size="1min", aggregates=aggregates), id="w"))
+    aggregates = {f"{name}_{field}": (field, name) for name in (*VALUES, "unique") for field in ("v", "id", "t")}
+    aggregates["sum"] = ("id", "sum")
+    flow.sink("o", rows.to(t.Window(frame="1min", aggregates=aggregates), id="w"))
     query = flow.start(spark, table, out=tmp_path / "out", checkpoint=tmp_path / "c", max_records=2)
     query.wait(timeout_s=240)
     wanted = flow.run(table)["w"].select(list(aggregates))
@@ -232,7 +233,7 @@ def test_dataframe_has_lossless_types(spark):
     flow = ro.Dataflow("f")
     declared = {"u": pa.uint64(), "t": pa.timestamp("ns", "UTC"), "s": seconds, "id": pa.int64()}
     rows = flow.source("r", schema=pa.schema([("event_time", TIME), *declared.items()]))
-    flow.sink("o", rows.to(t.Window(size="1min", aggregates={name: ("max", name) for name in declared}), id="w"))
+    flow.sink("o", rows.to(t.Window(frame="1min", aggregates={name: (name, "max") for name in declared}), id="w"))
     out = flow.frames(spark.createDataFrame(table))["w"].select(list(declared)).toArrow()
     assert [str(kind) for kind in out.schema.types] == [
         "decimal128(20, 0)",

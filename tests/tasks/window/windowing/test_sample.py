@@ -13,12 +13,13 @@ from hypothesis import strategies as st
 
 import riot_ops as ro
 from riot_ops import tasks as t
+from riot_ops import windows as w
 from riot_ops.tasks.window.windowing.sample import MAX_VALUES, Sample, quantiles
 from tests.simulated_query import SimulatedQuery
 
 TIME = pa.timestamp("us", "UTC")
 QS = (0, 0.1, 0.25, 1 / 3, 0.5, 0.75, 0.9, 0.95, 0.99, 1)
-AGGREGATES = {f"q{i}": ("quantile", "value", q) for i, q in enumerate(QS)}
+AGGREGATES = {f"q{i}": ("value", "quantile", q) for i, q in enumerate(QS)}
 ROOM = pa.schema([("event_time", TIME), ("key", pa.int64()), ("value", pa.float64())])
 
 
@@ -69,7 +70,7 @@ def assert_equal(got, wanted):
 
 def test_small_windows_by_hand():
     def median_and_95(values):
-        session = t.Window(count=len(values), aggregates={"m": ("quantile", "v", 0.5), "p": ("quantile", "v", 0.95)})
+        session = t.Window(frame=len(values), aggregates={"m": ("v", "quantile", 0.5), "p": ("v", "quantile", 0.95)})
         (row,) = session.session().push_many({"v": v} for v in values)
         return row["m"], row["p"]
 
@@ -101,29 +102,28 @@ def test_samples_of_any_size_equal_numpy():
         assert quantiles([None, *samples], q).tolist()[1:] == [np.quantile(part, q) for part in parts]
 
 
-@pytest.mark.parametrize("frame", [{"size": "1min"}, {"size": "2min", "every": "30s"}], ids=str)
+@pytest.mark.parametrize(("frame", "size", "every"), [("1min", 60, 60), (w.Hopping("2min", "30s"), 120, 30)])
 @pytest.mark.parametrize("n", [5, 60, 2_000])
-def test_windows_equal_pandas(n, frame):
+def test_windows_equal_pandas(n, frame, size, every):
     table = readings(n, n)
-    wanted = by_pandas(table, 60 if len(frame) == 1 else 120, 60 if len(frame) == 1 else 30)
-    assert_equal(found(dataflow(**frame).run(table)["w"]), wanted)
+    assert_equal(found(dataflow(frame=frame).run(table)["w"]), by_pandas(table, size, every))
 
 
 @pytest.mark.parametrize("max_records", [1, 9, 40])
 def test_micro_batches_give_the_same_quantiles(max_records):
-    flow, table = dataflow(size="1min", every="20s"), readings(1, 120)
+    flow, table = dataflow(frame=w.Hopping("1min", "20s")), readings(1, 120)
     out = SimulatedQuery(flow, table, random.Random(2), max_records=max_records)["w"]
     assert found(out) == found(flow.run(table)["w"])
 
 
-@pytest.mark.parametrize("emit", ["final", "update"])
+@pytest.mark.parametrize("emit", ["final", "each"])
 def test_count_and_session_windows_equal_pandas(emit):
     values = readings(3, 40, keys=1)["value"].to_pylist()
-    windows = t.Window(count=40, emit=emit, aggregates={"m": ("quantile", "value", 0.3)}).session()
+    windows = t.Window(frame=40, emit=emit, aggregates={"m": ("value", "quantile", 0.3)}).session()
     rows = windows.push_many({"value": v} for v in values)
     wanted = [pd.Series(values[: i + 1], dtype=float).quantile(0.3) for i in range(40)]
-    wanted = wanted if emit == "update" else wanted[-1:]
-    assert [r["m"] for r in rows] == pytest.approx([None if np.isnan(w) else w for w in wanted], rel=1e-14)
+    wanted = wanted if emit == "each" else wanted[-1:]
+    assert [r["m"] for r in rows] == pytest.approx([None if np.isnan(one) else one for one in wanted], rel=1e-14)
 
 
 def test_window_beyond_the_limit_is_within_a_percent_for_any_split(monkeypatch):
@@ -171,6 +171,6 @@ def test_packed_sample_roundtrip(accuracy):
 @pytest.mark.spark
 def test_spark_equals_pandas(spark, tmp_path):
     table = readings(8, 300)
-    query = dataflow(size="1min").start(spark, table, out=tmp_path / "out", checkpoint=tmp_path / "c", max_records=90)
+    query = dataflow(frame="1min").start(spark, table, out=tmp_path / "out", checkpoint=tmp_path / "c", max_records=90)
     query.wait(timeout_s=240)
     assert_equal(found(query["w"]), by_pandas(table, 60, 60))

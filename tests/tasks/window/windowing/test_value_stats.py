@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from riot_ops import windows as w
 from riot_ops.tasks import Window
 
 TIME = pa.timestamp("us", "UTC")
@@ -23,7 +24,7 @@ def batches(values, rows=50):
 
 
 def pushed(aggregate, values, rows=50):
-    session = Window(size="1h", aggregates={"x": aggregate}).session()
+    session = Window(frame="1h", aggregates={"x": aggregate}).session()
     for batch in batches(values, rows):
         session.push_batch(batch)
     return session
@@ -35,7 +36,7 @@ def cpu(aggregate, n):
     given = list(batches(values))
     best = np.inf
     for _ in range(3):
-        session = Window(size="1h", aggregates={"x": aggregate}).session()
+        session = Window(frame="1h", aggregates={"x": aggregate}).session()
         start = time.process_time()
         for batch in given:
             session.push_batch(batch)
@@ -44,7 +45,7 @@ def cpu(aggregate, n):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("aggregate", [("unique", "v"), ("top", "v", 3), ("quantile", "v", 0.5)], ids=str)
+@pytest.mark.parametrize("aggregate", [("v", "unique"), ("v", "top", 3), ("v", "quantile", 0.5)], ids=str)
 def test_cost_is_linear_in_the_records(aggregate):
     pushed(aggregate, np.arange(100))  # compile
     # quadratic cost would give 16; the cost of a batch itself keeps linear cost near 4
@@ -53,7 +54,7 @@ def test_cost_is_linear_in_the_records(aggregate):
 
 @pytest.mark.parametrize(
     ("aggregate", "bytes_each"),
-    [(("unique", "v"), 11), (("top", "v", 3), 13), (("quantile", "v", 0.5), 11)],
+    [(("v", "unique"), 11), (("v", "top", 3), 13), (("v", "quantile", 0.5), 11)],
     ids=str,
 )
 def test_snapshot_has_a_few_bytes_per_value(aggregate, bytes_each):
@@ -65,12 +66,12 @@ def test_snapshot_has_a_few_bytes_per_value(aggregate, bytes_each):
 def test_sketch_has_an_entry_per_bin_in_use():
     rng = np.random.default_rng(1)
     values = 20 + rng.normal(0, 1, 20_000)  # a dozen bins of 2 %
-    assert len(pushed(("quantile", "v", 0.5, 0.01), values, 5_000).snapshot()) < 2_000
+    assert len(pushed(("v", "quantile", 0.5, 0.01), values, 5_000).snapshot()) < 2_000
 
 
 def test_state_of_many_keys_with_few_values_is_small():
     keys = 2_000
-    session = Window(by="k", size="1h", aggregates={"x": ("quantile", "v", 0.5)}).session()
+    session = Window(by="k", frame="1h", aggregates={"x": ("v", "quantile", 0.5)}).session()
     session.push_batch(
         pa.record_batch({"event_time": pa.array([NOON] * keys, TIME), "k": np.arange(keys), "v": np.ones(keys)})
     )
@@ -78,15 +79,15 @@ def test_state_of_many_keys_with_few_values_is_small():
 
 
 def test_repeated_values_add_no_cost():
-    once, often = (len(pushed(("unique", "v"), np.arange(n) % 100, 500).snapshot()) for n in (100, 10_000))
+    once, often = (len(pushed(("v", "unique"), np.arange(n) % 100, 500).snapshot()) for n in (100, 10_000))
     assert once == often
 
 
 def test_distinct_values_survive_growth_and_restart():
     rng = np.random.default_rng(2)
     values = rng.integers(0, 5_000, 9_000)
-    session = pushed(("unique", "v"), values[:6_000], 700)
-    again = Window(size="1h", aggregates={"x": ("unique", "v")}).session()
+    session = pushed(("v", "unique"), values[:6_000], 700)
+    again = Window(frame="1h", aggregates={"x": ("v", "unique")}).session()
     again.restore(session.snapshot())
     for batch in batches(values[6_000:], 700):
         again.push_batch(batch)
@@ -94,7 +95,7 @@ def test_distinct_values_survive_growth_and_restart():
 
 
 def test_hopping_windows_unite_panes_without_changing_them():
-    task = Window(size="3min", every="1min", aggregates={"u": ("unique", "v"), "top": ("top", "v", 2)})
+    task = Window(frame=w.Hopping("3min", "1min"), aggregates={"u": ("v", "unique"), "top": ("v", "top", 2)})
     session = task.session()
     us = int(NOON.timestamp()) * 1_000_000
     values = [1, 2, 2, 3, 3, 3, 1, 4]
@@ -112,7 +113,7 @@ def test_hopping_windows_unite_panes_without_changing_them():
 
 def test_updates_show_the_window_after_each_record():
     values = [3, 3, 1, 2, 1, 1]
-    task = Window(size="1h", emit="update", aggregates={"u": ("unique", "v"), "top": ("top", "v", 1)})
+    task = Window(frame="1h", emit="each", aggregates={"u": ("v", "unique"), "top": ("v", "top", 1)})
     rows = task.session().push_many({"event_time": NOON, "v": v} for v in values)
     for i, row in enumerate(rows):
         seen = Counter(values[: i + 1])

@@ -42,7 +42,7 @@ from riot_ops.tasks.window.windowing.stats import (
 )
 from riot_ops.tasks.window.windowing.value_stats import DistinctHashes, HashSet, Samples, ValueCounts
 
-__all__ = ["BoundAggregate", "bind_aggregate"]
+__all__ = ["BoundAggregate", "bind_aggregate", "field_of"]
 
 #: Microseconds per second.
 US_PER_SECOND = 1e6
@@ -75,23 +75,40 @@ class BoundAggregate:
     timed: bool = False
 
 
+def field_of(spec: Any) -> str | None:
+    """Return the field that an aggregate reads; None for one of records."""
+    return None if isinstance(spec, str) else spec[0]
+
+
 def bind_aggregate(name: str, spec: Any, schema: pa.Schema | None = None) -> BoundAggregate:
-    """Bind the aggregate that ``(function, field, option …)`` names; ``schema`` has the type of its field."""
-    if isinstance(spec, str) or not isinstance(spec, (tuple, list)) or len(spec) < 2:
-        raise ConfigError(f"aggregates: {name!r} must be (function, field, …) such as ('mean', 'value'), got {spec!r}")
-    function, of, *options = spec
+    """Bind the aggregate that ``(field, function, option …)`` names; ``schema`` has the type of its field."""
+    if isinstance(spec, str) and spec in _FUNCTIONS:
+        spec = (None, spec)
+    if not isinstance(spec, (tuple, list)) or len(spec) < 2:
+        raise ConfigError(
+            f"aggregates: {name!r} must be (field, function, …) such as ('value', 'mean'), or one of "
+            f"{', '.join(_RECORD_AGGREGATES)}, got {spec!r}{did_you_mean(spec, _RECORD_AGGREGATES)}"
+        )
+    of, function, *options = spec
     if isinstance(function, Aggregate):
         make, max_options = functools.partial(_custom, function), 0
     elif isinstance(function, str) and function in _FUNCTIONS:
         make, max_options = _FUNCTIONS[function]
+    elif isinstance(of, Aggregate) or (isinstance(of, str) and of in _FUNCTIONS):
+        right = ", ".join(repr(one) for one in (function, of, *options))
+        right = repr(of) if function is None and not options else f"({right})"
+        raise ConfigError(f"aggregates: {name!r}: the field comes before the function: write {right}, got {spec!r}")
     else:
-        hint = did_you_mean(function, _FUNCTIONS) if isinstance(function, str) else ""
+        hint = did_you_mean(function, _FUNCTIONS)
         raise ConfigError(
             f"aggregates: {name!r}: the function must be one of {', '.join(_FUNCTIONS)} or an Aggregate, "
             f"got {function!r}{hint}"
         )
     if not isinstance(of, str) and not (of is None and function in _RECORD_AGGREGATES):
-        raise ConfigError(f"aggregates: {name!r}: {function} needs the name of a field, got {of!r}")
+        raise ConfigError(
+            f"aggregates: {name!r}: {function if isinstance(function, str) else function.name} needs a field, "
+            f"as in ('value', {function!r}), got {of!r}"
+        )
     if len(options) > max_options:
         raise ConfigError(
             f"aggregates: {name!r}: {function} takes {max_options} options after its field, got {options!r}"

@@ -8,14 +8,16 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from riot_ops.core.lookback import Lookback
 from riot_ops.core.operator import State, StateField
 from riot_ops.core.schema import TIMESTAMP
 from riot_ops.kernels.arrays.arrow import int_column
 from riot_ops.kernels.arrays.timestamps import microseconds
 from riot_ops.kernels.stats.panes import NONE, assign_count_windows
 from riot_ops.tasks.window.windowing.accumulators import Accumulators, Numbers, dense_key_numbers, window_columns
-from riot_ops.tasks.window.windowing.frame import Updates, WindowFrame, time_type
+from riot_ops.tasks.window.windowing.assigner import Assigner, Updates, time_type
 from riot_ops.tasks.window.windowing.stats import Cells, Stat
+from riot_ops.windows import Count
 
 __all__ = ["CountWindows"]
 
@@ -24,12 +26,17 @@ ORDER = ("seq", "ordinal")
 MAX_TIME = 1 << 61
 
 
-class CountWindows(WindowFrame):
+class CountWindows(Assigner):
     """Windows with a fixed number of records."""
 
-    def __init__(self, stats: Sequence[Stat], update: bool, window: int) -> None:
-        super().__init__(stats, update)
-        self.window = window
+    def __init__(self, stats: Sequence[Stat], each: bool, frame: Count) -> None:
+        super().__init__(stats, each)
+        self.window, self.partial = frame.size, frame.partial
+
+    def lookback(self) -> Lookback | None:
+        return (
+            Lookback() if self.window == 1 else None
+        )  # where a window begins depends on the number of earlier records
 
     def state_fields(self) -> Mapping[str, StateField]:
         whole = {name: StateField("int64", 0, NONE) for name in ("begin", "until", *(f"last_{name}" for name in ORDER))}
@@ -48,7 +55,7 @@ class CountWindows(WindowFrame):
         )
         work = Accumulators(self.stats, state, 1, taken[:n])
         spans = _EventTimeSpans(batch, groups, state, taken[:n])
-        if self.update:
+        if self.each:
             updates = Updates(task, batch)
             for added in work.add_in_rounds(groups, groups, columns, arrival, 0, slots.size):
                 spans.add(added)
@@ -65,14 +72,16 @@ class CountWindows(WindowFrame):
         open_ = held[held >= 0]
         work.keep(open_, group_slots[open_])
         spans.keep(open_, group_slots[open_])
-        if task.partial and slots.size:
+        if self.partial and slots.size:
             for name in ORDER:
                 if name in batch.schema.names:
                     state[f"last_{name}"][slots] = int_column(batch.column(name))
         return results
 
     def flush_partial(self, task: Any, keys: pa.RecordBatch, state: State) -> pa.RecordBatch | None:
-        """Return the results of the windows that are not full."""
+        """Return the results of the windows that are not full, if they are wanted."""
+        if not self.partial:
+            return None
         slots = np.flatnonzero(state["filled"] > 0)
         if not slots.size:
             return None

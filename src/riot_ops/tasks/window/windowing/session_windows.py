@@ -3,31 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from riot_ops.core.clock import NEVER, Ticks
+from riot_ops.core.clock import NEVER, Ticks, to_microseconds
 from riot_ops.core.operator import State, StateField, TimerOutput
 from riot_ops.kernels.arrays.timestamps import from_microseconds, time_limits
 from riot_ops.kernels.stats.panes import NONE
 from riot_ops.kernels.stats.sessions import assign_sessions, load_ended_sessions, store_open_sessions
 from riot_ops.tasks.window.windowing.accumulators import Accumulators, Numbers, dense_key_numbers, window_columns
-from riot_ops.tasks.window.windowing.frame import NOTHING, Updates, WindowFrame, event_times, time_type
+from riot_ops.tasks.window.windowing.assigner import NOTHING, TimeAssigner, Updates, event_times, time_type
 from riot_ops.tasks.window.windowing.stats import Stat
+from riot_ops.windows import Session
 
 __all__ = ["SessionWindows"]
 
 
-class SessionWindows(WindowFrame):
+class SessionWindows(TimeAssigner):
     """Session windows; see :mod:`riot_ops.kernels.stats.sessions`."""
 
-    def __init__(self, stats: Sequence[Stat], update: bool, gap: int, period: int, allowed_lateness: int) -> None:
-        super().__init__(stats, update)
-        self.gap, self.period, self.allowed_lateness = gap, period, allowed_lateness
-        self.room = -(-allowed_lateness // gap) + 3
+    def __init__(self, stats: Sequence[Stat], each: bool, frame: Session, allowed_lateness: timedelta) -> None:
+        super().__init__(stats, each)
+        self.gap, self.allowed_lateness = to_microseconds(frame.gap), to_microseconds(allowed_lateness)
+        self.period, self.retention = max(self.gap // 8, 1), 3 * self.gap
+        self.room = -(-self.allowed_lateness // self.gap) + 3
 
     def state_fields(self) -> Mapping[str, StateField]:
         return {
@@ -48,10 +51,9 @@ class SessionWindows(WindowFrame):
     def run(
         self, task: Any, batch: pa.RecordBatch | None, slots: Numbers, state: State, ticks: Ticks, bad: npt.NDArray[Any]
     ) -> tuple[pa.RecordBatch | None, TimerOutput | None]:
-        """Add rows and advance time, like :meth:`TimeWindows.run`."""
         times, present = event_times(batch)
         columns = self.stat_columns(batch, task.hash_key.words)
-        updates = Updates(task, batch) if self.update and batch is not None else None
+        updates = Updates(task, batch) if self.each and batch is not None else None
         lasts = state["until"]
         limit = time_limits(time_type(batch))[1] // self.period * self.period - self.gap
         numbers, key_count = dense_key_numbers(slots, len(lasts))
@@ -78,7 +80,7 @@ class SessionWindows(WindowFrame):
             work.merge(np.array([into]), np.array([other]))
             at = row
         self._add(work, updates, groups, columns, times, begins, at, slots.size)
-        due = None if self.update else self._timer_output(task, batch, work, group_slots, first, last, closed)
+        due = None if self.each else self._timer_output(task, batch, work, group_slots, first, last, closed)
         open_groups, places = np.empty_like(group_slots), np.empty_like(group_slots)
         n = store_open_sessions(
             group_slots,

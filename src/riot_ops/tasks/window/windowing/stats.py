@@ -73,7 +73,7 @@ class Aggregate:
     >>> def add(cell, x): cell[0] += x * x
     >>> def merge(cell, other): cell[0] += other[0]
     >>> energy = Aggregate("energy", (0.0,), add, merge, lambda cell: cell[0])
-    >>> window = tasks.Window(size="1min", aggregates={"energy": (energy, "value")}).session()
+    >>> window = tasks.Window(frame="1min", aggregates={"energy": ("value", energy)}).session()
     >>> noon = datetime(2024, 5, 1, 12, tzinfo=UTC)
     >>> _ = window.push_many({"event_time": noon, "value": v} for v in (1.0, 2.0))
     >>> window.flush()[0]["energy"]

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import timedelta
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from riot_ops.core.clock import NEVER, Ticks
+from riot_ops.core.clock import NEVER, Ticks, to_microseconds
+from riot_ops.core.lookback import Lookback
 from riot_ops.core.operator import State, StateField, TimerOutput
 from riot_ops.kernels.arrays.timestamps import from_microseconds, time_limits
 from riot_ops.kernels.stats.panes import NONE, assign_panes, full_windows, load_due_panes, store_open_panes
 from riot_ops.tasks.window.windowing.accumulators import Accumulators, Numbers, dense_key_numbers, window_columns
-from riot_ops.tasks.window.windowing.frame import NOTHING, Updates, WindowFrame, event_times, time_type
+from riot_ops.tasks.window.windowing.assigner import NOTHING, TimeAssigner, Updates, event_times, time_type
 from riot_ops.tasks.window.windowing.stats import Stat
+from riot_ops.windows import Hopping, Tumbling
 
 __all__ = ["TimeWindows"]
 
@@ -23,15 +27,22 @@ __all__ = ["TimeWindows"]
 MAX_PANE = 1 << 61
 
 
-class TimeWindows(WindowFrame):
+class TimeWindows(TimeAssigner):
     """Tumbling and hopping windows; see :mod:`riot_ops.kernels.stats.panes`."""
 
     def __init__(
-        self, stats: Sequence[Stat], update: bool, every: int, panes: int, allowed_lateness: int, offset: int
+        self, stats: Sequence[Stat], each: bool, frame: Tumbling | Hopping, allowed_lateness: timedelta
     ) -> None:
-        super().__init__(stats, update)
-        self.every, self.panes, self.allowed_lateness, self.offset = every, panes, allowed_lateness, offset
-        self.room = panes + -(-allowed_lateness // every)
+        super().__init__(stats, each)
+        size, self.offset = to_microseconds(frame.size), to_microseconds(frame.offset)
+        self.every = to_microseconds(frame.every) if isinstance(frame, Hopping) else size
+        self.panes, self.allowed_lateness = size // self.every, to_microseconds(allowed_lateness)
+        self.period = math.gcd(self.every, self.offset)  # stream time is rounded to what divides both
+        self.retention = size + self.every
+        self.room = self.panes + -(-self.allowed_lateness // self.every)
+
+    def lookback(self) -> Lookback | None:
+        return Lookback(span=timedelta(microseconds=self.panes * self.every + self.allowed_lateness))
 
     def state_fields(self) -> Mapping[str, StateField]:
         return {"pane": StateField("int64", self.room, NONE)}
@@ -57,10 +68,9 @@ class TimeWindows(WindowFrame):
     def run(
         self, task: Any, batch: pa.RecordBatch | None, slots: Numbers, state: State, ticks: Ticks, bad: npt.NDArray[Any]
     ) -> tuple[pa.RecordBatch | None, TimerOutput | None]:
-        """Add rows and advance time; ``bad`` receives the reasons of rows that belong to no open window."""
         times, present = event_times(batch)
         columns = self.stat_columns(batch, task.hash_key.words)
-        updates = Updates(task, batch) if self.update and batch is not None else None
+        updates = Updates(task, batch) if self.each and batch is not None else None
         shifted, moves = times - self.offset, ticks.times - self.offset
         numbers, key_count = dense_key_numbers(slots, len(state["pane"]))
         groups = np.empty(slots.size, np.int64)
@@ -83,10 +93,10 @@ class TimeWindows(WindowFrame):
             if updates is None:
                 work.add(groups, columns, times, start, stop)
             else:
-                self._each(updates, work, groups, columns, times, ticks, group_slots, group_panes, start, stop)
+                self._add_each(updates, work, groups, columns, times, ticks, group_slots, group_panes, start, stop)
             if closed > before or before == NONE:
                 due = self._timer_output(task, batch, work, group_slots, group_panes, before, closed)
-                if due is not None and not self.update:
+                if due is not None and not self.each:
                     parts.append(due)
             open_groups, places = np.empty_like(group_slots), np.empty_like(group_slots)
             n = store_open_panes(
@@ -109,7 +119,7 @@ class TimeWindows(WindowFrame):
     def _with_due(self, state: State, before: int, closed: int, found: list[Numbers]) -> list[Numbers]:
         """Add to the groups of a batch the groups of the state that belong to windows about to close."""
         n = found[0].size
-        whole = self.update and self.panes > 1  # windows of the new records include earlier panes
+        whole = self.each and self.panes > 1  # windows of the new records include earlier panes
         if not whole and before in (closed, NONE):
             return found
         ring = state["pane"]
@@ -149,7 +159,7 @@ class TimeWindows(WindowFrame):
         )
         return TimerOutput(slots[order[first]], pa.RecordBatch.from_arrays([*columns.values()], names=[*columns]), ends)
 
-    def _each(
+    def _add_each(
         self, updates: Updates, work: Accumulators, groups: Numbers, columns: list[Any], times: Numbers, ticks: Ticks,
         slots: Numbers, panes: Numbers, start: int, stop: int,
     ) -> None:  # fmt: skip

@@ -1,4 +1,4 @@
-"""Window frame: the base class of time, session and count windows, and their results per record."""
+"""Assigners: the base classes of time, session and count windows, and their results per record."""
 
 from __future__ import annotations
 
@@ -10,39 +10,45 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from riot_ops.core.operator import StateField
+from riot_ops.core.clock import Ticks
+from riot_ops.core.lookback import Lookback
+from riot_ops.core.operator import State, StateField, TimerOutput
 from riot_ops.core.order import next_ordinal
 from riot_ops.core.schema import TIMESTAMP
 from riot_ops.kernels.arrays.timestamps import microseconds
 from riot_ops.tasks.window.windowing.accumulators import Numbers, ranks_within_groups, window_columns
 from riot_ops.tasks.window.windowing.stats import Cells, HashWords, Stat
 
-__all__ = ["NOTHING", "Updates", "WindowFrame", "event_times", "time_type"]
+__all__ = ["NOTHING", "Assigner", "TimeAssigner", "Updates", "event_times", "time_type"]
 
 NOTHING = np.empty(0, np.int64)
 
 
-class WindowFrame(ABC):
+class Assigner(ABC):
     """Assigns records to windows, and decides when windows are closed.
 
     Parameters
     ----------
     stats : list of Stat
         Stats to keep for each window.
-    update : bool
+    each : bool
         Whether each record emits the windows that contain it, instead of a result when a window is closed.
     """
 
     #: Places for groups in the state of a key; 0: one group, without a place axis.
     room = 0
 
-    def __init__(self, stats: Sequence[Stat], update: bool) -> None:
+    def __init__(self, stats: Sequence[Stat], each: bool) -> None:
         self.stats = stats
-        self.update = update
+        self.each = each
 
     @abstractmethod
     def state_fields(self) -> Mapping[str, StateField]:
         """Declare the state besides the cells."""
+
+    def lookback(self) -> Lookback | None:
+        """Return how much of the input the result of a closed window depends on; None: all of it."""
+        return None
 
     def decode_state(self, table: pa.Table) -> pa.Table:
         """Return the state in readable form."""
@@ -67,6 +73,21 @@ class WindowFrame(ABC):
     def stat_columns(self, batch: pa.RecordBatch | None, key: HashWords) -> list[Any]:
         """Return the input of each stat from a batch; ``key`` is that of hashes."""
         return [stat.column(batch, key) for stat in self.stats]
+
+
+class TimeAssigner(Assigner):
+    """Assigns records to windows of event time, which stream time closes."""
+
+    #: Windows begin or end at multiples of it, in microseconds.
+    period: int
+    #: How long the windows of a record stay open after it at most, in microseconds, without lateness.
+    retention: int
+
+    @abstractmethod
+    def run(
+        self, task: Any, batch: pa.RecordBatch | None, slots: Numbers, state: State, ticks: Ticks, bad: npt.NDArray[Any]
+    ) -> tuple[pa.RecordBatch | None, TimerOutput | None]:
+        """Add rows and advance time; ``bad`` receives the reasons of rows that belong to no open window."""
 
 
 class Updates:

@@ -1,0 +1,172 @@
+"""Frames: which records of a key belong to one window of :class:`~riot_ops.tasks.Window`.
+
+>>> from riot_ops import windows as w
+>>> w.Hopping("1min", every="10s")
+Hopping(size=datetime.timedelta(seconds=60), every=datetime.timedelta(seconds=10), offset=datetime.timedelta(0))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from datetime import timedelta
+from typing import Annotated, Any
+
+import msgspec
+
+from riot_ops.core.errors import ConfigError, did_you_mean
+from riot_ops.core.parameters import check_parameters, parameters_from_json, parameters_to_json, snake_case
+
+__all__ = ["Count", "Frame", "Hopping", "Session", "Tumbling", "frame_from"]
+
+ZERO = timedelta(0)
+#: A number of records, at least one.
+Records = Annotated[int, msgspec.Meta(ge=1, le=2**63 - 1)]
+
+
+@dataclass(frozen=True)
+class Frame:
+    """Base of frames: frozen parameters, checked at construction."""
+
+    def __post_init__(self) -> None:
+        check_parameters(self)
+        self.validate()
+
+    def validate(self) -> None:
+        """Raise :class:`ConfigError` if a parameter is out of its range."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Describe the frame as JSON-able data: its kind, and the parameters that are not the default.
+
+        >>> Tumbling("1d", offset="6h").to_dict()
+        {'kind': 'tumbling', 'size': 'P1D', 'offset': 'PT21600S'}
+        """
+        kind = snake_case(type(self).__name__)
+        usual = {f.name: f.default for f in fields(self)}
+        data = parameters_to_json(self, kind)
+        return {"kind": kind} | {name: one for name, one in data.items() if getattr(self, name) != usual[name]}
+
+    def _check_positive(self, name: str) -> None:
+        if getattr(self, name) <= ZERO:
+            raise ConfigError(f"{type(self).__name__}: {name} must be longer than 0, got {getattr(self, name)!r}")
+
+    def _check_offset(self, offset: timedelta, name: str, step: timedelta) -> None:
+        if not ZERO <= offset < step:
+            raise ConfigError(
+                f"{type(self).__name__}: offset must be at least 0 and less than {name} = {step!r}, got {offset!r}"
+            )
+
+
+@dataclass(frozen=True)
+class Tumbling(Frame):
+    """Windows of one length, one after the other: ``[k size + offset, (k + 1) size + offset)``, from 1970 on in UTC.
+
+    Parameters
+    ----------
+    size : timedelta > 0 or text such as "1min"
+        Length of a window.
+    offset : timedelta >= 0, default 0
+        Where windows begin, less than ``size``: days from six to six have ``Tumbling("1d", offset="6h")``.
+    """
+
+    size: timedelta
+    offset: timedelta = ZERO
+
+    def validate(self) -> None:
+        self._check_positive("size")
+        self._check_offset(self.offset, "size", self.size)
+
+
+@dataclass(frozen=True)
+class Hopping(Frame):
+    """Windows that overlap: ``[k every + offset, k every + offset + size)``, from 1970 on in UTC.
+
+    Parameters
+    ----------
+    size : timedelta > 0 or text such as "1min"
+        Length of a window, a multiple of ``every``.
+    every : timedelta > 0
+        Step from the begin of a window to the begin of the next one.
+    offset : timedelta >= 0, default 0
+        Where windows begin, less than ``every``.
+    """
+
+    size: timedelta
+    every: timedelta
+    offset: timedelta = ZERO
+
+    def validate(self) -> None:
+        self._check_positive("size")
+        self._check_positive("every")
+        if self.size % self.every:
+            raise ConfigError(f"Hopping: size must be a multiple of every, got {self.size!r} and {self.every!r}")
+        self._check_offset(self.offset, "every", self.every)
+
+
+@dataclass(frozen=True)
+class Session(Frame):
+    """Runs of records, each less than a gap of event time after the previous one.
+
+    A session ends a gap after its last record, and is closed at the next multiple of an eighth of the gap. A record
+    between two open sessions makes them one; a record before the end of a closed one is late, so that sessions of a
+    key never overlap.
+
+    Parameters
+    ----------
+    gap : timedelta > 0 or text such as "30s"
+        Distance at which a new session begins.
+    """
+
+    gap: timedelta
+
+    def validate(self) -> None:
+        self._check_positive("gap")
+
+
+@dataclass(frozen=True)
+class Count(Frame):
+    """Windows of a fixed number of records, one after the other, in order of arrival.
+
+    Parameters
+    ----------
+    size : int >= 1
+        Records per window.
+    partial : bool, default False
+        Whether the end of a bounded stream emits windows that are not full.
+    """
+
+    size: Records
+    partial: bool = False
+
+
+_KINDS: dict[str, type[Frame]] = {snake_case(kind.__name__): kind for kind in (Tumbling, Hopping, Session, Count)}
+
+
+def frame_from(value: Any) -> Frame:
+    """Return the frame that a value stands for.
+
+    A duration stands for :class:`Tumbling`, a number of records for :class:`Count`; it also reads what
+    :meth:`Frame.to_dict` has written.
+
+    >>> frame_from("1min"), frame_from(10)
+    (Tumbling(size=datetime.timedelta(seconds=60), offset=datetime.timedelta(0)), Count(size=10, partial=False))
+    """
+    if isinstance(value, Frame):
+        return value
+    if isinstance(value, (str, timedelta)):
+        return Tumbling(value)  # type: ignore[arg-type]  # a text is parsed
+    if isinstance(value, int) and not isinstance(value, bool):
+        return Count(value)
+    if isinstance(value, Mapping) and "kind" in value:
+        data = dict(value)
+        name = data.pop("kind")
+        if name not in _KINDS:
+            raise ConfigError(f"unknown frame {name!r}; frames are {', '.join(_KINDS)}{did_you_mean(name, _KINDS)}")
+        try:
+            return _KINDS[name](**parameters_from_json(_KINDS[name], name, data))
+        except TypeError as error:  # a parameter is missing
+            raise ConfigError(f"frame {name}: {error}") from None
+    raise ConfigError(
+        f"frame must be a duration such as '1min', a number of records, or one of "
+        f"{', '.join(f'windows.{kind.__name__}' for kind in _KINDS.values())}, got {value!r}"
+    )
