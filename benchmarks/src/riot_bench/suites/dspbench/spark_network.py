@@ -50,7 +50,9 @@ def spark_network_measures(
     yield from network_measures("spark-network", data, ours, where)
     with temporary_folder() as base, state_store(spark, given):
         frame = build(text_frames(spark, data, base / "in", FILES_PER_BATCH, given.preloaded))
-        timed_query(frame, base / "checkpoint", limit_s=limit_s, mode=given.mode, watch=theirs.watch)
+        _, unfinished = timed_query(frame, base / "checkpoint", limit_s=limit_s, mode=given.mode, watch=theirs.watch)
+    if unfinished is not None:  # it has not read all lines
+        return
     # the batch that reads preloaded sources is no part of the query
     apart = f" without {' and '.join(given.preloaded)}" if given.preloaded else ""
     yield from network_measures("spark-idiomatic-network", data, theirs, where + apart)
