@@ -10,6 +10,7 @@ import pytest
 import riot_ops as ro
 from riot_ops import runnable_graph
 from riot_ops import tasks as t
+from riot_ops import windows as w
 from riot_ops.core.errors import ConfigError
 from riot_ops.graph.plan import plan
 from riot_ops.runtime import local
@@ -96,9 +97,14 @@ STEPS = {
         ro.flat_map(lambda r: [{"v": 1}], {"v": "int8"}),
     ),
     "filter": (lambda s: s.filter(low), ro.filter(low)),
+    "condition": (lambda s: s.filter("value < 10 and device == 'a'"), t.Filter("value < 10 and device == 'a'")),
     "apply": (lambda s: s.apply(t.MovingAverage(window=2)), t.MovingAverage(window=2)),
     "key": (lambda s: s.key_by("device").apply(t.RunningCount()), t.RunningCount(by="device")),
     "no_key": (lambda s: s.key_by().apply(t.RunningCount()), t.RunningCount()),
+    "window": (
+        lambda s: s.key_by("device").window(2).agg(mean=("value", "mean"), n="count"),
+        t.Window(by="device", frame=2, aggregates={"mean": ("value", "mean"), "n": "count"}),
+    ),
     "fold": (lambda s: s.key_by("device").fold(total, 0, TOTAL), ro.keyed(total, 0, "device", TOTAL)),
 }
 
@@ -135,6 +141,45 @@ def test_fold_takes_a_time_to_live():
     assert stream.flow.nodes["total"].task == ro.keyed(total, 0.0, "device", ttl="1h")
 
 
+def test_aggregates_take_the_options_of_windows():
+    keyed = readings().key_by("device")
+
+    def made(frame, *aggregates, **options):
+        stream = keyed.window(frame).agg(*aggregates, **options)
+        return stream.flow.nodes[stream.id].task
+
+    n = {"n": "count"}
+    unique = {"n": ("value", "unique")}
+    for frame, options in (
+        ("1min", {"emit": "each", "aggregates": n}),
+        ("1min", {"allowed_lateness": "5s", "aggregates": n}),
+        (w.Session("1min"), {"max_ahead": "1h", "aggregates": n}),
+        (w.Count(3, partial=True), {"ttl": "1d", "aggregates": n}),
+        (3, {"secret": ro.Secret("key"), "aggregates": unique}),
+    ):
+        wanted = t.Window(by="device", frame=frame, **options)
+        assert made(frame, **options.pop("aggregates"), **options) == wanted != wanted.replace(by=())
+    assert made(3, {"emit": "count", "a b": "count"}, n="count").aggregates == {**n, "emit": "count", "a b": "count"}
+    assert keyed.window(3).agg(n="count", id="threes").id == "threes"
+    for broken, message in (
+        (lambda: keyed.window("soon"), "soon"),
+        (lambda: keyed.window(3).agg(), "agg needs at least one aggregate"),
+        (lambda: keyed.window(3).agg(n, n="count"), "agg names 'n' twice"),
+        (lambda: keyed.window(3).agg(n=("value", "maen")), "maen"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            broken()
+
+
+@pytest.mark.parametrize("cls", [ro.Stream, ro.KeyedStream, ro.WindowedStream])
+def test_verbs_are_listed_with_an_example(cls):
+    stream = readings().key_by("device")
+    shown = [name for name in dir(stream.window(2) if cls is ro.WindowedStream else stream) if name[0] != "_"]
+    verbs = [name for name in dir(cls) if name[0] != "_" and callable(getattr(cls, name))]
+    assert verbs and set(verbs) <= set(shown)
+    assert not [name for name in verbs if ">>> " not in (inspect.getdoc(getattr(cls, name)) or "")]
+
+
 def test_ids_are_names_of_functions_or_verbs():
     def _hidden(row):
         return row
@@ -149,7 +194,8 @@ def test_ids_are_names_of_functions_or_verbs():
     s = readings()
     ids = [s.map(f).id for f in (double, double, lambda row: row, _hidden, errors, level)]
     assert ids == ["double", "double_2", "map", "hidden", "errors_2", "map_2"]
-    assert [s.filter(lambda row: True).id, s.flat_map(lambda row: None).id] == ["filter", "flat_map"]
+    assert [s.filter("value > 1").id, s.filter("value > 1", id="some").id] == ["filter", "some"]
+    assert [s.filter(lambda row: True).id, s.flat_map(lambda row: None).id] == ["filter_2", "flat_map"]
     assert s.key_by().fold(lambda state, row: (state, row)).id == "fold"
     assert s.apply(t.KalmanFilter()).id == "kalman_filter"
     for bad in ("", "a/b", 5):
@@ -200,6 +246,12 @@ def test_other_things_are_refused():
         s.apply(ro.MemorySink())
     with pytest.raises(ConfigError, match="expected a task"):
         s.key_by("device").apply(double)
+    with pytest.raises(ConfigError, match="filter: version = 1 is for a function, got the expression 'value > 1'"):
+        s.filter("value > 1", version=1)
+    with pytest.raises(ConfigError, match="name = 'some' is for a function"):
+        s.filter("value > 1", "some")
+    with pytest.raises(ConfigError, match="condition"):
+        s.filter("value >")
     with pytest.raises(ConfigError, match="'out' needs no id, got 'other'"):
         s.to("out", id="other")
     for broken in (lambda: s.flow.sink("out", "readings"), lambda: s.flow.add(t.KalmanFilter(), "readings")):

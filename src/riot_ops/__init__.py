@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from riot_ops.core.sink import CallbackSink, ConsoleSink, MemorySink, Sink
     from riot_ops.core.source import Source
     from riot_ops.core.text_sinks import CSVSink, JSONLinesSink
-    from riot_ops.dataflow import Dataflow, KeyedStream, Stream, merge
+    from riot_ops.dataflow import Dataflow, KeyedStream, Stream, WindowedStream, merge
     from riot_ops.graph.nodes import Distribution
     from riot_ops.ingest.files import read
     from riot_ops.ingest.memory_source import MemorySource
@@ -73,6 +73,7 @@ __all__ = [
     "StateError",
     "Stream",
     "StreamSchema",
+    "WindowedStream",
     "apply",
     "connectors",
     "dataflows",
@@ -107,6 +108,7 @@ _MODULES = {
     "Sink": "riot_ops.core.sink",
     "Source": "riot_ops.core.source",
     "Stream": "riot_ops.dataflow",
+    "WindowedStream": "riot_ops.dataflow",
     "apply": "riot_ops.apply_task",
     "filter": "riot_ops.tasks.functions.filter_function",
     "flat_map": "riot_ops.tasks.functions.flat_map_function",

@@ -10,9 +10,11 @@ from typing import Any, Self, TypeAlias, overload
 
 import pyarrow as pa
 
+from riot_ops import tasks
 from riot_ops.core.errors import ConfigError, did_you_mean, value_text
 from riot_ops.core.operator import KeyedOperator
 from riot_ops.core.parameters import snake_case
+from riot_ops.core.secret import Secret
 from riot_ops.core.sink import Sink
 from riot_ops.graph.graph import is_id
 from riot_ops.graph.nodes import FORWARD, Distribution, Edge, Node, Router, source_node
@@ -23,11 +25,14 @@ from riot_ops.tasks.functions.flat_map_function import flat_map as flat_map_task
 from riot_ops.tasks.functions.keyed_function import keyed
 from riot_ops.tasks.functions.map_function import map as map_task
 from riot_ops.tasks.functions.result_collector import Row
+from riot_ops.windows import Frame, frame_from
 
-__all__ = ["Dataflow", "KeyedStream", "Stream", "merge"]
+__all__ = ["Dataflow", "KeyedStream", "Stream", "WindowedStream", "merge"]
 
 #: Fields with their types: those of Arrow, or their names.
 Fields: TypeAlias = pa.Schema | Mapping[str, Any]
+#: A function of records, or a field and a function of its values, with options.
+AggregateSpec: TypeAlias = str | tuple[Any, ...]
 
 
 @dataclass(frozen=True)
@@ -106,21 +111,37 @@ class Stream:
 
     def filter(
         self,
-        fn: Callable[[Row], bool],
+        condition: Callable[[Row], bool] | str,
         name: str | None = None,
         *,
         version: int | str | None = None,
         id: str | None = None,
     ) -> Self:
-        """Pass the records for which a function returns True; see ``ro.filter`` for the options.
+        """Pass the records for which a condition is true.
 
+        Parameters
+        ----------
+        condition : str or function
+            An expression, see :class:`~riot_ops.tasks.Filter`; or a function of a record that returns True or False.
+        name, version : optional
+            Options of ``ro.filter``, for a function.
+
+        Examples
+        --------
         >>> import riot_ops as ro
         >>> flow = ro.Dataflow("warm")
-        >>> _ = flow.source("readings", {"value": "double"}).filter(lambda row: row["value"] > 20).to("out")
-        >>> flow.run([{"value": 21.5}, {"value": 19.0}])["filter"]["value"].to_pylist()
+        >>> readings = flow.source("readings", {"kind": "string", "value": "double"})
+        >>> warm = readings.filter("value > 20 and kind == 'temp'").filter(lambda row: row["value"] < 30, id="warm")
+        >>> _ = warm.to("out")
+        >>> flow.run([{"kind": "temp", "value": value} for value in (21.5, 19.0, 31.0)])["warm"]["value"].to_pylist()
         [21.5]
         """
-        return self._append(filter_task(fn, name, version=version), self._id(id, name, fn, "filter"))
+        if not isinstance(condition, str):
+            return self._append(filter_task(condition, name, version=version), self._id(id, name, condition, "filter"))
+        for option, value in (("name", name), ("version", version)):
+            if value is not None:
+                raise ConfigError(f"filter: {option} = {value!r} is for a function, got the expression {condition!r}")
+        return self._append(tasks.Filter(condition), id)
 
     # -- tasks and sinks ---------------------------------------------------------------------------
 
@@ -210,23 +231,53 @@ class Stream:
         return merge(self, other)
 
     def shuffle(self, parallelism: int | None = None) -> Self:
-        """Distribute messages round robin over instances, by message number; by default one instance."""
+        """Distribute messages round robin over instances, by message number; by default one instance.
+
+        >>> import riot_ops as ro
+        >>> readings = ro.Dataflow("spread").source("readings", {"device": "string"})
+        >>> readings.shuffle(2).distribution.kind
+        'shuffle'
+        """
         return self._with_distribution(Distribution("shuffle", parallelism=parallelism))
 
     def partition_by(self, *fields: str, parallelism: int | None = None) -> Self:
-        """Distribute records over instances by the hash of fields."""
+        """Distribute records over instances by the hash of fields.
+
+        >>> import riot_ops as ro
+        >>> readings = ro.Dataflow("spread").source("readings", {"device": "string"})
+        >>> readings.partition_by("device", parallelism=4).distribution.fields
+        ('device',)
+        """
         return self._with_distribution(Distribution("hash", fields, parallelism))
 
     def broadcast(self, parallelism: int) -> Self:
-        """Send every record to every instance."""
+        """Send every record to every instance.
+
+        >>> import riot_ops as ro
+        >>> readings = ro.Dataflow("spread").source("readings", {"device": "string"})
+        >>> readings.broadcast(3).distribution.parallelism
+        3
+        """
         return self._with_distribution(Distribution("broadcast", parallelism=parallelism))
 
     def to_single(self) -> Self:
-        """Send all records to one instance."""
+        """Send all records to one instance.
+
+        >>> import riot_ops as ro
+        >>> readings = ro.Dataflow("spread").source("readings", {"device": "string"})
+        >>> readings.to_single().distribution.kind
+        'one'
+        """
         return self._with_distribution(Distribution("one"))
 
     def partition_custom(self, router: Router, parallelism: int) -> Self:
-        """Distribute records by a function that maps a batch to instance numbers."""
+        """Distribute records by a function that maps a batch to instance numbers.
+
+        >>> import riot_ops as ro
+        >>> readings = ro.Dataflow("spread").source("readings", {"device": "string"})
+        >>> readings.partition_custom(lambda batch: [0] * batch.num_rows, 2).distribution.kind
+        'custom'
+        """
         return self._with_distribution(Distribution("custom", parallelism=parallelism, router=router))
 
     def _with_distribution(self, distribution: Distribution) -> Self:
@@ -269,6 +320,26 @@ class KeyedStream(Stream):
             raise ConfigError(f"{task.name()} has no key: append it before key_by, or by to")
         return self._append(task, id)
 
+    def window(self, frame: Frame | timedelta | str | int) -> WindowedStream:
+        """Divide the records of each key into windows, whose aggregates :meth:`WindowedStream.agg` makes.
+
+        Parameters
+        ----------
+        frame : duration, int or frame of :mod:`riot_ops.windows`
+            A duration stands for tumbling windows, a number for so many records.
+
+        Examples
+        --------
+        >>> import riot_ops as ro
+        >>> flow = ro.Dataflow("pairs")
+        >>> readings = flow.source("readings", {"device": "string", "value": "double"})
+        >>> _ = readings.key_by("device").window(2).agg(mean=("value", "mean"), n="count").to("out")
+        >>> result = flow.run([{"device": "a", "value": value} for value in (1.0, 2.0, 3.0)])
+        >>> result["window"].select(["device", "mean", "n"]).to_pylist()
+        [{'device': 'a', 'mean': 1.5, 'n': 2}]
+        """
+        return WindowedStream(self, frame_from(frame))
+
     def fold(
         self,
         fn: Callable[[Any, Row], tuple[Any, Any]],
@@ -308,8 +379,78 @@ class KeyedStream(Stream):
         return super()._append(task, id)
 
 
+@dataclass(frozen=True)
+class WindowedStream:
+    """A stream with a key and a frame, made by :meth:`KeyedStream.window`; it runs nothing by itself."""
+
+    stream: KeyedStream
+    frame: Frame
+
+    def agg(
+        self,
+        aggregates: Mapping[str, AggregateSpec] | None = None,
+        /,
+        *,
+        id: str | None = None,
+        emit: str | timedelta | None = None,
+        allowed_lateness: timedelta | str | None = None,
+        max_ahead: timedelta | str | None = None,
+        ttl: timedelta | str | None = None,
+        secret: Secret | None = None,
+        **named: AggregateSpec,
+    ) -> KeyedStream:
+        """Append the :class:`~riot_ops.tasks.Window` of this key and frame.
+
+        Parameters
+        ----------
+        named
+            By output field ``(field, function, option …)``, or ``"count"``; see :class:`~riot_ops.tasks.Window` for
+            the functions.
+        aggregates : mapping of str to the same, optional
+            For output fields whose names are no Python names, or those of options.
+        emit, allowed_lateness, max_ahead, ttl, secret
+            Options of :class:`~riot_ops.tasks.Window`, by default its own.
+
+        Examples
+        --------
+        >>> import riot_ops as ro
+        >>> flow = ro.Dataflow("minutes")
+        >>> fields = {"device": "string", "event_time": "timestamp[us, tz=UTC]", "value": "double"}
+        >>> minutes = flow.source("readings", fields).key_by("device").window("1min")
+        >>> _ = minutes.agg(mean=("value", "mean"), id="minute", allowed_lateness="5s").to("out")
+        >>> rows = [{"device": "a", "event_time": 1_000_000 * second, "value": second} for second in (0, 59, 61)]
+        >>> flow.run(rows)["minute"]["mean"].to_pylist()
+        [29.5, 61.0]
+        """
+        options: dict[str, Any] = {
+            "emit": emit,
+            "allowed_lateness": allowed_lateness,
+            "max_ahead": max_ahead,
+            "ttl": ttl,
+            "secret": secret,
+        }
+        outputs = {**(aggregates or {}), **named}
+        if len(outputs) < len(aggregates or {}) + len(named):
+            raise ConfigError(f"agg names {next(n for n in named if n in (aggregates or {}))!r} twice")
+        if not outputs:
+            raise ConfigError("agg needs at least one aggregate, such as mean=('value', 'mean') or n='count'")
+        task: Task = tasks.Window(
+            by=self.stream.by,
+            frame=self.frame,
+            aggregates=outputs,
+            **{name: value for name, value in options.items() if value is not None},
+        )
+        return self.stream.apply(task, id)
+
+
 def merge(*streams: Stream) -> Stream:
-    """Merge streams of the same schema into one."""
+    """Merge streams of the same schema into one; ``a | b`` does the same.
+
+    >>> flow = Dataflow("both")
+    >>> north, south = (flow.source(name, {"value": "double"}) for name in ("north", "south"))
+    >>> merge(north, south).nodes
+    ('north', 'south')
+    """
     if not streams:
         raise ConfigError("merge needs at least one stream")
     if len({id(s.flow) for s in streams}) > 1:

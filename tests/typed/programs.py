@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, assert_type
 
 import riot_ops as ro
 from riot_ops import tasks as t
+from riot_ops import windows as w
 
 
 def double(row: dict[str, Any]) -> dict[str, Any]:
@@ -30,6 +32,7 @@ def verbs_of_a_stream(folder: Path) -> None:
     assert_type(readings.map(double, {"value": "double"}, "double", version=1, id="other"), ro.Stream)
     assert_type(readings.flat_map(words, schema={"word": "string"}), ro.Stream)
     assert_type(readings.filter(lambda row: bool(row["value"] > 2)), ro.Stream)
+    assert_type(readings.filter("value > 2", id="some"), ro.Stream)
     assert_type(readings.apply(t.KalmanFilter()), ro.Stream)
     assert_type(readings.to(t.KalmanFilter(), id="kalman"), ro.Stream)
     assert_type(readings >> t.KalmanFilter(), ro.Stream)
@@ -49,6 +52,11 @@ def verbs_of_a_keyed_stream(readings: ro.Stream) -> None:
     assert_type(keyed.apply(t.KalmanFilter(), id="kalman"), ro.KeyedStream)
     assert_type(keyed.filter(lambda row: True).map(double), ro.KeyedStream)
     assert_type(keyed.fold(total, initial=0.0, schema={"total": "double"}, ttl="1h"), ro.KeyedStream)
+    assert_type(keyed.window("1min"), ro.WindowedStream)
+    assert_type(
+        keyed.window(w.Session(timedelta(seconds=30))).agg(mean=("value", "mean"), n="count", id="run"), ro.KeyedStream
+    )
+    assert_type(keyed.window(10).agg({"a b": "count"}, emit="each", allowed_lateness="5s"), ro.KeyedStream)
     assert_type(keyed.to("out"), ro.Dataflow)
     assert_type(keyed.by, tuple[str, ...])
 
@@ -68,5 +76,7 @@ def what_a_checker_refuses(readings: ro.Stream) -> None:
     readings.map(lambda: {})  # type: ignore[arg-type,misc]
     readings.key_by(("device", "kind"))  # type: ignore[arg-type]
     readings.fold(total)  # type: ignore[attr-defined]
+    readings.key_by("device").window(1.5)  # type: ignore[arg-type]
+    readings.key_by("device").window(3).agg(mean=3)  # type: ignore[arg-type]
     ro.apply(double, "frame")  # type: ignore[arg-type]
     ro.apply(t.KalmanFilter(), "frame", errors="keep")  # type: ignore[arg-type]

@@ -1,0 +1,114 @@
+"""The programs of docs/adr/programs.md: each in its new form gives the results of its old form, or of another library."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import polars as pl
+import pytest
+
+import riot_ops as ro
+from riot_ops import tasks as t
+
+NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
+TIME = "timestamp[us, tz=UTC]"
+FIELDS = {"event_time": TIME, "device": "string", "kind": "string", "value": "double"}
+#: An irregular stream of three devices over five hours, in the order of time, with missing values.
+READINGS = [
+    {
+        "event_time": NOON + timedelta(seconds=97 * i),
+        "device": "abc"[i * i % 7 % 3],
+        "kind": ("temp", "dust")[i % 2],
+        "value": None if i % 17 == 5 else float(i * 7919 % 41),
+    }
+    for i in range(200)
+]
+
+
+def readings(name="program"):
+    return ro.Dataflow(name).source("readings", FIELDS)
+
+
+def rows(stream, *fields, source=READINGS):
+    """The fields of the results of a stream, each as a dict."""
+    stream.to("out")
+    return stream.flow.run(source)[stream.id].select(list(fields)).to_pylist()
+
+
+def known(row):
+    return row["value"] is not None
+
+
+def test_sensors_are_smoothed():
+    def city(name):
+        return ro.Dataflow(name).source("city")
+
+    by = ("sensor_id", "obs_type")
+    source = ro.streams.city(sensors=5, messages=300)
+    obs = city("old") >> t.ParseSenML(schema="city") >> t.RangeFilter(bounds="city")
+    slr = obs.to(t.KalmanFilter(by=by), id="kalman").to(t.SlidingRegression(by=by, horizon=3), id="slr")
+    avg = obs.to(ro.filter(known)).to(t.MovingAverage(by=by, window=10), id="avg")
+    old = obs.flow.sink("out", avg, slr).run(source)
+
+    obs = city("new").apply(t.ParseSenML(schema="city")).apply(t.RangeFilter(bounds="city"))
+    sensors = obs.key_by("sensor_id", "obs_type")
+    avg = sensors.filter(known).window(10).agg(value=("value", "mean"), id="avg")
+    slr = sensors.apply(t.KalmanFilter(), id="kalman").apply(t.SlidingRegression(horizon=3), id="slr")
+    new = obs.flow.sink("out", avg, slr).run(source)
+    assert new["slr"].equals(old["slr"]) and old["slr"].num_rows > 100
+    means = [
+        {(row["seq"], row["sensor_id"], row["obs_type"]): row["value"] for row in one["avg"].to_pylist()}
+        for one in (new, old)
+    ]
+    assert means[0] == pytest.approx(means[1], rel=1e-12) and len(means[1]) > 50
+
+
+def test_alerts_are_filtered():
+    old = ro.filter(lambda row: row["value"] is not None and row["value"] > 30 and row["kind"] == "temp")
+    new = readings().filter("value > 30 and kind == 'temp'")
+    found = rows(new, *FIELDS)
+    assert found == rows(readings().to(old), *FIELDS) and 10 < len(found) < 100
+
+
+def test_minutes_have_means_and_counts():
+    old = t.Window(by="device", frame="10min", aggregates={"mean": ("value", "mean"), "n": "count"})
+    new = readings().key_by("device").window("10min").agg(mean=("value", "mean"), n="count")
+    assert rows(new, "device", "window_start", "mean", "n") == rows(
+        readings() >> old, "device", "window_start", "mean", "n"
+    )
+
+
+def test_hours_are_those_of_polars():
+    frame = pl.DataFrame(READINGS, schema_overrides={"event_time": pl.Datetime("us", "UTC")})
+    there = frame.group_by_dynamic("event_time", every="1h", group_by="device").agg(
+        pl.col("value").mean().alias("mean")
+    )
+    wanted = [
+        {"device": row["device"], "window_start": row["event_time"], "mean": pytest.approx(row["mean"], rel=1e-12)}
+        for row in there.sort("device", "event_time").to_dicts()
+    ]
+    here = readings().key_by("device").window("1h").agg(mean=("value", "mean"))
+    fields = ("device", "window_start", "mean")
+    assert sorted(rows(here, *fields), key=lambda row: (row["device"], row["window_start"])) == wanted
+    task = t.Window(by="device", frame="1h", aggregates={"mean": ("value", "mean")})
+    one = ro.apply(task, frame, errors="drop").select(fields).sort("device", "window_start")
+    assert one.to_dicts() == wanted
+
+
+def test_values_of_minutes_are_folded():
+    """The list of a minute, as a fold of bytewax gathers it."""
+
+    def gather(state, row):
+        minute = row["event_time"].replace(second=0).isoformat()
+        if state is None or state[0] == minute:
+            return (minute, [*(state[1] if state else []), row["value"]]), None
+        return (minute, [row["value"]]), {"device": row["device"], "values": state[1]}
+
+    folded = readings().key_by("device").fold(gather, schema={"device": "string", "values": "list<item: double>"})
+    found = rows(folded, "device", "values")
+    for device in "abc":
+        lists = {}
+        for row in READINGS:
+            if row["device"] == device:
+                lists.setdefault(row["event_time"].replace(second=0), []).append(row["value"])
+        assert [row["values"] for row in found if row["device"] == device] == list(lists.values())[:-1]
