@@ -84,8 +84,8 @@ ON_SPARK = (
         Figure(
             "configurations",
             "Throughput by cores, partitions and lines of a micro-batch",
-            _AT + "spark-configuration/(?P<series>.+)",
-            "application",
+            r"dspbench/(?P<series>\w+)/spark-configuration/(?P<x>.+)",
+            "configuration",
             "lines/s",
             log="y",
         ),
