@@ -171,11 +171,6 @@ CASES: dict[str, list[Exact]] = {
             lambda v: [x for i, x in enumerate(v) if i == 9 or ID + 2 <= x <= 2**64 - 15],
         ),
     ],
-    "VAF": [
-        Exact(
-            t.ValueFilter(field="v", values=(ID + 3, 2**64 - 15)), lambda v: [x for x in v if x in (ID + 3, 2**64 - 15)]
-        )
-    ],
     "DDP": [
         Exact(t.Deduplicate(fields="v", capacity=100), lambda v: list(dict.fromkeys(v))),
         Exact(t.Deduplicate(by="v", ttl=SECOND), lambda v: list(dict.fromkeys(v))),
@@ -202,7 +197,7 @@ CASES: dict[str, list[Exact]] = {
 COMPUTED = {
     *("AVG", "BAY", "BGN", "BND", "BOL", "BSM", "CDT", "CLA", "DCR", "DCS", "DTC", "DTT", "ERR", "EWM", "HMD"),
     *("INP", "KAL", "LEX", "MKS", "MLP", "MLR", "MLT", "MPM", "NNT", "PI", "PLT", "QLB", "RMD", "RMP"),
-    *("RTO", "SHA", "SLM", "SLR", "SPC", "SPK", "SSM", "VAR", "WAV", "WSM"),
+    *("RTO", "SHA", "SLM", "SLR", "SPC", "SSM", "VAR", "WAV", "WSM"),
 }
 #: Tasks whose values are texts, times of records, or results of the user's function.
 OTHERS = {

@@ -104,7 +104,7 @@ def _filtering_engine():
     some = readings.to(t.RangeFilter(by=None, bounds={"value": (0, 10)}), id="some")
     fewer = some.to(t.RangeFilter(by=None, bounds={"value": (1, 20)}, on_fail="reject"), id="fewer")
     means = fewer.to(t.MovingAverage(by=("key",), window=2, output="mean"), id="means")
-    named = means.to(t.ValueFilter(field="key", values=("s0", "s1")), id="named")
+    named = means.to(t.Filter("key in ('s0', 's1')"), id="named")
     streams = [
         *(some, fewer, means, named),
         some.to(t.RangeFilter(by=None, bounds={"value": (1, 20)}, on_fail="null"), id="mended"),

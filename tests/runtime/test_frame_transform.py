@@ -41,7 +41,7 @@ def test_result_has_the_type_of_the_input_frame(kind):
 
 def test_stateless_and_running_results_equal_those_of_pandas():
     frame = pd.DataFrame(ROWS)
-    kept = t.ValueFilter(field="device", values=("a",)).transform(frame, errors="drop")
+    kept = t.Filter("device == 'a'").transform(frame, errors="drop")
     pd.testing.assert_frame_equal(kept, frame[frame.device == "a"].reset_index(drop=True))
     mean = t.ExponentialAverage(by="device", span=3, warmup=0).transform(frame, errors="drop")
     wanted = frame.groupby("device").value.transform(lambda values: values.ewm(span=3, adjust=False).mean())

@@ -10,7 +10,6 @@ import pytest
 
 import riot_ops as ro
 from riot_ops import tasks as t
-from riot_ops.dataflows.dspbench.operators.spike_filter import SpikeFilter
 from tests.simulated_query import SimulatedQuery
 
 BIG = 2**53 + 1
@@ -23,7 +22,6 @@ def test_both_runners_reject_rounded_numbers_with_a_reason():
     source = flow.source("numbers", pa.schema([("seq", pa.int64()), ("a", pa.int64()), ("b", pa.float64())]))
     tasks = {
         "stateless": t.Ratio(numerator="a", denominator="b", output="x"),
-        "filter": SpikeFilter(value="a", expected="b"),
         "keyed": t.MovingAverage(value="a", output="x", window=2),
         "kept": t.ChangeDetector(fields="a", value="x"),
     }
@@ -37,7 +35,7 @@ def test_both_runners_reject_rounded_numbers_with_a_reason():
         found = sorted((e["task"], e["seq"], e["reason"], e["message"]) for e in errors.to_pylist())
         assert found == sorted(
             (task, seq, "out_of_range", "a has a number that float64 cannot hold")
-            for task in ("filter", "keyed", "stateless")
+            for task in ("keyed", "stateless")
             for seq in REJECTED
         )
     for found in (here["stateless"], staged["stateless"]):

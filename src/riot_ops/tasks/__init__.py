@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from riot_ops.dataflows.dspbench.operators.match_roads import MatchRoads
     from riot_ops.dataflows.dspbench.operators.novelty_flag import NoveltyFlag
     from riot_ops.dataflows.dspbench.operators.ramp_score import RampScore
-    from riot_ops.dataflows.dspbench.operators.spike_filter import SpikeFilter
     from riot_ops.dataflows.dspbench.operators.synthetic_event_time import SyntheticEventTime
     from riot_ops.dataflows.dspbench.operators.weighted_sum import WeightedSum
     from riot_ops.dataflows.neptune.operators.pair_delay import PairDelay
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
     from riot_ops.tasks.filter.sample_by_hash import SampleByHash
     from riot_ops.tasks.filter.substring_filter import SubstringFilter
     from riot_ops.tasks.filter.train_bloom_filter import TrainBloomFilter
-    from riot_ops.tasks.filter.value_filter import ValueFilter
     from riot_ops.tasks.functions.batch_function import BatchFunction
     from riot_ops.tasks.functions.filter_function import FilterFunction
     from riot_ops.tasks.functions.flat_map_function import FlatMapFunction
@@ -193,7 +191,6 @@ _TASKS = {
     "SlidingTotals": ("SLT", "riot_ops.tasks.window.sliding_totals"),
     "SlidingWindow": ("SLW", "riot_ops.tasks.window.sliding_window"),
     "SortByEventTime": ("RDR", "riot_ops.tasks.window.sort_by_event_time"),
-    "SpikeFilter": ("SPK", "riot_ops.dataflows.dspbench.operators.spike_filter"),
     "SubstringFilter": ("SBF", "riot_ops.tasks.filter.substring_filter"),
     "SyntheticEventTime": ("NUT", "riot_ops.dataflows.dspbench.operators.synthetic_event_time"),
     "TimeFields": ("TMF", "riot_ops.tasks.parse.time_fields"),
@@ -206,7 +203,6 @@ _TASKS = {
     "Trend": ("TRD", "riot_ops.tasks.window.trend"),
     "Unpivot": ("UPV", "riot_ops.tasks.parse.unpivot"),
     "UploadBlob": ("ABU", "riot_ops.tasks.io.upload_blob"),
-    "ValueFilter": ("VAF", "riot_ops.tasks.filter.value_filter"),
     "Variance": ("VAR", "riot_ops.tasks.window.variance"),
     "WeightedAverage": ("WAV", "riot_ops.tasks.window.weighted_average"),
     "WeightedSum": ("WSM", "riot_ops.dataflows.dspbench.operators.weighted_sum"),
@@ -301,7 +297,6 @@ __all__ = [
     "SlidingTotals",
     "SlidingWindow",
     "SortByEventTime",
-    "SpikeFilter",
     "StatelessTask",
     "SubstringFilter",
     "SyntheticEventTime",
@@ -316,7 +311,6 @@ __all__ = [
     "Trend",
     "Unpivot",
     "UploadBlob",
-    "ValueFilter",
     "ValueTask",
     "Variance",
     "WeightedAverage",

@@ -55,14 +55,8 @@ def test_shares_equal_dicts(times, batch_size, parallelism):
     task = t.ShareAbove(
         group="of", member=("name",), value="v", count="n", reference="every", size="1min", output="share"
     )
-    ones = source.to(
-        t.ValueFilter(field="scope", values=("one",)),
-        id="ones",
-    )
-    every = source.to(
-        t.ValueFilter(field="scope", values=("every",)),
-        id="every",
-    )
+    ones = source.to(t.Filter("scope == 'one'"), id="ones")
+    every = source.to(t.Filter("scope == 'every'"), id="every")
     flow.sink(
         "out",
         flow.add(task, ones.partition_by("of", parallelism=parallelism), every.broadcast(parallelism), id="shares"),

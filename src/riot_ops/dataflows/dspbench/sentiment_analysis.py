@@ -68,7 +68,8 @@ def sentiment_analysis(
     fields = {**TWEET, "lang": ("lang", "quoted", None)}
     tweets = flow.source("tweets").to(t.ParseJSON(fields=fields, wrapper=WRAPPER), id="parse").shuffle()
     if languages is not None:
-        language = t.ValueFilter(field="lang", values=tuple(languages), keep_null=keep_unknown)
+        known = f"lang in {tuple(languages)!r}"
+        language = t.Filter(f"{known} or lang is None" if keep_unknown else known)
         tweets = tweets.to(language, id="language").shuffle()
     judge = t.LexiconSentiment(mode=mode, lexicon=lexicon, phrases=phrases, stop_words=stop_words, neutral=neutral)
     return flow.sink("sentiment_sink", tweets.to(judge, id="sentiment"))

@@ -85,7 +85,7 @@ def smart_grid(
     readings = readings.to(t.RangeFilter(by=None, bounds=bounds, on_fail="reject"), id="check")
     readings = readings >> t.Project(fields=("value", "property", *PLUG))
     ordered = readings.to_single().to(t.DropLate(), id="drop_late")
-    loads = ordered.to(t.ValueFilter(field="property", values=(1,)), id="loads")
+    loads = ordered.to(t.Filter("property == 1"), id="loads")
 
     changes = loads.to_single().to(t.SlidingWindow(size=size, fields=("value", *PLUG)), id="window")
     medians = t.RunningMedian(emit="time", scope="all", partial=partial)

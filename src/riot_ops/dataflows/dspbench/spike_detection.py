@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from riot_ops import tasks as t
-from riot_ops.core.parameters import check_arguments
+from riot_ops.core.parameters import NonNegative, check_arguments
 from riot_ops.dataflow import Dataflow
 
 __all__ = ["spike_detection"]
@@ -18,7 +18,7 @@ def spike_detection(
     *,
     value_field: Literal["temperature", "humidity", "light", "voltage"] = "temperature",
     window: int = 1000,
-    threshold: float = 0.03,
+    threshold: NonNegative = 0.03,
 ) -> Dataflow:
     """Build spike detection (SD): sensor lines → moving average per sensor → readings far from it.
 
@@ -61,5 +61,6 @@ def spike_detection(
     readings = flow.source("sensors").to(parse, id="parse") >> t.Project(fields=("device_id", "value"))
     average = t.MovingAverage(by=("device_id",), window=window, mode="growing", output="moving_average")
     means = readings.partition_by("device_id").to(average, id="moving_average")
-    spikes = means.shuffle().to(t.SpikeFilter(expected="moving_average", threshold=threshold), id="spikes")
+    deviates = f"abs(value - moving_average) > {threshold!r} * abs(moving_average)"
+    spikes = means.shuffle().to(t.Filter(deviates), id="spikes")
     return flow.sink("spikes_sink", spikes)

@@ -145,7 +145,7 @@ def voip_stream(
     )
     calls = parsed.to(lengths, id="records") >> t.Project(fields=(*PAIR, "timestamp", "duration", "established"))
     varied = calls.partition_by(*PAIR).to(t.NoveltyFlag(output="new_callee", **pair), "variation")
-    established = t.ValueFilter(field="established", values=(True,))
+    established = t.Filter("established")
     outgoing = varied.to(established, id="established")
 
     _piece(outgoing.partition_by(*KEY).to(rate(decay), id="ecr"))
@@ -191,4 +191,4 @@ def _received(outgoing: Stream, rate: t.DecayingRate) -> Stream:
         fields={"callee": True, "caller": False}, label="called", value="number", keep=("caller", "timestamp")
     )
     rates = outgoing.to(ends, id="ends").partition_by("number").to(rate, id="ends_rcr")
-    return rates.to(t.ValueFilter(field="called", values=(False,)), id="rcr")
+    return rates.to(t.Filter("not called"), id="rcr")

@@ -57,7 +57,7 @@ def yahoo_streaming(
     check_arguments(yahoo_streaming, locals())
     flow = Dataflow("yahoo_streaming")
     events = flow.source("events").shuffle().to(t.ParseJSON(fields=FIELDS), id="parse")
-    views = events.shuffle().to(t.ValueFilter(field="event_type", values=(event_type,)), id="views")
+    views = events.shuffle().to(t.Filter(f"event_type == {event_type!r}"), id="views")
     if ads is None:
         join = t.LookupJoin(field="ad_id", table=campaigns(), columns=("campaign_id",))
     else:

@@ -92,5 +92,5 @@ def equipment_monitoring(
     delays = named.partition_by("pair").to(t.PairDelay(by=("pair",), time="ts", max_pending=max_pending), id="delays")
     trend = t.Trend(by=("pair",), value="delay", time="ts", size=as_timedelta(window), growth=growth, baseline=baseline)
     monitor = delays.to(trend, id="monitor")
-    alarms = monitor.to(t.ValueFilter(field="alarm", values=(True,)), id="alarms")
+    alarms = monitor.to(t.Filter("alarm"), id="alarms")
     return flow.sink("delays_sink", delays).sink("monitor_sink", monitor).sink("alarms_sink", alarms)

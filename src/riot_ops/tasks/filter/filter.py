@@ -14,7 +14,7 @@ import pyarrow as pa
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.kernels.arrays.selection import Rows
-from riot_ops.kernels.expressions.expression import BoundExpression, Expression, reject_bad
+from riot_ops.kernels.expressions.expression import Expression, reject_bad
 from riot_ops.task import Case, FilterTask, Requirement, register
 
 __all__ = ["Filter"]
@@ -89,11 +89,6 @@ class Filter(FilterTask):
         return self.expression.requirements
 
     def output_schema(self, schema: pa.Schema) -> pa.Schema:
-        self._bound(schema)
-        self.check_input(schema)
-        return schema
-
-    def _bound(self, schema: pa.Schema) -> BoundExpression:
         try:
             bound = self.expression.bind(schema)
         except ConfigError as error:
@@ -102,13 +97,15 @@ class Filter(FilterTask):
             raise ConfigError(
                 f"{self.name()}: condition = {self.condition!r} gives a {bound.kind.word}, it must be true or false"
             )
-        return bound
+        self.check_input(schema)
+        return schema
 
     def passes(self, batch: Rows, dead: DeadLetters) -> npt.NDArray[np.bool_]:
-        bound = self._bound(batch.schema)
-        data, valid, bad = bound.column(batch)
-        found = np.zeros(batch.num_rows, np.bool_) if bound.kind.name == "null" else data
-        if valid is not None:
+        bound = self.expression.bind(batch.schema)
+        found, valid, bad = bound.column(batch)
+        if bound.kind.name == "null":
+            found = np.False_
+        elif valid is not None:
             found = found & valid
         if bad is not None:
             reject_bad(batch, bad, bound.errors, dead)
