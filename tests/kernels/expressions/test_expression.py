@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import re
 from datetime import UTC, datetime
+from decimal import Decimal
 
 import hypothesis.strategies as st
 import numpy as np
@@ -360,7 +362,13 @@ TYPE_ERRORS = {
     "max(kind, 'a')": "max takes numbers, times or durations, not a text",
     "coalesce(at, 0)": "the values must be of one kind, not time and number",
     "vlue > 3": "reads the field 'vlue', which its input lacks; fields are kind, .*; did you mean \"value\"",
-    "price > 3": r"the field 'price' is decimal128\(9, 2\), which expressions do not read; they read integers,",
+    "price + 1": r"\+ does not take decimal and number",
+    "price > value": "cannot compare decimal with number, other than a constant",
+    "'a' == price": "cannot compare decimal with text",
+    "price > 1e300": "the comparison needs more than 76 digits",
+    "abs(price)": "abs takes a number or a duration, not a decimal",
+    "max(price, price)": "max takes numbers, times or durations, not a decimal",
+    "coalesce(price, 0)": "the values must be of one kind, not decimal and number",
     "tags is None": "the field 'tags' is list<item: int64>, which expressions do not read",
 }
 TYPED = pa.schema(
@@ -466,3 +474,31 @@ def test_empty_batch_and_constants():
     assert results("3", two) == [3, 3] and results("'x'", two) == ["x", "x"] and results("len('ab')", two) == [2, 2]
     assert results("'a' in 'ab'", two) == results("'a' in ('a', 'b')", two) == results("'a' < 'b'", two) == [True, True]
     assert results("hour(time('2024-05-01T07:00'))", two) == [7, 7]
+
+
+@pytest.mark.parametrize(
+    "dtype", [pa.decimal128(9, 2), pa.decimal128(38, 2), pa.decimal256(76, 40), pa.decimal128(5, 1)], ids=str
+)
+def test_decimals_compare_digit_by_digit(dtype):
+    prices = [Decimal("0.1"), Decimal(-3), None, Decimal("999.9")]
+    batch = pa.RecordBatch.from_pydict(
+        {"p": pa.array(prices, dtype), "q": pa.array([Decimal("0.1"), None, None, Decimal(1000)], pa.decimal128(6, 2))}
+    )
+    for text in (
+        "p == 0.1",
+        "0.1 == p",
+        "p != 3",
+        "p < 0.10000000000000002",
+        "p >= 999.9",
+        "p in (0.1, -3, 7)",
+        "2 < p",
+    ):
+        exact = re.sub(r"-?[0-9][0-9.]*", r"D('\g<0>')", text)
+        wanted = [None if p is None else eval(exact, {"p": p, "D": Decimal}) for p in prices]
+        assert results(text, batch) == wanted, text
+    assert results("p == q", batch) == [True, None, None, False]
+    assert results("p < q", batch) == [False, None, None, True]
+    assert results("p is None", batch) == [False, False, True, False]
+    assert results("coalesce(q, p)", batch) == [Decimal("0.1"), -3, None, 1000]
+    assert results("p if p > 0 else None", batch) == [Decimal("0.1"), None, None, Decimal("999.9")]
+    assert results("p", batch) == prices

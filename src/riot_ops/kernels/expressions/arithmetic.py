@@ -64,7 +64,7 @@ def integer_result(op: str, left: Kind, right: Kind) -> tuple[Kind, bool]:
     It is uint64 if one operand is and neither can be negative, except of differences; otherwise int64.
 
     >>> integer_result("+", integer(0, 255), integer(-5, 5))
-    (Kind(name='int', unit='', low=-5, high=260, unsigned=False, large=False), False)
+    (Kind(name='int', unit='', low=-5, high=260, unsigned=False, large=False, digits=0, scale=0), False)
     """
     unsigned = (left.unsigned or right.unsigned) and left.low >= 0 and right.low >= 0 and op != "-"
     if op in ("//", "%"):

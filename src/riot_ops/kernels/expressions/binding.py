@@ -39,6 +39,8 @@ class FieldReader:
         self.fields: dict[str, Column] = {}
 
 
+#: Digits that a decimal can have.
+MAX_DIGITS = 76
 Run = Callable[[FieldReader], Column]
 
 #: By operation of a node, the method of a binder that compiles it.
@@ -100,7 +102,7 @@ class Binder:
         kind = kind_of(dtype)
         if kind is None:
             raise ConfigError(
-                f"the field {name!r} is {dtype}, which expressions do not read; they read integers, floats, texts, "
+                f"the field {name!r} is {dtype}, which expressions do not read; they read numbers, texts, "
                 "booleans, times, dates and durations"
             )
         not_utf8 = self._error("invalid_utf8", f"the field {name} is not UTF-8") if kind.name == "text" else 0
@@ -143,6 +145,10 @@ class Binder:
         elif len(names) > 1:
             words = " and ".join(dict.fromkeys(kind.word for kind in kinds))
             self._refuse(node, f"the values must be of one kind, not {words}")
+        elif names == {"decimal"}:
+            kind = Kind("decimal", digits=max(k.digits for k in kinds), scale=max(k.scale for k in kinds))
+            if kind.digits + kind.scale > MAX_DIGITS:
+                self._refuse(node, f"the values need more than {MAX_DIGITS} digits")
         else:
             kind = max(kinds, key=lambda k: (UNITS.get(k.unit, 0), k.large))
         return kind, [self._converted(bound, kind) for bound in bounds]
@@ -150,15 +156,15 @@ class Binder:
     def _converted(self, bound: Bound, kind: Kind) -> Run:
         """Return a function that gives the values of a part as another kind."""
         run, own = bound.run, bound.kind
-        if own.name == kind.name == "text" or (own.name, own.unit, own.unsigned) == (
+        if (own.name == kind.name and kind.in_arrow) or (own.name, own.unit, own.unsigned) == (
             kind.name,
             kind.unit,
             kind.unsigned,
         ):
             return run
         if own == NULL:
-            empty: Any = pa.scalar(None, kind.arrow_type) if kind.name == "text" else kind.dtype(0)
-            valid = None if kind.name == "text" else np.False_
+            empty: Any = pa.scalar(None, kind.arrow_type) if kind.in_arrow else kind.dtype(0)
+            valid = None if kind.in_arrow else np.False_
             return lambda rows: Column(empty, valid, run(rows).bad)
         if kind.name == "float":
             return lambda rows: replaced(run(rows), lambda data: data.astype(np.float64))

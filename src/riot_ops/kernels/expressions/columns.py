@@ -27,6 +27,7 @@ __all__ = [
     "Kind",
     "Mask",
     "arrow_column",
+    "arrow_values",
     "constant",
     "integer",
     "kind_of",
@@ -35,7 +36,6 @@ __all__ = [
     "marked",
     "merged",
     "restricted",
-    "text_arrays",
     "truth_of",
     "valid_of",
 ]
@@ -53,7 +53,7 @@ class Kind(NamedTuple):
 
     Parameters
     ----------
-    name : "bool", "int", "float", "text", "time", "duration" or "null"
+    name : "bool", "int", "float", "decimal", "text", "time", "duration" or "null"
     unit : str
         Unit of times and durations.
     low, high : int
@@ -62,6 +62,8 @@ class Kind(NamedTuple):
         Whether integers are stored as uint64 instead of int64.
     large : bool
         Whether texts have offsets of 64 bits.
+    digits, scale : int
+        Digits of decimals before and after the point.
     """
 
     name: str
@@ -70,6 +72,8 @@ class Kind(NamedTuple):
     high: int = 0
     unsigned: bool = False
     large: bool = False
+    digits: int = 0
+    scale: int = 0
 
     @property
     def word(self) -> str:
@@ -80,6 +84,11 @@ class Kind(NamedTuple):
     def is_number(self) -> bool:
         """Whether it is an integer or a float."""
         return self.name in ("int", "float")
+
+    @property
+    def in_arrow(self) -> bool:
+        """Whether the values stay in Arrow's arrays: those of texts and decimals."""
+        return self.name in ("text", "decimal")
 
     @property
     def dtype(self) -> Any:
@@ -97,6 +106,9 @@ class Kind(NamedTuple):
             return pa.timestamp(self.unit, tz="UTC")
         if self.name == "duration":
             return pa.duration(self.unit)
+        if self.name == "decimal":
+            made = pa.decimal128 if self.digits + self.scale <= 38 else pa.decimal256
+            return made(self.digits + self.scale, self.scale)
         if self.name == "text":
             return pa.large_string() if self.large else pa.string()
         return pa.bool_() if self.name == "bool" else pa.float64()
@@ -106,6 +118,7 @@ WORDS = {
     "bool": "boolean",
     "int": "number",
     "float": "number",
+    "decimal": "decimal",
     "text": "text",
     "time": "time",
     "duration": "duration",
@@ -126,10 +139,10 @@ class Column(NamedTuple):
     Parameters
     ----------
     data : array
-        A NumPy array, of texts an Arrow array or scalar. A value that is missing or bad is of no meaning, but False
-        among booleans.
+        A NumPy array, of texts and decimals an Arrow array or scalar. A value that is missing or bad is of no
+        meaning, but False among booleans.
     valid : array of bool, optional
-        Where a value is not missing; None: everywhere, or of texts: as the Arrow array says.
+        Where a value is not missing; None: everywhere, or as an Arrow array says.
     bad : array of uint16, optional
         Number of the error of each row, 0 for none; None: no row has one.
     """
@@ -184,8 +197,8 @@ def valid_of(column: Column) -> Any:
 def kind_of(dtype: pa.DataType) -> Kind | None:
     """Return the kind of the values of a field; None if expressions do not read its type.
 
-    >>> kind_of(pa.int8()), kind_of(pa.decimal128(5, 2))
-    (Kind(name='int', unit='', low=-128, high=127, unsigned=False, large=False), None)
+    >>> kind_of(pa.int8()) == integer(-128, 127), kind_of(pa.list_(pa.int8()))
+    (True, None)
     """
     if types.is_dictionary(dtype):
         return kind_of(dtype.value_type)
@@ -200,6 +213,8 @@ def kind_of(dtype: pa.DataType) -> Kind | None:
         return integer(-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
     if types.is_floating(dtype):
         return FLOAT
+    if types.is_decimal(dtype):
+        return Kind("decimal", digits=dtype.precision - dtype.scale, scale=max(dtype.scale, 0))
     if types.is_timestamp(dtype) or types.is_duration(dtype):
         return Kind("time" if types.is_timestamp(dtype) else "duration", unit=dtype.unit)
     if types.is_date(dtype):
@@ -279,6 +294,10 @@ def _load_integers(column: pa.Array, not_utf8: int) -> Column:
     return Column(numbers if numbers.itemsize == 8 else numbers.astype(np.int64), valid)
 
 
+def _load_decimals(column: pa.Array, not_utf8: int) -> Column:
+    return Column(column)
+
+
 def _load_texts(column: pa.Array, not_utf8: int) -> Column:
     dtype, bad = column.type, None
     if types.is_string(dtype) or types.is_large_string(dtype):
@@ -315,6 +334,7 @@ _CONVERTERS: dict[str, Callable[[pa.Array, int], Column]] = {
     "time": _load_integers,
     "duration": _load_integers,
     "text": _load_texts,
+    "decimal": _load_decimals,
 }
 
 
@@ -328,7 +348,7 @@ def arrow_column(column: Column, kind: Kind, size: int) -> pa.Array:
     [1.0, None]
     """
     data, dtype = column.data, kind.arrow_type
-    if kind.name == "text":
+    if kind.in_arrow:
         if isinstance(data, pa.Scalar):
             return pa.repeat(data.cast(dtype), size)
         return data if data.type == dtype else data.cast(dtype)
@@ -342,12 +362,12 @@ def arrow_column(column: Column, kind: Kind, size: int) -> pa.Array:
     return found if found.type == dtype else found.cast(dtype)
 
 
-def text_arrays(columns: Sequence[Column]) -> list[Any]:
-    """Return the Arrow values of texts, all of one type."""
+def arrow_values(columns: Sequence[Column], dtype: pa.DataType | None = None) -> list[Any]:
+    """Return the values of texts or decimals, all of one type: the given one, or that of texts."""
     values = [column.data for column in columns]
-    if len({value.type for value in values}) > 1:
-        values = [value.cast(pa.large_string()) for value in values]
-    return values
+    if dtype is None and len({value.type for value in values}) > 1:
+        dtype = pa.large_string()
+    return [value if dtype is None or value.type == dtype else value.cast(dtype) for value in values]
 
 
 def truth_of(found: Any, texts: Any) -> Column:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Callable
+from decimal import Decimal
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,18 +14,18 @@ import pyarrow.compute as pc
 
 from riot_ops.kernels.arrays.arrow import boolean_column
 from riot_ops.kernels.expressions import arithmetic
-from riot_ops.kernels.expressions.binding import Binder, Binders, Bound, FieldReader, Run, mask_of
+from riot_ops.kernels.expressions.binding import MAX_DIGITS, Binder, Binders, Bound, FieldReader, Run, mask_of
 from riot_ops.kernels.expressions.columns import (
     BOOL,
     NULL,
     UNITS,
     Column,
     Kind,
+    arrow_values,
     constant,
     known,
     merged,
     restricted,
-    text_arrays,
     truth_of,
     valid_of,
 )
@@ -43,7 +44,7 @@ COMPARISONS: dict[str, Any] = {
     ">": np.greater,
     ">=": np.greater_equal,
 }
-_TEXT_COMPARISONS = {
+_ARROW_COMPARISONS = {
     "==": "equal",
     "!=": "not_equal",
     "<": "less",
@@ -95,8 +96,8 @@ class ConditionBinder(Binder):
             test, one, other = condition(rows), then(rows), otherwise(rows)
             true = test.data if test.valid is None else test.data & test.valid
             bad = merged(test.bad, merged(restricted(one.bad, true), restricted(other.bad, ~true)))
-            if kind.name == "text":
-                values = text_arrays((one, other))
+            if kind.in_arrow:
+                values = arrow_values((one, other), kind.arrow_type)
                 mask: Any = boolean_column(true) if np.ndim(true) else pa.scalar(bool(true))
                 return Column(pc.if_else(mask, *values), None, bad)
             valid = None
@@ -117,8 +118,8 @@ class ConditionBinder(Binder):
                 if found.bad is not None:
                     valid = valid | (found.bad != 0)
                 bad = merged(found.bad, restricted(other.bad, ~valid))
-                if kind.name == "text":
-                    values = text_arrays((found, other))
+                if kind.in_arrow:
+                    values = arrow_values((found, other), kind.arrow_type)
                     found = Column(pc.coalesce(*values), None, bad)
                 else:
                     data = np.where(valid, found.data, other.data)
@@ -129,7 +130,7 @@ class ConditionBinder(Binder):
 
     def _extreme(self, node: Node) -> tuple[Kind, Run]:
         kind, parts = self._unified(node, node.args)
-        if kind.name in ("text", "bool"):
+        if kind.in_arrow or kind.name == "bool":
             self._refuse(node, f"{node.op} takes numbers, times or durations, not a {kind.word}")
         ufunc = np.minimum if node.op == "min" else np.maximum
 
@@ -156,6 +157,8 @@ class ConditionBinder(Binder):
         one, other = left.kind, right.kind
         if NULL in (one, other):
             return lambda x, y: Column(np.False_, np.False_, merged(x.bad, y.bad))
+        if "decimal" in (one.name, other.name):
+            return self._decimal_comparator(node, op, left, right)
         if one.word != other.word:
             self._refuse(node, f"cannot compare {one.word} with {other.word}")
         if one.name == "bool" and op not in ("==", "!="):
@@ -174,6 +177,37 @@ class ConditionBinder(Binder):
             valid = known(x, y)
             found = function(x.data, y.data)
             return Column(found if valid is None else found & valid, valid, merged(x.bad, y.bad))
+
+        return compared
+
+    def _decimal_comparator(self, node: Node, op: str, left: Bound, right: Bound) -> Callable[[Column, Column], Column]:
+        """Return a function that compares decimals with decimals, or with a number constant as it is written."""
+        kinds: list[Kind] = []
+        wanted: list[Decimal | None] = []
+        for bound in (left, right):
+            kind, number = bound.kind, None
+            if kind.is_number and bound.is_constant:
+                number = Decimal(repr(bound.node.value))
+                _, digits, exponent = number.normalize().as_tuple()
+                scale = max(-int(exponent), 0)
+                kind = Kind("decimal", digits=max(len(digits) + int(exponent), 1), scale=scale)
+            if kind.name != "decimal":
+                names = (left.kind.word, right.kind.word)
+                self._refuse(node, f"cannot compare {names[0]} with {names[1]}, other than a constant")
+            kinds.append(kind)
+            wanted.append(number)
+        digits, scale = max(k.digits for k in kinds), max(k.scale for k in kinds)
+        if digits + scale > MAX_DIGITS:
+            self._refuse(node, f"the comparison needs more than {MAX_DIGITS} digits")
+        dtype = pa.decimal256(digits + scale, scale)
+        constants = [None if number is None else pa.scalar(number, dtype) for number in wanted]
+        function = getattr(pc, _ARROW_COMPARISONS[op])
+
+        def compared(x: Column, y: Column) -> Column:
+            sides = [
+                one.data.cast(dtype) if fixed is None else fixed for one, fixed in zip((x, y), constants, strict=True)
+            ]
+            return truth_of(function(*sides), None)._replace(bad=merged(x.bad, y.bad))
 
         return compared
 
@@ -253,7 +287,7 @@ def _time_comparison(one: str, other: str, ufunc: Any) -> Callable[[Any, Any], A
 
 
 def _text_comparator(op: str, right: Bound) -> Callable[[Column, Column], Column]:
-    function = getattr(pc, _TEXT_COMPARISONS[op])
+    function = getattr(pc, _ARROW_COMPARISONS[op])
     wanted = right.node.value if right.is_constant and op in ("==", "!=") else None
 
     def compared(x: Column, y: Column) -> Column:
@@ -263,7 +297,7 @@ def _text_comparator(op: str, right: Bound) -> Callable[[Column, Column], Column
             if op == "!=":
                 found = ~found if valid is None else ~found & valid
             return Column(found, valid, bad)
-        truth = function(*text_arrays((x, y)))
+        truth = function(*arrow_values((x, y)))
         if isinstance(truth, pa.Scalar):
             return Column(np.bool_(bool(truth.as_py())), None if truth.is_valid else np.False_, bad)
         return truth_of(truth, None)._replace(bad=bad)

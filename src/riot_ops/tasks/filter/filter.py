@@ -97,7 +97,6 @@ class Filter(FilterTask):
             raise ConfigError(
                 f"{self.name()}: condition = {self.condition!r} gives a {bound.kind.word}, it must be true or false"
             )
-        self.check_input(schema)
         return schema
 
     def passes(self, batch: Rows, dead: DeadLetters) -> npt.NDArray[np.bool_]:

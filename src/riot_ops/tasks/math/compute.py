@@ -95,7 +95,6 @@ class Compute(StatelessTask):
 
     def output_schema(self, schema: pa.Schema) -> pa.Schema:
         bounds = self._bound(schema)
-        self.check_input(schema)
         out = schema
         for name, bound in bounds.items():
             if name in schema.names and name not in self._parsed[name].requirements:
