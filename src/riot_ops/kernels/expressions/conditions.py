@@ -188,9 +188,9 @@ class ConditionBinder(Binder):
             kind, number = bound.kind, None
             if kind.is_number and bound.is_constant:
                 number = Decimal(repr(bound.node.value))
-                _, digits, exponent = number.normalize().as_tuple()
+                _, written, exponent = number.normalize().as_tuple()
                 scale = max(-int(exponent), 0)
-                kind = Kind("decimal", digits=max(len(digits) + int(exponent), 1), scale=scale)
+                kind = Kind("decimal", digits=max(len(written) + int(exponent), 1), scale=scale)
             if kind.name != "decimal":
                 names = (left.kind.word, right.kind.word)
                 self._refuse(node, f"cannot compare {names[0]} with {names[1]}, other than a constant")
