@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from datetime import timedelta
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 
 from riot_ops.core.errors import ConfigError, did_you_mean
 from riot_ops.core.parameters import check_parameters, parameters_from_json, parameters_to_json, snake_case
 
-__all__ = ["Count", "Frame", "Hopping", "Session", "Tumbling", "frame_from"]
+__all__ = ["Calendar", "Count", "Frame", "Hopping", "Session", "Tumbling", "frame_from"]
 
 ZERO = timedelta(0)
 #: A number of records, at least one.
@@ -104,6 +104,37 @@ class Hopping(Frame):
 
 
 @dataclass(frozen=True)
+class Calendar(Frame):
+    """Hours, days, weeks, months, quarters or years of local time.
+
+    A day has 23, 24 or 25 hours. It begins at midnight: the first one where clocks go back over it, the end of the gap
+    where clocks skip it; a day that a zone has skipped has no window. Weeks begin on Monday. An hour that clocks repeat
+    is two windows. Before zones agreed on whole quarters of an hour from UTC, a window closes at the next quarter.
+
+    Parameters
+    ----------
+    unit : "hour", "day", "week", "month", "quarter" or "year"
+        One unit is one window.
+    tz : str, default "UTC"
+        Name of the time zone in the IANA database, such as "Europe/Berlin".
+    """
+
+    unit: Literal["hour", "day", "week", "month", "quarter", "year"]
+    tz: str = "UTC"
+
+    def validate(self) -> None:
+        from zoneinfo import ZoneInfo, available_timezones
+
+        try:
+            ZoneInfo(self.tz)
+        except (KeyError, ValueError, OSError):  # unknown, not a name, or a folder
+            raise ConfigError(
+                f"Calendar: tz = {self.tz!r} is not a time zone of the IANA database, such as 'Europe/Berlin'"
+                f"{did_you_mean(self.tz, available_timezones())}"
+            ) from None
+
+
+@dataclass(frozen=True)
 class Session(Frame):
     """Runs of records, each less than a gap of event time after the previous one.
 
@@ -139,7 +170,8 @@ class Count(Frame):
     partial: bool = False
 
 
-_KINDS: dict[str, type[Frame]] = {snake_case(kind.__name__): kind for kind in (Tumbling, Hopping, Session, Count)}
+_FRAMES: tuple[type[Frame], ...] = (Tumbling, Hopping, Calendar, Session, Count)
+_KINDS = {snake_case(kind.__name__): kind for kind in _FRAMES}
 
 
 def frame_from(value: Any) -> Frame:

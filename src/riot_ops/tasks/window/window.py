@@ -25,11 +25,12 @@ from riot_ops.task import Case, KeyedTask, Lookback, Requirement, SketchTask, St
 from riot_ops.tasks.window.windowing.accumulators import cell_state_fields, distinct_stats
 from riot_ops.tasks.window.windowing.aggregates import BoundAggregate, bind_aggregate, field_of
 from riot_ops.tasks.window.windowing.assigner import Assigner, TimeAssigner
+from riot_ops.tasks.window.windowing.calendar_windows import CalendarWindows
 from riot_ops.tasks.window.windowing.count_windows import CountWindows
 from riot_ops.tasks.window.windowing.session_windows import SessionWindows
 from riot_ops.tasks.window.windowing.stats import Aggregate
 from riot_ops.tasks.window.windowing.time_windows import TimeWindows
-from riot_ops.windows import Count, Hopping, Session, Tumbling, frame_from
+from riot_ops.windows import Calendar, Count, Hopping, Session, Tumbling, frame_from
 
 __all__ = ["Aggregate", "Window"]
 
@@ -47,8 +48,8 @@ class Window(SketchTask, KeyedTask):
     ----------
     frame : duration, int or frame of :mod:`riot_ops.windows`
         Which records of a key belong together: :class:`~riot_ops.windows.Tumbling` windows (also as a duration such as
-        "1min"), :class:`~riot_ops.windows.Hopping` ones, a :class:`~riot_ops.windows.Session`, or a
-        :class:`~riot_ops.windows.Count` of records (also as an int).
+        "1min"), :class:`~riot_ops.windows.Hopping` ones, units of a local :class:`~riot_ops.windows.Calendar`, a
+        :class:`~riot_ops.windows.Session`, or a :class:`~riot_ops.windows.Count` of records (also as an int).
     allowed_lateness : timedelta >= 0, default 0
         How far a record may lag behind stream time: a window is closed when stream time less this duration reaches its
         end.
@@ -214,6 +215,8 @@ class Window(SketchTask, KeyedTask):
             return CountWindows(stats, each, self.frame)
         if isinstance(self.frame, Session):
             return SessionWindows(stats, each, self.frame, self.allowed_lateness)
+        if isinstance(self.frame, Calendar):
+            return CalendarWindows(stats, each, self.frame, self.allowed_lateness)
         assert isinstance(self.frame, (Tumbling, Hopping))
         return TimeWindows(stats, each, self.frame, self.allowed_lateness)
 
@@ -371,6 +374,8 @@ class Window(SketchTask, KeyedTask):
         yield Case(
             cls(frame=Session(five), allowed_lateness=2 * five, by=("key",), aggregates=timed), batch, "sessions"
         )
+        sums = {"n": "count", "sum": ("value", "sum")}
+        yield Case(cls(frame=Calendar("day", "Pacific/Apia"), by=("key",), aggregates=sums), batch, "local days")
         yield Case(cls(frame=Session(five), max_ahead=timedelta(seconds=25)), batch, "guarded")
         yield Case(cls(frame=Count(2, partial=True), by=("key",), aggregates=every), batch, "by count")
         yield Case(cls(frame=Hopping(2 * five, five), emit="each", by=("key",), aggregates=timed), batch, "updates")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +15,7 @@ from riot_ops.core.clock import NEVER, Ticks, to_microseconds
 from riot_ops.core.lookback import Lookback
 from riot_ops.core.operator import State, StateField, TimerOutput
 from riot_ops.kernels.arrays.timestamps import from_microseconds, time_limits
-from riot_ops.kernels.stats.panes import NONE, assign_panes, full_windows, load_due_panes, store_open_panes
+from riot_ops.kernels.stats.panes import FUTURE, NONE, assign_panes, full_windows, load_due_panes, store_open_panes
 from riot_ops.tasks.window.windowing.accumulators import Accumulators, Numbers, dense_key_numbers, window_columns
 from riot_ops.tasks.window.windowing.assigner import NOTHING, TimeAssigner, Updates, event_times, time_type
 from riot_ops.tasks.window.windowing.stats import Stat
@@ -25,6 +25,29 @@ __all__ = ["TimeWindows"]
 
 #: Beyond any pane number.
 MAX_PANE = 1 << 61
+
+
+class PaneTimes(NamedTuple):
+    """Times of rows and of stream time, on an axis where panes have one length.
+
+    Attributes
+    ----------
+    times, present : arrays
+        Of rows.
+    moves : array of int64
+        Stream time after each move.
+    allowed_lateness, resolution : int
+        See :class:`Ticks`.
+    future : array of bool or None
+        Rows that are ahead of stream time; None: those that are so on this axis.
+    """
+
+    times: Numbers
+    present: npt.NDArray[np.bool_]
+    moves: Numbers
+    allowed_lateness: int
+    resolution: int
+    future: npt.NDArray[np.bool_] | None = None
 
 
 class TimeWindows(TimeAssigner):
@@ -50,13 +73,34 @@ class TimeWindows(TimeAssigner):
     def decode_state(self, table: pa.Table) -> pa.Table:
         panes = np.asarray(table.column("pane").combine_chunks().flatten()).reshape(-1, self.room)
         known = panes != NONE
-        begins = from_microseconds(np.where(known, panes, 0).ravel() * self.every + self.offset)
+        begins = from_microseconds(self._begins(panes.ravel()))
         return self._listed(table, known, {"begin": begins})
 
     def _range(self, batch: pa.RecordBatch | None) -> tuple[int, int]:
         """Return the first and the last pane whose windows begin and end at times."""
-        low, high = (limit - self.offset for limit in time_limits(time_type(batch)))
+        low, high = (limit - self.offset for limit in self._time_limits(batch))
         return -(-low // self.every) + self.panes - 1, high // self.every - self.panes
+
+    def _time_limits(self, batch: pa.RecordBatch | None) -> tuple[int, int]:
+        return time_limits(time_type(batch))
+
+    def _pane_times(self, times: Numbers, present: npt.NDArray[np.bool_], ticks: Ticks) -> PaneTimes:
+        """Return the times of rows and ticks for :func:`assign_panes`."""
+        moves = ticks.times - self.offset
+        return PaneTimes(times - self.offset, present, moves, self.allowed_lateness, ticks.resolution)
+
+    def _pane_time(self, now: int) -> int:
+        """Return stream time on the axis of :meth:`_pane_times`."""
+        return now if now == NEVER else now - self.offset
+
+    def _spans(self, ends: Numbers) -> tuple[Numbers, Numbers]:
+        """Return begin and end of windows by the numbers of their ends."""
+        times = ends * self.every + self.offset
+        return times - self.panes * self.every, times
+
+    def _begins(self, panes: Numbers) -> Numbers:
+        """Return where panes begin; any time for :data:`NONE`."""
+        return np.where(panes == NONE, 0, panes) * self.every + self.offset
 
     def _closed(self, now: int) -> int:
         return NONE if now == NEVER else self._begun(now - self.allowed_lateness)
@@ -71,7 +115,7 @@ class TimeWindows(TimeAssigner):
         times, present = event_times(batch)
         columns = self.stat_columns(batch, task.hash_key.words)
         updates = Updates(task, batch) if self.each and batch is not None else None
-        shifted, moves = times - self.offset, ticks.times - self.offset
+        on_axis = self._pane_times(times, present, ticks)
         numbers, key_count = dense_key_numbers(slots, len(state["pane"]))
         groups = np.empty(slots.size, np.int64)
         parts: list[TimerOutput] = []
@@ -80,10 +124,9 @@ class TimeWindows(TimeAssigner):
             held = np.full((key_count, self.room), -1, np.int32)
             found: list[Any] = [np.empty(slots.size - start, np.int64) for _ in range(3)]
             n, stop = assign_panes(
-                shifted, present, slots, numbers, ticks.rows[first:], moves[first:],
-                now if now == NEVER else now - self.offset, self.every, self.panes,
-                self.allowed_lateness, ticks.resolution, *self._range(batch), start, state["pane"], held, groups, bad,
-                *found,
+                on_axis.times, on_axis.present, slots, numbers, ticks.rows[first:], on_axis.moves[first:],
+                self._pane_time(now), self.every, self.panes, on_axis.allowed_lateness, on_axis.resolution,
+                *self._range(batch), start, state["pane"], held, groups, bad, *found,
             )  # fmt: skip
             last = ticks.rows.size if stop == slots.size else int(np.searchsorted(ticks.rows, stop, side="right"))
             before, now = self._closed(now), now if last == first else int(ticks.times[last - 1])
@@ -114,6 +157,8 @@ class TimeWindows(TimeAssigner):
             start, first = stop, last
             if start == slots.size and first == ticks.rows.size:
                 break
+        if on_axis.future is not None:
+            bad[on_axis.future] = FUTURE
         return None if updates is None else updates.to_batch(), _joined(parts)
 
     def _with_due(self, state: State, before: int, closed: int, found: list[Numbers]) -> list[Numbers]:
@@ -152,12 +197,11 @@ class TimeWindows(TimeAssigner):
         ends, first, last = (np.empty(n, np.int64) for _ in range(3))
         full_windows(order, slots, panes, self.panes, before, closed, ends, first, last)
         cells = work.merge_ranges(order, first, last)
-        ends = ends * self.every + self.offset
+        starts, ends = self._spans(ends)
         schema = None if batch is None else batch.schema
-        columns = window_columns(
-            task.bound_aggregates(schema), cells, ends - self.panes * self.every, ends, time_type(batch)
-        )
-        return TimerOutput(slots[order[first]], pa.RecordBatch.from_arrays([*columns.values()], names=[*columns]), ends)
+        columns = window_columns(task.bound_aggregates(schema), cells, starts, ends, time_type(batch))
+        rows = pa.RecordBatch.from_arrays([*columns.values()], names=[*columns])
+        return TimerOutput(slots[order[first]], rows, -(-ends // self.period) * self.period)
 
     def _add_each(
         self, updates: Updates, work: Accumulators, groups: Numbers, columns: list[Any], times: Numbers, ticks: Ticks,
@@ -168,17 +212,16 @@ class TimeWindows(TimeAssigner):
             return
         order = np.lexsort((panes, slots))
         place = _PaneIndex(slots[order], panes[order])
-        now = ticks.at_rows(groups.size)
-        closed = np.where(now == NEVER, NONE, self._begun(now - self.allowed_lateness))
         apart = groups
         if self.panes > 1:  # windows of a key share panes
+            now = ticks.at_rows(groups.size)
+            closed = np.where(now == NEVER, NONE, self._begun(now - self.allowed_lateness))
             apart = np.empty_like(groups)
             apart[start:stop] = slots[groups[start:stop]]
         for added in work.add_in_rounds(apart, groups, columns, times, start, stop):
             of = groups[added]
             if self.panes == 1:
-                begins = panes[of] * self.every + self.offset
-                updates.add(added, begins, begins + self.every, work.snapshot(of))
+                updates.add(added, *self._spans(panes[of] + 1), work.snapshot(of))
                 continue
             first_open = np.maximum(panes[of], closed[added]) + 1
             counts = panes[of] + self.panes + 1 - first_open
@@ -186,8 +229,7 @@ class TimeWindows(TimeAssigner):
             ends = first_open[rows] + np.arange(rows.size) - np.repeat(np.cumsum(counts) - counts, counts)
             keys = slots[of][rows]
             cells = work.merge_ranges(order, place.of(keys, ends - self.panes), place.of(keys, ends))
-            spans = (ends - self.panes) * self.every + self.offset, ends * self.every + self.offset
-            updates.add(added[rows], *spans, cells)
+            updates.add(added[rows], *self._spans(ends), cells)
 
 
 class _PaneIndex:
