@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from riot_ops.core.errors import ConfigError, did_you_mean
-from riot_ops.core.parameters import check_parameters, parameters_from_json, parameters_to_json, snake_case
+from riot_ops.core.parameters import Duration, check_parameters, parameters_from_json, parameters_to_json, snake_case
 
 __all__ = ["Calendar", "Count", "Frame", "Hopping", "Session", "Tumbling", "frame_from"]
 
@@ -69,8 +69,8 @@ class Tumbling(Frame):
         Where windows begin, less than ``size``: days from six to six have ``Tumbling("1d", offset="6h")``.
     """
 
-    size: timedelta
-    offset: timedelta = ZERO
+    size: Duration
+    offset: Duration = ZERO
 
     def validate(self) -> None:
         self._check_positive("size")
@@ -91,9 +91,9 @@ class Hopping(Frame):
         Where windows begin, less than ``every``.
     """
 
-    size: timedelta
-    every: timedelta
-    offset: timedelta = ZERO
+    size: Duration
+    every: Duration
+    offset: Duration = ZERO
 
     def validate(self) -> None:
         self._check_positive("size")
@@ -148,7 +148,7 @@ class Session(Frame):
         Distance at which a new session begins.
     """
 
-    gap: timedelta
+    gap: Duration
 
     def validate(self) -> None:
         self._check_positive("gap")
@@ -186,7 +186,7 @@ def frame_from(value: Any) -> Frame:
     if isinstance(value, Frame):
         return value
     if isinstance(value, (str, timedelta)):
-        return Tumbling(value)  # type: ignore[arg-type]  # a text is parsed
+        return Tumbling(value)
     if isinstance(value, int) and not isinstance(value, bool):
         return Count(value)
     if isinstance(value, Mapping) and "kind" in value:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import timedelta
 from pathlib import Path
 from typing import Any, assert_type
 
@@ -53,16 +52,14 @@ def verbs_of_a_keyed_stream(readings: ro.Stream) -> None:
     assert_type(keyed.filter(lambda row: True).map(double), ro.KeyedStream)
     assert_type(keyed.fold(total, initial=0.0, schema={"total": "double"}, ttl="1h"), ro.KeyedStream)
     assert_type(keyed.window("1min"), ro.WindowedStream)
-    assert_type(
-        keyed.window(w.Session(timedelta(seconds=30))).agg(mean=("value", "mean"), n="count", id="run"), ro.KeyedStream
-    )
+    assert_type(keyed.window(w.Session("30s")).agg(mean=("value", "mean"), n="count", id="run"), ro.KeyedStream)
     assert_type(keyed.window(10).agg({"a b": "count"}, emit="each", allowed_lateness="5s"), ro.KeyedStream)
     assert_type(keyed.to("out"), ro.Dataflow)
     assert_type(keyed.by, tuple[str, ...])
 
 
 def tasks_and_frames() -> None:
-    average = t.MovingAverage(by=("device",), window=10)
+    average = t.MovingAverage(by="device", ttl="1h", window=10)
     assert_type(average.session(), ro.Session)
     assert_type(average.session().push({"device": "a", "value": 1.0}), list[dict[str, Any]])
     assert_type(ro.apply(average, {"any": "frame"}), dict[str, str])

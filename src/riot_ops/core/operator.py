@@ -24,7 +24,7 @@ from riot_ops.core.clock import Clock, Ticks
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError, did_you_mean
 from riot_ops.core.lookback import Lookback
-from riot_ops.core.parameters import check_parameters, parameters_to_json, snake_case
+from riot_ops.core.parameters import Duration, Names, check_parameters, parameters_to_json, snake_case
 from riot_ops.core.schema_cache import cache_last_schema, uncached_attributes
 from riot_ops.core.state_field import StateField
 
@@ -299,8 +299,8 @@ class KeyedOperator(Operator):
     #: :class:`~riot_ops.kernels.arrays.selection.Selection` in place of a batch.
     accepts_selection: ClassVar[bool] = False
 
-    by: tuple[str, ...] = ()
-    ttl: timedelta | None = None
+    by: Names = ()
+    ttl: Duration | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields
 from datetime import timedelta
 from decimal import Decimal
-from typing import Annotated, Any, Literal, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, get_args, get_origin
 
 import msgspec
 import numpy as np
@@ -31,7 +31,9 @@ __all__ = [
     "Bytes",
     "CellIndex",
     "Count",
+    "Duration",
     "Length",
+    "Names",
     "Natural",
     "NonNegative",
     "Positive",
@@ -44,6 +46,14 @@ __all__ = [
     "parameters_to_json",
     "snake_case",
 ]
+
+if TYPE_CHECKING:
+    # a field has one type for type checkers, which would refuse the short forms
+    Duration: TypeAlias = Any
+    Names: TypeAlias = Any
+else:
+    Duration = timedelta
+    Names = tuple[str, ...]
 
 Positive = Annotated[float, msgspec.Meta(gt=0)]
 NonNegative = Annotated[float, msgspec.Meta(ge=0)]

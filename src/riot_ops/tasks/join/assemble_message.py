@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError, did_you_mean
+from riot_ops.core.parameters import Names
 from riot_ops.core.schema import TIMESTAMP, StreamSchema, stream_schema
 from riot_ops.kernels.arrays.arrow import readonly
 from riot_ops.kernels.arrays.assembly import (
@@ -143,7 +144,7 @@ class AssembleMessage(KeyedTask):
     layout: Literal["wide", "csv", "both"] = "wide"
     timeout: timedelta | None = None
     partial: Literal["drop", "emit"] = "drop"
-    by: tuple[str, ...] = ("seq",)
+    by: Names = ("seq",)
     value: str = "value"
 
     def validate(self) -> None:

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
+from riot_ops.core.parameters import Names
 from riot_ops.kernels.arrays.arrow import float_column
 from riot_ops.kernels.jit import kernel
 from riot_ops.task import Case, KeyedTask, Requirement, State, StateField, register, replace_column, with_field
@@ -97,7 +98,7 @@ class EstimateError(KeyedTask):
     category: ClassVar[str] = "Predictive"
     selectivity: ClassVar[str] = "1:0/1"
 
-    by: tuple[str, ...] = ("sensor_id",)
+    by: Names = ("sensor_id",)
     predicted: str = "prediction"
     observed: str = "observed"
     average: str = "average"

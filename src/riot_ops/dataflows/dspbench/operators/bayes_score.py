@@ -15,7 +15,7 @@ import pyarrow as pa
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.order import carried_fields
-from riot_ops.core.parameters import Positive, Probability
+from riot_ops.core.parameters import Names, Positive, Probability
 from riot_ops.kernels.arrays.arrow import count_column, readonly
 from riot_ops.kernels.arrays.derived import DerivedRecords
 from riot_ops.kernels.arrays.dictionaries import dictionary_codes
@@ -257,7 +257,7 @@ class BayesScore(KeyedTask):
     emit_empty: bool = False
     word: str = "word"
     different: str = "n_words"
-    by: tuple[str, ...] = ("seq",)
+    by: Names = ("seq",)
 
     def validate(self) -> None:
         if self.ttl is not None:

@@ -13,6 +13,7 @@ import pyarrow as pa
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.order import carried_fields
+from riot_ops.core.parameters import Names
 from riot_ops.kernels.arrays.arrow import count_column, truth_codes
 from riot_ops.kernels.arrays.derived import DerivedRecords
 from riot_ops.kernels.arrays.dictionaries import decode_dictionaries
@@ -122,7 +123,7 @@ class CountSpamWords(KeyedTask):
     count: str = "count"
     table: str | None = None
     emit: Literal["each", "end"] = "each"
-    by: tuple[str, ...] = ("word",)
+    by: Names = ("word",)
 
     def validate(self) -> None:
         if len(self.by) != 1:
