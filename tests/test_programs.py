@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
 
 import polars as pl
 import pytest
 
 import riot_ops as ro
 from riot_ops import tasks as t
+from riot_ops import windows as w
 
 NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
 TIME = "timestamp[us, tz=UTC]"
@@ -112,3 +114,68 @@ def test_values_of_minutes_are_folded():
             if row["device"] == device:
                 lists.setdefault(row["event_time"].replace(second=0), []).append(row["value"])
         assert [row["values"] for row in found if row["device"] == device] == list(lists.values())[:-1]
+
+
+def test_days_are_those_of_a_city():
+    new = readings().key_by("device").window(w.Calendar("hour", tz="Asia/Kolkata"))
+    new = new.agg(kwh=("value", "sum"), peak=("value", "max"))
+    hours = {}
+    for row in READINGS:
+        local = row["event_time"].astimezone(ZoneInfo("Asia/Kolkata"))  # half an hour from the hours of UTC
+        start = local.replace(minute=0, second=0).astimezone(UTC)
+        hours.setdefault((row["device"], start), []).append(row["value"])
+    known_values = {key: [value for value in values if value is not None] for key, values in hours.items()}
+    wanted = {key: (sum(values), max(values)) for key, values in known_values.items()}
+    found = rows(new, "device", "window_start", "kwh", "peak")
+    assert {(row["device"], row["window_start"]): (row["kwh"], row["peak"]) for row in found} == wanted
+    assert len(found) == len(wanted) > 15
+
+
+def test_words_are_counted():
+    def words(row):
+        return ({"word": word} for word in row["text"].split())
+
+    def lines(name):
+        return ro.Dataflow(name).source("lines", {"text": "string"})
+
+    texts = [{"text": text} for text in ("so it goes", "it was so", "", "so so")]
+    old = lines("old") >> t.Tokenize(field="text") >> t.RunningCount(by="word")
+    new = lines("new").flat_map(words, {"word": "string"}).key_by("word").apply(t.RunningCount())
+    assert rows(new, "word", "count", source=texts) == rows(old, "word", "count", source=texts)
+
+
+def test_spikes_are_far_from_their_average():
+    def far(row):
+        return row["value"] is not None and abs(row["value"] - row["average"]) > 0.9 * row["average"]
+
+    average = {"window": 20, "mode": "growing", "output": "average"}
+    old = readings() >> t.MovingAverage(by="device", **average) >> ro.filter(far)
+    new = readings().key_by("device").apply(t.MovingAverage(**average)).filter("abs(value - average) > 0.9 * average")
+    found = rows(new, "device", "value", "average")
+    assert found == rows(old, "device", "value", "average") and 5 < len(found) < 100
+
+
+def test_statistics_have_two_keys():
+    old, new = readings("old"), readings("new")
+    by_device, by_kind = new.key_by("device", "kind"), new.key_by("kind")
+    results = [
+        flow.flow.sink("out", *streams).run(READINGS)
+        for flow, streams in (
+            (
+                old,
+                (
+                    old.to(t.SecondOrderMoment(by=("device", "kind"))),
+                    old.to(t.DistinctCount(field="device", output="devices", by="kind")),
+                ),
+            ),
+            (
+                new,
+                (
+                    by_device.apply(t.SecondOrderMoment()),
+                    by_kind.apply(t.DistinctCount(field="device", output="devices")),
+                ),
+            ),
+        )
+    ]
+    for stream in ("second_order_moment", "distinct_count"):
+        assert results[0][stream].equals(results[1][stream]) and results[0][stream].num_rows
