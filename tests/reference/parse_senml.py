@@ -294,6 +294,9 @@ def parse(
         record, bases = records.get(name, ({}, top))
         if any(key.endswith("_") for key in record):
             raise Rejected("malformed")
+        for key, kind in (("vs", str), ("sv", str), ("vd", str), ("vb", bool)):  # RFC 8428, table 1
+            if record.get(key) is not None and not isinstance(record[key], kind):
+                raise Rejected("malformed")
         for key in ("v", "vs", "sv", "vb", "vd"):
             if record.get(key) is not None:
                 return (plus(record[key], bases["bv"]) if key == "v" else record[key]), key == "vd"

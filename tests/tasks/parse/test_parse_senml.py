@@ -1019,3 +1019,42 @@ def test_meta_holds_times_of_any_sign_and_length(layout):
     assert errors == {}
     copies = 1 if layout == "wide" else 2
     assert out["meta"].to_pylist() == [f"{time},ü{i},1," for i, time in enumerate(times) for _ in range(copies)]
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        *((key, value) for key in ("vs", "sv", "vd") for value in ("true", "false", "1", "-2.5e3", '["a"]', '{"a":1}')),
+        *(("vb", value) for value in ("1", "0.0", '"true"', '""', "[]", "{}")),
+    ],
+)
+@pytest.mark.parametrize("first", ['"v":1,', ""])
+def test_value_of_another_json_type_is_malformed(key, value, first):
+    """By the types of RFC 8428, table 1, in each of the three readers: scanned, parsed, and without a schema."""
+    record = f'{{"n":"dust",{first}"{key}":{value}}}'
+    for more in ("", ',"x":{}'):  # which the scanner leaves to the parser
+        city = ParseSenML(schema="city", fields=("dust", "light"), raw=True).session()
+        found = city.push(
+            {"payload": f'{{"bt":0,"e":[{{"n":"source","sv":"s1"}},{record},{{"n":"light","v":3}}]{more}}}'}
+        )
+        assert [(o["obs_type"], o["value"]) for o in found] == [("light", 3.0)]
+        assert [error["reason"] for error in city.errors] == ["malformed"]
+    free = ParseSenML().session()
+    found = free.push({"payload": f'[{{"bn":"s1","bt":0,"n":"light","v":3}},{record}]'})
+    assert [(o["obs_type"], o["value"]) for o in found] == [("light", 3.0)]
+    assert [error["reason"] for error in free.errors] == ["malformed"]
+
+
+def test_wrong_type_of_identity_rejects_the_message():
+    city = ParseSenML(schema="city").session()
+    assert city.push({"payload": '{"bt":0,"e":[{"n":"source","sv":true},{"n":"dust","v":3}]}'}) == []
+    assert [error["reason"] for error in city.errors] == ["malformed"]
+
+
+def test_values_of_their_json_types_and_null_are_read():
+    city = ParseSenML(schema="city", fields=("source", "dust", "light"), raw=True).session()
+    for text, value, raw in (('"vb":true', 1.0, "true"), ('"vb":null', None, None), ('"vs":"2"', 2.0, "2")):
+        line = f'{{"bt":0,"e":[{{"n":"source","sv":"s1"}},{{"n":"dust",{text}}}]}}'
+        found = {o["obs_type"]: (o["value"], o["text"]) for o in city.push({"payload": line})}
+        assert found["dust"] == (value, raw)
+    assert not city.errors

@@ -93,12 +93,12 @@ class ParseSenML(StatelessTask):
     Errors
     ------
     For a record (or its whole message, see ``on_bad``): ``not_a_number``; ``out_of_range`` (numbers beyond
-    float64, times outside the years 1 to 9999); ``malformed`` (a value that is a list or an object; a unit, or
-    without a schema a name, that is not text; a sum without a value; a field whose name ends with ``_``, which must be
-    understood). For a message: ``empty``; ``invalid_utf8``; ``malformed`` (not JSON, or not SenML; a version
-    ``bver`` above 10; a base field whose name ends with ``_``); ``too_deep``
-    (nested deeper than 32); ``missing_id`` (the schema's id field is missing); ``too_large``; ``not_a_number`` and
-    ``out_of_range`` for its base time.
+    float64, times outside the years 1 to 9999); ``malformed`` (a value that is a list or an object; a ``vs``, ``sv`` or
+    ``vd`` that is not text; a ``vb`` that is not true or false; a unit, or without a schema a name, that is not text; a
+    sum without a value; a field whose name ends with ``_``, which must be understood). For a
+    message: ``empty``; ``invalid_utf8``; ``malformed`` (not JSON, or not SenML; a version ``bver`` above 10; a base
+    field whose name ends with ``_``); ``too_deep`` (nested deeper than 32); ``missing_id`` (the schema's id field is
+    missing); ``too_large``; ``not_a_number`` and ``out_of_range`` for its base time.
 
     References
     ----------

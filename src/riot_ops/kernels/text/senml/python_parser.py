@@ -346,6 +346,11 @@ def _instant(base: int | None, offset: int, now: int, micros: int) -> int:
 def _checked_value(entry: Entry, *, sums: bool) -> Any:
     """Return the value of a record, or :class:`RecordError` if it has fields that are not read."""
     _check_fields(entry.record)
+    for key in ("vs", "sv", "vd"):
+        if not _is_plain_text(text := entry.record.get(key)):
+            raise ParseError(f'the value "{key}" is not a text', text=_encode(text))
+    if not isinstance(flag := entry.record.get("vb"), bool | None):
+        raise ParseError('the value "vb" is not true or false', text=_encode(flag))
     value = _value(entry)
     if value is None and not sums and _sum(entry) is not None:
         raise ParseError('the record has a sum "s" and no value', text=_encode(entry.record))

@@ -184,6 +184,10 @@ def _scan_record(data: Any, p: Any, end: Any, r: Any, n: Any, units: Any, scratc
         ):
             if seen & 1 or records[r + 2] >= 0:  # v, sv, vs, vb: one of them, once
                 return -1, n, 0
+            if b == 98 and kind != TRUE and kind != FALSE and kind != NULL:
+                return -1, n, 0
+            if (b == 118 or b == 115) and kind != STRING and kind != NULL:
+                return -1, n, 0
             if n >= MAX_SLOTS:
                 return -1, n, 0
             records[r + 2] = n
