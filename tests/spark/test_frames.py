@@ -315,7 +315,8 @@ def test_rows_without_seq_are_in_order_of_a_parsed_event_time(spark, lines_by_tu
     streamed = spark.readStream.schema("value string").option("maxFilesPerTrigger", 4).text(str(lines_by_turns))
     batch = spark.read.schema("value string").text(str(lines_by_turns)).repartition(2)
     query = flow.start(spark, streamed, trigger="available now")
-    query.wait()
+    latency = query.wait().latency  # from the time at which Spark planned the micro-batch
+    assert all(0 < seconds < 120 for seconds in latency.quantiles(0.0, 1.0))
     assert query["once"].num_rows == 20 and query["errors"].num_rows == 0
     kept = Collected()
     flow.frames(streamed).write_each(

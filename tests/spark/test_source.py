@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from types import SimpleNamespace
 from unittest import mock
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from pyspark import TaskContext
+from pyspark.cloudpickle import dumps, loads
 
 import riot_ops as ro
 from riot_ops import tasks as t
 from riot_ops.core.buffering import Buffering
 from riot_ops.graph.plan import plan
+from riot_ops.ingest.pace import PacedSource
 from riot_ops.runtime.batches import ARRIVAL
+from riot_ops.spark import dataframe_transform
 from riot_ops.spark.blocks import (
     read_blocks,
 )
 from riot_ops.spark.dataframe_transform import assign_labels
+from riot_ops.spark.sink import SinkRoutes
 from riot_ops.spark.source import Reader, SourceStage
 from riot_ops.spark.stage import SOURCE_END
 
@@ -31,8 +37,10 @@ def flow_of(*steps):
     return flow.sink("out", stream)
 
 
-def in_task(batch=None, **more):
-    context = SimpleNamespace(getLocalProperty=lambda _: batch, partitionId=lambda: 3, taskAttemptId=lambda: 8, **more)
+def in_task(batch=None, place=3, **more):
+    context = SimpleNamespace(
+        getLocalProperty=lambda _: batch, partitionId=lambda: place, taskAttemptId=lambda: 8, **more
+    )
     return mock.patch.object(TaskContext, "get", return_value=context)
 
 
@@ -52,12 +60,49 @@ def test_blocks_are_stamped_and_written_as_stage_zero():
         None,
         1,
     )
+    reader = Reader(stage)
+    start = reader.initial_offset()
     before = time.time() * 1e6
+    (part,) = reader.partitions(start, reader.latest_offset(start, reader.read_limit()))
+    planned_by = time.time() * 1e6
     with in_task():
-        blocks = [b for rows in stage.blocks({"start": 0, "end": 1}, last=True) for b in read_blocks(rows.to_pandas())]
+        blocks = [b for rows in reader.read(part) for b in read_blocks(rows.to_pandas())]
     assert asked == [(0, 3)]
     assert [block.stream for block in blocks] == ["in", SOURCE_END]
-    assert all(before <= block.first_us <= block.last_us <= time.time() * 1e6 for block in blocks)
+    assert all(before <= block.first_us == block.last_us <= planned_by for block in blocks)
+
+
+@pytest.mark.parametrize("pace", [None, "at once"])
+def test_blocks_of_part_computed_twice_are_equal_to_the_byte(tmp_path, pace):
+    """Spark compares the checksums of a shuffle where it computes a lost part of it again."""
+    flow = flow_of(t.KalmanFilter(by=("device",)))
+    planned = plan(flow)
+    schema = pa.schema([("device", pa.string()), ("value", pa.string())])
+    source = ro.MemorySource(
+        [{"device": f"d{i % 5}", "value": "high" if i == 7 else str(i)} for i in range(40)], schema
+    )
+    if pace:
+        source = PacedSource(source, rate=1e9)
+    routes = SinkRoutes({"errors": ["files"]}, {"files": ro.ParquetSink(tmp_path)})
+    stage = SourceStage(
+        planned, "in", source, routes, assign_labels(planned, 2), ARRIVAL, Buffering(capacity=64), None, 2
+    )
+    reader = Reader(stage)
+    start = reader.initial_offset()
+    reader.latest_offset(start, reader.read_limit())
+    time.sleep(0.001)
+    parts = reader.partitions(start, reader.latest_offset(start, reader.read_limit()))
+    assert len(parts) == 2
+    found = []
+    for _ in range(2):
+        found.append([])
+        for place, part in enumerate(parts):
+            with in_task(place=place):
+                found[-1] += [b for rows in reader.read(loads(dumps(part))) for b in read_blocks(rows)]
+        time.sleep(0.001)  # the clock moves on
+    assert found[0] == found[1]
+    assert sum(block.rows for block in found[0] if block.stream == "in") == 39
+    assert [path.name[:19] for path in tmp_path.rglob(".part-*")] == [".part-000000-00000-"]
 
 
 SCHEMA = {"device": "string"}
@@ -104,3 +149,36 @@ def test_only_last_split_announces_end_of_source(splits):
     flushes = [streams.count(SOURCE_END) for streams in given]
     assert flushes == [0] * (len(given) - 1) + [len(assign_labels(planned, 2)[1])]
     assert all(SOURCE_END not in streams[: -flushes[-1]] for streams in given)
+
+
+def test_rows_packed_twice_are_equal_to_the_byte(monkeypatch):
+    """Spark compares the checksums of a shuffle where it computes a lost part of it again."""
+    flow = ro.Dataflow("packed")
+    flow.sink(
+        "out", flow.source("in", schema={"device": "string", "value": "double"}).to(t.KalmanFilter(by=("device",)))
+    )
+    planned = plan(flow)
+    pack = dataframe_transform.pack_stage_zero(
+        planned, "in", assign_labels(planned, 2), ("seq",), Buffering(capacity=64)
+    )
+    at = pa.array([1_700_000_000_000_000] * 10, pa.timestamp("us", "UTC"))
+    batches = [
+        pa.RecordBatch.from_pydict(
+            {"device": ["a", "b"] * 5, "value": np.arange(10.0), dataframe_transform.PLANNED: at}
+        )
+    ] * 5
+    found = []
+    for seconds in (0.0, 10.0):  # between two batches
+        clock = itertools.count()
+        monkeypatch.setattr(time, "monotonic", lambda seconds=seconds, clock=clock: next(clock) * seconds)
+        monkeypatch.setattr(time, "time", lambda seconds=seconds, clock=clock: next(clock) * seconds)
+        found.append([block for rows in pack(iter(batches)) for block in read_blocks(rows)])
+    assert found[0] == found[1]
+    assert sum(block.rows for block in found[0]) == 50
+    assert {(block.first_us, block.last_us) for block in found[0]} == {(1.7e15, 1.7e15)}
+
+
+def test_small_batches_are_joined_up_to_a_number_of_bytes(monkeypatch):
+    monkeypatch.setattr(dataframe_transform, "BATCH_BYTES", 30)
+    batches = [pa.RecordBatch.from_pydict({"seq": [n], "value": [0.0]}) for n in range(5)]
+    assert [batch.num_rows for batch in dataframe_transform.with_seq(batches)] == [2, 2, 1]

@@ -85,7 +85,7 @@ class FileSink(Sink):
         return sink
 
     def writer(self, batch_id: int, partition: int) -> Writer:
-        return _FileWriter(self, partition)
+        return _FileWriter(self, batch_id, partition)
 
     def path(self, stream: str, batch_id: int, partition: int) -> Path:
         """Return the path of the committed file of one writer, for a stream in a batch."""
@@ -323,8 +323,9 @@ class ParquetSink(FileSink):
 class _FileWriter(Writer):
     """Writes one file per stream; collects batches into row groups of :data:`ROW_GROUP_ROWS`."""
 
-    def __init__(self, sink: FileSink, partition: int) -> None:
+    def __init__(self, sink: FileSink, batch_id: int, partition: int) -> None:
         self._sink = sink
+        self._batch_id = batch_id
         self._partition = partition
         self._open: dict[str, tuple[Path, TableWriter]] = {}
         self._held: dict[str, list[pa.RecordBatch]] = {}
@@ -362,10 +363,22 @@ class _FileWriter(Writer):
         try:
             for _, file in self._open.values():
                 file.close()
-            files = [(s, str(path), path.stat().st_size, self._total[s]) for s, (path, _) in self._open.items()]
+            files = [(s, *self._rename(s), self._total[s]) for s in self._open]
         except OSError as error:
             raise ConnectorError(f"cannot finish the files below {self._sink.directory}: {error}") from error
         return {"partition": self._partition, "files": files}
+
+    def _rename(self, stream: str) -> tuple[str, int]:
+        """Give a finished file the hidden name that any attempt to write its records gives it; returns it and the size.
+
+        Spark fails a query if a lost task that it runs again returns another message.
+        """
+        path, file = self._open[stream]
+        size = path.stat().st_size
+        known = path.with_name(f".part-{self._batch_id:06d}-{self._partition:05d}-{self._total[stream]}-{size}")
+        os.replace(path, known)
+        self._open[stream] = known, file
+        return str(known), size
 
     def abort(self) -> None:
         for path, file in self._open.values():

@@ -43,7 +43,7 @@ class TopicSink(Sink):
         return self.topic.folder / "data"
 
     def writer(self, batch_id: int, partition: int) -> Writer:
-        return _TopicWriter(self.directory, partition)
+        return _TopicWriter(self.directory, batch_id, partition)
 
     def folders(self) -> list[Path]:
         return [self.directory]
@@ -93,8 +93,8 @@ class TopicSink(Sink):
 class _TopicWriter(Writer):
     """Writes one file; each stream has sections in it, in Arrow's stream format."""
 
-    def __init__(self, folder: Path, partition: int) -> None:
-        self._folder, self._partition = folder, partition
+    def __init__(self, folder: Path, batch_id: int, partition: int) -> None:
+        self._folder, self._batch_id, self._partition = folder, batch_id, partition
         self._path: Path | None = None
         self._file: Any = None
         self._held: dict[str, list[pa.RecordBatch]] = {}
@@ -130,6 +130,10 @@ class _TopicWriter(Writer):
             if self._path is not None:
                 size = self._file.tell()
                 self._file.close()
+                # the name that any attempt to write these records gives: Spark fails a query if a lost task that it
+                # runs again returns another message
+                known = self._folder / f".part-{self._batch_id:06d}-{self._partition:05d}-{size}"
+                self._path = self._path.replace(known)
         path = None if self._path is None else str(self._path)
         return {"partition": self._partition, "path": path, "size": size, "parts": self._parts}
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
@@ -13,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.errors import PySparkException
+from pyspark.sql.functions import current_timestamp
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from riot_ops.core.buffering import Buffering, as_buffering
@@ -24,6 +24,7 @@ from riot_ops.core.operator import KeyedOperator, Operator, StatelessOperator
 from riot_ops.graph.graph import Graph
 from riot_ops.graph.nodes import Node, source_node
 from riot_ops.graph.plan import Plan, plan
+from riot_ops.kernels.arrays.arrow import int_column
 from riot_ops.runtime.batches import ORDERS, concatenate
 from riot_ops.runtime.engine import Engine
 from riot_ops.runtime.error_column import (
@@ -71,6 +72,7 @@ __all__ = [
     "to_utc",
     "transform",
     "unpack_stream",
+    "with_planned_time",
     "with_seq",
 ]
 
@@ -79,7 +81,7 @@ Order = Literal["auto", "arrival", "event_time"]
 Pack = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 BATCH_ROWS = 65_536
-BATCH_SECONDS = 0.5
+BATCH_BYTES = 64 << 20
 FEW_PARTITIONS = 4
 NO_FIELDS = pa.schema([])
 #: Settings with the number of shuffle partitions of a streaming query, in the order in which Spark prefers them.
@@ -88,6 +90,8 @@ QUERY_PARTITIONS = ("spark.sql.streaming.internal.stateStore.partitions", PARTIT
 NO_ANALYSIS = "ATTEMPT_ANALYSIS_IN_PIPELINE_QUERY_FUNCTION"
 #: Source node beside the task, whose name has no dot.
 SOURCE = "rows.all"
+#: Column with the time at which a micro-batch was planned.
+PLANNED = "_riot_ops_planned"
 #: Stream of rows that an earlier task has rejected; no node can have that name.
 PASSED_THROUGH = "_rejected"
 
@@ -345,11 +349,28 @@ def pack_stage_zero(
             sink_routes.writer(0, context.partitionId()) if sink_routes is not None and context is not None else None
         )
         packer = Packer(stages, 0, labels, buffering, writer=writer)
-        now = time.time() * 1e6
-        packer.stamp(now, now)
-        return run_stage_zero(stages, _split_rejected(stream, with_seq(batches)), order, packer)
+        rows = with_seq(_stamped(batches, packer))
+        return run_stage_zero(stages, _split_rejected(stream, rows), order, packer)
 
     return pack
+
+
+def with_planned_time(df: DataFrame) -> DataFrame:
+    """Return the DataFrame with the time at which Spark planned the micro-batch, which :func:`pack_stage_zero` takes.
+
+    A task that computes a part again must give the same bytes, so it may not read the clock.
+    """
+    return df.withColumn(PLANNED, current_timestamp())
+
+
+def _stamped(batches: Iterable[pa.RecordBatch], packer: Packer) -> Iterator[pa.RecordBatch]:
+    """Yield the rows without the time at which they were planned, which the packer gets."""
+    for batch in batches:
+        at = batch.schema.get_field_index(PLANNED)
+        if at >= 0 and batch.num_rows:
+            planned_us = float(int_column(batch.column(at).slice(0, 1))[0])
+            packer.stamp(planned_us, planned_us)
+        yield batch if at < 0 else batch.remove_column(at)
 
 
 def _split_rejected(stream: str, batches: Iterable[pa.RecordBatch]) -> Iterator[dict[str, list[pa.RecordBatch]]]:
@@ -418,17 +439,17 @@ def to_utc(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _coalesce(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Join small batches, up to a number of rows and for a bounded time."""
+    """Join small batches, up to a number of rows and bytes: the same rows give the same batches."""
     held: list[pa.RecordBatch] = []
-    rows = 0
-    since = time.monotonic()
+    rows = size = 0
     for batch in batches:
         if batch.num_rows == 0:
             continue
         held.append(batch)
         rows += batch.num_rows
-        if rows >= BATCH_ROWS or time.monotonic() - since > BATCH_SECONDS:
+        size += batch.nbytes
+        if rows >= BATCH_ROWS or size >= BATCH_BYTES:
             yield concatenate(held)
-            held, rows, since = [], 0, time.monotonic()
+            held, rows, size = [], 0, 0
     if held:
         yield concatenate(held)

@@ -24,7 +24,7 @@ from riot_ops.runtime.merged_source import merge_sources
 from riot_ops.spark.batch_source import FrameFiles, has_batch_frames, write_batch_frames
 from riot_ops.spark.blocks import BLOCKS_DDL, METRICS, METRICS_STAGE
 from riot_ops.spark.checkpoint import SparkCheckpoint
-from riot_ops.spark.dataframe_transform import Order, assign_labels, pack_stage_zero, resolve_order
+from riot_ops.spark.dataframe_transform import Order, assign_labels, pack_stage_zero, resolve_order, with_planned_time
 from riot_ops.spark.driver_sink import DriverSink
 from riot_ops.spark.map_batches import map_batches
 from riot_ops.spark.pickling import pickled_processor, pickled_sink, pickled_source
@@ -301,7 +301,7 @@ class _Builder:
         if not isinstance(source, Source):
             pack = pack_stage_zero(self._plan, name, self._labels, self._order, self._buffering, self._sink_routes)
             unpacked: DataFrame = source
-            return map_batches(unpacked, pack, BLOCKS_DDL)
+            return map_batches(with_planned_time(unpacked), pack, BLOCKS_DDL)
         stage = SourceStage(
             self._plan,
             name,

@@ -1,5 +1,9 @@
 """A riot_ops source as Spark reads it: packed blocks of the output of stage 0.
 
+The blocks are a function of the part that is read, byte for byte: Spark compares the checksums of a shuffle when it
+computes a lost part of it again, and fails a query whose rows have changed. So they carry the time at which the
+micro-batch was planned, which is part of the input, and no reading of the clock.
+
 Its offsets are ``{"at": offset of the source, "ended": whether the source ends there}``. So an end that is
 known only after the last record changes the offset, and Spark runs a micro-batch for it.
 """
@@ -40,38 +44,37 @@ class SourceStage:
     max_records: int | None
     splits: int
 
-    def blocks(self, split: Split | None, last: bool) -> Iterator[pa.RecordBatch]:
+    def blocks(self, part: Part) -> Iterator[pa.RecordBatch]:
         """Read a split, run the stage and pack its output; after the last split notify every bucket of the end."""
-        if split is not None:
-            yield from self._records(split)
-        if last and (blocks := self._end_blocks()):
+        if part.split is not None:
+            yield from self._records(part.split, part.planned_us)
+        if part.last and (blocks := self._end_blocks(part.planned_us)):
             yield blocks_to_batch(blocks)
 
-    def _records(self, split: Split) -> Iterator[pa.RecordBatch]:
+    def _records(self, split: Split, planned_us: float) -> Iterator[pa.RecordBatch]:
         part = part_number()
         writer = self.sink_routes.writer(0, part)
         packer = Packer(self.plan, 0, self.labels, self.buffering, writer=writer)
         packer.remote_lookups = self.plan.remote_lookups if self.order[0] == "seq" else {}
-        now = time.time() * 1e6
-        packer.stamp(*split.get("due", (now, now)))
+        packer.stamp(*split.get("due", (planned_us, planned_us)))
         inputs = self.source.read_inputs(self.stream, split)
         yield from run_stage_zero(self.plan, inputs, self.order, packer, part=part)
 
-    def _end_blocks(self) -> list[Block]:
-        now = time.time() * 1e6
+    def _end_blocks(self, planned_us: float) -> list[Block]:
         return [
-            Block(index, label, SOURCE_END, 0, now, now, self.stream.encode())
+            Block(index, label, SOURCE_END, 0, planned_us, planned_us, self.stream.encode())
             for index, labels in self.labels.items()
             for label in labels
         ]
 
 
 class Part(InputPartition):
-    """A part of a micro-batch."""
+    """A part of a micro-batch, planned at a time in microseconds since the epoch."""
 
-    def __init__(self, split: Any, last: bool) -> None:
+    def __init__(self, split: Any, last: bool, planned_us: float) -> None:
         self.split = split
         self.last = last
+        self.planned_us = planned_us
 
 
 class Reader:
@@ -117,12 +120,13 @@ class Reader:
             splits += self._stage.source.splits(start["at"], end["at"], self._stage.splits)
         if end["ended"] and not splits:
             splits = [None]
-        return [Part(split, end["ended"] and split is splits[-1]) for split in splits]
+        now = time.time() * 1e6
+        return [Part(split, end["ended"] and split is splits[-1], now) for split in splits]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Run stage 0 over a partition."""
         assert isinstance(partition, Part)
-        return self._stage.blocks(partition.split, partition.last)
+        return self._stage.blocks(partition)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Let the source discard records before an offset."""

@@ -260,7 +260,10 @@ class FragmentReader(Reader):
             write_json(self.folder / EXPORT / OFFSET, exported)
         tasks = [[one for one in row if one is not None] for row in itertools.zip_longest(*splits)] or [[]]
         info = msgspec.msgpack.encode(BatchInfo(end["control"], control, sorted(ending), place))
-        return [Part({"info": info, "reads": reads, "part": i}, reads is tasks[-1]) for i, reads in enumerate(tasks)]
+        now = time.time() * 1e6
+        return [
+            Part({"info": info, "reads": reads, "part": i}, reads is tasks[-1], now) for i, reads in enumerate(tasks)
+        ]
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
         info = msgspec.msgpack.decode(partition.split["info"], type=BatchInfo)
@@ -269,20 +272,20 @@ class FragmentReader(Reader):
         layout = self.layouts.get(info.control)
         packer = Packer(layout.plan, 0, self.labels, self.output.buffering, writer=writer)
         packer.flushing = bool(info.ended)
+        packer.stamp(partition.planned_us, partition.planned_us)
         inputs = self._step_inputs(partition.split["reads"], packer, info.place.next, layout)
         idle, failing = layout.idle_steps(info.version, info.control), functools.partial(record_error, self.folder)
         yield from run_stage_zero(layout.plan, inputs, self.order, packer, idle, failing, partition.split["part"])
-        if partition.last and (blocks := self._info_blocks(partition.split["info"])):
+        if partition.last and (blocks := self._info_blocks(partition.split["info"], partition.planned_us)):
             yield blocks_to_batch(blocks)
 
     def _step_inputs(
         self, reads: list[tuple[str, Split]], packer: Packer, seen: dict[str, int], layout: Layout
     ) -> Iterator[Mapping[str, list[pa.RecordBatch]]]:
         """Yield the records of a part by source step and stream, and advance ``seen`` past their numbers."""
-        now = time.time() * 1e6
-        packer.stamp(now, now)
         for name, split in reads:
-            packer.stamp(*split.get("due", (now, now)))
+            if "due" in split:
+                packer.stamp(*split["due"])
             members = layout.sources.get(name)
             if members is None:
                 yield from self.topics[name].source.read_inputs(name, split)
@@ -301,10 +304,13 @@ class FragmentReader(Reader):
                         found[step] = batches
                 yield found
 
-    def _info_blocks(self, info: bytes) -> list[Block]:
+    def _info_blocks(self, info: bytes, planned_us: float) -> list[Block]:
         """Return a block for every bucket, with the micro-batch's :class:`BatchInfo`."""
-        now = time.time() * 1e6
-        return [Block(i, label, SOURCE_END, 0, now, now, info) for i, labels in self.labels.items() for label in labels]
+        return [
+            Block(i, label, SOURCE_END, 0, planned_us, planned_us, info)
+            for i, labels in self.labels.items()
+            for label in labels
+        ]
 
     def _inputs_by_name(self) -> dict[str, Source]:
         return {**self._readable_sources(), **{name: feed.source for name, feed in self.topics.items()}}
