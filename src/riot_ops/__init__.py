@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from riot_ops.graph.nodes import Distribution
     from riot_ops.ingest.files import read
     from riot_ops.ingest.memory_source import MemorySource
+    from riot_ops.ingest.silence import HeartbeatSource
     from riot_ops.measure.probe import Probe
     from riot_ops.runtime.session import Session
     from riot_ops.tasks.functions.batch_function import map_batches
@@ -55,6 +56,7 @@ __all__ = [
     "ConsoleSink",
     "Dataflow",
     "Distribution",
+    "HeartbeatSource",
     "JSONLinesSink",
     "KeyedStream",
     "MemorySink",
@@ -98,6 +100,7 @@ _MODULES = {
     "ConsoleSink": "riot_ops.core.sink",
     "Dataflow": "riot_ops.dataflow",
     "Distribution": "riot_ops.graph.nodes",
+    "HeartbeatSource": "riot_ops.ingest.silence",
     "JSONLinesSink": "riot_ops.core.text_sinks",
     "KeyedStream": "riot_ops.dataflow",
     "MemorySink": "riot_ops.core.sink",

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import random
+import threading
 import time
 from collections import Counter
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -66,6 +68,37 @@ def test_restart_continues_stream_time(spark, tmp_path):
     again.wait(timeout_s=240)
     assert again.summary.messages == 100
     assert_same(everything(again, dataflow()), wanted, dataflow())
+
+
+class Silent(ro.MemorySource):
+    """A source without further records that ends once a file exists."""
+
+    ended = ""
+
+    def finished(self, offset):
+        return super().finished(offset) and Path(self.ended).exists()
+
+
+@pytest.mark.spark
+def test_window_of_a_silent_source_closes_by_the_wall_clock(spark, tmp_path):
+    source = Silent([{"event_time": datetime.now(UTC) - timedelta(seconds=s), "device": "a"} for s in (70, 65)])
+    source.ended = str(tmp_path / "ended")
+    flow = ro.Dataflow("silent")
+    window = t.Window(by="device", frame="1s")
+    flow.sink("out", flow.source("in", schema={"event_time": "timestamp[us, tz=UTC]", "device": "string"}).to(window))
+    closed = []
+
+    def receive(stream, batch):
+        closed.extend((time.time() < deadline, n) for n in batch.column("count").to_pylist())
+        if len(closed) == 2:
+            Path(source.ended).touch()
+
+    deadline = time.time() + 60
+    watch = threading.Timer(60, Path(source.ended).touch)
+    watch.start()
+    flow.start(spark, ro.HeartbeatSource(source, "500ms"), sinks=ro.CallbackSink(receive)).wait(timeout_s=120)
+    watch.cancel()
+    assert closed == [(True, 1), (True, 1)]
 
 
 def minutes(**parameters):
