@@ -67,7 +67,8 @@ class Reference:
             return self.common([node.body, node.orelse])
         if isinstance(node, ast.BinOp):
             types = {self.type(node.left), self.type(node.right)}
-            if "float" in types or isinstance(node.op, ast.Div):
+            whole = isinstance(node.right, ast.Constant)  # a negative constant is an operation
+            if "float" in types or isinstance(node.op, ast.Div) or (isinstance(node.op, ast.Pow) and not whole):
                 return "float"
             unsigned = "uint" in types and self.positive(node.left) and self.positive(node.right)
             return "uint" if unsigned and not isinstance(node.op, ast.Sub) else "int"
@@ -199,6 +200,8 @@ class Reference:
                     return self.stored(value, node)
             return None
         args = [self.value(arg) for arg in node.args]
+        if name in ("min", "max"):
+            args = [self.stored(arg, node) for arg in args]  # each is brought to the type of the result
         if None in args:
             return None
         if name in TEXTS:
@@ -210,7 +213,6 @@ class Reference:
         if name == "is_nan":
             return args[0] != args[0]
         if name in ("min", "max"):
-            args = [self.stored(arg, node) for arg in args]
             return math.nan if any(map(math.isnan, args)) else {"min": min, "max": max}[name](args)
         return self.number(node, name, *args)
 

@@ -148,8 +148,9 @@ def results(text, batch):
 @settings(deadline=None, max_examples=depth(2000, 250))
 @given(expressions(), ROWS)
 def test_random_expression_equals_python(text, rows):
+    batch = batch_of(rows) if len(rows) % 2 else batch_of([*rows[:1], *rows]).slice(1)
     try:
-        found = results(text, batch_of(rows))
+        found = results(text, batch)
     except ConfigError as error:
         assert any(part in str(error) for part in ("the constant", "has at most 64 bits", "not finite")), error
         assume(False)
