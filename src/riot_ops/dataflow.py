@@ -494,18 +494,45 @@ class Dataflow(RunnableGraph):
         return self._add_node(source_node(name, schema))
 
     def add(self, task: Task, *inputs: Stream, id: str | None = None) -> Stream:
-        """Append a task to one or more streams."""
+        """Append a task to one or more streams.
+
+        Their order has a meaning only for a join: the first stream is the left side.
+        """
         if not isinstance(task, Task):
             raise ConfigError(
                 f"expected a task, got {value_text(task)}; wrap a function by riot_ops.map, flat_map or filter"
             )
         name = self.free_id(task.name()) if id is None else id
         self._check_streams(name, inputs)
+        if len(inputs) > 1:
+            task, inputs = self._aligned(task, inputs, name)
         output = self._add_node(Node(name, "task", task))
         for stream in inputs:
             for node in stream.nodes:
                 self.edges.append(Edge(node, name, stream.distribution))
         return output
+
+    def _aligned(self, task: Task, inputs: tuple[Stream, ...], name: str) -> tuple[Task, tuple[Stream, ...]]:
+        """Add the tasks that align the inputs of a task, if it needs them."""
+        if type(task).align_inputs is Task.align_inputs:
+            return task, inputs
+        problems: list[str] = []
+        schemas = self.infer_schemas(problems)
+        if problems or not all(stream.id in schemas for stream in inputs):
+            raise ConfigError(f"{name}: the streams before it are not valid: {'; '.join(problems)}")
+        found = task.align_inputs([schemas[stream.id] for stream in inputs])
+        if found is None:
+            return task, inputs
+        task, before = found
+        aligned = [
+            dataclasses.replace(
+                self.add(one, stream, id=f"{name}.{getattr(one, 'side', place)}"), distribution=stream.distribution
+            )
+            for place, (one, stream) in enumerate(
+                zip(before, (dataclasses.replace(s, distribution=FORWARD) for s in inputs), strict=True)
+            )
+        ]
+        return task, tuple(aligned)
 
     def sink(self, name: str, *streams: Stream, bound: Sink | None = None) -> Dataflow:
         """End streams in a sink, which distinguishes them by their ids.

@@ -7,7 +7,7 @@ own operators). This module exports everything that the module of a task needs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -95,6 +95,13 @@ class Task(Operator):
         parameters = dict(data)
         task = find_task(str(parameters.pop("task", cls.name())))
         return task(**parameters_from_json(task, task.name(), parameters))
+
+    def align_inputs(self, schemas: Sequence[pa.Schema]) -> tuple[Task, Sequence[Task]] | None:
+        """Return the task for inputs of these schemas, and for each input a task before it that aligns its records.
+
+        None, the default: all inputs have the same fields, and their order has no meaning.
+        """
+        return None
 
     # -- runners -----------------------------------------------------------------------------------
 

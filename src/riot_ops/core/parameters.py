@@ -1,7 +1,7 @@
 """Parameters of tasks and connectors: checks against their declared types, and conversion from and to JSON-able data.
 
-Two types have a short form: a duration may be text (``"10min"``, see :func:`duration`), and a tuple of names with one
-element may be a text.
+Some types have a short form: a duration may be text (``"10min"``, see :func:`duration`), one duration stands for a pair
+of equal ones, and a tuple of names with one element may be a text.
 """
 
 from __future__ import annotations
@@ -115,6 +115,8 @@ def duration(text: str) -> timedelta:
     return timedelta(microseconds=int(total))
 
 
+#: Two durations, which one stands for as well.
+_DURATIONS = tuple[timedelta, timedelta]
 _TOO_LONG = f"{{!r}}: must be at most {MAX_DURATION.days:,} days (10,000 years)"
 _INVALID_DURATION = (
     "{!r} is not a duration; write numbers with d, h, min, s, ms or us, as in '10min' or '1h30m', ISO 8601 as in "
@@ -199,10 +201,13 @@ def describe_mismatch(error: Exception, value: object, declared: Any) -> str:
 
 
 def _expanded(owner: str, name: str, value: Any, declared: Any) -> Any:
-    """Expand the short form of a duration or of a tuple with one name."""
+    """Expand the short form of a duration, of a pair of equal durations, or of a tuple with one name."""
+    alternatives = _alternatives(declared)
+    if _DURATIONS in alternatives:
+        both = value if isinstance(value, tuple | list) else (value, value)
+        return tuple(_expanded(owner, name, one, timedelta) for one in both)
     if not isinstance(value, str):
         return value
-    alternatives = _alternatives(declared)
     if str in alternatives or Any in alternatives:
         return value
     if timedelta in alternatives:

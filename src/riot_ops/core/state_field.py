@@ -28,7 +28,8 @@ class StateField:
         Whether the task may replace the field's array by a longer one, see :meth:`widen`; ``shape`` is the initial
         length.
     pack, unpack : functions, optional
-        Of a ``json`` or ``rows`` field: convert the object to a JSON value or a record batch, and back.
+        Of a ``json`` or ``rows`` field: convert the object to a JSON value or a record batch, and back. A key without
+        rows (None) gets the initial object back.
     """
 
     dtype: str

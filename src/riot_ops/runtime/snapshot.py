@@ -180,7 +180,8 @@ def encode_field(field: StateField, array: Any, slots: npt.NDArray[np.int64]) ->
         return pa.array([encode(pack(array[s])) for s in slots], pa.binary())
     if field.dtype == "rows":
         pack = field.pack or (lambda one: one)
-        return pa.array([None if array[s] is None else to_ipc(pack(array[s])) for s in slots], pa.binary())
+        packed = (None if array[s] is None else pack(array[s]) for s in slots)
+        return pa.array([None if rows is None else to_ipc(rows) for rows in packed], pa.binary())
     one_run = slots.size and slots[-1] - slots[0] == len(slots) - 1
     values = array[slots[0] : slots[-1] + 1] if one_run else array[slots]
     if field.growable:  # without columns that no key has reached yet
@@ -201,7 +202,7 @@ def decode_field(field: StateField, column: pa.Array, array: Any, slots: npt.NDA
     elif field.dtype == "rows":
         unpack = field.unpack or (lambda one: one)
         for s, data in zip(slots, column.to_pylist(), strict=True):
-            array[s] = None if data is None else unpack(from_ipc(data))
+            array[s] = field.initial if data is None else unpack(from_ipc(data))
     elif field.growable and len(slots):
         values = column.flatten().to_numpy(zero_copy_only=False).reshape(len(slots), -1)
         array = field.widen(array, values.shape[1])

@@ -49,6 +49,8 @@ if TYPE_CHECKING:
     from riot_ops.tasks.io.zip_to_store import ZipToStore
     from riot_ops.tasks.join.as_of_join import AsOfJoin
     from riot_ops.tasks.join.assemble_message import AssembleMessage
+    from riot_ops.tasks.join.interval_join import IntervalJoin
+    from riot_ops.tasks.join.join_side import JoinSide
     from riot_ops.tasks.lookup.annotate import Annotate
     from riot_ops.tasks.lookup.lookup_geo import LookupGeo
     from riot_ops.tasks.lookup.lookup_join import LookupJoin
@@ -149,6 +151,8 @@ _TASKS = {
     "InsertSQL": ("SQI", "riot_ops.tasks.io.insert_sql"),
     "InsertTable": ("ATI", "riot_ops.tasks.io.insert_table"),
     "Interpolation": ("INP", "riot_ops.tasks.math.interpolation"),
+    "IntervalJoin": ("IVJ", "riot_ops.tasks.join.interval_join"),
+    "JoinSide": ("JSD", "riot_ops.tasks.join.join_side"),
     "KalmanFilter": ("KAL", "riot_ops.tasks.math.kalman_filter"),
     "KeyedFunction": ("KFN", "riot_ops.tasks.functions.keyed_function"),
     "LabelQuartile": ("QLB", "riot_ops.tasks.parse.label_quartile"),
@@ -254,6 +258,8 @@ __all__ = [
     "InsertSQL",
     "InsertTable",
     "Interpolation",
+    "IntervalJoin",
+    "JoinSide",
     "KalmanFilter",
     "KeyedFunction",
     "KeyedTask",
