@@ -219,6 +219,8 @@ OTHERS = {
         "FLO",
         "FLT",
         "GEO",
+        "IVJ",
+        "JSD",
     ),
     *(
         "KFN",

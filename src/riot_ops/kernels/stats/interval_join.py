@@ -157,9 +157,9 @@ def load_nodes(
 
 @kernel
 def join_rows(
-    first: Any, new_times: Any, new_keys: Any, new_flags: Any, limits: Any, room: Any, outer: Any, sizes: Any,
-    secret: Any, before: Any, after: Any, times: Any, keys: Any, flags: Any, rows: Any, ranks: Any, children: Any,
-    roots: Any, counts: Any, heap: Any, stack: Any, status: Any, pairs: Any, n: Any, expired: Any, m: Any,
+    first: Any, new_times: Any, new_keys: Any, new_flags: Any, limits: Any, room: Any, outer: Any, stack: Any,
+    status: Any, pairs: Any, n: Any, expired: Any, m: Any, sizes: Any, secret: Any, before: Any, after: Any, times: Any,
+    keys: Any, flags: Any, rows: Any, ranks: Any, children: Any, roots: Any, counts: Any, heap: Any,
 ) -> Any:  # fmt: skip
     """Join rows in order, from row ``first`` on; returns why it stops, the row, and the numbers of results.
 

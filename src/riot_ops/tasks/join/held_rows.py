@@ -249,7 +249,7 @@ class HeldRows:
             elif why >= 0:
                 expired = np.concatenate([expired, np.empty_like(expired)], axis=1)
             why, at, p, e = join_rows(
-                at, times, keys, flags, limits, room, outer, *self._nodes, stack, status, pairs, p, expired, e
+                at, times, keys, flags, limits, room, outer, stack, status, pairs, p, expired, e, *self._nodes
             )
         if rows is not None:
             held = status == 0
