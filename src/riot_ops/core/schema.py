@@ -337,6 +337,8 @@ def arrow_type(text: str) -> pa.DataType:
 
     >>> arrow_type("list<item: double>"), arrow_type("decimal128(5, 2)")
     (ListType(list<item: double>), Decimal128Type(decimal128(5, 2)))
+    >>> arrow_type("struct<at: struct<zone: string, days: list<item: int64>>, n: int8>").field("at").type.field("days")
+    pyarrow.Field<days: list<item: int64>>
     """
     zoned = re.fullmatch(r"timestamp\[(s|ms|us|ns), tz=([\w/+:-]+)\]", text)
     if zoned:
@@ -344,6 +346,9 @@ def arrow_type(text: str) -> pa.DataType:
     items = re.fullmatch(r"list<(?:item|element): (.+)>", text)
     if items:
         return pa.list_(arrow_type(items[1]))
+    fields = re.fullmatch(r"struct<(.+)>", text)
+    if fields:
+        return pa.struct([_named_type(part) for part in _split_fields(fields[1])])
     decimal = re.fullmatch(r"(decimal(?:32|64|128|256))\((\d{1,3}), ?(-?\d{1,3})\)", text)
     try:
         return getattr(pa, decimal[1])(int(decimal[2]), int(decimal[3])) if decimal else pa.type_for_alias(text)
@@ -352,3 +357,20 @@ def arrow_type(text: str) -> pa.DataType:
             f"unknown type {text!r}; use Arrow's names, such as int64, double, string, "
             "'timestamp[us, tz=UTC]', 'decimal128(5, 2)' or 'list<item: double>'"
         ) from None
+
+
+def _split_fields(text: str) -> list[str]:
+    """Split the fields of a struct at the commas that are in no type of a field."""
+    parts, depth = [""], 0
+    for letter in text:
+        depth += (letter in "<([") - (letter in ">)]")
+        if letter == "," and not depth:
+            parts.append("")
+        else:
+            parts[-1] += letter
+    return [part.strip() for part in parts]
+
+
+def _named_type(text: str) -> tuple[str, pa.DataType]:
+    name, _, dtype = text.partition(": ")
+    return name, arrow_type(dtype)

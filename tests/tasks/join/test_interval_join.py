@@ -17,7 +17,9 @@ from hypothesis import strategies as st
 
 import riot_ops as ro
 from riot_ops import tasks as t
+from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError, ConnectorError
+from riot_ops.runtime.state import KeyedState
 from riot_ops.testing import ABORT, ScriptedSource
 from tests.reference.interval_join import interval_join
 from tests.simulated_query import SimulatedQuery
@@ -209,6 +211,18 @@ def test_checkpoint_continues_the_join(tmp_path):
     assert found == sorted(JOINED, key=lambda row: (row[0], str(row)))
 
 
+def test_worker_that_falls_behind_drops_what_another_has_emitted():
+    task = t.IntervalJoin(by="key", within="1s", how="left", left="l")
+    batch = common_form([(0, "a", "left"), (100, None, "right"), (200, None, "right")])
+    here, there, dead = KeyedState(task), KeyedState(task), DeadLetters("join")
+    here.update(batch.slice(0, 1), dead)
+    there.restore(here.snapshot())
+    there.update(batch.slice(0, 0), dead)
+    assert sum(out.num_rows for out in here.update(batch.slice(1, 1), dead)) == 1
+    there.restore(here.snapshot("delta"))
+    assert not sum(out.num_rows for out in there.update(batch.slice(2), dead))
+
+
 def test_descriptor_keeps_both_sides():
     flow = joined_flow()
     again = ro.Dataflow.from_json(flow.to_json())
@@ -293,6 +307,19 @@ def test_clashing_fields_are_refused(left, right, options, text):
     ]
     with pytest.raises(ConfigError, match=text):
         flow.sink("out", flow.add(t.IntervalJoin(by="id", within="5s", **options), *sides)).validate()
+
+
+def test_structs_of_either_side_are_joined():
+    flow = ro.Dataflow("nested", merging="number")
+    place = pa.struct([("x", pa.float64()), ("tags", pa.list_(pa.string()))])
+    sides = [flow.source(name, schema={"id": "int64", "event_time": TIME, name: place}) for name in ("a", "b")]
+    flow.sink("out", flow.add(t.IntervalJoin(by="id", within="5s"), *sides, id="both"))
+    rows = {
+        name: [{"id": 1, "event_time": seconds(0), name: {"x": x, "tags": [name]}}]
+        for name, x in (("a", 1.5), ("b", None))
+    }
+    found = ro.Dataflow.from_json(flow.to_json()).run(rows)["both"].to_pylist()
+    assert [(row["a"], row["b"]) for row in found] == [({"x": 1.5, "tags": ["a"]}, {"x": None, "tags": ["b"]})]
 
 
 def test_three_streams_are_refused():

@@ -122,7 +122,10 @@ class HeldRows:
         return StateField("rows", initial=self, pack=self._packed, unpack=self._unpacked)
 
     def _packed(self, key: Any) -> pa.RecordBatch | None:
-        """Return the records of a key, in the order of arrival; None if there are none."""
+        """Return the records of a key, in the order of arrival; None if it has never held any.
+
+        A key that no longer holds any has no rows: a worker that restores this delta drops those it had.
+        """
         if isinstance(key, HeldRows) or key.rows is not None:
             return None if isinstance(key, HeldRows) else key.rows
         found = []
@@ -135,8 +138,6 @@ class HeldRows:
         if len(found) < self._counts[key.slot].sum():  # records whose key has a null are in no tree
             live = self._heap[: self._sizes[1]]
             found = live[self._keys[live] == key.slot].tolist()
-        if not found:
-            return None
         nodes = np.sort(np.array(found, np.int64))
         rows = self.take((self._flags[nodes] & RIGHT) // RIGHT, self._rows[nodes])
         return rows.append_column(FLAGS, pa.array(self._flags[nodes]))
