@@ -180,6 +180,53 @@ def test_verbs_are_listed_with_an_example(cls):
     assert not [name for name in verbs if ">>> " not in (inspect.getdoc(getattr(cls, name)) or "")]
 
 
+def joined(*keys, **options):
+    flow = ro.Dataflow("join")
+    fields = {"event_time": "timestamp[us, tz=UTC]", "id": "int64", "number": "int64"}
+    left, right = (flow.source(name, fields) for name in ("left", "right"))
+    left, right = (s if key is None else s.key_by(key) for s, key in zip((left, right), keys, strict=True))
+    stream = left.join(right, **{"within": "5s", **options})
+    return stream, stream.flow.nodes[stream.id].task
+
+
+def test_join_takes_the_keys_of_its_streams():
+    def made(*keys, **options):
+        stream, task = joined(*keys, **options)
+        return isinstance(stream, ro.KeyedStream), task.by, task.right_by or task.by
+
+    assert made("id", "id") == made("id", None) == (True, ("id",), ("id",))
+    assert made(None, None, on="id") == made(None, "id", on="id") == (False, ("id",), ("id",))
+    assert made("id", "number") == made("id", None, right_on="number") == (True, ("id",), ("number",))
+    assert made(None, None, on=["id"], right_on=["number"]) == (False, ("id",), ("number",))
+    for keys, options, message in (
+        ((None, None), {}, "join needs on"),
+        ((None, "id"), {}, "join needs on"),
+        (("id", "id"), {"on": "number"}, r"on = \('number',\), but the stream has the key \('id',\)"),
+        (("id", "id"), {"right_on": "number"}, r"right_on = \('number',\), but the stream has the key \('id',\)"),
+        ((None, "number"), {"on": "id"}, r"on = \('id',\), but the stream has the key \('number',\)"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            joined(*keys, **options)
+    with pytest.raises(ConfigError, match="join takes another stream, got"):
+        readings().join(ROWS, "device", within="5s")
+
+
+def test_join_passes_its_options_on():
+    given = {
+        "within": ("1s", "5s"),
+        "how": "full",
+        "suffix": "_r",
+        "allowed_lateness": "2s",
+        "max_ahead": "1h",
+        "max_held": 9,
+    }
+    usual = joined("id", "id")[1]
+    for option, value in given.items():
+        task = joined("id", "id", **{option: value})[1]
+        assert task == usual.replace(**{option: value}) != usual
+    assert joined("id", "id", id="both")[0].id == "both"
+
+
 def test_ids_are_names_of_functions_or_verbs():
     def _hidden(row):
         return row

@@ -41,6 +41,7 @@ def known(row):
     return row["value"] is not None
 
 
+@pytest.mark.long  # it loads the kernels of four tasks
 def test_sensors_are_smoothed():
     def city(name):
         return ro.Dataflow(name).source("city")
@@ -179,3 +180,20 @@ def test_statistics_have_two_keys():
     ]
     for stream in ("second_order_moment", "distinct_count"):
         assert results[0][stream].equals(results[1][stream]) and results[0][stream].num_rows
+
+
+def test_orders_are_joined_with_payments():
+    flow = ro.Dataflow("shop", merging="number")
+    orders = flow.source("orders", {"id": "int64", "event_time": TIME, "item": "string"})
+    payments = flow.source("payments", {"id": "int64", "event_time": TIME, "euro": "int64"})
+    orders.key_by("id").join(payments.key_by("id"), within="5s", allowed_lateness="1h", id="paid").to("out")
+    order = [{"id": i % 5, "event_time": NOON + timedelta(seconds=3 * i), "item": str(i)} for i in range(40)]
+    payment = [{"id": i % 3, "event_time": NOON + timedelta(seconds=4 * i), "euro": i} for i in range(30)]
+    found = flow.run({"orders": order, "payments": payment})["paid"].select(["id", "item", "euro"]).to_pylist()
+    wanted = [
+        (o["id"], o["item"], p["euro"])
+        for o in order
+        for p in payment
+        if o["id"] == p["id"] and abs(o["event_time"] - p["event_time"]) <= timedelta(seconds=5)
+    ]
+    assert sorted((row["id"], row["item"], row["euro"]) for row in found) == sorted(wanted) and len(wanted) > 10

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Self, TypeAlias, overload
+from typing import Any, Literal, Self, TypeAlias, overload
 
 import pyarrow as pa
 
@@ -225,6 +225,58 @@ class Stream:
             raise ConfigError(f"key_by must not name a field twice, got {fields!r}")
         return KeyedStream(self.flow, self.nodes, self.distribution, fields)
 
+    def join(
+        self,
+        other: Stream,
+        on: str | Iterable[str] | None = None,
+        *,
+        within: timedelta | str | tuple[timedelta | str, timedelta | str],
+        how: Literal["inner", "left", "full"] = "inner",
+        right_on: str | Iterable[str] | None = None,
+        suffix: str = "_right",
+        allowed_lateness: timedelta | str = timedelta(0),
+        max_ahead: timedelta | str | None = None,
+        max_held: int | None = None,
+        id: str | None = None,
+    ) -> Self:
+        """Append the :class:`~riot_ops.tasks.IntervalJoin` of this stream, its left side, with another one.
+
+        Parameters
+        ----------
+        on, right_on : str or iterable of str, optional
+            Fields of the key in both streams, and in the other one if they have other names there; by default the keys
+            of the streams.
+        within, how, suffix, allowed_lateness, max_ahead, max_held
+            Options of :class:`~riot_ops.tasks.IntervalJoin`.
+
+        Examples
+        --------
+        >>> import riot_ops as ro
+        >>> flow = ro.Dataflow("shop", merging="number")
+        >>> time = "timestamp[us, tz=UTC]"
+        >>> orders = flow.source("orders", {"id": "int64", "event_time": time, "item": "string"})
+        >>> payments = flow.source("payments", {"id": "int64", "event_time": time, "euro": "int64"})
+        >>> _ = orders.key_by("id").join(payments.key_by("id"), within="5s", id="paid").to("out")
+        >>> order, payment = {"id": 1, "event_time": 0, "item": "tea"}, {"id": 1, "event_time": 10, "euro": 3}
+        >>> result = flow.run({"orders": [order], "payments": [payment]})
+        >>> result["paid"].select(["id", "item", "euro"]).to_pylist()
+        [{'id': 1, 'item': 'tea', 'euro': 3}]
+        """
+        left, right = _join_keys(self, other, on, right_on)
+        options: dict[str, Any] = {
+            "within": within,
+            "how": how,
+            "right_by": None if right == left else right,
+            "suffix": suffix,
+            "allowed_lateness": allowed_lateness,
+            "max_ahead": max_ahead,
+        }
+        if max_held is not None:
+            options["max_held"] = max_held
+        task = tasks.IntervalJoin(by=left, **options)
+        output = self.flow.add(task, self, other, id=id)
+        return dataclasses.replace(self, nodes=output.nodes, distribution=FORWARD)
+
     # -- several streams, instances ----------------------------------------------------------------
 
     def __or__(self, other: Stream) -> Stream:
@@ -441,6 +493,26 @@ class WindowedStream:
             **{name: value for name, value in options.items() if value is not None},
         )
         return self.stream.apply(task, id)
+
+
+def _join_keys(left: Stream, right: Stream, on: Any, right_on: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the keys of both sides of a join: those given, or else those of the streams."""
+
+    def names(fields: Any) -> tuple[str, ...] | None:
+        return None if fields is None else (fields,) if isinstance(fields, str) else tuple(fields)
+
+    if not isinstance(right, Stream):
+        raise ConfigError(f"join takes another stream, got {value_text(right)}")
+    own = left.by if isinstance(left, KeyedStream) else None
+    other = right.by if isinstance(right, KeyedStream) else None
+    by = names(on) or own
+    if not by:
+        raise ConfigError("join needs on, the fields of the key, or a stream with a key (key_by)")
+    right_by = names(right_on) or (names(on) if on is not None else other) or by
+    for option, given, key in (("on", by, own), ("right_on" if right_on else "on", right_by, other)):
+        if key is not None and given != key:
+            raise ConfigError(f"join: {option} = {given!r}, but the stream has the key {key!r}: leave it out")
+    return by, right_by
 
 
 def merge(*streams: Stream) -> Stream:

@@ -51,6 +51,8 @@ def verbs_of_a_keyed_stream(readings: ro.Stream) -> None:
     assert_type(keyed.apply(t.KalmanFilter(), id="kalman"), ro.KeyedStream)
     assert_type(keyed.filter(lambda row: True).map(double), ro.KeyedStream)
     assert_type(keyed.fold(total, initial=0.0, schema={"total": "double"}, ttl="1h"), ro.KeyedStream)
+    assert_type(keyed.join(readings, within="5s", how="left"), ro.KeyedStream)
+    assert_type(readings.join(readings, "device", within=("1s", "5s")), ro.Stream)
     assert_type(keyed.window("1min"), ro.WindowedStream)
     assert_type(keyed.window(w.Session("30s")).agg(mean=("value", "mean"), n="count", id="run"), ro.KeyedStream)
     assert_type(keyed.window(10).agg({"a b": "count"}, emit="each", allowed_lateness="5s"), ro.KeyedStream)
@@ -75,5 +77,6 @@ def what_a_checker_refuses(readings: ro.Stream) -> None:
     readings.fold(total)  # type: ignore[attr-defined]
     readings.key_by("device").window(1.5)  # type: ignore[arg-type]
     readings.key_by("device").window(3).agg(mean=3)  # type: ignore[arg-type]
+    readings.join(readings, "device")  # type: ignore[call-arg]
     ro.apply(double, "frame")  # type: ignore[arg-type]
     ro.apply(t.KalmanFilter(), "frame", errors="keep")  # type: ignore[arg-type]
