@@ -20,6 +20,7 @@ from riot_ops import tasks as t
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError, ConnectorError
 from riot_ops.runtime.state import KeyedState
+from riot_ops.runtime.state_table import state_table
 from riot_ops.testing import ABORT, ScriptedSource
 from tests.reference.interval_join import interval_join
 from tests.simulated_query import SimulatedQuery
@@ -211,6 +212,19 @@ def test_checkpoint_continues_the_join(tmp_path):
     assert found == sorted(JOINED, key=lambda row: (row[0], str(row)))
 
 
+def test_snapshot_of_many_keys_has_the_rows_of_each():
+    session = t.IntervalJoin(by="key", within="1h", how="full", left="l").session()
+    stream = [(n // 10, f"{n % 300}", ("left", "right")[n // 300 % 2]) for n in range(1200)]
+    session.push_batch(common_form([*stream, (120, None, "left")]))
+    held = {row["key"]: row["held"] for row in state_table([session.snapshot()]).to_pylist()}
+    for key in ("0", "299", None):
+        wanted = [n for n, one in enumerate([*stream, (120, None, "left")]) if one[1] == key]
+        assert [row["r"] if row["l"] is None else row["l"] for row in held[key]] == wanted
+    restored = t.IntervalJoin(by="key", within="1h", how="full", left="l").session()
+    restored.restore(session.snapshot())
+    assert sorted(map(str, restored.flush())) == sorted(map(str, session.flush()))
+
+
 def test_worker_that_falls_behind_drops_what_another_has_emitted():
     task = t.IntervalJoin(by="key", within="1s", how="left", left="l")
     batch = common_form([(0, "a", "left"), (100, None, "right"), (200, None, "right")])
@@ -241,6 +255,16 @@ def test_stream_joined_with_itself_numbers_its_records():
     assert [(row["x"], row["x_right"]) for row in found] == [(0, 0), (0, 1), (1, 1), (1, 2), (2, 2)]
     places = [tuple(row[name] for name in row if name == "seq" or name.startswith("ordinal")) for row in found]
     assert places == sorted(set(places))
+
+
+def test_side_that_is_late_by_a_sorting_step_finds_its_partners():
+    flow = ro.Dataflow("late")
+    both = flow.source("in", {"key": "string", "event_time": TIME, "x": "int64"})
+    left = both.apply(t.SortByEventTime(allowed_lateness="10s"), id="sorted")
+    flow.sink("out", flow.add(t.IntervalJoin(by="key", within="0s"), left, both, id="pairs"))
+    result = flow.run([{"key": "a", "event_time": seconds(2 * n), "x": n} for n in range(30)], batch_size=7)
+    assert sorted((row["x"], row["x_right"]) for row in result["pairs"].to_pylist()) == [(n, n) for n in range(30)]
+    assert not result["errors"].num_rows
 
 
 def test_times_far_ahead_are_rejected_until_three_agree():

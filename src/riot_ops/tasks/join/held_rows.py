@@ -24,6 +24,8 @@ Numbers = npt.NDArray[np.int64]
 SIDES = ("left_time", "right_time")
 #: Field of rows in a snapshot: the flags of the node.
 FLAGS = "_flags"
+#: Up to this many keys, a snapshot collects the rows of each on its own.
+FEW_KEYS = 256
 #: Nodes beyond twice the held ones that may be left of removed records.
 SPARE_NODES = 4096
 
@@ -100,6 +102,8 @@ class HeldRows:
         self._span = (before, after)
         self._held: Any = None
         self._restored = False
+        self._packed_keys = 0  # in snapshots since the last change
+        self._all: tuple[pa.RecordBatch, Numbers] | None = None
         self._sides = (RowStore(), RowStore())
         self._types: dict[str, pa.DataType] = {}  # of the fields of both sides
         self._sizes = np.zeros(4, np.int64)
@@ -128,6 +132,9 @@ class HeldRows:
         """
         if isinstance(key, HeldRows) or key.rows is not None:
             return None if isinstance(key, HeldRows) else key.rows
+        self._packed_keys += 1
+        if self._packed_keys > FEW_KEYS:
+            return self._rows_of_all(key.slot)
         found = []
         for root in self._roots[key.slot].tolist() if key.slot < len(self._roots) else ():
             waiting = [root]
@@ -141,6 +148,17 @@ class HeldRows:
         nodes = np.sort(np.array(found, np.int64))
         rows = self.take((self._flags[nodes] & RIGHT) // RIGHT, self._rows[nodes])
         return rows.append_column(FLAGS, pa.array(self._flags[nodes]))
+
+    def _rows_of_all(self, slot: int) -> pa.RecordBatch:
+        """Return the same from the rows of all keys, which are collected once per snapshot of many keys."""
+        if self._all is None:
+            nodes = np.sort(self._heap[: self._sizes[1]])
+            nodes = nodes[np.argsort(self._keys[nodes], kind="stable")]
+            rows = self.take((self._flags[nodes] & RIGHT) // RIGHT, self._rows[nodes])
+            edges = np.searchsorted(self._keys[nodes], np.arange(len(self._roots) + 1))
+            self._all = rows.append_column(FLAGS, pa.array(self._flags[nodes])), edges
+        rows, edges = self._all
+        return rows.slice(edges[slot], edges[slot + 1] - edges[slot])
 
     def _unpacked(self, rows: pa.RecordBatch) -> KeyRows:
         self._restored = True
@@ -240,6 +258,7 @@ class HeldRows:
         removed without a pair.
         """
         n = times.size
+        self._packed_keys, self._all = 0, None
         self._make_room(n)
         status, stack = np.zeros(n, np.int8), np.empty(MAX_DEPTH, np.int64)
         pairs, expired = np.empty((4, 2 * n + 64), np.int64), np.empty((4, n + 64), np.int64)
