@@ -57,6 +57,7 @@ def test_wrong_frame_is_refused_by_parameter_and_value(make, text):
         w.Session("30s"),
         w.Count(10),
         w.Count(10, partial=True),
+        w.Unbounded(),
     ],
     ids=str,
 )
@@ -71,6 +72,7 @@ def test_frame_survives_its_description_as_json(frame):
 def test_duration_and_number_stand_for_frames():
     assert t.Window(frame="1min").frame == t.Window(frame=MINUTE).frame == w.Tumbling(MINUTE)
     assert t.Window(frame=10).frame == w.Count(10)
+    assert t.Window(frame=None).frame == t.Window().frame == w.Unbounded()
     assert ro.windows is w
 
 

@@ -17,7 +17,7 @@ import msgspec
 from riot_ops.core.errors import ConfigError, did_you_mean
 from riot_ops.core.parameters import Duration, check_parameters, parameters_from_json, parameters_to_json, snake_case
 
-__all__ = ["Calendar", "Count", "Frame", "Hopping", "Session", "Tumbling", "frame_from"]
+__all__ = ["Calendar", "Count", "Frame", "Hopping", "Session", "Tumbling", "Unbounded", "frame_from"]
 
 ZERO = timedelta(0)
 #: A number of records, at least one.
@@ -170,21 +170,28 @@ class Count(Frame):
     partial: bool = False
 
 
-_FRAMES: tuple[type[Frame], ...] = (Tumbling, Hopping, Calendar, Session, Count)
+@dataclass(frozen=True)
+class Unbounded(Frame):
+    """All records of a key so far; the frame None stands for it."""
+
+
+_FRAMES: tuple[type[Frame], ...] = (Tumbling, Hopping, Calendar, Session, Count, Unbounded)
 _KINDS = {snake_case(kind.__name__): kind for kind in _FRAMES}
 
 
 def frame_from(value: Any) -> Frame:
     """Return the frame that a value stands for.
 
-    A duration stands for :class:`Tumbling`, a number of records for :class:`Count`; it also reads what
-    :meth:`Frame.to_dict` has written.
+    A duration stands for :class:`Tumbling`, a number of records for :class:`Count`, None for :class:`Unbounded`; what
+    :meth:`Frame.to_dict` has written is read.
 
     >>> frame_from("1min"), frame_from(10)
     (Tumbling(size=datetime.timedelta(seconds=60), offset=datetime.timedelta(0)), Count(size=10, partial=False))
     """
     if isinstance(value, Frame):
         return value
+    if value is None:
+        return Unbounded()
     if isinstance(value, (str, timedelta)):
         return Tumbling(value)
     if isinstance(value, int) and not isinstance(value, bool):

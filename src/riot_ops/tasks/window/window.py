@@ -21,16 +21,17 @@ from riot_ops.core.schema import TIMESTAMP
 from riot_ops.kernels.arrays.arrow import float_column
 from riot_ops.kernels.arrays.timestamps import check_time_field
 from riot_ops.kernels.stats.panes import FUTURE, LATE, OUT_OF_RANGE, UNTIMED
-from riot_ops.task import Case, KeyedTask, Lookback, Requirement, SketchTask, State, StateField, register
+from riot_ops.task import Case, KeyedTask, Lookback, Requirement, SketchTask, State, StateField, register, with_field
 from riot_ops.tasks.window.windowing.accumulators import cell_state_fields, distinct_stats
 from riot_ops.tasks.window.windowing.aggregates import BoundAggregate, bind_aggregate, field_of
 from riot_ops.tasks.window.windowing.assigner import Assigner, TimeAssigner
 from riot_ops.tasks.window.windowing.calendar_windows import CalendarWindows
 from riot_ops.tasks.window.windowing.count_windows import CountWindows
+from riot_ops.tasks.window.windowing.running_windows import RunningWindows
 from riot_ops.tasks.window.windowing.session_windows import SessionWindows
 from riot_ops.tasks.window.windowing.stats import Aggregate
 from riot_ops.tasks.window.windowing.time_windows import TimeWindows
-from riot_ops.windows import Calendar, Count, Hopping, Session, Tumbling, frame_from
+from riot_ops.windows import Calendar, Count, Hopping, Session, Tumbling, Unbounded, frame_from
 
 __all__ = ["Aggregate", "Window"]
 
@@ -46,10 +47,11 @@ class Window(SketchTask, KeyedTask):
 
     Parameters
     ----------
-    frame : duration, int or frame of :mod:`riot_ops.windows`
+    frame : duration, int, frame of :mod:`riot_ops.windows` or None, default None
         Which records of a key belong together: :class:`~riot_ops.windows.Tumbling` windows (also as a duration such as
         "1min"), :class:`~riot_ops.windows.Hopping` ones, units of a local :class:`~riot_ops.windows.Calendar`, a
-        :class:`~riot_ops.windows.Session`, or a :class:`~riot_ops.windows.Count` of records (also as an int).
+        :class:`~riot_ops.windows.Session`, a :class:`~riot_ops.windows.Count` of records (also as an int), or all
+        records, :class:`~riot_ops.windows.Unbounded` (also as None).
     allowed_lateness : timedelta >= 0, default 0
         How far a record may lag behind stream time: a window is closed when stream time less this duration reaches its
         end.
@@ -59,8 +61,10 @@ class Window(SketchTask, KeyedTask):
         time has had so far). Stream time is set back in the same way; all windows are closed first. None: no limit.
     aggregates : dict of str to tuple or text, default {"count": "count"}
         By output field ``(field, function, option …)``, or the function alone for one of records, see below.
-    emit : "final" or "each", default "final"
-        Emit a result when a window is closed; or, at each record, the current result of every window that contains it.
+    emit : "final", "each", "update" or None, default None
+        "final": emit a result when a window is closed; "each": at each record, the current result of every window that
+        contains it; "update", for unbounded windows: only at the last record of each key in a (micro-)batch. None:
+        "each" for unbounded windows, which are never closed, "final" for others.
     secret : Secret or None, default None
         With ``distinct`` or ``unique``: keys their hash, so that no sender can choose values that raise the estimate or
         do not count. State continues only with the same secret. None: the hash is fixed, the same in every system.
@@ -163,10 +167,14 @@ class Window(SketchTask, KeyedTask):
     allowed_lateness: timedelta = ZERO
     max_ahead: timedelta | None = None
     aggregates: Any = field(default_factory=lambda: {"count": "count"})
-    emit: Literal["final", "each"] = "final"
+    emit: Literal["final", "each", "update"] | None = None
 
     def validate(self) -> None:
         object.__setattr__(self, "frame", frame_from(self.frame))
+        running = isinstance(self.frame, Unbounded)
+        object.__setattr__(self, "emit", self.emit or ("each" if running else "final"))
+        if self.emit not in (("each", "update") if running else ("final", "each")):
+            raise ConfigError(f"emit = {self.emit!r} is not for frame = {self.frame!r}")
         if self.max_ahead is not None and self.max_ahead <= ZERO:
             raise ConfigError(f"max_ahead must be longer than 0, got {self.max_ahead!r}")
         if self.allowed_lateness < ZERO:
@@ -175,11 +183,13 @@ class Window(SketchTask, KeyedTask):
         timed = isinstance(self.assigner, TimeAssigner)
         for name in ("ttl",) if timed else ("allowed_lateness", "max_ahead"):
             if getattr(self, name):
-                kind = "windows of time, which leave no state when they are closed" if timed else "count windows"
+                kind = "windows of time, which leave no state when they are closed" if timed else "windows by arrival"
                 raise ConfigError(f"{name} = {getattr(self, name)!r} is not for {kind}")
         unplaced = [name for name, one in self.bound_aggregates().items() if one.timed]
         if unplaced and not timed:
-            raise ConfigError(f"aggregates: {unplaced[0]!r} measures event times, which count windows do not support")
+            raise ConfigError(f"aggregates: {unplaced[0]!r} measures event times, not for windows by arrival")
+        if running and self.emit == "each":
+            self._check_running()
         if self.secret is not None and not any(stat.hashes for stat in self.assigner.stats):
             raise ConfigError("Window: secret needs an aggregate that hashes values, 'distinct' or 'unique'")
         if self.assigner.room > MAX_OPEN_WINDOWS:
@@ -187,6 +197,14 @@ class Window(SketchTask, KeyedTask):
                 f"frame = {self.frame!r} and allowed_lateness = {self.allowed_lateness!r} keep {self.assigner.room:,} "
                 f"windows of a key open; the maximum is {MAX_OPEN_WINDOWS:,}"
             )
+
+    def _check_running(self) -> None:
+        for name, one in self.bound_aggregates().items():
+            if any(getattr(stat, "run_kernel", None) is None for stat in one.stats):
+                raise ConfigError(
+                    f"aggregates: {name!r} = {self.aggregates[name]!r} cannot be emitted at each record; with "
+                    "emit = 'update' it is, at the last record of each key in a batch"
+                )
 
     def _check_aggregates(self) -> None:
         if not isinstance(self.aggregates, Mapping) or not self.aggregates:
@@ -211,6 +229,8 @@ class Window(SketchTask, KeyedTask):
     def assigner(self) -> Assigner:
         """What assigns records to the windows of the frame."""
         stats, each = distinct_stats(self.bound_aggregates().values()), self.emit == "each"
+        if isinstance(self.frame, Unbounded):
+            return RunningWindows(stats, str(self.emit))
         if isinstance(self.frame, Count):
             return CountWindows(stats, each, self.frame)
         if isinstance(self.frame, Session):
@@ -261,6 +281,10 @@ class Window(SketchTask, KeyedTask):
 
     def output_schema(self, schema: pa.Schema) -> pa.Schema:
         self.check_input(schema)
+        if isinstance(self.assigner, RunningWindows):
+            for name, one in self.bound_aggregates(schema).items():
+                schema = with_field(schema, pa.field(name, one.dtype))
+            return schema
         timed = "event_time" in schema.names
         if timed:
             check_time_field(self.name(), schema)
@@ -291,9 +315,15 @@ class Window(SketchTask, KeyedTask):
         return dtype if pa.types.is_timestamp(dtype) else TIMESTAMP
 
     def expands(self) -> bool:
-        return self.emit == "each"
+        return self.emit == "each" and not isinstance(self.assigner, RunningWindows)
+
+    @property
+    def needs_full_batch(self) -> bool:
+        return self.emit == "update"
 
     def writes(self) -> frozenset[str] | None:
+        if isinstance(self.assigner, RunningWindows):
+            return frozenset(self.aggregates)
         return frozenset({"event_time", "window_start", "window_end", *self.aggregates})
 
     def lookback(self) -> Lookback | None:
@@ -320,7 +350,7 @@ class Window(SketchTask, KeyedTask):
     def update(
         self, batch: pa.RecordBatch, slots: npt.NDArray[np.int64], state: State, dead: DeadLetters
     ) -> pa.RecordBatch:
-        assert isinstance(self.assigner, CountWindows)
+        assert isinstance(self.assigner, (CountWindows, RunningWindows))
         return self.assigner.run(self, batch, slots, state)
 
     def advance(
@@ -376,11 +406,13 @@ class Window(SketchTask, KeyedTask):
         )
         sums = {"n": "count", "sum": ("value", "sum")}
         yield Case(cls(frame=Calendar("day", "Pacific/Apia"), by=("key",), aggregates=sums), batch, "local days")
+        yield Case(cls(by=("key",), aggregates={name: every[name] for name in RUNNING}), batch, "running")
         yield Case(cls(frame=Session(five), max_ahead=timedelta(seconds=25)), batch, "guarded")
         yield Case(cls(frame=Count(2, partial=True), by=("key",), aggregates=every), batch, "by count")
         yield Case(cls(frame=Hopping(2 * five, five), emit="each", by=("key",), aggregates=timed), batch, "updates")
 
 
+RUNNING = ("n", "values", "texts", "sum", "mean", "min", "max", "first", "last", "std", "above", "odd")
 REJECTIONS = {
     LATE: ("late", "all windows of its event time are closed"),
     UNTIMED: ("no_event_time", "a time window needs an event time"),

@@ -20,6 +20,7 @@ from riot_ops.kernels.arrays.exact import compared, exact_numbers, exact_pair
 from riot_ops.kernels.arrays.hashing import NO_SECRET
 from riot_ops.kernels.jit import compile_uncached
 from riot_ops.kernels.stats import accumulators as loops
+from riot_ops.kernels.stats import running
 from riot_ops.kernels.stats.hyperloglog import hash_values
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "Extremes",
     "Firsts",
     "HashWords",
+    "KernelStat",
     "Lasts",
     "MatchCounts",
     "Moments",
@@ -135,6 +137,8 @@ class KernelStat(Stat):
 
     add_kernel: ClassVar[Any]
     merge_kernel: ClassVar[Any]
+    #: The loop that adds rows one by one and writes the cells after each; None if a copy of the cells is too large.
+    run_kernel: ClassVar[Any] = None
     #: Name, NumPy type and initial value of each cell.
     layout: ClassVar[tuple[tuple[str, str, Any], ...]]
 
@@ -149,6 +153,13 @@ class KernelStat(Stat):
     def merge(self, cells: Cells, into: Numbers, other: Cells, order: Numbers, first: Numbers, last: Numbers) -> None:
         self.merge_kernel(into, order, first, last, *self._cell_arrays(cells), *self._cell_arrays(other))
 
+    def run(self, cells: Cells, groups: Numbers, values: Any, times: Numbers) -> Cells:
+        """Add all rows to their groups, and return the cells of the row's group after each."""
+        held = self._cell_arrays(cells)
+        after = {name: np.empty(groups.size, cell.dtype) for name, cell in zip(self.cells(), held, strict=True)}
+        self.run_kernel(groups, *self._kernel_inputs(values, times), *held, *after.values())
+        return after
+
     def _kernel_inputs(self, values: Any, times: Numbers) -> tuple[Any, ...]:
         """Return the arrays of rows that ``add_kernel`` reads."""
         return (values,)
@@ -161,7 +172,7 @@ class KernelStat(Stat):
 class Counts(KernelStat):
     """Number of records, or of non-missing values."""
 
-    add_kernel, merge_kernel = loops.add_counts, loops.merge_counts
+    add_kernel, merge_kernel, run_kernel = loops.add_counts, loops.merge_counts, running.run_counts
     layout = (("n", "int64", 0),)
 
     def column(self, batch: pa.RecordBatch | None, key: HashWords = NO_SECRET) -> Any:
@@ -183,14 +194,14 @@ class ExactStat(KernelStat):
 class Sums(ExactStat):
     """Compensated sum, in two parts."""
 
-    add_kernel, merge_kernel = loops.add_sums, loops.merge_sums
+    add_kernel, merge_kernel, run_kernel = loops.add_sums, loops.merge_sums, running.run_sums
     layout = (("total", "float64", 0.0), ("rest", "float64", 0.0))
 
 
 class Extremes(ExactStat):
     """Minimum and maximum."""
 
-    add_kernel, merge_kernel = loops.add_extremes, loops.merge_extremes
+    add_kernel, merge_kernel, run_kernel = loops.add_extremes, loops.merge_extremes, running.run_extremes
     layout = (
         *(("low", "float64", np.inf), ("high", "float64", -np.inf)),
         *(("low_rest", "float64", 0.0), ("high_rest", "float64", 0.0)),
@@ -200,7 +211,7 @@ class Extremes(ExactStat):
 class Firsts(ExactStat):
     """Value with the smallest event time."""
 
-    add_kernel, merge_kernel = loops.add_firsts, loops.merge_firsts
+    add_kernel, merge_kernel, run_kernel = loops.add_firsts, loops.merge_firsts, running.run_firsts
     layout = (("first", "float64", np.nan), ("first_rest", "float64", 0.0), ("first_at", "int64", 0))
 
     def _kernel_inputs(self, values: Any, times: Numbers) -> tuple[Any, ...]:
@@ -210,7 +221,7 @@ class Firsts(ExactStat):
 class Lasts(ExactStat):
     """Value with the largest event time."""
 
-    add_kernel, merge_kernel = loops.add_lasts, loops.merge_lasts
+    add_kernel, merge_kernel, run_kernel = loops.add_lasts, loops.merge_lasts, running.run_lasts
     layout = (("last", "float64", np.nan), ("last_rest", "float64", 0.0), ("last_at", "int64", 0))
 
     def _kernel_inputs(self, values: Any, times: Numbers) -> tuple[Any, ...]:
@@ -220,7 +231,7 @@ class Lasts(ExactStat):
 class Moments(KernelStat):
     """Number of values, mean, and sum of squared distances from the mean."""
 
-    add_kernel, merge_kernel = loops.add_spreads, loops.merge_spreads
+    add_kernel, merge_kernel, run_kernel = loops.add_spreads, loops.merge_spreads, running.run_spreads
     layout = (("k", "int64", 0), ("mean", "float64", 0.0), ("m2", "float64", 0.0))
 
 
@@ -255,7 +266,7 @@ RELATIONS = ("==", "<", "<=", ">", ">=", "!=", "&")
 class MatchCounts(KernelStat):
     """Number of values in a relation to a number."""
 
-    add_kernel, merge_kernel = loops.add_counts, loops.merge_counts
+    add_kernel, merge_kernel, run_kernel = loops.add_counts, loops.merge_counts, running.run_counts
 
     relation: str
     bound: float

@@ -1,0 +1,136 @@
+"""Running aggregates against prefixes of the records, and against the tasks for a single one."""
+
+from __future__ import annotations
+
+import math
+import statistics
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from riot_ops import tasks as t
+from riot_ops.core.errors import StateError
+
+AGGREGATES = {
+    "n": "count",
+    "values": ("value", "count"),
+    **{name: ("value", name) for name in ("sum", "mean", "min", "max", "first", "last", "std")},
+    "above": ("value", "matches", ">", 1),
+    "share": ("value", "share", "<=", 1),
+    "total": ("k", "sum"),
+}
+RECORDS = st.lists(
+    st.tuples(
+        st.sampled_from("ab"),
+        st.one_of(st.none(), st.floats(-1e6, 1e6)),
+        st.one_of(st.none(), st.integers(-(2**40), 2**40)),
+    ),
+    min_size=1,
+    max_size=30,
+)
+SCHEMA = pa.schema([("seq", pa.int64()), ("key", pa.string()), ("value", pa.float64()), ("k", pa.int64())])
+
+
+def batch_of(records, first=0):
+    columns = zip(*records, strict=True)
+    return pa.RecordBatch.from_arrays(
+        [pa.array(range(first, first + len(records)), pa.int64()), *map(pa.array, columns, SCHEMA.types[1:])],
+        schema=SCHEMA,
+    )
+
+
+def results(task, records, cut):
+    """Return the results of records in pieces, with a restart after each."""
+    session, out = task.session(), []
+    for i in range(0, len(records), cut):
+        out.append(session.push_batch(batch_of(records[i : i + cut], i)).to_pylist())
+        data, session = session.snapshot(), task.session()
+        session.restore(data)
+    return out
+
+
+def flat(parts):
+    return [row for part in parts for row in part]
+
+
+def prefix(records):
+    """Compute the aggregates of records."""
+    present = [v for _, v, _ in records if v is not None]
+    whole = [k for *_, k in records if k is not None]
+    return {
+        "n": len(records),
+        "values": len(present),
+        "sum": math.fsum(present) if present else None,
+        "mean": statistics.fmean(present) if present else None,
+        "min": min(present, default=None),
+        "max": max(present, default=None),
+        "first": present[0] if present else None,
+        "last": present[-1] if present else None,
+        "std": statistics.stdev(present) if len(present) > 1 else None,
+        "above": sum(v > 1 for v in present),
+        "share": sum(v <= 1 for v in present) / len(present) if present else None,
+        "total": sum(whole) if whole else None,
+    }
+
+
+@pytest.mark.long
+@given(RECORDS, st.integers(1, 9))
+def test_results_are_those_of_the_records_so_far(records, cut):
+    task = t.Window(by="key", aggregates=AGGREGATES)
+    rows = flat(results(task, records, cut))
+    assert [(row["seq"], row["key"], row["value"], row["k"]) for row in rows] == [
+        (i, *record) for i, record in enumerate(records)
+    ]
+    for i, row in enumerate(rows):
+        for name, one in prefix([one for one in records[: i + 1] if one[0] == row["key"]]).items():
+            exact = name not in ("sum", "mean", "std") or one is None
+            assert row[name] == (one if exact else pytest.approx(one, rel=1e-9, abs=1e-6)), name
+    assert rows == flat(results(task, records, len(records)))
+
+
+@given(RECORDS, st.integers(1, 9))
+def test_results_equal_those_of_single_tasks(records, cut):
+    records = [(key, value, 0 if k is None else k) for key, value, k in records]
+    aggregates = {"count": "count", "n": "count", "s": ("k", "sum")}
+    rows = flat(results(t.Window(by="key", aggregates=aggregates), records, cut))
+    counts = flat(results(t.RunningCount(by="key"), records, cut))
+    totals = flat(results(t.RunningTotals(by="key", totals={"n": None, "s": "k"}), records, cut))
+    assert [row["count"] for row in rows] == [row["count"] for row in counts]
+    assert [(row["n"], row["s"]) for row in rows] == [(row["n"], row["s"]) for row in totals]
+
+
+@pytest.mark.long
+@given(RECORDS, st.integers(1, 9))
+def test_updates_are_the_last_results_of_each_key_in_a_batch(records, cut):
+    sketches = {"top": ("k", "top", 2), "unique": ("k", "unique"), "middle": ("k", "quantile", 0.5)}
+    each = results(t.Window(by="key", aggregates=AGGREGATES), records, cut)
+    updates = results(t.Window(by="key", aggregates=AGGREGATES | sketches, emit="update"), records, cut)
+    for all_rows, some in zip(each, updates, strict=True):
+        last = {row["key"]: row for row in all_rows}
+        assert [row["seq"] for row in some] == sorted(row["seq"] for row in last.values())
+        for row in some:
+            assert {name: row[name] for name in last[row["key"]]} == last[row["key"]]
+    ks = [k for key, _, k in records if key == records[-1][0] and k is not None]
+    final = next(row for row in updates[-1] if row["key"] == records[-1][0])
+    assert final["unique"] == len(set(ks))
+    assert final["middle"] == (pytest.approx(statistics.median(ks)) if ks else None)
+
+
+def test_key_without_records_for_its_ttl_starts_again():
+    session = t.Window(by="key", ttl="1min").session()
+    times = pa.array([0, 50_000_000, 200_000_000], pa.timestamp("us", "UTC")).to_pylist()
+    assert [row["count"] for row in session.push_many({"event_time": at, "key": "a"} for at in times)] == [1, 2, 1]
+
+
+def test_result_replaces_a_field_of_its_name():
+    session = t.Window(aggregates={"value": ("value", "sum"), "n": "count"}).session()
+    assert session.push_many([{"value": 2, "x": "u"}, {"value": 3, "x": "v"}])[-1] == {"value": 5, "x": "v", "n": 2}
+
+
+def test_state_of_another_emission_is_refused():
+    session = t.Window(by="key").session()
+    session.push({"key": "a"})
+    with pytest.raises(StateError):
+        t.Window(by="key", emit="update").session().restore(session.snapshot())
