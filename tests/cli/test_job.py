@@ -30,7 +30,6 @@ from tests.sessions import used_by_the_command
 @pytest.mark.parametrize(
     ("cores", "number"),
     [
-        pytest.param("1", signal.SIGINT, id="local"),
         pytest.param("2", signal.SIGINT, id="two-cores"),
         pytest.param("1", signal.SIGTERM, id="terminated"),
     ],
@@ -60,8 +59,7 @@ def test_results_before_ctrl_c_are_kept(tmp_path, cores, number):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("messages", [1, 3000])
+@pytest.mark.parametrize(("number", "messages"), [(signal.SIGINT, 1), (signal.SIGTERM, 3000)])
 def test_interrupted_run_reports_only_committed_records(tmp_path, number, messages):
     flow = ro.Dataflow("kept")
     flow.sink("out", flow.source("raw", schema={"v": "int64"}))

@@ -50,8 +50,7 @@ def end(process, number):
     return text, left
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("name", ["city.csv", "city.csv.gz"])
+@pytest.mark.parametrize(("number", "name"), [(signal.SIGINT, "city.csv"), (signal.SIGTERM, "city.csv.gz")])
 def test_interrupted_stream_leaves_the_file_unchanged(tmp_path, number, name):
     (tmp_path / name).write_bytes(b"before")
     process = start(tmp_path, "streams", "city", "--write", name, "--messages", "500000000")

@@ -102,6 +102,7 @@ def test_stats_equals_its_run_on_spark(spark, tmp_path):
     assert a == b
 
 
+@pytest.mark.slow  # tests/tasks/predict/test_training_task.py trains on Spark, too
 def test_train_equals_its_run_on_spark(spark, trained, tmp_path):
     """Equal tables give models of equal bytes; a model's time is the time of its data."""
     tables = {stream: around.table_url for stream, (around, _) in trained.items()}

@@ -325,7 +325,9 @@ def test_files_of_a_probe_are_removed_with_it() -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("sink", [DiscardSink(), None], ids=["in the workers", "in memory"])
+@pytest.mark.parametrize(
+    "sink", [DiscardSink(), pytest.param(None, marks=pytest.mark.slow)], ids=["in the workers", "in memory"]
+)
 def test_counts_and_times_on_spark(spark: Any, sink: Any) -> None:
     flow = smooth()
     probe = Probe(every_s=0.2)

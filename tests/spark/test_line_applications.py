@@ -9,8 +9,8 @@ from riot_ops.streams import ReplaySource, generate, write
 from riot_ops.testing import exact
 
 LINES = [name for name, one in APPLICATIONS.items() if one.suite != "riotbench"]
-#: The two that differ most in how they compute their results; the others are slow tests.
-SHORT = {"bargain_index", "trending_topics"}
+#: Its steps pass all kinds of state and time; the others are slow tests.
+SHORT = {"trending_topics"}
 #: Lines until each result has records; 900 for all others.
 LINES_OF = {"smart_grid": 3000, "equipment_monitoring": 20_000}
 

@@ -311,6 +311,7 @@ def test_misuse_is_refused(args: list[str], text: str) -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.slow  # the command itself compares them
 def test_variants_on_spark_have_equal_digests(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(variants, "DEFAULT_MESSAGES", 200)
     cases = [prepare_case(application(name), tmp_path) for name in ("word_count", "statistics")]

@@ -35,7 +35,7 @@ def running(*given):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("seed", seeds(4))
+@pytest.mark.parametrize("seed", seeds(2))
 def test_killed_process_loses_and_duplicates_nothing(seed, tmp_path):
     with running(tmp_path, seed, "fake") as process:
         assert process.wait(100) == 0

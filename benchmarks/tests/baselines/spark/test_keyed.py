@@ -12,6 +12,7 @@ from riot_bench.suites.keyed import kalman_flow
 
 
 @pytest.mark.spark
+@pytest.mark.slow  # each measurement compares them again
 def test_keyed_baseline_equals_the_operator(spark: Any, tmp_path: Path) -> None:
     from riot_bench.baselines.spark.keyed import bare_pass, kalman_per_key
     from riot_bench.harness.micro_batches import timed_query

@@ -13,6 +13,7 @@ from riot_bench.suites import windows
 
 
 @pytest.mark.spark
+@pytest.mark.slow  # each measurement compares them again
 def test_spark_windows_equal_the_operator(spark: Any, tmp_path: Path) -> None:
     from riot_bench.harness.micro_batches import timed_query
 

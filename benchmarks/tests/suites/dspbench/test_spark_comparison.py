@@ -32,7 +32,7 @@ KEYS = {
     "ctr": ("query_id", "ad_id"),
 }
 #: Opponents that are compared in each run of the tests; the others in the slow ones.
-OFTEN = ("trending_topics", "spam_filter")
+OFTEN = ("trending_topics",)
 
 
 def latest(stream: str, table: pa.Table) -> list[tuple[Any, ...]]:

@@ -26,6 +26,7 @@ def rows(table: pa.Table) -> Counter[str]:
     return Counter(map(str, table.select([n for n in kept if n in table.column_names]).to_pylist()))
 
 
+@pytest.mark.slow  # each measurement compares them again
 def test_written_results_equal_the_dataflow(spark: Any, tmp_path: Path) -> None:
     city = write_city(tmp_path / "city", MESSAGES, FILES, sensors=7)
     out = tmp_path / "out"
