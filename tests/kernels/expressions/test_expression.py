@@ -503,3 +503,65 @@ def test_decimals_compare_digit_by_digit(dtype):
     assert results("coalesce(q, p)", batch) == [Decimal("0.1"), -3, None, 1000]
     assert results("p if p > 0 else None", batch) == [Decimal("0.1"), None, None, Decimal("999.9")]
     assert results("p", batch) == prices
+
+
+@settings(deadline=None, max_examples=depth(200, 40))
+@given(
+    st.lists(
+        st.floats(allow_nan=False, allow_infinity=False) | st.integers(-99_999, 99_999).map(lambda n: n / 1000),
+        min_size=1,
+        max_size=9,
+    ),
+    st.sampled_from([0, 1, 2, 3, 15, -1, -2, -3, -15]),
+)
+def test_rounding_to_digits_equals_python(values, digits):
+    batch = pa.RecordBatch.from_pydict({"f": values})
+    assert results(f"round(f, {digits})", batch) == [round(value, digits) for value in values]
+    assert results("round(f)", batch) == [round(value) for value in values]
+
+
+def test_long_lists_hold_each_integer_exactly():
+    more = ", ".join(map(str, range(1, 9)))
+    extremes = pa.RecordBatch.from_pydict(
+        {
+            "i": pa.array([2**63 - 1, -(2**63), 2**62, -1], pa.int64()),
+            "u": pa.array([2**64 - 1, 2**63, 0, 2**63 - 1], pa.uint64()),
+        }
+    )
+    assert results(f"i in (9223372036854775807, -9223372036854775808, {more})", extremes) == [True, True, False, False]
+    assert results(f"u in (18446744073709551615, -1, 9223372036854775808, 0.0, {more})", extremes) == [True] * 3 + [
+        False
+    ]
+    assert results(f"i in (9223372036854775808, 9.3e18, 0.5, -1.0, {more})", extremes) == [False] * 3 + [True]
+
+
+def test_values_of_both_integer_types_meet_in_int64():
+    batch = pa.RecordBatch.from_pydict(
+        {
+            "b": [True, True, False, None],
+            "i": pa.array([-1, 5, -7, None], pa.int64()),
+            "u": pa.array([2**63, 2**63 - 1, 2**64 - 1, None], pa.uint64()),
+        }
+    )
+    assert results("u if b else i", batch) == ["out_of_range", 2**63 - 1, -7, None]
+    assert results("i if b else u", batch) == [-1, 5, "out_of_range", None]
+    assert results("max(i, u)", batch) == ["out_of_range", 2**63 - 1, "out_of_range", None]
+    assert results("coalesce(i, u)", batch) == [-1, 5, -7, None]
+    assert results("max(u, 3)", batch) == [2**63, 2**63 - 1, 2**64 - 1, None], "3 is no negative number"
+    assert Expression("u if b else i % 3").bind(batch.schema).arrow_type == pa.int64()
+
+
+def test_times_beyond_their_unit_are_errors_and_nulls_are_none():
+    late = 253_402_300_799  # the last second of 9999
+    batch = pa.RecordBatch.from_pydict(
+        {
+            "s": pa.array([0, None, late, 2**40], pa.timestamp("s")),
+            "ns": pa.array([1, 1, None, 2**62], pa.timestamp("ns")),
+            "long": pa.array([2**63 - 1, 2**63 - 1, 1, None], pa.duration("us")),
+        }
+    )
+    assert results("s - ns < duration('1h')", batch) == [True, None, "out_of_range", "out_of_range"]
+    assert results("long + long > duration('1h')", batch) == ["out_of_range", "out_of_range", False, None]
+    assert results("s + duration('1s') > s", batch) == [True, None, "out_of_range", "out_of_range"]
+    assert results("s - duration('1s') < s", batch) == [True, None, True, "out_of_range"]
+    assert results("-long < long", batch) == [True, True, True, None]
