@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from itertools import pairwise
 from xml.parsers import expat
 
@@ -89,7 +90,7 @@ def senml_expected(task, payloads):
             errors.append((i, error.reason))
             continue
         text = payload.decode().strip(parse_senml.BLANK)
-        json.loads(text[text.index("{") :])  # the reference accepts JSON only
+        json.loads(text[re.search(r"[{\[]", text).start() :])  # the reference accepts JSON only
         for k, (field, observation) in enumerate(zip(emitted, found["observations"], strict=True)):
             if isinstance(observation, str):
                 errors.append((i, observation))
