@@ -36,6 +36,7 @@ def test_every_generated_part_is_filled_in(built):
     assert {page.relative_to(built) for page in pages} == {
         *(page.relative_to(DOCS) for page in DOCS.rglob("*.md")),
         Path("tasks.md"),
+        Path("parameters.md"),
     }
     for page in pages:
         left = re.findall(r"<!-- (?:generated|results|paper): .*-->", page.read_text(encoding="utf-8"))

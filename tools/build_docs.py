@@ -6,7 +6,8 @@ A line ``<!-- generated: NAME -->`` is replaced by a part generated from the cod
 parameters, experiments), a line ``<!-- results: PATTERN... -->`` by a table of the figures in
 ``benchmarks/results/summary.csv`` whose names fit, and ``<!-- paper: PATTERN... -->`` by one that has the papers'
 figures as well.
-``tasks.md`` is written from the registry and the docstrings. ``--no-pictures`` leaves the applications' pictures out.
+``tasks.md`` is written from the registry and the docstrings, ``parameters.md`` from the table of names.
+``--no-pictures`` leaves the applications' pictures out.
 """
 
 from __future__ import annotations
@@ -24,8 +25,11 @@ from riot_bench.report import summary
 from riot_bench.report.plan import REPORTS, plan_experiments
 from riot_bench.suites.dspbench.page import network_markdown
 
+import riot_ops
 from riot_ops.core.source import Source, registered_sources
 from riot_ops.task import Task, registered_tasks
+from riot_ops.testing.parameter_names import parameter_uses, public_objects
+from riot_ops.testing.parameter_table import EXCEPTIONS, PARAMETERS
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
@@ -69,6 +73,29 @@ def task_page() -> str:
             category = kind.category
             lines += ["", f"## {category}"]
         lines += ["", task_section(kind).rstrip()]
+    return "\n".join(lines) + "\n"
+
+
+def parameter_page() -> str:
+    """Return the page of the parameters' names."""
+    packages = (riot_ops, riot_ops.connectors, riot_ops.streams)
+    uses = parameter_uses(dict.fromkeys([*public_objects(packages), *riot_ops.dataflows.BUILDERS.values()]))
+    lines = [
+        "# Parameters",
+        "",
+        "A parameter's name has one type and one meaning in all tasks, builders of applications, sources and sinks.",
+        'A duration is a timedelta or a text such as `"1h30m"`. `riot_ops.testing.check_parameter_names` checks this,',
+        "for your own tasks, too.",
+        "",
+        "| name | type | meaning | where |",
+        "|---|---|---|---|",
+    ]
+    for name, (declared, meaning) in sorted(PARAMETERS.items()):
+        owners = [owner for found in uses[name].values() for owner in found]
+        where = ", ".join(owners) if len(owners) <= 4 else f"{', '.join(owners[:3])} and {len(owners) - 3} others"
+        lines.append(f"| `{name}` | {declared.replace('|', 'or')} | {meaning} | {where} |")
+    lines += ["", "## Exceptions", "", "| name | used with another type by | why |", "|---|---|---|"]
+    lines += [f"| `{name}` | {owners} | {reason} |" for name, (reason, owners) in sorted(EXCEPTIONS.items())]
     return "\n".join(lines) + "\n"
 
 
@@ -116,6 +143,7 @@ def build(target: Path, pictures: bool = True) -> None:
     for page in sorted(target.rglob("*.md")):
         page.write_text(filled(page.read_text(encoding="utf-8"), parts, figures), encoding="utf-8")
     (target / "tasks.md").write_text(task_page(), encoding="utf-8")
+    (target / "parameters.md").write_text(parameter_page(), encoding="utf-8")
     if pictures:
         application_pages.draw(target / "dataflows" / "pictures")
 

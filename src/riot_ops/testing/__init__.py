@@ -4,9 +4,11 @@
 :meth:`~riot_ops.task.Task.cases`. :class:`ScriptedSource` plays a list of batches with ends, crashes,
 pauses and steps of stream time in it, :class:`ManualClock` is time that a test moves.
 :func:`keep_state` keeps a task's state for :func:`check_kept_state` in later releases.
+:func:`check_parameter_names` compares names of parameters with those of riot_ops.
 """
 
 from riot_ops.testing.checks import CHECKS, applies, check_task, exact, uncompiled
+from riot_ops.testing.parameter_names import check_parameter_names
 from riot_ops.testing.sources import ABORT, ADVANCE, EOF, PAUSE, ManualClock, ScriptedSource
 from riot_ops.testing.states import check_kept_state, keep_state
 
@@ -20,6 +22,7 @@ __all__ = [
     "ScriptedSource",
     "applies",
     "check_kept_state",
+    "check_parameter_names",
     "check_task",
     "exact",
     "keep_state",

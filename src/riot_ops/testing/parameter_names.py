@@ -1,0 +1,123 @@
+"""The check that a parameter's name has one type and one meaning, over tasks, builders, sources and sinks."""
+
+from __future__ import annotations
+
+import inspect
+import types
+import typing
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import is_dataclass
+from datetime import timedelta
+from types import ModuleType
+from typing import Annotated, Any, Literal, get_args, get_origin
+
+from riot_ops.core.errors import ConfigError
+from riot_ops.core.sink import Sink
+from riot_ops.core.source import Source, registered_sources
+from riot_ops.task import registered_tasks
+from riot_ops.testing.parameter_table import EXCEPTIONS, PARAMETERS
+
+__all__ = ["PARAMETERS", "check_parameter_names", "parameter_uses", "public_objects"]
+
+#: Types of the table that cover several types of signatures.
+_COVERED = {"records or duration": {"int", "duration", "int or duration"}}
+
+
+def check_parameter_names(
+    objects: Iterable[Callable[..., Any]], meanings: Mapping[str, tuple[str, str]] | None = None
+) -> None:
+    """Check that each parameter's name has a meaning in the table of names, and the type that the table has.
+
+    None and bounds of numbers do not count as part of a type. A duration is one type, whether the signature has a
+    timedelta, or a timedelta or text.
+
+    Parameters
+    ----------
+    objects : iterable of classes and functions
+        Tasks, builders of dataflows, sources and sinks.
+    meanings : mapping of str to (str, str), optional
+        Type and meaning of names that the table lacks.
+
+    Raises
+    ------
+    AssertionError
+        With a line for each name that has another type, or no meaning.
+    ConfigError
+        If ``meanings`` has a name of the table.
+
+    Examples
+    --------
+    >>> def site_mean(value: str = "value", window: str | timedelta = "10min", site: str = "hall"): ...
+    >>> check_parameter_names([site_mean])
+    Traceback (most recent call last):
+    AssertionError: site: site_mean has 'str', and the table of names has no meaning
+    >>> check_parameter_names([site_mean], {"site": ("str", "The building.")})
+    """
+    if known := sorted(PARAMETERS.keys() & (meanings or {}).keys()):
+        raise ConfigError(f"check_parameter_names: meanings defines names of the table: {', '.join(known)}")
+    table = {**PARAMETERS, **(meanings or {})}
+    problems = []
+    for name, found in sorted(parameter_uses(objects).items()):
+        declared, meaning = table.get(name, ("", ""))
+        excepted = EXCEPTIONS.get(name, ("", ""))[1].split(", ")
+        for written, owners in found.items():
+            shown = f"{name}: {', '.join(owners)} has {written!r}"
+            wrong = [owner for owner in owners if owner not in excepted]
+            if not meaning:
+                problems.append(f"{shown}, and the table of names has no meaning")
+            elif written not in _COVERED.get(declared, {declared}) and wrong:
+                problems.append(f"{name}: {', '.join(wrong)} has {written!r}, and the table of names {declared!r}")
+    if problems:
+        raise AssertionError("\n".join(problems))
+
+
+def public_objects(packages: Iterable[ModuleType]) -> list[Callable[..., Any]]:
+    """Return the registered tasks and sources of riot_ops, and the sources and sinks in ``__all__`` of packages."""
+    connectors = [
+        one
+        for package in packages
+        for name in package.__all__
+        if isinstance(one := getattr(package, name), type)
+        and issubclass(one, (Source, Sink))
+        and not inspect.isabstract(one)
+    ]
+    every = dict.fromkeys([*registered_tasks(), *registered_sources(), *connectors])
+    return [one for one in every if one.__module__.startswith("riot_ops.")]
+
+
+def parameter_uses(objects: Iterable[Callable[..., Any]]) -> dict[str, dict[str, list[str]]]:
+    """Return by parameter's name and type the names of the objects whose signatures have them.
+
+    >>> def show(rows: int = 10): ...
+    >>> parameter_uses([show])
+    {'rows': {'int': ['show']}}
+    """
+    uses: dict[str, dict[str, list[str]]] = {}
+    for one in objects:
+        plain = isinstance(one, type) and not is_dataclass(one)
+        hints = typing.get_type_hints(one.__init__ if plain else one, include_extras=True)
+        for name in inspect.signature(one).parameters:
+            written = _describe(hints.get(name, Any))
+            uses.setdefault(name, {}).setdefault(written, []).append(one.__name__)
+    return uses
+
+
+def _describe(declared: Any) -> str:
+    """Describe a type without None and bounds; text or a timedelta is a duration."""
+    origin, inner = get_origin(declared), get_args(declared)
+    if origin is Annotated:
+        return _describe(inner[0])
+    if origin in (typing.Union, types.UnionType):
+        parts = list(dict.fromkeys(_describe(one) for one in inner if one is not type(None)))
+        return " or ".join(one for one in parts if one != "str" or "duration" not in parts)
+    if origin is Literal:
+        return " or ".join(map(repr, inner))
+    if origin is tuple:
+        if inner[1:] == (...,):
+            return f"tuple of {_describe(inner[0])}"
+        return f"({', '.join(map(_describe, inner))})"
+    if declared is timedelta:
+        return "duration"
+    if origin is not None:
+        return str(declared).replace("collections.abc.", "").replace("typing.", "").replace("pyarrow.lib.", "")
+    return getattr(declared, "__name__", str(declared))

@@ -1,0 +1,106 @@
+"""The check of parameters' names: everything public passes, and each kind of fault is found."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Annotated, Literal
+
+import msgspec
+import pytest
+
+import riot_ops
+from riot_ops import ConfigError
+from riot_ops.core.parameters import Duration
+from riot_ops.testing import check_parameter_names
+from riot_ops.testing.parameter_names import parameter_uses, public_objects
+from riot_ops.testing.parameter_table import EXCEPTIONS, PARAMETERS
+
+PACKAGES = (riot_ops, riot_ops.connectors, riot_ops.streams)
+
+
+@pytest.fixture(scope="module")
+def public():
+    return list(dict.fromkeys([*public_objects(PACKAGES), *riot_ops.dataflows.BUILDERS.values()]))
+
+
+def test_public_names_have_one_type_and_a_meaning(public):
+    check_parameter_names(public)
+
+
+def test_public_objects_are_tasks_builders_sources_and_sinks(public):
+    names = {one.__name__ for one in public}
+    assert {"KalmanFilter", "Window", "etl", "threat", "MQTTSource", "MQTTSink", "CSVSink", "CitySource"} <= names
+    assert not names & {"Source", "Sink", "city"}
+
+
+def test_table_and_exceptions_have_nothing_unused(public):
+    uses = parameter_uses(public)
+    assert set(PARAMETERS) == set(uses)
+    for name, (reason, owners) in EXCEPTIONS.items():
+        declared = PARAMETERS[name][0]
+        covered = {"int", "duration", "int or duration"} if declared == "records or duration" else {declared}
+        others = {owner for written, found in uses[name].items() if written not in covered for owner in found}
+        assert set(owners.split(", ")) == others and reason.endswith("."), name
+
+
+def by_number(by: int): ...
+
+
+@dataclass(frozen=True)
+class Summed:
+    by: tuple[str, ...] = ()
+    ttl: float = 1.0
+
+
+@pytest.mark.parametrize(
+    ("objects", "message"),
+    [
+        ([by_number], "by: by_number has 'int', and the table of names 'tuple of str'"),
+        ([Summed], "ttl: Summed has 'float', and the table of names 'duration'"),
+        ([by_number, Summed], "by: by_number has .*\nttl: Summed"),
+    ],
+)
+def test_other_type_is_reported(objects, message):
+    with pytest.raises(AssertionError, match=message):
+        check_parameter_names(objects)
+
+
+def test_exception_is_for_its_owners_alone():
+    def mine(key: tuple[str, ...]): ...
+
+    with pytest.raises(AssertionError, match=r"key: mine has 'tuple of str', and the table of names 'str'"):
+        check_parameter_names([mine])
+
+
+def test_name_without_meaning_is_reported_unless_given():
+    def mine(site: str): ...
+
+    with pytest.raises(AssertionError, match="site: mine has 'str', and the table of names has no meaning"):
+        check_parameter_names([mine])
+    check_parameter_names([mine], {"site": ("str", "The building.")})
+    with pytest.raises(AssertionError, match="site: mine has 'str', and the table of names 'int'"):
+        check_parameter_names([mine], {"site": ("int", "Number of the building.")})
+    with pytest.raises(ConfigError, match="meanings defines names of the table: by"):
+        check_parameter_names([mine], {"by": ("int", "The order.")})
+
+
+def test_none_bounds_and_forms_of_durations_are_one_type():
+    def one(ttl: str | timedelta | None, top: Annotated[int, msgspec.Meta(ge=1)] | None): ...
+    def two(ttl: Duration, top: int): ...
+    def three(window: int): ...
+    def four(window: timedelta | str): ...
+
+    check_parameter_names([one, two, three, four])
+    assert parameter_uses([one, two])["ttl"] == {"duration": ["one", "two"]}
+
+
+def test_choices_and_tuples_are_written_out():
+    def one(a: Literal["x", "y"], b: tuple[int, float], c: tuple[str, ...] | None, d): ...
+
+    assert {name: list(found) for name, found in parameter_uses([one]).items()} == {
+        "a": ["'x' or 'y'"],
+        "b": ["(int, float)"],
+        "c": ["tuple of str"],
+        "d": ["Any"],
+    }
