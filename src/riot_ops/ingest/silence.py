@@ -22,10 +22,13 @@ STEP_SECONDS = 1.0
 class HeartbeatSource(WrappedSource):
     """Close windows while a live source is silent: after some time without a record, stream time is the wall clock's.
 
-    Each heartbeat is part of an offset with its time, so that a batch that is read again after a failure has the same
-    heartbeats. A run that starts again measures a new silence. Records that were sent before a heartbeat and come after
-    it may be late: ``idle`` must be longer than their delay, or the tasks need an ``allowed_lateness``. The source is
-    for records of the present; after the first silence, records of the past are late.
+    Each heartbeat is part of an offset with its time, so that a range that is read again has the same heartbeats. After
+    a failure, Spark reads the ranges that it has logged; a run in process plans what came after its checkpoint again,
+    and measures a new silence.
+
+    Records that were sent before a heartbeat and come after it may be late: ``idle`` must be longer than their delay,
+    or the tasks need an ``allowed_lateness``. The source is for records of the present; after the first silence,
+    records of the past are late.
 
     Parameters
     ----------
