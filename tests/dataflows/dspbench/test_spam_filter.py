@@ -47,7 +47,11 @@ def found(rows):
 @pytest.mark.long
 @pytest.mark.parametrize(
     "options",
-    [{}, {"emit_empty": True, "words": 2, "unknown": 0.45}, {"threshold": 0.4, "least": 0.2, "emit_empty": True}],
+    [
+        {},
+        {"emit_empty": True, "words": 2, "unknown": 0.45},
+        {"threshold": 0.4, "min_probability": 0.2, "emit_empty": True},
+    ],
     ids=["default", "two words", "threshold"],
 )
 @settings(max_examples=depth(25))

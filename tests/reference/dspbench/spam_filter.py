@@ -33,13 +33,13 @@ class Table:
             (self.bad if one["spam"] else self.good).update(tokens(one["message"]))
         return self
 
-    def share(self, word, unknown=0.4, least=0.01):
+    def share(self, word, unknown=0.4, min_probability=0.01):
         spam, ham = sum(self.bad.values()), sum(self.good.values())
         r_bad = self.bad[word] / spam if spam else 0.0
         r_good = 2 * self.good[word] / ham if ham else 0.0
         if r_bad + r_good == 0:
             return unknown
-        return min(max(r_bad / (r_bad + r_good), least), 1 - least)
+        return min(max(r_bad / (r_bad + r_good), min_probability), 1 - min_probability)
 
 
 def spam_filter(training, analysis, *, words=15, threshold=0.9, emit_empty=False, **options):

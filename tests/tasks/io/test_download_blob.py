@@ -32,7 +32,7 @@ def test_all_stores_give_the_same_blobs(place):
     blobs.write("ü/a", b"\x00\xff")
     blobs.write("b", b"12345")
     names = ["ü/a", "gone", None, "b", "ü/a", "../x", ""]
-    rows, errors = _download(DownloadBlob(**place, most_bytes=4), [{"name": n} for n in names])
+    rows, errors = _download(DownloadBlob(**place, max_bytes=4), [{"name": n} for n in names])
     assert rows == [{"name": "ü/a", "data": b"\x00\xff"}] * 2
     assert sorted(reason for reason, _ in errors) == ["bad_name", "bad_name", "missing_key", "not_found", "too_large"]
     assert any("'gone'" in message for _, message in errors)
@@ -74,7 +74,7 @@ def test_failing_store_stops_the_stream(tmp_path):
         ({"store": "azure-blob://UPPER"}, "store"),
         ({"blob": "{"}, "blob"),
         ({"blob": ""}, "blob"),
-        ({"most_bytes": 0}, "most_bytes"),
+        ({"max_bytes": 0}, "max_bytes"),
         ({"credential": "AccountKey=hush"}, "credential must be a Secret"),
         ({"retry_s": -1}, "retry_s"),
     ],

@@ -51,7 +51,7 @@ def test_ranges_of_time(place, filled):
 
 
 def test_ranges_with_too_many_rows_are_rejected(place, filled):
-    rows, errors = _ranges(place, [(START, START + 5000), (START, START + 6000)], most_rows=5)
+    rows, errors = _ranges(place, [(START, START + 5000), (START, START + 6000)], max_rows=5)
     assert [r["rows"] for r in rows] == [5] and errors == ["too_large"]
 
 
@@ -71,7 +71,7 @@ def test_training_task_learns_from_a_range(place, filled):
     assert (model["rows"], model["start_ms"], model["end_ms"]) == (40, 0, 40), train.errors
 
 
-@pytest.mark.parametrize("wrong", [{"start": ""}, {"end": "a/{end}"}, {"schema": {"rows": "int64"}}, {"most_rows": 0}])
+@pytest.mark.parametrize("wrong", [{"start": ""}, {"end": "a/{end}"}, {"schema": {"rows": "int64"}}, {"max_rows": 0}])
 def test_wrong_parameters_are_refused_by_name(wrong):
     with pytest.raises(ConfigError, match=next(iter(wrong))):
         ReadTableRange(**{"store": "memory", "table": "rows", "partition": "p", "schema": {"x": "double"}, **wrong})

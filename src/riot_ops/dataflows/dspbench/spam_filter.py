@@ -19,7 +19,7 @@ def spam_filter(
     words: int = 15,
     threshold: float = 0.9,
     unknown: float = 0.4,
-    least: float = 0.01,
+    min_probability: float = 0.01,
     emit_empty: bool = False,
     keep_table: bool = False,
 ) -> Dataflow:
@@ -40,8 +40,8 @@ def spam_filter(
         A message is spam if its probability exceeds the threshold.
     unknown : float, in (0, 1), default 0.4
         Probability of an unknown word.
-    least : float, in (0, 0.5), default 0.01
-        Minimum probability of a known word; the maximum is ``1 - least``.
+    min_probability : float, in (0, 0.5), default 0.01
+        Minimum probability of a known word; the maximum is ``1 - min_probability``.
     emit_empty : bool, default False
         Whether messages without a word get a result (0.5, not spam); else they go to the errors stream.
     keep_table : bool, default False
@@ -81,7 +81,9 @@ def spam_filter(
     streams.append(asked.shuffle().to(bag, id="tokens_analysis"))
     tokens = merge(*streams).partition_by("word")
     counts = tokens.to(t.CountSpamWords(table=table), id="counts")
-    judge = t.BayesScore(words=words, threshold=threshold, unknown=unknown, least=least, emit_empty=emit_empty)
+    judge = t.BayesScore(
+        words=words, threshold=threshold, unknown=unknown, min_probability=min_probability, emit_empty=emit_empty
+    )
     flow.sink("results_sink", counts.partition_by("seq").to(judge, id="results"))
     if keep_table:
         flow.sink("table_sink", tokens.to(t.CountSpamWords(table=table, emit="end"), id="table"))

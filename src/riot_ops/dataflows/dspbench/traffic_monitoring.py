@@ -80,7 +80,7 @@ def traffic_monitoring(
         roads=roads,
         box=(*latitude, *longitude),
         speed="speed",
-        least_speed=1.0 if integer else 0.0,  # a lower speed is truncated to 0
+        min_speed=1.0 if integer else 0.0,  # a lower speed is truncated to 0
         width=width,
         tolerance=tolerance,
         id_key=id_key,

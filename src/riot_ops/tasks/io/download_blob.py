@@ -37,7 +37,7 @@ class DownloadBlob(BlobTask):
         Template of the blob's name, see :class:`riot_ops.connectors.template.Template`.
     output : str, default "data"
         Binary field for the content.
-    most_bytes : int, >= 1, default 67108864
+    max_bytes : int, >= 1, default 67108864
         Largest blob that is downloaded, in bytes.
 
     Shapes and rates
@@ -51,7 +51,7 @@ class DownloadBlob(BlobTask):
     Errors
     ------
     ``missing_key`` (a null in the name); ``bad_name`` (a name that is not allowed); ``not_found``;
-    ``too_large`` (larger than ``most_bytes``, or more than 2 GiB together with the blobs before it in the
+    ``too_large`` (larger than ``max_bytes``, or more than 2 GiB together with the blobs before it in the
     batch).
 
     References
@@ -74,7 +74,7 @@ class DownloadBlob(BlobTask):
 
     blob: str = "{name}"
     output: str = "data"
-    most_bytes: Count = 64 << 20
+    max_bytes: Count = 64 << 20
 
     def writes(self) -> frozenset[str]:
         return frozenset({self.output})
@@ -108,7 +108,7 @@ class DownloadBlob(BlobTask):
 
         def read(name: str) -> bytes | RecordError:
             try:
-                return blobs.read(name, self.most_bytes)
+                return blobs.read(name, self.max_bytes)
             except RecordError as error:
                 return error
 
@@ -120,6 +120,6 @@ class DownloadBlob(BlobTask):
         for name, data in (("a", b"\x00\xff"), ("models/ü", b""), ("7", b"seven"), ("big", bytes(9))):
             store.write(name, data)
         batch = pa.RecordBatch.from_pydict({"name": ["a", "models/ü", None, "gone", "../a", "a", "", "big"]})
-        yield Case(cls(store=str(store.folder), most_bytes=8), batch)
+        yield Case(cls(store=str(store.folder), max_bytes=8), batch)
         numbers = pa.RecordBatch.from_pydict({"n": pa.array([7, None, 8], pa.int64()), "name": ["x", None, "x"]})
         yield Case(cls(store=f"file://{store.folder}", blob="{n}", output="name", parallel=1), numbers, "numbers")

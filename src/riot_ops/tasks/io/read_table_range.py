@@ -42,7 +42,7 @@ class ReadTableRange(TableTask):
         Templates of the first row key and of the one after the last, or of prefixes of them.
     schema : mapping of str to type, or pyarrow Schema
         Values to read and their Arrow types, such as ``{"temperature": "double"}``.
-    most_rows : int, >= 1, default 1000000
+    max_rows : int, >= 1, default 1000000
         Most rows in a range.
 
     Shapes and rates
@@ -57,7 +57,7 @@ class ReadTableRange(TableTask):
     Errors
     ------
     ``missing_key`` (a null in a key); ``wrong_type`` (a value that is not of the declared type);
-    ``too_large`` (more than ``most_rows`` rows).
+    ``too_large`` (more than ``max_rows`` rows).
 
     References
     ----------
@@ -78,7 +78,7 @@ class ReadTableRange(TableTask):
     start: str = "{start}"
     end: str = "{end}"
     schema: Any
-    most_rows: Count = 1_000_000
+    max_rows: Count = 1_000_000
 
     def validate(self) -> None:
         super().validate()
@@ -119,7 +119,7 @@ class ReadTableRange(TableTask):
         def read(key_range: tuple[str, ...]) -> list[Row] | RecordError:
             try:
                 partition, start, end = key_range
-                return table.range(partition, start, end, self.most_rows)
+                return table.range(partition, start, end, self.max_rows)
             except RecordError as error:
                 return error
 
@@ -137,7 +137,7 @@ class ReadTableRange(TableTask):
         schema = {"x": "double", "text": "string"}
         given: dict[str, Any] = {"store": store, "table": "cases", "partition": "p", "schema": schema}
         yield Case(cls(**given), batch)
-        yield Case(cls(**given, most_rows=1), batch, "small ranges")
+        yield Case(cls(**given, max_rows=1), batch, "small ranges")
 
 
 def _typed(name: str, rows: list[Row], dtype: pa.DataType, place: int, failures: Failures) -> list[Any]:

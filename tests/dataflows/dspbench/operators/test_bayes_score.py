@@ -40,7 +40,7 @@ def test_scores_by_hand(messages, most, choose):
     rows = [row for seq, counts in enumerate(messages) for row in message(seq, counts)]
     order = sorted(rows, key=lambda row: choose.random())  # the whole message still precedes its words
     rows = sorted(order, key=lambda row: row["word"] is not None)
-    task = t.BayesScore(words=most, unknown=0.45, least=0.125)
+    task = t.BayesScore(words=most, unknown=0.45, min_probability=0.125)
     session = task.session()
     found = {}
     for start in range(0, len(rows), 3):
@@ -134,7 +134,7 @@ def test_parameters_change_the_score():
         ({"ttl": "1s"}, "ttl"),
         ({"by": ()}, "by"),
         ({"keep": ("is_spam",)}, "is_spam"),
-        ({"least": 0.5}, "least"),
+        ({"min_probability": 0.5}, "min_probability"),
         ({"words": 0}, "words"),
     ],
     ids=str,

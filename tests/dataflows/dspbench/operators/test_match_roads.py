@@ -14,7 +14,7 @@ from riot_ops.models.roads import BEIJING
 
 
 def test_dropped_positions():
-    session = t.MatchRoads(speed="v", least_speed=2.0, box=BEIJING, output="road").session()
+    session = t.MatchRoads(speed="v", min_speed=2.0, box=BEIJING, output="road").session()
     here = {"latitude": 39.6983, "longitude": 116.3, "v": 2.0}
     assert session.push(here)[0]["road"] == 1000
     for change in ({"v": 1.9}, {"v": None}, {"latitude": None}, {"longitude": float("nan")}, {"latitude": 39.68}):
@@ -98,7 +98,7 @@ def test_changed_network_is_read_again(tmp_path):
     ("parameters", "error_text"),
     [
         ({"box": (1, 0, 0, 1)}, "box"),
-        ({"least_speed": 1.0}, "least_speed"),
+        ({"min_speed": 1.0}, "min_speed"),
         ({"width": 0.0}, "width"),
         ({"tolerance": -1.0}, "tolerance"),
     ],

@@ -28,7 +28,7 @@ CASES = [
     ("vs", {"calls": f"{SYNTHETIC}/voip-cdr.csv"}, {}),
     ("vs", {}, {"acd_mode": "short", "threshold": 4.0}),
     ("sf", {"training": f"{SYNTHETIC}/emails-training.jsonl", "analysis": f"{SYNTHETIC}/emails-analysis.jsonl"}, {}),
-    ("sf", {}, {"words": 3, "threshold": 0.5, "unknown": 0.6, "least": 0.2, "emit_empty": True}),
+    ("sf", {}, {"words": 3, "threshold": 0.5, "unknown": 0.6, "min_probability": 0.2, "emit_empty": True}),
     ("ysb", {}, {}),
     ("ysb", {}, {"window": "1s", "event_type": "click", "ads": f"{SYNTHETIC}/ysb-ads.csv"}),
     ("lp", {"log": f"{SYNTHETIC}/http-server.log"}, {"geo": f"{SYNTHETIC}/geo-table.csv", "window": 5}),

@@ -199,8 +199,8 @@ class BayesScore(KeyedTask):
         A message is spam if P exceeds the threshold.
     unknown : float, in (0, 1), default 0.4
         p of an unknown word.
-    least : float, in (0, 0.5), default 0.01
-        Minimum p of a known word; the maximum is ``1 - least``.
+    min_probability : float, in (0, 0.5), default 0.01
+        Minimum p of a known word; the maximum is ``1 - min_probability``.
     ham_weight : float > 0, default 2.0
         Weight of the counts in other messages, relative to those in spam.
     emit_empty : bool, default False
@@ -252,7 +252,7 @@ class BayesScore(KeyedTask):
     words: Annotated[int, msgspec.Meta(ge=1, le=4096)] = 15
     threshold: Probability = 0.9
     unknown: Probability = 0.4
-    least: Annotated[float, msgspec.Meta(gt=0, lt=0.5)] = 0.01
+    min_probability: Annotated[float, msgspec.Meta(gt=0, lt=0.5)] = 0.01
     ham_weight: Positive = 2.0
     emit_empty: bool = False
     word: str = "word"
@@ -296,7 +296,7 @@ class BayesScore(KeyedTask):
         begins, grouped = np.cumsum(size) - size, np.empty(int(size.sum()), np.int64)
         newest, counts = np.full(len(words), -1), np.empty((slots.size, 4), np.int64)
         shares, known = np.empty(slots.size), np.empty(slots.size, np.int64)
-        rule: tuple[Any, ...] = (self.unknown, self.least, self.ham_weight)
+        rule: tuple[Any, ...] = (self.unknown, self.min_probability, self.ham_weight)
         found: tuple[Any, ...] = (newest, counts, shares, known, begins.copy(), grouped)
         judged = _weigh(*(entry, codes, bad, good, head, status, *rule, *found))
         odds = self._odds(begins, size, grouped, shares[:judged], dense_ranks(words)[known[:judged]])
@@ -341,7 +341,7 @@ class BayesScore(KeyedTask):
         if not np.array_equal(count_column(different)[texts], size):
             return None
         shares = np.empty(len(rows.words))
-        _shares(readonly(bad), readonly(good), self.unknown, self.least, self.ham_weight, shares)
+        _shares(readonly(bad), readonly(good), self.unknown, self.min_probability, self.ham_weight, shares)
         odds = self._odds(rows.starts[texts] + 1, size, rows.codes, shares, dense_ranks(rows.words))
         if not self.emit_empty and not (worded := size > 0).all():
             empty = rows.first_records(texts[~worded])

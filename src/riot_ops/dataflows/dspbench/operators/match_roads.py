@@ -45,7 +45,7 @@ class MatchRoads(StatelessTask):
         border are not.
     speed : str, optional
         Field with a speed: positions with a speed of at most 0 are dropped.
-    least_speed : float >= 0, default 0.0
+    min_speed : float >= 0, default 0.0
         Minimum speed: slower positions are dropped.
     width : float > 0, default 5.0
         Half the width, in metres, of roads without a width of their own.
@@ -93,7 +93,7 @@ class MatchRoads(StatelessTask):
     output: str = "road_id"
     box: tuple[float, float, float, float] | None = None
     speed: str | None = None
-    least_speed: NonNegative = 0.0
+    min_speed: NonNegative = 0.0
     width: Positive = 5.0
     tolerance: NonNegative = 10.0
     id_key: str = "osm_id"
@@ -104,8 +104,8 @@ class MatchRoads(StatelessTask):
             raise ConfigError(
                 f"box must be minimum and maximum latitude, minimum and maximum longitude, got {self.box}"
             )
-        if self.speed is None and self.least_speed:
-            raise ConfigError(f"least_speed = {self.least_speed} needs speed, the name of a field")
+        if self.speed is None and self.min_speed:
+            raise ConfigError(f"min_speed = {self.min_speed} needs speed, the name of a field")
         self._network  # noqa: B018 (so that an unreadable file raises at once)
 
     @property
@@ -132,7 +132,7 @@ class MatchRoads(StatelessTask):
     def apply(self, batch: pa.RecordBatch, dead: DeadLetters) -> pa.RecordBatch:
         lat, lon = (_floats(batch.column(name)) for name in (self.latitude, self.longitude))
         speed = None if self.speed is None else _floats(batch.column(self.speed))
-        found = self.index.find(lat, lon, self.box, speed, self.least_speed)
+        found = self.index.find(lat, lon, self.box, speed, self.min_speed)
         matched = found >= 0
         if not matched.all():
             batch, found = batch.filter(pa.array(matched)), found[matched]
@@ -149,7 +149,7 @@ class MatchRoads(StatelessTask):
         )
         yield Case(cls(), batch)
         yield Case(cls(box=(39.0, 39.9, 116.0, 116.28), speed="speed", output="speed"), batch, "in a box")
-        yield Case(cls(speed="speed", least_speed=4.0, width=500.0, tolerance=300.0), batch, "wide")
+        yield Case(cls(speed="speed", min_speed=4.0, width=500.0, tolerance=300.0), batch, "wide")
 
 
 def _floats(column: pa.Array) -> np.ndarray:

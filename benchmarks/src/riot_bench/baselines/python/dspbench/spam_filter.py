@@ -69,7 +69,7 @@ def spam_filter(
     words: int = 15,
     threshold: float = 0.9,
     unknown: float = 0.4,
-    least: float = 0.01,
+    min_probability: float = 0.01,
     emit_empty: bool = False,
     keep_table: bool = False,
 ) -> dict[str, list[tuple[Any, ...]]]:
@@ -89,7 +89,7 @@ def spam_filter(
         in_ham = 2 * good / known.ham_total if known.ham_total else 0.0
         share = unknown
         if in_spam + in_ham > 0:
-            share = min(max(in_spam / (in_spam + in_ham), least), 1 - least)
+            share = min(max(in_spam / (in_spam + in_ham), min_probability), 1 - min_probability)
         judged[word] = found = (-abs(share - 0.5), word, math.log((1 - share) / share))
         return found
 
