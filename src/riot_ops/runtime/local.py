@@ -158,48 +158,58 @@ def run(
     alone = isinstance(engine, Engine) and all(map(is_reentrant, engine.steps))
     size, usual = (SINGLE_CORE_BATCH_SIZE, SINGLE_CORE_BUFFERING) if alone else (BATCH_SIZE, DEFAULT_BUFFERING)
     watched_sources, watched_sinks = (bound, targets) if probe is None else probe.attach(flow, bound, targets)
-    job = _Job(
-        flow,
-        engine,
-        min_threaded_rows,
-        merge_sources(flow, watched_sources),
-        watched_sinks,
-        routes,
-        epoch_rows,
-        epoch_s,
-        progress,
-        None if checkpoint is None else Checkpoint(local_path(checkpoint, "checkpoint")),
-        overwrite,
-        probe,
-        flow.result_ordinals(),
+    setup = RunSetup(
+        flow=flow,
+        engine=engine,
+        min_threaded_rows=min_threaded_rows,
+        sources=merge_sources(flow, watched_sources),
+        sinks=watched_sinks,
+        routes=routes,
+        batch_size=batch_size or size,
+        buffering=usual if buffers is None else buffers,
+        epoch_rows=epoch_rows,
+        epoch_s=epoch_s,
+        progress=progress,
+        checkpoint=None if checkpoint is None else Checkpoint(local_path(checkpoint, "checkpoint")),
+        overwrite=overwrite,
+        probe=probe,
     )
+    job = _Job(setup)
     folders = [folder for sink in targets.values() for folder in sink.folders()]
-    if job.checkpoint is not None:
-        folders.append(job.checkpoint.folder)
+    if setup.checkpoint is not None:
+        folders.append(setup.checkpoint.folder)
     try:
         with FolderLock(folders), handle_termination(), defer_interrupt(job.is_busy) as job.check_interrupt:
-            job.run(batch_size or size, usual if buffers is None else buffers)
+            job.run()
     finally:
         if probe is not None:
             probe.stop()
     return Result(flow, job.summary, targets, routes)
 
 
-@dataclass
-class _Job:
+@dataclass(frozen=True, kw_only=True)
+class RunSetup:
+    """What a run is made of, checked and bound."""
+
     flow: Graph
     engine: Engine | Pipeline
     min_threaded_rows: int  # records from which on a batch is processed in other threads; 0: every batch
     sources: Mapping[str, Source]
     sinks: Mapping[str, Sink]
     routes: Mapping[str, list[str]]
+    batch_size: int
+    buffering: Buffering
     epoch_rows: int
     epoch_s: float
     progress: Callable[[Summary], None] | None
     checkpoint: Checkpoint | None
     overwrite: bool
     probe: Probe | None
-    ordinals: frozenset[str] | None  # that results have
+
+
+@dataclass
+class _Job:
+    setup: RunSetup
     summary: Summary = field(default_factory=Summary)
     epoch: int = 0
     ended: bool = False
@@ -216,45 +226,47 @@ class _Job:
 
     def is_busy(self) -> bool:
         """Whether a commit is in progress, or would lose processed records."""
-        return self.partly_written or self.closing or (self.checkpoint is not None and bool(self.partial_sources))
+        return self.partly_written or self.closing or (self.setup.checkpoint is not None and bool(self.partial_sources))
 
-    def run(self, batch_size: int, buffering: Buffering) -> None:
-        retain_freed_memory(self.engine.max_in_flight if isinstance(self.engine, Pipeline) else 2)
-        self.offsets = {name: s.initial() for name, s in self.sources.items()}
+    def run(self) -> None:
+        retain_freed_memory(self.setup.engine.max_in_flight if isinstance(self.setup.engine, Pipeline) else 2)
+        self.offsets = {name: s.initial() for name, s in self.setup.sources.items()}
         self._restore()
         self.started = time.time()
-        self.log = RunLog(self.flow.name)
+        self.log = RunLog(self.setup.flow.name)
         self.log.started("in process", continued=self.epoch > 0)
-        buffer = InputBuffer(buffering, batch_size)
-        if isinstance(self.engine, Pipeline):
-            self.engine.on_complete(buffer.wake)
-        reader = Reader(f"riot_ops-{self.flow.name}-source", self.sources, self.offsets, buffer, buffering)
+        buffer = InputBuffer(self.setup.buffering, self.setup.batch_size)
+        if isinstance(self.setup.engine, Pipeline):
+            self.setup.engine.on_complete(buffer.wake)
+        reader = Reader(
+            f"riot_ops-{self.setup.flow.name}-source", self.setup.sources, self.offsets, buffer, self.setup.buffering
+        )
         reader.start()
         self._open_epoch()
         try:
             while (batch := self._next(buffer)) is not None:
                 self._process(batch)
             self._collect()
-            if self.probe is not None:
-                self.probe.ended()
+            if self.setup.probe is not None:
+                self.setup.probe.ended()
             if not self.ended:  # else the run had ended before and has read no new records
                 self.partly_written = True
-                self._emit(self.engine.process({}, flush=True), 0.0, 0.0)
+                self._emit(self.setup.engine.process({}, flush=True), 0.0, 0.0)
                 self.partly_written = False
             self.ended = True
             self._close_epoch()
             self.check_interrupt()
-            end_sinks(self.flow, self.sinks, self.routes)
+            end_sinks(self.setup.flow, self.setup.sinks, self.setup.routes)
         except KeyboardInterrupt as error:
             self.error = error
             partial = self.partial_sources or self.partly_written or self.closing
-            if self.closed or (partial and self.checkpoint is not None):  # the records will be read again
+            if self.closed or (partial and self.setup.checkpoint is not None):  # the records will be read again
                 self._abort()
             elif self.message is not None:
                 self._commit(self.message)  # which is idempotent
             else:
                 self._close_epoch()  # keep processed records
-            end_sinks(self.flow, self.sinks, self.routes)
+            end_sinks(self.setup.flow, self.setup.sinks, self.setup.routes)
             raise
         except BaseException as error:
             self.error = error
@@ -264,10 +276,10 @@ class _Job:
             buffer.stop()
             reader.wake()
             self.summary.buffered = buffer.max_size
-            if isinstance(self.engine, Pipeline):
-                self.engine.stop()
+            if isinstance(self.setup.engine, Pipeline):
+                self.setup.engine.stop()
             reader.stop()
-            for source in self.sources.values():
+            for source in self.setup.sources.values():
                 source.close()
             self.summary.seconds = time.time() - self.started
             self.summary.warn(ended=True)
@@ -277,10 +289,10 @@ class _Job:
         """Return the next batch, None at the end; closes epochs while the source is silent."""
         while True:
             # batches should wait in the source, where they go on growing
-            self._collect(self.engine.max_in_flight - 1 if isinstance(self.engine, Pipeline) else 0)
+            self._collect(self.setup.engine.max_in_flight - 1 if isinstance(self.setup.engine, Pipeline) else 0)
             until = None
             if not self.partial_sources and self.epoch_count > 0:
-                until = self.epoch_started + self.epoch_s - time.time()
+                until = self.epoch_started + self.setup.epoch_s - time.time()
                 if until <= 0:
                     self._close_epoch()
                     self._open_epoch()
@@ -315,38 +327,40 @@ class _Job:
         if batch.inputs:
             self.ended = False
             self.epoch_count += max(batch.rows, 1)  # counts heartbeats as well
-            if isinstance(self.engine, Pipeline) and threaded:
-                self._collect(self.engine.max_in_flight - 1)
-                self.in_flight.append((batch, self.engine.begin(batch.inputs)))
+            if isinstance(self.setup.engine, Pipeline) and threaded:
+                self._collect(self.setup.engine.max_in_flight - 1)
+                self.in_flight.append((batch, self.setup.engine.begin(batch.inputs)))
             else:
                 self._collect()
-                self._done(batch, self.engine.process(batch.inputs))
+                self._done(batch, self.setup.engine.process(batch.inputs))
         if batch.offset is None:
             return
         self.offsets[batch.source] = batch.offset
         self.partial_sources.discard(batch.source)
-        over = self.epoch_count >= self.epoch_rows or time.time() - self.epoch_started >= self.epoch_s
+        over = self.epoch_count >= self.setup.epoch_rows or time.time() - self.epoch_started >= self.setup.epoch_s
         if over and not self.partial_sources:
             self._close_epoch()
             self._open_epoch()
-        if self.progress is not None:
+        if self.setup.progress is not None:
             self.summary.seconds = time.time() - self.started
-            self.progress(self.summary)
+            self.setup.progress(self.summary)
 
     def _max_rows(self) -> int:
         """Return how many records to process at once, from how steps expanded those before."""
-        rows_in, max_rows = self.engine.row_counts()
+        rows_in, max_rows = self.setup.engine.row_counts()
         return max(1, MAX_STEP_ROWS * rows_in // max_rows) if rows_in else FIRST_ROWS
 
     def _min_rows(self, batch: BufferedBatch) -> int:
         """Return the records from which on a batch is processed in other threads."""
-        return self.min_threaded_rows if batch.full or not self.min_threaded_rows else MIN_THREADED_ROWS_IDLE
+        return (
+            self.setup.min_threaded_rows if batch.full or not self.setup.min_threaded_rows else MIN_THREADED_ROWS_IDLE
+        )
 
     def _collect(self, limit: int = 0) -> None:
         """Take finished batches in order, and wait until at most ``limit`` are in flight."""
         while self.in_flight and (len(self.in_flight) > limit or self.in_flight[0][1].done.is_set()):
-            assert isinstance(self.engine, Pipeline)
-            outputs = self.engine.finish(self.in_flight[0][1])
+            assert isinstance(self.setup.engine, Pipeline)
+            outputs = self.setup.engine.finish(self.in_flight[0][1])
             self.partly_written = True  # until the output is written, as the offset is already past the batch
             self._done(self.in_flight.popleft()[0], outputs)
             self.partly_written = False
@@ -368,7 +382,9 @@ class _Job:
     # -- epochs --------------------------------------------------------------------------------------
 
     def _open_epoch(self) -> None:
-        self.writer = FanOutWriter(self.routes, self.sinks, self.epoch, 0, self.ordinals)
+        self.writer = FanOutWriter(
+            self.setup.routes, self.setup.sinks, self.epoch, 0, self.setup.flow.result_ordinals()
+        )
         self.epoch_started = time.time()
         self.epoch_count = 0
         self.closing = self.closed = False
@@ -378,7 +394,7 @@ class _Job:
     def _close_epoch(self) -> None:
         self._collect()
         self.closing = True
-        self.writer.count(self.engine.counts())
+        self.writer.count(self.setup.engine.counts())
         self.message = self.writer.finish()
         self._commit(self.message)
         self.closing = False
@@ -389,9 +405,9 @@ class _Job:
         self.summary.messages, self.summary.batches = self.committed
 
     def _commit(self, message: Any) -> None:
-        for name, sink in self.sinks.items():
+        for name, sink in self.setup.sinks.items():
             sink.commit(self.epoch, [message["sinks"][name]])
-            if self.checkpoint is not None:
+            if self.setup.checkpoint is not None:
                 sink.sync(self.epoch)
         rows, reasons, steps = self.counts  # of the epochs before: after an interrupt this may be the second time
         self.summary.rows, self.summary.reasons, self.summary.steps = dict(rows), dict(reasons), dict(steps)
@@ -400,31 +416,33 @@ class _Job:
         self.committed = self.summary.messages, self.summary.batches
         self.closed = True
         self.epoch += 1
-        if self.checkpoint is not None:
+        if self.setup.checkpoint is not None:
             self._save()
-        for name, source in self.sources.items():
+        for name, source in self.setup.sources.items():
             source.commit(self.offsets[name])
         self.log.committed(self.summary)
 
     def _save(self) -> None:
-        assert self.checkpoint is not None
-        state = self.engine.snapshot()
-        self.checkpoint.write(CheckpointData(self.epoch, self.ended, self.offsets, fingerprint(self.flow), state))
+        assert self.setup.checkpoint is not None
+        state = self.setup.engine.snapshot()
+        self.setup.checkpoint.write(
+            CheckpointData(self.epoch, self.ended, self.offsets, fingerprint(self.setup.flow), state)
+        )
 
     def _restore(self) -> None:
-        path = None if self.checkpoint is None else self.checkpoint.latest_path()
-        if self.checkpoint is None or path is None:
-            for sink in self.sinks.values():
-                sink.begin(self.overwrite)
-            if self.checkpoint is not None:
+        path = None if self.setup.checkpoint is None else self.setup.checkpoint.latest_path()
+        if self.setup.checkpoint is None or path is None:
+            for sink in self.setup.sinks.values():
+                sink.begin(self.setup.overwrite)
+            if self.setup.checkpoint is not None:
                 self._save()  # from now on the content of the sinks belongs to this run
             return
-        saved = self.checkpoint.read(path)
-        if differs := describe_difference(saved.flow, fingerprint(self.flow)):
+        saved = self.setup.checkpoint.read(path)
+        if differs := describe_difference(saved.flow, fingerprint(self.setup.flow)):
             raise StateError(
                 f"the checkpoint {path} is of another dataflow: {differs}; use the old dataflow or a new checkpoint"
             )
-        self.engine.restore(saved.state)
+        self.setup.engine.restore(saved.state)
         self.epoch, self.ended, self.offsets = saved.epoch, saved.ended, saved.offsets
-        for sink in self.sinks.values():
+        for sink in self.setup.sinks.values():
             sink.recover(self.epoch)

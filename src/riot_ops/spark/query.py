@@ -6,11 +6,13 @@ import json
 import shutil
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
+from riot_ops.core.buffering import Buffering
 from riot_ops.core.errors import RiotError, StateError
 from riot_ops.core.interrupts import defer_interrupt, handle_termination
 from riot_ops.core.sink import Sink
@@ -25,10 +27,39 @@ from riot_ops.runtime.folder_lock import FolderLock
 from riot_ops.spark.checkpoint import SparkCheckpoint, offset_of
 from riot_ops.spark.driver_sink import DriverSink
 from riot_ops.spark.exceptions import Py4JError, find_cause
+from riot_ops.spark.rate_control import RateController
+from riot_ops.spark.sink import SinkRoutes
 
-__all__ = ["Query", "is_active"]
+__all__ = ["Query", "QuerySetup", "is_active"]
 
 POLL_SECONDS, MAX_POLL_SECONDS = 0.1, 0.4
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuerySetup:
+    """What a query is made of, checked and bound."""
+
+    flow: Graph
+    stages: Plan
+    sources: dict[str, Any]
+    sinks: dict[str, Sink]
+    routes: dict[str, list[str]]
+    driver_sinks: dict[str, DriverSink]
+    temporary: Path
+    checkpoint: SparkCheckpoint
+    ends: list[Any]  # of the sources in an earlier query with the checkpoint
+    order: tuple[str, ...]
+    partitions: int
+    buffering: Buffering
+    max_records: int | None
+    rate: RateController | None
+    available_now: bool
+    probe: Probe | None
+
+    @property
+    def sink_routes(self) -> SinkRoutes:
+        """The sinks of each stream, as the stages write to them."""
+        return SinkRoutes(self.routes, {**self.sinks, **self.driver_sinks}, self.flow.result_ordinals())
 
 
 class Query:
@@ -44,42 +75,20 @@ class Query:
         Number (``batch``), messages and Spark's ``durations_ms`` of each micro-batch so far.
     """
 
-    def __init__(
-        self,
-        flow: Graph,
-        stages: Plan,
-        streaming: Any,
-        sources: dict[str, Any],
-        sinks: dict[str, Sink],
-        routes: dict[str, list[str]],
-        driver_sinks: dict[str, DriverSink],
-        temporary: Path,
-        checkpoint: SparkCheckpoint,
-        ends: list[Any],
-        lock: FolderLock,
-        available_now: bool,
-        probe: Probe | None,
-    ) -> None:
-        self.flow = flow
-        self.plan = stages
+    def __init__(self, setup: QuerySetup, streaming: Any, lock: FolderLock) -> None:
+        self.flow = setup.flow
+        self.plan = setup.stages
         self.streaming = streaming
         self.summary: Summary = Summary()
         self.micro_batches: list[dict[str, Any]] = []
-        self._sources = sources
-        self._sinks = sinks
-        self._routes = routes
-        self._driver_sinks = driver_sinks
-        self._temporary = temporary
-        self._checkpoint = checkpoint
-        self._ends = ends
+        self._setup = setup
+        self._ends = list(setup.ends)
         self._lock = lock
-        self._available_now = available_now
         self._stopped = False  # by stop() or wait()
-        self._probe = probe
         self._seen = -1
         self._started = time.time()
-        self._log = RunLog(flow.name)
-        self._log.started("on Spark", continued=any(end is not None for end in ends))
+        self._log = RunLog(setup.flow.name)
+        self._log.started("on Spark", continued=any(end is not None for end in setup.ends))
         self._ended = False
         self._error: BaseException | None = None  # that ended the wait
 
@@ -98,8 +107,8 @@ class Query:
                 self._log.committed(self.summary)
         if not active:
             self._count_unreported()
-        for name, sink in self._driver_sinks.items():
-            sink.drain(self._sinks[name], self._seen if active else None)
+        for name, sink in self._setup.driver_sinks.items():
+            sink.drain(self._setup.sinks[name], self._seen if active else None)
         if active:
             self.summary.seconds = time.time() - self._started
         return self.summary
@@ -128,7 +137,7 @@ class Query:
                 self.poll()
                 if not self.active:
                     self._raise_if_cut_off()
-                    end_sinks(self.flow, self._sinks, self._routes)
+                    end_sinks(self.flow, self._setup.sinks, self._setup.routes)
                 check()
                 return self.summary
             except BaseException as error:
@@ -145,7 +154,7 @@ class Query:
         self._stopped = True
         self.streaming.stop()
         self.poll()
-        end_sinks(self.flow, self._sinks, self._routes)
+        end_sinks(self.flow, self._setup.sinks, self._setup.routes)
         self.close()
 
     def close(self) -> None:
@@ -154,27 +163,27 @@ class Query:
         if not self._ended:
             self._ended = True
             self._log.ended(self.summary, self._error)
-        if self._probe is not None:
-            self._probe.stop()
-        shutil.rmtree(self._temporary, ignore_errors=True)
+        if self._setup.probe is not None:
+            self._setup.probe.stop()
+        shutil.rmtree(self._setup.temporary, ignore_errors=True)
 
     def __getitem__(self, stream: str) -> pa.Table:
         """Read the records so far of a stream that ends in memory or in Parquet files; else :class:`KeyError`."""
         self.poll()
-        return read_stream(self.flow, self._sinks, self._routes, stream)
+        return read_stream(self.flow, self._setup.sinks, self._setup.routes, stream)
 
     def __iter__(self) -> Iterator[str]:
         """Iterate over the names of the streams that can be read."""
-        return iter(readable_streams(self._sinks, self._routes))
+        return iter(readable_streams(self._setup.sinks, self._setup.routes))
 
     def __len__(self) -> int:
-        return len(readable_streams(self._sinks, self._routes))
+        return len(readable_streams(self._setup.sinks, self._setup.routes))
 
     def __bool__(self) -> bool:
         return True  # also a query none of whose streams can be read
 
     def __contains__(self, stream: object) -> bool:
-        return stream in readable_streams(self._sinks, self._routes)
+        return stream in readable_streams(self._setup.sinks, self._setup.routes)
 
     def _new_progress(self) -> list[dict[str, Any]]:
         """Return Spark's reports of micro-batches since the last call."""
@@ -189,7 +198,7 @@ class Query:
         self._count_messages(self._offsets_of(described))
         self.summary.messages += sum(
             int(one["numInputRows"])
-            for one, source in zip(described, self._sources.values(), strict=False)
+            for one, source in zip(described, self._setup.sources.values(), strict=False)
             if not isinstance(source, Source)
         )
         self.micro_batches.append(
@@ -205,12 +214,12 @@ class Query:
         """Count micro-batches that were committed, but stopped before Spark reported their progress."""
         cut_off = sorted(int(path.stem) for path in self._metrics(0).parent.glob("*.json"))
         if cut_off:
-            self._count_messages(self._checkpoint.ends(cut_off[-1], self._sources))
+            self._count_messages(self._setup.checkpoint.ends(cut_off[-1], self._setup.sources))
         for batch in cut_off:
             self._count_records(self._metrics(batch))
 
     def _count_messages(self, ends: list[Any]) -> None:
-        for i, (end, source) in enumerate(zip(ends, self._sources.values(), strict=False)):
+        for i, (end, source) in enumerate(zip(ends, self._setup.sources.values(), strict=False)):
             if isinstance(source, Source) and end is not None:
                 start = source.initial() if self._ends[i] is None else self._ends[i]["at"]
                 self.summary.messages += source.count(start, end["at"]) or 0
@@ -227,15 +236,15 @@ class Query:
 
     def _offsets_of(self, described: list[dict[str, Any]]) -> list[Any]:
         """Return the offset of each source from the progress of a micro-batch."""
-        pairs = zip(described, self._sources.values(), strict=False)
+        pairs = zip(described, self._setup.sources.values(), strict=False)
         return [offset_of(one["endOffset"], source) for one, source in pairs]
 
     def _metrics(self, batch: int) -> Path:
-        return self._temporary / "metrics" / f"{batch}.json"
+        return self._setup.temporary / "metrics" / f"{batch}.json"
 
     def _all_read(self) -> bool:
         last = self.streaming.lastProgress
-        if last is None or not all(isinstance(s, Source) for s in self._sources.values()):
+        if last is None or not all(isinstance(s, Source) for s in self._setup.sources.values()):
             return False
         progress = _as_dict(last)
         if progress["batchId"] > self._seen:
@@ -244,14 +253,14 @@ class Query:
         if not all(end is not None and end["ended"] for end in ends):
             return False
         # the end of a micro-batch planned by an earlier query is older than the new files
-        pairs = zip(ends, self._sources.values(), strict=True)
+        pairs = zip(ends, self._setup.sources.values(), strict=True)
         return all(source.latest_blocks or source.finished(end["at"]) for end, source in pairs)
 
     def _raise(self) -> None:
         error = self.streaming.exception()
         if error is not None:
             kind, cause = find_cause(str(error))
-            where = f" (checkpoint {self._checkpoint.folder})" if kind is StateError else ""
+            where = f" (checkpoint {self._setup.checkpoint.folder})" if kind is StateError else ""
             raise kind(f"the dataflow {self.flow.name!r} failed on Spark: {cause}{where}") from error
 
     def _raise_if_cut_off(self) -> None:
@@ -259,12 +268,12 @@ class Query:
         if self._stopped or self._all_read():
             return
         status = self.streaming.status
-        if self._available_now and not status["isDataAvailable"] and not status["isTriggerActive"]:
+        if self._setup.available_now and not status["isDataAvailable"] and not status["isTriggerActive"]:
             return
         raise RiotError(
             f"the dataflow {self.flow.name!r} was stopped from outside after {self.summary.messages:,} messages, "
             "before its sources had ended: through Spark itself, or by the end of its session; "
-            f"start it again to go on from its checkpoint ({self._checkpoint.folder})"
+            f"start it again to go on from its checkpoint ({self._setup.checkpoint.folder})"
         )
 
 

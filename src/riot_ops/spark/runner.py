@@ -15,7 +15,6 @@ from riot_ops.core.operator import KeyedOperator
 from riot_ops.core.paths import temporary_folder
 from riot_ops.core.source import Source
 from riot_ops.graph.graph import Graph
-from riot_ops.graph.plan import Plan
 from riot_ops.measure.probe import Probe
 from riot_ops.runtime.batches import ORDERS
 from riot_ops.runtime.binding import bind_sinks, bind_sources
@@ -28,7 +27,7 @@ from riot_ops.spark.dataframe_transform import Order, assign_labels, pack_stage_
 from riot_ops.spark.driver_sink import DriverSink
 from riot_ops.spark.map_batches import map_batches
 from riot_ops.spark.pickling import pickled_processor, pickled_sink, pickled_source
-from riot_ops.spark.query import Query, is_active
+from riot_ops.spark.query import Query, QuerySetup, is_active
 from riot_ops.spark.rate_control import RateController, RateLimit
 from riot_ops.spark.session import (
     PARTITIONS,
@@ -40,7 +39,7 @@ from riot_ops.spark.session import (
     stateful_workers,
 )
 from riot_ops.spark.session_check import check_session, check_shared_folder, is_connect, refuse_connect
-from riot_ops.spark.sink import SinkCommitter, SinkRoutes
+from riot_ops.spark.sink import SinkCommitter
 from riot_ops.spark.source import Reader, SourceStage
 from riot_ops.spark.stage import StageProcessor
 
@@ -172,7 +171,6 @@ def start(
         driver_sinks = {
             name: DriverSink(temporary / "relay" / name) for name, sink in targets.items() if sink.in_process
         }
-        sink_routes = SinkRoutes(routes, {**targets, **driver_sinks}, flow.result_ordinals())
         available_now = trigger == AVAILABLE_NOW or (trigger is None and _ends_by_itself(bound))
         if trigger is None and not available_now:
             trigger = buffering.trigger
@@ -180,12 +178,29 @@ def start(
         rate = None
         if target_s is not None and max_records is not None:
             rate = RateController(RateLimit(target_s, max_records, min_records), note)
-        builder = _Builder(stages, spark, sink_routes, ORDERS[order], partitions, buffering, max_records, rate)
+        setup = QuerySetup(
+            flow=flow,
+            stages=stages,
+            sources=bound,
+            sinks=targets,
+            routes=routes,
+            driver_sinks=driver_sinks,
+            temporary=temporary,
+            checkpoint=spark_checkpoint,
+            ends=ends,
+            order=ORDERS[order],
+            partitions=partitions,
+            buffering=buffering,
+            max_records=max_records,
+            rate=rate,
+            available_now=available_now,
+            probe=probe,
+        )
         with active_session(spark):
-            frame = observed(builder.build(bound))
+            frame = observed(_Builder(setup, spark).build())
             sink_name = f"riot_ops_sink_{uuid.uuid4().hex}"
             spark.dataSource.register(
-                pickled_sink(sink_name, SinkCommitter(sink_routes.sinks, str(temporary / "metrics"), note))
+                pickled_sink(sink_name, SinkCommitter(setup.sink_routes.sinks, str(temporary / "metrics"), note))
             )
             writer = (
                 frame.writeStream.format(sink_name)
@@ -203,21 +218,7 @@ def start(
             lock.release()
         shutil.rmtree(temporary, ignore_errors=True)
         raise
-    return Query(
-        flow,
-        stages,
-        running[0],
-        bound,
-        targets,
-        routes,
-        driver_sinks,
-        temporary,
-        spark_checkpoint,
-        ends,
-        lock,
-        available_now,
-        probe,
-    )
+    return Query(setup, running[0], lock)
 
 
 def observed(blocks: DataFrame) -> DataFrame:
@@ -255,64 +256,51 @@ def chain_stages(spark: SparkSession, frame: DataFrame, processors: Sequence[Sta
 class _Builder:
     """Builds one streaming DataFrame from the stages of a plan."""
 
-    def __init__(
-        self,
-        stages: Plan,
-        spark: SparkSession,
-        sink_routes: SinkRoutes,
-        order: tuple[str, ...],
-        partitions: int,
-        buffering: Buffering,
-        max_records: int | None,
-        rate: RateController | None,
-    ) -> None:
-        self._plan = stages
+    def __init__(self, setup: QuerySetup, spark: SparkSession) -> None:
+        self._setup = setup
         self._spark = spark
-        self._sink_routes = sink_routes
-        self._order = order
-        self._partitions = partitions
-        self._buffering = buffering
-        self._max_records = max_records
-        self._rate = rate
         self._run = uuid.uuid4().hex
-        self._labels = assign_labels(stages, partitions)
+        self._labels = assign_labels(setup.stages, setup.partitions)
+        self._sink_routes = setup.sink_routes
 
-    def build(self, sources: dict[str, Any]) -> DataFrame:
-        frames = [self._read(name, source) for name, source in sources.items()]
+    def build(self) -> DataFrame:
+        frames = [self._read(name, source) for name, source in self._setup.sources.items()]
         frame = frames[0]
         for other in frames[1:]:
             frame = frame.union(other)
+        setup = self._setup
         processors = [
             StageProcessor(
-                self._plan,
+                setup.stages,
                 number,
                 self._labels,
                 self._run,
-                self._order,
-                self._buffering,
-                frozenset(sources),
+                setup.order,
+                setup.buffering,
+                frozenset(setup.sources),
                 self._sink_routes,
             )
-            for number in range(1, len(self._plan.shuffles) + 1)
+            for number in range(1, len(setup.stages.shuffles) + 1)
         ]
         return chain_stages(self._spark, frame, processors)
 
     def _read(self, name: str, source: Any) -> DataFrame:
+        setup = self._setup
         if not isinstance(source, Source):
-            pack = pack_stage_zero(self._plan, name, self._labels, self._order, self._buffering, self._sink_routes)
+            pack = pack_stage_zero(setup.stages, name, self._labels, setup.order, setup.buffering, self._sink_routes)
             unpacked: DataFrame = source
             return map_batches(with_planned_time(unpacked), pack, BLOCKS_DDL)
         stage = SourceStage(
-            self._plan,
+            setup.stages,
             name,
             source,
             self._sink_routes,
             self._labels,
-            self._order,
-            self._buffering,
-            self._max_records,
-            self._partitions,
+            setup.order,
+            setup.buffering,
+            setup.max_records,
+            setup.partitions,
         )
         label = f"riot_ops_source_{uuid.uuid4().hex}"
-        self._spark.dataSource.register(pickled_source(label, Reader(stage, self._rate)))
+        self._spark.dataSource.register(pickled_source(label, Reader(stage, setup.rate)))
         return self._spark.readStream.format(label).load()
