@@ -130,6 +130,8 @@ class Step:
     clock: StepClock | None = None
     #: Its name, where the id was made by a planner.
     label: str = ""
+    #: Whether its input has the column of instances.
+    routed: bool = field(default=False, compare=False, repr=False)
     #: The schema of its output; None for a route.
     schema: pa.Schema | None = field(default=None, compare=False, repr=False)
 
@@ -189,7 +191,8 @@ def lower(flow: Graph, ranks: Mapping[str, int] | None = None) -> list[Step]:
         key = known.by if isinstance(known, KeyedOperator) else ()
         partition: tuple[str, ...] | None = key if isinstance(known, KeyedOperator) else None
         inputs = tuple(renumbered(e.source, merges.sources[e.source], own) for e in edges)
-        if any(_needs_route(e.distribution, key, known) for e in edges):
+        routed = any(_needs_route(e.distribution, key, known) for e in edges)
+        if routed:
             inputs = tuple(
                 add(_route(e, stream, merges.count(node.id))) for e, stream in zip(edges, inputs, strict=True)
             )
@@ -205,7 +208,8 @@ def lower(flow: Graph, ranks: Mapping[str, int] | None = None) -> list[Step]:
         if clock is not None:
             streams = tuple(watermarks(origin, own) for origin in timing.origins_of(node))
             clock = replace(clock, streams=streams)
-        add(Step(node.id, task, inputs, key, partition, spread.parallelism, numbered, clock, schema=schemas[node.id]))
+        step = Step(node.id, task, inputs, key, partition, spread.parallelism, numbered, clock)
+        add(replace(step, routed=routed, schema=schemas[node.id]))
     return list(found.values())
 
 

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from riot_ops.core.clock import WATERMARKS
+from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.schema import TIMESTAMP
 from riot_ops.kernels.arrays.arrow import int_column, readonly
 from riot_ops.kernels.arrays.timestamps import from_microseconds, microseconds
@@ -41,8 +42,8 @@ class WatermarkGenerator:
     cell: int = 0
     votes_per_run: int = 1
 
-    def apply(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the watermarks of a batch."""
+    def apply(self, batch: pa.RecordBatch, dead: DeadLetters | None = None) -> pa.RecordBatch:
+        """Return the watermarks of a batch; none of its records is rejected."""
         return generate_watermarks(batch, self.resolution, self.cell, self.votes_per_run)
 
     def merge(self, batches: Sequence[pa.RecordBatch], heartbeats: Sequence[pa.RecordBatch]) -> pa.RecordBatch:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +15,7 @@ from riot_ops.kernels.arrays.arrow import int_column
 from riot_ops.kernels.arrays.exact import is_untyped, with_type
 from riot_ops.kernels.arrays.ordering import are_sorted, merged_order
 from riot_ops.kernels.arrays.rows import interleave, scatter, take
+from riot_ops.kernels.arrays.selection import Selection, materialize
 
 __all__ = [
     "ARRIVAL",
@@ -21,7 +23,7 @@ __all__ = [
     "ORDERS",
     "concatenate",
     "conform_to",
-    "is_sorted",
+    "in_order",
     "merge_sorted",
     "sort_rows",
     "unify_schemas",
@@ -147,10 +149,17 @@ def sort_rows(batch: pa.RecordBatch, order: tuple[str, ...] = ARRIVAL) -> pa.Rec
     return batch if not keys or are_sorted(keys, batch.num_rows) else _sorted(batch, keys)
 
 
-def is_sorted(batch: pa.RecordBatch, order: tuple[str, ...]) -> bool:
-    """Whether the rows are in that order."""
-    keys = _keys(batch, order)
-    return not keys or are_sorted(keys, batch.num_rows)
+def in_order(batches: Sequence[Any], order: tuple[str, ...] = ARRIVAL) -> Selection:
+    """Return the rows of batches or lazy rows in order; what is found about rows stays known to their other readers."""
+    memo = batches[0].memo
+    if len(batches) > 1:
+        return Selection(merge_sorted([materialize(b) for b in batches], order), ordered=True, memo=memo)
+    rows = batches[0] if isinstance(batches[0], Selection) else Selection(batches[0].materialize(), memo=memo)
+    every = rows.all_rows
+    if every.ordered is None:
+        keys = _keys(every.batch, order)
+        every.ordered = not keys or are_sorted(keys, every.num_rows)
+    return rows if every.ordered else Selection(sort_rows(rows.materialize(), order), ordered=True, memo=memo)
 
 
 @functools.lru_cache(maxsize=1024)

@@ -29,15 +29,18 @@ from riot_ops.graph.nodes import ERRORS_STREAM
 from riot_ops.ingest.step import IngestStep
 from riot_ops.kernels.arrays.derived import DerivedRecords
 from riot_ops.kernels.arrays.hashing import HashMemo
-from riot_ops.kernels.arrays.selection import materialize
-from riot_ops.runtime.batches import merge_sorted, with_ordinals
+from riot_ops.kernels.arrays.selection import Selection, materialize
+from riot_ops.runtime.batches import in_order, with_ordinals
 from riot_ops.runtime.engine import Batches, Engine
+from riot_ops.runtime.state import KeyedState
 
 __all__ = ["MIN_THREADED_ROWS", "InFlightBatch", "Pipeline", "available_cores", "create_engine", "is_reentrant"]
 
 #: Minimum records of a batch that is handed from thread to thread; and of one that holds all the source had, which
 #: means that the steps keep up and several batches at once would only wait for each other.
 MIN_THREADED_ROWS, MIN_THREADED_ROWS_IDLE = 4096, 32_768
+
+States = Mapping[str, KeyedState]
 
 
 def create_engine(
@@ -76,15 +79,12 @@ def is_reentrant(step: Step) -> bool:
 class InFlightBatch:
     """A batch that passes the steps."""
 
-    def __init__(
-        self, number: int, inputs: Mapping[str, list[pa.RecordBatch]], flush: bool, missing: list[int]
-    ) -> None:
+    def __init__(self, number: int, inputs: Mapping[str, list[pa.RecordBatch]], missing: list[int]) -> None:
         self.number = number
         self.inputs = inputs
-        self.flush = flush
         self.made: Batches = {}
         #: By stage: the sorted input of keyed steps.
-        self.gathered: dict[int, pa.RecordBatch | DerivedRecords] = {}
+        self.gathered: dict[int, Selection | DerivedRecords] = {}
         #: Rejected records by stage.
         self.errors: dict[int, list[pa.RecordBatch]] = {}
         #: Key hashes of the columns that steps pass on.
@@ -133,51 +133,50 @@ class GatherStage(PipelineStage):
         if len(batches) == 1 and isinstance(batches[0], DerivedRecords):  # which the step may accept unchanged
             in_flight.gathered[self.index] = batches[0]
             return
-        batch = merge_sorted([materialize(b) for b in batches], self._order)
+        rows = in_order([Selection(materialize(b), memo=in_flight.memo) for b in batches], self._order)
         for key in self.keys:
-            in_flight.memo.hash_columns([batch.column(name) for name in key], batch.num_rows)
-        in_flight.gathered[self.index] = batch
+            in_flight.memo.hash_rows(rows, key)
+        in_flight.gathered[self.index] = rows
 
 
 class StepStage(PipelineStage):
     """A step, with an engine for each batch that it processes at the same time."""
 
-    def __init__(self, step: Step, order: tuple[str, ...], gather: GatherStage | None) -> None:
+    def __init__(self, step: Step, order: tuple[str, ...], gather: GatherStage | None, states: States) -> None:
         super().__init__()
         self.step = step
         self.ordered = step.keyed or not is_reentrant(step)
         self.engines: list[Engine] = []
-        self._free: list[tuple[Engine, HashMemo]] = []
+        self._free: list[Engine] = []
         self._order = order
         self._gather = gather
+        self._states = states
         if self.ordered:
             self._free.append(self._engine())
 
-    def _engine(self) -> tuple[Engine, HashMemo]:
-        memo = HashMemo()
-        engine = Engine([self.step], {*_output_streams(self.step)}, None, self._order, memo, batches_only=False)
-        self.engines.append(engine)
-        return engine, memo
+    def _engine(self) -> Engine:
+        outputs = {*_output_streams(self.step)}
+        self.engines.append(Engine([self.step], outputs, None, self._order, batches_only=False, states=self._states))
+        return self.engines[-1]
 
     def run(self, in_flight: InFlightBatch) -> None:
         step = self.step
         if isinstance(step.operator, IngestStep):
-            inputs = {step.id: in_flight.inputs.get(step.id, [])}
+            inputs: dict[str, list[Any]] = {step.id: in_flight.inputs.get(step.id, [])}
         elif self._gather is not None and self._gather.index in in_flight.gathered:
             inputs = {step.inputs[0]: [in_flight.gathered[self._gather.index]]}
         else:
             inputs = {stream: in_flight.made.get(stream, []) for stream in step.inputs}
         for stream in _watermark_streams(step):
             inputs[stream] = in_flight.made.get(stream, [])
-        if not in_flight.flush and not any(inputs.values()):
+        if not any(inputs.values()):
             return
         try:
-            engine, memo = self._free.pop()
+            engine = self._free.pop()
         except IndexError:
-            engine, memo = self._engine()
-        memo.share(in_flight.memo)
-        out = engine.process(inputs, flush=in_flight.flush)
-        self._free.append((engine, memo))
+            engine = self._engine()
+        out = engine.process(inputs, memo=in_flight.memo)
+        self._free.append(engine)
         for stream in _output_streams(step):
             in_flight.made[stream] = out.get(stream, [])
         in_flight.errors[self.index] = out.get(ERRORS_STREAM, [])
@@ -203,7 +202,9 @@ class Pipeline:
         #: Maximum batches in flight: one per core in stateless steps, and one that waits.
         self.max_in_flight = cores + 1
         self._on_complete: Callable[[], None] = lambda: None
-        self._stages = _build_stages(steps, order)
+        #: Runs all steps of small batches; the engines of the stages share its states.
+        self._engine = Engine(steps, outputs, order=order)
+        self._stages = _build_stages(steps, order, self._engine.states)
         self._runs = [s for s in self._stages if isinstance(s, StepStage)]
         self._pool = ThreadPoolExecutor(cores, thread_name_prefix=name)
         self._lock = threading.Lock()
@@ -217,14 +218,11 @@ class Pipeline:
 
     def process(self, inputs: Mapping[str, list[pa.RecordBatch]], *, flush: bool = False) -> Batches:
         """Push batches through the steps in this thread, while no other batch is in flight."""
-        in_flight = InFlightBatch(-1, inputs, flush, [])
-        for stage in self._runs:  # each sorts its input itself
-            stage.run(in_flight)
-        return self._results(in_flight)
+        return self._engine.process(inputs, flush=flush)
 
     def begin(self, inputs: Mapping[str, list[pa.RecordBatch]]) -> InFlightBatch:
         """Push batches through the steps in other threads, after all batches that were begun before."""
-        in_flight = InFlightBatch(self._begun, inputs, False, [s.needs for s in self._stages])
+        in_flight = InFlightBatch(self._begun, inputs, [s.needs for s in self._stages])
         self._pool.submit(self._begin, in_flight)
         self._begun += 1
         return in_flight
@@ -239,32 +237,29 @@ class Pipeline:
     def counts(self) -> dict[str, tuple[int, int]]:
         """Return the same as :meth:`Engine.counts`."""
         found: dict[str, tuple[int, int]] = {}
-        for engine in self._engines():
+        for engine in (self._engine, *(engine for run in self._runs for engine in run.engines)):
             for step, (taken, rejected) in engine.counts().items():
                 t, r = found.get(step, (0, 0))
                 found[step] = t + taken, r + rejected
         return found
 
     def row_counts(self) -> tuple[int, int]:
-        """Return the same as :meth:`Engine.row_counts`, from the output of the finished batches."""
-        return self._rows_in, max([self._rows_in, *self._rows_out.values()])
+        """Return the same as :meth:`Engine.row_counts`, of batches in flight by the output of those finished."""
+        rows_in, max_rows = self._engine.row_counts()
+        return self._rows_in + rows_in, max([self._rows_in, *self._rows_out.values()]) + max_rows
 
     def snapshot(self) -> dict[str, bytes]:
         """Return the same as :meth:`Engine.snapshot`, while no batch is in flight."""
-        return {name: data for engine in self._engines() for name, data in engine.snapshot().items()}
+        return self._engine.snapshot()
 
     def restore(self, data: Mapping[str, bytes]) -> None:
         """Load a snapshot like :meth:`Engine.restore`."""
-        for engine in self._engines():
-            engine.restore(data)
+        self._engine.restore(data)
 
     def stop(self) -> None:
         """End the threads and drop the batches in flight."""
         self._last = -1
         self._pool.shutdown(cancel_futures=True)
-
-    def _engines(self) -> list[Engine]:
-        return [engine for run in self._runs for engine in run.engines]
 
     def _results(self, in_flight: InFlightBatch) -> Batches:
         self._rows_in += sum(b.num_rows for batches in in_flight.inputs.values() for b in batches)
@@ -323,7 +318,7 @@ def _watermark_streams(step: Step) -> tuple[str, ...]:
     return () if step.clock is None else step.clock.streams
 
 
-def _build_stages(steps: Sequence[Step], order: tuple[str, ...]) -> list[PipelineStage]:
+def _build_stages(steps: Sequence[Step], order: tuple[str, ...], states: States) -> list[PipelineStage]:
     """Return a stage for each step, and one before keyed steps with the same inputs."""
     found: list[PipelineStage] = []
     makers: dict[str, PipelineStage] = {}
@@ -347,7 +342,7 @@ def _build_stages(steps: Sequence[Step], order: tuple[str, ...]) -> list[Pipelin
             if step.key and not step.operator.pooled:  # a pooled step also hashes the records that it holds
                 gather.keys.add(step.key)
             before = {gather, *(makers[stream] for stream in _watermark_streams(step))}
-        run = StepStage(step, order, gather)
+        run = StepStage(step, order, gather, states)
         makers |= dict.fromkeys(_output_streams(step), run)
         add(run, before)
     return found

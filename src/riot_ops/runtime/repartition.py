@@ -116,7 +116,7 @@ def _pools(step: Step, parts: Sequence[pa.RecordBatch], fields: Sequence[str], n
 
 
 def _empty(step: Step) -> KeyedState:
-    return KeyedState(step.operator, step.key, None, step.clock)  # type: ignore[arg-type]
+    return KeyedState(step.operator, step.key, step.clock)  # type: ignore[arg-type]
 
 
 def _piece(

@@ -12,14 +12,12 @@ from riot_ops.core.casting import is_key_type, is_text
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError, value_text
 from riot_ops.core.operator import NUMBER_REQUIREMENTS, KeyedOperator, Operator, StatelessOperator
-from riot_ops.core.order import TIMER_ORDINALS, is_ordinal
+from riot_ops.core.order import is_ordinal
 from riot_ops.core.overwriting import checked_output_schema
 from riot_ops.core.python_values import infer_type
 from riot_ops.ingest.step import RESERVED_TYPES, from_records, ingest_batch
 from riot_ops.ingest.tables import SeqOrder, single_batch, with_whole_seq
 from riot_ops.kernels.arrays.arrow import concat_batches
-from riot_ops.kernels.arrays.exact import with_type
-from riot_ops.runtime.batches import concatenate, conform_to, sort_rows, with_ordinals
 from riot_ops.runtime.inexact_numbers import apply_stateless
 from riot_ops.runtime.state import KeyedState
 
@@ -74,7 +72,6 @@ class Session:
         } | RESERVED_TYPES
         self._dead = DeadLetters(task.name())
         self._order = SeqOrder() if ordered else None
-        self._schema: pa.Schema | None = None  # of the output
         self._writes = task.writes() != frozenset()
         self._checked: pa.Schema | None = None  # the last output schema for which nothing is overwritten
         self._state = KeyedState(task) if isinstance(task, KeyedOperator) else None
@@ -126,15 +123,8 @@ class Session:
         if received.num_rows and not batch.num_rows:
             out = pa.RecordBatch.from_pylist([], schema)
         elif self._state is not None:
-            made, due = self._state.process(batch, self._dead)
-            self._schema = schema
-            if made is not None and due is not None:
-                made = with_ordinals(made, [name for name in TIMER_ORDINALS if name in schema.names])
-            # timer output precedes the record that moved time, or is first if records have no numbers
-            parts = [b for b in (self._typed(due), made) if b is not None]
-            if len(parts) == 2:
-                parts = [sort_rows(concatenate(parts))]
-            out = parts[0] if parts else pa.RecordBatch.from_pylist([], schema)
+            self._state.schema = schema
+            out = concat_batches(self._state.update(batch, self._dead) or [pa.RecordBatch.from_pylist([], schema)])
         else:
             assert isinstance(self.task, StatelessOperator)
             out = concat_batches(list(apply_stateless(self.task, batch, self._dead)))
@@ -156,18 +146,8 @@ class Session:
         if not isinstance(time, datetime) or time.tzinfo is None:
             raise ConfigError(f"advance needs a datetime with a time zone, got {time!r}")
         micros = (time - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
-        due = None if self._state is None else self._typed(self._state.advance(micros))
+        due = None if self._state is None else self._state.advance(micros)
         return [] if due is None else due.to_pylist()
-
-    def _typed(self, due: pa.RecordBatch | None) -> pa.RecordBatch | None:
-        """Return timer output with the schema of the output; a field of nulls takes the type it has in ``due``."""
-        if due is None:
-            return None
-        if self._schema is None:  # no record has come since the state was restored
-            return pa.RecordBatch.from_arrays([with_type(c, None) for c in due.columns], names=due.schema.names)
-        types = {f.name: f.type for f in due.schema}
-        fields = [f.with_type(types.get(f.name, f.type)) if pa.types.is_null(f.type) else f for f in self._schema]
-        return conform_to(due, pa.schema(fields))
 
     def flush(self) -> list[dict[str, Any]]:
         """Return the task's output at the end of the stream."""
@@ -176,7 +156,7 @@ class Session:
 
     def flush_batch(self) -> pa.RecordBatch | None:
         """Return the task's output at the end of the stream as a batch; None if there is none."""
-        out = self._typed(self._state.flush(self._dead)) if self._state is not None else None
+        out = self._state.flush(self._dead) if self._state is not None else None
         self._collect()
         return out
 

@@ -29,14 +29,17 @@ from riot_ops.core.clock import (
 from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import StateError
 from riot_ops.core.operator import KeyedOperator, TimerOutput, operator_clocks
+from riot_ops.core.order import TIMER_ORDINALS
 from riot_ops.core.output_checks import check_batch
 from riot_ops.ingest.watermarks import generate_watermarks
 from riot_ops.kernels.arrays.arrow import concat_batches
 from riot_ops.kernels.arrays.derived import DerivedRecords
 from riot_ops.kernels.arrays.dictionaries import decode_dictionaries
+from riot_ops.kernels.arrays.exact import with_type
 from riot_ops.kernels.arrays.hashing import HashMemo, hash_columns, hash_keys
 from riot_ops.kernels.arrays.index import KeyIndex, first_rows, key_numbers, mark_slots
-from riot_ops.kernels.arrays.selection import LazyBatch, Rows, field_names, materialize, take_columns
+from riot_ops.kernels.arrays.selection import SMALL, LazyBatch, Rows, Selection, materialize, take_columns
+from riot_ops.runtime.batches import ARRIVAL, concatenate, conform_to, in_order, sort_rows, with_ordinals
 from riot_ops.runtime.inexact_numbers import reject_inexact
 from riot_ops.runtime.snapshot import (
     check_identity,
@@ -51,6 +54,9 @@ from riot_ops.runtime.watermarks import Watermark
 
 __all__ = ["KeyedState"]
 
+#: Id of the type of dictionary columns.
+DICTIONARY = pa.dictionary(pa.int32(), pa.string()).id
+
 
 class KeyedState:
     """The state of one task over the keys of a stream, or of one bucket of it."""
@@ -59,8 +65,9 @@ class KeyedState:
         self,
         task: KeyedOperator,
         key_fields: tuple[str, ...] | None = None,
-        memo: HashMemo | None = None,
         clock: StepClock | None = None,
+        schema: pa.Schema | None = None,
+        order: tuple[str, ...] = ARRIVAL,
     ) -> None:
         self.task = task
         own = task.clock()
@@ -76,10 +83,15 @@ class KeyedState:
             aging = aging_cell(grain, [task.ttl]) if own is None and task.ttl is not None else 0
             clock = StepClock((), grain, 0, ahead, first, whole_periods_us(found), self._lateness, aging)
         self._clock = clock
-        self._memo = memo
+        #: The declared schema of the output. A session sets it for each batch, as its fields have the types of their
+        #: values: a field of nulls may take another type later.
+        self.schema = schema
+        self._inferred = schema is None
+        self._order = order
         self.key_fields = task.by if key_fields is None else key_fields
         self.fields = dict(task.state_fields())
-        self._names: list[str] = []  # fields of the output
+        self._names: list[str] = []  # fields of the output before the state was restored
+        self._last: Any = None  # the schema of the last output, or the output itself if it is lazy
         self._coded: set[str] = set()  # key fields that arrive dictionary-encoded
         self._identities: dict[str, bytes] = {}  # by kind of snapshot, as JSON
         self._reset()
@@ -97,32 +109,89 @@ class KeyedState:
         self._live = 0  # number of live keys at the last check
         self._renumbered = False  # whether slots were renumbered since the last snapshot
 
-    def update(self, batch: pa.RecordBatch, dead: DeadLetters) -> list[pa.RecordBatch]:
-        """Run the task over a batch whose rows are in order; returns its output and its timer output."""
-        return [out for out in self.process(batch, dead) if out is not None]
+    def update(self, batch: Rows, dead: DeadLetters) -> list[pa.RecordBatch]:
+        """Run the task over a batch whose rows are in order; returns its output, as a batch if there is any."""
+        rows = batch if isinstance(batch, Selection) else Selection(batch)
+        rows.all_rows.ordered = True
+        made = self.process([rows], dead)
+        return [] if made is None else [materialize(made)]
 
-    def process(
-        self, batch: Rows | None, dead: DeadLetters, watermarks: Sequence[pa.RecordBatch] = (), first: str = "seq"
-    ) -> tuple[pa.RecordBatch | None, pa.RecordBatch | None]:
-        """Run the task over a batch whose rows are in order, while stream time passes.
+    def process(self, batches: Sequence[Any], dead: DeadLetters, watermarks: Sequence[Any] = ()) -> Any:
+        """Run the task over batches while stream time passes; returns output and timer output together, in order.
 
-        ``watermarks`` move stream time; for a task outside a dataflow its own records do. ``first`` is the field that
-        orders both. Returns the output of the rows, and timer output.
+        ``watermarks`` move stream time; for a task outside a dataflow its own records do. The output is a batch, lazy
+        rows or None.
         """
-        if batch is not None:
-            batch = reject_inexact(self.task, batch, dead)
-            admitted = self.task.validate_rows(
-                rows := batch if self.task.accepts_selection else materialize(batch), dead
-            )
-            batch = batch if admitted is rows else check_batch(self.task, "validate_rows", admitted)
-        ticks = None if self.time is None else self._ticks(materialize(batch), watermarks, first)
-        made, due = self._process_batch(batch, ticks, dead)
-        if made is not None:
-            self._names = field_names(made)
-        self._expire_keys()
-        return made, due
+        rows: Any = None
+        if batches:
+            if (self.task.pooled or isinstance(batches[0], DerivedRecords)) and self._order == ARRIVAL:
+                made = self._process_unordered(batches, dead)
+                if made is not None:
+                    return self._joined(made, None)
+            rows = reject_inexact(self.task, in_order(batches, self._order), dead)
+            given = self._readable(rows)
+            admitted = self.task.validate_rows(given, dead)
+            if admitted is not given:
+                if not isinstance(admitted, Selection):
+                    admitted = Selection(check_batch(self.task, "validate_rows", admitted), memo=batches[0].memo)
+                rows = admitted
+        ticks = None if self.time is None else self._ticks(materialize(rows), watermarks, self._order[0])
+        made, due = self._process_rows(rows, ticks, dead)
+        if self.index.ttl:
+            self._expire_keys()
+        return self._joined(made, due)
 
-    def _ticks(self, batch: pa.RecordBatch | None, watermarks: Sequence[pa.RecordBatch], first: str) -> Ticks:
+    def _process_unordered(self, batches: Sequence[Any], dead: DeadLetters) -> Any:
+        """Return the output of a task that can do without rows in order; None if it cannot."""
+        if len(batches) > 1:
+            return self.merge_aligned([materialize(b) for b in batches])
+        rows = batches[0]
+        return self.process_derived(rows, dead) if isinstance(rows, DerivedRecords) and rows.is_ascending() else None
+
+    def _readable(self, rows: Rows) -> Any:
+        """Return rows as the task reads them."""
+        return rows if self.task.accepts_selection and rows.num_rows <= SMALL else materialize(rows)
+
+    def _joined(self, made: Any, due: pa.RecordBatch | None) -> Any:
+        """Return output and timer output in order."""
+        if made is not None:
+            self._last = made if isinstance(made, LazyBatch) else made.schema
+            if self._period and (due is not None or not self._inferred):
+                made = with_ordinals(materialize(made), self._timer_ordinals())
+        if due is None or not due.num_rows:
+            return made
+        due = self._conform(due)
+        if made is None or not made.num_rows:
+            return sort_rows(due, self._order)
+        return sort_rows(concatenate([materialize(made), due]), self._order)
+
+    @property
+    def _output_names(self) -> list[str]:
+        return self._names if self._last is None else list(self._last.names)
+
+    def _timer_ordinals(self) -> list[str]:
+        """Return the ordinals of timer output that all output has."""
+        return [name for name in TIMER_ORDINALS if self.schema is not None and name in self.schema.names]
+
+    def _conform(self, due: pa.RecordBatch) -> pa.RecordBatch:
+        """Return output that no record caused, with the fields and types of the output for records."""
+        schema = self.schema
+        if schema is None:  # in a session, no record has come since the state was restored
+            due = with_leading_fields(due, self._output_names)
+            return pa.RecordBatch.from_arrays([with_type(c, None) for c in due.columns], names=due.schema.names)
+        if self._inferred:
+            types = {f.name: f.type for f in due.schema}
+            return conform_to(
+                due,
+                pa.schema([f.with_type(types.get(f.name, f.type)) if pa.types.is_null(f.type) else f for f in schema]),
+            )
+        if self._last is not None:
+            schema = materialize(self._last).schema if isinstance(self._last, LazyBatch) else self._last
+            if self._period:
+                schema = with_ordinals(pa.RecordBatch.from_pylist([], schema), self._timer_ordinals()).schema
+        return conform_to(due, schema)
+
+    def _ticks(self, batch: pa.RecordBatch | None, watermarks: Sequence[Any], first: str) -> Ticks:
         assert self.time is not None
         clock = self.time.clock
         own = None
@@ -133,9 +202,9 @@ class KeyedState:
             watermarks, own = [own], None
         return self.time.ticks(batch, watermarks, first, own)
 
-    def _process_batch(
+    def _process_rows(
         self, batch: Rows | None, ticks: Ticks | None, dead: DeadLetters
-    ) -> tuple[pa.RecordBatch | None, pa.RecordBatch | None]:
+    ) -> tuple[Any, pa.RecordBatch | None]:
         if self.task.pooled:
             return None if batch is None else self._update_pool(materialize(batch), dead), None
         if ticks is not None and ticks.reversals:
@@ -170,7 +239,7 @@ class KeyedState:
             here = replace(
                 ticks, start=start, rows=ticks.rows[a:b] - top, times=ticks.times[a:b], seq=ticks.seq[a:b], reversals=()
             )
-            found = self._process_batch(None if whole is None else whole.slice(top, end - top), here, dead)
+            found = self._process_rows(None if whole is None else whole.slice(top, end - top), here, dead)
             made += [materialize(found[0])] if found[0] is not None else []
             due += [found[1]] if found[1] is not None else []
         return concat_batches(made) if made else None, concat_batches(due) if due else None
@@ -199,7 +268,7 @@ class KeyedState:
         """Advance stream time without a record, to a time in microseconds; returns the timer output."""
         if self.time is None or (moved := self.time.advance(time)) is None:
             return None
-        return self._process_batch(None, moved, DeadLetters(self.task.name()))[1]
+        return self._joined(None, self._process_rows(None, moved, DeadLetters(self.task.name()))[1])
 
     def _process_in_turn(
         self, batch: pa.RecordBatch | None, ticks: Ticks, dead: DeadLetters
@@ -240,9 +309,8 @@ class KeyedState:
             self._order_hashes = np.concatenate([self._order_hashes, hash_columns(keys.columns, size - known)[0]])
         return self._order_hashes
 
-    def _update(self, batch: Rows, ticks: Ticks | None, dead: DeadLetters) -> pa.RecordBatch:
-        rows: Any = batch if self.task.accepts_selection else materialize(batch)
-        made = self.task.update(rows, self._slots(batch, ticks), self.arrays, dead)
+    def _update(self, batch: Rows, ticks: Ticks | None, dead: DeadLetters) -> Any:
+        made = self.task.update(self._readable(batch), self._slots(batch, ticks), self.arrays, dead)
         return made if isinstance(made, LazyBatch) else check_batch(self.task, "update", made)
 
     def _slots(self, batch: Rows, ticks: Ticks | None) -> npt.NDArray[np.int64]:
@@ -254,11 +322,12 @@ class KeyedState:
             else []
         )
         schema = batch.schema
-        self._coded = {name for name in self.key_fields if pa.types.is_dictionary(schema.field(name).type)}
+        self._coded = {name for name in self.key_fields if schema.field(name).type.id == DICTIONARY}
         if len(self._coded) == len(self.key_fields):
             slots, rows = self.index.resolve_coded([*map(batch.column, self.key_fields)], batch.num_rows, *seen)
         else:
-            slots = self.index.resolve(*(self._memo or HashMemo()).hash_rows(batch, self.key_fields), *seen)
+            memo = (batch.memo if isinstance(batch, Selection) else None) or HashMemo()
+            slots = self.index.resolve(*memo.hash_rows(batch, self.key_fields), *seen)
         if self.index.size > before:
             self._add_keys(batch, slots, before)
         mark_slots(slots[rows], self._touched)
@@ -272,7 +341,7 @@ class KeyedState:
         elif not self.task.pooled or self._pool() is not None:
             return None
         if (made := self.task.update_derived(rows, slots, self.arrays, dead)) is not None:
-            self._touched[slots], self._names = True, made.schema.names
+            self._touched[slots], self._last = True, made.schema
         return made
 
     def merge_aligned(self, batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch | None:
@@ -280,7 +349,7 @@ class KeyedState:
         if not self.task.pooled or self._pool() is not None:
             return None
         if (made := self.task.merge_aligned(batches, self.arrays)) is not None:
-            self._touched[0], self._names = True, made.schema.names
+            self._touched[0], self._last = True, made.schema
         return made
 
     def _pool(self) -> Any:
@@ -303,7 +372,7 @@ class KeyedState:
         Fields of earlier output that the task does not fill are null.
         """
         out = self._final_output(dead) if self.index.size else None
-        return None if out is None else with_leading_fields(out, self._names)
+        return None if out is None else self._conform(out)
 
     def _final_output(self, dead: DeadLetters | None) -> pa.RecordBatch | None:
         dead = DeadLetters(self.task.name()) if dead is None else dead
@@ -461,7 +530,7 @@ class KeyedState:
         time = [] if self.time is None else self.time.snapshot()
         if kind not in self._identities:
             self._identities[kind] = json.dumps(state_identity(self.task, kind)).encode()
-        return encode_snapshot(self._identities[kind], self._names, time, rows, self.keys(), new)
+        return encode_snapshot(self._identities[kind], self._output_names, time, rows, self.keys(), new)
 
     def restore(self, data: bytes, where: str = "") -> None:
         """Load a full snapshot, or the delta that follows the loaded state.
@@ -472,7 +541,7 @@ class KeyedState:
         check_identity(identity, state_identity(self.task, str(identity.get("kind"))), where)
         if identity["kind"] == "full":
             self._reset()
-        self._names = names
+        self._names, self._last = names, None
         slots = rows.column("slot").to_numpy().astype(np.int64)
         size = int(slots.max()) + 1 if slots.size else 0
         self._reserve(max(size, self.index.size))

@@ -126,7 +126,7 @@ def check_selection(case: Case) -> None:
 
 def _all_of_it(task: KeyedTask, rows: Any) -> tuple[list[str], list[str], list[str]]:
     state, dead = KeyedState(task), DeadLetters(task.name())
-    out = [exact(row) for made in state.process(rows, dead) if made is not None for row in all_of(made).to_pylist()]
+    out = [exact(row) for made in state.update(rows, dead) for row in made.to_pylist()]
     table = exact(state_table([state.snapshot()]).to_pylist())
     left = state.flush(dead)
     end = [] if left is None else [exact(row) for row in left.to_pylist()]

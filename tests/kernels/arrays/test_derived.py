@@ -45,7 +45,7 @@ def both(task, batches, **state):
         for rows in batches:
             made = None if whole or not rows.num_rows else keyed.process_derived(rows, dead)
             if made is None and rows.num_rows:
-                made, _ = keyed.process(rows.materialize(), dead)
+                (made,) = keyed.update(rows.materialize(), dead)
             out.append(made if made is None or isinstance(made, pa.RecordBatch) else made.materialize())
         errors = [row for letters in dead.take() for row in letters.to_pylist()]
         plain = [None if one is None else (one.to_pylist(), one.schema.names) for one in out]
@@ -73,7 +73,7 @@ def test_condensed_records_leave_the_same_state(pairs, emit, headed):
     found = []
     for batch in (rows.materialize(), fewer):
         state = KeyedState(t.CountSpamWords(emit=emit))
-        state.process(batch, DeadLetters("counts"))
+        state.update(batch, DeadLetters("counts"))
         known = zip(state.keys().column("word").to_pylist(), state.arrays["bad"], state.arrays["good"], strict=False)
         found.append({word: (int(bad), int(good)) for word, bad, good in known})
     assert found[0] == found[1]
@@ -165,5 +165,5 @@ def test_process_derived_declines_unsupported_tasks():
     assert KeyedState(t.BayesScore()).process_derived(asked, dead) is None  # nothing was counted
     assert KeyedState(t.BayesScore(by=("id",))).process_derived(looked_up, dead) is None
     holds = KeyedState(t.BayesScore())
-    holds.process(looked_up.materialize().slice(0, 2), dead)
+    holds.update(looked_up.materialize().slice(0, 2), dead)
     assert holds.process_derived(looked_up, dead) is None  # a message is incomplete

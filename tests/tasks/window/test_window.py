@@ -22,6 +22,7 @@ from riot_ops.core.dead_letters import DeadLetters
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.schema import TIMESTAMP
 from riot_ops.ingest.watermarks import generate_watermarks
+from riot_ops.kernels.arrays.selection import Selection, materialize
 from riot_ops.runtime.state import KeyedState
 from riot_ops.sketches import HyperLogLog
 from riot_ops.tasks import Aggregate, Window
@@ -124,11 +125,10 @@ def results(task, grain, rows, choose, often, with_time=True):
         batch = batch_of([row for row in rows if a <= row[0] < b])
         middle = choose.randint(0, batch.num_rows)
         parts = [part for part in (batch.slice(0, middle), batch.slice(middle)) if part.num_rows]
-        made, due = state.process(
-            batch, dead, [generate_watermarks(part, grain, clock.cell, clock.votes_per_run) for part in parts]
-        )
-        found = due if with_time else made
-        out += [] if found is None else found.to_pylist()
+        watermarks = [generate_watermarks(part, grain, clock.cell, clock.votes_per_run) for part in parts]
+        made = state.process([Selection(batch)], dead, watermarks)
+        found = [] if made is None else materialize(made).to_pylist()
+        out += [row for row in found if (row.get("ordinal", 0) < 0) == with_time]
         if choose.random() < 0.3:
             data, state = state.snapshot(), fresh()
             state.restore(data)

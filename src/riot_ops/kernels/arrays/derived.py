@@ -86,6 +86,8 @@ class DerivedRecords:
         first: tuple[str, ...] = (), word_values: Mapping[str, npt.NDArray[np.int64]] | None = None,
     ) -> None:  # fmt: skip
         self.schema = schema
+        #: Known key hashes, as of :class:`~riot_ops.kernels.arrays.selection.Selection`.
+        self.memo: Any = None
         self.of = of
         self.times = times
         self.codes = codes

@@ -263,14 +263,6 @@ class HashMemo:
             self._known[entry] = ([rows], *self.hash_columns(columns, rows.num_rows))
         return self._known[entry][1:]
 
-    def share(self, other: HashMemo) -> None:
-        """Share all entries with another memo, present and future, until :meth:`clear`."""
-        self._known = other._known
-
-    def clear(self) -> None:
-        """Forget all entries; memos that shared them keep them."""
-        self._known = {}
-
 
 def _addresses(column: pa.Array) -> list[int]:
     buffers = column.buffers()

@@ -54,6 +54,10 @@ class Selection:
         Row numbers in ascending order; all rows by default.
     of : Selection, optional
         The selection of all rows of the batch, whose caches are used.
+    ordered : bool, optional
+        Whether the rows of the batch are in order; None until the first keyed step that reads it has checked.
+    memo : HashMemo, optional
+        Known key hashes of the batches that are processed together.
 
     Examples
     --------
@@ -63,16 +67,24 @@ class Selection:
     (2, ['a', 'c'], [1.0, 3.0])
     """
 
-    __slots__ = ("_all_rows", "_floats", "_infinite", "_materialized", "_names", "batch", "num_rows", "ordered", "rows")
+    __slots__ = (
+        "_all_rows", "_floats", "_infinite", "_materialized", "_names", "batch", "memo", "num_rows", "ordered", "rows",
+    )  # fmt: skip
 
     def __init__(
-        self, batch: pa.RecordBatch, rows: npt.NDArray[np.int64] | None = None, of: Selection | None = None
+        self,
+        batch: pa.RecordBatch,
+        rows: npt.NDArray[np.int64] | None = None,
+        of: Selection | None = None,
+        *,
+        ordered: bool | None = None,
+        memo: Any = None,
     ) -> None:
         self.batch = batch
         self.rows = rows
         self.num_rows: int = batch.num_rows if rows is None else rows.size
-        #: Whether the rows are in order; None until the engine has checked.
-        self.ordered: bool | None = None
+        self.ordered = ordered
+        self.memo = memo
         self._all_rows = of if of is not None or rows is None else Selection(batch)
         self._names: list[str] | None = None
         self._floats: dict[str, Floats] = {}
@@ -129,7 +141,8 @@ class Selection:
         positions = passes.nonzero()[0]
         if positions.size == self.num_rows:
             return self
-        return Selection(self.batch, positions if self.rows is None else self.rows[positions], self.all_rows)
+        rows = positions if self.rows is None else self.rows[positions]
+        return Selection(self.batch, rows, self.all_rows, memo=self.memo)
 
     def materialize(self) -> pa.RecordBatch:
         """Return the rows as a batch; copied once."""
@@ -154,13 +167,14 @@ class LazyBatch:
         New values by field: one for each row, none missing.
     """
 
-    __slots__ = ("base", "fields", "materialized", "num_rows", "rows")
+    __slots__ = ("base", "fields", "materialized", "memo", "num_rows", "rows")
 
     def __init__(self, base: Selection, rows: npt.NDArray[np.int64], fields: Mapping[str, npt.NDArray[Any]]) -> None:
         self.base = base
         self.rows = rows
         self.fields = fields
         self.num_rows: int = rows.size
+        self.memo = base.memo
         #: The batch, once it is materialized.
         self.materialized: pa.RecordBatch | None = None
 
@@ -253,11 +267,9 @@ def select(rows: Rows, passes: npt.NDArray[np.bool_]) -> Rows:
     >>> select(pa.RecordBatch.from_pydict({"n": [1, 2]}), np.array([False, True])).num_rows
     1
     """
-    if isinstance(rows, Selection):
-        return rows.select(passes)
     if rows.num_rows > SMALL:
-        return rows if passes.all() else filter_rows(rows, passes)
-    return Selection(rows).select(passes)
+        return rows if passes.all() else filter_rows(materialize(rows), passes)
+    return (rows if isinstance(rows, Selection) else Selection(rows)).select(passes)
 
 
 def take_columns(rows: Rows, positions: npt.NDArray[np.int64], fields: Sequence[str] | None = None) -> pa.RecordBatch:
