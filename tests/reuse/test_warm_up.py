@@ -140,8 +140,9 @@ REACHING = [
 def test_warm_records_are_independent_of_the_start_of_the_run(task, batch):
     batch = batch.select([name for name in batch.schema.names if name not in ("seq", "ordinal")])
     once = batch.to_pylist()
+    step = max(timedelta(seconds=61), task.lookback().span)
     again = [
-        {**row, "event_time": at and at + k * timedelta(seconds=61)} if (at := row.get("event_time")) else row
+        {**row, "event_time": at and at + k * step} if (at := row.get("event_time")) else row
         for k in range(5)
         for row in once
     ]
