@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -47,7 +48,7 @@ class RunnableGraph(Graph):
         batch_size: int | None = None,
         buffering: Buffering | str | None = None,
         epoch_rows: int = 4_000_000,
-        epoch_s: float = 10.0,
+        epoch: timedelta | str = "10s",
         cores: int | None = None,
         order: str = "arrival",
         checkpoint: str | Path | None = None,
@@ -58,7 +59,7 @@ class RunnableGraph(Graph):
         """Run in process; see :func:`riot_ops.runtime.local.run` for the options."""
         return run(
             self, source, sinks=sinks, out=out, batch_size=batch_size, buffering=buffering, epoch_rows=epoch_rows,
-            epoch_s=epoch_s, cores=cores, order=order, checkpoint=checkpoint, overwrite=overwrite, progress=progress,
+            epoch=epoch, cores=cores, order=order, checkpoint=checkpoint, overwrite=overwrite, progress=progress,
             probe=probe,
         )  # fmt: skip
 

@@ -6,6 +6,7 @@ import importlib
 import json
 import re
 from dataclasses import fields
+from datetime import timedelta
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import SimpleNamespace
@@ -337,7 +338,7 @@ def test_options_of_serve_reach_the_manager(tmp_path, monkeypatch):
     monkeypatch.setattr(reuse_server, "LocalBackend", lambda **given: made.append(given) or 1 / 0)
     for more, epoch in (([], 10.0), (["--epoch", 0.5], 0.5)):
         assert isinstance(invoke("reuse", "serve", "--dir", tmp_path / "d", *more).exception, ZeroDivisionError)
-        assert made.pop()["epoch_s"] == epoch
+        assert made.pop()["epoch"] == timedelta(seconds=epoch)
     assert (tmp_path / "d" / "control").is_dir()
     monkeypatch.setattr("riot_ops.spark.session", lambda cores: f"session of {cores}")
     monkeypatch.setattr("riot_ops.reuse.spark.spark_backend.SparkBackend", lambda *given: made.append(given) or 1 / 0)

@@ -87,7 +87,7 @@ flow = ro.Dataflow("endless")
 flow.sink("out", flow.source("raw", schema={"i": "int64"}))
 print("running", flush=True)
 try:
-    flow.run(records(), out=OUT, epoch_s=600, buffering="latency", progress=lambda s: print(s.messages, flush=True))
+    flow.run(records(), out=OUT, epoch="10min", buffering="latency", progress=lambda s: print(s.messages, flush=True))
 except KeyboardInterrupt:
     print("interrupted", flush=True)
 """

@@ -345,7 +345,7 @@ def test_epoch_ends_while_source_is_silent(tmp_path):
             return bool(seen) or time.monotonic() > self.until
 
     flow().run(rows(4))  # compiles the kernels
-    flow().run(Silent(rows(4)), out=tmp_path, epoch_s=0.5)
+    flow().run(Silent(rows(4)), out=tmp_path, epoch="500ms")
     assert seen == list(range(4))
 
 

@@ -73,7 +73,7 @@ def gone(manager):
 
 
 def opened(tmp_path, sinks, rows=VALUES, **options):
-    backend = LocalBackend(10, epoch_s=1e9, folder=tmp_path / "kept", **options)
+    backend = LocalBackend(10, epoch="10000d", folder=tmp_path / "kept", **options)
     source = ro.MemorySource([{"value": v} for v in rows])
     manager = ReuseManager(backend, log=tmp_path / "log", rebind=lambda name, flow: (source, sinks[name]))
     return manager, source

@@ -69,7 +69,7 @@ def twins():
 
 
 def test_refused_request_takes_no_record_of_an_iterator(tmp_path):
-    manager, sink = ReuseManager(LocalBackend(epoch_s=0), log=tmp_path / "log"), ro.MemorySink()
+    manager, sink = ReuseManager(LocalBackend(epoch="0s"), log=tmp_path / "log"), ro.MemorySink()
     given = iter(ROWS)
     for made, ends, why in (
         (flow("a"), {"on": sink}, ConfigError),

@@ -50,7 +50,7 @@ class Waiting:
 
 def test_blocking_iterator_does_not_delay_other_dataflows():
     made, sinks = Waiting(), {name: ro.MemorySink() for name in "ab"}
-    manager = ReuseManager(LocalBackend(epoch_s=0))
+    manager = ReuseManager(LocalBackend(epoch="0s"))
     manager.backend.start()
     manager.submit(flow("a"), iter(made), sinks["a"])
     begin = time.monotonic()
@@ -71,7 +71,7 @@ def test_blocking_iterator_does_not_delay_other_dataflows():
 def test_merged_sources_may_be_iterators(merging):
     made = ro.Dataflow("a", merging=merging)
     made.sink("out", ro.merge(*(made.source(name, schema={"value": "double"}) for name in ("one", "two"))))
-    manager, sink = ReuseManager(LocalBackend(7, epoch_s=0)), ro.MemorySink()
+    manager, sink = ReuseManager(LocalBackend(7, epoch="0s")), ro.MemorySink()
     manager.submit(made, {"one": iter(ROWS), "two": ROWS[:50]}, sink)
     manager.backend.run()
     assert manager.stats()["failed"] == {}
@@ -210,7 +210,7 @@ def test_pause_without_checkpoint_changes_nothing(tmp_path):
         assert free.wait(60)
 
     limits = Limits(grace_s=0.05, patience_s=0.3)
-    backend = LocalBackend(10, epoch_s=0, limits=limits, folder=tmp_path / "kept")
+    backend = LocalBackend(10, epoch="0s", limits=limits, folder=tmp_path / "kept")
     manager = ReuseManager(backend, log=tmp_path / "log")
     ends = {"a": Tape(), "b": Tape(hold)}
     for name, end in ends.items():
@@ -226,7 +226,7 @@ def test_pause_without_checkpoint_changes_nothing(tmp_path):
     border = manager.pause("a")["in"]
     gone(manager)
     again = ReuseManager(
-        LocalBackend(10, epoch_s=0, folder=tmp_path / "kept"),
+        LocalBackend(10, epoch="0s", folder=tmp_path / "kept"),
         log=tmp_path / "log",
         rebind=lambda name, _: (ROWS, ends[name]),
     )
@@ -251,7 +251,7 @@ def test_explain_and_submit_report_the_same_sinks(tmp_path):
 
 
 def test_explain_takes_no_record_of_an_iterator():
-    manager, sink = ReuseManager(LocalBackend(epoch_s=0)), ro.MemorySink()
+    manager, sink = ReuseManager(LocalBackend(epoch="0s")), ro.MemorySink()
     given = iter(ROWS)
     for sources in (given, {"in": given}):
         assert set(manager.explain(flow("a"), sources, sink).new) == {"in", "out"}

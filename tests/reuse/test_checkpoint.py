@@ -25,7 +25,7 @@ def closed(folder, patch):
 
 
 def turned(folder, patch):
-    backend = LocalBackend(folder=folder / "kept", epoch_s=0)
+    backend = LocalBackend(folder=folder / "kept", epoch="0s")
     backend.turn()
     backend.close()
 
@@ -141,7 +141,7 @@ def test_dataflow_continues_when_its_missing_table_is_back(tmp_path, shared):
     ends = {"lost": Tape(), "kept": Tape()}
 
     def begun():
-        backend = LocalBackend(10, epoch_s=0, folder=tmp_path / "kept")
+        backend = LocalBackend(10, epoch="0s", folder=tmp_path / "kept")
         return ReuseManager(backend, log=tmp_path / "log", rebind=lambda name, flow: (source, ends[name]))
 
     manager = begun()

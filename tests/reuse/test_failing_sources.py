@@ -134,7 +134,7 @@ def test_source_without_its_declared_fields_fails():
 
 @pytest.mark.parametrize("kept", [True, False])
 def test_recovered_source_gives_each_record_once(tmp_path, kept):
-    backend = LocalBackend(10, epoch_s=0, folder=tmp_path / "kept" if kept else None)
+    backend = LocalBackend(10, epoch="0s", folder=tmp_path / "kept" if kept else None)
     manager, sink = ReuseManager(backend), ro.MemorySink()
     manager.submit(flow("a", t.KalmanFilter()), Source(ConnectorError("away"), at=16, times=5), sink)
     backend.run()
@@ -168,7 +168,7 @@ def test_on_failure_decides_about_other_branches(on_failure, got):
 
 def test_restart_continues_failed_and_reopened_source_separately(tmp_path):
     def opened(source, ends):
-        backend = LocalBackend(10, epoch_s=0, folder=tmp_path / "kept")
+        backend = LocalBackend(10, epoch="0s", folder=tmp_path / "kept")
         return ReuseManager(backend, log=tmp_path / "log", rebind=lambda name, flow: (source(name), ends[name]))
 
     ends = {name: Tape() for name in "abc"}
@@ -208,7 +208,7 @@ def restart(tmp_path, ends, wrong=(), fault="source"):
             source.initial = source.latest = lambda *args: (_ for _ in ()).throw(FileNotFoundError(f"{name}.csv"))
         return source, ends[name]
 
-    backend = LocalBackend(10, epoch_s=0, folder=tmp_path / "kept")
+    backend = LocalBackend(10, epoch="0s", folder=tmp_path / "kept")
     return ReuseManager(backend, log=tmp_path / "log", rebind=rebind)
 
 

@@ -54,7 +54,7 @@ class Fragile(Tape):
 
 
 def opened(folder, ends, **limits):
-    backend = LocalBackend(10, epoch_s=0.0, folder=folder / "kept", limits=Limits(**limits))
+    backend = LocalBackend(10, epoch="0s", folder=folder / "kept", limits=Limits(**limits))
     return ReuseManager(
         backend, log=folder / "log", functions=FUNCTIONS, rebind=lambda name, flow: (SOURCE, ends[name])
     )
@@ -209,7 +209,7 @@ def test_removed_table_fails_only_its_users(tmp_path, kind, again, caplog):
 
     def begun():
         make = LocalBackend if kind == "local" else FakeSpark
-        options = {"batch_size": 10, "epoch_s": 0, "folder": tmp_path / "back"} if kind == "local" else {}
+        options = {"batch_size": 10, "epoch": "0s", "folder": tmp_path / "back"} if kind == "local" else {}
         backend = make(**options) if kind == "local" else make(tmp_path / "back", max_records=10)
         return ReuseManager(backend, log=tmp_path / "log", rebind=lambda name, flow: (source, ends[name]))
 
@@ -292,7 +292,7 @@ def test_hanging_sink_does_not_block_the_recovery_of_a_pause(tmp_path):
 
 
 def test_sinks_of_a_name_removed_twice_both_get_their_records():
-    manager = ReuseManager(LocalBackend(10, epoch_s=0.0, limits=Limits(grace_s=0.02)))
+    manager = ReuseManager(LocalBackend(10, epoch="0s", limits=Limits(grace_s=0.02)))
     sinks = [Gate(), Gate()]
     for sink in sinks:
         manager.submit(flow("a"), SOURCE, sink)
@@ -312,7 +312,7 @@ def test_unreachable_broker_does_not_delay_other_dataflows(tmp_path):
     got, other = ro.MemorySink(), ro.MemorySink()
     made = ro.Dataflow("a")
     made.sink("out", made.source("in", schema=source.schema))
-    manager = ReuseManager(LocalBackend(10, epoch_s=0.0))
+    manager = ReuseManager(LocalBackend(10, epoch="0s"))
     manager.submit(made, source, got)
     manager.submit(flow("b"), SOURCE, other)
     begin = time.monotonic()

@@ -313,7 +313,7 @@ def test_failed_step_ends_only_its_users():
 
 def test_files_are_written_per_epoch_by_one_dataflow(tmp_path):
     table = random_input(random.Random(0), 30)
-    backend = LocalBackend(batch_size=10, epoch_s=0.0)
+    backend = LocalBackend(batch_size=10, epoch="0s")
     manager = ReuseManager(backend)
     manager.submit(chain(B, name="a"), table, ro.ParquetSink(tmp_path))
     with pytest.raises(ConnectorError, match="in use"):
@@ -508,10 +508,15 @@ def test_parameters_are_checked():
         LocalBackend(0)
     with pytest.raises(ConfigError, match="batch_size must be a whole number >= 1, got nan"):
         LocalBackend(float("nan"))
-    for wrong in (-1, float("nan"), float("inf"), "10"):
-        with pytest.raises(ConfigError, match=f"epoch_s must be >= 0 and at most 1e.09 seconds, got '?{wrong}"):
-            LocalBackend(epoch_s=wrong)
-    LocalBackend(epoch_s=0)
+    for wrong, message in (
+        (10, "epoch must be a timedelta or a text such as '10s' or '1h30m', got 10"),
+        (timedelta(seconds=-1), r"epoch must be >= 0 and at most 1e\+09 seconds, got -1"),
+        ("10", "epoch: '10' is not a duration"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            LocalBackend(epoch=wrong)
+    assert LocalBackend(epoch="1min").epoch_s == LocalBackend(epoch=timedelta(minutes=1)).epoch_s == 60
+    LocalBackend(epoch="0s")
     manager = ReuseManager(LocalBackend())
     with pytest.raises(ConfigError, match="needs a source"):
         manager.submit(chain(A))

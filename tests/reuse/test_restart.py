@@ -32,7 +32,7 @@ class Life:
 
     def open(self):
         folder = self.folder / "kept" if self.killed else None
-        self.backend = LocalBackend(self.batch_size, epoch_s=1e9, folder=folder)
+        self.backend = LocalBackend(self.batch_size, epoch="10000d", folder=folder)
         log = self.folder / "log" if self.killed else None
         self.manager = ReuseManager(self.backend, log=log, rebind=lambda name, flow: self.ends(flow, name))
         self.note()
@@ -131,7 +131,7 @@ def test_merged_sources_continue_after_a_kill(tmp_path):
     tapes = {name: Tape() for name in flows}
 
     def start():
-        backend = LocalBackend(10, epoch_s=1e9, folder=tmp_path / "kept")
+        backend = LocalBackend(10, epoch="10000d", folder=tmp_path / "kept")
         return ReuseManager(backend, log=tmp_path / "log", rebind=lambda name, flow: (sources(flow), tapes[name]))
 
     manager = start()

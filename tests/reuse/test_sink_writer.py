@@ -11,7 +11,7 @@ from tests.reuse.slow_sinks import SCHEMA, Files, flow, log
 
 
 def test_record_lost_by_two_sinks_counts_once():
-    manager = ReuseManager(LocalBackend(batch_size=2, epoch_s=1000.0))
+    manager = ReuseManager(LocalBackend(batch_size=2, epoch="1000s"))
     one, two, good = Files(breaks=7), Files(breaks=13), Files()
     manager.submit(flow("ada", "one", "two", "good"), log(20), {"one": one, "two": two, "good": good})
     manager.backend.run()
@@ -33,7 +33,7 @@ def test_committed_records_are_not_lost_when_the_next_epoch_fails(broken):
                 raise OSError("no room")
             super().commit(batch_id, messages)
 
-    manager = ReuseManager(LocalBackend(batch_size=2, epoch_s=0.0))
+    manager = ReuseManager(LocalBackend(batch_size=2, epoch="0s"))
     sink = Once()
     manager.submit(flow("ada"), log(20), sink)
     manager.backend.run()
@@ -44,7 +44,7 @@ def test_committed_records_are_not_lost_when_the_next_epoch_fails(broken):
 
 @pytest.mark.parametrize("on_failure", ["detach", "stop"])
 def test_on_failure_decides_about_sinks_beside_a_failed_sink(on_failure):
-    manager = ReuseManager(LocalBackend(batch_size=2, epoch_s=0.0))
+    manager = ReuseManager(LocalBackend(batch_size=2, epoch="0s"))
     bad, good, quick = Files(breaks=7), Files(), ro.MemorySink()
     source = log(20)
     manager.submit(flow("quick"), source, quick)

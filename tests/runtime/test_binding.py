@@ -335,7 +335,7 @@ def test_records_of_slow_iterator_are_processed_at_once():
         if stream == "readings":
             seen.extend(batch.to_pylist())
 
-    flow().run(records(), sinks=ro.CallbackSink(note), epoch_s=0.0)
+    flow().run(records(), sinks=ro.CallbackSink(note), epoch="0s")
     assert len(seen) == 3
 
 

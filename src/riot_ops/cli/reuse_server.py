@@ -8,12 +8,14 @@ import json
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 from riot_ops.cli.reuse_endpoints import make_sink, make_source, parse_endpoint
 from riot_ops.cli.reuse_requests import parse_request
 from riot_ops.cli.reuse_socket import Server, make_control_folder
+from riot_ops.core.checks import check_seconds
 from riot_ops.core.errors import ConfigError, StateError, did_you_mean
 from riot_ops.core.paths import write_atomic
 from riot_ops.dataflow import Dataflow
@@ -262,7 +264,9 @@ class ReuseServer:
 
 def _create_backend(name: str, epoch_s: float | None, cores: int | None, control: Path) -> Backend:
     if name == "local":
-        return LocalBackend(epoch_s=10.0 if epoch_s is None else epoch_s, folder=control / "local")
+        seconds = 10.0 if epoch_s is None else epoch_s
+        check_seconds("epoch", seconds, zero=True)
+        return LocalBackend(epoch=timedelta(seconds=seconds), folder=control / "local")
     from riot_ops.reuse.spark.spark_backend import SparkBackend
     from riot_ops.spark import session
 

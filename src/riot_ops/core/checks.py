@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from datetime import timedelta
 from numbers import Integral, Real
 from typing import Any
 
 from riot_ops.core.errors import ConfigError, value_text
+from riot_ops.core.parameters import duration
 
 __all__ = [
     "check_count",
@@ -17,6 +19,7 @@ __all__ = [
     "check_seconds",
     "check_share",
     "check_transform_options",
+    "duration_seconds",
     "is_number",
 ]
 
@@ -69,6 +72,25 @@ def check_seconds(name: str, value: Any, zero: bool = False) -> None:
     number = isinstance(value, Real) and not isinstance(value, bool)
     if not number or not 0 <= float(value) <= MAX_SECONDS or not (value or zero):
         raise ConfigError(f"{name} {allowed}, got {_shown(value)}")
+
+
+def duration_seconds(name: str, value: Any, zero: bool = False) -> float:
+    """Return the seconds of a duration that a lock can wait; ``zero`` also allows 0.
+
+    >>> duration_seconds("epoch", "1min")
+    60.0
+    >>> duration_seconds("epoch", 60)
+    Traceback (most recent call last):
+    riot_ops.core.errors.ConfigError: epoch must be a timedelta or a text such as '10s' or '1h30m', got 60
+    """
+    if not isinstance(value, str | timedelta):
+        raise ConfigError(f"{name} must be a timedelta or a text such as '10s' or '1h30m', got {_shown(value)}")
+    try:
+        seconds = (duration(value) if isinstance(value, str) else value).total_seconds()
+    except ConfigError as error:
+        raise ConfigError(f"{name}: {error}") from None
+    check_seconds(name, seconds, zero)
+    return seconds
 
 
 def check_share(**options: Any) -> None:

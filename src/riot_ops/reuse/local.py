@@ -10,10 +10,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import ExitStack, contextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from riot_ops.core.checks import check_count, check_seconds
+from riot_ops.core.checks import check_count, duration_seconds
 from riot_ops.core.errors import ConfigError, ConnectorError
 from riot_ops.graph.lowering import Step
 from riot_ops.graph.nodes import ERRORS_STREAM
@@ -42,7 +43,7 @@ class LocalBackend(Driver):
     ----------
     batch_size : int, default 65536
         Maximum number of records read from a source per turn.
-    epoch_s : float, seconds, default 10
+    epoch : timedelta or text, default "10s"
         Interval between commits of the output. A dataflow's output is also committed when the dataflow or its source
         ends.
     limits : Limits, optional
@@ -76,12 +77,12 @@ class LocalBackend(Driver):
     def __init__(
         self,
         batch_size: int = 65_536,
-        epoch_s: float = 10.0,
+        epoch: timedelta | str = "10s",
         limits: Limits | None = None,
         folder: str | Path | None = None,
     ) -> None:
         check_count(batch_size=batch_size)
-        check_seconds("epoch_s", epoch_s, zero=True)
+        epoch_s = duration_seconds("epoch", epoch, zero=True)
         super().__init__()
         self.batch_size = batch_size
         self.epoch_s = epoch_s

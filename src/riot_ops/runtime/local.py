@@ -7,13 +7,14 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from riot_ops.core.buffering import Buffering, as_buffering
-from riot_ops.core.checks import check_count, check_seconds
+from riot_ops.core.checks import check_count, duration_seconds
 from riot_ops.core.errors import ConfigError, StateError
 from riot_ops.core.interrupts import InterruptCheck, defer_interrupt, handle_termination
 from riot_ops.core.paths import local_path
@@ -96,7 +97,7 @@ def run(
     batch_size: int | None = None,
     buffering: Buffering | str | None = None,
     epoch_rows: int = 4_000_000,
-    epoch_s: float = 10.0,
+    epoch: timedelta | str = "10s",
     cores: int | None = None,
     order: str = "arrival",
     checkpoint: str | Path | None = None,
@@ -123,8 +124,8 @@ def run(
         How many bytes make a batch, how long it waits for them, and how many bytes may wait between the source and the
         tasks before the source is blocked; see :class:`riot_ops.Buffering`. By default 16 MiB, no waiting, and 32 MiB;
         with one core half as much again.
-    epoch_rows, epoch_s : int and float
-        Output is committed (and the checkpoint written) after this many records or seconds.
+    epoch_rows, epoch : int, and timedelta or text, default 4000000 and "10s"
+        Output is committed (and the checkpoint written) after this many records or this time.
     cores : int, >= 1, optional
         Threads that run tasks; the results do not depend on their number. By default as many as this process has
         cores, for batches of at least 4,096 records, or of 32,768 while the tasks keep up with the source; but one if a
@@ -145,7 +146,7 @@ def run(
         if number is not None:
             check_count(**{name: number})
     check_count(epoch_rows=epoch_rows)
-    check_seconds("epoch_s", epoch_s, zero=True)
+    epoch_s = duration_seconds("epoch", epoch, zero=True)
     buffers = None if buffering is None else as_buffering(buffering)
     if order not in ("arrival", "event_time"):
         raise ConfigError(f"order must be 'arrival' or 'event_time', got {order!r}")

@@ -182,7 +182,7 @@ def cpu_measures(
     Shared and separate dataflows alternate after every ``every`` actions.
     """
     each = MESSAGES_PER_ACTION[load]
-    together = ReuseManager(LocalBackend(each, epoch_s=1e9))
+    together = ReuseManager(LocalBackend(each, epoch="10000d"))
     apart: dict[str, ReuseManager] = {}
     shared: list[float] = []
     alone: list[float] = []
@@ -196,7 +196,7 @@ def cpu_measures(
             _turn(together)
         middle = time.process_time()
         if action.op == "submit":
-            apart[action.name] = ReuseManager(LocalBackend(each, epoch_s=1e9))
+            apart[action.name] = ReuseManager(LocalBackend(each, epoch="10000d"))
             _apply(apart[action.name], action, flows, _discarding_sink())
         else:
             apart.pop(action.name).close()
@@ -247,7 +247,7 @@ def check_outputs(name: str, flows: dict[str, Dataflow], messages: int) -> Measu
 
 def check_lifetimes(name: str, actions: Sequence[Action], flows: dict[str, Dataflow], each: int) -> Measure:
     """Check that each dataflow has the same output over a trace as alone, if only fresh state is shared."""
-    manager = ReuseManager(LocalBackend(each, epoch_s=1e9), policy="stateless")
+    manager = ReuseManager(LocalBackend(each, epoch="10000d"), policy="stateless")
     lifetimes = []
     there: dict[str, Lifetime] = {}
     for action in actions:

@@ -101,7 +101,7 @@ def local_environment(n: int) -> Iterator[Environment]:
         broker = MemoryBroker.of(url)
         source = MQTTSource(url=url, topics=(TOPIC,), client_id="many", spool=str(Path(place) / "spool"))
         source.open()
-        backend = LocalBackend(epoch_s=1.0)
+        backend = LocalBackend(epoch="1s")
         manager = ReuseManager(backend)
         gc.collect()
 

@@ -46,7 +46,7 @@ class Side:
             self._managers[""] = self._manager()
 
     def _manager(self) -> ReuseManager:
-        return ReuseManager(LocalBackend(self._batch_size, epoch_s=1e9, limits=WAIT_FOR_SINKS))
+        return ReuseManager(LocalBackend(self._batch_size, epoch="10000d", limits=WAIT_FOR_SINKS))
 
     def apply(self, action: Action) -> None:
         """Submit or remove a dataflow."""

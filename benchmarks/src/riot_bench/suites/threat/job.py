@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 import time
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -90,7 +91,7 @@ def open_stream(messages: int) -> FlowsSource:
 def main(folder: Path, mode: str, rate: float, messages: int) -> None:
     """Run until all messages are analysed; each start in at-most-once mode has its own output folder."""
     flow, opened = dataflows.threat(), folder / OPENED
-    options: dict[str, Any] = {"epoch_s": EPOCH_S, "batch_size": BATCH}
+    options: dict[str, Any] = {"epoch": timedelta(seconds=EPOCH_S), "batch_size": BATCH}
     broker = Broker(open_stream(messages), opened, rate)
     if mode == "driver":
         _on_spark(flow, broker, folder)
