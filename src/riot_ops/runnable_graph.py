@@ -73,7 +73,7 @@ class RunnableGraph(Graph):
         checkpoint: str | Path | None = None,
         trigger: str | None = None,
         max_records: int | None = None,
-        target_s: float | None = None,
+        target: timedelta | str | None = None,
         min_records: int | None = None,
         partitions: int | None = None,
         order: Literal["auto", "arrival", "event_time"] = "auto",
@@ -87,7 +87,7 @@ class RunnableGraph(Graph):
 
         return start(
             self, spark, source, sinks=sinks, out=out, checkpoint=checkpoint, trigger=trigger, max_records=max_records,
-            target_s=target_s, min_records=min_records, partitions=partitions, order=order, fuse=fuse,
+            target=target, min_records=min_records, partitions=partitions, order=order, fuse=fuse,
             buffering=buffering, overwrite=overwrite, probe=probe,
         )  # fmt: skip
 

@@ -220,7 +220,7 @@ def test_options_reach_a_query_on_spark(tmp_path, monkeypatch):
 
     for options, wanted in (
         ({}, (None, None, None, False, 100_000, None)),
-        ({"target_s": 2.0}, (None, None, None, False, 100_000, 2.0)),
+        ({"target_s": 2.0}, (None, None, None, False, 100_000, timedelta(seconds=2))),
         (
             {
                 "cores": 3,
@@ -230,14 +230,14 @@ def test_options_reach_a_query_on_spark(tmp_path, monkeypatch):
                 "batch": 5,
                 "target_s": 0.5,
             },
-            (3, "2 seconds", "latency", True, 5, 0.5),
+            (3, "2 seconds", "latency", True, 5, timedelta(seconds=0.5)),
         ),
     ):
         job = Job("stats", out=tmp_path / f"{len(options)}", checkpoint=tmp_path / "kept", **options)
         job.folder.mkdir()
         job._run_spark(Flow, "source", None, Console(quiet=True))
         given = kept.given
-        names = ("trigger", "buffering", "overwrite", "max_records", "target_s")
+        names = ("trigger", "buffering", "overwrite", "max_records", "target")
         found = (kept_cores.pop(), *(given[n] for n in names))
         assert found == wanted
         assert (given["checkpoint"], given["sinks"].directory, given["source"]) == (
@@ -270,7 +270,7 @@ def test_stores_and_brokers_of_the_options_are_used(tmp_path):
         (["run", "wc", "--curve", "city"], "--curve is not for word_count"),
         (["run", "stats", "--runner", "local", "--trigger", "1 second"], "--trigger is for --runner spark"),
         (["run", "stats", "--runner", "local", "--target-s", "1"], "--target-s is for --runner spark, got 1.0;"),
-        (["run", "stats", "--target-s", "0"], "target_s must be a finite number of seconds > 0, got 0.0"),
+        (["run", "stats", "--target-s", "0"], "target must be > 0 and at most 1e+09 seconds, got 0.0"),
         (["show", "KAL", "--format", "svg"], "--format is for applications, got 'svg' for KAL"),
         (["show", "KAL", "--stream", "fit"], "--stream is for applications, got 'fit' for KAL"),
         (["show", "KAL", "KAL"], "a second name is for applications, got 'KAL' for KAL"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import time
+from datetime import timedelta
 from types import SimpleNamespace
 
 import pytest
@@ -171,16 +172,15 @@ def test_commit_touches_note(tmp_path):
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"target_s": 0.0}, r"target_s must be a finite number of seconds > 0, got 0\.0"),
-        ({"target_s": -1}, "target_s must be a finite number of seconds > 0, got -1"),
-        ({"target_s": math.inf}, "target_s must be a finite number of seconds > 0, got inf"),
-        ({"target_s": math.nan}, "target_s must be a finite number of seconds > 0, got nan"),
-        ({"target_s": "1 second"}, "target_s must be a finite number of seconds > 0, got '1 second'"),
-        ({"target_s": True}, "target_s must be a finite number of seconds > 0, got True"),
-        ({"target_s": 1.0, "max_records": None}, "target_s = 1 needs max_records"),
-        ({"target_s": 1.0, "min_records": 0}, "min_records must be a whole number >= 1, got 0"),
-        ({"target_s": 1.0, "min_records": 101}, "min_records must be <= max_records, got 101 and 100"),
-        ({"min_records": 5}, "min_records = 5 needs target_s, whose limit it bounds, got None"),
+        ({"target": "0s"}, r"target must be > 0 and at most 1e\+09 seconds, got 0\.0"),
+        ({"target": timedelta(seconds=-1)}, r"target must be > 0 and at most 1e\+09 seconds, got -1\.0"),
+        ({"target": 1.0}, r"target must be a timedelta or a text such as '10s' or '1h30m', got 1\.0"),
+        ({"target": "1 second"}, "target: '1 second' is not a duration"),
+        ({"target": True}, "target must be a timedelta or a text such as '10s' or '1h30m', got True"),
+        ({"target": "1s", "max_records": None}, "target = 1 s needs max_records"),
+        ({"target": timedelta(seconds=1), "min_records": 0}, "min_records must be a whole number >= 1, got 0"),
+        ({"target": "1s", "min_records": 101}, "min_records must be <= max_records, got 101 and 100"),
+        ({"min_records": 5}, "min_records = 5 needs target, whose limit it bounds, got None"),
     ],
 )
 def test_wrong_options(options, text):
@@ -207,7 +207,7 @@ def test_micro_batches_on_spark_follow_target(spark, trigger):
     """The first takes at least 1.2 s; with an interval the waiting time does not count."""
     rows = [{"value": float(i)} for i in range(1000)]
     query = values(ro.Dataflow("paced")).start(
-        spark, ro.MemorySource(rows), partitions=1, max_records=600, target_s=0.3, min_records=40, trigger=trigger
+        spark, ro.MemorySource(rows), partitions=1, max_records=600, target="300ms", min_records=40, trigger=trigger
     )
     query.wait(60)
     assert query["slow"]["value"].to_pylist() == [row["value"] for row in rows]
@@ -219,5 +219,5 @@ def test_micro_batches_on_spark_follow_target(spark, trigger):
 @pytest.mark.spark
 def test_target_is_refused_for_streaming_dataframe(spark):
     frame = spark.readStream.format("rate").load().selectExpr("cast(value as double) value")
-    with pytest.raises(ConfigError, match=r"target_s = 0\.5 is for sources of riot_ops; a streaming DataFrame has"):
-        values(ro.Dataflow("paced")).start(spark, frame, max_records=10, target_s=0.5)
+    with pytest.raises(ConfigError, match=r"target = 0\.5 s is for sources of riot_ops; a streaming DataFrame has"):
+        values(ro.Dataflow("paced")).start(spark, frame, max_records=10, target="500ms")

@@ -11,6 +11,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -437,7 +438,7 @@ class Job:
                 buffering=self.buffering,
                 overwrite=self.overwrite,
                 max_records=self.batch or BATCH,
-                target_s=self.target_s,
+                target=None if self.target_s is None else timedelta(seconds=self.target_s),
             )
             return spark, query
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 import re
 from dataclasses import dataclass
-from numbers import Real
 from typing import Annotated, ClassVar, Literal
 
 import msgspec
 
+from riot_ops.core.checks import check_seconds
 from riot_ops.core.errors import ConfigError, did_you_mean, value_text
 from riot_ops.core.parameters import check_parameters
 
@@ -171,21 +170,20 @@ def interval_seconds(trigger: object, *others: str) -> float:
     return sum(float(number) * _SECONDS[unit] for number, unit in parts)
 
 
-def check_target(target_s: object, max_records: int | None, min_records: int | None = None) -> None:
-    """Raise unless the target duration of a micro-batch is a number and its bounds of records are consistent.
+def check_target(target_s: float | None, max_records: int | None, min_records: int | None = None) -> None:
+    """Raise unless the target of a micro-batch, in seconds, is > 0 and its bounds of records are consistent.
 
     >>> check_target(0.5, 100)
     >>> check_target(0.5, None)
     Traceback (most recent call last):
-    riot_ops.core.errors.ConfigError: target_s = 0.5 needs max_records, the initial limit, got None
+    riot_ops.core.errors.ConfigError: target = 0.5 s needs max_records, the initial limit, got None
     """
     if target_s is None:
         if min_records is not None:
-            raise ConfigError(f"min_records = {min_records} needs target_s, whose limit it bounds, got None")
+            raise ConfigError(f"min_records = {min_records} needs target, whose limit it bounds, got None")
         return
-    if not isinstance(target_s, Real) or isinstance(target_s, bool) or not 0 < float(target_s) < math.inf:
-        raise ConfigError(f"target_s must be a finite number of seconds > 0, got {value_text(target_s)}")
+    check_seconds("target", target_s)
     if max_records is None:
-        raise ConfigError(f"target_s = {float(target_s):g} needs max_records, the initial limit, got None")
+        raise ConfigError(f"target = {target_s:g} s needs max_records, the initial limit, got None")
     if min_records is not None and min_records > max_records:
         raise ConfigError(f"min_records must be <= max_records, got {min_records} and {max_records}")

@@ -5,11 +5,12 @@ from __future__ import annotations
 import shutil
 import uuid
 from collections.abc import Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from riot_ops.core.buffering import AVAILABLE_NOW, Buffering, as_buffering, check_target, check_trigger
-from riot_ops.core.checks import check_count
+from riot_ops.core.checks import check_count, duration_seconds
 from riot_ops.core.errors import ConfigError
 from riot_ops.core.operator import KeyedOperator
 from riot_ops.core.paths import temporary_folder
@@ -59,7 +60,7 @@ def start(
     checkpoint: str | Path | None = None,
     trigger: str | None = None,
     max_records: int | None = None,
-    target_s: float | None = None,
+    target: timedelta | str | None = None,
     min_records: int | None = None,
     partitions: int | None = None,
     order: Order = "auto",
@@ -89,7 +90,7 @@ def start(
         and end. By default bounded sources are read as fast as possible until they end.
     max_records : int, optional
         Maximum records per source and micro-batch.
-    target_s : float, seconds, optional
+    target : timedelta or text such as "1s", optional
         Intended duration of a micro-batch. The number of records starts at ``max_records`` and follows the duration of
         the last micro-batch: ``records · target / time``, at most twice and at least half of it, and unchanged if that
         was within 20 % of the target. By default the number is fixed. A streaming DataFrame has limits of its own.
@@ -123,6 +124,7 @@ def start(
     for name, number in (("max_records", max_records), ("min_records", min_records), ("partitions", partitions)):
         if number is not None:
             check_count(**{name: number})
+    target_s = None if target is None else duration_seconds("target", target)
     check_target(target_s, max_records, min_records)
     refuse_connect(is_connect(spark), "flow.start")
     keeps_state = any(isinstance(node.task, KeyedOperator) for node in flow.nodes_of_kind("task"))
@@ -146,7 +148,7 @@ def start(
         bound = merge_sources(flow, bound)
         if target_s is not None and not any(isinstance(one, Source) for one in bound.values()):
             raise ConfigError(
-                f"target_s = {target_s:g} is for sources of riot_ops; a streaming DataFrame has the limits of Spark's "
+                f"target = {target_s:g} s is for sources of riot_ops; a streaming DataFrame has the limits of Spark's "
                 "source, such as maxOffsetsPerTrigger"
             )
         continued = spark_checkpoint.exists()

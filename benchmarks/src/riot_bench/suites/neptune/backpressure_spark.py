@@ -6,6 +6,7 @@ import time
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
@@ -91,7 +92,9 @@ def run_adaptive_staircase(
 ) -> tuple[list[SettledStep], RelayResult]:
     """Run with a record limit that follows a target duration; each step takes about ``hold_s`` seconds."""
     messages = messages_per_step(most, target_s, step_s)
-    query, found = _run(session, messages, max_records=most, target_s=target_s, min_records=max(1, most // 20))
+    query, found = _run(
+        session, messages, max_records=most, target=timedelta(seconds=target_s), min_records=max(1, most // 20)
+    )
     taken = [(one["messages"], one["durations_ms"]["triggerExecution"] / 1e3) for one in query.micro_batches]
     return settled_steps(taken, messages), found
 
