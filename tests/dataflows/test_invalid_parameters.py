@@ -61,7 +61,6 @@ def test_unknown_choice_is_refused_with_the_known_ones(kind, name):
         ("voip_stream", "variation_error", 0),
         ("machine_outlier", "decay", -1),
         ("etl", "batch", 0),
-        ("etl", "timeout_s", 0),
         ("stats", "average_window", 0),
         ("reinforcement_learner", "reward_every", 0),
         ("reinforcement_learner", "random_selection_prob", -0.5),

@@ -29,7 +29,7 @@ SECRET = Secret("x")
         ("etl", ETL, "annotations", {"b": "x"}, "annotate", "table", None, (("b", ("x",)),)),
         ("etl", ETL, "annotated", ("room",), "annotate", "columns", None, ("room",)),
         ("etl", ETL, "window", 7, "interpolate", "window", 5, 7),
-        ("etl", ETL, "timeout_s", 7.5, "join", "timeout", timedelta(seconds=60), timedelta(seconds=7.5)),
+        ("etl", ETL, "timeout", "7500ms", "join", "timeout", timedelta(seconds=60), timedelta(seconds=7.5)),
         ("etl", ETL, "partial", "drop", "join", "partial", "emit", "drop"),
         ("etl", ETL, "store", "memory", "insert", "store", "azure-table://", "memory"),
         ("etl", ETL, "table", "other", "insert", "table", "readings", "other"),

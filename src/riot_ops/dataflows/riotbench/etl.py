@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from riot_ops import tasks as t
 from riot_ops.core.errors import ConfigError
-from riot_ops.core.parameters import Count, Natural, Positive, check_arguments
+from riot_ops.core.parameters import Count, Natural, check_arguments
 from riot_ops.core.schema import StreamSchema, stream_schema
 from riot_ops.core.secret import Secret
 from riot_ops.dataflow import Dataflow, Stream
@@ -34,7 +34,7 @@ def etl(
     annotations: str | Path | Mapping[str, Any] | None = None,
     annotated: Sequence[str] | StreamSchema | str | Path | None = None,
     window: Natural | None = None,
-    timeout_s: Positive = 60.0,
+    timeout: timedelta | str = "1min",
     partial: Literal["drop", "emit"] = "emit",
     store: str | None = None,
     table: str = "readings",
@@ -64,8 +64,8 @@ def etl(
         ``annotation``, or ``annotation_1`` and so on.
     window : int, default 5 (taxi: 0)
         Number of values that the interpolation averages; 0 omits it.
-    timeout_s : float, default 60.0
-        Event time, in seconds, after which an incomplete message is emitted or dropped.
+    timeout : timedelta or text, default "1min"
+        Event time after which an incomplete message is emitted or dropped.
     partial : "emit" or "drop", default "emit"
         What happens to incomplete messages.
     store : str, optional
@@ -103,8 +103,9 @@ def etl(
     window = WINDOW.get(schema, 5) if window is None else window
     if window:
         obs = obs.partition_by(*KEY).to(t.Interpolation(by=KEY, window=window, fields=stream.numeric), id="interpolate")
+    wait: Any = timeout  # tasks read durations from text
     message = obs.partition_by("seq").to(
-        t.AssembleMessage(schema=schema, layout="both", timeout=timedelta(seconds=timeout_s), partial=partial),
+        t.AssembleMessage(schema=schema, layout="both", timeout=wait, partial=partial),
         id="join",
     )
     whole = stream
