@@ -382,7 +382,6 @@ PARAMETERS: dict[str, tuple[str, str]] = {
 EXCEPTIONS: dict[str, tuple[str, str]] = {
     "adds": ("A field of one function, or a schema.", "DecayingRate"),
     "ahead": ("A number of slices, or a field.", "PlotLines"),
-    "allowed_lateness": ("threat builds its tasks from text.", "threat"),
     "by": ("One field of RangeFilter, which groups its bounds.", "RangeFilter"),
     "directory": ("Tasks are described in JSON, which has no paths.", "ZipToFolder"),
     "emit": (
@@ -420,7 +419,7 @@ EXCEPTIONS: dict[str, tuple[str, str]] = {
     "scope": ("A choice, or a text for a field.", "RunningMedian"),
     "size": (
         "A number of records, a field, or a length of time, which becomes window.",
-        "BargainIndex, ShareAbove, SlidingWindow, Trend, threat",
+        "BargainIndex, ShareAbove, SlidingWindow, Trend",
     ),
     "span": ("A number of readings, or a length of time.", "FlagWarmUp"),
     "speed": ("A field, or a factor of replay.", "PacedSource"),

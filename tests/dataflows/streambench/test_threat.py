@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import numpy as np
 import pytest
 
@@ -90,7 +92,7 @@ def test_late_packet_is_an_error(packets):
     assert result["errors"]["reason"].to_pylist() == ["late"]
     result, rows = windows([*packets, late], allowed_lateness="1h")
     assert result["errors"].num_rows == 0 and "10.9.9.9" in {row["src"] for row in rows}
-    _, longer = windows(packets, size="1h")
+    _, longer = windows(packets, window=timedelta(hours=1))
     assert len(longer) < len(rows) and last
 
 
@@ -163,16 +165,20 @@ def test_custom_network(tmp_path):
 @pytest.mark.parametrize(
     ("options", "error_text"),
     [
-        ({"size": "nonsense"}, "size = 'nonsense' needs from_packets = True; otherwise it must be '2s'"),
-        ({"allowed_lateness": "-3s"}, "allowed_lateness = '-3s' needs from_packets = True; otherwise it must be '0s'"),
+        ({"window": "3s"}, "window = '3s' needs from_packets = True; otherwise it must be '2s'"),
+        ({"allowed_lateness": "3s"}, "allowed_lateness = '3s' needs from_packets = True; otherwise it must be '0s'"),
         ({"seed": 7}, "seed = 7 needs training > 0; otherwise it must be 1"),
-        ({"from_packets": True, "size": "nonsense"}, "size.*'nonsense'"),
+        ({"from_packets": True, "window": "nonsense"}, "window.*'nonsense'"),
         ({"from_packets": True, "allowed_lateness": "-3s"}, "allowed_lateness.*-3s"),
     ],
 )
-def test_unused_options_are_refused(options, error_text):
+def test_unused_or_wrong_options_are_refused(options, error_text):
     with pytest.raises(ConfigError, match=error_text):
         threat(**options)
+
+
+def test_defaults_of_durations_may_be_given_in_any_form():
+    threat(window=timedelta(seconds=2), allowed_lateness=timedelta(0))
 
 
 @pytest.mark.long

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import functools
+from datetime import timedelta
 from importlib.resources import files
 from typing import Any
 
 from riot_ops import tasks as t
 from riot_ops.core.errors import ConfigError
-from riot_ops.core.parameters import Natural, check_arguments
+from riot_ops.core.parameters import Natural, check_arguments, duration
 from riot_ops.dataflow import Dataflow, Stream
 from riot_ops.models import NetworkModel, fit_network
 from riot_ops.streams.streambench.flow_packets import CLASSES, ICMP, TCP, UDP
@@ -55,8 +56,8 @@ def threat(
     training: Natural = 0,
     seed: int = 1,
     labels: bool = True,
-    size: str = "2s",
-    allowed_lateness: str = "0s",
+    window: timedelta | str = "2s",
+    allowed_lateness: timedelta | str = "0s",
 ) -> Dataflow:
     """Build threat detection: flows → features → a neural network → class of each flow: normal, dos or scan.
 
@@ -80,9 +81,9 @@ def threat(
         Seed of these flows and of the training.
     labels : bool, default True
         Whether the last cell has the true class; without labels, further cells of a line are ignored.
-    size : text such as "2s", default "2s"
+    window : timedelta or text, default "2s"
         With packets: length of a window.
-    allowed_lateness : text such as "2s", default "0s"
+    allowed_lateness : timedelta or text, default "0s"
         With packets: how far a packet may lag behind the others.
 
     References
@@ -102,15 +103,16 @@ def threat(
         raise ConfigError(f"model = {model!r} is trained already; leave out training = {training!r}")
     for name, value, usual, used, where in (
         ("seed", seed, 1, training, "training > 0"),
-        ("size", size, "2s", from_packets, "from_packets = True"),
+        ("window", window, "2s", from_packets, "from_packets = True"),
         ("allowed_lateness", allowed_lateness, "0s", from_packets, "from_packets = True"),
     ):
-        if value != usual and not used:
+        standard = value in (usual, duration(usual) if isinstance(usual, str) else usual)
+        if not standard and not used:
             raise ConfigError(f"{name} = {value!r} needs {where}; otherwise it must be {usual!r}")
     if model is None:
         model = train_model(training, seed) if training else packaged_model()
     flow = Dataflow("threat")
-    vectors = _from_packets(flow, labels, size, allowed_lateness) if from_packets else _from_lines(flow, labels)
+    vectors = _from_packets(flow, labels, window, allowed_lateness) if from_packets else _from_lines(flow, labels)
     judge = t.ClassifyNeuralNetwork(inputs=FEATURES, classes=CLASSES, model=model, probability=True)
     result_fields = (*KEY, "class", "class_index", "class_probability", *(("label",) if labels else ()))
     threats = vectors.to(judge, id="judge").to(t.Project(fields=result_fields), id="threats")
@@ -124,16 +126,14 @@ def _from_lines(flow: Dataflow, labels: bool) -> Stream:
     return flow.source("flows").shuffle().to(_parser(fields, labels, 3 + len(FEATURES)), id="parse")
 
 
-def _from_packets(flow: Dataflow, labels: bool, size: str, allowed_lateness: str) -> Stream:
+def _from_packets(flow: Dataflow, labels: bool, length: Any, allowed_lateness: Any) -> Stream:
     """Build the steps that aggregate packets to flows."""
     fields: dict[str, Any] = {"event_time": (0, "us"), "src": (1, "string"), "dst": (2, "string")}
     fields |= {name: (cell, "int64") for name, cell in PACKET_FIELDS.items()}
     aggregates = FLOW_AGGREGATES | ({"label": ("label", "max")} if labels else {})
-    length: Any = size  # tasks read durations from text
-    lag: Any = allowed_lateness
     window, ordered = (
         t.Window(by=KEY, aggregates=aggregates, frame=length),
-        t.SortByEventTime(by=KEY, allowed_lateness=lag),
+        t.SortByEventTime(by=KEY, allowed_lateness=allowed_lateness),
     )
     valid = t.RangeFilter(by=None, bounds=PACKET_BOUNDS, on_fail="reject")
     headers = flow.source("packets").shuffle().to(_parser(fields, labels, 9), id="parse").to(valid, id="check")

@@ -18,7 +18,9 @@ def packets():
     return lines(TrafficSource(rate=2_000, seed=2), 0, 12_000)
 
 
-@pytest.mark.parametrize("options", [{}, {"from_packets": True}, {"from_packets": True, "labels": False, "size": "1s"}])
+@pytest.mark.parametrize(
+    "options", [{}, {"from_packets": True}, {"from_packets": True, "labels": False, "window": "1s"}]
+)
 def test_baseline_equals_the_dataflow(options, packets):
     from_packets = options.get("from_packets", False)
     texts = packets[:3_000] if from_packets else lines(FlowsSource(dirt=True), 0, 500)

@@ -33,7 +33,7 @@ def threat(
     training: int = 0,
     seed: int = 1,
     labels: bool = True,
-    size: str = "2s",
+    window: str = "2s",
     allowed_lateness: str = "0s",
 ) -> dict[str, list[tuple[Any, ...]]]:
     """``threats``: source, destination, class, its index and probability.
@@ -42,8 +42,8 @@ def threat(
     """
     text = model or (train_model(training, seed) if training else packaged_model())
     net = json.loads(text if text.lstrip().startswith("{") else Path(text).read_text(encoding="utf-8"))
-    window = round(duration(size).total_seconds() * 1e6)
-    vectors = _packets(inputs["packets"], labels, window) if from_packets else _flows(inputs["flows"], labels, net)
+    length = round(duration(window).total_seconds() * 1e6)
+    vectors = _packets(inputs["packets"], labels, length) if from_packets else _flows(inputs["flows"], labels, net)
     found = []
     for source, target, features in vectors:
         shares = _shares(net, features)
