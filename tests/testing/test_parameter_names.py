@@ -44,6 +44,16 @@ def test_table_and_exceptions_have_nothing_unused(public):
         assert set(owners.split(", ")) == others and reason.endswith("."), name
 
 
+def test_times_are_durations():
+    """Names of numbers of seconds are exceptions."""
+    named = {
+        name for name in PARAMETERS if name.endswith("_s") or {"seconds", "interval", "delay"} & set(name.split("_"))
+    }
+    assert {name for name in named if PARAMETERS[name][0] != "duration"} <= {
+        "confidence_limit_reduction_round_interval",  # a number of rounds
+    }
+
+
 def by_number(by: int): ...
 
 
