@@ -28,6 +28,8 @@ JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 if PROFILE != "search":
     JAVA_OPTIONS += " -Dspark.sql.codegen.wholeStage=false -Dspark.sql.codegen.factoryMode=NO_CODEGEN"
 os.environ.setdefault("SPARK_SUBMIT_OPTS", JAVA_OPTIONS)
+# idle threads of BLAS spin, beside tests that need the cores
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 settings.load_profile(PROFILE)
 
 

@@ -24,7 +24,13 @@ def two_keys():
 
 
 @pytest.mark.parametrize(
-    ("partitions", "fuse", "stages"), [(4, "auto", 2), (5, "auto", 3), (4, "exact", 3), (5, "coarse", 2)]
+    ("partitions", "fuse", "stages"),
+    [
+        (4, "auto", 2),
+        (5, "auto", 3),
+        pytest.param(4, "exact", 3, marks=pytest.mark.slow),
+        pytest.param(5, "coarse", 2, marks=pytest.mark.slow),
+    ],
 )
 def test_few_partitions_share_a_shuffle(spark, tmp_path, partitions, fuse, stages):
     found, _ = SparkCheckpoint(spark, tmp_path).open(two_keys(), partitions, "arrival", fuse)

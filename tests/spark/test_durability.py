@@ -19,6 +19,7 @@ from riot_ops.streams.files import write as write_stream
 from riot_ops.testing import exact
 from tests.core.test_file_sink import ROWS
 from tests.core.test_sink import branched, check_result_streams
+from tests.limited_sink import LimitedSink
 from tests.recovery import job
 from tests.recovery.test_restart import assert_equal, file_contents, result_contents
 
@@ -143,3 +144,28 @@ def test_stopped_session_is_reported(monkeypatch):
 
     with pytest.raises(ConfigError, match="Spark session has been stopped"):
         job.dataflow().start(Stopped(), job.table(3))
+
+
+def test_full_disk_is_named_and_a_restart_continues(spark, tmp_path):
+    (tmp_path / "full").touch()
+    flow = ro.Dataflow("full")
+    readings = flow.source("in", schema={"device": "string", "value": "double"})
+    flow.sink("out", readings, readings.to(t.KalmanFilter(by="device"), id="kalman"))
+    records = [{"device": f"d{i % 7}", "value": float(i)} for i in range(300)]
+    sink, checkpoint = LimitedSink(tmp_path / "out", "kalman"), str(tmp_path / "checkpoint")
+
+    def run():
+        query = flow.start(spark, ro.MemorySource(records), sinks=sink, checkpoint=checkpoint, max_records=150)
+        query.wait(100)
+
+    for _ in range(2):  # the second start is not refused: no folder is in use
+        with pytest.raises(ConnectorError, match=r"cannot write stream 'kalman' below .*: .*No space left on device"):
+            run()
+        assert not [path for path in (tmp_path / "out").rglob("*.parquet")]
+    (tmp_path / "full").unlink()
+    run()
+    found, wanted = ro.ParquetSink(tmp_path / "out").table("kalman"), flow.run(records)["kalman"]
+    assert sorted(map(exact, found.select(["device", "value"]).to_pylist()), key=str) == sorted(
+        map(exact, wanted.select(["device", "value"]).to_pylist()), key=str
+    )
+    assert not [path for path in (tmp_path / "out").rglob(".part-*")]

@@ -49,7 +49,7 @@ def test_descriptor_names_the_function_and_needs_it_to_make_the_task():
         ro.map(lambda row: row).to_dict()
 
 
-@pytest.mark.parametrize("schema", [{}, {"x": "flot"}, 3, {"x": pa.struct([("a", pa.int8())])}], ids=str)
+@pytest.mark.parametrize("schema", [{}, {"x": "flot"}, 3, {"x": pa.map_(pa.string(), pa.int8())}], ids=str)
 def test_wrong_schemas_are_refused(schema):
     with pytest.raises(ConfigError, match="schema"):
         ro.map(double, schema=schema)
