@@ -1,4 +1,4 @@
-"""How far random searches go: ``make test-all`` takes all examples, ``make test`` a quarter, ``make test-fast`` a tenth."""
+"""How far random searches go: ``make test-all`` takes all examples, ``make test`` a fifth, ``make test-fast`` a tenth."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def depth(examples: int, few: int | None = None) -> int:
         return examples
     if FAST:
         return max(min(examples, few or 5, 5), examples // 10)
-    return few or max(min(examples, 10), examples // 4)
+    return few or max(min(examples, 10), examples // 5)
 
 
 def stride(step: int) -> int:

@@ -119,6 +119,7 @@ def test_train_equals_its_run_on_spark(spark, trained, tmp_path):
         assert [a.files.read(name) for name in names] == [b.files.read(name) for name in names]
 
 
+@pytest.mark.slow  # its tasks are compared one by one, and STATS and ETL as applications
 def test_pred_equals_its_run_on_spark(spark, trained, tmp_path):
     """With charts. In process it begins with the newest models; on Spark the second source delivers them first.
 

@@ -77,6 +77,7 @@ def test_actions_do_not_wait_for_the_trigger(spark, tmp_path):
     assert time.monotonic() - begun < 10, "a waiting query is stopped at once"
 
 
+@pytest.mark.slow  # the planner and the runner in process have tests of such merges
 def test_steps_before_a_merge_are_shared_and_equal_a_naive_merge(spark, tmp_path):
     backend = SparkBackend(spark, tmp_path / "back")
     manager = ReuseManager(backend)

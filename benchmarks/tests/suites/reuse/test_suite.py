@@ -68,6 +68,7 @@ def test_objects_held_by_the_manager_are_counted(monkeypatch):
     assert [(one.value, one.met) for one in rests] == [(2, False)]
 
 
+@pytest.mark.slow  # whole walks for each seed; those of one seed are tested below
 def test_seeds_of_walks_and_workloads(monkeypatch):
     some = [flow for flow in riot21() if flow.name in ("grid-kalman", "grid-short", "grid-cleaned-stats")]
     flows = {flow.name: flow for flow in some}
