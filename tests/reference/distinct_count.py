@@ -21,7 +21,7 @@ def hyperloglog(values: Iterable[Any], precision: int) -> list[float]:
     registers = [0] * m
     out = []
     for value in values:
-        if value is not None and str(value) != "nan":
+        if isinstance(value, str) or (value is not None and not math.isnan(value)):
             h = mmh3.hash64(as_bytes(value), signed=False)[0]
             bits = f"{h >> precision:0{64 - precision}b}"
             rank = bits.index("1") + 1 if "1" in bits else len(bits) + 1
@@ -39,7 +39,7 @@ def loglog(values: Iterable[Any], precision: int) -> list[float]:
     out = []
     seen = False
     for value in values:
-        if value is not None and str(value) != "nan":
+        if isinstance(value, str) or (value is not None and not math.isnan(value)):
             seen = True
             text = value if isinstance(value, str) else str(float(value))
             x = struct.unpack("<i", hashlib.sha1(text.encode()).digest()[:4])[0]
