@@ -96,6 +96,7 @@ def run(python, *arguments, folder):
     return subprocess.run([str(python), *arguments], cwd=folder, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.long
 def test_bare_import_and_first_example(bare, tmp_path):
     example = re.search(r"```python\n(>>> .*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)[1]
     (tmp_path / "example.txt").write_text(example, encoding="utf-8")
@@ -109,6 +110,7 @@ def test_bare_import_and_first_example(bare, tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.long
 def test_bare_command(bare, tmp_path):
     done = run(bare, "-m", "riot_ops", "run", "stats", "--runner", "local", "--messages", "500", folder=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr

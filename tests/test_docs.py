@@ -31,6 +31,7 @@ def built(tmp_path_factory):
     return folder
 
 
+@pytest.mark.long
 def test_every_generated_part_is_filled_in(built):
     pages = sorted(built.rglob("*.md"))
     assert {page.relative_to(built) for page in pages} == {
@@ -56,6 +57,7 @@ def measured(built, page, step, place=0):
 OBSERVED, NUMERIC = (5, 10, 11, 1), (5, 8, 11, 1)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("page", "step", "wanted"),
     [
@@ -77,6 +79,7 @@ def test_selectivities_are_the_benchmarks(built, page, step, wanted):
     assert measured(built, page, step) == wanted
 
 
+@pytest.mark.long
 def test_windows_have_their_selectivity(built):
     """100 messages of each of 10 sensors, some values missing: a window of W is full from the W-th value on."""
     for sliding, blocks, numbers, window in zip(
@@ -93,6 +96,7 @@ def titles(page):
     return [re.sub(r"[^\w -]", "", title).lower().replace(" ", "-") for title in found]
 
 
+@pytest.mark.long
 def test_links_of_built_pages_are_valid(built):
     broken = []
     for page in sorted(built.rglob("*.md")):

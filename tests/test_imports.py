@@ -191,6 +191,7 @@ def test_package_offers_every_public_name():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+@pytest.mark.long
 def test_optional_packages_may_be_missing():
     code = (
         "import sys\n"

@@ -6,6 +6,7 @@ import re
 import shlex
 from pathlib import Path
 
+import pytest
 from typer.testing import CliRunner
 
 import riot_ops as ro
@@ -43,6 +44,7 @@ def smaller(words):
     return words + added
 
 
+@pytest.mark.long
 def test_commands_run_in_order(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(learning_job.SPAN_INTERVAL_S, "local", 0.3)

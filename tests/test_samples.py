@@ -26,6 +26,7 @@ def contents(folder):
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not TOOL.exists(), reason="the source distribution has no tools")
 def test_tool_rewrites_the_same_bytes(rewritten):
     again, stored = contents(rewritten), contents(MADE)

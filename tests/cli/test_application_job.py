@@ -56,6 +56,7 @@ def counts(out):
     return {row["word"]: row["count"] for row in pq.read_table(out / "counts").sort_by("count").to_pylist()}
 
 
+@pytest.mark.long
 def test_file_parameter_and_seed_change_results(tmp_path, sample_data):
     books = sample_data / "dspbench/synthetic/books.txt"
     call("run", "WC", "--runner", "local", "--input", books, "--set", "lowercase=true", "--out", tmp_path / "a")

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 CONTRIBUTING = Path(__file__).resolve().parents[2] / "CONTRIBUTING.md"
 
 
@@ -17,6 +19,7 @@ def files():
     return dict(re.findall(r"```python\n# (\S+\.py)\n(.*?)```", text, re.DOTALL))
 
 
+@pytest.mark.long
 def test_example_package_passes_its_tests_and_a_fault_fails(tmp_path):
     shown = files()
     assert set(shown) == {"greenhouse/dew_point.py", "tests/test_dew_point.py"}

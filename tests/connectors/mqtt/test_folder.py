@@ -75,6 +75,7 @@ def test_invalid_urls_are_refused(url):
         t.PublishMQTT(url=url, topic="a")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("broker_url", ["memory", "folder"])
 def test_shared_subscription_delivers_each_message_to_one_member(url, tmp_path, broker_url):
     url = url if broker_url == "folder" else f"memory://{tmp_path.name}"

@@ -86,6 +86,7 @@ def test_settled_folder_is_not_listed(tmp_path, monkeypatch):
     assert [m.payload for m in session.next()] == [b"2"]
 
 
+@pytest.mark.long
 def test_run_is_woken_by_messages(url, source, tmp_path):
     flow = ro.Dataflow("wake")
     flow.sink("sink", flow.source("in", schema=source.schema).to(t.NoOp(), id="out"))
@@ -105,6 +106,7 @@ def test_run_is_woken_by_messages(url, source, tmp_path):
     assert result.summary.messages == 30
 
 
+@pytest.mark.long
 def test_idle_time_ends_a_run(url, source):
     flow = ro.Dataflow("idle")
     flow.sink("sink", flow.source("in", schema=source.schema).to(t.NoOp(), id="out"))
@@ -114,6 +116,7 @@ def test_idle_time_ends_a_run(url, source):
     assert flow.run(ended)["out"].num_rows == 2
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("url", ["memory", "file"], indirect=True)
 def test_error_of_the_broker_ends_a_waiting_run(source, url, monkeypatch):
     def fail(self, seconds):

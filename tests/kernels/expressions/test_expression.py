@@ -145,6 +145,7 @@ def results(text, batch):
     return [bound.errors[code - 1][0] if code else value for code, value in zip(bad.tolist(), values, strict=True)]
 
 
+@pytest.mark.long
 @settings(deadline=None, max_examples=depth(2000, 250))
 @given(expressions(), ROWS)
 def test_random_expression_equals_python(text, rows):

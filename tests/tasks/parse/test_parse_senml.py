@@ -647,6 +647,7 @@ print(rows, dead.count, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - be
 LONG_ID = """[b'{"e":[{"n":"source","sv":"%s"}]}' % (b"s" * 1000000)]"""
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("what", "rows", "dead", "most"),
     [
