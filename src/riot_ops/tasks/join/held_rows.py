@@ -82,7 +82,7 @@ class RowStore:
         return take_rows(concat_batches([rows for _, rows in found]), place)
 
     def keep(self, numbers: Numbers) -> None:
-        """Keep these rows only, numbered anew from 0 in the given order."""
+        """Keep these rows only, numbered from 0 in the given order."""
         self.batches = [self.take(numbers)] if numbers.size else []
         self.size = numbers.size
 

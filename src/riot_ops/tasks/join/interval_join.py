@@ -156,12 +156,10 @@ class IntervalJoin(KeyedTask):
         if wrong := {*self.left} & {*self.by, *SIDES, "seq", "event_time"}:
             raise ConfigError(f"left must not name {min(wrong)!r}, which is not a field of one side")
 
-    def align_inputs(self, schemas: Sequence[pa.Schema]) -> tuple[Self, list[JoinSide]] | None:
+    def align_inputs(self, schemas: Sequence[pa.Schema]) -> tuple[Self, list[JoinSide]]:
         if len(schemas) != 2:
             raise ConfigError(f"interval_join joins two streams, got {len(schemas)}; merge those of one side before")
-        return self._aligned(*schemas)
-
-    def _aligned(self, left: pa.Schema, right: pa.Schema) -> tuple[Self, list[JoinSide]]:
+        left, right = schemas
         ours = _payload(left, self.by)
         theirs = _payload(right, self.right_by or self.by)
         taken = {*self.by, *ours}
