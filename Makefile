@@ -35,6 +35,7 @@ lint: setup
 	$(VENV)/bin/ruff check $(CODE)
 	$(VENV)/bin/ruff format --check --quiet $(CODE)
 	$(VENV)/bin/mypy
+	$(VENV)/bin/basedpyright --pythonpath $(PY)
 
 # lint runs beside the tests, since mypy uses one core; its output comes at the end
 test: setup

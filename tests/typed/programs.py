@@ -1,4 +1,4 @@
-"""Programs whose types ``make lint`` checks: what an editor knows of the public names."""
+"""Programs whose types ``make lint`` checks with mypy and pyright: what an editor knows of the public names."""
 
 from __future__ import annotations
 
